@@ -1,0 +1,51 @@
+# `make` alone prints this file's targets.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-gpu lint format docs clean
+
+help:  ## this list
+	@awk -F':.*## ' '/^[a-z.-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+# Two stamps, because a stranger's demo needs neither the linters nor the optional partitioners.
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/installed: pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) -e .
+	@touch $@
+
+$(VENV)/installed-dev: pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) -e '.[dev]'
+	@touch $@ $(VENV)/installed
+
+$(VENV): $(VENV)/installed-dev  ## the development environment
+
+demo: $(VENV)/installed  ## install, train the built-in graph on 1 and 2 ranks, print one table
+	$(BIN)/python benchmarks/demo.py
+
+test: $(VENV)/installed-dev  ## install, run every test that needs no GPU
+	$(BIN)/python -m pytest -q
+
+test-gpu: $(VENV)/installed-dev  ## the same bodies on a CUDA device
+	$(BIN)/python -m pytest -q -m gpu
+
+lint: $(VENV)/installed-dev  ## ruff check, ruff format --check, mypy --strict on src
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(VENV)/installed-dev  ## let ruff fix and format
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+docs: $(VENV)/installed-dev  ## build the documentation into site/
+	$(BIN)/mkdocs build --strict
+
+clean:  ## remove the environment, run folders and caches
+	rm -rf $(VENV) runs site build dist .mypy_cache .ruff_cache .pytest_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+	rm -rf src/*.egg-info

@@ -1,0 +1,38 @@
+"""The built-in graph on one rank and on two, with every strategy there is: one table.
+
+make demo
+"""
+
+from common import ROOT, fresh_folder, seconds, show, size, train
+
+STRATEGIES = ("vanilla",)
+RANKS = (1, 2)
+EPOCHS = 60
+
+
+def main() -> None:
+    folder = fresh_folder("demo")
+    rows = []
+    for strategy in STRATEGIES:
+        for ranks in RANKS:
+            out = folder / f"{strategy}-{ranks}"
+            print(f"training demo with {strategy} on {ranks} rank{'s' * (ranks > 1)} ...", flush=True)
+            result = train("demo", out, "--parts", ranks, "--strategy", strategy, "--model", "sage", "--epochs", EPOCHS)
+            rows.append(
+                (
+                    strategy,
+                    ranks,
+                    f"{100 * result['test']:.2f} %",
+                    seconds(result["epoch_s"]),
+                    seconds(result["wait_s"]),
+                    size(result["bytes_per_epoch"]),
+                    out.relative_to(ROOT),
+                )
+            )
+    columns = ["strategy", "ranks", "test accuracy", "epoch", "exposed wait", "bytes per epoch", "run folder"]
+    show(f"demo, GraphSAGE 3x128, {EPOCHS} epochs", columns, rows)
+    print("vanilla is exact: one rank and two give the same model; the bytes are what two ranks must tell each other.")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,23 @@
+"""fullgraph: train graph neural networks on the whole graph, without sampling, across many workers."""
+
+from fullgraph import nn, recipes
+from fullgraph.api import Run, open_shard, train
+from fullgraph.data import Graph, load, save_npz
+from fullgraph.errors import InputError
+from fullgraph.exchange import Wire
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Graph",
+    "InputError",
+    "Run",
+    "Wire",
+    "__version__",
+    "load",
+    "nn",
+    "open_shard",
+    "recipes",
+    "save_npz",
+    "train",
+]

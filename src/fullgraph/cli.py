@@ -1,0 +1,232 @@
+"""The command line: the only place where a name chooses a class."""
+
+import sys
+import tomllib
+from dataclasses import fields
+from pathlib import Path
+from typing import Annotated, Any
+
+import click
+import typer
+
+from fullgraph import api, recipes
+from fullgraph.data import load
+from fullgraph.errors import InputError, storage_error
+from fullgraph.nn import MODELS
+from fullgraph.partition import PARTITIONERS, is_partition_folder, partition, quality, read_manifest, write_parts
+from fullgraph.report.tables import print_quality, print_result
+from fullgraph.train.config import RunConfig, TrainConfig
+from fullgraph.train.launch import RankFailed
+from fullgraph.transport import PeerLost
+
+app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
+
+
+def _read_config(ctx: typer.Context, path: Path | None) -> Path | None:
+    """Options from a TOML file become defaults; what is given on the command line wins."""
+    if path is None:
+        return None
+    try:
+        table = tomllib.loads(path.read_text())
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}; name a TOML file of options") from error
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"{path} is not TOML: {error}") from error
+    known = {parameter.name for parameter in ctx.command.params} - {"config"}
+    table = {key.replace("-", "_"): value for key, value in table.items()}
+    unknown = [key for key in table if key not in known]
+    if unknown:
+        raise InputError(
+            f"{path} has unknown options {', '.join(unknown)}; known: {', '.join(sorted(map(str, known)))}"
+        )
+    if isinstance(table.get("option"), dict):
+        table["option"] = [f"{key}={value}" for key, value in table["option"].items()]
+    ctx.default_map = {**(ctx.default_map or {}), **table}
+    return path
+
+
+GraphArgument = Annotated[str, typer.Argument(help="demo, FILE.npz, a partitioned folder, pyg:CLASS/NAME, ogb:NAME, "
+                                              "saint:FOLDER, sbm:KEY=VALUE,... or rmat:KEY=VALUE,...")]  # fmt: skip
+
+
+@app.command()
+def train(
+    ctx: typer.Context,
+    graph: GraphArgument = "demo",
+    config: Annotated[
+        Path | None, typer.Option(callback=_read_config, is_eager=True, help="TOML file of these options")
+    ] = None,
+    parts: Annotated[int, typer.Option(help="ranks; 0: as many as the folder has parts, else 1")] = 0,
+    strategy: Annotated[str, typer.Option(help="see `fullgraph strategies`")] = "vanilla",
+    option: Annotated[list[str], typer.Option("-o", "--option", help="KEY=VALUE of the strategy")] = [],  # noqa: B006
+    model: Annotated[str, typer.Option(help=", ".join(MODELS))] = "sage",
+    layers: int = 3,
+    hidden: int = 128,
+    dropout: float = 0.5,
+    norm: Annotated[str, typer.Option(help="none, layer or batch")] = "none",
+    linear_layers: Annotated[int, typer.Option(help="how many of the layers, the last ones, are dense")] = 0,
+    residual: Annotated[bool, typer.Option(help="add each hidden layer's input to its output")] = False,
+    heads: Annotated[int, typer.Option(help="attention heads (gat)")] = 4,
+    epochs: Annotated[int | None, typer.Option(show_default="200")] = None,
+    lr: float = 0.01,
+    weight_decay: float = 0.0,
+    lr_schedule: Annotated[str, typer.Option(help="constant, cosine or step")] = "constant",
+    seed: int = 0,
+    partitioner: Annotated[str, typer.Option(help=", ".join(PARTITIONERS))] = "metis",
+    features: Annotated[str, typer.Option(help="none, row or standard")] = "none",
+    split: Annotated[int, typer.Option(help="which of the graph's K splits")] = 0,
+    metric: Annotated[str, typer.Option(help="auto, accuracy, micro_f1 or roc_auc")] = "auto",
+    inductive: Annotated[bool, typer.Option(help="train on the subgraph of training nodes")] = False,
+    precompute: Annotated[bool, typer.Option(help="aggregate dense input features once")] = True,
+    eval_every: int = 10,
+    patience: Annotated[int, typer.Option(help="stop after this many evaluations without a better one; 0: never")] = 0,
+    checkpoint_every: Annotated[int, typer.Option(help="epochs; 0: never")] = 10,
+    dtype: Annotated[str, typer.Option(help="float32 or float64")] = "float32",
+    device: str = "cpu",
+    backend: str = "gloo",
+    timeout: Annotated[float, typer.Option(help="seconds to wait for a message")] = 60.0,
+    threads: Annotated[int, typer.Option(help="per rank; 0: this machine's cores over its ranks")] = 0,
+    out: Annotated[Path | None, typer.Option(help="the run's folder [default: a new one under runs/]")] = None,
+    resume: Annotated[Path | None, typer.Option(help="continue the run in this folder")] = None,
+) -> None:
+    """Train on the whole graph.
+
+    Example:  fullgraph train demo --parts 2 --model sage --epochs 100
+
+    Under torchrun or Slurm it joins as one rank of many machines (give --out a folder they share).
+    """
+    given = dict(ctx.params)
+    if resume is not None:
+        run = api.resume(resume, epochs=epochs, parts=parts or None)
+    else:
+        train_fields = {f.name: given[f.name] for f in fields(TrainConfig)}
+        run_config = RunConfig(
+            graph=graph,
+            parts=_at_least(0, "parts", parts),
+            partitioner=_pick("partitioner", partitioner, PARTITIONERS),
+            features=_pick("features", features, ("none", "row", "standard")),
+            split=split,
+            model=_model(model, given),
+            strategy=recipes.make(strategy, **_options(option)).as_dict(),
+            train=TrainConfig(**{**train_fields, "epochs": 200 if epochs is None else epochs}),
+        )
+        run = api.start(run_config, graph, api.new_folder(run_config, out))
+    if (run.folder / "result.json").exists():
+        print_result(run.result, run.folder)
+
+
+@app.command("partition")
+def partition_command(
+    graph: GraphArgument,
+    out: Annotated[Path, typer.Option(help="folder to write")],
+    parts: int = 2,
+    partitioner: Annotated[str, typer.Option(help=", ".join(PARTITIONERS))] = "metis",
+    features: Annotated[str, typer.Option(help="none, row or standard")] = "none",
+    split: int = 0,
+    seed: int = 0,
+) -> None:
+    """Cut a graph into a folder of shards, one a rank.
+
+    Example:  fullgraph partition mygraph.npz --parts 4 --out parts/
+    """
+    _pick("partitioner", partitioner, PARTITIONERS)
+    _pick("features", features, ("none", "row", "standard"))
+    whole = load(graph)
+    assignment = partition(whole, parts, method=partitioner, seed=seed)
+    manifest = write_parts(out, whole, assignment, features=features, split=split)
+    print_quality(manifest.figures, manifest.method)
+    print(f"wrote {out}")
+
+
+@app.command()
+def inspect(
+    graph: GraphArgument,
+    parts: int = 2,
+    partitioner: Annotated[str, typer.Option(help=", ".join(PARTITIONERS))] = "metis",
+    seed: int = 0,
+) -> None:
+    """Print how good a cut is: arcs cut, halo rows, and each rank's share.
+
+    Example:  fullgraph inspect parts/        or:  fullgraph inspect mygraph.npz --parts 8 --partitioner random
+    """
+    if is_partition_folder(Path(graph)):
+        manifest = read_manifest(Path(graph))
+        print_quality(manifest.figures, manifest.method)
+        return
+    _pick("partitioner", partitioner, PARTITIONERS)
+    whole = load(graph)
+    assignment = partition(whole, parts, method=partitioner, seed=seed)
+    print_quality(quality(whole, assignment).as_dict(), assignment.method)
+
+
+@app.command()
+def predict(
+    run: Annotated[Path, typer.Argument(help="a finished run's folder")],
+    out: Annotated[Path | None, typer.Option(help="folder for classes.npy and probabilities.npy")] = None,
+) -> None:
+    """Write every node's class and probabilities, in the graph's own node order, with a run's best model.
+
+    Example:  fullgraph predict runs/mine --out predictions/
+    """
+    target = out or run / "predictions"
+    api.predict(run, target)
+    print(f"wrote {target / 'classes.npy'} and {target / 'probabilities.npy'}")
+
+
+@app.command()
+def strategies() -> None:
+    """List the strategies, a line each, with their options.
+
+    Example:  fullgraph strategies
+    """
+    for name, recipe in recipes.STRATEGIES.items():
+        listed = ", ".join(f"{key}={value}" for key, value in recipes.options_of(name).items())
+        print(f"{name:12}  {(recipe.__doc__ or '').strip().splitlines()[0]}  [{listed}]")
+
+
+def _model(name: str, given: dict[str, Any]) -> dict[str, Any]:
+    kind = MODELS[_pick("model", name, MODELS)]
+    return kind(**{f.name: given[f.name] for f in fields(kind)}).as_dict()
+
+
+def _options(pairs: list[str]) -> dict[str, str]:
+    bad = [pair for pair in pairs if "=" not in pair]
+    if bad:
+        raise InputError(f"-o {bad[0]}: write it as KEY=VALUE")
+    return dict(pair.split("=", 1) for pair in pairs)
+
+
+def _pick(what: str, name: str, known: Any) -> str:
+    if name not in known:
+        raise InputError(f"{what} {name!r} is unknown; known: {', '.join(known)}")
+    return name
+
+
+def _at_least(low: int, what: str, value: int) -> int:
+    if value < low:
+        raise InputError(f"{what}={value}: at least {low}")
+    return value
+
+
+def main() -> None:
+    """Run a command. Exit 0: done. 2: the input is wrong, one line says how to fix it. 1: anything else."""
+    try:
+        code = app(standalone_mode=False)
+        sys.exit(code if isinstance(code, int) else 0)
+    except (InputError, click.UsageError) as error:
+        text = error.format_message() if isinstance(error, click.UsageError) else str(error)
+        _fail(text, 2)
+    except click.exceptions.Abort:
+        _fail("interrupted", 1)
+    except (RankFailed, PeerLost) as error:
+        _fail(str(error), 1)
+    except OSError as error:
+        known = storage_error(error, Path(error.filename or "."))
+        if known is None:
+            raise
+        _fail(str(known), 2)
+
+
+def _fail(text: str, code: int) -> None:
+    print(f"fullgraph: error: {' '.join(text.split())}", file=sys.stderr)
+    sys.exit(code)

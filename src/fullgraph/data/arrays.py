@@ -1,0 +1,48 @@
+"""Turn what a user hands over (numpy, torch, scipy, lists) into numpy, and freeze it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+Array = npt.NDArray[Any]
+Features = Any  # np.ndarray [N, F] floating, or scipy.sparse.csr_array [N, F]; scipy ships no types
+
+
+def as_numpy(value: Any) -> Array:
+    """A numpy view of `value` where one exists, a copy otherwise; torch tensors are recognised by `detach`."""
+    if hasattr(value, "detach"):
+        value = value.detach().cpu()
+        try:
+            return np.asarray(value.numpy())
+        except TypeError:  # bfloat16 has no numpy type
+            return np.asarray(value.float().numpy())
+    return np.asarray(value)
+
+
+def as_csr_array(value: Any) -> Any | None:
+    """`value` as a scipy csr_array when it is sparse (scipy, or a torch sparse tensor), else None."""
+    if sp.issparse(value):
+        return sp.csr_array(value)
+    if str(getattr(value, "layout", "")).startswith("torch.sparse"):
+        coo = value.detach().cpu().to_sparse_coo().coalesce()
+        row, column = as_numpy(coo.indices())
+        return sp.csr_array((as_numpy(coo.values()), (row, column)), shape=tuple(coo.shape))
+    return None
+
+
+def frozen(array: Array) -> Array:
+    """A read-only view, so that the caller's own array keeps its flags."""
+    view = array.view()
+    view.setflags(write=False)
+    return view
+
+
+def frozen_csr(csr: Any) -> Any:
+    """The same sparse matrix over read-only views of its three arrays."""
+    out = sp.csr_array((frozen(csr.data), frozen(csr.indices), frozen(csr.indptr)), shape=csr.shape)
+    out.has_canonical_format = True  # checked by the caller; saves a scan at every use
+    return out

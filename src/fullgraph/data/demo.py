@@ -1,0 +1,5 @@
+from fullgraph.data.graph import Graph
+
+
+def demo_graph() -> Graph:
+    raise NotImplementedError

@@ -1,0 +1,94 @@
+"""Scaling of node features, fitted once and applied to any block of rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from fullgraph.data.arrays import Array, Features
+from fullgraph.data.graph import Graph
+from fullgraph.data.validate import row_blocks
+from fullgraph.errors import InputError
+
+FEATURE_KINDS = ("none", "row", "standard")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FeatureScaler:
+    """none: x;  row: x_i / sum_j |x_ij| (zero rows stay);  standard: (x - shift) / scale by column.
+
+    Rows do not depend on one another, so blocks may be scaled in any order and never need the whole matrix.
+    """
+
+    kind: str
+    shift: Array | None = None  # [F], None for sparse features, which stay sparse only if they are not centred
+    scale: Array | None = None  # [F]
+
+    def apply(self, block: Features) -> Features:
+        """The scaled rows as a new block of the same form, float16 widened to float32; kind none gives `block` back."""
+        if self.kind == "none":
+            return block
+        return self._sparse(block) if sp.issparse(block) else self._dense(np.asarray(block))
+
+    def _dense(self, block: Array) -> Array:
+        out = block.astype(np.promote_types(block.dtype, np.float32))
+        if self.kind == "row":
+            total = np.abs(out).sum(axis=1, keepdims=True)
+            out /= np.where(total > 0, total, 1)
+            return out
+        assert self.scale is not None
+        if self.shift is not None:
+            out -= self.shift.astype(out.dtype)
+        out /= self.scale.astype(out.dtype)
+        return out
+
+    def _sparse(self, block: Any) -> Any:
+        length = np.diff(block.indptr)
+        if self.kind == "row":
+            total = np.bincount(np.repeat(np.arange(block.shape[0]), length), np.abs(block.data), block.shape[0])
+            divisor = np.repeat(np.where(total > 0, total, 1), length)
+        else:
+            assert self.scale is not None
+            divisor = self.scale[block.indices]
+        data = block.data / divisor.astype(block.dtype)
+        return sp.csr_array((data, block.indices, block.indptr), shape=block.shape)
+
+
+def fit_features(graph: Graph, kind: str, split: int = 0) -> FeatureScaler:
+    """The scaler of `kind`; standard takes mean and deviation over the training nodes, and leaves constant columns."""
+    if kind not in FEATURE_KINDS:
+        raise InputError(f"features '{kind}' is unknown: choose from {', '.join(FEATURE_KINDS)}")
+    if not 0 <= split < graph.num_splits:
+        raise InputError(f"split {split} does not exist: choose from 0 to {graph.num_splits - 1}")
+    if kind != "standard":
+        return FeatureScaler(kind)
+    train = graph.train_mask[:, split]
+    if sp.issparse(graph.x):
+        mean, deviation = _sparse_moments(graph.x[train])
+    else:
+        mean, deviation = _dense_moments(graph.x, train)
+    varies = deviation > 1e-7 * np.abs(mean)  # below that a column differs by rounding alone
+    scale = np.where(varies, deviation, 1.0)
+    return FeatureScaler(kind, None if sp.issparse(graph.x) else np.where(varies, mean, 0.0), scale)
+
+
+def _dense_moments(x: Array, train: Array) -> tuple[Array, Array]:
+    count = int(train.sum())
+    mean, square = np.zeros(x.shape[1]), np.zeros(x.shape[1])
+    for rows in row_blocks(*x.shape):
+        mean += x[rows][train[rows]].sum(axis=0, dtype=np.float64)
+    mean /= max(1, count)
+    for rows in row_blocks(*x.shape):  # a second pass, since E[x^2] - E[x]^2 loses its digits
+        square += np.square(x[rows][train[rows]] - mean).sum(axis=0)
+    return mean, np.sqrt(square / max(1, count))
+
+
+def _sparse_moments(x: Any) -> tuple[Array, Array]:
+    count, width = x.shape
+    filled = np.bincount(x.indices, minlength=width)
+    mean = np.bincount(x.indices, x.data, width) / max(1, count)
+    square = np.bincount(x.indices, np.square(x.data - mean[x.indices]), width) + (count - filled) * np.square(mean)
+    return mean, np.sqrt(square / max(1, count))

@@ -1,0 +1,170 @@
+"""`Graph`: one immutable, validated value that says what is trained on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fullgraph.data import csr
+from fullgraph.data.arrays import Array, Features, as_numpy, frozen, frozen_csr
+from fullgraph.data.validate import (
+    check_csr,
+    check_edge_index,
+    check_features,
+    check_labels,
+    check_masks,
+    check_weight,
+)
+from fullgraph.errors import InputError
+
+
+@dataclass(frozen=True, eq=False, init=False, repr=False)
+class Graph:
+    """A directed graph by target,  A[i, j] = weight of the arc j -> i,  with features, labels and K splits.
+
+    indptr int64 [N+1] and indices int32 [E] (int64 beyond 2**31-1 nodes): row i lists the sources of the arcs into i,
+    ascending; duplicates and self loops stay. x: floating [N, F] (may be memory-mapped) or scipy csr_array [N, F].
+    y: int64 [N], -1 unlabelled, or 0/1 float32 [N, C]. Masks: bool [N, K]. edge_weight: [E] in CSR order, or None.
+    """
+
+    indptr: Array
+    indices: Array
+    x: Features
+    y: Array
+    train_mask: Array
+    val_mask: Array
+    test_mask: Array
+    edge_weight: Array | None
+    name: str
+    num_classes: int
+
+    def __init__(
+        self, edge_index: Any, x: Any, y: Any, masks: Any, *, edge_weight: Any = None, name: str = "graph"
+    ) -> None:
+        """From arcs [2, E] (source, target), as numpy or torch; `masks` maps train, val, test to bool [N] or [N, K]."""
+        features = check_features(x)
+        num_nodes = features.shape[0]
+        edges = check_edge_index(edge_index, num_nodes)
+        weight = None if edge_weight is None else check_weight(edge_weight, edges.shape[1])
+        rows = csr.csr_by_target(edges[0], edges[1], num_nodes, weight)
+        self._finish(rows, features, y, masks, name)
+
+    @classmethod
+    def from_csr(
+        cls, indptr: Any, indices: Any, x: Any, y: Any, masks: Any, *, edge_weight: Any = None, name: str = "graph"
+    ) -> Graph:
+        """From compressed rows by target: indices[indptr[i]:indptr[i+1]] are the sources of the arcs into i."""
+        features = check_features(x)
+        num_nodes = features.shape[0]
+        indptr, indices = check_csr(indptr, indices, num_nodes)
+        weight = None if edge_weight is None else check_weight(edge_weight, indices.shape[0])
+        graph = cls.__new__(cls)
+        graph._finish(csr.sort_rows(indptr, indices, num_nodes, weight), features, y, masks, name)
+        return graph
+
+    @classmethod
+    def from_pyg(cls, data: Any, name: str = "graph") -> Graph:
+        """From a torch_geometric `Data`: edge_index, x, y, the three masks, and edge_weight where there is one."""
+        from fullgraph.data.pyg import graph_from_pyg
+
+        return graph_from_pyg(data, name)
+
+    def _finish(self, rows: tuple[Array, Array, Array | None], x: Features, y: Any, masks: Any, name: str) -> None:
+        three = check_masks(masks, x.shape[0])
+        labels = check_labels(y, three, x.shape[0])
+        num_classes = int(labels.max()) + 1 if labels.ndim == 1 else int(labels.shape[1])
+        self._set(rows, x, labels, three, name, num_classes)
+
+    def _set(
+        self,
+        rows: tuple[Array, Array, Array | None],
+        x: Features,
+        y: Array,
+        masks: tuple[Array, Array, Array],
+        name: str,
+        num_classes: int,
+    ) -> None:
+        indptr, indices, weight = rows
+        train, val, test = masks
+        fields = {
+            "indptr": frozen(indptr),
+            "indices": frozen(indices),
+            "x": frozen(x) if isinstance(x, np.ndarray) else frozen_csr(x),
+            "y": frozen(y),
+            "train_mask": frozen(train),
+            "val_mask": frozen(val),
+            "test_mask": frozen(test),
+            "edge_weight": None if weight is None else frozen(weight),
+            "name": str(name),
+            "num_classes": num_classes,
+        }
+        for key, value in fields.items():
+            object.__setattr__(self, key, value)
+
+    @property
+    def num_nodes(self) -> int:
+        return int(self.indptr.shape[0]) - 1
+
+    @property
+    def num_arcs(self) -> int:
+        return int(self.indices.shape[0])
+
+    @property
+    def num_features(self) -> int:
+        return int(self.x.shape[1])
+
+    @property
+    def num_splits(self) -> int:
+        return int(self.train_mask.shape[1])
+
+    @property
+    def multilabel(self) -> bool:
+        return self.y.ndim == 2
+
+    @property
+    def weighted(self) -> bool:
+        return self.edge_weight is not None
+
+    @property
+    def edge_index(self) -> Array:
+        """The arcs [2, E] (source, target) in CSR order, as a new array."""
+        return np.stack([self.indices, csr.targets(self.indptr, self.indices.dtype)])
+
+    def subgraph(self, nodes: Any) -> Graph:
+        """The graph induced by the nodes marked True, in their old order; its masks may be empty, its classes stay."""
+        keep = as_numpy(nodes)
+        if keep.dtype != np.bool_ or keep.shape != (self.num_nodes,):
+            raise InputError(f"subgraph takes one boolean a node, [{self.num_nodes}]: got {keep.dtype} {keep.shape}")
+        if not keep.any():
+            raise InputError("subgraph was given no node: mark at least one as True")
+        target = csr.targets(self.indptr, self.indices.dtype)
+        arcs = keep[target]
+        arcs &= keep[self.indices]
+        new_id = np.cumsum(keep, dtype=np.int64) - 1
+        index = csr.index_dtype(int(keep.sum()))
+        in_degree = np.bincount(new_id[target[arcs]], minlength=int(keep.sum()))
+        indptr = np.concatenate([[0], np.cumsum(in_degree)]).astype(np.int64)
+        weight = None if self.edge_weight is None else self.edge_weight[arcs]
+        graph = Graph.__new__(Graph)
+        graph._set(
+            (indptr, new_id[self.indices[arcs]].astype(index), weight),
+            self.x[keep],
+            self.y[keep],
+            (self.train_mask[keep], self.val_mask[keep], self.test_mask[keep]),
+            self.name,
+            self.num_classes,
+        )
+        return graph
+
+    def is_symmetric(self) -> bool:
+        """Whether every arc has its reverse (equally often, and with the same weight):  A = A^T."""
+        return csr.symmetric(self.indptr, self.indices, self.edge_weight)
+
+    def __repr__(self) -> str:
+        kind = "multi-label" if self.multilabel else "classes"
+        return (
+            f"Graph({self.name!r}, {self.num_nodes:,} nodes, {self.num_arcs:,} arcs, "
+            f"{self.num_features} features, {self.num_classes} {kind}, {self.num_splits} split(s))"
+        )

@@ -1,0 +1,42 @@
+"""`load`: a graph from the name a user types."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fullgraph.data.demo import demo_graph
+from fullgraph.data.graph import Graph
+from fullgraph.data.npz import load_npz
+from fullgraph.data.ogb import load_ogb
+from fullgraph.data.pyg import load_pyg
+from fullgraph.data.rmat import load_rmat
+from fullgraph.data.saint import load_saint
+from fullgraph.data.sbm import load_sbm
+from fullgraph.errors import InputError
+
+LOADERS = {"pyg": load_pyg, "ogb": load_ogb, "saint": load_saint, "sbm": load_sbm, "rmat": load_rmat}
+FORMS = "demo, FILE.npz, pyg:CLASS/NAME, ogb:NAME, saint:FOLDER, sbm:KEY=VALUE,... or rmat:KEY=VALUE,..."
+
+
+def load(spec: str | Path = "demo") -> Graph:
+    """The graph named by `spec`: demo, FILE.npz, pyg:CLASS/NAME, ogb:NAME, saint:FOLDER, sbm:... or rmat:...."""
+    text = str(spec)
+    kind, colon, rest = text.partition(":")
+    if colon and kind in LOADERS:
+        return LOADERS[kind](rest)
+    if text == "demo":
+        return demo_graph()
+    path = Path(text)
+    if path.is_dir():
+        raise InputError(_folder_hint(path))
+    if path.suffix == ".npz" or path.is_file():
+        return load_npz(path)
+    raise InputError(f"'{text}' names no graph: give {FORMS}")
+
+
+def _folder_hint(path: Path) -> str:
+    if (path / "manifest.json").is_file():
+        return f"{path} is a partitioned folder, not a graph: pass it to `fullgraph train`"
+    if (path / "adj_full.npz").is_file():
+        return f"{path} is a GraphSAINT folder: write saint:{path}"
+    return f"{path} is a folder without a graph: give {FORMS}"

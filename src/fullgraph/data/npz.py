@@ -1,0 +1,87 @@
+"""The project's own `.npz` graph: read, and written atomically."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from fullgraph.data.arrays import Array, Features
+from fullgraph.data.files import one_line, read_npz
+from fullgraph.data.graph import Graph
+from fullgraph.errors import InputError
+
+_CSR_KEYS = ("x_data", "x_indices", "x_indptr", "x_shape")
+
+
+def load_npz(path: str | Path) -> Graph:
+    """The graph in `path`: edge_index, y, the masks, x or its CSR parts (x_data, ...), edge_weight if there is one."""
+    path = Path(path)
+    arrays = read_npz(path, ("edge_index", "y", "train_mask", "val_mask", "test_mask"))
+    masks = {name: arrays[f"{name}_mask"] for name in ("train", "val", "test")}
+    try:
+        return Graph(
+            arrays["edge_index"],
+            _features(path, arrays),
+            arrays["y"],
+            masks,
+            edge_weight=arrays.get("edge_weight"),
+            name=path.stem,
+        )
+    except InputError as bad:
+        text = str(bad)
+        raise InputError(text if text.startswith(str(path)) else f"{path}: {text}") from None
+
+
+def _features(path: Path, arrays: dict[str, Array]) -> Features:
+    if "x" in arrays:
+        return arrays["x"]
+    missing = [key for key in _CSR_KEYS if key not in arrays]
+    if missing:
+        raise InputError(f"{path} has no x and lacks {', '.join(missing)}: add x, or all of {', '.join(_CSR_KEYS)}")
+    data, indices, indptr, shape = (arrays[key] for key in _CSR_KEYS)
+    if data.dtype not in (np.float32, np.float64):  # counts are stored as uint8 or uint16
+        data = data.astype(np.float32)
+    if shape.shape != (2,) or shape.dtype.kind not in "iu":
+        raise InputError(f"{path}: x_shape has to be two integers, nodes and features: write it again")
+    if indptr.dtype.kind not in "iu" or indices.dtype.kind not in "iu":
+        raise InputError(f"{path}: x_indices and x_indptr have to be integers: write them again")
+    try:
+        return sp.csr_array((data, indices, indptr), shape=tuple(int(n) for n in shape))
+    except ValueError as bad:
+        raise InputError(
+            f"{path}: the CSR parts of x do not fit together ({one_line(bad)}): write them again"
+        ) from None
+
+
+def save_npz(graph: Graph, path: str | Path) -> None:
+    """Write `graph` so that `load_npz` gives it back; the file appears whole or not at all."""
+    path = Path(path)
+    arrays: dict[str, Any] = {"edge_index": graph.edge_index, "y": graph.y}
+    if sp.issparse(graph.x):
+        arrays |= {"x_data": graph.x.data, "x_indices": graph.x.indices, "x_indptr": graph.x.indptr}
+        arrays["x_shape"] = np.asarray(graph.x.shape, dtype=np.int64)
+    else:
+        arrays["x"] = graph.x
+    for name, mask in (("train", graph.train_mask), ("val", graph.val_mask), ("test", graph.test_mask)):
+        arrays[f"{name}_mask"] = mask[:, 0] if graph.num_splits == 1 else mask
+    if graph.edge_weight is not None:
+        arrays["edge_weight"] = graph.edge_weight
+    try:
+        _write(path, arrays)
+    except OSError as bad:
+        raise InputError(f"cannot write {path} ({one_line(bad)}): choose a folder that exists and has room") from None
+
+
+def _write(path: Path, arrays: dict[str, Any]) -> None:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with open(temporary, "wb") as file:
+            np.savez(file, **arrays)
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise

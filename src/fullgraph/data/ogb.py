@@ -1,0 +1,99 @@
+"""Node-property graphs of the Open Graph Benchmark from their raw files (Hu et al., arXiv:2005.00687); no download."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from fullgraph.data.arrays import Array
+from fullgraph.data.files import data_root, need_file, one_line, read_npz
+from fullgraph.data.graph import Graph
+from fullgraph.data.splits import mask_of
+from fullgraph.errors import InputError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Layout:
+    split: str
+    add_inverse: bool  # the raw files hold each undirected edge once
+    binary: bool = False
+
+
+_KNOWN = {
+    "ogbn-arxiv": _Layout(split="time", add_inverse=False),
+    "ogbn-products": _Layout(split="sales_ranking", add_inverse=True),
+    "ogbn-papers100M": _Layout(split="time", add_inverse=False, binary=True),
+}
+
+
+def load_ogb(name: str) -> Graph:
+    """The graph `name` from $FULLGRAPH_DATA/ogbn_NAME/raw and ../split, as OGB's archives unpack.
+
+    Arcs are those OGB's own loader gives: arxiv and papers100M stay directed (citing -> cited), products gets the
+    reverse of every edge, since its files store one direction. Labels that are missing (papers100M) become -1.
+    """
+    if name not in _KNOWN:
+        raise InputError(f"ogb:{name} is not supported (it is no plain node-label graph): choose {', '.join(_KNOWN)}")
+    layout = _KNOWN[name]
+    folder = data_root() / name.replace("-", "_")
+    if not folder.is_dir():
+        raise InputError(
+            f"ogb:{name} looks for {folder / 'raw'}, which does not exist: unpack OGB's archive there, "
+            "or set FULLGRAPH_DATA to the folder that holds it"
+        )
+    edges, x, y = _binary(folder) if layout.binary else _text(folder)
+    if layout.add_inverse:
+        edges = np.concatenate([edges, edges[::-1]], axis=1)
+    masks = _masks(folder / "split" / layout.split, x.shape[0])
+    return Graph(edges, x, y, masks, name=name)
+
+
+def _text(folder: Path) -> tuple[Array, Array, Array]:
+    raw = folder / "raw"
+    num_nodes = int(_csv(raw / "num-node-list.csv.gz", np.int64)[0, 0])
+    edges = np.ascontiguousarray(_csv(raw / "edge.csv.gz", np.int64).T)
+    x = _csv(raw / "node-feat.csv.gz", np.float32)
+    if x.shape[0] != num_nodes:
+        raise InputError(
+            f"{raw / 'node-feat.csv.gz'} has {x.shape[0]} rows for {num_nodes} nodes: unpack the archive again"
+        )
+    return edges, x, _class_numbers(_csv(raw / "node-label.csv.gz", np.float64))
+
+
+def _binary(folder: Path) -> tuple[Array, Array, Array]:
+    raw = folder / "raw"
+    need_file(raw / "data.npz", "unpack OGB's archive again")
+    need_file(raw / "node-label.npz", "unpack OGB's archive again")
+    arrays = read_npz(raw / "data.npz", ("edge_index", "node_feat"))
+    labels = read_npz(raw / "node-label.npz", ("node_label",))
+    return arrays["edge_index"], arrays["node_feat"], _class_numbers(labels["node_label"])
+
+
+def _class_numbers(labels: Array) -> Array:
+    if labels.ndim == 2 and labels.shape[1] != 1:
+        raise InputError(f"node-label has {labels.shape[1]} columns: only graphs with one class a node are supported")
+    flat = labels.reshape(-1)
+    if flat.dtype.kind == "f":
+        flat = np.where(np.isnan(flat), -1, flat)
+    return flat.astype(np.int64)
+
+
+def _masks(folder: Path, num_nodes: int) -> dict[str, Array]:
+    masks = {}
+    for name, stem in (("train", "train"), ("val", "valid"), ("test", "test")):
+        path = folder / f"{stem}.csv.gz"
+        ids = _csv(path, np.int64)[:, 0]
+        if ids.size and (ids.min() < 0 or ids.max() >= num_nodes):
+            raise InputError(f"{path} names nodes outside 0 to {num_nodes - 1}: unpack the archive again")
+        masks[name] = mask_of(ids, num_nodes)
+    return masks
+
+
+def _csv(path: Path, dtype: type[np.generic]) -> Array:
+    need_file(path, "unpack OGB's archive again, its raw and split folders side by side")
+    try:
+        return np.loadtxt(path, delimiter=",", dtype=dtype, ndmin=2)
+    except (ValueError, OSError, EOFError) as bad:
+        raise InputError(f"{path} cannot be read ({one_line(bad)}): unpack the archive again") from None

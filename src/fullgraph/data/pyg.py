@@ -1,0 +1,80 @@
+"""Graphs of PyTorch Geometric: a `Data` object, or one of its data sets by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fullgraph.data.arrays import as_numpy
+from fullgraph.data.files import data_root, one_line
+from fullgraph.data.graph import Graph
+from fullgraph.data.splits import random_masks
+from fullgraph.errors import InputError
+
+_MASKS = ("train_mask", "val_mask", "test_mask")
+
+
+def graph_from_pyg(data: Any, name: str = "graph") -> Graph:
+    """The same arcs, features, labels and masks as a `Graph`; y [N, 1] is read as class numbers [N]."""
+    missing = [key for key in ("edge_index", "x", "y", *_MASKS) if getattr(data, key, None) is None]
+    if missing:
+        hint = (
+            "add them with torch_geometric.transforms.RandomNodeSplit"
+            if set(missing) <= set(_MASKS)
+            else "give a homogeneous Data object that has them"
+        )
+        raise InputError(f"the PyG data lacks {', '.join(missing)}: {hint}")
+    masks = {key.removesuffix("_mask"): getattr(data, key) for key in _MASKS}
+    weight = getattr(data, "edge_weight", None)
+    return Graph(data.edge_index, data.x, _labels(data.y), masks, edge_weight=weight, name=name)
+
+
+def _labels(y: Any) -> Any:
+    labels = as_numpy(y)
+    class_numbers = labels.dtype.kind in "iu" and labels.ndim == 2 and labels.shape[1] == 1
+    return labels[:, 0] if class_numbers else labels
+
+
+def load_pyg(spec: str) -> Graph:
+    """torch_geometric.datasets.CLASS(root, name=NAME)[0] for the spec CLASS/NAME (or CLASS where it takes no name).
+
+    Files live under $FULLGRAPH_DATA/pyg/CLASS; PyG downloads them there and reads them in its own formats.
+    A data set without masks gets a 60/20/20 split of its labelled nodes (numpy seed 0).
+    """
+    class_name, _, dataset_name = spec.partition("/")
+    try:
+        from torch_geometric import datasets
+    except ImportError:
+        raise InputError(f"pyg:{spec} needs torch_geometric: pip install torch_geometric") from None
+    dataset_class = getattr(datasets, class_name, None) if class_name.isidentifier() else None
+    if dataset_class is None:
+        raise InputError(
+            f"torch_geometric.datasets has no '{class_name}': write pyg:CLASS/NAME, as in pyg:Planetoid/Cora"
+        )
+    root = data_root() / "pyg" / class_name
+    options = {"name": dataset_name} if dataset_name else {}
+    try:
+        dataset = dataset_class(str(root), **options)
+        count, data = len(dataset), dataset[0]
+    except Exception as bad:  # PyG passes on whatever its downloader, unpacker or parser raised
+        raise InputError(
+            f"PyG could not load {spec} ({type(bad).__name__}: {one_line(bad)}): "
+            f"check the name and the network, or put its raw files under {root}"
+        ) from None
+    if count != 1:
+        raise InputError(f"pyg:{spec} holds {count} graphs: name a data set with one graph")
+    return graph_from_pyg(_with_masks(data), name=(dataset_name or class_name).lower())
+
+
+def _with_masks(data: Any) -> Any:
+    y = getattr(data, "y", None)
+    if y is None or any(getattr(data, key, None) is not None for key in _MASKS):
+        return data
+    labels = _labels(y)
+    known = np.flatnonzero(labels >= 0) if labels.ndim == 1 else np.arange(labels.shape[0])
+    for name, mask in random_masks(np.random.default_rng(0), known.size, 0.6, 0.2).items():
+        full = np.zeros(labels.shape[0], dtype=bool)
+        full[known[mask]] = True
+        setattr(data, f"{name}_mask", full)
+    return data

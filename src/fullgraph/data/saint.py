@@ -1,0 +1,89 @@
+"""GraphSAINT's folders (Zeng et al., arXiv:1907.04931): Reddit, Yelp, Flickr, Amazon, PPI."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fullgraph.data.arrays import Array
+from fullgraph.data.files import need_file, one_line, read_npz
+from fullgraph.data.graph import Graph
+from fullgraph.data.splits import mask_of
+from fullgraph.errors import InputError
+
+_FIX = "a GraphSAINT folder holds adj_full.npz, feats.npy, class_map.json and role.json"
+
+
+def load_saint(folder: str | Path) -> Graph:
+    """The graph of a folder with adj_full.npz (row = target), feats.npy, class_map.json and role.json.
+
+    Features stay memory-mapped. adj_train.npz, the arcs between training nodes, is not read: inductive training takes
+    that subgraph from the masks. Values of adj_full become edge weights only where some differ from 1.
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise InputError(f"{folder} is not a folder: {_FIX}")
+    x = _features(need_file(folder / "feats.npy", _FIX))
+    need_file(folder / "adj_full.npz", _FIX)
+    adj = read_npz(folder / "adj_full.npz", ("data", "indices", "indptr", "shape"))
+    if adj["shape"].tolist() != [x.shape[0], x.shape[0]]:
+        raise InputError(
+            f"{folder}: adj_full.npz is {adj['shape'].tolist()} and feats.npy has {x.shape[0]} rows: {_FIX}"
+        )
+    weight = None if (adj["data"] == 1).all() else adj["data"]
+    return Graph.from_csr(
+        adj["indptr"],
+        adj["indices"],
+        x,
+        _labels(folder / "class_map.json", x.shape[0]),
+        _masks(folder / "role.json", x.shape[0]),
+        edge_weight=weight,
+        name=folder.resolve().name,
+    )
+
+
+def _features(path: Path) -> Array:
+    try:
+        x: Any = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (ValueError, OSError, EOFError) as bad:
+        raise InputError(f"{path} cannot be read ({one_line(bad)}): save a plain float array with numpy.save") from None
+    if not isinstance(x, np.ndarray) or x.ndim != 2:
+        raise InputError(f"{path} is no matrix [nodes, features]: save one with numpy.save")
+    return x
+
+
+def _labels(path: Path, num_nodes: int) -> Array:
+    class_map = _json(path)
+    try:
+        return np.asarray([class_map[str(node)] for node in range(num_nodes)])
+    except KeyError as missing:
+        raise InputError(f"{path} has no class for node {missing}: give every node one") from None
+    except ValueError:
+        raise InputError(f"{path} gives nodes lists of different lengths: give every node the same number") from None
+
+
+def _masks(path: Path, num_nodes: int) -> dict[str, Array]:
+    role = _json(path)
+    masks = {}
+    for name, key in (("train", "tr"), ("val", "va"), ("test", "te")):
+        if key not in role:
+            raise InputError(f"{path} lacks '{key}': give the lists tr, va and te")
+        ids = np.asarray(role[key], dtype=np.int64)
+        if ids.size and (ids.min() < 0 or ids.max() >= num_nodes):
+            raise InputError(f"{path} names nodes outside 0 to {num_nodes - 1} in '{key}': remove them")
+        masks[name] = mask_of(ids, num_nodes)
+    return masks
+
+
+def _json(path: Path) -> dict[str, Any]:
+    need_file(path, _FIX)
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, OSError) as bad:
+        raise InputError(f"{path} is not JSON ({one_line(bad)}): write it again") from None
+    if not isinstance(value, dict):
+        raise InputError(f"{path} has to hold a JSON object: write it again")
+    return value

@@ -1,0 +1,106 @@
+"""`sbm:` a stochastic block model: many blocks, most edges inside one, classes tied to blocks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fullgraph.data.arrays import Array
+from fullgraph.data.graph import Graph
+from fullgraph.data.options import parse_options
+from fullgraph.data.synthetic import arcs_of, distinct_edges, need, planted_graph
+from fullgraph.errors import InputError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SBM:
+    """`edges` distinct undirected edges, the share `p_in` of them inside a block; block b has class b mod `classes`.
+
+    edges=-1 gives ten a node; blocks=0 chooses 64, or fewer where they would be too dense. Both directions are stored
+    unless directed=1. Features are a class mean plus `noise` times white noise; train and val leave the test set.
+    """
+
+    nodes: int = 10_000
+    edges: int = -1
+    classes: int = 10
+    features: int = 64
+    blocks: int = 0
+    p_in: float = 0.9
+    noise: float = 1.0
+    train: float = 0.6
+    val: float = 0.2
+    directed: bool = False
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        need(
+            "sbm", nodes=(self.nodes, 3), edges=(self.edges, -1), classes=(self.classes, 1), features=(self.features, 1)
+        )
+        need("sbm", blocks=(self.blocks, 0), noise=(self.noise, 0), seed=(self.seed, 0))
+        if not 0 <= self.p_in <= 1:
+            raise InputError(f"sbm: p_in={self.p_in:g} is no share: give a number from 0 to 1")
+        if max(self.classes, self.blocks) > self.nodes:
+            raise InputError(f"sbm: {self.nodes} nodes are too few for the classes or blocks: give more nodes")
+
+    @property
+    def num_edges(self) -> int:
+        if self.edges >= 0:
+            return self.edges
+        return min(10 * self.nodes, self.nodes * self.nodes // (8 * max(1, self.classes, self.blocks)))
+
+    @property
+    def num_blocks(self) -> int:
+        """64, or as many blocks as stay a quarter full:  B <= N^2 / (8 p_in E);  at least one a class."""
+        if self.blocks:
+            return self.blocks
+        room = self.nodes * self.nodes / (8 * max(1.0, self.p_in * self.num_edges))
+        return min(self.nodes, max(self.classes, min(64, int(room)), 1))
+
+
+def load_sbm(text: str) -> Graph:
+    """The graph of `sbm:KEY=VALUE,...`."""
+    return sbm_graph(parse_options("sbm", SBM, text))
+
+
+def sbm_graph(options: SBM) -> Graph:
+    """Nodes in random order over equal blocks; edges drawn uniformly inside blocks and between them."""
+    rng = np.random.default_rng(options.seed)
+    block = (np.arange(options.nodes, dtype=np.int32) % options.num_blocks)[rng.permutation(options.nodes)]
+    keys = block_edges(rng, block, options.num_edges, options.p_in)
+    edges = arcs_of(rng, keys, options.nodes, directed=options.directed)
+    del keys
+    return planted_graph(rng, edges, block % options.classes, options, "sbm")
+
+
+def block_edges(rng: np.random.Generator, block: Array, count: int, p_in: float) -> Array:
+    """Keys of `count` distinct edges, round(p_in * count) of them with both ends in one block."""
+    num_nodes = block.size
+    size = np.bincount(block)
+    start = np.concatenate([[0], np.cumsum(size)])[:-1]
+    members = np.argsort(block, kind="stable").astype(np.int32)
+    # a block is drawn as often as it has pairs, so that every pair is equally likely
+    pairs = size * (size - 1.0)
+    bound = np.cumsum(pairs)
+
+    def inside(k: int) -> tuple[Array, Array]:
+        home = np.searchsorted(bound, rng.random(k) * bound[-1], side="right")
+        first, span = start[home], size[home]
+        u, v = (members[first + (rng.random(k) * span).astype(np.int64)] for _ in range(2))
+        return u, v
+
+    def between(k: int) -> tuple[Array, Array]:
+        u, v = rng.integers(0, num_nodes, (2, k), dtype=np.int32)
+        apart = block[u] != block[v]
+        return u[apart], v[apart]
+
+    num_in = round(p_in * count)
+    room_in, room_all = bound[-1] / 2, num_nodes * (num_nodes - 1.0) / 2
+    crowded = (
+        f"sbm: {count} edges with p_in={p_in:g} do not fit {num_nodes} nodes in {size.size} blocks: "
+        "give fewer edges, or more nodes, or other blocks"
+    )
+    if num_in > 0.8 * room_in or count - num_in > 0.8 * (room_all - room_in):
+        raise InputError(crowded)
+    keys = distinct_edges(rng, num_in, num_nodes, inside, crowded=crowded)
+    return np.concatenate([keys, distinct_edges(rng, count - num_in, num_nodes, between, crowded=crowded)])

@@ -1,0 +1,80 @@
+"""What the generators share: distinct edges, planted features, and the assembly of a `Graph`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from fullgraph.data.arrays import Array
+from fullgraph.data.graph import Graph
+from fullgraph.data.splits import random_masks
+from fullgraph.errors import InputError
+
+Draw = Callable[[int], tuple[Array, Array]]
+
+
+def need(kind: str, **least: tuple[float, float]) -> None:
+    """Raise unless each value is at least its bound:  need("sbm", nodes=(nodes, 3))."""
+    for key, (value, bound) in least.items():
+        if value < bound:
+            raise InputError(f"{kind}: {key}={value:g} is too small: give at least {bound:g}")
+
+
+def distinct_edges(rng: np.random.Generator, count: int, num_nodes: int, draw: Draw, *, crowded: str) -> Array:
+    """`count` different unordered pairs u < v as keys u * N + v, ascending; `draw(k)` proposes k pairs.
+
+    Proposals are thinned to a set and topped up, then cut back at random, so no pair is favoured by its key.
+    `crowded` is the error's text when the proposals hardly bring new pairs any more.
+    """
+    keys = np.empty(0, dtype=np.int64)
+    while keys.size < count:
+        missing = count - keys.size
+        u, v = draw(missing + missing // 16 + 64)
+        fresh = np.minimum(u, v).astype(np.int64)
+        fresh *= num_nodes
+        fresh += np.maximum(u, v)
+        fresh = fresh[u != v]
+        before = keys.size
+        keys = _sorted_set(np.concatenate([keys, fresh]))
+        if keys.size - before < missing // 50:
+            raise InputError(crowded)
+    if keys.size > count:
+        keys = np.delete(keys, rng.choice(keys.size, keys.size - count, replace=False))
+    return keys
+
+
+def _sorted_set(keys: Array) -> Array:
+    keys.sort()
+    first = np.ones(keys.size, dtype=bool)
+    np.not_equal(keys[1:], keys[:-1], out=first[1:])
+    return keys[first]
+
+
+def arcs_of(rng: np.random.Generator, keys: Array, num_nodes: int, *, directed: bool) -> Array:
+    """edge_index of the pairs in `keys`: both directions, or one of the two at random."""
+    u, v = (part.astype(np.int32) for part in np.divmod(keys, num_nodes))
+    if not directed:
+        return np.stack([np.concatenate([u, v]), np.concatenate([v, u])])
+    turn = rng.random(keys.size) < 0.5
+    return np.stack([np.where(turn, v, u), np.where(turn, u, v)])
+
+
+def planted_features(rng: np.random.Generator, labels: Array, num_classes: int, width: int, noise: float) -> Array:
+    """x_i = m[y_i] + noise * e_i / sqrt(2),  unit class means m (about sqrt(2) apart), standard normal e."""
+    means = rng.standard_normal((num_classes, width), dtype=np.float32)
+    means /= np.linalg.norm(means, axis=1, keepdims=True)
+    x = rng.standard_normal((labels.size, width), dtype=np.float32)
+    x *= noise / np.sqrt(2.0)
+    for start in range(0, labels.size, 1 << 16):  # in blocks, so that means[labels] is never as large as x
+        rows = slice(start, start + (1 << 16))
+        x[rows] += means[labels[rows]]
+    return x
+
+
+def planted_graph(rng: np.random.Generator, edges: Array, labels: Array, options: Any, name: str) -> Graph:
+    """The graph of `edges` with noisy class features and a random split, by the fields all generators share."""
+    x = planted_features(rng, labels, options.classes, options.features, options.noise)
+    masks = random_masks(rng, labels.size, options.train, options.val)
+    return Graph(edges, x, labels, masks, name=name)

@@ -1,0 +1,223 @@
+"""Checks of a user's graph: each returns the clean array or raises one line that names the fix."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from fullgraph.data.arrays import Array, Features, as_csr_array, as_numpy
+from fullgraph.errors import InputError
+
+SPLIT_NAMES = ("train", "val", "test")
+_BLOCK_ENTRIES = 1 << 22
+
+
+def row_blocks(num_rows: int, width: int) -> Iterator[slice]:
+    """Slices of rows of about 4 million entries each: a memory-mapped matrix is never whole in memory."""
+    step = max(1, _BLOCK_ENTRIES // max(1, width))
+    for start in range(0, num_rows, step):
+        yield slice(start, min(start + step, num_rows))
+
+
+def check_features(x: Any) -> Features:
+    """x as [N, F] floating, dense or csr_array, every entry finite; integers become float32."""
+    csr = as_csr_array(x)
+    if csr is not None:
+        return _check_sparse(csr)
+    dense = as_numpy(x)
+    if dense.ndim != 2 or 0 in dense.shape:
+        raise InputError(f"x has shape {dense.shape}: give a matrix [nodes, features] with at least one of each")
+    if dense.dtype.kind in "iub":
+        return dense.astype(np.float32)
+    if dense.dtype.kind != "f":
+        raise InputError(f"x has the type {dense.dtype}: give real numbers (float or integer)")
+    for rows in row_blocks(*dense.shape):
+        good = np.isfinite(dense[rows])
+        if not good.all():
+            row, column = (int(v) for v in np.argwhere(~good)[0])
+            where = f"node {row + rows.start}, column {column}"
+            raise InputError(f"x holds NaN or infinity ({where}): replace it, for example with numpy.nan_to_num")
+    return dense.astype(np.float64) if dense.dtype.itemsize > 8 else dense
+
+
+def _check_sparse(csr: Any) -> Any:
+    if 0 in csr.shape:
+        raise InputError(f"x has shape {csr.shape}: give a matrix [nodes, features] with at least one of each")
+    if csr.dtype.kind not in "iubf":
+        raise InputError(f"x has the type {csr.dtype}: give real numbers (float or integer)")
+    if csr.dtype not in (np.float32, np.float64):
+        csr = csr.astype(np.float32)
+    try:
+        csr.check_format(full_check=True)
+    except ValueError as bad:
+        raise InputError(
+            f"the CSR parts of x do not fit together ({_one_line(bad)}): rebuild them with scipy"
+        ) from None
+    if not np.isfinite(csr.data).all():
+        raise InputError("x holds NaN or infinity: replace it, for example with numpy.nan_to_num on x_data")
+    if not csr.has_canonical_format:
+        csr = csr.copy()
+        csr.sum_duplicates()
+    return csr
+
+
+def check_edge_index(edge_index: Any, num_nodes: int) -> Array:
+    """edge_index as integers [2, E] inside 0..N-1."""
+    edges = as_numpy(edge_index)
+    if edges.ndim != 2 or edges.shape[0] != 2:
+        raise InputError(f"edge_index has shape {edges.shape}: give [2, arcs], row 0 the sources, row 1 the targets")
+    if edges.shape[1] == 0:
+        return edges.astype(np.int64)
+    _check_ids("edge_index", edges, num_nodes)
+    return edges
+
+
+def check_csr(indptr: Any, indices: Any, num_nodes: int) -> tuple[Array, Array]:
+    """indptr [N+1] rising from 0 to E, and indices [E] inside 0..N-1."""
+    indptr, indices = as_numpy(indptr), as_numpy(indices)
+    if indptr.ndim != 1 or indices.ndim != 1 or indptr.dtype.kind not in "iu":
+        raise InputError("indptr and indices have to be one-dimensional integer arrays: give the parts of a CSR matrix")
+    if indptr.shape[0] != num_nodes + 1:
+        raise InputError(
+            f"indptr has {indptr.shape[0]} entries for the {num_nodes} nodes of x: give one a node and one more"
+        )
+    if indptr[0] != 0 or indptr[-1] != indices.shape[0] or (indptr[1:] < indptr[:-1]).any():
+        raise InputError(
+            f"indptr has to rise from 0 to the {indices.shape[0]} entries of indices: rebuild the CSR parts"
+        )
+    if indices.shape[0]:
+        _check_ids("indices", indices, num_nodes)
+    return indptr, indices
+
+
+def _check_ids(what: str, ids: Array, num_nodes: int) -> None:
+    if ids.dtype.kind not in "iu":
+        raise InputError(f"{what} has the type {ids.dtype}: node ids have to be integers, cast them")
+    low, high = int(ids.min()), int(ids.max())
+    if low < 0:
+        raise InputError(
+            f"{what} holds the negative node id {low}: ids run from 0 to {num_nodes - 1}, remove such arcs"
+        )
+    if high >= num_nodes:
+        raise InputError(
+            f"{what} holds the node id {high}, but x has {num_nodes} rows (ids 0 to {num_nodes - 1}): "
+            "fix the ids or give x a row for every node"
+        )
+
+
+def check_weight(weight: Any, num_arcs: int) -> Array:
+    """edge_weight as finite float32 or float64 [E]."""
+    values = as_numpy(weight)
+    if values.ndim == 2 and values.shape[1] == 1:
+        values = values[:, 0]
+    if values.ndim != 1 or values.shape[0] != num_arcs:
+        raise InputError(f"edge_weight has shape {values.shape} for {num_arcs} arcs: give one number an arc")
+    if values.dtype.kind not in "iubf":
+        raise InputError(f"edge_weight has the type {values.dtype}: give real numbers")
+    if values.dtype not in (np.float32, np.float64):
+        values = values.astype(np.float32)
+    if not np.isfinite(values).all():
+        first = int(np.flatnonzero(~np.isfinite(values))[0])
+        raise InputError(f"edge_weight holds NaN or infinity (arc {first}): remove the arc or give it a finite weight")
+    return values
+
+
+def check_masks(masks: Any, num_nodes: int) -> tuple[Array, Array, Array]:
+    """The three masks as bool [N, K]; in every split none is empty and no node is in two."""
+    three = tuple(_mask(name, value, num_nodes) for name, value in zip(SPLIT_NAMES, _three(masks), strict=True))
+    num_splits = max(mask.shape[1] for mask in three)
+    for name, mask in zip(SPLIT_NAMES, three, strict=True):
+        if mask.shape[1] not in (1, num_splits):
+            raise InputError(
+                f"{name}_mask has {mask.shape[1]} splits where another mask has {num_splits}: give all masks the same"
+            )
+    train, val, test = (np.ascontiguousarray(np.broadcast_to(mask, (num_nodes, num_splits))) for mask in three)
+    for name, mask in zip(SPLIT_NAMES, (train, val, test), strict=True):
+        empty = np.flatnonzero(~mask.any(axis=0))
+        if empty.size:
+            raise InputError(f"{name}_mask is empty{_in_split(empty[0], num_splits)}: mark at least one node")
+    for a, b, left, right in (("train", "val", train, val), ("train", "test", train, test), ("val", "test", val, test)):
+        both = left & right
+        if both.any():
+            node, split = (int(v) for v in np.argwhere(both)[0])
+            raise InputError(
+                f"{a}_mask and {b}_mask overlap (node {node}{_in_split(split, num_splits)}): "
+                "a node may be in one mask only"
+            )
+    return train, val, test
+
+
+def _three(masks: Any) -> tuple[Any, Any, Any]:
+    if isinstance(masks, Mapping):
+        missing = [name for name in SPLIT_NAMES if name not in masks]
+        if missing:
+            raise InputError(f"masks lacks {', '.join(missing)}: give a mapping with train, val and test")
+        return masks["train"], masks["val"], masks["test"]
+    if isinstance(masks, (tuple, list)) and len(masks) == 3:
+        return masks[0], masks[1], masks[2]
+    raise InputError(
+        "masks has to be a mapping with train, val and test, or those three in a tuple: give one of the two"
+    )
+
+
+def _mask(name: str, value: Any, num_nodes: int) -> Array:
+    mask = as_numpy(value)
+    if mask.dtype != np.bool_:
+        raise InputError(f"{name}_mask has the type {mask.dtype}: give booleans, one a node")
+    if mask.ndim == 1:
+        mask = mask[:, None]
+    if mask.ndim != 2 or mask.shape[0] != num_nodes or mask.shape[1] == 0:
+        raise InputError(
+            f"{name}_mask has shape {as_numpy(value).shape} for the {num_nodes} nodes of x: "
+            "give [nodes] or [nodes, splits]"
+        )
+    return mask
+
+
+def _in_split(split: int, num_splits: int) -> str:
+    return f" in split {split}" if num_splits > 1 else ""
+
+
+def check_labels(y: Any, masks: tuple[Array, Array, Array], num_nodes: int) -> Array:
+    """y as int64 [N] with -1 outside the masks only, or as 0/1 float32 [N, C]."""
+    labels = as_numpy(y)
+    if labels.ndim not in (1, 2) or labels.shape[0] != num_nodes:
+        raise InputError(f"y has shape {labels.shape} for the {num_nodes} nodes of x: give [nodes] or [nodes, classes]")
+    return _check_single(labels, masks, num_nodes) if labels.ndim == 1 else _check_multi(labels)
+
+
+def _check_single(labels: Array, masks: tuple[Array, Array, Array], num_nodes: int) -> Array:
+    if labels.dtype.kind not in "iu":
+        raise InputError(f"y has the type {labels.dtype}: give class numbers as integers, -1 for unlabelled nodes")
+    low, high = int(labels.min()), int(labels.max())
+    if low < -1:
+        raise InputError(f"y holds the label {low}: classes start at 0, and -1 means unlabelled")
+    if high >= num_nodes:
+        raise InputError(
+            f"y holds the label {high} for {num_nodes} nodes: number the classes 0, 1, 2, ... without gaps"
+        )
+    unlabelled = labels == -1
+    for name, mask in zip(SPLIT_NAMES, masks, strict=True):
+        bad = np.flatnonzero(unlabelled & mask.any(axis=1))
+        if bad.size:
+            raise InputError(
+                f"{name}_mask marks {bad.size} unlabelled nodes (node {bad[0]} has y = -1): take them out of the mask"
+            )
+    return labels.astype(np.int64, copy=False)
+
+
+def _check_multi(labels: Array) -> Array:
+    if labels.shape[1] == 0:
+        raise InputError("y has no class columns: give [nodes, classes] with zeros and ones, or class numbers [nodes]")
+    if labels.dtype.kind not in "iubf" or not ((labels == 0) | (labels == 1)).all():
+        raise InputError(
+            f"y of shape {labels.shape} is multi-label and may hold only 0 and 1: "
+            "give zeros and ones, or class numbers as [nodes]"
+        )
+    return labels.astype(np.float32, copy=False)
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split()) or type(error).__name__

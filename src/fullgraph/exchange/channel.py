@@ -1,0 +1,148 @@
+"""A channel: one route, read on one schedule, in one codec, over one transport."""
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from fullgraph.codec import Codec, Full, Shape
+from fullgraph.exchange.schedule import Schedule, Sync
+from fullgraph.plan import Route
+from fullgraph.transport import Key, Pending, Transport, Way
+
+
+class Clock:
+    """The step number; the trainer owns it, channels only read it."""
+
+    def __init__(self, step: int = 0) -> None:
+        self.step = step
+
+    def tick(self) -> None:
+        self.step += 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wire:
+    """The free axes of a channel: when it is read, and in how many bits (gradients may take another codec)."""
+
+    schedule: Schedule = field(default_factory=Sync)
+    codec: Codec = field(default_factory=Full)
+    backward: Codec | None = None
+
+    def build(self, *, name: str, route: Route, transport: Transport, clock: Clock) -> "Channel":
+        return Channel(name, route, self, transport, clock)
+
+
+@dataclass(frozen=True, slots=True)
+class _Version:
+    """One step's rows on their way, and how to read them once they are here."""
+
+    key: Key
+    pending: Pending[dict[int, Tensor]]
+    shapes: dict[int, Shape]
+    dtype: torch.dtype
+
+
+class Inbox:
+    """One way of a channel: posts rows along the route and keeps the versions that a later step may read."""
+
+    def __init__(self, name: str, way: Way, route: Route, codec: Codec, schedule: Schedule, transport: Transport):
+        self.name, self.way, self.route, self.codec = name, way, route, codec
+        self.schedule, self.transport = schedule, transport
+        self.versions: dict[int, _Version] = {}
+
+    def post(self, packed: dict[int, Tensor], width: Shape, dtype: torch.dtype, step: int) -> None:
+        if not self.schedule.turn(step).send:
+            return
+        key = Key(self.name, step, self.way)
+        shapes = self.route.shapes(width)
+        outgoing = {peer: self.codec.encode(rows, key) for peer, rows in packed.items()}
+        incoming = {peer: self.codec.nbytes(shape, dtype, key) for peer, shape in shapes.items()}
+        self.versions[step] = _Version(key, self.transport.begin(key, outgoing, incoming), shapes, dtype)
+
+    def read(self, step: int) -> dict[int, Tensor] | None:
+        """Rows by peer of the version due at `step` (None: nothing is due yet, and it counts as zeros)."""
+        due = self.schedule.turn(step).read
+        rows = None
+        if due is not None:
+            version = self.versions[due]
+            wires = version.pending.wait()
+            rows = {
+                peer: self.codec.decode(wires[peer], shape, version.dtype, version.key)
+                for peer, shape in version.shapes.items()
+            }
+        for old in [s for s in self.versions if s <= step - self.schedule.depth]:
+            del self.versions[old]
+        return rows
+
+
+class Channel:
+    """Moves rows along a route and their gradients back along its transpose.
+
+    The work that hides the wire stands between the two calls, in both passes:
+
+        x, token = channel.begin(x)
+        inner = adj_inner @ x
+        halo = channel.end(token)
+    """
+
+    def __init__(self, name: str, route: Route, wire: Wire, transport: Transport, clock: Clock) -> None:
+        self.route, self.clock = route, clock
+        backward = wire.backward or wire.codec
+        self.features = Inbox(name, "forward", route, wire.codec, wire.schedule, transport)
+        self.gradients = Inbox(name, "backward", route.T, backward, wire.schedule, transport)
+
+    def begin(self, x: Tensor, *, relu: bool = False) -> tuple[Tensor, Tensor]:
+        """Post the rows of x (of relu(x)) that peers read; returns x itself, and the token that `end` takes.
+
+        Peers are sent relu(x) although x passes through bare, so that its owner can fuse the activation with
+        the dropout that must come after the exchange.
+        """
+        x, token = Begin.apply(x, self, relu)  # type: ignore[no-untyped-call]
+        return x, token
+
+    def end(self, token: Tensor) -> Tensor:
+        """The rows peers sent, of the version that is due."""
+        halo: Tensor = End.apply(token, self)  # type: ignore[no-untyped-call]
+        return halo
+
+
+class Begin(torch.autograd.Function):
+    """forward: post rows x_t.  backward: read the returned gradients of version v(t) and add them."""
+
+    @staticmethod
+    def forward(ctx, x: Tensor, channel: Channel, relu: bool):  # type: ignore[no-untyped-def]
+        packed = channel.route.pack(x)
+        if relu:
+            packed = {peer: rows.relu_() for peer, rows in packed.items()}
+            ctx.save_for_backward(*packed.values())
+        ctx.channel, ctx.step, ctx.relu = channel, channel.clock.step, relu
+        channel.features.post(packed, tuple(x.shape[1:]), x.dtype, ctx.step)
+        return x.view_as(x), x.new_empty((0, *x.shape[1:]))
+
+    @staticmethod
+    def backward(ctx, grad: Tensor, _token: Tensor):  # type: ignore[no-untyped-def]
+        returned = ctx.channel.gradients.read(ctx.step)
+        if not returned:
+            return grad, None, None
+        if ctx.relu:
+            returned = {p: g * (y > 0) for (p, g), y in zip(returned.items(), ctx.saved_tensors, strict=True)}
+        return ctx.channel.route.T.unpack(returned, grad.clone()), None, None
+
+
+class End(torch.autograd.Function):
+    """forward: read the rows of version v(t).  backward: post the gradients of those rows."""
+
+    @staticmethod
+    def forward(ctx, token: Tensor, channel: Channel):  # type: ignore[no-untyped-def]
+        ctx.channel, ctx.step = channel, channel.clock.step
+        halo = token.new_zeros((channel.route.num_out, *token.shape[1:]))
+        rows = channel.features.read(ctx.step)
+        return halo if rows is None else channel.route.unpack(rows, halo)
+
+    @staticmethod
+    def backward(ctx, grad: Tensor):  # type: ignore[no-untyped-def]
+        channel = ctx.channel
+        packed = channel.route.T.pack(grad.contiguous())
+        channel.gradients.post(packed, tuple(grad.shape[1:]), grad.dtype, ctx.step)
+        return grad.new_empty((0, *grad.shape[1:])), None

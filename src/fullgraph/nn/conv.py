@@ -1,0 +1,111 @@
+"""Graph convolutions over a view: no rank, no group, no buffer.
+
+Each takes rows before their activation, and the row map (activation, dropout) that the exchange must come before.
+Where the output is narrower than the input, or the input is sparse, the dense map comes first: fewer bytes and flops.
+
+Legend: n owned rows, h halo rows, I in, O out features, H heads.
+"""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from fullgraph.nn.linear import Linear
+from fullgraph.nn.view import IDENTITY, Features, GraphView, RowMap
+from fullgraph.ops import Adjacency, edge_scores, edge_softmax, spmm_heads
+
+
+class Conv(nn.Module):
+    """A layer `(x, view, layer, row_map) -> z`."""
+
+    def __init__(self, in_width: int, out_width: int) -> None:
+        super().__init__()
+        self.in_width, self.out_width = in_width, out_width
+
+    def update_first(self, x: Features, view: GraphView) -> bool:
+        return isinstance(x, Adjacency) or (self.out_width < self.in_width and not view.knows(x))
+
+
+class GCNConv(Conv):
+    """Z = D^-1/2 (A + I) D^-1/2 X W + b  (Kipf and Welling, arXiv:1609.02907)."""
+
+    def __init__(self, in_width: int, out_width: int) -> None:
+        super().__init__(in_width, out_width)
+        self.lin = Linear(in_width, out_width, bias=False)
+        self.bias = nn.Parameter(torch.zeros(out_width))
+        nn.init.xavier_uniform_(self.lin.weight)
+
+    def forward(self, x: Features, view: GraphView, layer: int, row_map: RowMap = IDENTITY) -> Tensor:
+        if isinstance(x, Adjacency) or self.update_first(x, view):
+            return view.aggregate(self.lin(row_map(x, view.ids)), layer) + self.bias
+        return F.linear(view.send(x, layer, row_map).aggregate(), self.lin.weight, self.bias)
+
+
+class SAGEConv(Conv):
+    """Z = X W_self + b + mean_{j -> i} X_j W_neigh  (Hamilton et al., arXiv:1706.02216)."""
+
+    def __init__(self, in_width: int, out_width: int) -> None:
+        super().__init__(in_width, out_width)
+        self.lin_self = Linear(in_width, out_width)
+        self.lin_neigh = Linear(in_width, out_width, bias=False)
+
+    def forward(self, x: Features, view: GraphView, layer: int, row_map: RowMap = IDENTITY) -> Tensor:
+        if isinstance(x, Adjacency) or self.update_first(x, view):
+            rows = row_map(x, view.ids)
+            message = view.send(self.lin_neigh(rows), layer)
+            own: Tensor = self.lin_self(rows)
+            return own + message.aggregate()
+        message = view.send(x, layer, row_map)
+        own = self.lin_self(message.own)
+        return torch.addmm(own, message.aggregate(), self.lin_neigh.weight.t())
+
+
+class GINConv(Conv):
+    """Z = MLP((1 + eps) X + sum_{j -> i} X_j), eps learned  (Xu et al., arXiv:1810.00826).
+
+    The sum commutes with the MLP's first linear map, which may so come first.
+    """
+
+    def __init__(self, in_width: int, out_width: int) -> None:
+        super().__init__(in_width, out_width)
+        self.lin1 = Linear(in_width, out_width)
+        self.lin2 = Linear(out_width, out_width)
+        self.eps = nn.Parameter(torch.zeros(()))
+
+    def forward(self, x: Features, view: GraphView, layer: int, row_map: RowMap = IDENTITY) -> Tensor:
+        if isinstance(x, Adjacency) or self.update_first(x, view):
+            message = view.send(self.lin1.product(row_map(x, view.ids)), layer)
+            hidden = (1 + self.eps) * message.own + message.aggregate() + self.lin1.bias
+        else:
+            message = view.send(x, layer, row_map)
+            hidden = self.lin1((1 + self.eps) * message.own + message.aggregate())
+        out: Tensor = self.lin2(F.relu(hidden))
+        return out
+
+
+class GATConv(Conv):
+    """Z_i = sum_j softmax_j(LeakyReLU(a_dst . W x_i + a_src . W x_j)) W x_j + b, per head  (arXiv:1710.10903).
+
+    Heads are concatenated, or averaged where `concat` is false. Edge weights are not used.
+    """
+
+    def __init__(self, in_width: int, out_width: int, *, heads: int = 4, concat: bool = True) -> None:
+        super().__init__(in_width, out_width)
+        self.heads, self.concat = heads, concat
+        self.head_width = out_width // heads if concat else out_width
+        self.lin = Linear(in_width, heads * self.head_width, bias=False)
+        self.att_src = nn.Parameter(torch.empty(heads, self.head_width))
+        self.att_dst = nn.Parameter(torch.empty(heads, self.head_width))
+        self.bias = nn.Parameter(torch.zeros(out_width))
+        for weight in (self.lin.weight, self.att_src, self.att_dst):
+            nn.init.xavier_uniform_(weight)
+
+    def forward(self, x: Features, view: GraphView, layer: int, row_map: RowMap = IDENTITY) -> Tensor:
+        message = view.send(self.lin(row_map(x, view.ids)), layer)
+        own_nHO = message.own.unflatten(1, (self.heads, self.head_width))
+        target_nH = (own_nHO * self.att_dst).sum(-1)
+        source_mHO = message.sources().unflatten(1, (self.heads, self.head_width))
+        source_mH = (source_mHO * self.att_src).sum(-1)
+        scores_EH = F.leaky_relu(edge_scores(view.arcs, target_nH, source_mH), 0.2)
+        out_nHO = spmm_heads(view.arcs, edge_softmax(view.arcs, scores_EH), source_mHO)
+        return (out_nHO.flatten(1) if self.concat else out_nHO.mean(1)) + self.bias

@@ -1,0 +1,99 @@
+"""All a model may see of the distribution, and what it does to a row after the exchange.
+
+Legend: n owned rows, h halo rows, D features.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from torch import Tensor
+
+from fullgraph.ops import Adjacency, Structure, act_dropout, dropout_arcs
+
+Features = Tensor | Adjacency  # dense rows, or sparse ones as a CSR matrix
+
+
+@dataclass(frozen=True, slots=True)
+class RowMap:
+    """An activation and dropout in one pass:  y = keep * act(x) / (1 - p).
+
+    `keep` depends only on (key, global id, column), so an owner and every rank that holds the row as halo agree,
+    and a run does not depend on the number of ranks.
+    """
+
+    relu: bool = False
+    p: float = 0.0
+    key: int = 0
+
+    def __call__(self, x: Features, ids: Tensor) -> Features:
+        if isinstance(x, Adjacency):
+            return self._sparse(x, ids)
+        return self.dense(x, ids)
+
+    def dense(self, x: Tensor, ids: Tensor) -> Tensor:
+        if not self.relu and self.p == 0.0:
+            return x
+        return act_dropout(x, ids, key=self.key, p=self.p, act="relu" if self.relu else "none")
+
+    def after_activation(self) -> "RowMap":
+        """The rest of the map for rows that crossed a wire already activated."""
+        return RowMap(p=self.p, key=self.key)
+
+    def _sparse(self, x: Adjacency, ids: Tensor) -> Adjacency:
+        assert not self.relu, "sparse rows are input features"
+        assert x.weight is not None
+        if self.p == 0.0:
+            return x
+        return x.with_weight(dropout_arcs(x.structure, ids, x.weight, key=self.key, p=self.p))
+
+
+IDENTITY = RowMap()
+
+
+class Message(Protocol):
+    """Rows under way: posted when made, so that work on `own` hides the wire."""
+
+    @property
+    def own(self) -> Tensor:
+        """Owned rows after the map, [n, D]."""
+        ...
+
+    def aggregate(self) -> Tensor:
+        """A @ map(x), [n, D]."""
+        ...
+
+    def sources(self) -> Tensor:
+        """Owned, then halo rows after the map, [n+h, D]."""
+        ...
+
+
+class GraphView(Protocol):
+    """A graph spread over ranks, as one layer sees it."""
+
+    @property
+    def ids(self) -> Tensor:
+        """Global ids of the owned rows."""
+        ...
+
+    @property
+    def step(self) -> int: ...
+    @property
+    def num_nodes(self) -> int:
+        """Nodes of the whole graph."""
+        ...
+
+    @property
+    def arcs(self) -> Structure:
+        """Arcs from sources() to owned rows, self loops included, for attention."""
+        ...
+
+    def knows(self, x: Features) -> bool:
+        """Whether the aggregation of x was computed ahead and costs nothing."""
+        ...
+
+    def send(self, x: Tensor, layer: int, row_map: RowMap = IDENTITY) -> Message: ...
+    def aggregate(self, x: Tensor, layer: int) -> Tensor: ...
+    def sources(self, x: Tensor, layer: int) -> Tensor: ...
+    def reduce(self, x: Tensor) -> Tensor:
+        """The differentiable sum of x over ranks."""
+        ...

@@ -1,0 +1,22 @@
+"""Sparse products, attention over arcs, keyed dropout and row packing: a numba path, a torch path, one meaning."""
+
+from fullgraph.ops.attention import edge_scores, edge_softmax, spmm_heads
+from fullgraph.ops.dropout import act_dropout, dropout_arcs
+from fullgraph.ops.hashing import dropout_key
+from fullgraph.ops.rows import add_rows, gather_rows
+from fullgraph.ops.sparse import spmm
+from fullgraph.ops.structure import Adjacency, Structure
+
+__all__ = [
+    "Adjacency",
+    "Structure",
+    "act_dropout",
+    "add_rows",
+    "dropout_arcs",
+    "dropout_key",
+    "edge_scores",
+    "edge_softmax",
+    "gather_rows",
+    "spmm",
+    "spmm_heads",
+]

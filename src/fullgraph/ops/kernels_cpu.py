@@ -1,0 +1,135 @@
+"""The numba backend: hands tensors to the loops as arrays, chunk by chunk of rows."""
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import cache
+from typing import Any
+
+import numba
+import numpy as np
+import torch
+from torch import Tensor
+
+from fullgraph.ops import loops
+from fullgraph.ops.hashing import mixed_key, threshold
+from fullgraph.ops.parallel import even_cuts, num_chunks, run
+from fullgraph.ops.structure import Adjacency, Structure
+
+EXP_COST = 16  # multiply-adds that one exponential is worth
+HASH_COST = 4
+
+
+def spmm(adj: Adjacency, x_CD: Tensor, out_RD: Tensor, add: bool) -> None:
+    s, none = adj.structure, torch.empty(0, dtype=x_CD.dtype)
+    factors = (none if t is None else t for t in (adj.weight, adj.row_scale, adj.col_scale))
+    _run(loops.spmm, s.cuts(x_CD.shape[1]), s.indptr, s.indices, *factors, x_CD, out_RD, add)
+
+
+def spmm_heads(s: Structure, perm_E: Tensor | None, alpha_EH: Tensor, x_CHD: Tensor) -> Tensor:
+    out = x_CHD.new_empty(s.num_rows, *x_CHD.shape[1:])
+    cuts = s.cuts(x_CHD.shape[1] * x_CHD.shape[2])
+    _run(loops.spmm_heads, cuts, s.indptr, s.indices, _given(perm_E), alpha_EH, x_CHD, out)
+    return out
+
+
+def arc_dot(s: Structure, left_RHD: Tensor, right_CHD: Tensor) -> Tensor:
+    out = right_CHD.new_empty(s.num_arcs, right_CHD.shape[1])
+    cuts = s.cuts(right_CHD.shape[1] * right_CHD.shape[2])
+    _run(loops.arc_dot, cuts, s.indptr, s.indices, left_RHD, right_CHD, out)
+    return out
+
+
+def arc_add(s: Structure, row_RH: Tensor, col_CH: Tensor) -> Tensor:
+    out = row_RH.new_empty(s.num_arcs, row_RH.shape[1])
+    _run(loops.arc_add, s.cuts(row_RH.shape[1]), s.indptr, s.indices, row_RH, col_CH, out)
+    return out
+
+
+def arc_sum(s: Structure, perm_E: Tensor | None, values_EH: Tensor) -> Tensor:
+    out = values_EH.new_empty(s.num_rows, values_EH.shape[1])
+    _run(loops.arc_sum, s.cuts(values_EH.shape[1]), s.indptr, _given(perm_E), values_EH, out)
+    return out
+
+
+def softmax(s: Structure, scores_EH: Tensor) -> Tensor:
+    out = torch.empty_like(scores_EH)
+    _run(loops.softmax, s.cuts(scores_EH.shape[1] * EXP_COST), s.indptr, scores_EH, out)
+    return out
+
+
+def softmax_grad(s: Structure, alpha_EH: Tensor, grad_EH: Tensor) -> Tensor:
+    out = torch.empty_like(grad_EH)
+    _run(loops.softmax_grad, s.cuts(grad_EH.shape[1] * 2), s.indptr, alpha_EH, grad_EH, out)
+    return out
+
+
+def dropout(x_nD: Tensor, ids_n: Tensor, key: int, p: float, relu: bool) -> Tensor:
+    out = torch.empty_like(x_nD)
+    _run(loops.dropout, _even(x_nD, HASH_COST), x_nD, ids_n, *_law(key, p, x_nD.dtype), relu, out)
+    return out
+
+
+def relu_dropout_grad(grad_nD: Tensor, y_nD: Tensor, p: float) -> Tensor:
+    out = torch.empty_like(grad_nD)
+    flat = (t.view(-1) for t in (grad_nD, y_nD))
+    cuts = even_cuts(out.numel(), num_chunks(out.numel()))
+    _run(loops.relu_dropout_grad, cuts, *flat, _scale(p, out.dtype), out.view(-1))
+    return out
+
+
+def dropout_arcs(s: Structure, ids_R: Tensor, values_E: Tensor, key: int, p: float) -> Tensor:
+    out = torch.empty_like(values_E)
+    _run(loops.dropout_arcs, s.cuts(HASH_COST), s.indptr, s.indices, ids_R, values_E, *_law(key, p, out.dtype), out)
+    return out
+
+
+def add_rows(out_nD: Tensor, rows_k: Tensor, values_kD: Tensor) -> None:
+    _run(loops.add_rows, _even(values_kD), out_nD, rows_k, values_kD)
+
+
+def _given(perm_E: Tensor | None) -> Tensor:
+    return torch.empty(0, dtype=torch.int32) if perm_E is None else perm_E
+
+
+def _even(x_nD: Tensor, cost: int = 1) -> Sequence[int]:
+    return even_cuts(x_nD.shape[0], num_chunks(x_nD.numel() * cost))
+
+
+def _scale(p: float, dtype: torch.dtype) -> Any:
+    # A scalar of the tensor's own type, since a Python float would widen every product to float64.
+    return (np.float32 if dtype == torch.float32 else np.float64)(1.0 / (1.0 - p))
+
+
+def _law(key: int, p: float, dtype: torch.dtype) -> tuple[np.uint64, np.uint32, Any]:
+    return np.uint64(mixed_key(key)), np.uint32(threshold(p)), _scale(p, dtype)
+
+
+def _run(loop: Any, cuts: Sequence[int], *args: Any) -> None:
+    """Run `loop` over the chunks of rows; tensors must be contiguous and are passed as arrays, without a copy."""
+    arrays = tuple(a.detach().numpy() if isinstance(a, Tensor) else a for a in args)
+    _compile(loop, tuple(numba.typeof(a) for a in arrays))
+    run(lambda first, last: loop(*arrays, first, last), cuts)
+
+
+@cache
+def _compile(loop: Any, types: tuple[Any, ...]) -> None:
+    with _one_process_at_a_time(loop.stats.cache_path):
+        loop.compile((*types, numba.int64, numba.int64))
+
+
+@contextmanager
+def _one_process_at_a_time(folder: str | None) -> Iterator[None]:
+    """Let the ranks of a machine share one compilation, whose cache files do not stand two writers."""
+    lock = None
+    with suppress(ImportError, OSError):  # no such locks here, or nowhere to write: everyone compiles for themselves
+        import fcntl
+
+        if folder is not None:
+            lock = os.open(os.path.join(folder, "fullgraph.lock"), os.O_CREAT | os.O_RDWR, 0o644)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        if lock is not None:
+            os.close(lock)

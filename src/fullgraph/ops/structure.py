@@ -1,0 +1,159 @@
+"""The pattern of a sparse matrix, and the matrix M = diag(r) A diag(c) built on it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from torch import Tensor
+
+from fullgraph.errors import InputError
+from fullgraph.ops.parallel import balanced_cuts, num_chunks
+
+INT32_MAX = 2**31 - 1
+
+
+@dataclass(frozen=True, eq=False)
+class Structure:
+    """Arcs in CSR by target: row i lists the sources indices[indptr[i]:indptr[i+1]]; duplicates are kept."""
+
+    indptr: Tensor  # int64 [R+1]
+    indices: Tensor  # int32 [E]
+    num_cols: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "indptr", self.indptr.to(torch.int64).contiguous())
+        object.__setattr__(self, "indices", self.indices.to(torch.int32).contiguous())
+        _check(self)
+
+    @property
+    def num_rows(self) -> int:
+        return self.indptr.numel() - 1
+
+    @property
+    def num_arcs(self) -> int:
+        return self.indices.numel()
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.num_rows, self.num_cols
+
+    @cached_property
+    def T(self) -> "Structure":
+        """The transposed pattern, sources ascending; the object itself when the pattern is symmetric."""
+        indptr, indices, _ = _transpose(self, with_perm=False)
+        same_size = self.num_rows == self.num_cols
+        if same_size and torch.equal(indptr, self.indptr) and torch.equal(indices, self.indices):
+            return self
+        turned = Structure(indptr, indices, self.num_rows)
+        turned.__dict__.update(T=self, _source=self)
+        return turned
+
+    @cached_property
+    def perm(self) -> Tensor:
+        """Where T's arcs come from: T's entry k is this structure's entry perm[k]."""
+        source: Structure | None = self.__dict__.get("_source")
+        if source is not None:  # the source's rows may be unsorted, so sorting again need not give them back
+            inverse = torch.empty_like(source.perm)
+            inverse[source.perm.long()] = torch.arange(self.num_arcs, dtype=inverse.dtype, device=inverse.device)
+            return inverse
+        return _transpose(self, with_perm=True)[2]
+
+    @cached_property
+    def rows(self) -> Tensor:
+        """The row of every arc, int64 [E]; only the reference path needs it spelled out."""
+        counts = self.indptr.diff()
+        return torch.repeat_interleave(
+            torch.arange(self.num_rows, device=counts.device), counts, output_size=self.num_arcs
+        )
+
+    def cuts(self, width: int) -> Sequence[int]:
+        """Row boundaries of chunks of equal work, for a kernel that does `width` multiply-adds per arc."""
+        chunks = num_chunks((self.num_arcs + self.num_rows) * width)
+        memo: dict[int, list[int]] = self.__dict__.setdefault("_cuts", {})
+        if chunks not in memo:
+            memo[chunks] = balanced_cuts(self.indptr.numpy(), chunks)
+        return memo[chunks]
+
+    def to(self, device: torch.device | str) -> "Structure":
+        """The same pattern on another device (itself when it is there already)."""
+        if self.indptr.device == torch.device(device):
+            return self
+        return Structure(self.indptr.to(device), self.indices.to(device), self.num_cols)
+
+
+@dataclass(frozen=True, eq=False)
+class Adjacency:
+    """M = diag(row_scale) A diag(col_scale),  A[i, j] = weight of the arc j -> i;  what is None counts as ones."""
+
+    structure: Structure
+    weight: Tensor | None = None  # [E]
+    row_scale: Tensor | None = None  # [R]
+    col_scale: Tensor | None = None  # [C]
+
+    def __post_init__(self) -> None:
+        sizes = {"weight": self.structure.num_arcs, "row_scale": self.shape[0], "col_scale": self.shape[1]}
+        for name, size in sizes.items():
+            value: Tensor | None = getattr(self, name)
+            if value is None:
+                continue
+            if value.shape != (size,):
+                raise InputError(f"{name} has shape {tuple(value.shape)}; give one number for each, shape ({size},)")
+            object.__setattr__(self, name, value.detach().contiguous())
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.structure.shape
+
+    @cached_property
+    def T(self) -> "Adjacency":
+        """The transposed matrix:  M^T = diag(col_scale) A^T diag(row_scale)."""
+        weight = None if self.weight is None else self.weight.index_select(0, self.structure.perm)
+        turned = Adjacency(self.structure.T, weight, self.col_scale, self.row_scale)
+        turned.__dict__["T"] = self
+        return turned
+
+    def with_weight(self, weight: Tensor | None) -> "Adjacency":
+        """Other weights on the same pattern, whose transpose is not computed again."""
+        return Adjacency(self.structure, weight, self.row_scale, self.col_scale)
+
+    def to(self, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> "Adjacency":
+        """The same matrix with its numbers in another type, on another device."""
+        structure = self.structure if device is None else self.structure.to(device)
+        weight, row_scale, col_scale = (
+            None if t is None else t.to(device=device, dtype=dtype)
+            for t in (self.weight, self.row_scale, self.col_scale)
+        )
+        return Adjacency(structure, weight, row_scale, col_scale)
+
+
+def _check(s: Structure) -> None:
+    # The kernels do not check bounds, so a wrong index would corrupt memory instead of raising.
+    if s.num_cols > INT32_MAX:
+        raise InputError(
+            f"{s.num_cols} columns do not fit int32 indices; use more parts, so that each has fewer columns"
+        )
+    if s.indptr.dim() != 1 or s.indices.dim() != 1 or s.indptr.numel() == 0:
+        raise InputError("indptr and indices must be vectors, indptr with one entry more than there are rows")
+    if int(s.indptr[0]) != 0 or int(s.indptr[-1]) != s.num_arcs or bool((s.indptr.diff() < 0).any()):
+        raise InputError(f"indptr must rise from 0 to the number of arcs, {s.num_arcs}; give CSR row pointers")
+    if s.num_arcs and (int(s.indices.min()) < 0 or int(s.indices.max()) >= s.num_cols):
+        raise InputError(f"indices must lie in [0, {s.num_cols}); raise num_cols or correct the arcs")
+
+
+def _transpose(s: Structure, *, with_perm: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """Counting sort of the arcs by source, stable, so that the rows of the transpose are ascending."""
+    small = s.num_arcs <= INT32_MAX
+    if s.indices.is_cuda:
+        order = torch.argsort(s.indices, stable=True)
+        counts = torch.bincount(s.indices, minlength=s.num_cols)
+        indptr_t = torch.nn.functional.pad(counts.cumsum(0), (1, 0))
+        return indptr_t, s.rows[order].int(), order.int() if small else order
+    index = np.int32 if small else np.int64
+    place = np.arange(s.num_arcs, dtype=index) if with_perm else np.zeros(s.num_arcs, np.int8)
+    parts = (place, s.indices.numpy().astype(index, copy=False), s.indptr.numpy().astype(index))
+    turned = sp.csr_array(parts, shape=s.shape, copy=False).tocsc()
+    indptr = torch.from_numpy(turned.indptr.astype(np.int64))
+    return indptr, torch.from_numpy(turned.indices.astype(np.int32, copy=False)), torch.from_numpy(turned.data)

@@ -1,0 +1,120 @@
+"""What every partitioner shares: the assignment it returns, and the graph it is shown."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import scipy.sparse as sp
+
+from fullgraph.data import Graph
+from fullgraph.data.arrays import Array
+from fullgraph.errors import InputError
+
+
+@dataclass(frozen=True, eq=False)
+class Assignment:
+    """The owner of every node, part[i] in 0..parts-1; a part may be empty."""
+
+    part: Array  # int32 [N]
+    parts: int
+    method: str = "given"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        part = np.asarray(self.part)
+        if self.parts < 1:
+            raise InputError(f"{self.parts} parts: give at least one")
+        if part.ndim != 1 or part.dtype.kind not in "iu":
+            raise InputError(f"an assignment is one integer a node: got {part.dtype} {part.shape}")
+        if part.size and not 0 <= int(part.min()) <= int(part.max()) < self.parts:
+            raise InputError(f"an assignment names parts outside 0 to {self.parts - 1}: renumber them, or raise parts")
+        view = part.astype(np.int32, copy=False).view()
+        view.setflags(write=False)
+        object.__setattr__(self, "part", view)
+
+
+class Partitioner(Protocol):
+    """Says who owns which node."""
+
+    def assign(self, graph: Graph, parts: int, *, seed: int) -> Assignment: ...
+
+
+def check_parts(graph: Graph, parts: int) -> None:
+    """At least one part, and no more than there are nodes."""
+    if parts < 1:
+        raise InputError(f"{parts} parts: give at least one")
+    if parts > graph.num_nodes:
+        raise InputError(f"{parts} parts for {graph.num_nodes} nodes: ask for at most as many parts as there are nodes")
+
+
+def undirected_csr(graph: Graph) -> tuple[Array, Array]:
+    """Neighbours for a partitioner, (indptr, indices) of the pattern of  A + A^T  without its diagonal.
+
+    Duplicates count once. Index types are int32 where they fit; rows are not sorted.
+    """
+    n = graph.num_nodes
+    # Boolean entries add as "or": an 8-bit count would wrap to zero at 256 duplicates, and the arc be dropped.
+    pattern = sp.csr_array((np.ones(graph.num_arcs, dtype=np.bool_), graph.indices, graph.indptr), shape=(n, n))
+    both = (pattern + pattern.T.tocsr()).tocsr()
+    del pattern
+    indptr, indices = both.indptr, both.indices
+    del both
+    row = np.repeat(np.arange(n, dtype=indices.dtype), np.diff(indptr))
+    loops = np.flatnonzero(row == indices)
+    if loops.size:
+        before = np.zeros(n + 1, dtype=indptr.dtype)
+        np.cumsum(np.bincount(row[loops], minlength=n), out=before[1:])
+        indptr, indices = indptr - before, np.delete(indices, loops)
+    return indptr, indices
+
+
+def vertex_weight(graph: Graph, node_weight: float | None, degree_weight: float, limit: int) -> Array:
+    """Integer weights in proportion to  a + b * degree,  with a total of at most `limit`.
+
+    degree counts the arcs into the node, which are the arcs its owner will hold. a = None means the mean degree:
+    then nodes and arcs weigh the same over the whole graph, and neither balance is bought with all of the other.
+    """
+    degree = np.diff(graph.indptr).astype(np.float64)
+    a = max(1.0, float(degree.mean())) if node_weight is None else node_weight
+    weight = a + degree_weight * degree
+    mean = float(weight.mean())
+    if mean <= 0:  # b = 1 alone on a graph without arcs
+        return np.ones(graph.num_nodes, dtype=np.int64)
+    resolution = min(1000.0, limit / graph.num_nodes / 2)
+    # A node without weight would be free to pile up in one part.
+    return np.maximum(1, np.rint(weight * (resolution / mean))).astype(np.int64)
+
+
+def check_weights(node_weight: float | None, degree_weight: float) -> None:
+    """a >= 0 and b >= 0, not both zero."""
+    a = 1.0 if node_weight is None else node_weight
+    if a < 0 or degree_weight < 0 or a + degree_weight == 0:
+        raise InputError(
+            f"node_weight {node_weight} and degree_weight {degree_weight}: neither may be negative, nor both zero"
+        )
+
+
+def blocks_of_ids(num_nodes: int, parts: int) -> Array:
+    """Equal blocks of consecutive ids:  part[i] = floor(i * parts / N)."""
+    return (np.arange(num_nodes, dtype=np.int64) * parts // max(1, num_nodes)).astype(np.int32)
+
+
+def needs_no_search(graph: Graph, parts: int) -> bool:
+    """Whether any balanced assignment is as good as another: one part, or no arc between two nodes."""
+    if parts == 1 or graph.num_arcs == 0:
+        return True
+    row = np.repeat(np.arange(graph.num_nodes, dtype=graph.indices.dtype), np.diff(graph.indptr))
+    return bool((row == graph.indices).all())
+
+
+def require(module: str) -> Any:
+    """The optional package `module`, or one line that says how to install it."""
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        raise InputError(
+            f"{module} is not installed: run `pip install fullgraph[partition]`, or choose another partitioner"
+        ) from None

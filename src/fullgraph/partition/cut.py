@@ -1,0 +1,94 @@
+"""Cut a graph into parts: pure functions from (graph, assignment) to each part's local arrays.
+
+Legend: n owned rows, h halo rows, e arcs into owned rows.
+"""
+
+from __future__ import annotations
+
+from typing import Any, overload
+
+import numpy as np
+import scipy.sparse as sp
+
+from fullgraph.data import Graph, fit_features
+from fullgraph.data.arrays import Array
+from fullgraph.errors import InputError
+from fullgraph.partition.base import Assignment
+from fullgraph.partition.layout import Layout, arc_blocks, lay_out
+from fullgraph.partition.manifest import describe
+from fullgraph.partition.part import Part, assemble
+from fullgraph.partition.quality import quality
+
+
+def structure_of(graph: Graph, layout: Layout, rank: int) -> dict[str, Array]:
+    """A part's ids, arcs and routes.
+
+    Local column of a source: its row at the owner if that is `rank`, else n + its place in halo_ids. The rows sent to
+    peer q are the local rows of  halo_from(q, rank),  so both ends agree on their order without talking.
+    """
+    ids, halo = layout.owned[rank], layout.halo[rank]
+    n, h = len(ids), len(halo)
+    assert n + h < 1 << 31, "local columns are 32-bit"
+    column = layout.row.copy()
+    column[halo] = np.arange(n, n + h)
+    indptr = np.zeros(n + 1, dtype=np.int64)
+    np.cumsum(graph.indptr[ids + 1] - graph.indptr[ids], out=indptr[1:])
+    indices = np.empty(int(indptr[-1]), dtype=np.int32)
+    weight = None if graph.edge_weight is None else np.empty(len(indices), dtype=graph.edge_weight.dtype)
+    for place, arcs in arc_blocks(graph.indptr, ids):
+        indices[place] = column[graph.indices[arcs]]
+        if weight is not None and graph.edge_weight is not None:
+            weight[place] = graph.edge_weight[arcs]
+    sent = [layout.row[layout.halo_from(peer, rank)] for peer in range(layout.parts)]
+    arrays = {
+        "ids": ids.astype(np.int64),
+        "halo_ids": halo.astype(np.int64),
+        "indptr": indptr,
+        "indices": indices,
+        "recv_counts": layout.recv_counts[rank].copy(),
+        "send_counts": layout.recv_counts[:, rank].copy(),
+        "send_rows": np.concatenate(sent).astype(np.int64),
+    }
+    return arrays if weight is None else {**arrays, "weight": weight}
+
+
+def labels_of(graph: Graph, ids: Array) -> dict[str, Array]:
+    """Labels and the masks of all splits for some nodes."""
+    fields = ("y", "train_mask", "val_mask", "test_mask")
+    return {name: np.ascontiguousarray(getattr(graph, name)[ids]) for name in fields}
+
+
+def csr_arrays(rows: Any) -> dict[str, Array]:
+    """Sparse rows as the arrays of a part."""
+    return {
+        "x_indptr": rows.indptr.astype(np.int64),
+        "x_indices": rows.indices.astype(np.int32),
+        "x_values": np.array(rows.data),
+    }
+
+
+@overload
+def cut_parts(
+    graph: Graph, assignment: Assignment, rank: None = None, *, features: str = ..., split: int = ...
+) -> tuple[Part, ...]: ...
+@overload
+def cut_parts(graph: Graph, assignment: Assignment, rank: int, *, features: str = ..., split: int = ...) -> Part: ...
+def cut_parts(
+    graph: Graph, assignment: Assignment, rank: int | None = None, *, features: str = "none", split: int = 0
+) -> Part | tuple[Part, ...]:
+    """The parts that `write_parts` would write and `open_part` open, without a disk; only one if `rank` is given."""
+    if rank is not None and not 0 <= rank < assignment.parts:
+        raise InputError(f"rank {rank} of {assignment.parts} parts: ranks run from 0 to {assignment.parts - 1}")
+    layout = lay_out(graph, assignment)
+    figures = quality(graph, assignment, split, layout=layout).as_dict()
+    manifest = describe(graph, assignment, features=features, figures=figures, files={})
+    scaler = fit_features(graph, features, split)
+
+    def one(part: int) -> Part:
+        ids = layout.owned[part]
+        x = scaler.apply(graph.x[ids])
+        arrays = {**structure_of(graph, layout, part), **labels_of(graph, ids)}
+        arrays.update(csr_arrays(x) if sp.issparse(x) else {"x": np.ascontiguousarray(x)})
+        return assemble(arrays, part, manifest, split)
+
+    return tuple(one(part) for part in range(assignment.parts)) if rank is None else one(rank)

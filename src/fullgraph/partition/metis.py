@@ -1,0 +1,103 @@
+"""METIS through pymetis, by edge cut, by communication volume, or the better of the two."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from fullgraph.data import Graph
+from fullgraph.data.arrays import Array
+from fullgraph.errors import InputError
+from fullgraph.partition.base import (
+    Assignment,
+    blocks_of_ids,
+    check_parts,
+    check_weights,
+    needs_no_search,
+    require,
+    undirected_csr,
+    vertex_weight,
+)
+from fullgraph.partition.layout import halo_rows
+
+OBJECTIVES = ("auto", "cut", "volume")
+
+# Refining for volume takes time in proportion to arcs x parts: about a minute at this size. Beyond it `auto` cuts only.
+VOLUME_LIMIT = 100_000_000
+
+# Recursive bisection gives 2 to 3 % fewer halo rows than k-way up to here (mean over 14 real graphs), and is faster.
+RECURSIVE_PARTS = 32
+
+
+@dataclass(frozen=True)
+class Metis:
+    """Balances  sum of a + b * degree  over parts, and minimises arcs cut or halo rows (Karypis & Kumar 1998).
+
+    objective: cut, volume (halo rows of the symmetrised graph), or auto: both, keeping the one with fewer halo rows.
+    Above VOLUME_LIMIT = arcs x parts, auto runs cut alone. node_weight is a (None: the mean degree), degree_weight b.
+    """
+
+    objective: str = "auto"
+    node_weight: float | None = None
+    degree_weight: float = 1.0
+    method: ClassVar[str] = "metis"
+
+    def __post_init__(self) -> None:
+        if self.objective not in OBJECTIVES:
+            raise InputError(f"objective '{self.objective}' is unknown: choose from {', '.join(OBJECTIVES)}")
+        check_weights(self.node_weight, self.degree_weight)
+
+    def assign(self, graph: Graph, parts: int, *, seed: int) -> Assignment:
+        check_parts(graph, parts)
+        if needs_no_search(graph, parts):
+            return Assignment(blocks_of_ids(graph.num_nodes, parts), parts, self.method, seed)
+        pymetis = require("pymetis")
+        index = pymetis.zero_copy_dtype()
+        weight = vertex_weight(graph, self.node_weight, self.degree_weight, int(np.iinfo(index).max) // 4)
+        indptr, indices = undirected_csr(graph)
+        # In METIS's own integer type nothing is copied on the way in.
+        adjacency = pymetis.CSRAdjacency(indptr.astype(index), indices.astype(index))
+        del indptr, indices
+        best: Array | None = None
+        fewest = 0
+        objectives = self._objectives(len(adjacency.adjacent) * parts)
+        for objective in objectives:
+            part = _search(pymetis, adjacency, weight.astype(index), parts, objective, seed)
+            rows = halo_rows(graph, Assignment(part, parts)) if len(objectives) > 1 else 0
+            if best is None or rows < fewest:
+                best, fewest = part, rows
+        assert best is not None
+        return Assignment(best, parts, self.method, seed)
+
+    def _objectives(self, work: int) -> tuple[str, ...]:
+        if self.objective != "auto":
+            return (self.objective,)
+        return ("cut", "volume") if work <= VOLUME_LIMIT else ("cut",)
+
+
+@dataclass(frozen=True)
+class MetisCut(Metis):
+    """METIS for the fewest arcs between parts."""
+
+    objective: str = "cut"
+    method: ClassVar[str] = "metis-cut"
+
+
+@dataclass(frozen=True)
+class MetisVolume(Metis):
+    """METIS for the fewest halo rows."""
+
+    objective: str = "volume"
+    method: ClassVar[str] = "metis-volume"
+
+
+def _search(pymetis: Any, adjacency: Any, weight: Array, parts: int, objective: str, seed: int) -> Array:
+    options = pymetis.Options(seed=seed % (1 << 31))
+    # Recursive bisection knows the cut only.
+    recursive = objective == "cut" and parts <= RECURSIVE_PARTS
+    if objective == "volume":
+        options.objtype = int(pymetis.ObjType.VOL)
+    found = pymetis.part_graph(parts, adjacency, vweights=weight, recursive=recursive, options=options)
+    return np.asarray(found.vertex_part).astype(np.int32)

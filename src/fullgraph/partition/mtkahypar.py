@@ -1,0 +1,70 @@
+"""Mt-KaHyPar, which minimises the halo itself, of directed graphs too."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse as sp
+
+from fullgraph.data import Graph
+from fullgraph.errors import InputError
+from fullgraph.partition.base import (
+    Assignment,
+    blocks_of_ids,
+    check_parts,
+    check_weights,
+    needs_no_search,
+    require,
+    vertex_weight,
+)
+
+PRESETS = ("default", "quality", "highest_quality", "deterministic", "deterministic_quality", "large_k")
+
+
+@dataclass(frozen=True)
+class MtKaHyPar:
+    """Minimises  km1 = sum over nets (parts a net touches - 1) = halo rows,  a net {u} + targets of u for each node u.
+
+    Hypergraph partitioning (Gottesbueren et al., arXiv:2303.17679). The deterministic presets give the same parts for
+    the same seed; `default` takes under half of their time and does not. threads = 0: all cores.
+    """
+
+    preset: str = "deterministic"
+    threads: int = 0
+    imbalance: float = 0.03
+    node_weight: float | None = None
+    degree_weight: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.preset not in PRESETS:
+            raise InputError(f"preset '{self.preset}' is unknown to mtkahypar: choose from {', '.join(PRESETS)}")
+        check_weights(self.node_weight, self.degree_weight)
+
+    def assign(self, graph: Graph, parts: int, *, seed: int) -> Assignment:
+        check_parts(graph, parts)
+        mtkahypar = require("mtkahypar")
+        if needs_no_search(graph, parts):
+            return Assignment(blocks_of_ids(graph.num_nodes, parts), parts, "mtkahypar", seed)
+        solver = mtkahypar.initialize(self.threads or len(os.sched_getaffinity(0)), False)
+        mtkahypar.set_seed(seed % (1 << 31))
+        context = solver.context_from_preset(getattr(mtkahypar.PresetType, self.preset.upper()))
+        context.set_partitioning_parameters(parts, self.imbalance, mtkahypar.Objective.KM1)
+        context.logging = False
+        nets = _nets(graph)
+        weight = vertex_weight(graph, self.node_weight, self.degree_weight, 1 << 30)
+        hypergraph = solver.create_hypergraph(
+            context, graph.num_nodes, len(nets), nets, weight.tolist(), [1] * len(nets)
+        )
+        part = hypergraph.partition(context).get_partition()
+        return Assignment(np.asarray(part, dtype=np.int32), parts, "mtkahypar", seed)
+
+
+def _nets(graph: Graph) -> list[list[int]]:
+    """{u} + targets of u, for every node u that has a target other than itself; lists are what the package takes."""
+    n = graph.num_nodes
+    arcs = sp.csr_array((np.ones(graph.num_arcs, dtype=np.bool_), graph.indices, graph.indptr), shape=(n, n))
+    pins = (arcs.T.tocsr() + sp.eye_array(n, dtype=np.bool_, format="csr")).tocsr()
+    indptr, indices = pins.indptr.tolist(), pins.indices.tolist()
+    return [indices[indptr[u] : indptr[u + 1]] for u in range(n) if indptr[u + 1] - indptr[u] > 1]

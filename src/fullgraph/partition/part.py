@@ -1,0 +1,92 @@
+"""`Part`: what one rank holds of the graph.
+
+Legend: n owned rows, h halo rows, e arcs into owned rows, s rows sent, F features, C classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fullgraph.data.arrays import Array
+from fullgraph.errors import InputError
+from fullgraph.partition.manifest import Manifest
+
+
+@dataclass(frozen=True, eq=False)
+class SparseRows:
+    """Rows of a sparse matrix, compressed by row."""
+
+    indptr: Tensor  # int64 [n+1]
+    indices: Tensor  # int32 [nnz]
+    values: Tensor  # [nnz]
+    num_cols: int
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """A rank's rows: arcs into owned nodes, over local columns 0..n-1 owned and n..n+h-1 halo.
+
+    Tensors from a folder are memory-mapped copy-on-write: writing to one changes this process's copy only.
+    """
+
+    rank: int
+    parts: int
+    manifest: Manifest
+    ids: Tensor  # int64 [n], global, ascending
+    halo_ids: Tensor  # int64 [h], global, grouped by owner, ascending within a group
+    indptr: Tensor  # int64 [n+1]
+    indices: Tensor  # int32 [e]
+    weight: Tensor | None  # [e]
+    x: Tensor | SparseRows  # [n, F], in the type it was given in
+    y: Tensor  # int64 [n], or float32 [n, C]
+    train_mask: Tensor  # bool [n], of one split
+    val_mask: Tensor
+    test_mask: Tensor
+    recv_counts: tuple[int, ...]  # halo rows owned by each peer
+    send_counts: tuple[int, ...]  # rows each peer needs
+    send_rows: Tensor  # int64 [s], owned rows by peer, in the order of that peer's halo_ids
+
+
+def array_names(weighted: bool, sparse: bool) -> tuple[str, ...]:
+    """The arrays that make up a part."""
+    structure = ("ids", "halo_ids", "indptr", "indices", "recv_counts", "send_counts", "send_rows")
+    features = ("x_indptr", "x_indices", "x_values") if sparse else ("x",)
+    labels = ("y", "train_mask", "val_mask", "test_mask")
+    return structure + (("weight",) if weighted else ()) + features + labels
+
+
+def assemble(arrays: Mapping[str, Array], rank: int, manifest: Manifest, split: int) -> Part:
+    """A part from its arrays; masks are [n, K] and `split` picks a column."""
+    facts = manifest.graph
+    if not 0 <= split < facts.splits:
+        raise InputError(f"split {split} does not exist: choose from 0 to {facts.splits - 1}")
+    tensor = {name: torch.from_numpy(array) for name, array in arrays.items() if not name.endswith("_mask")}
+    masks = {
+        name: torch.from_numpy(np.array(arrays[name][:, split])) for name in ("train_mask", "val_mask", "test_mask")
+    }
+    x: Tensor | SparseRows
+    if facts.sparse:
+        x = SparseRows(tensor["x_indptr"], tensor["x_indices"], tensor["x_values"], facts.features)
+    else:
+        x = tensor["x"]
+    return Part(
+        rank=rank,
+        parts=manifest.parts,
+        manifest=manifest,
+        ids=tensor["ids"],
+        halo_ids=tensor["halo_ids"],
+        indptr=tensor["indptr"],
+        indices=tensor["indices"],
+        weight=tensor.get("weight"),
+        x=x,
+        y=tensor["y"],
+        **masks,
+        recv_counts=tuple(tensor["recv_counts"].tolist()),
+        send_counts=tuple(tensor["send_counts"].tolist()),
+        send_rows=tensor["send_rows"],
+    )

@@ -1,0 +1,125 @@
+"""Shards on disk: a folder with a manifest, the assignment, and one folder of memory-mapped arrays a part.
+
+Legend: n owned rows, F features.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import scipy.sparse as sp
+
+from fullgraph.data import FeatureScaler, Graph, fit_features
+from fullgraph.data.arrays import Features
+from fullgraph.errors import InputError
+from fullgraph.partition import npy
+from fullgraph.partition.base import Assignment
+from fullgraph.partition.cut import labels_of, structure_of
+from fullgraph.partition.folder import replaced_folder
+from fullgraph.partition.layout import Layout, lay_out
+from fullgraph.partition.manifest import AGAIN, FILE, FileFact, Manifest, describe, read_manifest
+from fullgraph.partition.part import Part, array_names, assemble
+from fullgraph.partition.quality import quality
+
+BLOCK_ROWS = 1 << 16
+BLOCK_ENTRIES = 1 << 22
+
+Files = dict[str, FileFact]
+
+
+def write_parts(
+    folder: str | Path, graph: Graph, assignment: Assignment, *, features: str = "none", split: int = 0
+) -> Manifest:
+    """Cut `graph` and write every part; features are scaled by `features`, fitted on the training nodes of `split`.
+
+    Features are read in order and a block of rows at a time, so a memory-mapped graph.x is never whole in memory.
+    """
+    scaler = fit_features(graph, features, split)
+    layout = lay_out(graph, assignment)
+    figures = quality(graph, assignment, split, layout=layout).as_dict()
+    files: Files = {}
+    with replaced_folder(folder) as building:
+        files["assignment.npy"] = npy.save(building / "assignment.npy", assignment.part)
+        for rank in range(assignment.parts):
+            (building / f"part-{rank}").mkdir()
+            arrays = structure_of(graph, layout, rank) | labels_of(graph, layout.owned[rank])
+            for name, array in arrays.items():
+                files[_file(rank, name)] = npy.save(building / _file(rank, name), array)
+        stream = _stream_sparse if sp.issparse(graph.x) else _stream_dense
+        files |= stream(building, graph, assignment, layout, scaler)
+        manifest = describe(graph, assignment, features=features, figures=figures, files=files)
+        (building / FILE).write_text(manifest.to_json(), encoding="utf-8")
+    return manifest
+
+
+def open_part(folder: str | Path, rank: int, *, split: int = 0, verify: bool = True) -> Part:
+    """Memory-map the files of `rank` and no others; `verify` reads them once to compare checksums."""
+    manifest = read_manifest(folder)
+    if not 0 <= rank < manifest.parts:
+        raise InputError(f"{folder} holds {manifest.parts} parts, so there is no rank {rank}: start as many ranks")
+    arrays = {}
+    for name in array_names(manifest.graph.weighted, manifest.graph.sparse):
+        file = _file(rank, name)
+        if file not in manifest.files:
+            raise InputError(f"{folder} lists no {file} in its manifest: {AGAIN}")
+        npy.check(Path(folder) / file, manifest.files[file], content=verify)
+        arrays[name] = npy.open_mapped(Path(folder) / file)
+    return assemble(arrays, rank, manifest, split)
+
+
+def read_assignment(folder: str | Path) -> Assignment:
+    """The assignment that the shards in `folder` were cut by."""
+    manifest = read_manifest(folder)
+    path = Path(folder) / "assignment.npy"
+    npy.check(path, manifest.files[path.name])
+    return Assignment(npy.open_mapped(path), manifest.parts, manifest.method, manifest.seed)
+
+
+def _file(rank: int, name: str) -> str:
+    return f"part-{rank}/{name}.npy"
+
+
+def _blocks(graph: Graph, assignment: Assignment, scaler: FeatureScaler, width: int) -> Iterator[tuple[int, Features]]:
+    """(part, its next scaled rows), reading graph.x from front to back."""
+    step = max(1, min(BLOCK_ROWS, BLOCK_ENTRIES // max(1, width)))
+    for low in range(0, graph.num_nodes, step):
+        block = scaler.apply(graph.x[low : low + step])
+        part = assignment.part[low : low + step]
+        order = np.argsort(part, kind="stable")
+        ranks, first = np.unique(part[order], return_index=True)
+        for rank, rows in zip(ranks.tolist(), np.split(order, first[1:]), strict=True):
+            yield rank, block[rows]
+
+
+def _stream_dense(building: Path, graph: Graph, assignment: Assignment, layout: Layout, scaler: FeatureScaler) -> Files:
+    width = graph.num_features
+    dtype = scaler.apply(graph.x[:0]).dtype
+    out = {
+        _file(rank, "x"): npy.NpyWriter(building / _file(rank, "x"), (len(ids), width), dtype)
+        for rank, ids in enumerate(layout.owned)
+    }
+    for rank, block in _blocks(graph, assignment, scaler, width):
+        out[_file(rank, "x")].append(block)
+    return {name: writer.close() for name, writer in out.items()}
+
+
+def _stream_sparse(
+    building: Path, graph: Graph, assignment: Assignment, layout: Layout, scaler: FeatureScaler
+) -> Files:
+    files: Files = {}
+    out = {}
+    length = np.diff(graph.x.indptr)
+    dtype = scaler.apply(graph.x[:0]).dtype
+    for rank, ids in enumerate(layout.owned):
+        indptr = np.zeros(len(ids) + 1, dtype=np.int64)
+        np.cumsum(length[ids], out=indptr[1:])
+        files[_file(rank, "x_indptr")] = npy.save(building / _file(rank, "x_indptr"), indptr)
+        for name, kind in (("x_indices", np.dtype(np.int32)), ("x_values", dtype)):
+            file = _file(rank, name)
+            out[file] = npy.NpyWriter(building / file, (int(indptr[-1]),), kind)
+    for rank, block in _blocks(graph, assignment, scaler, graph.x.nnz // graph.num_nodes):
+        out[_file(rank, "x_indices")].append(block.indices)
+        out[_file(rank, "x_values")].append(block.data)
+    return files | {name: writer.close() for name, writer in out.items()}

@@ -1,0 +1,117 @@
+"""The matrix a view multiplies by, split into arcs from owned and arcs from halo rows.
+
+Legend: n owned rows, h halo rows, e arcs; local columns 0..n-1 are owned, n..n+h-1 halo.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fullgraph.ops import Adjacency, Structure
+
+HaloOf = Callable[[Tensor], Tensor]  # owned values [n, k] -> their copies on halo rows [h, k]
+
+
+@dataclass(frozen=True, slots=True)
+class Arcs:
+    """Arcs into owned rows, CSR by target, weights optional."""
+
+    indptr: Tensor  # [n+1]
+    indices: Tensor  # [e]
+    weight: Tensor | None
+    num_halo: int
+
+    @property
+    def num_owned(self) -> int:
+        return len(self.indptr) - 1
+
+    def targets(self) -> Tensor:
+        return torch.repeat_interleave(torch.arange(self.num_owned), self.indptr.diff())
+
+    def degree(self, dtype: torch.dtype) -> Tensor:
+        """Weighted number of arcs into each owned row. Rows are complete, so this IS the global degree."""
+        if self.weight is None:
+            return self.indptr.diff().to(dtype)
+        return torch.zeros(self.num_owned, dtype=dtype).index_add_(0, self.targets(), self.weight.to(dtype))
+
+    def keep(self, mask: Tensor) -> "Arcs":
+        """Only the arcs where `mask` is true."""
+        kept = torch.zeros(len(mask) + 1, dtype=torch.int64)
+        torch.cumsum(mask, 0, out=kept[1:])
+        weight = None if self.weight is None else self.weight[mask]
+        return Arcs(kept[self.indptr], self.indices[mask], weight, self.num_halo)
+
+    def with_loops(self) -> "Arcs":
+        """A self loop of weight one on every owned row that has none (as PyG does)."""
+        targets = self.targets()
+        lacks = torch.ones(self.num_owned, dtype=torch.bool)
+        lacks[targets[self.indices == targets]] = False
+        added = lacks.nonzero().flatten()
+        # Each new arc goes to the end of its row: arc k of row i moves by the loops added in rows before i.
+        before = torch.zeros(self.num_owned + 1, dtype=torch.int64)
+        torch.cumsum(lacks, 0, out=before[1:])
+        indptr = self.indptr + before
+        place = torch.arange(len(targets)) + before[targets]
+        loops = indptr[added + 1] - 1
+        indices = self.indices.new_empty(len(targets) + len(added))
+        indices[place], indices[loops] = self.indices, added.to(self.indices.dtype)
+        weight = None
+        if self.weight is not None:
+            weight = self.weight.new_ones(len(indices))
+            weight[place] = self.weight
+        return Arcs(indptr, indices, weight, self.num_halo)
+
+    def split(self) -> tuple["Arcs", "Arcs"]:
+        """Arcs from owned rows, and arcs from halo rows (columns counted from the first halo row)."""
+        if self.num_halo == 0:
+            return self, Arcs(torch.zeros_like(self.indptr), self.indices[:0], _head(self.weight), 0)
+        inner = self.indices < self.num_owned
+        outer = self.keep(~inner)
+        return self.keep(inner), Arcs(outer.indptr, outer.indices - self.num_owned, outer.weight, self.num_halo)
+
+
+def _head(weight: Tensor | None) -> Tensor | None:
+    return None if weight is None else weight[:0]
+
+
+@dataclass(frozen=True, eq=False)
+class Matrices:
+    """M = [inner | outer]: M x = inner @ x_owned + outer @ x_halo; `arcs` is the pattern for attention."""
+
+    inner: Adjacency
+    outer: Adjacency
+    arcs: Structure
+
+
+def build(arcs: Arcs, aggregation: str, halo_of: HaloOf, dtype: torch.dtype) -> Matrices:
+    """The matrix of an aggregation, normalised with global degrees (halo degrees come from their owners).
+
+    gcn:  D^-1/2 (A + I) D^-1/2      mean:  D^-1 A      sum:  A      attention:  the pattern of A + I
+    """
+    row = col = None
+    if aggregation in ("gcn", "attention"):
+        arcs = arcs.with_loops()
+    if aggregation == "gcn":
+        degree = arcs.degree(dtype)
+        row = degree.clamp(min=0).rsqrt().nan_to_num(posinf=0.0)
+        col = torch.cat([row, halo_of(row[:, None])[:, 0]])
+    elif aggregation == "mean":
+        degree = arcs.degree(dtype)
+        row = torch.where(degree != 0, 1 / degree, torch.zeros_like(degree))
+    if aggregation == "attention":
+        arcs = Arcs(arcs.indptr, arcs.indices, None, arcs.num_halo)
+    n, h = arcs.num_owned, arcs.num_halo
+    inner, outer = arcs.split()
+    whole = Structure(arcs.indptr, arcs.indices, n + h)
+    return Matrices(
+        _matrix(inner, n, row, None if col is None else col[:n], dtype),
+        _matrix(outer, h, row, None if col is None else col[n:], dtype),
+        whole,
+    )
+
+
+def _matrix(arcs: Arcs, cols: int, row: Tensor | None, col: Tensor | None, dtype: torch.dtype) -> Adjacency:
+    weight = None if arcs.weight is None else arcs.weight.to(dtype)
+    return Adjacency(Structure(arcs.indptr, arcs.indices, cols), weight, row, col)

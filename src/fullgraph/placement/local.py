@@ -1,0 +1,108 @@
+"""One rank's rows of a graph: structure, features, labels, and the route to its halo.
+
+Legend: n owned rows, h halo rows.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fullgraph.exchange import Clock, Wire
+from fullgraph.nn.view import Features
+from fullgraph.ops import Adjacency, Structure
+from fullgraph.partition import Part
+from fullgraph.placement.adjacency import Arcs
+from fullgraph.plan import HaloRoute
+from fullgraph.transport import Key, Transport
+
+SPLITS = ("train", "val", "test")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class LocalGraph:
+    """Owned rows and everything about them that this rank holds."""
+
+    ids: Tensor  # [n]
+    halo_ids: Tensor  # [h]
+    arcs: Arcs
+    route: HaloRoute
+    x: Features
+    y: Tensor
+    masks: dict[str, Tensor]
+
+    @classmethod
+    def of(cls, part: Part, dtype: torch.dtype) -> "LocalGraph":
+        x: Features
+        if isinstance(part.x, Tensor):
+            x = part.x.to(dtype)
+        else:
+            x = Adjacency(
+                Structure(part.x.indptr, part.x.indices, part.x.num_cols), part.x.values.to(dtype), None, None
+            )
+        return cls(
+            ids=part.ids,
+            halo_ids=part.halo_ids,
+            arcs=Arcs(part.indptr, part.indices, part.weight, len(part.halo_ids)),
+            route=HaloRoute(part.send_rows, part.send_counts, part.recv_counts, len(part.ids)),
+            x=x,
+            y=part.y if part.y.dim() == 1 else part.y.to(dtype),
+            masks={"train": part.train_mask, "val": part.val_mask, "test": part.test_mask},
+        )
+
+    def halo_of(self, values: Tensor, transport: Transport, name: str) -> Tensor:
+        """Copies on halo rows of values that their owners hold."""
+        channel = Wire().build(name=name, route=self.route, transport=transport, clock=Clock())
+        with torch.no_grad():
+            return channel.end(channel.begin(values)[1])
+
+    def induced(self, transport: Transport) -> "LocalGraph":
+        """The subgraph of training nodes, as this rank sees it."""
+        keep_n = self.masks["train"]
+        keep_h = self.halo_of(keep_n[:, None].to(torch.uint8), transport, "setup/training halo")[:, 0].bool()
+        keep = torch.cat([keep_n, keep_h])
+        arcs = self.arcs.keep(keep[self.arcs.indices.long()] & keep_n[self.arcs.targets()])
+        # A halo row stays only where a training node reads it; its owner is told, so that it does not send the rest.
+        read_h = torch.zeros(len(keep_h), dtype=torch.bool)
+        read_h[arcs.indices[arcs.indices >= len(keep_n)].long() - len(keep_n)] = True
+        route = _narrowed(self.route, keep_n, read_h, transport)
+        number = torch.cumsum(torch.cat([keep_n, read_h]), 0, dtype=torch.int32) - 1
+        degrees = arcs.indptr.diff()[keep_n]
+        indptr = torch.zeros(len(degrees) + 1, dtype=torch.int64)
+        torch.cumsum(degrees, 0, out=indptr[1:])
+        return LocalGraph(
+            ids=self.ids[keep_n],
+            halo_ids=self.halo_ids[read_h],
+            arcs=Arcs(indptr, number[arcs.indices.long()], arcs.weight, int(read_h.sum())),
+            route=route,
+            x=_pick(self.x, keep_n),
+            y=self.y[keep_n],
+            masks={name: mask[keep_n] for name, mask in self.masks.items()},
+        )
+
+
+def _narrowed(route: HaloRoute, keep_n: Tensor, read_h: Tensor, transport: Transport) -> HaloRoute:
+    """The route that carries only the halo rows in `read_h`."""
+    wanted = route.T.pack(read_h.to(torch.uint8))
+    incoming = {peer: count for peer, count in enumerate(route.send_counts) if count}
+    asked = transport.begin(Key("setup/wanted halo", 0), wanted, incoming).wait()
+    sends = {peer: rows[asked[peer].bool()] for peer, rows in route.send_slices().items()}
+    number = torch.cumsum(keep_n, 0) - 1
+    rows = torch.cat([number[sends[peer]] for peer in sorted(sends)]) if sends else route.send_rows[:0]
+    reads = route.T.pack(read_h)
+    size = range(len(route.send_counts))
+    return HaloRoute(
+        rows,
+        tuple(len(sends[peer]) if peer in sends else 0 for peer in size),
+        tuple(int(reads[peer].sum()) if peer in reads else 0 for peer in size),
+        int(keep_n.sum()),
+    )
+
+
+def _pick(x: Features, keep: Tensor) -> Features:
+    if isinstance(x, Tensor):
+        return x[keep]
+    arcs = Arcs(x.structure.indptr, x.structure.indices, x.weight, 0)
+    entries = arcs.keep(keep[arcs.targets()])
+    indptr = torch.cat([entries.indptr[:1], entries.indptr[1:][keep]])
+    return Adjacency(Structure(indptr, entries.indices, x.structure.num_cols), entries.weight, None, None)

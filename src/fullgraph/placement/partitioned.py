@@ -1,0 +1,93 @@
+"""The partitioned placement: every rank owns some nodes, through all layers, and fetches its halo."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from fullgraph.exchange import Channel, Clock, Wire
+from fullgraph.partition import Part
+from fullgraph.placement.adjacency import Matrices, build
+from fullgraph.placement.local import SPLITS, LocalGraph
+from fullgraph.placement.shard import Rows, Shard, WholeStep
+from fullgraph.placement.view import Known, PartitionedView
+from fullgraph.transport import Key, Transport
+
+
+class Placement(Protocol):
+    """Lays the work over ranks."""
+
+    def place(self, part: Part, transport: Transport, wire: Wire, aggregation: str) -> Shard: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Partitioned:
+    """Nodes by part, one channel a layer for the halo.
+
+    inductive: train on the subgraph of training nodes, evaluate on the whole graph.
+    precompute: aggregate dense input features once. (Sparse ones are mapped to a narrow width first instead.)
+    """
+
+    inductive: bool = False
+    precompute: bool = True
+    dtype: torch.dtype = torch.float32
+
+    def place(self, part: Part, transport: Transport, wire: Wire, aggregation: str) -> Shard:
+        clock, eval_clock = Clock(), Clock()
+        whole = LocalGraph.of(part, self.dtype)
+        full = train = self._scene(whole, transport, aggregation, "full")
+        if self.inductive:
+            train = self._scene(whole.induced(transport), transport, aggregation, "train")
+        facts = part.manifest.graph
+        return Shard(
+            train=train.rows("halo", wire, clock),
+            full=full.rows("eval", Wire(), eval_clock),
+            executor=WholeStep(),
+            transport=transport,
+            clock=clock,
+            eval_clock=eval_clock,
+            num_classes=facts.classes,
+            in_width=facts.features,
+        )
+
+    def _scene(self, local: LocalGraph, transport: Transport, aggregation: str, name: str) -> "_Scene":
+        def halo_of(values: Tensor) -> Tensor:
+            return local.halo_of(values, transport, f"setup/{name} degrees")
+
+        counts = torch.tensor([len(local.ids), *(int(local.masks[split].sum()) for split in SPLITS)])
+        nodes, *split_counts = transport.all_reduce(Key(f"setup/{name} counts", 0), counts).wait().tolist()
+        matrices = build(local.arcs, aggregation, halo_of, self.dtype)
+        scene = _Scene(local, matrices, transport, nodes, dict(zip(SPLITS, split_counts, strict=True)), None)
+        if not self.precompute or aggregation == "attention" or not isinstance(local.x, Tensor):
+            return scene
+        with torch.no_grad():
+            aggregated = scene.view(f"setup/{name} features", Wire(), Clock()).aggregate(local.x, 0)
+        return _Scene(local, matrices, transport, nodes, scene.counts, Known(local.x, aggregated))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Scene:
+    """A local graph made ready; each `rows` sees it through channels of its own."""
+
+    local: LocalGraph
+    matrices: Matrices
+    transport: Transport
+    num_nodes: int
+    counts: dict[str, int]
+    known: Known | None
+
+    def view(self, name: str, wire: Wire, clock: Clock) -> PartitionedView:
+        def channel_of(layer: int) -> Channel:
+            return wire.build(
+                name=f"{name}/layer{layer}", route=self.local.route, transport=self.transport, clock=clock
+            )
+
+        local = self.local
+        return PartitionedView(
+            local.ids, local.halo_ids, self.num_nodes, self.matrices, channel_of, self.transport, clock, self.known
+        )
+
+    def rows(self, name: str, wire: Wire, clock: Clock) -> Rows:
+        splits = {split: mask.nonzero().flatten() for split, mask in self.local.masks.items()}
+        return Rows(self.view(name, wire, clock), self.local.x, self.local.y, splits, self.counts)

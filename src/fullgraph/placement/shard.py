@@ -1,0 +1,63 @@
+"""What a placement hands to the trainer: one rank's share of the work."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from torch import Tensor, nn
+
+from fullgraph.exchange import Clock
+from fullgraph.nn.view import Features, GraphView
+from fullgraph.transport import Transport
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Owned rows of one graph: how to see their neighbours, their features, labels and splits."""
+
+    view: GraphView
+    x: Features
+    y: Tensor
+    splits: dict[str, Tensor]  # split name -> owned rows in it
+    counts: dict[str, int]  # split name -> nodes in it over all ranks
+
+    @property
+    def ids(self) -> Tensor:
+        return self.view.ids
+
+
+class Loss(Protocol):
+    """The part of the mean loss that these rows add."""
+
+    def __call__(self, logits: Tensor, target: Tensor, count: int) -> Tensor: ...
+
+
+class Executor(Protocol):
+    """Runs one step's forward and backward pass; returns this rank's part of the loss."""
+
+    def step(self, model: nn.Module, shard: "Shard", loss: Loss) -> Tensor: ...
+
+
+@dataclass(frozen=True, eq=False)
+class Shard:
+    """A rank's share: the rows it trains on, the rows it is evaluated on (exactly, on the whole graph)."""
+
+    train: Rows
+    full: Rows
+    executor: Executor
+    transport: Transport
+    clock: Clock  # of training
+    eval_clock: Clock
+    num_classes: int
+    in_width: int
+
+
+class WholeStep:
+    """One forward and one backward pass over all owned rows."""
+
+    def step(self, model: nn.Module, shard: Shard, loss: Loss) -> Tensor:
+        rows = shard.train
+        picked = rows.splits["train"]
+        logits = model(rows.x, rows.view)
+        value = loss(logits[picked], rows.y[picked], rows.counts["train"])
+        value.backward()
+        return value.detach()

@@ -1,0 +1,90 @@
+"""The halo route: each rank's boundary rows go to the ranks whose arcs read them.
+
+Legend: n owned rows, h halo rows, s sent rows, D features.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from fullgraph.ops import add_rows
+
+Shape = tuple[int, ...]
+
+
+class Route(Protocol):
+    """A sparse 0/1 matrix R spread over ranks:  y = R x.  Stateless; `T` is the transpose, and so the backward pass."""
+
+    @property
+    def T(self) -> "Route": ...
+    @property
+    def num_out(self) -> int: ...
+    def pack(self, x: Tensor) -> dict[int, Tensor]: ...
+    def shapes(self, width: Shape) -> dict[int, Shape]: ...
+    def unpack(self, parts: dict[int, Tensor], out: Tensor) -> Tensor: ...
+
+
+@dataclass(frozen=True, eq=False)
+class HaloRoute:
+    """Copies owned rows to the peers that hold them as halo:  halo = R x."""
+
+    send_rows: Tensor  # [s] owned rows, grouped by peer
+    send_counts: tuple[int, ...]  # per rank
+    recv_counts: tuple[int, ...]  # per rank; halo rows are grouped by owner in the same order
+    num_owned: int
+
+    @property
+    def num_out(self) -> int:
+        return sum(self.recv_counts)
+
+    def pack(self, x_nD: Tensor) -> dict[int, Tensor]:
+        rows_sD = x_nD.index_select(0, self.send_rows)
+        return _split(rows_sD, self.send_counts)
+
+    def send_slices(self) -> dict[int, Tensor]:
+        """The owned rows that each peer reads."""
+        return _split(self.send_rows, self.send_counts)
+
+    def shapes(self, width: Shape) -> dict[int, Shape]:
+        return {peer: (count, *width) for peer, count in enumerate(self.recv_counts) if count}
+
+    def unpack(self, parts: dict[int, Tensor], out_hD: Tensor) -> Tensor:
+        """Write what each peer sent into its slice of `out`."""
+        for peer, rows in _split(out_hD, self.recv_counts).items():
+            rows.copy_(parts[peer])
+        return out_hD
+
+    @cached_property
+    def T(self) -> "HaloGradientRoute":
+        return HaloGradientRoute(self)
+
+
+@dataclass(frozen=True, eq=False)
+class HaloGradientRoute:
+    """Returns gradients of halo rows to their owners, who add them:  g += R^T g_halo."""
+
+    T: HaloRoute
+
+    @property
+    def num_out(self) -> int:
+        return self.T.num_owned
+
+    def pack(self, grad_hD: Tensor) -> dict[int, Tensor]:
+        return _split(grad_hD, self.T.recv_counts)
+
+    def shapes(self, width: Shape) -> dict[int, Shape]:
+        return {peer: (count, *width) for peer, count in enumerate(self.T.send_counts) if count}
+
+    def unpack(self, parts: dict[int, Tensor], out_nD: Tensor) -> Tensor:
+        """Add what each peer returned to the rows it was sent, in peer order so that sums are reproducible."""
+        for peer, rows in self.T.send_slices().items():
+            add_rows(out_nD, rows, parts[peer])
+        return out_nD
+
+
+def _split(x: Tensor, counts: tuple[int, ...]) -> dict[int, Tensor]:
+    """Slices of `x` by rank, leaving out the ranks that have none."""
+    return {peer: rows for peer, rows in enumerate(torch.split(x, list(counts))) if len(rows)}

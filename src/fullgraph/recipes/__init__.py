@@ -1,0 +1,42 @@
+"""The published systems, each a choice on every axis."""
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from fullgraph.errors import InputError
+from fullgraph.recipes.base import Recipe
+from fullgraph.recipes.baselines import vanilla
+
+STRATEGIES: dict[str, Callable[..., Recipe]] = {"vanilla": vanilla}
+
+
+def make(name: str, **options: Any) -> Recipe:
+    """The recipe of that name; options given as text are read as the type of their default."""
+    if name not in STRATEGIES:
+        raise InputError(f"strategy {name!r} is unknown; known: {', '.join(STRATEGIES)}")
+    known = options_of(name)
+    unknown = [key for key in options if key not in known]
+    if unknown:
+        listed = ", ".join(f"{key}={value}" for key, value in known.items()) or "none"
+        raise InputError(f"strategy {name!r} has no option {', '.join(unknown)}; known: {listed}")
+    return STRATEGIES[name](**{key: _as(type(known[key]), key, value) for key, value in options.items()})
+
+
+def options_of(name: str) -> dict[str, Any]:
+    """Option names and their defaults."""
+    return {key: p.default for key, p in inspect.signature(STRATEGIES[name]).parameters.items()}
+
+
+def _as(kind: type, key: str, value: Any) -> Any:
+    if not isinstance(value, str) or kind is str:
+        return value
+    try:
+        if kind is bool:
+            return {"true": True, "1": True, "false": False, "0": False}[value.lower()]
+        return kind(value)
+    except (ValueError, KeyError) as error:
+        raise InputError(f"option {key}={value!r} is not a {kind.__name__}") from error
+
+
+__all__ = ["STRATEGIES", "Recipe", "make", "options_of", "vanilla"]

@@ -1,0 +1,18 @@
+"""A recipe: one choice on every axis, under a name."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from fullgraph.exchange import Wire
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """A strategy as a value: what its channels do, and the options it was made with."""
+
+    name: str
+    options: dict[str, Any] = field(default_factory=dict)
+    wire: Wire = field(default_factory=Wire)
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"name": self.name, **self.options}

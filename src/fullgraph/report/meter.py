@@ -1,0 +1,58 @@
+"""Bytes and seconds of one rank; it records and never synchronises."""
+
+import resource
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Tally:
+    """What one step cost this rank."""
+
+    step_s: float = 0.0
+    wait_s: float = 0.0
+    halo_bytes: int = 0  # features and their gradients given to the transport
+    weight_bytes: int = 0
+    spans: dict[str, float] = field(default_factory=dict)
+
+
+class Meter:
+    """Collects a tally a step; a transport reports to `sent` and `waited`, naming the channel."""
+
+    def __init__(self) -> None:
+        self.tally = Tally()
+        self._start = time.perf_counter()
+
+    def sent(self, channel: str, nbytes: int) -> None:
+        if channel.startswith("halo/"):
+            self.tally.halo_bytes += nbytes
+        elif channel == "weights":
+            self.tally.weight_bytes += nbytes
+
+    def waited(self, channel: str, seconds: float) -> None:
+        self.tally.wait_s += seconds
+
+    def open_step(self) -> None:
+        self.tally = Tally()
+        self._start = time.perf_counter()
+
+    @contextmanager
+    def span(self, name: str) -> Iterator[None]:
+        start = time.perf_counter()
+        yield
+        self.tally.spans[name] = self.tally.spans.get(name, 0.0) + time.perf_counter() - start
+
+    def close_step(self) -> Tally:
+        """The step's tally; what comes after it (evaluation, checkpoints) counts nowhere."""
+        tally, self.tally = self.tally, Tally()
+        tally.step_s = time.perf_counter() - self._start
+        return tally
+
+
+def peak_memory_bytes() -> int:
+    """The most memory this process ever held resident."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024

@@ -1,0 +1,85 @@
+"""The run record: files of a run's folder, written so that none is ever half there."""
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpochRecord:
+    """One line of metrics.jsonl; seconds are the slowest rank's, bytes the sum over ranks."""
+
+    epoch: int
+    loss: float
+    lr: float
+    epoch_s: float
+    wait_s: float
+    bytes: int
+    grad_bytes: int
+    train: float | None = None
+    val: float | None = None
+    test: float | None = None
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write to a temporary name, then rename."""
+    write_text(path, json.dumps(value, indent=2) + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with temporary.open("w") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+class MetricsLog:
+    """metrics.jsonl: a line an epoch, flushed as it is written; a resumed run drops the lines it will write again."""
+
+    def __init__(self, path: Path, *, resume_at: int) -> None:
+        self.path = path
+        self.records = [r for r in read_metrics(path) if r.epoch < resume_at] if resume_at else []
+        write_text(path, "".join(_line(record) for record in self.records))
+        self._file = path.open("a")
+
+    def append(self, record: EpochRecord) -> None:
+        self.records.append(record)
+        self._file.write(_line(record))
+        self._file.flush()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _line(record: EpochRecord) -> str:
+    return json.dumps({k: v for k, v in asdict(record).items() if v is not None}) + "\n"
+
+
+def read_metrics(path: Path) -> list[EpochRecord]:
+    """The records of a metrics.jsonl; a last line cut short by a crash is left out."""
+    records = []
+    for line in path.read_text().splitlines() if path.exists() else []:
+        try:
+            records.append(EpochRecord(**json.loads(line)))
+        except ValueError:
+            break
+    return records
+
+
+def medians(records: list[EpochRecord]) -> dict[str, float]:
+    """Medians over epochs after warm-up (the first tenth, at most five epochs)."""
+    warm = records[min(5, len(records) // 10 + 1) :] or records
+    return {
+        "epoch_s": median(r.epoch_s for r in warm),
+        "wait_s": median(r.wait_s for r in warm),
+        "bytes_per_epoch": int(median(r.bytes for r in warm)),
+        "grad_bytes_per_epoch": int(median(r.grad_bytes for r in warm)),
+    }

@@ -1,0 +1,30 @@
+"""Tables for a person at a terminal."""
+
+from pathlib import Path
+from typing import Any
+
+
+def print_quality(figures: dict[str, Any], method: str) -> None:
+    """The quality of a cut: totals, then a row a rank."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=f"{method}: {figures['edge_cut']:,} arcs cut, {figures['halo_rows']:,} halo rows")
+    for column in ("rank", "nodes", "arcs", "halo", "training nodes"):
+        table.add_column(column, justify="right")
+    columns = zip(figures["nodes"], figures["edges"], figures["halo"], figures["train"], strict=True)
+    for rank, row in enumerate(columns):
+        table.add_row(str(rank), *(f"{value:,}" for value in row))
+    table.add_section()
+    imbalance = [f"{figures['node_imbalance']:.3f}", f"{figures['edge_imbalance']:.3f}"]
+    table.add_row("max/mean", *imbalance, "", "")
+    Console().print(table)
+
+
+def print_result(result: dict[str, Any], folder: Path) -> None:
+    """A finished run in two lines."""
+    metric = result["metric"]
+    print(f"{result['strategy']} on {result['ranks']} ranks: test {metric} {result['test']:.4f}, "
+          f"val {result['val']:.4f} at epoch {result['best_epoch'] + 1}; {result['epoch_s'] * 1e3:.1f} ms an epoch, "
+          f"{result['wait_s'] * 1e3:.1f} ms waiting, {result['bytes_per_epoch']:,} bytes")  # fmt: skip
+    print(f"run folder: {folder}")

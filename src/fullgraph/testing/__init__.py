@@ -1,0 +1,19 @@
+"""Help for tests: awkward graphs, oracles without our machinery, and ranks as threads or processes."""
+
+from fullgraph.testing.bodies import Trace, train_trace, whole_logits
+from fullgraph.testing.cases import CASES, Case, random_graph
+from fullgraph.testing.oracles import DenseModel, dense_trace
+from fullgraph.testing.ranks import run_processes, run_threads
+
+__all__ = [
+    "CASES",
+    "Case",
+    "DenseModel",
+    "Trace",
+    "dense_trace",
+    "random_graph",
+    "run_processes",
+    "run_threads",
+    "train_trace",
+    "whole_logits",
+]

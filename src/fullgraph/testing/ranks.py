@@ -1,0 +1,135 @@
+"""Runs a test's body on many ranks: threads for speed, processes for truth."""
+
+import multiprocessing as mp
+import os
+import socket
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fullgraph.transport import Alone, Hub, OrderChecking, PeerLost, Transport, join
+
+Body = Callable[..., Any]  # body(transport, *args) -> value
+
+
+def run_threads(size: int, body: Body, *args: Any, timeout: float = 60.0) -> list[Any]:
+    """body(transport, *args) on `size` simulated ranks; the values in rank order."""
+    if size == 1:
+        return [body(Alone(), *args)]
+    hub = Hub(size, timeout)
+    values: list[Any] = [None] * size
+    errors: dict[int, BaseException] = {}
+
+    def rank(transport: Transport) -> None:
+        try:
+            values[transport.rank] = body(OrderChecking(transport), *args)
+        except BaseException as error:
+            errors[transport.rank] = error
+            hub.fail(f"rank {transport.rank} failed with {type(error).__name__}: {error}")
+
+    threads = [threading.Thread(target=rank, args=(t,), name=f"rank {t.rank}", daemon=True) for t in hub.ranks()]
+    for thread in threads:
+        thread.start()
+    deadline = time.monotonic() + timeout
+    for thread in threads:
+        thread.join(max(0.1, deadline - time.monotonic()))
+        assert not thread.is_alive(), f"{thread.name} still runs after {timeout:g} s"
+    if errors:
+        # The first cause, not a peer's complaint that it is gone.
+        raise next((e for e in errors.values() if not isinstance(e, PeerLost)), next(iter(errors.values())))
+    return values
+
+
+def run_processes(size: int, body: Body, *args: Any, timeout: float = 120.0) -> list[Any]:
+    """The same on `size` spawned gloo processes; a child's traceback is the failure's text."""
+    context = mp.get_context("spawn")
+    port = _free_port()
+    pipes = [context.Pipe(duplex=False) for _ in range(size)]
+    children = [
+        context.Process(target=_child, args=(rank, size, port, pipes[rank][1], body, args), daemon=True)
+        for rank in range(size)
+    ]
+    for child in children:
+        child.start()
+    for _, write in pipes:
+        write.close()
+    try:
+        return _collect([read for read, _ in pipes], time.monotonic() + timeout, timeout)
+    finally:
+        for child in children:
+            child.join(5)
+            if child.is_alive():
+                child.kill()
+                child.join()
+            child.close()
+        for read, _ in pipes:
+            read.close()
+
+
+def _collect(pipes: list[Connection], deadline: float, timeout: float) -> list[Any]:
+    values: dict[int, Any] = {}
+    failures: dict[int, str] = {}
+    waiting = dict(enumerate(pipes))
+    while waiting:
+        ready = mp.connection.wait(list(waiting.values()), max(0.0, deadline - time.monotonic()))
+        assert ready, f"ranks {sorted(waiting)} still run after {timeout:g} s"
+        for rank, pipe in [(r, p) for r, p in waiting.items() if p in ready]:
+            del waiting[rank]
+            try:
+                good, value = pipe.recv()
+            except EOFError:
+                good, value = False, "the process died without a word"
+            (values if good else failures)[rank] = value
+        if failures and deadline > time.monotonic() + 10:
+            deadline = time.monotonic() + 10
+    assert not failures, "\n".join(f"rank {rank}:\n{text}" for rank, text in sorted(failures.items()))
+    return [_to_torch(values[rank]) for rank in range(len(pipes))]
+
+
+def _child(rank: int, size: int, port: int, pipe: Connection, body: Body, args: tuple[Any, ...]) -> None:
+    os.environ.update(
+        RANK=str(rank), WORLD_SIZE=str(size), LOCAL_RANK=str(rank), LOCAL_WORLD_SIZE=str(size),
+        MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), GLOO_SOCKET_IFNAME="lo",
+    )  # fmt: skip
+    torch.set_num_threads(1)
+    try:
+        transport = join(timeout=30.0)
+        value = _to_numpy(body(OrderChecking(transport), *args))
+        transport.close()
+        pipe.send((True, value))
+    except BaseException:
+        pipe.send((False, traceback.format_exc()))
+
+
+def _free_port() -> int:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port: int = s.getsockname()[1]
+        return port
+
+
+def _to_numpy(value: Any) -> Any:
+    return _walk(value, Tensor, lambda t: ("tensor", t.detach().numpy()))
+
+
+def _to_torch(value: Any) -> Any:
+    if isinstance(value, tuple) and len(value) == 2 and value[0] == "tensor":
+        return torch.from_numpy(value[1])
+    return _walk(value, (), lambda v: v, again=_to_torch)
+
+
+def _walk(value: Any, kind: Any, change: Callable[[Any], Any], again: Callable[[Any], Any] | None = None) -> Any:
+    again = again or (lambda v: _walk(v, kind, change))
+    if isinstance(value, kind):
+        return change(value)
+    if isinstance(value, dict):
+        return {key: again(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(again(item) for item in value)
+    return value

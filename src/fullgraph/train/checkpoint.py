@@ -1,0 +1,118 @@
+"""Checkpoints through torch.distributed.checkpoint, in safetensors: whole or not there, and never a pickle."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.checkpoint.state_dict_loader import load
+from torch.distributed.checkpoint.state_dict_saver import save
+
+from fullgraph.errors import InputError
+from fullgraph.report import EpochRecord, write_json
+from fullgraph.train.trainer import Best, Trainer
+from fullgraph.transport import Key, Transport
+
+KEEP = 2
+
+
+class Checkpoints:
+    """A folder of `epoch-N` folders, each the whole state after N epochs; the last two are kept."""
+
+    def __init__(self, folder: Path, transport: Transport, every: int) -> None:
+        self.folder, self.transport, self.every = folder, transport, every
+
+    def __call__(self, trainer: Trainer, record: EpochRecord) -> None:
+        if self.every and (trainer.epoch % self.every == 0 or trainer.epoch == trainer.config.epochs):
+            self.save(trainer)
+
+    def save(self, trainer: Trainer) -> None:
+        final = self.folder / f"epoch-{trainer.epoch:08d}"
+        temporary = self.folder / f".{final.name}"
+        if self.transport.rank == 0:
+            shutil.rmtree(temporary, ignore_errors=True)
+            temporary.mkdir(parents=True)
+        self._together(f"checkpoint/{trainer.epoch}/open")
+        writer = _storage().HuggingFaceStorageWriter(str(temporary), save_distributed=True)
+        save(_tensors(trainer), storage_writer=writer, no_dist=not dist.is_initialized())
+        if self.transport.rank == 0:
+            write_json(temporary / "state.json", _scalars(trainer))
+            shutil.rmtree(final, ignore_errors=True)
+            temporary.rename(final)
+            for old in self.all()[:-KEEP]:
+                shutil.rmtree(old, ignore_errors=True)
+        self._together(f"checkpoint/{trainer.epoch}/close")
+
+    def all(self) -> list[Path]:
+        return sorted(path for path in self.folder.glob("epoch-*") if (path / "state.json").exists())
+
+    def restore(self, trainer: Trainer) -> bool:
+        """Continue from the newest checkpoint; false where there is none."""
+        found = self.all()
+        if not found:
+            return False
+        state = json.loads((found[-1] / "state.json").read_text())
+        check_ranks(state["ranks"], self.transport.size)
+        reader = _storage().HuggingFaceStorageReader(str(found[-1]))
+        known = reader.read_metadata().state_dict_metadata
+        tensors: dict[str, Any] = {
+            name: torch.empty(meta.size, dtype=meta.properties.dtype) for name, meta in known.items()
+        }
+        reader = _storage().HuggingFaceStorageReader(str(found[-1]))
+        load(tensors, storage_reader=reader, no_dist=not dist.is_initialized())
+        _restore(trainer, tensors, state)
+        return True
+
+    def _together(self, name: str) -> None:
+        self.transport.all_reduce(Key(name, 0), torch.zeros(1)).wait()
+
+
+def check_ranks(written: int, now: int) -> None:
+    if written != now:
+        raise InputError(f"the checkpoint was written by {written} ranks, not {now}; resume with --parts {written}")
+
+
+def _storage() -> Any:
+    try:
+        from torch.distributed.checkpoint import hf_storage
+    except ImportError as error:
+        raise InputError(
+            "checkpoints need torch >= 2.9 (safetensors storage); upgrade torch or pass --checkpoint-every 0"
+        ) from error
+    return hf_storage
+
+
+def _tensors(trainer: Trainer) -> dict[str, Any]:
+    """Every tensor of the run's state. Those all ranks share are written once."""
+    tensors: dict[str, Any] = {f"model.{name}": value for name, value in trainer.model.state_dict().items()}
+    tensors |= {f"best.{name}": value for name, value in trainer.best.weights.items()}
+    for index, slots in trainer.optimizer.state_dict()["state"].items():
+        tensors |= {f"optimizer.{index}.{slot}": value for slot, value in slots.items()}
+    return tensors
+
+
+def _scalars(trainer: Trainer) -> dict[str, Any]:
+    best = trainer.best
+    return {
+        "schema": 1,
+        "epoch": trainer.epoch,
+        "ranks": trainer.shard.transport.size,
+        "best": {"epoch": best.epoch, "scores": best.scores, "waited": best.waited},
+    }
+
+
+def _restore(trainer: Trainer, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
+    def under(prefix: str) -> dict[str, Tensor]:
+        return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+
+    trainer.model.load_state_dict(under("model."))
+    optimizer = trainer.optimizer.state_dict()
+    for name, value in under("optimizer.").items():
+        index, slot = name.split(".")
+        optimizer["state"].setdefault(int(index), {})[slot] = value
+    trainer.optimizer.load_state_dict(optimizer)
+    trainer.best = Best(weights=under("best."), **state["best"])
+    trainer.shard.clock.step = state["epoch"]

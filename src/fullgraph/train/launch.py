@@ -1,0 +1,86 @@
+"""Starts ranks on this machine with torch's elastic launcher, and says which one failed."""
+
+import logging
+import os
+import shutil
+import signal
+import sys
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from fullgraph.errors import InputError
+
+EXIT_INPUT = 2  # a rank's exit status when the user's input is wrong
+
+
+class RankFailed(RuntimeError):
+    """A rank died; the text is one line that names it."""
+
+
+def launch(parts: int, module: str, args: list[str], scratch: Path) -> None:
+    """Run `python -m module args...` as `parts` ranks; returns when all are done."""
+    from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+    scratch.mkdir(parents=True, exist_ok=True)
+    config = LaunchConfig(
+        min_nodes=1,
+        max_nodes=1,
+        nproc_per_node=parts,
+        run_id=uuid.uuid4().hex,
+        rdzv_backend="c10d",
+        rdzv_endpoint="localhost:0",
+        local_addr="127.0.0.1",
+        max_restarts=0,
+        logs_specs=DefaultLogsSpecs(log_dir=str(scratch)),
+    )
+    try:
+        with _environment(GLOO_SOCKET_IFNAME=os.environ.get("GLOO_SOCKET_IFNAME", "lo")), _quiet("torch.distributed"):
+            elastic_launch(config, sys.executable)("-u", "-m", module, *args)
+    except ChildFailedError as error:
+        raise _explain(error) from None
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _explain(error: "ChildFailedError") -> Exception:  # type: ignore[name-defined]  # noqa: F821
+    """The first cause: a rank that a signal ended, else bad input, else the earliest failure."""
+    failures = sorted(error.failures.items(), key=lambda item: item[1].timestamp)
+    for rank, failure in failures:
+        if failure.exitcode < 0 and failure.exitcode != -signal.SIGTERM:
+            name = signal.Signals(-failure.exitcode).name
+            return RankFailed(f"rank {rank} (pid {failure.pid}) was ended by {name}; the other ranks were stopped")
+    for _, failure in failures:
+        if failure.exitcode == EXIT_INPUT:
+            return InputError(failure.message)
+    rank, failure = failures[0]
+    return RankFailed(f"rank {rank} failed with exit status {failure.exitcode}: {failure.message}")
+
+
+@contextmanager
+def _environment(**values: str) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+@contextmanager
+def _quiet(name: str) -> Iterator[None]:
+    """The launcher reports every signal it sends; we say it in one line of our own."""
+    logger = logging.getLogger(name)
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)

@@ -1,0 +1,66 @@
+"""What a person sees while a run goes on: one live line on a terminal, plain lines elsewhere."""
+
+import sys
+
+from fullgraph.report import EpochRecord
+from fullgraph.train.trainer import Trainer
+
+
+def text(record: EpochRecord, epochs: int, metric: str) -> str:
+    score = "" if record.val is None else f"  val {metric} {record.val:.4f}"
+    return (
+        f"epoch {record.epoch + 1}/{epochs}  loss {record.loss:.4f}{score}  {record.epoch_s * 1e3:.1f} ms"
+        f"  wait {record.wait_s * 1e3:.1f} ms  {_size(record.bytes)}"
+    )
+
+
+def _size(nbytes: int) -> str:
+    value, unit = float(nbytes), "B"
+    for unit in ("B", "kB", "MB", "GB"):
+        if value < 1000 or unit == "GB":
+            break
+        value /= 1000
+    return f"{value:.3g} {unit}"
+
+
+class Plain:
+    """A line whenever there is a score."""
+
+    def __call__(self, trainer: Trainer, record: EpochRecord) -> None:
+        if record.val is not None:
+            print(text(record, trainer.config.epochs, trainer.task.metric_name), flush=True)
+
+    def close(self) -> None:
+        pass
+
+
+class Live:
+    """One line that changes every epoch; the last score stays in it."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.live import Live as RichLive
+
+        self._console = Console()
+        self._live = RichLive(console=self._console, refresh_per_second=8, transient=False)
+        self._live.start()
+        self._val = ""
+
+    def __call__(self, trainer: Trainer, record: EpochRecord) -> None:
+        if record.val is not None:
+            self._val = f"  [bold]val {trainer.task.metric_name} {record.val:.4f}[/]"
+        bare = EpochRecord(**{f: getattr(record, f) for f in record.__slots__ if f not in ("train", "val", "test")})
+        self._live.update(text(bare, trainer.config.epochs, trainer.task.metric_name) + self._val)
+
+    def close(self) -> None:
+        self._live.stop()
+
+
+def progress() -> Plain | Live:
+    """Live on a terminal, plain elsewhere or without rich."""
+    if not sys.stdout.isatty():
+        return Plain()
+    try:
+        return Live()
+    except ImportError:
+        return Plain()

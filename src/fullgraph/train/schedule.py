@@ -1,0 +1,15 @@
+"""Learning rates: pure functions of the epoch, so nothing of them needs saving."""
+
+import math
+
+from fullgraph.train.config import TrainConfig
+
+
+def learning_rate(config: TrainConfig, epoch: int) -> float:
+    """constant: lr.  cosine: lr (1 + cos(pi t/T)) / 2.  step: lr, a tenth of it after each third of the run."""
+    done = epoch / config.epochs
+    if config.lr_schedule == "cosine":
+        return config.lr * (1 + math.cos(math.pi * done)) / 2
+    if config.lr_schedule == "step":
+        return config.lr * 0.1 ** int(3 * done)
+    return config.lr

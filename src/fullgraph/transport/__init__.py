@@ -1,0 +1,26 @@
+"""Which medium: how bytes move between ranks. Only this folder may import torch.distributed."""
+
+from fullgraph.transport.alone import Alone
+from fullgraph.transport.base import PeerLost, Pending, Ready, Transport
+from fullgraph.transport.key import Key, Way
+from fullgraph.transport.process import ProcessTransport, adopt_slurm, join
+from fullgraph.transport.threads import Hub, ThreadTransport
+from fullgraph.transport.wrappers import Counting, Delaying, OrderChecking
+
+__all__ = [
+    "Alone",
+    "Counting",
+    "Delaying",
+    "Hub",
+    "Key",
+    "OrderChecking",
+    "PeerLost",
+    "Pending",
+    "ProcessTransport",
+    "Ready",
+    "ThreadTransport",
+    "Transport",
+    "Way",
+    "adopt_slurm",
+    "join",
+]

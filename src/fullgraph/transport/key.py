@@ -1,0 +1,32 @@
+"""The name of one message; seeds, tags and the texts of timeouts derive from it."""
+
+import zlib
+from dataclasses import dataclass
+from typing import Literal
+
+Way = Literal["forward", "backward"]
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """Which channel, at which step, which way (and which chunk of a pipeline) a message belongs to."""
+
+    channel: str
+    step: int
+    way: Way = "forward"
+    chunk: int = 0
+
+    def __str__(self) -> str:
+        chunk = f"/chunk {self.chunk}" if self.chunk else ""
+        return f"{self.channel}/step {self.step}/{self.way}{chunk}"
+
+    @property
+    def tag(self) -> int:
+        """A 31-bit tag. A clash is harmless: every rank posts its messages in the same order."""
+        return zlib.crc32(str(self).encode()) & 0x7FFFFFFF
+
+    @property
+    def seed(self) -> int:
+        """A 64-bit seed that sender and receiver share without talking."""
+        text = str(self).encode()
+        return zlib.crc32(text) << 32 | zlib.crc32(text[::-1])

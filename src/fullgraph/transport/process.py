@@ -1,0 +1,149 @@
+"""Real ranks: processes joined by torch.distributed (gloo, or nccl between GPUs)."""
+
+import os
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from fullgraph.errors import InputError
+from fullgraph.transport.base import PeerLost, Pending
+from fullgraph.transport.key import Key
+
+# Ranks may wait long for rank 0 to cut the graph.
+_PREPARATION = timedelta(hours=4)
+
+
+class _Exchange:
+    """Sends and receives of one key, progressing in the backend's own threads."""
+
+    def __init__(self, owner: "ProcessTransport", key: Key, sends: list[tuple[int, dist.Work, Tensor]],
+                 receives: list[tuple[int, dist.Work, Tensor]]) -> None:  # fmt: skip
+        self.owner, self.key, self.sends, self.receives = owner, key, sends, receives
+        self.wires: dict[int, Tensor] | None = None
+
+    def wait(self) -> dict[int, Tensor]:
+        if self.wires is None:
+            for peer, work, _ in self.receives:
+                self.owner.finish(work, self.key, f"from rank {peer}")
+            # A send is waited for too: its buffer must outlive it.
+            for peer, work, _ in self.sends:
+                self.owner.finish(work, self.key, f"to rank {peer}")
+            self.wires = {peer: self.owner.to_device(wire) for peer, _, wire in self.receives}
+            self.sends = []
+        return self.wires
+
+
+class _Sum:
+    """An all-reduce under way."""
+
+    def __init__(self, owner: "ProcessTransport", key: Key, work: dist.Work, wire: Tensor, x: Tensor) -> None:
+        self.owner, self.key, self.work, self.wire, self.x = owner, key, work, wire, x
+        self.done = False
+
+    def wait(self) -> Tensor:
+        if not self.done:
+            self.owner.finish(self.work, self.key, "summed over all ranks")
+            if self.wire is not self.x:
+                self.x.copy_(self.wire)
+            self.done = True
+        return self.x
+
+
+class ProcessTransport:
+    """One rank among processes: two communicators, so that a sum never queues behind a halo.
+
+    gloo cannot send CUDA tensors: they are staged through the host. nccl is written to the same protocol and untested.
+    """
+
+    def __init__(self, *, device: torch.device | None = None, timeout: float = 60.0) -> None:
+        assert dist.is_initialized(), "join() first"
+        self.rank, self.size = dist.get_rank(), dist.get_world_size()
+        self.device = device or torch.device("cpu")
+        self.timeout = timedelta(seconds=timeout)
+        self.host_wires = dist.get_backend() == "gloo"
+        self.halo = dist.new_group(timeout=self.timeout)
+        self.sums = dist.new_group(timeout=self.timeout)
+
+    def begin(self, key: Key, outgoing: dict[int, Tensor], incoming: dict[int, int]) -> Pending[dict[int, Tensor]]:
+        receives, sends = [], []
+        with self._naming(key):
+            for peer, nbytes in incoming.items():
+                wire = torch.empty(nbytes, dtype=torch.uint8, device="cpu" if self.host_wires else self.device)
+                receives.append((peer, _work(dist.irecv(wire, peer, group=self.halo, tag=key.tag)), wire))
+            for peer, wire in outgoing.items():
+                wire = self.to_wire(wire)
+                sends.append((peer, _work(dist.isend(wire, peer, group=self.halo, tag=key.tag)), wire))
+        return _Exchange(self, key, sends, receives)
+
+    def all_reduce(self, key: Key, x: Tensor) -> Pending[Tensor]:
+        wire = self.to_wire(x)
+        with self._naming(key):
+            work = _work(dist.all_reduce(wire, group=self.sums, async_op=True))
+        return _Sum(self, key, work, wire, x)
+
+    def tell(self, text: str) -> str:
+        """Rank 0's text, on every rank; waits as long as rank 0 needs."""
+        box = [text]
+        dist.broadcast_object_list(box, src=0)
+        return box[0]
+
+    def close(self) -> None:
+        if dist.is_initialized():
+            dist.destroy_process_group()
+
+    def to_wire(self, x: Tensor) -> Tensor:
+        return x.cpu() if self.host_wires else x
+
+    def to_device(self, wire: Tensor) -> Tensor:
+        return wire.to(self.device)
+
+    def finish(self, work: dist.Work, key: Key, whom: str) -> None:
+        with self._naming(key, whom):
+            work.wait(self.timeout)
+
+    def _naming(self, key: Key, whom: str = "") -> "_Naming":
+        return _Naming(f"rank {self.rank} lost {key} {whom}".rstrip())
+
+
+class _Naming:
+    """Turns a backend's error into one line that names the message."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, RuntimeError) and not isinstance(error, PeerLost):
+            first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+            raise PeerLost(f"{self.text}: {first}") from error
+
+
+def _work(work: dist.Work | None) -> dist.Work:
+    assert work is not None, "this rank is not in the group"
+    return work
+
+
+def join(*, backend: str = "gloo", device: torch.device | None = None, timeout: float = 60.0) -> ProcessTransport:
+    """Join the job that torchrun (or Slurm) describes in the environment."""
+    adopt_slurm()
+    missing = [name for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT") if name not in os.environ]
+    if missing:
+        raise InputError(f"not inside a job: {', '.join(missing)} not set; start with torchrun or `fullgraph train`")
+    if not dist.is_initialized():
+        dist.init_process_group(backend, timeout=_PREPARATION)
+    return ProcessTransport(device=device, timeout=timeout)
+
+
+def adopt_slurm() -> None:
+    """Under Slurm without torchrun, derive torch's variables from Slurm's."""
+    if "RANK" in os.environ or "SLURM_PROCID" not in os.environ or int(os.environ.get("SLURM_NTASKS", "1")) < 2:
+        return
+    os.environ["RANK"] = os.environ["SLURM_PROCID"]
+    os.environ["LOCAL_RANK"] = os.environ.get("SLURM_LOCALID", "0")
+    os.environ["WORLD_SIZE"] = os.environ["SLURM_NTASKS"]
+    os.environ.setdefault("MASTER_ADDR", os.environ.get("SLURM_LAUNCH_NODE_IPADDR", "127.0.0.1"))
+    os.environ.setdefault("MASTER_PORT", str(20000 + int(os.environ.get("SLURM_JOB_ID", "0")) % 20000))

@@ -1,0 +1,101 @@
+"""Simulated ranks: threads of one process that pass messages through a shared hub. For tests."""
+
+import threading
+from collections.abc import Hashable
+
+import torch
+from torch import Tensor
+
+from fullgraph.transport.base import PeerLost, Pending
+from fullgraph.transport.key import Key
+
+
+class Hub:
+    """Where simulated ranks leave messages for one another."""
+
+    def __init__(self, size: int, timeout: float = 60.0) -> None:
+        self.size, self.timeout = size, timeout
+        self._mail: dict[Hashable, list[Tensor]] = {}
+        self._change = threading.Condition()
+        self._failed: str | None = None
+
+    def ranks(self) -> list["ThreadTransport"]:
+        return [ThreadTransport(self, rank) for rank in range(self.size)]
+
+    def put(self, address: Hashable, value: Tensor) -> None:
+        with self._change:
+            self._mail.setdefault(address, []).append(value)
+            self._change.notify_all()
+
+    def take(self, address: Hashable, text: str) -> Tensor:
+        with self._change:
+            self._change.wait_for(lambda: self._failed or self._mail.get(address), self.timeout)
+            if self._mail.get(address):
+                value = self._mail[address].pop(0)
+                if not self._mail[address]:
+                    del self._mail[address]
+                return value
+        raise PeerLost(f"{text}; {self._failed or f'nothing came for {self.timeout:g} s'}")
+
+    def fail(self, text: str) -> None:
+        """Wake every waiting rank: one of them is gone."""
+        with self._change:
+            self._failed = self._failed or text
+            self._change.notify_all()
+
+
+class _Mail:
+    """Messages of one key from several peers."""
+
+    def __init__(self, transport: "ThreadTransport", key: Key, incoming: dict[int, int]) -> None:
+        self.transport, self.key, self.incoming = transport, key, incoming
+        self.wires: dict[int, Tensor] | None = None
+
+    def wait(self) -> dict[int, Tensor]:
+        if self.wires is None:
+            self.wires = {}
+            hub, rank = self.transport.hub, self.transport.rank
+            for peer, nbytes in self.incoming.items():
+                wire = hub.take((peer, rank, self.key), f"rank {rank} waited for {self.key} from rank {peer}")
+                assert wire.numel() == nbytes, f"{self.key}: rank {peer} sent {wire.numel()} bytes, expected {nbytes}"
+                self.wires[peer] = wire
+        return self.wires
+
+
+class _Sum:
+    """The sum over ranks, added in rank order so that it is the same on each."""
+
+    def __init__(self, transport: "ThreadTransport", key: Key, x: Tensor) -> None:
+        self.mail = _Mail(transport, key, {p: x.nbytes for p in range(transport.size) if p != transport.rank})
+        self.x, self.done = x, False
+
+    def wait(self) -> Tensor:
+        if not self.done:
+            parts = {**self.mail.wait(), self.mail.transport.rank: self.x.reshape(-1).view(torch.uint8).clone()}
+            self.x.zero_()
+            for _, part in sorted(parts.items()):
+                self.x += part.view(self.x.dtype).view(self.x.shape)
+            self.done = True
+        return self.x
+
+
+class ThreadTransport:
+    """One simulated rank."""
+
+    def __init__(self, hub: Hub, rank: int) -> None:
+        self.hub, self.rank, self.size = hub, rank, hub.size
+
+    def begin(self, key: Key, outgoing: dict[int, Tensor], incoming: dict[int, int]) -> Pending[dict[int, Tensor]]:
+        for peer, wire in outgoing.items():
+            self.hub.put((self.rank, peer, key), wire.clone())
+        return _Mail(self, key, incoming)
+
+    def all_reduce(self, key: Key, x: Tensor) -> Pending[Tensor]:
+        wire = x.contiguous().view(-1).view(torch.uint8)
+        for peer in range(self.size):
+            if peer != self.rank:
+                self.hub.put((self.rank, peer, key), wire.clone())
+        return _Sum(self, key, x)
+
+    def close(self) -> None:
+        pass

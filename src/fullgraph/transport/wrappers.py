@@ -1,0 +1,99 @@
+"""Wrappers that count, delay and check what passes; each is a transport around a transport."""
+
+import time
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from torch import Tensor
+
+from fullgraph.transport.base import Pending, Transport
+from fullgraph.transport.key import Key
+
+T = TypeVar("T")
+
+
+class _Wrapper:
+    """Passes everything on."""
+
+    def __init__(self, inner: Transport) -> None:
+        self.inner = inner
+        self.rank, self.size = inner.rank, inner.size
+
+    def begin(self, key: Key, outgoing: dict[int, Tensor], incoming: dict[int, int]) -> Pending[dict[int, Tensor]]:
+        return self.inner.begin(key, outgoing, incoming)
+
+    def all_reduce(self, key: Key, x: Tensor) -> Pending[Tensor]:
+        return self.inner.all_reduce(key, x)
+
+    def close(self) -> None:
+        self.inner.close()
+
+
+class _Timed(Generic[T]):
+    def __init__(self, pending: Pending[T], report: Callable[[float], None]) -> None:
+        self.pending, self.report = pending, report
+
+    def wait(self) -> T:
+        start = time.perf_counter()
+        value = self.pending.wait()
+        self.report(time.perf_counter() - start)
+        return value
+
+
+class Counting(_Wrapper):
+    """Reports the bytes given to the transport and the seconds truly waited, per channel."""
+
+    def __init__(
+        self, inner: Transport, sent: Callable[[str, int], None], waited: Callable[[str, float], None]
+    ) -> None:
+        super().__init__(inner)
+        self.sent, self.waited = sent, waited
+
+    def begin(self, key: Key, outgoing: dict[int, Tensor], incoming: dict[int, int]) -> Pending[dict[int, Tensor]]:
+        self.sent(key.channel, sum(wire.numel() for wire in outgoing.values()))
+        return _Timed(self.inner.begin(key, outgoing, incoming), lambda s: self.waited(key.channel, s))
+
+    def all_reduce(self, key: Key, x: Tensor) -> Pending[Tensor]:
+        self.sent(key.channel, x.nbytes)
+        return _Timed(self.inner.all_reduce(key, x), lambda s: self.waited(key.channel, s))
+
+
+class _Late(Generic[T]):
+    def __init__(self, pending: Pending[T], due: float) -> None:
+        self.pending, self.due = pending, due
+
+    def wait(self) -> T:
+        time.sleep(max(0.0, self.due - time.perf_counter()))
+        return self.pending.wait()
+
+
+class Delaying(_Wrapper):
+    """Lets no message be read before `latency + bytes / rate` seconds have passed: a slow wire without a network."""
+
+    def __init__(self, inner: Transport, *, latency: float = 0.0, rate: float = float("inf")) -> None:
+        super().__init__(inner)
+        self.latency, self.rate = latency, rate
+
+    def begin(self, key: Key, outgoing: dict[int, Tensor], incoming: dict[int, int]) -> Pending[dict[int, Tensor]]:
+        seconds = self.latency + sum(incoming.values()) / self.rate
+        return _Late(self.inner.begin(key, outgoing, incoming), time.perf_counter() + seconds)
+
+
+class OrderChecking(_Wrapper):
+    """Fails when a key is used twice: messages under one key could be taken for one another."""
+
+    def __init__(self, inner: Transport) -> None:
+        super().__init__(inner)
+        self.seen: set[Key] = set()
+
+    def begin(self, key: Key, outgoing: dict[int, Tensor], incoming: dict[int, int]) -> Pending[dict[int, Tensor]]:
+        self._once(key)
+        return self.inner.begin(key, outgoing, incoming)
+
+    def all_reduce(self, key: Key, x: Tensor) -> Pending[Tensor]:
+        self._once(key)
+        return self.inner.all_reduce(key, x)
+
+    def _once(self, key: Key) -> None:
+        assert key not in self.seen, f"rank {self.rank} used the key {key} twice"
+        self.seen.add(key)

@@ -1,0 +1,145 @@
+"""One rank of a run:  python -m fullgraph.worker FOLDER train|resume|predict [OUT]."""
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+
+from fullgraph import recipes
+from fullgraph.errors import InputError, storage_error
+from fullgraph.nn import GNN, MODELS
+from fullgraph.partition import open_part
+from fullgraph.placement import Partitioned, Shard
+from fullgraph.report import Meter, MetricsLog, peak_memory_bytes, write_json
+from fullgraph.train.checkpoint import Checkpoints
+from fullgraph.train.config import RunConfig
+from fullgraph.train.launch import EXIT_INPUT
+from fullgraph.train.predict import write_predictions
+from fullgraph.train.progress import progress
+from fullgraph.train.result import result_of
+from fullgraph.train.task import Task, task_of
+from fullgraph.train.trainer import Trainer, Watcher
+from fullgraph.transport import Alone, Counting, Key, PeerLost, Transport, join
+
+
+class Rank:
+    """What every job of a rank needs: its shard, a model, the task."""
+
+    def __init__(self, folder: Path, config: RunConfig, transport: Transport) -> None:
+        self.folder, self.config, self.meter = folder, config, Meter()
+        torch.set_num_threads(config.train.threads or threads_per_rank())
+        self.transport = Counting(transport, self.meter.sent, self.meter.waited)
+        options = {key: value for key, value in config.strategy.items() if key != "name"}
+        recipe = recipes.make(config.strategy["name"], **options)
+        fields = {key: value for key, value in config.model.items() if key != "name"}
+        spec = MODELS[config.model["name"]](**fields)
+        self.part = open_part(shards_of(folder, config), transport.rank, split=config.split)
+        facts = self.part.manifest.graph
+        self.task: Task = task_of(multilabel=facts.multilabel, classes=facts.classes, metric=config.train.metric)
+        dtype = getattr(torch, config.train.dtype)
+        placement = Partitioned(inductive=config.train.inductive, precompute=config.train.precompute, dtype=dtype)
+        self.shard: Shard = placement.place(self.part, self.transport, recipe.wire, spec.aggregation)
+        self.model: GNN = spec.build(facts.features, facts.classes, seed=config.train.seed, dtype=dtype)
+
+
+def shards_of(folder: Path, config: RunConfig) -> Path:
+    return Path(config.shards) if config.shards else folder / "shards"
+
+
+def threads_per_rank() -> int:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, cores // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+
+
+def train(rank: Rank, *, resume: bool) -> None:
+    """Train to the end; rank 0 keeps the record."""
+    trainer = Trainer(rank.model, rank.shard, rank.task, rank.config.train, rank.meter)
+    checkpoints = Checkpoints(rank.folder / "checkpoints", rank.transport, rank.config.train.checkpoint_every)
+    if resume:
+        checkpoints.restore(trainer)
+    first = rank.transport.rank == 0
+    log = MetricsLog(rank.folder / "metrics.jsonl", resume_at=trainer.epoch) if first else None
+    line = progress() if first else None
+    watchers: list[Watcher] = [lambda _, record: log.append(record)] if log else []
+    watchers += [line] if line else []
+    try:
+        trainer.fit([*watchers, checkpoints])
+    finally:
+        if line:
+            line.close()
+        if log:
+            log.close()
+    rank.model.load_state_dict(trainer.best.weights)
+    peaks = torch.zeros(rank.transport.size, dtype=torch.int64)
+    peaks[rank.transport.rank] = peak_memory_bytes()
+    peaks = rank.transport.all_reduce(Key("peaks", 0), peaks).wait()
+    write_predictions(rank.folder / "predictions", rank.model, rank.shard, rank.task)
+    if log:
+        save_model(rank.model, rank.folder / "model.safetensors")
+        result = result_of(rank.config, rank.part.manifest, rank.task, trainer.best, log.records, int(peaks.max()))
+        write_json(rank.folder / "result.json", result)
+
+
+def predict(rank: Rank, out: Path) -> None:
+    """Predict with the run's best model."""
+    path = rank.folder / "model.safetensors"
+    if not path.exists():
+        raise InputError(f"{path} is missing; let the run finish first: fullgraph train --resume {rank.folder}")
+    rank.model.load_state_dict(load_file(path))
+    write_predictions(out, rank.model, rank.shard, rank.task)
+
+
+def save_model(model: GNN, path: Path) -> None:
+    temporary = path.with_name(f".{path.name}")
+    save_file({name: value.contiguous() for name, value in model.state_dict().items()}, temporary)
+    os.replace(temporary, path)
+
+
+def work(folder: Path, job: str, out: str, transport: Transport) -> None:
+    """One rank's whole job over a transport it was given."""
+    try:
+        rank = Rank(folder, RunConfig.read(folder), transport)
+        if job == "predict":
+            predict(rank, Path(out))
+        else:
+            train(rank, resume=job == "resume")
+    except Exception as error:
+        full = storage_error(error, folder)
+        raise full or error from error
+
+
+def main() -> None:
+    folder, job, out = (*sys.argv[1:], "")[:3]
+    transport: Transport = Alone()
+    try:
+        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+            config = RunConfig.read(Path(folder)).train
+            transport = join(backend=config.backend, timeout=config.timeout)
+        work(Path(folder), job, out, transport)
+        transport.close()
+    except InputError as error:
+        _tell_launcher(str(error))
+        sys.exit(EXIT_INPUT)
+    except PeerLost as error:
+        print(error, file=sys.stderr, flush=True)
+        # Let the launcher see first the rank that really died.
+        time.sleep(5)
+        os._exit(1)
+    except Exception as error:
+        _tell_launcher(f"{type(error).__name__}: {error}")
+        raise
+
+
+def _tell_launcher(text: str) -> None:
+    """Leave the text where torch's launcher looks for it."""
+    path = os.environ.get("TORCHELASTIC_ERROR_FILE")
+    if path:
+        Path(path).write_text(json.dumps({"message": text, "timestamp": int(time.time())}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,87 @@
+"""Ring 2 and 3: `vanilla` on any number of ranks equals one process, and both equal dense algebra."""
+
+import pytest
+import torch
+
+from fullgraph import nn
+from fullgraph.testing import CASES, dense_trace, run_processes, run_threads, train_trace, whole_logits
+
+TIGHT = {"rtol": 1e-10, "atol": 1e-10}
+SPECS = {
+    "gcn": nn.GCN(layers=3, hidden=16, dropout=0.5),
+    "sage": nn.GraphSAGE(layers=3, hidden=16, dropout=0.5),
+    "gin": nn.GIN(layers=3, hidden=16, dropout=0.3),
+    "gat": nn.GAT(layers=3, hidden=16, heads=2, dropout=0.5),
+}
+SHAPES = {
+    "batch norm, residual": nn.GraphSAGE(layers=4, hidden=16, dropout=0.2, norm="batch", residual=True),
+    "layer norm, linear": nn.GCN(layers=4, hidden=16, dropout=0.2, norm="layer", linear_layers=2),
+    "wide": nn.GraphSAGE(layers=2, hidden=8, dropout=0.5),
+    "one layer": nn.GIN(layers=1, dropout=0.0),
+}
+
+
+def assert_same(traces, losses, grads):
+    for trace in traces:
+        torch.testing.assert_close(trace["losses"], losses, **TIGHT)
+        for got, want in zip(trace["grads"], grads, strict=True):
+            assert got.keys() == want.keys()
+            for name in want:
+                torch.testing.assert_close(got[name], want[name], **TIGHT, msg=lambda m, n=name: f"{n}: {m}")
+
+
+@pytest.mark.parametrize("model", SPECS)
+@pytest.mark.parametrize("case", CASES)
+def test_ranks_equal_dense_algebra(case, model):
+    spec, make = SPECS[model], CASES[case]
+    losses, grads = dense_trace(make(1)[0], spec)
+    reference = None
+    for ranks in (1, 2, 3, 4):
+        graph = make(ranks)[0]
+        if case == "no training nodes":  # its training nodes depend on the number of ranks
+            losses, grads = dense_trace(graph, spec)
+        traces = run_threads(ranks, train_trace, make, spec)
+        assert_same(traces, losses, grads)
+        logits = whole_logits(traces, graph.num_nodes)
+        if reference is not None and case != "no training nodes":
+            torch.testing.assert_close(logits, reference, **TIGHT)
+        reference = logits
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("precompute", [True, False])
+def test_shapes_equal_dense_algebra(shape, precompute):
+    make = CASES["directed"]
+    losses, grads = dense_trace(make(1)[0], SHAPES[shape], precompute=precompute)
+    for ranks in (1, 3):
+        traces = run_threads(ranks, train_trace, make, SHAPES[shape], 5, None, False, precompute)
+        assert_same(traces, losses, grads)
+
+
+@pytest.mark.parametrize("case", ["undirected", "weighted", "sparse", "no training nodes"])
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+def test_inductive_equals_the_subgraph(case, ranks):
+    """Training sees only the subgraph of training nodes; dropout still counts nodes as the whole graph does."""
+    graph, _ = CASES[case](ranks)
+    mask = graph.train_mask[:, 0]
+    spec = SPECS["gcn"]
+    ids = torch.from_numpy(mask.copy()).nonzero().flatten()
+    losses, grads = dense_trace(graph.subgraph(mask), spec, ids=ids)
+    assert_same(run_threads(ranks, train_trace, CASES[case], spec, 5, None, True), losses, grads)
+
+
+@pytest.mark.parametrize("model", SPECS)
+def test_processes_equal_threads(model):
+    """The same body over gloo; cases that stress routes."""
+    for case in ("weighted", "empty parts"):
+        make, spec = CASES[case], SPECS[model]
+        losses, grads = dense_trace(make(1)[0], spec)
+        assert_same(run_processes(3, train_trace, make, spec), losses, grads)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_processes_every_case(case):
+    make, spec = CASES[case], SHAPES["batch norm, residual"]
+    graph = make(2)[0]
+    losses, grads = dense_trace(graph, spec)
+    assert_same(run_processes(2, train_trace, make, spec), losses, grads)

@@ -1,0 +1,74 @@
+"""The same weights in PyG's own layers give the same logits."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F
+
+from fullgraph import nn
+from fullgraph.exchange import Wire
+from fullgraph.partition import cut_parts, partition
+from fullgraph.placement import Partitioned
+from fullgraph.testing import random_graph, run_threads
+
+pyg = pytest.importorskip("torch_geometric.nn", reason="PyG is an extra")
+HIDDEN, HEADS = 16, 4
+
+
+def to_pyg(conv):
+    if isinstance(conv, nn.GCNConv):
+        other = pyg.GCNConv(conv.in_width, conv.out_width)
+        other.lin.weight, other.bias = conv.lin.weight, conv.bias
+    elif isinstance(conv, nn.SAGEConv):
+        other = pyg.SAGEConv(conv.in_width, conv.out_width)
+        other.lin_l = torch.nn.Linear(conv.in_width, conv.out_width)  # neighbours, with the bias
+        other.lin_l.weight, other.lin_l.bias = conv.lin_neigh.weight, conv.lin_self.bias
+        other.lin_r.weight = conv.lin_self.weight
+    elif isinstance(conv, nn.GINConv):
+        mlp = torch.nn.Sequential(copy.deepcopy(conv.lin1), torch.nn.ReLU(), copy.deepcopy(conv.lin2))
+        other = pyg.GINConv(mlp, train_eps=True)  # draws the weights of its network anew
+        mlp[0].load_state_dict(conv.lin1.state_dict())
+        mlp[2].load_state_dict(conv.lin2.state_dict())
+        other.eps = conv.eps
+    else:
+        other = pyg.GATConv(conv.in_width, conv.head_width, heads=conv.heads, concat=conv.concat)
+        other.lin.weight, other.bias = conv.lin.weight, conv.bias
+        other.att_src = torch.nn.Parameter(conv.att_src[None])
+        other.att_dst = torch.nn.Parameter(conv.att_dst[None])
+    return other
+
+
+def logits(transport, graph, assignment, spec):
+    part = cut_parts(graph, assignment)[transport.rank]
+    shard = Partitioned().place(part, transport, Wire(), spec.aggregation)
+    model = _built(graph, spec)
+    return shard.full.ids, model(shard.full.x, shard.full.view).detach()
+
+
+def _built(graph, spec):
+    model = spec.build(graph.num_features, graph.num_classes, seed=1).eval()
+    for name, parameter in model.named_parameters():
+        if name.endswith(("bias", "eps")):  # zeros would hide a misplaced bias
+            torch.nn.init.normal_(parameter, generator=torch.Generator().manual_seed(len(name)))
+    return model
+
+
+@pytest.mark.parametrize("kind", [nn.GCN, nn.GraphSAGE, nn.GIN, nn.GAT])
+@pytest.mark.parametrize("directed", [False, True])
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_logits_equal_pyg(kind, directed, ranks):
+    graph = random_graph(nodes=200, arcs=900, directed=directed, seed=5, features=24, classes=7)
+    spec = kind(layers=3, hidden=HIDDEN, dropout=0.5)
+    model = _built(graph, spec)
+    targets = np.repeat(np.arange(graph.num_nodes), np.diff(graph.indptr))
+    edge_index = torch.from_numpy(np.stack([graph.indices.astype(np.int64), targets]))
+    x = torch.from_numpy(graph.x.copy()).float()
+    with torch.no_grad():
+        for layer, conv in enumerate(model.convs):
+            x = to_pyg(conv)(F.relu(x) if layer else x, edge_index)
+    got = torch.empty_like(x)
+    for ids, rows in run_threads(ranks, logits, graph, partition(graph, ranks, method="random", seed=0), spec):
+        got[ids] = rows
+    torch.testing.assert_close(got, x, rtol=1e-5, atol=1e-5)

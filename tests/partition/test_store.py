@@ -1,0 +1,290 @@
+"""Shards on disk: what is written is what is opened, and what is damaged or unfinished is never opened."""
+
+import errno
+import json
+from dataclasses import fields
+
+import numpy as np
+import pytest
+import torch
+
+from fullgraph.errors import InputError
+from fullgraph.partition import (
+    SparseRows,
+    cut_parts,
+    is_partition_folder,
+    npy,
+    open_part,
+    quality,
+    read_assignment,
+    read_manifest,
+    store,
+    write_parts,
+)
+
+
+def assert_same(a, b):
+    """Two parts hold the same, tensor by tensor."""
+    for field in fields(a):
+        left, right = getattr(a, field.name), getattr(b, field.name)
+        if field.name == "manifest":
+            assert (left.graph, left.figures, left.parts) == (right.graph, right.figures, right.parts)
+        elif isinstance(left, SparseRows):
+            assert_same(left, right)
+        elif isinstance(left, torch.Tensor):
+            assert left.dtype == right.dtype
+            assert torch.equal(left, right), field.name
+        else:
+            assert left == right, field.name
+
+
+def tree(folder):
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture
+def shards(tmp_path, make_graph, scatter):
+    """A good folder of three parts, one of them empty."""
+    graph = make_graph()
+    write_parts(tmp_path / "shards", graph, scatter(graph, 3))
+    return tmp_path / "shards"
+
+
+@pytest.mark.parametrize("parts", [1, 2, 3, 5])
+@pytest.mark.parametrize("options", [{}, {"sparse": True}, {"multilabel": True, "weighted": False}], ids=str)
+@pytest.mark.parametrize("features", ["none", "row", "standard"])
+def test_what_is_opened_is_what_was_cut(tmp_path, make_graph, scatter, parts, options, features):
+    graph = make_graph(**options)
+    assignment = scatter(graph, parts)
+    write_parts(tmp_path / "shards", graph, assignment, features=features, split=1)
+    for part in cut_parts(graph, assignment, features=features, split=1):
+        assert_same(open_part(tmp_path / "shards", part.rank, split=1), part)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float64])
+def test_the_type_of_features_is_kept(tmp_path, make_graph, scatter, dtype):
+    graph = make_graph(dtype=dtype)
+    write_parts(tmp_path / "shards", graph, scatter(graph, 2))
+    assert open_part(tmp_path / "shards", 0).x.numpy().dtype == dtype
+
+
+@pytest.mark.parametrize("rows", [1, 7, 1000])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_the_size_of_a_block_changes_nothing(tmp_path, make_graph, scatter, monkeypatch, rows, sparse):
+    graph = make_graph(sparse=sparse)
+    assignment = scatter(graph, 3)
+    write_parts(tmp_path / "whole", graph, assignment)
+    monkeypatch.setattr(store, "BLOCK_ROWS", rows)
+    write_parts(tmp_path / "blocks", graph, assignment)
+    assert tree(tmp_path / "blocks") == tree(tmp_path / "whole")
+
+
+def test_the_manifest_says_what_was_written(shards, make_graph, scatter):
+    graph = make_graph()
+    manifest = read_manifest(shards)
+    facts = manifest.graph
+    assert (facts.name, facts.nodes, facts.arcs, facts.features) == ("random0", 40, 150, 6)
+    assert (facts.classes, facts.splits) == (graph.num_classes, 3)
+    assert (facts.multilabel, facts.weighted, facts.sparse) == (False, True, False)
+    assert (manifest.schema, manifest.parts, manifest.method, manifest.seed) == (1, 3, "test", 5)
+    assert manifest.figures == quality(graph, scatter(graph, 3)).as_dict()
+    assert set(manifest.files) == set(tree(shards)) - {"manifest.json"}
+    np.testing.assert_array_equal(read_assignment(shards).part, scatter(graph, 3).part)
+    assert is_partition_folder(shards)
+    assert not is_partition_folder(shards.parent)
+
+
+def test_a_rank_maps_its_own_files_and_reads_no_others(shards):
+    for other in (shards / "part-1", shards / "part-2"):
+        for path in other.iterdir():
+            path.unlink()
+    part = open_part(shards, 0)
+    with open("/proc/self/maps") as maps:
+        mapped = maps.read()
+    for name in ("x", "indices", "indptr", "weight", "ids", "y"):
+        assert str(shards / "part-0" / f"{name}.npy") in mapped
+    before = tree(shards)
+    part.x.add_(1)  # copy-on-write: the file keeps its bytes
+    assert tree(shards) == before
+
+
+def test_any_flipped_byte_is_found_and_its_file_named(shards):
+    files = [name for name in read_manifest(shards).files if name.startswith("part-0/")]
+    assert len(files) == 13
+    rng = np.random.default_rng(0)
+    for name in files:
+        path = shards / name
+        good = path.read_bytes()
+        for place in {0, len(good) - 1, *rng.integers(0, len(good), 3).tolist()}:
+            bad = bytearray(good)
+            bad[place] ^= 1 << int(rng.integers(8))
+            path.write_bytes(bad)
+            with pytest.raises(InputError, match=rf"^[^\n]*{name} is damaged[^\n]*partition` again$"):
+                open_part(shards, 0)
+        path.write_bytes(good)
+    open_part(shards, 0)
+
+
+def same_json(a, b):
+    try:
+        return json.loads(bytes(a)) == json.loads(bytes(b))
+    except ValueError:
+        return False
+
+
+def test_any_flipped_byte_of_the_manifest_is_found(shards):
+    path = shards / "manifest.json"
+    good = path.read_bytes()
+    for place in range(0, len(good), 11):
+        bad = bytearray(good)
+        bad[place] ^= 2
+        path.write_bytes(bad)
+        if same_json(bad, good):  # a change of white space
+            continue
+        with pytest.raises(InputError, match=r"^[^\n]+$"):
+            read_manifest(shards)
+
+
+def test_missing_and_shortened_files(shards):
+    path = shards / "part-0" / "x.npy"
+    good = path.read_bytes()
+    path.write_bytes(good[:-1])
+    for verify in (True, False):
+        with pytest.raises(InputError, match=r"part-0/x\.npy is damaged \(\d+ bytes instead of \d+\)"):
+            open_part(shards, 0, verify=verify)
+    path.unlink()
+    with pytest.raises(InputError, match=r"part-0/x\.npy is missing: run `fullgraph partition` again"):
+        open_part(shards, 0)
+
+
+def test_other_schemas_missing_manifests_and_wrong_ranks(shards, tmp_path):
+    for rank in (-1, 3):
+        with pytest.raises(InputError, match=f"holds 3 parts, so there is no rank {rank}"):
+            open_part(shards, rank)
+    with pytest.raises(InputError, match="split 3 does not exist"):
+        open_part(shards, 0, split=3)
+    path = shards / "manifest.json"
+    content = json.loads(path.read_text())
+    path.write_text(json.dumps(content | {"schema": 7}))
+    with pytest.raises(InputError, match="holds shards of schema 7, this version reads schema 1: run `fullgraph"):
+        open_part(shards, 0)
+    for text in ("", "[]", "{}", "{", "null"):
+        path.write_text(text)
+        with pytest.raises(InputError, match=r"manifest\.json is damaged"):
+            read_manifest(shards)
+    path.unlink()
+    for folder in (shards, tmp_path / "nowhere"):
+        with pytest.raises(InputError, match="is no folder of shards"):
+            read_manifest(folder)
+
+
+@pytest.mark.parametrize("after", [0, 1, 10, 30])
+@pytest.mark.parametrize(
+    ("failure", "seen"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), InputError),
+        (KeyboardInterrupt(), KeyboardInterrupt),
+        (RuntimeError("any bug"), RuntimeError),
+    ],
+    ids=["disk full", "interrupt", "bug"],
+)
+def test_a_failure_midway_leaves_what_was_there(
+    shards, tmp_path, make_graph, scatter, monkeypatch, after, failure, seen
+):
+    before = tree(tmp_path)
+    write, calls = npy.NpyWriter._write, []
+
+    def failing(self, data, mode):
+        calls.append(mode)
+        if len(calls) > after:
+            raise failure
+        write(self, data, mode)
+
+    monkeypatch.setattr(npy.NpyWriter, "_write", failing)
+    graph = make_graph(7)
+    for folder in (shards, tmp_path / "fresh"):
+        calls.clear()
+        with pytest.raises(seen) as caught:
+            write_parts(folder, graph, scatter(graph, 4))
+        if seen is InputError:
+            assert str(caught.value).startswith(f"cannot write {folder} (No space left on device): make room")
+        assert tree(tmp_path) == before
+        assert [path.name for path in tmp_path.iterdir()] == ["shards"]
+
+
+def test_a_failed_rename_brings_the_old_folder_back(shards, tmp_path, make_graph, scatter, monkeypatch):
+    before = tree(tmp_path)
+    rename = type(shards).rename
+
+    def failing(self, target):
+        if self.name.endswith(".new"):
+            raise OSError(errno.EIO, "Input/output error")
+        return rename(self, target)
+
+    monkeypatch.setattr(type(shards), "rename", failing)
+    graph = make_graph(7)
+    with pytest.raises(InputError, match="Input/output error"):
+        write_parts(shards, graph, scatter(graph, 4))
+    assert tree(tmp_path) == before
+
+
+def test_a_good_folder_is_replaced_as_a_whole(shards, tmp_path, make_graph, scatter):
+    graph = make_graph(7)
+    write_parts(shards, graph, scatter(graph, 2))
+    assert read_manifest(shards).graph.name == "random7"
+    assert sorted(path.name for path in shards.iterdir()) == ["assignment.npy", "manifest.json", "part-0", "part-1"]
+    assert [path.name for path in tmp_path.iterdir()] == ["shards"]
+
+
+def test_folders_that_hold_other_things_are_left_alone(tmp_path, make_graph, scatter):
+    graph = make_graph()
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    write_parts(mine / "deeper" / "shards", graph, scatter(graph, 2))
+    before = tree(tmp_path)
+    with pytest.raises(InputError, match="holds something other than shards"):
+        write_parts(mine, graph, scatter(graph, 2))
+    file = mine / "deeper" / "shards" / "manifest.json"
+    with pytest.raises(InputError, match="exists and is no folder"):
+        write_parts(file, graph, scatter(graph, 2))
+    with pytest.raises(InputError, match=r"cannot write .*: make room, or choose a folder"):
+        write_parts(file / "below", graph, scatter(graph, 2))
+    assert tree(tmp_path) == before
+    (tmp_path / "empty").mkdir()
+    write_parts(tmp_path / "empty", graph, scatter(graph, 2))
+    assert is_partition_folder(tmp_path / "empty")
+
+
+class Recorder:
+    """Stands for a memory-mapped matrix, and remembers every slice it was asked for."""
+
+    def __init__(self, rows):
+        self.rows, self.slices = rows, []
+        self.shape, self.dtype = rows.shape, rows.dtype
+
+    def __getitem__(self, key):
+        assert isinstance(key, slice), "features may be read by slices of rows only"
+        self.slices.append((key.start or 0, key.stop))
+        return self.rows[key]
+
+
+@pytest.mark.parametrize("features", ["none", "row"])
+def test_features_are_read_in_order_a_block_at_a_time(tmp_path, make_graph, scatter, monkeypatch, features):
+    graph = make_graph()
+    assignment = scatter(graph, 3)
+    recorder = Recorder(graph.x)
+    object.__setattr__(graph, "x", recorder)
+    monkeypatch.setattr(store, "BLOCK_ENTRIES", 8 * graph.num_features)
+    write_parts(tmp_path / "shards", graph, assignment, features=features)
+    read = [(low, high) for low, high in recorder.slices if high > low]
+    assert read == [(low, low + 8) for low in range(0, 40, 8)]
+
+
+def test_a_memory_mapped_matrix_goes_through(tmp_path, make_graph, scatter):
+    graph = make_graph()
+    assignment = scatter(graph, 3)
+    np.save(tmp_path / "x.npy", graph.x)
+    write_parts(tmp_path / "memory", graph, assignment)
+    object.__setattr__(graph, "x", np.load(tmp_path / "x.npy", mmap_mode="r"))
+    write_parts(tmp_path / "mapped", graph, assignment)
+    assert tree(tmp_path / "mapped") == tree(tmp_path / "memory")

@@ -1,0 +1,178 @@
+"""Imports point one way: the table below is the architecture, and every module of the package is parsed against it.
+
+`python tests/test_imports.py` prints the table beside what the source really imports.
+"""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+PACKAGE = Path(__file__).resolve().parents[1] / "src" / "fullgraph"
+
+# A folder may import itself and what stands on its right; a dotted name allows that module alone.
+ARROWS = """
+errors    : -
+data      : errors
+ops       : errors
+report    : errors
+nn        : errors ops
+partition : errors data
+plan      : errors ops data partition
+transport : errors report
+codec     : errors ops transport.key
+exchange  : errors ops report plan codec transport
+placement : errors ops report plan codec transport exchange data partition nn
+cost      : errors ops report plan codec transport exchange data partition nn placement
+train     : errors ops report plan codec transport exchange data partition nn placement
+recipes   : errors ops report plan codec transport exchange data partition nn placement cost train
+testing   : errors ops report plan codec transport exchange data partition nn placement cost train recipes
+worker    : errors ops report plan codec transport exchange data partition nn placement cost train recipes
+api       : errors ops report plan codec transport exchange data partition nn placement cost train recipes worker
+cli       : errors ops report plan codec transport exchange data partition nn placement cost train recipes api
+__init__  : errors ops report plan codec transport exchange data partition nn placement cost train recipes api
+__main__  : cli
+"""
+TABLE = {row.split(":")[0].strip(): set(row.split(":")[1].split()) - {"-"} for row in ARROWS.strip().splitlines()}
+
+# Where torch.distributed may be named at all: the medium, the launcher that starts ranks, the sharded checkpoint.
+MAY_IMPORT_DISTRIBUTED = ("transport/", "train/launch.py", "train/checkpoint.py")
+OPTIONAL = {"numba", "pymetis", "kaminpar", "mtkahypar", "typer", "click", "rich", "safetensors"} | {
+    "torch_geometric",
+    "sklearn",
+    "plotly",
+    "tensorboard",
+    "psutil",
+}
+
+
+class Import(NamedTuple):
+    path: str  # relative to the package
+    line: int
+    name: str  # absolute dotted name
+    top: bool  # runs when the module is imported
+
+
+def imports_of(path: Path) -> Iterator[Import]:
+    """Every import of a file, with relative ones made absolute and `from a import b` read as `a.b`."""
+    parts = ("fullgraph", *path.relative_to(PACKAGE).with_suffix("").parts)
+    package = parts[:-1]
+    tree = ast.parse(path.read_text(), str(path))
+    inside = {
+        id(child)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or is_type_checking(node)
+        for child in ast.walk(node)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = ".".join(package[: len(package) - node.level + 1]) if node.level else ""
+            module = ".".join(filter(None, (base, node.module)))
+            names = [f"{module}.{alias.name}" for alias in node.names]
+        else:
+            continue
+        for name in names:
+            yield Import(str(path.relative_to(PACKAGE)), node.lineno, name, id(node) not in inside)
+
+
+def is_type_checking(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+
+
+def all_imports() -> list[Import]:
+    return [found for path in sorted(PACKAGE.rglob("*.py")) for found in imports_of(path)]
+
+
+def folder_of(found: Import) -> str:
+    return found.path.split("/")[0].removesuffix(".py")
+
+
+def target_of(found: Import) -> str | None:
+    """The part of the name behind `fullgraph.`; None for someone else's module."""
+    root, _, rest = found.name.partition(".")
+    return rest if root == "fullgraph" else None
+
+
+def is_allowed(source: str, target: str) -> bool:
+    names = target.split(".")
+    prefixes = {".".join(names[: i + 1]) for i in range(len(names))}
+    return bool(prefixes & (TABLE[source] | {source}))
+
+
+def lines(found: list[Import]) -> str:
+    return "\n".join(f"{f.path}:{f.line}: {f.name}" for f in found) + "\nThe arrows:" + ARROWS
+
+
+def test_the_table_has_no_cycle() -> None:
+    """A row names only rows above it, so the arrows are an order."""
+    rows = list(TABLE)
+    wrong = [
+        (row, name)
+        for i, row in enumerate(rows)
+        for name in TABLE[row]
+        if name.split(".")[0] not in rows[:i] and row not in ("__init__", "__main__")
+    ]
+    assert wrong == [], ARROWS
+
+
+def test_every_folder_is_in_the_table() -> None:
+    present = {folder_of(Import(str(path.relative_to(PACKAGE)), 0, "", True)) for path in PACKAGE.rglob("*.py")}
+    assert present - set(TABLE) == set(), f"give the new folder a row in ARROWS: {ARROWS}"
+
+
+def test_the_arrows_hold() -> None:
+    ours = [(found, target_of(found)) for found in all_imports()]
+    wrong = [f for f, target in ours if target is not None and not is_allowed(folder_of(f), target)]
+    assert wrong == [], lines(wrong)
+
+
+def test_nn_knows_only_torch() -> None:
+    """A layer sees torch, ops and its view; the PyG adapter names torch_geometric where it is used."""
+    outside = [f for f in all_imports() if folder_of(f) == "nn" and target_of(f) is None]
+    roots = {f: f.name.split(".")[0] for f in outside}
+    wrong = [
+        f
+        for f, root in roots.items()
+        if root not in sys.stdlib_module_names and root != "torch" and (f.top or root != "torch_geometric")
+    ]
+    assert wrong == [], lines(wrong)
+
+
+def test_torch_distributed_stays_in_the_transport() -> None:
+    wrong = [
+        f
+        for f in all_imports()
+        if (f.name + ".").startswith("torch.distributed.") and not f.path.startswith(MAY_IMPORT_DISTRIBUTED)
+    ]
+    assert wrong == [], lines(wrong)
+
+
+def test_imports_with_the_core_alone() -> None:
+    """Only torch, numpy and scipy are needed to import any folder; the rest is imported where it is used."""
+    modules = ["fullgraph", *sorted(f"fullgraph.{path.parent.name}" for path in PACKAGE.glob("*/__init__.py"))]
+    code = f"""
+import importlib, sys
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in {OPTIONAL!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}} (hidden by the test)", name=name)
+sys.meta_path.insert(0, Missing())
+for name in {modules!r}:
+    importlib.import_module(name)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+
+
+if __name__ == "__main__":
+    real: dict[str, set[str]] = {row: set() for row in TABLE}
+    for found in all_imports():
+        name = target_of(found)
+        if name is not None and name.split(".")[0] != folder_of(found):
+            real[folder_of(found)].add(name.split(".")[0])
+    for row, allowed in TABLE.items():
+        print(f"{row:10} imports {' '.join(sorted(real[row])) or '-':60} may {' '.join(sorted(allowed)) or '-'}")

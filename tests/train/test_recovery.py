@@ -1,0 +1,104 @@
+"""A run that is cut short: the others stop and name the rank, and resuming ends bit-identical."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file
+
+from fullgraph.data import save_npz
+from fullgraph.testing import random_graph
+
+TRAIN = ["--hidden", "8", "--eval-every", "3", "--checkpoint-every", "5", "--norm", "batch"]
+
+
+def start(*args, cwd):
+    return subprocess.Popen(
+        [sys.executable, "-m", "fullgraph", "train", *map(str, args)],
+        cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
+def finish(process, seconds=100):
+    out, err = process.communicate(timeout=seconds)
+    return process.returncode, out, err
+
+
+def ranks_of(parent):
+    """Processes of a run's ranks, by rank."""
+    found = {}
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            stat = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+            env = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if int(stat[1]) == parent:
+            found |= {int(v[5:]): int(pid) for v in env if v.startswith(b"RANK=")}
+    return found
+
+
+def wait_for(condition, seconds=60):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "nothing happened"
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("victim", [0, 2])
+def test_kill_one_rank_then_resume(tmp_path, victim):
+    save_npz(random_graph(nodes=300, arcs=1500), tmp_path / "g.npz")
+    cut = start("g.npz", "--parts", 3, "--epochs", 1000000, "--out", "cut", *TRAIN, cwd=tmp_path)
+    checkpoints = tmp_path / "cut" / "checkpoints"
+    wait_for(lambda: checkpoints.is_dir() and any(checkpoints.glob("epoch-*")))
+    os.kill(ranks_of(cut.pid)[victim], signal.SIGKILL)
+    killed_at = time.monotonic()
+    code, _, err = finish(cut)
+    assert time.monotonic() - killed_at < 30
+    assert code == 1
+    assert f"rank {victim} " in err
+    assert "SIGKILL" in err
+
+    newest = max(int(path.name.removeprefix("epoch-")) for path in checkpoints.glob("epoch-*"))
+    code, _, err = finish(start("--resume", "cut", "--epochs", newest + 7, cwd=tmp_path))
+    assert code == 0, err
+    code, _, err = finish(start("g.npz", "--parts", 3, "--epochs", newest + 7, "--out", "whole", *TRAIN, cwd=tmp_path))
+    assert code == 0, err
+    assert_same_run(tmp_path / "whole", tmp_path / "cut")
+
+
+def assert_same_run(left, right):
+    results = [json.loads((folder / "result.json").read_text()) for folder in (left, right)]
+    for key in ("best_epoch", "train", "val", "test", "final_loss", "epochs", "bytes_per_epoch"):
+        assert results[0][key] == results[1][key], key
+    losses = [
+        [json.loads(line)["loss"] for line in (folder / "metrics.jsonl").read_text().splitlines()]
+        for folder in (left, right)
+    ]
+    assert losses[0] == losses[1]
+    models = [load_file(folder / "model.safetensors") for folder in (left, right)]
+    assert models[0].keys() == models[1].keys()
+    assert all((models[0][name] == models[1][name]).all() for name in models[0])
+    for name in ("classes", "probabilities"):
+        files = [(folder / "predictions" / f"{name}.npy").read_bytes() for folder in (left, right)]
+        assert files[0] == files[1]
+
+
+def test_resume_of_a_finished_run_extends_it(tmp_path):
+    save_npz(random_graph(nodes=300, arcs=1500), tmp_path / "g.npz")
+    for name, epochs in (("whole", 20), ("short", 10)):
+        code, _, err = finish(start("g.npz", "--parts", 2, "--epochs", epochs, "--out", name, *TRAIN, cwd=tmp_path))
+        assert code == 0, err
+    # The short run also scored its last epoch, which the whole one did not: compare what both did.
+    code, _, err = finish(start("--resume", "short", "--epochs", 20, cwd=tmp_path))
+    assert code == 0, err
+    left, right = (
+        [json.loads(line)["loss"] for line in (tmp_path / n / "metrics.jsonl").read_text().splitlines()]
+        for n in ("whole", "short")
+    )
+    assert left == right

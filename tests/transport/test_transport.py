@@ -1,0 +1,82 @@
+"""Transports: the same bodies over threads and processes; wrappers; errors that name the message."""
+
+import pytest
+import torch
+
+from fullgraph.testing import run_processes, run_threads
+from fullgraph.transport import Counting, Hub, Key, OrderChecking, PeerLost
+
+RUNNERS = {"threads": run_threads, "processes": run_processes}
+
+
+def all_to_all(transport):
+    """Each rank sends `rank` copies of its number to every other; some messages are empty or absent."""
+    peers = [p for p in range(transport.size) if p != transport.rank]
+    outgoing = {p: torch.full((transport.rank * 1000,), transport.rank, dtype=torch.uint8) for p in peers if transport.rank}
+    incoming = {p: p * 1000 for p in peers if p}
+    first = transport.begin(Key("a", 0), outgoing, incoming)
+    second = transport.begin(Key("a", 1), {p: w + 100 for p, w in outgoing.items()}, incoming)
+    # Read in the other order than posted.
+    late = {p: int(w.unique()) for p, w in second.wait().items()}
+    early = {p: int(w.unique()) for p, w in first.wait().items()}
+    assert first.wait() is first.wait()
+    total = transport.all_reduce(Key("sum", 0), torch.arange(3.0) + transport.rank).wait()
+    return early, late, total
+
+
+@pytest.mark.parametrize("runner", RUNNERS)
+@pytest.mark.parametrize("size", [2, 4])
+def test_messages_find_their_keys(runner, size):
+    for rank, (early, late, total) in enumerate(RUNNERS[runner](size, all_to_all)):
+        peers = [p for p in range(1, size) if p != rank]
+        assert early == {p: p for p in peers}
+        assert late == {p: p + 100 for p in peers}
+        assert torch.equal(total, size * torch.arange(3.0) + sum(range(size)))
+
+
+def test_counting_reports_bytes_and_waits():
+    sent, waited = [], []
+
+    def body(transport):
+        counted = Counting(transport, lambda c, n: sent.append((c, n)), lambda c, s: waited.append(c))
+        other = 1 - transport.rank
+        counted.begin(Key("halo/layer0", 0), {other: torch.zeros(10, dtype=torch.uint8)}, {other: 10}).wait()
+        counted.all_reduce(Key("weights", 0), torch.zeros(4)).wait()
+
+    run_threads(2, body)
+    assert sorted(sent) == [("halo/layer0", 10)] * 2 + [("weights", 16)] * 2
+    assert sorted(waited) == ["halo/layer0"] * 2 + ["weights"] * 2
+
+
+def test_order_checking_refuses_a_key_used_twice():
+    transport = OrderChecking(Hub(2).ranks()[0])
+    transport.begin(Key("a", 0), {}, {})
+    with pytest.raises(AssertionError, match="a/step 0/forward twice"):
+        transport.begin(Key("a", 0), {}, {})
+
+
+def test_a_hang_names_the_message():
+    transport = Hub(2, timeout=0.1).ranks()[0]
+    with pytest.raises(PeerLost, match=r"rank 0 waited for halo/layer1/step 40/forward from rank 1; nothing came for 0.1 s"):
+        transport.begin(Key("halo/layer1", 40), {}, {1: 8}).wait()
+
+
+def dies(transport):
+    if transport.rank == 1:
+        raise KeyError("gone")
+    transport.begin(Key("halo/layer1", 40), {}, {1: 8}).wait()
+
+
+@pytest.mark.parametrize("runner", RUNNERS)
+def test_a_failing_rank_is_the_failure(runner):
+    with pytest.raises((KeyError, AssertionError), match="gone"):
+        RUNNERS[runner](2, dies)
+
+
+def test_keys_have_stable_seeds_and_tags():
+    key = Key("halo/layer2", 7, "backward")
+    assert str(key) == "halo/layer2/step 7/backward"
+    assert key.seed == Key("halo/layer2", 7, "backward").seed
+    others = [Key("halo/layer2", 7), Key("halo/layer2", 8, "backward"), Key("halo/layer1", 7, "backward")]
+    assert len({key.tag, *(o.tag for o in others)}) == 4
+    assert len({key.seed, *(o.seed for o in others)}) == 4
