@@ -1,8 +1,8 @@
 """Test scores on real graphs, 2 ranks, mean and standard deviation over seeds, at the best validation epoch.
 
-    .venv/bin/python benchmarks/accuracy.py --data ../shared/data [--only cora pubmed]
+    .venv/bin/python benchmarks/accuracy.py --data FOLDER [--only cora pubmed] [--hide-test]
 
-The settings below were chosen on the validation score alone; the test score is read once, here.
+Settings are chosen by the validation score; --hide-test keeps the test score out of sight meanwhile.
 """
 
 import argparse
@@ -21,33 +21,14 @@ class Case(NamedTuple):
     flags: str
 
 
+# cora: the best validation score of four settings (seed 0). The others are first guesses, not chosen yet.
 CASES = [
-    Case(
-        "cora",
-        "gcn",
-        "accuracy",
-        0.810,
-        "--layers 2 --hidden 64 --lr 0.01 --dropout 0.6 --weight-decay 5e-3 --features row",
-    ),
-    Case(
-        "pubmed",
-        "gcn",
-        "accuracy",
-        0.785,
-        "--layers 2 --hidden 64 --lr 0.01 --dropout 0.5 --weight-decay 5e-3 --features row",
-    ),
-    Case("amazon_photo", "sage", "accuracy", 0.930, "--layers 2 --hidden 128 --lr 0.01 --dropout 0.5 --features row"),
-    Case(
-        "coauthor_physics", "sage", "accuracy", 0.965, "--layers 2 --hidden 128 --lr 0.01 --dropout 0.5 --features row"
-    ),
-    Case(
-        "minesweeper",
-        "sage",
-        "roc_auc",
-        0.890,
-        "--layers 5 --hidden 128 --lr 0.003 --dropout 0.2 --norm layer --epochs 500",
-    ),
-    Case("blogcatalog3_multilabel", "sage", "micro_f1", None, "--layers 2 --hidden 128 --lr 0.01 --dropout 0.3"),
+    Case("cora", "gcn", "accuracy", 0.810, "--layers 2 --hidden 64 --dropout 0.8 --weight-decay 5e-4 --features row"),
+    Case("pubmed", "gcn", "accuracy", 0.785, "--layers 2 --hidden 64 --dropout 0.5 --weight-decay 5e-4 --features row"),
+    Case("amazon_photo", "sage", "accuracy", 0.930, "--layers 2 --hidden 128 --dropout 0.5 --features row"),
+    Case("coauthor_physics", "sage", "accuracy", 0.965, "--layers 2 --hidden 128 --dropout 0.5 --features row"),
+    Case("minesweeper", "sage", "roc_auc", 0.890, "--layers 5 --hidden 128 --dropout 0.2 --norm layer --lr 0.003"),
+    Case("blogcatalog3_multilabel", "sage", "micro_f1", None, "--layers 2 --hidden 128 --dropout 0.3"),
 ]
 
 
@@ -58,6 +39,7 @@ def main() -> None:
     parser.add_argument("--parts", type=int, default=2)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--strategy", default="vanilla")
+    parser.add_argument("--hide-test", action="store_true", help="show validation scores only")
     options = parser.parse_args()
     folder = fresh_folder("accuracy")
     rows = []
@@ -70,13 +52,15 @@ def main() -> None:
             graph, out = options.data / f"{case.graph}.npz", folder / f"{case.graph}-{seed}"
             result = train(graph, out, *flags, *case.flags.split())
             assert result["metric"] == case.metric, f"{case.graph}: scored by {result['metric']}, not {case.metric}"
-            print(f"{case.graph} seed {seed}: val {result['val']:.4f} test {result['test']:.4f}", flush=True)
+            print(f"{case.graph} seed {seed}: val {result['val']:.4f}", flush=True)
             results.append(result)
         test, val = [r["test"] for r in results], [r["val"] for r in results]
         spread = stdev(test) if len(test) > 1 else 0.0
         verdict = "-" if case.target is None else "met" if mean(test) >= case.target else "MISSED"
         target = "-" if case.target is None else f"{100 * case.target:.1f}"
         figures = (f"{100 * mean(val):.2f}", f"{100 * mean(test):.2f} ± {100 * spread:.2f}")
+        if options.hide_test:
+            figures, verdict = (figures[0], "hidden"), "-"
         rows.append((case.graph, case.model, case.metric, *figures, target, verdict))
     title = f"{options.strategy} on {options.parts} ranks, {options.seeds} seeds, in points of 100"
     show(title, ["graph", "model", "metric", "val", "test", "target", ""], rows)

@@ -28,7 +28,7 @@ def main() -> None:
             shards = Path(name) / f"shards-{parts}"
             method = options.partitioner if parts > 1 else "contiguous"
             cost = fullgraph("partition", graph, "--parts", parts, "--partitioner", method, "--out", shards)
-            # A rank opens its own shard and nothing else, so the whole graph is in no process of this run.
+            # From the folder: a rank opens its own shard and nothing else, and loading and cutting are not in its peak.
             result = train(shards, Path(name) / f"run-{parts}", "--parts", parts, *flags)
             peaks[parts] = result["peak_memory_bytes"]
             partition = (method, seconds(cost.seconds), size(cost.peak_bytes))

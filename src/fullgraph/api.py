@@ -124,8 +124,13 @@ def prepare(config: RunConfig, graph: Graph | str | Path, folder: Path) -> RunCo
                 raise InputError(
                     f"{graph} was written with features {manifest.features!r}; partition again to change them"
                 )
-            names = {"parts": manifest.parts, "features": manifest.features, "partitioner": manifest.method}
-            config = replace(config, shards=str(Path(graph).resolve()), **names)
+            config = replace(
+                config,
+                shards=str(Path(graph).resolve()),
+                parts=manifest.parts,
+                features=manifest.features,
+                partitioner=manifest.method,
+            )
             folder.mkdir(parents=True, exist_ok=True)
         else:
             graph = graph if isinstance(graph, Graph) else load(str(graph))

@@ -1,12 +1,12 @@
 """The command line: the only place where a name chooses a class."""
 
+import os
 import sys
 import tomllib
 from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any
 
-import click
 import typer
 
 from fullgraph import api, recipes
@@ -111,7 +111,7 @@ def train(
             train=TrainConfig(**{**train_fields, "epochs": 200 if epochs is None else epochs}),
         )
         run = api.start(run_config, graph, api.new_folder(run_config, out))
-    if (run.folder / "result.json").exists():
+    if int(os.environ.get("RANK", "0")) == 0:
         print_result(run.result, run.folder)
 
 
@@ -213,18 +213,22 @@ def main() -> None:
     try:
         code = app(standalone_mode=False)
         sys.exit(code if isinstance(code, int) else 0)
-    except (InputError, click.UsageError) as error:
-        text = error.format_message() if isinstance(error, click.UsageError) else str(error)
-        _fail(text, 2)
-    except click.exceptions.Abort:
-        _fail("interrupted", 1)
+    except InputError as error:
+        _fail(str(error), 2)
     except (RankFailed, PeerLost) as error:
         _fail(str(error), 1)
+    except (KeyboardInterrupt, typer.Abort):
+        _fail("interrupted", 1)
     except OSError as error:
         known = storage_error(error, Path(error.filename or "."))
         if known is None:
             raise
         _fail(str(known), 2)
+    except Exception as error:
+        # Wrong options: typer may carry its own copy of click, so its class cannot be named.
+        if not hasattr(error, "format_message"):
+            raise
+        _fail(error.format_message(), 2)
 
 
 def _fail(text: str, code: int) -> None:

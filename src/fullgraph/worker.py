@@ -125,7 +125,7 @@ def main() -> None:
         _tell_launcher(str(error))
         sys.exit(EXIT_INPUT)
     except PeerLost as error:
-        print(error, file=sys.stderr, flush=True)
+        _tell_launcher(str(error))
         # Let the launcher see first the rank that really died.
         time.sleep(5)
         os._exit(1)

@@ -10,7 +10,7 @@ from fullgraph.errors import InputError
 
 def graph_of(sparse, dtype=np.float64, splits=2):
     rng = np.random.default_rng(0)
-    x = np.where(rng.random((50, 8)) < 0.5, 100 + rng.standard_normal((50, 8)), 0).astype(dtype)
+    x = np.where(rng.random((50, 150)) < 0.5, 100 + rng.standard_normal((50, 150)), 0).astype(dtype)
     x[7] = 0  # a row of zeros
     x[:, 2] = 0.1  # a constant column
     x[:, 3] = 0

@@ -55,6 +55,7 @@ CASES = {
     "edge shape": (put("edge_index", lambda e: e.T), "(4, 2)", "[2, arcs]"),
     "nan": (put("x", lambda x: changed(x, (4, 1), np.nan)), "node 4, column 1", "nan_to_num"),
     "inf": (put("x", lambda x: changed(x, (0, 0), -np.inf)), "NaN or infinity", "nan_to_num"),
+    "x ragged": (put("x", [[1.0], [1.0, 2.0]]), "different lengths", "rectangular"),
     "x shape": (put("x", lambda x: x[:, 0]), "(9,)", "[nodes, features]"),
     "no features": (put("x", lambda x: x[:, :0]), "(9, 0)", "at least one"),
     "x text": (put("x", lambda x: x.astype(str)), "<U", "real numbers"),
@@ -110,7 +111,7 @@ def test_wrong_input_is_one_line_that_names_the_fix(change, what, fix):
     text = str(caught.value)
     assert "\n" not in text
     assert what in text
-    assert fix in text.partition(what)[2] or fix in text
+    assert fix in text
 
 
 CSR_CASES = {

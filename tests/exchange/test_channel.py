@@ -67,7 +67,9 @@ def relu_gradient(transport, case):
     _, route = route_of(transport, case)
     results = []
     for early in (True, False):
-        x = torch.randn(route.num_owned, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(1)).requires_grad_()
+        x = torch.randn(
+            route.num_owned, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(1)
+        ).requires_grad_()
         clock = Clock(int(early))
         channel = Wire().build(name="halo/layer0", route=route, transport=transport, clock=clock)
         passed, token = channel.begin(x.relu() if early else x, relu=not early)

@@ -1,5 +1,7 @@
 """Losses and scores: sums over ranks equal one process; scores equal scikit-learn's."""
 
+from itertools import pairwise
+
 import pytest
 import torch
 
@@ -60,6 +62,6 @@ def test_learning_rates_are_functions_of_the_epoch():
     cosine = [learning_rate(TrainConfig(epochs=10, lr=1.0, lr_schedule="cosine"), t) for t in range(10)]
     assert cosine[0] == 1.0
     assert cosine[5] == pytest.approx(0.5)
-    assert all(a > b for a, b in zip(cosine, cosine[1:], strict=False))
+    assert all(a > b for a, b in pairwise(cosine))
     step = [learning_rate(TrainConfig(epochs=9, lr=1.0, lr_schedule="step"), t) for t in range(9)]
     assert step == pytest.approx([1.0] * 3 + [0.1] * 3 + [0.01] * 3)

@@ -12,7 +12,9 @@ RUNNERS = {"threads": run_threads, "processes": run_processes}
 def all_to_all(transport):
     """Each rank sends `rank` copies of its number to every other; some messages are empty or absent."""
     peers = [p for p in range(transport.size) if p != transport.rank]
-    outgoing = {p: torch.full((transport.rank * 1000,), transport.rank, dtype=torch.uint8) for p in peers if transport.rank}
+    outgoing = {
+        p: torch.full((transport.rank * 1000,), transport.rank, dtype=torch.uint8) for p in peers if transport.rank
+    }
     incoming = {p: p * 1000 for p in peers if p}
     first = transport.begin(Key("a", 0), outgoing, incoming)
     second = transport.begin(Key("a", 1), {p: w + 100 for p, w in outgoing.items()}, incoming)
@@ -57,7 +59,9 @@ def test_order_checking_refuses_a_key_used_twice():
 
 def test_a_hang_names_the_message():
     transport = Hub(2, timeout=0.1).ranks()[0]
-    with pytest.raises(PeerLost, match=r"rank 0 waited for halo/layer1/step 40/forward from rank 1; nothing came for 0.1 s"):
+    with pytest.raises(
+        PeerLost, match=r"rank 0 waited for halo/layer1/step 40/forward from rank 1; nothing came for 0.1 s"
+    ):
         transport.begin(Key("halo/layer1", 40), {}, {1: 8}).wait()
 
 

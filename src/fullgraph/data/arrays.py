@@ -8,6 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from fullgraph.errors import InputError
+
 Array = npt.NDArray[Any]
 Features = Any  # np.ndarray [N, F] floating, or scipy.sparse.csr_array [N, F]; scipy ships no types
 
@@ -20,7 +22,10 @@ def as_numpy(value: Any) -> Array:
             return np.asarray(value.numpy())
         except TypeError:  # bfloat16 has no numpy type
             return np.asarray(value.float().numpy())
-    return np.asarray(value)
+    try:
+        return np.asarray(value)
+    except ValueError:  # rows of different lengths
+        raise InputError("a nested list has rows of different lengths: give a rectangular array") from None
 
 
 def as_csr_array(value: Any) -> Any | None:

@@ -48,7 +48,7 @@ def targets(indptr: Array, dtype: Any = np.int64) -> Array:
 def symmetric(indptr: Array, indices: Array, weight: Array | None = None) -> bool:
     """Whether A = A^T as a multiset of arcs, and in the summed weights where there are any."""
     num_nodes = indptr.shape[0] - 1
-    data = np.ones(indices.shape[0], dtype=np.int8) if weight is None else weight.copy()
+    data = np.ones(indices.shape[0], dtype=np.int8) if weight is None else weight
     adj = sp.csr_array((data, indices, indptr), shape=(num_nodes, num_nodes))
     turned = adj.tocsc()
     if not (np.array_equal(turned.indptr, indptr) and np.array_equal(turned.indices, indices)):

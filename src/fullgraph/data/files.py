@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import zipfile
 import zlib
-from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -46,15 +46,15 @@ def read_npz(path: Path, required: tuple[str, ...] = ()) -> dict[str, Array]:
             if missing:
                 raise InputError(f"{path} lacks {', '.join(missing)} (it holds {', '.join(archive.files)}): add them")
             for key in archive.files:
-                arrays[key] = _member(path, key, lambda key=key: archive[key])  # type: ignore[misc]
+                arrays[key] = _member(path, archive, key)
     except (OSError, EOFError, zipfile.BadZipFile) as bad:
         raise InputError(f"{path} cannot be read ({one_line(bad)}): copy or write the file again") from None
     return arrays
 
 
-def _member(path: Path, key: str, read: Callable[[], Array]) -> Array:
+def _member(path: Path, archive: Any, key: str) -> Array:
     try:
-        value = read()
+        value = archive[key]
     except ValueError as bad:
         if "allow_pickle" in str(bad):
             raise InputError(

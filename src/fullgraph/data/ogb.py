@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -94,6 +95,8 @@ def _masks(folder: Path, num_nodes: int) -> dict[str, Array]:
 def _csv(path: Path, dtype: type[np.generic]) -> Array:
     need_file(path, "unpack OGB's archive again, its raw and split folders side by side")
     try:
-        return np.loadtxt(path, delimiter=",", dtype=dtype, ndmin=2)
-    except (ValueError, OSError, EOFError) as bad:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # an empty file is only a warning to numpy
+            return np.loadtxt(path, delimiter=",", dtype=dtype, ndmin=2)
+    except (ValueError, OSError, EOFError, UserWarning) as bad:
         raise InputError(f"{path} cannot be read ({one_line(bad)}): unpack the archive again") from None

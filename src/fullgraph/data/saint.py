@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fullgraph.data.arrays import Array
+from fullgraph.data.arrays import Array, as_numpy
 from fullgraph.data.files import need_file, one_line, read_npz
 from fullgraph.data.graph import Graph
 from fullgraph.data.splits import mask_of
@@ -29,6 +29,8 @@ def load_saint(folder: str | Path) -> Graph:
     x = _features(need_file(folder / "feats.npy", _FIX))
     need_file(folder / "adj_full.npz", _FIX)
     adj = read_npz(folder / "adj_full.npz", ("data", "indices", "indptr", "shape"))
+    if "format" in adj and adj["format"].astype(str).item() != "csr":
+        raise InputError(f"{folder / 'adj_full.npz'} is not in CSR form: save scipy.sparse's tocsr() of it")
     if adj["shape"].tolist() != [x.shape[0], x.shape[0]]:
         raise InputError(
             f"{folder}: adj_full.npz is {adj['shape'].tolist()} and feats.npy has {x.shape[0]} rows: {_FIX}"
@@ -71,7 +73,9 @@ def _masks(path: Path, num_nodes: int) -> dict[str, Array]:
     for name, key in (("train", "tr"), ("val", "va"), ("test", "te")):
         if key not in role:
             raise InputError(f"{path} lacks '{key}': give the lists tr, va and te")
-        ids = np.asarray(role[key], dtype=np.int64)
+        ids = as_numpy(role[key] or np.empty(0, dtype=np.int64))
+        if ids.dtype.kind != "i" or ids.ndim != 1:
+            raise InputError(f"{path} has to list node ids in '{key}': write whole numbers")
         if ids.size and (ids.min() < 0 or ids.max() >= num_nodes):
             raise InputError(f"{path} names nodes outside 0 to {num_nodes - 1} in '{key}': remove them")
         masks[name] = mask_of(ids, num_nodes)

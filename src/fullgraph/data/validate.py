@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from fullgraph.data.arrays import Array, Features, as_csr_array, as_numpy
+from fullgraph.data.files import one_line
 from fullgraph.errors import InputError
 
 SPLIT_NAMES = ("train", "val", "test")
@@ -52,9 +53,7 @@ def _check_sparse(csr: Any) -> Any:
     try:
         csr.check_format(full_check=True)
     except ValueError as bad:
-        raise InputError(
-            f"the CSR parts of x do not fit together ({_one_line(bad)}): rebuild them with scipy"
-        ) from None
+        raise InputError(f"the CSR parts of x do not fit together ({one_line(bad)}): rebuild them with scipy") from None
     if not np.isfinite(csr.data).all():
         raise InputError("x holds NaN or infinity: replace it, for example with numpy.nan_to_num on x_data")
     if not csr.has_canonical_format:
@@ -217,7 +216,3 @@ def _check_multi(labels: Array) -> Array:
             "give zeros and ones, or class numbers as [nodes]"
         )
     return labels.astype(np.float32, copy=False)
-
-
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split()) or type(error).__name__

@@ -110,20 +110,34 @@ def spmm_heads(
     indptr: Array, indices: Array, perm: Array, alpha: Array, x: Array, out: Array, first: int, last: int
 ) -> None:
     """out[i, h] = sum_e alpha[perm[e], h] x[j_e, h]"""
-    heads, width, stop, flat = x.shape[1], x.shape[2], indices.size - 1, x.reshape(-1)
+    heads, width, stop, flat, alpha_flat = x.shape[1], x.shape[2], indices.size - 1, x.reshape(-1), alpha.reshape(-1)
     ahead = _ahead(heads * width * x.itemsize)
     for i in range(first, last):
+        o = out[i]
         for h in range(heads):
             for k in range(width):
-                out[i, h, k] = 0
-        for e in range(indptr[i], indptr[i + 1]):
-            _prefetch_row(flat, np.int64(indices[min(e + ahead, stop)]), heads * width)
-            a = alpha[perm[e] if perm.size else e]
-            row = x[np.int64(indices[e])]
-            for h in range(heads):
-                o, r, v = out[i, h], row[h], a[h]
-                for k in range(width):
-                    o[k] += v * r[k]
+                o[h, k] = 0
+        e, end = indptr[i], indptr[i + 1]
+        while e < end:
+            paired = e + 1 < end
+            for q in range(e, e + 1 + paired):
+                soon = min(q + ahead, stop)
+                _prefetch_row(flat, np.int64(indices[soon]), heads * width)
+                if perm.size:
+                    _prefetch_row(alpha_flat, np.int64(perm[soon]), heads)
+            a0, x0 = alpha[perm[e] if perm.size else e], x[np.int64(indices[e])]
+            if paired:
+                a1, x1 = alpha[perm[e + 1] if perm.size else e + 1], x[np.int64(indices[e + 1])]
+                for h in range(heads):
+                    v0, v1 = a0[h], a1[h]
+                    for k in range(width):
+                        o[h, k] += v0 * x0[h, k] + v1 * x1[h, k]
+            else:
+                for h in range(heads):
+                    v0 = a0[h]
+                    for k in range(width):
+                        o[h, k] += v0 * x0[h, k]
+            e += 2
 
 
 @_jit

@@ -49,9 +49,10 @@ class KaMinPar:
         if needs_no_search(graph, parts):
             return Assignment(blocks_of_ids(graph.num_nodes, parts), parts, "kaminpar", seed)
         weight = vertex_weight(graph, self.node_weight, self.degree_weight, 1 << 30)
-        kaminpar.reseed(seed % (1 << 31))
-        adjacency = _hand_over(kaminpar, *undirected_csr(graph), weight)
+        # The solver limits the threads, so it comes first: those that load the graph would stay, and now and then help.
         solver = kaminpar.KaMinPar(self.threads, kaminpar.context_by_name(self.preset))
+        adjacency = _hand_over(kaminpar, *undirected_csr(graph), weight)
+        kaminpar.reseed(seed % (1 << 31))
         part = solver.compute_partition(adjacency, parts, self.imbalance)
         return Assignment(np.asarray(part, dtype=np.int32), parts, "kaminpar", seed)
 

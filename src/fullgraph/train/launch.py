@@ -62,16 +62,14 @@ def _explain(error: "ChildFailedError") -> Exception:  # type: ignore[name-defin
 
 @contextmanager
 def _environment(**values: str) -> Iterator[None]:
-    before = {name: os.environ.get(name) for name in values}
+    """These variables for a while; afterwards all are as before (the launcher sets some too)."""
+    before = dict(os.environ)
     os.environ.update(values)
     try:
         yield
     finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
+        os.environ.clear()
+        os.environ.update(before)
 
 
 @contextmanager

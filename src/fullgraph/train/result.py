@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from fullgraph.partition import Manifest
 
+from fullgraph.partition import Manifest
 from fullgraph.report import EpochRecord, medians
 from fullgraph.train.config import RunConfig
 from fullgraph.train.task import Task

@@ -1,6 +1,7 @@
 """Real ranks: processes joined by torch.distributed (gloo, or nccl between GPUs)."""
 
 import os
+import re
 from datetime import timedelta
 
 import torch
@@ -118,8 +119,10 @@ class _Naming:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         if isinstance(error, RuntimeError) and not isinstance(error, PeerLost):
-            first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-            raise PeerLost(f"{self.text}: {first}") from error
+            lines = str(error).strip().splitlines() or [type(error).__name__]
+            # gloo puts its source line before the cause, and advice behind it.
+            cause = re.sub(r"^\[[^]]*\]\s*", "", lines[0]).split(". This is typically")[0]
+            raise PeerLost(f"{self.text}: {cause}") from error
 
 
 def _work(work: dist.Work | None) -> dist.Work:
