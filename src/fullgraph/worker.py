@@ -4,6 +4,7 @@ import json
 import os
 import sys
 import time
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import torch
@@ -14,14 +15,15 @@ from fullgraph.errors import InputError, storage_error
 from fullgraph.nn import GNN, MODELS
 from fullgraph.partition import open_part
 from fullgraph.placement import Partitioned, Shard
-from fullgraph.report import Meter, MetricsLog, peak_memory_bytes, write_json
+from fullgraph.report import Meter, MetricsLog, peak_memory_bytes, read_metrics, write_json
 from fullgraph.train.checkpoint import Checkpoints
 from fullgraph.train.config import RunConfig
 from fullgraph.train.launch import EXIT_INPUT
 from fullgraph.train.predict import write_predictions
-from fullgraph.train.progress import progress
+from fullgraph.train.progress import Live, Plain, progress
 from fullgraph.train.result import result_of
 from fullgraph.train.task import Task, task_of
+from fullgraph.train.tensorboard import TensorBoard
 from fullgraph.train.trainer import Trainer, Watcher
 from fullgraph.transport import Alone, Counting, Key, PeerLost, Transport, join
 
@@ -41,13 +43,25 @@ class Rank:
         facts = self.part.manifest.graph
         self.task: Task = task_of(multilabel=facts.multilabel, classes=facts.classes, metric=config.train.metric)
         dtype = getattr(torch, config.train.dtype)
-        placement = Partitioned(inductive=config.train.inductive, precompute=config.train.precompute, dtype=dtype)
+        device = device_of(config.train.device)
+        placement = Partitioned(
+            inductive=config.train.inductive, precompute=config.train.precompute, dtype=dtype, device=device
+        )
         self.shard: Shard = placement.place(self.part, self.transport, recipe.wire, spec.aggregation)
-        self.model: GNN = spec.build(facts.features, facts.classes, seed=config.train.seed, dtype=dtype)
+        self.model: GNN = spec.build(facts.features, facts.classes, seed=config.train.seed, dtype=dtype).to(device)
 
 
 def shards_of(folder: Path, config: RunConfig) -> Path:
     return Path(config.shards) if config.shards else folder / "shards"
+
+
+def device_of(name: str) -> torch.device:
+    """This rank's device; ranks beyond a machine's GPUs share them."""
+    if name == "cpu":
+        return torch.device("cpu")
+    if not torch.cuda.is_available():
+        raise InputError("--device cuda, but torch sees no GPU; use --device cpu")
+    return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
 
 
 def threads_per_rank() -> int:
@@ -61,27 +75,25 @@ def train(rank: Rank, *, resume: bool) -> None:
     checkpoints = Checkpoints(rank.folder / "checkpoints", rank.transport, rank.config.train.checkpoint_every)
     if resume:
         checkpoints.restore(trainer)
-    first = rank.transport.rank == 0
-    log = MetricsLog(rank.folder / "metrics.jsonl", resume_at=trainer.epoch) if first else None
-    line = progress() if first else None
-    watchers: list[Watcher] = [lambda _, record: log.append(record)] if log else []
-    watchers += [line] if line else []
-    try:
+    with ExitStack() as stack:
+        recorders = _recorders(rank, trainer.epoch) if rank.transport.rank == 0 else []
+        watchers: list[Watcher] = [stack.enter_context(closing(recorder)) for recorder in recorders]
         trainer.fit([*watchers, checkpoints])
-    finally:
-        if line:
-            line.close()
-        if log:
-            log.close()
     rank.model.load_state_dict(trainer.best.weights)
     peaks = torch.zeros(rank.transport.size, dtype=torch.int64)
     peaks[rank.transport.rank] = peak_memory_bytes()
     peaks = rank.transport.all_reduce(Key("peaks", 0), peaks).wait()
     write_predictions(rank.folder / "predictions", rank.model, rank.shard, rank.task)
-    if log:
+    if rank.transport.rank == 0:
         save_model(rank.model, rank.folder / "model.safetensors")
-        result = result_of(rank.config, rank.part.manifest, rank.task, trainer.best, log.records, int(peaks.max()))
+        records = read_metrics(rank.folder / "metrics.jsonl")
+        result = result_of(rank.config, rank.part.manifest, rank.task, trainer.best, records, int(peaks.max()))
         write_json(rank.folder / "result.json", result)
+
+
+def _recorders(rank: Rank, epoch: int) -> list[MetricsLog | Plain | Live | TensorBoard]:
+    log = MetricsLog(rank.folder / "metrics.jsonl", resume_at=epoch)
+    return [log, progress(), *([TensorBoard(rank.folder / "tensorboard")] if rank.config.train.tensorboard else [])]
 
 
 def predict(rank: Rank, out: Path) -> None:
@@ -118,7 +130,7 @@ def main() -> None:
     try:
         if int(os.environ.get("WORLD_SIZE", "1")) > 1:
             config = RunConfig.read(Path(folder)).train
-            transport = join(backend=config.backend, timeout=config.timeout)
+            transport = join(backend=config.backend, device=device_of(config.device), timeout=config.timeout)
         work(Path(folder), job, out, transport)
         transport.close()
     except InputError as error:

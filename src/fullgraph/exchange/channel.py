@@ -41,6 +41,7 @@ class _Version:
     pending: Pending[dict[int, Tensor]]
     shapes: dict[int, Shape]
     dtype: torch.dtype
+    device: torch.device
 
 
 class Inbox:
@@ -51,14 +52,16 @@ class Inbox:
         self.schedule, self.transport = schedule, transport
         self.versions: dict[int, _Version] = {}
 
-    def post(self, packed: dict[int, Tensor], width: Shape, dtype: torch.dtype, step: int) -> None:
+    def post(self, packed: dict[int, Tensor], like: Tensor, step: int) -> None:
+        """Send each peer its rows; `like` tells the width, number format and device of what will come."""
         if not self.schedule.turn(step).send:
             return
         key = Key(self.name, step, self.way)
-        shapes = self.route.shapes(width)
+        shapes = self.route.shapes(tuple(like.shape[1:]))
         outgoing = {peer: self.codec.encode(rows, key) for peer, rows in packed.items()}
-        incoming = {peer: self.codec.nbytes(shape, dtype, key) for peer, shape in shapes.items()}
-        self.versions[step] = _Version(key, self.transport.begin(key, outgoing, incoming), shapes, dtype)
+        incoming = {peer: self.codec.nbytes(shape, like.dtype, key) for peer, shape in shapes.items()}
+        pending = self.transport.begin(key, outgoing, incoming)
+        self.versions[step] = _Version(key, pending, shapes, like.dtype, like.device)
 
     def read(self, step: int) -> dict[int, Tensor] | None:
         """Rows by peer of the version due at `step` (None: nothing is due yet, and it counts as zeros)."""
@@ -68,7 +71,7 @@ class Inbox:
             version = self.versions[due]
             wires = version.pending.wait()
             rows = {
-                peer: self.codec.decode(wires[peer], shape, version.dtype, version.key)
+                peer: self.codec.decode(wires[peer].to(version.device), shape, version.dtype, version.key)
                 for peer, shape in version.shapes.items()
             }
         for old in [s for s in self.versions if s <= step - self.schedule.depth]:
@@ -117,7 +120,7 @@ class Begin(torch.autograd.Function):
             packed = {peer: rows.relu_() for peer, rows in packed.items()}
             ctx.save_for_backward(*packed.values())
         ctx.channel, ctx.step, ctx.relu = channel, channel.clock.step, relu
-        channel.features.post(packed, tuple(x.shape[1:]), x.dtype, ctx.step)
+        channel.features.post(packed, x, ctx.step)
         return x.view_as(x), x.new_empty((0, *x.shape[1:]))
 
     @staticmethod
@@ -143,6 +146,5 @@ class End(torch.autograd.Function):
     @staticmethod
     def backward(ctx, grad: Tensor):  # type: ignore[no-untyped-def]
         channel = ctx.channel
-        packed = channel.route.T.pack(grad.contiguous())
-        channel.gradients.post(packed, tuple(grad.shape[1:]), grad.dtype, ctx.step)
+        channel.gradients.post(channel.route.T.pack(grad.contiguous()), grad, ctx.step)
         return grad.new_empty((0, *grad.shape[1:])), None

@@ -3,7 +3,7 @@
 Legend: n owned rows, h halo rows.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -12,7 +12,7 @@ from fullgraph.exchange import Clock, Wire
 from fullgraph.nn.view import Features
 from fullgraph.ops import Adjacency, Structure
 from fullgraph.partition import Part
-from fullgraph.placement.adjacency import Arcs
+from fullgraph.placement.adjacency import Arcs, move
 from fullgraph.plan import HaloRoute
 from fullgraph.transport import Key, Transport
 
@@ -79,6 +79,21 @@ class LocalGraph:
             y=self.y[keep_n],
             masks={name: mask[keep_n] for name, mask in self.masks.items()},
         )
+
+
+def moved(local: LocalGraph, device: torch.device) -> LocalGraph:
+    """Rows, labels and route on a device; the arcs stay behind, for matrices are made from them there."""
+    if device.type == "cpu":
+        return local
+    return replace(
+        local,
+        ids=local.ids.to(device),
+        halo_ids=local.halo_ids.to(device),
+        route=local.route.to(device),
+        x=local.x.to(device) if isinstance(local.x, Tensor) else move(local.x, device),
+        y=local.y.to(device),
+        masks={name: mask.to(device) for name, mask in local.masks.items()},
+    )
 
 
 def _narrowed(route: HaloRoute, keep_n: Tensor, read_h: Tensor, transport: Transport) -> HaloRoute:

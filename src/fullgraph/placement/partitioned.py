@@ -1,6 +1,6 @@
 """The partitioned placement: every rank owns some nodes, through all layers, and fetches its halo."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import torch
@@ -9,7 +9,7 @@ from torch import Tensor
 from fullgraph.exchange import Channel, Clock, Wire
 from fullgraph.partition import Part
 from fullgraph.placement.adjacency import Matrices, build
-from fullgraph.placement.local import SPLITS, LocalGraph
+from fullgraph.placement.local import SPLITS, LocalGraph, moved
 from fullgraph.placement.shard import Rows, Shard, WholeStep
 from fullgraph.placement.view import Known, PartitionedView
 from fullgraph.transport import Key, Transport
@@ -32,6 +32,7 @@ class Partitioned:
     inductive: bool = False
     precompute: bool = True
     dtype: torch.dtype = torch.float32
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
 
     def place(self, part: Part, transport: Transport, wire: Wire, aggregation: str) -> Shard:
         clock, eval_clock = Clock(), Clock()
@@ -57,7 +58,8 @@ class Partitioned:
 
         counts = torch.tensor([len(local.ids), *(int(local.masks[split].sum()) for split in SPLITS)])
         nodes, *split_counts = transport.all_reduce(Key(f"setup/{name} counts", 0), counts).wait().tolist()
-        matrices = build(local.arcs, aggregation, halo_of, self.dtype)
+        matrices = build(local.arcs, aggregation, halo_of, self.dtype).to(self.device)
+        local = moved(local, self.device)
         scene = _Scene(local, matrices, transport, nodes, dict(zip(SPLITS, split_counts, strict=True)), None)
         if not self.precompute or aggregation == "attention" or not isinstance(local.x, Tensor):
             return scene

@@ -57,6 +57,9 @@ class HaloRoute:
             rows.copy_(parts[peer])
         return out_hD
 
+    def to(self, device: torch.device) -> "HaloRoute":
+        return HaloRoute(self.send_rows.to(device), self.send_counts, self.recv_counts, self.num_owned)
+
     @cached_property
     def T(self) -> "HaloGradientRoute":
         return HaloGradientRoute(self)

@@ -45,13 +45,11 @@ class MetricsLog:
     """metrics.jsonl: a line an epoch, flushed as it is written; a resumed run drops the lines it will write again."""
 
     def __init__(self, path: Path, *, resume_at: int) -> None:
-        self.path = path
-        self.records = [r for r in read_metrics(path) if r.epoch < resume_at] if resume_at else []
-        write_text(path, "".join(_line(record) for record in self.records))
+        kept = [record for record in read_metrics(path) if record.epoch < resume_at]
+        write_text(path, "".join(_line(record) for record in kept))
         self._file = path.open("a")
 
-    def append(self, record: EpochRecord) -> None:
-        self.records.append(record)
+    def __call__(self, trainer: object, record: EpochRecord) -> None:
         self._file.write(_line(record))
         self._file.flush()
 

@@ -30,6 +30,7 @@ class TrainConfig:
     device: str = "cpu"
     backend: str = "gloo"
     timeout: float = 60.0
+    tensorboard: bool = False
     threads: int = 0  # per rank; 0: this machine's cores over its ranks
 
     def __post_init__(self) -> None:

@@ -17,6 +17,6 @@ def gather_rows(x: Tensor, transport: Transport, key: Key) -> Tensor:
     outgoing = {peer: wire for peer in peers if len(x)}
     incoming = {peer: int(counts[peer]) * row for peer in peers if counts[peer]}
     wires = transport.begin(key, outgoing, incoming).wait()
-    rows = {peer: wire.view(x.dtype).view(-1, *x.shape[1:]) for peer, wire in wires.items()}
+    rows = {peer: wire.to(x.device).view(x.dtype).view(-1, *x.shape[1:]) for peer, wire in wires.items()}
     rows[transport.rank] = x
     return torch.cat([rows[peer] for peer in sorted(rows)])

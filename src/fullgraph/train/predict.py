@@ -19,10 +19,10 @@ def write_predictions(folder: Path, model: nn.Module, shard: Shard, task: Task) 
 
     Ranks fill their own rows of one memory-mapped file, so no rank ever holds all of them.
     """
-    probabilities = task.probabilities(logits_of(model, shard)).float().numpy()
+    probabilities = task.probabilities(logits_of(model, shard)).float().cpu().numpy()
     multilabel = task.loss_name == "bce"
     classes = (probabilities > 0.5).astype(np.uint8) if multilabel else probabilities.argmax(1).astype(np.int64)
-    ids, step = shard.full.ids.numpy(), shard.eval_clock.step
+    ids, step = shard.full.ids.cpu().numpy(), shard.eval_clock.step
     transport = shard.transport
     nodes = shard.full.view.num_nodes
     files = {"probabilities": probabilities, "classes": classes}

@@ -31,7 +31,7 @@ class _Exchange:
             # A send is waited for too: its buffer must outlive it.
             for peer, work, _ in self.sends:
                 self.owner.finish(work, self.key, f"to rank {peer}")
-            self.wires = {peer: self.owner.to_device(wire) for peer, _, wire in self.receives}
+            self.wires = {peer: wire for peer, _, wire in self.receives}
             self.sends = []
         return self.wires
 
@@ -55,7 +55,8 @@ class _Sum:
 class ProcessTransport:
     """One rank among processes: two communicators, so that a sum never queues behind a halo.
 
-    gloo cannot send CUDA tensors: they are staged through the host. nccl is written to the same protocol and untested.
+    gloo cannot send CUDA tensors: they go through the host, and arrive there. nccl is written to the same protocol
+    and untested.
     """
 
     def __init__(self, *, device: torch.device | None = None, timeout: float = 60.0) -> None:
@@ -96,9 +97,6 @@ class ProcessTransport:
 
     def to_wire(self, x: Tensor) -> Tensor:
         return x.cpu() if self.host_wires else x
-
-    def to_device(self, wire: Tensor) -> Tensor:
-        return wire.to(self.device)
 
     def finish(self, work: dist.Work, key: Key, whom: str) -> None:
         with self._naming(key, whom):
