@@ -15,7 +15,7 @@ from fullgraph.transport import Delaying, Key
 
 
 def route_of(transport, case):
-    part = cut_parts(*CASES[case](transport.size))[transport.rank]
+    part = cut_parts(*CASES[case](transport.size), transport.rank)
     return part, HaloRoute(part.send_rows, part.send_counts, part.recv_counts, len(part.ids))
 
 

@@ -41,7 +41,7 @@ def to_pyg(conv):
 
 
 def logits(transport, graph, assignment, spec):
-    part = cut_parts(graph, assignment)[transport.rank]
+    part = cut_parts(graph, assignment, transport.rank)
     shard = Partitioned().place(part, transport, Wire(), spec.aggregation)
     model = _built(graph, spec)
     return shard.full.ids, model(shard.full.x, shard.full.view).detach()

@@ -61,7 +61,14 @@ def test_scales_swap_and_structures_are_shared(make_structure: MakeStructure) ->
 
 @pytest.mark.parametrize(
     ("indptr", "indices", "num_cols"),
-    [([0, 2], [0, 5], 5), ([0, 2], [0, -1], 5), ([0, 1], [0, 1], 5), ([1, 2], [0, 1], 5), ([0, 2, 1, 2], [0, 1], 5)],
+    [
+        ([0, 2], [0, 5], 5),
+        ([0, 2], [0, -1], 5),
+        ([0, 1], [0, 1], 5),
+        ([1, 2], [0, 1], 5),
+        ([0, 2, 1, 2], [0, 1], 5),
+        ([0, 1], [2**32], 5),
+    ],
 )
 def test_patterns_that_would_read_outside_memory_are_refused(
     indptr: list[int], indices: list[int], num_cols: int

@@ -54,10 +54,10 @@ class SAGEConv(Conv):
             rows = row_map(x, view.ids)
             message = view.send(self.lin_neigh(rows), layer)
             own: Tensor = self.lin_self(rows)
-            return own + message.aggregate()
+            return own.add_(message.aggregate())
         message = view.send(x, layer, row_map)
         own = self.lin_self(message.own)
-        return torch.addmm(own, message.aggregate(), self.lin_neigh.weight.t())
+        return own.addmm_(message.aggregate(), self.lin_neigh.weight.t())  # in place: no copy of [n, O]
 
 
 class GINConv(Conv):

@@ -24,9 +24,9 @@ class Structure:
     num_cols: int
 
     def __post_init__(self) -> None:
+        _check(self)  # before the cast, in which a wrong index might become a right one
         object.__setattr__(self, "indptr", self.indptr.to(torch.int64).contiguous())
         object.__setattr__(self, "indices", self.indices.to(torch.int32).contiguous())
-        _check(self)
 
     @property
     def num_rows(self) -> int:

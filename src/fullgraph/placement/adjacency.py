@@ -85,20 +85,7 @@ class Matrices:
     arcs: Structure
 
     def to(self, device: torch.device) -> "Matrices":
-        if device.type == "cpu":
-            return self
-        return Matrices(
-            *(move(matrix, device) for matrix in (self.inner, self.outer)), move_structure(self.arcs, device)
-        )
-
-
-def move(matrix: Adjacency, device: torch.device) -> Adjacency:
-    parts = (matrix.weight, matrix.row_scale, matrix.col_scale)
-    return Adjacency(move_structure(matrix.structure, device), *(None if p is None else p.to(device) for p in parts))
-
-
-def move_structure(s: Structure, device: torch.device) -> Structure:
-    return Structure(s.indptr.to(device), s.indices.to(device), s.num_cols)
+        return Matrices(self.inner.to(device=device), self.outer.to(device=device), self.arcs.to(device))
 
 
 def build(arcs: Arcs, aggregation: str, halo_of: HaloOf, dtype: torch.dtype) -> Matrices:

@@ -12,7 +12,7 @@ from fullgraph.exchange import Clock, Wire
 from fullgraph.nn.view import Features
 from fullgraph.ops import Adjacency, Structure
 from fullgraph.partition import Part
-from fullgraph.placement.adjacency import Arcs, move
+from fullgraph.placement.adjacency import Arcs
 from fullgraph.plan import HaloRoute
 from fullgraph.transport import Key, Transport
 
@@ -90,7 +90,7 @@ def moved(local: LocalGraph, device: torch.device) -> LocalGraph:
         ids=local.ids.to(device),
         halo_ids=local.halo_ids.to(device),
         route=local.route.to(device),
-        x=local.x.to(device) if isinstance(local.x, Tensor) else move(local.x, device),
+        x=local.x.to(device) if isinstance(local.x, Tensor) else local.x.to(device=device),
         y=local.y.to(device),
         masks={name: mask.to(device) for name, mask in local.masks.items()},
     )

@@ -32,7 +32,7 @@ def train_trace(
 ) -> Trace:
     """Losses, all weight gradients of every step, final logits by global id, and scores."""
     graph, assignment = case(transport.size)
-    part = cut_parts(graph, assignment)[transport.rank]
+    part = cut_parts(graph, assignment, transport.rank)
     placement = Partitioned(inductive=inductive, precompute=precompute, dtype=torch.float64)
     shard = placement.place(part, transport, wire or Wire(), spec.aggregation)
     model = spec.build(graph.num_features, graph.num_classes, seed=3, dtype=torch.float64)
