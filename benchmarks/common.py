@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,10 +20,10 @@ class Cost(NamedTuple):
     peak_bytes: int  # the largest process of the command
 
 
-def run(arguments: Sequence[object], *, threads: int | None = None) -> Cost:
+def run(arguments: Sequence[object], *, threads: int | None = None, environ: Mapping[str, str] | None = None) -> Cost:
     """Run a Python command to its end and report what it cost; its output is shown only when it fails."""
     command = [sys.executable, *map(str, arguments)]
-    environ = dict(os.environ)
+    environ = {**os.environ, **(environ or {})}
     if threads is not None:
         environ |= {"OMP_NUM_THREADS": str(threads), "NUMBA_NUM_THREADS": str(threads)}
     start = time.perf_counter()

@@ -1,6 +1,7 @@
 """The command line: the only place where a name chooses a class."""
 
 import os
+import re
 import sys
 import tomllib
 from dataclasses import fields
@@ -47,6 +48,9 @@ def _read_config(ctx: typer.Context, path: Path | None) -> Path | None:
 
 GraphArgument = Annotated[str, typer.Argument(help="demo, FILE.npz, a partitioned folder, pyg:CLASS/NAME, ogb:NAME, "
                                               "saint:FOLDER, sbm:KEY=VALUE,... or rmat:KEY=VALUE,...")]  # fmt: skip
+
+
+PartitionerOption = Annotated[list[str], typer.Option("-o", "--option", help="KEY=VALUE of the partitioner")]
 
 
 @app.command()
@@ -125,15 +129,17 @@ def partition_command(
     features: Annotated[str, typer.Option(help="none, row or standard")] = "none",
     split: int = 0,
     seed: int = 0,
+    option: PartitionerOption = [],  # noqa: B006
 ) -> None:
     """Cut a graph into a folder of shards, one a rank.
 
-    Example:  fullgraph partition mygraph.npz --parts 4 --out parts/
+    Example:  fullgraph partition mygraph.npz --parts 4 --out parts/ -o node_weight=1 -o degree_weight=0.5
     """
     _pick("partitioner", partitioner, PARTITIONERS)
     _pick("features", features, ("none", "row", "standard"))
+    options = _numbers(_options(option))
     whole = load(graph)
-    assignment = partition(whole, parts, method=partitioner, seed=seed)
+    assignment = partition(whole, parts, method=partitioner, seed=seed, **options)
     manifest = write_parts(out, whole, assignment, features=features, split=split)
     print_quality(manifest.figures, manifest.method)
     print(f"wrote {out}")
@@ -145,6 +151,7 @@ def inspect(
     parts: int = 2,
     partitioner: Annotated[str, typer.Option(help=", ".join(PARTITIONERS))] = "metis",
     seed: int = 0,
+    option: PartitionerOption = [],  # noqa: B006
 ) -> None:
     """Print how good a cut is: arcs cut, halo rows, and each rank's share.
 
@@ -155,8 +162,9 @@ def inspect(
         print_quality(manifest.figures, manifest.method)
         return
     _pick("partitioner", partitioner, PARTITIONERS)
+    options = _numbers(_options(option))
     whole = load(graph)
-    assignment = partition(whole, parts, method=partitioner, seed=seed)
+    assignment = partition(whole, parts, method=partitioner, seed=seed, **options)
     print_quality(quality(whole, assignment).as_dict(), assignment.method)
 
 
@@ -195,6 +203,12 @@ def _options(pairs: list[str]) -> dict[str, str]:
     if bad:
         raise InputError(f"-o {bad[0]}: write it as KEY=VALUE")
     return dict(pair.split("=", 1) for pair in pairs)
+
+
+def _numbers(options: dict[str, str]) -> dict[str, float | str]:
+    return {
+        key: float(text) if re.fullmatch(r"-?\d+(\.\d*)?(e-?\d+)?", text) else text for key, text in options.items()
+    }
 
 
 def _pick(what: str, name: str, known: Any) -> str:

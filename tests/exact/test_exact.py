@@ -85,3 +85,21 @@ def test_processes_every_case(case):
     graph = make(2)[0]
     losses, grads = dense_trace(graph, spec)
     assert_same(run_processes(2, train_trace, make, spec), losses, grads)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("model", SPECS)
+@pytest.mark.parametrize("case", ["undirected", "weighted", "sparse", "empty parts"])
+def test_gpu_equals_dense_algebra(case, model):
+    """The same body with every rank's rows on one CUDA device, wires staged through the host."""
+    make, spec = CASES[case], SPECS[model]
+    losses, grads = dense_trace(make(1)[0], spec)
+    for ranks in (1, 3):
+        assert_same(run_threads(ranks, train_trace, make, spec, 5, None, False, True, "cuda"), losses, grads)
+
+
+@pytest.mark.gpu
+def test_gpu_processes_equal_dense_algebra():
+    make, spec = CASES["weighted"], SHAPES["batch norm, residual"]
+    losses, grads = dense_trace(make(2)[0], spec)
+    assert_same(run_processes(2, train_trace, make, spec, 5, None, False, True, "cuda"), losses, grads)

@@ -29,13 +29,16 @@ def train_trace(
     wire: Wire | None = None,
     inductive: bool = False,
     precompute: bool = True,
+    device: str = "cpu",
 ) -> Trace:
     """Losses, all weight gradients of every step, final logits by global id, and scores."""
     graph, assignment = case(transport.size)
     part = cut_parts(graph, assignment, transport.rank)
-    placement = Partitioned(inductive=inductive, precompute=precompute, dtype=torch.float64)
+    placement = Partitioned(
+        inductive=inductive, precompute=precompute, dtype=torch.float64, device=torch.device(device)
+    )
     shard = placement.place(part, transport, wire or Wire(), spec.aggregation)
-    model = spec.build(graph.num_features, graph.num_classes, seed=3, dtype=torch.float64)
+    model = spec.build(graph.num_features, graph.num_classes, seed=3, dtype=torch.float64).to(device)
     task = task_of(multilabel=graph.multilabel, classes=graph.num_classes)
     trainer = Trainer(model, shard, task, TrainConfig(epochs=steps, lr=0.05), Meter())
     losses, grads = [], []
@@ -44,13 +47,13 @@ def train_trace(
         for parameter in model.parameters():
             parameter.grad = None
         loss, _ = trainer.train_step()
-        losses.append(transport.all_reduce(Key("trace", step), loss.clone()).wait())
-        grads.append({name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None})
+        losses.append(transport.all_reduce(Key("trace", step), loss.cpu().clone()).wait())
+        grads.append({name: p.grad.cpu().clone() for name, p in model.named_parameters() if p.grad is not None})
     return {
         "losses": torch.stack(losses),
         "grads": grads,
-        "ids": shard.full.ids,
-        "logits": logits_of(model, shard),
+        "ids": shard.full.ids.cpu(),
+        "logits": logits_of(model, shard).cpu(),
         "scores": evaluate(model, shard, task),
     }
 
