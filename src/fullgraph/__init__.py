@@ -5,10 +5,12 @@ from fullgraph.api import Run, open_shard, train
 from fullgraph.data import Graph, load, save_npz
 from fullgraph.errors import InputError
 from fullgraph.exchange import Wire
+from fullgraph.train.sync import GradSync
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "GradSync",
     "Graph",
     "InputError",
     "Run",

@@ -88,7 +88,7 @@ def train(
     dtype: Annotated[str, typer.Option(help="float32 or float64")] = "float32",
     device: str = "cpu",
     backend: str = "gloo",
-    timeout: Annotated[float, typer.Option(help="seconds to wait for a message")] = 60.0,
+    timeout: Annotated[float, typer.Option(help="seconds to wait for a message")] = 300.0,
     threads: Annotated[int, typer.Option(help="per rank; 0: this machine's cores over its ranks")] = 0,
     tensorboard: Annotated[bool, typer.Option(help="write scalars for TensorBoard into the run's folder")] = False,
     out: Annotated[Path | None, typer.Option(help="the run's folder [default: a new one under runs/]")] = None,

@@ -57,6 +57,17 @@ def test_order_checking_refuses_a_key_used_twice():
         transport.begin(Key("a", 0), {}, {})
 
 
+def in_rank_order(transport):
+    names = ["a", "b"] if transport.rank == 0 else ["b", "a"]
+    for name in names:
+        transport.begin(Key(name, 0), {}, {}).wait()
+
+
+def test_order_checking_refuses_ranks_that_disagree():
+    with pytest.raises(AssertionError, match="another order"):
+        run_threads(2, in_rank_order)
+
+
 def test_a_hang_names_the_message():
     transport = Hub(2, timeout=0.1).ranks()[0]
     with pytest.raises(

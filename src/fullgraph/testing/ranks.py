@@ -28,7 +28,7 @@ def run_threads(size: int, body: Body, *args: Any, timeout: float = 60.0) -> lis
 
     def rank(transport: Transport) -> None:
         try:
-            values[transport.rank] = body(OrderChecking(transport), *args)
+            values[transport.rank] = _checked(body, transport, args)
         except BaseException as error:
             errors[transport.rank] = error
             hub.fail(f"rank {transport.rank} failed with {type(error).__name__}: {error}")
@@ -100,11 +100,18 @@ def _child(rank: int, size: int, port: int, pipe: Connection, body: Body, args: 
     torch.set_num_threads(1)
     try:
         transport = join(timeout=30.0)
-        value = _to_numpy(body(OrderChecking(transport), *args))
+        value = _to_numpy(_checked(body, transport, args))
         transport.close()
         pipe.send((True, value))
     except BaseException:
         pipe.send((False, traceback.format_exc()))
+
+
+def _checked(body: Body, transport: Transport, args: tuple[Any, ...]) -> Any:
+    ordered = OrderChecking(transport)
+    value = body(ordered, *args)
+    ordered.check()
+    return value
 
 
 def _free_port() -> int:

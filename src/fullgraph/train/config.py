@@ -29,7 +29,7 @@ class TrainConfig:
     dtype: str = "float32"
     device: str = "cpu"
     backend: str = "gloo"
-    timeout: float = 60.0
+    timeout: float = 300.0  # seconds to wait for a message; a rank that died is noticed at once
     tensorboard: bool = False
     threads: int = 0  # per rank; 0: this machine's cores over its ranks
 

@@ -59,7 +59,7 @@ class ProcessTransport:
     and untested.
     """
 
-    def __init__(self, *, device: torch.device | None = None, timeout: float = 60.0) -> None:
+    def __init__(self, *, device: torch.device | None = None, timeout: float = 300.0) -> None:
         assert dist.is_initialized(), "join() first"
         self.rank, self.size = dist.get_rank(), dist.get_world_size()
         self.device = device or torch.device("cpu")
@@ -128,7 +128,7 @@ def _work(work: dist.Work | None) -> dist.Work:
     return work
 
 
-def join(*, backend: str = "gloo", device: torch.device | None = None, timeout: float = 60.0) -> ProcessTransport:
+def join(*, backend: str = "gloo", device: torch.device | None = None, timeout: float = 300.0) -> ProcessTransport:
     """Join the job that torchrun (or Slurm) describes in the environment."""
     adopt_slurm()
     missing = [name for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT") if name not in os.environ]

@@ -1,9 +1,11 @@
 """Wrappers that count, delay and check what passes; each is a transport around a transport."""
 
 import time
+import zlib
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
+import torch
 from torch import Tensor
 
 from fullgraph.transport.base import Pending, Transport
@@ -80,20 +82,32 @@ class Delaying(_Wrapper):
 
 
 class OrderChecking(_Wrapper):
-    """Fails when a key is used twice: messages under one key could be taken for one another."""
+    """Fails when a key is used twice, or when ranks did not post the same keys in the same order.
+
+    A medium without tags matches messages by their order alone, and a clash of tags is harmless only where it agrees.
+    """
 
     def __init__(self, inner: Transport) -> None:
         super().__init__(inner)
         self.seen: set[Key] = set()
+        self.digest = 0
 
     def begin(self, key: Key, outgoing: dict[int, Tensor], incoming: dict[int, int]) -> Pending[dict[int, Tensor]]:
-        self._once(key)
+        self._note(key)
         return self.inner.begin(key, outgoing, incoming)
 
     def all_reduce(self, key: Key, x: Tensor) -> Pending[Tensor]:
-        self._once(key)
+        self._note(key)
         return self.inner.all_reduce(key, x)
 
-    def _once(self, key: Key) -> None:
+    def check(self) -> None:
+        """Compare the order of keys over all ranks; every rank calls it."""
+        digests = torch.zeros(self.size, dtype=torch.int64)
+        digests[self.rank] = self.digest
+        digests = self.inner.all_reduce(Key("order", len(self.seen)), digests).wait()
+        assert len(digests.unique()) == 1, f"ranks posted different messages, or in another order: {digests.tolist()}"
+
+    def _note(self, key: Key) -> None:
         assert key not in self.seen, f"rank {self.rank} used the key {key} twice"
         self.seen.add(key)
+        self.digest = zlib.crc32(str(key).encode(), self.digest)

@@ -1,0 +1,65 @@
+"""How much neighbours matter in the demo graph: no arcs at all, and only the arcs inside random parts.
+
+.venv/bin/python benchmarks/neighbours.py        # a few minutes on 2 cores
+
+GraphSAGE on a graph without arcs is an MLP. "On the whole graph" scores the weights trained without the cut arcs where
+no arc is missing.
+"""
+
+import argparse
+from pathlib import Path
+from statistics import mean
+
+import numpy as np
+from common import fresh_folder, show
+from safetensors.torch import load_file
+
+import fullgraph as fg
+from fullgraph.partition import partition, write_parts
+from fullgraph.train.evaluate import evaluate
+from fullgraph.train.task import task_of
+
+MODEL = fg.nn.GraphSAGE(layers=3, hidden=64)
+
+
+def keep_arcs(graph: fg.Graph, keep: np.ndarray, name: str) -> fg.Graph:
+    masks = (graph.train_mask, graph.val_mask, graph.test_mask)
+    return fg.Graph(graph.edge_index[:, keep], graph.x, graph.y, masks, name=name)
+
+
+def whole_score(shards: Path, run: fg.Run, graph: fg.Graph) -> float:
+    shard = fg.open_shard(shards, aggregation=MODEL.aggregation)
+    model = MODEL.build(graph.num_features, graph.num_classes)
+    model.load_state_dict(load_file(run.folder / "model.safetensors"))
+    return evaluate(model, shard, task_of(multilabel=False, classes=graph.num_classes))["test"]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--epochs", type=int, default=100)
+    options = parser.parse_args()
+    folder = fresh_folder("neighbours")
+    graph = fg.load("demo")
+    write_parts(folder / "whole", graph, partition(graph, 1))
+    source, target = graph.edge_index
+    part = partition(graph, 4, method="random", seed=0).part
+    graphs = {
+        "all arcs": graph,
+        "no arcs (an MLP)": keep_arcs(graph, np.zeros(graph.num_arcs, dtype=bool), "mlp"),
+        "arcs inside random parts, 4 of them": keep_arcs(graph, part[source] == part[target], "cut"),
+    }
+    rows = []
+    for number, (name, seen) in enumerate(graphs.items()):
+        own, whole = [], []
+        for seed in range(options.seeds):
+            out = folder / f"{number}-{seed}"
+            run = fg.train(seen, model=MODEL, parts=1, epochs=options.epochs, seed=seed, checkpoint_every=0, out=out)
+            own.append(100 * run.result["test"])
+            whole.append(100 * whole_score(folder / "whole", run, graph))
+        rows.append((name, f"{mean(own):.1f}", f"{mean(whole):.1f}"))
+    show(f"demo, {options.seeds} seeds, test accuracy in %", ["trained on", "on the same", "on the whole graph"], rows)
+
+
+if __name__ == "__main__":
+    main()
