@@ -15,6 +15,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "src" / "fullgraph"
 # A folder may import itself and what stands on its right; a dotted name allows that module alone.
 ARROWS = """
 errors    : -
+version   : -
 data      : errors
 ops       : errors
 report    : errors
@@ -26,13 +27,13 @@ codec     : errors ops transport.key
 exchange  : errors ops report plan codec transport
 placement : errors ops report plan codec transport exchange data partition nn
 cost      : errors ops report plan codec transport exchange data partition nn placement
-train     : errors ops report plan codec transport exchange data partition nn placement
+train     : version errors ops report plan codec transport exchange data partition nn placement
 recipes   : errors ops report plan codec transport exchange data partition nn placement cost train
 testing   : errors ops report plan codec transport exchange data partition nn placement cost train recipes
 worker    : errors ops report plan codec transport exchange data partition nn placement cost train recipes
 api       : errors ops report plan codec transport exchange data partition nn placement cost train recipes worker
 cli       : errors ops report plan codec transport exchange data partition nn placement cost train recipes api
-__init__  : errors ops report plan codec transport exchange data partition nn placement cost train recipes api
+__init__  : version errors ops report plan codec transport exchange data partition nn placement cost train recipes api
 __main__  : cli
 """
 TABLE = {row.split(":")[0].strip(): set(row.split(":")[1].split()) - {"-"} for row in ARROWS.strip().splitlines()}

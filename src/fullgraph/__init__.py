@@ -6,8 +6,7 @@ from fullgraph.data import Graph, load, save_npz
 from fullgraph.errors import InputError
 from fullgraph.exchange import Wire
 from fullgraph.train.sync import GradSync
-
-__version__ = "0.1.0"
+from fullgraph.version import __version__
 
 __all__ = [
     "GradSync",

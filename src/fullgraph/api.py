@@ -2,7 +2,10 @@
 
 import json
 import os
+import shutil
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -14,10 +17,10 @@ import torch
 from fullgraph.data import Graph, load
 from fullgraph.errors import InputError, storage_error
 from fullgraph.exchange import Wire
-from fullgraph.nn import GraphSAGE, ModelSpec
+from fullgraph.nn import MODELS, GraphSAGE, ModelSpec
 from fullgraph.partition import is_partition_folder, open_part, partition, read_manifest, write_parts
 from fullgraph.placement import Partitioned, Shard
-from fullgraph.recipes import Recipe, vanilla
+from fullgraph.recipes import STRATEGIES, Recipe, make, vanilla
 from fullgraph.report import write_json
 from fullgraph.train.checkpoint import check_ranks
 from fullgraph.train.config import RunConfig, TrainConfig
@@ -62,14 +65,22 @@ def train(
 
     graph: a Graph, a name that `load` takes, or a folder that `fullgraph partition` wrote.
     """
+    strategy, model = strategy or vanilla(), model or GraphSAGE()
+    # Ranks are processes of their own: they are told names and options, not objects.
+    if strategy.name not in STRATEGIES or make(strategy.name, **strategy.options) != strategy:
+        raise InputError(f"strategy {strategy.name!r} is not one that a rank can make again; use your own loop instead")
+    if MODELS.get(model.name) is not type(model):
+        raise InputError(
+            f"model {type(model).__name__} is not one that a rank can make again; use your own loop instead"
+        )
     config = RunConfig(
         graph=graph.name if isinstance(graph, Graph) else str(graph),
         parts=parts or 0,
         partitioner=partitioner,
         features=features,
         split=split,
-        model=(model or GraphSAGE()).as_dict(),
-        strategy=(strategy or vanilla()).as_dict(),
+        model=model.as_dict(),
+        strategy=strategy.as_dict(),
         train=TrainConfig(**options),
     )
     return start(config, graph, new_folder(config, out))
@@ -80,15 +91,21 @@ def start(config: RunConfig, graph: Graph | str | Path, folder: Path) -> Run:
     adopt_slurm()
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
         prepared = prepare(config, graph, folder)
-        launch(prepared.parts, "fullgraph.worker", [str(folder), "train"], folder / ".launch")
+        try:
+            launch(prepared.parts, "fullgraph.worker", [str(folder), "train"])
+        except InputError:
+            _undo(folder)
+            raise
     else:
-        _as_rank(folder, "train", config.train, lambda size: prepare(_with_parts(config, size), graph, folder))
+        folder = _as_rank(folder, "train", config.train, lambda size: prepare(_with_parts(config, size), graph, folder))
     return Run(folder)
 
 
 def resume(folder: Path, *, epochs: int | None = None, parts: int | None = None) -> Run:
     """Continue a run from its newest checkpoint."""
     config = RunConfig.read(folder)
+    if epochs is not None and epochs < config.train.epochs and (folder / "result.json").exists():
+        raise InputError(f"{folder} has all its {config.train.epochs} epochs done; give --epochs more than that")
     if epochs is not None:
         config = replace(config, train=replace(config.train, epochs=epochs))
 
@@ -99,7 +116,7 @@ def resume(folder: Path, *, epochs: int | None = None, parts: int | None = None)
     adopt_slurm()
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
         extend(parts or config.parts)
-        launch(config.parts, "fullgraph.worker", [str(folder), "resume"], folder / ".launch")
+        launch(config.parts, "fullgraph.worker", [str(folder), "resume"])
     else:
         _as_rank(folder, "resume", config.train, extend)
     return Run(folder)
@@ -108,7 +125,7 @@ def resume(folder: Path, *, epochs: int | None = None, parts: int | None = None)
 def predict(folder: Path, out: Path) -> None:
     """Write every node's class and probabilities with a run's best model."""
     config = RunConfig.read(folder)
-    launch(config.parts, "fullgraph.worker", [str(folder), "predict", str(out)], folder / ".launch")
+    launch(config.parts, "fullgraph.worker", [str(folder), "predict", str(out)])
 
 
 def prepare(config: RunConfig, graph: Graph | str | Path, folder: Path) -> RunConfig:
@@ -139,7 +156,9 @@ def prepare(config: RunConfig, graph: Graph | str | Path, folder: Path) -> RunCo
                 raise InputError(
                     f"split {config.split} does not exist; the graph has splits 0 to {graph.num_splits - 1}"
                 )
-            assignment = partition(graph, config.parts, method=config.partitioner, seed=config.train.seed)
+            assignment = partition(
+                graph, config.parts, method=config.partitioner, seed=config.train.seed, **config.partitioner_options
+            )
             folder.mkdir(parents=True, exist_ok=True)
             write_parts(folder / "shards", graph, assignment, features=config.features, split=config.split)
         write_json(folder / "config.json", config.as_dict())
@@ -178,17 +197,28 @@ def open_shard(
     return Partitioned(inductive=inductive, dtype=dtype).place(part, transport, wire or Wire(), aggregation)
 
 
+def _undo(folder: Path) -> None:
+    """Remove what `prepare` made for a run that never trained, so that the corrected command finds its folder free."""
+    if (folder / "checkpoints").exists():
+        return
+    shutil.rmtree(folder / "shards", ignore_errors=True)
+    for name in ("config.json", "metrics.jsonl"):
+        (folder / name).unlink(missing_ok=True)
+    with suppress(OSError):
+        folder.rmdir()
+
+
 def _with_parts(config: RunConfig, size: int) -> RunConfig:
     if config.parts not in (0, size):
         raise InputError(f"--parts {config.parts} under {size} ranks; leave --parts out or make them equal")
     return replace(config, parts=size)
 
 
-def _as_rank(folder: Path, job: str, config: TrainConfig, prepare_on_first: Any) -> None:
-    """Be one rank of a job started elsewhere: rank 0 prepares, the others hear whether it went well."""
-    from fullgraph.worker import work
+def _as_rank(folder: Path, job: str, config: TrainConfig, prepare_on_first: Callable[[int], object]) -> Path:
+    """Be one rank of a job started elsewhere: rank 0 prepares, the others hear where, and whether it went well."""
+    from fullgraph.worker import device_of, work
 
-    transport: ProcessTransport = join(backend=config.backend, timeout=config.timeout)
+    transport: ProcessTransport = join(backend=config.backend, device=device_of(config.device), timeout=config.timeout)
     try:
         trouble = ""
         if transport.rank == 0:
@@ -199,6 +229,8 @@ def _as_rank(folder: Path, job: str, config: TrainConfig, prepare_on_first: Any)
         trouble = transport.tell(trouble)
         if trouble:
             raise InputError(trouble)
+        folder = Path(transport.tell(str(folder)))
         work(folder, job, "", transport)
+        return folder
     finally:
         transport.close()

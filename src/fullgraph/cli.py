@@ -1,7 +1,6 @@
 """The command line: the only place where a name chooses a class."""
 
 import os
-import re
 import sys
 import tomllib
 from dataclasses import fields
@@ -20,7 +19,14 @@ from fullgraph.train.config import RunConfig, TrainConfig
 from fullgraph.train.launch import RankFailed
 from fullgraph.transport import PeerLost
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+
+
+@app.callback(invoke_without_command=True)
+def fullgraph(ctx: typer.Context) -> None:
+    """Train graph neural networks on the whole graph, across many workers."""
+    if ctx.invoked_subcommand is None:
+        print(ctx.get_help())
 
 
 def _read_config(ctx: typer.Context, path: Path | None) -> Path | None:
@@ -31,7 +37,7 @@ def _read_config(ctx: typer.Context, path: Path | None) -> Path | None:
         table = tomllib.loads(path.read_text())
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}; name a TOML file of options") from error
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{path} is not TOML: {error}") from error
     known = {parameter.name for parameter in ctx.command.params} - {"config"}
     table = {key.replace("-", "_"): value for key, value in table.items()}
@@ -72,11 +78,13 @@ def train(
     residual: Annotated[bool, typer.Option(help="add each hidden layer's input to its output")] = False,
     heads: Annotated[int, typer.Option(help="attention heads (gat)")] = 4,
     epochs: Annotated[int | None, typer.Option(show_default="200")] = None,
+    optimizer: Annotated[str, typer.Option(help="adam, adamw or sgd (momentum 0.9)")] = "adam",
     lr: float = 0.01,
     weight_decay: float = 0.0,
     lr_schedule: Annotated[str, typer.Option(help="constant, cosine or step")] = "constant",
     seed: int = 0,
     partitioner: Annotated[str, typer.Option(help=", ".join(PARTITIONERS))] = "metis",
+    partitioner_option: Annotated[list[str], typer.Option("-p", help="KEY=VALUE of the partitioner")] = [],  # noqa: B006
     features: Annotated[str, typer.Option(help="none, row or standard")] = "none",
     split: Annotated[int, typer.Option(help="which of the graph's K splits")] = 0,
     metric: Annotated[str, typer.Option(help="auto, accuracy, micro_f1 or roc_auc")] = "auto",
@@ -102,13 +110,15 @@ def train(
     """
     given = dict(ctx.params)
     if resume is not None:
+        _only(ctx, "--resume", ("resume", "epochs", "parts"))
         run = api.resume(resume, epochs=epochs, parts=parts or None)
     else:
         train_fields = {f.name: given[f.name] for f in fields(TrainConfig)}
         run_config = RunConfig(
             graph=graph,
             parts=_at_least(0, "parts", parts),
-            partitioner=_pick("partitioner", partitioner, PARTITIONERS),
+            partitioner=partitioner,
+            partitioner_options=_partitioner_options(partitioner, partitioner_option),
             features=_pick("features", features, ("none", "row", "standard")),
             split=split,
             model=_model(model, given),
@@ -135,9 +145,8 @@ def partition_command(
 
     Example:  fullgraph partition mygraph.npz --parts 4 --out parts/ -o node_weight=1 -o degree_weight=0.5
     """
-    _pick("partitioner", partitioner, PARTITIONERS)
     _pick("features", features, ("none", "row", "standard"))
-    options = _numbers(_options(option))
+    options = _partitioner_options(partitioner, option)
     whole = load(graph)
     assignment = partition(whole, parts, method=partitioner, seed=seed, **options)
     manifest = write_parts(out, whole, assignment, features=features, split=split)
@@ -161,8 +170,7 @@ def inspect(
         manifest = read_manifest(Path(graph))
         print_quality(manifest.figures, manifest.method)
         return
-    _pick("partitioner", partitioner, PARTITIONERS)
-    options = _numbers(_options(option))
+    options = _partitioner_options(partitioner, option)
     whole = load(graph)
     assignment = partition(whole, parts, method=partitioner, seed=seed, **options)
     print_quality(quality(whole, assignment).as_dict(), assignment.method)
@@ -193,6 +201,14 @@ def strategies() -> None:
         print(f"{name:12}  {(recipe.__doc__ or '').strip().splitlines()[0]}  [{listed}]")
 
 
+def _only(ctx: typer.Context, mode: str, allowed: tuple[str, ...]) -> None:
+    """Refuse options that a mode would silently ignore."""
+    set_by_hand = [name for name in ctx.params if ctx.get_parameter_source(name) is not None]
+    extra = [n for n in set_by_hand if n not in allowed and ctx.get_parameter_source(n).name == "COMMANDLINE"]  # type: ignore[union-attr]
+    if extra:
+        raise InputError(f"{mode} keeps the run's own options; leave out {', '.join(extra)}")
+
+
 def _model(name: str, given: dict[str, Any]) -> dict[str, Any]:
     kind = MODELS[_pick("model", name, MODELS)]
     return kind(**{f.name: given[f.name] for f in fields(kind)}).as_dict()
@@ -205,10 +221,11 @@ def _options(pairs: list[str]) -> dict[str, str]:
     return dict(pair.split("=", 1) for pair in pairs)
 
 
-def _numbers(options: dict[str, str]) -> dict[str, float | str]:
-    return {
-        key: float(text) if re.fullmatch(r"-?\d+(\.\d*)?(e-?\d+)?", text) else text for key, text in options.items()
-    }
+def _partitioner_options(name: str, pairs: list[str]) -> dict[str, Any]:
+    """KEY=VALUE of a partitioner, read as the type of its default (a default of None means a number)."""
+    defaults = {f.name: f.default for f in fields(PARTITIONERS[_pick("partitioner", name, PARTITIONERS)])}
+    kinds = {key: float if value is None else type(value) for key, value in defaults.items()}
+    return {key: recipes.read_as(kinds.get(key, str), key, text) for key, text in _options(pairs).items()}
 
 
 def _pick(what: str, name: str, known: Any) -> str:

@@ -14,6 +14,7 @@ _STORAGE = {
     errno.EACCES: "no permission to write; choose another folder",
     errno.EPERM: "no permission to write; choose another folder",
     errno.EROFS: "the file system is read-only; choose another folder",
+    errno.EEXIST: "a file of that name is in the way; choose another folder",
     errno.ENOTDIR: "a part of this path is a file, not a folder; choose another folder",
 }
 

@@ -4,7 +4,7 @@ import json
 import os
 import sys
 import time
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 
 import torch
@@ -141,6 +141,8 @@ def main() -> None:
         # Let the launcher see first the rank that really died.
         time.sleep(5)
         os._exit(1)
+    except KeyboardInterrupt:
+        sys.exit(130)  # the launcher says it
     except Exception as error:
         _tell_launcher(f"{type(error).__name__}: {error}")
         raise
@@ -150,7 +152,8 @@ def _tell_launcher(text: str) -> None:
     """Leave the text where torch's launcher looks for it."""
     path = os.environ.get("TORCHELASTIC_ERROR_FILE")
     if path:
-        Path(path).write_text(json.dumps({"message": text, "timestamp": int(time.time())}))
+        with suppress(OSError):
+            Path(path).write_text(json.dumps({"message": text, "timestamp": int(time.time())}))
 
 
 if __name__ == "__main__":

@@ -2,7 +2,9 @@
 
 import dataclasses
 import os
+import struct
 import warnings
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -133,8 +135,6 @@ def test_a_damaged_or_foreign_archive_is_refused(saved):
     packed[60:90] = b"\xff" * 30
     (folder / "packed.npz").write_bytes(bytes(packed))
     refused(folder / "packed.npz")
-    import zipfile
-
     with zipfile.ZipFile(folder / "zip.npz", "w") as archive:
         for key in arrays:
             archive.writestr(key, "text")
@@ -163,6 +163,98 @@ def test_small_counts_are_cast_to_float32(saved, dtype):
     graph = load(str(folder / "counts.npz"))
     assert graph.x.dtype == np.float32
     assert graph.x.sum() == counts.astype(np.float64).sum()
+
+
+def dense_arrays(dtype=np.float32, order="C"):
+    arrays = {"edge_index": np.array([[0, 1, 2], [1, 2, 0]]), "y": np.array([0, 1, 1])}
+    for column, name in enumerate(("train_mask", "val_mask", "test_mask")):
+        arrays[name] = np.arange(3) == column
+    x = (np.random.default_rng(0).standard_normal((3, 700)) * 50).astype(dtype)
+    return {**arrays, "x": np.asarray(x, order=order)}
+
+
+def mapped_file(array):
+    """The file in whose pages an array lies, or None."""
+    while array is not None and not isinstance(array, np.memmap):
+        array = getattr(array, "base", None)
+    return None if array is None else Path(array.filename)
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, ">f4"])
+@pytest.mark.parametrize("shift", range(4))
+def test_uncompressed_features_stay_in_the_file(tmp_path, dtype, order, shift):
+    arrays = {"pad" + "_" * shift: np.zeros(shift, np.uint8), **dense_arrays(dtype, order)}  # x at any byte
+    np.savez(tmp_path / "plain.npz", **arrays)
+    np.savez_compressed(tmp_path / "packed.npz", **arrays)
+    plain, packed = load(str(tmp_path / "plain.npz")), load(str(tmp_path / "packed.npz"))
+    assert mapped_file(plain.x) == tmp_path / "plain.npz"
+    assert mapped_file(packed.x) is None
+    for x in (plain.x, packed.x):
+        assert (type(x), x.dtype, x.flags.writeable) == (np.ndarray, np.dtype(dtype), False)
+        assert x.flags.f_contiguous == (order == "F")
+        np.testing.assert_array_equal(x, arrays["x"])
+
+
+def test_a_saved_graph_is_mapped_and_may_be_saved_over_itself(tmp_path):
+    graph, path = graph_of(), tmp_path / "kept.npz"
+    for _ in range(2):
+        save_npz(graph, path)
+        graph = load(str(path))
+        assert mapped_file(graph.x) == path
+    assert_same(graph_of(), graph)
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.uint8, np.bool_])
+def test_uncompressed_integers_are_cast_to_float32(tmp_path, dtype):
+    arrays = dense_arrays(np.int64)
+    arrays["x"] = np.abs(arrays["x"]).astype(dtype)
+    np.savez(tmp_path / "whole.npz", **arrays)
+    x = load(str(tmp_path / "whole.npz")).x
+    assert x.dtype == np.float32
+    np.testing.assert_array_equal(x, arrays["x"].astype(np.float32))
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_mapped_features_are_checked_like_read_ones(tmp_path, save):
+    arrays = dense_arrays()
+    arrays["x"][2, 5] = np.nan
+    cases = {
+        "nan": (arrays["x"], "node 2, column 5"),
+        "empty": (np.empty((0, 4)), "at least one of each"),
+        "flat": (np.ones(3), "give a matrix"),
+        "text": (np.array([["a"], ["b"], ["c"]]), "give real numbers"),
+        "complex": (np.ones((3, 1), complex), "give real numbers"),
+        "object": (np.ones((3, 1), object), "pickled"),
+    }
+    for name, (x, text) in cases.items():
+        save(tmp_path / f"{name}.npz", **{**arrays, "x": x})
+        assert text in refused(tmp_path / f"{name}.npz")
+
+
+def test_any_damage_to_mapped_features_is_refused(tmp_path):
+    np.savez(tmp_path / "good.npz", **dense_arrays())
+    good = (tmp_path / "good.npz").read_bytes()
+    for size in range(0, len(good), 97):
+        (tmp_path / "bad.npz").write_bytes(good[:size])
+        refused(tmp_path / "bad.npz")
+    first = good.index(dense_arrays()["x"].tobytes())
+    for place in (first, first + 1234, first + 3 * 700 * 4 - 1):
+        flipped = bytearray(good)
+        flipped[place] ^= 1
+        (tmp_path / "bad.npz").write_bytes(flipped)
+        assert "CRC" in refused(tmp_path / "bad.npz")
+
+
+@pytest.mark.parametrize("shape", ["(4, 700)", "(9999999999999, 700)", "(-3, -700)", "(3, 700", "(3, 'a')"])
+def test_a_header_that_promises_other_data_than_there_is(tmp_path, shape):
+    arrays = dense_arrays()
+    x = arrays.pop("x")
+    np.savez(tmp_path / "bad.npz", **arrays)
+    text = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}".ljust(117) + "\n"
+    with zipfile.ZipFile(tmp_path / "bad.npz", "a") as archive:
+        archive.writestr("x.npy", b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text.encode() + x.tobytes())
+    refused(tmp_path / "bad.npz")
 
 
 def table():

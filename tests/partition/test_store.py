@@ -21,6 +21,7 @@ from fullgraph.partition import (
     store,
     write_parts,
 )
+from fullgraph.partition.manifest import _checksum
 
 
 def assert_same(a, b):
@@ -28,7 +29,8 @@ def assert_same(a, b):
     for field in fields(a):
         left, right = getattr(a, field.name), getattr(b, field.name)
         if field.name == "manifest":
-            assert (left.graph, left.figures, left.parts) == (right.graph, right.figures, right.parts)
+            for name in ("schema", "graph", "parts", "method", "seed", "features", "split", "figures"):
+                assert getattr(left, name) == getattr(right, name), name
         elif isinstance(left, SparseRows):
             assert_same(left, right)
         elif isinstance(left, torch.Tensor):
@@ -61,6 +63,29 @@ def test_what_is_opened_is_what_was_cut(tmp_path, make_graph, scatter, parts, op
         assert_same(open_part(tmp_path / "shards", part.rank, split=1), part)
 
 
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("features", ["none", "row", "standard"])
+def test_features_scaled_by_a_split_open_with_that_split_only(tmp_path, make_graph, scatter, features, sparse):
+    graph = make_graph(sparse=sparse)
+    folder = tmp_path / "shards"
+    for fitted in range(graph.num_splits):
+        assert write_parts(folder, graph, scatter(graph, 2), features=features, split=fitted).split == fitted
+        assert read_manifest(folder).split == fitted
+        for split in range(graph.num_splits):
+            if features != "standard" or split == fitted:
+                part = open_part(folder, 0, split=split)
+                np.testing.assert_array_equal(part.train_mask, graph.train_mask[part.ids, split])
+                continue
+            with pytest.raises(InputError) as caught:
+                open_part(folder, 0, split=split)
+            assert str(caught.value) == (
+                f"{folder} was scaled with the training nodes of split {fitted}; partition again with --split {split}"
+            )
+        for split in (-1, graph.num_splits):
+            with pytest.raises(InputError, match=f"split {split} does not exist"):
+                open_part(folder, 0, split=split)
+
+
 @pytest.mark.parametrize("dtype", [np.float16, np.float64])
 def test_the_type_of_features_is_kept(tmp_path, make_graph, scatter, dtype):
     graph = make_graph(dtype=dtype)
@@ -87,6 +112,7 @@ def test_the_manifest_says_what_was_written(shards, make_graph, scatter):
     assert (facts.classes, facts.splits) == (graph.num_classes, 3)
     assert (facts.multilabel, facts.weighted, facts.sparse) == (False, True, False)
     assert (manifest.schema, manifest.parts, manifest.method, manifest.seed) == (1, 3, "test", 5)
+    assert (manifest.features, manifest.split) == ("none", 0)
     assert manifest.figures == quality(graph, scatter(graph, 3)).as_dict()
     assert set(manifest.files) == set(tree(shards)) - {"manifest.json"}
     np.testing.assert_array_equal(read_assignment(shards).part, scatter(graph, 3).part)
@@ -143,6 +169,16 @@ def test_any_flipped_byte_of_the_manifest_is_found(shards):
             continue
         with pytest.raises(InputError, match=r"^[^\n]+$"):
             read_manifest(shards)
+
+
+def test_a_manifest_with_other_fields_is_refused(shards):
+    path = shards / "manifest.json"
+    content = json.loads(path.read_text())
+    del content["checksum"]
+    for changed in ({key: value for key, value in content.items() if key != "split"}, content | {"more": 1}):
+        path.write_text(json.dumps({**changed, "checksum": _checksum(changed)}))
+        with pytest.raises(InputError, match=r"^[^\n]*manifest\.json has other fields [^\n]*partition` again$"):
+            open_part(shards, 0)
 
 
 def test_missing_and_shortened_files(shards):

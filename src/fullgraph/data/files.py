@@ -6,11 +6,13 @@ import os
 import zipfile
 import zlib
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any
 
 import numpy as np
 
 from fullgraph.data.arrays import Array
+from fullgraph.data.mapped import map_member
 from fullgraph.errors import InputError
 
 
@@ -34,8 +36,11 @@ def need_file(path: Path, fix: str) -> Path:
     return path
 
 
-def read_npz(path: Path, required: tuple[str, ...] = ()) -> dict[str, Array]:
-    """Every array of an .npz archive by name; object arrays (pickles) are refused without being opened."""
+def read_npz(path: Path, required: tuple[str, ...] = (), mapped: tuple[str, ...] = ()) -> dict[str, Array]:
+    """Every array of an .npz archive by name; object arrays (pickles) are refused without being opened.
+
+    Those named in `mapped` stay in the file, memory-mapped, where they are stored uncompressed.
+    """
     need_file(path, "give the path of an .npz file")
     if not zipfile.is_zipfile(path):
         raise InputError(f"{path} is not an .npz archive: write it with numpy.savez")
@@ -46,7 +51,8 @@ def read_npz(path: Path, required: tuple[str, ...] = ()) -> dict[str, Array]:
             if missing:
                 raise InputError(f"{path} lacks {', '.join(missing)} (it holds {', '.join(archive.files)}): add them")
             for key in archive.files:
-                arrays[key] = _member(path, archive, key)
+                value = map_member(path, key) if key in mapped else None
+                arrays[key] = _member(path, archive, key) if value is None else value
     except (OSError, EOFError, zipfile.BadZipFile) as bad:
         raise InputError(f"{path} cannot be read ({one_line(bad)}): copy or write the file again") from None
     return arrays
@@ -61,7 +67,7 @@ def _member(path: Path, archive: Any, key: str) -> Array:
                 f"{path} holds '{key}' as a pickled object, which is never opened: save it as a plain array"
             ) from None
         raise InputError(f"{path} has a damaged '{key}' ({one_line(bad)}): copy or write the file again") from None
-    except zlib.error as bad:
+    except (zlib.error, SyntaxError, TokenError) as bad:  # the last two from numpy's parser of headers
         raise InputError(f"{path} has a damaged '{key}' ({one_line(bad)}): copy or write the file again") from None
     if not isinstance(value, np.ndarray):
         raise InputError(f"{path} holds '{key}', which is no array: write the file with numpy.savez")

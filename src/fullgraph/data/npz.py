@@ -18,9 +18,12 @@ _CSR_KEYS = ("x_data", "x_indices", "x_indptr", "x_shape")
 
 
 def load_npz(path: str | Path) -> Graph:
-    """The graph in `path`: edge_index, y, the masks, x or its CSR parts (x_data, ...), edge_weight if there is one."""
+    """The graph in `path`: edge_index, y, the masks, x or its CSR parts (x_data, ...), edge_weight if there is one.
+
+    An uncompressed x stays in the file, memory-mapped; all else is read.
+    """
     path = Path(path)
-    arrays = read_npz(path, ("edge_index", "y", "train_mask", "val_mask", "test_mask"))
+    arrays = read_npz(path, ("edge_index", "y", "train_mask", "val_mask", "test_mask"), mapped=("x",))
     masks = {name: arrays[f"{name}_mask"] for name in ("train", "val", "test")}
     try:
         return Graph(
@@ -58,7 +61,7 @@ def _features(path: Path, arrays: dict[str, Array]) -> Features:
 
 
 def save_npz(graph: Graph, path: str | Path) -> None:
-    """Write `graph` so that `load_npz` gives it back; the file appears whole or not at all."""
+    """Write `graph`, uncompressed, so that `load_npz` gives it back; the file appears whole or not at all."""
     path = Path(path)
     arrays: dict[str, Any] = {"edge_index": graph.edge_index, "y": graph.y}
     if sp.issparse(graph.x):

@@ -118,7 +118,7 @@ class Begin(torch.autograd.Function):
         packed = channel.route.pack(x)
         if relu:
             packed = {peer: rows.relu_() for peer, rows in packed.items()}
-            ctx.save_for_backward(*packed.values())
+            ctx.save_for_backward(*(rows > 0 for rows in packed.values()))
         ctx.channel, ctx.step, ctx.relu = channel, channel.clock.step, relu
         channel.features.post(packed, x, ctx.step)
         return x.view_as(x), x.new_empty((0, *x.shape[1:]))
@@ -129,7 +129,8 @@ class Begin(torch.autograd.Function):
         if not returned:
             return grad, None, None
         if ctx.relu:
-            returned = {p: g * (y > 0) for (p, g), y in zip(returned.items(), ctx.saved_tensors, strict=True)}
+            gates = zip(returned.items(), ctx.saved_tensors, strict=True)
+            returned = {peer: rows * gate for (peer, rows), gate in gates}
         return ctx.channel.route.T.unpack(returned, grad.clone()), None, None
 
 

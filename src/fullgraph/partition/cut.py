@@ -81,7 +81,7 @@ def cut_parts(
         raise InputError(f"rank {rank} of {assignment.parts} parts: ranks run from 0 to {assignment.parts - 1}")
     layout = lay_out(graph, assignment)
     figures = quality(graph, assignment, split, layout=layout).as_dict()
-    manifest = describe(graph, assignment, features=features, figures=figures, files={})
+    manifest = describe(graph, assignment, features=features, split=split, figures=figures, files={})
     scaler = fit_features(graph, features, split)
 
     def one(part: int) -> Part:

@@ -53,6 +53,7 @@ class Manifest:
     method: str
     seed: int
     features: str  # how features were scaled: none, row or standard
+    split: int  # whose training nodes that scaling, and the figures, were taken from
     figures: dict[str, Any]  # Quality.as_dict()
     files: dict[str, FileFact]  # path inside the folder -> fact
 
@@ -67,6 +68,7 @@ def describe(
     assignment: Assignment,
     *,
     features: str,
+    split: int,
     figures: Mapping[str, Any],
     files: Mapping[str, FileFact],
 ) -> Manifest:
@@ -89,6 +91,7 @@ def describe(
         method=assignment.method,
         seed=assignment.seed,
         features=features,
+        split=split,
         figures=dict(figures),
         files=dict(files),
     )
@@ -118,9 +121,12 @@ def read_manifest(folder: str | Path) -> Manifest:
         )
     if content.pop("checksum", None) != _checksum(content):
         raise InputError(f"{path} is damaged (its checksum does not match): {AGAIN}")
-    content["graph"] = GraphFacts(**content["graph"])
-    content["files"] = {name: FileFact(**fact) for name, fact in content["files"].items()}
-    return Manifest(**content)
+    try:
+        content["graph"] = GraphFacts(**content["graph"])
+        content["files"] = {name: FileFact(**fact) for name, fact in content["files"].items()}
+        return Manifest(**content)
+    except (TypeError, KeyError):
+        raise InputError(f"{path} has other fields than this version writes: {AGAIN}") from None
 
 
 def _checksum(content: Mapping[str, Any]) -> int:

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from fullgraph.data.arrays import Array
-from fullgraph.errors import InputError
 from fullgraph.partition.manifest import Manifest
 
 
@@ -63,8 +62,7 @@ def array_names(weighted: bool, sparse: bool) -> tuple[str, ...]:
 def assemble(arrays: Mapping[str, Array], rank: int, manifest: Manifest, split: int) -> Part:
     """A part from its arrays; masks are [n, K] and `split` picks a column."""
     facts = manifest.graph
-    if not 0 <= split < facts.splits:
-        raise InputError(f"split {split} does not exist: choose from 0 to {facts.splits - 1}")
+    assert 0 <= split < facts.splits
     tensor = {name: torch.from_numpy(array) for name, array in arrays.items() if not name.endswith("_mask")}
     masks = {
         name: torch.from_numpy(np.array(arrays[name][:, split])) for name in ("train_mask", "val_mask", "test_mask")

@@ -49,16 +49,20 @@ def write_parts(
                 files[_file(rank, name)] = npy.save(building / _file(rank, name), array)
         stream = _stream_sparse if sp.issparse(graph.x) else _stream_dense
         files |= stream(building, graph, assignment, layout, scaler)
-        manifest = describe(graph, assignment, features=features, figures=figures, files=files)
+        manifest = describe(graph, assignment, features=features, split=split, figures=figures, files=files)
         (building / FILE).write_text(manifest.to_json(), encoding="utf-8")
     return manifest
 
 
 def open_part(folder: str | Path, rank: int, *, split: int = 0, verify: bool = True) -> Part:
-    """Memory-map the files of `rank` and no others; `verify` reads them once to compare checksums."""
+    """Memory-map the files of `rank` and no others; `verify` reads them once to compare checksums.
+
+    Features scaled by the training nodes of one split tell of another's test nodes, so they open with that split only.
+    """
     manifest = read_manifest(folder)
     if not 0 <= rank < manifest.parts:
         raise InputError(f"{folder} holds {manifest.parts} parts, so there is no rank {rank}: start as many ranks")
+    _check_split(folder, manifest, split)
     arrays = {}
     for name in array_names(manifest.graph.weighted, manifest.graph.sparse):
         file = _file(rank, name)
@@ -75,6 +79,16 @@ def read_assignment(folder: str | Path) -> Assignment:
     path = Path(folder) / "assignment.npy"
     npy.check(path, manifest.files[path.name])
     return Assignment(npy.open_mapped(path), manifest.parts, manifest.method, manifest.seed)
+
+
+def _check_split(folder: str | Path, manifest: Manifest, split: int) -> None:
+    if not 0 <= split < manifest.graph.splits:
+        raise InputError(f"split {split} does not exist: choose from 0 to {manifest.graph.splits - 1}")
+    if manifest.features == "standard" and split != manifest.split:
+        raise InputError(
+            f"{folder} was scaled with the training nodes of split {manifest.split}; "
+            f"partition again with --split {split}"
+        )
 
 
 def _file(rank: int, name: str) -> str:

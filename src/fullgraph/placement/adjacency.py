@@ -44,23 +44,26 @@ class Arcs:
         return Arcs(kept[self.indptr], self.indices[mask], weight, self.num_halo)
 
     def with_loops(self) -> "Arcs":
-        """A self loop of weight one on every owned row that has none (as PyG does)."""
+        """Exactly one self loop on every owned row: the one it has, else a new one of weight one (as PyG does)."""
         targets = self.targets()
-        lacks = torch.ones(self.num_owned, dtype=torch.bool)
-        lacks[targets[self.indices == targets]] = False
-        added = lacks.nonzero().flatten()
-        # Each new arc goes to the end of its row: arc k of row i moves by the loops added in rows before i.
-        before = torch.zeros(self.num_owned + 1, dtype=torch.int64)
-        torch.cumsum(lacks, 0, out=before[1:])
-        indptr = self.indptr + before
-        place = torch.arange(len(targets)) + before[targets]
-        loops = indptr[added + 1] - 1
-        indices = self.indices.new_empty(len(targets) + len(added))
-        indices[place], indices[loops] = self.indices, added.to(self.indices.dtype)
+        is_loop = self.indices == targets
+        rest = self.keep(~is_loop)
+        # In column order, so that a symmetric pattern stays one: after the row's columns below its own number.
+        below = torch.zeros(len(rest.indices) + 1, dtype=torch.int64)
+        torch.cumsum(rest.indices < targets[~is_loop], 0, out=below[1:])
+        rows = torch.arange(self.num_owned)
+        indptr = rest.indptr + torch.arange(self.num_owned + 1)
+        loops = indptr[:-1] + below[rest.indptr[1:]] - below[rest.indptr[:-1]]
+        is_new = torch.zeros(int(indptr[-1]), dtype=torch.bool)
+        is_new[loops] = True
+        indices = self.indices.new_empty(len(is_new))
+        indices[~is_new], indices[loops] = rest.indices, rows.to(self.indices.dtype)
         weight = None
-        if self.weight is not None:
-            weight = self.weight.new_ones(len(indices))
-            weight[place] = self.weight
+        if self.weight is not None and rest.weight is not None:
+            kept = self.weight.new_ones(self.num_owned)
+            kept[targets[is_loop]] = self.weight[is_loop]
+            weight = self.weight.new_empty(len(is_new))
+            weight[~is_new], weight[loops] = rest.weight, kept
         return Arcs(indptr, indices, weight, self.num_halo)
 
     def split(self) -> tuple["Arcs", "Arcs"]:
@@ -78,7 +81,7 @@ def _head(weight: Tensor | None) -> Tensor | None:
 
 @dataclass(frozen=True, eq=False)
 class Matrices:
-    """M = [inner | outer]: M x = inner @ x_owned + outer @ x_halo; `arcs` is the pattern for attention."""
+    """M x = inner @ x_owned + outer @ x_halo; or, for attention, the pattern of M alone."""
 
     inner: Adjacency
     outer: Adjacency
@@ -93,25 +96,25 @@ def build(arcs: Arcs, aggregation: str, halo_of: HaloOf, dtype: torch.dtype) -> 
 
     gcn:  D^-1/2 (A + I) D^-1/2      mean:  D^-1 A      sum:  A      attention:  the pattern of A + I
     """
+    n, h = arcs.num_owned, arcs.num_halo
     row = col = None
-    if aggregation in ("gcn", "attention"):
+    if aggregation == "attention":
         arcs = arcs.with_loops()
+        whole = Structure(arcs.indptr, arcs.indices, n + h)
+        nothing = Arcs(torch.zeros(n + 1, dtype=torch.int64), arcs.indices[:0], None, 0)
+        return Matrices(_matrix(nothing, n, None, None, dtype), _matrix(nothing, h, None, None, dtype), whole)
     if aggregation == "gcn":
-        degree = arcs.degree(dtype)
-        row = degree.clamp(min=0).rsqrt().nan_to_num(posinf=0.0)
+        arcs = arcs.with_loops()
+        row = arcs.degree(dtype).clamp(min=0).rsqrt().nan_to_num(posinf=0.0)
         col = torch.cat([row, halo_of(row[:, None])[:, 0]])
     elif aggregation == "mean":
         degree = arcs.degree(dtype)
         row = torch.where(degree != 0, 1 / degree, torch.zeros_like(degree))
-    if aggregation == "attention":
-        arcs = Arcs(arcs.indptr, arcs.indices, None, arcs.num_halo)
-    n, h = arcs.num_owned, arcs.num_halo
     inner, outer = arcs.split()
-    whole = Structure(arcs.indptr, arcs.indices, n + h)
     return Matrices(
         _matrix(inner, n, row, None if col is None else col[:n], dtype),
         _matrix(outer, h, row, None if col is None else col[n:], dtype),
-        whole,
+        Structure(torch.zeros_like(arcs.indptr), arcs.indices[:0], n + h),
     )
 
 

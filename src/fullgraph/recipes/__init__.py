@@ -20,7 +20,7 @@ def make(name: str, **options: Any) -> Recipe:
     if unknown:
         listed = ", ".join(f"{key}={value}" for key, value in known.items()) or "none"
         raise InputError(f"strategy {name!r} has no option {', '.join(unknown)}; known: {listed}")
-    return STRATEGIES[name](**{key: _as(type(known[key]), key, value) for key, value in options.items()})
+    return STRATEGIES[name](**{key: read_as(type(known[key]), key, value) for key, value in options.items()})
 
 
 def options_of(name: str) -> dict[str, Any]:
@@ -28,7 +28,8 @@ def options_of(name: str) -> dict[str, Any]:
     return {key: p.default for key, p in inspect.signature(STRATEGIES[name]).parameters.items()}
 
 
-def _as(kind: type, key: str, value: Any) -> Any:
+def read_as(kind: type, key: str, value: Any) -> Any:
+    """An option's value; text is read as `kind`."""
     if not isinstance(value, str) or kind is str:
         return value
     try:
@@ -39,4 +40,4 @@ def _as(kind: type, key: str, value: Any) -> Any:
         raise InputError(f"option {key}={value!r} is not a {kind.__name__}") from error
 
 
-__all__ = ["STRATEGIES", "Recipe", "make", "options_of", "vanilla"]
+__all__ = ["STRATEGIES", "Recipe", "make", "options_of", "read_as", "vanilla"]

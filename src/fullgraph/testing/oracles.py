@@ -34,12 +34,22 @@ def dense_matrix(graph: Graph, aggregation: str) -> Tensor:
         return torch.where(degree != 0, A / degree, 0.0)
     if aggregation == "sum":
         return A
-    lonely = (dense_arcs(graph, weighted=False).diagonal() == 0).to(A.dtype)
-    A = A + torch.diag(lonely)
+    A = A - torch.diag(A.diagonal()) + torch.diag(loop_weights(graph, weighted=aggregation != "attention"))
     if aggregation == "attention":
         return A
     scale = A.sum(1).rsqrt()
     return scale[:, None] * A * scale[None, :]
+
+
+def loop_weights(graph: Graph, *, weighted: bool) -> Tensor:
+    """One self loop a node: weight one, or that of the last one it has."""
+    weight = torch.ones(graph.num_nodes, dtype=torch.float64)
+    if weighted and graph.edge_weight is not None:
+        for node in range(graph.num_nodes):
+            for arc in range(graph.indptr[node], graph.indptr[node + 1]):
+                if graph.indices[arc] == node:
+                    weight[node] = float(graph.edge_weight[arc])
+    return weight
 
 
 def dense_features(graph: Graph) -> Tensor:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
 
@@ -24,6 +25,8 @@ class Checkpoints:
 
     def __init__(self, folder: Path, transport: Transport, every: int) -> None:
         self.folder, self.transport, self.every = folder, transport, every
+        if every:
+            _storage()  # a torch without it must be told now, not after the first epochs
 
     def __call__(self, trainer: Trainer, record: EpochRecord) -> None:
         if self.every and (trainer.epoch % self.every == 0 or trainer.epoch == trainer.config.epochs):
@@ -54,17 +57,26 @@ class Checkpoints:
         found = self.all()
         if not found:
             return False
-        state = json.loads((found[-1] / "state.json").read_text())
+        from safetensors import SafetensorError
+
+        try:
+            self._load(trainer, found[-1])
+        except (OSError, ValueError, KeyError, SafetensorError, CheckpointException) as error:
+            if isinstance(error, InputError):
+                raise
+            raise InputError(f"{found[-1]} is damaged; remove it to resume from the one before") from error
+        return True
+
+    def _load(self, trainer: Trainer, folder: Path) -> None:
+        state = json.loads((folder / "state.json").read_text())
         check_ranks(state["ranks"], self.transport.size)
-        reader = _storage().HuggingFaceStorageReader(str(found[-1]))
-        known = reader.read_metadata().state_dict_metadata
+        known = _storage().HuggingFaceStorageReader(str(folder)).read_metadata().state_dict_metadata
         tensors: dict[str, Any] = {
             name: torch.empty(meta.size, dtype=meta.properties.dtype) for name, meta in known.items()
         }
-        reader = _storage().HuggingFaceStorageReader(str(found[-1]))
+        reader = _storage().HuggingFaceStorageReader(str(folder))
         load(tensors, storage_reader=reader, no_dist=not dist.is_initialized())
         _restore(trainer, tensors, state)
-        return True
 
     def _together(self, name: str) -> None:
         self.transport.all_reduce(Key(name, 0), torch.zeros(1)).wait()

@@ -7,6 +7,7 @@ from typing import Any
 
 from fullgraph.errors import InputError
 
+OPTIMIZERS = ("adam", "adamw", "sgd")
 LR_SCHEDULES = ("constant", "cosine", "step")
 DTYPES = ("float32", "float64")
 
@@ -16,6 +17,7 @@ class TrainConfig:
     """The loop: how long, how fast, how it is scored."""
 
     epochs: int = 200
+    optimizer: str = "adam"
     lr: float = 0.01
     weight_decay: float = 0.0
     lr_schedule: str = "constant"
@@ -46,6 +48,8 @@ class TrainConfig:
         _choice("dtype", self.dtype, DTYPES)
         _choice("device", self.device, ("cpu", "cuda"))
         _choice("backend", self.backend, ("gloo", "nccl"))
+        _choice("optimizer", self.optimizer, OPTIMIZERS)
+        _require(self.backend == "gloo" or self.device == "cuda", "backend nccl needs --device cuda; use gloo on a CPU")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +60,7 @@ class RunConfig:
     parts: int = 1
     shards: str = ""  # folder of the parts; empty: beside this file
     partitioner: str = "metis"
+    partitioner_options: dict[str, Any] = field(default_factory=dict)
     features: str = "none"
     split: int = 0
     model: dict[str, Any] = field(default_factory=dict)  # name and its fields

@@ -5,10 +5,11 @@ import os
 import shutil
 import signal
 import sys
+import tempfile
+import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 from fullgraph.errors import InputError
 
@@ -29,13 +30,15 @@ class RankFailed(RuntimeError):
     """A rank died; the text is one line that names it."""
 
 
-def launch(parts: int, module: str, args: list[str], scratch: Path) -> None:
+def launch(parts: int, module: str, args: list[str]) -> None:
     """Run `python -m module args...` as `parts` ranks; returns when all are done."""
     from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
+    from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-    scratch.mkdir(parents=True, exist_ok=True)
+    # Not in the run's folder: a rank must be able to say that its disk is full.
+    scratch = tempfile.mkdtemp(prefix="fullgraph-")
     config = LaunchConfig(
         min_nodes=1,
         max_nodes=1,
@@ -45,13 +48,15 @@ def launch(parts: int, module: str, args: list[str], scratch: Path) -> None:
         rdzv_endpoint="localhost:0",
         local_addr="127.0.0.1",
         max_restarts=0,
-        logs_specs=DefaultLogsSpecs(log_dir=str(scratch)),
+        logs_specs=DefaultLogsSpecs(log_dir=scratch),
     )
     try:
-        with _environment(**{**DEFAULTS, **os.environ}), _quiet("torch.distributed"):
+        with _environment(**{**DEFAULTS, **os.environ}), _signals(), _quiet("torch.distributed"):
             elastic_launch(config, sys.executable)("-u", "-m", module, *args)
     except ChildFailedError as error:
         raise _explain(error) from None
+    except SignalException as error:
+        raise KeyboardInterrupt(str(error)) from None
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 
@@ -80,6 +85,21 @@ def _environment(**values: str) -> Iterator[None]:
     finally:
         os.environ.clear()
         os.environ.update(before)
+
+
+@contextmanager
+def _signals() -> Iterator[None]:
+    """The launcher's signal handlers for a while; afterwards the caller's own."""
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @contextmanager

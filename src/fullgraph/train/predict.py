@@ -2,7 +2,6 @@
 
 import os
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -17,35 +16,47 @@ from fullgraph.transport import Key
 def write_predictions(folder: Path, model: nn.Module, shard: Shard, task: Task) -> None:
     """`probabilities.npy` [N, C] float32 and `classes.npy` [N] (or [N, C] 0/1, multi-label), whole or not there.
 
-    Ranks fill their own rows of one memory-mapped file, so no rank ever holds all of them.
+    Each rank writes its own rows to a file of its own, and rank 0 merges them: two machines never write one page.
     """
     probabilities = task.probabilities(logits_of(model, shard)).float().cpu().numpy()
     multilabel = task.loss_name == "bce"
     classes = (probabilities > 0.5).astype(np.uint8) if multilabel else probabilities.argmax(1).astype(np.int64)
-    ids, step = shard.full.ids.cpu().numpy(), shard.eval_clock.step
-    transport = shard.transport
-    nodes = shard.full.view.num_nodes
-    files = {"probabilities": probabilities, "classes": classes}
-    names = {name: (folder / f".{name}.npy", folder / f"{name}.npy") for name in files}
-    if transport.rank == 0:
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, rows in files.items():
-            _create(names[name][0], (nodes, *rows.shape[1:]), rows.dtype)
-    transport.all_reduce(Key("predict/open", step), torch.zeros(1)).wait()
-    for name, rows in files.items():
-        out = np.lib.format.open_memmap(names[name][0], mode="r+")
-        out[ids] = rows
+    tables = {"probabilities": probabilities, "classes": classes, "ids": shard.full.ids.cpu().numpy()}
+    transport, step = shard.transport, shard.eval_clock.step
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, rows in tables.items():
+        np.save(_piece(folder, name, transport.rank), rows)
+    transport.all_reduce(Key("predict/written", step), torch.zeros(1)).wait()
+    try:
+        if transport.rank == 0:
+            for name in ("probabilities", "classes"):
+                _merge(folder, name, shard.full.view.num_nodes, transport.size)
+        transport.all_reduce(Key("predict/merged", step), torch.zeros(1)).wait()
+    finally:
+        for name in tables:
+            _piece(folder, name, transport.rank).unlink(missing_ok=True)
+
+
+def _piece(folder: Path, name: str, rank: int) -> Path:
+    return folder / f".{name}.{rank}.npy"
+
+
+def _merge(folder: Path, name: str, nodes: int, ranks: int) -> None:
+    """One table in the graph's own node order from the ranks' pieces, a piece in memory at a time."""
+    temporary = folder / f".{name}.npy"
+    out = None
+    try:
+        for rank in range(ranks):
+            rows, ids = np.load(_piece(folder, name, rank)), np.load(_piece(folder, "ids", rank))
+            if out is None:
+                out = np.lib.format.open_memmap(temporary, mode="w+", dtype=rows.dtype, shape=(nodes, *rows.shape[1:]))
+                # A full disk must be an error now, not a bus error when a page of a sparse file is first touched.
+                with temporary.open("r+b") as file:
+                    os.posix_fallocate(file.fileno(), 0, out.offset + out.nbytes)
+            out[ids] = rows
+        assert out is not None
         out.flush()
         del out
-    transport.all_reduce(Key("predict/close", step), torch.zeros(1)).wait()
-    if transport.rank == 0:
-        for temporary, final in names.values():
-            os.replace(temporary, final)
-
-
-def _create(path: Path, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-    out = np.lib.format.open_memmap(path, mode="w+", dtype=dtype, shape=shape)
-    # A full disk must be an error now, not a bus error when a page of a sparse file is first touched.
-    with path.open("r+b") as file:
-        os.posix_fallocate(file.fileno(), 0, out.offset + out.nbytes)
-    del out
+        os.replace(temporary, folder / f"{name}.npy")
+    finally:
+        temporary.unlink(missing_ok=True)

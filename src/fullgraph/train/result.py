@@ -11,6 +11,7 @@ from fullgraph.report import EpochRecord, medians
 from fullgraph.train.config import RunConfig
 from fullgraph.train.task import Task
 from fullgraph.train.trainer import Best
+from fullgraph.version import __version__
 
 
 def result_of(
@@ -44,7 +45,7 @@ def result_of(
             **{name: figures[name] for name in ("edge_cut", "halo_rows", "edge_imbalance", "node_imbalance")},
         },
         "versions": {
-            "fullgraph": __import__("fullgraph").__version__,
+            "fullgraph": __version__,
             "torch": torch.__version__,
             "numpy": np.__version__,
             "python": platform.python_version(),

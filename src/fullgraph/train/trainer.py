@@ -1,7 +1,10 @@
 """The loop. It never asks which strategy runs."""
 
 import copy
+import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol
 
 import torch
@@ -27,12 +30,18 @@ class Best:
     waited: int = 0  # evaluations since
 
     def offer(self, epoch: int, scores: dict[str, float], model: nn.Module) -> None:
-        # `not >=` lets a later number replace a NaN.
-        if self.epoch < 0 or not self.scores["val"] >= scores["val"]:
+        if self.epoch < 0 or math.isnan(self.scores["val"]) or scores["val"] > self.scores["val"]:
             self.epoch, self.scores, self.waited = epoch, scores, 0
             self.weights = copy.deepcopy(model.state_dict())
         else:
             self.waited += 1
+
+
+OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
+    "adam": torch.optim.Adam,
+    "adamw": torch.optim.AdamW,
+    "sgd": partial(torch.optim.SGD, momentum=0.9),
+}
 
 
 class Watcher(Protocol):
@@ -46,7 +55,8 @@ class Trainer:
 
     def __init__(self, model: nn.Module, shard: Shard, task: Task, config: TrainConfig, meter: Meter) -> None:
         self.model, self.shard, self.task, self.config, self.meter = model, shard, task, config, meter
-        self.optimizer = torch.optim.Adam(model.parameters(), lr=config.lr, weight_decay=config.weight_decay)
+        kind = OPTIMIZERS[config.optimizer]
+        self.optimizer = kind(model.parameters(), lr=config.lr, weight_decay=config.weight_decay)
         self.grad_sync = GradSync(shard.transport)
         self.best = Best()
 

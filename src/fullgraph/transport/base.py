@@ -1,4 +1,4 @@
-"""Which medium: the protocol of a transport, and the two errors a run may die of."""
+"""Which medium: the protocol of a transport, and the error a run dies of when a peer is gone."""
 
 from typing import Generic, Protocol, TypeVar
 

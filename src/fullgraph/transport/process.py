@@ -70,14 +70,31 @@ class ProcessTransport:
 
     def begin(self, key: Key, outgoing: dict[int, Tensor], incoming: dict[int, int]) -> Pending[dict[int, Tensor]]:
         receives, sends = [], []
+        if not self.host_wires:
+            return self._begin_grouped(key, outgoing, incoming)
         with self._naming(key):
             for peer, nbytes in incoming.items():
-                wire = torch.empty(nbytes, dtype=torch.uint8, device="cpu" if self.host_wires else self.device)
+                wire = torch.empty(
+                    nbytes,
+                    dtype=torch.uint8,
+                )
                 receives.append((peer, _work(dist.irecv(wire, peer, group=self.halo, tag=key.tag)), wire))
             for peer, wire in outgoing.items():
                 wire = self.to_wire(wire)
                 sends.append((peer, _work(dist.isend(wire, peer, group=self.halo, tag=key.tag)), wire))
         return _Exchange(self, key, sends, receives)
+
+    def _begin_grouped(
+        self, key: Key, outgoing: dict[int, Tensor], incoming: dict[int, int]
+    ) -> Pending[dict[int, Tensor]]:
+        """nccl has no tags and deadlocks on sends posted one by one: one group of them an exchange."""
+        wires = {p: torch.empty(n, dtype=torch.uint8, device=self.device) for p, n in incoming.items()}
+        sent = {peer: self.to_wire(wire) for peer, wire in outgoing.items()}
+        ops = [dist.P2POp(dist.irecv, wire, peer, self.halo) for peer, wire in wires.items()]
+        ops += [dist.P2POp(dist.isend, wire, peer, self.halo) for peer, wire in sent.items()]
+        works = dist.batch_isend_irecv(ops) if ops else []
+        held = [(self.rank, work, self.to_wire(torch.empty(0))) for work in works]
+        return _Exchange(self, key, held, [(peer, works[-1], wire) for peer, wire in wires.items()])
 
     def all_reduce(self, key: Key, x: Tensor) -> Pending[Tensor]:
         wire = self.to_wire(x)
@@ -96,7 +113,7 @@ class ProcessTransport:
             dist.destroy_process_group()
 
     def to_wire(self, x: Tensor) -> Tensor:
-        return x.cpu() if self.host_wires else x
+        return x.cpu() if self.host_wires else x.to(self.device)
 
     def finish(self, work: dist.Work, key: Key, whom: str) -> None:
         with self._naming(key, whom):
@@ -140,11 +157,20 @@ def join(*, backend: str = "gloo", device: torch.device | None = None, timeout: 
 
 
 def adopt_slurm() -> None:
-    """Under Slurm without torchrun, derive torch's variables from Slurm's."""
-    if "RANK" in os.environ or "SLURM_PROCID" not in os.environ or int(os.environ.get("SLURM_NTASKS", "1")) < 2:
+    """Inside a step that srun started, derive torch's variables from Slurm's; elsewhere do nothing."""
+    slurm = {name.removeprefix("SLURM_"): value for name, value in os.environ.items() if name.startswith("SLURM_")}
+    if "RANK" in os.environ or int(slurm.get("STEP_NUM_TASKS", "1")) < 2:
         return
-    os.environ["RANK"] = os.environ["SLURM_PROCID"]
-    os.environ["LOCAL_RANK"] = os.environ.get("SLURM_LOCALID", "0")
-    os.environ["WORLD_SIZE"] = os.environ["SLURM_NTASKS"]
-    os.environ.setdefault("MASTER_ADDR", os.environ.get("SLURM_LAUNCH_NODE_IPADDR", "127.0.0.1"))
-    os.environ.setdefault("MASTER_PORT", str(20000 + int(os.environ.get("SLURM_JOB_ID", "0")) % 20000))
+    os.environ["RANK"] = slurm["PROCID"]
+    os.environ["WORLD_SIZE"] = slurm["STEP_NUM_TASKS"]
+    os.environ["LOCAL_RANK"] = slurm.get("LOCALID", "0")
+    os.environ["LOCAL_WORLD_SIZE"] = re.match(r"\d+", slurm.get("STEP_TASKS_PER_NODE", "1"))[0]  # type: ignore[index]
+    os.environ.setdefault("MASTER_ADDR", first_host(slurm.get("STEP_NODELIST", "127.0.0.1")))
+    os.environ.setdefault("MASTER_PORT", str(20000 + int(slurm.get("JOB_ID", "0")) % 20000))
+
+
+def first_host(nodes: str) -> str:
+    """The first name of a Slurm host list:  gpu[03-07,12],login -> gpu03."""
+    found = re.match(r"([^\[,]*)(?:\[([^\],-]*))?", nodes)
+    assert found is not None
+    return found[1] + (found[2] or "")

@@ -80,6 +80,10 @@ class Delaying(_Wrapper):
         seconds = self.latency + sum(incoming.values()) / self.rate
         return _Late(self.inner.begin(key, outgoing, incoming), time.perf_counter() + seconds)
 
+    def all_reduce(self, key: Key, x: Tensor) -> Pending[Tensor]:
+        seconds = self.latency + 2 * x.nbytes * (self.size - 1) / self.size / self.rate  # what a ring takes
+        return _Late(self.inner.all_reduce(key, x), time.perf_counter() + seconds)
+
 
 class OrderChecking(_Wrapper):
     """Fails when a key is used twice, or when ranks did not post the same keys in the same order.
