@@ -28,7 +28,7 @@ def test_the_readme_example_runs(tmp_path):
 
 
 def test_the_loop_of_ones_own_runs(tmp_path):
-    (loop,) = [block for block in python_blocks("docs/running.md") if "open_shard" in block]
+    (loop,) = [block for block in python_blocks("docs/running.md") if "GradSync" in block]
     (tmp_path / "loop.py").write_text(loop)
     run("-m", "fullgraph", "partition", "demo", "--parts", "2", "--out", "parts", cwd=tmp_path)
     out = run("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "loop.py", cwd=tmp_path)

@@ -203,8 +203,8 @@ def strategies() -> None:
 
 def _only(ctx: typer.Context, mode: str, allowed: tuple[str, ...]) -> None:
     """Refuse options that a mode would silently ignore."""
-    set_by_hand = [name for name in ctx.params if ctx.get_parameter_source(name) is not None]
-    extra = [n for n in set_by_hand if n not in allowed and ctx.get_parameter_source(n).name == "COMMANDLINE"]  # type: ignore[union-attr]
+    by_hand = [name for name in ctx.params if str(ctx.get_parameter_source(name)).endswith("COMMANDLINE")]
+    extra = [name for name in by_hand if name not in allowed]
     if extra:
         raise InputError(f"{mode} keeps the run's own options; leave out {', '.join(extra)}")
 

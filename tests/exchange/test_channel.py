@@ -10,8 +10,8 @@ from fullgraph.codec import BFloat16, Full, Half
 from fullgraph.exchange import Clock, Sync, Turn, Wire
 from fullgraph.partition import cut_parts
 from fullgraph.plan import HaloRoute
-from fullgraph.testing import CASES, run_processes, run_threads
-from fullgraph.transport import Delaying, Key
+from fullgraph.testing import CASES, adjoint_pair, assert_schedule_law, run_processes, run_threads
+from fullgraph.transport import Delaying
 
 
 def route_of(transport, case):
@@ -20,17 +20,8 @@ def route_of(transport, case):
 
 
 def adjoint(transport, case):
-    """<R x, y> and <x, R^T y>, summed over ranks."""
     _, route = route_of(transport, case)
-    generator = torch.Generator().manual_seed(transport.rank)
-    x = torch.randn(route.num_owned, 3, dtype=torch.float64, generator=generator).requires_grad_()
-    y = torch.randn(route.num_out, 3, dtype=torch.float64, generator=generator)
-    channel = Wire().build(name="halo/layer0", route=route, transport=transport, clock=Clock())
-    passed, token = channel.begin(x)
-    halo = channel.end(token)
-    (halo * y).sum().add((passed * 0).sum()).backward()
-    pair = torch.stack([(halo.detach() * y).sum(), (x.detach() * x.grad).sum()])
-    return transport.all_reduce(Key("law", 0), pair).wait()
+    return adjoint_pair(transport, route, route.num_owned)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -150,6 +141,11 @@ def versions(transport):
 def test_a_channel_reads_the_version_its_schedule_names():
     for seen in run_threads(2, versions):
         assert seen == [[0.0], [1.0], [2.0], [3.0]]
+
+
+@pytest.mark.parametrize("schedule", [Sync(), Lagged()])
+def test_schedules_read_what_was_sent(schedule):
+    assert_schedule_law(schedule)
 
 
 def test_sync_prints_as_a_table():

@@ -1,6 +1,7 @@
 """Models as values: a frozen description that builds the module once the widths are known."""
 
 import threading
+from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any, ClassVar
@@ -17,7 +18,7 @@ NORMS = ("none", "layer", "batch")
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelSpec:
+class ModelSpec(ABC):
     """`layers` counts all layers, of which the last `linear_layers` are dense."""
 
     name: ClassVar[str]
@@ -57,8 +58,9 @@ class ModelSpec:
             )  # fmt: skip
         return model.to(dtype)
 
+    @abstractmethod
     def conv(self, in_width: int, out_width: int, *, last: bool) -> Conv:
-        raise NotImplementedError
+        """One graph layer; `last` where its output is the model's."""
 
     def as_dict(self) -> dict[str, Any]:
         return {"name": self.name, **asdict(self)}

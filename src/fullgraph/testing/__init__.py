@@ -2,6 +2,7 @@
 
 from fullgraph.testing.bodies import Trace, train_trace, whole_logits
 from fullgraph.testing.cases import CASES, Case, random_graph
+from fullgraph.testing.laws import adjoint_pair, assert_schedule_law, assert_size_law
 from fullgraph.testing.oracles import DenseModel, dense_trace
 from fullgraph.testing.ranks import run_processes, run_threads
 
@@ -10,6 +11,9 @@ __all__ = [
     "Case",
     "DenseModel",
     "Trace",
+    "adjoint_pair",
+    "assert_schedule_law",
+    "assert_size_law",
     "dense_trace",
     "random_graph",
     "run_processes",

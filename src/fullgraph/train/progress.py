@@ -1,6 +1,7 @@
 """What a person sees while a run goes on: one live line on a terminal, plain lines elsewhere."""
 
 import sys
+from dataclasses import replace
 
 from fullgraph.report import EpochRecord
 from fullgraph.train.trainer import Trainer
@@ -49,7 +50,7 @@ class Live:
     def __call__(self, trainer: Trainer, record: EpochRecord) -> None:
         if record.val is not None:
             self._val = f"  [bold]val {trainer.task.metric_name} {record.val:.4f}[/]"
-        bare = EpochRecord(**{f: getattr(record, f) for f in record.__slots__ if f not in ("train", "val", "test")})
+        bare = replace(record, val=None)
         self._live.update(text(bare, trainer.config.epochs, trainer.task.metric_name) + self._val)
 
     def close(self) -> None:
