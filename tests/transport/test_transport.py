@@ -1,5 +1,8 @@
 """Transports: the same bodies over threads and processes; wrappers; errors that name the message."""
 
+import os
+import signal
+
 import pytest
 import torch
 
@@ -86,6 +89,18 @@ def dies(transport):
 def test_a_failing_rank_is_the_failure(runner):
     with pytest.raises((KeyError, AssertionError), match="gone"):
         RUNNERS[runner](2, dies)
+
+
+def vanishes(transport):
+    transport.all_reduce(Key("together", 0), torch.zeros(1)).wait()
+    if transport.rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    transport.begin(Key("halo/layer1", 40), {}, {1: 8}).wait()
+
+
+def test_a_killed_peer_is_named_with_the_message():
+    with pytest.raises(AssertionError, match="rank 0 lost halo/layer1/step 40/forward from rank 1: Connection closed"):
+        run_processes(2, vanishes)
 
 
 def test_keys_have_stable_seeds_and_tags():

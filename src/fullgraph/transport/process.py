@@ -2,6 +2,7 @@
 
 import os
 import re
+from collections.abc import Callable
 from datetime import timedelta
 
 import torch
@@ -19,20 +20,17 @@ _PREPARATION = timedelta(hours=4)
 class _Exchange:
     """Sends and receives of one key, progressing in the backend's own threads."""
 
-    def __init__(self, owner: "ProcessTransport", key: Key, sends: list[tuple[int, dist.Work, Tensor]],
-                 receives: list[tuple[int, dist.Work, Tensor]]) -> None:  # fmt: skip
-        self.owner, self.key, self.sends, self.receives = owner, key, sends, receives
-        self.wires: dict[int, Tensor] | None = None
+    def __init__(
+        self, owner: "ProcessTransport", key: Key, works: list[tuple[str, dist.Work]],
+        wires: dict[int, Tensor], sent: dict[int, Tensor],
+    ) -> None:  # fmt: skip
+        self.owner, self.key, self.works, self.wires = owner, key, works, wires
+        self.sent = sent  # these buffers must outlive their sends, so sends are waited for too
 
     def wait(self) -> dict[int, Tensor]:
-        if self.wires is None:
-            for peer, work, _ in self.receives:
-                self.owner.finish(work, self.key, f"from rank {peer}")
-            # A send is waited for too: its buffer must outlive it.
-            for peer, work, _ in self.sends:
-                self.owner.finish(work, self.key, f"to rank {peer}")
-            self.wires = {peer: wire for peer, _, wire in self.receives}
-            self.sends = []
+        for whom, work in self.works:
+            self.owner.finish(work, self.key, whom)
+        self.works, self.sent = [], {}
         return self.wires
 
 
@@ -69,36 +67,26 @@ class ProcessTransport:
         self.sums = dist.new_group(timeout=self.timeout)
 
     def begin(self, key: Key, outgoing: dict[int, Tensor], incoming: dict[int, int]) -> Pending[dict[int, Tensor]]:
-        receives, sends = [], []
-        if not self.host_wires:
-            return self._begin_grouped(key, outgoing, incoming)
-        with self._naming(key):
-            for peer, nbytes in incoming.items():
-                wire = torch.empty(
-                    nbytes,
-                    dtype=torch.uint8,
-                )
-                receives.append((peer, _work(dist.irecv(wire, peer, group=self.halo, tag=key.tag)), wire))
-            for peer, wire in outgoing.items():
-                wire = self.to_wire(wire)
-                sends.append((peer, _work(dist.isend(wire, peer, group=self.halo, tag=key.tag)), wire))
-        return _Exchange(self, key, sends, receives)
-
-    def _begin_grouped(
-        self, key: Key, outgoing: dict[int, Tensor], incoming: dict[int, int]
-    ) -> Pending[dict[int, Tensor]]:
-        """nccl has no tags and deadlocks on sends posted one by one: one group of them an exchange."""
-        wires = {p: torch.empty(n, dtype=torch.uint8, device=self.device) for p, n in incoming.items()}
+        device = "cpu" if self.host_wires else self.device
+        wires = {peer: torch.empty(nbytes, dtype=torch.uint8, device=device) for peer, nbytes in incoming.items()}
         sent = {peer: self.to_wire(wire) for peer, wire in outgoing.items()}
-        ops = [dist.P2POp(dist.irecv, wire, peer, self.halo) for peer, wire in wires.items()]
-        ops += [dist.P2POp(dist.isend, wire, peer, self.halo) for peer, wire in sent.items()]
-        works = dist.batch_isend_irecv(ops) if ops else []
-        held = [(self.rank, work, self.to_wire(torch.empty(0))) for work in works]
-        return _Exchange(self, key, held, [(peer, works[-1], wire) for peer, wire in wires.items()])
+        moves: list[tuple[str, Callable[..., dist.Work | None], Tensor, int]]
+        moves = [(f"from rank {peer}", dist.irecv, wire, peer) for peer, wire in wires.items()]
+        moves += [(f"to rank {peer}", dist.isend, wire, peer) for peer, wire in sent.items()]
+        works = []
+        if self.host_wires:
+            for whom, move, wire, peer in moves:
+                with self._naming(key, whom):
+                    works.append((whom, _work(move(wire, peer, group=self.halo, tag=key.tag))))
+        elif moves:
+            # nccl has no tags, and deadlocks on sends posted one by one.
+            group = dist.batch_isend_irecv([dist.P2POp(move, wire, peer, self.halo) for _, move, wire, peer in moves])
+            works = [("with its peers", work) for work in group]
+        return _Exchange(self, key, works, wires, sent)
 
     def all_reduce(self, key: Key, x: Tensor) -> Pending[Tensor]:
         wire = self.to_wire(x)
-        with self._naming(key):
+        with self._naming(key, "summed over all ranks"):
             work = _work(dist.all_reduce(wire, group=self.sums, async_op=True))
         return _Sum(self, key, work, wire, x)
 
@@ -119,8 +107,8 @@ class ProcessTransport:
         with self._naming(key, whom):
             work.wait(self.timeout)
 
-    def _naming(self, key: Key, whom: str = "") -> "_Naming":
-        return _Naming(f"rank {self.rank} lost {key} {whom}".rstrip())
+    def _naming(self, key: Key, whom: str) -> "_Naming":
+        return _Naming(f"rank {self.rank} lost {key} {whom}")
 
 
 class _Naming:
