@@ -24,7 +24,7 @@ from fullgraph.recipes import STRATEGIES, Recipe, make, vanilla
 from fullgraph.report import write_json
 from fullgraph.train.checkpoint import check_ranks
 from fullgraph.train.config import RunConfig, TrainConfig
-from fullgraph.train.launch import launch
+from fullgraph.train.launch import RankFailed, launch
 from fullgraph.transport import Alone, ProcessTransport, Transport, adopt_slurm, join
 
 
@@ -91,11 +91,7 @@ def start(config: RunConfig, graph: Graph | str | Path, folder: Path) -> Run:
     adopt_slurm()
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
         prepared = prepare(config, graph, folder)
-        try:
-            launch(prepared.parts, "fullgraph.worker", [str(folder), "train"])
-        except InputError:
-            _undo(folder)
-            raise
+        _launch(folder, prepared.parts, "train")
     else:
         folder = _as_rank(folder, "train", config.train, lambda size: prepare(_with_parts(config, size), graph, folder))
     return Run(folder)
@@ -116,7 +112,7 @@ def resume(folder: Path, *, epochs: int | None = None, parts: int | None = None)
     adopt_slurm()
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
         extend(parts or config.parts)
-        launch(config.parts, "fullgraph.worker", [str(folder), "resume"])
+        _launch(folder, config.parts, "resume")
     else:
         _as_rank(folder, "resume", config.train, extend)
     return Run(folder)
@@ -197,11 +193,22 @@ def open_shard(
     return Partitioned(inductive=inductive, dtype=dtype).place(part, transport, wire or Wire(), aggregation)
 
 
+def _launch(folder: Path, parts: int, job: str) -> None:
+    try:
+        launch(parts, "fullgraph.worker", [str(folder), job])
+    except InputError:
+        _undo(folder)
+        raise
+    except RankFailed as error:
+        raise RankFailed(f"{error}; to go on: fullgraph train --resume {folder}") from None
+
+
 def _undo(folder: Path) -> None:
     """Remove what `prepare` made for a run that never trained, so that the corrected command finds its folder free."""
-    if (folder / "checkpoints").exists():
+    if any((folder / "checkpoints").glob("epoch-*")):
         return
-    shutil.rmtree(folder / "shards", ignore_errors=True)
+    for name in ("shards", "checkpoints", "predictions"):
+        shutil.rmtree(folder / name, ignore_errors=True)
     for name in ("config.json", "metrics.jsonl"):
         (folder / name).unlink(missing_ok=True)
     with suppress(OSError):

@@ -1,6 +1,7 @@
 """The one error a user's input may raise."""
 
 import errno
+import re
 from pathlib import Path
 
 
@@ -25,8 +26,8 @@ def storage_error(error: BaseException | None, folder: Path) -> InputError | Non
     while error is not None and error not in seen:
         seen.append(error)
         number = error.errno if isinstance(error, OSError) else None
-        # Libraries below Python report only the text.
-        if number is None and "No space left on device" in str(error):
+        # Libraries below Python report only a text, numpy only how much it wrote.
+        if number is None and re.search(r"No space left on device|\d+ requested and \d+ written", str(error)):
             number = errno.ENOSPC
         if number in _STORAGE:
             return InputError(f"cannot write to {folder}: {_STORAGE[number]}")

@@ -207,5 +207,10 @@ def test_a_full_disk(tmp_path):
         done = fullgraph("train", "demo", "--epochs", 2, "--parts", 2, "--out", disk / "run", cwd=tmp_path)
         assert_refused(done, "No space left", "make room")
         assert not (disk / "run" / "shards").exists()
+        assert fullgraph("partition", "demo", "--parts", 2, "--out", "parts", cwd=tmp_path).returncode == 0
+        for every in (0, 1):  # full when the predictions, or a checkpoint, are written
+            arguments = ["--epochs", 2, "--checkpoint-every", every, "--out", disk / "run"]
+            assert_refused(fullgraph("train", "parts", *arguments, cwd=tmp_path), "disk is full")
+            assert list(disk.rglob("*")) == []
     finally:
         subprocess.run(["umount", disk], check=True)

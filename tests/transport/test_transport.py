@@ -99,7 +99,7 @@ def vanishes(transport):
 
 
 def test_a_killed_peer_is_named_with_the_message():
-    with pytest.raises(AssertionError, match="rank 0 lost halo/layer1/step 40/forward from rank 1: .*Connection"):
+    with pytest.raises(AssertionError, match=r"rank 0 lost halo/layer1/step 40/forward from rank 1: .*Connection"):
         run_processes(2, vanishes)
 
 

@@ -12,7 +12,7 @@ from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
 
-from fullgraph.errors import InputError
+from fullgraph.errors import InputError, storage_error
 from fullgraph.report import EpochRecord, write_json
 from fullgraph.train.trainer import Best, Trainer
 from fullgraph.transport import Key, Transport
@@ -40,7 +40,13 @@ class Checkpoints:
             temporary.mkdir(parents=True)
         self._together(f"checkpoint/{trainer.epoch}/open")
         writer = _storage().HuggingFaceStorageWriter(str(temporary), save_distributed=True)
-        save(_tensors(trainer), storage_writer=writer, no_dist=not dist.is_initialized())
+        try:
+            save(_tensors(trainer), storage_writer=writer, no_dist=not dist.is_initialized())
+        except CheckpointException as error:  # on every rank alike, and not an Exception
+            shutil.rmtree(temporary, ignore_errors=True)
+            raise storage_error(error, self.folder) or RuntimeError(
+                f"no checkpoint could be written: {error}"
+            ) from error
         if self.transport.rank == 0:
             write_json(temporary / "state.json", _scalars(trainer))
             shutil.rmtree(final, ignore_errors=True)

@@ -24,10 +24,10 @@ def write_predictions(folder: Path, model: nn.Module, shard: Shard, task: Task) 
     tables = {"probabilities": probabilities, "classes": classes, "ids": shard.full.ids.cpu().numpy()}
     transport, step = shard.transport, shard.eval_clock.step
     folder.mkdir(parents=True, exist_ok=True)
-    for name, rows in tables.items():
-        np.save(_piece(folder, name, transport.rank), rows)
-    transport.all_reduce(Key("predict/written", step), torch.zeros(1)).wait()
     try:
+        for name, rows in tables.items():
+            np.save(_piece(folder, name, transport.rank), rows)
+        transport.all_reduce(Key("predict/written", step), torch.zeros(1)).wait()
         if transport.rank == 0:
             for name in ("probabilities", "classes"):
                 _merge(folder, name, shard.full.view.num_nodes, transport.size)
