@@ -12,6 +12,7 @@ import typer
 from fullgraph import api, recipes
 from fullgraph.data import load
 from fullgraph.errors import InputError, storage_error
+from fullgraph.exchange import SCHEDULES, table
 from fullgraph.nn import MODELS
 from fullgraph.partition import PARTITIONERS, is_partition_folder, partition, quality, read_manifest, write_parts
 from fullgraph.report.tables import print_quality, print_result
@@ -188,6 +189,24 @@ def predict(
     target = out or run / "predictions"
     api.predict(run, target)
     print(f"wrote {target / 'classes.npy'} and {target / 'probabilities.npy'}")
+
+
+@app.command()
+def schedule(
+    name: Annotated[str, typer.Argument(help=", ".join(SCHEDULES))],
+    steps: int = 10,
+    option: Annotated[list[str], typer.Option("-o", "--option", help="KEY=VALUE of the schedule")] = [],  # noqa: B006
+) -> None:
+    """Print when a schedule sends, and which step's rows it reads.
+
+    Example:  fullgraph schedule pipelined --steps 4        or:  fullgraph schedule bounded -o refresh=5
+    """
+    kind: type[Any] = SCHEDULES[_pick("schedule", name, SCHEDULES)]
+    known = {f.name: type(f.default) for f in fields(kind)}
+    given = {key: recipes.read_as(known.get(key, str), key, text) for key, text in _options(option).items()}
+    for key in given:
+        _pick(f"option of {name}:", key, known)
+    print(table(kind(**given), _at_least(1, "steps", steps)))
 
 
 @app.command()

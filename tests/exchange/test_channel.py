@@ -1,13 +1,12 @@
 """Routes and channels: the adjoint law, overlap in both passes, codecs on the wire, versions of a schedule."""
 
 import time
-from dataclasses import dataclass
 
 import pytest
 import torch
 
 from fullgraph.codec import BFloat16, Full, Half
-from fullgraph.exchange import Clock, Sync, Turn, Wire
+from fullgraph.exchange import Bounded, Clock, Pipelined, Skip, Sync, Wire, table
 from fullgraph.partition import cut_parts
 from fullgraph.plan import HaloRoute
 from fullgraph.testing import CASES, adjoint_pair, assert_schedule_law, run_processes, run_threads
@@ -110,20 +109,10 @@ def test_the_wire_hides_behind_local_work_in_both_passes():
     assert max(run_threads(2, overlap, 0.3)) < 0.95
 
 
-@dataclass(frozen=True)
-class Lagged:
-    """Reads yesterday's rows: what a later schedule will do."""
-
-    depth: int = 1
-
-    def turn(self, step):
-        return Turn(send=True, read=step - 1 if step else None)
-
-
 def versions(transport):
     _, route = route_of(transport, "undirected")
     clock = Clock()
-    channel = Wire(schedule=Lagged()).build(name="halo/layer0", route=route, transport=transport, clock=clock)
+    channel = Wire(schedule=Pipelined()).build(name="halo/layer0", route=route, transport=transport, clock=clock)
     seen = []
     for step in range(4):
         clock.step = step
@@ -143,10 +132,21 @@ def test_a_channel_reads_the_version_its_schedule_names():
         assert seen == [[0.0], [1.0], [2.0], [3.0]]
 
 
-@pytest.mark.parametrize("schedule", [Sync(), Lagged()])
+@pytest.mark.parametrize(
+    "schedule", [Sync(), Pipelined(), Pipelined(3), Pipelined(2, "exact"), Bounded(1), Bounded(4), Skip(1), Skip(5)]
+)
 def test_schedules_read_what_was_sent(schedule):
     assert_schedule_law(schedule)
 
 
-def test_sync_prints_as_a_table():
-    assert [str(Sync().turn(t)) for t in range(3)] == ["send, read 0", "send, read 1", "send, read 2"]
+def test_schedules_print_as_tables():
+    assert table(Pipelined(), 3).splitlines() == ["0: send, read nothing", "1: send, read 0", "2: send, read 1"]
+    assert table(Bounded(3), 6).splitlines()[2:] == [
+        "2: send, read 2", "3: send, read 2", "4: send, read 3", "5: send, read 5",
+    ]  # fmt: skip
+    assert table(Skip(2), 4).splitlines() == [
+        "0: send, read 0",
+        "1: keep, read 0",
+        "2: send, read 2",
+        "3: keep, read 2",
+    ]

@@ -102,3 +102,17 @@ def test_resume_of_a_finished_run_extends_it(tmp_path):
         for n in ("whole", "short")
     )
     assert left == right
+
+
+@pytest.mark.parametrize("strategy", [["pipegcn", "-o", "lag=2"], ["pipegcn-gf", "-o", "gamma=0.7"]])
+def test_resume_of_stale_runs_is_bit_identical(tmp_path, strategy):
+    """Versions on their way and moving averages are in the checkpoint."""
+    save_npz(random_graph(nodes=300, arcs=1500), tmp_path / "g.npz")
+    options = ["g.npz", "--parts", 3, "--strategy", *strategy, "--hidden", "8", "--eval-every", "9"]
+    for name, epochs in (("whole", 18), ("cut", 9)):
+        run = start(*options, "--checkpoint-every", "9", "--epochs", epochs, "--out", name, cwd=tmp_path)
+        code, _, err = finish(run)
+        assert code == 0, err
+    code, _, err = finish(start("--resume", "cut", "--epochs", 18, cwd=tmp_path))
+    assert code == 0, err
+    assert_same_run(tmp_path / "whole", tmp_path / "cut")

@@ -5,16 +5,18 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from fullgraph.codec import Codec, Full, Shape
+from fullgraph.codec import Codec, Full
+from fullgraph.exchange.inbox import Inbox
 from fullgraph.exchange.schedule import Schedule, Sync
+from fullgraph.exchange.smooth import Average, Smooth
 from fullgraph.plan import Route
-from fullgraph.transport import Key, Pending, Transport, Way
+from fullgraph.transport import Transport
 
 
 class Clock:
-    """The step number; the trainer owns it, channels only read it."""
+    """The step number, -1 before the first; the trainer owns it, channels only read it."""
 
-    def __init__(self, step: int = 0) -> None:
+    def __init__(self, step: int = -1) -> None:
         self.step = step
 
     def tick(self) -> None:
@@ -23,60 +25,15 @@ class Clock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wire:
-    """The free axes of a channel: when it is read, and in how many bits (gradients may take another codec)."""
+    """The free axes of a channel: when it is read, in how many bits (gradients may take another codec), how smooth."""
 
     schedule: Schedule = field(default_factory=Sync)
     codec: Codec = field(default_factory=Full)
     backward: Codec | None = None
+    smooth: Smooth | None = None
 
     def build(self, *, name: str, route: Route, transport: Transport, clock: Clock) -> "Channel":
         return Channel(name, route, self, transport, clock)
-
-
-@dataclass(frozen=True, slots=True)
-class _Version:
-    """One step's rows on their way, and how to read them once they are here."""
-
-    key: Key
-    pending: Pending[dict[int, Tensor]]
-    shapes: dict[int, Shape]
-    dtype: torch.dtype
-    device: torch.device
-
-
-class Inbox:
-    """One way of a channel: posts rows along the route and keeps the versions that a later step may read."""
-
-    def __init__(self, name: str, way: Way, route: Route, codec: Codec, schedule: Schedule, transport: Transport):
-        self.name, self.way, self.route, self.codec = name, way, route, codec
-        self.schedule, self.transport = schedule, transport
-        self.versions: dict[int, _Version] = {}
-
-    def post(self, packed: dict[int, Tensor], like: Tensor, step: int) -> None:
-        """Send each peer its rows; `like` tells the width, number format and device of what will come."""
-        if not self.schedule.turn(step).send:
-            return
-        key = Key(self.name, step, self.way)
-        shapes = self.route.shapes(tuple(like.shape[1:]))
-        outgoing = {peer: self.codec.encode(rows, key) for peer, rows in packed.items()}
-        incoming = {peer: self.codec.nbytes(shape, like.dtype, key) for peer, shape in shapes.items()}
-        pending = self.transport.begin(key, outgoing, incoming)
-        self.versions[step] = _Version(key, pending, shapes, like.dtype, like.device)
-
-    def read(self, step: int) -> dict[int, Tensor] | None:
-        """Rows by peer of the version due at `step` (None: nothing is due yet, and it counts as zeros)."""
-        due = self.schedule.turn(step).read
-        rows = None
-        if due is not None:
-            version = self.versions[due]
-            wires = version.pending.wait()
-            rows = {
-                peer: self.codec.decode(wires[peer].to(version.device), shape, version.dtype, version.key)
-                for peer, shape in version.shapes.items()
-            }
-        for old in [s for s in self.versions if s <= step - self.schedule.depth]:
-            del self.versions[old]
-        return rows
 
 
 class Channel:
@@ -91,9 +48,12 @@ class Channel:
 
     def __init__(self, name: str, route: Route, wire: Wire, transport: Transport, clock: Clock) -> None:
         self.route, self.clock = route, clock
+        smooth = wire.smooth
+        features = Average(smooth) if smooth and smooth.features else None
+        gradients = Average(smooth) if smooth and smooth.gradients else None
         backward = wire.backward or wire.codec
-        self.features = Inbox(name, "forward", route, wire.codec, wire.schedule, transport)
-        self.gradients = Inbox(name, "backward", route.T, backward, wire.schedule, transport)
+        self.features = Inbox(name, "forward", route, wire.codec, wire.schedule, transport, features)
+        self.gradients = Inbox(name, "backward", route.T, backward, wire.schedule, transport, gradients)
 
     def begin(self, x: Tensor, *, relu: bool = False) -> tuple[Tensor, Tensor]:
         """Post the rows of x (of relu(x)) that peers read; returns x itself, and the token that `end` takes.
@@ -103,6 +63,15 @@ class Channel:
         """
         x, token = Begin.apply(x, self, relu)  # type: ignore[no-untyped-call]
         return x, token
+
+    def state(self) -> dict[str, Tensor]:
+        """Everything later steps may read, under names; waits for what is on its way."""
+        ways = {"forward": self.features, "backward": self.gradients}
+        return {f"{way}.{name}": value for way, inbox in ways.items() for name, value in inbox.state().items()}
+
+    def load_state(self, state: dict[str, Tensor]) -> None:
+        for way, inbox in {"forward": self.features, "backward": self.gradients}.items():
+            inbox.load_state({n.removeprefix(f"{way}."): v for n, v in state.items() if n.startswith(f"{way}.")})
 
     def end(self, token: Tensor) -> Tensor:
         """The rows peers sent, of the version that is due."""

@@ -1,7 +1,9 @@
 """When a message is sent and which version is read: pure functions of the step."""
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
+
+from fullgraph.errors import InputError
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +29,80 @@ class Schedule(Protocol):
 class Sync:
     """Read today's rows:  v(t) = t."""
 
-    depth: int = 0
+    depth: ClassVar[int] = 0
 
     def turn(self, step: int) -> Turn:
         return Turn(send=True, read=step)
+
+
+@dataclass(frozen=True, slots=True)
+class Pipelined:
+    """Read the rows of `lag` steps ago while today's travel:  v(t) = t - lag  (PipeGCN, arXiv:2203.10428).
+
+    The first `lag` steps read zeros, or (warm_up="exact") their own rows.
+    """
+
+    lag: int = 1
+    warm_up: str = "zeros"
+
+    def __post_init__(self) -> None:
+        _require(self.lag >= 1, f"lag={self.lag}: at least 1")
+        _require(self.warm_up in ("zeros", "exact"), f"warm_up={self.warm_up!r}: zeros or exact")
+
+    @property
+    def depth(self) -> int:
+        return self.lag
+
+    def turn(self, step: int) -> Turn:
+        if step >= self.lag:
+            return Turn(send=True, read=step - self.lag)
+        return Turn(send=True, read=step if self.warm_up == "exact" else None)
+
+
+@dataclass(frozen=True, slots=True)
+class Bounded:
+    """Read last step's rows, and fresh ones every `refresh` steps:  v(t) = t if (t+1) % refresh == 0 else t-1.
+
+    One step of lag, whose error starts over at each refresh (Sylvie, arXiv:2303.01277). refresh=1 is Sync.
+    """
+
+    refresh: int = 10
+
+    def __post_init__(self) -> None:
+        _require(self.refresh >= 1, f"refresh={self.refresh}: at least 1")
+
+    @property
+    def depth(self) -> int:
+        return 0 if self.refresh == 1 else 1
+
+    def turn(self, step: int) -> Turn:
+        if (step + 1) % self.refresh == 0:
+            return Turn(send=True, read=step)
+        return Turn(send=True, read=step - 1 if step else None)
+
+
+@dataclass(frozen=True, slots=True)
+class Skip:
+    """Send every `every` steps only, and read what was sent last:  v(t) = t - t % every.  every=1 is Sync."""
+
+    every: int = 2
+
+    def __post_init__(self) -> None:
+        _require(self.every >= 1, f"every={self.every}: at least 1")
+
+    @property
+    def depth(self) -> int:
+        return self.every - 1
+
+    def turn(self, step: int) -> Turn:
+        return Turn(send=step % self.every == 0, read=step - step % self.every)
+
+
+def table(schedule: Schedule, steps: int) -> str:
+    """The schedule as a person reads it, a line a step."""
+    return "\n".join(f"{step}: {schedule.turn(step)}" for step in range(steps))
+
+
+def _require(good: bool, text: str) -> None:
+    if not good:
+        raise InputError(text)

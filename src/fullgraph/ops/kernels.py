@@ -12,7 +12,7 @@ from fullgraph.errors import InputError
 from fullgraph.ops import reference
 from fullgraph.ops.structure import Adjacency, Structure
 
-# Shapes: R rows (targets), C columns (sources), E arcs, H heads, D features, n rows of a dense block.
+# Shapes: R rows (targets), C columns (sources), E arcs, H heads, D features, n rows of a dense block, W bytes a row on the wire.
 
 
 class Backend(Protocol):
@@ -29,6 +29,8 @@ class Backend(Protocol):
     def relu_dropout_grad(self, grad_nD: Tensor, y_nD: Tensor, p: float) -> Tensor: ...
     def dropout_arcs(self, s: Structure, ids_R: Tensor, values_E: Tensor, key: int, p: float) -> Tensor: ...
     def add_rows(self, out_nD: Tensor, rows_k: Tensor, values_kD: Tensor) -> None: ...
+    def lowbit_encode(self, x_nD: Tensor, key: int, bits: int, wire_nW: Tensor) -> None: ...
+    def lowbit_decode(self, wire_nW: Tensor, bits: int, out_nD: Tensor) -> None: ...
 
 
 @cache

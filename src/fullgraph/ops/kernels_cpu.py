@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fullgraph.ops import loops
-from fullgraph.ops.hashing import mixed_key, threshold
+from fullgraph.ops import loops, loops_lowbit
+from fullgraph.ops.hashing import mixed_key, row_keys, threshold
 from fullgraph.ops.parallel import even_cuts, num_chunks, run
 from fullgraph.ops.structure import Adjacency, Structure
 
@@ -86,6 +86,15 @@ def dropout_arcs(s: Structure, ids_R: Tensor, values_E: Tensor, key: int, p: flo
 
 def add_rows(out_nD: Tensor, rows_k: Tensor, values_kD: Tensor) -> None:
     _run(loops.add_rows, _even(values_kD), out_nD, rows_k, values_kD)
+
+
+def lowbit_encode(x_nD: Tensor, key: int, bits: int, wire_nW: Tensor) -> None:
+    keys_n2 = torch.stack(row_keys(key, torch.arange(x_nD.shape[0])), 1).int().view(torch.uint32)
+    _run(loops_lowbit.encode, _even(x_nD, HASH_COST), x_nD, x_nD.view(torch.int32), keys_n2, bits, wire_nW)
+
+
+def lowbit_decode(wire_nW: Tensor, bits: int, out_nD: Tensor) -> None:
+    _run(loops_lowbit.decode, _even(out_nD), wire_nW, bits, out_nD)
 
 
 def _given(perm_E: Tensor | None) -> Tensor:

@@ -4,6 +4,8 @@ import torch
 from torch import Tensor
 
 from fullgraph.ops.hashing import draws, row_keys, threshold
+from fullgraph.ops.lowbit import lowbit_decode as lowbit_decode
+from fullgraph.ops.lowbit import lowbit_encode as lowbit_encode
 from fullgraph.ops.structure import Adjacency, Structure
 
 BLOCK = 1 << 24  # numbers that an intermediate of one value per (arc, feature) may hold

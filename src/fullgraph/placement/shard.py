@@ -10,11 +10,18 @@ from fullgraph.nn.view import Features, GraphView
 from fullgraph.transport import Transport
 
 
+class ResumableView(GraphView, Protocol):
+    """A view whose channels hold rows between steps."""
+
+    def state(self) -> dict[str, Tensor]: ...
+    def load_state(self, state: dict[str, Tensor]) -> None: ...
+
+
 @dataclass(frozen=True, eq=False)
 class Rows:
     """Owned rows of one graph: how to see their neighbours, their features, labels and splits."""
 
-    view: GraphView
+    view: ResumableView
     x: Features
     y: Tensor
     splits: dict[str, Tensor]  # split name -> owned rows in it
@@ -49,6 +56,13 @@ class Shard:
     eval_clock: Clock
     num_classes: int
     in_width: int
+
+    def state(self) -> dict[str, Tensor]:
+        """What channels hold between steps, under names: versions on their way, averages."""
+        return self.train.view.state()
+
+    def load_state(self, state: dict[str, Tensor]) -> None:
+        self.train.view.load_state(state)
 
 
 class WholeStep:

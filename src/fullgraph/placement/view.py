@@ -54,6 +54,18 @@ class PartitionedView:
             self._channels[layer] = self.channel_of(layer)
         return self._channels[layer]
 
+    def state(self) -> dict[str, Tensor]:
+        channels = self._channels.items()
+        return {f"layer{layer}.{name}": v for layer, channel in channels for name, v in channel.state().items()}
+
+    def load_state(self, state: dict[str, Tensor]) -> None:
+        by_layer: dict[int, dict[str, Tensor]] = {}
+        for name, value in state.items():
+            layer, rest = name.removeprefix("layer").split(".", 1)
+            by_layer.setdefault(int(layer), {})[rest] = value
+        for number, part in by_layer.items():
+            self.channel(number).load_state(part)
+
     def knows(self, x: Features) -> bool:
         return self.known is not None and x is self.known.x
 

@@ -7,8 +7,15 @@ from typing import Any
 from fullgraph.errors import InputError
 from fullgraph.recipes.base import Recipe
 from fullgraph.recipes.baselines import vanilla
+from fullgraph.recipes.pipegcn import pipegcn, pipegcn_f, pipegcn_g, pipegcn_gf
 
-STRATEGIES: dict[str, Callable[..., Recipe]] = {"vanilla": vanilla}
+STRATEGIES: dict[str, Callable[..., Recipe]] = {
+    "vanilla": vanilla,
+    "pipegcn": pipegcn,
+    "pipegcn-f": pipegcn_f,
+    "pipegcn-g": pipegcn_g,
+    "pipegcn-gf": pipegcn_gf,
+}
 
 
 def make(name: str, **options: Any) -> Recipe:
@@ -40,4 +47,4 @@ def read_as(kind: type, key: str, value: Any) -> Any:
         raise InputError(f"option {key}={value!r} is not a {kind.__name__}") from error
 
 
-__all__ = ["STRATEGIES", "Recipe", "make", "options_of", "read_as", "vanilla"]
+__all__ = ["STRATEGIES", "Recipe", "make", "options_of", "pipegcn", "read_as", "vanilla"]

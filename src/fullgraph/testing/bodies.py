@@ -30,6 +30,7 @@ def train_trace(
     inductive: bool = False,
     precompute: bool = True,
     device: str = "cpu",
+    lr: float = 0.05,
 ) -> Trace:
     """Losses, all weight gradients of every step, final logits by global id, and scores."""
     graph, assignment = case(transport.size)
@@ -40,7 +41,7 @@ def train_trace(
     shard = placement.place(part, transport, wire or Wire(), spec.aggregation)
     model = spec.build(graph.num_features, graph.num_classes, seed=3, dtype=torch.float64).to(device)
     task = task_of(multilabel=graph.multilabel, classes=graph.num_classes)
-    trainer = Trainer(model, shard, task, TrainConfig(epochs=steps, lr=0.05), Meter())
+    trainer = Trainer(model, shard, task, TrainConfig(epochs=steps, lr=lr), Meter())
     losses, grads = [], []
     trainer.optimizer.zero_grad = lambda set_to_none=True: None  # type: ignore[method-assign]
     for step in range(steps):

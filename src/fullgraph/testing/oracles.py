@@ -3,13 +3,15 @@
 Legend: N nodes, D features.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from fullgraph.data import Graph
-from fullgraph.nn import GNN, GATConv, GCNConv, GINConv, ModelSpec, SAGEConv
+from fullgraph.nn import GNN, Conv, GATConv, GCNConv, GINConv, ModelSpec, SAGEConv
 from fullgraph.nn.norm import BatchNorm
 from fullgraph.ops import act_dropout, dropout_key
 from fullgraph.train.task import task_of
@@ -57,22 +59,44 @@ def dense_features(graph: Graph) -> Tensor:
     return torch.from_numpy(np.array(x, dtype=np.float64))
 
 
-class DenseModel:
-    """A GNN's own weights under dense algebra."""
+def _terms(conv: Conv, h: Tensor) -> tuple[Tensor, Tensor, Callable[[Tensor], Tensor]]:
+    """A convolution as  finish(own + M h W^T):  its own term, W and what comes last."""
+    if isinstance(conv, GCNConv):
+        return conv.bias, conv.lin.weight, lambda z: z
+    if isinstance(conv, SAGEConv):
+        return F.linear(h, conv.lin_self.weight, conv.lin_self.bias), conv.lin_neigh.weight, lambda z: z
+    assert isinstance(conv, GINConv)
+    own = F.linear((1 + conv.eps) * h, conv.lin1.weight, conv.lin1.bias)
+    return own, conv.lin1.weight, lambda z: F.linear(F.relu(z), conv.lin2.weight, conv.lin2.bias)
 
-    def __init__(self, graph: Graph, spec: ModelSpec, model: GNN, ids: Tensor | None = None, precompute: bool = True):
+
+class DenseModel:
+    """A GNN's own weights under dense algebra.
+
+    `seen(layer, rows)` is what nodes of other parts see of rows (by default the rows themselves), `part` who owns whom.
+    """
+
+    def __init__(
+        self, graph: Graph, spec: ModelSpec, model: GNN, ids: Tensor | None = None, precompute: bool = True,
+        part: Tensor | None = None,
+    ) -> None:  # fmt: skip
         self.model, self.spec, self.M = model, spec, dense_matrix(graph, spec.aggregation)
         self.x = dense_features(graph)
         self.ids = torch.arange(graph.num_nodes) if ids is None else ids
-        self.known = precompute and isinstance(graph.x, np.ndarray) and spec.aggregation != "attention"
+        self.sparse = not isinstance(graph.x, np.ndarray)
+        self.known = precompute and not self.sparse and spec.aggregation != "attention"
+        part = torch.zeros(graph.num_nodes) if part is None else part
+        self.inside = (part[:, None] == part[None, :]).to(self.M.dtype)
+        self.seen: Callable[[int, Tensor], Tensor] = lambda layer, rows: rows
 
     def logits(self, step: int) -> Tensor:
         model, z = self.model, self.x
         for layer, module in enumerate([*model.convs, *model.linears]):
-            h, other = self._drop(z, layer, step), None
-            if layer == 0 and self.known:
-                other = self._drop(self.M @ z, layer, step, salt=0x5DEECE66D)
-            out = self._conv(module, h, other) if layer < len(model.convs) else F.linear(h, module.weight, module.bias)
+            h = z.relu() if layer else z
+            if layer < len(model.convs):
+                out = self._conv(module, h, layer, step)
+            else:
+                out = F.linear(self._drop(h, layer, step), module.weight, module.bias)
             if layer < len(model.norms):
                 norm = model.norms[layer]
                 out = self._batch(norm, out) if isinstance(norm, BatchNorm) else norm(out)
@@ -81,28 +105,39 @@ class DenseModel:
             z = out
         return z
 
-    def _drop(self, z: Tensor, layer: int, step: int, salt: int = 0) -> Tensor:
-        h = z.relu() if layer else z
+    def _drop(self, h: Tensor, layer: int, step: int, salt: int = 0) -> Tensor:
         p = self.model.dropout if self.model.training else 0.0
         if p == 0.0:
             return h
         key = dropout_key(self.model.seed, step, layer) ^ salt
         return h * act_dropout(torch.ones_like(h), self.ids, key=key, p=p, act="none")
 
-    def _conv(self, conv: torch.nn.Module, h: Tensor, aggregated: Tensor | None) -> Tensor:
-        Mh = self.M @ h if aggregated is None else aggregated
-        if isinstance(conv, GCNConv):
-            return Mh @ conv.lin.weight.T + conv.bias
-        if isinstance(conv, SAGEConv):
-            return h @ conv.lin_self.weight.T + conv.lin_self.bias + Mh @ conv.lin_neigh.weight.T
-        if isinstance(conv, GINConv):
-            return F.linear(F.relu(F.linear((1 + conv.eps) * h + Mh, conv.lin1.weight, conv.lin1.bias)),
-                            conv.lin2.weight, conv.lin2.bias)  # fmt: skip
-        assert isinstance(conv, GATConv)
-        y = (h @ conv.lin.weight.T).unflatten(1, (conv.heads, conv.head_width))
-        scores = (y * conv.att_dst).sum(-1)[:, None] + (y * conv.att_src).sum(-1)[None, :]
-        scores = F.leaky_relu(scores, 0.2) + self.M.log()[:, :, None]  # m arcs between two nodes count m times
-        out = torch.einsum("ijh,jho->iho", scores.softmax(1), y)
+    def _mean(self, own: Tensor, others: Tensor) -> Tensor:
+        """M applied to rows as their own part, and as the other parts, see them."""
+        return (self.M * self.inside) @ own + (self.M * (1 - self.inside)) @ others
+
+    def _conv(self, conv: Conv, h: Tensor, layer: int, step: int) -> Tensor:
+        dropped = self._drop(h, layer, step)
+        if isinstance(conv, GATConv):
+            return self._attend(conv, dropped, layer)
+        own, weight, finish = _terms(conv, dropped)
+        if layer == 0 and self.known:
+            return finish(own + self._drop(self.M @ h, layer, step, salt=0x5DEECE66D) @ weight.T)
+        if (self.sparse and layer == 0) or conv.out_width < conv.in_width:
+            rows = dropped @ weight.T  # mapped first, so narrow rows cross
+            return finish(own + self._mean(rows, self.seen(layer, rows)))
+        others = self._drop(self.seen(layer, h), layer, step)  # dropout after the exchange, with the owner's bits
+        return finish(own + self._mean(dropped, others) @ weight.T)
+
+    def _attend(self, conv: GATConv, h: Tensor, layer: int) -> Tensor:
+        flat = h @ conv.lin.weight.T
+        y, others = (rows.unflatten(1, (conv.heads, conv.head_width)) for rows in (flat, self.seen(layer, flat)))
+        inside = self.inside[:, :, None]
+        source = inside * (y * conv.att_src).sum(-1)[None] + (1 - inside) * (others * conv.att_src).sum(-1)[None]
+        scores = F.leaky_relu((y * conv.att_dst).sum(-1)[:, None] + source, 0.2)
+        alpha = (scores + self.M.log()[:, :, None]).softmax(1)  # m arcs between two nodes count m times
+        out = torch.einsum("ijh,jho->iho", alpha * inside, y)
+        out = out + torch.einsum("ijh,jho->iho", alpha * (1 - inside), others)
         return (out.flatten(1) if conv.concat else out.mean(1)) + conv.bias
 
     @staticmethod
@@ -122,10 +157,81 @@ def dense_trace(
     y = torch.from_numpy(np.array(graph.y))
     y = y.double() if graph.multilabel else y
     losses, grads = [], []
-    for step in range(1, steps + 1):
+    for step in range(steps):
         optimizer.zero_grad()
         loss = task.loss(dense.logits(step)[rows], y[rows], len(rows))
         loss.backward()
+        losses.append(loss.detach())
+        grads.append({name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None})
+        optimizer.step()
+    return torch.stack(losses), grads
+
+
+class _Staleness:
+    """What other parts see at each step, and what they return: H and G by layer and step."""
+
+    def __init__(self, read: Callable[[int], int | None], gamma_features: float, gamma_gradients: float) -> None:
+        self.read, self.gammas = read, {"features": gamma_features, "gradients": gamma_gradients}
+        self.sent: dict[tuple[int, int], Tensor] = {}
+        self.returned: dict[tuple[int, int], Tensor] = {}
+        self.averages: dict[tuple[str, int], Tensor] = {}
+
+    def open(self, step: int) -> None:
+        self.step, self.version = step, self.read(step)
+        self.copies: dict[int, Tensor] = {}
+        self.extra = torch.zeros((), dtype=torch.float64)
+
+    def seen(self, layer: int, live: Tensor) -> Tensor:
+        self.sent[layer, self.step] = live.detach()
+        if self.version is None:
+            copy = torch.zeros_like(live, requires_grad=True)
+        elif self.version == self.step:
+            assert not any(self.gammas.values()), "a live path cannot be smoothed here"
+            copy = live * 1
+        else:
+            copy = self._smooth("features", layer, self.sent[layer, self.version]).clone().requires_grad_()
+            back = self.returned[layer, self.version]
+            self.extra = self.extra + (live * self._smooth("gradients", layer, back)).sum()
+        copy.retain_grad()
+        self.copies[layer] = copy
+        return copy
+
+    def close(self) -> None:
+        for layer, copy in self.copies.items():
+            assert copy.grad is not None
+            self.returned[layer, self.step] = copy.grad
+
+    def _smooth(self, kind: str, layer: int, value: Tensor) -> Tensor:
+        gamma = self.gammas[kind]
+        old = self.averages.get((kind, layer), torch.zeros_like(value))
+        self.averages[kind, layer] = gamma * old + (1 - gamma) * value
+        return self.averages[kind, layer]
+
+
+def stale_trace(
+    graph: Graph, part: Tensor, spec: ModelSpec, read: Callable[[int], int | None], steps: int = 6, *,
+    gamma_features: float = 0.0, gamma_gradients: float = 0.0,
+) -> tuple[Tensor, list[dict[str, Tensor]]]:  # fmt: skip
+    """PipeGCN's equations for any table of versions: step t reads rows, and gradients, of step read(t).
+
+    Other parts see S_t = smooth(H_read(t)), a constant of the step unless read(t) = t. What they return is
+    G_t = dL/dS_t, and step t adds smooth(G_read(t)) to the gradient of H_t: as <H_t, G> added to the loss.
+    """
+    model = spec.build(graph.num_features, graph.num_classes, seed=3, dtype=torch.float64)
+    dense = DenseModel(graph, spec, model, part=part)
+    stale = _Staleness(read, gamma_features, gamma_gradients)
+    dense.seen = stale.seen
+    task = task_of(multilabel=graph.multilabel, classes=graph.num_classes)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.05)
+    rows = torch.from_numpy(graph.train_mask[:, 0].copy()).nonzero().flatten()
+    y = torch.from_numpy(np.array(graph.y))
+    losses, grads = [], []
+    for step in range(steps):
+        stale.open(step)
+        optimizer.zero_grad()
+        loss = task.loss(dense.logits(step)[rows], y[rows], len(rows))
+        (loss + stale.extra).backward()
+        stale.close()
         losses.append(loss.detach())
         grads.append({name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None})
         optimizer.step()

@@ -78,7 +78,9 @@ class Checkpoints:
         check_ranks(state["ranks"], self.transport.size)
         known = _storage().HuggingFaceStorageReader(str(folder)).read_metadata().state_dict_metadata
         tensors: dict[str, Any] = {
-            name: torch.empty(meta.size, dtype=meta.properties.dtype) for name, meta in known.items()
+            name: torch.empty(meta.size, dtype=meta.properties.dtype)
+            for name, meta in known.items()
+            if not name.startswith("rank") or name.startswith(f"rank{self.transport.rank}.")
         }
         reader = _storage().HuggingFaceStorageReader(str(folder))
         load(tensors, storage_reader=reader, no_dist=not dist.is_initialized())
@@ -109,6 +111,8 @@ def _tensors(trainer: Trainer) -> dict[str, Any]:
     tensors |= {f"best.{name}": value for name, value in trainer.best.weights.items()}
     for index, slots in trainer.optimizer.state_dict()["state"].items():
         tensors |= {f"optimizer.{index}.{slot}": value for slot, value in slots.items()}
+    rank = trainer.shard.transport.rank
+    tensors |= {f"rank{rank}.{name}": value for name, value in trainer.shard.state().items()}
     return tensors
 
 
@@ -133,4 +137,5 @@ def _restore(trainer: Trainer, tensors: dict[str, Tensor], state: dict[str, Any]
         optimizer["state"].setdefault(int(index), {})[slot] = value
     trainer.optimizer.load_state_dict(optimizer)
     trainer.best = Best(weights=under("best."), **state["best"])
-    trainer.shard.clock.step = state["epoch"]
+    trainer.shard.clock.step = state["epoch"] - 1
+    trainer.shard.load_state(under(f"rank{trainer.shard.transport.rank}."))

@@ -63,7 +63,7 @@ class Trainer:
     @property
     def epoch(self) -> int:
         """Epochs done."""
-        return self.shard.clock.step
+        return self.shard.clock.step + 1
 
     def train_step(self) -> tuple[Tensor, Tally]:
         self.meter.open_step()

@@ -1,0 +1,56 @@
+"""A few bits a number: each row on a grid of its own, rounded up or down by chance."""
+
+from dataclasses import dataclass
+from math import prod
+
+import torch
+from torch import Tensor
+
+from fullgraph.codec.base import Shape
+from fullgraph.errors import InputError
+from fullgraph.ops.kernels import backend
+from fullgraph.ops.lowbit import row_bytes
+from fullgraph.transport.key import Key
+
+CHOICES = (1, 2, 4, 8)
+
+
+@dataclass(frozen=True, slots=True)
+class LowBit:
+    """q = floor((x - low) / step + u),  x' = low + q step,  u ~ U[0, 1): unbiased, |x' - x| <= step, nothing clips.
+
+    low and step are a row's own, in bf16; a row takes ceil(b d / 8) + 4 bytes (Sylvie, arXiv:2303.01277). u is a hash of
+    (key, row, column), so a rerun sends the same bytes and the receiver needs nothing but them.
+    A row of one float32 throughout decodes exactly, infinities included. Any other row that is not finite, or whose
+    range is beyond float32, decodes to NaN throughout: a diverged run must show. Every dtype travels as float32.
+    """
+
+    bits: int = 1
+
+    def __post_init__(self) -> None:
+        if self.bits not in CHOICES:
+            raise InputError(f"bits={self.bits} does not pack into bytes; choose one of {', '.join(map(str, CHOICES))}")
+
+    def encode(self, x: Tensor, key: Key) -> Tensor:
+        rows, width = _block(tuple(x.shape))
+        x_nD = x.detach().reshape(rows, width).to(torch.float32).contiguous()
+        wire_nW = torch.empty(rows, row_bytes(width, self.bits), dtype=torch.uint8, device=x.device)
+        if x_nD.numel():
+            backend(x_nD).lowbit_encode(x_nD, key.seed, self.bits, wire_nW)
+        return wire_nW.view(-1) if x_nD.numel() else wire_nW.zero_().view(-1)
+
+    def decode(self, wire: Tensor, shape: Shape, dtype: torch.dtype, key: Key) -> Tensor:
+        rows, width = _block(shape)
+        out_nD = torch.empty(rows, width, device=wire.device)
+        if out_nD.numel():
+            backend(out_nD).lowbit_decode(wire.contiguous().view(rows, -1), self.bits, out_nD)
+        return out_nD.view(shape).to(dtype)
+
+    def nbytes(self, shape: Shape, dtype: torch.dtype, key: Key) -> int:
+        rows, width = _block(shape)
+        return rows * row_bytes(width, self.bits)
+
+
+def _block(shape: Shape) -> tuple[int, int]:
+    """Rows, and numbers a row."""
+    return shape[0], prod(shape[1:])

@@ -1,0 +1,45 @@
+"""Smoothing: a moving average of what a channel receives, used in its place."""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from fullgraph.errors import InputError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Smooth:
+    """avg = g avg + (1 - g) received, from zero, of features, gradients or both  (PipeGCN, arXiv:2203.10428).
+
+    correct: divide by 1 - g^k after k receipts, which takes the pull towards zero out of the first steps.
+    """
+
+    gamma: float = 0.95
+    features: bool = True
+    gradients: bool = True
+    correct: bool = False
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.gamma < 1.0:
+            raise InputError(f"gamma={self.gamma}: at least 0 and below 1")
+
+
+class Average:
+    """The moving average of one way of a channel, by peer."""
+
+    def __init__(self, smooth: Smooth) -> None:
+        self.smooth = smooth
+        self.rows: dict[int, Tensor] = {}
+        self.count = 0
+        self.version: int | None = None  # the last one taken in
+
+    def take(self, version: int, received: dict[int, Tensor]) -> dict[int, Tensor]:
+        """Take a version in, once however often it is read; what to use in its place."""
+        gamma = self.smooth.gamma
+        if version != self.version:
+            self.version, self.count = version, self.count + 1
+            for peer, rows in received.items():
+                old = self.rows.get(peer)
+                self.rows[peer] = (1 - gamma) * rows if old is None else old.mul_(gamma).add_(rows, alpha=1 - gamma)
+        scale = 1 / (1 - gamma**self.count) if self.smooth.correct else 1.0
+        return {peer: self.rows[peer] * scale for peer in received}

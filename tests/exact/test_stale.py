@@ -1,0 +1,89 @@
+"""Stale schedules and smoothing equal PipeGCN's equations, and with frozen weights reach the exact gradients."""
+
+import pytest
+import torch
+
+from fullgraph import nn
+from fullgraph.exchange import Bounded, Pipelined, Skip, Smooth, Sync, Wire
+from fullgraph.testing import CASES, run_processes, run_threads, stale_trace, train_trace
+
+TIGHT = {"rtol": 1e-10, "atol": 1e-10}
+SPECS = {
+    "sage": nn.GraphSAGE(layers=3, hidden=16, dropout=0.5),
+    "gcn": nn.GCN(layers=4, hidden=12, dropout=0.3, norm="layer"),
+    "gin": nn.GIN(layers=3, hidden=16, dropout=0.0),
+    "gat": nn.GAT(layers=3, hidden=16, heads=2, dropout=0.2),
+}
+SCHEDULES = [Pipelined(), Pipelined(lag=2), Pipelined(warm_up="exact"), Bounded(3), Skip(3)]
+STEPS = 7
+
+
+def assert_same(traces, losses, grads):
+    for trace in traces:
+        torch.testing.assert_close(trace["losses"], losses, **TIGHT)
+        for got, want in zip(trace["grads"], grads, strict=True):
+            assert got.keys() == want.keys()
+            for name in want:
+                torch.testing.assert_close(got[name], want[name], **TIGHT, msg=lambda m, n=name: f"{n}: {m}")
+
+
+def oracle(case, ranks, spec, schedule, **options):
+    graph, assignment = CASES[case](ranks)
+    part = torch.from_numpy(assignment.part.copy())
+    return stale_trace(graph, part, spec, lambda t: schedule.turn(t).read, STEPS, **options)
+
+
+@pytest.mark.parametrize("model", SPECS)
+@pytest.mark.parametrize("schedule", SCHEDULES, ids=str)
+def test_schedules_equal_their_equations(model, schedule):
+    for case, ranks in (("undirected", 3), ("weighted", 2)):
+        losses, grads = oracle(case, ranks, SPECS[model], schedule)
+        traces = run_threads(ranks, train_trace, CASES[case], SPECS[model], STEPS, Wire(schedule=schedule))
+        assert_same(traces, losses, grads)
+
+
+@pytest.mark.parametrize("model", ["sage", "gat"])
+@pytest.mark.parametrize(("features", "gradients"), [(True, False), (False, True), (True, True)])
+def test_smoothing_equals_its_equations(model, features, gradients):
+    wire = Wire(schedule=Pipelined(), smooth=Smooth(gamma=0.8, features=features, gradients=gradients))
+    gammas = {"gamma_features": 0.8 * features, "gamma_gradients": 0.8 * gradients}
+    losses, grads = oracle("directed", 3, SPECS[model], Pipelined(), **gammas)
+    assert_same(run_threads(3, train_trace, CASES["directed"], SPECS[model], STEPS, wire), losses, grads)
+
+
+@pytest.mark.parametrize("case", ["sparse", "no training nodes", "no halo", "empty parts"])
+def test_awkward_parts(case):
+    losses, grads = oracle(case, 3, SPECS["sage"], Pipelined())
+    assert_same(
+        run_threads(3, train_trace, CASES[case], SPECS["sage"], STEPS, Wire(schedule=Pipelined())), losses, grads
+    )
+
+
+@pytest.mark.parametrize("schedule", [Bounded(1), Skip(1)], ids=str)
+def test_settings_that_are_vanilla(schedule):
+    sync, other = (
+        run_threads(3, train_trace, CASES["directed"], SPECS["sage"], STEPS, Wire(schedule=s))
+        for s in (Sync(), schedule)
+    )
+    assert_same(other, sync[0]["losses"], sync[0]["grads"])
+
+
+def test_processes_equal_the_equations():
+    losses, grads = oracle("directed", 3, SPECS["sage"], Bounded(3))
+    traces = run_processes(3, train_trace, CASES["directed"], SPECS["sage"], STEPS, Wire(schedule=Bounded(3)))
+    assert_same(traces, losses, grads)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES, ids=str)
+@pytest.mark.parametrize("kind", [nn.GraphSAGE, nn.GAT])
+def test_frozen_weights_reach_the_exact_gradients(schedule, kind):
+    """Once nothing moves, stale rows are the right rows: layers x lag steps forward, as many back."""
+    spec = kind(layers=3, hidden=16, dropout=0.0)
+    exact, stale = (
+        run_threads(3, train_trace, CASES["directed"], spec, 16, Wire(schedule=s), False, True, "cpu", 1e-300)
+        for s in (Sync(), schedule)
+    )
+    for trace in stale:
+        torch.testing.assert_close(trace["losses"][-1], exact[0]["losses"][-1], **TIGHT)
+        for name, want in exact[0]["grads"][-1].items():
+            torch.testing.assert_close(trace["grads"][-1][name], want, **TIGHT)
