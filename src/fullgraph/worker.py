@@ -45,7 +45,12 @@ class Rank:
         dtype = getattr(torch, config.train.dtype)
         device = device_of(config.train.device)
         placement = Partitioned(
-            inductive=config.train.inductive, precompute=config.train.precompute, dtype=dtype, device=device
+            inductive=config.train.inductive,
+            precompute=config.train.precompute,
+            narrow_first=recipe.narrow_first,
+            isolated=recipe.isolated,
+            dtype=dtype,
+            device=device,
         )
         self.shard: Shard = placement.place(self.part, self.transport, recipe.wire, spec.aggregation)
         self.model: GNN = spec.build(facts.features, facts.classes, seed=config.train.seed, dtype=dtype).to(device)

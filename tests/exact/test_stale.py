@@ -4,8 +4,9 @@ import pytest
 import torch
 
 from fullgraph import nn
+from fullgraph.data import Graph
 from fullgraph.exchange import Bounded, Pipelined, Skip, Smooth, Sync, Wire
-from fullgraph.testing import CASES, run_processes, run_threads, stale_trace, train_trace
+from fullgraph.testing import CASES, dense_trace, run_processes, run_threads, stale_trace, train_trace
 
 TIGHT = {"rtol": 1e-10, "atol": 1e-10}
 SPECS = {
@@ -57,6 +58,26 @@ def test_awkward_parts(case):
     assert_same(
         run_threads(3, train_trace, CASES[case], SPECS["sage"], STEPS, Wire(schedule=Pipelined())), losses, grads
     )
+
+
+@pytest.mark.parametrize("model", ["sage", "gcn", "gin"])
+def test_pipegcn_to_the_letter(model):
+    """Z_t = P_in H_t W_t + P_bd H_{t-1} W_t: a layer's input crosses, however narrow its output."""
+    losses, grads = oracle("directed", 3, SPECS[model], Pipelined(), narrow_first=False)
+    options = (STEPS, Wire(schedule=Pipelined()), False, True, "cpu", 0.05, False)
+    assert_same(run_threads(3, train_trace, CASES["directed"], SPECS[model], *options), losses, grads)
+
+
+@pytest.mark.parametrize("model", ["sage", "gcn"])
+def test_none_trains_without_the_arcs_between_parts(model):
+    graph, assignment = CASES["weighted"](3)
+    source, target = graph.edge_index
+    keep = assignment.part[source] == assignment.part[target]
+    masks = (graph.train_mask, graph.val_mask, graph.test_mask)
+    cut = Graph(graph.edge_index[:, keep], graph.x, graph.y, masks, edge_weight=graph.edge_weight[keep])
+    losses, grads = dense_trace(cut, SPECS[model], STEPS)
+    options = (STEPS, None, False, True, "cpu", 0.05, True, True)
+    assert_same(run_threads(3, train_trace, CASES["weighted"], SPECS[model], *options), losses, grads)
 
 
 @pytest.mark.parametrize("schedule", [Bounded(1), Skip(1)], ids=str)

@@ -23,7 +23,8 @@ class Conv(nn.Module):
         self.in_width, self.out_width = in_width, out_width
 
     def update_first(self, x: Features, view: GraphView) -> bool:
-        return isinstance(x, Adjacency) or (self.out_width < self.in_width and not view.knows(x))
+        narrow = self.out_width < self.in_width and view.narrow_first
+        return isinstance(x, Adjacency) or (narrow and not view.knows(x))
 
 
 class GCNConv(Conv):

@@ -87,6 +87,11 @@ class GraphView(Protocol):
         """Arcs from sources() to owned rows, self loops included, for attention."""
         ...
 
+    @property
+    def narrow_first(self) -> bool:
+        """Whether a layer with a narrow output may map its rows before they are sent."""
+        ...
+
     def knows(self, x: Features) -> bool:
         """Whether the aggregation of x was computed ahead and costs nothing."""
         ...

@@ -56,6 +56,17 @@ class LocalGraph:
         with torch.no_grad():
             return channel.end(channel.begin(values)[1])
 
+    def isolated(self) -> "LocalGraph":
+        """The same rows without the arcs from other parts, and so without a halo."""
+        inner = self.arcs.keep(self.arcs.indices < len(self.ids))
+        none = (0,) * len(self.route.send_counts)
+        return replace(
+            self,
+            halo_ids=self.halo_ids[:0],
+            arcs=Arcs(inner.indptr, inner.indices, inner.weight, 0),
+            route=HaloRoute(self.route.send_rows[:0], none, none, len(self.ids)),
+        )
+
     def induced(self, transport: Transport) -> "LocalGraph":
         """The subgraph of training nodes, as this rank sees it."""
         keep_n = self.masks["train"]

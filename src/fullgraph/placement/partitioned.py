@@ -27,10 +27,14 @@ class Partitioned:
 
     inductive: train on the subgraph of training nodes, evaluate on the whole graph.
     precompute: aggregate dense input features once. (Sparse ones are mapped to a narrow width first instead.)
+    narrow_first: send mapped rows where they are narrower; else, as the stale systems' equations do, a layer's input.
+    isolated: train as if there were no arcs between parts.
     """
 
     inductive: bool = False
     precompute: bool = True
+    narrow_first: bool = True
+    isolated: bool = False
     dtype: torch.dtype = torch.float32
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
 
@@ -38,12 +42,13 @@ class Partitioned:
         clock, eval_clock = Clock(), Clock()
         whole = LocalGraph.of(part, self.dtype)
         full = train = self._scene(whole, transport, aggregation, "full")
-        if self.inductive:
-            train = self._scene(whole.induced(transport), transport, aggregation, "train")
+        if self.inductive or self.isolated:
+            seen = whole.induced(transport) if self.inductive else whole
+            train = self._scene(seen.isolated() if self.isolated else seen, transport, aggregation, "train")
         facts = part.manifest.graph
         return Shard(
-            train=train.rows("halo", wire, clock),
-            full=full.rows("eval", Wire(), eval_clock),
+            train=train.rows("halo", wire, clock, self.narrow_first),
+            full=full.rows("eval", Wire(), eval_clock, True),
             executor=WholeStep(),
             transport=transport,
             clock=clock,
@@ -79,7 +84,7 @@ class _Scene:
     counts: dict[str, int]
     known: Known | None
 
-    def view(self, name: str, wire: Wire, clock: Clock) -> PartitionedView:
+    def view(self, name: str, wire: Wire, clock: Clock, narrow_first: bool = True) -> PartitionedView:
         def channel_of(layer: int) -> Channel:
             return wire.build(
                 name=f"{name}/layer{layer}", route=self.local.route, transport=self.transport, clock=clock
@@ -87,9 +92,17 @@ class _Scene:
 
         local = self.local
         return PartitionedView(
-            local.ids, local.halo_ids, self.num_nodes, self.matrices, channel_of, self.transport, clock, self.known
+            ids=local.ids,
+            halo_ids=local.halo_ids,
+            num_nodes=self.num_nodes,
+            matrices=self.matrices,
+            channel_of=channel_of,
+            transport=self.transport,
+            clock=clock,
+            known=self.known,
+            narrow_first=narrow_first,
         )
 
-    def rows(self, name: str, wire: Wire, clock: Clock) -> Rows:
+    def rows(self, name: str, wire: Wire, clock: Clock, narrow_first: bool) -> Rows:
         splits = {split: mask.nonzero().flatten() for split, mask in self.local.masks.items()}
-        return Rows(self.view(name, wire, clock), self.local.x, self.local.y, splits, self.counts)
+        return Rows(self.view(name, wire, clock, narrow_first), self.local.x, self.local.y, splits, self.counts)

@@ -38,6 +38,7 @@ class PartitionedView:
     transport: Transport
     clock: Clock
     known: Known | None = None
+    narrow_first: bool = True
     _channels: dict[int, Channel] = field(default_factory=dict)
     _sums: int = 0
 

@@ -6,11 +6,12 @@ from typing import Any
 
 from fullgraph.errors import InputError
 from fullgraph.recipes.base import Recipe
-from fullgraph.recipes.baselines import vanilla
+from fullgraph.recipes.baselines import none, vanilla
 from fullgraph.recipes.pipegcn import pipegcn, pipegcn_f, pipegcn_g, pipegcn_gf
 
 STRATEGIES: dict[str, Callable[..., Recipe]] = {
     "vanilla": vanilla,
+    "none": none,
     "pipegcn": pipegcn,
     "pipegcn-f": pipegcn_f,
     "pipegcn-g": pipegcn_g,
@@ -47,4 +48,4 @@ def read_as(kind: type, key: str, value: Any) -> Any:
         raise InputError(f"option {key}={value!r} is not a {kind.__name__}") from error
 
 
-__all__ = ["STRATEGIES", "Recipe", "make", "options_of", "pipegcn", "read_as", "vanilla"]
+__all__ = ["STRATEGIES", "Recipe", "make", "none", "options_of", "pipegcn", "read_as", "vanilla"]

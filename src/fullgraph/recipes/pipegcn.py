@@ -1,5 +1,7 @@
 """PipeGCN: last step's halo features and gradients, while today's travel (arXiv:2203.10428)."""
 
+from dataclasses import replace
+
 from fullgraph.errors import InputError
 from fullgraph.exchange import Pipelined, Smooth, Wire
 from fullgraph.recipes.base import Recipe
@@ -15,7 +17,8 @@ def pipegcn(
         raise InputError(f"smooth {smooth!r} is unknown; known: f, g, gf, or leave it out")
     average = Smooth(gamma=gamma, features="f" in smooth, gradients="g" in smooth, correct=correct) if smooth else None
     options = {"smooth": smooth, "gamma": gamma, "lag": lag, "warm_up": warm_up, "correct": correct}
-    return Recipe(name="pipegcn", options=options, wire=Wire(schedule=Pipelined(lag, warm_up), smooth=average))
+    wire = Wire(schedule=Pipelined(lag, warm_up), smooth=average)
+    return Recipe(name="pipegcn", options=options, wire=wire, narrow_first=False)
 
 
 def pipegcn_f(gamma: float = 0.95) -> Recipe:
@@ -34,4 +37,4 @@ def pipegcn_gf(gamma: float = 0.95) -> Recipe:
 
 
 def _named(name: str, smooth: str, gamma: float) -> Recipe:
-    return Recipe(name=name, options={"gamma": gamma}, wire=pipegcn(smooth, gamma).wire)
+    return replace(pipegcn(smooth, gamma), name=name, options={"gamma": gamma})

@@ -31,12 +31,19 @@ def train_trace(
     precompute: bool = True,
     device: str = "cpu",
     lr: float = 0.05,
+    narrow_first: bool = True,
+    isolated: bool = False,
 ) -> Trace:
     """Losses, all weight gradients of every step, final logits by global id, and scores."""
     graph, assignment = case(transport.size)
     part = cut_parts(graph, assignment, transport.rank)
     placement = Partitioned(
-        inductive=inductive, precompute=precompute, dtype=torch.float64, device=torch.device(device)
+        inductive=inductive,
+        precompute=precompute,
+        narrow_first=narrow_first,
+        isolated=isolated,
+        dtype=torch.float64,
+        device=torch.device(device),
     )
     shard = placement.place(part, transport, wire or Wire(), spec.aggregation)
     model = spec.build(graph.num_features, graph.num_classes, seed=3, dtype=torch.float64).to(device)

@@ -88,6 +88,7 @@ class DenseModel:
         part = torch.zeros(graph.num_nodes) if part is None else part
         self.inside = (part[:, None] == part[None, :]).to(self.M.dtype)
         self.seen: Callable[[int, Tensor], Tensor] = lambda layer, rows: rows
+        self.narrow_first = True
 
     def logits(self, step: int) -> Tensor:
         model, z = self.model, self.x
@@ -123,7 +124,7 @@ class DenseModel:
         own, weight, finish = _terms(conv, dropped)
         if layer == 0 and self.known:
             return finish(own + self._drop(self.M @ h, layer, step, salt=0x5DEECE66D) @ weight.T)
-        if (self.sparse and layer == 0) or conv.out_width < conv.in_width:
+        if (self.sparse and layer == 0) or (self.narrow_first and conv.out_width < conv.in_width):
             rows = dropped @ weight.T  # mapped first, so narrow rows cross
             return finish(own + self._mean(rows, self.seen(layer, rows)))
         others = self._drop(self.seen(layer, h), layer, step)  # dropout after the exchange, with the owner's bits
@@ -210,7 +211,7 @@ class _Staleness:
 
 def stale_trace(
     graph: Graph, part: Tensor, spec: ModelSpec, read: Callable[[int], int | None], steps: int = 6, *,
-    gamma_features: float = 0.0, gamma_gradients: float = 0.0,
+    gamma_features: float = 0.0, gamma_gradients: float = 0.0, narrow_first: bool = True,
 ) -> tuple[Tensor, list[dict[str, Tensor]]]:  # fmt: skip
     """PipeGCN's equations for any table of versions: step t reads rows, and gradients, of step read(t).
 
@@ -220,7 +221,7 @@ def stale_trace(
     model = spec.build(graph.num_features, graph.num_classes, seed=3, dtype=torch.float64)
     dense = DenseModel(graph, spec, model, part=part)
     stale = _Staleness(read, gamma_features, gamma_gradients)
-    dense.seen = stale.seen
+    dense.seen, dense.narrow_first = stale.seen, narrow_first
     task = task_of(multilabel=graph.multilabel, classes=graph.num_classes)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.05)
     rows = torch.from_numpy(graph.train_mask[:, 0].copy()).nonzero().flatten()
