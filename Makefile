@@ -24,7 +24,7 @@ $(VENV)/installed-dev: pyproject.toml constraints.txt | $(BIN)/python
 
 $(VENV): $(VENV)/installed-dev  ## the development environment
 
-demo: $(VENV)/installed  ## install, train the built-in graph on 1 and 2 ranks, print one table
+demo: $(VENV)/installed  ## install, train the built-in graph with four strategies, print one table
 	$(BIN)/python benchmarks/demo.py
 
 test: $(VENV)/installed-dev  ## install, run every test that needs no GPU

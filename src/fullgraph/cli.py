@@ -15,7 +15,8 @@ from fullgraph.errors import InputError, storage_error
 from fullgraph.exchange import SCHEDULES, table
 from fullgraph.nn import MODELS
 from fullgraph.partition import PARTITIONERS, is_partition_folder, partition, quality, read_manifest, write_parts
-from fullgraph.report.tables import print_quality, print_result
+from fullgraph.report import read_metrics, seconds_to
+from fullgraph.report.tables import print_comparison, print_quality, print_result
 from fullgraph.train.config import RunConfig, TrainConfig
 from fullgraph.train.launch import RankFailed
 from fullgraph.transport import PeerLost
@@ -189,6 +190,29 @@ def predict(
     target = out or run / "predictions"
     api.predict(run, target)
     print(f"wrote {target / 'classes.npy'} and {target / 'probabilities.npy'}")
+
+
+@app.command()
+def compare(
+    runs: Annotated[list[Path], typer.Argument(help="folders of finished runs")],
+    target: Annotated[
+        float | None, typer.Option(help="a validation score: show the seconds until it was reached")
+    ] = None,
+) -> None:
+    """Print runs side by side: scores, epoch time, wait, bytes, time to a given score.
+
+    Example:  fullgraph compare runs/vanilla runs/pipegcn --target 0.9
+    """
+    results = {}
+    for folder in runs:
+        if not (folder / "result.json").exists():
+            raise InputError(f"{folder} holds no result.json; name folders of finished runs")
+        results[str(folder)] = api.Run(folder).result
+    reached = {
+        str(folder): None if target is None else seconds_to(read_metrics(folder / "metrics.jsonl"), target)
+        for folder in runs
+    }
+    print_comparison(results, reached, target)
 
 
 @app.command()

@@ -52,7 +52,8 @@ class Rank:
             dtype=dtype,
             device=device,
         )
-        self.shard: Shard = placement.place(self.part, self.transport, recipe.wire, spec.aggregation)
+        wires = recipe.wires(epochs=config.train.epochs, layers=spec.layers - spec.linear_layers)
+        self.shard: Shard = placement.place(self.part, self.transport, wires, spec.aggregation)
         self.model: GNN = spec.build(facts.features, facts.classes, seed=config.train.seed, dtype=dtype).to(device)
 
 

@@ -19,8 +19,8 @@ CHOICES = (1, 2, 4, 8)
 class LowBit:
     """q = floor((x - low) / step + u),  x' = low + q step,  u ~ U[0, 1): unbiased, |x' - x| <= step, nothing clips.
 
-    low and step are a row's own, in bf16; a row takes ceil(b d / 8) + 4 bytes (Sylvie, arXiv:2303.01277). u is a hash of
-    (key, row, column), so a rerun sends the same bytes and the receiver needs nothing but them.
+    low and step are a row's own, in bf16; a row takes ceil(b d / 8) + 4 bytes (Sylvie, arXiv:2303.01277). u is a hash
+    of (key, row, column), so a rerun sends the same bytes and the receiver needs nothing but them.
     A row of one float32 throughout decodes exactly, infinities included. Any other row that is not finite, or whose
     range is beyond float32, decodes to NaN throughout: a diverged run must show. Every dtype travels as float32.
     """
@@ -34,10 +34,10 @@ class LowBit:
     def encode(self, x: Tensor, key: Key) -> Tensor:
         rows, width = _block(tuple(x.shape))
         x_nD = x.detach().reshape(rows, width).to(torch.float32).contiguous()
-        wire_nW = torch.empty(rows, row_bytes(width, self.bits), dtype=torch.uint8, device=x.device)
+        wire_nW = torch.zeros(rows, row_bytes(width, self.bits), dtype=torch.uint8, device=x.device)
         if x_nD.numel():
             backend(x_nD).lowbit_encode(x_nD, key.seed, self.bits, wire_nW)
-        return wire_nW.view(-1) if x_nD.numel() else wire_nW.zero_().view(-1)
+        return wire_nW.view(-1)
 
     def decode(self, wire: Tensor, shape: Shape, dtype: torch.dtype, key: Key) -> Tensor:
         rows, width = _block(shape)

@@ -1,6 +1,7 @@
 """How much to compress at which step: rates r(t) >= 1, of which 1 sends everything."""
 
 from dataclasses import dataclass
+from math import pow
 from typing import Protocol
 
 from fullgraph.errors import InputError
@@ -55,7 +56,8 @@ class Exponential:
         _check(self.c_max, self.c_min, steps=self.steps, slope=self.slope)
 
     def at(self, step: int) -> float:
-        return max(self.c_max * (self.c_min / self.c_max) ** (self.slope * _share(step, self.steps)), self.c_min)
+        fall = pow(self.c_min / self.c_max, self.slope * _share(step, self.steps))
+        return max(self.c_max * fall, self.c_min)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +76,7 @@ class Step:
 
     def at(self, step: int) -> float:
         # A negative power underflows to 0 where a positive one would overflow.
-        return max(self.c_max * self.factor ** -(max(step, 0) // self.every), self.c_min)
+        return max(self.c_max * pow(self.factor, -(max(step, 0) // self.every)), self.c_min)
 
 
 def _share(step: int, steps: int) -> float:

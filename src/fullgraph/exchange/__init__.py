@@ -1,6 +1,6 @@
 """When is it read: channels, schedules, smoothing, and the two mirrored autograd functions."""
 
-from fullgraph.exchange.channel import Channel, Clock, Wire
+from fullgraph.exchange.channel import Channel, Clock, Except, Wire, Wires
 from fullgraph.exchange.schedule import Bounded, Pipelined, Schedule, Skip, Sync, Turn, table
 from fullgraph.exchange.smooth import Smooth
 
@@ -11,6 +11,7 @@ __all__ = [
     "Bounded",
     "Channel",
     "Clock",
+    "Except",
     "Pipelined",
     "Schedule",
     "Skip",
@@ -18,5 +19,6 @@ __all__ = [
     "Sync",
     "Turn",
     "Wire",
+    "Wires",
     "table",
 ]

@@ -1,6 +1,7 @@
 """A channel: one route, read on one schedule, in one codec, over one transport."""
 
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -32,8 +33,30 @@ class Wire:
     backward: Codec | None = None
     smooth: Smooth | None = None
 
+    def at(self, layer: int) -> "Wire":
+        """The wire of a layer: this one for all."""
+        return self
+
     def build(self, *, name: str, route: Route, transport: Transport, clock: Clock) -> "Channel":
         return Channel(name, route, self, transport, clock)
+
+
+class Wires(Protocol):
+    """A wire for every layer."""
+
+    def at(self, layer: int) -> Wire: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Except:
+    """One wire for all layers but one."""
+
+    wire: Wire
+    layer: int
+    other: Wire
+
+    def at(self, layer: int) -> Wire:
+        return self.other if layer == self.layer else self.wire
 
 
 class Channel:

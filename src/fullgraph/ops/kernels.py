@@ -12,7 +12,8 @@ from fullgraph.errors import InputError
 from fullgraph.ops import reference
 from fullgraph.ops.structure import Adjacency, Structure
 
-# Shapes: R rows (targets), C columns (sources), E arcs, H heads, D features, n rows of a dense block, W bytes a row on the wire.
+# Shapes: R rows (targets), C columns (sources), E arcs, H heads, D features, n rows of a dense block,
+# W bytes a row on the wire.
 
 
 class Backend(Protocol):

@@ -1,7 +1,7 @@
 """The numba loops of the low-bit rows; the format is told in lowbit.py.
 
 No fused multiply-add and no reordering here: sender and reference must agree to the bit.
-Eight codes at a time pass through the bytes of a 64-bit word, which closes or opens the gaps between them in three moves.
+A loop a number of bits, since only shifts known in advance let LLVM pack many bytes at once.
 """
 
 from collections.abc import Callable
@@ -16,11 +16,7 @@ Array = Any  # a numpy array; numba infers the rest
 ABS = np.int32(0x7FFFFFFF)
 NAN_BITS, INF_BITS, MINUS_INF_RANK = np.int32(0x7FC00000), np.int32(0x7F800000), np.int32(-0x7F800001)
 SMALLEST_STEP, FIELD, MARK = np.int32(0x0080), np.int32(0xFFFF), np.int32(0x8000)
-EVERY_32, EVERY_16, EVERY_8 = (
-    np.uint64(0x0000000100000001),
-    np.uint64(0x0001000100010001),
-    np.uint64(0x0101010101010101),
-)
+PACK_1 = np.uint64(0x0102040810204080)  # moves the lowest bit of byte j to bit 56 + j
 
 
 def _jit(loop: Loop) -> Loop:
@@ -37,7 +33,7 @@ def _rank(bits: np.int32) -> np.int32:
 
 
 @_jit
-def _float(bits: int) -> np.float32:
+def _float(bits: int | np.int32) -> np.float32:
     return np.int32(bits).view(np.float32)
 
 
@@ -52,16 +48,56 @@ def _draw(a: np.uint32, b: np.uint32, column: int) -> np.uint32:
 
 
 @_jit
+def _pack(words: Array, codes: Array, bits: int, out: Array) -> None:
+    """out[4:] = the codes without the gaps between them; `words` are the same bytes, and zero behind the last code"""
+    if bits == 8:
+        for k in range(out.size - 4):
+            out[4 + k] = codes[k]
+    elif bits == 4:
+        for k in range(out.size - 4):
+            out[4 + k] = codes[2 * k] | np.uint8(codes[2 * k + 1] << 4)
+    elif bits == 2:
+        for k in range(out.size - 4):
+            p0 = codes[4 * k] | np.uint8(codes[4 * k + 1] << 2)
+            p1 = np.uint8(codes[4 * k + 2] << 4) | np.uint8(codes[4 * k + 3] << 6)
+            out[4 + k] = p0 | p1
+    else:
+        for k in range(out.size - 4):
+            out[4 + k] = np.uint8((words[k] * PACK_1) >> np.uint64(56))
+
+
+@_jit
+def _unpack(row: Array, bits: int, words: Array, codes: Array) -> None:
+    """codes = the numbers in row[4:], one a byte; `words` are the same bytes"""
+    if bits == 8:
+        for k in range(row.size - 4):
+            codes[k] = row[4 + k]
+    elif bits == 4:
+        for k in range(row.size - 4):
+            codes[2 * k] = row[4 + k] & 15
+            codes[2 * k + 1] = row[4 + k] >> 4
+    elif bits == 2:
+        for k in range(row.size - 4):
+            codes[4 * k] = row[4 + k] & 3
+            codes[4 * k + 1] = (row[4 + k] >> 2) & 3
+            codes[4 * k + 2] = (row[4 + k] >> 4) & 3
+            codes[4 * k + 3] = row[4 + k] >> 6
+    else:
+        for k in range(row.size - 4):
+            v = np.uint64(row[4 + k])
+            v = (v | (v << np.uint64(28))) & np.uint64(0x0000000F0000000F)
+            v = (v | (v << np.uint64(14))) & np.uint64(0x0003000300030003)
+            words[k] = (v | (v << np.uint64(7))) & np.uint64(0x0101010101010101)
+
+
+@_jit
 def encode(x: Array, ranks: Array, row_keys: Array, bits: int, wire: Array, first: int, last: int) -> None:
     """wire[i] = the row x[i]; `ranks` are the bits of x as int32, `row_keys` the two halves of each row's key"""
-    width, size = x.shape[1], wire.shape[1] - 4
+    width = x.shape[1]
     top, top_f, one = np.int32((1 << bits) - 1), np.float32((1 << bits) - 1), np.float32(1)
     to_unit = np.float32(2.0**-24)
     words = np.zeros((width + 7) // 8, np.uint64)
     codes = words.view(np.uint8)
-    s0, mask0 = np.uint64(8 - bits), EVERY_16 * np.uint64((1 << 2 * bits) - 1)
-    s1, mask1 = np.uint64(2 * (8 - bits)), EVERY_32 * np.uint64((1 << 4 * bits) - 1)
-    s2 = np.uint64(4 * (8 - bits))
     for i in range(first, last):
         row, rank, out = x[i], ranks[i], wire[i]
         lo, hi = ABS, np.int32(-0x80000000)
@@ -78,10 +114,9 @@ def encode(x: Array, ranks: Array, row_keys: Array, bits: int, wire: Array, firs
         finite = lo > MINUS_INF_RANK and hi < INF_BITS and np.isfinite(np.float32(low + np.float32(step * top_f)))
         if least == most or not finite:
             value = min_bits if least == most else NAN_BITS
-            low_bits, step16 = value, np.int32(((value >> 1) & ABS & 0x7FFF) | MARK)
+            low_bits, step16 = value, np.int32(((value >> 1) & 0x7FFF) | MARK)
             out[4:] = 0
-            if size:
-                out[4] = value & 1
+            out[4] = value & 1
         else:
             inverse = np.float32(one / step)
             a, b = row_keys[i, 0], row_keys[i, 1]
@@ -89,17 +124,7 @@ def encode(x: Array, ranks: Array, row_keys: Array, bits: int, wire: Array, firs
                 u = np.float32(np.float32(np.int32(_draw(a, b, c) >> np.uint32(8))) * to_unit)
                 at = np.float32(np.float32(np.float32(row[c] - low) * inverse) + u)
                 codes[c] = np.uint8(min(np.int32(at), top))
-            if bits == 8:
-                for c in range(width):
-                    out[4 + c] = codes[c]
-            whole = width // 8
-            for w in range(words.size if bits < 8 else 0):
-                v = words[w]
-                v = (v | (v >> s0)) & mask0
-                v = (v | (v >> s1)) & mask1
-                v = v | (v >> s2)
-                for k in range(bits if w < whole else size - whole * bits):
-                    out[4 + w * bits + k] = np.uint8(v >> np.uint64(8 * k))
+            _pack(words, codes, bits, out)
         out[0], out[1] = np.uint8(low_bits >> 16), np.uint8(low_bits >> 24)
         out[2], out[3] = np.uint8(step16), np.uint8(step16 >> 8)
 
@@ -107,30 +132,16 @@ def encode(x: Array, ranks: Array, row_keys: Array, bits: int, wire: Array, firs
 @_jit
 def decode(wire: Array, bits: int, out: Array, first: int, last: int) -> None:
     """out[i] = low_i + step_i code[i], or the one value of a marked row"""
-    width, size = out.shape[1], wire.shape[1] - 4
+    width = out.shape[1]
     words = np.zeros((width + 7) // 8, np.uint64)
     codes = words.view(np.uint8)
-    s0, mask0 = np.uint64(4 * (8 - bits)), EVERY_32 * np.uint64((1 << 4 * bits) - 1)
-    s1, mask1 = np.uint64(2 * (8 - bits)), EVERY_16 * np.uint64((1 << 2 * bits) - 1)
-    s2, mask2 = np.uint64(8 - bits), EVERY_8 * np.uint64((1 << bits) - 1)
     for i in range(first, last):
         row, to = wire[i], out[i]
         head, tail = np.int32(row[0]) | np.int32(row[1]) << 8, np.int32(row[2]) | np.int32(row[3]) << 8
         if tail & MARK:
-            first_code = np.int32(row[4] & 1) if size else np.int32(0)
-            to[:] = _float((head << 16) | ((tail & 0x7FFF) << 1) | first_code)
+            to[:] = _float((head << 16) | ((tail & 0x7FFF) << 1) | (row[4] & 1))
             continue
         low, step = _float(head << 16), _float(tail << 16)
-        if bits == 8:
-            for c in range(width):
-                codes[c] = row[4 + c]
-        whole = width // 8
-        for w in range(words.size if bits < 8 else 0):
-            v = np.uint64(0)
-            for k in range(bits if w < whole else size - whole * bits):
-                v |= np.uint64(row[4 + w * bits + k]) << np.uint64(8 * k)
-            v = (v | (v << s0)) & mask0
-            v = (v | (v << s1)) & mask1
-            words[w] = (v | (v << s2)) & mask2
+        _unpack(row, bits, words, codes)
         for c in range(width):
             to[c] = np.float32(np.float32(codes[c]) * step) + low

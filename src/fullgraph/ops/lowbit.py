@@ -1,13 +1,13 @@
 """Rows of float32 as codes of 1, 2, 4 or 8 bits: the wire format, and its meaning in torch.
 
-A row on the wire is  minimum (bf16) | step (bf16) | codes, column 0 in the lowest bits of the first byte,  little-endian.
+A row on the wire is  low (bf16) | step (bf16) | codes, column 0 in the lowest bits of the first byte;  little-endian.
 
     low  = bf16(min x) rounded down,  step = bf16((max x - low) / (2^b - 1)) rounded up and at least 2^-126
     code = min(floor((x - low) / step + u), 2^b - 1),  u = draw(key, row, column) / 2^32 cut to 24 bits
 
-The parameters are rounded before the codes are drawn, so the mean of `low + code * step` is x. A step is never negative:
-its sign bit marks a row that is one float32 throughout, whose 32 bits are the minimum's 16, the step's other 15 and code 0.
-A row with a NaN, or an infinity among other numbers, or a range beyond float32, is marked so with the value NaN.
+The parameters are rounded before the codes are drawn, so the mean of `low + code * step` is x. A step is never
+negative; its sign bit marks a row that is one float32 throughout, whose 32 bits are the 16 of low, the other 15 of step
+and code 0. A row with a NaN, an infinity among other numbers, or a range beyond float32 is marked, with the value NaN.
 loops_lowbit.py has the same for numba; a test holds the two to the same bytes.
 """
 
@@ -83,8 +83,8 @@ def _pack(code_nD: Tensor, bits: int) -> Tensor:
 
 
 def _unpack(code_nC: Tensor, width: int, bits: int) -> Tensor:
-    codes = code_nC.int()[:, :, None] >> _shifts(bits, code_nC.device) & 2**bits - 1
-    return codes.flatten(1)[:, :width]
+    codes: Tensor = code_nC.int()[:, :, None] >> _shifts(bits, code_nC.device) & 2**bits - 1
+    return codes.flatten(1).narrow(1, 0, width)
 
 
 def _shifts(bits: int, device: torch.device) -> Tensor:

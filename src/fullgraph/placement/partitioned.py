@@ -6,7 +6,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from fullgraph.exchange import Channel, Clock, Wire
+from fullgraph.exchange import Channel, Clock, Wire, Wires
 from fullgraph.partition import Part
 from fullgraph.placement.adjacency import Matrices, build
 from fullgraph.placement.local import SPLITS, LocalGraph, moved
@@ -18,7 +18,7 @@ from fullgraph.transport import Key, Transport
 class Placement(Protocol):
     """Lays the work over ranks."""
 
-    def place(self, part: Part, transport: Transport, wire: Wire, aggregation: str) -> Shard: ...
+    def place(self, part: Part, transport: Transport, wire: Wires, aggregation: str) -> Shard: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +38,7 @@ class Partitioned:
     dtype: torch.dtype = torch.float32
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
 
-    def place(self, part: Part, transport: Transport, wire: Wire, aggregation: str) -> Shard:
+    def place(self, part: Part, transport: Transport, wire: Wires, aggregation: str) -> Shard:
         clock, eval_clock = Clock(), Clock()
         whole = LocalGraph.of(part, self.dtype)
         full = train = self._scene(whole, transport, aggregation, "full")
@@ -84,9 +84,9 @@ class _Scene:
     counts: dict[str, int]
     known: Known | None
 
-    def view(self, name: str, wire: Wire, clock: Clock, narrow_first: bool = True) -> PartitionedView:
+    def view(self, name: str, wire: Wires, clock: Clock, narrow_first: bool = True) -> PartitionedView:
         def channel_of(layer: int) -> Channel:
-            return wire.build(
+            return wire.at(layer).build(
                 name=f"{name}/layer{layer}", route=self.local.route, transport=self.transport, clock=clock
             )
 
@@ -103,6 +103,6 @@ class _Scene:
             narrow_first=narrow_first,
         )
 
-    def rows(self, name: str, wire: Wire, clock: Clock, narrow_first: bool) -> Rows:
+    def rows(self, name: str, wire: Wires, clock: Clock, narrow_first: bool) -> Rows:
         splits = {split: mask.nonzero().flatten() for split, mask in self.local.masks.items()}
         return Rows(self.view(name, wire, clock, narrow_first), self.local.x, self.local.y, splits, self.counts)

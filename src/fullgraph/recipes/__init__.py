@@ -8,6 +8,8 @@ from fullgraph.errors import InputError
 from fullgraph.recipes.base import Recipe
 from fullgraph.recipes.baselines import none, vanilla
 from fullgraph.recipes.pipegcn import pipegcn, pipegcn_f, pipegcn_g, pipegcn_gf
+from fullgraph.recipes.sylvie import sylvie_a, sylvie_s
+from fullgraph.recipes.varco import fixed, varco
 
 STRATEGIES: dict[str, Callable[..., Recipe]] = {
     "vanilla": vanilla,
@@ -16,6 +18,10 @@ STRATEGIES: dict[str, Callable[..., Recipe]] = {
     "pipegcn-f": pipegcn_f,
     "pipegcn-g": pipegcn_g,
     "pipegcn-gf": pipegcn_gf,
+    "sylvie-s": sylvie_s,
+    "sylvie-a": sylvie_a,
+    "varco": varco,
+    "fixed": fixed,
 }
 
 
@@ -48,4 +54,17 @@ def read_as(kind: type, key: str, value: Any) -> Any:
         raise InputError(f"option {key}={value!r} is not a {kind.__name__}") from error
 
 
-__all__ = ["STRATEGIES", "Recipe", "make", "none", "options_of", "pipegcn", "read_as", "vanilla"]
+__all__ = [
+    "STRATEGIES",
+    "Recipe",
+    "fixed",
+    "make",
+    "none",
+    "options_of",
+    "pipegcn",
+    "read_as",
+    "sylvie_a",
+    "sylvie_s",
+    "vanilla",
+    "varco",
+]

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from fullgraph.exchange import Wire
+from fullgraph.exchange import Wire, Wires
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,6 +15,10 @@ class Recipe:
     wire: Wire = field(default_factory=Wire)
     narrow_first: bool = True  # may a layer map its rows before they are sent?
     isolated: bool = False  # train without the arcs between parts
+
+    def wires(self, *, epochs: int, layers: int) -> Wires:
+        """What the channels of a run of so many epochs and graph layers do; most recipes do the same in all."""
+        return self.wire
 
     def as_dict(self) -> dict[str, Any]:
         return {"name": self.name, **self.options}

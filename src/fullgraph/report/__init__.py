@@ -1,7 +1,7 @@
 """What happened: the meter, and the record of a run."""
 
 from fullgraph.report.meter import Meter, Tally, peak_memory_bytes
-from fullgraph.report.record import EpochRecord, MetricsLog, medians, read_metrics, write_json, write_text
+from fullgraph.report.record import EpochRecord, MetricsLog, medians, read_metrics, seconds_to, write_json, write_text
 
 __all__ = [
     "EpochRecord",
@@ -11,6 +11,7 @@ __all__ = [
     "medians",
     "peak_memory_bytes",
     "read_metrics",
+    "seconds_to",
     "write_json",
     "write_text",
 ]

@@ -72,6 +72,16 @@ def read_metrics(path: Path) -> list[EpochRecord]:
     return records
 
 
+def seconds_to(records: list[EpochRecord], score: float) -> float | None:
+    """Seconds of training until the validation score was first at least `score`; None: never."""
+    spent = 0.0
+    for record in records:
+        spent += record.epoch_s
+        if record.val is not None and record.val >= score:
+            return spent
+    return None
+
+
 def medians(records: list[EpochRecord]) -> dict[str, float]:
     """Medians over epochs after warm-up (the first tenth, at most five epochs)."""
     warm = records[min(5, len(records) // 10 + 1) :] or records

@@ -21,6 +21,44 @@ def print_quality(figures: dict[str, Any], method: str) -> None:
     Console().print(table)
 
 
+def print_comparison(runs: dict[str, dict[str, Any]], reached: dict[str, float | None], target: float | None) -> None:
+    """Runs side by side, a row each; `reached` is the seconds of training until a validation score of `target`."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table()
+    columns = [
+        "run",
+        "strategy",
+        "model",
+        "ranks",
+        "test",
+        "val",
+        "best epoch",
+        "epoch",
+        "exposed wait",
+        "bytes an epoch",
+    ]
+    for column in [*columns, *([f"to val {target:g}"] if target is not None else [])]:
+        table.add_column(column, justify="left" if column in ("run", "strategy", "model") else "right")
+    for name, r in runs.items():
+        cells = [
+            name,
+            r["strategy"],
+            r["model"],
+            r["ranks"],
+            f"{r['test']:.4f}",
+            f"{r['val']:.4f}",
+            r["best_epoch"] + 1,
+        ]
+        cells += [f"{r['epoch_s'] * 1e3:.1f} ms", f"{r['wait_s'] * 1e3:.1f} ms", f"{r['bytes_per_epoch']:,}"]
+        if target is not None:
+            seconds = reached[name]
+            cells.append("never" if seconds is None else f"{seconds:.2f} s")
+        table.add_row(*map(str, cells))
+    Console().print(table)
+
+
 def print_result(result: dict[str, Any], folder: Path) -> None:
     """A finished run in two lines."""
     metric = result["metric"]

@@ -4,6 +4,7 @@ Legend: N nodes, D features.
 """
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import torch
@@ -147,11 +148,16 @@ class DenseModel:
 
 
 def dense_trace(
-    graph: Graph, spec: ModelSpec, steps: int = 5, *, ids: Tensor | None = None, precompute: bool = True
-) -> tuple[Tensor, list[dict[str, Tensor]]]:
-    """Losses and all weight gradients of `steps` Adam steps, on one process."""
+    graph: Graph, spec: ModelSpec, steps: int = 5, *, ids: Tensor | None = None, precompute: bool = True,
+    part: Tensor | None = None, seen: Callable[[int, int, Tensor], Tensor] | None = None,
+) -> tuple[Tensor, list[dict[str, Tensor]]]:  # fmt: skip
+    """Losses and all weight gradients of `steps` Adam steps, on one process.
+
+    With `part`, seen(step, layer, rows) is what nodes of other parts see of rows, and a layer's input crosses.
+    """
     model = spec.build(graph.num_features, graph.num_classes, seed=3, dtype=torch.float64)
-    dense = DenseModel(graph, spec, model, ids, precompute)
+    dense = DenseModel(graph, spec, model, ids, precompute, part)
+    dense.narrow_first = part is None
     task = task_of(multilabel=graph.multilabel, classes=graph.num_classes)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.05)
     rows = torch.from_numpy(graph.train_mask[:, 0].copy()).nonzero().flatten()
@@ -159,6 +165,8 @@ def dense_trace(
     y = y.double() if graph.multilabel else y
     losses, grads = [], []
     for step in range(steps):
+        if seen is not None:
+            dense.seen = partial(seen, step)
         optimizer.zero_grad()
         loss = task.loss(dense.logits(step)[rows], y[rows], len(rows))
         loss.backward()
