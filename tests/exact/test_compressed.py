@@ -8,7 +8,9 @@ import torch
 import fullgraph as fg
 from fullgraph import nn, recipes
 from fullgraph.codec import Linear, LowBit, Subsample
-from fullgraph.exchange import Bounded, Except, Pipelined, Smooth, Wire
+from fullgraph.exchange import Bounded, Clock, Except, Pipelined, Smooth, Wire
+from fullgraph.partition import cut_parts
+from fullgraph.plan import HaloRoute
 from fullgraph.testing import CASES, dense_trace, random_graph, run_threads, train_trace
 from fullgraph.transport import Key
 
@@ -57,7 +59,7 @@ def test_the_recipes_wires():
 @pytest.mark.parametrize(
     "wire",
     [Wire(codec=LowBit(8)), Wire(schedule=Bounded(2), codec=LowBit(8)),
-     Wire(schedule=Pipelined(), codec=Subsample(2.0), backward=LowBit(4), smooth=Smooth(gamma=0.5))],
+     Wire(schedule=Pipelined(), codec=Subsample(2.0), backward=LowBit(4), smooth=Smooth(gamma=0.5), feedback=True)],
     ids=["lowbit", "bounded lowbit", "everything"],
 )  # fmt: skip
 def test_a_rerun_sends_the_same_bytes(wire):
@@ -86,3 +88,32 @@ def test_bytes_equal_the_formula(bits, tmp_path):
     run = fg.train(graph, model=model, strategy=recipes.sylvie_s(bits=bits), parts=3, epochs=3, out=tmp_path / "run")
     row = math.ceil(bits * 24 / 8) + 4  # layers 1 and 2 both send their inputs, 24 wide; layer 0 is precomputed
     assert run.result["bytes_per_epoch"] == 2 * 2 * row * run.result["partition"]["halo_rows"]
+
+
+def fed_back(transport, codec):
+    """All that arrives over some steps, what was sent, and what is still owed."""
+    part = cut_parts(*CASES["directed"](transport.size), transport.rank)
+    route = HaloRoute(part.send_rows, part.send_counts, part.recv_counts, len(part.ids))
+    clock = Clock()
+    channel = Wire(codec=codec, feedback=True).build(name="law", route=route, transport=transport, clock=clock)
+    arrived, sent = 0, dict.fromkeys(route.pack(part.ids[:, None]), 0)
+    for step in range(8):
+        clock.tick()
+        x = torch.randn(route.num_owned, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(step))
+        sent = {peer: sent[peer] + rows for peer, rows in route.pack(x).items()}
+        arrived = arrived + channel.end(channel.begin(x)[1])
+    owed = channel.features.residuals.rows
+    settled = {peer: sent[peer] - owed[peer] for peer in sent}
+    there = transport.begin(
+        Key("settled", 0), {p: r.reshape(-1).view(torch.uint8) for p, r in settled.items()},
+        {p: math.prod(shape) * 8 for p, shape in route.shapes((5,)).items()},
+    ).wait()  # fmt: skip
+    want = {p: there[p].view(torch.float64).view(shape) for p, shape in route.shapes((5,)).items()}
+    return arrived, route.unpack(want, torch.zeros_like(arrived))
+
+
+@pytest.mark.parametrize("codec", [LowBit(1), Subsample(3.0)], ids=str)
+def test_error_feedback_loses_nothing(codec):
+    """The sum of what arrives is the sum of what was meant, less what is still owed."""
+    for arrived, want in run_threads(3, fed_back, codec):
+        torch.testing.assert_close(arrived, want, **TIGHT)

@@ -104,7 +104,10 @@ def test_resume_of_a_finished_run_extends_it(tmp_path):
     assert left == right
 
 
-@pytest.mark.parametrize("strategy", [["pipegcn", "-o", "lag=2"], ["pipegcn-gf", "-o", "gamma=0.7"]])
+@pytest.mark.parametrize(
+    "strategy",
+    [["pipegcn", "-o", "lag=2", "-o", "smooth=gf"], ["sylvie-a", "-o", "refresh=4", "-o", "feedback=true"], ["varco"]],
+)
 def test_resume_of_stale_runs_is_bit_identical(tmp_path, strategy):
     """Versions on their way and moving averages are in the checkpoint."""
     save_npz(random_graph(nodes=300, arcs=1500), tmp_path / "g.npz")

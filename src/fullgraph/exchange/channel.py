@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from fullgraph.codec import Codec, Full
+from fullgraph.exchange.feedback import Residuals
 from fullgraph.exchange.inbox import Inbox
 from fullgraph.exchange.schedule import Schedule, Sync
 from fullgraph.exchange.smooth import Average, Smooth
@@ -26,12 +27,15 @@ class Clock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wire:
-    """The free axes of a channel: when it is read, in how many bits (gradients may take another codec), how smooth."""
+    """The free axes of a channel: when it is read, in how many bits (gradients may take another codec), and how it is
+    smoothed or corrected.
+    """
 
     schedule: Schedule = field(default_factory=Sync)
     codec: Codec = field(default_factory=Full)
     backward: Codec | None = None
     smooth: Smooth | None = None
+    feedback: bool = False  # add to each message what the codec dropped from the one before
 
     def at(self, layer: int) -> "Wire":
         """The wire of a layer: this one for all."""
@@ -71,12 +75,12 @@ class Channel:
 
     def __init__(self, name: str, route: Route, wire: Wire, transport: Transport, clock: Clock) -> None:
         self.route, self.clock = route, clock
-        smooth = wire.smooth
+        smooth, backward = wire.smooth, wire.backward or wire.codec
         features = Average(smooth) if smooth and smooth.features else None
         gradients = Average(smooth) if smooth and smooth.gradients else None
-        backward = wire.backward or wire.codec
-        self.features = Inbox(name, "forward", route, wire.codec, wire.schedule, transport, features)
-        self.gradients = Inbox(name, "backward", route.T, backward, wire.schedule, transport, gradients)
+        residuals = [Residuals() if wire.feedback else None for _ in range(2)]
+        self.features = Inbox(name, "forward", route, wire.codec, wire.schedule, transport, features, residuals[0])
+        self.gradients = Inbox(name, "backward", route.T, backward, wire.schedule, transport, gradients, residuals[1])
 
     def begin(self, x: Tensor, *, relu: bool = False) -> tuple[Tensor, Tensor]:
         """Post the rows of x (of relu(x)) that peers read; returns x itself, and the token that `end` takes.

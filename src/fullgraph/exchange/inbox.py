@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from fullgraph.codec import Codec, Shape
+from fullgraph.exchange.feedback import Residuals
 from fullgraph.exchange.schedule import Schedule
 from fullgraph.exchange.smooth import Average
 from fullgraph.plan import Route
@@ -36,10 +37,11 @@ class Inbox:
 
     def __init__(
         self, name: str, way: Way, route: Route, codec: Codec, schedule: Schedule, transport: Transport,
-        average: Average | None = None,
+        average: Average | None = None, residuals: Residuals | None = None,
     ) -> None:  # fmt: skip
         self.name, self.way, self.route, self.codec = name, way, route, codec
-        self.schedule, self.transport, self.average = schedule, transport, average
+        self.schedule, self.transport = schedule, transport
+        self.average, self.residuals = average, residuals
         self.versions: dict[int, Pending[dict[int, Tensor]]] = {}
 
     def post(self, packed: dict[int, Tensor], like: Tensor, step: int) -> None:
@@ -48,10 +50,15 @@ class Inbox:
             return
         key = Key(self.name, step, self.way)
         shapes = self.route.shapes(tuple(like.shape[1:]))
-        outgoing = {peer: self.codec.encode(rows, key) for peer, rows in packed.items()}
+        outgoing = {peer: self._encode(peer, rows, key) for peer, rows in packed.items()}
         incoming = {peer: self.codec.nbytes(shape, like.dtype, key) for peer, shape in shapes.items()}
         pending = self.transport.begin(key, outgoing, incoming)
         self.versions[step] = _Decoding(pending, self.codec, key, shapes, like.dtype, like.device)
+
+    def _encode(self, peer: int, rows: Tensor, key: Key) -> Tensor:
+        if self.residuals is None:
+            return self.codec.encode(rows, key)
+        return self.residuals.encode(self.codec, peer, rows, key)
 
     def read(self, step: int) -> dict[int, Tensor] | None:
         """Rows by peer of the version due at `step` (None: nothing is due yet, and it counts as zeros)."""
@@ -74,15 +81,20 @@ class Inbox:
         if self.average is not None and self.average.version is not None:
             state["average"] = torch.tensor([self.average.version, self.average.count])
             state |= {f"average.{peer}": rows for peer, rows in self.average.rows.items()}
+        if self.residuals is not None:
+            state |= {f"residual.{peer}": rows for peer, rows in self.residuals.rows.items()}
         return state
 
     def load_state(self, state: dict[str, Tensor]) -> None:
         self.versions = {}
         for name in [n for n in state if n.startswith("version.") and n.count(".") == 1]:
-            prefix = f"{name}."
-            rows = {int(n.removeprefix(prefix)): v for n, v in state.items() if n.startswith(prefix)}
-            self.versions[int(name.removeprefix("version."))] = Ready(rows)
+            self.versions[int(name.removeprefix("version."))] = Ready(_by_peer(state, f"{name}."))
         if self.average is not None and "average" in state:
             self.average.version, self.average.count = state["average"].tolist()
-            prefix = "average."
-            self.average.rows = {int(n.removeprefix(prefix)): v for n, v in state.items() if n.startswith(prefix)}
+            self.average.rows = _by_peer(state, "average.")
+        if self.residuals is not None:
+            self.residuals.rows = _by_peer(state, "residual.")
+
+
+def _by_peer(state: dict[str, Tensor], prefix: str) -> dict[int, Tensor]:
+    return {int(name.removeprefix(prefix)): rows for name, rows in state.items() if name.startswith(prefix)}
