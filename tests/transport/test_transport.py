@@ -110,3 +110,6 @@ def test_keys_have_stable_seeds_and_tags():
     others = [Key("halo/layer2", 7), Key("halo/layer2", 8, "backward"), Key("halo/layer1", 7, "backward")]
     assert len({key.tag, *(o.tag for o in others)}) == 4
     assert len({key.seed, *(o.seed for o in others)}) == 4
+    pair = [Key("halo/layer2", 7, ends=(0, peer)) for peer in (1, 2)]
+    assert pair[0].tag == pair[1].tag, "messages of one exchange"
+    assert pair[0].seed != pair[1].seed, "with noise of their own"

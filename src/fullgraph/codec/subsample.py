@@ -34,7 +34,7 @@ class Subsample:
 
     def columns(self, width: int, key: Key) -> Tensor:
         """S in ascending order: the k columns of the smallest draws, whatever the key's way."""
-        seed = replace(key, way="forward").seed
+        seed = replace(key, way="forward", ends=None).seed
         a, b = row_keys(seed, torch.zeros(1, dtype=torch.int64))
         order = draws(a, b, torch.arange(width)).argsort(stable=True)
         return order[: self.num_columns(width, key.step)].sort().values

@@ -1,6 +1,6 @@
 """One way of a channel: what was posted, what has come, what a later step may still read."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -17,6 +17,7 @@ from fullgraph.transport import Key, Pending, Ready, Transport, Way
 class _Decoding:
     """Rows of one step on their way: waiting for them also decodes them."""
 
+    rank: int
     pending: Pending[dict[int, Tensor]]
     codec: Codec
     key: Key
@@ -27,7 +28,9 @@ class _Decoding:
     def wait(self) -> dict[int, Tensor]:
         wires = self.pending.wait()
         return {
-            peer: self.codec.decode(wires[peer].to(self.device), shape, self.dtype, self.key)
+            peer: self.codec.decode(
+                wires[peer].to(self.device), shape, self.dtype, replace(self.key, ends=(peer, self.rank))
+            )
             for peer, shape in self.shapes.items()
         }
 
@@ -50,10 +53,11 @@ class Inbox:
             return
         key = Key(self.name, step, self.way)
         shapes = self.route.shapes(tuple(like.shape[1:]))
-        outgoing = {peer: self._encode(peer, rows, key) for peer, rows in packed.items()}
+        rank = self.transport.rank
+        outgoing = {peer: self._encode(peer, rows, replace(key, ends=(rank, peer))) for peer, rows in packed.items()}
         incoming = {peer: self.codec.nbytes(shape, like.dtype, key) for peer, shape in shapes.items()}
         pending = self.transport.begin(key, outgoing, incoming)
-        self.versions[step] = _Decoding(pending, self.codec, key, shapes, like.dtype, like.device)
+        self.versions[step] = _Decoding(rank, pending, self.codec, key, shapes, like.dtype, like.device)
 
     def _encode(self, peer: int, rows: Tensor, key: Key) -> Tensor:
         if self.residuals is None:

@@ -9,12 +9,16 @@ Way = Literal["forward", "backward"]
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """Which channel, at which step, which way (and which chunk of a pipeline) a message belongs to."""
+    """Which channel, at which step, which way (and which chunk of a pipeline) a message belongs to.
+
+    `ends`, the sender and the receiver, enters the seed alone: messages of one key share a tag, not their noise.
+    """
 
     channel: str
     step: int
     way: Way = "forward"
     chunk: int = 0
+    ends: tuple[int, int] | None = None
 
     def __str__(self) -> str:
         chunk = f"/chunk {self.chunk}" if self.chunk else ""
@@ -28,5 +32,5 @@ class Key:
     @property
     def seed(self) -> int:
         """A 64-bit seed that sender and receiver share without talking."""
-        text = str(self).encode()
+        text = f"{self}/{self.ends}".encode()
         return zlib.crc32(text) << 32 | zlib.crc32(text[::-1])
