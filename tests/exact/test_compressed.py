@@ -7,11 +7,11 @@ import torch
 
 import fullgraph as fg
 from fullgraph import nn, recipes
-from fullgraph.codec import Linear, LowBit, Subsample
+from fullgraph.codec import BFloat16, Full, Half, Linear, LowBit, Subsample
 from fullgraph.exchange import Bounded, Clock, Except, Pipelined, Smooth, Wire
 from fullgraph.partition import cut_parts
 from fullgraph.plan import HaloRoute
-from fullgraph.testing import CASES, dense_trace, random_graph, run_threads, train_trace
+from fullgraph.testing import CASES, coded, dense_trace, random_graph, run_threads, train_trace
 from fullgraph.transport import Key
 
 TIGHT = {"rtol": 1e-10, "atol": 1e-10}
@@ -41,6 +41,24 @@ def test_a_subset_of_columns_equals_its_equations(rate, model):
     losses, grads = dense_trace(graph, model, STEPS, part=part, seen=seen)
     wire = Except(wire=Wire(codec=codec), layer=2, other=Wire())
     options = (STEPS, wire, False, True, "cpu", 0.05, False)
+    for trace in run_threads(3, train_trace, CASES["directed"], model, *options):
+        torch.testing.assert_close(trace["losses"], losses, **TIGHT)
+        for got, want in zip(trace["grads"], grads, strict=True):
+            for name in want:
+                torch.testing.assert_close(got[name], want[name], **TIGHT)
+
+
+@pytest.mark.parametrize(
+    "codecs", [(LowBit(1), None), (LowBit(4), None), (Full(), LowBit(2)), (Half(), BFloat16())], ids=str
+)
+@pytest.mark.parametrize("model", [SAGE, nn.GCN(layers=3, hidden=16)], ids=str)
+def test_coded_wires_equal_their_equations(codecs, model):
+    """Sylvie's algebra: rows quantised on their way out, their gradients on their way back, nothing else changed."""
+    graph, assignment = CASES["directed"](3)
+    part = torch.from_numpy(assignment.part.copy())
+    seen = coded(graph, part, codecs[0], codecs[1] or codecs[0])
+    losses, grads = dense_trace(graph, model, STEPS, part=part, seen=seen)
+    options = (STEPS, Wire(codec=codecs[0], backward=codecs[1]), False, True, "cpu", 0.05, False)
     for trace in run_threads(3, train_trace, CASES["directed"], model, *options):
         torch.testing.assert_close(trace["losses"], losses, **TIGHT)
         for got, want in zip(trace["grads"], grads, strict=True):

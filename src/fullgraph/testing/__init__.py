@@ -3,7 +3,7 @@
 from fullgraph.testing.bodies import Trace, train_trace, whole_logits
 from fullgraph.testing.cases import CASES, Case, random_graph
 from fullgraph.testing.laws import adjoint_pair, assert_schedule_law, assert_size_law
-from fullgraph.testing.oracles import DenseModel, dense_trace, stale_trace
+from fullgraph.testing.oracles import DenseModel, coded, dense_trace, stale_trace
 from fullgraph.testing.ranks import run_processes, run_threads
 
 __all__ = [
@@ -14,6 +14,7 @@ __all__ = [
     "adjoint_pair",
     "assert_schedule_law",
     "assert_size_law",
+    "coded",
     "dense_trace",
     "random_graph",
     "run_processes",

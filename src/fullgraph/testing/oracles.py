@@ -4,6 +4,7 @@ Legend: N nodes, D features.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -11,11 +12,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from fullgraph.codec import Codec
 from fullgraph.data import Graph
 from fullgraph.nn import GNN, Conv, GATConv, GCNConv, GINConv, ModelSpec, SAGEConv
 from fullgraph.nn.norm import BatchNorm
 from fullgraph.ops import act_dropout, dropout_key
 from fullgraph.train.task import task_of
+from fullgraph.transport import Key
 
 
 def dense_arcs(graph: Graph, *, weighted: bool = True) -> Tensor:
@@ -74,7 +77,8 @@ def _terms(conv: Conv, h: Tensor) -> tuple[Tensor, Tensor, Callable[[Tensor], Te
 class DenseModel:
     """A GNN's own weights under dense algebra.
 
-    `seen(layer, rows)` is what nodes of other parts see of rows (by default the rows themselves), `part` who owns whom.
+    `seen(layer, rows)` is what nodes of other parts see of rows (by default the rows themselves; [P, N, D] where parts
+    see different things), `part` who owns whom.
     """
 
     def __init__(
@@ -87,6 +91,7 @@ class DenseModel:
         self.sparse = not isinstance(graph.x, np.ndarray)
         self.known = precompute and not self.sparse and spec.aggregation != "attention"
         part = torch.zeros(graph.num_nodes) if part is None else part
+        self.part = part
         self.inside = (part[:, None] == part[None, :]).to(self.M.dtype)
         self.seen: Callable[[int, Tensor], Tensor] = lambda layer, rows: rows
         self.narrow_first = True
@@ -112,11 +117,16 @@ class DenseModel:
         if p == 0.0:
             return h
         key = dropout_key(self.model.seed, step, layer) ^ salt
-        return h * act_dropout(torch.ones_like(h), self.ids, key=key, p=p, act="none")
+        ones = torch.ones(h.shape[-2:], dtype=h.dtype)
+        return h * act_dropout(ones, self.ids, key=key, p=p, act="none")
 
     def _mean(self, own: Tensor, others: Tensor) -> Tensor:
-        """M applied to rows as their own part, and as the other parts, see them."""
-        return (self.M * self.inside) @ own + (self.M * (1 - self.inside)) @ others
+        """M applied to rows as their own part sees them, and as the others do ([N, D], or [P, N, D] by part)."""
+        cross = self.M * (1 - self.inside)
+        if others.dim() == 2:
+            return (self.M * self.inside) @ own + cross @ others
+        by_part = torch.stack([(self.part == p)[:, None] * (cross @ rows) for p, rows in enumerate(others)])
+        return (self.M * self.inside) @ own + by_part.sum(0)
 
     def _conv(self, conv: Conv, h: Tensor, layer: int, step: int) -> Tensor:
         dropped = self._drop(h, layer, step)
@@ -245,3 +255,40 @@ def stale_trace(
         grads.append({name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None})
         optimizer.step()
     return torch.stack(losses), grads
+
+
+class _Crossing(torch.autograd.Function):
+    """Rows as a codec hands them on; their gradients come back through a codec too (straight-through)."""
+
+    @staticmethod
+    def forward(ctx, rows: Tensor, codec: Codec, backward: Codec, key: Key):  # type: ignore[no-untyped-def]
+        ctx.codec, ctx.key = backward, key
+        return codec.decode(codec.encode(rows, key), tuple(rows.shape), rows.dtype, key)
+
+    @staticmethod
+    def backward(ctx, grad: Tensor):  # type: ignore[no-untyped-def]
+        sender, receiver = ctx.key.ends
+        key = replace(ctx.key, way="backward", ends=(receiver, sender))
+        grad = grad.contiguous()
+        return ctx.codec.decode(ctx.codec.encode(grad, key), tuple(grad.shape), grad.dtype, key), None, None, None
+
+
+def coded(graph: Graph, part: Tensor, codec: Codec, backward: Codec) -> Callable[[int, int, Tensor], Tensor]:
+    """For dense_trace: every part sees every other part's rows through a codec, a message a pair of parts."""
+    needs = dense_arcs(graph, weighted=False) != 0
+    parts = range(int(part.max()) + 1)
+
+    def seen(step: int, layer: int, rows: Tensor) -> Tensor:
+        copies = []
+        for receiver in parts:
+            copy = torch.zeros_like(rows)
+            for sender in parts:
+                sent = ((part == sender) & needs[part == receiver].any(0)).nonzero().flatten()
+                if sender != receiver and len(sent):
+                    key = Key(f"halo/layer{layer}", step, ends=(sender, receiver))
+                    crossed: Tensor = _Crossing.apply(rows[sent], codec, backward, key)  # type: ignore[no-untyped-call]
+                    copy = copy.index_put((sent,), crossed)
+            copies.append(copy)
+        return torch.stack(copies)
+
+    return seen
