@@ -307,5 +307,7 @@ def main() -> None:
 
 
 def _fail(text: str, code: int) -> None:
-    print(f"fullgraph: error: {' '.join(text.split())}", file=sys.stderr)
+    print(f"fullgraph: error: {' '.join(text.split())}", file=sys.stderr, flush=True)
+    if "RANK" in os.environ:  # one rank of a job: its backend's threads may not survive an orderly exit
+        os._exit(code)
     sys.exit(code)

@@ -4,8 +4,10 @@ import json
 import os
 import sys
 import time
+import traceback
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
+from typing import NoReturn
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -141,17 +143,25 @@ def main() -> None:
         transport.close()
     except InputError as error:
         _tell_launcher(str(error))
-        sys.exit(EXIT_INPUT)
+        leave(EXIT_INPUT)
     except PeerLost as error:
         _tell_launcher(str(error))
         # Let the launcher see first the rank that really died.
         time.sleep(5)
-        os._exit(1)
+        leave(1)
     except KeyboardInterrupt:
-        sys.exit(130)  # the launcher says it
+        leave(130)  # the launcher says it
     except Exception as error:
+        traceback.print_exc()
         _tell_launcher(f"{type(error).__name__}: {error}")
-        raise
+        leave(1)
+
+
+def leave(status: int) -> NoReturn:
+    """End at once: while peers are still talking, the backend's threads may not survive an orderly exit."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
 
 
 def _tell_launcher(text: str) -> None:
