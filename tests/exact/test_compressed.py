@@ -11,7 +11,7 @@ from fullgraph.codec import BFloat16, Full, Half, Linear, LowBit, Subsample
 from fullgraph.exchange import Bounded, Clock, Except, Pipelined, Smooth, Wire
 from fullgraph.partition import cut_parts
 from fullgraph.plan import HaloRoute
-from fullgraph.testing import CASES, coded, dense_trace, random_graph, run_threads, train_trace
+from fullgraph.testing import CASES, assert_same, coded, dense_trace, random_graph, run_threads, train_trace
 from fullgraph.transport import Key
 
 TIGHT = {"rtol": 1e-10, "atol": 1e-10}
@@ -41,11 +41,7 @@ def test_a_subset_of_columns_equals_its_equations(rate, model):
     losses, grads = dense_trace(graph, model, STEPS, part=part, seen=seen)
     wire = Except(wire=Wire(codec=codec), layer=2, other=Wire())
     options = (STEPS, wire, False, True, "cpu", 0.05, False)
-    for trace in run_threads(3, train_trace, CASES["directed"], model, *options):
-        torch.testing.assert_close(trace["losses"], losses, **TIGHT)
-        for got, want in zip(trace["grads"], grads, strict=True):
-            for name in want:
-                torch.testing.assert_close(got[name], want[name], **TIGHT)
+    assert_same(run_threads(3, train_trace, CASES["directed"], model, *options), losses, grads)
 
 
 @pytest.mark.parametrize(
@@ -59,11 +55,7 @@ def test_coded_wires_equal_their_equations(codecs, model):
     seen = coded(graph, part, codecs[0], codecs[1] or codecs[0])
     losses, grads = dense_trace(graph, model, STEPS, part=part, seen=seen)
     options = (STEPS, Wire(codec=codecs[0], backward=codecs[1]), False, True, "cpu", 0.05, False)
-    for trace in run_threads(3, train_trace, CASES["directed"], model, *options):
-        torch.testing.assert_close(trace["losses"], losses, **TIGHT)
-        for got, want in zip(trace["grads"], grads, strict=True):
-            for name in want:
-                torch.testing.assert_close(got[name], want[name], **TIGHT)
+    assert_same(run_threads(3, train_trace, CASES["directed"], model, *options), losses, grads)
 
 
 def test_the_recipes_wires():

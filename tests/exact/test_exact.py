@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from fullgraph import nn
-from fullgraph.testing import CASES, dense_trace, run_processes, run_threads, train_trace, whole_logits
+from fullgraph.testing import CASES, assert_same, dense_trace, run_processes, run_threads, train_trace, whole_logits
 
 TIGHT = {"rtol": 1e-10, "atol": 1e-10}
 SPECS = {
@@ -19,15 +19,6 @@ SHAPES = {
     "wide": nn.GraphSAGE(layers=2, hidden=8, dropout=0.5),
     "one layer": nn.GIN(layers=1, dropout=0.0),
 }
-
-
-def assert_same(traces, losses, grads):
-    for trace in traces:
-        torch.testing.assert_close(trace["losses"], losses, **TIGHT)
-        for got, want in zip(trace["grads"], grads, strict=True):
-            assert got.keys() == want.keys()
-            for name in want:
-                torch.testing.assert_close(got[name], want[name], **TIGHT, msg=lambda m, n=name: f"{n}: {m}")
 
 
 @pytest.mark.parametrize("model", SPECS)

@@ -6,7 +6,7 @@ import torch
 from fullgraph import nn
 from fullgraph.data import Graph
 from fullgraph.exchange import Bounded, Pipelined, Skip, Smooth, Sync, Wire
-from fullgraph.testing import CASES, dense_trace, run_processes, run_threads, stale_trace, train_trace
+from fullgraph.testing import CASES, assert_same, dense_trace, run_processes, run_threads, stale_trace, train_trace
 
 TIGHT = {"rtol": 1e-10, "atol": 1e-10}
 SPECS = {
@@ -17,15 +17,6 @@ SPECS = {
 }
 SCHEDULES = [Pipelined(), Pipelined(lag=2), Pipelined(warm_up="exact"), Bounded(3), Skip(3)]
 STEPS = 7
-
-
-def assert_same(traces, losses, grads):
-    for trace in traces:
-        torch.testing.assert_close(trace["losses"], losses, **TIGHT)
-        for got, want in zip(trace["grads"], grads, strict=True):
-            assert got.keys() == want.keys()
-            for name in want:
-                torch.testing.assert_close(got[name], want[name], **TIGHT, msg=lambda m, n=name: f"{n}: {m}")
 
 
 def oracle(case, ranks, spec, schedule, **options):

@@ -1,6 +1,6 @@
 """Help for tests: awkward graphs, oracles without our machinery, and ranks as threads or processes."""
 
-from fullgraph.testing.bodies import Trace, train_trace, whole_logits
+from fullgraph.testing.bodies import Trace, assert_same, train_trace, whole_logits
 from fullgraph.testing.cases import CASES, Case, random_graph
 from fullgraph.testing.laws import adjoint_pair, assert_schedule_law, assert_size_law
 from fullgraph.testing.oracles import DenseModel, coded, dense_trace, stale_trace
@@ -12,6 +12,7 @@ __all__ = [
     "DenseModel",
     "Trace",
     "adjoint_pair",
+    "assert_same",
     "assert_schedule_law",
     "assert_size_law",
     "coded",

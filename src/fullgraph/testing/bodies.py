@@ -72,3 +72,11 @@ def whole_logits(traces: list[Trace], num_nodes: int) -> Tensor:
     for trace in traces:
         out[trace["ids"]] = trace["logits"]
     return out
+
+
+def assert_same(traces: list[Trace], losses: Tensor, grads: list[dict[str, Tensor]], tolerance: float = 1e-10) -> None:
+    """Every rank's losses and gradients of every step equal an oracle's, on whole tensors."""
+    for trace in traces:
+        torch.testing.assert_close(trace["losses"], losses, rtol=tolerance, atol=tolerance)
+        for got, want in zip(trace["grads"], grads, strict=True):
+            torch.testing.assert_close(got, want, rtol=tolerance, atol=tolerance)
