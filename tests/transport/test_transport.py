@@ -2,6 +2,7 @@
 
 import os
 import signal
+import threading
 
 import pytest
 import torch
@@ -51,6 +52,41 @@ def test_counting_reports_bytes_and_waits():
     run_threads(2, body)
     assert sorted(sent) == [("halo/layer0", 10)] * 2 + [("weights", 16)] * 2
     assert sorted(waited) == ["halo/layer0"] * 2 + ["weights"] * 2
+
+
+class Spelled:
+    """A coding that notes which thread did it."""
+
+    def __init__(self):
+        self.threads = []
+
+    def nbytes(self, peer, rows):
+        return 8 * len(rows)
+
+    def encode(self, peer, rows):
+        self.threads.append(threading.current_thread().name)
+        return (rows + peer).view(torch.uint8)
+
+    def decode(self, peer, wire):
+        self.threads.append(threading.current_thread().name)
+        return wire.view(torch.int64) * 10
+
+
+def spelled(transport):
+    other, sent, coding = 1 - transport.rank, [], Spelled()
+    counted = Counting(transport, lambda c, n: sent.append(n), lambda c, s: None)
+    rows = torch.arange(3) + 100 * transport.rank
+    got = counted.begin(Key("halo/layer0", 0), {other: rows}, {other: 24}, coding).wait()
+    return got[other].tolist(), sent, coding.threads
+
+
+@pytest.mark.parametrize("runner", RUNNERS)
+def test_rows_are_coded_on_their_way(runner):
+    for rank, (got, sent, threads) in enumerate(RUNNERS[runner](2, spelled)):
+        assert got == [10 * (row + 100 * (1 - rank) + rank) for row in range(3)]
+        assert sent == [24], "bytes are counted when a message is posted"
+        if runner == "processes":
+            assert threads == ["fullgraph-sender_0", "fullgraph-receiver_0"], "the thread that trains does not code"
 
 
 def test_order_checking_refuses_a_key_used_twice():

@@ -13,26 +13,38 @@ from fullgraph.plan import Route
 from fullgraph.transport import Key, Pending, Ready, Transport, Way
 
 
-@dataclass(frozen=True, slots=True)
-class _Decoding:
-    """Rows of one step on their way: waiting for them also decodes them."""
+@dataclass(frozen=True, slots=True, eq=False)
+class _Coding:
+    """The codec of one step's message, with all it must know."""
 
-    rank: int
-    pending: Pending[dict[int, Tensor]]
     codec: Codec
+    residuals: Residuals | None
     key: Key
-    shapes: dict[int, Shape]
+    rank: int
+    shapes: dict[int, Shape]  # of what each peer sends
     dtype: torch.dtype
     device: torch.device
 
-    def wait(self) -> dict[int, Tensor]:
-        wires = self.pending.wait()
-        return {
-            peer: self.codec.decode(
-                wires[peer].to(self.device), shape, self.dtype, replace(self.key, ends=(peer, self.rank))
-            )
-            for peer, shape in self.shapes.items()
-        }
+    def nbytes(self, peer: int, rows: Tensor) -> int:
+        return self.codec.nbytes(tuple(rows.shape), rows.dtype, self._to(peer))
+
+    def incoming(self) -> dict[int, int]:
+        """The bytes that each peer sends."""
+        shapes = self.shapes.items()
+        return {peer: self.codec.nbytes(shape, self.dtype, self._from(peer)) for peer, shape in shapes}
+
+    def encode(self, peer: int, rows: Tensor) -> Tensor:
+        key = self._to(peer)
+        return self.residuals.encode(self.codec, peer, rows, key) if self.residuals else self.codec.encode(rows, key)
+
+    def decode(self, peer: int, wire: Tensor) -> Tensor:
+        return self.codec.decode(wire.to(self.device), self.shapes[peer], self.dtype, self._from(peer))
+
+    def _to(self, peer: int) -> Key:
+        return replace(self.key, ends=(self.rank, peer))
+
+    def _from(self, peer: int) -> Key:
+        return replace(self.key, ends=(peer, self.rank))
 
 
 class Inbox:
@@ -53,16 +65,8 @@ class Inbox:
             return
         key = Key(self.name, step, self.way)
         shapes = self.route.shapes(tuple(like.shape[1:]))
-        rank = self.transport.rank
-        outgoing = {peer: self._encode(peer, rows, replace(key, ends=(rank, peer))) for peer, rows in packed.items()}
-        incoming = {peer: self.codec.nbytes(shape, like.dtype, key) for peer, shape in shapes.items()}
-        pending = self.transport.begin(key, outgoing, incoming)
-        self.versions[step] = _Decoding(rank, pending, self.codec, key, shapes, like.dtype, like.device)
-
-    def _encode(self, peer: int, rows: Tensor, key: Key) -> Tensor:
-        if self.residuals is None:
-            return self.codec.encode(rows, key)
-        return self.residuals.encode(self.codec, peer, rows, key)
+        coding = _Coding(self.codec, self.residuals, key, self.transport.rank, shapes, like.dtype, like.device)
+        self.versions[step] = self.transport.begin(key, packed, coding.incoming(), coding)
 
     def read(self, step: int) -> dict[int, Tensor] | None:
         """Rows by peer of the version due at `step` (None: nothing is due yet, and it counts as zeros)."""

@@ -1,14 +1,16 @@
 """Which medium: how bytes move between ranks. Only this folder may import torch.distributed."""
 
 from fullgraph.transport.alone import Alone
-from fullgraph.transport.base import PeerLost, Pending, Ready, Transport
+from fullgraph.transport.base import PLAIN, Coding, PeerLost, Pending, Ready, Transport
 from fullgraph.transport.key import Key, Way
 from fullgraph.transport.process import ProcessTransport, adopt_slurm, join
 from fullgraph.transport.threads import Hub, ThreadTransport
 from fullgraph.transport.wrappers import Counting, Delaying, OrderChecking
 
 __all__ = [
+    "PLAIN",
     "Alone",
+    "Coding",
     "Counting",
     "Delaying",
     "Hub",

@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from fullgraph.transport.base import Pending, Ready
+from fullgraph.transport.base import PLAIN, Coding, Pending, Ready
 from fullgraph.transport.key import Key
 
 
@@ -12,7 +12,9 @@ class Alone:
     rank = 0
     size = 1
 
-    def begin(self, key: Key, outgoing: dict[int, Tensor], incoming: dict[int, int]) -> Pending[dict[int, Tensor]]:
+    def begin(
+        self, key: Key, outgoing: dict[int, Tensor], incoming: dict[int, int], coding: Coding = PLAIN
+    ) -> Pending[dict[int, Tensor]]:
         assert (outgoing, incoming) == ({}, {}), f"one rank has no peers, yet {key} names some"
         return Ready({})
 

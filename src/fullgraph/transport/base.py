@@ -30,15 +30,41 @@ class Ready(Generic[T]):
         return self.value
 
 
+class Coding(Protocol):
+    """How rows become bytes and come back; a transport may use it on a thread of its own, in the order of posting."""
+
+    def nbytes(self, peer: int, rows: Tensor) -> int: ...
+    def encode(self, peer: int, rows: Tensor) -> Tensor: ...
+    def decode(self, peer: int, wire: Tensor) -> Tensor: ...
+
+
+class Plain:
+    """Rows that are bytes already."""
+
+    def nbytes(self, peer: int, rows: Tensor) -> int:
+        return rows.numel()
+
+    def encode(self, peer: int, rows: Tensor) -> Tensor:
+        return rows
+
+    def decode(self, peer: int, wire: Tensor) -> Tensor:
+        return wire
+
+
+PLAIN: Coding = Plain()
+
+
 class Transport(Protocol):
-    """Moves bytes between ranks; owns groups, streams and wire buffers."""
+    """Moves rows between ranks as bytes; owns groups, threads, streams and wire buffers."""
 
     @property
     def rank(self) -> int: ...
     @property
     def size(self) -> int: ...
-    def begin(self, key: Key, outgoing: dict[int, Tensor], incoming: dict[int, int]) -> Pending[dict[int, Tensor]]:
-        """Send each peer its bytes and expect `incoming[peer]` bytes from each."""
+    def begin(
+        self, key: Key, outgoing: dict[int, Tensor], incoming: dict[int, int], coding: Coding = PLAIN
+    ) -> Pending[dict[int, Tensor]]:
+        """Send each peer its rows, and expect `incoming[peer]` bytes from each; waiting gives the rows in them."""
         ...
 
     def all_reduce(self, key: Key, x: Tensor) -> Pending[Tensor]:

@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import timedelta
 
 import torch
@@ -10,7 +11,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from fullgraph.errors import InputError
-from fullgraph.transport.base import PeerLost, Pending
+from fullgraph.transport.base import PLAIN, Coding, PeerLost, Pending
 from fullgraph.transport.key import Key
 
 # Ranks may wait long for rank 0 to cut the graph.
@@ -34,6 +35,16 @@ class _Exchange:
         return self.wires
 
 
+class _Rows:
+    """Rows that another thread is receiving and decoding."""
+
+    def __init__(self, future: Future[dict[int, Tensor]]) -> None:
+        self.future = future
+
+    def wait(self) -> dict[int, Tensor]:
+        return self.future.result()
+
+
 class _Sum:
     """An all-reduce under way."""
 
@@ -53,6 +64,9 @@ class _Sum:
 class ProcessTransport:
     """One rank among processes: two communicators, so that a sum never queues behind a halo.
 
+    Two threads code what crosses, so that the one that trains does not: the first encodes and posts, the second waits
+    for what comes and decodes it, both in the order of `begin`.
+
     gloo cannot send CUDA tensors: they go through the host, and arrive there. nccl is written to the same protocol
     and untested.
     """
@@ -65,11 +79,18 @@ class ProcessTransport:
         self.host_wires = dist.get_backend() == "gloo"
         self.halo = dist.new_group(timeout=self.timeout)
         self.sums = dist.new_group(timeout=self.timeout)
+        self.sender, self.receiver = (ThreadPoolExecutor(1, f"fullgraph-{name}") for name in ("sender", "receiver"))
 
-    def begin(self, key: Key, outgoing: dict[int, Tensor], incoming: dict[int, int]) -> Pending[dict[int, Tensor]]:
+    def begin(
+        self, key: Key, outgoing: dict[int, Tensor], incoming: dict[int, int], coding: Coding = PLAIN
+    ) -> Pending[dict[int, Tensor]]:
+        posted = self.sender.submit(self._post, key, outgoing, incoming, coding)
+        return _Rows(self.receiver.submit(_receive, posted, coding))
+
+    def _post(self, key: Key, outgoing: dict[int, Tensor], incoming: dict[int, int], coding: Coding) -> _Exchange:
         device = "cpu" if self.host_wires else self.device
         wires = {peer: torch.empty(nbytes, dtype=torch.uint8, device=device) for peer, nbytes in incoming.items()}
-        sent = {peer: self.to_wire(wire) for peer, wire in outgoing.items()}
+        sent = {peer: self.to_wire(coding.encode(peer, rows)) for peer, rows in outgoing.items()}
         moves: list[tuple[str, Callable[..., dist.Work | None], Tensor, int]]
         moves = [(f"from rank {peer}", dist.irecv, wire, peer) for peer, wire in wires.items()]
         moves += [(f"to rank {peer}", dist.isend, wire, peer) for peer, wire in sent.items()]
@@ -97,6 +118,8 @@ class ProcessTransport:
         return box[0]
 
     def close(self) -> None:
+        self.sender.shutdown()
+        self.receiver.shutdown()
         if dist.is_initialized():
             dist.destroy_process_group()
 
@@ -126,6 +149,10 @@ class _Naming:
             # gloo puts its source line before the cause, and advice behind it.
             cause = re.sub(r"^\[[^]]*\]\s*", "", lines[0]).split(". This is typically")[0]
             raise PeerLost(f"{self.text}: {cause}") from error
+
+
+def _receive(posted: Future[_Exchange], coding: Coding) -> dict[int, Tensor]:
+    return {peer: coding.decode(peer, wire) for peer, wire in posted.result().wait().items()}
 
 
 def _work(work: dist.Work | None) -> dist.Work:

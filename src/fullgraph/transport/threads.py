@@ -6,7 +6,7 @@ from collections.abc import Hashable
 import torch
 from torch import Tensor
 
-from fullgraph.transport.base import PeerLost, Pending
+from fullgraph.transport.base import PLAIN, Coding, PeerLost, Pending
 from fullgraph.transport.key import Key
 
 
@@ -47,19 +47,21 @@ class Hub:
 class _Mail:
     """Messages of one key from several peers."""
 
-    def __init__(self, transport: "ThreadTransport", key: Key, incoming: dict[int, int]) -> None:
-        self.transport, self.key, self.incoming = transport, key, incoming
-        self.wires: dict[int, Tensor] | None = None
+    def __init__(
+        self, transport: "ThreadTransport", key: Key, incoming: dict[int, int], coding: Coding = PLAIN
+    ) -> None:
+        self.transport, self.key, self.incoming, self.coding = transport, key, incoming, coding
+        self.rows: dict[int, Tensor] | None = None
 
     def wait(self) -> dict[int, Tensor]:
-        if self.wires is None:
-            self.wires = {}
+        if self.rows is None:
+            self.rows = {}
             hub, rank = self.transport.hub, self.transport.rank
             for peer, nbytes in self.incoming.items():
                 wire = hub.take((peer, rank, self.key), f"rank {rank} waited for {self.key} from rank {peer}")
                 assert wire.numel() == nbytes, f"{self.key}: rank {peer} sent {wire.numel()} bytes, expected {nbytes}"
-                self.wires[peer] = wire
-        return self.wires
+                self.rows[peer] = self.coding.decode(peer, wire)
+        return self.rows
 
 
 class _Sum:
@@ -85,10 +87,12 @@ class ThreadTransport:
     def __init__(self, hub: Hub, rank: int) -> None:
         self.hub, self.rank, self.size = hub, rank, hub.size
 
-    def begin(self, key: Key, outgoing: dict[int, Tensor], incoming: dict[int, int]) -> Pending[dict[int, Tensor]]:
-        for peer, wire in outgoing.items():
-            self.hub.put((self.rank, peer, key), wire.clone())
-        return _Mail(self, key, incoming)
+    def begin(
+        self, key: Key, outgoing: dict[int, Tensor], incoming: dict[int, int], coding: Coding = PLAIN
+    ) -> Pending[dict[int, Tensor]]:
+        for peer, rows in outgoing.items():
+            self.hub.put((self.rank, peer, key), coding.encode(peer, rows).clone())
+        return _Mail(self, key, incoming, coding)
 
     def all_reduce(self, key: Key, x: Tensor) -> Pending[Tensor]:
         wire = x.contiguous().view(-1).view(torch.uint8)

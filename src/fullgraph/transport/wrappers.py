@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 import torch
 from torch import Tensor
 
-from fullgraph.transport.base import Pending, Transport
+from fullgraph.transport.base import PLAIN, Coding, Pending, Transport
 from fullgraph.transport.key import Key
 
 T = TypeVar("T")
@@ -21,8 +21,10 @@ class _Wrapper:
         self.inner = inner
         self.rank, self.size = inner.rank, inner.size
 
-    def begin(self, key: Key, outgoing: dict[int, Tensor], incoming: dict[int, int]) -> Pending[dict[int, Tensor]]:
-        return self.inner.begin(key, outgoing, incoming)
+    def begin(
+        self, key: Key, outgoing: dict[int, Tensor], incoming: dict[int, int], coding: Coding = PLAIN
+    ) -> Pending[dict[int, Tensor]]:
+        return self.inner.begin(key, outgoing, incoming, coding)
 
     def all_reduce(self, key: Key, x: Tensor) -> Pending[Tensor]:
         return self.inner.all_reduce(key, x)
@@ -51,9 +53,11 @@ class Counting(_Wrapper):
         super().__init__(inner)
         self.sent, self.waited = sent, waited
 
-    def begin(self, key: Key, outgoing: dict[int, Tensor], incoming: dict[int, int]) -> Pending[dict[int, Tensor]]:
-        self.sent(key.channel, sum(wire.numel() for wire in outgoing.values()))
-        return _Timed(self.inner.begin(key, outgoing, incoming), lambda s: self.waited(key.channel, s))
+    def begin(
+        self, key: Key, outgoing: dict[int, Tensor], incoming: dict[int, int], coding: Coding = PLAIN
+    ) -> Pending[dict[int, Tensor]]:
+        self.sent(key.channel, sum(coding.nbytes(peer, rows) for peer, rows in outgoing.items()))
+        return _Timed(self.inner.begin(key, outgoing, incoming, coding), lambda s: self.waited(key.channel, s))
 
     def all_reduce(self, key: Key, x: Tensor) -> Pending[Tensor]:
         self.sent(key.channel, x.nbytes)
@@ -76,9 +80,11 @@ class Delaying(_Wrapper):
         super().__init__(inner)
         self.latency, self.rate = latency, rate
 
-    def begin(self, key: Key, outgoing: dict[int, Tensor], incoming: dict[int, int]) -> Pending[dict[int, Tensor]]:
+    def begin(
+        self, key: Key, outgoing: dict[int, Tensor], incoming: dict[int, int], coding: Coding = PLAIN
+    ) -> Pending[dict[int, Tensor]]:
         seconds = self.latency + sum(incoming.values()) / self.rate
-        return _Late(self.inner.begin(key, outgoing, incoming), time.perf_counter() + seconds)
+        return _Late(self.inner.begin(key, outgoing, incoming, coding), time.perf_counter() + seconds)
 
     def all_reduce(self, key: Key, x: Tensor) -> Pending[Tensor]:
         seconds = self.latency + 2 * x.nbytes * (self.size - 1) / self.size / self.rate  # what a ring takes
@@ -96,9 +102,11 @@ class OrderChecking(_Wrapper):
         self.seen: set[Key] = set()
         self.digest = 0
 
-    def begin(self, key: Key, outgoing: dict[int, Tensor], incoming: dict[int, int]) -> Pending[dict[int, Tensor]]:
+    def begin(
+        self, key: Key, outgoing: dict[int, Tensor], incoming: dict[int, int], coding: Coding = PLAIN
+    ) -> Pending[dict[int, Tensor]]:
         self._note(key)
-        return self.inner.begin(key, outgoing, incoming)
+        return self.inner.begin(key, outgoing, incoming, coding)
 
     def all_reduce(self, key: Key, x: Tensor) -> Pending[Tensor]:
         self._note(key)
