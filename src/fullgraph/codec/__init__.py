@@ -1,6 +1,7 @@
 """How many bits: what a row becomes on the wire."""
 
 from fullgraph.codec.base import BFloat16, Codec, Full, Half, Shape
+from fullgraph.codec.graded import Graded, quartiles
 from fullgraph.codec.lowbit import LowBit
 from fullgraph.codec.rate import Constant, Exponential, Linear, RateSchedule, Step
 from fullgraph.codec.subsample import Subsample
@@ -20,6 +21,7 @@ __all__ = [
     "Constant",
     "Exponential",
     "Full",
+    "Graded",
     "Half",
     "Linear",
     "LowBit",
@@ -27,4 +29,5 @@ __all__ = [
     "Shape",
     "Step",
     "Subsample",
+    "quartiles",
 ]

@@ -1,6 +1,7 @@
 """When is it read: channels, schedules, smoothing, and the two mirrored autograd functions."""
 
-from fullgraph.exchange.channel import Channel, Clock, Except, Wire, Wires
+from fullgraph.exchange.adaptive import Adaptive
+from fullgraph.exchange.channel import Channel, Clock, Except, Grades, Wire, Wires
 from fullgraph.exchange.schedule import Bounded, Pipelined, Schedule, Skip, Sync, Turn, table
 from fullgraph.exchange.smooth import Smooth
 
@@ -8,10 +9,12 @@ SCHEDULES: dict[str, type[Schedule]] = {"sync": Sync, "pipelined": Pipelined, "b
 
 __all__ = [
     "SCHEDULES",
+    "Adaptive",
     "Bounded",
     "Channel",
     "Clock",
     "Except",
+    "Grades",
     "Pipelined",
     "Schedule",
     "Skip",

@@ -1,7 +1,7 @@
 """A channel: one route, read on one schedule, in one codec, over one transport."""
 
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -16,13 +16,24 @@ from fullgraph.transport import Transport
 
 
 class Clock:
-    """The step number, -1 before the first; the trainer owns it, channels only read it."""
+    """The step number, -1 before the first, and the loss of every step so far, as all ranks know it.
+
+    The trainer owns it, channels only read it.
+    """
 
     def __init__(self, step: int = -1) -> None:
         self.step = step
+        self.losses: list[float] = []
 
     def tick(self) -> None:
         self.step += 1
+
+
+class Grades(NamedTuple):
+    """How much rows matter, 0..3: owned ones and halo ones."""
+
+    owned: Tensor
+    halo: Tensor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,14 +52,22 @@ class Wire:
         """The wire of a layer: this one for all."""
         return self
 
-    def build(self, *, name: str, route: Route, transport: Transport, clock: Clock) -> "Channel":
+    def build(
+        self, *, name: str, route: Route, transport: Transport, clock: Clock, grades: Grades | None = None
+    ) -> "Channel":
         return Channel(name, route, self, transport, clock)
 
 
-class Wires(Protocol):
-    """A wire for every layer."""
+class Builder(Protocol):
+    """Makes the channel of a layer."""
 
-    def at(self, layer: int) -> Wire: ...
+    def build(self, *, name: str, route: Route, transport: Transport, clock: Clock, grades: Grades) -> "Channel": ...
+
+
+class Wires(Protocol):
+    """What the channel of every layer does."""
+
+    def at(self, layer: int) -> Builder: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

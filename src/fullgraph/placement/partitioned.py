@@ -1,12 +1,13 @@
 """The partitioned placement: every rank owns some nodes, through all layers, and fetches its halo."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from fullgraph.exchange import Channel, Clock, Wire, Wires
+from fullgraph.codec import quartiles
+from fullgraph.exchange import Channel, Clock, Grades, Wire, Wires
 from fullgraph.partition import Part
 from fullgraph.placement.adjacency import Matrices, build
 from fullgraph.placement.local import SPLITS, LocalGraph, moved
@@ -64,13 +65,16 @@ class Partitioned:
         counts = torch.tensor([len(local.ids), *(int(local.masks[split].sum()) for split in SPLITS)])
         nodes, *split_counts = transport.all_reduce(Key(f"setup/{name} counts", 0), counts).wait().tolist()
         matrices = build(local.arcs, aggregation, halo_of, self.dtype).to(self.device)
+        owned = quartiles(local.arcs.indptr.diff())
+        halo = local.halo_of(owned, transport, f"setup/{name} grades")
+        grades = Grades(owned.to(self.device), halo.to(self.device))
         local = moved(local, self.device)
-        scene = _Scene(local, matrices, transport, nodes, dict(zip(SPLITS, split_counts, strict=True)), None)
+        scene = _Scene(local, matrices, transport, nodes, dict(zip(SPLITS, split_counts, strict=True)), grades, None)
         if not self.precompute or aggregation == "attention" or not isinstance(local.x, Tensor):
             return scene
         with torch.no_grad():
             aggregated = scene.view(f"setup/{name} features", Wire(), Clock()).aggregate(local.x, 0)
-        return _Scene(local, matrices, transport, nodes, scene.counts, Known(local.x, aggregated))
+        return replace(scene, known=Known(local.x, aggregated))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -82,12 +86,17 @@ class _Scene:
     transport: Transport
     num_nodes: int
     counts: dict[str, int]
+    grades: Grades
     known: Known | None
 
     def view(self, name: str, wire: Wires, clock: Clock, narrow_first: bool = True) -> PartitionedView:
         def channel_of(layer: int) -> Channel:
             return wire.at(layer).build(
-                name=f"{name}/layer{layer}", route=self.local.route, transport=self.transport, clock=clock
+                name=f"{name}/layer{layer}",
+                route=self.local.route,
+                transport=self.transport,
+                clock=clock,
+                grades=self.grades,
             )
 
         local = self.local

@@ -12,7 +12,7 @@ class Recipe:
 
     name: str
     options: dict[str, Any] = field(default_factory=dict)
-    wire: Wire = field(default_factory=Wire)
+    wire: Wires = field(default_factory=Wire)
     narrow_first: bool = True  # may a layer map its rows before they are sent?
     isolated: bool = False  # train without the arcs between parts
 

@@ -56,6 +56,7 @@ def train_trace(
             parameter.grad = None
         loss, _ = trainer.train_step()
         losses.append(transport.all_reduce(Key("trace", step), loss.cpu().clone()).wait())
+        shard.clock.losses.append(float(losses[-1]))
         grads.append({name: p.grad.cpu().clone() for name, p in model.named_parameters() if p.grad is not None})
     return {
         "losses": torch.stack(losses),

@@ -111,6 +111,7 @@ def _tensors(trainer: Trainer) -> dict[str, Any]:
     tensors |= {f"best.{name}": value for name, value in trainer.best.weights.items()}
     for index, slots in trainer.optimizer.state_dict()["state"].items():
         tensors |= {f"optimizer.{index}.{slot}": value for slot, value in slots.items()}
+    tensors["clock.losses"] = torch.tensor(trainer.shard.clock.losses, dtype=torch.float64)
     rank = trainer.shard.transport.rank
     tensors |= {f"rank{rank}.{name}": value for name, value in trainer.shard.state().items()}
     return tensors
@@ -138,4 +139,5 @@ def _restore(trainer: Trainer, tensors: dict[str, Tensor], state: dict[str, Any]
     trainer.optimizer.load_state_dict(optimizer)
     trainer.best = Best(weights=under("best."), **state["best"])
     trainer.shard.clock.step = state["epoch"] - 1
+    trainer.shard.clock.losses[:] = tensors["clock.losses"].tolist()
     trainer.shard.load_state(under(f"rank{trainer.shard.transport.rank}."))

@@ -86,6 +86,7 @@ class Trainer:
             loss, tally = self.train_step()
             scores = self.score(epoch) if self._scores_at(epoch) else {}
             record = self._record(epoch, lr, loss, tally, scores)
+            self.shard.clock.losses.append(record.loss)
             for watcher in watchers:
                 watcher(self, record)
 

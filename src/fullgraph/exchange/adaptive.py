@@ -1,0 +1,102 @@
+"""Wires that follow the run: bits by in-degree and by how the loss falls, in step or behind by the same sign."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+from fullgraph.codec.graded import Graded
+from fullgraph.codec.lowbit import CHOICES, LowBit
+from fullgraph.errors import InputError
+from fullgraph.exchange.channel import Channel, Clock, Grades, Wire
+from fullgraph.exchange.schedule import Schedule, Sync, Turn
+from fullgraph.plan import Route
+from fullgraph.transport import Key, Transport
+
+
+class Trend:
+    """After every `tau` steps: does the smoothed loss fall more slowly than over the tau steps before?
+
+    smoothed = alpha smoothed + (1 - alpha) loss. A pure function of the losses so far, so there is nothing to save.
+    """
+
+    def __init__(self, losses: Sequence[float], *, tau: int, alpha: float) -> None:
+        self.losses, self.tau, self.alpha = losses, tau, alpha
+        self.marks: list[float] = []  # the smoothed loss after each tau steps
+        self._read, self._smoothed = 0, 0.0
+
+    def slower(self, step: int) -> list[bool]:
+        """The verdicts that are known when `step` begins, oldest first; the first needs 3 tau steps."""
+        while self._read < min(step, len(self.losses)):
+            loss = self.losses[self._read]
+            self._smoothed = self.alpha * self._smoothed + (1 - self.alpha) * loss if self._read else loss
+            self._read += 1
+            if self._read % self.tau == 0:
+                self.marks.append(self._smoothed)
+        marks = self.marks[: step // self.tau]
+        return [b - c < a - b for a, b, c in zip(marks, marks[1:], marks[2:], strict=False)]
+
+    def bits(self, start: int, step: int) -> int:
+        """`start`, doubled at each verdict of slower and halved at each other one, from 1 to 8."""
+        for slower in self.slower(step):
+            start = min(2 * start, CHOICES[-1]) if slower else max(start // 2, 1)
+        return start
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Switch:
+    """In step while the loss falls more slowly than before, else one step behind."""
+
+    trend: Trend
+    depth: int = 1
+
+    def turn(self, step: int) -> Turn:
+        if (self.trend.slower(step) or [False])[-1]:
+            return Turn(send=True, read=step)
+        return Turn(send=True, read=step - 1 if step else None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Adaptive:
+    """Low-bit wires whose bits follow a node's in-degree and the run's loss  (Sylvie's later version, ICDE 2024).
+
+    A node in the lowest quarter of its rank's in-degrees takes b bits, in the next 2 b, then 4 b and 8 b, at most 8;
+    b doubles where the loss falls more slowly and halves where it does not; `switch` makes the same sign choose
+    between in step and one step behind.
+    """
+
+    bits: int = 1
+    tau: int = 10
+    alpha: float = 0.9
+    schedule: Schedule = field(default_factory=Sync)
+    switch: bool = False
+    feedback: bool = False
+
+    def __post_init__(self) -> None:
+        LowBit(self.bits)
+        if self.tau < 1:
+            raise InputError(f"tau={self.tau}: at least 1")
+        if not 0 <= self.alpha < 1:
+            raise InputError(f"alpha={self.alpha}: at least 0 and below 1")
+
+    def at(self, layer: int) -> "Adaptive":
+        return self
+
+    def build(self, *, name: str, route: Route, transport: Transport, clock: Clock, grades: Grades) -> Channel:
+        trend = Trend(clock.losses, tau=self.tau, alpha=self.alpha)
+        packed = route.pack(grades.owned), route.T.pack(grades.halo)
+        owned, halo = ({peer: rows.cpu() for peer, rows in way.items()} for way in packed)
+
+        def grades_of(key: Key) -> Tensor:
+            assert key.ends is not None, f"{key} does not say who sends"
+            sender, receiver = key.ends
+            outward = sender == transport.rank
+            peer = receiver if outward else sender
+            return owned[peer] if outward == (key.way == "forward") else halo[peer]
+
+        wire = Wire(
+            schedule=Switch(trend) if self.switch else self.schedule,
+            codec=Graded(lambda step: trend.bits(self.bits, step), grades_of),
+            feedback=self.feedback,
+        )
+        return wire.build(name=name, route=route, transport=transport, clock=clock, grades=grades)
