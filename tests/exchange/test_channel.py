@@ -132,6 +132,29 @@ def test_a_channel_reads_the_version_its_schedule_names():
         assert seen == [[0.0], [1.0], [2.0], [3.0]]
 
 
+def resumed_gradient(transport, backwards):
+    """Of a step after a resume, from a state whose names come in either order."""
+    _, route = route_of(transport, "directed")
+    clock, wire, grads = Clock(), Wire(schedule=Pipelined()), []
+    state = {}
+    for step in range(2):
+        clock.tick()
+        channel = wire.build(name="halo/layer0", route=route, transport=transport, clock=clock)
+        channel.load_state(dict(sorted(state.items(), reverse=backwards)))
+        x = torch.randn(route.num_owned, 4, generator=torch.Generator().manual_seed(step)).requires_grad_()
+        passed, token = channel.begin(x, relu=True)
+        (channel.end(token).exp().sum() + passed.sum()).backward()
+        state = channel.state()
+        grads.append(x.grad)
+    return torch.stack(grads)
+
+
+def test_a_state_is_its_names_in_any_order():
+    """Files sort names as text, which puts peer 10 before peer 2."""
+    for one, other in zip(*(run_threads(3, resumed_gradient, backwards) for backwards in (False, True)), strict=True):
+        assert torch.equal(one, other)
+
+
 @pytest.mark.parametrize(
     "schedule", [Sync(), Pipelined(), Pipelined(3), Pipelined(2, "exact"), Bounded(1), Bounded(4), Skip(1), Skip(5)]
 )

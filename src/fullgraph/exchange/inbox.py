@@ -105,4 +105,6 @@ class Inbox:
 
 
 def _by_peer(state: dict[str, Tensor], prefix: str) -> dict[int, Tensor]:
-    return {int(name.removeprefix(prefix)): rows for name, rows in state.items() if name.startswith(prefix)}
+    """In peer order, as routes have it; a file has names in an order of its own, such as 0, 1, 10, 11, 2."""
+    rows = {int(name.removeprefix(prefix)): rows for name, rows in state.items() if name.startswith(prefix)}
+    return dict(sorted(rows.items()))
