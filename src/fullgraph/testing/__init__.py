@@ -1,26 +1,40 @@
 """Help for tests: awkward graphs, oracles without our machinery, and ranks as threads or processes."""
 
-from fullgraph.testing.bodies import Trace, assert_same, train_trace, whole_logits
+from fullgraph.testing.bodies import (
+    Saved,
+    Trace,
+    assert_same,
+    resumed_epochs,
+    saved_epochs,
+    train_trace,
+    trainer_of,
+    whole_logits,
+)
 from fullgraph.testing.cases import CASES, Case, random_graph
 from fullgraph.testing.laws import adjoint_pair, assert_schedule_law, assert_size_law
 from fullgraph.testing.oracles import DenseModel, coded, dense_trace, stale_trace
-from fullgraph.testing.ranks import run_processes, run_threads
+from fullgraph.testing.ranks import anew, run_processes, run_threads
 
 __all__ = [
     "CASES",
     "Case",
     "DenseModel",
+    "Saved",
     "Trace",
     "adjoint_pair",
+    "anew",
     "assert_same",
     "assert_schedule_law",
     "assert_size_law",
     "coded",
     "dense_trace",
     "random_graph",
+    "resumed_epochs",
     "run_processes",
     "run_threads",
+    "saved_epochs",
     "stale_trace",
     "train_trace",
+    "trainer_of",
     "whole_logits",
 ]

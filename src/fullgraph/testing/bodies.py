@@ -1,32 +1,65 @@
 """Bodies that every transport runs: a few steps of training, traced."""
 
-from collections.abc import Callable
+import json
+from functools import partial
 from typing import Any
 
 import torch
+from safetensors.torch import load, save
 from torch import Tensor
 
-from fullgraph.data import Graph
-from fullgraph.exchange import Wire
+from fullgraph.exchange import Wire, Wires
 from fullgraph.nn import ModelSpec
-from fullgraph.partition import Assignment, cut_parts
+from fullgraph.partition import cut_parts
 from fullgraph.placement import Partitioned
-from fullgraph.report import Meter
+from fullgraph.report import EpochRecord, Meter
+from fullgraph.testing.cases import Case
+from fullgraph.testing.ranks import anew
+from fullgraph.train.checkpoint import _restore, _scalars, _tensors
 from fullgraph.train.config import TrainConfig
 from fullgraph.train.evaluate import evaluate, logits_of
 from fullgraph.train.task import task_of
 from fullgraph.train.trainer import Trainer
-from fullgraph.transport import Key, Transport
+from fullgraph.transport import Key, OrderChecking, Transport
 
 Trace = dict[str, Any]
+Saved = tuple[bytes, str]  # a rank's checkpoint: its tensors as safetensors, the rest as json
+Epochs = tuple[list[float], list[Saved]]  # losses; checkpoints, the first from before the first epoch
+
+
+def trainer_of(
+    transport: Transport,
+    case: Case,
+    spec: ModelSpec,
+    config: TrainConfig,
+    wire: Wires | None = None,
+    narrow_first: bool = True,
+    isolated: bool = False,
+) -> Trainer:
+    """All that a rank trains with, made as a run makes it, but for the files."""
+    graph, assignment = case(transport.size)
+    part = cut_parts(graph, assignment, transport.rank)
+    dtype = getattr(torch, config.dtype)
+    placement = Partitioned(
+        inductive=config.inductive,
+        precompute=config.precompute,
+        narrow_first=narrow_first,
+        isolated=isolated,
+        dtype=dtype,
+        device=torch.device(config.device),
+    )
+    shard = placement.place(part, transport, wire or Wire(), spec.aggregation)
+    model = spec.build(graph.num_features, graph.num_classes, seed=config.seed, dtype=dtype).to(config.device)
+    task = task_of(multilabel=graph.multilabel, classes=graph.num_classes)
+    return Trainer(model, shard, task, config, Meter())
 
 
 def train_trace(
     transport: Transport,
-    case: Callable[[int], tuple[Graph, Assignment]],
+    case: Case,
     spec: ModelSpec,
     steps: int = 5,
-    wire: Wire | None = None,
+    wire: Wires | None = None,
     inductive: bool = False,
     precompute: bool = True,
     device: str = "cpu",
@@ -34,21 +67,12 @@ def train_trace(
     narrow_first: bool = True,
     isolated: bool = False,
 ) -> Trace:
-    """Losses, all weight gradients of every step, final logits by global id, and scores."""
-    graph, assignment = case(transport.size)
-    part = cut_parts(graph, assignment, transport.rank)
-    placement = Partitioned(
-        inductive=inductive,
-        precompute=precompute,
-        narrow_first=narrow_first,
-        isolated=isolated,
-        dtype=torch.float64,
-        device=torch.device(device),
+    """Losses, all weight gradients of every step, final logits by global id, scores, and what the channels hold."""
+    config = TrainConfig(
+        epochs=steps, lr=lr, seed=3, dtype="float64", device=device, inductive=inductive, precompute=precompute
     )
-    shard = placement.place(part, transport, wire or Wire(), spec.aggregation)
-    model = spec.build(graph.num_features, graph.num_classes, seed=3, dtype=torch.float64).to(device)
-    task = task_of(multilabel=graph.multilabel, classes=graph.num_classes)
-    trainer = Trainer(model, shard, task, TrainConfig(epochs=steps, lr=lr), Meter())
+    trainer = trainer_of(transport, case, spec, config, wire, narrow_first, isolated)
+    model, shard = trainer.model, trainer.shard
     losses, grads = [], []
     trainer.optimizer.zero_grad = lambda set_to_none=True: None  # type: ignore[method-assign]
     for step in range(steps):
@@ -63,8 +87,47 @@ def train_trace(
         "grads": grads,
         "ids": shard.full.ids.cpu(),
         "logits": logits_of(model, shard).cpu(),
-        "scores": evaluate(model, shard, task),
+        "scores": evaluate(model, shard, trainer.task),
+        "state": {name: value.cpu().clone() for name, value in shard.state().items()},
     }
+
+
+def saved_epochs(
+    transport: Transport,
+    case: Case,
+    spec: ModelSpec,
+    config: TrainConfig,
+    wire: Wires | None = None,
+    narrow_first: bool = True,
+    isolated: bool = False,
+    start: Saved | None = None,
+) -> Epochs:
+    """Train to the end, from this rank's checkpoint if there is one: losses, and the checkpoints before and after."""
+    trainer = trainer_of(transport, case, spec, config, wire, narrow_first, isolated)
+    if start is not None:
+        tensors, scalars = start
+        names = sorted(load(tensors).items(), reverse=True)  # a file keeps names, not their order
+        _restore(trainer, dict(names), json.loads(scalars))
+    losses, saved = [], [_saved(trainer)]
+
+    def watch(trainer: Trainer, record: EpochRecord) -> None:
+        losses.append(record.loss)
+        if trainer.epoch % config.checkpoint_every == 0:
+            saved.append(_saved(trainer))
+
+    trainer.fit([watch])
+    return losses, saved
+
+
+def resumed_epochs(transport: OrderChecking, *run: Any) -> list[Epochs]:
+    """The same run of saved_epochs whole, and resumed after each of its epochs but the last."""
+    losses, saved = whole = anew(transport, saved_epochs, *run)
+    starts = saved[: len(losses)]
+    return [whole, *(anew(transport, partial(saved_epochs, start=start), *run) for start in starts)]
+
+
+def _saved(trainer: Trainer) -> Saved:
+    return save(_tensors(trainer)), json.dumps(_scalars(trainer))
 
 
 def whole_logits(traces: list[Trace], num_nodes: int) -> Tensor:

@@ -1,0 +1,110 @@
+"""Resuming after any epoch of any variant ends bit-identical; neither saving nor scoring is noticed."""
+
+import json
+from dataclasses import replace
+from random import Random
+
+import pytest
+import torch
+from safetensors.torch import load
+
+from fullgraph import nn, recipes
+from fullgraph.codec import BFloat16, Exponential, Full, Half, Linear, LowBit, Subsample
+from fullgraph.exchange import Adaptive, Bounded, Except, Pipelined, Skip, Smooth, Sync, Wire
+from fullgraph.testing import CASES, resumed_epochs, run_threads, saved_epochs
+from fullgraph.train.config import LR_SCHEDULES, OPTIMIZERS, TrainConfig
+
+EPOCHS = 5
+SAGE = nn.GraphSAGE(layers=3, hidden=8, dropout=0.5)
+NORMED = nn.GraphSAGE(layers=3, hidden=8, norm="batch", residual=True)
+SPECS = [NORMED, nn.GCN(layers=3, hidden=8, linear_layers=1), nn.GIN(layers=2, hidden=8), nn.GAT(layers=2, hidden=8)]
+CONFIG = TrainConfig(epochs=EPOCHS, eval_every=3, checkpoint_every=1)
+BOTH = Smooth(gamma=0.7, correct=True)
+LATER = Subsample(Linear(steps=EPOCHS, c_max=8, slope=2))
+
+WIRES = {
+    "two late, one bit, fed back": Wire(schedule=Pipelined(2), codec=LowBit(1), smooth=BOTH, feedback=True),
+    "bounded, two bits, half back": Wire(schedule=Bounded(3), codec=LowBit(2), backward=Half(), smooth=Smooth()),
+    "skip, columns, fed back": Wire(schedule=Skip(3), codec=LATER, feedback=True),
+    "late columns, smooth": Wire(schedule=Pipelined(), codec=LATER, smooth=BOTH),
+    "exact warm-up, bf16": Wire(schedule=Pipelined(3, "exact"), codec=BFloat16(), feedback=True),
+    "adaptive, fed back": Adaptive(tau=1, alpha=0.0, switch=True, feedback=True),
+    "layers differ": Except(wire=Wire(schedule=Pipelined()), layer=1, other=Wire(schedule=Skip(4), smooth=BOTH)),
+}
+
+
+def asked_by(recipe):
+    return recipe.wires(epochs=EPOCHS, layers=SAGE.layers), recipe.narrow_first, recipe.isolated
+
+
+RUNS = {name: (wire,) for name, wire in WIRES.items()}
+RUNS |= {name: asked_by(recipes.make(name)) for name in recipes.STRATEGIES}
+
+
+def drawn(seed):
+    """Any point of the product of all axes: ranks, and the arguments of the body."""
+    pick = Random(seed).choice
+    codecs = [Full(), Half(), LowBit(1), LowBit(4), Subsample(3.0), Subsample(Exponential(steps=EPOCHS)), LATER]
+    wire = Wire(
+        schedule=pick([Sync(), Pipelined(), Pipelined(2), Pipelined(3, "exact"), Bounded(3), Skip(2), Skip(4)]),
+        codec=pick(codecs),
+        backward=pick([None, *codecs]),
+        smooth=pick([None, BOTH, Smooth(features=False), Smooth(gradients=False)]),
+        feedback=pick([False, True]),
+    )
+    config = replace(
+        CONFIG,
+        optimizer=pick(OPTIMIZERS),
+        lr_schedule=pick(LR_SCHEDULES),
+        dtype=pick(["float32", "float64"]),
+        eval_every=pick([1, 2, 3]),
+        patience=pick([0, 2]),
+        inductive=pick([False, True]),
+        precompute=pick([False, True]),
+    )
+    return pick([2, 3]), CASES[pick(list(CASES))], pick(SPECS), config, wire, pick([False, True])
+
+
+def differing(one, other):
+    """Names of what two checkpoints do not share to the bit."""
+    a, b = ({**load(tensors), **json.loads(scalars)} for tensors, scalars in (one, other))
+    return [name for name in sorted(a.keys() | b.keys()) if not same(a.get(name), b.get(name))]
+
+
+def same(a, b):
+    if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor):
+        return a.dtype == b.dtype and torch.equal(a, b)
+    return repr(a) == repr(b)  # a score may be NaN
+
+
+def assert_resumes_anywhere(ranks, *run):
+    """A rank resumed after any epoch sees the losses, and holds the state, of one that never stopped."""
+    for (losses, saved), *again in run_threads(ranks, resumed_epochs, *run):
+        for epoch, (late_losses, late_saved) in enumerate(again):
+            assert late_losses == losses[epoch:], f"resumed after {epoch} epochs"
+            for done, (want, got) in enumerate(zip(saved[epoch:], late_saved, strict=True), epoch):
+                assert differing(want, got) == [], f"resumed after {epoch} epochs, compared after {done}"
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_resuming_anywhere_is_bit_identical(name):
+    assert_resumes_anywhere(2 if name in recipes.STRATEGIES else 3, CASES["directed"], SAGE, CONFIG, *RUNS[name])
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_resuming_any_point_of_the_axes_is_bit_identical(seed):
+    assert_resumes_anywhere(*drawn(seed))
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_neither_scoring_nor_saving_disturbs_training(name):
+    """Evaluation is exact and has channels of its own; a checkpoint waits for messages, and takes none away."""
+    ends = replace(CONFIG, eval_every=EPOCHS, checkpoint_every=EPOCHS)
+    quiet, busy = (
+        run_threads(2, saved_epochs, CASES["undirected"], SAGE, config, *RUNS[name])
+        for config in (ends, replace(CONFIG, eval_every=1))
+    )
+    for (losses, saved), (busy_losses, busy_saved) in zip(quiet, busy, strict=True):
+        assert busy_losses == losses
+        changed = differing(saved[-1], busy_saved[-1])
+        assert [name for name in changed if not name.startswith("best")] == []
