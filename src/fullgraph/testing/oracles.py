@@ -20,6 +20,8 @@ from fullgraph.ops import act_dropout, dropout_key
 from fullgraph.train.task import task_of
 from fullgraph.transport import Key
 
+Seen = Callable[[int, int, Tensor], Tensor]  # (step, layer, rows) -> what other parts see of them
+
 
 def dense_arcs(graph: Graph, *, weighted: bool = True) -> Tensor:
     """A[i, j] = total weight (or number) of the arcs j -> i."""
@@ -159,7 +161,7 @@ class DenseModel:
 
 def dense_trace(
     graph: Graph, spec: ModelSpec, steps: int = 5, *, ids: Tensor | None = None, precompute: bool = True,
-    part: Tensor | None = None, seen: Callable[[int, int, Tensor], Tensor] | None = None,
+    part: Tensor | None = None, seen: Seen | None = None,
 ) -> tuple[Tensor, list[dict[str, Tensor]]]:  # fmt: skip
     """Losses and all weight gradients of `steps` Adam steps, on one process.
 
@@ -189,9 +191,12 @@ def dense_trace(
 class _Staleness:
     """What other parts see at each step, and what they return: H and G by layer and step."""
 
-    def __init__(self, read: Callable[[int], int | None], gamma_features: float, gamma_gradients: float) -> None:
+    def __init__(
+        self, read: Callable[[int], int | None], gamma_features: float, gamma_gradients: float, cross: Seen
+    ) -> None:
         self.read, self.gammas = read, {"features": gamma_features, "gradients": gamma_gradients}
-        self.sent: dict[tuple[int, int], Tensor] = {}
+        self.cross = cross
+        self.sent: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}
         self.returned: dict[tuple[int, int], Tensor] = {}
         self.averages: dict[tuple[str, int], Tensor] = {}
 
@@ -201,14 +206,16 @@ class _Staleness:
         self.extra = torch.zeros((), dtype=torch.float64)
 
     def seen(self, layer: int, live: Tensor) -> Tensor:
-        self.sent[layer, self.step] = live.detach()
+        rows = live.detach().requires_grad_()
+        crossed = self.cross(self.step, layer, rows)
+        self.sent[layer, self.step] = rows, crossed
         if self.version is None:
-            copy = torch.zeros_like(live, requires_grad=True)
+            copy = torch.zeros_like(crossed, requires_grad=True)
         elif self.version == self.step:
             assert not any(self.gammas.values()), "a live path cannot be smoothed here"
-            copy = live * 1
+            copy = self.cross(self.step, layer, live) * 1
         else:
-            copy = self._smooth("features", layer, self.sent[layer, self.version]).clone().requires_grad_()
+            copy = self._smooth("features", layer, self.sent[layer, self.version][1].detach()).clone().requires_grad_()
             back = self.returned[layer, self.version]
             self.extra = self.extra + (live * self._smooth("gradients", layer, back)).sum()
         copy.retain_grad()
@@ -217,8 +224,8 @@ class _Staleness:
 
     def close(self) -> None:
         for layer, copy in self.copies.items():
-            assert copy.grad is not None
-            self.returned[layer, self.step] = copy.grad
+            rows, crossed = self.sent[layer, self.step]
+            (self.returned[layer, self.step],) = torch.autograd.grad(crossed, rows, copy.grad)
 
     def _smooth(self, kind: str, layer: int, value: Tensor) -> Tensor:
         gamma = self.gammas[kind]
@@ -230,15 +237,17 @@ class _Staleness:
 def stale_trace(
     graph: Graph, part: Tensor, spec: ModelSpec, read: Callable[[int], int | None], steps: int = 6, *,
     gamma_features: float = 0.0, gamma_gradients: float = 0.0, narrow_first: bool = True,
+    cross: Seen = lambda step, layer, rows: rows,
 ) -> tuple[Tensor, list[dict[str, Tensor]]]:  # fmt: skip
     """PipeGCN's equations for any table of versions: step t reads rows, and gradients, of step read(t).
 
-    Other parts see S_t = smooth(H_read(t)), a constant of the step unless read(t) = t. What they return is
-    G_t = dL/dS_t, and step t adds smooth(G_read(t)) to the gradient of H_t: as <H_t, G> added to the loss.
+    Other parts see S_t = smooth(C(H)_read(t)), a constant of the step unless read(t) = t; C is what `cross` makes of
+    rows on their way (of their gradients, by its backward pass). What they return is G_t = C^T(dL/dS_t), and step t
+    adds smooth(G_read(t)) to the gradient of H_t: as <H_t, G> added to the loss.
     """
     model = spec.build(graph.num_features, graph.num_classes, seed=3, dtype=torch.float64)
     dense = DenseModel(graph, spec, model, part=part)
-    stale = _Staleness(read, gamma_features, gamma_gradients)
+    stale = _Staleness(read, gamma_features, gamma_gradients, cross)
     dense.seen, dense.narrow_first = stale.seen, narrow_first
     task = task_of(multilabel=graph.multilabel, classes=graph.num_classes)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.05)
@@ -273,8 +282,8 @@ class _Crossing(torch.autograd.Function):
         return ctx.codec.decode(ctx.codec.encode(grad, key), tuple(grad.shape), grad.dtype, key), None, None, None
 
 
-def coded(graph: Graph, part: Tensor, codec: Codec, backward: Codec) -> Callable[[int, int, Tensor], Tensor]:
-    """For dense_trace: every part sees every other part's rows through a codec, a message a pair of parts."""
+def coded(graph: Graph, part: Tensor, codec: Codec, backward: Codec) -> Seen:
+    """For the traces here: every part sees every other part's rows through a codec, a message a pair of parts."""
     needs = dense_arcs(graph, weighted=False) != 0
     parts = range(int(part.max()) + 1)
 

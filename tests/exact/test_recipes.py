@@ -1,0 +1,131 @@
+"""Every published recipe, as a run asks for it, equals its equations: in threads and in real processes."""
+
+import pytest
+import torch
+
+from fullgraph import nn, recipes
+from fullgraph.codec import Full, LowBit, Subsample
+from fullgraph.exchange import Bounded, Pipelined, Skip, Smooth, Wire
+from fullgraph.testing import CASES, anew, assert_same, coded, run_processes, run_threads, stale_trace, train_trace
+from fullgraph.transport import Key
+
+STEPS = 7
+CASE = CASES["directed"]
+SAGE = nn.GraphSAGE(layers=3, hidden=16, dropout=0.5)
+GCN = nn.GCN(layers=4, hidden=12, dropout=0.3, norm="layer", linear_layers=1)
+
+
+def today(step):
+    return step
+
+
+def yesterday(step):
+    return step - 1 if step else None
+
+
+def yesterday_but_every_third(step):
+    return [None, 0, 2, 2, 3, 5, 5][step]
+
+
+def bits(number):
+    return lambda graph, part: coded(graph, part, LowBit(number), LowBit(number))
+
+
+def columns(rate):
+    """1/rate(t) of the columns cross, both ways; all of them in the last graph layer, which is layer 2."""
+
+    def seen(step, layer, rows):
+        if layer == 2:
+            return rows
+        width = rows.shape[1]
+        chosen = Subsample(rate(step)).columns(width, Key(f"halo/layer{layer}", step))
+        assert len(chosen) == max(1, int(width / rate(step)))
+        return rows * torch.zeros(width, dtype=rows.dtype).index_fill(0, chosen, 1.0)
+
+    return lambda graph, part: seen
+
+
+# recipe, its options as typed, the version a step reads, what happens on the wire, smoothing
+EQUATIONS = {
+    "vanilla": ({}, today, None, {}),
+    "pipegcn": ({}, yesterday, None, {}),
+    "pipegcn-f": ({}, yesterday, None, {"gamma_features": 0.95}),
+    "pipegcn-g": ({}, yesterday, None, {"gamma_gradients": 0.95}),
+    "pipegcn-gf": ({"gamma": "0.8"}, yesterday, None, {"gamma_features": 0.8, "gamma_gradients": 0.8}),
+    "sylvie-s": ({}, today, bits(1), {}),
+    "sylvie-a": ({"bits": "2", "refresh": "3"}, yesterday_but_every_third, bits(2), {}),
+    "varco": ({"c_max": "9", "slope": "2"}, today, columns(lambda t: max(9 - 2 * 8 * t / (STEPS - 1), 1)), {}),
+    "fixed": ({}, today, columns(lambda t: 4.0), {}),
+}
+
+
+def oracle(name, ranks, model):
+    _, read, wire, smoothing = EQUATIONS[name]
+    graph, assignment = CASE(ranks)
+    part = torch.from_numpy(assignment.part.copy())
+    options = smoothing if wire is None else {"cross": wire(graph, part)}
+    return stale_trace(graph, part, model, read, STEPS, narrow_first=False, **options)
+
+
+def run_of(recipe, model):
+    """The arguments of train_trace, from a recipe as a run does it."""
+    wires = recipe.wires(epochs=STEPS, layers=model.layers - model.linear_layers)
+    return CASE, model, STEPS, wires, False, True, "cpu", 0.05, recipe.narrow_first, recipe.isolated
+
+
+def named(name, model):
+    return run_of(recipes.make(name, **EQUATIONS[name][0]), model)
+
+
+def test_every_recipe_has_its_equations():
+    assert {*EQUATIONS, "none"} == {*recipes.STRATEGIES}, "`none` has its own in test_stale.py"
+
+
+@pytest.mark.parametrize("model", [SAGE, GCN], ids=["sage", "gcn"])
+@pytest.mark.parametrize("name", EQUATIONS)
+def test_recipes_equal_their_equations(name, model):
+    assert_same(run_threads(3, train_trace, *named(name, model)), *oracle(name, 3, model))
+
+
+def in_turn(transport, runs):
+    return [anew(transport, train_trace, *run) for run in runs]
+
+
+def test_recipes_equal_their_equations_in_processes():
+    """All in one pair of processes, which takes seconds to start."""
+    ranks = run_processes(2, in_turn, [named(name, SAGE) for name in EQUATIONS])
+    for name, *traces in zip(EQUATIONS, *ranks, strict=True):
+        assert_same(traces, *oracle(name, 2, SAGE))
+
+
+VANILLA = {
+    "codec full": Wire(codec=Full(), backward=Full()),
+    "rate 1": Wire(codec=Subsample(1.0)),
+    "rate 1, rescaled": Wire(codec=Subsample(1.0, rescale=True)),
+    "refresh 1": Wire(schedule=Bounded(1)),
+    "every 1": Wire(schedule=Skip(1)),
+    "nothing dropped to feed back": Wire(feedback=True),
+    "an average that forgets": Wire(smooth=Smooth(gamma=0.0)),
+    "always warming up": Wire(schedule=Pipelined(STEPS, "exact")),
+    "varco from 1 to 1": recipes.varco(c_max=1, c_min=1).wires(epochs=STEPS, layers=3),
+    "fixed at 1": recipes.fixed(ratio=1).wires(epochs=STEPS, layers=3),
+}
+
+
+def test_settings_that_are_vanilla_to_the_bit():
+    traces = {
+        name: run_threads(3, train_trace, CASE, SAGE, STEPS, wires, False, True, "cpu", 0.05, False)[0]
+        for name, wires in {"vanilla": recipes.vanilla().wire, **VANILLA}.items()
+    }
+    want = traces.pop("vanilla")
+    for name, got in traces.items():
+        assert torch.equal(got["losses"], want["losses"]), name
+        for one, other in zip(got["grads"], want["grads"], strict=True):
+            assert all(torch.equal(one[weight], other[weight]) for weight in one), name
+
+
+def test_a_refresh_of_every_step_is_sylvie_s():
+    late, sync = (
+        run_threads(3, train_trace, *run_of(r, SAGE)) for r in (recipes.sylvie_a(refresh=1), recipes.sylvie_s())
+    )
+    assert torch.equal(late[0]["losses"], sync[0]["losses"])
