@@ -6,6 +6,7 @@ import torch
 from fullgraph import nn
 from fullgraph.data import Graph
 from fullgraph.exchange import Bounded, Pipelined, Skip, Smooth, Sync, Wire
+from fullgraph.placement import ahead
 from fullgraph.testing import CASES, assert_same, dense_trace, run_processes, run_threads, stale_trace, train_trace
 
 TIGHT = {"rtol": 1e-10, "atol": 1e-10}
@@ -57,6 +58,20 @@ def test_pipegcn_to_the_letter(model):
     losses, grads = oracle("directed", 3, SPECS[model], Pipelined(), narrow_first=False)
     options = (STEPS, Wire(schedule=Pipelined()), False, True, "cpu", 0.05, False)
     assert_same(run_threads(3, train_trace, CASES["directed"], SPECS[model], *options), losses, grads)
+
+
+@pytest.mark.parametrize("dense", [0, 10**9], ids=["kept sparse", "made dense"])
+@pytest.mark.parametrize("schedule", [Sync(), Pipelined()], ids=str)
+@pytest.mark.parametrize("model", ["sage", "gcn", "gin", "gat"])
+def test_sparse_features_are_aggregated_once_too(model, schedule, dense, monkeypatch):
+    """The first layer's input is known, so nothing of it is stale; attention alone knows nothing ahead."""
+    monkeypatch.setattr(ahead, "DENSE", dense)
+    losses, grads = oracle("sparse", 3, SPECS[model], schedule, narrow_first=False)
+    options = (STEPS, Wire(schedule=schedule), False, True, "cpu", 0.05, False)
+    traces = run_threads(3, train_trace, CASES["sparse"], SPECS[model], *options)
+    assert_same(traces, losses, grads)
+    if schedule != Sync():
+        assert any(name.startswith("layer0") for name in traces[0]["state"]) == (model == "gat")
 
 
 @pytest.mark.parametrize("model", ["sage", "gcn"])

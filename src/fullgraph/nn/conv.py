@@ -1,7 +1,8 @@
 """Graph convolutions over a view: no rank, no group, no buffer.
 
 Each takes rows before their activation, and the row map (activation, dropout) that the exchange must come before.
-Where the output is narrower than the input, or the input is sparse, the dense map comes first: fewer bytes and flops.
+Where the output is narrower than the input, or the input is sparse, the dense map comes first: fewer bytes and flops;
+unless the aggregation of the input is known ahead, which costs no bytes at all.
 
 Legend: n owned rows, h halo rows, I in, O out features, H heads.
 """
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fullgraph.nn.linear import Linear
+from fullgraph.nn.linear import Linear, linear
 from fullgraph.nn.view import IDENTITY, Features, GraphView, RowMap
 from fullgraph.ops import Adjacency, edge_scores, edge_softmax, spmm_heads
 
@@ -24,7 +25,7 @@ class Conv(nn.Module):
 
     def update_first(self, x: Features, view: GraphView) -> bool:
         narrow = self.out_width < self.in_width and view.narrow_first
-        return isinstance(x, Adjacency) or (narrow and not view.knows(x))
+        return (narrow or isinstance(x, Adjacency)) and not view.knows(x)
 
 
 class GCNConv(Conv):
@@ -37,9 +38,9 @@ class GCNConv(Conv):
         nn.init.xavier_uniform_(self.lin.weight)
 
     def forward(self, x: Features, view: GraphView, layer: int, row_map: RowMap = IDENTITY) -> Tensor:
-        if isinstance(x, Adjacency) or self.update_first(x, view):
+        if self.update_first(x, view):
             return view.aggregate(self.lin(row_map(x, view.ids)), layer) + self.bias
-        return F.linear(view.send(x, layer, row_map).aggregate(), self.lin.weight, self.bias)
+        return linear(view.send(x, layer, row_map).aggregate(), self.lin.weight, self.bias)
 
 
 class SAGEConv(Conv):
@@ -51,14 +52,17 @@ class SAGEConv(Conv):
         self.lin_neigh = Linear(in_width, out_width, bias=False)
 
     def forward(self, x: Features, view: GraphView, layer: int, row_map: RowMap = IDENTITY) -> Tensor:
-        if isinstance(x, Adjacency) or self.update_first(x, view):
+        if self.update_first(x, view):
             rows = row_map(x, view.ids)
             message = view.send(self.lin_neigh(rows), layer)
             own: Tensor = self.lin_self(rows)
             return own.add_(message.aggregate())
-        message = view.send(x, layer, row_map)
-        own = self.lin_self(message.own)
-        return own.addmm_(message.aggregate(), self.lin_neigh.weight.t())  # in place: no copy of [n, O]
+        posted = view.send(x, layer, row_map)
+        own = self.lin_self(posted.own)
+        mean = posted.aggregate()
+        if isinstance(mean, Adjacency):
+            return own.add_(self.lin_neigh(mean))
+        return own.addmm_(mean, self.lin_neigh.weight.t())  # in place: no copy of [n, O]
 
 
 class GINConv(Conv):
@@ -74,12 +78,16 @@ class GINConv(Conv):
         self.eps = nn.Parameter(torch.zeros(()))
 
     def forward(self, x: Features, view: GraphView, layer: int, row_map: RowMap = IDENTITY) -> Tensor:
-        if isinstance(x, Adjacency) or self.update_first(x, view):
+        if self.update_first(x, view):
             message = view.send(self.lin1.product(row_map(x, view.ids)), layer)
             hidden = (1 + self.eps) * message.own + message.aggregate() + self.lin1.bias
         else:
-            message = view.send(x, layer, row_map)
-            hidden = self.lin1((1 + self.eps) * message.own + message.aggregate())
+            rows = view.send(x, layer, row_map)
+            own, total = rows.own, rows.aggregate()
+            if isinstance(own, Adjacency) or isinstance(total, Adjacency):
+                hidden = (1 + self.eps) * self.lin1.product(own) + self.lin1(total)
+            else:
+                hidden = self.lin1((1 + self.eps) * own + total)
         out: Tensor = self.lin2(F.relu(hidden))
         return out
 

@@ -4,7 +4,7 @@ Legend: n owned rows, h halo rows, D features.
 """
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar, overload
 
 from torch import Tensor
 
@@ -48,18 +48,19 @@ class RowMap:
 
 
 IDENTITY = RowMap()
+Rows = TypeVar("Rows", bound=Features, covariant=True)
 
 
-class Message(Protocol):
+class Message(Protocol[Rows]):
     """Rows under way: posted when made, so that work on `own` hides the wire."""
 
     @property
-    def own(self) -> Tensor:
-        """Owned rows after the map, [n, D]."""
+    def own(self) -> Rows:
+        """Owned rows after the map, [n, D]; sparse where x is."""
         ...
 
-    def aggregate(self) -> Tensor:
-        """A @ map(x), [n, D]."""
+    def aggregate(self) -> Rows:
+        """A @ map(x), [n, D]; sparse only where it was computed ahead."""
         ...
 
     def sources(self) -> Tensor:
@@ -96,7 +97,10 @@ class GraphView(Protocol):
         """Whether the aggregation of x was computed ahead and costs nothing."""
         ...
 
-    def send(self, x: Tensor, layer: int, row_map: RowMap = IDENTITY) -> Message: ...
+    @overload
+    def send(self, x: Tensor, layer: int, row_map: RowMap = IDENTITY) -> Message[Tensor]: ...
+    @overload
+    def send(self, x: Features, layer: int, row_map: RowMap = IDENTITY) -> Message[Features]: ...
     def aggregate(self, x: Tensor, layer: int) -> Tensor: ...
     def sources(self, x: Tensor, layer: int) -> Tensor: ...
     def reduce(self, x: Tensor) -> Tensor:

@@ -8,8 +8,11 @@ from torch import Tensor
 
 from fullgraph.codec import quartiles
 from fullgraph.exchange import Channel, Clock, Grades, Wire, Wires
+from fullgraph.nn.view import Features
+from fullgraph.ops import Adjacency
 from fullgraph.partition import Part
 from fullgraph.placement.adjacency import Matrices, build
+from fullgraph.placement.ahead import sparse_aggregation
 from fullgraph.placement.local import SPLITS, LocalGraph, moved
 from fullgraph.placement.shard import Rows, Shard, WholeStep
 from fullgraph.placement.view import Known, PartitionedView
@@ -27,8 +30,9 @@ class Partitioned:
     """Nodes by part, one channel a layer for the halo.
 
     inductive: train on the subgraph of training nodes, evaluate on the whole graph.
-    precompute: aggregate dense input features once. (Sparse ones are mapped to a narrow width first instead.)
-    narrow_first: send mapped rows where they are narrower; else, as the stale systems' equations do, a layer's input.
+    precompute: aggregate input features once, so that the first layer has nothing to send.
+    narrow_first: send mapped rows where they are narrower, sparse features among them, which then are not aggregated
+        ahead; else, as the stale systems' equations do, a layer's input.
     isolated: train as if there were no arcs between parts.
     """
 
@@ -64,17 +68,22 @@ class Partitioned:
 
         counts = torch.tensor([len(local.ids), *(int(local.masks[split].sum()) for split in SPLITS)])
         nodes, *split_counts = transport.all_reduce(Key(f"setup/{name} counts", 0), counts).wait().tolist()
-        matrices = build(local.arcs, aggregation, halo_of, self.dtype).to(self.device)
+        matrices = build(local.arcs, aggregation, halo_of, self.dtype)
+        known = self.precompute and aggregation != "attention"
+        aggregated: Features | None = None
+        if known and isinstance(local.x, Adjacency) and not self.narrow_first:
+            aggregated = sparse_aggregation(local, matrices, transport, f"setup/{name} features")
         owned = quartiles(local.arcs.indptr.diff())
         halo = local.halo_of(owned, transport, f"setup/{name} grades")
         grades = Grades(owned.to(self.device), halo.to(self.device))
-        local = moved(local, self.device)
+        local, matrices = moved(local, self.device), matrices.to(self.device)
         scene = _Scene(local, matrices, transport, nodes, dict(zip(SPLITS, split_counts, strict=True)), grades, None)
-        if not self.precompute or aggregation == "attention" or not isinstance(local.x, Tensor):
+        if known and isinstance(local.x, Tensor):
+            with torch.no_grad():
+                aggregated = scene.view(f"setup/{name} features", Wire(), Clock()).aggregate(local.x, 0)
+        if aggregated is None:
             return scene
-        with torch.no_grad():
-            aggregated = scene.view(f"setup/{name} features", Wire(), Clock()).aggregate(local.x, 0)
-        return replace(scene, known=Known(local.x, aggregated))
+        return replace(scene, known=Known(local.x, aggregated.to(device=self.device)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -6,12 +6,13 @@ Legend: n owned rows, h halo rows, D features.
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from fullgraph.exchange import Channel, Clock
-from fullgraph.nn.view import IDENTITY, Features, RowMap
+from fullgraph.nn.view import IDENTITY, Features, Message, RowMap
 from fullgraph.ops import Structure, spmm
 from fullgraph.placement.adjacency import Matrices
 from fullgraph.placement.reduce import Reduce
@@ -22,8 +23,8 @@ from fullgraph.transport import Transport
 class Known:
     """Rows that never change, and their aggregation, computed once."""
 
-    x: Tensor
-    aggregated: Tensor
+    x: Features
+    aggregated: Features
 
 
 @dataclass(eq=False)
@@ -70,13 +71,14 @@ class PartitionedView:
     def knows(self, x: Features) -> bool:
         return self.known is not None and x is self.known.x
 
-    def send(self, x: Tensor, layer: int, row_map: RowMap = IDENTITY) -> "HaloMessage | KnownMessage":
+    def send(self, x: Features, layer: int, row_map: RowMap = IDENTITY) -> "Message[Any]":
         if self.known is not None and x is self.known.x:
             return KnownMessage(self.known, self.ids, row_map)
+        assert isinstance(x, Tensor), "sparse rows do not cross; a layer maps them first"
         return HaloMessage(self, x, layer, row_map)
 
     def aggregate(self, x: Tensor, layer: int) -> Tensor:
-        return self.send(x, layer).aggregate()
+        return HaloMessage(self, x, layer, IDENTITY).aggregate()
 
     def sources(self, x: Tensor, layer: int) -> Tensor:
         return HaloMessage(self, x, layer, IDENTITY).sources()
@@ -117,13 +119,13 @@ class KnownMessage:
         self.known, self.ids, self.row_map = known, ids, row_map
 
     @cached_property
-    def own(self) -> Tensor:
-        return self.row_map.dense(self.known.x, self.ids)
+    def own(self) -> Features:
+        return self.row_map(self.known.x, self.ids)
 
-    def aggregate(self) -> Tensor:
+    def aggregate(self) -> Features:
         # Another key: one mask for both would drop a feature from a row and from its neighbours' mean at once.
         other = RowMap(relu=self.row_map.relu, p=self.row_map.p, key=self.row_map.key ^ 0x5DEECE66D)
-        return other.dense(self.known.aggregated, self.ids)
+        return other(self.known.aggregated, self.ids)
 
     def sources(self) -> Tensor:
         raise AssertionError("only aggregations are known ahead, not halo rows")

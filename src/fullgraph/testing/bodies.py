@@ -15,7 +15,7 @@ from fullgraph.placement import Partitioned
 from fullgraph.report import EpochRecord, Meter
 from fullgraph.testing.cases import Case
 from fullgraph.testing.ranks import anew
-from fullgraph.train.checkpoint import _restore, _scalars, _tensors
+from fullgraph.train.checkpoint import restore_trainer, scalars_of, tensors_of
 from fullgraph.train.config import TrainConfig
 from fullgraph.train.evaluate import evaluate, logits_of
 from fullgraph.train.task import task_of
@@ -107,7 +107,7 @@ def saved_epochs(
     if start is not None:
         tensors, scalars = start
         names = sorted(load(tensors).items(), reverse=True)  # a file keeps names, not their order
-        _restore(trainer, dict(names), json.loads(scalars))
+        restore_trainer(trainer, dict(names), json.loads(scalars))
     losses, saved = [], [_saved(trainer)]
 
     def watch(trainer: Trainer, record: EpochRecord) -> None:
@@ -127,7 +127,7 @@ def resumed_epochs(transport: OrderChecking, *run: Any) -> list[Epochs]:
 
 
 def _saved(trainer: Trainer) -> Saved:
-    return save(_tensors(trainer)), json.dumps(_scalars(trainer))
+    return save(tensors_of(trainer)), json.dumps(scalars_of(trainer))
 
 
 def whole_logits(traces: list[Trace], num_nodes: int) -> Tensor:

@@ -91,7 +91,7 @@ class DenseModel:
         self.x = dense_features(graph)
         self.ids = torch.arange(graph.num_nodes) if ids is None else ids
         self.sparse = not isinstance(graph.x, np.ndarray)
-        self.known = precompute and not self.sparse and spec.aggregation != "attention"
+        self.precompute = precompute and spec.aggregation != "attention"
         part = torch.zeros(graph.num_nodes) if part is None else part
         self.part = part
         self.inside = (part[:, None] == part[None, :]).to(self.M.dtype)
@@ -135,7 +135,7 @@ class DenseModel:
         if isinstance(conv, GATConv):
             return self._attend(conv, dropped, layer)
         own, weight, finish = _terms(conv, dropped)
-        if layer == 0 and self.known:
+        if layer == 0 and self.precompute and not (self.sparse and self.narrow_first):
             return finish(own + self._drop(self.M @ h, layer, step, salt=0x5DEECE66D) @ weight.T)
         if (self.sparse and layer == 0) or (self.narrow_first and conv.out_width < conv.in_width):
             rows = dropped @ weight.T  # mapped first, so narrow rows cross

@@ -41,14 +41,14 @@ class Checkpoints:
         self._together(f"checkpoint/{trainer.epoch}/open")
         writer = _storage().HuggingFaceStorageWriter(str(temporary), save_distributed=True)
         try:
-            save(_tensors(trainer), storage_writer=writer, no_dist=not dist.is_initialized())
+            save(tensors_of(trainer), storage_writer=writer, no_dist=not dist.is_initialized())
         except CheckpointException as error:  # on every rank alike, and not an Exception
             shutil.rmtree(temporary, ignore_errors=True)
             raise storage_error(error, self.folder) or RuntimeError(
                 f"no checkpoint could be written: {error}"
             ) from error
         if self.transport.rank == 0:
-            write_json(temporary / "state.json", _scalars(trainer))
+            write_json(temporary / "state.json", scalars_of(trainer))
             shutil.rmtree(final, ignore_errors=True)
             temporary.rename(final)
             for old in self.all()[:-KEEP]:
@@ -84,7 +84,7 @@ class Checkpoints:
         }
         reader = _storage().HuggingFaceStorageReader(str(folder))
         load(tensors, storage_reader=reader, no_dist=not dist.is_initialized())
-        _restore(trainer, tensors, state)
+        restore_trainer(trainer, tensors, state)
 
     def _together(self, name: str) -> None:
         self.transport.all_reduce(Key(name, 0), torch.zeros(1)).wait()
@@ -105,7 +105,7 @@ def _storage() -> Any:
     return hf_storage
 
 
-def _tensors(trainer: Trainer) -> dict[str, Any]:
+def tensors_of(trainer: Trainer) -> dict[str, Any]:
     """Every tensor of the run's state. Those all ranks share are written once."""
     tensors: dict[str, Any] = {f"model.{name}": value for name, value in trainer.model.state_dict().items()}
     tensors |= {f"best.{name}": value for name, value in trainer.best.weights.items()}
@@ -117,7 +117,7 @@ def _tensors(trainer: Trainer) -> dict[str, Any]:
     return tensors
 
 
-def _scalars(trainer: Trainer) -> dict[str, Any]:
+def scalars_of(trainer: Trainer) -> dict[str, Any]:
     best = trainer.best
     return {
         "schema": 1,
@@ -127,7 +127,7 @@ def _scalars(trainer: Trainer) -> dict[str, Any]:
     }
 
 
-def _restore(trainer: Trainer, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
+def restore_trainer(trainer: Trainer, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
     def under(prefix: str) -> dict[str, Tensor]:
         return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
 
