@@ -1,10 +1,10 @@
-"""Every published recipe, as a run asks for it, equals its equations: in threads and in real processes."""
+"""Every recipe, as a run asks for it, equals its equations: in threads and in real processes."""
 
 import pytest
 import torch
 
 from fullgraph import nn, recipes
-from fullgraph.codec import Full, LowBit, Subsample
+from fullgraph.codec import Full, Half, LowBit, Subsample
 from fullgraph.exchange import Bounded, Pipelined, Skip, Smooth, Wire
 from fullgraph.testing import CASES, anew, assert_same, coded, run_processes, run_threads, stale_trace, train_trace
 from fullgraph.transport import Key
@@ -27,8 +27,8 @@ def yesterday_but_every_third(step):
     return [None, 0, 2, 2, 3, 5, 5][step]
 
 
-def bits(number):
-    return lambda graph, part: coded(graph, part, LowBit(number), LowBit(number))
+def bits(number, back=None):
+    return lambda graph, part: coded(graph, part, LowBit(number), back or LowBit(number))
 
 
 def columns(rate):
@@ -45,6 +45,8 @@ def columns(rate):
     return lambda graph, part: seen
 
 
+FREE = {"codec": "lowbit", "bits": "2", "backward": "half", "smooth": "gf", "gamma": "0.8"}
+
 # recipe, its options as typed, the version a step reads, what happens on the wire, smoothing
 EQUATIONS = {
     "vanilla": ({}, today, None, {}),
@@ -56,6 +58,7 @@ EQUATIONS = {
     "sylvie-a": ({"bits": "2", "refresh": "3"}, yesterday_but_every_third, bits(2), {}),
     "varco": ({"c_max": "9", "slope": "2"}, today, columns(lambda t: max(9 - 2 * 8 * t / (STEPS - 1), 1)), {}),
     "fixed": ({}, today, columns(lambda t: 4.0), {}),
+    "free": (FREE, yesterday, bits(2, Half()), {"gamma_features": 0.8, "gamma_gradients": 0.8}),
 }
 
 
@@ -63,7 +66,7 @@ def oracle(name, ranks, model):
     _, read, wire, smoothing = EQUATIONS[name]
     graph, assignment = CASE(ranks)
     part = torch.from_numpy(assignment.part.copy())
-    options = smoothing if wire is None else {"cross": wire(graph, part)}
+    options = smoothing if wire is None else {**smoothing, "cross": wire(graph, part)}
     return stale_trace(graph, part, model, read, STEPS, narrow_first=False, **options)
 
 

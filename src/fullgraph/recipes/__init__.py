@@ -7,6 +7,7 @@ from typing import Any
 from fullgraph.errors import InputError
 from fullgraph.recipes.base import Recipe
 from fullgraph.recipes.baselines import none, vanilla
+from fullgraph.recipes.free import free
 from fullgraph.recipes.pipegcn import pipegcn, pipegcn_f, pipegcn_g, pipegcn_gf
 from fullgraph.recipes.sylvie import sylvie_a, sylvie_s
 from fullgraph.recipes.varco import fixed, varco
@@ -22,6 +23,7 @@ STRATEGIES: dict[str, Callable[..., Recipe]] = {
     "sylvie-a": sylvie_a,
     "varco": varco,
     "fixed": fixed,
+    "free": free,
 }
 
 
@@ -58,6 +60,7 @@ __all__ = [
     "STRATEGIES",
     "Recipe",
     "fixed",
+    "free",
     "make",
     "none",
     "options_of",

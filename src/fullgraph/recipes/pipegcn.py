@@ -13,12 +13,16 @@ def pipegcn(
     smooth: str = "", gamma: float = 0.95, lag: int = 1, warm_up: str = "zeros", correct: bool = False
 ) -> Recipe:
     """Halo features and gradients one step old; `smooth` f, g or gf averages them."""
+    options = {"smooth": smooth, "gamma": gamma, "lag": lag, "warm_up": warm_up, "correct": correct}
+    wire = Wire(schedule=Pipelined(lag, warm_up), smooth=averaging(smooth, gamma, correct))
+    return Recipe(name="pipegcn", options=options, wire=wire, narrow_first=False)
+
+
+def averaging(smooth: str, gamma: float, correct: bool) -> Smooth | None:
+    """Of features, gradients or both: f, g or gf; "" is none."""
     if smooth not in SMOOTH:
         raise InputError(f"smooth {smooth!r} is unknown; known: f, g, gf, or leave it out")
-    average = Smooth(gamma=gamma, features="f" in smooth, gradients="g" in smooth, correct=correct) if smooth else None
-    options = {"smooth": smooth, "gamma": gamma, "lag": lag, "warm_up": warm_up, "correct": correct}
-    wire = Wire(schedule=Pipelined(lag, warm_up), smooth=average)
-    return Recipe(name="pipegcn", options=options, wire=wire, narrow_first=False)
+    return Smooth(gamma=gamma, features="f" in smooth, gradients="g" in smooth, correct=correct) if smooth else None
 
 
 def pipegcn_f(gamma: float = 0.95) -> Recipe:
