@@ -1,0 +1,172 @@
+"""How much of the wire is hidden: an epoch on two emulated hosts against its ideal, at two rates of the link.
+
+    sudo .venv/bin/python benchmarks/overlap.py [--graph sbm:nodes=100000,...] [--epochs 10] [--rounds 2]
+
+C is the epoch of `none` with an unlimited link: all compute, no halo. M is the time in which an epoch's halo messages
+cross when nothing else is done. The rates are chosen such that M = C (communication is half of C + M) and M = 9 C.
+ideal = max(C, M), and max(C, M / compression) for low bits. Every time is the best of the rounds' means, for machines
+are shared. Also: the bytes that the interface counted (less Ethernet, IP and TCP headers, by its count of packets)
+against the formula's. The graph is about as dense, and cut about as well, as ogbn-products.
+"""
+
+import argparse
+import json
+import math
+import os
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from common import fullgraph, seconds, show, size
+from hosts import Hosts
+
+STRATEGIES = ("none", "vanilla", "pipegcn", "sylvie-s", "sylvie-a")
+HEADERS = 14 + 20 + 32  # Ethernet, IP, TCP with timestamps
+UNLIMITED = 40e9
+WARM_UP = 2  # epochs; they also fill the pipeline
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--graph", default="sbm:nodes=100000,edges=2500000,features=64,p_in=0.99,seed=0")
+    parser.add_argument("--hidden", type=int, default=128)
+    parser.add_argument("--layers", type=int, default=3)
+    parser.add_argument("--epochs", type=int, default=10)
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--body", nargs=2, type=Path, help=argparse.SUPPRESS)  # what each host runs: SHARDS OUT
+    options = parser.parse_args()
+    if options.body:
+        body(*options.body, options)
+        return
+    with tempfile.TemporaryDirectory() as name, Hosts(2) as hosts:
+        shards = Path(name) / "shards"
+        fullgraph("partition", options.graph, "--parts", 2, "--out", shards)
+
+        def measure(rate: float) -> dict[str, Any]:
+            hosts.rate(rate)
+            chosen = {key: getattr(options, key) for key in ("hidden", "layers", "epochs", "rounds")}
+            flags = [text for key, value in chosen.items() for text in (f"--{key}", value)]
+            out = Path(name) / f"{rate:.0f}.json"
+            hosts.run([__file__, *flags, "--body", shards, out])
+            found: dict[str, Any] = json.loads(out.read_text())
+            return found
+
+        free = measure(UNLIMITED)
+        compute = free["none"]["epoch_s"]
+        print(f"unlimited: C = {seconds(compute)}, vanilla {seconds(free['vanilla']['epoch_s'])}", flush=True)
+        rows, counted = [], []
+        for share, ratio in (("1/2", 1), ("9/10", 9)):
+            rate = 8 * free["vanilla"]["bytes"] / 2 / (ratio * compute)
+            found = measure(rate)
+            wire = found["wire"]["epoch_s"]
+            for strategy in STRATEGIES[1:]:
+                run = found[strategy]
+                compression = found["vanilla"]["bytes"] / run["bytes"]
+                ideal = max(compute, wire / compression)
+                whole = compute + wire / compression
+                rows.append(
+                    (f"{share}: {rate / 1e6:.0f} Mbit/s", strategy, seconds(compute), seconds(wire),
+                     f"{compression:.1f}", seconds(whole), seconds(ideal), seconds(run["epoch_s"]),
+                     seconds(run["wait_s"]), f"{100 * ideal / run['epoch_s']:.0f} %")
+                )  # fmt: skip
+                if run["packets"]:
+                    crossed = run["counted"] - HEADERS * run["packets"]
+                    formula = run["bytes"] / 2 + run["weight_bytes"]
+                    counted.append((rows[-1][0], strategy, size(formula), size(run["counted"]), run["packets"],
+                                    f"{crossed / formula:.4f}"))  # fmt: skip
+    cores = f"{os.cpu_count()} cores, 2 hosts"
+    columns = ["link", "strategy", "C", "M", "compression", "C + M", "ideal", "measured", "waiting", "of ideal"]
+    show(f"{options.graph}, GraphSAGE {options.layers}x{options.hidden}, {cores}", columns, rows)
+    show("bytes an epoch, of one host", ["link", "strategy", "formula", "interface", "packets", "ratio"], counted)
+
+
+def body(shards: Path, out: Path, options: argparse.Namespace) -> None:
+    """One rank: every strategy in turn, then the bare wire; the first rank writes what was found."""
+    import torch
+
+    from fullgraph import nn, recipes
+    from fullgraph.partition import open_part
+    from fullgraph.placement import Partitioned, Shard
+    from fullgraph.report import Meter
+    from fullgraph.train.config import TrainConfig
+    from fullgraph.train.task import task_of
+    from fullgraph.train.trainer import Trainer
+    from fullgraph.transport import Counting, Key, join
+
+    torch.set_num_threads(1)
+    link = join(timeout=600.0)
+    part = open_part(shards, link.rank)
+    facts = part.manifest.graph
+    spec = nn.GraphSAGE(layers=options.layers, hidden=options.hidden)
+
+    def over_ranks(name: str, value: float = 0.0) -> torch.Tensor:
+        """Every rank's value; no rank returns before all have come."""
+        values = torch.zeros(link.size, dtype=torch.float64)
+        values[link.rank] = value
+        return link.all_reduce(Key(name, 0), values).wait()
+
+    def prepare(name: str) -> Trainer:
+        recipe, meter = recipes.make(name), Meter()
+        # A layer's input crosses in every strategy, so that all send the same rows.
+        placement = Partitioned(narrow_first=False, isolated=recipe.isolated)
+        wires = recipe.wires(epochs=options.epochs, layers=options.layers)
+        shard = placement.place(part, Counting(link, meter.sent, meter.waited), wires, spec.aggregation)
+        model = spec.build(facts.features, facts.classes, seed=0)
+        task = task_of(multilabel=facts.multilabel, classes=facts.classes)
+        return Trainer(model, shard, task, TrainConfig(epochs=options.epochs), meter)
+
+    def train(trainer: Trainer, name: str) -> dict[str, float]:
+        for _ in range(WARM_UP):
+            trainer.train_step()
+        over_ranks(f"{name} begins")
+        before, start = _counters(), time.perf_counter()
+        tallies = [trainer.train_step()[1] for _ in range(options.epochs)]
+        over_ranks(f"{name} ends")
+        took, after = time.perf_counter() - start, _counters()
+        trainer.shard.state()  # waits for what is still on its way
+        return {
+            "epoch_s": took / options.epochs,
+            "wait_s": float(over_ranks(f"{name} waits", statistics.mean(t.wait_s for t in tallies)).max()),
+            "bytes": float(over_ranks(f"{name} bytes", tallies[-1].halo_bytes).sum()),
+            "weight_bytes": tallies[-1].weight_bytes,
+            "counted": (after[0] - before[0]) / options.epochs,
+            "packets": (after[1] - before[1]) / options.epochs,
+        }
+
+    def cross(shard: Shard, turn: int) -> float:
+        """Seconds in which an epoch's messages cross: all layers but the first, there and back."""
+        route = shard.train.view.channel(1).route
+        there, back = ({peer: math.prod(shape) * 4 for peer, shape in way.shapes((options.hidden,)).items()}
+                       for way in (route.T, route))  # fmt: skip
+        over_ranks(f"wire {turn}")
+        start, messages = time.perf_counter(), []
+        for layer in range(1, options.layers):
+            for way, sent, come in (("forward", there, back), ("backward", back, there)):
+                rows = {peer: torch.zeros(nbytes, dtype=torch.uint8) for peer, nbytes in sent.items()}
+                messages.append(link.begin(Key(f"wire {layer}", turn, way), rows, come))
+        for message in messages:
+            message.wait()
+        return float(over_ranks(f"wire {turn} took", time.perf_counter() - start).max())
+
+    trainers = {name: prepare(name) for name in STRATEGIES}
+    rounds = []
+    for turn in range(options.rounds):
+        rounds.append({name: train(trainer, f"{name} {turn}") for name, trainer in trainers.items()})
+        rounds[-1]["wire"] = {"epoch_s": cross(trainers["vanilla"].shard, turn)}
+    found = {name: min((r[name] for r in rounds), key=lambda run: run["epoch_s"]) for name in rounds[0]}
+    if link.rank == 0:
+        out.write_text(json.dumps(found))
+    over_ranks("done")
+    link.close()
+
+
+def _counters() -> tuple[int, int]:
+    """Bytes and packets that this host has sent."""
+    folder = Path("/sys/class/net/wire/statistics")
+    return int((folder / "tx_bytes").read_text()), int((folder / "tx_packets").read_text())
+
+
+if __name__ == "__main__":
+    main()
