@@ -25,11 +25,11 @@ def main() -> None:
                     f"{100 * result['test']:.2f} %",
                     seconds(result["epoch_s"]),
                     seconds(result["wait_s"]),
-                    size(result["bytes_per_epoch"]),
+                    size(result["bytes_total"]),
                     out.relative_to(ROOT),
                 )
             )
-    columns = ["strategy", "ranks", "test accuracy", "epoch", "exposed wait", "bytes per epoch", "run folder"]
+    columns = ["strategy", "ranks", "test accuracy", "epoch", "exposed wait", "bytes in all", "run folder"]
     show(f"demo, GraphSAGE 3x128, {EPOCHS} epochs", columns, rows)
 
 

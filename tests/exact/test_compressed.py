@@ -98,6 +98,7 @@ def test_bytes_equal_the_formula(bits, tmp_path):
     run = fg.train(graph, model=model, strategy=recipes.sylvie_s(bits=bits), parts=3, epochs=3, out=tmp_path / "run")
     row = math.ceil(bits * 24 / 8) + 4  # layers 1 and 2 both send their inputs, 24 wide; layer 0 is precomputed
     assert run.result["bytes_per_epoch"] == 2 * 2 * row * run.result["partition"]["halo_rows"]
+    assert run.result["bytes_total"] == run.result["epochs"] * run.result["bytes_per_epoch"]
 
 
 def fed_back(transport, codec):

@@ -1,10 +1,13 @@
 """Every recipe, as a run asks for it, equals its equations: in threads and in real processes."""
 
+import re
+
 import pytest
 import torch
 
 from fullgraph import nn, recipes
 from fullgraph.codec import Full, Half, LowBit, Subsample
+from fullgraph.errors import InputError
 from fullgraph.exchange import Bounded, Pipelined, Skip, Smooth, Wire
 from fullgraph.testing import CASES, anew, assert_same, coded, run_processes, run_threads, stale_trace, train_trace
 from fullgraph.transport import Key
@@ -132,3 +135,25 @@ def test_a_refresh_of_every_step_is_sylvie_s():
         run_threads(3, train_trace, *run_of(r, SAGE)) for r in (recipes.sylvie_a(refresh=1), recipes.sylvie_s())
     )
     assert torch.equal(late[0]["losses"], sync[0]["losses"])
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "text"),
+    [
+        ("free", {"schedule": "never"}, "schedule 'never' is unknown; known: sync, pipelined, bounded, skip"),
+        ("free", {"codec": "zip"}, "codec 'zip' is unknown; known: full, half"),
+        ("free", {"backward": "zip"}, "backward 'zip' is unknown"),
+        ("free", {"smooth": "x"}, "smooth 'x' is unknown; known: f, g, gf"),
+        ("free", {"lag": "0"}, "lag=0: at least 1"),
+        ("free", {"bits": "3"}, "bits=3 does not pack into bytes; choose one of 1, 2, 4, 8"),
+        ("sylvie-s", {"adaptive": "true", "tau": "0"}, "tau=0: at least 1"),
+        ("sylvie-a", {"adaptive": "true", "bits": "16"}, "bits=16 does not pack"),
+        ("sylvie-a", {"refresh": "-1"}, "refresh=-1: at least 1"),
+        ("varco", {"slope": "0"}, "slope=0.0 must be positive"),
+        ("fixed", {"ratio": "0.5"}, "rate=0.5 would send more than there is"),
+        ("pipegcn", {"smooth": "f", "gamma": "1"}, "gamma=1.0: at least 0 and below 1"),
+    ],
+)
+def test_bad_options_name_the_fix(name, options, text):
+    with pytest.raises(InputError, match=re.escape(text)):
+        recipes.make(name, **options)

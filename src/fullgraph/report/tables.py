@@ -38,6 +38,7 @@ def print_comparison(runs: dict[str, dict[str, Any]], reached: dict[str, float |
         "epoch",
         "exposed wait",
         "bytes an epoch",
+        "bytes in all",
     ]
     for column in [*columns, *([f"to val {target:g}"] if target is not None else [])]:
         table.add_column(column, justify="left" if column in ("run", "strategy", "model") else "right")
@@ -52,6 +53,7 @@ def print_comparison(runs: dict[str, dict[str, Any]], reached: dict[str, float |
             r["best_epoch"] + 1,
         ]
         cells += [f"{r['epoch_s'] * 1e3:.1f} ms", f"{r['wait_s'] * 1e3:.1f} ms", f"{r['bytes_per_epoch']:,}"]
+        cells.append(f"{r['bytes_total']:,}" if "bytes_total" in r else "-")
         if target is not None:
             seconds = reached[name]
             cells.append("never" if seconds is None else f"{seconds:.2f} s")

@@ -38,6 +38,7 @@ def result_of(
         **best.scores,
         "final_loss": records[-1].loss,
         **medians(records),
+        "bytes_total": sum(record.bytes for record in records),
         "peak_memory_bytes": peak_memory,
         "time_to_best_s": sum(record.epoch_s for record in records[: best.epoch + 1]),
         "partition": {
