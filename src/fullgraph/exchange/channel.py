@@ -101,13 +101,14 @@ class Channel:
         self.features = Inbox(name, "forward", route, wire.codec, wire.schedule, transport, features, residuals[0])
         self.gradients = Inbox(name, "backward", route.T, backward, wire.schedule, transport, gradients, residuals[1])
 
-    def begin(self, x: Tensor, *, relu: bool = False) -> tuple[Tensor, Tensor]:
+    def begin(self, x: Tensor, *, relu: bool = False, mapped: bool = False) -> tuple[Tensor, Tensor]:
         """Post the rows of x (of relu(x)) that peers read; returns x itself, and the token that `end` takes.
 
         Peers are sent relu(x) although x passes through bare, so that its owner can fuse the activation with
-        the dropout that must come after the exchange.
+        the dropout that must come after the exchange. mapped: all that is done with x here is such a map, whose
+        backward pass makes a new tensor; what peers return is then added to that one, not to a copy of it.
         """
-        x, token = Begin.apply(x, self, relu)  # type: ignore[no-untyped-call]
+        x, token = Begin.apply(x, self, relu, mapped)  # type: ignore[no-untyped-call]
         return x, token
 
     def state(self) -> dict[str, Tensor]:
@@ -129,12 +130,12 @@ class Begin(torch.autograd.Function):
     """forward: post rows x_t.  backward: read the returned gradients of version v(t) and add them."""
 
     @staticmethod
-    def forward(ctx, x: Tensor, channel: Channel, relu: bool):  # type: ignore[no-untyped-def]
+    def forward(ctx, x: Tensor, channel: Channel, relu: bool, mapped: bool):  # type: ignore[no-untyped-def]
         packed = channel.route.pack(x)
         if relu:
             packed = {peer: rows.relu_() for peer, rows in packed.items()}
             ctx.save_for_backward(*(rows > 0 for rows in packed.values()))
-        ctx.channel, ctx.step, ctx.relu = channel, channel.clock.step, relu
+        ctx.channel, ctx.step, ctx.relu, ctx.mapped = channel, channel.clock.step, relu, mapped
         channel.features.post(packed, x, ctx.step)
         return x.view_as(x), x.new_empty((0, *x.shape[1:]))
 
@@ -142,11 +143,11 @@ class Begin(torch.autograd.Function):
     def backward(ctx, grad: Tensor, _token: Tensor):  # type: ignore[no-untyped-def]
         returned = ctx.channel.gradients.read(ctx.step)
         if not returned:
-            return grad, None, None
+            return grad, None, None, None
         if ctx.relu:
             gates = zip(returned.items(), ctx.saved_tensors, strict=True)
             returned = {peer: rows * gate for (peer, rows), gate in gates}
-        return ctx.channel.route.T.unpack(returned, grad.clone()), None, None
+        return ctx.channel.route.T.unpack(returned, grad if ctx.mapped else grad.clone()), None, None, None
 
 
 class End(torch.autograd.Function):
@@ -155,9 +156,9 @@ class End(torch.autograd.Function):
     @staticmethod
     def forward(ctx, token: Tensor, channel: Channel):  # type: ignore[no-untyped-def]
         ctx.channel, ctx.step = channel, channel.clock.step
-        halo = token.new_zeros((channel.route.num_out, *token.shape[1:]))
+        shape = (channel.route.num_out, *token.shape[1:])
         rows = channel.features.read(ctx.step)
-        return halo if rows is None else channel.route.unpack(rows, halo)
+        return token.new_zeros(shape) if rows is None else channel.route.unpack(rows, token.new_empty(shape))
 
     @staticmethod
     def backward(ctx, grad: Tensor):  # type: ignore[no-untyped-def]

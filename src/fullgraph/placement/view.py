@@ -97,7 +97,7 @@ class HaloMessage:
     def __init__(self, view: PartitionedView, x: Tensor, layer: int, row_map: RowMap) -> None:
         self.view, self.row_map = view, row_map
         self.channel = view.channel(layer)
-        x, self.token = self.channel.begin(x, relu=row_map.relu)
+        x, self.token = self.channel.begin(x, relu=row_map.relu, mapped=row_map.relu or row_map.p > 0)
         self.own = row_map.dense(x, view.ids)
 
     def aggregate(self) -> Tensor:
