@@ -156,9 +156,9 @@ class End(torch.autograd.Function):
     @staticmethod
     def forward(ctx, token: Tensor, channel: Channel):  # type: ignore[no-untyped-def]
         ctx.channel, ctx.step = channel, channel.clock.step
-        shape = (channel.route.num_out, *token.shape[1:])
+        halo = token.new_zeros((channel.route.num_out, *token.shape[1:]))
         rows = channel.features.read(ctx.step)
-        return token.new_zeros(shape) if rows is None else channel.route.unpack(rows, token.new_empty(shape))
+        return halo if rows is None else channel.route.unpack(rows, halo)
 
     @staticmethod
     def backward(ctx, grad: Tensor):  # type: ignore[no-untyped-def]
