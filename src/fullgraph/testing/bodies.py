@@ -5,7 +5,6 @@ from functools import partial
 from typing import Any
 
 import torch
-from safetensors.torch import load, save
 from torch import Tensor
 
 from fullgraph.exchange import Wire, Wires
@@ -105,6 +104,8 @@ def saved_epochs(
     """Train to the end, from this rank's checkpoint if there is one: losses, and the checkpoints before and after."""
     trainer = trainer_of(transport, case, spec, config, wire, narrow_first, isolated)
     if start is not None:
+        from safetensors.torch import load
+
         tensors, scalars = start
         names = sorted(load(tensors).items(), reverse=True)  # a file keeps names, not their order
         restore_trainer(trainer, dict(names), json.loads(scalars))
@@ -127,6 +128,8 @@ def resumed_epochs(transport: OrderChecking, *run: Any) -> list[Epochs]:
 
 
 def _saved(trainer: Trainer) -> Saved:
+    from safetensors.torch import save
+
     return save(tensors_of(trainer)), json.dumps(scalars_of(trainer))
 
 
