@@ -155,8 +155,8 @@ class End(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, token: Tensor, channel: Channel):  # type: ignore[no-untyped-def]
-        ctx.channel, ctx.step = channel, channel.clock.step
-        halo = token.new_zeros((channel.route.num_out, *token.shape[1:]))
+        ctx.channel, ctx.step, ctx.token = channel, channel.clock.step, token.shape
+        halo = token.new_zeros(channel.route.out_shape(tuple(token.shape[1:])))
         rows = channel.features.read(ctx.step)
         return halo if rows is None else channel.route.unpack(rows, halo)
 
@@ -164,4 +164,4 @@ class End(torch.autograd.Function):
     def backward(ctx, grad: Tensor):  # type: ignore[no-untyped-def]
         channel = ctx.channel
         channel.gradients.post(channel.route.T.pack(grad.contiguous()), grad, ctx.step)
-        return grad.new_empty((0, *grad.shape[1:])), None
+        return grad.new_empty(ctx.token), None

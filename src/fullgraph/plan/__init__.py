@@ -1,5 +1,7 @@
 """Who sends what to whom: stateless routes, each with its transpose."""
 
-from fullgraph.plan.halo import HaloRoute, Route
+from fullgraph.plan.base import Route, Shape
+from fullgraph.plan.halo import HaloRoute
+from fullgraph.plan.tiles import TileBackRoute, TileRoute
 
-__all__ = ["HaloRoute", "Route"]
+__all__ = ["HaloRoute", "Route", "Shape", "TileBackRoute", "TileRoute"]

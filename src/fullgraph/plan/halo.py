@@ -5,26 +5,12 @@ Legend: n owned rows, h halo rows, s sent rows, D features.
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from fullgraph.ops import add_rows
-
-Shape = tuple[int, ...]
-
-
-class Route(Protocol):
-    """A sparse 0/1 matrix R spread over ranks:  y = R x.  Stateless; `T` is the transpose, and so the backward pass."""
-
-    @property
-    def T(self) -> "Route": ...
-    @property
-    def num_out(self) -> int: ...
-    def pack(self, x: Tensor) -> dict[int, Tensor]: ...
-    def shapes(self, width: Shape) -> dict[int, Shape]: ...
-    def unpack(self, parts: dict[int, Tensor], out: Tensor) -> Tensor: ...
+from fullgraph.plan.base import Shape
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,10 +22,6 @@ class HaloRoute:
     recv_counts: tuple[int, ...]  # per rank; halo rows are grouped by owner in the same order
     num_owned: int
 
-    @property
-    def num_out(self) -> int:
-        return sum(self.recv_counts)
-
     def pack(self, x_nD: Tensor) -> dict[int, Tensor]:
         rows_sD = x_nD.index_select(0, self.send_rows)
         return _split(rows_sD, self.send_counts)
@@ -50,6 +32,9 @@ class HaloRoute:
 
     def shapes(self, width: Shape) -> dict[int, Shape]:
         return {peer: (count, *width) for peer, count in enumerate(self.recv_counts) if count}
+
+    def out_shape(self, width: Shape) -> Shape:
+        return sum(self.recv_counts), *width
 
     def unpack(self, parts: dict[int, Tensor], out_hD: Tensor) -> Tensor:
         """Write what each peer sent into its slice of `out`."""
@@ -71,15 +56,14 @@ class HaloGradientRoute:
 
     T: HaloRoute
 
-    @property
-    def num_out(self) -> int:
-        return self.T.num_owned
-
     def pack(self, grad_hD: Tensor) -> dict[int, Tensor]:
         return _split(grad_hD, self.T.recv_counts)
 
     def shapes(self, width: Shape) -> dict[int, Shape]:
         return {peer: (count, *width) for peer, count in enumerate(self.T.send_counts) if count}
+
+    def out_shape(self, width: Shape) -> Shape:
+        return self.T.num_owned, *width
 
     def unpack(self, parts: dict[int, Tensor], out_nD: Tensor) -> Tensor:
         """Add what each peer returned to the rows it was sent, in peer order so that sums are reproducible."""

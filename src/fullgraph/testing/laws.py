@@ -13,7 +13,7 @@ def adjoint_pair(transport: Transport, route: Route, num_in: int, width: int = 3
     """<R x, y> and <x, R^T y>, each summed over ranks: the backward pass is the transpose iff they are equal."""
     generator = torch.Generator().manual_seed(transport.rank)
     x = torch.randn(num_in, width, dtype=torch.float64, generator=generator).requires_grad_()
-    y = torch.randn(route.num_out, width, dtype=torch.float64, generator=generator)
+    y = torch.randn(route.out_shape((width,)), dtype=torch.float64, generator=generator)
     channel = Wire().build(name="law", route=route, transport=transport, clock=Clock())
     passed, token = channel.begin(x)
     moved = channel.end(token)
