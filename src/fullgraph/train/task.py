@@ -8,8 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fullgraph.errors import InputError
-from fullgraph.train.gather import gather_rows
-from fullgraph.transport import Key, Transport
+from fullgraph.transport import Key, Transport, gather_rows
 
 
 def cross_entropy(logits: Tensor, target: Tensor, count: int) -> Tensor:

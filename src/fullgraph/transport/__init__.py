@@ -2,6 +2,7 @@
 
 from fullgraph.transport.alone import Alone
 from fullgraph.transport.base import PLAIN, Coding, PeerLost, Pending, Ready, Transport
+from fullgraph.transport.gather import gather_rows
 from fullgraph.transport.key import Key, Way
 from fullgraph.transport.process import ProcessTransport, adopt_slurm, join
 from fullgraph.transport.threads import Hub, ThreadTransport
@@ -24,5 +25,6 @@ __all__ = [
     "Transport",
     "Way",
     "adopt_slurm",
+    "gather_rows",
     "join",
 ]

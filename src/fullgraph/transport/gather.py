@@ -3,7 +3,8 @@
 import torch
 from torch import Tensor
 
-from fullgraph.transport import Key, Transport
+from fullgraph.transport.base import Transport
+from fullgraph.transport.key import Key
 
 
 def gather_rows(x: Tensor, transport: Transport, key: Key) -> Tensor:

@@ -1,0 +1,81 @@
+"""What a placement is, and what all that give every rank rows of its own have in common."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import ClassVar, Protocol
+
+import torch
+from torch import Tensor
+
+from fullgraph.exchange import Clock, Wire, Wires
+from fullgraph.ops import Adjacency
+from fullgraph.partition import Part
+from fullgraph.placement.adjacency import Matrices, build
+from fullgraph.placement.local import LocalGraph
+from fullgraph.placement.scene import Scene
+from fullgraph.placement.shard import Shard, WholeStep
+from fullgraph.transport import Transport
+
+
+class Placement(Protocol):
+    """Lays the work over ranks."""
+
+    def place(self, part: Part, transport: Transport, wire: Wires, aggregation: str) -> Shard: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ByRows(ABC):
+    """Every rank owns some rows through all layers; how it sees its neighbours is the placement's own.
+
+    inductive: train on the subgraph of training nodes, evaluate on the whole graph.
+    precompute: aggregate input features once, so that the first layer has nothing to send.
+    narrow_first: send mapped rows where they are narrower, sparse features among them, which then are not aggregated
+        ahead; else, as the stale systems' equations do, a layer's input.
+    isolated: train as if there were no arcs between parts.
+    """
+
+    channels: ClassVar[str]  # what the names of training's channels begin with
+
+    inductive: bool = False
+    precompute: bool = True
+    narrow_first: bool = True
+    isolated: bool = False
+    dtype: torch.dtype = torch.float32
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+
+    def place(self, part: Part, transport: Transport, wire: Wires, aggregation: str) -> Shard:
+        clock, eval_clock = Clock(), Clock()
+        whole = LocalGraph.of(part, self.dtype)
+        full = train = self.scene(whole, transport, aggregation, "full")
+        if self.inductive or self.isolated:
+            seen = whole.induced(transport) if self.inductive else whole
+            train = self.scene(seen.isolated() if self.isolated else seen, transport, aggregation, "train")
+        facts = part.manifest.graph
+        return Shard(
+            train=train.rows(self.channels, wire, clock, self.narrow_first),
+            full=full.rows("eval", Wire(), eval_clock, True),
+            executor=WholeStep(),
+            transport=transport,
+            clock=clock,
+            eval_clock=eval_clock,
+            num_classes=facts.classes,
+            in_width=facts.features,
+        )
+
+    @abstractmethod
+    def scene(self, local: LocalGraph, transport: Transport, aggregation: str, name: str) -> Scene:
+        """A graph made ready: the whole one ("full"), or what training sees of it ("train")."""
+
+    def matrices(self, local: LocalGraph, transport: Transport, aggregation: str, name: str) -> Matrices:
+        """Those of the owned rows, over owned and halo columns."""
+
+        def halo_of(values: Tensor) -> Tensor:
+            return local.halo_of(values, transport, f"setup/{name} degrees")
+
+        return build(local.arcs, aggregation, halo_of, self.dtype)
+
+    def ahead(self, local: LocalGraph, aggregation: str) -> bool:
+        """Whether sparse input features are aggregated once."""
+        return (
+            self.precompute and aggregation != "attention" and not self.narrow_first and isinstance(local.x, Adjacency)
+        )

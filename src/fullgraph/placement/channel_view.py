@@ -1,0 +1,91 @@
+"""What the views of all placements share: channels under names, their state, known rows, sums over ranks."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from torch import Tensor
+
+from fullgraph.exchange import Channel, Clock
+from fullgraph.nn.view import Features, RowMap
+from fullgraph.placement.reduce import Reduce
+from fullgraph.transport import Transport
+
+State = dict[str, Tensor]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Known:
+    """Rows that never change, and their aggregation, computed once."""
+
+    x: Features
+    aggregated: Features
+
+
+@dataclass(eq=False, kw_only=True)
+class ChannelView:
+    """A graph whose rows lie on many ranks, which talk through channels that are made when first used."""
+
+    ids: Tensor  # [n] global ids of owned rows
+    num_nodes: int
+    transport: Transport
+    clock: Clock
+    known: Known | None = None
+    narrow_first: bool = True
+    _channels: dict[str, Channel] = field(default_factory=dict)
+    _loaded: dict[str, State] = field(default_factory=dict)  # of channels that are not made yet
+    _sums: int = 0
+
+    @property
+    def step(self) -> int:
+        return self.clock.step
+
+    def channel(self, name: str, make: Callable[[], Channel]) -> Channel:
+        if name not in self._channels:
+            self._channels[name] = make()
+            self._channels[name].load_state(self._loaded.pop(name, {}))
+        return self._channels[name]
+
+    def state(self) -> State:
+        states = self._loaded | {name: channel.state() for name, channel in self._channels.items()}
+        return {f"{name}.{key}": value for name, state in states.items() for key, value in state.items()}
+
+    def load_state(self, state: State) -> None:
+        by_name: dict[str, State] = {}
+        for full, value in state.items():
+            name, key = full.split(".", 1)
+            by_name.setdefault(name, {})[key] = value
+        for name, part in by_name.items():
+            if name in self._channels:
+                self._channels[name].load_state(part)
+            else:
+                self._loaded[name] = part
+
+    def knows(self, x: Features) -> bool:
+        return self.known is not None and x is self.known.x
+
+    def reduce(self, x: Tensor) -> Tensor:
+        if self.transport.size == 1:
+            return x
+        self._sums += 1
+        total: Tensor = Reduce.apply(x, self.transport, f"norm/sum {self._sums}", self.step)  # type: ignore[no-untyped-call]
+        return total
+
+
+class KnownMessage:
+    """Nothing to send: the aggregation is known, and dropout comes after it."""
+
+    def __init__(self, known: Known, ids: Tensor, row_map: RowMap) -> None:
+        self.known, self.ids, self.row_map = known, ids, row_map
+
+    @cached_property
+    def own(self) -> Features:
+        return self.row_map(self.known.x, self.ids)
+
+    def aggregate(self) -> Features:
+        # Another key: one mask for both would drop a feature from a row and from its neighbours' mean at once.
+        other = RowMap(relu=self.row_map.relu, p=self.row_map.p, key=self.row_map.key ^ 0x5DEECE66D)
+        return other(self.known.aggregated, self.ids)
+
+    def sources(self) -> Tensor:
+        raise AssertionError("only aggregations are known ahead, not halo rows")
