@@ -148,6 +148,9 @@ def prepare(config: RunConfig, graph: Graph | str | Path, folder: Path) -> RunCo
         else:
             graph = graph if isinstance(graph, Graph) else load(str(graph))
             config = replace(config, parts=config.parts or 1)
+            recipe = make(**config.strategy)
+            if recipe.partitioner:
+                config = replace(config, partitioner=recipe.partitioner, partitioner_options={})
             if not 0 <= config.split < graph.num_splits:
                 raise InputError(
                     f"split {config.split} does not exist; the graph has splits 0 to {graph.num_splits - 1}"

@@ -16,7 +16,7 @@ from fullgraph import recipes
 from fullgraph.errors import InputError, storage_error
 from fullgraph.nn import GNN, MODELS
 from fullgraph.partition import open_part
-from fullgraph.placement import Partitioned, Shard
+from fullgraph.placement import Shard
 from fullgraph.report import Meter, MetricsLog, peak_memory_bytes, read_metrics, write_json
 from fullgraph.train.checkpoint import Checkpoints
 from fullgraph.train.config import RunConfig
@@ -37,8 +37,7 @@ class Rank:
         self.folder, self.config, self.meter = folder, config, Meter()
         torch.set_num_threads(config.train.threads or threads_per_rank())
         self.transport = Counting(transport, self.meter.sent, self.meter.waited)
-        options = {key: value for key, value in config.strategy.items() if key != "name"}
-        recipe = recipes.make(config.strategy["name"], **options)
+        recipe = recipes.make(**config.strategy)
         fields = {key: value for key, value in config.model.items() if key != "name"}
         spec = MODELS[config.model["name"]](**fields)
         self.part = open_part(shards_of(folder, config), transport.rank, split=config.split)
@@ -46,7 +45,7 @@ class Rank:
         self.task: Task = task_of(multilabel=facts.multilabel, classes=facts.classes, metric=config.train.metric)
         dtype = getattr(torch, config.train.dtype)
         device = device_of(config.train.device)
-        placement = Partitioned(
+        placement = recipe.placement(
             inductive=config.train.inductive,
             precompute=config.train.precompute,
             narrow_first=recipe.narrow_first,

@@ -53,6 +53,7 @@ FREE = {"codec": "lowbit", "bits": "2", "backward": "half", "smooth": "gf", "gam
 # recipe, its options as typed, the version a step reads, what happens on the wire, smoothing
 EQUATIONS = {
     "vanilla": ({}, today, None, {}),
+    "mixgcn": ({}, today, None, {}),
     "pipegcn": ({}, yesterday, None, {}),
     "pipegcn-f": ({}, yesterday, None, {"gamma_features": 0.95}),
     "pipegcn-g": ({}, yesterday, None, {"gamma_gradients": 0.95}),
@@ -76,7 +77,7 @@ def oracle(name, ranks, model):
 def run_of(recipe, model):
     """The arguments of train_trace, from a recipe as a run does it."""
     wires = recipe.wires(epochs=STEPS, layers=model.layers - model.linear_layers)
-    return CASE, model, STEPS, wires, False, True, "cpu", 0.05, recipe.narrow_first, recipe.isolated
+    return CASE, model, STEPS, wires, False, True, "cpu", 0.05, recipe.narrow_first, recipe.isolated, recipe.placement
 
 
 def named(name, model):

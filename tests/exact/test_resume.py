@@ -11,6 +11,7 @@ from safetensors.torch import load
 from fullgraph import nn, recipes
 from fullgraph.codec import BFloat16, Exponential, Full, Half, Linear, LowBit, Subsample
 from fullgraph.exchange import Adaptive, Bounded, Except, Pipelined, Skip, Smooth, Sync, Wire
+from fullgraph.placement import Mixture
 from fullgraph.testing import CASES, resumed_epochs, run_threads, saved_epochs
 from fullgraph.train.config import LR_SCHEDULES, OPTIMIZERS, TrainConfig
 
@@ -34,10 +35,11 @@ WIRES = {
 
 
 def asked_by(recipe):
-    return recipe.wires(epochs=EPOCHS, layers=SAGE.layers), recipe.narrow_first, recipe.isolated
+    return recipe.wires(epochs=EPOCHS, layers=SAGE.layers), recipe.narrow_first, recipe.isolated, recipe.placement
 
 
 RUNS = {name: (wire,) for name, wire in WIRES.items()}
+RUNS |= {f"tiles, {name}": (wire, True, False, Mixture) for name, wire in WIRES.items()}
 RUNS |= {name: asked_by(recipes.make(name)) for name in recipes.STRATEGIES}
 
 

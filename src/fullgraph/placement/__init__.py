@@ -1,7 +1,8 @@
 """How work is laid over ranks: each placement builds a shard."""
 
 from fullgraph.placement.base import ByRows, Placement
+from fullgraph.placement.mixture import Mixture
 from fullgraph.placement.partitioned import Partitioned
 from fullgraph.placement.shard import Executor, Loss, Rows, Shard, WholeStep
 
-__all__ = ["ByRows", "Executor", "Loss", "Partitioned", "Placement", "Rows", "Shard", "WholeStep"]
+__all__ = ["ByRows", "Executor", "Loss", "Mixture", "Partitioned", "Placement", "Rows", "Shard", "WholeStep"]

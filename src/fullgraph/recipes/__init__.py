@@ -8,6 +8,7 @@ from fullgraph.errors import InputError
 from fullgraph.recipes.base import Recipe
 from fullgraph.recipes.baselines import none, vanilla
 from fullgraph.recipes.free import free
+from fullgraph.recipes.mixgcn import mixgcn
 from fullgraph.recipes.pipegcn import pipegcn, pipegcn_f, pipegcn_g, pipegcn_gf
 from fullgraph.recipes.sylvie import sylvie_a, sylvie_s
 from fullgraph.recipes.varco import fixed, varco
@@ -23,6 +24,7 @@ STRATEGIES: dict[str, Callable[..., Recipe]] = {
     "sylvie-a": sylvie_a,
     "varco": varco,
     "fixed": fixed,
+    "mixgcn": mixgcn,
     "free": free,
 }
 
@@ -62,6 +64,7 @@ __all__ = [
     "fixed",
     "free",
     "make",
+    "mixgcn",
     "none",
     "options_of",
     "pipegcn",

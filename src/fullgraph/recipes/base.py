@@ -4,14 +4,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fullgraph.exchange import Wire, Wires
+from fullgraph.placement import ByRows, Partitioned
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """A strategy as a value: what its channels do, and the options it was made with."""
+    """A strategy as a value: how work lies over ranks, what their channels do, and the options it was made with."""
 
     name: str
     options: dict[str, Any] = field(default_factory=dict)
+    placement: type[ByRows] = Partitioned
+    partitioner: str = ""  # the only one that makes sense with it; empty: whichever the run asks for
     wire: Wires = field(default_factory=Wire)
     narrow_first: bool = True  # may a layer map its rows before they are sent?
     isolated: bool = False  # train without the arcs between parts

@@ -10,7 +10,7 @@ from torch import Tensor
 from fullgraph.exchange import Wire, Wires
 from fullgraph.nn import ModelSpec
 from fullgraph.partition import cut_parts
-from fullgraph.placement import Partitioned
+from fullgraph.placement import ByRows, Partitioned
 from fullgraph.report import EpochRecord, Meter
 from fullgraph.testing.cases import Case
 from fullgraph.testing.ranks import anew
@@ -34,12 +34,13 @@ def trainer_of(
     wire: Wires | None = None,
     narrow_first: bool = True,
     isolated: bool = False,
+    placement: type[ByRows] = Partitioned,
 ) -> Trainer:
     """All that a rank trains with, made as a run makes it, but for the files."""
     graph, assignment = case(transport.size)
     part = cut_parts(graph, assignment, transport.rank)
     dtype = getattr(torch, config.dtype)
-    placement = Partitioned(
+    chosen = placement(
         inductive=config.inductive,
         precompute=config.precompute,
         narrow_first=narrow_first,
@@ -47,7 +48,7 @@ def trainer_of(
         dtype=dtype,
         device=torch.device(config.device),
     )
-    shard = placement.place(part, transport, wire or Wire(), spec.aggregation)
+    shard = chosen.place(part, transport, wire or Wire(), spec.aggregation)
     model = spec.build(graph.num_features, graph.num_classes, seed=config.seed, dtype=dtype).to(config.device)
     task = task_of(multilabel=graph.multilabel, classes=graph.num_classes)
     return Trainer(model, shard, task, config, Meter())
@@ -65,12 +66,13 @@ def train_trace(
     lr: float = 0.05,
     narrow_first: bool = True,
     isolated: bool = False,
+    placement: type[ByRows] = Partitioned,
 ) -> Trace:
     """Losses, all weight gradients of every step, final logits by global id, scores, and what the channels hold."""
     config = TrainConfig(
         epochs=steps, lr=lr, seed=3, dtype="float64", device=device, inductive=inductive, precompute=precompute
     )
-    trainer = trainer_of(transport, case, spec, config, wire, narrow_first, isolated)
+    trainer = trainer_of(transport, case, spec, config, wire, narrow_first, isolated, placement)
     model, shard = trainer.model, trainer.shard
     losses, grads = [], []
     trainer.optimizer.zero_grad = lambda set_to_none=True: None  # type: ignore[method-assign]
@@ -99,10 +101,11 @@ def saved_epochs(
     wire: Wires | None = None,
     narrow_first: bool = True,
     isolated: bool = False,
+    placement: type[ByRows] = Partitioned,
     start: Saved | None = None,
 ) -> Epochs:
     """Train to the end, from this rank's checkpoint if there is one: losses, and the checkpoints before and after."""
-    trainer = trainer_of(transport, case, spec, config, wire, narrow_first, isolated)
+    trainer = trainer_of(transport, case, spec, config, wire, narrow_first, isolated, placement)
     if start is not None:
         from safetensors.torch import load
 

@@ -1,0 +1,27 @@
+"""The whole structure on every rank, gathered from the rows that each holds.
+
+Legend: N nodes, n of them this rank's own, h halo rows.
+"""
+
+import torch
+from torch import Tensor
+
+from fullgraph.placement.adjacency import Arcs
+from fullgraph.placement.local import LocalGraph
+from fullgraph.transport import Key, Transport, gather_rows
+
+
+def whole_arcs(local: LocalGraph, rows: tuple[int, ...], transport: Transport, name: str) -> Arcs:
+    """All arcs of the graph, nodes numbered in the order of their owners; rank r owns the r-th block of rows[r]."""
+
+    def of_all(what: str, values: Tensor) -> Tensor:
+        return gather_rows(values, transport, Key(f"{name} {what}", 0))
+
+    start = sum(rows[: transport.rank])
+    number_n = torch.arange(start, start + len(local.ids), dtype=torch.int32)
+    number = torch.cat([number_n, local.halo_of(number_n, transport, f"{name} numbers")])
+    arcs = local.arcs
+    indptr = torch.zeros(sum(rows) + 1, dtype=torch.int64)
+    torch.cumsum(of_all("degrees", arcs.indptr.diff()), 0, out=indptr[1:])
+    indices = of_all("sources", number[arcs.indices.long()])
+    return Arcs(indptr, indices, None if arcs.weight is None else of_all("weights", arcs.weight), 0)

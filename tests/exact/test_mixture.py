@@ -1,0 +1,212 @@
+"""The mixture placement equals one process, moves what its formula says, and carries any wire."""
+
+from collections import Counter
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+
+from fullgraph import api, nn, recipes
+from fullgraph.codec import Half, LowBit
+from fullgraph.errors import InputError
+from fullgraph.exchange import Adaptive, Pipelined, Wire
+from fullgraph.partition import partition
+from fullgraph.placement import Mixture
+from fullgraph.report import read_metrics
+from fullgraph.testing import (
+    CASES,
+    assert_same,
+    dense_trace,
+    random_graph,
+    run_processes,
+    run_threads,
+    train_trace,
+    trainer_of,
+    whole_logits,
+)
+from fullgraph.train.config import TrainConfig
+from fullgraph.transport import Counting
+
+TIGHT = {"rtol": 1e-10, "atol": 1e-10}
+SPECS = {
+    "gcn": nn.GCN(layers=3, hidden=16, dropout=0.5),
+    "sage": nn.GraphSAGE(layers=3, hidden=16, dropout=0.5),
+    "gin": nn.GIN(layers=3, hidden=16, dropout=0.3),
+}
+SHAPES = {
+    "batch norm, residual": nn.GraphSAGE(layers=4, hidden=13, dropout=0.2, norm="batch", residual=True),
+    "layer norm, linear": nn.GCN(layers=4, hidden=13, dropout=0.2, norm="layer", linear_layers=2),
+    "narrow": nn.GraphSAGE(layers=3, hidden=3, dropout=0.5),
+    "one layer": nn.GIN(layers=1, dropout=0.0),
+}
+mixed = partial(train_trace, placement=Mixture)
+
+
+def blocks(parts, **options):
+    """Contiguous blocks, as a run has them; neither 61 nodes nor 7 features nor 3 classes divide by the ranks."""
+    graph = random_graph(nodes=61, features=7, classes=3, **options)
+    return graph, partition(graph, parts, method="contiguous")
+
+
+BLOCKS = {
+    "blocks": blocks,
+    "directed, weighted blocks": partial(blocks, directed=True, weighted=True),
+    "sparse blocks": partial(blocks, sparse=True),
+}
+
+
+@pytest.mark.parametrize("model", SPECS)
+@pytest.mark.parametrize("case", BLOCKS)
+def test_ranks_equal_dense_algebra(case, model):
+    spec, make = SPECS[model], BLOCKS[case]
+    losses, grads = dense_trace(make(1)[0], spec)
+    logits = []
+    for ranks in (1, 2, 3, 4):
+        traces = run_threads(ranks, mixed, make, spec)
+        assert_same(traces, losses, grads)
+        logits.append(whole_logits(traces, 61))
+        torch.testing.assert_close(logits[-1], logits[0], **TIGHT)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_any_cut_equals_dense_algebra(case):
+    """Rows need not be blocks, nor as many on every rank: nodes are numbered by owner."""
+    make, spec = CASES[case], SPECS["gcn" if case == "weighted" else "sage"]
+    assert_same(run_threads(3, mixed, make, spec), *dense_trace(make(3)[0], spec))
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("precompute", [True, False])
+def test_shapes_equal_dense_algebra(shape, precompute):
+    """With `narrow`, four ranks share three columns."""
+    make = BLOCKS["directed, weighted blocks"]
+    losses, grads = dense_trace(make(1)[0], SHAPES[shape], precompute=precompute)
+    for ranks in (1, 4):
+        assert_same(run_threads(ranks, mixed, make, SHAPES[shape], 5, None, False, precompute), losses, grads)
+
+
+@pytest.mark.parametrize("model", SPECS)
+def test_sparse_features_may_be_aggregated_ahead(model):
+    make, spec = BLOCKS["sparse blocks"], SPECS[model]
+    losses, grads = dense_trace(make(1)[0], spec, part=torch.zeros(61))  # a layer's input crosses
+    assert_same(run_threads(3, partial(mixed, narrow_first=False), make, spec), losses, grads)
+
+
+@pytest.mark.parametrize("case", ["weighted", "sparse", "no training nodes"])
+def test_inductive_equals_the_subgraph(case):
+    graph, _ = CASES[case](3)
+    mask = graph.train_mask[:, 0]
+    losses, grads = dense_trace(graph.subgraph(mask), SPECS["gcn"], ids=torch.from_numpy(mask.copy()).nonzero()[:, 0])
+    assert_same(run_threads(3, mixed, CASES[case], SPECS["gcn"], 5, None, True), losses, grads)
+
+
+def test_processes_equal_threads():
+    """The same body over gloo."""
+    make, spec = BLOCKS["directed, weighted blocks"], SHAPES["batch norm, residual"]
+    losses, grads = dense_trace(make(1)[0], spec)
+    assert_same(run_processes(3, mixed, make, spec), losses, grads)
+
+
+def sent(transport, case, spec, precompute):
+    """Numbers of one step by channel, on this rank."""
+    numbers = Counter()
+
+    def count(channel, nbytes):
+        numbers[channel] += nbytes // 8
+
+    counting = Counting(transport, count, lambda channel, seconds: None)
+    config = TrainConfig(epochs=1, dtype="float64", precompute=precompute)
+    trainer = trainer_of(counting, case, spec, config, placement=Mixture)
+    numbers.clear()
+    trainer.train_step()
+    return {channel: count for channel, count in numbers.items() if channel.startswith("tiles/")}
+
+
+def moved(graph, assignment, width):
+    """N d - sum_r n_r d_r, from the assignment alone."""
+    rows = np.bincount(assignment.part, minlength=assignment.parts)
+    columns = [len(share) for share in np.array_split(np.arange(width), assignment.parts)]
+    return graph.num_nodes * width - int(rows @ columns)
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+@pytest.mark.parametrize(
+    ("case", "hidden", "precompute", "layer0"),
+    [
+        ("blocks", 8, True, (0, 0)),  # known: nothing moves
+        ("blocks", 8, False, (7, 2)),  # the input is sent, and has no gradient
+        ("blocks", 5, False, (5, 4)),  # mapped to 5 columns first
+        ("sparse blocks", 8, True, (8, 4)),  # sparse: mapped first
+    ],
+)
+def test_bytes_equal_the_formula(case, hidden, precompute, layer0, ranks):
+    make, spec = BLOCKS[case], nn.GCN(layers=3, hidden=hidden)
+    graph, assignment = make(ranks)
+    total = sum(map(Counter, run_threads(ranks, sent, make, spec, precompute)), Counter())
+    width, moves = layer0
+    volume = partial(moved, graph, assignment)
+    want = {0: moves * volume(width), 1: 4 * volume(hidden), 2: 4 * volume(3)}
+    got = {n: sum(total[f"tiles/layer{n}/{side}"] for side in ("columns", "rows")) for n in range(3)}
+    assert got == want
+    assert sum(total.values()) == sum(want.values())
+
+
+def test_equal_shares_move_all_but_one_share():
+    def make(parts):
+        graph = random_graph(nodes=60, features=8, classes=4)
+        return graph, partition(graph, parts, method="contiguous")
+
+    total = sum(map(Counter, run_threads(4, sent, make, nn.GCN(layers=3, hidden=8), True)), Counter())
+    assert sum(total.values()) == 4 * (60 * 8 + 60 * 4) * 3 // 4
+
+
+def test_late_tiles_reach_the_exact_gradients_of_frozen_weights():
+    """Two waits a layer and way, then every version is the same."""
+    make, spec = BLOCKS["directed, weighted blocks"], nn.GraphSAGE(layers=3, hidden=8, dropout=0.0)
+    losses, grads = dense_trace(make(1)[0], spec, 1)
+    late = Wire(schedule=Pipelined())
+    for trace in run_threads(3, partial(mixed, lr=1e-30), make, spec, 12, late):
+        torch.testing.assert_close(trace["losses"][-1], losses[0], **TIGHT)
+        torch.testing.assert_close(trace["grads"][-1], grads[0], **TIGHT)
+        assert abs(trace["losses"][0] - losses[0]) > 1e-3
+
+
+@pytest.mark.parametrize("wire", [Wire(codec=LowBit(8), backward=Half()), Adaptive(bits=4, tau=1)], ids=["8", "4-8"])
+def test_few_bits_ride_on_tiles(wire):
+    """Near the exact losses, not at them, and the same every time."""
+    make, spec = BLOCKS["blocks"], nn.GCN(layers=3, hidden=16, dropout=0.0)
+    losses, _ = dense_trace(make(1)[0], spec)
+    one, other = (run_threads(3, mixed, make, spec, 5, wire)[0]["losses"] for _ in range(2))
+    assert torch.equal(one, other)
+    assert 0 < (one - losses).abs().max() < 0.05
+
+
+def test_attention_is_refused():
+    with pytest.raises(InputError, match="use gcn, sage or gin"):
+        run_threads(2, mixed, BLOCKS["blocks"], nn.GAT(hidden=8, heads=2))
+
+
+@pytest.fixture(scope="module")
+def graph():
+    return random_graph(nodes=203, arcs=900, features=10)
+
+
+def test_a_run_equals_vanilla_on_one_rank(graph, tmp_path):
+    """From the call to the predictions, resumed half-way."""
+    options = {"model": nn.GraphSAGE(layers=3, hidden=16), "dtype": "float64", "eval_every": 2}
+    one = api.train(graph, parts=1, epochs=8, out=tmp_path / "one", **options)
+    mix = api.train(
+        graph, strategy=recipes.mixgcn(), parts=2, epochs=4, checkpoint_every=2, out=tmp_path / "mix", **options
+    )
+    config = api.RunConfig.read(mix.folder)
+    assert config.partitioner == "contiguous"
+    api.resume(mix.folder, epochs=8)
+    lines, mixed_lines = (read_metrics(run.folder / "metrics.jsonl") for run in (one, mix))
+    assert [line.loss for line in mixed_lines] == pytest.approx([line.loss for line in lines], abs=1e-9)
+    result = api.Run(mix.folder).result
+    assert result["partition"]["node_imbalance"] == pytest.approx(1.0, abs=0.01)
+    volume = partial(moved, graph, partition(graph, 2, method="contiguous"))
+    assert result["bytes_per_epoch"] == 4 * 8 * (volume(16) + volume(graph.num_classes))
+    api.predict(mix.folder, tmp_path / "again")
+    np.testing.assert_array_equal(np.load(tmp_path / "again" / "classes.npy"), one.predictions)
