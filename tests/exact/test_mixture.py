@@ -9,13 +9,13 @@ import torch
 
 from fullgraph import api, nn, recipes
 from fullgraph.codec import Half, LowBit
-from fullgraph.errors import InputError
 from fullgraph.exchange import Adaptive, Pipelined, Wire
 from fullgraph.partition import partition
 from fullgraph.placement import Mixture
 from fullgraph.report import read_metrics
 from fullgraph.testing import (
     CASES,
+    anew,
     assert_same,
     dense_trace,
     random_graph,
@@ -33,12 +33,14 @@ SPECS = {
     "gcn": nn.GCN(layers=3, hidden=16, dropout=0.5),
     "sage": nn.GraphSAGE(layers=3, hidden=16, dropout=0.5),
     "gin": nn.GIN(layers=3, hidden=16, dropout=0.3),
+    "gat": nn.GAT(layers=3, hidden=15, heads=3, dropout=0.5),
 }
 SHAPES = {
     "batch norm, residual": nn.GraphSAGE(layers=4, hidden=13, dropout=0.2, norm="batch", residual=True),
     "layer norm, linear": nn.GCN(layers=4, hidden=13, dropout=0.2, norm="layer", linear_layers=2),
     "narrow": nn.GraphSAGE(layers=3, hidden=3, dropout=0.5),
     "one layer": nn.GIN(layers=1, dropout=0.0),
+    "narrow heads": nn.GAT(layers=2, hidden=3, heads=1, dropout=0.2),
 }
 mixed = partial(train_trace, placement=Mixture)
 
@@ -86,7 +88,7 @@ def test_shapes_equal_dense_algebra(shape, precompute):
         assert_same(run_threads(ranks, mixed, make, SHAPES[shape], 5, None, False, precompute), losses, grads)
 
 
-@pytest.mark.parametrize("model", SPECS)
+@pytest.mark.parametrize("model", ["gcn", "sage", "gin"])
 def test_sparse_features_may_be_aggregated_ahead(model):
     make, spec = BLOCKS["sparse blocks"], SPECS[model]
     losses, grads = dense_trace(make(1)[0], spec, part=torch.zeros(61))  # a layer's input crosses
@@ -101,11 +103,26 @@ def test_inductive_equals_the_subgraph(case):
     assert_same(run_threads(3, mixed, CASES[case], SPECS["gcn"], 5, None, True), losses, grads)
 
 
+def in_turn(transport, make, specs):
+    return [anew(transport, mixed, make, spec) for spec in specs]
+
+
 def test_processes_equal_threads():
     """The same body over gloo."""
-    make, spec = BLOCKS["directed, weighted blocks"], SHAPES["batch norm, residual"]
-    losses, grads = dense_trace(make(1)[0], spec)
-    assert_same(run_processes(3, mixed, make, spec), losses, grads)
+    make, specs = BLOCKS["directed, weighted blocks"], [SHAPES["batch norm, residual"], SPECS["gat"]]
+    for spec, *traces in zip(specs, *run_processes(3, in_turn, make, specs), strict=True):
+        assert_same(traces, *dense_trace(make(1)[0], spec))
+
+
+def needs_one_structure(transport, case):
+    shard = trainer_of(transport, case, SPECS["gcn"], TrainConfig(), placement=Mixture).shard
+    return shard.full.view.matrix.structure.T is shard.full.view.matrix.structure
+
+
+def test_a_symmetric_graph_stays_one():
+    """So that the backward pass needs no second copy of the structure."""
+    assert run_threads(3, needs_one_structure, BLOCKS["blocks"]) == [True] * 3
+    assert run_threads(3, needs_one_structure, BLOCKS["directed, weighted blocks"]) == [False] * 3
 
 
 def sent(transport, case, spec, precompute):
@@ -152,6 +169,35 @@ def test_bytes_equal_the_formula(case, hidden, precompute, layer0, ranks):
     assert sum(total.values()) == sum(want.values())
 
 
+def test_bytes_of_attention_equal_the_formula():
+    """Mapped rows as tiles, and two scores a head of every node to everyone; the last layer's heads are 3 wide each."""
+    make = BLOCKS["blocks"]
+    total = sum(map(Counter, run_threads(3, sent, make, nn.GAT(layers=2, hidden=8, heads=2), True)), Counter())
+    for layer, width in enumerate((8, 2 * 3)):
+        tiles = sum(total[f"tiles/layer{layer}/{side}"] for side in ("columns", "rows"))
+        assert tiles == 4 * moved(*make(3), width)
+        assert total[f"tiles/layer{layer}/scores"] == 2 * (2 * 2 * 61 * (3 - 1))
+
+
+def seen(transport, case):
+    """A @ x by the view's arcs and sources, beside its own aggregation."""
+    trainer = trainer_of(transport, case, nn.GAT(hidden=4, heads=1), TrainConfig(dtype="float64"), placement=Mixture)
+    view, x = trainer.shard.full.view, trainer.shard.full.x
+    return view.ids, view.arcs.rows, view.arcs.indices, view.sources(x, 0)
+
+
+def test_arcs_and_sources_fit_one_another():
+    make = CASES["directed"]
+    graph, _ = make(3)
+    pairs = {(int(t), int(s)) for s, t in zip(*graph.edge_index, strict=True)} | {(n, n) for n in range(60)}
+    found = set()
+    row_of = {tuple(row): node for node, row in enumerate(graph.x)}
+    for ids, rows, columns, sources in run_threads(3, seen, make):
+        nodes = [row_of[tuple(row.tolist())] for row in sources]
+        found |= {(int(ids[r]), nodes[c]) for r, c in zip(rows.tolist(), columns.tolist(), strict=True)}
+    assert found == pairs
+
+
 def test_equal_shares_move_all_but_one_share():
     def make(parts):
         graph = random_graph(nodes=60, features=8, classes=4)
@@ -180,11 +226,6 @@ def test_few_bits_ride_on_tiles(wire):
     one, other = (run_threads(3, mixed, make, spec, 5, wire)[0]["losses"] for _ in range(2))
     assert torch.equal(one, other)
     assert 0 < (one - losses).abs().max() < 0.05
-
-
-def test_attention_is_refused():
-    with pytest.raises(InputError, match="use gcn, sage or gin"):
-        run_threads(2, mixed, BLOCKS["blocks"], nn.GAT(hidden=8, heads=2))
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from safetensors.torch import load
 from fullgraph import nn, recipes
 from fullgraph.codec import BFloat16, Exponential, Full, Half, Linear, LowBit, Subsample
 from fullgraph.exchange import Adaptive, Bounded, Except, Pipelined, Skip, Smooth, Sync, Wire
-from fullgraph.placement import Mixture
+from fullgraph.placement import Mixture, Partitioned
 from fullgraph.testing import CASES, resumed_epochs, run_threads, saved_epochs
 from fullgraph.train.config import LR_SCHEDULES, OPTIMIZERS, TrainConfig
 
@@ -64,7 +64,8 @@ def drawn(seed):
         inductive=pick([False, True]),
         precompute=pick([False, True]),
     )
-    return pick([2, 3]), CASES[pick(list(CASES))], pick(SPECS), config, wire, pick([False, True])
+    ranks, case, spec, narrow_first = pick([2, 3]), CASES[pick(list(CASES))], pick(SPECS), pick([False, True])
+    return ranks, case, spec, config, wire, narrow_first, False, pick([Partitioned, Mixture])
 
 
 def differing(one, other):
@@ -93,7 +94,7 @@ def test_resuming_anywhere_is_bit_identical(name):
     assert_resumes_anywhere(2 if name in recipes.STRATEGIES else 3, CASES["directed"], SAGE, CONFIG, *RUNS[name])
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(16))
 def test_resuming_any_point_of_the_axes_is_bit_identical(seed):
     assert_resumes_anywhere(*drawn(seed))
 

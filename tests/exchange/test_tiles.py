@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from fullgraph.exchange import Clock, Wire
-from fullgraph.plan import TileRoute
+from fullgraph.plan import SpreadRoute, TileRoute
 from fullgraph.testing import adjoint_pair, run_processes, run_threads
 
 # rows of each rank, and the width: uneven rows, ranks without rows, fewer columns than ranks, even shares
@@ -21,8 +21,12 @@ def adjoint_back(transport, rows, width):
     return adjoint_pair(transport, route.T, sum(rows), route.columns[transport.rank])
 
 
+def adjoint_spread(transport, rows, width):
+    return adjoint_pair(transport, SpreadRoute(transport.rank, rows), rows[transport.rank], width)
+
+
 @pytest.mark.parametrize(("rows", "width"), LAYOUTS)
-@pytest.mark.parametrize("body", [adjoint, adjoint_back])
+@pytest.mark.parametrize("body", [adjoint, adjoint_back, adjoint_spread])
 def test_backward_is_the_transpose(body, rows, width):
     for left, right in run_threads(len(rows), body, rows, width):
         torch.testing.assert_close(left, right, rtol=1e-12, atol=1e-12)

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from fullgraph.nn.linear import Linear, linear
 from fullgraph.nn.view import IDENTITY, Features, GraphView, RowMap
-from fullgraph.ops import Adjacency, edge_scores, edge_softmax, spmm_heads
+from fullgraph.ops import Adjacency
 
 
 class Conv(nn.Module):
@@ -113,8 +113,5 @@ class GATConv(Conv):
         message = view.send(self.lin(row_map(x, view.ids)), layer)
         own_nHO = message.own.unflatten(1, (self.heads, self.head_width))
         target_nH = (own_nHO * self.att_dst).sum(-1)
-        source_mHO = message.sources().unflatten(1, (self.heads, self.head_width))
-        source_mH = (source_mHO * self.att_src).sum(-1)
-        scores_EH = F.leaky_relu(edge_scores(view.arcs, target_nH, source_mH), 0.2)
-        out_nHO = spmm_heads(view.arcs, edge_softmax(view.arcs, scores_EH), source_mHO)
+        out_nHO = message.attend(target_nH, self.att_src)
         return (out_nHO.flatten(1) if self.concat else out_nHO.mean(1)) + self.bias

@@ -67,6 +67,13 @@ class Message(Protocol[Rows]):
         """Owned, then halo rows after the map, [n+h, D]."""
         ...
 
+    def attend(self, target_nH: Tensor, weight_HO: Tensor) -> Tensor:
+        """sum_j softmax_j(LeakyReLU(target_i + weight . x_j)) x_j  over j -> i and i itself, [n, H, O].
+
+        x is map(x), in H heads of O columns.
+        """
+        ...
+
 
 class GraphView(Protocol):
     """A graph spread over ranks, as one layer sees it."""

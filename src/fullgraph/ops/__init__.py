@@ -1,6 +1,6 @@
 """Sparse products, attention over arcs, keyed dropout and row packing: a numba path, a torch path, one meaning."""
 
-from fullgraph.ops.attention import edge_scores, edge_softmax, spmm_heads
+from fullgraph.ops.attention import attend, edge_scores, edge_softmax, spmm_heads
 from fullgraph.ops.dropout import act_dropout, dropout_arcs
 from fullgraph.ops.hashing import dropout_key
 from fullgraph.ops.rows import add_rows, gather_rows
@@ -12,6 +12,7 @@ __all__ = [
     "Structure",
     "act_dropout",
     "add_rows",
+    "attend",
     "dropout_arcs",
     "dropout_key",
     "edge_scores",

@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd.function import FunctionCtx, once_differentiable
+from torch.nn.functional import leaky_relu
 
 from fullgraph.errors import InputError
 from fullgraph.ops.kernels import backend
@@ -32,6 +33,12 @@ def spmm_heads(structure: Structure, alpha_EH: Tensor, x_CHD: Tensor) -> Tensor:
     _check(x_CHD, (structure.num_cols, alpha_EH.shape[-1], x_CHD.shape[-1]), "x", alpha_EH)
     y: Tensor = _SpmmHeads.apply(structure, alpha_EH, x_CHD)  # type: ignore[no-untyped-call]
     return y
+
+
+def attend(structure: Structure, row_RH: Tensor, col_CH: Tensor, x_CHD: Tensor) -> Tensor:
+    """y[i, h] = sum_e softmax_e(LeakyReLU(row[i, h] + col[j_e, h])) x[j_e, h]  over the arcs e into i."""
+    scores_EH = leaky_relu(edge_scores(structure, row_RH, col_CH), 0.2)
+    return spmm_heads(structure, edge_softmax(structure, scores_EH), x_CHD)
 
 
 class _EdgeScores(torch.autograd.Function):

@@ -89,3 +89,6 @@ class KnownMessage:
 
     def sources(self) -> Tensor:
         raise AssertionError("only aggregations are known ahead, not halo rows")
+
+    def attend(self, target_nH: Tensor, weight_HO: Tensor) -> Tensor:
+        raise AssertionError("only aggregations are known ahead, not attention")

@@ -7,10 +7,8 @@ import torch
 from torch import Tensor
 
 from fullgraph.codec import quartiles
-from fullgraph.errors import InputError
 from fullgraph.exchange import Channel, Clock, Grades, Wires
-from fullgraph.ops import Adjacency
-from fullgraph.placement.adjacency import build
+from fullgraph.placement.adjacency import Matrices, build
 from fullgraph.placement.ahead import sparse_aggregation
 from fullgraph.placement.base import ByRows
 from fullgraph.placement.local import LocalGraph, moved
@@ -28,17 +26,13 @@ class Mixture(ByRows):
     A layer of width d moves  v = N d - sum_r n_r d_r  numbers four times a step, twice each way, where rank r has n_r
     rows and d_r columns: N d (P - 1) / P for P equal shares. Layer 0 moves nothing where its aggregation is known
     (4 (L - 1) moves a step), and 2 v where its input is sent, for that has no gradient. d is the layer's input width,
-    or its output's where that is narrower (or the input sparse) and is mapped first.
+    or its output's where that is narrower (or the input sparse) and is mapped first. Attention maps first, and
+    spreads two scores a head of every node besides:  2 H N (P - 1)  numbers, once each way.
     """
 
     channels: ClassVar[str] = "tiles"
 
     def scene(self, local: LocalGraph, transport: Transport, aggregation: str, name: str) -> Scene:
-        if aggregation == "attention":
-            raise InputError(
-                "attention needs whole rows of neighbours, which a mixture does not bring; use gcn, sage or gin, "
-                "or a strategy other than mixgcn"
-            )
         nodes, counts = counted(local, transport, name)
         own = quartiles(local.arcs.indptr.diff())
         rows_of = torch.zeros(transport.size, dtype=torch.int64)
@@ -50,16 +44,17 @@ class Mixture(ByRows):
         if self.ahead(local, aggregation):
             matrices = self.matrices(local, transport, aggregation, name)
             aggregated = sparse_aggregation(local, matrices, transport, f"setup/{name} features")
+        whole = build(arcs, aggregation, _no_halo, self.dtype).to(self.device)
         scene = _Scene(
             local=moved(local, self.device),
             transport=transport,
             num_nodes=nodes,
             counts=counts,
-            matrix=build(arcs, aggregation, _no_halo, self.dtype).inner.to(device=self.device),
+            whole=whole,
             rows_of=rows,
             grades=Grades(grades.owned.to(self.device), grades.halo.to(self.device)),
         )
-        return scene.knowing(aggregated, name) if self.precompute else scene
+        return scene.knowing(aggregated, name) if self.precompute and aggregation != "attention" else scene
 
 
 def _no_halo(values: Tensor) -> Tensor:
@@ -68,12 +63,12 @@ def _no_halo(values: Tensor) -> Tensor:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class _Scene(Scene):
-    matrix: Adjacency  # [N, N]
+    whole: Matrices  # [N, N]
     rows_of: tuple[int, ...]  # every rank
     grades: Grades  # of owned rows, and of all
 
     def view(self, name: str, wire: Wires, clock: Clock, narrow_first: bool = True) -> MixtureView:
-        grades = {"columns": self.grades, "rows": Grades(self.grades.halo, self.grades.owned)}
+        back = Grades(self.grades.halo, self.grades.owned)
 
         def channel_of(layer: int, side: str, route: Route) -> Channel:
             return wire.at(layer).build(
@@ -81,13 +76,14 @@ class _Scene(Scene):
                 route=route,
                 transport=self.transport,
                 clock=clock,
-                grades=grades[side],
+                grades=back if side == "rows" else self.grades,
             )
 
         return MixtureView(
             ids=self.local.ids,
             num_nodes=self.num_nodes,
-            matrix=self.matrix,
+            matrix=self.whole.inner,
+            all_arcs=self.whole.arcs,
             rows=self.rows_of,
             channel_of=channel_of,
             transport=self.transport,

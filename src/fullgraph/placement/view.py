@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fullgraph.exchange import Channel
 from fullgraph.nn.view import IDENTITY, Features, Message, RowMap
-from fullgraph.ops import Structure, spmm
+from fullgraph.ops import Structure, attend, spmm
 from fullgraph.placement.adjacency import Matrices
 from fullgraph.placement.channel_view import ChannelView, KnownMessage
 
@@ -57,6 +57,10 @@ class HaloMessage:
 
     def sources(self) -> Tensor:
         return torch.cat([self.own, self._halo()])
+
+    def attend(self, target_nH: Tensor, weight_HO: Tensor) -> Tensor:
+        source_mHO = self.sources().unflatten(1, weight_HO.shape)
+        return attend(self.view.arcs, target_nH, (source_mHO * weight_HO).sum(-1), source_mHO)
 
     def _halo(self) -> Tensor:
         # The halo rows crossed the wire activated; dropout comes after it, with the owner's own bits.

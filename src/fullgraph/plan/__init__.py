@@ -2,6 +2,7 @@
 
 from fullgraph.plan.base import Route, Shape
 from fullgraph.plan.halo import HaloRoute
+from fullgraph.plan.spread import SpreadRoute, SpreadSumRoute
 from fullgraph.plan.tiles import TileBackRoute, TileRoute
 
-__all__ = ["HaloRoute", "Route", "Shape", "TileBackRoute", "TileRoute"]
+__all__ = ["HaloRoute", "Route", "Shape", "SpreadRoute", "SpreadSumRoute", "TileBackRoute", "TileRoute"]

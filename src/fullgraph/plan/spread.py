@@ -1,0 +1,68 @@
+"""The spread route: what is small enough goes to everyone.
+
+Legend: N rows on all ranks, n of them on this one; D columns.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from torch import Tensor
+
+from fullgraph.plan.base import Shape
+
+
+@dataclass(frozen=True)
+class SpreadRoute:
+    """All rows to all ranks:  x [n, D]  becomes  y [N, D].  `own` and its place in y are as tiles have them."""
+
+    rank: int
+    rows: tuple[int, ...]  # of every rank, whose blocks follow one another
+
+    def pack(self, x_nD: Tensor) -> dict[int, Tensor]:
+        peers = range(len(self.rows)) if self.rows[self.rank] else ()
+        return {peer: x_nD.contiguous() for peer in peers if peer != self.rank}
+
+    def shapes(self, width: Shape) -> dict[int, Shape]:
+        return {peer: (n, *width) for peer, n in enumerate(self.rows) if n and peer != self.rank}
+
+    def out_shape(self, width: Shape) -> Shape:
+        return sum(self.rows), *width
+
+    def unpack(self, parts: dict[int, Tensor], out_ND: Tensor) -> Tensor:
+        for peer, rows in enumerate(out_ND.split(self.rows)):
+            if peer in parts:
+                rows.add_(parts[peer])
+        return out_ND
+
+    def own(self, x_nD: Tensor) -> Tensor:
+        return x_nD
+
+    @cached_property
+    def T(self) -> "SpreadSumRoute":
+        return SpreadSumRoute(self)
+
+
+@dataclass(frozen=True)
+class SpreadSumRoute:
+    """What all ranks return for a row is added up by its owner, in peer order so that sums are reproducible."""
+
+    T: SpreadRoute
+
+    def pack(self, y_ND: Tensor) -> dict[int, Tensor]:
+        parts = enumerate(y_ND.split(self.T.rows))
+        return {peer: part.contiguous() for peer, part in parts if len(part) and peer != self.T.rank}
+
+    def shapes(self, width: Shape) -> dict[int, Shape]:
+        n = self.T.rows[self.T.rank]
+        return {peer: (n, *width) for peer in range(len(self.T.rows)) if n and peer != self.T.rank}
+
+    def out_shape(self, width: Shape) -> Shape:
+        return self.T.rows[self.T.rank], *width
+
+    def unpack(self, parts: dict[int, Tensor], out_nD: Tensor) -> Tensor:
+        for _, part in sorted(parts.items()):
+            out_nD.add_(part)
+        return out_nD
+
+    def own(self, y_ND: Tensor) -> Tensor:
+        return y_ND.narrow(0, sum(self.T.rows[: self.T.rank]), self.T.rows[self.T.rank])
