@@ -81,7 +81,7 @@ class TileMessage:
 
     def aggregate(self) -> Tensor:
         x_Nk = _whole(self.route, self.own, self.columns.end(self.token))
-        z_Nk, token = self.rows.begin(spmm(self.view.matrix, x_Nk))
+        z_Nk, token = self.rows.begin(spmm(self.view.matrix, x_Nk), mapped=True)
         return _whole(self.route.T, z_Nk, self.rows.end(token))
 
     def sources(self) -> Tensor:
