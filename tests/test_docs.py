@@ -32,4 +32,4 @@ def test_the_loop_of_ones_own_runs(tmp_path):
     (tmp_path / "loop.py").write_text(loop)
     run("-m", "fullgraph", "partition", "demo", "--parts", "2", "--out", "parts", cwd=tmp_path)
     out = run("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "loop.py", cwd=tmp_path)
-    assert sorted(line.split()[0] for line in out.splitlines()) == ["0", "1"]
+    assert 0 < float(out) < 1000  # of rank 0; about 1250 before the first step
