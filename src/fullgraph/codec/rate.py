@@ -28,8 +28,8 @@ class Constant:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Linear:
-    """r(t) = max(c_max - a t (c_max - c_min) / (T - 1), c_min), with slope a over T steps (VARCO, arXiv:2406.17611)."""
+class _Falling:
+    """From c_max to c_min within 1/slope of the steps."""
 
     steps: int
     c_max: float = 128.0
@@ -38,22 +38,19 @@ class Linear:
 
     def __post_init__(self) -> None:
         _check(self.c_max, self.c_min, steps=self.steps, slope=self.slope)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Linear(_Falling):
+    """r(t) = max(c_max - a t (c_max - c_min) / (T - 1), c_min), with slope a over T steps (VARCO, arXiv:2406.17611)."""
 
     def at(self, step: int) -> float:
         return max(self.c_max - self.slope * _share(step, self.steps) * (self.c_max - self.c_min), self.c_min)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Exponential:
+class Exponential(_Falling):
     """r(t) = max(c_max (c_min / c_max)^(a t / (T - 1)), c_min): at c_min when Linear is, far lower on the way."""
-
-    steps: int
-    c_max: float = 128.0
-    c_min: float = 1.0
-    slope: float = 5.0
-
-    def __post_init__(self) -> None:
-        _check(self.c_max, self.c_min, steps=self.steps, slope=self.slope)
 
     def at(self, step: int) -> float:
         fall = pow(self.c_min / self.c_max, self.slope * _share(step, self.steps))
