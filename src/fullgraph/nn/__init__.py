@@ -2,7 +2,7 @@
 
 from fullgraph.nn.conv import Conv, GATConv, GCNConv, GINConv, SAGEConv
 from fullgraph.nn.linear import Linear
-from fullgraph.nn.model import GNN
+from fullgraph.nn.model import GNN, Block, Chain, State
 from fullgraph.nn.norm import BatchNorm
 from fullgraph.nn.spec import GAT, GCN, GIN, MODELS, NORMS, GraphSAGE, ModelSpec
 from fullgraph.nn.view import IDENTITY, Features, GraphView, Message, RowMap
@@ -16,6 +16,8 @@ __all__ = [
     "MODELS",
     "NORMS",
     "BatchNorm",
+    "Block",
+    "Chain",
     "Conv",
     "Features",
     "GATConv",
@@ -28,4 +30,5 @@ __all__ = [
     "ModelSpec",
     "RowMap",
     "SAGEConv",
+    "State",
 ]
