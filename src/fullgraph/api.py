@@ -144,10 +144,12 @@ def prepare(config: RunConfig, graph: Graph | str | Path, folder: Path) -> RunCo
                 features=manifest.features,
                 partitioner=manifest.method,
             )
+            check_placement(config)
             folder.mkdir(parents=True, exist_ok=True)
         else:
             graph = graph if isinstance(graph, Graph) else load(str(graph))
             config = replace(config, parts=config.parts or 1)
+            check_placement(config)
             recipe = make(**config.strategy)
             if recipe.partitioner:
                 config = replace(config, partitioner=recipe.partitioner, partitioner_options={})
@@ -164,6 +166,13 @@ def prepare(config: RunConfig, graph: Graph | str | Path, folder: Path) -> RunCo
     except OSError as error:
         raise storage_error(error, folder) or error from error
     return config
+
+
+def check_placement(config: RunConfig) -> None:
+    """Refuse a model that the strategy cannot lay over so many ranks, before any of them starts."""
+    recipe = make(**config.strategy)
+    spec = MODELS[config.model["name"]](**{key: value for key, value in config.model.items() if key != "name"})
+    recipe.placement(**recipe.layout).check(spec.build(1, 2), config.parts)
 
 
 def new_folder(config: RunConfig, out: str | Path | None) -> Path:

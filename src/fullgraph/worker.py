@@ -46,6 +46,7 @@ class Rank:
         dtype = getattr(torch, config.train.dtype)
         device = device_of(config.train.device)
         placement = recipe.placement(
+            **recipe.layout,
             inductive=config.train.inductive,
             precompute=config.train.precompute,
             narrow_first=recipe.narrow_first,

@@ -77,6 +77,11 @@ class Structure:
             memo[chunks] = balanced_cuts(self.indptr.numpy(), chunks)
         return memo[chunks]
 
+    def span(self, first: int, last: int) -> "Structure":
+        """Rows first..last-1, which share this one's memory."""
+        low, high = int(self.indptr[first]), int(self.indptr[last])
+        return Structure(self.indptr[first : last + 1] - low, self.indices[low:high], self.num_cols)
+
     def to(self, device: torch.device | str) -> "Structure":
         """The same pattern on another device (itself when it is there already)."""
         if self.indptr.device == torch.device(device):
@@ -118,6 +123,23 @@ class Adjacency:
     def with_weight(self, weight: Tensor | None) -> "Adjacency":
         """Other weights on the same pattern, whose transpose is not computed again."""
         return Adjacency(self.structure, weight, self.row_scale, self.col_scale)
+
+    def span(self, first: int, last: int) -> "Adjacency":
+        """Rows first..last-1, which share this one's memory."""
+        low, high = int(self.structure.indptr[first]), int(self.structure.indptr[last])
+        weight = None if self.weight is None else self.weight[low:high]
+        row_scale = None if self.row_scale is None else self.row_scale[first:last]
+        return Adjacency(self.structure.span(first, last), weight, row_scale, self.col_scale)
+
+    def take(self, rows: Tensor) -> "Adjacency":
+        """A copy of these rows, in this order."""
+        counts = self.structure.indptr.diff()[rows]
+        indptr = torch.nn.functional.pad(counts.cumsum(0), (1, 0))
+        shift = self.structure.indptr[rows] - indptr[:-1]
+        arcs = torch.arange(int(indptr[-1])) + torch.repeat_interleave(shift, counts)
+        structure = Structure(indptr, self.structure.indices[arcs], self.structure.num_cols)
+        weight = None if self.weight is None else self.weight[arcs]
+        return Adjacency(structure, weight, None if self.row_scale is None else self.row_scale[rows], self.col_scale)
 
     def to(self, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> "Adjacency":
         """The same matrix with its numbers in another type, on another device."""

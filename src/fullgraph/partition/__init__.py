@@ -15,6 +15,7 @@ from fullgraph.partition.manifest import FileFact, GraphFacts, Manifest, is_part
 from fullgraph.partition.metis import Metis, MetisCut, MetisVolume
 from fullgraph.partition.mtkahypar import MtKaHyPar
 from fullgraph.partition.part import Part, SparseRows
+from fullgraph.partition.pieces import pieces_of
 from fullgraph.partition.quality import Quality, quality
 from fullgraph.partition.random import Random
 from fullgraph.partition.store import open_part, read_assignment, write_parts
@@ -64,6 +65,7 @@ __all__ = [
     "is_partition_folder",
     "open_part",
     "partition",
+    "pieces_of",
     "quality",
     "read_assignment",
     "read_manifest",

@@ -3,6 +3,18 @@
 from fullgraph.placement.base import ByRows, Placement
 from fullgraph.placement.mixture import Mixture
 from fullgraph.placement.partitioned import Partitioned
+from fullgraph.placement.pipeline import Pipeline
 from fullgraph.placement.shard import Executor, Loss, Rows, Shard, WholeStep
 
-__all__ = ["ByRows", "Executor", "Loss", "Mixture", "Partitioned", "Placement", "Rows", "Shard", "WholeStep"]
+__all__ = [
+    "ByRows",
+    "Executor",
+    "Loss",
+    "Mixture",
+    "Partitioned",
+    "Pipeline",
+    "Placement",
+    "Rows",
+    "Shard",
+    "WholeStep",
+]

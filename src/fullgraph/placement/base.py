@@ -1,11 +1,11 @@
 """What a placement is, and what all that give every rank rows of its own have in common."""
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fullgraph.exchange import Clock, Wire, Wires
 from fullgraph.ops import Adjacency
@@ -13,7 +13,7 @@ from fullgraph.partition import Part
 from fullgraph.placement.adjacency import Matrices, build
 from fullgraph.placement.local import LocalGraph
 from fullgraph.placement.scene import Scene
-from fullgraph.placement.shard import Shard, WholeStep
+from fullgraph.placement.shard import Executor, Rows, Shard, WholeStep
 from fullgraph.transport import Transport
 
 
@@ -45,22 +45,31 @@ class ByRows(ABC):
 
     def place(self, part: Part, transport: Transport, wire: Wires, aggregation: str) -> Shard:
         clock, eval_clock = Clock(), Clock()
-        whole = LocalGraph.of(part, self.dtype)
+        seen = whole = LocalGraph.of(part, self.dtype)
         full = train = self.scene(whole, transport, aggregation, "full")
         if self.inductive or self.isolated:
             seen = whole.induced(transport) if self.inductive else whole
-            train = self.scene(seen.isolated() if self.isolated else seen, transport, aggregation, "train")
+            seen = seen.isolated() if self.isolated else seen
+            train = self.scene(seen, transport, aggregation, "train")
         facts = part.manifest.graph
+        rows = train.rows(self.channels, wire, clock, self.narrow_first)
         return Shard(
-            train=train.rows(self.channels, wire, clock, self.narrow_first),
+            train=rows,
             full=full.rows("eval", Wire(), eval_clock, True),
-            executor=WholeStep(),
+            executor=self.executor(rows, replace(train, local=seen), wire, clock, aggregation),
             transport=transport,
             clock=clock,
             eval_clock=eval_clock,
             num_classes=facts.classes,
             in_width=facts.features,
         )
+
+    def check(self, model: nn.Module, ranks: int) -> None:  # noqa: B027  # most have nothing to refuse
+        """Refuse, before any rank starts, what cannot be laid over so many."""
+
+    def executor(self, rows: Rows, scene: Scene, wire: Wires, clock: Clock, aggregation: str) -> Executor:
+        """Who trains on these rows, given the scene with its arcs still on the host."""
+        return WholeStep(rows)
 
     @abstractmethod
     def scene(self, local: LocalGraph, transport: Transport, aggregation: str, name: str) -> Scene:

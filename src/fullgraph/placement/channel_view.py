@@ -23,22 +23,12 @@ class Known:
 
 
 @dataclass(eq=False, kw_only=True)
-class ChannelView:
-    """A graph whose rows lie on many ranks, which talk through channels that are made when first used."""
+class Channels:
+    """Channels under names, made when first used."""
 
-    ids: Tensor  # [n] global ids of owned rows
-    num_nodes: int
-    transport: Transport
-    clock: Clock
-    known: Known | None = None
-    narrow_first: bool = True
     _channels: dict[str, Channel] = field(default_factory=dict)
     _loaded: dict[str, State] = field(default_factory=dict)  # of channels that are not made yet
     _sums: int = 0
-
-    @property
-    def step(self) -> int:
-        return self.clock.step
 
     def channel(self, name: str, make: Callable[[], Channel]) -> Channel:
         if name not in self._channels:
@@ -61,14 +51,34 @@ class ChannelView:
             else:
                 self._loaded[name] = part
 
+    def sums(self) -> int:
+        """How many sums over ranks there were, this one included: a name for it that all ranks know."""
+        self._sums += 1
+        return self._sums
+
+
+@dataclass(eq=False, kw_only=True)
+class ChannelView(Channels):
+    """A graph whose rows lie on many ranks, which talk through channels."""
+
+    ids: Tensor  # [n] global ids of owned rows
+    num_nodes: int
+    transport: Transport
+    clock: Clock
+    known: Known | None = None
+    narrow_first: bool = True
+
+    @property
+    def step(self) -> int:
+        return self.clock.step
+
     def knows(self, x: Features) -> bool:
         return self.known is not None and x is self.known.x
 
     def reduce(self, x: Tensor) -> Tensor:
         if self.transport.size == 1:
             return x
-        self._sums += 1
-        total: Tensor = Reduce.apply(x, self.transport, f"norm/sum {self._sums}", self.step)  # type: ignore[no-untyped-call]
+        total: Tensor = Reduce.apply(x, self.transport, f"norm/sum {self.sums()}", self.step)  # type: ignore[no-untyped-call]
         return total
 
 

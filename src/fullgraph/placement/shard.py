@@ -42,6 +42,8 @@ class Executor(Protocol):
     """Runs one step's forward and backward pass; returns this rank's part of the loss."""
 
     def step(self, model: nn.Module, shard: "Shard", loss: Loss) -> Tensor: ...
+    def state(self) -> dict[str, Tensor]: ...
+    def load_state(self, state: dict[str, Tensor]) -> None: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,20 +60,29 @@ class Shard:
     in_width: int
 
     def state(self) -> dict[str, Tensor]:
-        """What channels hold between steps, under names: versions on their way, averages."""
-        return self.train.view.state()
+        """What is held between steps, under names: versions on their way, averages, snapshots."""
+        return self.executor.state()
 
     def load_state(self, state: dict[str, Tensor]) -> None:
-        self.train.view.load_state(state)
+        self.executor.load_state(state)
 
 
 class WholeStep:
     """One forward and one backward pass over all owned rows."""
 
+    def __init__(self, rows: Rows) -> None:
+        self.rows = rows
+
     def step(self, model: nn.Module, shard: Shard, loss: Loss) -> Tensor:
-        rows = shard.train
+        rows = self.rows
         picked = rows.splits["train"]
         logits = model(rows.x, rows.view)
         value = loss(logits[picked], rows.y[picked], rows.counts["train"])
         value.backward()
         return value.detach()
+
+    def state(self) -> dict[str, Tensor]:
+        return self.rows.view.state()
+
+    def load_state(self, state: dict[str, Tensor]) -> None:
+        self.rows.view.load_state(state)

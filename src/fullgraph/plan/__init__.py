@@ -2,7 +2,8 @@
 
 from fullgraph.plan.base import Route, Shape
 from fullgraph.plan.halo import HaloRoute
+from fullgraph.plan.hop import HopRoute
 from fullgraph.plan.spread import SpreadRoute, SpreadSumRoute
 from fullgraph.plan.tiles import TileBackRoute, TileRoute
 
-__all__ = ["HaloRoute", "Route", "Shape", "SpreadRoute", "SpreadSumRoute", "TileBackRoute", "TileRoute"]
+__all__ = ["HaloRoute", "HopRoute", "Route", "Shape", "SpreadRoute", "SpreadSumRoute", "TileBackRoute", "TileRoute"]

@@ -8,6 +8,7 @@ from fullgraph.errors import InputError
 from fullgraph.recipes.base import Recipe
 from fullgraph.recipes.baselines import none, vanilla
 from fullgraph.recipes.free import free
+from fullgraph.recipes.gnnpipe import gnnpipe, gnnpipe_hybrid
 from fullgraph.recipes.mixgcn import mixgcn
 from fullgraph.recipes.pipegcn import pipegcn, pipegcn_f, pipegcn_g, pipegcn_gf
 from fullgraph.recipes.sylvie import sylvie_a, sylvie_s
@@ -25,6 +26,8 @@ STRATEGIES: dict[str, Callable[..., Recipe]] = {
     "varco": varco,
     "fixed": fixed,
     "mixgcn": mixgcn,
+    "gnnpipe": gnnpipe,
+    "gnnpipe-hybrid": gnnpipe_hybrid,
     "free": free,
 }
 
@@ -63,6 +66,8 @@ __all__ = [
     "Recipe",
     "fixed",
     "free",
+    "gnnpipe",
+    "gnnpipe_hybrid",
     "make",
     "mixgcn",
     "none",

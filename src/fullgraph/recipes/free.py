@@ -1,10 +1,15 @@
 """Any point of the axes: a schedule, a codec, a codec for gradients, smoothing, error feedback."""
 
+from collections.abc import Callable
+from typing import TypeVar
+
 from fullgraph.codec import BFloat16, Codec, Full, Half, LowBit, Subsample
 from fullgraph.errors import InputError
 from fullgraph.exchange import Bounded, Pipelined, Schedule, Skip, Sync, Wire
 from fullgraph.recipes.base import Recipe
 from fullgraph.recipes.pipegcn import averaging
+
+T = TypeVar("T")
 
 
 def free(
@@ -14,33 +19,40 @@ def free(
 ) -> Recipe:  # fmt: skip
     """Any combination: `schedule` sync, pipelined, bounded or skip, `codec` (and `backward`) full to subsample."""
     options = dict(locals())
-    schedules: dict[str, Schedule] = {
-        "sync": Sync(),
-        "pipelined": Pipelined(lag, warm_up),
-        "bounded": Bounded(refresh),
-        "skip": Skip(every),
-    }
-    codecs: dict[str, Codec] = {
-        "full": Full(),
-        "half": Half(),
-        "bf16": BFloat16(),
-        "lowbit": LowBit(bits),
-        "subsample": Subsample(ratio),
-    }
-    _known("schedule", schedule, schedules)
-    _known("codec", codec, codecs)
-    if backward:
-        _known("backward", backward, codecs)
     wire = Wire(
-        schedule=schedules[schedule],
-        codec=codecs[codec],
-        backward=codecs[backward] if backward else None,
+        schedule=schedule_named(schedule, lag=lag, warm_up=warm_up, refresh=refresh, every=every),
+        codec=codec_named("codec", codec, bits=bits, ratio=ratio),
+        backward=codec_named("backward", backward, bits=bits, ratio=ratio) if backward else None,
         smooth=averaging(smooth, gamma, correct),
         feedback=feedback,
     )
     return Recipe(name="free", options=options, wire=wire, narrow_first=False)
 
 
-def _known(what: str, name: str, names: dict[str, Schedule] | dict[str, Codec]) -> None:
-    if name not in names:
-        raise InputError(f"{what} {name!r} is unknown; known: {', '.join(names)}")
+def schedule_named(
+    name: str, *, lag: int = 1, warm_up: str = "zeros", refresh: int = 10, every: int = 2, option: str = "schedule"
+) -> Schedule:
+    schedules: dict[str, Callable[[], Schedule]] = {
+        "sync": Sync,
+        "pipelined": lambda: Pipelined(lag, warm_up),
+        "bounded": lambda: Bounded(refresh),
+        "skip": lambda: Skip(every),
+    }
+    return _named(option, name, schedules)
+
+
+def codec_named(option: str, name: str, *, bits: int = 1, ratio: float = 4.0) -> Codec:
+    codecs: dict[str, Callable[[], Codec]] = {
+        "full": Full,
+        "half": Half,
+        "bf16": BFloat16,
+        "lowbit": lambda: LowBit(bits),
+        "subsample": lambda: Subsample(ratio),
+    }
+    return _named(option, name, codecs)
+
+
+def _named(option: str, name: str, made: dict[str, Callable[[], T]]) -> T:
+    if name not in made:
+        raise InputError(f"{option} {name!r} is unknown; known: {', '.join(made)}")
+    return made[name]()

@@ -28,7 +28,7 @@ class Meter:
         self._start = time.perf_counter()
 
     def sent(self, channel: str, nbytes: int) -> None:
-        if channel.startswith(("halo/", "tiles/")):
+        if channel.startswith(("halo/", "tiles/", "hops/")):
             self.tally.halo_bytes += nbytes
         elif channel == "weights":
             self.tally.weight_bytes += nbytes

@@ -11,6 +11,7 @@ from fullgraph.testing.bodies import (
     whole_logits,
 )
 from fullgraph.testing.cases import CASES, Case, random_graph
+from fullgraph.testing.chunked import chunked_trace
 from fullgraph.testing.laws import adjoint_pair, assert_schedule_law, assert_size_law
 from fullgraph.testing.oracles import DenseModel, coded, dense_trace, stale_trace
 from fullgraph.testing.ranks import anew, run_processes, run_threads
@@ -26,6 +27,7 @@ __all__ = [
     "assert_same",
     "assert_schedule_law",
     "assert_size_law",
+    "chunked_trace",
     "coded",
     "dense_trace",
     "random_graph",

@@ -1,6 +1,7 @@
 """Bodies that every transport runs: a few steps of training, traced."""
 
 import json
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -34,7 +35,7 @@ def trainer_of(
     wire: Wires | None = None,
     narrow_first: bool = True,
     isolated: bool = False,
-    placement: type[ByRows] = Partitioned,
+    placement: Callable[..., ByRows] = Partitioned,
 ) -> Trainer:
     """All that a rank trains with, made as a run makes it, but for the files."""
     graph, assignment = case(transport.size)
@@ -66,7 +67,7 @@ def train_trace(
     lr: float = 0.05,
     narrow_first: bool = True,
     isolated: bool = False,
-    placement: type[ByRows] = Partitioned,
+    placement: Callable[..., ByRows] = Partitioned,
 ) -> Trace:
     """Losses, all weight gradients of every step, final logits by global id, scores, and what the channels hold."""
     config = TrainConfig(
@@ -101,7 +102,7 @@ def saved_epochs(
     wire: Wires | None = None,
     narrow_first: bool = True,
     isolated: bool = False,
-    placement: type[ByRows] = Partitioned,
+    placement: Callable[..., ByRows] = Partitioned,
     start: Saved | None = None,
 ) -> Epochs:
     """Train to the end, from this rank's checkpoint if there is one: losses, and the checkpoints before and after."""

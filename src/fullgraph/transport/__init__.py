@@ -1,9 +1,11 @@
 """Which medium: how bytes move between ranks. Only this folder may import torch.distributed."""
 
 from fullgraph.transport.alone import Alone
+from fullgraph.transport.among import Among
 from fullgraph.transport.base import PLAIN, Coding, PeerLost, Pending, Ready, Transport
 from fullgraph.transport.gather import gather_rows
 from fullgraph.transport.key import Key, Way
+from fullgraph.transport.mesh import Mesh
 from fullgraph.transport.process import ProcessTransport, adopt_slurm, join
 from fullgraph.transport.threads import Hub, ThreadTransport
 from fullgraph.transport.wrappers import Counting, Delaying, OrderChecking
@@ -11,11 +13,13 @@ from fullgraph.transport.wrappers import Counting, Delaying, OrderChecking
 __all__ = [
     "PLAIN",
     "Alone",
+    "Among",
     "Coding",
     "Counting",
     "Delaying",
     "Hub",
     "Key",
+    "Mesh",
     "OrderChecking",
     "PeerLost",
     "Pending",

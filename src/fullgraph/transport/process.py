@@ -80,6 +80,7 @@ class ProcessTransport:
         self.halo = dist.new_group(timeout=self.timeout)
         self.sums = dist.new_group(timeout=self.timeout)
         self.sender, self.receiver = (ThreadPoolExecutor(1, f"fullgraph-{name}") for name in ("sender", "receiver"))
+        self.forks: list[ProcessTransport] = []
 
     def begin(
         self, key: Key, outgoing: dict[int, Tensor], incoming: dict[int, int], coding: Coding = PLAIN
@@ -117,9 +118,14 @@ class ProcessTransport:
         dist.broadcast_object_list(box, src=0)
         return box[0]
 
+    def fork(self) -> "ProcessTransport":
+        self.forks.append(ProcessTransport(device=self.device, timeout=self.timeout.total_seconds()))
+        return self.forks[-1]
+
     def close(self) -> None:
-        self.sender.shutdown()
-        self.receiver.shutdown()
+        for transport in (self, *self.forks):
+            transport.sender.shutdown()
+            transport.receiver.shutdown()
         if dist.is_initialized():
             dist.destroy_process_group()
 

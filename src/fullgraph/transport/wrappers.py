@@ -2,6 +2,7 @@
 
 import time
 import zlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
@@ -14,7 +15,7 @@ from fullgraph.transport.key import Key
 T = TypeVar("T")
 
 
-class _Wrapper:
+class _Wrapper(ABC):
     """Passes everything on."""
 
     def __init__(self, inner: Transport) -> None:
@@ -29,6 +30,8 @@ class _Wrapper:
     def all_reduce(self, key: Key, x: Tensor) -> Pending[Tensor]:
         return self.inner.all_reduce(key, x)
 
+    @abstractmethod
+    def fork(self) -> Transport: ...
     def close(self) -> None:
         self.inner.close()
 
@@ -63,6 +66,9 @@ class Counting(_Wrapper):
         self.sent(key.channel, x.nbytes)
         return _Timed(self.inner.all_reduce(key, x), lambda s: self.waited(key.channel, s))
 
+    def fork(self) -> "Counting":
+        return Counting(self.inner.fork(), self.sent, self.waited)
+
 
 class _Late(Generic[T]):
     def __init__(self, pending: Pending[T], due: float) -> None:
@@ -90,6 +96,9 @@ class Delaying(_Wrapper):
         seconds = self.latency + 2 * x.nbytes * (self.size - 1) / self.size / self.rate  # what a ring takes
         return _Late(self.inner.all_reduce(key, x), time.perf_counter() + seconds)
 
+    def fork(self) -> "Delaying":
+        return Delaying(self.inner.fork(), latency=self.latency, rate=self.rate)
+
 
 class OrderChecking(_Wrapper):
     """Fails when a key is used twice, or when ranks did not post the same keys in the same order.
@@ -111,6 +120,10 @@ class OrderChecking(_Wrapper):
     def all_reduce(self, key: Key, x: Tensor) -> Pending[Tensor]:
         self._note(key)
         return self.inner.all_reduce(key, x)
+
+    def fork(self) -> "OrderChecking":
+        """Of its own order, which nobody compares: over a fork, ranks may talk in pairs."""
+        return OrderChecking(self.inner.fork())
 
     def check(self) -> None:
         """Compare the order of keys over all ranks; every rank calls it."""

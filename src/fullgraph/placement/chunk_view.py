@@ -1,0 +1,278 @@
+"""The view of one chunk of a pipeline: rows of chunks done this step are fresh, the others historical.
+
+Legend: N nodes, w of them this way's own; n rows of the chunk, h of other ways' chunks in the same slot; D features.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from fullgraph.exchange import Channel, Clock, Grades
+from fullgraph.nn.view import IDENTITY, Features, Message, RowMap
+from fullgraph.ops import Adjacency, Structure, attend, spmm
+from fullgraph.placement.channel_view import Channels, Known, KnownMessage, State
+from fullgraph.placement.reduce import Reduce
+from fullgraph.plan import HaloRoute
+from fullgraph.transport import Transport
+
+
+class Span(NamedTuple):
+    first: int
+    last: int
+
+    @property
+    def rows(self) -> slice:
+        return slice(self.first, self.last)
+
+    def __len__(self) -> int:
+        return self.last - self.first
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Chunk:
+    """Rows that go through a stage together. Nodes are numbered by way, then by chunk."""
+
+    index: int
+    span: Span  # its rows in the numbering of all N
+    local: Span  # and in that of the way
+    ids: Tensor  # [n] global ids
+    halo: Tensor  # [h] numbers of the rows that this way reads of other ways' chunks in the same slot
+    halo_ids: Tensor  # [h]
+    route: HaloRoute  # brings them
+    forward: Adjacency  # [n, N]
+    backward: Adjacency  # [n, w], and
+    backward_halo: Adjacency  # [h, w], rows of the transpose
+    arcs: Structure  # [n, N], for attention
+    grades: Grades
+
+    @cached_property
+    def columns(self) -> Tensor:
+        """Numbers of all rows that attention reads, the chunk's own and its halo among them, ascending."""
+        own = torch.arange(*self.span, device=self.halo.device)
+        columns: Tensor = torch.cat([own, self.halo, self.arcs.indices.long()]).unique()
+        return columns
+
+    @cached_property
+    def compact(self) -> Structure:
+        """The arcs from `columns`."""
+        return Structure(self.arcs.indptr, self.position(self.arcs.indices.long()), len(self.columns))
+
+    def position(self, numbers: Tensor) -> Tensor:
+        return torch.searchsorted(self.columns, numbers)
+
+
+class Store:
+    """What a stage holds of one layer's input, for all N nodes: the rows its product reads, and the way's gradients.
+
+    The rows are last time's snapshot, with today's dropout, overwritten chunk by chunk.
+    """
+
+    def __init__(self, nodes: int, way: int, like: Tensor, *, history: bool) -> None:
+        self.rows = like.new_zeros(nodes, like.shape[1])
+        # Activated, before dropout: as rows cross a wire.
+        self.history = torch.zeros_like(self.rows) if history else None
+        self.grads = like.new_zeros(way, like.shape[1])  # of the products, zero where not computed yet this step
+        self.step = -1
+
+    @cached_property
+    def returned(self) -> Tensor:
+        """Gradients of the rows themselves, from chunks already walked back; attention needs them."""
+        return torch.zeros_like(self.rows)
+
+    def open(self, step: int, row_map: RowMap, ids: Tensor) -> None:
+        """Begin a step, at its first chunk."""
+        if self.step != step:
+            self.step = step
+            if self.history is not None:
+                self.rows.copy_(row_map.after_activation().dense(self.history, ids))
+            self.grads.zero_()
+            if "returned" in self.__dict__:
+                self.returned.zero_()
+
+
+class Mix(torch.autograd.Function):
+    """z = A_c X,  where X holds the chunk's rows as of now, and whatever else is fresh or historical.
+
+    Chunks are walked back in reverse order. So a row's gradient is a row of A^T times the gradients of all products
+    computed since, which are those that read it fresh: nothing flows to historical rows. Each product's gradient
+    counts `weight` times for the chunks before it, once for its own: a message between chunks is fresh half the time.
+    """
+
+    @staticmethod
+    def forward(ctx, own: Tensor, halo: Tensor, store: Store, chunk: Chunk, weight: float):  # type: ignore[no-untyped-def]
+        _write(store, chunk, own, halo)
+        ctx.store, ctx.chunk, ctx.weight = store, chunk, weight
+        return spmm(chunk.forward, store.rows)
+
+    @staticmethod
+    def backward(ctx, grad: Tensor):  # type: ignore[no-untyped-def]
+        store, chunk = ctx.store, ctx.chunk
+        mine = store.grads[chunk.local.rows]
+        mine.copy_(grad)
+        own, halo = spmm(chunk.backward, store.grads), spmm(chunk.backward_halo, store.grads)
+        mine.mul_(ctx.weight)
+        return own, halo, None, None, None
+
+
+class Gather(torch.autograd.Function):
+    """The rows of X that attention reads; gradients as above, but handed back row by row."""
+
+    @staticmethod
+    def forward(ctx, own: Tensor, halo: Tensor, store: Store, chunk: Chunk, weight: float):  # type: ignore[no-untyped-def]
+        _write(store, chunk, own, halo)
+        ctx.store, ctx.chunk, ctx.weight = store, chunk, weight
+        return store.rows[chunk.columns]
+
+    @staticmethod
+    def backward(ctx, grad: Tensor):  # type: ignore[no-untyped-def]
+        store, chunk = ctx.store, ctx.chunk
+        first = int(chunk.position(torch.tensor(chunk.span.first, device=grad.device)))
+        own, halo = slice(first, first + len(chunk.span)), chunk.position(chunk.halo)
+        grads = (
+            grad[own] + ctx.weight * store.returned[chunk.span.rows],
+            grad[halo] + ctx.weight * store.returned[chunk.halo],
+        )
+        store.returned.index_add_(0, chunk.columns, grad)
+        return *grads, None, None, None
+
+
+def _write(store: Store, chunk: Chunk, own: Tensor, halo: Tensor) -> None:
+    store.rows[chunk.span.rows] = own
+    store.rows[chunk.halo] = halo
+
+
+@dataclass(eq=False, kw_only=True)
+class StageRows(Channels):
+    """What the chunks of a stage share: a store a layer, and channels to the other ways of the stage."""
+
+    num_nodes: int
+    way: Span  # the numbers of this way's rows
+    ids: Tensor  # [N]
+    transport: Transport  # the ways of this stage
+    clock: Clock
+    narrow_first: bool
+    freeze: int  # steps between two snapshots
+    weight: float  # of gradients that cross from chunk to chunk
+    single: bool  # one chunk a way: all is fresh, no history is kept
+    channel_of: Callable[[int, Chunk], Channel] | None  # None: nobody is asked, to measure a stage alone
+    stores: dict[int, Store] = field(default_factory=dict)
+    _histories: dict[int, Tensor] = field(default_factory=dict)  # of stores that are not made yet
+
+    def store(self, layer: int, like: Tensor, row_map: RowMap) -> Store:
+        if layer not in self.stores:
+            store = self.stores[layer] = Store(self.num_nodes, len(self.way), like, history=not self.single)
+            if store.history is not None and layer in self._histories:
+                store.history.copy_(self._histories.pop(layer))
+        with torch.no_grad():
+            self.stores[layer].open(self.clock.step, row_map, self.ids)
+        return self.stores[layer]
+
+    def keep(self, store: Store, at: slice | Tensor, rows: Tensor, relu: bool = False) -> None:
+        """Into the snapshot, in a step that takes one."""
+        if store.history is not None and self.clock.step % self.freeze == 0:
+            store.history[at] = rows.detach().relu() if relu else rows.detach()
+
+    def state(self) -> State:
+        kept = self._histories | {layer: s.history for layer, s in self.stores.items() if s.history is not None}
+        return super().state() | {f"history.{layer}": rows for layer, rows in kept.items()}
+
+    def load_state(self, state: State) -> None:
+        kept = {name: rows for name, rows in state.items() if name.startswith("history.")}
+        self.stores.clear()
+        self._histories = {int(name.removeprefix("history.")): rows for name, rows in kept.items()}
+        super().load_state({name: rows for name, rows in state.items() if name not in kept})
+
+
+@dataclass(eq=False, kw_only=True)
+class ChunkView:
+    """A chunk, as a model sees it."""
+
+    stage: StageRows
+    chunk: Chunk
+    known: Known | None = None
+
+    @property
+    def ids(self) -> Tensor:
+        return self.chunk.ids
+
+    @property
+    def step(self) -> int:
+        return self.stage.clock.step
+
+    @property
+    def num_nodes(self) -> int:
+        return self.stage.num_nodes
+
+    @property
+    def narrow_first(self) -> bool:
+        return self.stage.narrow_first
+
+    @property
+    def arcs(self) -> Structure:
+        return self.chunk.compact
+
+    def knows(self, x: Features) -> bool:
+        return self.known is not None and x is self.known.x
+
+    def send(self, x: Features, layer: int, row_map: RowMap = IDENTITY) -> "Message[Any]":
+        if self.known is not None and x is self.known.x:
+            return KnownMessage(self.known, self.ids, row_map)
+        assert isinstance(x, Tensor), "sparse rows do not cross; a layer maps them first"
+        return ChunkMessage(self, x, layer, row_map)
+
+    def aggregate(self, x: Tensor, layer: int) -> Tensor:
+        return ChunkMessage(self, x, layer, IDENTITY).aggregate()
+
+    def sources(self, x: Tensor, layer: int) -> Tensor:
+        return ChunkMessage(self, x, layer, IDENTITY).sources()
+
+    def reduce(self, x: Tensor) -> Tensor:
+        """Over ways. A chunk's sum is not the graph's, so norms that need that are refused unless all is one chunk."""
+        stage = self.stage
+        if stage.channel_of is None or stage.transport.size == 1:
+            return x
+        total: Tensor = Reduce.apply(x, stage.transport, f"norm/sum {stage.sums()}", self.step)  # type: ignore[no-untyped-call]
+        return total
+
+
+class ChunkMessage:
+    """The chunk's rows, on their way to the other ways; what is done before `aggregate` hides the wire."""
+
+    def __init__(self, view: ChunkView, x: Tensor, layer: int, row_map: RowMap) -> None:
+        stage, chunk = view.stage, view.chunk
+        self.view, self.row_map = view, row_map
+        self.store = stage.store(layer, x, row_map)
+        self.channel: Channel | None = None
+        if stage.channel_of is not None and stage.transport.size > 1:
+            make = stage.channel_of
+            self.channel = stage.channel(f"layer{layer}/chunk{chunk.index}", lambda: make(layer, chunk))
+            x, self.token = self.channel.begin(x, relu=row_map.relu, mapped=row_map.relu or row_map.p > 0)
+        stage.keep(self.store, chunk.span.rows, x, row_map.relu)
+        self.own = row_map.dense(x, chunk.ids)
+
+    def aggregate(self) -> Tensor:
+        z: Tensor = Mix.apply(*self._rows())  # type: ignore[no-untyped-call]
+        return z
+
+    def sources(self) -> Tensor:
+        rows: Tensor = Gather.apply(*self._rows())  # type: ignore[no-untyped-call]
+        return rows
+
+    def attend(self, target_nH: Tensor, weight_HO: Tensor) -> Tensor:
+        source_mHO = self.sources().unflatten(1, weight_HO.shape)
+        return attend(self.view.arcs, target_nH, (source_mHO * weight_HO).sum(-1), source_mHO)
+
+    def _rows(self) -> tuple[Tensor, Tensor, Store, Chunk, float]:
+        chunk = self.view.chunk
+        return self.own, self._halo(chunk), self.store, chunk, self.view.stage.weight
+
+    def _halo(self, chunk: Chunk) -> Tensor:
+        if self.channel is None:
+            return self.own.new_zeros(len(chunk.halo), self.own.shape[1])
+        halo = self.channel.end(self.token)
+        self.view.stage.keep(self.store, chunk.halo, halo)
+        return self.row_map.after_activation().dense(halo, chunk.halo_ids)

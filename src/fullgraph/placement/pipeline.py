@@ -1,0 +1,276 @@
+"""The pipeline placement: layers over stages, chunks of the graph in time (GNNPipe, arXiv:2308.10087).
+
+Legend: N nodes, w of them this way's own, n this rank's part; W ways, K chunks a way, S stages.
+"""
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+from fullgraph.codec import quartiles
+from fullgraph.errors import InputError
+from fullgraph.exchange import Channel, Clock, Grades, Wire, Wires
+from fullgraph.nn.view import Features
+from fullgraph.ops import Adjacency, Structure
+from fullgraph.partition import pieces_of
+from fullgraph.placement.channel_view import Known
+from fullgraph.placement.chunk_view import Chunk, ChunkView, Span, StageRows
+from fullgraph.placement.local import LocalGraph
+from fullgraph.placement.partitioned import Partitioned
+from fullgraph.placement.scene import Scene
+from fullgraph.placement.shard import Executor, Rows
+from fullgraph.placement.stages import Hops, PipelineStep, cuttable
+from fullgraph.placement.whole import whole_matrices
+from fullgraph.plan import HaloRoute, HopRoute
+from fullgraph.transport import Among, Key, Mesh, Transport, gather_rows
+
+CHUNKS = 4  # a rank, unless the run says how many
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pipeline(Partitioned):
+    """Stages of `ways` ranks each: a stage owns consecutive layers, a way some nodes, and its chunks pass the stages.
+
+    A layer multiplies a chunk's arcs by rows of all nodes: of chunks done this step fresh ones, else those of a
+    snapshot. Ways of a stage exchange halo rows of the chunks they work on. Evaluation is exact, and by parts: part p
+    belongs to way p // S.
+
+    chunks: of each way, 0 for four times the stages; 1 makes all rows fresh, and training exact.
+    shuffle (T1): the chunks in another order every step.
+    freeze (T2): steps between two snapshots; 1 is the last step's rows. Zeros before the first.
+    double (T3): gradients to another chunk's fresh rows count twice, in place of those to historical rows.
+    hop: the wire between stages.
+    """
+
+    ways: int = 1
+    chunks: int = 0
+    shuffle: bool = True
+    freeze: int = 23
+    double: bool = True
+    hop: Wires = field(default_factory=Wire)
+
+    def mesh(self, ranks: int) -> Mesh:
+        """Ranks by stage and way; refuses what does not fit together."""
+        mesh = Mesh.of(ranks, self.ways)
+        stages = mesh.sizes["stage"]
+        if self.chunks < 0 or 1 < self.chunks < stages:
+            raise InputError(f"chunks={self.chunks}: fewer than the {stages} stages; choose {stages} or more, or 0")
+        if self.freeze < 1:
+            raise InputError(f"freeze={self.freeze}: at least 1, which keeps the last step's rows")
+        return mesh
+
+    def check(self, model: nn.Module, ranks: int) -> None:
+        cuttable(model, self.mesh(ranks).sizes["stage"], self.chunks)
+
+    def executor(self, rows: Rows, scene: Scene, wire: Wires, clock: Clock, aggregation: str) -> Executor:
+        return _Setup(self, scene, wire, clock, aggregation).executor()
+
+
+class _Setup:
+    """Numbers the nodes by way and chunk, and hands every rank what its stage needs."""
+
+    def __init__(self, placement: Pipeline, scene: Scene, wire: Wires, clock: Clock, aggregation: str) -> None:
+        self.placement, self.scene, self.wire, self.clock = placement, scene, wire, clock
+        self.transport: Transport = scene.transport
+        self.mesh = placement.mesh(self.transport.size)
+        self.stages, self.ways = self.mesh.sizes["stage"], self.mesh.sizes["way"]
+        place = self.mesh.at(self.transport.rank)
+        self.stage, self.way = place["stage"], place["way"]
+        self.slots = placement.chunks or CHUNKS * self.stages
+        local = scene.local
+        number_n, self.starts = self._numbers(local)
+        self.number_N = self._gather("numbers", number_n).long()  # in rank order
+        self.ids_N = torch.empty_like(self.number_N).scatter_(0, self.number_N, self._gather("ids", local.ids))
+        self.whole = whole_matrices(
+            local, number_n, scene.num_nodes, self.transport, aggregation, placement.dtype, "setup/whole"
+        )
+
+    def _numbers(self, local: LocalGraph) -> tuple[Tensor, Tensor]:
+        """The new number of every row of this part; and where each way's chunks begin [W, K + 1]."""
+        way, place = divmod(self.transport.rank, self.stages)
+        first, last = place * self.slots // self.stages, (place + 1) * self.slots // self.stages
+        if self.slots == 1:
+            first, last = 0, 1
+        inner = local.arcs.keep(local.arcs.indices < len(local.ids))
+        pieces = pieces_of(inner.indptr.numpy(), inner.indices.numpy(), last - first)
+        chunk_n = torch.from_numpy(pieces).long() + first
+        sizes = torch.zeros(self.ways, self.slots, self.stages, dtype=torch.int64)
+        sizes[way, :, place] = torch.bincount(chunk_n, minlength=self.slots)
+        sizes = self.transport.all_reduce(Key("setup/chunks", 0), sizes).wait()
+        begin = (sizes.flatten().cumsum(0) - sizes.flatten()).view_as(sizes)
+        order = torch.argsort(chunk_n, stable=True)
+        within = torch.arange(len(order)) - torch.searchsorted(chunk_n[order], chunk_n[order])
+        number_n = torch.empty_like(order)
+        number_n[order] = begin[way, chunk_n[order], place] + within
+        ends = begin[:, :1, 0] + sizes.sum((1, 2))[:, None]
+        return number_n.int(), torch.cat([begin[:, :, 0], ends], 1)
+
+    def _gather(self, what: str, values: Tensor, to: int | None = None) -> Tensor:
+        """All ranks' rows in rank order, on all; or of a way's parts, on the ranks of stage `to` in that way."""
+
+        def wants(receiver: int, sender: int) -> bool:
+            place = self.mesh.at(receiver)
+            return to is None or (place["stage"] == to and place["way"] == sender // self.stages)
+
+        return gather_rows(values.cpu(), self.transport, Key(f"setup/stage {what}", 0), wants)
+
+    def _features(self, what: str, x: Features) -> Features:
+        """Input rows of the way, in its own order, on the first stage."""
+        order = self._order()
+        if isinstance(x, Tensor):
+            rows = self._gather(what, x, to=0)
+            return rows[order] if self.stage == 0 else rows
+        assert x.weight is not None
+        indptr = torch.nn.functional.pad(
+            self._gather(f"{what} counts", x.structure.indptr.diff(), to=0).cumsum(0), (1, 0)
+        )
+        columns = self._gather(f"{what} columns", x.structure.indices, to=0)
+        matrix = Adjacency(
+            Structure(indptr, columns, x.structure.num_cols), self._gather(f"{what} values", x.weight, to=0), None, None
+        )
+        return matrix.take(order) if self.stage == 0 else matrix
+
+    def _order(self) -> Tensor:
+        """The rows of the way's parts, which come in rank order, in the order of their numbers."""
+        own = (self.number_N >= self.span.first) & (self.number_N < self.span.last)
+        return torch.argsort(self.number_N[own])
+
+    @property
+    def span(self) -> Span:
+        return Span(int(self.starts[self.way, 0]), int(self.starts[self.way, -1]))
+
+    def executor(self) -> PipelineStep:
+        placement, transport, scene = self.placement, self.transport, self.scene
+        device = placement.device
+        halos = Among(transport.fork(), self.mesh.along("way", transport.rank))
+        lanes = [transport.fork(), transport.fork()]  # a border has one; a stage's two borders never the same
+        chunks = self._chunks(device)
+
+        def channel_of(layer: int, chunk: Chunk) -> Channel:
+            return self.wire.at(layer).build(
+                name=f"halo/layer{layer}/chunk{chunk.index}",
+                route=chunk.route,
+                transport=halos,
+                clock=self.clock,
+                grades=chunk.grades,
+            )
+
+        rows = StageRows(
+            num_nodes=scene.num_nodes,
+            way=self.span,
+            ids=self.ids_N.to(device),
+            transport=halos,
+            clock=self.clock,
+            narrow_first=placement.narrow_first,
+            freeze=placement.freeze,
+            weight=2.0 if placement.double else 1.0,
+            single=self.slots == 1,
+            channel_of=channel_of,
+        )
+        known, inputs = self._inputs(chunks)
+        y = self._gather("labels", scene.local.y, to=self.stages - 1)
+        train = self._gather("training", scene.local.masks["train"].to(torch.uint8), to=self.stages - 1).bool()
+        targets = []
+        if self.stage == self.stages - 1:
+            order = self._order()
+            y, train = y[order], train[order]
+            for chunk in chunks:
+                picked = train[chunk.local.rows].nonzero().flatten()
+                targets.append((picked.to(device), y[chunk.local.rows][picked].to(device)))
+        return PipelineStep(
+            stage=self.stage,
+            stages=self.stages,
+            transport=transport,
+            rows=rows,
+            chunks=chunks,
+            views=[ChunkView(stage=rows, chunk=c, known=k) for c, k in zip(chunks, known, strict=True)],
+            below=self._border(self.stage - 1, lanes) if self.stage else None,
+            above=self._border(self.stage, lanes) if self.stage < self.stages - 1 else None,
+            inputs=inputs,
+            targets=targets,
+            count=scene.counts["train"],
+            like=torch.empty(0, dtype=placement.dtype, device=device),
+            shuffle=placement.shuffle,
+        )
+
+    def _border(self, border: int, lanes: list[Transport]) -> Hops:
+        """Between stage `border` and the next."""
+        ranks = [self.mesh.rank(stage=stage, way=self.way) for stage in (border, border + 1)]
+        pair = Among(lanes[border % 2], ranks)
+
+        def channel_of(chunk: Chunk) -> Channel:
+            return self.placement.hop.at(border).build(
+                name=f"hops/{border}/chunk{chunk.index}",
+                route=HopRoute(pair.rank, len(chunk.span)),
+                transport=pair,
+                clock=self.clock,
+                grades=Grades(chunk.grades.owned, chunk.grades.owned),
+            )
+
+        return Hops(channel_of=channel_of)
+
+    def _inputs(self, chunks: list[Chunk]) -> tuple[list[Known | None], list[Features]]:
+        """By chunk: features, and what is known of their aggregation."""
+        x = self._features("features", self.scene.local.x)
+        ahead = self._features("aggregated", self.scene.known.aggregated) if self.scene.known else None
+        if self.stage:
+            return [None] * len(chunks), []
+        device = self.placement.device
+        inputs = [_rows(x, chunk.local, device) for chunk in chunks]
+        if ahead is None:
+            return [None] * len(chunks), inputs
+        return [Known(rows, _rows(ahead, c.local, device)) for c, rows in zip(chunks, inputs, strict=True)], inputs
+
+    def _chunks(self, device: torch.device) -> list[Chunk]:
+        own, inner = self.span, self.whole.inner
+        forward, arcs = inner.span(*own), self.whole.arcs.span(*own)
+        backward = inner.T if self.ways == 1 else forward.T
+        if self.ways == 1:
+            reads = [torch.zeros(self.scene.num_nodes, dtype=torch.bool)]
+        else:
+            reads = [self._read_by(way) for way in range(self.ways)]
+        grades = quartiles((self.whole.arcs.indptr if self._attends else inner.structure.indptr).diff())
+        chunks = []
+        for index in range(self.slots):
+            bounds = [Span(*self.starts[way, index : index + 2].tolist()) for way in range(self.ways)]
+            span = bounds[self.way]
+            local = Span(span.first - own.first, span.last - own.first)
+            halos, sends = [], []
+            for way, other in enumerate(bounds):
+                mine = way == self.way
+                halos.append(reads[self.way][other.rows].nonzero().flatten()[: 0 if mine else None] + other.first)
+                sends.append(reads[way][span.rows].nonzero().flatten()[: 0 if mine else None])
+            halo = torch.cat(halos)
+            route = HaloRoute(torch.cat(sends), tuple(map(len, sends)), tuple(map(len, halos)), len(span))
+            chunks.append(
+                Chunk(
+                    index=index,
+                    span=span,
+                    local=local,
+                    ids=self.ids_N[span.rows].to(device),
+                    halo=halo.to(device),
+                    halo_ids=self.ids_N[halo].to(device),
+                    route=route.to(device),
+                    forward=forward.span(*local).to(device=device),
+                    backward=backward.span(*span).to(device=device),
+                    backward_halo=backward.take(halo).to(device=device),
+                    arcs=arcs.span(*local).to(device),
+                    grades=Grades(grades[span.rows].to(device), grades[halo].to(device)),
+                )
+            )
+        return chunks
+
+    @property
+    def _attends(self) -> bool:
+        return self.whole.arcs.num_arcs > 0
+
+    def _read_by(self, way: int) -> Tensor:
+        """Which nodes a way's arcs come from [N]."""
+        structure = self.whole.arcs if self._attends else self.whole.inner.structure
+        arcs = structure.span(int(self.starts[way, 0]), int(self.starts[way, -1]))
+        return torch.zeros(self.scene.num_nodes, dtype=torch.bool).index_fill_(0, arcs.indices.long(), True)
+
+
+def _rows(x: Features, span: Span, device: torch.device) -> Features:
+    return x[span.rows].to(device) if isinstance(x, Tensor) else x.span(*span).to(device=device)

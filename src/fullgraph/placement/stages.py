@@ -1,0 +1,231 @@
+"""The executor of a pipeline: layers over stages, chunks of the graph in time (GNNPipe, arXiv:2308.10087)."""
+
+import copy
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+
+from fullgraph.errors import InputError
+from fullgraph.exchange import Channel
+from fullgraph.nn import BatchNorm, Block, Chain
+from fullgraph.nn.view import Features
+from fullgraph.placement.channel_view import Channels, State
+from fullgraph.placement.chunk_view import Chunk, ChunkView, StageRows
+from fullgraph.placement.shard import Loss, Shard
+from fullgraph.transport import Key, Transport
+
+AHEAD = 2  # chunks whose rows may arrive while another is worked on
+TENSORS = 4  # that a state may have
+REPEATS = 3  # of a measurement; the fastest counts
+
+
+@dataclass(eq=False, kw_only=True)
+class Hops(Channels):
+    """The border between two stages: a channel a chunk, whose features go up and whose gradients come down."""
+
+    channel_of: Callable[[Chunk], Channel]
+
+    def at(self, chunk: Chunk) -> Channel:
+        return self.channel(f"chunk{chunk.index}", lambda: self.channel_of(chunk))
+
+    def post(self, chunk: Chunk, rows: Tensor, step: int) -> None:
+        channel = self.at(chunk)
+        channel.features.post(channel.route.pack(rows), rows, step)
+
+    def read(self, chunk: Chunk, like: Tensor, step: int) -> Tensor:
+        return _rows(self.at(chunk).features.read(step), len(chunk.span), like)
+
+    def post_back(self, chunk: Chunk, grads: Tensor, step: int) -> None:
+        channel = self.at(chunk)
+        channel.gradients.post(channel.route.T.pack(grads), grads, step)
+
+    def read_back(self, chunk: Chunk, like: Tensor, step: int) -> Tensor:
+        return _rows(self.at(chunk).gradients.read(step), len(chunk.span), like)
+
+
+def _rows(parts: dict[int, Tensor] | None, rows: int, like: Tensor) -> Tensor:
+    """What the one peer sent; zeros where nothing is due yet."""
+    for received in (parts or {}).values():
+        return received
+    return like.new_zeros(rows, like.shape[1])
+
+
+@dataclass(eq=False, kw_only=True)
+class PipelineStep:
+    """Stage s runs its blocks on chunk after chunk, while stage s + 1 has the chunk before; then all the way back.
+
+    Every rank holds the whole model, of which it trains its stage's blocks; the sum of weight gradients over all ranks
+    adds those of the ways and hands them to the other stages, who so can evaluate, save and resume at any time.
+    """
+
+    stage: int
+    stages: int
+    transport: Transport  # of all ranks
+    rows: StageRows
+    chunks: Sequence[Chunk]
+    views: Sequence[ChunkView]
+    below: Hops | None  # the border to the stage before, and
+    above: Hops | None  # to the one behind
+    inputs: Sequence[Features]  # by chunk; of the first stage
+    targets: Sequence[tuple[Tensor, Tensor]]  # by chunk: training rows, and their labels; of the last
+    count: int  # training nodes of all
+    like: Tensor  # [0], tells number format and device
+    shuffle: bool
+    table: Tensor | None = None  # a row a block: its seconds, then the widths of the state it makes
+
+    def order(self, step: int) -> list[Chunk]:
+        """The chunks in the order of this step, the same on all ranks."""
+        if not self.shuffle:
+            return list(self.chunks)
+        dice = torch.Generator().manual_seed(Key("order", step).seed >> 1)
+        return [self.chunks[i] for i in torch.randperm(len(self.chunks), generator=dice).tolist()]
+
+    def step(self, model: nn.Module, shard: Shard, loss: Loss) -> Tensor:
+        blocks, width = self._mine(model)
+        step, order = shard.clock.step, self.order(shard.clock.step)
+        total = self.like.new_zeros(())
+        entries: list[Tensor | None] = []
+        roots: list[Tensor] = []
+        self._expect(order[:AHEAD], width, step)
+        for slot, chunk in enumerate(order):
+            self._expect(order[slot + AHEAD : slot + AHEAD + 1], width, step)
+            state, entry = self._enter(chunk, width, step)
+            for block in blocks:
+                state = block(state, self.views[chunk.index])
+            entries.append(entry)
+            if self.above is None:
+                picked, labels = self.targets[chunk.index]
+                roots.append(loss(state[0][picked], labels, self.count))  # type: ignore[index]
+                total += roots[-1].detach()
+            else:
+                roots.append(torch.cat(state, 1) if len(state) > 1 else state[0])  # type: ignore[arg-type]
+                self.above.post(chunk, roots[-1].detach(), step)
+        self._walk_back(order, entries, roots, step)
+        return total
+
+    def _enter(self, chunk: Chunk, width: Sequence[int], step: int) -> tuple[tuple[Features, ...], Tensor | None]:
+        """The state that a chunk comes with; and the tensor whose gradient goes back."""
+        if self.below is None:
+            return (self.inputs[chunk.index],), None
+        entry = self.below.read(chunk, self.like.new_empty(0, sum(width)), step).detach().requires_grad_()
+        return entry.split(list(width), 1), entry
+
+    def _expect(self, chunks: Sequence[Chunk], width: Sequence[int], step: int) -> None:
+        """Have their rows received as soon as they come."""
+        if self.below is not None:
+            for chunk in chunks:
+                self.below.post(chunk, self.like.new_empty(0, sum(width)), step)
+
+    def _walk_back(
+        self, order: list[Chunk], entries: list[Tensor | None], roots: list[Tensor], step: int
+    ) -> None:  # fmt: skip
+        expected = 0
+        for slot in reversed(range(len(order))):
+            chunk, entry, root = order[slot], entries.pop(), roots.pop()
+            if self.above is None:
+                root.backward()
+            else:
+                while expected < len(order) and expected <= len(order) - 1 - slot + AHEAD:
+                    expected += 1
+                    self.above.post_back(order[-expected], root.new_empty(0, root.shape[1]), step)
+                root.backward(self.above.read_back(chunk, root, step))
+            if self.below is not None and entry is not None:
+                grad = torch.zeros_like(entry) if entry.grad is None else entry.grad
+                self.below.post_back(chunk, grad, step)
+
+    def _mine(self, model: nn.Module) -> tuple[Sequence[Block], Sequence[int]]:
+        """This stage's blocks, and the widths of the state that comes to them."""
+        chain = cuttable(model, self.stages, len(self.chunks))
+        if self.table is None:
+            self.table = self._measured(chain)
+        borders = balanced(self.table[:, 0].tolist(), self.stages)
+        first, last = borders[self.stage], borders[self.stage + 1]
+        widths = [int(width) for width in self.table[first - 1, 1:].tolist() if width] if first else []
+        return chain.blocks[first:last], widths
+
+    def _measured(self, model: Chain) -> Tensor:
+        """Seconds of each block on the largest chunk, forth and back, measured by the first stage; and state widths."""
+        table = torch.zeros(len(model.blocks), 1 + TENSORS, dtype=torch.float64)
+        if self.below is None:
+            model = copy.deepcopy(model)
+            chunk = max(self.chunks, key=lambda chunk: len(chunk.span))
+            alone = replace(self.rows, channel_of=None, stores={}, _channels={}, _loaded={}, _histories={})
+            view = replace(self.views[chunk.index], stage=alone)
+            for _ in range(REPEATS):
+                state: tuple[Features, ...] = (self.inputs[chunk.index],)
+                for row, block in zip(table, model.blocks, strict=True):
+                    seconds, state = _timed(block, state, view)
+                    row[0] = min(row[0], seconds) if row[0] else seconds
+                    row[1 : 1 + len(state)] = torch.tensor([part.shape[1] for part in state])
+        table = self.transport.all_reduce(Key("setup/costs", 0), table).wait()
+        table[:, 1:] /= self.transport.size // self.stages
+        return table
+
+    def state(self) -> State:
+        borders = {"below": self.below, "above": self.above, "stage": self.rows}
+        state = {
+            f"{where}/{name}": value for where, held in borders.items() if held for name, value in held.state().items()
+        }
+        return state if self.table is None else state | {"costs": self.table}
+
+    def load_state(self, state: State) -> None:
+        self.table = state.get("costs")
+        for where, held in {"below": self.below, "above": self.above, "stage": self.rows}.items():
+            if held is not None:
+                prefix = f"{where}/"
+                held.load_state({n.removeprefix(prefix): v for n, v in state.items() if n.startswith(prefix)})
+
+
+def _timed(block: Block, state: tuple[Features, ...], view: ChunkView) -> tuple[float, tuple[Features, ...]]:
+    """Seconds of a block, forth and back, and the state it makes, cut off from it."""
+    start = _now(view)
+    out = [part for part in block(state, view) if isinstance(part, Tensor)]
+    torch.autograd.backward(out, [torch.ones_like(part) for part in out])
+    seconds = _now(view) - start
+    return seconds, tuple(part.detach().requires_grad_() for part in out)
+
+
+def _now(view: ChunkView) -> float:
+    if view.ids.is_cuda:
+        torch.cuda.synchronize()
+    return time.perf_counter()
+
+
+def cuttable(model: nn.Module, stages: int, chunks: int) -> Chain:
+    """The model, if it can be cut into so many stages and given its rows in chunks."""
+    if not isinstance(model, Chain):
+        raise InputError(
+            f"a pipeline cannot cut {type(model).__name__}, which is no chain of blocks (fullgraph.nn.Chain); "
+            "train it with another strategy"
+        )
+    if len(model.blocks) < stages:
+        raise InputError(f"{stages} stages for {len(model.blocks)} layers; use more layers, fewer ranks or more ways")
+    if chunks != 1 and any(isinstance(module, BatchNorm) for module in model.modules()):
+        raise InputError("batch norm needs all nodes at once, a pipeline has them in chunks; use norm=layer or none")
+    return model
+
+
+def balanced(costs: Sequence[float], stages: int) -> list[int]:
+    """Borders of consecutive, non-empty groups of blocks, the dearest as cheap as it can be."""
+    sums = [0.0]
+    for cost in costs:
+        sums.append(sums[-1] + cost)
+    blocks = len(costs)
+    worst = {(0, 0): 0.0}  # (stages, blocks) -> the dearest stage of the best cut
+    last: dict[tuple[int, int], int] = {}
+    for stage in range(1, stages + 1):
+        for end in range(stage, blocks - (stages - stage) + 1):
+            choices = {
+                begin: max(worst[stage - 1, begin], sums[end] - sums[begin])
+                for begin in range(stage - 1, end)
+                if (stage - 1, begin) in worst
+            }
+            last[stage, end] = min(choices, key=lambda begin: choices[begin])
+            worst[stage, end] = choices[last[stage, end]]
+    borders = [blocks]
+    for stage in range(stages, 0, -1):
+        borders.append(last[stage, borders[-1]])
+    return borders[::-1]

@@ -1,0 +1,89 @@
+"""GNNPipe's equations (arXiv:2308.10087) without stages, channels or buffers: dense matrices and plain autograd."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from fullgraph.data import Graph
+from fullgraph.nn import GATConv, ModelSpec
+from fullgraph.testing.oracles import DenseModel
+from fullgraph.train.task import task_of
+
+
+class Chunked(DenseModel):
+    """Node i reads node j as of now where j's chunk is done before i's, or is i's own; else as of the last snapshot.
+
+    With `double`, gradients to fresh rows of another chunk count twice:  2 h - const(h)  has the value of h.
+    """
+
+    def __init__(self, graph: Graph, spec: ModelSpec, model: torch.nn.Module, chunk_N: Tensor, double: bool) -> None:
+        super().__init__(graph, spec, model)  # type: ignore[arg-type]
+        self.chunk_N, self.double, self.narrow_first = chunk_N, double, False
+        self.history: dict[int, Tensor] = {}
+        self.snapshot: dict[int, Tensor] = {}
+        self.seen = self._seen
+
+    def open(self, order: Sequence[int]) -> None:
+        slot = torch.empty(len(order), dtype=torch.int64)
+        slot[torch.tensor(order)] = torch.arange(len(order))
+        slot_N = slot[self.chunk_N]
+        self.same = (slot_N[:, None] == slot_N[None, :]).to(self.M.dtype)
+        self.earlier = (slot_N[:, None] > slot_N[None, :]).to(self.M.dtype)
+        self.later = 1 - self.same - self.earlier
+
+    def close(self, *, freeze: bool) -> None:
+        if not freeze:
+            self.history |= self.snapshot
+
+    def _seen(self, layer: int, rows: Tensor) -> Tensor:
+        self.snapshot[layer] = rows.detach()
+        return self.history.get(layer, torch.zeros_like(rows))
+
+    def _fresh(self, rows: Tensor) -> Tensor:
+        return 2 * rows - rows.detach() if self.double else rows
+
+    def _mean(self, own: Tensor, others: Tensor) -> Tensor:
+        M = self.M
+        return (M * self.same) @ own + (M * self.earlier) @ self._fresh(own) + (M * self.later) @ others
+
+    def _attend(self, conv: GATConv, h: Tensor, layer: int) -> Tensor:
+        flat = h @ conv.lin.weight.T
+        versions = (flat, self._fresh(flat), self._seen(layer, flat))
+        rows = [version.unflatten(1, (conv.heads, conv.head_width)) for version in versions]
+        masks = [mask[:, :, None] for mask in (self.same, self.earlier, self.later)]
+        source = sum(mask * (y * conv.att_src).sum(-1)[None] for mask, y in zip(masks, rows, strict=True))
+        scores = F.leaky_relu((rows[0] * conv.att_dst).sum(-1)[:, None] + source, 0.2)
+        alpha = (scores + self.M.log()[:, :, None]).softmax(1)
+        out = torch.zeros_like(rows[0])
+        for mask, y in zip(masks, rows, strict=True):
+            out = out + torch.einsum("ijh,jho->iho", alpha * mask, y)
+        return (out.flatten(1) if conv.concat else out.mean(1)) + conv.bias
+
+
+def chunked_trace(
+    graph: Graph, spec: ModelSpec, chunk_N: Tensor, order: Callable[[int], Sequence[int]], steps: int = 5, *,
+    freeze: int = 23, double: bool = True, lr: float = 0.05,
+) -> tuple[Tensor, list[dict[str, Tensor]]]:  # fmt: skip
+    """Losses and weight gradients of steps with the mixed forward pass, chunks in the order that order(step) says."""
+    model = spec.build(graph.num_features, graph.num_classes, seed=3, dtype=torch.float64)
+    dense = Chunked(graph, spec, model, chunk_N, double)
+
+    task = task_of(multilabel=graph.multilabel, classes=graph.num_classes)
+    optimizer = torch.optim.Adam(model.parameters(), lr=lr)
+    rows = torch.from_numpy(graph.train_mask[:, 0].copy()).nonzero().flatten()
+    y = torch.from_numpy(np.array(graph.y))
+    y = y.double() if graph.multilabel else y
+    losses, grads = [], []
+    for step in range(steps):
+        dense.open(order(step))
+        optimizer.zero_grad()
+        loss = task.loss(dense.logits(step)[rows], y[rows], len(rows))
+        loss.backward()
+        dense.close(freeze=step % freeze != 0)
+        losses.append(loss.detach())
+        grads.append({name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None})
+        optimizer.step()
+    return torch.stack(losses), grads

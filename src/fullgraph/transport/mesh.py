@@ -1,0 +1,42 @@
+"""Ranks on a grid with named axes."""
+
+from collections.abc import Sequence
+from math import prod
+
+from fullgraph.errors import InputError
+
+
+class Mesh:
+    """Numbers the cells of a grid, the last axis fastest:  Mesh(stage=4, way=2)  puts rank 5 at stage 2, way 1."""
+
+    def __init__(self, **sizes: int) -> None:
+        self.sizes = sizes
+
+    @classmethod
+    def of(cls, ranks: int, ways: int) -> "Mesh":
+        """Stages of so many ways each."""
+        if ways < 1 or ranks % ways:
+            good = ", ".join(str(w) for w in range(1, ranks + 1) if ranks % w == 0)
+            raise InputError(f"ways={ways} does not divide {ranks} ranks; choose ways from {good}")
+        return cls(stage=ranks // ways, way=ways)
+
+    def at(self, rank: int) -> dict[str, int]:
+        """The place of a rank on every axis."""
+        place = {}
+        for axis, size in reversed(self.sizes.items()):
+            rank, place[axis] = divmod(rank, size)
+        return place
+
+    def rank(self, **place: int) -> int:
+        number = 0
+        for axis, size in self.sizes.items():
+            number = number * size + place[axis]
+        return number
+
+    def along(self, axis: str, rank: int) -> Sequence[int]:
+        """The ranks that differ from this one on that axis alone, itself among them."""
+        place = self.at(rank)
+        return [self.rank(**{**place, axis: index}) for index in range(self.sizes[axis])]
+
+    def __len__(self) -> int:
+        return prod(self.sizes.values())
