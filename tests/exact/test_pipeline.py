@@ -1,22 +1,33 @@
 """The pipeline placement equals its equations, moves what its formula says, and carries any wire."""
 
+import re
+from collections import Counter
 from functools import partial
+from itertools import combinations, pairwise
 
+import numpy as np
 import pytest
 import torch
 
-from fullgraph import nn
+from fullgraph import api, nn, recipes
+from fullgraph.codec import Half
+from fullgraph.errors import InputError
+from fullgraph.exchange import Bounded, Pipelined, Wire
 from fullgraph.placement import Pipeline
+from fullgraph.placement.stages import balanced
 from fullgraph.testing import (
     CASES,
     anew,
     assert_same,
     chunked_trace,
+    dense_trace,
+    run_processes,
     run_threads,
     train_trace,
     trainer_of,
 )
 from fullgraph.train.config import TrainConfig
+from fullgraph.transport import Counting
 
 SPECS = {
     "gcn": nn.GCN(layers=5, hidden=9, dropout=0.5, norm="layer", residual=True),
@@ -71,3 +82,174 @@ def test_chunks_equal_the_mixed_forward_pass(model, mesh):
     for double in (True, False):
         outcomes = run_threads(ranks, piped, case, spec, {**options, "double": double, "freeze": 2})
         assert_same([trace for trace, *_ in outcomes], *oracle(ranks, case, spec, outcomes, double=double, freeze=2))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_awkward_graphs(case):
+    """Empty parts, isolated nodes, sparse features and so on, over three stages."""
+    spec = nn.GCN(layers=4, hidden=6, dropout=0.5)
+    outcomes = run_threads(3, piped, CASES[case], spec, {"chunks": 6, "freeze": 1})
+    assert_same([trace for trace, *_ in outcomes], *oracle(3, CASES[case], spec, outcomes, freeze=1))
+
+
+@pytest.mark.parametrize("name", ["gnnpipe", "gnnpipe-hybrid"])
+def test_recipes_equal_their_equations(name):
+    """As the command line makes them."""
+    recipe = recipes.make(name, freeze="3")
+    case, spec = CASES["weighted"], SPECS["sage"]
+    outcomes = run_threads(4, piped, case, spec, recipe.layout, STEPS, recipe.wires(epochs=STEPS, layers=4))
+    assert_same([trace for trace, *_ in outcomes], *oracle(4, case, spec, outcomes, freeze=3))
+    assert len(outcomes[0][2][0]) == {"gnnpipe": 16, "gnnpipe-hybrid": 8}[name]
+    assert len({tuple(order) for order in outcomes[0][2]}) == STEPS  # another order every step
+
+
+@pytest.mark.parametrize(("ranks", "ways"), [(2, 1), (3, 1), (3, 3), (4, 2)])
+@pytest.mark.parametrize("model", SPECS)
+def test_one_chunk_is_vanilla(model, ranks, ways):
+    case = CASES["weighted"]
+    graph, _ = case(ranks)
+    exact = dense_trace(graph, SPECS[model], part=torch.zeros(graph.num_nodes))
+    outcomes = run_threads(ranks, piped, case, SPECS[model], {"chunks": 1, "ways": ways})
+    assert_same([trace for trace, *_ in outcomes], *exact)
+
+
+def test_one_chunk_allows_batch_norm():
+    case, spec = CASES["sparse"], nn.GraphSAGE(layers=4, hidden=6, norm="batch", residual=True)
+    exact = dense_trace(case(4)[0], spec, part=torch.zeros(60))
+    assert_same([t for t, *_ in run_threads(4, piped, case, spec, {"chunks": 1, "ways": 2})], *exact)
+
+
+def test_inductive_training_sees_the_subgraph():
+    graph, _ = CASES["weighted"](2)
+    mask = torch.from_numpy(graph.train_mask[:, 0].copy())
+    exact = dense_trace(
+        graph.subgraph(mask.numpy()), SPECS["gcn"], ids=mask.nonzero()[:, 0], part=torch.zeros(mask.sum())
+    )
+    run = partial(train_trace, inductive=True, narrow_first=False, placement=partial(Pipeline, chunks=1))
+    assert_same(run_threads(2, run, CASES["weighted"], SPECS["gcn"]), *exact)
+
+
+STILL = nn.GCN(layers=4, hidden=8, dropout=0.0, norm="layer")
+LATE = {
+    "last step's": ({"freeze": 1}, Wire()),
+    "frozen": ({"freeze": 3}, Wire()),
+    "late hops": ({"freeze": 2, "hop": Wire(schedule=Pipelined())}, Wire()),
+    "late halos": ({"freeze": 2, "ways": 2}, Wire(schedule=Pipelined())),
+    "late all over": ({"ways": 2, "freeze": 2, "hop": Wire(schedule=Pipelined(2))}, Wire(schedule=Bounded(3))),
+}
+
+
+@pytest.mark.parametrize("name", LATE)
+def test_frozen_weights_reach_the_exact_loss(name):
+    options, wire = LATE[name]
+    case = CASES["directed"]
+    exact, _ = dense_trace(case(4)[0], STILL, 1, part=torch.zeros(60))
+    outcomes = run_threads(4, partial(piped, lr=1e-300), case, STILL, options, 16, wire)
+    for trace, *_ in outcomes:
+        assert abs(trace["losses"][0] - exact[0]) > 1e-6, "zeros in place of rows should be seen in the loss"
+        torch.testing.assert_close(trace["losses"][-1], exact[0], rtol=1e-12, atol=1e-12)
+
+
+def in_turn(transport, runs):
+    return [anew(transport, piped, *run) for run in runs]
+
+
+def test_processes_equal_threads():
+    """The same bodies over gloo: four ranks, as stages, and as ways by stages."""
+    case, meshes = CASES["directed"], [{"chunks": 8, "freeze": 2}, {"ways": 2, "freeze": 2}]
+    specs = [SPECS["gcn"], SPECS["gat"]]
+    ranks = run_processes(4, in_turn, [(case, spec, mesh) for spec, mesh in zip(specs, meshes, strict=True)])
+    for spec, *outcomes in zip(specs, *ranks, strict=True):
+        assert_same([trace for trace, *_ in outcomes], *oracle(4, case, spec, outcomes, freeze=2))
+
+
+def sent(transport, case, spec, options, wire):
+    """Bytes of one step on this rank: of hops, and of halos."""
+    numbers = Counter()
+
+    def count(channel, nbytes):
+        numbers[channel.split("/")[0]] += nbytes
+
+    counting = Counting(transport, count, lambda channel, seconds: None)
+    config = TrainConfig(epochs=1, dtype="float64")
+    trainer = trainer_of(counting, case, spec, config, wire, False, placement=partial(Pipeline, **options))
+    trainer.train_step()
+    numbers.clear()
+    trainer.train_step()
+    return numbers
+
+
+@pytest.mark.parametrize(("ranks", "ways"), [(2, 1), (4, 1), (4, 2), (3, 3)])
+def test_bytes_equal_the_formula(ranks, ways):
+    """2 (S - 1) N rows of hops; and of halos, those of a cut into ways, 2 (L - 1) times, as vanilla has on as many."""
+    case, spec = CASES["directed"], nn.GCN(layers=5, hidden=9)
+    stages = ranks // ways
+    counts = run_threads(ranks, sent, case, spec, {"ways": ways}, Wire())
+    assert sum(count["hops"] for count in counts) == 2 * (stages - 1) * 60 * 9 * 8
+    graph, assignment = case(ranks)
+    way = torch.from_numpy(assignment.part.copy()).long() // stages
+    target = torch.repeat_interleave(torch.arange(60), torch.from_numpy(np.diff(graph.indptr)))
+    source = torch.from_numpy(graph.indices.copy()).long()
+    cross = way[source] != way[target]
+    halo = len(torch.stack([source, way[target]])[:, cross].unique(dim=1).T)
+    assert sum(count["halo"] for count in counts) == 2 * (spec.layers - 1) * halo * 9 * 8
+
+
+def test_a_codec_rides_on_hops():
+    case, spec = CASES["directed"], nn.GCN(layers=5, hidden=9)
+    counts = run_threads(2, sent, case, spec, {"hop": Wire(codec=Half())}, Wire())
+    assert sum(count["hops"] for count in counts) == 2 * 60 * 9 * 2
+
+
+def test_stages_are_balanced():
+    dice = np.random.default_rng(0)
+    for _ in range(50):
+        blocks = int(dice.integers(1, 8))
+        stages = int(dice.integers(1, blocks + 1))
+        costs = dice.random(blocks).tolist()
+
+        def dearest(cut, costs=costs):
+            return max(sum(costs[first:last]) for first, last in pairwise([0, *cut, len(costs)]))
+
+        best = min(dearest(cut) for cut in combinations(range(1, blocks), stages - 1))
+        assert dearest(balanced(costs, stages)) == pytest.approx(best)
+
+
+class Unchained(torch.nn.Module):
+    def forward(self, x, view):
+        return x
+
+
+REFUSED = {
+    "2 stages for 1 layers": (2, {}, nn.GCN(layers=1)),
+    "4 stages for 3 layers; use more layers, fewer ranks or more ways": (4, {}, nn.GCN(layers=3)),
+    "ways=3 does not divide 4 ranks; choose ways from 1, 2, 4": (4, {"ways": 3}, nn.GCN()),
+    "ways=0 does not divide": (4, {"ways": 0}, nn.GCN()),
+    "chunks=2: fewer than the 3 stages; choose 3 or more, or 0": (3, {"chunks": 2}, nn.GCN()),
+    "freeze=0: at least 1": (3, {"freeze": 0}, nn.GCN()),
+    "batch norm needs all nodes at once": (3, {}, nn.GCN(norm="batch")),
+    "cut=2,1: give the first layer of each of the 3 stages": (3, {"cut": (2, 1)}, nn.GCN()),
+    "cut=1: give the first layer": (3, {"cut": (1,)}, nn.GCN()),
+    "cut=1,3: give the first layer": (3, {"cut": (1, 3)}, nn.GCN()),
+}
+
+
+@pytest.mark.parametrize("words", REFUSED)
+def test_refused_before_any_rank_starts(words):
+    ranks, options, spec = REFUSED[words]
+    with pytest.raises(InputError, match=re.escape(words)) as told:
+        Pipeline(**options).check(spec.build(2, 2), ranks)
+    assert "\n" not in str(told.value)
+
+
+def test_a_model_that_is_no_chain_cannot_be_cut():
+    with pytest.raises(InputError, match="a pipeline cannot cut Unchained"):
+        Pipeline().check(Unchained(), 2)
+
+
+def test_a_refused_run_leaves_nothing(tmp_path):
+    with pytest.raises(InputError, match="4 stages for 3 layers"):
+        api.train("demo", strategy=recipes.gnnpipe(), parts=4, out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    with pytest.raises(InputError, match="cut='a': give layer numbers"):
+        recipes.gnnpipe(cut="a")

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from functools import partial
 from random import Random
 
 import pytest
@@ -11,7 +12,7 @@ from safetensors.torch import load
 from fullgraph import nn, recipes
 from fullgraph.codec import BFloat16, Exponential, Full, Half, Linear, LowBit, Subsample
 from fullgraph.exchange import Adaptive, Bounded, Except, Pipelined, Skip, Smooth, Sync, Wire
-from fullgraph.placement import Mixture, Partitioned
+from fullgraph.placement import Mixture, Partitioned, Pipeline
 from fullgraph.testing import CASES, resumed_epochs, run_threads, saved_epochs
 from fullgraph.train.config import LR_SCHEDULES, OPTIMIZERS, TrainConfig
 
@@ -35,12 +36,25 @@ WIRES = {
 
 
 def asked_by(recipe):
-    return recipe.wires(epochs=EPOCHS, layers=SAGE.layers), recipe.narrow_first, recipe.isolated, recipe.placement
+    wires = recipe.wires(epochs=EPOCHS, layers=SAGE.layers)
+    return wires, recipe.narrow_first, recipe.isolated, partial(recipe.placement, **recipe.layout)
 
+
+# Where a run would measure, and so might cut its layers anew: two runs are compared here.
+FIXED = {"gnnpipe": {"cut": "2"}, "gnnpipe-hybrid": {"freeze": 2}}
+PIPES = {
+    "stages, late hops, two bits": (3, {"cut": (1, 2), "hop": WIRES["bounded, two bits, half back"]}),
+    "ways and stages": (4, {"cut": (1,), "ways": 2, "freeze": 3, "hop": WIRES["two late, one bit, fed back"]}),
+}
 
 RUNS = {name: (wire,) for name, wire in WIRES.items()}
 RUNS |= {f"tiles, {name}": (wire, True, False, Mixture) for name, wire in WIRES.items()}
-RUNS |= {name: asked_by(recipes.make(name)) for name in recipes.STRATEGIES}
+RUNS |= {name: asked_by(recipes.make(name, **FIXED.get(name, {}))) for name in recipes.STRATEGIES}
+RUNS |= {
+    name: (WIRES["late columns, smooth"], False, False, partial(Pipeline, **options))
+    for name, (_, options) in PIPES.items()
+}
+RANKS = dict.fromkeys(recipes.STRATEGIES, 2) | {name: ranks for name, (ranks, _) in PIPES.items()}
 
 
 def drawn(seed):
@@ -91,7 +105,7 @@ def assert_resumes_anywhere(ranks, *run):
 
 @pytest.mark.parametrize("name", RUNS)
 def test_resuming_anywhere_is_bit_identical(name):
-    assert_resumes_anywhere(2 if name in recipes.STRATEGIES else 3, CASES["directed"], SAGE, CONFIG, *RUNS[name])
+    assert_resumes_anywhere(RANKS.get(name, 3), CASES["directed"], SAGE, CONFIG, *RUNS[name])
 
 
 @pytest.mark.parametrize("seed", range(16))
@@ -104,7 +118,7 @@ def test_neither_scoring_nor_saving_disturbs_training(name):
     """Evaluation is exact and has channels of its own; a checkpoint waits for messages, and takes none away."""
     ends = replace(CONFIG, eval_every=EPOCHS, checkpoint_every=EPOCHS)
     quiet, busy = (
-        run_threads(2, saved_epochs, CASES["undirected"], SAGE, config, *RUNS[name])
+        run_threads(RANKS.get(name, 2), saved_epochs, CASES["undirected"], SAGE, config, *RUNS[name])
         for config in (ends, replace(CONFIG, eval_every=1))
     )
     for (losses, saved), (busy_losses, busy_saved) in zip(quiet, busy, strict=True):

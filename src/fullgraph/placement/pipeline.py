@@ -41,6 +41,7 @@ class Pipeline(Partitioned):
     freeze (T2): steps between two snapshots; 1 is the last step's rows. Zeros before the first.
     double (T3): gradients to another chunk's fresh rows count twice, in place of those to historical rows.
     hop: the wire between stages.
+    cut: the first block of each stage but stage 0; empty: such that all take the same time, which is measured.
     """
 
     ways: int = 1
@@ -49,6 +50,7 @@ class Pipeline(Partitioned):
     freeze: int = 23
     double: bool = True
     hop: Wires = field(default_factory=Wire)
+    cut: tuple[int, ...] = ()
 
     def mesh(self, ranks: int) -> Mesh:
         """Ranks by stage and way; refuses what does not fit together."""
@@ -61,7 +63,7 @@ class Pipeline(Partitioned):
         return mesh
 
     def check(self, model: nn.Module, ranks: int) -> None:
-        cuttable(model, self.mesh(ranks).sizes["stage"], self.chunks)
+        cuttable(model, self.mesh(ranks).sizes["stage"], self.chunks, self.cut)
 
     def executor(self, rows: Rows, scene: Scene, wire: Wires, clock: Clock, aggregation: str) -> Executor:
         return _Setup(self, scene, wire, clock, aggregation).executor()
@@ -192,6 +194,7 @@ class _Setup:
             count=scene.counts["train"],
             like=torch.empty(0, dtype=placement.dtype, device=device),
             shuffle=placement.shuffle,
+            cut=placement.cut,
         )
 
     def _border(self, border: int, lanes: list[Transport]) -> Hops:

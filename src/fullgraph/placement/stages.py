@@ -74,7 +74,8 @@ class PipelineStep:
     count: int  # training nodes of all
     like: Tensor  # [0], tells number format and device
     shuffle: bool
-    table: Tensor | None = None  # a row a block: its seconds, then the widths of the state it makes
+    cut: Sequence[int]  # the first block of each stage but stage 0; empty: as measured
+    widths: Tensor | None = None  # a row a block: the widths of the state it makes
 
     def order(self, step: int) -> list[Chunk]:
         """The chunks in the order of this step, the same on all ranks."""
@@ -138,18 +139,18 @@ class PipelineStep:
 
     def _mine(self, model: nn.Module) -> tuple[Sequence[Block], Sequence[int]]:
         """This stage's blocks, and the widths of the state that comes to them."""
-        chain = cuttable(model, self.stages, len(self.chunks))
-        if self.table is None:
-            self.table = self._measured(chain)
-        borders = balanced(self.table[:, 0].tolist(), self.stages)
-        first, last = borders[self.stage], borders[self.stage + 1]
-        widths = [int(width) for width in self.table[first - 1, 1:].tolist() if width] if first else []
+        chain = cuttable(model, self.stages, len(self.chunks), self.cut)
+        if self.widths is None:
+            seconds, self.widths = self._measured(chain)
+            self.cut = self.cut or balanced(seconds, self.stages)
+        first, last = [0, *self.cut, len(chain.blocks)][self.stage : self.stage + 2]
+        widths = [width for width in self.widths[first - 1].tolist() if width] if first else []
         return chain.blocks[first:last], widths
 
-    def _measured(self, model: Chain) -> Tensor:
-        """Seconds of each block on the largest chunk, forth and back, measured by the first stage; and state widths."""
+    def _measured(self, model: Chain) -> tuple[list[float], Tensor]:
+        """Of each block: seconds on the largest chunk, forth and back, taken by the first stage; and state widths."""
         table = torch.zeros(len(model.blocks), 1 + TENSORS, dtype=torch.float64)
-        if self.below is None:
+        if self.stage == 0:
             model = copy.deepcopy(model)
             chunk = max(self.chunks, key=lambda chunk: len(chunk.span))
             alone = replace(self.rows, channel_of=None, stores={}, _channels={}, _loaded={}, _histories={})
@@ -161,22 +162,23 @@ class PipelineStep:
                     row[0] = min(row[0], seconds) if row[0] else seconds
                     row[1 : 1 + len(state)] = torch.tensor([part.shape[1] for part in state])
         table = self.transport.all_reduce(Key("setup/costs", 0), table).wait()
-        table[:, 1:] /= self.transport.size // self.stages
-        return table
+        ways = self.transport.size // self.stages
+        return table[:, 0].tolist(), (table[:, 1:] / ways).long()
+
+    def _held(self) -> dict[str, Channels]:
+        places = {"below": self.below, "above": self.above, "stage": self.rows}
+        return {place: held for place, held in places.items() if held is not None}
 
     def state(self) -> State:
-        borders = {"below": self.below, "above": self.above, "stage": self.rows}
-        state = {
-            f"{where}/{name}": value for where, held in borders.items() if held for name, value in held.state().items()
-        }
-        return state if self.table is None else state | {"costs": self.table}
+        state = {f"{place}/{n}": value for place, held in self._held().items() for n, value in held.state().items()}
+        return state if self.widths is None else state | {"cut": torch.tensor(self.cut), "widths": self.widths}
 
     def load_state(self, state: State) -> None:
-        self.table = state.get("costs")
-        for where, held in {"below": self.below, "above": self.above, "stage": self.rows}.items():
-            if held is not None:
-                prefix = f"{where}/"
-                held.load_state({n.removeprefix(prefix): v for n, v in state.items() if n.startswith(prefix)})
+        if "widths" in state:
+            self.cut, self.widths = state["cut"].tolist(), state["widths"]
+        for place, held in self._held().items():
+            prefix = f"{place}/"
+            held.load_state({n.removeprefix(prefix): v for n, v in state.items() if n.startswith(prefix)})
 
 
 def _timed(block: Block, state: tuple[Features, ...], view: ChunkView) -> tuple[float, tuple[Features, ...]]:
@@ -194,8 +196,8 @@ def _now(view: ChunkView) -> float:
     return time.perf_counter()
 
 
-def cuttable(model: nn.Module, stages: int, chunks: int) -> Chain:
-    """The model, if it can be cut into so many stages and given its rows in chunks."""
+def cuttable(model: nn.Module, stages: int, chunks: int, cut: Sequence[int] = ()) -> Chain:
+    """The model, if it can be cut into so many stages (before these blocks) and given its rows in chunks."""
     if not isinstance(model, Chain):
         raise InputError(
             f"a pipeline cannot cut {type(model).__name__}, which is no chain of blocks (fullgraph.nn.Chain); "
@@ -203,13 +205,18 @@ def cuttable(model: nn.Module, stages: int, chunks: int) -> Chain:
         )
     if len(model.blocks) < stages:
         raise InputError(f"{stages} stages for {len(model.blocks)} layers; use more layers, fewer ranks or more ways")
+    if cut and (len(cut) != stages - 1 or sorted({0, *cut, len(model.blocks)}) != [0, *cut, len(model.blocks)]):
+        raise InputError(
+            f"cut={','.join(map(str, cut))}: give the first layer of each of the {stages} stages but the first, "
+            f"rising, between 1 and {len(model.blocks) - 1}"
+        )
     if chunks != 1 and any(isinstance(module, BatchNorm) for module in model.modules()):
         raise InputError("batch norm needs all nodes at once, a pipeline has them in chunks; use norm=layer or none")
     return model
 
 
 def balanced(costs: Sequence[float], stages: int) -> list[int]:
-    """Borders of consecutive, non-empty groups of blocks, the dearest as cheap as it can be."""
+    """The first block of each stage but stage 0, such that the dearest stage is as cheap as it can be."""
     sums = [0.0]
     for cost in costs:
         sums.append(sums[-1] + cost)
@@ -225,7 +232,7 @@ def balanced(costs: Sequence[float], stages: int) -> list[int]:
             }
             last[stage, end] = min(choices, key=lambda begin: choices[begin])
             worst[stage, end] = choices[last[stage, end]]
-    borders = [blocks]
-    for stage in range(stages, 0, -1):
-        borders.append(last[stage, borders[-1]])
-    return borders[::-1]
+    cut = [blocks]
+    for stage in range(stages, 1, -1):
+        cut.append(last[stage, cut[-1]])
+    return cut[:0:-1]

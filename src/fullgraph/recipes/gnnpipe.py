@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from fullgraph.errors import InputError
 from fullgraph.exchange import Wire
 from fullgraph.placement import Pipeline
 from fullgraph.recipes.base import Recipe
@@ -9,20 +10,20 @@ from fullgraph.recipes.free import codec_named, schedule_named
 
 
 def gnnpipe(
-    chunks: int = 0, shuffle: bool = True, freeze: int = 23, double: bool = True,
+    chunks: int = 0, shuffle: bool = True, freeze: int = 23, double: bool = True, cut: str = "",
     codec: str = "full", bits: int = 1, schedule: str = "sync",
 ) -> Recipe:  # fmt: skip
     """Every rank trains some layers; chunks of the graph pass from rank to rank (0: four for each rank).
 
     shuffle: their order, every step. freeze: steps for which the rows of chunks to come are a snapshot's. double:
-    gradients to fresh rows count twice, for those that historical rows do not get. codec, bits, schedule: between
-    stages, as in `free`.
+    gradients to fresh rows count twice, for those that historical rows do not get. cut: the first layer of each rank
+    but the first, such as 3,6; measured if empty. codec, bits, schedule: between stages, as in `free`.
     """
     return _recipe("gnnpipe", dict(locals()), ways=1)
 
 
 def gnnpipe_hybrid(
-    ways: int = 2, chunks: int = 0, shuffle: bool = True, freeze: int = 23, double: bool = True,
+    ways: int = 2, chunks: int = 0, shuffle: bool = True, freeze: int = 23, double: bool = True, cut: str = "",
     codec: str = "full", bits: int = 1, schedule: str = "sync",
     halo_codec: str = "full", halo_bits: int = 1, halo_schedule: str = "sync",
 ) -> Recipe:  # fmt: skip
@@ -45,7 +46,14 @@ def _recipe(name: str, o: dict[str, Any], *, ways: int, halo: Wire | None = None
         name=name,
         options=o,
         placement=Pipeline,
-        layout={"ways": ways, "hop": hop, **own},
+        layout={"ways": ways, "hop": hop, "cut": _numbers(o["cut"]), **own},
         wire=halo or Wire(),
         narrow_first=False,
     )
+
+
+def _numbers(cut: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(number) for number in cut.split(",") if number)
+    except ValueError as error:
+        raise InputError(f"cut={cut!r}: give layer numbers with commas between them, such as 3,6") from error

@@ -16,10 +16,10 @@ def gather_rows(x: Tensor, transport: Transport, key: Key, wants: Wants = lambda
     counts = torch.zeros(transport.size, dtype=torch.int64)
     counts[transport.rank] = len(x)
     counts = transport.all_reduce(Key(f"{key.channel}/counts", key.step), counts).wait()
-    wire = x.contiguous().view(-1).view(torch.uint8)
+    wire = x.contiguous().view(-1).view(torch.uint8) if len(x) else None
     row = x[0:1].nbytes if len(x) else x.new_empty((1, *x.shape[1:])).nbytes
     peers = [peer for peer in range(transport.size) if peer != transport.rank]
-    outgoing = {peer: wire for peer in peers if len(x) and wants(peer, transport.rank)}
+    outgoing = {peer: wire for peer in peers if wire is not None and wants(peer, transport.rank)}
     incoming = {peer: int(counts[peer]) * row for peer in peers if counts[peer] and wants(transport.rank, peer)}
     wires = transport.begin(key, outgoing, incoming).wait()
     rows = {peer: wire.to(x.device).view(x.dtype).view(-1, *x.shape[1:]) for peer, wire in wires.items()}
