@@ -75,10 +75,12 @@ def train(
     layers: int = 3,
     hidden: int = 128,
     dropout: float = 0.5,
-    norm: Annotated[str, typer.Option(help="none, layer or batch")] = "none",
+    norm: Annotated[str | None, typer.Option(help="none, layer or batch", show_default="none; resgcn: layer")] = None,
     linear_layers: Annotated[int, typer.Option(help="how many of the layers, the last ones, are dense")] = 0,
     residual: Annotated[bool, typer.Option(help="add each hidden layer's input to its output")] = False,
     heads: Annotated[int, typer.Option(help="attention heads (gat)")] = 4,
+    alpha: Annotated[float, typer.Option(help="the first rows' share of every layer (gcnii)")] = 0.1,
+    lam: Annotated[float, typer.Option(help="lambda: how much of a layer's weights counts (gcnii)")] = 0.5,
     epochs: Annotated[int | None, typer.Option(show_default="200")] = None,
     optimizer: Annotated[str, typer.Option(help="adam, adamw or sgd (momentum 0.9)")] = "adam",
     lr: float = 0.01,
@@ -254,7 +256,7 @@ def _only(ctx: typer.Context, mode: str, allowed: tuple[str, ...]) -> None:
 
 def _model(name: str, given: dict[str, Any]) -> dict[str, Any]:
     kind = MODELS[_pick("model", name, MODELS)]
-    return kind(**{f.name: given[f.name] for f in fields(kind)}).as_dict()
+    return kind(**{f.name: given[f.name] for f in fields(kind) if given[f.name] is not None}).as_dict()
 
 
 def _options(pairs: list[str]) -> dict[str, str]:

@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 
 from fullgraph import recipes
 from fullgraph.errors import InputError, storage_error
-from fullgraph.nn import GNN, MODELS
+from fullgraph.nn import MODELS, Chain
 from fullgraph.partition import open_part
 from fullgraph.placement import Shard
 from fullgraph.report import Meter, MetricsLog, peak_memory_bytes, read_metrics, write_json
@@ -48,15 +48,15 @@ class Rank:
         placement = recipe.placement(
             **recipe.layout,
             inductive=config.train.inductive,
-            precompute=config.train.precompute,
+            precompute=config.train.precompute and not spec.encodes,
             narrow_first=recipe.narrow_first,
             isolated=recipe.isolated,
             dtype=dtype,
             device=device,
         )
-        wires = recipe.wires(epochs=config.train.epochs, layers=spec.layers - spec.linear_layers)
+        wires = recipe.wires(epochs=config.train.epochs, layers=spec.graph_layers)
         self.shard: Shard = placement.place(self.part, self.transport, wires, spec.aggregation)
-        self.model: GNN = spec.build(facts.features, facts.classes, seed=config.train.seed, dtype=dtype).to(device)
+        self.model: Chain = spec.build(facts.features, facts.classes, seed=config.train.seed, dtype=dtype).to(device)
 
 
 def shards_of(folder: Path, config: RunConfig) -> Path:
@@ -113,7 +113,7 @@ def predict(rank: Rank, out: Path) -> None:
     write_predictions(out, rank.model, rank.shard, rank.task)
 
 
-def save_model(model: GNN, path: Path) -> None:
+def save_model(model: Chain, path: Path) -> None:
     temporary = path.with_name(f".{path.name}")
     save_file({name: value.contiguous() for name, value in model.state_dict().items()}, temporary)
     os.replace(temporary, path)

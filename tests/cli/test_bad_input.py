@@ -127,6 +127,7 @@ def test_unlabelled_outside_the_masks_is_fine(arrays, tmp_path):
         (["train", "demo", "--split", "3"], ["split 3"]),
         (["train", "demo", "--layers", "2", "--linear-layers", "2"], ["linear_layers"]),
         (["train", "demo", "--model", "gat", "--heads", "3", "--hidden", "16"], ["heads"]),
+        (["train", "demo", "--model", "gcnii", "--alpha", "2"], ["alpha", "between 0 and 1"]),
         (["train", "small.npz", "--parts", "500"], ["500"]),
         (["train", "--config", "bad.toml"], ["magic"]),
         (["train", "--config", "missing.toml"], ["missing.toml"]),

@@ -19,6 +19,11 @@ SHAPES = {
     "wide": nn.GraphSAGE(layers=2, hidden=8, dropout=0.5),
     "one layer": nn.GIN(layers=1, dropout=0.0),
 }
+DEEP = {
+    "gcnii": nn.GCNII(layers=4, hidden=8, dropout=0.3, alpha=0.2, norm="layer"),
+    "resgcn": nn.ResGCN(layers=4, hidden=8, dropout=0.3),
+    "resgcn, batch norm": nn.ResGCN(layers=4, hidden=8, dropout=0.3, norm="batch"),
+}
 
 
 @pytest.mark.parametrize("model", SPECS)
@@ -47,6 +52,15 @@ def test_shapes_equal_dense_algebra(shape, precompute):
     for ranks in (1, 3):
         traces = run_threads(ranks, train_trace, make, SHAPES[shape], 5, None, False, precompute)
         assert_same(traces, losses, grads)
+
+
+@pytest.mark.parametrize("model", DEEP)
+@pytest.mark.parametrize("case", ["directed", "weighted", "sparse"])
+def test_deep_models_equal_dense_algebra(case, model):
+    make, spec = CASES[case], DEEP[model]
+    losses, grads = dense_trace(make(1)[0], spec)
+    for ranks in (1, 2, 3):
+        assert_same(run_threads(ranks, train_trace, make, spec), losses, grads)
 
 
 @pytest.mark.parametrize("case", ["undirected", "weighted", "sparse", "no training nodes"])

@@ -34,6 +34,8 @@ SPECS = {
     "sage": nn.GraphSAGE(layers=3, hidden=16, dropout=0.5),
     "gin": nn.GIN(layers=3, hidden=16, dropout=0.3),
     "gat": nn.GAT(layers=3, hidden=15, heads=3, dropout=0.5),
+    "gcnii": nn.GCNII(layers=4, hidden=8, dropout=0.3),
+    "resgcn": nn.ResGCN(layers=4, hidden=8, dropout=0.3),
 }
 SHAPES = {
     "batch norm, residual": nn.GraphSAGE(layers=4, hidden=13, dropout=0.2, norm="batch", residual=True),

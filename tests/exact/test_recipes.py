@@ -76,7 +76,7 @@ def oracle(name, ranks, model):
 
 def run_of(recipe, model):
     """The arguments of train_trace, from a recipe as a run does it."""
-    wires = recipe.wires(epochs=STEPS, layers=model.layers - model.linear_layers)
+    wires = recipe.wires(epochs=STEPS, layers=model.graph_layers)
     return CASE, model, STEPS, wires, False, True, "cpu", 0.05, recipe.narrow_first, recipe.isolated, recipe.placement
 
 

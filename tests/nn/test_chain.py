@@ -14,6 +14,8 @@ from fullgraph.transport import Alone
 SPECS = {
     "gcn": nn.GCN(layers=4, hidden=8, norm="layer", linear_layers=2, residual=True),
     "sage": nn.GraphSAGE(layers=3, hidden=8, norm="batch"),
+    "gcnii": nn.GCNII(layers=3, hidden=8, norm="layer"),
+    "resgcn": nn.ResGCN(layers=3, hidden=8),
 }
 
 

@@ -1,15 +1,17 @@
 """What model: plain layers over a view."""
 
-from fullgraph.nn.conv import Conv, GATConv, GCNConv, GINConv, SAGEConv
+from fullgraph.nn.conv import Conv, GATConv, GCN2Conv, GCNConv, GINConv, SAGEConv
+from fullgraph.nn.deep import InitialResidual, PreActivation
 from fullgraph.nn.linear import Linear
 from fullgraph.nn.model import GNN, Block, Chain, State
 from fullgraph.nn.norm import BatchNorm
-from fullgraph.nn.spec import GAT, GCN, GIN, MODELS, NORMS, GraphSAGE, ModelSpec
+from fullgraph.nn.spec import GAT, GCN, GCNII, GIN, MODELS, NORMS, GraphSAGE, ModelSpec, ResGCN, Stack
 from fullgraph.nn.view import IDENTITY, Features, GraphView, Message, RowMap
 
 __all__ = [
     "GAT",
     "GCN",
+    "GCNII",
     "GIN",
     "GNN",
     "IDENTITY",
@@ -21,14 +23,19 @@ __all__ = [
     "Conv",
     "Features",
     "GATConv",
+    "GCN2Conv",
     "GCNConv",
     "GINConv",
     "GraphSAGE",
     "GraphView",
+    "InitialResidual",
     "Linear",
     "Message",
     "ModelSpec",
+    "PreActivation",
+    "ResGCN",
     "RowMap",
     "SAGEConv",
+    "Stack",
     "State",
 ]

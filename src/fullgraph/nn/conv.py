@@ -43,6 +43,19 @@ class GCNConv(Conv):
         return linear(view.send(x, layer, row_map).aggregate(), self.lin.weight, self.bias)
 
 
+class GCN2Conv(Conv):
+    """Z = S ((1 - beta) I + beta W),  S = (1 - alpha) D^-1/2 (A + I) D^-1/2 X + alpha X_0  (arXiv:2007.02133)."""
+
+    def __init__(self, width: int, *, alpha: float, beta: float) -> None:
+        super().__init__(width, width)
+        self.alpha, self.beta = alpha, beta
+        self.lin = Linear(width, width, bias=False)
+
+    def forward(self, x: Tensor, first: Tensor, view: GraphView, layer: int, row_map: RowMap = IDENTITY) -> Tensor:
+        support = torch.lerp(view.send(x, layer, row_map).aggregate(), first, self.alpha)
+        return torch.addmm(support, support, self.lin.weight.t(), beta=1 - self.beta, alpha=self.beta)
+
+
 class SAGEConv(Conv):
     """Z = X W_self + b + mean_{j -> i} X_j W_neigh  (Hamilton et al., arXiv:1706.02216)."""
 

@@ -14,22 +14,22 @@ State = tuple[Features, ...]  # what travels from block to block: the rows, then
 
 
 class Block(nn.Module):
-    """One link of a chain, `(state, view) -> state`; `place` is its number there, and its dropout's.
+    """One link of a chain, `(state, view) -> state`; `layer` names its messages and its dropout.
 
     All it knows of rows is in the state, for a pipeline calls it once a chunk of them and may cut the chain behind it.
     """
 
-    def __init__(self, place: int, *, dropout: float, seed: int) -> None:
+    def __init__(self, layer: int, *, relu: bool, dropout: float, seed: int) -> None:
         super().__init__()
-        self.place, self.dropout, self.seed = place, dropout, seed
+        self.layer, self.relu, self.dropout, self.seed = layer, relu, dropout, seed
 
     def forward(self, state: State, view: GraphView) -> State:
         raise NotImplementedError
 
     def row_map(self, step: int) -> RowMap:
-        """What comes before the block's weights; rows travel before their activation, all but the input."""
+        """What comes before the block's weights: rows travel before their activation."""
         p = self.dropout if self.training else 0.0
-        return RowMap(relu=self.place > 0, p=p, key=dropout_key(self.seed, step, self.place) if p else 0)
+        return RowMap(relu=self.relu, p=p, key=dropout_key(self.seed, step, self.layer) if p else 0)
 
 
 class Chain(nn.Module):
@@ -53,6 +53,33 @@ class Chain(nn.Module):
         return super().train(mode)
 
 
+class Layer(Block):
+    """z <- norm(update(drop(act(z)))) (+ z),  where the update is a convolution or a dense map."""
+
+    def __init__(
+        self, layer: int, update: Conv | Linear, norm: nn.Module | None = None, *, relu: bool = True,
+        residual: bool = False, dropout: float, seed: int,
+    ) -> None:  # fmt: skip
+        super().__init__(layer, relu=relu, dropout=dropout, seed=seed)
+        self.update, self.norm, self.residual = update, norm or nn.Identity(), residual
+
+    def forward(self, state: State, view: GraphView) -> State:
+        z = state[0]
+        out = normalise(self.norm, self.updated(z, view), view)
+        if self.residual and isinstance(z, Tensor) and out.shape == z.shape:
+            out = out + z
+        return (out,)
+
+    def updated(self, z: Features, view: GraphView) -> Tensor:
+        row_map = self.row_map(view.step)
+        out: Tensor
+        if isinstance(self.update, Conv):
+            out = self.update(z, view, self.layer, row_map)
+        else:
+            out = self.update(row_map(z, view.ids))
+        return out
+
+
 class GNN(Chain):
     """x_{l+1} = norm(conv_l(drop(act(x_l)))) (+ x_l);  the last layer has neither norm nor residual."""
 
@@ -61,39 +88,15 @@ class GNN(Chain):
     ) -> None:
         super().__init__()
         self.convs, self.linears = nn.ModuleList(convs), nn.ModuleList(linears)
-        self.dropout, self.residual, self.seed = dropout, residual, seed
         widths = [conv.out_width for conv in convs] + [linear.out_features for linear in linears]
         norms = [make_norm(norm, width) for width in widths[:-1]]
         self.norms = nn.ModuleList(norms)
         updates: list[Conv | Linear] = [*convs, *linears]
+        pairs = enumerate(zip(updates, [*norms, None], strict=True))
         self.blocks = tuple(
-            Layer(place, update, after, residual=residual and place > 0, dropout=dropout, seed=seed)
-            for place, (update, after) in enumerate(zip(updates, [*norms, None], strict=True))
+            Layer(i, *pair, relu=i > 0, residual=residual and 0 < i < len(norms), dropout=dropout, seed=seed)
+            for i, pair in pairs
         )
-
-
-class Layer(Block):
-    """z <- norm(update(drop(act(z)))) (+ z):  the update is a convolution or a dense map, the last one without norm."""
-
-    def __init__(
-        self, place: int, update: Conv | Linear, norm: nn.Module | None, *, residual: bool, dropout: float, seed: int
-    ) -> None:
-        super().__init__(place, dropout=dropout, seed=seed)
-        self.update, self.norm, self.residual = update, norm, residual
-
-    def forward(self, state: State, view: GraphView) -> State:
-        (z,), row_map = state, self.row_map(view.step)
-        out: Tensor
-        if isinstance(self.update, Conv):
-            out = self.update(z, view, self.place, row_map)
-        else:
-            out = self.update(row_map(z, view.ids))
-        if self.norm is None:
-            return (out,)
-        out = normalise(self.norm, out, view)
-        if self.residual and isinstance(z, Tensor) and out.shape == z.shape:
-            out = out + z
-        return (out,)
 
 
 def make_norm(name: str, width: int) -> nn.Module:

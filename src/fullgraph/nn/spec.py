@@ -1,5 +1,6 @@
 """Models as values: a frozen description that builds the module once the widths are known."""
 
+import math
 import threading
 from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass
@@ -9,9 +10,10 @@ from typing import Any, ClassVar
 import torch
 
 from fullgraph.errors import InputError
-from fullgraph.nn.conv import Conv, GATConv, GCNConv, GINConv, SAGEConv
+from fullgraph.nn.conv import Conv, GATConv, GCN2Conv, GCNConv, GINConv, SAGEConv
+from fullgraph.nn.deep import InitialResidual, PreActivation
 from fullgraph.nn.linear import Linear
-from fullgraph.nn.model import GNN
+from fullgraph.nn.model import GNN, Chain
 
 _DRAWING = threading.Lock()
 NORMS = ("none", "layer", "batch")
@@ -19,55 +21,77 @@ NORMS = ("none", "layer", "batch")
 
 @dataclass(frozen=True, kw_only=True)
 class ModelSpec(ABC):
-    """`layers` counts all layers, of which the last `linear_layers` are dense."""
+    """What every model has: `layers` of `hidden` features, dropout before each, a norm."""
 
     name: ClassVar[str]
     aggregation: ClassVar[str]  # which A the view multiplies by: "gcn", "mean", "sum" or "attention"
+    encodes: ClassVar[bool] = False  # maps its input before the first convolution, which so knows nothing ahead
 
     layers: int = 3
     hidden: int = 128
     dropout: float = 0.5
     norm: str = "none"
-    linear_layers: int = 0
-    residual: bool = False
 
     def __post_init__(self) -> None:
         _require(self.layers >= 1, f"layers={self.layers}: at least 1")
         _require(self.hidden >= 1, f"hidden={self.hidden}: at least 1")
         _require(0.0 <= self.dropout < 1.0, f"dropout={self.dropout}: at least 0 and below 1")
         _require(self.norm in NORMS, f"norm={self.norm!r}: one of {', '.join(NORMS)}")
-        _require(
-            0 <= self.linear_layers < self.layers,
-            f"linear_layers={self.linear_layers}: between 0 and {self.layers - 1}, one layer must see the graph",
-        )
 
-    def build(self, in_width: int, out_width: int, *, seed: int = 0, dtype: torch.dtype = torch.float32) -> GNN:
+    @property
+    def graph_layers(self) -> int:
+        """How many layers see the graph."""
+        return self.layers
+
+    def build(self, in_width: int, out_width: int, *, seed: int = 0, dtype: torch.dtype = torch.float32) -> Chain:
         """The module; equal seeds give equal weights on every rank."""
-        widths = [in_width, *[self.hidden] * (self.layers - 1), out_width]
-        pairs = list(pairwise(widths))
-        graph_layers = self.layers - self.linear_layers
         # Layers draw from torch's one generator, which simulated ranks share.
         with _DRAWING, torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            convs = [
-                self.conv(i, o, last=layer == self.layers - 1) for layer, (i, o) in enumerate(pairs[:graph_layers])
-            ]
-            linears = [Linear(i, o) for i, o in pairs[graph_layers:]]
-            model = GNN(
-                convs, linears, norm=self.norm, dropout=self.dropout, residual=self.residual, seed=seed
-            )  # fmt: skip
+            model = self.chain(in_width, out_width, seed)
         return model.to(dtype)
 
     @abstractmethod
-    def conv(self, in_width: int, out_width: int, *, last: bool) -> Conv:
-        """One graph layer; `last` where its output is the model's."""
+    def chain(self, in_width: int, out_width: int, seed: int) -> Chain:
+        """The module, its weights drawn from torch's generator; `seed` is its dropout's."""
 
     def as_dict(self) -> dict[str, Any]:
         return {"name": self.name, **asdict(self)}
 
 
 @dataclass(frozen=True, kw_only=True)
-class GCN(ModelSpec):
+class Stack(ModelSpec):
+    """`layers` counts all layers, of which the last `linear_layers` are dense."""
+
+    linear_layers: int = 0
+    residual: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _require(
+            0 <= self.linear_layers < self.layers,
+            f"linear_layers={self.linear_layers}: between 0 and {self.layers - 1}, one layer must see the graph",
+        )
+
+    @property
+    def graph_layers(self) -> int:
+        return self.layers - self.linear_layers
+
+    def chain(self, in_width: int, out_width: int, seed: int) -> GNN:
+        pairs = list(pairwise([in_width, *[self.hidden] * (self.layers - 1), out_width]))
+        convs = [
+            self.conv(i, o, last=layer == self.layers - 1) for layer, (i, o) in enumerate(pairs[: self.graph_layers])
+        ]
+        linears = [Linear(i, o) for i, o in pairs[self.graph_layers :]]
+        return GNN(convs, linears, norm=self.norm, dropout=self.dropout, residual=self.residual, seed=seed)
+
+    @abstractmethod
+    def conv(self, in_width: int, out_width: int, *, last: bool) -> Conv:
+        """One graph layer; `last` where its output is the model's."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GCN(Stack):
     """Kipf and Welling's graph convolutional network."""
 
     name: ClassVar[str] = "gcn"
@@ -78,7 +102,7 @@ class GCN(ModelSpec):
 
 
 @dataclass(frozen=True, kw_only=True)
-class GraphSAGE(ModelSpec):
+class GraphSAGE(Stack):
     """GraphSAGE with the mean of all neighbours."""
 
     name: ClassVar[str] = "sage"
@@ -89,7 +113,7 @@ class GraphSAGE(ModelSpec):
 
 
 @dataclass(frozen=True, kw_only=True)
-class GIN(ModelSpec):
+class GIN(Stack):
     """Graph isomorphism network with a learned eps."""
 
     name: ClassVar[str] = "gin"
@@ -100,7 +124,7 @@ class GIN(ModelSpec):
 
 
 @dataclass(frozen=True, kw_only=True)
-class GAT(ModelSpec):
+class GAT(Stack):
     """Graph attention network; hidden layers concatenate their heads, the last one averages them."""
 
     name: ClassVar[str] = "gat"
@@ -118,9 +142,54 @@ class GAT(ModelSpec):
         return GATConv(in_width, out_width, heads=self.heads, concat=not last)
 
 
+@dataclass(frozen=True, kw_only=True)
+class GCNII(ModelSpec):
+    """GCN with initial residual and identity mapping  (Chen et al., arXiv:2007.02133):  beta_l = log(lam / l + 1).
+
+    `layers` counts convolutions, as the paper does; a dense encoder and decoder come on top.
+    """
+
+    name: ClassVar[str] = "gcnii"
+    aggregation: ClassVar[str] = "gcn"
+    encodes: ClassVar[bool] = True
+
+    alpha: float = 0.1  # the first rows' share of every layer's input
+    lam: float = 0.5  # the paper's lambda: how much of a layer's weights counts
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _require(0.0 <= self.alpha <= 1.0, f"alpha={self.alpha}: between 0 and 1")
+        _require(self.lam >= 0.0, f"lam={self.lam}: at least 0")
+
+    def chain(self, in_width: int, out_width: int, seed: int) -> Chain:
+        encoder, decoder = Linear(in_width, self.hidden), Linear(self.hidden, out_width)
+        betas = [math.log(self.lam / layer + 1) for layer in range(1, self.layers + 1)]
+        convs = [GCN2Conv(self.hidden, alpha=self.alpha, beta=beta) for beta in betas]
+        return InitialResidual(encoder, convs, decoder, norm=self.norm, dropout=self.dropout, seed=seed)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResGCN(ModelSpec):
+    """ResGCN+ of DeeperGCN with GCN's aggregation: norm, activation, convolution, sum  (Li et al., arXiv:2006.07739).
+
+    `layers` counts convolutions, as the paper does; a dense encoder and decoder come on top.
+    """
+
+    name: ClassVar[str] = "resgcn"
+    aggregation: ClassVar[str] = "gcn"
+    encodes: ClassVar[bool] = True
+
+    norm: str = "layer"
+
+    def chain(self, in_width: int, out_width: int, seed: int) -> Chain:
+        encoder, decoder = Linear(in_width, self.hidden), Linear(self.hidden, out_width)
+        convs = [GCNConv(self.hidden, self.hidden) for _ in range(self.layers)]
+        return PreActivation(encoder, convs, decoder, norm=self.norm, dropout=self.dropout, seed=seed)
+
+
 def _require(good: bool, text: str) -> None:
     if not good:
         raise InputError(text)
 
 
-MODELS: dict[str, type[ModelSpec]] = {"gcn": GCN, "sage": GraphSAGE, "gin": GIN, "gat": GAT}
+MODELS: dict[str, type[ModelSpec]] = {kind.name: kind for kind in (GCN, GraphSAGE, GIN, GAT, GCNII, ResGCN)}

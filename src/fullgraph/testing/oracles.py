@@ -3,18 +3,20 @@
 Legend: N nodes, D features.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fullgraph.codec import Codec
 from fullgraph.data import Graph
-from fullgraph.nn import GNN, Conv, GATConv, GCNConv, GINConv, ModelSpec, SAGEConv
+from fullgraph.nn import GCNII, GNN, Chain, Conv, GATConv, GCN2Conv, GCNConv, GINConv, ModelSpec, SAGEConv, Stack
+from fullgraph.nn.deep import InitialResidual, PreActivation
 from fullgraph.nn.norm import BatchNorm
 from fullgraph.ops import act_dropout, dropout_key
 from fullgraph.train.task import task_of
@@ -77,21 +79,21 @@ def _terms(conv: Conv, h: Tensor) -> tuple[Tensor, Tensor, Callable[[Tensor], Te
 
 
 class DenseModel:
-    """A GNN's own weights under dense algebra.
+    """A model's own weights under dense algebra.
 
     `seen(layer, rows)` is what nodes of other parts see of rows (by default the rows themselves; [P, N, D] where parts
     see different things), `part` who owns whom.
     """
 
     def __init__(
-        self, graph: Graph, spec: ModelSpec, model: GNN, ids: Tensor | None = None, precompute: bool = True,
+        self, graph: Graph, spec: ModelSpec, model: Chain, ids: Tensor | None = None, precompute: bool = True,
         part: Tensor | None = None,
     ) -> None:  # fmt: skip
         self.model, self.spec, self.M = model, spec, dense_matrix(graph, spec.aggregation)
         self.x = dense_features(graph)
         self.ids = torch.arange(graph.num_nodes) if ids is None else ids
-        self.sparse = not isinstance(graph.x, np.ndarray)
-        self.precompute = precompute and spec.aggregation != "attention"
+        self.sparse = not isinstance(graph.x, np.ndarray) and not spec.encodes  # where it is aggregated
+        self.precompute = precompute and spec.aggregation != "attention" and not spec.encodes
         part = torch.zeros(graph.num_nodes) if part is None else part
         self.part = part
         self.inside = (part[:, None] == part[None, :]).to(self.M.dtype)
@@ -99,7 +101,16 @@ class DenseModel:
         self.narrow_first = True
 
     def logits(self, step: int) -> Tensor:
-        model, z = self.model, self.x
+        if isinstance(self.model, GNN):
+            return self._stack(self.model, step)
+        if isinstance(self.model, InitialResidual):
+            return self._initial_residual(self.model, step)
+        assert isinstance(self.model, PreActivation)
+        return self._pre_activation(self.model, step)
+
+    def _stack(self, model: GNN, step: int) -> Tensor:
+        assert isinstance(self.spec, Stack)
+        z = self.x
         for layer, module in enumerate([*model.convs, *model.linears]):
             h = z.relu() if layer else z
             if layer < len(model.convs):
@@ -107,18 +118,36 @@ class DenseModel:
             else:
                 out = F.linear(self._drop(h, layer, step), module.weight, module.bias)
             if layer < len(model.norms):
-                norm = model.norms[layer]
-                out = self._batch(norm, out) if isinstance(norm, BatchNorm) else norm(out)
-                if model.residual and layer and out.shape == z.shape:
+                out = self._norm(model.norms[layer], out)
+                if self.spec.residual and layer and out.shape == z.shape:
                     out = out + z
             z = out
         return z
 
+    def _initial_residual(self, model: InitialResidual, step: int) -> Tensor:
+        assert isinstance(self.spec, GCNII)
+        z = F.linear(self._drop(self.x, -1, step), model.encoder.weight, model.encoder.bias)
+        first, eye = z.relu(), torch.eye(self.spec.hidden, dtype=z.dtype)
+        for layer, (conv, norm) in enumerate(zip(model.convs, model.norms, strict=True)):
+            assert isinstance(conv, GCN2Conv)
+            alpha, beta = self.spec.alpha, math.log(self.spec.lam / (layer + 1) + 1)
+            mixed = (1 - alpha) * self._aggregate(z.relu(), layer, step) + alpha * first
+            z = self._norm(norm, mixed @ ((1 - beta) * eye + beta * conv.lin.weight.T))
+        return F.linear(self._drop(z.relu(), len(model.convs), step), model.decoder.weight, model.decoder.bias)
+
+    def _pre_activation(self, model: PreActivation, step: int) -> Tensor:
+        h, last = F.linear(self.x, model.encoder.weight, model.encoder.bias), len(model.convs)
+        for layer, (conv, norm) in enumerate(zip(model.convs, model.norms[:last], strict=True)):
+            assert isinstance(conv, GCNConv)
+            h = h + self._conv(conv, self._norm(norm, h).relu(), layer, step)
+        h = self._norm(model.norms[last], h).relu()
+        return F.linear(self._drop(h, last, step), model.decoder.weight, model.decoder.bias)
+
     def _drop(self, h: Tensor, layer: int, step: int, salt: int = 0) -> Tensor:
-        p = self.model.dropout if self.model.training else 0.0
+        p = self.spec.dropout if self.model.training else 0.0
         if p == 0.0:
             return h
-        key = dropout_key(self.model.seed, step, layer) ^ salt
+        key = dropout_key(self.model.blocks[0].seed, step, layer) ^ salt
         ones = torch.ones(h.shape[-2:], dtype=h.dtype)
         return h * act_dropout(ones, self.ids, key=key, p=p, act="none")
 
@@ -140,8 +169,11 @@ class DenseModel:
         if (self.sparse and layer == 0) or (self.narrow_first and conv.out_width < conv.in_width):
             rows = dropped @ weight.T  # mapped first, so narrow rows cross
             return finish(own + self._mean(rows, self.seen(layer, rows)))
+        return finish(own + self._aggregate(h, layer, step) @ weight.T)
+
+    def _aggregate(self, h: Tensor, layer: int, step: int) -> Tensor:
         others = self._drop(self.seen(layer, h), layer, step)  # dropout after the exchange, with the owner's bits
-        return finish(own + self._mean(dropped, others) @ weight.T)
+        return self._mean(self._drop(h, layer, step), others)
 
     def _attend(self, conv: GATConv, h: Tensor, layer: int) -> Tensor:
         flat = h @ conv.lin.weight.T
@@ -155,8 +187,11 @@ class DenseModel:
         return (out.flatten(1) if conv.concat else out.mean(1)) + conv.bias
 
     @staticmethod
-    def _batch(norm: BatchNorm, x: Tensor) -> Tensor:
-        return F.batch_norm(x, None, None, norm.weight, norm.bias, training=True, eps=norm.eps)
+    def _norm(norm: nn.Module, x: Tensor) -> Tensor:
+        if isinstance(norm, BatchNorm):
+            return F.batch_norm(x, None, None, norm.weight, norm.bias, training=True, eps=norm.eps)
+        out: Tensor = norm(x)
+        return out
 
 
 def dense_trace(

@@ -1,0 +1,18 @@
+"""What makes a deep model worth its layers."""
+
+from functools import partial
+
+import pytest
+
+from fullgraph import nn
+from fullgraph.testing import CASES, run_threads, train_trace
+
+
+@pytest.mark.parametrize(
+    ("kind", "learns"), [(nn.GCNII, True), (nn.ResGCN, True), (nn.GCN, False)], ids=["gcnii", "resgcn", "gcn"]
+)
+def test_32_layers_learn(kind, learns):
+    """Where 32 layers of a GCN have smoothed all nodes into one."""
+    spec, steps = kind(layers=32, hidden=16, dropout=0.0), partial(train_trace, steps=40, lr=0.02)
+    losses = run_threads(1, steps, CASES["undirected"], spec)[0]["losses"]
+    assert (losses[-1] < 0.6 * losses[0]) == learns
