@@ -2,6 +2,7 @@
 
 from collections import Counter
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -105,15 +106,36 @@ def test_inductive_equals_the_subgraph(case):
     assert_same(run_threads(3, mixed, CASES[case], SPECS["gcn"], 5, None, True), losses, grads)
 
 
+def privately_held(transport, case, specs):
+    """Names of the structure's tensors that are not in memory shared by all ranks, and that memory's inodes."""
+    private, inodes = [], set()
+    for spec in specs:
+        view = anew(transport, partial(trainer_of, placement=Mixture), case, spec, TrainConfig()).shard.full.view
+        maps = [line.split() for line in Path("/proc/self/maps").read_text().splitlines() if "memfd:fullgraph" in line]
+        spans = [(*(int(end, 16) for end in words[0].split("-")), words[4]) for words in maps]
+        for matrix in (view.matrix, view.matrix.T, view.all_arcs, view.all_arcs.T):
+            for name in ("indptr", "indices", "weight", "perm"):
+                tensor = getattr(getattr(matrix, "structure", matrix), name, getattr(matrix, name, None))
+                if tensor is None or not tensor.numel() or (name == "perm" and matrix is not view.all_arcs):
+                    continue
+                found = {inode for low, high, inode in spans if low <= tensor.data_ptr() < high}
+                inodes |= found
+                private += [] if found else [(type(matrix).__name__, name)]
+    return private, sorted(inodes)
+
+
 def in_turn(transport, make, specs):
-    return [anew(transport, mixed, make, spec) for spec in specs]
+    return [anew(transport, mixed, make, spec) for spec in specs], privately_held(transport, make, specs)
 
 
-def test_processes_equal_threads():
-    """The same body over gloo."""
+def test_processes_equal_threads_and_share_the_structure():
+    """The same body over gloo. All ranks' tensors, transposes among them, lie in one mapping a model."""
     make, specs = BLOCKS["directed, weighted blocks"], [SHAPES["batch norm, residual"], SPECS["gat"]]
-    for spec, *traces in zip(specs, *run_processes(3, in_turn, make, specs), strict=True):
-        assert_same(traces, *dense_trace(make(1)[0], spec))
+    traces, held = zip(*run_processes(3, in_turn, make, specs), strict=True)
+    for spec, *of_ranks in zip(specs, *traces, strict=True):
+        assert_same(of_ranks, *dense_trace(make(1)[0], spec))
+    assert held == (([], held[0][1]),) * 3
+    assert len(held[0][1]) == len(specs)
 
 
 def needs_one_structure(transport, case):

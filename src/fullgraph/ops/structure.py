@@ -61,6 +61,11 @@ class Structure:
             return inverse
         return _transpose(self, with_perm=True)[2]
 
+    def paired(self, turned: "Structure", perm: Tensor | None) -> "Structure":
+        """This pattern with the transpose (and where that comes from) that someone computed already."""
+        self.__dict__.update({"T": turned} if perm is None else {"T": turned, "perm": perm})
+        return self
+
     @cached_property
     def rows(self) -> Tensor:
         """The row of every arc, int64 [E]; only the reference path needs it spelled out."""
@@ -116,9 +121,13 @@ class Adjacency:
     def T(self) -> "Adjacency":
         """The transposed matrix:  M^T = diag(col_scale) A^T diag(row_scale)."""
         weight = None if self.weight is None else self.weight.index_select(0, self.structure.perm)
+        return self.paired(weight).T
+
+    def paired(self, weight: Tensor | None) -> "Adjacency":
+        """This matrix with the weights of its transpose, which someone computed already."""
         turned = Adjacency(self.structure.T, weight, self.col_scale, self.row_scale)
-        turned.__dict__["T"] = self
-        return turned
+        self.__dict__["T"], turned.__dict__["T"] = turned, self
+        return self
 
     def with_weight(self, weight: Tensor | None) -> "Adjacency":
         """Other weights on the same pattern, whose transpose is not computed again."""
@@ -142,13 +151,12 @@ class Adjacency:
         return Adjacency(structure, weight, None if self.row_scale is None else self.row_scale[rows], self.col_scale)
 
     def to(self, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> "Adjacency":
-        """The same matrix with its numbers in another type, on another device."""
+        """The same matrix with its numbers in another type, on another device (itself when nothing changes)."""
         structure = self.structure if device is None else self.structure.to(device)
-        weight, row_scale, col_scale = (
-            None if t is None else t.to(device=device, dtype=dtype)
-            for t in (self.weight, self.row_scale, self.col_scale)
-        )
-        return Adjacency(structure, weight, row_scale, col_scale)
+        old = (self.weight, self.row_scale, self.col_scale)
+        new = [None if t is None else t.to(device=device, dtype=dtype) for t in old]
+        same = structure is self.structure and all(a is b for a, b in zip(old, new, strict=True))
+        return self if same else Adjacency(structure, *new)
 
 
 def _check(s: Structure) -> None:

@@ -4,17 +4,16 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-from torch import Tensor
 
 from fullgraph.codec import quartiles
 from fullgraph.exchange import Channel, Clock, Grades, Wires
-from fullgraph.placement.adjacency import Matrices, build
+from fullgraph.placement.adjacency import Matrices
 from fullgraph.placement.ahead import sparse_aggregation
 from fullgraph.placement.base import ByRows
 from fullgraph.placement.local import LocalGraph, moved
 from fullgraph.placement.scene import Scene, counted
 from fullgraph.placement.tile_view import MixtureView
-from fullgraph.placement.whole import whole_arcs
+from fullgraph.placement.whole import whole_matrices
 from fullgraph.plan import Route
 from fullgraph.transport import Key, Transport, gather_rows
 
@@ -39,12 +38,13 @@ class Mixture(ByRows):
         rows_of[transport.rank] = len(local.ids)
         rows = tuple(transport.all_reduce(Key(f"setup/{name} rows", 0), rows_of).wait().tolist())
         grades = Grades(own, gather_rows(own, transport, Key(f"setup/{name} grades", 0)))
-        arcs = whole_arcs(local, rows, transport, f"setup/{name} arcs")
+        start = sum(rows[: transport.rank])
+        number_n = torch.arange(start, start + len(local.ids))
+        whole = whole_matrices(local, number_n, nodes, transport, aggregation, self.dtype, name).to(self.device)
         aggregated = None
         if self.ahead(local, aggregation):
             matrices = self.matrices(local, transport, aggregation, name)
             aggregated = sparse_aggregation(local, matrices, transport, f"setup/{name} features")
-        whole = build(arcs, aggregation, _no_halo, self.dtype).to(self.device)
         scene = _Scene(
             local=moved(local, self.device),
             transport=transport,
@@ -55,10 +55,6 @@ class Mixture(ByRows):
             grades=Grades(grades.owned.to(self.device), grades.halo.to(self.device)),
         )
         return scene.knowing(aggregated, name) if self.precompute and aggregation != "attention" else scene
-
-
-def _no_halo(values: Tensor) -> Tensor:
-    return values[:0]
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

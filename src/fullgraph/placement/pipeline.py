@@ -3,12 +3,14 @@
 Legend: N nodes, w of them this way's own, n this rank's part; W ways, K chunks a way, S stages.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
 
 from fullgraph.codec import quartiles
+from fullgraph.data.arrays import Array
 from fullgraph.errors import InputError
 from fullgraph.exchange import Channel, Clock, Grades, Wire, Wires
 from fullgraph.nn.view import Features
@@ -26,6 +28,7 @@ from fullgraph.plan import HaloRoute, HopRoute
 from fullgraph.transport import Among, Key, Mesh, Transport, gather_rows
 
 CHUNKS = 4  # a rank, unless the run says how many
+Pieces = Callable[[Array, Array, int], Array]  # (indptr, indices, number of pieces) -> the piece of each row
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +54,7 @@ class Pipeline(Partitioned):
     double: bool = True
     hop: Wires = field(default_factory=Wire)
     cut: tuple[int, ...] = ()
+    pieces: Pieces = pieces_of  # how a part is cut into chunks
 
     def mesh(self, ranks: int) -> Mesh:
         """Ranks by stage and way; refuses what does not fit together."""
@@ -85,7 +89,7 @@ class _Setup:
         self.number_N = self._gather("numbers", number_n).long()  # in rank order
         self.ids_N = torch.empty_like(self.number_N).scatter_(0, self.number_N, self._gather("ids", local.ids))
         self.whole = whole_matrices(
-            local, number_n, scene.num_nodes, self.transport, aggregation, placement.dtype, "setup/whole"
+            local, number_n, scene.num_nodes, self.transport, aggregation, placement.dtype, "stages"
         )
 
     def _numbers(self, local: LocalGraph) -> tuple[Tensor, Tensor]:
@@ -95,7 +99,7 @@ class _Setup:
         if self.slots == 1:
             first, last = 0, 1
         inner = local.arcs.keep(local.arcs.indices < len(local.ids))
-        pieces = pieces_of(inner.indptr.numpy(), inner.indices.numpy(), last - first)
+        pieces = self.placement.pieces(inner.indptr.numpy(), inner.indices.numpy(), last - first)
         chunk_n = torch.from_numpy(pieces).long() + first
         sizes = torch.zeros(self.ways, self.slots, self.stages, dtype=torch.int64)
         sizes[way, :, place] = torch.bincount(chunk_n, minlength=self.slots)

@@ -1,57 +1,89 @@
-"""The whole structure on every rank, gathered from the rows that each holds.
+"""The whole structure, once on every machine, gathered from the rows that each rank holds.
 
 Legend: N nodes, n of them this rank's own, h halo rows.
 """
 
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import scipy.sparse as sp
 import torch
 from torch import Tensor
 
+from fullgraph.ops import Adjacency, Structure
 from fullgraph.placement.adjacency import Arcs, Matrices, build
 from fullgraph.placement.local import LocalGraph
+from fullgraph.placement.shared import Leaders, Patterned, share_matrices
 from fullgraph.transport import Key, Transport, gather_rows
 
 
-def whole_arcs(local: LocalGraph, rows: tuple[int, ...], transport: Transport, name: str) -> Arcs:
-    """All arcs of the graph, nodes numbered in the order of their owners; rank r owns the r-th block of rows[r]."""
-
-    def of_all(what: str, values: Tensor) -> Tensor:
-        return gather_rows(values, transport, Key(f"{name} {what}", 0))
-
-    start = sum(rows[: transport.rank])
-    number_n = torch.arange(start, start + len(local.ids), dtype=torch.int32)
-    number = torch.cat([number_n, local.halo_of(number_n, transport, f"{name} numbers")])
-    arcs = local.arcs
-    indptr = torch.zeros(sum(rows) + 1, dtype=torch.int64)
-    torch.cumsum(of_all("degrees", arcs.indptr.diff()), 0, out=indptr[1:])
-    indices = of_all("sources", number[arcs.indices.long()])
-    return Arcs(indptr, indices, None if arcs.weight is None else of_all("weights", arcs.weight), 0)
-
-
 def whole_matrices(
+    local: LocalGraph, number_n: Tensor, nodes: int, transport: Transport, aggregation: str, dtype: torch.dtype,
+    name: str,
+) -> Matrices:  # fmt: skip
+    """The square matrices of the whole graph, in memory that the ranks of a machine share.
+
+    number_n [n] says which row and column, 0..N-1, an owned row becomes.
+    """
+
+    def make(arcs: Arcs) -> Sequence[Patterned]:
+        matrices = build(arcs, aggregation, _no_halo, dtype)
+        return matrices.inner, matrices.outer, matrices.arcs
+
+    inner, outer, arcs = share_whole(make, local, number_n, nodes, transport, name)
+    assert isinstance(inner, Adjacency)
+    assert isinstance(outer, Adjacency)
+    assert isinstance(arcs, Structure)
+    return Matrices(inner, outer, arcs)
+
+
+def share_whole(
+    make: Callable[[Arcs], Sequence[Patterned]],
     local: LocalGraph,
     number_n: Tensor,
     nodes: int,
     transport: Transport,
-    aggregation: str,
-    dtype: torch.dtype,
     name: str,
-) -> Matrices:
-    """The square matrices of the whole graph, node i of this rank's having the number number_n[i]."""
-    import numpy as np
-    import scipy.sparse as sp
+) -> list[Patterned]:
+    """What `make` builds of all arcs of the graph; only the first rank of a machine receives those, and builds."""
 
-    def of_all(what: str, values: Tensor) -> Tensor:
-        return gather_rows(values, transport, Key(f"{name} {what}", 0))
+    def of_all(leaders: Leaders) -> Sequence[Patterned] | None:
+        arcs = _gather(local, number_n, nodes, transport, f"setup/{name} arcs", leaders)
+        return None if arcs is None else make(arcs)
 
-    arcs = local.arcs
+    return share_matrices(of_all, transport, f"setup/{name} structure")
+
+
+def _gather(
+    local: LocalGraph, number_n: Tensor, nodes: int, transport: Transport, name: str, leaders: Leaders
+) -> Arcs | None:
+    """All arcs in the new numbers, rows and each row's columns ascending; on leaders only."""
+
+    def at_leaders(what: str, values: Tensor) -> Tensor:
+        return gather_rows(values, transport, Key(f"{name} {what}", 0), lambda receiver, sender: receiver in leaders)
+
+    number_n, arcs = number_n.to(torch.int32), local.arcs
     number = torch.cat([number_n, local.halo_of(number_n, transport, f"{name} numbers")])
-    counts = of_all("degrees", arcs.indptr.diff())
-    indptr = torch.nn.functional.pad(counts.cumsum(0), (1, 0))
-    indices = of_all("sources", number[arcs.indices.long()])
-    order = torch.argsort(of_all("rows", number_n).long())
-    places = sp.csr_array((np.arange(len(indices)), indices.numpy(), indptr.numpy()), shape=(nodes, nodes))
-    places = places[order.numpy()]
-    places.sort_indices()
-    weight = None if arcs.weight is None else of_all("weights", arcs.weight)[torch.from_numpy(places.data)]
-    whole = Arcs(torch.from_numpy(places.indptr).long(), torch.from_numpy(places.indices).int(), weight, 0)
-    return build(whole, aggregation, lambda values: values[:0], dtype)
+    row_N, degree_N = at_leaders("rows", number_n), at_leaders("degrees", arcs.indptr.diff())
+    source = at_leaders("sources", number[arcs.indices.long()])
+    weight = None if arcs.weight is None else at_leaders("weights", arcs.weight)
+    if transport.rank not in leaders:
+        return None
+    indptr = np.concatenate([[0], np.cumsum(degree_N.numpy())])
+    data = np.zeros(len(source), np.int8) if weight is None else weight.numpy()
+    index = np.int32 if len(source) < 1 << 31 else np.int64
+    pattern = sp.csr_array((data, source.numpy().astype(index, copy=False), indptr.astype(index)), shape=(nodes, nodes))
+    order_N = torch.argsort(row_N)
+    if not torch.equal(row_N, order_N):
+        pattern = pattern[order_N.numpy()]
+    pattern.sort_indices()  # so that a symmetric pattern is seen to be one
+    return Arcs(
+        torch.from_numpy(pattern.indptr.astype(np.int64)),
+        torch.from_numpy(pattern.indices.astype(np.int32, copy=False)),
+        None if weight is None else torch.from_numpy(pattern.data),
+        0,
+    )
+
+
+def _no_halo(values: Tensor) -> Tensor:
+    return values[:0]

@@ -5,6 +5,7 @@ from fullgraph.transport.among import Among
 from fullgraph.transport.base import PLAIN, Coding, PeerLost, Pending, Ready, Transport
 from fullgraph.transport.gather import gather_rows
 from fullgraph.transport.key import Key, Way
+from fullgraph.transport.machine import Bundle, share
 from fullgraph.transport.mesh import Mesh
 from fullgraph.transport.process import ProcessTransport, adopt_slurm, join
 from fullgraph.transport.threads import Hub, ThreadTransport
@@ -14,6 +15,7 @@ __all__ = [
     "PLAIN",
     "Alone",
     "Among",
+    "Bundle",
     "Coding",
     "Counting",
     "Delaying",
@@ -31,4 +33,5 @@ __all__ = [
     "adopt_slurm",
     "gather_rows",
     "join",
+    "share",
 ]

@@ -1,4 +1,4 @@
-"""Rows of all ranks, on every rank."""
+"""Rows of all ranks, on every rank or on some."""
 
 from collections.abc import Callable
 
