@@ -18,11 +18,11 @@ SHAPES = {
     "layer norm, linear": nn.GCN(layers=4, hidden=16, dropout=0.2, norm="layer", linear_layers=2),
     "wide": nn.GraphSAGE(layers=2, hidden=8, dropout=0.5),
     "one layer": nn.GIN(layers=1, dropout=0.0),
+    "batch norm, deep": nn.ResGCN(layers=4, hidden=8, dropout=0.3, norm="batch"),
 }
 DEEP = {
     "gcnii": nn.GCNII(layers=4, hidden=8, dropout=0.3, alpha=0.2, norm="layer"),
     "resgcn": nn.ResGCN(layers=4, hidden=8, dropout=0.3),
-    "resgcn, batch norm": nn.ResGCN(layers=4, hidden=8, dropout=0.3, norm="batch"),
 }
 
 
