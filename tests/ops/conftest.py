@@ -1,6 +1,6 @@
 """Both implementations of every operation, and graphs that cover the odd shapes."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -26,17 +26,13 @@ def dtype(request: pytest.FixtureRequest) -> torch.dtype:
 
 
 @pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Small operands are fastest so; `two_threads` is for the tests of the chunks."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
+def seeded() -> None:
     torch.manual_seed(0)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture
 def two_threads(one_thread: None) -> None:
+    """For the tests of the chunks."""
     torch.set_num_threads(2)
 
 
