@@ -26,14 +26,17 @@ from fullgraph.testing import (
     train_trace,
     trainer_of,
 )
+from fullgraph.testing.layerwise import Layerwise
 from fullgraph.train.config import TrainConfig
-from fullgraph.transport import Counting
+from fullgraph.transport import Alone, Counting
 
 SPECS = {
     "gcn": nn.GCN(layers=5, hidden=9, dropout=0.5, norm="layer", residual=True),
     "sage": nn.GraphSAGE(layers=5, hidden=9, dropout=0.4, linear_layers=1),
     "gin": nn.GIN(layers=5, hidden=8, dropout=0.3),
     "gat": nn.GAT(layers=5, hidden=8, heads=2, dropout=0.5),
+    "gcnii": nn.GCNII(layers=4, hidden=7, dropout=0.4),
+    "resgcn": nn.ResGCN(layers=4, hidden=7, dropout=0.4),
 }
 # ranks, options
 MESHES = {
@@ -253,3 +256,33 @@ def test_a_refused_run_leaves_nothing(tmp_path):
     assert not (tmp_path / "run").exists()
     with pytest.raises(InputError, match="cut='a': give layer numbers"):
         recipes.gnnpipe(cut="a")
+
+
+@pytest.mark.parametrize("model", [name for name in SPECS if name != "gat"])
+@pytest.mark.parametrize("options", [{"freeze": 2}, {"freeze": 1, "double": False, "shuffle": False}])
+def test_layer_by_layer_is_the_same(model, options):
+    """Which is how benchmarks study accuracy."""
+    case, spec = CASES["weighted"], SPECS[model]
+    chunk_N = torch.arange(60) * 7 % 5
+    whole = partial(Layerwise, chunk_of=lambda ids: chunk_N[ids], **options)
+    pieces = partial(Pipeline, chunks=5, pieces=lambda *_: chunk_N.numpy(), **options)
+    run = partial(train_trace, precompute=False, narrow_first=False)
+    trace, want = (run(Alone(), case, spec, placement=placement) for placement in (whole, pieces))
+    assert_same([trace], want["losses"], want["grads"])
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("mesh", [name for name, (_, options) in MESHES.items() if "ways" not in options])
+@pytest.mark.parametrize("model", SPECS)
+def test_gpu_equals_the_mixed_forward_pass(model, mesh):
+    (ranks, options), case, spec = MESHES[mesh], CASES["directed"], SPECS[model]
+    outcomes = run_threads(ranks, partial(piped, device="cuda"), case, spec, {**options, "freeze": 2})
+    assert_same([trace for trace, *_ in outcomes], *oracle(ranks, case, spec, outcomes, freeze=2))
+
+
+@pytest.mark.gpu
+def test_gpu_processes_equal_the_mixed_forward_pass():
+    """Ways wait for one another inside the backward pass, which threads on one GPU would share a thread for."""
+    case, spec, options = CASES["directed"], SPECS["resgcn"], {"ways": 2, "chunks": 3, "freeze": 2}
+    outcomes = run_processes(4, partial(piped, device="cuda"), case, spec, options)
+    assert_same([trace for trace, *_ in outcomes], *oracle(4, case, spec, outcomes, freeze=2))

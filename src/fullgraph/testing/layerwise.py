@@ -1,0 +1,156 @@
+"""GNNPipe's mixed pass layer by layer, all chunks at once: what any number of stages computes, as fast as one device.
+
+A chunk's rows wait for the chunks before it only in time, not in value: which rows a node reads fresh is known from
+the order of the step. So one product with the fresh arcs and one with the others give the layer. For studies of
+accuracy; a pipeline computes it in pieces on many ranks, and the tests hold the two to be equal.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fullgraph.exchange import Clock
+from fullgraph.nn.view import IDENTITY, Features, Message, RowMap
+from fullgraph.ops import Adjacency, Structure, spmm
+from fullgraph.placement import Loss, Shard
+from fullgraph.placement.partitioned import Partitioned
+from fullgraph.placement.scene import Scene
+from fullgraph.placement.shard import Executor, Rows
+from fullgraph.transport import Key
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layerwise(Partitioned):
+    """One rank that trains as a pipeline of these chunks would."""
+
+    chunk_of: Callable[[Tensor], Tensor]  # ids -> chunks
+    shuffle: bool = True
+    freeze: int = 23
+    double: bool = True
+
+    def executor(self, rows: Rows, scene: Scene, wire: Any, clock: Clock, aggregation: str) -> Executor:
+        assert scene.transport.size == 1, "one rank does the work of all"
+        assert aggregation != "attention", "attention is no product with a matrix"
+        view = MixedView(
+            ids=rows.ids,
+            chunk_N=self.chunk_of(rows.ids.cpu()).to(rows.ids.device),
+            matrix=rows.view.matrices.inner,  # type: ignore[attr-defined]
+            clock=clock,
+            placement=self,
+        )
+        return LayerwiseStep(rows, view)
+
+
+@dataclass(eq=False, kw_only=True)
+class MixedView:
+    """All nodes; `send` mixes rows of now with those of the last snapshot."""
+
+    ids: Tensor
+    chunk_N: Tensor
+    matrix: Adjacency
+    clock: Clock
+    placement: Layerwise
+    narrow_first: bool = False
+    history: dict[int, Tensor] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        s = self.matrix.structure
+        self.weight = self.matrix.weight if self.matrix.weight is not None else 1.0
+        self.source, self.target = self.chunk_N[s.indices.long()], self.chunk_N[s.rows]
+        self.perm = s.perm.long()
+
+    @property
+    def step(self) -> int:
+        return self.clock.step
+
+    @property
+    def num_nodes(self) -> int:
+        return len(self.ids)
+
+    @property
+    def arcs(self) -> Structure:
+        raise AssertionError("no attention here")
+
+    def open(self, like: torch.dtype) -> None:
+        """Which arcs are fresh in this step, and what gradients through them count."""
+        chunks = int(self.chunk_N.max()) + 1
+        order = torch.arange(chunks)
+        if self.placement.shuffle:
+            order = torch.randperm(chunks, generator=torch.Generator().manual_seed(Key("order", self.step).seed >> 1))
+        slot = torch.empty_like(order).scatter_(0, order, torch.arange(chunks)).to(self.ids.device)
+        source, target = slot[self.source], slot[self.target]
+        fresh = source <= target
+        back = fresh.to(like) + (source < target).to(like) * (1.0 if self.placement.double else 0.0)
+        self.fresh = self.matrix.with_weight(self.weight * fresh.to(like))
+        self.stale = self.matrix.with_weight(self.weight * (~fresh).to(like))
+        self.back = self.matrix.T.with_weight((self.weight * back)[self.perm])
+
+    def knows(self, x: Features) -> bool:
+        return False
+
+    def send(self, x: Features, layer: int, row_map: RowMap = IDENTITY) -> "Message[Any]":
+        assert isinstance(x, Tensor)
+        return _Mixed(self, x, layer, row_map)
+
+    def aggregate(self, x: Tensor, layer: int) -> Tensor:
+        return _Mixed(self, x, layer, IDENTITY).aggregate()
+
+    def sources(self, x: Tensor, layer: int) -> Tensor:
+        raise AssertionError("no attention here")
+
+    def reduce(self, x: Tensor) -> Tensor:
+        raise AssertionError("a chunk's sum is not the graph's")
+
+
+class _Mixed:
+    def __init__(self, view: MixedView, x: Tensor, layer: int, row_map: RowMap) -> None:
+        self.view, self.own, self.old = view, row_map.dense(x, view.ids), torch.zeros_like(x)
+        with torch.no_grad():
+            if layer in view.history:
+                self.old = row_map.after_activation().dense(view.history[layer], view.ids)
+            if view.step % view.placement.freeze == 0:
+                view.history[layer] = x.relu() if row_map.relu else x.clone()
+
+    def aggregate(self) -> Tensor:
+        z: Tensor = _Mix.apply(self.own, self.old.detach(), self.view)  # type: ignore[no-untyped-call]
+        return z
+
+    def sources(self) -> Tensor:
+        raise AssertionError("no attention here")
+
+    def attend(self, target_nH: Tensor, weight_HO: Tensor) -> Tensor:
+        raise AssertionError("no attention here")
+
+
+class _Mix(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, own: Tensor, old: Tensor, view: MixedView):  # type: ignore[no-untyped-def]
+        ctx.back = view.back
+        return spmm(view.stale, old, spmm(view.fresh, own))
+
+    @staticmethod
+    def backward(ctx, grad: Tensor):  # type: ignore[no-untyped-def]
+        return spmm(ctx.back, grad), None, None
+
+
+class LayerwiseStep:
+    """One forward and one backward pass over all rows."""
+
+    def __init__(self, rows: Rows, view: MixedView) -> None:
+        self.rows, self.view = rows, view
+
+    def step(self, model: nn.Module, shard: Shard, loss: Loss) -> Tensor:
+        rows, picked = self.rows, self.rows.splits["train"]
+        self.view.open(next(model.parameters()).dtype)
+        value = loss(model(rows.x, self.view)[picked], rows.y[picked], rows.counts["train"])
+        value.backward()
+        return value.detach()
+
+    def state(self) -> dict[str, Tensor]:
+        return {str(layer): rows for layer, rows in self.view.history.items()}
+
+    def load_state(self, state: dict[str, Tensor]) -> None:
+        self.view.history = {int(layer): rows for layer, rows in state.items()}
