@@ -152,7 +152,7 @@ def prepare(config: RunConfig, graph: Graph | str | Path, folder: Path) -> RunCo
             check_placement(config)
             recipe = make(**config.strategy)
             if recipe.partitioner:
-                config = replace(config, partitioner=recipe.partitioner, partitioner_options={})
+                config = replace(config, partitioner=recipe.partitioner, partitioner_options=recipe.partitioner_options)
             if not 0 <= config.split < graph.num_splits:
                 raise InputError(
                     f"split {config.split} does not exist; the graph has splits 0 to {graph.num_splits - 1}"

@@ -10,6 +10,7 @@ import torch
 
 from fullgraph import api, nn, recipes
 from fullgraph.codec import Half, LowBit
+from fullgraph.data import Graph
 from fullgraph.exchange import Adaptive, Pipelined, Wire
 from fullgraph.partition import partition
 from fullgraph.placement import Mixture
@@ -20,6 +21,7 @@ from fullgraph.testing import (
     assert_same,
     dense_trace,
     random_graph,
+    resumed_epochs,
     run_processes,
     run_threads,
     train_trace,
@@ -48,17 +50,22 @@ SHAPES = {
 mixed = partial(train_trace, placement=Mixture)
 
 
-def blocks(parts, **options):
-    """Contiguous blocks, as a run has them; neither 61 nodes nor 7 features nor 3 classes divide by the ranks."""
+def cut(parts, method="contiguous", **options):
+    """Cut as a run is; neither 61 nodes nor 7 features nor 3 classes divide by the ranks."""
     graph = random_graph(nodes=61, features=7, classes=3, **options)
-    return graph, partition(graph, parts, method="contiguous")
+    return graph, partition(graph, parts, method=method, **({"blocks": 3} if method == "banded" else {}))
 
 
 BLOCKS = {
-    "blocks": blocks,
-    "directed, weighted blocks": partial(blocks, directed=True, weighted=True),
-    "sparse blocks": partial(blocks, sparse=True),
+    "blocks": cut,
+    "directed, weighted blocks": partial(cut, directed=True, weighted=True),
+    "sparse blocks": partial(cut, sparse=True),
 }
+BANDED = {
+    "symmetric": partial(cut, method="banded"),
+    "directed, weighted, sparse": partial(cut, method="banded", directed=True, weighted=True, sparse=True),
+}
+in_blocks = partial(train_trace, placement=partial(Mixture, blocks=3))
 
 
 @pytest.mark.parametrize("model", SPECS)
@@ -67,8 +74,8 @@ def test_ranks_equal_dense_algebra(case, model):
     spec, make = SPECS[model], BLOCKS[case]
     losses, grads = dense_trace(make(1)[0], spec)
     logits = []
-    for ranks in (1, 2, 3, 4):
-        traces = run_threads(ranks, mixed, make, spec)
+    for ranks, blocks in ((1, 1), (2, 1), (3, 1), (4, 1), (1, 3), (4, 5)):
+        traces = run_threads(ranks, partial(mixed, placement=partial(Mixture, blocks=blocks)), make, spec)
         assert_same(traces, losses, grads)
         logits.append(whole_logits(traces, 61))
         torch.testing.assert_close(logits[-1], logits[0], **TIGHT)
@@ -78,7 +85,18 @@ def test_ranks_equal_dense_algebra(case, model):
 def test_any_cut_equals_dense_algebra(case):
     """Rows need not be blocks, nor as many on every rank: nodes are numbered by owner."""
     make, spec = CASES[case], SPECS["gcn" if case == "weighted" else "sage"]
-    assert_same(run_threads(3, mixed, make, spec), *dense_trace(make(3)[0], spec))
+    losses, grads = dense_trace(make(3)[0], spec)
+    for body in (mixed, in_blocks):
+        assert_same(run_threads(3, body, make, spec), losses, grads)
+
+
+@pytest.mark.parametrize("case", BANDED)
+@pytest.mark.parametrize("model", ["sage", "gat"])
+def test_rows_in_another_order_equal_dense_algebra(case, model):
+    make, spec = BANDED[case], SPECS[model]
+    traces = run_threads(3, in_blocks, make, spec)
+    assert_same(traces, *dense_trace(make(1)[0], spec))
+    torch.testing.assert_close(whole_logits(traces, 61), whole_logits(run_threads(1, mixed, make, spec), 61), **TIGHT)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -88,14 +106,14 @@ def test_shapes_equal_dense_algebra(shape, precompute):
     make = BLOCKS["directed, weighted blocks"]
     losses, grads = dense_trace(make(1)[0], SHAPES[shape], precompute=precompute)
     for ranks in (1, 4):
-        assert_same(run_threads(ranks, mixed, make, SHAPES[shape], 5, None, False, precompute), losses, grads)
+        assert_same(run_threads(ranks, in_blocks, make, SHAPES[shape], 5, None, False, precompute), losses, grads)
 
 
 @pytest.mark.parametrize("model", ["gcn", "sage", "gin"])
 def test_sparse_features_may_be_aggregated_ahead(model):
     make, spec = BLOCKS["sparse blocks"], SPECS[model]
     losses, grads = dense_trace(make(1)[0], spec, part=torch.zeros(61))  # a layer's input crosses
-    assert_same(run_threads(3, partial(mixed, narrow_first=False), make, spec), losses, grads)
+    assert_same(run_threads(3, partial(in_blocks, narrow_first=False), make, spec), losses, grads)
 
 
 @pytest.mark.parametrize("case", ["weighted", "sparse", "no training nodes"])
@@ -103,20 +121,24 @@ def test_inductive_equals_the_subgraph(case):
     graph, _ = CASES[case](3)
     mask = graph.train_mask[:, 0]
     losses, grads = dense_trace(graph.subgraph(mask), SPECS["gcn"], ids=torch.from_numpy(mask.copy()).nonzero()[:, 0])
-    assert_same(run_threads(3, mixed, CASES[case], SPECS["gcn"], 5, None, True), losses, grads)
+    for body in (mixed, in_blocks):
+        assert_same(run_threads(3, body, CASES[case], SPECS["gcn"], 5, None, True), losses, grads)
 
 
 def privately_held(transport, case, specs):
     """Names of the structure's tensors that are not in memory shared by all ranks, and that memory's inodes."""
     private, inodes = [], set()
     for spec in specs:
-        view = anew(transport, partial(trainer_of, placement=Mixture), case, spec, TrainConfig()).shard.full.view
+        view = anew(
+            transport, partial(trainer_of, placement=partial(Mixture, blocks=3)), case, spec, TrainConfig()
+        ).shard.full.view
         maps = [line.split() for line in Path("/proc/self/maps").read_text().splitlines() if "memfd:fullgraph" in line]
         spans = [(*(int(end, 16) for end in words[0].split("-")), words[4]) for words in maps]
-        for matrix in (view.matrix, view.matrix.T, view.all_arcs, view.all_arcs.T):
+        cells, patterns = view.grid.cells.values(), view.grid.patterns
+        for matrix in (*cells, *(cell.T for cell in cells), *patterns, *(pattern.T for pattern in patterns)):
             for name in ("indptr", "indices", "weight", "perm"):
                 tensor = getattr(getattr(matrix, "structure", matrix), name, getattr(matrix, name, None))
-                if tensor is None or not tensor.numel() or (name == "perm" and matrix is not view.all_arcs):
+                if tensor is None or not tensor.numel() or (name == "perm" and matrix not in patterns):
                     continue
                 found = {inode for low, high, inode in spans if low <= tensor.data_ptr() < high}
                 inodes |= found
@@ -125,7 +147,7 @@ def privately_held(transport, case, specs):
 
 
 def in_turn(transport, make, specs):
-    return [anew(transport, mixed, make, spec) for spec in specs], privately_held(transport, make, specs)
+    return [anew(transport, in_blocks, make, spec) for spec in specs], privately_held(transport, make, specs)
 
 
 def test_processes_equal_threads_and_share_the_structure():
@@ -140,7 +162,8 @@ def test_processes_equal_threads_and_share_the_structure():
 
 def needs_one_structure(transport, case):
     shard = trainer_of(transport, case, SPECS["gcn"], TrainConfig(), placement=Mixture).shard
-    return shard.full.view.matrix.structure.T is shard.full.view.matrix.structure
+    structure = shard.full.view.grid.cells[0, 0].structure
+    return structure.T is structure
 
 
 def test_a_symmetric_graph_stays_one():
@@ -149,7 +172,26 @@ def test_a_symmetric_graph_stays_one():
     assert run_threads(3, needs_one_structure, BLOCKS["directed, weighted blocks"]) == [False] * 3
 
 
-def sent(transport, case, spec, precompute):
+def cells_of(transport, case):
+    trainer = trainer_of(transport, case, SPECS["gcn"], TrainConfig(), placement=partial(Mixture, blocks=4))
+    return set(trainer.shard.full.view.grid.cells)
+
+
+def test_of_a_band_a_block_reads_its_neighbours():
+    """Whatever the ids: a circle in a random order, whose 4 blocks read themselves and the ones beside them."""
+
+    def make(parts):
+        ring = np.random.default_rng(0).permutation(80)
+        arcs = np.concatenate([np.stack([ring, np.roll(ring, step)]) for step in (-2, -1, 1, 2)], 1)
+        kind = np.arange(80) % 3
+        graph = Graph(arcs, np.ones((80, 2)), kind, [kind == k for k in range(3)])
+        return graph, partition(graph, parts, method="banded", blocks=4)
+
+    near = {(b, j) for b in range(4) for j in range(4) if abs(b - j) <= 1}
+    assert run_threads(2, cells_of, make) == [near] * 2
+
+
+def sent(transport, case, spec, precompute, blocks=1):
     """Numbers of one step by channel, on this rank."""
     numbers = Counter()
 
@@ -158,10 +200,14 @@ def sent(transport, case, spec, precompute):
 
     counting = Counting(transport, count, lambda channel, seconds: None)
     config = TrainConfig(epochs=1, dtype="float64", precompute=precompute)
-    trainer = trainer_of(counting, case, spec, config, placement=Mixture)
+    trainer = trainer_of(counting, case, spec, config, placement=partial(Mixture, blocks=blocks))
     numbers.clear()
     trainer.train_step()
-    return {channel: count for channel, count in numbers.items() if channel.startswith("tiles/")}
+    tiles = Counter()
+    for channel, count in numbers.items():
+        if channel.startswith("tiles/"):
+            tiles[channel.split("/block")[0]] += count
+    return tiles
 
 
 def moved(graph, assignment, width):
@@ -184,7 +230,7 @@ def moved(graph, assignment, width):
 def test_bytes_equal_the_formula(case, hidden, precompute, layer0, ranks):
     make, spec = BLOCKS[case], nn.GCN(layers=3, hidden=hidden)
     graph, assignment = make(ranks)
-    total = sum(map(Counter, run_threads(ranks, sent, make, spec, precompute)), Counter())
+    total = sum(run_threads(ranks, sent, make, spec, precompute, ranks - 1), Counter())
     width, moves = layer0
     volume = partial(moved, graph, assignment)
     want = {0: moves * volume(width), 1: 4 * volume(hidden), 2: 4 * volume(3)}
@@ -196,7 +242,7 @@ def test_bytes_equal_the_formula(case, hidden, precompute, layer0, ranks):
 def test_bytes_of_attention_equal_the_formula():
     """Mapped rows as tiles, and two scores a head of every node to everyone; the last layer's heads are 3 wide each."""
     make = BLOCKS["blocks"]
-    total = sum(map(Counter, run_threads(3, sent, make, nn.GAT(layers=2, hidden=8, heads=2), True)), Counter())
+    total = sum(run_threads(3, sent, make, nn.GAT(layers=2, hidden=8, heads=2), True, 2), Counter())
     for layer, width in enumerate((8, 2 * 3)):
         tiles = sum(total[f"tiles/layer{layer}/{side}"] for side in ("columns", "rows"))
         assert tiles == 4 * moved(*make(3), width)
@@ -227,7 +273,7 @@ def test_equal_shares_move_all_but_one_share():
         graph = random_graph(nodes=60, features=8, classes=4)
         return graph, partition(graph, parts, method="contiguous")
 
-    total = sum(map(Counter, run_threads(4, sent, make, nn.GCN(layers=3, hidden=8), True)), Counter())
+    total = sum(run_threads(4, sent, make, nn.GCN(layers=3, hidden=8), True), Counter())
     assert sum(total.values()) == 4 * (60 * 8 + 60 * 4) * 3 // 4
 
 
@@ -236,7 +282,7 @@ def test_late_tiles_reach_the_exact_gradients_of_frozen_weights():
     make, spec = BLOCKS["directed, weighted blocks"], nn.GraphSAGE(layers=3, hidden=8, dropout=0.0)
     losses, grads = dense_trace(make(1)[0], spec, 1)
     late = Wire(schedule=Pipelined())
-    for trace in run_threads(3, partial(mixed, lr=1e-30), make, spec, 12, late):
+    for trace in run_threads(3, partial(in_blocks, lr=1e-30), make, spec, 12, late):
         torch.testing.assert_close(trace["losses"][-1], losses[0], **TIGHT)
         torch.testing.assert_close(trace["grads"][-1], grads[0], **TIGHT)
         assert abs(trace["losses"][0] - losses[0]) > 1e-3
@@ -247,9 +293,19 @@ def test_few_bits_ride_on_tiles(wire):
     """Near the exact losses, not at them, and the same every time."""
     make, spec = BLOCKS["blocks"], nn.GCN(layers=3, hidden=16, dropout=0.0)
     losses, _ = dense_trace(make(1)[0], spec)
-    one, other = (run_threads(3, mixed, make, spec, 5, wire)[0]["losses"] for _ in range(2))
+    one, other = (run_threads(3, in_blocks, make, spec, 5, wire)[0]["losses"] for _ in range(2))
     assert torch.equal(one, other)
     assert 0 < (one - losses).abs().max() < 0.05
+
+
+def test_late_blocks_resume_to_the_bit():
+    """A version of each block is on its way when a checkpoint is written."""
+    config = TrainConfig(epochs=3, dtype="float64", eval_every=2, checkpoint_every=1)
+    run = (BANDED["symmetric"], SPECS["sage"], config, Wire(schedule=Pipelined(), codec=LowBit(4)), True, False)
+    for (losses, saved), *resumed in run_threads(3, resumed_epochs, *run, partial(Mixture, blocks=3)):
+        for start, (rest, later) in enumerate(resumed):
+            assert rest == losses[start:]
+            assert later[-1] == saved[-1]
 
 
 @pytest.fixture(scope="module")
@@ -262,16 +318,16 @@ def test_a_run_equals_vanilla_on_one_rank(graph, tmp_path):
     options = {"model": nn.GraphSAGE(layers=3, hidden=16), "dtype": "float64", "eval_every": 2}
     one = api.train(graph, parts=1, epochs=8, out=tmp_path / "one", **options)
     mix = api.train(
-        graph, strategy=recipes.mixgcn(), parts=2, epochs=4, checkpoint_every=2, out=tmp_path / "mix", **options
+        graph, strategy=recipes.mixgcn(blocks=3), parts=2, epochs=4, checkpoint_every=2, out=tmp_path / "mix", **options
     )
     config = api.RunConfig.read(mix.folder)
-    assert config.partitioner == "contiguous"
+    assert (config.partitioner, config.partitioner_options) == ("banded", {"blocks": 3})
     api.resume(mix.folder, epochs=8)
     lines, mixed_lines = (read_metrics(run.folder / "metrics.jsonl") for run in (one, mix))
     assert [line.loss for line in mixed_lines] == pytest.approx([line.loss for line in lines], abs=1e-9)
     result = api.Run(mix.folder).result
     assert result["partition"]["node_imbalance"] == pytest.approx(1.0, abs=0.01)
-    volume = partial(moved, graph, partition(graph, 2, method="contiguous"))
+    volume = partial(moved, graph, partition(graph, 2, method="banded", blocks=3))
     assert result["bytes_per_epoch"] == 4 * 8 * (volume(16) + volume(graph.num_classes))
     api.predict(mix.folder, tmp_path / "again")
     np.testing.assert_array_equal(np.load(tmp_path / "again" / "classes.npy"), one.predictions)

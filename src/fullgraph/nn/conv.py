@@ -40,7 +40,7 @@ class GCNConv(Conv):
     def forward(self, x: Features, view: GraphView, layer: int, row_map: RowMap = IDENTITY) -> Tensor:
         if self.update_first(x, view):
             return view.aggregate(self.lin(row_map(x, view.ids)), layer) + self.bias
-        return linear(view.send(x, layer, row_map).aggregate(), self.lin.weight, self.bias)
+        return view.send(x, layer, row_map).through(lambda _, total: linear(total, self.lin.weight, self.bias))
 
 
 class GCN2Conv(Conv):
@@ -70,9 +70,9 @@ class SAGEConv(Conv):
             message = view.send(self.lin_neigh(rows), layer)
             own: Tensor = self.lin_self(rows)
             return own.add_(message.aggregate())
-        posted = view.send(x, layer, row_map)
-        own = self.lin_self(posted.own)
-        mean = posted.aggregate()
+        return view.send(x, layer, row_map).through(self._add_neighbours, self.lin_self)
+
+    def _add_neighbours(self, own: Tensor, mean: Features) -> Tensor:
         if isinstance(mean, Adjacency):
             return own.add_(self.lin_neigh(mean))
         return own.addmm_(mean, self.lin_neigh.weight.t())  # in place: no copy of [n, O]
@@ -92,15 +92,19 @@ class GINConv(Conv):
 
     def forward(self, x: Features, view: GraphView, layer: int, row_map: RowMap = IDENTITY) -> Tensor:
         if self.update_first(x, view):
-            message = view.send(self.lin1.product(row_map(x, view.ids)), layer)
-            hidden = (1 + self.eps) * message.own + message.aggregate() + self.lin1.bias
-        else:
-            rows = view.send(x, layer, row_map)
-            own, total = rows.own, rows.aggregate()
-            if isinstance(own, Adjacency) or isinstance(total, Adjacency):
-                hidden = (1 + self.eps) * self.lin1.product(own) + self.lin1(total)
-            else:
-                hidden = self.lin1((1 + self.eps) * own + total)
+            mapped = view.send(self.lin1.product(row_map(x, view.ids)), layer)
+            return mapped.through(lambda own, total: self._rest(own + total + self.lin1.bias), self._weighted)
+        return view.send(x, layer, row_map).through(self._mlp, lambda own: own)
+
+    def _weighted(self, own: Tensor) -> Tensor:
+        return (1 + self.eps) * own
+
+    def _mlp(self, own: Features, total: Features) -> Tensor:
+        if isinstance(own, Adjacency) or isinstance(total, Adjacency):
+            return self._rest((1 + self.eps) * self.lin1.product(own) + self.lin1(total))
+        return self._rest(self.lin1(self._weighted(own) + total))
+
+    def _rest(self, hidden: Tensor) -> Tensor:
         out: Tensor = self.lin2(F.relu(hidden))
         return out
 

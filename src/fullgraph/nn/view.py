@@ -3,8 +3,9 @@
 Legend: n owned rows, h halo rows, D features.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, TypeVar, overload
+from typing import Any, Protocol, TypeVar, overload
 
 from torch import Tensor
 
@@ -49,6 +50,7 @@ class RowMap:
 
 IDENTITY = RowMap()
 Rows = TypeVar("Rows", bound=Features, covariant=True)
+Update = Callable[[Any, Any], Tensor]  # (what the own rows became, their aggregation) -> the layer's output
 
 
 class Message(Protocol[Rows]):
@@ -63,6 +65,13 @@ class Message(Protocol[Rows]):
         """A @ map(x), [n, D]; sparse only where it was computed ahead."""
         ...
 
+    def through(self, update: Update, own: Callable[[Any], Any] | None = None) -> Tensor:
+        """update(own(rows), A @ map(x)), both row by row, so that it may come in blocks of rows; rows are `own`'s.
+
+        What `own` does hides the wire; without it, update is given None.
+        """
+        ...
+
     def sources(self) -> Tensor:
         """Owned, then halo rows after the map, [n+h, D]."""
         ...
@@ -73,6 +82,12 @@ class Message(Protocol[Rows]):
         x is map(x), in H heads of O columns.
         """
         ...
+
+
+def at_once(message: Message[Any], update: Update, own: Callable[[Any], Any] | None) -> Tensor:
+    """`through` of a message that comes as one."""
+    beside = None if own is None else own(message.own)
+    return update(beside, message.aggregate())
 
 
 class GraphView(Protocol):

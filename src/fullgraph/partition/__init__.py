@@ -7,6 +7,7 @@ from typing import Any
 
 from fullgraph.data import Graph
 from fullgraph.errors import InputError
+from fullgraph.partition.banded import Banded
 from fullgraph.partition.base import Assignment, Partitioner, undirected_csr
 from fullgraph.partition.contiguous import Contiguous
 from fullgraph.partition.cut import cut_parts
@@ -26,6 +27,7 @@ PARTITIONERS: dict[str, type[Any]] = {
     "metis-volume": MetisVolume,
     "random": Random,
     "contiguous": Contiguous,
+    "banded": Banded,
     "kaminpar": KaMinPar,
     "mtkahypar": MtKaHyPar,
 }
@@ -47,6 +49,7 @@ def partition(graph: Graph, parts: int, method: str = "metis", seed: int = 0, **
 __all__ = [
     "PARTITIONERS",
     "Assignment",
+    "Banded",
     "Contiguous",
     "FileFact",
     "GraphFacts",

@@ -49,7 +49,11 @@ def structure_of(graph: Graph, layout: Layout, rank: int) -> dict[str, Array]:
         "send_counts": layout.recv_counts[:, rank].copy(),
         "send_rows": np.concatenate(sent).astype(np.int64),
     }
-    return arrays if weight is None else {**arrays, "weight": weight}
+    if weight is not None:
+        arrays["weight"] = weight
+    if layout.place is not None:
+        arrays["place"] = layout.place[ids]
+    return arrays
 
 
 def labels_of(graph: Graph, ids: Array) -> dict[str, Array]:

@@ -31,6 +31,7 @@ class Layout:
     recv_counts: Array  # int64 [parts, parts]: halo rows of p that q owns
     cut_arcs: Array  # int64 [parts]: arcs into p from other parts
     row: Array  # int32 [N]: local row of a node at its owner
+    place: Array | None  # int64 [N]: the assignment's
 
     @property
     def parts(self) -> int:
@@ -61,7 +62,7 @@ def lay_out(graph: Graph, assignment: Assignment) -> Layout:
         owner = part[remote]
         halo.append(remote[np.argsort(owner, kind="stable")])
         recv_counts[rank] = np.bincount(owner, minlength=parts)
-    return Layout(owned, tuple(halo), recv_counts, cut_arcs, row)
+    return Layout(owned, tuple(halo), recv_counts, cut_arcs, row, assignment.place)
 
 
 def halo_rows(graph: Graph, assignment: Assignment) -> int:

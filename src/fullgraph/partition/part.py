@@ -49,10 +49,11 @@ class Part:
     recv_counts: tuple[int, ...]  # halo rows owned by each peer
     send_counts: tuple[int, ...]  # rows each peer needs
     send_rows: Tensor  # int64 [s], owned rows by peer, in the order of that peer's halo_ids
+    place: Tensor | None = None  # int64 [n], in the order that rows are best worked on
 
 
 def array_names(weighted: bool, sparse: bool) -> tuple[str, ...]:
-    """The arrays that make up a part."""
+    """The arrays that make up a part; beside them may be `place`."""
     structure = ("ids", "halo_ids", "indptr", "indices", "recv_counts", "send_counts", "send_rows")
     features = ("x_indptr", "x_indices", "x_values") if sparse else ("x",)
     labels = ("y", "train_mask", "val_mask", "test_mask")
@@ -87,4 +88,5 @@ def assemble(arrays: Mapping[str, Array], rank: int, manifest: Manifest, split: 
         recv_counts=tuple(tensor["recv_counts"].tolist()),
         send_counts=tuple(tensor["send_counts"].tolist()),
         send_rows=tensor["send_rows"],
+        place=tensor.get("place"),
     )

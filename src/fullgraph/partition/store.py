@@ -64,7 +64,8 @@ def open_part(folder: str | Path, rank: int, *, split: int = 0, verify: bool = T
         raise InputError(f"{folder} holds {manifest.parts} parts, so there is no rank {rank}: start as many ranks")
     _check_split(folder, manifest, split)
     arrays = {}
-    for name in array_names(manifest.graph.weighted, manifest.graph.sparse):
+    names = array_names(manifest.graph.weighted, manifest.graph.sparse)
+    for name in (*names, "place") if _file(rank, "place") in manifest.files else names:
         file = _file(rank, name)
         if file not in manifest.files:
             raise InputError(f"{folder} lists no {file} in its manifest: {AGAIN}")

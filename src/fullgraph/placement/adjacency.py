@@ -43,6 +43,15 @@ class Arcs:
         weight = None if self.weight is None else self.weight[mask]
         return Arcs(kept[self.indptr], self.indices[mask], weight, self.num_halo)
 
+    def pick(self, rows: Tensor) -> "Arcs":
+        """The arcs into some rows, in their order; columns stay as they are."""
+        degrees = self.indptr.diff()[rows]
+        indptr = torch.zeros(len(rows) + 1, dtype=torch.int64)
+        torch.cumsum(degrees, 0, out=indptr[1:])
+        shift = torch.repeat_interleave(self.indptr[rows] - indptr[:-1], degrees)
+        arcs = torch.arange(int(indptr[-1])) + shift
+        return Arcs(indptr, self.indices[arcs], None if self.weight is None else self.weight[arcs], self.num_halo)
+
     def with_loops(self) -> "Arcs":
         """Exactly one self loop on every owned row: the one it has, else a new one of weight one (as PyG does)."""
         targets = self.targets()

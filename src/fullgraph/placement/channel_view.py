@@ -3,11 +3,12 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 from torch import Tensor
 
 from fullgraph.exchange import Channel, Clock
-from fullgraph.nn.view import Features, RowMap
+from fullgraph.nn.view import Features, RowMap, Update, at_once
 from fullgraph.placement.reduce import Reduce
 from fullgraph.transport import Transport
 
@@ -96,6 +97,9 @@ class KnownMessage:
         # Another key: one mask for both would drop a feature from a row and from its neighbours' mean at once.
         other = RowMap(relu=self.row_map.relu, p=self.row_map.p, key=self.row_map.key ^ 0x5DEECE66D)
         return other(self.known.aggregated, self.ids)
+
+    def through(self, update: Update, own: Callable[[Any], Any] | None = None) -> Tensor:
+        return at_once(self, update, own)
 
     def sources(self) -> Tensor:
         raise AssertionError("only aggregations are known ahead, not halo rows")

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from fullgraph.exchange import Channel, Clock, Grades
-from fullgraph.nn.view import IDENTITY, Features, Message, RowMap
+from fullgraph.nn.view import IDENTITY, Features, Message, RowMap, Update, at_once
 from fullgraph.ops import Adjacency, Structure, attend, spmm
 from fullgraph.placement.channel_view import Channels, Known, KnownMessage, State
 from fullgraph.placement.reduce import Reduce
@@ -257,6 +257,9 @@ class ChunkMessage:
     def aggregate(self) -> Tensor:
         z: Tensor = Mix.apply(*self._rows())  # type: ignore[no-untyped-call]
         return z
+
+    def through(self, update: Update, own: Callable[[Any], Any] | None = None) -> Tensor:
+        return at_once(self, update, own)
 
     def sources(self) -> Tensor:
         rows: Tensor = Gather.apply(*self._rows())  # type: ignore[no-untyped-call]

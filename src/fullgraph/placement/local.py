@@ -30,6 +30,7 @@ class LocalGraph:
     x: Features
     y: Tensor
     masks: dict[str, Tensor]
+    place: Tensor | None = None  # [n], in the order that rows are best worked on
 
     @classmethod
     def of(cls, part: Part, dtype: torch.dtype) -> "LocalGraph":
@@ -48,6 +49,27 @@ class LocalGraph:
             x=x,
             y=part.y if part.y.dim() == 1 else part.y.to(dtype),
             masks={"train": part.train_mask, "val": part.val_mask, "test": part.test_mask},
+            place=part.place,
+        )
+
+    def ordered(self) -> "LocalGraph":
+        """The same rows by their places."""
+        if self.place is None or bool((self.place.diff() > 0).all()):
+            return self
+        order_n = torch.argsort(self.place)
+        n, h = len(order_n), len(self.halo_ids)
+        number = torch.arange(n + h, dtype=torch.int32)
+        number[order_n] = torch.arange(n, dtype=torch.int32)
+        arcs = self.arcs.pick(order_n)
+        return replace(
+            self,
+            ids=self.ids[order_n],
+            arcs=Arcs(arcs.indptr, number[arcs.indices.long()], arcs.weight, h),
+            route=replace(self.route, send_rows=number[self.route.send_rows].to(torch.int64)),
+            x=_pick(self.x, order_n),
+            y=self.y[order_n],
+            masks={name: mask[order_n] for name, mask in self.masks.items()},
+            place=self.place[order_n],
         )
 
     def halo_of(self, values: Tensor, transport: Transport, name: str) -> Tensor:
@@ -86,9 +108,10 @@ class LocalGraph:
             halo_ids=self.halo_ids[read_h],
             arcs=Arcs(indptr, number[arcs.indices.long()], arcs.weight, int(read_h.sum())),
             route=route,
-            x=_pick(self.x, keep_n),
+            x=_pick(self.x, keep_n.nonzero()[:, 0]),
             y=self.y[keep_n],
             masks={name: mask[keep_n] for name, mask in self.masks.items()},
+            place=None if self.place is None else self.place[keep_n],
         )
 
 
@@ -125,10 +148,8 @@ def _narrowed(route: HaloRoute, keep_n: Tensor, read_h: Tensor, transport: Trans
     )
 
 
-def _pick(x: Features, keep: Tensor) -> Features:
+def _pick(x: Features, rows: Tensor) -> Features:
     if isinstance(x, Tensor):
-        return x[keep]
-    arcs = Arcs(x.structure.indptr, x.structure.indices, x.weight, 0)
-    entries = arcs.keep(keep[arcs.targets()])
-    indptr = torch.cat([entries.indptr[:1], entries.indptr[1:][keep]])
-    return Adjacency(Structure(indptr, entries.indices, x.structure.num_cols), entries.weight, None, None)
+        return x[rows]
+    entries = Arcs(x.structure.indptr, x.structure.indices, x.weight, 0).pick(rows)
+    return Adjacency(Structure(entries.indptr, entries.indices, x.structure.num_cols), entries.weight, None, None)

@@ -7,13 +7,13 @@ import torch
 
 from fullgraph.codec import quartiles
 from fullgraph.exchange import Channel, Clock, Grades, Wires
-from fullgraph.placement.adjacency import Matrices
+from fullgraph.ops.parallel import even_cuts
 from fullgraph.placement.ahead import sparse_aggregation
 from fullgraph.placement.base import ByRows
+from fullgraph.placement.grid import Grid, whole_grid
 from fullgraph.placement.local import LocalGraph, moved
 from fullgraph.placement.scene import Scene, counted
-from fullgraph.placement.tile_view import MixtureView
-from fullgraph.placement.whole import whole_matrices
+from fullgraph.placement.tile_view import BlockRows, MixtureView
 from fullgraph.plan import Route
 from fullgraph.transport import Key, Transport, gather_rows
 
@@ -27,20 +27,22 @@ class Mixture(ByRows):
     (4 (L - 1) moves a step), and 2 v where its input is sent, for that has no gradient. d is the layer's input width,
     or its output's where that is narrower (or the input sparse) and is mapped first. Attention maps first, and
     spreads two scores a head of every node besides:  2 H N (P - 1)  numbers, once each way.
+
+    blocks: runs of rows that cross one by one: while one is on its way, or is updated by its owner, the next is
+        aggregated, as soon as the blocks that it reads are there. Neither bytes nor results change.
     """
 
     channels: ClassVar[str] = "tiles"
 
+    blocks: int = 1
+
     def scene(self, local: LocalGraph, transport: Transport, aggregation: str, name: str) -> Scene:
+        local = local.ordered()
         nodes, counts = counted(local, transport, name)
+        rows = self._block_rows(len(local.ids), transport, f"setup/{name} rows")
         own = quartiles(local.arcs.indptr.diff())
-        rows_of = torch.zeros(transport.size, dtype=torch.int64)
-        rows_of[transport.rank] = len(local.ids)
-        rows = tuple(transport.all_reduce(Key(f"setup/{name} rows", 0), rows_of).wait().tolist())
-        grades = Grades(own, gather_rows(own, transport, Key(f"setup/{name} grades", 0)))
-        start = sum(rows[: transport.rank])
-        number_n = torch.arange(start, start + len(local.ids))
-        whole = whole_matrices(local, number_n, nodes, transport, aggregation, self.dtype, name).to(self.device)
+        everyone = rows.by_block(gather_rows(own, transport, Key(f"setup/{name} grades", 0)))
+        grid = whole_grid(local, rows.numbers(), rows.sizes, transport, aggregation, self.dtype, name)
         aggregated = None
         if self.ahead(local, aggregation):
             matrices = self.matrices(local, transport, aggregation, name)
@@ -50,37 +52,45 @@ class Mixture(ByRows):
             transport=transport,
             num_nodes=nodes,
             counts=counts,
-            whole=whole,
-            rows_of=rows,
-            grades=Grades(grades.owned.to(self.device), grades.halo.to(self.device)),
+            grid=grid.to(self.device),
+            block_rows=rows,
+            grades=[
+                Grades(owned.to(self.device), all_rows.to(self.device))
+                for owned, all_rows in zip(own.split(rows.own), everyone, strict=True)
+            ],
         )
         return scene.knowing(aggregated, name) if self.precompute and aggregation != "attention" else scene
+
+    def _block_rows(self, owned: int, transport: Transport, name: str) -> BlockRows:
+        """As many rows in each of this rank's blocks as can be, and what other ranks have."""
+        table = torch.zeros(transport.size, self.blocks, dtype=torch.int64)
+        table[transport.rank] = torch.tensor(even_cuts(owned, self.blocks)).diff()
+        table = transport.all_reduce(Key(name, 0), table).wait()
+        return BlockRows(transport.rank, tuple(map(tuple, table.T.tolist())))
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class _Scene(Scene):
-    whole: Matrices  # [N, N]
-    rows_of: tuple[int, ...]  # every rank
-    grades: Grades  # of owned rows, and of all
+    grid: Grid
+    block_rows: BlockRows
+    grades: list[Grades]  # of owned rows, and of all, by block
 
     def view(self, name: str, wire: Wires, clock: Clock, narrow_first: bool = True) -> MixtureView:
-        back = Grades(self.grades.halo, self.grades.owned)
-
-        def channel_of(layer: int, side: str, route: Route) -> Channel:
+        def channel_of(layer: int, side: str, block: int, route: Route) -> Channel:
+            grades = self.grades[block]
             return wire.at(layer).build(
-                name=f"{name}/layer{layer}/{side}",
+                name=f"{name}/layer{layer}/{side}" + (f"/block {block}" if block else ""),
                 route=route,
                 transport=self.transport,
                 clock=clock,
-                grades=back if side == "rows" else self.grades,
+                grades=Grades(grades.halo, grades.owned) if side == "rows" else grades,
             )
 
         return MixtureView(
             ids=self.local.ids,
             num_nodes=self.num_nodes,
-            matrix=self.whole.inner,
-            all_arcs=self.whole.arcs,
-            rows=self.rows_of,
+            grid=self.grid,
+            rows=self.block_rows,
             channel_of=channel_of,
             transport=self.transport,
             clock=clock,

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from fullgraph.exchange import Channel
-from fullgraph.nn.view import IDENTITY, Features, Message, RowMap
+from fullgraph.nn.view import IDENTITY, Features, Message, RowMap, Update, at_once
 from fullgraph.ops import Structure, attend, spmm
 from fullgraph.placement.adjacency import Matrices
 from fullgraph.placement.channel_view import ChannelView, KnownMessage
@@ -54,6 +54,9 @@ class HaloMessage:
     def aggregate(self) -> Tensor:
         inner = spmm(self.view.matrices.inner, self.own)  # hides the wire
         return spmm(self.view.matrices.outer, self._halo(), inner)
+
+    def through(self, update: Update, own: Callable[[Any], Any] | None = None) -> Tensor:
+        return at_once(self, update, own)
 
     def sources(self) -> Tensor:
         return torch.cat([self.own, self._halo()])

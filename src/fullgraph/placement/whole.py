@@ -3,7 +3,7 @@
 Legend: N nodes, n of them this rank's own, h halo rows.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import scipy.sparse as sp
@@ -26,11 +26,11 @@ def whole_matrices(
     number_n [n] says which row and column, 0..N-1, an owned row becomes.
     """
 
-    def make(arcs: Arcs) -> Sequence[Patterned]:
-        matrices = build(arcs, aggregation, _no_halo, dtype)
-        return matrices.inner, matrices.outer, matrices.arcs
+    def make(matrices: Matrices) -> Mapping[str, Patterned]:
+        return {"inner": matrices.inner, "outer": matrices.outer, "arcs": matrices.arcs}
 
-    inner, outer, arcs = share_whole(make, local, number_n, nodes, transport, name)
+    shared = share_whole(make, local, number_n, nodes, transport, aggregation, dtype, name)
+    inner, outer, arcs = (shared[part] for part in ("inner", "outer", "arcs"))
     assert isinstance(inner, Adjacency)
     assert isinstance(outer, Adjacency)
     assert isinstance(arcs, Structure)
@@ -38,18 +38,14 @@ def whole_matrices(
 
 
 def share_whole(
-    make: Callable[[Arcs], Sequence[Patterned]],
-    local: LocalGraph,
-    number_n: Tensor,
-    nodes: int,
-    transport: Transport,
-    name: str,
-) -> list[Patterned]:
-    """What `make` builds of all arcs of the graph; only the first rank of a machine receives those, and builds."""
+    make: Callable[[Matrices], Mapping[str, Patterned]], local: LocalGraph, number_n: Tensor, nodes: int,
+    transport: Transport, aggregation: str, dtype: torch.dtype, name: str,
+) -> dict[str, Patterned]:  # fmt: skip
+    """What `make` makes of those matrices; only the first rank of a machine receives all arcs, and builds."""
 
-    def of_all(leaders: Leaders) -> Sequence[Patterned] | None:
+    def of_all(leaders: Leaders) -> Mapping[str, Patterned] | None:
         arcs = _gather(local, number_n, nodes, transport, f"setup/{name} arcs", leaders)
-        return None if arcs is None else make(arcs)
+        return None if arcs is None else make(build(arcs, aggregation, _no_halo, dtype))
 
     return share_matrices(of_all, transport, f"setup/{name} structure")
 
@@ -73,9 +69,8 @@ def _gather(
     data = np.zeros(len(source), np.int8) if weight is None else weight.numpy()
     index = np.int32 if len(source) < 1 << 31 else np.int64
     pattern = sp.csr_array((data, source.numpy().astype(index, copy=False), indptr.astype(index)), shape=(nodes, nodes))
-    order_N = torch.argsort(row_N)
-    if not torch.equal(row_N, order_N):
-        pattern = pattern[order_N.numpy()]
+    if bool((row_N.diff() < 0).any()):
+        pattern = pattern[torch.argsort(row_N).numpy()]
     pattern.sort_indices()  # so that a symmetric pattern is seen to be one
     return Arcs(
         torch.from_numpy(pattern.indptr.astype(np.int64)),

@@ -16,6 +16,7 @@ class Recipe:
     placement: type[ByRows] = Partitioned
     layout: dict[str, Any] = field(default_factory=dict)  # the placement's own fields
     partitioner: str = ""  # the only one that makes sense with it; empty: whichever the run asks for
+    partitioner_options: dict[str, Any] = field(default_factory=dict)
     wire: Wires = field(default_factory=Wire)
     narrow_first: bool = True  # may a layer map its rows before they are sent?
     isolated: bool = False  # train without the arcs between parts
