@@ -44,7 +44,7 @@ class Rank:
         facts = self.part.manifest.graph
         self.task: Task = task_of(multilabel=facts.multilabel, classes=facts.classes, metric=config.train.metric)
         dtype = getattr(torch, config.train.dtype)
-        device = device_of(config.train.device)
+        device = device_of(recipe.devices[transport.rank] if recipe.devices else config.train.device)
         placement = recipe.placement(
             **recipe.layout,
             inductive=config.train.inductive,
@@ -64,11 +64,13 @@ def shards_of(folder: Path, config: RunConfig) -> Path:
 
 
 def device_of(name: str) -> torch.device:
-    """This rank's device; ranks beyond a machine's GPUs share them."""
+    """This rank's device; ranks beyond a machine's GPUs share them, unless each is told which."""
     if name == "cpu":
         return torch.device("cpu")
     if not torch.cuda.is_available():
         raise InputError("--device cuda, but torch sees no GPU; use --device cpu")
+    if name != "cuda":
+        return torch.device(name)
     return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
 
 

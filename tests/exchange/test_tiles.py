@@ -22,7 +22,9 @@ def adjoint_back(transport, rows, width):
 
 
 def adjoint_spread(transport, rows, width):
-    return adjoint_pair(transport, SpreadRoute(transport.rank, rows), rows[transport.rank], width)
+    return adjoint_pair(
+        transport, SpreadRoute(transport.rank, rows, tuple(range(len(rows))[:2])), rows[transport.rank], width
+    )
 
 
 @pytest.mark.parametrize(("rows", "width"), LAYOUTS)

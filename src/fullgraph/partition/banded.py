@@ -9,6 +9,7 @@ import scipy.sparse as sp
 from scipy.sparse.csgraph import reverse_cuthill_mckee
 
 from fullgraph.data import Graph
+from fullgraph.data.arrays import Array
 from fullgraph.errors import InputError
 from fullgraph.partition.base import Assignment, check_parts, undirected_csr
 
@@ -18,13 +19,15 @@ class Banded:
     """A share of each of `blocks` runs of an order in which neighbours are near one another, for every part.
 
     place = reverse Cuthill-McKee,   part[i] = floor(place[i] * parts * blocks / N) mod parts:  of a banded matrix, a
-    run's rows read the run itself and the two beside it.
+    run's rows read the run itself and the two beside it. Parts named in `empty`, such as 0,2, have no share.
     """
 
     blocks: int = 1
+    empty: str = ""
 
     def assign(self, graph: Graph, parts: int, *, seed: int) -> Assignment:
-        check_parts(graph, parts)
+        owners = self._owners(parts)
+        check_parts(graph, len(owners))
         if self.blocks < 1:
             raise InputError(f"{self.blocks} blocks: give at least one")
         n = graph.num_nodes
@@ -32,5 +35,12 @@ class Banded:
         pattern = sp.csr_array((np.ones(len(indices), dtype=np.bool_), indices, indptr), shape=(n, n))
         place = np.empty(n, dtype=np.int64)
         place[reverse_cuthill_mckee(pattern, symmetric_mode=True)] = np.arange(n)
-        part = place * (parts * self.blocks) // n % parts
-        return Assignment(part.astype(np.int32), parts, "banded", seed, place)
+        part = owners[place * (len(owners) * self.blocks) // n % len(owners)]
+        return Assignment(part, parts, "banded", seed, place)
+
+    def _owners(self, parts: int) -> Array:
+        empty = self.empty.split(",") if self.empty else []
+        owners = [part for part in range(parts) if str(part) not in empty]
+        if len(owners) + len(set(empty)) != parts or (parts > 0 and not owners):
+            raise InputError(f"empty={self.empty!r}: name some of the parts 0 to {parts - 1}, not all")
+        return np.array(owners, dtype=np.int32)

@@ -4,8 +4,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
+from torch import nn
 
 from fullgraph.codec import quartiles
+from fullgraph.errors import InputError
 from fullgraph.exchange import Channel, Clock, Grades, Wires
 from fullgraph.ops.parallel import even_cuts
 from fullgraph.placement.ahead import sparse_aggregation
@@ -23,21 +25,37 @@ class Mixture(ByRows):
     """H_F = columns(H_V);  Z_F = A H_F;  Z_V = rows(Z_F):  no halo, and every rank has the whole structure.
 
     A layer of width d moves  v = N d - sum_r n_r d_r  numbers four times a step, twice each way, where rank r has n_r
-    rows and d_r columns: N d (P - 1) / P for P equal shares. Layer 0 moves nothing where its aggregation is known
-    (4 (L - 1) moves a step), and 2 v where its input is sent, for that has no gradient. d is the layer's input width,
-    or its output's where that is narrower (or the input sparse) and is mapped first. Attention maps first, and
-    spreads two scores a head of every node besides:  2 H N (P - 1)  numbers, once each way.
+    rows and d_r columns: N d (P - 1) / P for P equal shares, N d where no rank has both. Layer 0 moves nothing where
+    its aggregation is known (4 (L - 1) moves a step), and 2 v where its input is sent, for that has no gradient. d is
+    the layer's input width, or its output's where that is narrower (or the input sparse) and is mapped first.
+    Attention maps first, and spreads two scores a head of every node besides, to the ranks r that have columns:
+    2 H sum_r (N - n_r)  numbers, once each way.
 
     blocks: runs of rows that cross one by one: while one is on its way, or is updated by its owner, the next is
         aggregated, as soon as the blocks that it reads are there. Neither bytes nor results change.
+    roles: what every rank does: "sparse" aggregates (it has columns), "dense" updates (it has rows), "both" (if empty).
+    aggregate_on: the device of every rank's sparse product; if empty, the one that its rows are on.
     """
 
     channels: ClassVar[str] = "tiles"
 
     blocks: int = 1
+    roles: tuple[str, ...] = ()
+    aggregate_on: tuple[str, ...] = ()
+
+    def check(self, model: nn.Module, ranks: int) -> None:
+        for name, given in (("roles", self.roles), ("devices", self.aggregate_on)):
+            if len(given) not in (0, ranks):
+                raise InputError(f"{len(given)} {name} for {ranks} ranks; give {name} for each rank, with commas")
 
     def scene(self, local: LocalGraph, transport: Transport, aggregation: str, name: str) -> Scene:
-        local = local.ordered()
+        local, rank = local.ordered(), transport.rank
+        aggregators = tuple(r for r in range(transport.size) if not self.roles or self.roles[r] != "dense")
+        if self.roles and self.roles[rank] == "sparse" and len(local.ids):
+            raise InputError(
+                f"rank {rank} is sparse, yet owns {len(local.ids)} nodes of these shards; train from the graph itself"
+            )
+        device = torch.device(self.aggregate_on[rank]) if self.aggregate_on else self.device
         nodes, counts = counted(local, transport, name)
         rows = self._block_rows(len(local.ids), transport, f"setup/{name} rows")
         own = quartiles(local.arcs.indptr.diff())
@@ -52,7 +70,9 @@ class Mixture(ByRows):
             transport=transport,
             num_nodes=nodes,
             counts=counts,
-            grid=grid.to(self.device),
+            grid=grid.to(device) if rank in aggregators else grid,
+            aggregators=aggregators,
+            aggregate_on=device,
             block_rows=rows,
             grades=[
                 Grades(owned.to(self.device), all_rows.to(self.device))
@@ -72,6 +92,8 @@ class Mixture(ByRows):
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class _Scene(Scene):
     grid: Grid
+    aggregators: tuple[int, ...]
+    aggregate_on: torch.device
     block_rows: BlockRows
     grades: list[Grades]  # of owned rows, and of all, by block
 
@@ -91,6 +113,8 @@ class _Scene(Scene):
             num_nodes=self.num_nodes,
             grid=self.grid,
             rows=self.block_rows,
+            aggregators=self.aggregators,
+            aggregate_on=self.aggregate_on,
             channel_of=channel_of,
             transport=self.transport,
             clock=clock,

@@ -62,6 +62,8 @@ class MixtureView(ChannelView):
 
     grid: Grid
     rows: BlockRows
+    aggregators: tuple[int, ...]  # the ranks that have columns
+    aggregate_on: torch.device
     channel_of: Callable[[int, str, int, Route], Channel]
 
     @cached_property
@@ -91,17 +93,19 @@ class MixtureView(ChannelView):
 
     def sources(self, x: Tensor, layer: int) -> Tensor:
         """Rows of all nodes, in the order of their numbers: far more than tiles, so no layer here asks for them."""
-        return _joined(self.spread(x, layer, "sources").wait())
+        return _joined(self.spread(x, layer, "sources", tuple(range(self.transport.size))).wait())
 
-    def spread(self, x: Tensor, layer: int, side: str) -> "Spread":
-        return Spread(self.rows, partial(self.side, layer, side, 0), x)
+    def spread(self, x: Tensor, layer: int, side: str, readers: tuple[int, ...]) -> "Spread":
+        return Spread(self.rows, readers, partial(self.side, layer, side, 0), x)
 
 
 class Spread:
-    """Rows on their way to every rank, and then there, by block."""
+    """Rows on their way to all that read them, and then there, by block."""
 
-    def __init__(self, rows: BlockRows, channel_of: Callable[[Route], Channel], x: Tensor) -> None:
-        self.rows, self.route = rows, SpreadRoute(rows.rank, rows.of_ranks)
+    def __init__(
+        self, rows: BlockRows, readers: tuple[int, ...], channel_of: Callable[[Route], Channel], x: Tensor
+    ) -> None:
+        self.rows, self.route = rows, SpreadRoute(rows.rank, rows.of_ranks, readers)
         self.channel = channel_of(self.route)
         self.x, self.token = self.channel.begin(x)
 
@@ -113,16 +117,17 @@ class Tiles:
     """One block of rows: on its way to columns when made, and its aggregation on its way back."""
 
     def __init__(self, view: MixtureView, layer: int, block: int, x_nD: Tensor) -> None:
-        self.route = TileRoute.of(view.transport.rank, view.rows.table[block], x_nD.shape[1])
+        self.device = view.aggregate_on
+        self.route = TileRoute.of(view.transport.rank, view.rows.table[block], x_nD.shape[1], view.aggregators)
         self.columns = view.side(layer, "columns", block, self.route)
         self.rows = view.side(layer, "rows", block, self.route.T)
         self.own, self.token = self.columns.begin(x_nD)
 
     def arrive(self) -> Tensor:
-        return _whole(self.route, self.own, self.columns.end(self.token))
+        return _whole(self.route, self.own, self.columns.end(self.token)).to(self.device)
 
     def give_back(self, z_Nk: Tensor, *, mapped: bool = False) -> None:
-        self.z_Nk, self.token = self.rows.begin(z_Nk, mapped=mapped)
+        self.z_Nk, self.token = self.rows.begin(z_Nk.to(self.own.device), mapped=mapped)
 
     def come_back(self) -> Tensor:
         return _whole(self.route.T, self.z_Nk, self.rows.end(self.token))
@@ -164,13 +169,13 @@ class TileMessage:
         raise AssertionError("a mixture sends tiles; view.sources() brings whole rows")
 
     def attend(self, target_nH: Tensor, weight_HO: Tensor) -> Tensor:
-        """Scores are made where rows are whole, and go to everyone, two numbers a head; then columns are summed."""
-        source_nH = (self.own.unflatten(1, weight_HO.shape) * weight_HO).sum(-1)
-        scores = self.view.spread(torch.cat([target_nH, source_nH], 1), self.layer, "scores")
+        """Scores are made where rows are whole, and go to where columns are summed, two numbers a head."""
+        view, source_nH = self.view, (self.own.unflatten(1, weight_HO.shape) * weight_HO).sum(-1)
+        scores = view.spread(torch.cat([target_nH, source_nH], 1), self.layer, "scores", view.aggregators)
         x_Nk = _joined([tiles.arrive() for tiles in self.tiles])
-        targets, sources = zip(*(block.chunk(2, 1) for block in scores.wait()), strict=True)
+        targets, sources = zip(*(block.to(x_Nk.device).chunk(2, 1) for block in scores.wait()), strict=True)
         source_NH = _joined(sources)
-        for tiles, pattern, target_bH in zip(self.tiles, self.view.grid.patterns, targets, strict=True):
+        for tiles, pattern, target_bH in zip(self.tiles, view.grid.patterns, targets, strict=True):
             tiles.give_back(_by_head(pattern, target_bH, source_NH, x_Nk, tiles.route, weight_HO.shape[1]))
         out_nHO: Tensor = _joined([tiles.come_back() for tiles in self.tiles]).unflatten(1, weight_HO.shape)
         return out_nHO

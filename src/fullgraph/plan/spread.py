@@ -3,6 +3,7 @@
 Legend: N rows on all ranks, n of them on this one; D columns.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -13,17 +14,24 @@ from fullgraph.plan.base import Shape
 
 @dataclass(frozen=True)
 class SpreadRoute:
-    """All rows to all ranks:  x [n, D]  becomes  y [N, D].  `own` and its place in y are as tiles have them."""
+    """All rows to the ranks that read them:  x [n, D]  becomes  y [N, D].  `own` and its place in y are as in tiles.
+
+    Other ranks have zeros for what they do not read.
+    """
 
     rank: int
     rows: tuple[int, ...]  # of every rank, whose blocks follow one another
+    readers: tuple[int, ...]
 
     def pack(self, x_nD: Tensor) -> dict[int, Tensor]:
-        peers = range(len(self.rows)) if self.rows[self.rank] else ()
-        return {peer: x_nD.contiguous() for peer in peers if peer != self.rank}
+        return {peer: x_nD.contiguous() for peer in self._others(self.readers) if self.rows[self.rank]}
 
     def shapes(self, width: Shape) -> dict[int, Shape]:
-        return {peer: (n, *width) for peer, n in enumerate(self.rows) if n and peer != self.rank}
+        owners = self._others(range(len(self.rows))) if self.rank in self.readers else ()
+        return {peer: (self.rows[peer], *width) for peer in owners if self.rows[peer]}
+
+    def _others(self, ranks: Iterable[int]) -> list[int]:
+        return [peer for peer in ranks if peer != self.rank]
 
     def out_shape(self, width: Shape) -> Shape:
         return sum(self.rows), *width
@@ -49,12 +57,12 @@ class SpreadSumRoute:
     T: SpreadRoute
 
     def pack(self, y_ND: Tensor) -> dict[int, Tensor]:
-        parts = enumerate(y_ND.split(self.T.rows))
-        return {peer: part.contiguous() for peer, part in parts if len(part) and peer != self.T.rank}
+        parts, peers = y_ND.split(self.T.rows), self.T.shapes(())
+        return {peer: parts[peer].contiguous() for peer in peers}
 
     def shapes(self, width: Shape) -> dict[int, Shape]:
         n = self.T.rows[self.T.rank]
-        return {peer: (n, *width) for peer in range(len(self.T.rows)) if n and peer != self.T.rank}
+        return {peer: (n, *width) for peer in self.T._others(self.T.readers) if n}
 
     def out_shape(self, width: Shape) -> Shape:
         return self.T.rows[self.T.rank], *width

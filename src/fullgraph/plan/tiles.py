@@ -24,10 +24,12 @@ class TileRoute:
     columns: tuple[int, ...]
 
     @classmethod
-    def of(cls, rank: int, rows: tuple[int, ...], width: int) -> "TileRoute":
-        """With columns in shares as equal as they can be; ranks beyond their number have none."""
-        share, rest = divmod(width, len(rows))
-        return cls(rank, rows, tuple(share + (peer < rest) for peer in range(len(rows))))
+    def of(cls, rank: int, rows: tuple[int, ...], width: int, among: tuple[int, ...] | None = None) -> "TileRoute":
+        """With columns in shares as equal as they can be, on the ranks in `among` (None: all)."""
+        chosen = range(len(rows)) if among is None else among
+        share, rest = divmod(width, len(chosen))
+        columns = {peer: share + (place < rest) for place, peer in enumerate(chosen)}
+        return cls(rank, rows, tuple(columns.get(peer, 0) for peer in range(len(rows))))
 
     def pack(self, x_nD: Tensor) -> dict[int, Tensor]:
         """A tile for each peer; of one number a row ([n]), that of every row in the tile."""

@@ -17,6 +17,7 @@ class Recipe:
     layout: dict[str, Any] = field(default_factory=dict)  # the placement's own fields
     partitioner: str = ""  # the only one that makes sense with it; empty: whichever the run asks for
     partitioner_options: dict[str, Any] = field(default_factory=dict)
+    devices: tuple[str, ...] = ()  # every rank's; empty: the run's
     wire: Wires = field(default_factory=Wire)
     narrow_first: bool = True  # may a layer map its rows before they are sent?
     isolated: bool = False  # train without the arcs between parts
