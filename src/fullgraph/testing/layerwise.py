@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from fullgraph.exchange import Clock
-from fullgraph.nn.view import IDENTITY, Features, Message, RowMap
+from fullgraph.nn.view import IDENTITY, Features, Message, RowMap, Update, at_once
 from fullgraph.ops import Adjacency, Structure, spmm
 from fullgraph.placement import Loss, Shard
 from fullgraph.placement.partitioned import Partitioned
@@ -117,6 +117,9 @@ class _Mixed:
     def aggregate(self) -> Tensor:
         z: Tensor = _Mix.apply(self.own, self.old.detach(), self.view)  # type: ignore[no-untyped-call]
         return z
+
+    def through(self, update: Update, own: Callable[[Any], Any] | None = None) -> Tensor:
+        return at_once(self, update, own)
 
     def sources(self) -> Tensor:
         raise AssertionError("no attention here")
