@@ -13,7 +13,6 @@ import argparse
 import json
 import math
 import os
-import statistics
 import tempfile
 import time
 from pathlib import Path
@@ -25,7 +24,6 @@ from hosts import Hosts
 STRATEGIES = ("none", "vanilla", "pipegcn", "sylvie-s", "sylvie-a")
 HEADERS = 14 + 20 + 32  # Ethernet, IP, TCP with timestamps
 UNLIMITED = 40e9
-WARM_UP = 2  # epochs; they also fill the pipeline
 
 
 def main() -> None:
@@ -89,65 +87,22 @@ def compute(found: dict[str, Any]) -> float:
 def body(shards: Path, out: Path, options: argparse.Namespace) -> None:
     """One rank: every strategy in turn, then the bare wire; the first rank writes what was found."""
     import torch
+    from rank import Rank, best
 
     from fullgraph import nn, recipes
-    from fullgraph.partition import open_part
-    from fullgraph.placement import Partitioned
     from fullgraph.plan import HaloRoute
-    from fullgraph.report import Meter
-    from fullgraph.train.config import TrainConfig
-    from fullgraph.train.task import task_of
-    from fullgraph.train.trainer import Trainer
-    from fullgraph.transport import Counting, Key, join
+    from fullgraph.transport import Key
 
-    torch.set_num_threads(1)
-    link = join(timeout=600.0)
-    part = open_part(shards, link.rank)
-    facts = part.manifest.graph
+    rank = Rank(shards)
+    link, part = rank.link, rank.part
     spec = nn.GraphSAGE(layers=options.layers, hidden=options.hidden)
-
-    def over_ranks(name: str, value: float = 0.0) -> torch.Tensor:
-        """Every rank's value; no rank returns before all have come."""
-        values = torch.zeros(link.size, dtype=torch.float64)
-        values[link.rank] = value
-        return link.all_reduce(Key(name, 0), values).wait()
-
-    def prepare(name: str) -> Trainer:
-        recipe, meter = recipes.make(name), Meter()
-        # A layer's input crosses in every strategy, so that all send the same rows.
-        placement = Partitioned(narrow_first=False, isolated=recipe.isolated)
-        wires = recipe.wires(epochs=options.epochs, layers=options.layers)
-        shard = placement.place(part, Counting(link, meter.sent, meter.waited), wires, spec.aggregation)
-        model = spec.build(facts.features, facts.classes, seed=0)
-        task = task_of(multilabel=facts.multilabel, classes=facts.classes)
-        return Trainer(model, shard, task, TrainConfig(epochs=options.epochs), meter)
-
-    def train(trainer: Trainer, name: str) -> dict[str, float]:
-        before = _counters()  # here and at the end nothing is on its way
-        for _ in range(WARM_UP):
-            trainer.train_step()
-        over_ranks(f"{name} begins")
-        start = time.perf_counter()
-        tallies = [trainer.train_step()[1] for _ in range(options.epochs)]
-        over_ranks(f"{name} ends")
-        took = time.perf_counter() - start
-        trainer.shard.state()  # waits for what is still on its way
-        sent = [(now - then) / (WARM_UP + options.epochs) for now, then in zip(_counters(), before, strict=True)]
-        return {
-            "epoch_s": took / options.epochs,
-            "wait_s": float(over_ranks(f"{name} waits", statistics.mean(t.wait_s for t in tallies)).max()),
-            "bytes": float(over_ranks(f"{name} bytes", tallies[-1].halo_bytes).sum()),
-            "weight_bytes": tallies[-1].weight_bytes,
-            "counted": sent[0],
-            "packets": sent[1],
-        }
 
     def cross(turn: int) -> float:
         """Seconds in which an epoch's messages cross: all layers but the first, there and back."""
         route = HaloRoute(part.send_rows, part.send_counts, part.recv_counts, len(part.ids))
         there, back = ({peer: math.prod(shape) * 4 for peer, shape in way.shapes((options.hidden,)).items()}
                        for way in (route.T, route))  # fmt: skip
-        over_ranks(f"wire {turn}")
+        rank.over_ranks(f"wire {turn}")
         start, messages = time.perf_counter(), []
         for layer in range(1, options.layers):
             for way, sent, come in (("forward", there, back), ("backward", back, there)):
@@ -155,24 +110,20 @@ def body(shards: Path, out: Path, options: argparse.Namespace) -> None:
                 messages.append(link.begin(Key(f"wire {layer}", turn, way), rows, come))
         for message in messages:
             message.wait()
-        return float(over_ranks(f"wire {turn} took", time.perf_counter() - start).max())
+        return float(rank.over_ranks(f"wire {turn} took", time.perf_counter() - start).max())
 
-    trainers = {name: prepare(name) for name in STRATEGIES}
+    # A layer's input crosses in every strategy, so that all send the same rows.
+    trainers = {
+        name: rank.trainer(recipes.make(name), spec, epochs=options.epochs, narrow_first=False) for name in STRATEGIES
+    }
     rounds = []
     for turn in range(options.rounds):
-        rounds.append({name: train(trainer, f"{name} {turn}") for name, trainer in trainers.items()})
+        rounds.append({name: rank.timed(t, f"{name} {turn}", options.epochs) for name, t in trainers.items()})
         rounds[-1]["wire"] = {"epoch_s": cross(turn)}
-    found = {name: min((r[name] for r in rounds), key=lambda run: run["epoch_s"]) for name in rounds[0]}
     if link.rank == 0:
-        out.write_text(json.dumps(found))
-    over_ranks("done")
+        out.write_text(json.dumps(best(rounds)))
+    rank.over_ranks("done")
     link.close()
-
-
-def _counters() -> tuple[int, int]:
-    """Bytes and packets that this host has sent."""
-    folder = Path("/sys/class/net/wire/statistics")
-    return int((folder / "tx_bytes").read_text()), int((folder / "tx_packets").read_text())
 
 
 if __name__ == "__main__":

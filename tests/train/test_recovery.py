@@ -15,6 +15,7 @@ from fullgraph.data import save_npz
 from fullgraph.testing import random_graph
 
 TRAIN = ["--hidden", "8", "--eval-every", "3", "--checkpoint-every", "5", "--norm", "batch"]
+PIPE = [*TRAIN[:-1], "layer", "--strategy", "gnnpipe", "--layers", "5", "-o", "freeze=4"]
 
 
 def start(*args, cwd):
@@ -50,10 +51,10 @@ def wait_for(condition, seconds=60):
         time.sleep(0.02)
 
 
-@pytest.mark.parametrize("victim", [0, 2])
-def test_kill_one_rank_then_resume(tmp_path, victim):
+@pytest.mark.parametrize(("victim", "options"), [(0, TRAIN), (2, PIPE)], ids=["vanilla", "gnnpipe"])
+def test_kill_one_rank_then_resume(tmp_path, victim, options):
     save_npz(random_graph(nodes=300, arcs=1500), tmp_path / "g.npz")
-    cut = start("g.npz", "--parts", 3, "--epochs", 1000000, "--out", "cut", *TRAIN, cwd=tmp_path)
+    cut = start("g.npz", "--parts", 3, "--epochs", 1000000, "--out", "cut", *options, cwd=tmp_path)
     checkpoints = tmp_path / "cut" / "checkpoints"
     wait_for(lambda: checkpoints.is_dir() and any(checkpoints.glob("epoch-*")))
     os.kill(ranks_of(cut.pid)[victim], signal.SIGKILL)
@@ -67,7 +68,7 @@ def test_kill_one_rank_then_resume(tmp_path, victim):
     newest = max(int(path.name.removeprefix("epoch-")) for path in checkpoints.glob("epoch-*"))
     code, _, err = finish(start("--resume", "cut", "--epochs", newest + 7, cwd=tmp_path))
     assert code == 0, err
-    code, _, err = finish(start("g.npz", "--parts", 3, "--epochs", newest + 7, "--out", "whole", *TRAIN, cwd=tmp_path))
+    code, _, err = finish(start("g.npz", "--parts", 3, "--epochs", newest + 7, "--out", "whole", *options, cwd=tmp_path))
     assert code == 0, err
     assert_same_run(tmp_path / "whole", tmp_path / "cut")
 

@@ -39,6 +39,7 @@ class Pipeline(Partitioned):
     snapshot. Ways of a stage exchange halo rows of the chunks they work on. Evaluation is exact, and by parts: part p
     belongs to way p // S.
 
+    ways, stages: 0 for the one that the other, and the number of ranks, decides.
     chunks: of each way, 0 for four times the stages; 1 makes all rows fresh, and training exact.
     shuffle (T1): the chunks in another order every step.
     freeze (T2): steps between two snapshots; 1 is the last step's rows. Zeros before the first.
@@ -48,6 +49,7 @@ class Pipeline(Partitioned):
     """
 
     ways: int = 1
+    stages: int = 0
     chunks: int = 0
     shuffle: bool = True
     freeze: int = 23
@@ -58,7 +60,7 @@ class Pipeline(Partitioned):
 
     def mesh(self, ranks: int) -> Mesh:
         """Ranks by stage and way; refuses what does not fit together."""
-        mesh = Mesh.of(ranks, self.ways)
+        mesh = Mesh.of(ranks, ways=self.ways, stages=self.stages)
         stages = mesh.sizes["stage"]
         if self.chunks < 0 or 1 < self.chunks < stages:
             raise InputError(f"chunks={self.chunks}: fewer than the {stages} stages; choose {stages} or more, or 0")

@@ -23,20 +23,22 @@ def gnnpipe(
 
 
 def gnnpipe_hybrid(
-    ways: int = 2, chunks: int = 0, shuffle: bool = True, freeze: int = 23, double: bool = True, cut: str = "",
+    ways: int = 0, stages: int = 0,
+    chunks: int = 0, shuffle: bool = True, freeze: int = 23, double: bool = True, cut: str = "",
     codec: str = "full", bits: int = 1, schedule: str = "sync",
     halo_codec: str = "full", halo_bits: int = 1, halo_schedule: str = "sync",
 ) -> Recipe:  # fmt: skip
     """Stages of several ranks (`ways`), which share the nodes and exchange halos of the chunks they work on.
 
-    halo_codec, halo_bits, halo_schedule: between the ways of a stage; the rest as in `gnnpipe`.
+    ways, stages: give one of them; two ways if neither. halo_codec, halo_bits, halo_schedule: between the ways of a
+    stage. The rest as in `gnnpipe`.
     """
     options = dict(locals())
     halo = Wire(
         schedule=schedule_named(halo_schedule, option="halo_schedule"),
         codec=codec_named("halo_codec", halo_codec, bits=halo_bits),
     )
-    return _recipe("gnnpipe-hybrid", options, ways=ways, halo=halo)
+    return _recipe("gnnpipe-hybrid", options, ways=ways or (0 if stages else 2), halo=halo)
 
 
 def _recipe(name: str, o: dict[str, Any], *, ways: int, halo: Wire | None = None) -> Recipe:
@@ -46,7 +48,7 @@ def _recipe(name: str, o: dict[str, Any], *, ways: int, halo: Wire | None = None
         name=name,
         options=o,
         placement=Pipeline,
-        layout={"ways": ways, "hop": hop, "cut": _numbers(o["cut"]), **own},
+        layout={"ways": ways, "stages": o.get("stages", 0), "hop": hop, "cut": _numbers(o["cut"]), **own},
         wire=halo or Wire(),
         narrow_first=False,
     )

@@ -13,12 +13,19 @@ class Mesh:
         self.sizes = sizes
 
     @classmethod
-    def of(cls, ranks: int, ways: int) -> "Mesh":
-        """Stages of so many ways each."""
-        if ways < 1 or ranks % ways:
-            good = ", ".join(str(w) for w in range(1, ranks + 1) if ranks % w == 0)
-            raise InputError(f"ways={ways} does not divide {ranks} ranks; choose ways from {good}")
-        return cls(stage=ranks // ways, way=ways)
+    def of(cls, ranks: int, *, ways: int, stages: int) -> "Mesh":
+        """Ranks by stage and way; 0 for the one that the other decides."""
+        given = {"ways": ways, "stages": stages}
+        for name, size in given.items():
+            if size < 0 or (size and ranks % size):
+                good = ", ".join(str(n) for n in range(1, ranks + 1) if ranks % n == 0)
+                raise InputError(f"{name}={size} does not divide {ranks} ranks; choose {name} from {good}")
+        if not ways and not stages:
+            raise InputError("a mesh needs ways or stages; give one of them")
+        mesh = cls(stage=stages or ranks // ways, way=ways or ranks // stages)
+        if len(mesh) != ranks:
+            raise InputError(f"ways={ways} x stages={stages} are not {ranks} ranks; give one of them")
+        return mesh
 
     def at(self, rank: int) -> dict[str, int]:
         """The place of a rank on every axis."""

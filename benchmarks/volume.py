@@ -1,0 +1,145 @@
+"""Bytes of an epoch, every strategy, against the cost model: counted as they are given to the transport.
+
+    .venv/bin/python benchmarks/volume.py [--graphs demo FILE.npz ...] [--ranks 2 4 8] [--model gcn] [--layers 8]
+
+The cost model, in rows of a layer's width, for N nodes, P ranks and halos of B rows in all:
+
+    partitioned         2 B          for each layer that communicates: the first one's aggregation is computed ahead,
+                                     unless sparse features are mapped first (vanilla, mixgcn)
+    mixture             4 N (P-1)/P  likewise (exactly: N d - sum_r n_r d_r numbers for each of the four moves)
+    pipeline, S stages  2 (S-1) N    for each tensor that travels, whatever the number of layers
+    hybrid              both: 2 (S-1) N, and 2 B of the ways for each layer
+    times               1/r for a share of 1/r columns; b/32 and four bytes a row for b bits
+
+So a mixture sends less than parts do where B > 2 N (P-1)/P. Simulated ranks: bytes do not depend on the medium.
+"""
+
+import argparse
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from common import ROOT, show, size
+
+from fullgraph import nn, recipes
+from fullgraph.data import Graph, load
+from fullgraph.partition import Assignment, cut_parts, partition
+from fullgraph.recipes import Recipe
+from fullgraph.report import Meter
+from fullgraph.testing import run_threads
+from fullgraph.train.config import TrainConfig
+from fullgraph.train.task import task_of
+from fullgraph.train.trainer import Trainer
+from fullgraph.transport import Counting, Transport
+
+STRATEGIES: dict[str, tuple[str, dict[str, Any]]] = {
+    "vanilla": ("vanilla", {}),
+    "vanilla, half": ("vanilla", {"codec": "half"}),
+    "pipegcn": ("pipegcn", {}),
+    "sylvie-s": ("sylvie-s", {}),
+    "sylvie-a, 4 bits": ("sylvie-a", {"bits": 4}),
+    "fixed, 1/4": ("fixed", {"ratio": 4}),
+    "mixgcn": ("mixgcn", {}),
+    "gnnpipe": ("gnnpipe", {}),
+    "hybrid, 2 ways": ("gnnpipe-hybrid", {"ways": 2}),
+}
+
+
+def one_epoch(transport: Transport, graph: Graph, assignment: Assignment, recipe: Recipe, spec: nn.ModelSpec) -> int:
+    """Payload bytes of this rank's second step."""
+    meter = Meter()
+    link = Counting(transport, meter.sent, meter.waited)
+    placement = recipe.placement(**recipe.layout, narrow_first=recipe.narrow_first)
+    wires = recipe.wires(epochs=2, layers=spec.graph_layers)
+    part = cut_parts(graph, assignment, transport.rank)
+    shard = placement.place(part, link, wires, spec.aggregation)
+    task = task_of(multilabel=graph.multilabel, classes=graph.num_classes)
+    model = spec.build(graph.num_features, graph.num_classes)
+    trainer = Trainer(model, shard, task, TrainConfig(epochs=2), meter)
+    trainer.train_step()
+    return trainer.train_step()[1].halo_bytes
+
+
+def halo_rows(graph: Graph, part: np.ndarray[Any, Any]) -> int:
+    """B: pairs of a node and another part that reads it."""
+    target = np.repeat(np.arange(graph.num_nodes), np.diff(graph.indptr))
+    reader, source = part[target].astype(np.int64), graph.indices.astype(np.int64)
+    return len(np.unique((source * (int(part.max()) + 1) + reader)[reader != part[source]]))
+
+
+def formula(label: str, graph: Graph, assignment: Assignment, spec: nn.ModelSpec) -> int:
+    """The cost model in bytes, float32; layer 0 of the models here has its aggregation known, or an encoder before."""
+    ranks, N, d = assignment.parts, graph.num_nodes, spec.hidden
+    widths = [d] * (spec.graph_layers - (not spec.encodes))  # of the rows that a layer sends
+    narrow = list(widths)  # of a recipe that maps rows first where they are narrower after it, or sparse before
+    if not spec.encodes:
+        narrow[-1] = min(d, graph.num_classes)
+        narrow += [] if isinstance(graph.x, np.ndarray) else [d]
+    B = halo_rows(graph, assignment.part)
+    name, options = STRATEGIES[label]
+    if name == "vanilla":
+        itemsize = 2 if options else 4
+        return 2 * B * itemsize * sum(narrow)
+    if name.startswith("sylvie"):
+        return sum(2 * B * (-(-width * options.get("bits", 1) // 8) + 4) for width in widths)
+    if name == "fixed":
+        return 2 * B * 4 * sum([*(max(1, width // options["ratio"]) for width in widths[:-1]), widths[-1]])
+    if name == "mixgcn":
+        rows = np.bincount(assignment.part, minlength=ranks)
+
+        def moved(width: int) -> int:
+            return N * width - int(rows @ [len(share) for share in np.array_split(np.arange(width), ranks)])
+
+        return 4 * 4 * sum(moved(width) for width in narrow)
+    if name.startswith("gnnpipe"):
+        ways = options.get("ways", 1)
+        stages, tensors = ranks // ways, 2 if isinstance(spec, nn.GCNII) else 1
+        return 2 * (stages - 1) * N * d * 4 * tensors + 2 * halo_rows(graph, assignment.part // stages) * 4 * sum(
+            widths
+        )
+    return 2 * B * 4 * sum(widths)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    data = ROOT.parent / "shared" / "data"
+    known = ["demo", *(str(data / f"{name}.npz") for name in ("pubmed", "squirrel") if data.exists())]
+    parser.add_argument("--graphs", nargs="+", default=known)
+    parser.add_argument("--ranks", nargs="+", type=int, default=[2, 4, 8])
+    parser.add_argument("--model", choices=["gcn", "sage", "resgcn", "gcnii"], default="gcn")
+    parser.add_argument("--layers", type=int, default=8)
+    parser.add_argument("--hidden", type=int, default=64)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    spec = nn.MODELS[options.model](layers=options.layers, hidden=options.hidden)
+    wrong = 0
+    for source in options.graphs:
+        graph = load(source)
+        found: dict[str, list[str]] = {label: [] for label in STRATEGIES}
+        halos = []
+        for ranks in options.ranks:
+            metis = partition(graph, ranks)
+            B = halo_rows(graph, metis.part)
+            halos.append(f"{B / graph.num_nodes:.2f} N (crossover {2 * (ranks - 1) / ranks:.2f} N)")
+            for label, (name, chosen) in STRATEGIES.items():
+                if ranks // chosen.get("ways", 1) > options.layers:
+                    found[label].append("more stages than layers")
+                    continue
+                recipe = recipes.make(name, **chosen)
+                cut = partition(graph, ranks, recipe.partitioner) if recipe.partitioner else metis
+                body = partial(one_epoch, graph=graph, assignment=cut, recipe=recipe, spec=spec)
+                counted, model = sum(run_threads(ranks, body, timeout=600)), formula(label, graph, cut, spec)
+                wrong += counted != model
+                found[label].append(f"{size(counted)} {'=' if counted == model else f'NOT {size(model)}'}")
+        what = f"{options.model} {options.layers}x{options.hidden}"
+        title = f"{Path(source).stem}, {graph.num_nodes} nodes, {what}: bytes of an epoch"
+        rows = [("B, halo rows under METIS", *halos), *((label, *cells) for label, cells in found.items())]
+        show(f"{title} ('=': as the cost model says, to the byte)", ["", *(f"{n} ranks" for n in options.ranks)], rows)
+    if wrong:
+        raise SystemExit(f"{wrong} figures differ from the cost model")
+
+
+if __name__ == "__main__":
+    main()
