@@ -289,9 +289,12 @@ def test_late_tiles_reach_the_exact_gradients_of_frozen_weights():
 
 
 @pytest.mark.parametrize("wire", [Wire(codec=LowBit(8), backward=Half()), Adaptive(bits=4, tau=1)], ids=["8", "4-8"])
-def test_few_bits_ride_on_tiles(wire):
+@pytest.mark.parametrize(
+    "spec", [nn.GCN(layers=3, hidden=16, dropout=0.0), nn.GAT(layers=2, hidden=8, heads=2, dropout=0.0)]
+)
+def test_few_bits_ride_on_tiles(wire, spec):
     """Near the exact losses, not at them, and the same every time."""
-    make, spec = BLOCKS["blocks"], nn.GCN(layers=3, hidden=16, dropout=0.0)
+    make = BLOCKS["blocks"]
     losses, _ = dense_trace(make(1)[0], spec)
     one, other = (run_threads(3, in_blocks, make, spec, 5, wire)[0]["losses"] for _ in range(2))
     assert torch.equal(one, other)

@@ -117,3 +117,13 @@ def test_a_run_with_roles_equals_one_rank(tmp_path):
     mix = api.train(graph, strategy=strategy, parts=3, out=tmp_path / "mix", **options)
     assert mix.result["final_loss"] == pytest.approx(one.result["final_loss"], abs=1e-9)
     np.testing.assert_array_equal(mix.predictions, one.predictions)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("on", [("cpu", "cuda:0"), ("cuda:0", "cpu"), ("cuda:0", "cuda:0")])
+@pytest.mark.parametrize("model", SPECS)
+def test_gpu_products_and_updates_on_either_device(model, on):
+    """Rows on the GPU; the products on either side."""
+    placement, case = laid("both,sparse", blocks=2)
+    body = partial(train_trace, device="cuda", placement=partial(placement, aggregate_on=on))
+    assert_same(run_threads(2, body, case, SPECS[model]), *dense_trace(case(2)[0], SPECS[model]))

@@ -175,3 +175,15 @@ def test_mtkahypar_minimises_the_halo_of_directed_graphs():
     graph = tiny(np.stack([rng.integers(0, 10, 900), rng.integers(10, 300, 900)]), 300)
     by_net = quality(graph, partition(graph, 3, "mtkahypar")).halo_rows
     assert by_net <= quality(graph, partition(graph, 3, "metis-cut")).halo_rows
+
+
+def test_banded_gives_every_part_a_share_of_each_run():
+    """A path in a random order is found again; parts that are to be empty are."""
+    path = np.random.default_rng(0).permutation(60)
+    found = partition(tiny([path[:-1], path[1:]], 60), 3, "banded", blocks=2, empty="1")
+    place = found.place[path]
+    assert np.array_equal(place, np.arange(60)) or np.array_equal(place, np.arange(60)[::-1])
+    assert found.part[np.argsort(found.place)].tolist() == [0] * 15 + [2] * 15 + [0] * 15 + [2] * 15
+    for empty in ("0,1,2", "3", "one"):
+        with pytest.raises(InputError, match="name some of the parts 0 to 2"):
+            partition(tiny([[0], [1]], 6), 3, "banded", empty=empty)

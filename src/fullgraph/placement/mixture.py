@@ -59,7 +59,9 @@ class Mixture(ByRows):
         nodes, counts = counted(local, transport, name)
         rows = self._block_rows(len(local.ids), transport, f"setup/{name} rows")
         own = quartiles(local.arcs.indptr.diff())
-        everyone = rows.by_block(gather_rows(own, transport, Key(f"setup/{name} grades", 0)))
+        everyone = gather_rows(own, transport, Key(f"setup/{name} grades", 0))
+        grades: dict[int | None, Grades] = {None: Grades(own, everyone)}
+        grades |= enumerate(map(Grades, own.split(rows.own), rows.by_block(everyone)))
         grid = whole_grid(local, rows.numbers(), rows.sizes, transport, aggregation, self.dtype, name)
         aggregated = None
         if self.ahead(local, aggregation):
@@ -74,10 +76,7 @@ class Mixture(ByRows):
             aggregators=aggregators,
             aggregate_on=device,
             block_rows=rows,
-            grades=[
-                Grades(owned.to(self.device), all_rows.to(self.device))
-                for owned, all_rows in zip(own.split(rows.own), everyone, strict=True)
-            ],
+            grades={block: Grades(*(of.to(self.device) for of in both)) for block, both in grades.items()},
         )
         return scene.knowing(aggregated, name) if self.precompute and aggregation != "attention" else scene
 
@@ -95,10 +94,10 @@ class _Scene(Scene):
     aggregators: tuple[int, ...]
     aggregate_on: torch.device
     block_rows: BlockRows
-    grades: list[Grades]  # of owned rows, and of all, by block
+    grades: dict[int | None, Grades]  # of owned rows and of all ranks', by block; None: those of all blocks
 
     def view(self, name: str, wire: Wires, clock: Clock, narrow_first: bool = True) -> MixtureView:
-        def channel_of(layer: int, side: str, block: int, route: Route) -> Channel:
+        def channel_of(layer: int, side: str, block: int | None, route: Route) -> Channel:
             grades = self.grades[block]
             return wire.at(layer).build(
                 name=f"{name}/layer{layer}/{side}" + (f"/block {block}" if block else ""),

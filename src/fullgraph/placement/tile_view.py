@@ -64,7 +64,7 @@ class MixtureView(ChannelView):
     rows: BlockRows
     aggregators: tuple[int, ...]  # the ranks that have columns
     aggregate_on: torch.device
-    channel_of: Callable[[int, str, int, Route], Channel]
+    channel_of: Callable[[int, str, int | None, Route], Channel]
 
     @cached_property
     def arcs(self) -> Structure:
@@ -79,7 +79,8 @@ class MixtureView(ChannelView):
         whole = Structure(indptr, torch.cat([part.indices for part in parts]), self.num_nodes)
         return whole.to(self.ids.device)
 
-    def side(self, layer: int, side: str, block: int, route: Route) -> Channel:
+    def side(self, layer: int, side: str, block: int | None, route: Route) -> Channel:
+        """The channel of a block's rows, or (None) of all."""
         return self.channel(f"layer{layer}/{side}/{block}", lambda: self.channel_of(layer, side, block, route))
 
     def send(self, x: Features, layer: int, row_map: RowMap = IDENTITY) -> "Message[Any]":
@@ -96,7 +97,7 @@ class MixtureView(ChannelView):
         return _joined(self.spread(x, layer, "sources", tuple(range(self.transport.size))).wait())
 
     def spread(self, x: Tensor, layer: int, side: str, readers: tuple[int, ...]) -> "Spread":
-        return Spread(self.rows, readers, partial(self.side, layer, side, 0), x)
+        return Spread(self.rows, readers, partial(self.side, layer, side, None), x)
 
 
 class Spread:
