@@ -32,7 +32,7 @@ GRAPHS: dict[str, dict[str, Any]] = {
     "squirrel": {"epochs": 500},
 }
 # Of 0.03 (tried for GCNII on amazon_photo alone), 0.01, 0.003 and 0.001, by the validation score of exact training.
-MODELS = {"gcnii": 0.01, "resgcn": 0.003}
+RATES = {"gcnii": 0.01, "resgcn": 0.003}
 LR = {("amazon_photo", "gcnii"): 0.03}
 STAGES: dict[str, dict[str, Any] | None] = {
     "exact": None,
@@ -123,7 +123,7 @@ def train(trial: Trial, data: Path, cuts: Path, device: str) -> Outcome:
     whole = cut_parts(graph, partition(graph, 1), 0, features="row")
     shard = placement.place(whole, Alone(), Wire(), spec.aggregation)
     model = spec.build(graph.num_features, graph.num_classes, seed=trial.seed).to(device)
-    lr = LR.get((trial.graph, trial.model), MODELS[trial.model])
+    lr = LR.get((trial.graph, trial.model), RATES[trial.model])
     decay = GRAPHS[trial.graph].get("weight_decay", 0.0)
     config = TrainConfig(
         epochs=trial.epochs, lr=lr, weight_decay=decay, eval_every=2, seed=trial.seed, device=device
@@ -138,7 +138,7 @@ def main() -> None:
     runs = ROOT / "runs" / "deep_accuracy"
     parser.add_argument("--data", type=Path, default=ROOT.parent / "shared" / "data", help="folder of .npz graphs")
     parser.add_argument("--only", nargs="+", choices=GRAPHS, metavar="GRAPH", default=list(GRAPHS))
-    parser.add_argument("--models", nargs="+", choices=MODELS, metavar="MODEL", default=list(MODELS))
+    parser.add_argument("--models", nargs="+", choices=RATES, metavar="MODEL", default=list(RATES))
     parser.add_argument("--layers", nargs="+", type=int, default=[16, 32])
     parser.add_argument("--strategies", nargs="+", choices=STAGES, default=["exact", "gnnpipe", "hybrid"])
     parser.add_argument("--ablation", action="store_true", help="T1, T2, T3 in all combinations")
