@@ -108,17 +108,6 @@ def test_a_sparse_rank_takes_no_shards_with_rows(tmp_path):
         run_threads(2, partial(trainer_of, placement=placement), case, SPECS["sage"], TrainConfig())
 
 
-def test_a_run_with_roles_equals_one_rank(tmp_path):
-    """From the call to the predictions."""
-    graph = random_graph(nodes=203, arcs=900, features=10)
-    options = {"model": nn.GraphSAGE(layers=2, hidden=16), "dtype": "float64", "epochs": 4, "eval_every": 2}
-    one = api.train(graph, parts=1, out=tmp_path / "one", **options)
-    strategy = recipes.mixgcn(blocks=2, roles="sparse,dense,dense", devices="cpu,cpu,cpu+cpu")
-    mix = api.train(graph, strategy=strategy, parts=3, out=tmp_path / "mix", **options)
-    assert mix.result["final_loss"] == pytest.approx(one.result["final_loss"], abs=1e-9)
-    np.testing.assert_array_equal(mix.predictions, one.predictions)
-
-
 @pytest.mark.gpu
 @pytest.mark.parametrize("on", [("cpu", "cuda:0"), ("cuda:0", "cpu"), ("cuda:0", "cuda:0")])
 @pytest.mark.parametrize("model", SPECS)
