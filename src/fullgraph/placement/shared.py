@@ -1,5 +1,6 @@
 """Matrices that the ranks of one machine hold together, with their transposes."""
 
+import gc
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -24,7 +25,9 @@ def share_matrices(
         made = make(leaders)
         return None if made is None else _pack(made)
 
-    return _unpack(share(bundle, transport, name))
+    shared = _unpack(share(bundle, transport, name))
+    gc.collect()  # a matrix and its transpose hold one another, so the leader's own copies would stay
+    return shared
 
 
 class _Packer:
