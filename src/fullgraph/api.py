@@ -17,7 +17,7 @@ import torch
 from fullgraph.data import Graph, load
 from fullgraph.errors import InputError, storage_error
 from fullgraph.exchange import Wire
-from fullgraph.nn import MODELS, GraphSAGE, ModelSpec
+from fullgraph.nn import MODELS, GraphSAGE, ModelSpec, spec_of
 from fullgraph.partition import is_partition_folder, open_part, partition, read_manifest, write_parts
 from fullgraph.placement import Partitioned, Shard
 from fullgraph.recipes import STRATEGIES, Recipe, make, vanilla
@@ -171,8 +171,7 @@ def prepare(config: RunConfig, graph: Graph | str | Path, folder: Path) -> RunCo
 def check_placement(config: RunConfig) -> None:
     """Refuse a model that the strategy cannot lay over so many ranks, before any of them starts."""
     recipe = make(**config.strategy)
-    spec = MODELS[config.model["name"]](**{key: value for key, value in config.model.items() if key != "name"})
-    recipe.placement(**recipe.layout).check(spec.build(1, 2), config.parts)
+    recipe.placement(**recipe.layout).check(spec_of(config.model).build(1, 2), config.parts)
 
 
 def new_folder(config: RunConfig, out: str | Path | None) -> Path:

@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 
 from fullgraph import recipes
 from fullgraph.errors import InputError, storage_error
-from fullgraph.nn import MODELS, Chain
+from fullgraph.nn import Chain, spec_of
 from fullgraph.partition import open_part
 from fullgraph.placement import Shard
 from fullgraph.report import Meter, MetricsLog, peak_memory_bytes, read_metrics, write_json
@@ -38,8 +38,7 @@ class Rank:
         torch.set_num_threads(config.train.threads or threads_per_rank())
         self.transport = Counting(transport, self.meter.sent, self.meter.waited)
         recipe = recipes.make(**config.strategy)
-        fields = {key: value for key, value in config.model.items() if key != "name"}
-        spec = MODELS[config.model["name"]](**fields)
+        spec = spec_of(config.model)
         self.part = open_part(shards_of(folder, config), transport.rank, split=config.split)
         facts = self.part.manifest.graph
         self.task: Task = task_of(multilabel=facts.multilabel, classes=facts.classes, metric=config.train.metric)

@@ -68,7 +68,9 @@ def test_kill_one_rank_then_resume(tmp_path, victim, options):
     newest = max(int(path.name.removeprefix("epoch-")) for path in checkpoints.glob("epoch-*"))
     code, _, err = finish(start("--resume", "cut", "--epochs", newest + 7, cwd=tmp_path))
     assert code == 0, err
-    code, _, err = finish(start("g.npz", "--parts", 3, "--epochs", newest + 7, "--out", "whole", *options, cwd=tmp_path))
+    code, _, err = finish(
+        start("g.npz", "--parts", 3, "--epochs", newest + 7, "--out", "whole", *options, cwd=tmp_path)
+    )
     assert code == 0, err
     assert_same_run(tmp_path / "whole", tmp_path / "cut")
 

@@ -193,3 +193,8 @@ def _require(good: bool, text: str) -> None:
 
 
 MODELS: dict[str, type[ModelSpec]] = {kind.name: kind for kind in (GCN, GraphSAGE, GIN, GAT, GCNII, ResGCN)}
+
+
+def spec_of(tree: dict[str, Any]) -> ModelSpec:
+    """The model that `as_dict` described."""
+    return MODELS[tree["name"]](**{key: value for key, value in tree.items() if key != "name"})

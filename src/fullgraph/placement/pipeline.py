@@ -22,7 +22,7 @@ from fullgraph.placement.local import LocalGraph
 from fullgraph.placement.partitioned import Partitioned
 from fullgraph.placement.scene import Scene
 from fullgraph.placement.shard import Executor, Rows
-from fullgraph.placement.stages import Hops, PipelineStep, cuttable
+from fullgraph.placement.stages import Border, PipelineStep, cuttable
 from fullgraph.placement.whole import whole_matrices
 from fullgraph.plan import HaloRoute, HopRoute
 from fullgraph.transport import Among, Key, Mesh, Transport, gather_rows
@@ -203,7 +203,7 @@ class _Setup:
             cut=placement.cut,
         )
 
-    def _border(self, border: int, lanes: list[Transport]) -> Hops:
+    def _border(self, border: int, lanes: list[Transport]) -> Border:
         """Between stage `border` and the next."""
         ranks = [self.mesh.rank(stage=stage, way=self.way) for stage in (border, border + 1)]
         pair = Among(lanes[border % 2], ranks)
@@ -217,7 +217,7 @@ class _Setup:
                 grades=Grades(chunk.grades.owned, chunk.grades.owned),
             )
 
-        return Hops(channel_of=channel_of)
+        return Border(channel_of=channel_of)
 
     def _inputs(self, chunks: list[Chunk]) -> tuple[list[Known | None], list[Features]]:
         """By chunk: features, and what is known of their aggregation."""

@@ -2,7 +2,7 @@
 
 import copy
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from fullgraph.errors import InputError
 from fullgraph.exchange import Channel
+from fullgraph.exchange.inbox import Inbox
 from fullgraph.nn import BatchNorm, Block, Chain
 from fullgraph.nn.view import Features
 from fullgraph.placement.channel_view import Channels, State
@@ -23,34 +24,41 @@ REPEATS = 3  # of a measurement; the fastest counts
 
 
 @dataclass(eq=False, kw_only=True)
-class Hops(Channels):
-    """The border between two stages: a channel a chunk, whose features go up and whose gradients come down."""
+class Border(Channels):
+    """Between two stages: a channel a chunk, whose features go up and whose gradients come down."""
 
     channel_of: Callable[[Chunk], Channel]
 
-    def at(self, chunk: Chunk) -> Channel:
+    def up(self, chunk: Chunk) -> Inbox:
+        return self._at(chunk).features
+
+    def down(self, chunk: Chunk) -> Inbox:
+        return self._at(chunk).gradients
+
+    def _at(self, chunk: Chunk) -> Channel:
         return self.channel(f"chunk{chunk.index}", lambda: self.channel_of(chunk))
 
-    def post(self, chunk: Chunk, rows: Tensor, step: int) -> None:
-        channel = self.at(chunk)
-        channel.features.post(channel.route.pack(rows), rows, step)
 
-    def read(self, chunk: Chunk, like: Tensor, step: int) -> Tensor:
-        return _rows(self.at(chunk).features.read(step), len(chunk.span), like)
-
-    def post_back(self, chunk: Chunk, grads: Tensor, step: int) -> None:
-        channel = self.at(chunk)
-        channel.gradients.post(channel.route.T.pack(grads), grads, step)
-
-    def read_back(self, chunk: Chunk, like: Tensor, step: int) -> Tensor:
-        return _rows(self.at(chunk).gradients.read(step), len(chunk.span), like)
+def _send(inbox: Inbox, rows: Tensor, step: int) -> None:
+    inbox.post(inbox.route.pack(rows), rows, step)
 
 
-def _rows(parts: dict[int, Tensor] | None, rows: int, like: Tensor) -> Tensor:
+def _expect(inboxes: Iterable[Inbox], like: Tensor, step: int) -> None:
+    """Have what comes next received as soon as it comes."""
+    for inbox in inboxes:
+        inbox.post({}, like, step)
+
+
+def _take(inbox: Inbox, chunk: Chunk, like: Tensor, step: int) -> Tensor:
     """What the one peer sent; zeros where nothing is due yet."""
-    for received in (parts or {}).values():
-        return received
-    return like.new_zeros(rows, like.shape[1])
+    for rows in (inbox.read(step) or {}).values():
+        return rows
+    return like.new_zeros(len(chunk.span), like.shape[1])
+
+
+def _coming(order: list[Chunk], slot: int) -> list[Chunk]:
+    """The chunks to expect from now on."""
+    return order[slot + AHEAD : slot + AHEAD + 1] if slot else order[: AHEAD + 1]
 
 
 @dataclass(eq=False, kw_only=True)
@@ -67,8 +75,8 @@ class PipelineStep:
     rows: StageRows
     chunks: Sequence[Chunk]
     views: Sequence[ChunkView]
-    below: Hops | None  # the border to the stage before, and
-    above: Hops | None  # to the one behind
+    below: Border | None  # to the stage before, and
+    above: Border | None  # to the one behind
     inputs: Sequence[Features]  # by chunk; of the first stage
     targets: Sequence[tuple[Tensor, Tensor]]  # by chunk: training rows, and their labels; of the last
     count: int  # training nodes of all
@@ -85,57 +93,49 @@ class PipelineStep:
         return [self.chunks[i] for i in torch.randperm(len(self.chunks), generator=dice).tolist()]
 
     def step(self, model: nn.Module, shard: Shard, loss: Loss) -> Tensor:
-        blocks, width = self._mine(model)
+        blocks, widths = self._mine(model)
         step, order = shard.clock.step, self.order(shard.clock.step)
         total = self.like.new_zeros(())
         entries: list[Tensor | None] = []
         roots: list[Tensor] = []
-        self._expect(order[:AHEAD], width, step)
         for slot, chunk in enumerate(order):
-            self._expect(order[slot + AHEAD : slot + AHEAD + 1], width, step)
-            state, entry = self._enter(chunk, width, step)
+            state, entry = self._enter(chunk, _coming(order, slot), widths, step)
             for block in blocks:
                 state = block(state, self.views[chunk.index])
-            entries.append(entry)
             if self.above is None:
                 picked, labels = self.targets[chunk.index]
-                roots.append(loss(state[0][picked], labels, self.count))  # type: ignore[index]
-                total += roots[-1].detach()
+                root = loss(state[0][picked], labels, self.count)  # type: ignore[index]
+                total += root.detach()
             else:
-                roots.append(torch.cat(state, 1) if len(state) > 1 else state[0])  # type: ignore[arg-type]
-                self.above.post(chunk, roots[-1].detach(), step)
-        self._walk_back(order, entries, roots, step)
+                root = torch.cat(state, 1) if len(state) > 1 else state[0]  # type: ignore[arg-type,assignment]
+                _send(self.above.up(chunk), root.detach(), step)
+            entries.append(entry)
+            roots.append(root)
+        order.reverse()
+        for slot, chunk in enumerate(order):
+            self._walk_back(chunk, _coming(order, slot), entries.pop(), roots.pop(), step)
         return total
 
-    def _enter(self, chunk: Chunk, width: Sequence[int], step: int) -> tuple[tuple[Features, ...], Tensor | None]:
+    def _enter(
+        self, chunk: Chunk, coming: list[Chunk], widths: Sequence[int], step: int
+    ) -> tuple[tuple[Features, ...], Tensor | None]:
         """The state that a chunk comes with; and the tensor whose gradient goes back."""
         if self.below is None:
             return (self.inputs[chunk.index],), None
-        entry = self.below.read(chunk, self.like.new_empty(0, sum(width)), step).detach().requires_grad_()
-        return entry.split(list(width), 1), entry
+        like = self.like.new_empty(0, sum(widths))
+        _expect(map(self.below.up, coming), like, step)
+        entry = _take(self.below.up(chunk), chunk, like, step).detach().requires_grad_()
+        return entry.split(list(widths), 1), entry
 
-    def _expect(self, chunks: Sequence[Chunk], width: Sequence[int], step: int) -> None:
-        """Have their rows received as soon as they come."""
-        if self.below is not None:
-            for chunk in chunks:
-                self.below.post(chunk, self.like.new_empty(0, sum(width)), step)
-
-    def _walk_back(
-        self, order: list[Chunk], entries: list[Tensor | None], roots: list[Tensor], step: int
-    ) -> None:  # fmt: skip
-        expected = 0
-        for slot in reversed(range(len(order))):
-            chunk, entry, root = order[slot], entries.pop(), roots.pop()
-            if self.above is None:
-                root.backward()
-            else:
-                while expected < len(order) and expected <= len(order) - 1 - slot + AHEAD:
-                    expected += 1
-                    self.above.post_back(order[-expected], root.new_empty(0, root.shape[1]), step)
-                root.backward(self.above.read_back(chunk, root, step))
-            if self.below is not None and entry is not None:
-                grad = torch.zeros_like(entry) if entry.grad is None else entry.grad
-                self.below.post_back(chunk, grad, step)
+    def _walk_back(self, chunk: Chunk, coming: list[Chunk], entry: Tensor | None, root: Tensor, step: int) -> None:
+        """A chunk's backward pass, from what it left the stage as to what it came as."""
+        if self.above is None:
+            root.backward()
+        else:
+            _expect(map(self.above.down, coming), root[:0].detach(), step)
+            root.backward(_take(self.above.down(chunk), chunk, root, step))
+        if self.below is not None and entry is not None:
+            _send(self.below.down(chunk), torch.zeros_like(entry) if entry.grad is None else entry.grad, step)
 
     def _mine(self, model: nn.Module) -> tuple[Sequence[Block], Sequence[int]]:
         """This stage's blocks, and the widths of the state that comes to them."""

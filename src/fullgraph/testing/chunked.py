@@ -2,15 +2,13 @@
 
 from collections.abc import Callable, Sequence
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from fullgraph.data import Graph
-from fullgraph.nn import GATConv, ModelSpec
-from fullgraph.testing.oracles import DenseModel
-from fullgraph.train.task import task_of
+from fullgraph.nn import Chain, GATConv, ModelSpec
+from fullgraph.testing.oracles import DenseModel, Trained, trained
 
 
 class Chunked(DenseModel):
@@ -19,8 +17,8 @@ class Chunked(DenseModel):
     With `double`, gradients to fresh rows of another chunk count twice:  2 h - const(h)  has the value of h.
     """
 
-    def __init__(self, graph: Graph, spec: ModelSpec, model: torch.nn.Module, chunk_N: Tensor, double: bool) -> None:
-        super().__init__(graph, spec, model)  # type: ignore[arg-type]
+    def __init__(self, graph: Graph, spec: ModelSpec, model: Chain, chunk_N: Tensor, double: bool) -> None:
+        super().__init__(graph, spec, model)
         self.chunk_N, self.double, self.narrow_first = chunk_N, double, False
         self.history: dict[int, Tensor] = {}
         self.snapshot: dict[int, Tensor] = {}
@@ -65,25 +63,16 @@ class Chunked(DenseModel):
 
 def chunked_trace(
     graph: Graph, spec: ModelSpec, chunk_N: Tensor, order: Callable[[int], Sequence[int]], steps: int = 5, *,
-    freeze: int = 23, double: bool = True, lr: float = 0.05,
-) -> tuple[Tensor, list[dict[str, Tensor]]]:  # fmt: skip
+    freeze: int = 23, double: bool = True,
+) -> Trained:  # fmt: skip
     """Losses and weight gradients of steps with the mixed forward pass, chunks in the order that order(step) says."""
     model = spec.build(graph.num_features, graph.num_classes, seed=3, dtype=torch.float64)
     dense = Chunked(graph, spec, model, chunk_N, double)
 
-    task = task_of(multilabel=graph.multilabel, classes=graph.num_classes)
-    optimizer = torch.optim.Adam(model.parameters(), lr=lr)
-    rows = torch.from_numpy(graph.train_mask[:, 0].copy()).nonzero().flatten()
-    y = torch.from_numpy(np.array(graph.y))
-    y = y.double() if graph.multilabel else y
-    losses, grads = [], []
-    for step in range(steps):
-        dense.open(order(step))
-        optimizer.zero_grad()
-        loss = task.loss(dense.logits(step)[rows], y[rows], len(rows))
-        loss.backward()
-        dense.close(freeze=step % freeze != 0)
-        losses.append(loss.detach())
-        grads.append({name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None})
-        optimizer.step()
-    return torch.stack(losses), grads
+    return trained(
+        graph,
+        dense,
+        steps,
+        opened=lambda step: dense.open(order(step)),
+        closed=lambda step: dense.close(freeze=step % freeze != 0),
+    )

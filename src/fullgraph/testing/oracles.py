@@ -23,6 +23,7 @@ from fullgraph.train.task import task_of
 from fullgraph.transport import Key
 
 Seen = Callable[[int, int, Tensor], Tensor]  # (step, layer, rows) -> what other parts see of them
+Trained = tuple[Tensor, list[dict[str, Tensor]]]  # losses and all weight gradients, by step
 
 
 def dense_arcs(graph: Graph, *, weighted: bool = True) -> Tensor:
@@ -99,6 +100,9 @@ class DenseModel:
         self.inside = (part[:, None] == part[None, :]).to(self.M.dtype)
         self.seen: Callable[[int, Tensor], Tensor] = lambda layer, rows: rows
         self.narrow_first = True
+
+    def see(self, seen: Callable[[int, Tensor], Tensor]) -> None:
+        self.seen = seen
 
     def logits(self, step: int) -> Tensor:
         if isinstance(self.model, GNN):
@@ -194,10 +198,33 @@ class DenseModel:
         return out
 
 
+def trained(
+    graph: Graph, dense: DenseModel, steps: int, *, opened: Callable[[int], None] = lambda step: None,
+    extra: Callable[[], Tensor | float] = lambda: 0.0, closed: Callable[[int], None] = lambda step: None,
+) -> Trained:  # fmt: skip
+    """Adam steps on the loss, to whose gradients `extra` may add; opened and closed are told of every step."""
+    task = task_of(multilabel=graph.multilabel, classes=graph.num_classes)
+    optimizer = torch.optim.Adam(dense.model.parameters(), lr=0.05)
+    rows = torch.from_numpy(graph.train_mask[:, 0].copy()).nonzero().flatten()
+    y = torch.from_numpy(np.array(graph.y))
+    y = y.double() if graph.multilabel else y
+    losses, grads = [], []
+    for step in range(steps):
+        opened(step)
+        optimizer.zero_grad()
+        loss = task.loss(dense.logits(step)[rows], y[rows], len(rows))
+        (loss + extra()).backward()
+        closed(step)
+        losses.append(loss.detach())
+        grads.append({name: p.grad.clone() for name, p in dense.model.named_parameters() if p.grad is not None})
+        optimizer.step()
+    return torch.stack(losses), grads
+
+
 def dense_trace(
     graph: Graph, spec: ModelSpec, steps: int = 5, *, ids: Tensor | None = None, precompute: bool = True,
     part: Tensor | None = None, seen: Seen | None = None,
-) -> tuple[Tensor, list[dict[str, Tensor]]]:  # fmt: skip
+) -> Trained:  # fmt: skip
     """Losses and all weight gradients of `steps` Adam steps, on one process.
 
     With `part`, seen(step, layer, rows) is what nodes of other parts see of rows, and a layer's input crosses.
@@ -205,22 +232,7 @@ def dense_trace(
     model = spec.build(graph.num_features, graph.num_classes, seed=3, dtype=torch.float64)
     dense = DenseModel(graph, spec, model, ids, precompute, part)
     dense.narrow_first = part is None
-    task = task_of(multilabel=graph.multilabel, classes=graph.num_classes)
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.05)
-    rows = torch.from_numpy(graph.train_mask[:, 0].copy()).nonzero().flatten()
-    y = torch.from_numpy(np.array(graph.y))
-    y = y.double() if graph.multilabel else y
-    losses, grads = [], []
-    for step in range(steps):
-        if seen is not None:
-            dense.seen = partial(seen, step)
-        optimizer.zero_grad()
-        loss = task.loss(dense.logits(step)[rows], y[rows], len(rows))
-        loss.backward()
-        losses.append(loss.detach())
-        grads.append({name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None})
-        optimizer.step()
-    return torch.stack(losses), grads
+    return trained(graph, dense, steps, opened=lambda step: dense.see(partial(seen, step)) if seen else None)
 
 
 class _Staleness:
@@ -273,7 +285,7 @@ def stale_trace(
     graph: Graph, part: Tensor, spec: ModelSpec, read: Callable[[int], int | None], steps: int = 6, *,
     gamma_features: float = 0.0, gamma_gradients: float = 0.0, narrow_first: bool = True,
     cross: Seen = lambda step, layer, rows: rows,
-) -> tuple[Tensor, list[dict[str, Tensor]]]:  # fmt: skip
+) -> Trained:  # fmt: skip
     """PipeGCN's equations for any table of versions: step t reads rows, and gradients, of step read(t).
 
     Other parts see S_t = smooth(C(H)_read(t)), a constant of the step unless read(t) = t; C is what `cross` makes of
@@ -284,21 +296,7 @@ def stale_trace(
     dense = DenseModel(graph, spec, model, part=part)
     stale = _Staleness(read, gamma_features, gamma_gradients, cross)
     dense.seen, dense.narrow_first = stale.seen, narrow_first
-    task = task_of(multilabel=graph.multilabel, classes=graph.num_classes)
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.05)
-    rows = torch.from_numpy(graph.train_mask[:, 0].copy()).nonzero().flatten()
-    y = torch.from_numpy(np.array(graph.y))
-    losses, grads = [], []
-    for step in range(steps):
-        stale.open(step)
-        optimizer.zero_grad()
-        loss = task.loss(dense.logits(step)[rows], y[rows], len(rows))
-        (loss + stale.extra).backward()
-        stale.close()
-        losses.append(loss.detach())
-        grads.append({name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None})
-        optimizer.step()
-    return torch.stack(losses), grads
+    return trained(graph, dense, steps, opened=stale.open, extra=lambda: stale.extra, closed=lambda _: stale.close())
 
 
 class _Crossing(torch.autograd.Function):
