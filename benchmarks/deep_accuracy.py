@@ -112,7 +112,7 @@ def train(trial: Trial, data: Path, cuts: Path, device: str) -> Outcome:
     torch.set_num_threads(1)
     graph, options = load(data, trial.graph), STAGES[trial.strategy]
     spec = MODELS[trial.model](layers=trial.layers, hidden=64, dropout=0.5)
-    common = {"precompute": False, "narrow_first": False, "device": torch.device(device)}
+    common = {"precompute": False, "narrow_first": False, "seed": trial.seed, "device": torch.device(device)}
     placement: ByRows = Partitioned(**common)
     if options is not None:
         ways = options.get("ways", 1)

@@ -157,44 +157,14 @@ def band(path: Path, options: argparse.Namespace) -> Path:
 def body(shards: Path, out: Path, options: argparse.Namespace) -> None:
     """One rank: every number of blocks in turn, round after round; the first rank writes what was found."""
     import torch
+    from rank import Rank
 
     from fullgraph import nn, recipes
-    from fullgraph.partition import open_part
-    from fullgraph.report import Meter
-    from fullgraph.train.config import TrainConfig
-    from fullgraph.train.task import task_of
-    from fullgraph.train.trainer import Trainer
-    from fullgraph.transport import Counting, Key, join
+    from fullgraph.transport import Key
 
-    torch.set_num_threads(1)
-    link = join(timeout=600.0)
+    rank = Rank(shards / "1")
+    link, over_ranks = rank.link, rank.over_ranks
     spec = nn.GraphSAGE(layers=options.layers, hidden=HIDDEN)
-
-    def over_ranks(name: str, value: float = 0.0) -> torch.Tensor:
-        """Every rank's value; no rank returns before all have come."""
-        values = torch.zeros(link.size, dtype=torch.float64)
-        values[link.rank] = value
-        return link.all_reduce(Key(name, 0), values).wait()
-
-    def prepare(blocks: int) -> Trainer:
-        recipe, meter = recipes.mixgcn(blocks=blocks), Meter()
-        part = open_part(shards / str(blocks), link.rank)
-        facts = part.manifest.graph
-        wires = recipe.wires(epochs=options.epochs, layers=options.layers)
-        counting = Counting(link, meter.sent, meter.waited)
-        shard = recipe.placement(**recipe.layout).place(part, counting, wires, spec.aggregation)
-        task = task_of(multilabel=facts.multilabel, classes=facts.classes)
-        return Trainer(spec.build(facts.features, facts.classes, seed=0), shard, task, TrainConfig(), meter)
-
-    def train(trainer: Trainer, name: str) -> tuple[float, float, float]:
-        trainer.train_step()
-        over_ranks(f"{name} begins")
-        start = time.perf_counter()
-        tallies = [trainer.train_step()[1] for _ in range(options.epochs)]
-        over_ranks(f"{name} ends")
-        took = (time.perf_counter() - start) / options.epochs
-        waited = over_ranks(f"{name} waits", statistics.mean(t.wait_s for t in tallies)).max()
-        return took, float(waited), float(over_ranks(f"{name} bytes", tallies[-1].halo_bytes).sum())
 
     def cross(turn: int, nbytes: int) -> float:
         """Seconds in which an epoch's messages cross, in eight pieces."""
@@ -206,21 +176,24 @@ def body(shards: Path, out: Path, options: argparse.Namespace) -> None:
             message.wait()
         return float(over_ranks(f"wire {turn} took", time.perf_counter() - start).max())
 
-    trainers = {blocks: prepare(blocks) for blocks in BLOCKS}
-    rounds: dict[int, list[tuple[float, float, float]]] = {blocks: [] for blocks in BLOCKS}
+    trainers = {
+        blocks: rank.trainer(recipes.mixgcn(blocks=blocks), spec, epochs=options.epochs, shards=shards / str(blocks))
+        for blocks in BLOCKS
+    }
+    rounds: dict[int, list[dict[str, float]]] = {blocks: [] for blocks in BLOCKS}
     wires = []
     for turn in range(options.rounds):
         for blocks, trainer in trainers.items():
-            rounds[blocks].append(train(trainer, f"{blocks} {turn}"))
-        wires.append(cross(turn, int(rounds[1][0][2]) // 2))
-    found: dict[str, Any] = {"bytes": rounds[1][0][2], "wire_s": statistics.median(wires)}
+            rounds[blocks].append(rank.timed(trainer, f"{blocks} {turn}", options.epochs))
+        wires.append(cross(turn, int(rounds[1][0]["bytes"]) // 2))
+    found: dict[str, Any] = {"bytes": rounds[1][0]["bytes"], "wire_s": statistics.median(wires)}
     for blocks, runs in rounds.items():
-        took, waited, _ = zip(*runs, strict=True)
+        took = [run["epoch_s"] for run in runs]
         found[str(blocks)] = {
             "epoch_s": statistics.median(took),
             "best_s": min(took),
             "worst_s": max(took),
-            "wait_s": statistics.median(waited),
+            "wait_s": statistics.median(run["wait_s"] for run in runs),
             "cells": len(trainers[blocks].shard.train.view.grid.cells),
         }
     if link.rank == 0:

@@ -33,12 +33,18 @@ class Rank:
         values[self.link.rank] = value
         return self.link.all_reduce(Key(name, 0), values).wait()
 
-    def trainer(self, recipe: Recipe, spec: ModelSpec, *, epochs: int, narrow_first: bool | None = None) -> Trainer:
-        meter = Meter()
+    def trainer(
+        self, recipe: Recipe, spec: ModelSpec, *, epochs: int, narrow_first: bool | None = None,
+        shards: Path | None = None,
+    ) -> Trainer:  # fmt: skip
+        """Of this rank's part; of another cut of the graph if it is given."""
+        meter, part = Meter(), self.part if shards is None else open_part(shards, self.link.rank)
         narrow_first = recipe.narrow_first if narrow_first is None else narrow_first
-        placement = recipe.placement(**recipe.layout, narrow_first=narrow_first, isolated=recipe.isolated)
+        placement = recipe.placement(
+            **recipe.layout, narrow_first=narrow_first, isolated=recipe.isolated, precompute=not spec.encodes
+        )  # fmt: skip
         wires = recipe.wires(epochs=epochs, layers=spec.graph_layers)
-        shard = placement.place(self.part, Counting(self.link, meter.sent, meter.waited), wires, spec.aggregation)
+        shard = placement.place(part, Counting(self.link, meter.sent, meter.waited), wires, spec.aggregation)
         model = spec.build(self.facts.features, self.facts.classes, seed=0)
         task = task_of(multilabel=self.facts.multilabel, classes=self.facts.classes)
         return Trainer(model, shard, task, TrainConfig(epochs=epochs), meter)

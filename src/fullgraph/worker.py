@@ -44,12 +44,15 @@ class Rank:
         self.task: Task = task_of(multilabel=facts.multilabel, classes=facts.classes, metric=config.train.metric)
         dtype = getattr(torch, config.train.dtype)
         device = device_of(recipe.devices[transport.rank] if recipe.devices else config.train.device)
+        for other in recipe.layout.get("aggregate_on", ()):
+            device_of(other)
         placement = recipe.placement(
             **recipe.layout,
             inductive=config.train.inductive,
             precompute=config.train.precompute and not spec.encodes,
             narrow_first=recipe.narrow_first,
             isolated=recipe.isolated,
+            seed=config.train.seed,
             dtype=dtype,
             device=device,
         )
@@ -69,7 +72,10 @@ def device_of(name: str) -> torch.device:
     if not torch.cuda.is_available():
         raise InputError("--device cuda, but torch sees no GPU; use --device cpu")
     if name != "cuda":
-        return torch.device(name)
+        device = torch.device(name)
+        if device.index is not None and device.index >= torch.cuda.device_count():
+            raise InputError(f"device {name}, but torch sees {torch.cuda.device_count()} GPUs; count them from cuda:0")
+        return device
     return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
 
 

@@ -7,12 +7,15 @@ from itertools import combinations, pairwise
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 import torch
 
 from fullgraph import api, nn, recipes
 from fullgraph.codec import Half
+from fullgraph.data import Graph
 from fullgraph.errors import InputError
 from fullgraph.exchange import Bounded, Pipelined, Wire
+from fullgraph.partition import Assignment
 from fullgraph.placement import Pipeline
 from fullgraph.placement.stages import balanced
 from fullgraph.testing import (
@@ -119,12 +122,6 @@ def test_one_chunk_is_vanilla(model, ranks, ways):
     assert_same([trace for trace, *_ in outcomes], *exact)
 
 
-def test_one_chunk_allows_batch_norm():
-    case, spec = CASES["sparse"], nn.GraphSAGE(layers=4, hidden=6, norm="batch", residual=True)
-    exact = dense_trace(case(4)[0], spec, part=torch.zeros(60))
-    assert_same([t for t, *_ in run_threads(4, piped, case, spec, {"chunks": 1, "ways": 2})], *exact)
-
-
 def test_inductive_training_sees_the_subgraph():
     graph, _ = CASES["weighted"](2)
     mask = torch.from_numpy(graph.train_mask[:, 0].copy())
@@ -133,6 +130,49 @@ def test_inductive_training_sees_the_subgraph():
     )
     run = partial(train_trace, inductive=True, narrow_first=False, placement=partial(Pipeline, chunks=1))
     assert_same(run_threads(2, run, CASES["weighted"], SPECS["gcn"]), *exact)
+
+
+def uneven(parts, empty=False):
+    """Two halves without arcs between them, one with full features, one with few; or a part of no nodes beside."""
+    dice = np.random.default_rng(0)
+    half = dice.integers(0, 30, (2, 80))
+    x = np.zeros((60, 9))
+    x[:30], x[30:, 0] = dice.random((30, 9)) + 1, 1.0
+    masks = [np.arange(60) % 3 == part for part in range(3)]
+    graph = Graph(np.hstack([half, half + 30]), sp.csr_array(x), np.arange(60) % 4, masks)
+    part = np.arange(60) * (parts - empty) // 60
+    return graph, Assignment(part.astype(np.int32), parts, "case", 0)
+
+
+@pytest.mark.parametrize("empty", [False, True])
+def test_ranks_agree_whether_aggregated_features_are_sparse(empty):
+    case = partial(uneven, empty=empty)
+    exact = dense_trace(case(3)[0], SPECS["gcn"], part=torch.zeros(60))
+    assert_same([t for t, *_ in run_threads(3, piped, case, SPECS["gcn"], {"chunks": 1})], *exact)
+
+
+def held(transport, case, spec, steps):
+    config = TrainConfig(epochs=steps, dtype="float64")
+    trainer = trainer_of(transport, case, spec, config, placement=partial(Pipeline, chunks=3, cut=(2,)))
+    for _ in range(steps):
+        trainer.train_step()
+    return sorted(re.sub(r"version\.\d+", "version", name) for name in trainer.shard.state())
+
+
+def test_what_is_held_does_not_grow():
+    few, many = (run_threads(2, held, CASES["directed"], SPECS["gcn"], steps) for steps in (2, 5))
+    assert few == many
+
+
+def test_chunks_of_another_cut_are_not_resumed():
+    case, config = CASES["directed"], TrainConfig(epochs=2, dtype="float64")
+    first, second = (
+        trainer_of(Alone(), case, SPECS["gcn"], config, placement=partial(Pipeline, chunks=2, pieces=pieces))
+        for pieces in (lambda *_: np.arange(60) % 2, lambda *_: np.arange(60) // 30)
+    )
+    first.train_step()
+    with pytest.raises(InputError, match="chunks were cut by another METIS; resume where it was written"):
+        second.shard.load_state(first.shard.state())
 
 
 STILL = nn.GCN(layers=4, hidden=8, dropout=0.0, norm="layer")
@@ -227,8 +267,12 @@ class Unchained(torch.nn.Module):
 
 
 REFUSED = {
-    "2 stages for 1 layers": (2, {}, nn.GCN(layers=1)),
-    "4 stages for 3 layers; use more layers, fewer ranks or more ways": (4, {}, nn.GCN(layers=3)),
+    "2 stages for a chain of 1": (2, {}, nn.GCN(layers=1)),
+    "4 stages for a chain of 3; use more layers, fewer ranks or more ways": (
+        4,
+        {},
+        nn.GCN(layers=3),
+    ),
     "ways=3 does not divide 4 ranks; choose ways from 1, 2, 4": (4, {"ways": 3}, nn.GCN()),
     "ways=-1 does not divide": (4, {"ways": -1}, nn.GCN()),
     "stages=3 does not divide 4 ranks; choose stages from 1, 2, 4": (4, {"ways": 0, "stages": 3}, nn.GCN()),
@@ -257,7 +301,7 @@ def test_a_model_that_is_no_chain_cannot_be_cut():
 
 
 def test_a_refused_run_leaves_nothing(tmp_path):
-    with pytest.raises(InputError, match="4 stages for 3 layers"):
+    with pytest.raises(InputError, match="4 stages for a chain of 3"):
         api.train("demo", strategy=recipes.gnnpipe(), parts=4, out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
     with pytest.raises(InputError, match="cut='a': give layer numbers"):

@@ -106,6 +106,15 @@ def test_recipes_equal_their_equations_in_processes():
         assert_same(traces, *oracle(name, 2, SAGE))
 
 
+def test_free_wires_ride_on_tiles():
+    """Late tiles in few bits, as no paper has them; in step and whole they are exact."""
+    recipe = recipes.make("free", placement="mixture", schedule="sync", codec="full")
+    assert_same(run_threads(3, train_trace, *run_of(recipe, SAGE)), *oracle("mixgcn", 3, SAGE))
+    late = recipes.make("free", placement="mixture", schedule="pipelined", codec="lowbit", bits="8")
+    (one, *_), (other, *_) = (run_threads(3, train_trace, *run_of(r, SAGE)) for r in (late, recipe))
+    assert not torch.equal(one["losses"], other["losses"])
+
+
 VANILLA = {
     "codec full": Wire(codec=Full(), backward=Full()),
     "rate 1": Wire(codec=Subsample(1.0)),

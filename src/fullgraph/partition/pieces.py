@@ -16,7 +16,7 @@ def pieces_of(indptr: Array, indices: Array, pieces: int) -> Array:
         import pymetis
     except ImportError:
         return blocks_of_ids(rows, pieces)
-    ones = np.ones(len(indices), dtype=np.int8)
+    ones = np.ones(len(indices), dtype=np.bool_)  # a count of parallel arcs might wrap to none
     pattern = sp.csr_array((ones, indices, indptr), shape=(rows, rows))
     both = sp.csr_array(pattern + pattern.T)
     both.setdiag(0)

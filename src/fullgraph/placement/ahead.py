@@ -25,7 +25,10 @@ def sparse_aggregation(local: LocalGraph, matrices: Matrices, transport: Transpo
     own_nD = _matrix(local.x)
     halo_hD = _halo_rows(own_nD, local, transport, name)
     out_nD = sp.csr_array(_matrix(matrices.inner) @ own_nD + _matrix(matrices.outer) @ halo_hD)
-    if DENSE * out_nD.nnz > prod(out_nD.shape):
+    # All ranks alike: a placement may gather what they made.
+    sizes = torch.tensor([out_nD.nnz, prod(out_nD.shape)])
+    entries, full = transport.all_reduce(Key(f"{name} density", 0), sizes).wait().tolist()
+    if DENSE * entries > full:
         return torch.from_numpy(out_nD.toarray())
     pattern = Structure(torch.from_numpy(out_nD.indptr), torch.from_numpy(out_nD.indices), out_nD.shape[1])
     return Adjacency(pattern, torch.from_numpy(out_nD.data), None, None)

@@ -29,7 +29,6 @@ class Channels:
 
     _channels: dict[str, Channel] = field(default_factory=dict)
     _loaded: dict[str, State] = field(default_factory=dict)  # of channels that are not made yet
-    _sums: int = 0
 
     def channel(self, name: str, make: Callable[[], Channel]) -> Channel:
         if name not in self._channels:
@@ -52,11 +51,6 @@ class Channels:
             else:
                 self._loaded[name] = part
 
-    def sums(self) -> int:
-        """How many sums over ranks there were, this one included: a name for it that all ranks know."""
-        self._sums += 1
-        return self._sums
-
 
 @dataclass(eq=False, kw_only=True)
 class ChannelView(Channels):
@@ -68,6 +62,7 @@ class ChannelView(Channels):
     clock: Clock
     known: Known | None = None
     narrow_first: bool = True
+    _sums: int = 0
 
     @property
     def step(self) -> int:
@@ -79,7 +74,8 @@ class ChannelView(Channels):
     def reduce(self, x: Tensor) -> Tensor:
         if self.transport.size == 1:
             return x
-        total: Tensor = Reduce.apply(x, self.transport, f"norm/sum {self.sums()}", self.step)  # type: ignore[no-untyped-call]
+        self._sums += 1
+        total: Tensor = Reduce.apply(x, self.transport, f"norm/sum {self._sums}", self.step)  # type: ignore[no-untyped-call]
         return total
 
 

@@ -15,7 +15,6 @@ from fullgraph.exchange import Channel, Clock, Grades
 from fullgraph.nn.view import IDENTITY, Features, Message, RowMap, Update, at_once
 from fullgraph.ops import Adjacency, Structure, attend, spmm
 from fullgraph.placement.channel_view import Channels, Known, KnownMessage, State
-from fullgraph.placement.reduce import Reduce
 from fullgraph.plan import HaloRoute
 from fullgraph.transport import Transport
 
@@ -231,12 +230,7 @@ class ChunkView:
         return ChunkMessage(self, x, layer, IDENTITY).sources()
 
     def reduce(self, x: Tensor) -> Tensor:
-        """Over ways. A chunk's sum is not the graph's, so norms that need that are refused unless all is one chunk."""
-        stage = self.stage
-        if stage.channel_of is None or stage.transport.size == 1:
-            return x
-        total: Tensor = Reduce.apply(x, stage.transport, f"norm/sum {stage.sums()}", self.step)  # type: ignore[no-untyped-call]
-        return total
+        raise AssertionError("a chunk's sum is not the graph's; norms that need that are refused")
 
 
 class ChunkMessage:

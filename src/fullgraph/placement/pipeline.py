@@ -27,7 +27,7 @@ from fullgraph.placement.whole import whole_matrices
 from fullgraph.plan import HaloRoute, HopRoute
 from fullgraph.transport import Among, Key, Mesh, Transport, gather_rows
 
-CHUNKS = 4  # a rank, unless the run says how many
+CHUNKS = 4  # for each stage, unless the run says how many
 Pieces = Callable[[Array, Array, int], Array]  # (indptr, indices, number of pieces) -> the piece of each row
 
 
@@ -69,7 +69,7 @@ class Pipeline(Partitioned):
         return mesh
 
     def check(self, model: nn.Module, ranks: int) -> None:
-        cuttable(model, self.mesh(ranks).sizes["stage"], self.chunks, self.cut)
+        cuttable(model, self.mesh(ranks).sizes["stage"], self.cut)
 
     def executor(self, rows: Rows, scene: Scene, wire: Wires, clock: Clock, aggregation: str) -> Executor:
         return _Setup(self, scene, wire, clock, aggregation).executor()
@@ -151,8 +151,9 @@ class _Setup:
     def executor(self) -> PipelineStep:
         placement, transport, scene = self.placement, self.transport, self.scene
         device = placement.device
-        halos = Among(transport.fork(), self.mesh.along("way", transport.rank))
-        lanes = [transport.fork(), transport.fork()]  # a border has one; a stage's two borders never the same
+        halos = Among(transport.fork() if self.ways > 1 else transport, self.mesh.along("way", transport.rank))
+        # A border has a lane, and a stage's two borders never the same.
+        lanes = [transport.fork() for _ in range(min(2, self.stages - 1))]
         chunks = self._chunks(device)
 
         def channel_of(layer: int, chunk: Chunk) -> Channel:
@@ -200,6 +201,7 @@ class _Setup:
             count=scene.counts["train"],
             like=torch.empty(0, dtype=placement.dtype, device=device),
             shuffle=placement.shuffle,
+            seed=placement.seed,
             cut=placement.cut,
         )
 

@@ -2,6 +2,7 @@
 
 import copy
 import time
+import zlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -40,6 +41,9 @@ class Border(Channels):
 
 
 def _send(inbox: Inbox, rows: Tensor, step: int) -> None:
+    """Post rows; who sends a hop never reads it, so the sends of steps before, long done, are let go here."""
+    for old in [s for s in inbox.versions if s < step]:
+        inbox.versions.pop(old).wait()
     inbox.post(inbox.route.pack(rows), rows, step)
 
 
@@ -82,6 +86,7 @@ class PipelineStep:
     count: int  # training nodes of all
     like: Tensor  # [0], tells number format and device
     shuffle: bool
+    seed: int
     cut: Sequence[int]  # the first block of each stage but stage 0; empty: as measured
     widths: Tensor | None = None  # a row a block: the widths of the state it makes
 
@@ -89,8 +94,7 @@ class PipelineStep:
         """The chunks in the order of this step, the same on all ranks."""
         if not self.shuffle:
             return list(self.chunks)
-        dice = torch.Generator().manual_seed(Key("order", step).seed >> 1)
-        return [self.chunks[i] for i in torch.randperm(len(self.chunks), generator=dice).tolist()]
+        return [self.chunks[i] for i in shuffled(len(self.chunks), self.seed, step)]
 
     def step(self, model: nn.Module, shard: Shard, loss: Loss) -> Tensor:
         blocks, widths = self._mine(model)
@@ -139,7 +143,7 @@ class PipelineStep:
 
     def _mine(self, model: nn.Module) -> tuple[Sequence[Block], Sequence[int]]:
         """This stage's blocks, and the widths of the state that comes to them."""
-        chain = cuttable(model, self.stages, len(self.chunks), self.cut)
+        chain = cuttable(model, self.stages, self.cut)
         if self.widths is None:
             seconds, self.widths = self._measured(chain)
             self.cut = self.cut or balanced(seconds, self.stages)
@@ -155,12 +159,12 @@ class PipelineStep:
             chunk = max(self.chunks, key=lambda chunk: len(chunk.span))
             alone = replace(self.rows, channel_of=None, stores={}, _channels={}, _loaded={}, _histories={})
             view = replace(self.views[chunk.index], stage=alone)
-            for _ in range(REPEATS):
-                state: tuple[Features, ...] = (self.inputs[chunk.index],)
-                for row, block in zip(table, model.blocks, strict=True):
-                    seconds, state = _timed(block, state, view)
-                    row[0] = min(row[0], seconds) if row[0] else seconds
-                    row[1 : 1 + len(state)] = torch.tensor([part.shape[1] for part in state])
+            state: tuple[Features, ...] = (self.inputs[chunk.index],)
+            for row, block in zip(table, model.blocks, strict=True):
+                taken = [_timed(block, state, view) for _ in range(REPEATS)]
+                state, row[0] = taken[-1][1], min(seconds for seconds, _ in taken)
+                row[1 : 1 + len(state)] = torch.tensor([part.shape[1] for part in state])
+                alone.stores.clear()  # no stage holds those of all layers
         table = self.transport.all_reduce(Key("setup/costs", 0), table).wait()
         ways = self.transport.size // self.stages
         return table[:, 0].tolist(), (table[:, 1:] / ways).long()
@@ -169,13 +173,21 @@ class PipelineStep:
         places = {"below": self.below, "above": self.above, "stage": self.rows}
         return {place: held for place, held in places.items() if held is not None}
 
+    def _fingerprint(self) -> Tensor:
+        """Of the numbering of nodes, by which snapshots lie."""
+        return torch.tensor(zlib.crc32(self.rows.ids.cpu().numpy().tobytes()))
+
     def state(self) -> State:
         state = {f"{place}/{n}": value for place, held in self._held().items() for n, value in held.state().items()}
-        return state if self.widths is None else state | {"cut": torch.tensor(self.cut), "widths": self.widths}
+        if self.widths is not None:
+            state |= {"cut": torch.tensor(self.cut), "widths": self.widths, "chunks": self._fingerprint()}
+        return state
 
     def load_state(self, state: State) -> None:
         if "widths" in state:
             self.cut, self.widths = state["cut"].tolist(), state["widths"]
+            if not torch.equal(state["chunks"].cpu(), self._fingerprint()):
+                raise InputError("the checkpoint's chunks were cut by another METIS; resume where it was written")
         for place, held in self._held().items():
             prefix = f"{place}/"
             held.load_state({n.removeprefix(prefix): v for n, v in state.items() if n.startswith(prefix)})
@@ -196,7 +208,7 @@ def _now(view: ChunkView) -> float:
     return time.perf_counter()
 
 
-def cuttable(model: nn.Module, stages: int, chunks: int, cut: Sequence[int] = ()) -> Chain:
+def cuttable(model: nn.Module, stages: int, cut: Sequence[int] = ()) -> Chain:
     """The model, if it can be cut into so many stages (before these blocks) and given its rows in chunks."""
     if not isinstance(model, Chain):
         raise InputError(
@@ -204,15 +216,24 @@ def cuttable(model: nn.Module, stages: int, chunks: int, cut: Sequence[int] = ()
             "train it with another strategy"
         )
     if len(model.blocks) < stages:
-        raise InputError(f"{stages} stages for {len(model.blocks)} layers; use more layers, fewer ranks or more ways")
+        raise InputError(
+            f"{stages} stages for a chain of {len(model.blocks)}; use more layers, fewer ranks or more ways"
+        )
     if cut and (len(cut) != stages - 1 or sorted({0, *cut, len(model.blocks)}) != [0, *cut, len(model.blocks)]):
         raise InputError(
             f"cut={','.join(map(str, cut))}: give the first layer of each of the {stages} stages but the first, "
             f"rising, between 1 and {len(model.blocks) - 1}"
         )
-    if chunks != 1 and any(isinstance(module, BatchNorm) for module in model.modules()):
+    if any(isinstance(module, BatchNorm) for module in model.modules()):
         raise InputError("batch norm needs all nodes at once, a pipeline has them in chunks; use norm=layer or none")
     return model
+
+
+def shuffled(chunks: int, seed: int, step: int) -> list[int]:
+    """The order of a step's chunks."""
+    dice = torch.Generator().manual_seed(Key(f"order/{seed}", step).seed >> 1)
+    order: list[int] = torch.randperm(chunks, generator=dice).tolist()
+    return order
 
 
 def balanced(costs: Sequence[float], stages: int) -> list[int]:

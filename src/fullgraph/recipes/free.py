@@ -1,12 +1,14 @@
 """Any point of the axes: a schedule, a codec, a codec for gradients, smoothing, error feedback."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TypeVar
 
 from fullgraph.codec import BFloat16, Codec, Full, Half, LowBit, Subsample
 from fullgraph.errors import InputError
 from fullgraph.exchange import Bounded, Pipelined, Schedule, Skip, Sync, Wire
 from fullgraph.recipes.base import Recipe
+from fullgraph.recipes.mixgcn import mixgcn
 from fullgraph.recipes.pipegcn import averaging
 
 T = TypeVar("T")
@@ -16,8 +18,12 @@ def free(
     schedule: str = "pipelined", lag: int = 1, warm_up: str = "zeros", refresh: int = 10, every: int = 2,
     codec: str = "lowbit", backward: str = "", bits: int = 1, ratio: float = 4.0,
     smooth: str = "", gamma: float = 0.95, correct: bool = False, feedback: bool = False,
+    placement: str = "partitioned",
 ) -> Recipe:  # fmt: skip
-    """Any combination: `schedule` sync, pipelined, bounded or skip, `codec` (and `backward`) full to subsample."""
+    """Any combination: `schedule` sync, pipelined, bounded or skip, `codec` (and `backward`) full to subsample.
+
+    placement: partitioned, or mixture, whose tiles then cross so; `gnnpipe` and its hybrid have wires of their own.
+    """
     options = dict(locals())
     wire = Wire(
         schedule=schedule_named(schedule, lag=lag, warm_up=warm_up, refresh=refresh, every=every),
@@ -26,7 +32,9 @@ def free(
         smooth=averaging(smooth, gamma, correct),
         feedback=feedback,
     )
-    return Recipe(name="free", options=options, wire=wire, narrow_first=False)
+    placements: dict[str, Callable[[], Recipe]] = {"partitioned": lambda: Recipe(name=""), "mixture": mixgcn}
+    laid = _named("placement", placement, placements)
+    return replace(laid, name="free", options=options, wire=wire, narrow_first=False)
 
 
 def schedule_named(

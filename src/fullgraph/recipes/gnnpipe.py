@@ -13,11 +13,12 @@ def gnnpipe(
     chunks: int = 0, shuffle: bool = True, freeze: int = 23, double: bool = True, cut: str = "",
     codec: str = "full", bits: int = 1, schedule: str = "sync",
 ) -> Recipe:  # fmt: skip
-    """Every rank trains some layers; chunks of the graph pass from rank to rank (0: four for each rank).
+    """Every rank trains some layers; chunks of the graph pass from rank to rank (0: four for each stage).
 
     shuffle: their order, every step. freeze: steps for which the rows of chunks to come are a snapshot's. double:
     gradients to fresh rows count twice, for those that historical rows do not get. cut: the first layer of each rank
-    but the first, such as 3,6; measured if empty. codec, bits, schedule: between stages, as in `free`.
+    but the first, such as 3,6 (a deep model's encoder is layer 0); measured if empty. codec, bits, schedule: between
+    stages, as in `free`.
     """
     return _recipe("gnnpipe", dict(locals()), ways=1)
 

@@ -46,6 +46,7 @@ def trainer_of(
         precompute=config.precompute,
         narrow_first=narrow_first,
         isolated=isolated,
+        seed=config.seed,
         dtype=dtype,
         device=torch.device(config.device),
     )

@@ -19,7 +19,7 @@ from fullgraph.placement import Loss, Shard
 from fullgraph.placement.partitioned import Partitioned
 from fullgraph.placement.scene import Scene
 from fullgraph.placement.shard import Executor, Rows
-from fullgraph.transport import Key
+from fullgraph.placement.stages import shuffled
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +79,7 @@ class MixedView:
         chunks = int(self.chunk_N.max()) + 1
         order = torch.arange(chunks)
         if self.placement.shuffle:
-            order = torch.randperm(chunks, generator=torch.Generator().manual_seed(Key("order", self.step).seed >> 1))
+            order = torch.tensor(shuffled(chunks, self.placement.seed, self.step))
         slot = torch.empty_like(order).scatter_(0, order, torch.arange(chunks)).to(self.ids.device)
         source, target = slot[self.source], slot[self.target]
         fresh = source <= target

@@ -140,4 +140,6 @@ def restore_trainer(trainer: Trainer, tensors: dict[str, Tensor], state: dict[st
     trainer.best = Best(weights=under("best."), **state["best"])
     trainer.shard.clock.step = state["epoch"] - 1
     trainer.shard.clock.losses[:] = tensors["clock.losses"].tolist()
-    trainer.shard.load_state(under(f"rank{trainer.shard.transport.rank}."))
+    device = trainer.shard.train.y.device
+    held = under(f"rank{trainer.shard.transport.rank}.")
+    trainer.shard.load_state({name: value.to(device) for name, value in held.items()})
