@@ -4,7 +4,16 @@ import pytest
 import torch
 
 from fullgraph import nn
-from fullgraph.testing import CASES, assert_same, dense_trace, run_processes, run_threads, train_trace, whole_logits
+from fullgraph.testing import (
+    CASES,
+    anew,
+    assert_same,
+    dense_trace,
+    run_processes,
+    run_threads,
+    train_trace,
+    whole_logits,
+)
 
 TIGHT = {"rtol": 1e-10, "atol": 1e-10}
 SPECS = {
@@ -75,21 +84,22 @@ def test_inductive_equals_the_subgraph(case, ranks):
     assert_same(run_threads(ranks, train_trace, CASES[case], spec, 5, None, True), losses, grads)
 
 
-@pytest.mark.parametrize("model", SPECS)
-def test_processes_equal_threads(model):
-    """The same body over gloo; cases that stress routes."""
-    for case in ("weighted", "empty parts"):
-        make, spec = CASES[case], SPECS[model]
-        losses, grads = dense_trace(make(1)[0], spec)
-        assert_same(run_processes(3, train_trace, make, spec), losses, grads)
+def in_turn(transport, runs):
+    return [anew(transport, train_trace, *run) for run in runs]
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_processes_every_case(case):
-    make, spec = CASES[case], SHAPES["batch norm, residual"]
-    graph = make(2)[0]
-    losses, grads = dense_trace(graph, spec)
-    assert_same(run_processes(2, train_trace, make, spec), losses, grads)
+# Three ranks on cases that stress routes with every model; two with one model on every case.
+RUNS = {
+    3: [(CASES[case], spec) for spec in SPECS.values() for case in ("weighted", "empty parts")],
+    2: [(make, SHAPES["batch norm, residual"]) for make in CASES.values()],
+}
+
+
+@pytest.mark.parametrize("ranks", RUNS)
+def test_processes_equal_dense_algebra(ranks):
+    """The same body over gloo, all runs in one set of processes, which take seconds to start."""
+    for (make, spec), *traces in zip(RUNS[ranks], *run_processes(ranks, in_turn, RUNS[ranks]), strict=True):
+        assert_same(traces, *dense_trace(make(ranks)[0], spec))
 
 
 @pytest.mark.gpu

@@ -109,7 +109,7 @@ def test_resume_of_a_finished_run_extends_it(tmp_path):
 
 @pytest.mark.parametrize(
     "strategy",
-    [["pipegcn", "-o", "lag=2", "-o", "smooth=gf"], ["sylvie-a", "-o", "refresh=4", "-o", "feedback=true"], ["fixed"]],
+    [["pipegcn", "-o", "lag=2", "-o", "smooth=gf"], ["sylvie-a", "-o", "refresh=4", "-o", "feedback=true"]],
 )
 def test_resume_of_stale_runs_is_bit_identical(tmp_path, strategy):
     """Versions on their way and moving averages are in the checkpoint."""
