@@ -267,8 +267,8 @@ class Unchained(torch.nn.Module):
 
 
 REFUSED = {
-    "2 stages for a chain of 1": (2, {}, nn.GCN(layers=1)),
-    "4 stages for a chain of 3; use more layers, fewer ranks or more ways": (
+    "2 stages for a model of 1 layers": (2, {}, nn.GCN(layers=1)),
+    "4 stages for a model of 3 layers; use more layers, fewer ranks or more ways": (
         4,
         {},
         nn.GCN(layers=3),
@@ -301,7 +301,7 @@ def test_a_model_that_is_no_chain_cannot_be_cut():
 
 
 def test_a_refused_run_leaves_nothing(tmp_path):
-    with pytest.raises(InputError, match="4 stages for a chain of 3"):
+    with pytest.raises(InputError, match="4 stages for a model of 3 layers"):
         api.train("demo", strategy=recipes.gnnpipe(), parts=4, out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
     with pytest.raises(InputError, match="cut='a': give layer numbers"):

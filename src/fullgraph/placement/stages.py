@@ -217,7 +217,7 @@ def cuttable(model: nn.Module, stages: int, cut: Sequence[int] = ()) -> Chain:
         )
     if len(model.blocks) < stages:
         raise InputError(
-            f"{stages} stages for a chain of {len(model.blocks)}; use more layers, fewer ranks or more ways"
+            f"{stages} stages for a model of {len(model.blocks)} layers; use more layers, fewer ranks or more ways"
         )
     if cut and (len(cut) != stages - 1 or sorted({0, *cut, len(model.blocks)}) != [0, *cut, len(model.blocks)]):
         raise InputError(
