@@ -3,7 +3,7 @@
 Legend: N nodes in blocks, N_b of them in block b.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
@@ -59,9 +59,11 @@ def _cells(matrix: Adjacency, sizes: tuple[int, ...]) -> dict[tuple[int, int], A
     if len(sizes) == 1:
         return {(0, 0): matrix}
     ends = torch.tensor(list(accumulate(sizes)))
-    rows, cols = (None if scale is None else scale.split(sizes) for scale in (matrix.row_scale, matrix.col_scale))
+    cols = None if matrix.col_scale is None else matrix.col_scale.split(sizes)
     cells = {}
-    for b, arcs in enumerate(_row_blocks(matrix.structure, matrix.weight, sizes)):
+    for b, span in enumerate(_spans(sizes)):
+        rows = matrix.span(*span)
+        arcs = Arcs(rows.structure.indptr, rows.structure.indices, rows.weight, 0)
         block_of = torch.bucketize(arcs.indices, ends, right=True)
         for j, size in enumerate(sizes):
             chosen = block_of == j
@@ -69,8 +71,7 @@ def _cells(matrix: Adjacency, sizes: tuple[int, ...]) -> dict[tuple[int, int], A
                 continue
             cell = arcs.keep(chosen)
             pattern = Structure(cell.indptr, cell.indices - (int(ends[j]) - size), size)
-            scales = None if rows is None else rows[b], None if cols is None else cols[j]
-            cells[b, j] = Adjacency(pattern, cell.weight, *scales)
+            cells[b, j] = Adjacency(pattern, cell.weight, rows.row_scale, None if cols is None else cols[j])
     if matrix.structure.T is matrix.structure:
         for (b, j), one in cells.items():
             one.structure.paired(cells[j, b].structure, None)
@@ -78,15 +79,8 @@ def _cells(matrix: Adjacency, sizes: tuple[int, ...]) -> dict[tuple[int, int], A
 
 
 def _patterns(arcs: Structure, sizes: tuple[int, ...]) -> list[Structure]:
-    if len(sizes) == 1:
-        return [arcs]
-    return [Structure(block.indptr, block.indices, arcs.num_cols) for block in _row_blocks(arcs, None, sizes)]
+    return [arcs.span(low, high) for low, high in _spans(sizes)] if len(sizes) > 1 else [arcs]
 
 
-def _row_blocks(s: Structure, weight: Tensor | None, sizes: tuple[int, ...]) -> list[Arcs]:
-    blocks = []
-    for low, high in pairwise([0, *accumulate(sizes)]):
-        first, last = int(s.indptr[low]), int(s.indptr[high])
-        part = None if weight is None else weight[first:last]
-        blocks.append(Arcs(s.indptr[low : high + 1] - first, s.indices[first:last], part, 0))
-    return blocks
+def _spans(sizes: tuple[int, ...]) -> Iterable[tuple[int, int]]:
+    return pairwise([0, *accumulate(sizes)])
