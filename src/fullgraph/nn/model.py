@@ -1,5 +1,6 @@
 """Models as chains of blocks: graph convolutions, norms, residuals, dropout, trailing dense layers."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 
 from torch import Tensor, nn
@@ -13,7 +14,7 @@ from fullgraph.ops import dropout_key
 State = tuple[Features, ...]  # what travels from block to block: the rows, then what later blocks still need of them
 
 
-class Block(nn.Module):
+class Block(nn.Module, ABC):
     """One link of a chain, `(state, view) -> state`; `layer` names its messages and its dropout.
 
     All it knows of rows is in the state, for a pipeline calls it once a chunk of them and may cut the chain behind it.
@@ -23,8 +24,8 @@ class Block(nn.Module):
         super().__init__()
         self.layer, self.relu, self.dropout, self.seed = layer, relu, dropout, seed
 
-    def forward(self, state: State, view: GraphView) -> State:
-        raise NotImplementedError
+    @abstractmethod
+    def forward(self, state: State, view: GraphView) -> State: ...
 
     def row_map(self, step: int) -> RowMap:
         """What comes before the block's weights: rows travel before their activation."""
