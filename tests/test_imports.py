@@ -12,34 +12,50 @@ from typing import NamedTuple
 
 PACKAGE = Path(__file__).resolve().parents[1] / "src" / "fullgraph"
 
-# A folder may import itself and what stands on its right; a dotted name allows that module alone.
+# A folder may import itself and what stands on its right; `x+` is x and all that x may import, and a dotted name allows
+# that module alone.
 ARROWS = """
 errors    : -
 version   : -
-data      : errors
+values    : errors
+room      : errors
+storage   : errors
+data      : storage+ values room
 ops       : errors
-report    : errors
-nn        : errors ops
-partition : errors data
-plan      : errors ops data partition
-transport : errors report
-codec     : errors ops transport.key
-exchange  : errors ops report plan codec transport
-placement : errors ops report plan codec transport exchange data partition nn
-cost      : errors ops report plan codec transport exchange data partition nn placement
-train     : version errors ops report plan codec transport exchange data partition nn placement
-recipes   : errors ops report plan codec transport exchange data partition nn placement cost train
-testing   : errors ops report plan codec transport exchange data partition nn placement cost train recipes
-worker    : errors ops report plan codec transport exchange data partition nn placement cost train recipes
-api       : errors ops report plan codec transport exchange data partition nn placement cost train recipes worker
-cli       : errors ops report plan codec transport exchange data partition nn placement cost train recipes api
-__init__  : version errors ops report plan codec transport exchange data partition nn placement cost train recipes api
+report    : storage+ values
+nn        : ops+ values
+partition : data+
+plan      : ops+ partition+
+transport : report+
+codec     : ops+ transport.key
+exchange  : codec+ plan+ transport+
+placement : exchange+ nn+
+cost      : placement+
+train     : placement+ version
+recipes   : train+ cost
+testing   : recipes+
+worker    : recipes+
+api       : worker+
+cli       : api+
+__init__  : api+
 __main__  : cli
 """
-TABLE = {row.split(":")[0].strip(): set(row.split(":")[1].split()) - {"-"} for row in ARROWS.strip().splitlines()}
 
-# Where torch.distributed may be named at all: the medium, the launcher that starts ranks, the sharded checkpoint.
-MAY_IMPORT_DISTRIBUTED = ("transport/", "train/launch.py", "train/checkpoint.py")
+
+def expand(rows: dict[str, list[str]], name: str) -> set[str]:
+    """All names that a row allows."""
+    allowed: set[str] = set()
+    for word in rows[name]:
+        plain = word.removesuffix("+")
+        allowed |= {plain} | (expand(rows, plain) if word.endswith("+") else set())
+    return allowed - {"-"}
+
+
+ROWS = {row.split(":")[0].strip(): row.split(":")[1].split() for row in ARROWS.strip().splitlines()}
+TABLE = {name: expand(ROWS, name) for name in ROWS}
+
+# Where torch.distributed may be named at all: the medium.
+MAY_IMPORT_DISTRIBUTED = ("transport/",)
 OPTIONAL = {"numba", "pymetis", "kaminpar", "mtkahypar", "typer", "click", "rich", "safetensors"} | {
     "torch_geometric",
     "sklearn",

@@ -2,30 +2,41 @@
 
 import json
 import os
-import shutil
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from signal import Signals
 from typing import Any
 
 import numpy as np
 import torch
 
 from fullgraph.data import Graph, load
-from fullgraph.errors import InputError, storage_error
+from fullgraph.errors import InputError, Interrupted, explain
 from fullgraph.exchange import Wire
 from fullgraph.nn import MODELS, GraphSAGE, ModelSpec, spec_of
 from fullgraph.partition import is_partition_folder, open_part, partition, read_manifest, write_parts
 from fullgraph.placement import Partitioned, Shard
 from fullgraph.recipes import STRATEGIES, Recipe, make, vanilla
-from fullgraph.report import write_json
+from fullgraph.report.terminal import note
+from fullgraph.room import need_ranks
+from fullgraph.storage import read_document, sweep
 from fullgraph.train.checkpoint import check_ranks
 from fullgraph.train.config import RunConfig, TrainConfig
+from fullgraph.train.fits import need_room
+from fullgraph.train.folder import RunFolder
 from fullgraph.train.launch import RankFailed, launch
-from fullgraph.transport import Alone, ProcessTransport, Transport, adopt_slurm, join
+from fullgraph.train.stopping import Stop
+from fullgraph.transport import Alone, Transport, adopt_slurm, join, number
+
+
+def in_job() -> bool:
+    """Whether torchrun or Slurm started this process as one rank of several."""
+    adopt_slurm()
+    return number("WORLD_SIZE", 1) > 1
 
 
 @dataclass(frozen=True)
@@ -36,8 +47,7 @@ class Run:
 
     @cached_property
     def result(self) -> dict[str, Any]:
-        result: dict[str, Any] = json.loads((self.folder / "result.json").read_text())
-        return result
+        return read_document(self.folder / "result.json", fix="name the folder of a finished run")
 
     @property
     def predictions(self) -> np.ndarray[Any, Any]:
@@ -88,64 +98,63 @@ def train(
 
 def start(config: RunConfig, graph: Graph | str | Path, folder: Path) -> Run:
     """Cut the graph, write the config, run the ranks; under torchrun or Slurm, be one of them."""
-    adopt_slurm()
-    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
-        prepared = prepare(config, graph, folder)
-        _launch(folder, prepared.parts, "train")
-    else:
-        folder = _as_rank(folder, "train", config.train, lambda size: prepare(_with_parts(config, size), graph, folder))
+    if in_job():
+        return Run(_as_rank(folder, config.train, lambda size: _begin(_with_parts(config, size), graph, folder)))
+    with RunFolder.new(folder, shards=not _is_cut(graph)) as run:
+        try:
+            _launch(run, prepare(config, graph, folder), "train")
+        except BaseException as error:
+            # A run that never trained is taken back, unless it was cut short and stands ready to be resumed.
+            ready = (folder / "config.json").exists() and not isinstance(error, InputError)
+            if not run.trained and not ready:
+                run.undo()
+            raise
     return Run(folder)
 
 
-def resume(folder: Path, *, epochs: int | None = None, parts: int | None = None) -> Run:
-    """Continue a run from its newest checkpoint."""
-    config = RunConfig.read(folder)
-    if epochs is not None and epochs < config.train.epochs and (folder / "result.json").exists():
-        raise InputError(f"{folder} has all its {config.train.epochs} epochs done; give --epochs more than that")
-    if epochs is not None:
-        config = replace(config, train=replace(config.train, epochs=epochs))
+def resume(
+    folder: Path, *, epochs: int | None = None, parts: int | None = None, max_restarts: int | None = None
+) -> Run:
+    """Continue a run from its newest whole checkpoint."""
 
-    def extend(size: int) -> None:
-        check_ranks(config.parts, size)
-        write_json(folder / "config.json", config.as_dict())
+    def extended(size: int) -> RunConfig:
+        config = RunConfig.read(folder)
+        check_ranks(config.parts, parts or size or config.parts)
+        done = (folder / "result.json").exists()
+        if done and not any((folder / "checkpoints").glob("epoch-*")):
+            raise InputError(f"{folder} is finished and kept no checkpoint to go on from; start a new run")
+        if epochs is not None and epochs < config.train.epochs and done:
+            raise InputError(f"{folder} has all its {config.train.epochs} epochs done; give --epochs more than that")
+        if epochs is not None or max_restarts is not None:
+            old = config.train
+            restarts = old.max_restarts if max_restarts is None else max_restarts
+            config = replace(config, train=replace(old, epochs=epochs or old.epochs, max_restarts=restarts))
+            config.write(folder)
+        return config
 
-    adopt_slurm()
-    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
-        extend(parts or config.parts)
-        _launch(folder, config.parts, "resume")
-    else:
-        _as_rank(folder, "resume", config.train, extend)
+    if in_job():
+        config = RunConfig.read(folder)
+        return Run(_as_rank(folder, config.train, lambda size: ("resume", RunFolder.existing(folder), extended(size))))
+    with RunFolder.existing(folder) as run:
+        _launch(run, extended(0), "resume")
     return Run(folder)
 
 
 def predict(folder: Path, out: Path) -> None:
     """Write every node's class and probabilities with a run's best model."""
     config = RunConfig.read(folder)
+    need_ranks(config.parts, config.train.threads)
+    out.mkdir(parents=True, exist_ok=True)
+    sweep(out)
     launch(config.parts, "fullgraph.worker", [str(folder), "predict", str(out)])
 
 
 def prepare(config: RunConfig, graph: Graph | str | Path, folder: Path) -> RunConfig:
-    """Make the run's folder: shards (unless the graph is a folder of them) and the resolved config."""
+    """Fill the run's folder: shards (unless the graph is a folder of them) and the resolved config."""
     try:
-        if not isinstance(graph, Graph) and is_partition_folder(Path(graph)):
-            manifest = read_manifest(Path(graph))
-            if config.parts not in (0, manifest.parts):
-                raise InputError(
-                    f"{graph} holds {manifest.parts} parts, not {config.parts}; pass --parts {manifest.parts}"
-                )
-            if config.features not in ("none", manifest.features):
-                raise InputError(
-                    f"{graph} was written with features {manifest.features!r}; partition again to change them"
-                )
-            config = replace(
-                config,
-                shards=str(Path(graph).resolve()),
-                parts=manifest.parts,
-                features=manifest.features,
-                partitioner=manifest.method,
-            )
+        if not isinstance(graph, Graph) and _is_cut(graph):
+            config = _with_shards(config, Path(graph))
             check_placement(config)
-            folder.mkdir(parents=True, exist_ok=True)
         else:
             graph = graph if isinstance(graph, Graph) else load(str(graph))
             config = replace(config, parts=config.parts or 1)
@@ -160,12 +169,32 @@ def prepare(config: RunConfig, graph: Graph | str | Path, folder: Path) -> RunCo
             assignment = partition(
                 graph, config.parts, method=config.partitioner, seed=config.train.seed, **config.partitioner_options
             )
-            folder.mkdir(parents=True, exist_ok=True)
             write_parts(folder / "shards", graph, assignment, features=config.features, split=config.split)
-        write_json(folder / "config.json", config.as_dict())
-    except OSError as error:
-        raise storage_error(error, folder) or error from error
+        config.write(folder)
+    except Exception as error:
+        raise explain(error, folder) or error from error
     return config
+
+
+def _is_cut(graph: Graph | str | Path) -> bool:
+    """Whether the graph is a folder of shards."""
+    return not isinstance(graph, Graph) and is_partition_folder(Path(graph))
+
+
+def _with_shards(config: RunConfig, shards: Path) -> RunConfig:
+    """The config of a run on a graph that was cut before."""
+    manifest = read_manifest(shards)
+    if config.parts not in (0, manifest.parts):
+        raise InputError(f"{shards} holds {manifest.parts} parts, not {config.parts}; pass --parts {manifest.parts}")
+    if config.features not in ("none", manifest.features):
+        raise InputError(f"{shards} was written with features {manifest.features!r}; partition again to change them")
+    return replace(
+        config,
+        shards=str(shards.resolve()),
+        parts=manifest.parts,
+        features=manifest.features,
+        partitioner=manifest.method,
+    )
 
 
 def check_placement(config: RunConfig) -> None:
@@ -175,16 +204,11 @@ def check_placement(config: RunConfig) -> None:
 
 
 def new_folder(config: RunConfig, out: str | Path | None) -> Path:
-    """The folder asked for, or a fresh one under runs/; a folder that holds a run already is refused."""
+    """The folder asked for, or a fresh one under runs/."""
     if out is not None:
-        folder = Path(out)
-        if (folder / "config.json").exists():
-            raise InputError(
-                f"{folder} holds a run already; continue it with --resume {folder}, or choose another --out"
-            )
-        return folder
+        return Path(out)
     stem = f"{Path(config.graph).stem.split(':')[0]}-{config.model['name']}-{config.strategy['name']}"
-    return Path("runs") / f"{stem}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
+    return Path("runs") / f"{stem[:100]}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
 
 
 def open_shard(
@@ -197,33 +221,28 @@ def open_shard(
     dtype: torch.dtype = torch.float32,
 ) -> Shard:
     """This rank's share of a partitioned graph, for one's own loop; joins the job torchrun started, if any."""
-    transport: Transport = join() if int(os.environ.get("WORLD_SIZE", "1")) > 1 else Alone()
+    transport: Transport = join() if in_job() else Alone()
     part = open_part(Path(folder), transport.rank, split=split)
     if part.parts != transport.size:
         raise InputError(f"{folder} holds {part.parts} parts for {transport.size} ranks; start as many ranks as parts")
     return Partitioned(inductive=inductive, dtype=dtype).place(part, transport, wire or Wire(), aggregation)
 
 
-def _launch(folder: Path, parts: int, job: str) -> None:
-    try:
-        launch(parts, "fullgraph.worker", [str(folder), job])
-    except InputError:
-        _undo(folder)
-        raise
-    except RankFailed as error:
-        raise RankFailed(f"{error}; to go on: fullgraph train --resume {folder}") from None
-
-
-def _undo(folder: Path) -> None:
-    """Remove what `prepare` made for a run that never trained, so that the corrected command finds its folder free."""
-    if any((folder / "checkpoints").glob("epoch-*")):
-        return
-    for name in ("shards", "checkpoints", "predictions"):
-        shutil.rmtree(folder / name, ignore_errors=True)
-    for name in ("config.json", "metrics.jsonl"):
-        (folder / name).unlink(missing_ok=True)
-    with suppress(OSError):
-        folder.rmdir()
+def _launch(run: RunFolder, config: RunConfig, job: str) -> None:
+    """Run the ranks; when one dies, resume from the newest whole checkpoint as often as the run allows."""
+    need_room(read_manifest(config.shards_in(run.path)), spec_of(config.model), config)
+    for restart in range(config.train.max_restarts + 1):
+        try:
+            return launch(config.parts, "fullgraph.worker", [str(run.path), job], inherit=[run.lock.handle])
+        except RankFailed as error:
+            left = config.train.max_restarts - restart
+            if not left:
+                raise RankFailed(f"{error}; to go on: fullgraph train --resume {run.path}") from None
+            note(f"{error}; resuming from the newest checkpoint, {left} restarts left")
+        except Interrupted as error:
+            go_on = f"to go on: fullgraph train --resume {run.path}"
+            raise Interrupted(f"interrupted by {Signals(error.number).name}: {error}; {go_on}", error.number) from None
+        job = "resume"
 
 
 def _with_parts(config: RunConfig, size: int) -> RunConfig:
@@ -232,23 +251,49 @@ def _with_parts(config: RunConfig, size: int) -> RunConfig:
     return replace(config, parts=size)
 
 
-def _as_rank(folder: Path, job: str, config: TrainConfig, prepare_on_first: Callable[[int], object]) -> Path:
+Begun = tuple[str, RunFolder, RunConfig]  # what the ranks shall do, the folder that rank 0 holds for it, its config
+
+
+def _begin(config: RunConfig, graph: Graph | str | Path, folder: Path) -> Begun:
+    """Rank 0's part of a new run; after torchrun started all ranks again, of the same run."""
+    if number("TORCHELASTIC_RESTART_COUNT", 0) and (folder / "config.json").exists():
+        return "resume", RunFolder.existing(folder), config
+    run = RunFolder.new(folder, shards=not _is_cut(graph))
+    try:
+        return "train", run, prepare(config, graph, folder)
+    except BaseException:
+        run.undo()
+        raise
+
+
+def _as_rank(folder: Path, config: TrainConfig, begin: Callable[[int], Begun]) -> Path:
     """Be one rank of a job started elsewhere: rank 0 prepares, the others hear where, and whether it went well."""
     from fullgraph.worker import device_of, work
 
-    transport: ProcessTransport = join(backend=config.backend, device=device_of(config.device), timeout=config.timeout)
-    try:
-        trouble = ""
+    stop = Stop()
+    stop.listen()
+    transport = join(backend=config.backend, device=device_of(config.device), timeout=config.timeout)
+    with ExitStack() as stack:
+        stack.callback(transport.close)
+        told = {"trouble": "", "job": "", "folder": str(folder)}
+        run: RunFolder | None = None
         if transport.rank == 0:
             try:
-                prepare_on_first(transport.size)
+                with transport.away("preparing the run: reading and cutting the graph"):
+                    told["job"], run, _ = begin(transport.size)
+                stack.enter_context(run)
             except InputError as error:
-                trouble = str(error)
-        trouble = transport.tell(trouble)
-        if trouble:
-            raise InputError(trouble)
-        folder = Path(transport.tell(str(folder)))
-        work(folder, job, "", transport)
-        return folder
-    finally:
-        transport.close()
+                told["trouble"] = str(error)
+        told = json.loads(transport.tell(json.dumps(told)))
+        if told["trouble"]:
+            raise InputError(told["trouble"])
+        try:
+            work(Path(told["folder"]), told["job"], "", transport, stop)
+        except InputError:
+            if run is not None and told["job"] == "train" and not run.trained:
+                run.undo()
+            raise
+        except Interrupted as error:
+            go_on = f"to go on: --resume {told['folder']}"
+            raise Interrupted(f"interrupted: {error}; {go_on}", error.number) from None
+        return Path(told["folder"])

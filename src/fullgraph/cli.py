@@ -1,9 +1,11 @@
 """The command line: the only place where a name chooses a class."""
 
 import os
+import signal
 import sys
 import tomllib
-from dataclasses import fields
+from contextlib import suppress
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,15 +13,17 @@ import typer
 
 from fullgraph import api, recipes
 from fullgraph.data import load
-from fullgraph.errors import InputError, storage_error
+from fullgraph.errors import InputError, Interrupted, explain, one_line
 from fullgraph.exchange import SCHEDULES, table
 from fullgraph.nn import MODELS
 from fullgraph.partition import PARTITIONERS, is_partition_folder, partition, quality, read_manifest, write_parts
 from fullgraph.report import read_metrics, seconds_to
 from fullgraph.report.tables import print_comparison, print_quality, print_result
+from fullgraph.report.terminal import complain, output_trouble, tolerate_output
+from fullgraph.storage import read_text
 from fullgraph.train.config import RunConfig, TrainConfig
 from fullgraph.train.launch import RankFailed
-from fullgraph.transport import PeerLost
+from fullgraph.transport import PeerLost, number
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
@@ -36,11 +40,9 @@ def _read_config(ctx: typer.Context, path: Path | None) -> Path | None:
     if path is None:
         return None
     try:
-        table = tomllib.loads(path.read_text())
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror}; name a TOML file of options") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} is not TOML: {error}") from error
+        table = tomllib.loads(read_text(path, fix="name a TOML file of options", limit=1 << 20))
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise InputError(f"{path} is not TOML: {one_line(error, 100)}") from error
     known = {parameter.name for parameter in ctx.command.params} - {"config"}
     table = {key.replace("-", "_"): value for key, value in table.items()}
     unknown = [key for key in table if key not in known]
@@ -100,7 +102,11 @@ def train(
     dtype: Annotated[str, typer.Option(help="float32 or float64")] = "float32",
     device: str = "cpu",
     backend: str = "gloo",
-    timeout: Annotated[float, typer.Option(help="seconds to wait for a message")] = 300.0,
+    timeout: Annotated[float, typer.Option(help="seconds after which a silent rank or link is given up")] = 60.0,
+    on_signal: Annotated[str, typer.Option(help="what SIGTERM and SIGINT do first: checkpoint or stop")] = "checkpoint",
+    max_restarts: Annotated[
+        int | None, typer.Option(help="resume by itself so often after a rank died", show_default="0")
+    ] = None,
     threads: Annotated[int, typer.Option(help="per rank; 0: this machine's cores over its ranks")] = 0,
     tensorboard: Annotated[bool, typer.Option(help="write scalars for TensorBoard into the run's folder")] = False,
     out: Annotated[Path | None, typer.Option(help="the run's folder [default: a new one under runs/]")] = None,
@@ -114,23 +120,23 @@ def train(
     """
     given = dict(ctx.params)
     if resume is not None:
-        _only(ctx, "--resume", ("resume", "epochs", "parts"))
-        run = api.resume(resume, epochs=epochs, parts=parts or None)
+        _only(ctx, "--resume", ("resume", "epochs", "parts", "max_restarts"))
+        run = api.resume(resume, epochs=epochs, parts=parts or None, max_restarts=max_restarts)
     else:
         train_fields = {f.name: given[f.name] for f in fields(TrainConfig)}
         run_config = RunConfig(
             graph=graph,
-            parts=_at_least(0, "parts", parts),
+            parts=parts,
             partitioner=partitioner,
             partitioner_options=_partitioner_options(partitioner, partitioner_option),
-            features=_pick("features", features, ("none", "row", "standard")),
+            features=features,
             split=split,
             model=_model(model, given),
             strategy=recipes.make(strategy, **_options(option)).as_dict(),
-            train=TrainConfig(**{**train_fields, "epochs": 200 if epochs is None else epochs}),
+            train=TrainConfig(**{name: value for name, value in train_fields.items() if value is not None}),
         )
         run = api.start(run_config, graph, api.new_folder(run_config, out))
-    if int(os.environ.get("RANK", "0")) == 0:
+    if number("RANK", 0) == 0:
         print_result(run.result, run.folder)
 
 
@@ -154,7 +160,7 @@ def partition_command(
     whole = load(graph)
     assignment = partition(whole, parts, method=partitioner, seed=seed, **options)
     manifest = write_parts(out, whole, assignment, features=features, split=split)
-    print_quality(manifest.figures, manifest.method)
+    print_quality(asdict(manifest.figures), manifest.method)
     print(f"wrote {out}")
 
 
@@ -172,12 +178,12 @@ def inspect(
     """
     if is_partition_folder(Path(graph)):
         manifest = read_manifest(Path(graph))
-        print_quality(manifest.figures, manifest.method)
+        print_quality(asdict(manifest.figures), manifest.method)
         return
     options = _partitioner_options(partitioner, option)
     whole = load(graph)
     assignment = partition(whole, parts, method=partitioner, seed=seed, **options)
-    print_quality(quality(whole, assignment).as_dict(), assignment.method)
+    print_quality(asdict(quality(whole, assignment)), assignment.method)
 
 
 @app.command()
@@ -207,8 +213,6 @@ def compare(
     """
     results = {}
     for folder in runs:
-        if not (folder / "result.json").exists():
-            raise InputError(f"{folder} holds no result.json; name folders of finished runs")
         results[str(folder)] = api.Run(folder).result
     reached = {
         str(folder): None if target is None else seconds_to(read_metrics(folder / "metrics.jsonl"), target)
@@ -286,30 +290,51 @@ def _at_least(low: int, what: str, value: int) -> int:
 
 
 def main() -> None:
-    """Run a command. Exit 0: done. 2: the input is wrong, one line says how to fix it. 1: anything else."""
+    """Run a command. Exit 0: done. 2: the input is wrong, one line says how to fix it. 1: anything else.
+
+    128 + n: signal n asked to stop, and one line says what was kept.
+    """
+    tolerate_output()
+    with suppress(ValueError):  # not in the main thread
+        signal.signal(signal.SIGTERM, _interrupt)
     try:
         code = app(standalone_mode=False)
-        sys.exit(code if isinstance(code, int) else 0)
-    except InputError as error:
-        _fail(str(error), 2)
+        _end(code if isinstance(code, int) else 0)
     except (RankFailed, PeerLost) as error:
-        _fail(str(error), 1)
+        _fail(error, 1)
+    except Interrupted as error:
+        _fail(error, 128 + error.number)
     except (KeyboardInterrupt, typer.Abort):
-        _fail("interrupted", 1)
-    except OSError as error:
-        known = storage_error(error, Path(error.filename or "."))
-        if known is None:
-            raise
-        _fail(str(known), 2)
+        _fail("interrupted by SIGINT before training began; nothing was kept", 128 + signal.SIGINT)
     except Exception as error:
+        known = explain(error)
+        if known is not None:
+            _fail(known, 2)
         # Wrong options: typer may carry its own copy of click, so its class cannot be named.
         if not hasattr(error, "format_message"):
             raise
         _fail(error.format_message(), 2)
 
 
-def _fail(text: str, code: int) -> None:
-    print(f"fullgraph: error: {' '.join(text.split())}", file=sys.stderr, flush=True)
+def _interrupt(number: int, frame: object) -> None:
+    raise Interrupted("interrupted before training began; nothing was kept", number)
+
+
+def _end(code: int) -> None:
+    """Exit; where printing is all that a command does, words that could not be written are a failure."""
+    trouble = output_trouble()
+    if trouble is not None and not isinstance(trouble, BrokenPipeError):
+        complain(f"cannot write to standard output: {trouble.strerror}")
+        code = code or 1
+    _exit(code)
+
+
+def _fail(text: object, code: int) -> None:
+    complain(text)
+    _exit(code)
+
+
+def _exit(code: int) -> None:
     if "RANK" in os.environ:  # one rank of a job: its backend's threads may not survive an orderly exit
         os._exit(code)
     sys.exit(code)

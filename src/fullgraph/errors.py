@@ -1,4 +1,4 @@
-"""The one error a user's input may raise."""
+"""The errors a user meets, and the one place where an error of another library becomes one line of ours."""
 
 import errno
 import re
@@ -6,30 +6,102 @@ from pathlib import Path
 
 
 class InputError(ValueError):
-    """The user's input is wrong; the text is one line that says what and how to fix it."""
+    """The user's input is wrong; the text is one line that says what is wrong and how to fix it."""
 
 
-_STORAGE = {
+class Damaged(InputError):
+    """A file of ours is not what was written; the text names the file and what to do."""
+
+
+class Diverged(InputError):
+    """Training left the numbers; the text says when and the likely cause."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """A signal asked the run to stop; the text says what was kept and how to go on."""
+
+    def __init__(self, text: str, number: int) -> None:
+        super().__init__(text)
+        self.number = number  # of the signal
+
+
+def one_line(error: object, limit: int = 300) -> str:
+    """A text, or an exception's text, on one printable line, shortened.
+
+    Control characters are spelled out: names inside a user's file may hold terminal escapes.
+    """
+    text = " ".join(str(error).split()) or type(error).__name__
+    text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return text if len(text) <= limit else text[: limit - 3] + "..."
+
+
+FOLDER = "choose another folder"
+_ERRNO = {
     errno.ENOSPC: "the disk is full; free some space",
     errno.EDQUOT: "the disk quota is used up; free some space",
-    errno.EACCES: "no permission to write; choose another folder",
-    errno.EPERM: "no permission to write; choose another folder",
-    errno.EROFS: "the file system is read-only; choose another folder",
-    errno.EEXIST: "a file of that name is in the way; choose another folder",
-    errno.ENOTDIR: "a part of this path is a file, not a folder; choose another folder",
+    errno.EFBIG: "the file would be larger than allowed; raise `ulimit -f`",
+    errno.EACCES: f"no permission; {FOLDER}",
+    errno.EPERM: f"no permission; {FOLDER}",
+    errno.EROFS: f"the file system is read-only; {FOLDER}",
+    errno.EEXIST: f"a file of that name is in the way; {FOLDER}",
+    errno.ENOTEMPTY: f"a folder of that name is in the way; {FOLDER}",
+    errno.ENOTDIR: f"a part of this path is a file, not a folder; {FOLDER}",
+    errno.EISDIR: "it is a folder; name a file",
+    errno.ENOENT: "it does not exist; correct the path",
+    errno.ENAMETOOLONG: "the path is too long; choose a shorter one",
+    errno.EINVAL: "the path is not a valid one; choose another",
+    errno.ELOOP: "its symbolic links go in circles; choose another path",
+    errno.EIO: "the disk reports an error; check it, or choose another one",
+    errno.ESTALE: "the network file system lost it; mount it again",
+    errno.EMFILE: "too many open files; raise `ulimit -n`",
+    errno.ENFILE: "too many open files on this machine; close some programs",
+    errno.ENOMEM: "out of memory; use more --parts over more machines, or a larger one",
+    errno.EAGAIN: "no more processes or threads are allowed; raise `ulimit -u`, or use fewer --parts or --threads",
 }
+# What libraries below Python say in words alone.
+_WORDS = [
+    (r"No space left on device|\d+ requested and \d+ written", errno.ENOSPC),
+    (r"can't allocate memory|Unable to allocate|std::bad_alloc|out of memory|Cannot allocate memory", errno.ENOMEM),
+    (r"Too many open files", errno.EMFILE),
+    (r"embedded null (byte|character)", errno.EINVAL),
+    (r"can't start new thread|Resource temporarily unavailable", errno.EAGAIN),
+]
+_NETWORK = [
+    (
+        r"[Uu]nable to find (?:address for|interface)|[Uu]nknown interface|ENODEV|No such device|ifa != nullptr",
+        "no network interface of the name in GLOO_SOCKET_IFNAME; set it to one that `ip link` lists",
+    ),
+    (
+        r"EADDRINUSE|Address already in use|EADDRNOTAVAIL|Cannot assign requested address",
+        "no free port: another program holds MASTER_PORT, or every port is in use; choose another or close some",
+    ),
+]
 
 
-def storage_error(error: BaseException | None, folder: Path) -> InputError | None:
-    """An InputError where a failure comes down to the folder that is written to, else None."""
+def explain(error: BaseException, where: Path | None = None) -> InputError | None:
+    """The line for an error that comes down to the user's machine or input, else None.
+
+    where: the folder that was being written to, if the error does not name its own file.
+    """
     seen: list[BaseException] = []
-    while error is not None and error not in seen:
-        seen.append(error)
-        number = error.errno if isinstance(error, OSError) else None
-        # Libraries below Python report only a text, numpy only how much it wrote.
-        if number is None and re.search(r"No space left on device|\d+ requested and \d+ written", str(error)):
-            number = errno.ENOSPC
-        if number in _STORAGE:
-            return InputError(f"cannot write to {folder}: {_STORAGE[number]}")
-        error = error.__cause__ or error.__context__
+    cause: BaseException | None = error
+    while cause is not None and cause not in seen:
+        seen.append(cause)
+        if isinstance(cause, InputError):
+            return cause
+        text = str(cause)
+        for pattern, line in _NETWORK:
+            if re.search(pattern, text) and not (isinstance(cause, OSError) and cause.filename):
+                return InputError(line)
+        number = cause.errno if isinstance(cause, OSError) else None
+        if isinstance(cause, MemoryError):
+            number = errno.ENOMEM
+        for pattern, known in _WORDS:
+            if number is None and re.search(pattern, text):
+                number = known
+        if number in _ERRNO:
+            name = cause.filename if isinstance(cause, OSError) else None
+            place = name if isinstance(name, str) else None if number in (errno.ENOMEM, errno.EAGAIN) else where
+            return InputError(_ERRNO[number] if place is None else f"{place}: {_ERRNO[number]}")
+        cause = cause.__cause__ or cause.__context__
     return None

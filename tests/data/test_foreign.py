@@ -169,7 +169,7 @@ def test_saint_mistakes(root):
         ("role.json", '{"tr": ["a"], "va": [1], "te": [2]}', "whole numbers"),
         ("role.json", '{"tr": [], "va": [1], "te": [2]}', "train_mask is empty"),
         ("class_map.json", '{"0": 1}', "node '1'"),
-        ("class_map.json", "{", "not JSON"),
+        ("class_map.json", "{", "is not JSON"),
         ("feats.npy", "text", "numpy.save"),
         ("adj_full.npz", "text", "not an .npz"),
     ):

@@ -17,7 +17,7 @@ from fullgraph.errors import InputError
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
 
 
-def graph_of(sparse=False, multilabel=False, splits=1, weighted=False):
+def graph_of(sparse=False, multilabel=False, splits=1, weighted=False, name="kept"):
     rng = np.random.default_rng(0)
     num_nodes = 30
     role = np.stack([rng.permutation(num_nodes) % 3 for _ in range(splits)], axis=1)
@@ -29,7 +29,7 @@ def graph_of(sparse=False, multilabel=False, splits=1, weighted=False):
         np.eye(5)[y] if multilabel else y,
         (role == 0, role == 1, role == 2),
         edge_weight=rng.random(100) if weighted else None,
-        name="kept",
+        name=name,
     )
 
 
@@ -63,7 +63,7 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypat
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(np, "savez", full_disk)
-    with pytest.raises(InputError, match="No space left"):
+    with pytest.raises(InputError, match="disk is full"):
         save_npz(graph, tmp_path / "kept.npz")
     assert os.listdir(tmp_path) == ["kept.npz"]
     assert (tmp_path / "kept.npz").read_bytes() == before
@@ -104,12 +104,13 @@ class Trap:
         return (os.mkdir, (str(Trap.target),))
 
 
-@pytest.mark.parametrize("key", ["x_data", "extra"])
-def test_a_pickled_array_is_refused_and_never_opened(saved, key):
+def test_a_pickled_array_is_refused_and_never_opened(saved):
     folder, arrays = saved
     Trap.target = folder / "opened"
-    np.savez(folder / "bad.npz", **{**arrays, key: np.array([Trap()], dtype=object)})
+    np.savez(folder / "bad.npz", **{**arrays, "x_data": np.array([Trap()], dtype=object)})
     assert "pickled" in refused(folder / "bad.npz")
+    np.savez(folder / "extra.npz", **{**arrays, "extra": np.array([Trap()], dtype=object)})
+    assert_same(load(str(folder / "extra.npz")), graph_of(sparse=True, name="extra"))  # unknown members are left alone
     assert not Trap.target.exists()
 
 
@@ -191,7 +192,8 @@ def test_uncompressed_features_stay_in_the_file(tmp_path, dtype, order, shift):
     assert mapped_file(plain.x) == tmp_path / "plain.npz"
     assert mapped_file(packed.x) is None
     for x in (plain.x, packed.x):
-        assert (type(x), x.dtype, x.flags.writeable) == (np.ndarray, np.dtype(dtype), False)
+        kinds = (np.dtype(dtype), np.dtype(dtype).newbyteorder("="))  # what is read is in this machine's byte order
+        assert (type(x), x.dtype in kinds, x.flags.writeable) == (np.ndarray, True, False)
         assert x.flags.f_contiguous == (order == "F")
         np.testing.assert_array_equal(x, arrays["x"])
 

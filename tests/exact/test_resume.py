@@ -1,19 +1,16 @@
 """Resuming after any epoch of any variant ends bit-identical; neither saving nor scoring is noticed."""
 
-import json
 from dataclasses import replace
 from functools import partial
 from random import Random
 
 import pytest
-import torch
-from safetensors.torch import load
 
 from fullgraph import nn, recipes
 from fullgraph.codec import BFloat16, Exponential, Full, Half, Linear, LowBit, Subsample
 from fullgraph.exchange import Adaptive, Bounded, Except, Pipelined, Skip, Smooth, Sync, Wire
 from fullgraph.placement import Mixture, Partitioned, Pipeline
-from fullgraph.testing import CASES, resumed_epochs, run_threads, saved_epochs
+from fullgraph.testing import CASES, differing, resumed_epochs, run_threads, saved_epochs
 from fullgraph.train.config import LR_SCHEDULES, OPTIMIZERS, TrainConfig
 
 EPOCHS = 5
@@ -80,18 +77,6 @@ def drawn(seed):
     )
     ranks, case, spec, narrow_first = pick([2, 3]), CASES[pick(list(CASES))], pick(SPECS), pick([False, True])
     return ranks, case, spec, config, wire, narrow_first, False, pick([Partitioned, Mixture])
-
-
-def differing(one, other):
-    """Names of what two checkpoints do not share to the bit."""
-    a, b = ({**load(tensors), **json.loads(scalars)} for tensors, scalars in (one, other))
-    return [name for name in sorted(a.keys() | b.keys()) if not same(a.get(name), b.get(name))]
-
-
-def same(a, b):
-    if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor):
-        return a.dtype == b.dtype and torch.equal(a, b)
-    return repr(a) == repr(b)  # a score may be NaN
 
 
 def assert_resumes_anywhere(ranks, *run):

@@ -1,13 +1,15 @@
 """Figures against definitions written out in sets."""
 
 import json
+from dataclasses import asdict
 
 import numpy as np
 import pytest
 
 from fullgraph.data import Graph
 from fullgraph.errors import InputError
-from fullgraph.partition import Assignment, quality
+from fullgraph.partition import Assignment, Quality, quality
+from fullgraph.values import read_value
 
 
 @pytest.mark.parametrize("parts", [1, 2, 3, 4, 5])
@@ -44,8 +46,8 @@ def test_a_graph_without_arcs_is_balanced(make_graph, scatter):
 
 def test_the_figures_survive_json(make_graph, scatter):
     graph = make_graph()
-    figures = quality(graph, scatter(graph, 3)).as_dict()
-    assert json.loads(json.dumps(figures)) == figures
+    figures = quality(graph, scatter(graph, 3))
+    assert read_value(Quality, json.loads(json.dumps(asdict(figures))), "figures") == figures
 
 
 def test_an_unknown_split_is_one_line(make_graph, scatter):

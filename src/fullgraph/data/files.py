@@ -1,19 +1,29 @@
-"""Open files written by others, safely: no pickle, and every failure is one line."""
+"""Open files written by others, safely: no pickle, no size on trust, and every failure is one line."""
 
 from __future__ import annotations
 
+import math
 import os
+import struct
 import zipfile
-import zlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from tokenize import TokenError
-from typing import Any
+from typing import IO
 
 import numpy as np
+from numpy.lib import format as npy
 
 from fullgraph.data.arrays import Array
-from fullgraph.data.mapped import map_member
-from fullgraph.errors import InputError
+from fullgraph.errors import InputError, one_line
+from fullgraph.room import need_memory
+
+_BLOCK_BYTES = 1 << 22
+_LOCAL_HEADER = 30  # bytes, of which the last four are the lengths of the name and of the extra field after it
+_READERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
+_DEFLATE_MOST = 1032  # no deflated byte becomes more bytes than this
+_AGAIN = "copy or write the file again"
 
 
 def data_root() -> Path:
@@ -22,53 +32,140 @@ def data_root() -> Path:
     return Path(root) if root else Path.home() / ".cache" / "fullgraph"
 
 
-def one_line(error: BaseException, limit: int = 160) -> str:
-    """An exception's text on one line, shortened."""
-    text = " ".join(str(error).split()) or type(error).__name__
-    return text if len(text) <= limit else text[: limit - 3] + "..."
-
-
 def need_file(path: Path, fix: str) -> Path:
     """`path` when it is a file, else an error that ends with `fix`."""
-    if not path.is_file():
+    try:
+        if path.is_file():
+            return path
         what = "is a folder" if path.is_dir() else "does not exist"
-        raise InputError(f"{path} {what}: {fix}")
-    return path
+    except (OSError, ValueError) as bad:  # a name that no file can have
+        what = f"cannot be a path ({one_line(bad, 60)})"
+    raise InputError(f"{one_line(path)} {what}: {fix}")
 
 
-def read_npz(path: Path, required: tuple[str, ...] = (), mapped: tuple[str, ...] = ()) -> dict[str, Array]:
-    """Every array of an .npz archive by name; object arrays (pickles) are refused without being opened.
+@contextmanager
+def foreign(path: Path, fix: str) -> Iterator[None]:
+    """Whatever a library raises while it reads a user's bytes is that file's fault, in one line."""
+    try:
+        yield
+    except (InputError, MemoryError):
+        raise
+    except Exception as bad:
+        raise InputError(f"{path} cannot be read ({one_line(bad, 160)}): {fix}") from None
 
-    Those named in `mapped` stay in the file, memory-mapped, where they are stored uncompressed.
+
+@dataclass(frozen=True)
+class Member:
+    """An array inside an archive, known by its header alone."""
+
+    info: zipfile.ZipInfo
+    start: int  # of its first number, behind the header
+    shape: tuple[int, ...]
+    fortran: bool
+    dtype: np.dtype[np.generic]
+
+    @property
+    def nbytes(self) -> int:
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
+Members = Mapping[str, Member]
+
+
+def read_npz(
+    path: Path,
+    required: tuple[str, ...],
+    optional: tuple[str, ...] = (),
+    *,
+    mapped: tuple[str, ...] = (),
+    check: Callable[[Members], None] = lambda members: None,
+) -> dict[str, Array]:
+    """The named arrays of an .npz archive; all other members are left alone.
+
+    Headers are read first: object arrays (pickles) are refused without being opened, sizes are compared with what is
+    really there and with the memory that is free, and `check` may refuse shapes. Arrays named in `mapped` stay in the
+    file, memory-mapped, where they are stored uncompressed.
     """
     need_file(path, "give the path of an .npz file")
     if not zipfile.is_zipfile(path):
         raise InputError(f"{path} is not an .npz archive: write it with numpy.savez")
-    arrays: dict[str, Array] = {}
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            missing = [key for key in required if key not in archive.files]
-            if missing:
-                raise InputError(f"{path} lacks {', '.join(missing)} (it holds {', '.join(archive.files)}): add them")
-            for key in archive.files:
-                value = map_member(path, key) if key in mapped else None
-                arrays[key] = _member(path, archive, key) if value is None else value
-    except (OSError, EOFError, zipfile.BadZipFile) as bad:
-        raise InputError(f"{path} cannot be read ({one_line(bad)}): copy or write the file again") from None
-    return arrays
+    with foreign(path, _AGAIN), zipfile.ZipFile(path) as archive:
+        names = archive.namelist()
+        there = [key for key in (*required, *optional) if f"{key}.npy" in names]
+        missing = [key for key in required if key not in there]
+        if missing:
+            held = one_line(", ".join(name.removesuffix(".npy") for name in names), 200)
+            raise InputError(f"{path} lacks {', '.join(missing)} (it holds {held}): add them")
+        twice = [key for key in there if names.count(f"{key}.npy") > 1]
+        if twice:
+            raise InputError(f"{path} holds {', '.join(twice)} more than once: {_AGAIN}")
+        members = {key: _member(path, archive, key) for key in there}
+        check(members)
+        in_file = [key for key in mapped if key in members and _can_be_mapped(members[key])]
+        need_memory(sum(m.nbytes for key, m in members.items() if key not in in_file), f"reading {path}")
+        return {key: (_map if key in in_file else _read)(path, archive, members[key]) for key in there}
 
 
-def _member(path: Path, archive: Any, key: str) -> Array:
-    try:
-        value = archive[key]
-    except ValueError as bad:
-        if "allow_pickle" in str(bad):
-            raise InputError(
-                f"{path} holds '{key}' as a pickled object, which is never opened: save it as a plain array"
-            ) from None
-        raise InputError(f"{path} has a damaged '{key}' ({one_line(bad)}): copy or write the file again") from None
-    except (zlib.error, SyntaxError, TokenError) as bad:  # the last two from numpy's parser of headers
-        raise InputError(f"{path} has a damaged '{key}' ({one_line(bad)}): copy or write the file again") from None
-    if not isinstance(value, np.ndarray):
-        raise InputError(f"{path} holds '{key}', which is no array: write the file with numpy.savez")
-    return value
+def _member(path: Path, archive: zipfile.ZipFile, key: str) -> Member:
+    """The header of an array, compared with the archive's own claims."""
+    info = archive.getinfo(f"{key}.npy")
+    damaged = f"{path} has a damaged '{key}'"
+    if info.flag_bits & 1:
+        raise InputError(f"{path} holds '{key}' encrypted: write it again without a password")
+    if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        raise InputError(f"{path} holds '{key}' in another compression than numpy's: write it with numpy.savez")
+    most = info.compress_size * (_DEFLATE_MOST if info.compress_type == zipfile.ZIP_DEFLATED else 1)
+    if info.file_size > most:
+        raise InputError(f"{damaged} ({info.compress_size} bytes cannot hold {info.file_size}): {_AGAIN}")
+    with archive.open(info) as stream:
+        reader = _READERS.get(npy.read_magic(stream))
+        if reader is None:
+            raise InputError(f"{damaged} (a later .npy version): write it with numpy.savez")
+        shape, fortran, dtype = reader(stream)
+        start = stream.tell()
+    if dtype.hasobject:
+        raise InputError(f"{path} holds '{key}' as a pickled object, which is never opened: save it as a plain array")
+    member = Member(info, start, shape, fortran, dtype)
+    if any(not isinstance(length, int) or length < 0 for length in shape) or member.nbytes != info.file_size - start:
+        raise InputError(f"{damaged} ({info.file_size - start} bytes for shape {shape}): {_AGAIN}")
+    return member
+
+
+def _can_be_mapped(member: Member) -> bool:
+    return member.info.compress_type == zipfile.ZIP_STORED and member.dtype.kind in "iubf" and member.nbytes > 0
+
+
+def _blocks(archive: zipfile.ZipFile, member: Member) -> Iterator[bytes]:
+    """The bytes of an array; zipfile compares their checksum when it meets the end."""
+    with archive.open(member.info) as stream:
+        _skip(stream, member.start)
+        while block := stream.read(_BLOCK_BYTES):
+            yield block
+
+
+def _skip(stream: IO[bytes], count: int) -> None:
+    assert len(stream.read(count)) == count
+
+
+def _read(path: Path, archive: zipfile.ZipFile, member: Member) -> Array:
+    """The array in memory, in this machine's byte order."""
+    flat = np.empty(member.nbytes, dtype=np.uint8)
+    filled = 0
+    for block in _blocks(archive, member):
+        flat[filled : filled + len(block)] = np.frombuffer(block, np.uint8)
+        filled += len(block)
+    array: Array = flat.view(member.dtype) if member.nbytes else np.empty(0, member.dtype)
+    array = array.reshape(member.shape, order="F" if member.fortran else "C")
+    return array.astype(member.dtype.newbyteorder("="), order="K", copy=False)
+
+
+def _map(path: Path, archive: zipfile.ZipFile, member: Member) -> Array:
+    """The array over the pages of the file itself, read-only, at any byte; its checksum is compared first."""
+    for _ in _blocks(archive, member):
+        pass
+    with path.open("rb") as file:
+        file.seek(member.info.header_offset)
+        name, extra = struct.unpack_from("<HH", file.read(_LOCAL_HEADER), _LOCAL_HEADER - 4)
+    offset = member.info.header_offset + _LOCAL_HEADER + int(name) + int(extra) + member.start
+    order = "F" if member.fortran else "C"
+    return np.memmap(path, dtype=member.dtype, mode="r", offset=offset, shape=member.shape, order=order)  # type: ignore[call-overload, no-any-return]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +9,10 @@ import numpy as np
 import scipy.sparse as sp
 
 from fullgraph.data.arrays import Array, Features
-from fullgraph.data.files import one_line, read_npz
+from fullgraph.data.files import Members, read_npz
 from fullgraph.data.graph import Graph
-from fullgraph.errors import InputError
+from fullgraph.errors import InputError, explain, one_line
+from fullgraph.storage import sweep, whole_file
 
 _CSR_KEYS = ("x_data", "x_indices", "x_indptr", "x_shape")
 
@@ -23,7 +23,13 @@ def load_npz(path: str | Path) -> Graph:
     An uncompressed x stays in the file, memory-mapped; all else is read.
     """
     path = Path(path)
-    arrays = read_npz(path, ("edge_index", "y", "train_mask", "val_mask", "test_mask"), mapped=("x",))
+    arrays = read_npz(
+        path,
+        ("edge_index", "y", "train_mask", "val_mask", "test_mask"),
+        ("x", *_CSR_KEYS, "edge_weight"),
+        mapped=("x",),
+        check=lambda members: _check_lengths(path, members),
+    )
     masks = {name: arrays[f"{name}_mask"] for name in ("train", "val", "test")}
     try:
         return Graph(
@@ -37,6 +43,22 @@ def load_npz(path: str | Path) -> Graph:
     except InputError as bad:
         text = str(bad)
         raise InputError(text if text.startswith(str(path)) else f"{path}: {text}") from None
+
+
+def _check_lengths(path: Path, members: Members) -> None:
+    """Refuse arrays that cannot belong to one graph before any of them is unpacked."""
+    length = {key: member.shape[0] for key, member in members.items() if member.nbytes}
+    nodes: dict[str, int] = {
+        key: length[key] for key in ("x", "y", "train_mask", "val_mask", "test_mask") if key in length
+    }
+    if "x_indptr" in length and "x" not in length:
+        nodes["x_indptr"] = length["x_indptr"] - 1
+    if len(set(nodes.values())) > 1:
+        told = ", ".join(f"{key} {count}" for key, count in nodes.items())
+        raise InputError(f"{path}: arrays are of different numbers of nodes ({told}): give one row a node")
+    edges = members["edge_index"].shape
+    if "edge_weight" in members and members["edge_weight"].shape != edges[1:]:
+        raise InputError(f"{path}: edge_weight is {members['edge_weight'].shape} for edge_index {edges}: one an arc")
 
 
 def _features(path: Path, arrays: dict[str, Array]) -> Features:
@@ -74,17 +96,9 @@ def save_npz(graph: Graph, path: str | Path) -> None:
     if graph.edge_weight is not None:
         arrays["edge_weight"] = graph.edge_weight
     try:
-        _write(path, arrays)
-    except OSError as bad:
-        raise InputError(f"cannot write {path} ({one_line(bad)}): choose a folder that exists and has room") from None
-
-
-def _write(path: Path, arrays: dict[str, Any]) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with open(temporary, "wb") as file:
+        sweep(path.absolute().parent, path.name)
+        with whole_file(path) as staged, staged.open("wb") as file:
             np.savez(file, **arrays)
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    except OSError as bad:
+        known = explain(bad)
+        raise InputError(f"cannot write {path}: {known or one_line(bad)}; choose a folder that has room") from None

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from fullgraph.data.arrays import Array
-from fullgraph.data.files import data_root, need_file, one_line, read_npz
+from fullgraph.data.files import data_root, foreign, need_file, read_npz
 from fullgraph.data.graph import Graph
 from fullgraph.data.splits import mask_of
 from fullgraph.errors import InputError
@@ -94,9 +94,6 @@ def _masks(folder: Path, num_nodes: int) -> dict[str, Array]:
 
 def _csv(path: Path, dtype: type[np.generic]) -> Array:
     need_file(path, "unpack OGB's archive again, its raw and split folders side by side")
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")  # an empty file is only a warning to numpy
-            return np.loadtxt(path, delimiter=",", dtype=dtype, ndmin=2)
-    except (ValueError, OSError, EOFError, UserWarning) as bad:
-        raise InputError(f"{path} cannot be read ({one_line(bad)}): unpack the archive again") from None
+    with foreign(path, "unpack the archive again"), warnings.catch_warnings():
+        warnings.simplefilter("error")  # an empty file is only a warning to numpy
+        return np.loadtxt(path, delimiter=",", dtype=dtype, ndmin=2)

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from fullgraph.data.arrays import as_numpy
-from fullgraph.data.files import data_root, one_line
+from fullgraph.data.files import data_root
 from fullgraph.data.graph import Graph
 from fullgraph.data.splits import random_masks
-from fullgraph.errors import InputError
+from fullgraph.errors import InputError, one_line
 
 _MASKS = ("train_mask", "val_mask", "test_mask")
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fullgraph.data.arrays import Array, as_numpy
-from fullgraph.data.files import need_file, one_line, read_npz
+from fullgraph.data.files import foreign, need_file, read_npz
 from fullgraph.data.graph import Graph
 from fullgraph.data.splits import mask_of
 from fullgraph.errors import InputError
+from fullgraph.storage import parse_json, read_text
 
 _FIX = "a GraphSAINT folder holds adj_full.npz, feats.npy, class_map.json and role.json"
 
@@ -28,7 +28,7 @@ def load_saint(folder: str | Path) -> Graph:
         raise InputError(f"{folder} is not a folder: {_FIX}")
     x = _features(need_file(folder / "feats.npy", _FIX))
     need_file(folder / "adj_full.npz", _FIX)
-    adj = read_npz(folder / "adj_full.npz", ("data", "indices", "indptr", "shape"))
+    adj = read_npz(folder / "adj_full.npz", ("data", "indices", "indptr", "shape"), ("format",))
     if "format" in adj and adj["format"].astype(str).item() != "csr":
         raise InputError(f"{folder / 'adj_full.npz'} is not in CSR form: save scipy.sparse's tocsr() of it")
     if adj["shape"].tolist() != [x.shape[0], x.shape[0]]:
@@ -48,10 +48,8 @@ def load_saint(folder: str | Path) -> Graph:
 
 
 def _features(path: Path) -> Array:
-    try:
+    with foreign(path, "save a plain float array with numpy.save"):
         x: Any = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, OSError, EOFError) as bad:
-        raise InputError(f"{path} cannot be read ({one_line(bad)}): save a plain float array with numpy.save") from None
     if not isinstance(x, np.ndarray) or x.ndim != 2:
         raise InputError(f"{path} is no matrix [nodes, features]: save one with numpy.save")
     return x
@@ -84,10 +82,7 @@ def _masks(path: Path, num_nodes: int) -> dict[str, Array]:
 
 def _json(path: Path) -> dict[str, Any]:
     need_file(path, _FIX)
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, OSError) as bad:
-        raise InputError(f"{path} is not JSON ({one_line(bad)}): write it again") from None
+    value = parse_json(read_text(path, fix="write it again", limit=1 << 33), path, "write it again")
     if not isinstance(value, dict):
         raise InputError(f"{path} has to hold a JSON object: write it again")
     return value

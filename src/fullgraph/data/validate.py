@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from fullgraph.data.arrays import Array, Features, as_csr_array, as_numpy
-from fullgraph.data.files import one_line
-from fullgraph.errors import InputError
+from fullgraph.errors import InputError, one_line
 
 SPLIT_NAMES = ("train", "val", "test")
 _BLOCK_ENTRIES = 1 << 22

@@ -2,6 +2,7 @@
 
 from fullgraph.exchange.adaptive import Adaptive
 from fullgraph.exchange.channel import Channel, Clock, Except, Grades, Wire, Wires
+from fullgraph.exchange.inbox import Held, settled
 from fullgraph.exchange.schedule import Bounded, Pipelined, Schedule, Skip, Sync, Turn, table
 from fullgraph.exchange.smooth import Smooth
 
@@ -15,6 +16,7 @@ __all__ = [
     "Clock",
     "Except",
     "Grades",
+    "Held",
     "Pipelined",
     "Schedule",
     "Skip",
@@ -23,5 +25,6 @@ __all__ = [
     "Turn",
     "Wire",
     "Wires",
+    "settled",
     "table",
 ]

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fullgraph.codec import Codec, Full
 from fullgraph.exchange.feedback import Residuals
-from fullgraph.exchange.inbox import Inbox
+from fullgraph.exchange.inbox import Held, Inbox
 from fullgraph.exchange.schedule import Schedule, Sync
 from fullgraph.exchange.smooth import Average, Smooth
 from fullgraph.plan import Route
@@ -111,10 +111,10 @@ class Channel:
         x, token = Begin.apply(x, self, relu, mapped)  # type: ignore[no-untyped-call]
         return x, token
 
-    def state(self) -> dict[str, Tensor]:
-        """Everything later steps may read, under names; waits for what is on its way."""
+    def held(self) -> Held:
+        """Everything later steps may read, under names."""
         ways = {"forward": self.features, "backward": self.gradients}
-        return {f"{way}.{name}": value for way, inbox in ways.items() for name, value in inbox.state().items()}
+        return {f"{way}.{name}": value for way, inbox in ways.items() for name, value in inbox.held().items()}
 
     def load_state(self, state: dict[str, Tensor]) -> None:
         for way, inbox in {"forward": self.features, "backward": self.gradients}.items():

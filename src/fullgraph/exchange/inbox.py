@@ -47,6 +47,22 @@ class _Coding:
         return replace(self.key, ends=(peer, self.rank))
 
 
+# What is held between steps: tensors, which the next step may change, and versions of rows, still on their way perhaps.
+Held = dict[str, Tensor | Pending[dict[int, Tensor]]]
+
+
+def settled(held: Held) -> dict[str, Tensor]:
+    """All of it as named tensors, waiting for what is on its way; a version without rows is named too."""
+    state = {}
+    for name, value in held.items():
+        if isinstance(value, Tensor):
+            state[name] = value
+        else:
+            state[name] = torch.zeros(0)
+            state |= {f"{name}.{peer}": rows for peer, rows in value.wait().items()}
+    return state
+
+
 class Inbox:
     """Posts rows along a route and keeps the versions that a later step may read."""
 
@@ -80,12 +96,12 @@ class Inbox:
                 version.wait()  # never read, yet its buffers must not go while it is still on its way
         return rows
 
-    def state(self) -> dict[str, Tensor]:
-        """Versions and averages as named tensors; a version without rows is named too."""
-        state = {}
-        for step, version in self.versions.items():
-            state[f"version.{step}"] = torch.zeros(0)
-            state |= {f"version.{step}.{peer}": rows for peer, rows in version.wait().items()}
+    def held(self) -> Held:
+        """Versions and averages under names."""
+        if self.residuals is not None:  # what a message lost is known only when it has been encoded
+            for version in self.versions.values():
+                version.wait()
+        state: Held = {f"version.{step}": version for step, version in self.versions.items()}
         if self.average is not None and self.average.version is not None:
             state["average"] = torch.tensor([self.average.version, self.average.count])
             state |= {f"average.{peer}": rows for peer, rows in self.average.rows.items()}

@@ -5,7 +5,7 @@ from fullgraph.nn.deep import InitialResidual, PreActivation
 from fullgraph.nn.linear import Linear
 from fullgraph.nn.model import GNN, Block, Chain, State
 from fullgraph.nn.norm import BatchNorm
-from fullgraph.nn.spec import GAT, GCN, GCNII, GIN, MODELS, NORMS, GraphSAGE, ModelSpec, ResGCN, Stack, spec_of
+from fullgraph.nn.spec import GAT, GCN, GCNII, GIN, MODELS, GraphSAGE, ModelSpec, ResGCN, Stack, spec_of
 from fullgraph.nn.view import IDENTITY, Features, GraphView, Message, RowMap
 
 __all__ = [
@@ -16,7 +16,6 @@ __all__ = [
     "GNN",
     "IDENTITY",
     "MODELS",
-    "NORMS",
     "BatchNorm",
     "Block",
     "Chain",

@@ -5,7 +5,7 @@ import threading
 from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass
 from itertools import pairwise
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
 
@@ -14,29 +14,23 @@ from fullgraph.nn.conv import Conv, GATConv, GCN2Conv, GCNConv, GINConv, SAGECon
 from fullgraph.nn.deep import InitialResidual, PreActivation
 from fullgraph.nn.linear import Linear
 from fullgraph.nn.model import GNN, Chain
+from fullgraph.values import OneOf, Range, Value, read_value
 
 _DRAWING = threading.Lock()
-NORMS = ("none", "layer", "batch")
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelSpec(ABC):
+class ModelSpec(Value, ABC):
     """What every model has: `layers` of `hidden` features, dropout before each, a norm."""
 
     name: ClassVar[str]
     aggregation: ClassVar[str]  # which A the view multiplies by: "gcn", "mean", "sum" or "attention"
     encodes: ClassVar[bool] = False  # maps its input before the first convolution, which so knows nothing ahead
 
-    layers: int = 3
-    hidden: int = 128
-    dropout: float = 0.5
-    norm: str = "none"
-
-    def __post_init__(self) -> None:
-        _require(self.layers >= 1, f"layers={self.layers}: at least 1")
-        _require(self.hidden >= 1, f"hidden={self.hidden}: at least 1")
-        _require(0.0 <= self.dropout < 1.0, f"dropout={self.dropout}: at least 0 and below 1")
-        _require(self.norm in NORMS, f"norm={self.norm!r}: one of {', '.join(NORMS)}")
+    layers: Annotated[int, Range(1, 10_000)] = 3
+    hidden: Annotated[int, Range(1, 1_000_000)] = 128
+    dropout: Annotated[float, Range(0, 1, below=True)] = 0.5
+    norm: Annotated[str, OneOf("none", "layer", "batch")] = "none"
 
     @property
     def graph_layers(self) -> int:
@@ -63,15 +57,14 @@ class ModelSpec(ABC):
 class Stack(ModelSpec):
     """`layers` counts all layers, of which the last `linear_layers` are dense."""
 
-    linear_layers: int = 0
+    linear_layers: Annotated[int, Range(0, 10_000)] = 0
     residual: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _require(
-            0 <= self.linear_layers < self.layers,
-            f"linear_layers={self.linear_layers}: between 0 and {self.layers - 1}, one layer must see the graph",
-        )
+        if self.linear_layers >= self.layers:
+            most = self.layers - 1
+            raise InputError(f"linear_layers={self.linear_layers}: at most {most}, for one layer must see the graph")
 
     @property
     def graph_layers(self) -> int:
@@ -130,13 +123,12 @@ class GAT(Stack):
     name: ClassVar[str] = "gat"
     aggregation: ClassVar[str] = "attention"
 
-    heads: int = 4
+    heads: Annotated[int, Range(1, 1_000_000)] = 4
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _require(
-            self.heads >= 1 and self.hidden % self.heads == 0, f"heads={self.heads}: must divide hidden={self.hidden}"
-        )
+        if self.hidden % self.heads:
+            raise InputError(f"heads={self.heads}: must divide hidden={self.hidden}")
 
     def conv(self, in_width: int, out_width: int, *, last: bool) -> Conv:
         return GATConv(in_width, out_width, heads=self.heads, concat=not last)
@@ -153,13 +145,8 @@ class GCNII(ModelSpec):
     aggregation: ClassVar[str] = "gcn"
     encodes: ClassVar[bool] = True
 
-    alpha: float = 0.1  # the first rows' share of every layer's input
-    lam: float = 0.5  # the paper's lambda: how much of a layer's weights counts
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _require(0.0 <= self.alpha <= 1.0, f"alpha={self.alpha}: between 0 and 1")
-        _require(self.lam >= 0.0, f"lam={self.lam}: at least 0")
+    alpha: Annotated[float, Range(0, 1)] = 0.1  # the first rows' share of every layer's input
+    lam: Annotated[float, Range(0, 1e6)] = 0.5  # the paper's lambda: how much of a layer's weights counts
 
     def chain(self, in_width: int, out_width: int, seed: int) -> Chain:
         encoder, decoder = Linear(in_width, self.hidden), Linear(self.hidden, out_width)
@@ -179,7 +166,7 @@ class ResGCN(ModelSpec):
     aggregation: ClassVar[str] = "gcn"
     encodes: ClassVar[bool] = True
 
-    norm: str = "layer"
+    norm: Annotated[str, OneOf("none", "layer", "batch")] = "layer"
 
     def chain(self, in_width: int, out_width: int, seed: int) -> Chain:
         encoder, decoder = Linear(in_width, self.hidden), Linear(self.hidden, out_width)
@@ -187,14 +174,13 @@ class ResGCN(ModelSpec):
         return PreActivation(encoder, convs, decoder, norm=self.norm, dropout=self.dropout, seed=seed)
 
 
-def _require(good: bool, text: str) -> None:
-    if not good:
-        raise InputError(text)
-
-
 MODELS: dict[str, type[ModelSpec]] = {kind.name: kind for kind in (GCN, GraphSAGE, GIN, GAT, GCNII, ResGCN)}
 
 
 def spec_of(tree: dict[str, Any]) -> ModelSpec:
     """The model that `as_dict` described."""
-    return MODELS[tree["name"]](**{key: value for key, value in tree.items() if key != "name"})
+    given = dict(tree)
+    name = given.pop("name", None)
+    if not isinstance(name, str) or name not in MODELS:
+        raise InputError(f"model {name!r} is unknown; known: {', '.join(MODELS)}")
+    return read_value(MODELS[name], given, f"model {name}")

@@ -84,7 +84,7 @@ def cut_parts(
     if rank is not None and not 0 <= rank < assignment.parts:
         raise InputError(f"rank {rank} of {assignment.parts} parts: ranks run from 0 to {assignment.parts - 1}")
     layout = lay_out(graph, assignment)
-    figures = quality(graph, assignment, split, layout=layout).as_dict()
+    figures = quality(graph, assignment, split, layout=layout)
     manifest = describe(graph, assignment, features=features, split=split, figures=figures, files={})
     scaler = fit_features(graph, features, split)
 

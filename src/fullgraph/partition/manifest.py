@@ -2,65 +2,68 @@
 
 from __future__ import annotations
 
-import json
-import zlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
 import scipy.sparse as sp
 
 from fullgraph.data import Graph
-from fullgraph.errors import InputError
+from fullgraph.errors import Damaged, InputError, one_line
 from fullgraph.partition.base import Assignment
+from fullgraph.partition.quality import Quality
+from fullgraph.storage import read_document, write_document
+from fullgraph.values import Range, Value, read_value
 
 SCHEMA = 1
 FILE = "manifest.json"
 AGAIN = "run `fullgraph partition` again"
 
 
+Count = Annotated[int, Range(0, 2**62)]
+Some = Annotated[int, Range(1, 2**62)]
+
+
 @dataclass(frozen=True, slots=True)
-class FileFact:
+class FileFact(Value):
     """What a file must be: its size and its CRC-32, which any flipped byte changes, at twice the speed of SHA-256."""
 
-    bytes: int
-    crc32: int
+    bytes: Count
+    crc32: Annotated[int, Range(0, 2**32 - 1)]
 
 
 @dataclass(frozen=True, slots=True)
-class GraphFacts:
+class GraphFacts(Value):
     """The whole graph in a few numbers."""
 
     name: str
-    nodes: int
-    arcs: int
-    features: int
-    classes: int
+    nodes: Some
+    arcs: Count
+    features: Some
+    classes: Some
     multilabel: bool
     weighted: bool
-    splits: int
+    splits: Some
     sparse: bool  # features are compressed rows
 
 
 @dataclass(frozen=True, eq=False)
-class Manifest:
+class Manifest(Value):
     """What is known of all parts without opening one."""
 
     schema: int
     graph: GraphFacts
-    parts: int
+    parts: Annotated[int, Range(1, 65535)]
     method: str
     seed: int
     features: str  # how features were scaled: none, row or standard
-    split: int  # whose training nodes that scaling, and the figures, were taken from
-    figures: dict[str, Any]  # Quality.as_dict()
+    split: Count  # whose training nodes that scaling, and the figures, were taken from
+    figures: Quality
     files: dict[str, FileFact]  # path inside the folder -> fact
 
-    def to_json(self) -> str:
-        """The text of manifest.json; its last line is a checksum of the rest."""
-        content = asdict(self)
-        return json.dumps({**content, "checksum": _checksum(content)}, indent=1) + "\n"
+    def write(self, folder: Path) -> None:
+        write_document(folder / FILE, asdict(self))
 
 
 def describe(
@@ -69,7 +72,7 @@ def describe(
     *,
     features: str,
     split: int,
-    figures: Mapping[str, Any],
+    figures: Quality,
     files: Mapping[str, FileFact],
 ) -> Manifest:
     """The manifest of `graph` cut by `assignment`."""
@@ -92,42 +95,31 @@ def describe(
         seed=assignment.seed,
         features=features,
         split=split,
-        figures=dict(figures),
+        figures=figures,
         files=dict(files),
     )
 
 
 def is_partition_folder(path: str | Path) -> bool:
     """Whether `path` is a folder that write_parts wrote, in whatever state it is now."""
-    return (Path(path) / FILE).is_file()
+    try:
+        return (Path(path) / FILE).is_file()
+    except (OSError, ValueError):  # a name that no file can have
+        return False
 
 
 def read_manifest(folder: str | Path) -> Manifest:
     """The manifest of a folder of shards; another schema or a damaged text is one line that says so."""
     path = Path(folder) / FILE
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise InputError(f"{folder} is no folder of shards (it has no {FILE}): {AGAIN}, or fix the path") from None
-    except OSError as bad:
-        raise InputError(f"cannot read {path} ({bad.strerror}): fix its permissions or the path") from None
-    except ValueError:
-        raise InputError(f"{path} is damaged (not JSON): {AGAIN}") from None
-    if not isinstance(content, dict) or "schema" not in content:
-        raise InputError(f"{path} is damaged (it names no schema): {AGAIN}")
-    if content["schema"] != SCHEMA:
+    if not is_partition_folder(folder):
+        raise InputError(f"{folder} is no folder of shards (it has no {FILE}): {AGAIN}, or fix the path")
+    content = read_document(path, fix=AGAIN)
+    if content.get("schema") != SCHEMA:
         raise InputError(
-            f"{folder} holds shards of schema {content['schema']!r}, this version reads schema {SCHEMA}: {AGAIN}"
+            f"{folder} holds shards of schema {one_line(content.get('schema'), 20)}, "
+            f"this version reads schema {SCHEMA}: {AGAIN}"
         )
-    if content.pop("checksum", None) != _checksum(content):
-        raise InputError(f"{path} is damaged (its checksum does not match): {AGAIN}")
     try:
-        content["graph"] = GraphFacts(**content["graph"])
-        content["files"] = {name: FileFact(**fact) for name, fact in content["files"].items()}
-        return Manifest(**content)
-    except (TypeError, KeyError):
-        raise InputError(f"{path} has other fields than this version writes: {AGAIN}") from None
-
-
-def _checksum(content: Mapping[str, Any]) -> int:
-    return zlib.crc32(json.dumps(content, sort_keys=True).encode())
+        return read_value(Manifest, content, str(path))
+    except InputError as error:
+        raise Damaged(f"{error}: {AGAIN}") from None

@@ -26,7 +26,7 @@ class NpyWriter:
 
     def __init__(self, path: Path, shape: tuple[int, ...], dtype: npt.DTypeLike) -> None:
         self._path = path
-        self._dtype = np.dtype(dtype)
+        self._dtype = np.dtype(dtype).newbyteorder("=")  # torch reads no other
         self._shape = shape
         self._rows = self._bytes = self._crc = 0
         head = BytesIO()

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -12,10 +11,11 @@ from fullgraph.data.arrays import Array
 from fullgraph.errors import InputError
 from fullgraph.partition.base import Assignment
 from fullgraph.partition.layout import Layout, lay_out
+from fullgraph.values import Value
 
 
 @dataclass(frozen=True)
-class Quality:
+class Quality(Value):
     """halo_rows = sum over parts p of |{ u not in p : an arc u -> v, v in p }|;  imbalance = max / mean over parts.
 
     edge_cut counts arcs (directed edges) whose two ends have different owners, so an undirected edge counts twice.
@@ -29,10 +29,6 @@ class Quality:
     train: tuple[int, ...]  # owned training nodes, per part
     edge_imbalance: float
     node_imbalance: float
-
-    def as_dict(self) -> dict[str, Any]:
-        """The figures as JSON can hold them."""
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
 
 
 def quality(graph: Graph, assignment: Assignment, split: int = 0, *, layout: Layout | None = None) -> Quality:

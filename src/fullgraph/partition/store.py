@@ -5,6 +5,7 @@ Legend: n owned rows, F features.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,9 +20,10 @@ from fullgraph.partition.base import Assignment
 from fullgraph.partition.cut import labels_of, structure_of
 from fullgraph.partition.folder import replaced_folder
 from fullgraph.partition.layout import Layout, lay_out
-from fullgraph.partition.manifest import AGAIN, FILE, FileFact, Manifest, describe, read_manifest
+from fullgraph.partition.manifest import AGAIN, FileFact, Manifest, describe, read_manifest
 from fullgraph.partition.part import Part, array_names, assemble
-from fullgraph.partition.quality import quality
+from fullgraph.partition.quality import Quality, quality
+from fullgraph.room import need_disk
 
 BLOCK_ROWS = 1 << 16
 BLOCK_ENTRIES = 1 << 22
@@ -38,7 +40,8 @@ def write_parts(
     """
     scaler = fit_features(graph, features, split)
     layout = lay_out(graph, assignment)
-    figures = quality(graph, assignment, split, layout=layout).as_dict()
+    figures = quality(graph, assignment, split, layout=layout)
+    need_disk(Path(folder), _bytes_of(graph, figures), "cutting the graph")
     files: Files = {}
     with replaced_folder(folder) as building:
         files["assignment.npy"] = npy.save(building / "assignment.npy", assignment.part)
@@ -50,7 +53,7 @@ def write_parts(
         stream = _stream_sparse if sp.issparse(graph.x) else _stream_dense
         files |= stream(building, graph, assignment, layout, scaler)
         manifest = describe(graph, assignment, features=features, split=split, figures=figures, files=files)
-        (building / FILE).write_text(manifest.to_json(), encoding="utf-8")
+        manifest.write(building)
     return manifest
 
 
@@ -80,6 +83,15 @@ def read_assignment(folder: str | Path) -> Assignment:
     path = Path(folder) / "assignment.npy"
     npy.check(path, manifest.files[path.name])
     return Assignment(npy.open_mapped(path), manifest.parts, manifest.method, manifest.seed)
+
+
+def _bytes_of(graph: Graph, figures: Quality) -> int:
+    """What all parts take on a disk, but for the heads of their files."""
+    entries = graph.x.nnz if sp.issparse(graph.x) else math.prod(graph.x.shape)
+    x = entries * (graph.x.dtype.itemsize + (4 if sp.issparse(graph.x) else 0))
+    labels = graph.y.nbytes + 3 * graph.train_mask.nbytes
+    weight = 0 if graph.edge_weight is None else graph.edge_weight.nbytes
+    return int(x + labels + weight + 4 * graph.num_arcs + 20 * graph.num_nodes + 16 * figures.halo_rows)
 
 
 def _check_split(folder: str | Path, manifest: Manifest, split: int) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from fullgraph.exchange import Channel, Clock
+from fullgraph.exchange import Channel, Clock, Held
 from fullgraph.nn.view import Features, RowMap, Update, at_once
 from fullgraph.placement.reduce import Reduce
 from fullgraph.transport import Transport
@@ -36,8 +36,9 @@ class Channels:
             self._channels[name].load_state(self._loaded.pop(name, {}))
         return self._channels[name]
 
-    def state(self) -> State:
-        states = self._loaded | {name: channel.state() for name, channel in self._channels.items()}
+    def held(self) -> Held:
+        states: dict[str, Held] = {name: dict(state) for name, state in self._loaded.items()}
+        states |= {name: channel.held() for name, channel in self._channels.items()}
         return {f"{name}.{key}": value for name, state in states.items() for key, value in state.items()}
 
     def load_state(self, state: State) -> None:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from fullgraph.exchange import Channel, Clock, Grades
+from fullgraph.exchange import Channel, Clock, Grades, Held
 from fullgraph.nn.view import IDENTITY, Features, Message, RowMap, Update, at_once
 from fullgraph.ops import Adjacency, Structure, attend, spmm
 from fullgraph.placement.channel_view import Channels, Known, KnownMessage, State
@@ -175,9 +175,9 @@ class StageRows(Channels):
         if store.history is not None and self.clock.step % self.freeze == 0:
             store.history[at] = rows.detach().relu() if relu else rows.detach()
 
-    def state(self) -> State:
+    def held(self) -> Held:
         kept = self._histories | {layer: s.history for layer, s in self.stores.items() if s.history is not None}
-        return super().state() | {f"history.{layer}": rows for layer, rows in kept.items()}
+        return super().held() | {f"history.{layer}": rows for layer, rows in kept.items()}
 
     def load_state(self, state: State) -> None:
         kept = {name: rows for name, rows in state.items() if name.startswith("history.")}

@@ -101,7 +101,8 @@ class _Setup:
         if self.slots == 1:
             first, last = 0, 1
         inner = local.arcs.keep(local.arcs.indices < len(local.ids))
-        pieces = self.placement.pieces(inner.indptr.numpy(), inner.indices.numpy(), last - first)
+        with self.transport.away("cutting its part into chunks"):
+            pieces = self.placement.pieces(inner.indptr.numpy(), inner.indices.numpy(), last - first)
         chunk_n = torch.from_numpy(pieces).long() + first
         sizes = torch.zeros(self.ways, self.slots, self.stages, dtype=torch.int64)
         sizes[way, :, place] = torch.bincount(chunk_n, minlength=self.slots)

@@ -5,7 +5,7 @@ from typing import Protocol
 
 from torch import Tensor, nn
 
-from fullgraph.exchange import Clock
+from fullgraph.exchange import Clock, Held, settled
 from fullgraph.nn.view import Features, GraphView
 from fullgraph.transport import Transport
 
@@ -13,7 +13,7 @@ from fullgraph.transport import Transport
 class ResumableView(GraphView, Protocol):
     """A view whose channels hold rows between steps."""
 
-    def state(self) -> dict[str, Tensor]: ...
+    def held(self) -> Held: ...
     def load_state(self, state: dict[str, Tensor]) -> None: ...
 
 
@@ -42,7 +42,7 @@ class Executor(Protocol):
     """Runs one step's forward and backward pass; returns this rank's part of the loss."""
 
     def step(self, model: nn.Module, shard: "Shard", loss: Loss) -> Tensor: ...
-    def state(self) -> dict[str, Tensor]: ...
+    def held(self) -> Held: ...
     def load_state(self, state: dict[str, Tensor]) -> None: ...
 
 
@@ -59,9 +59,13 @@ class Shard:
     num_classes: int
     in_width: int
 
-    def state(self) -> dict[str, Tensor]:
+    def held(self) -> Held:
         """What is held between steps, under names: versions on their way, averages, snapshots."""
-        return self.executor.state()
+        return self.executor.held()
+
+    def state(self) -> dict[str, Tensor]:
+        """The same as tensors, waiting for what is on its way."""
+        return settled(self.held())
 
     def load_state(self, state: dict[str, Tensor]) -> None:
         self.executor.load_state(state)
@@ -81,8 +85,8 @@ class WholeStep:
         value.backward()
         return value.detach()
 
-    def state(self) -> dict[str, Tensor]:
-        return self.rows.view.state()
+    def held(self) -> Held:
+        return self.rows.view.held()
 
     def load_state(self, state: dict[str, Tensor]) -> None:
         self.rows.view.load_state(state)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from fullgraph.errors import InputError
-from fullgraph.exchange import Channel
+from fullgraph.exchange import Channel, Held
 from fullgraph.exchange.inbox import Inbox
 from fullgraph.nn import BatchNorm, Block, Chain
 from fullgraph.nn.view import Features
@@ -169,28 +169,28 @@ class PipelineStep:
         ways = self.transport.size // self.stages
         return table[:, 0].tolist(), (table[:, 1:] / ways).long()
 
-    def _held(self) -> dict[str, Channels]:
+    def _places(self) -> dict[str, Channels]:
         places = {"below": self.below, "above": self.above, "stage": self.rows}
-        return {place: held for place, held in places.items() if held is not None}
+        return {place: part for place, part in places.items() if part is not None}
 
     def _fingerprint(self) -> Tensor:
         """Of the numbering of nodes, by which snapshots lie."""
         return torch.tensor(zlib.crc32(self.rows.ids.cpu().numpy().tobytes()))
 
-    def state(self) -> State:
-        state = {f"{place}/{n}": value for place, held in self._held().items() for n, value in held.state().items()}
+    def held(self) -> Held:
+        held = {f"{place}/{n}": value for place, part in self._places().items() for n, value in part.held().items()}
         if self.widths is not None:
-            state |= {"cut": torch.tensor(self.cut), "widths": self.widths, "chunks": self._fingerprint()}
-        return state
+            held |= {"cut": torch.tensor(self.cut), "widths": self.widths, "chunks": self._fingerprint()}
+        return held
 
     def load_state(self, state: State) -> None:
         if "widths" in state:
             self.cut, self.widths = state["cut"].tolist(), state["widths"]
             if not torch.equal(state["chunks"].cpu(), self._fingerprint()):
                 raise InputError("the checkpoint's chunks were cut by another METIS; resume where it was written")
-        for place, held in self._held().items():
+        for place, part in self._places().items():
             prefix = f"{place}/"
-            held.load_state({n.removeprefix(prefix): v for n, v in state.items() if n.startswith(prefix)})
+            part.load_state({n.removeprefix(prefix): v for n, v in state.items() if n.startswith(prefix)})
 
 
 def _timed(block: Block, state: tuple[Features, ...], view: ChunkView) -> tuple[float, tuple[Features, ...]]:

@@ -2,6 +2,7 @@
 
 import resource
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,6 +27,7 @@ class Meter:
     def __init__(self) -> None:
         self.tally = Tally()
         self._start = time.perf_counter()
+        self._aside: set[int] = set()  # threads whose waiting holds up no step
 
     def sent(self, channel: str, nbytes: int) -> None:
         if channel.startswith(("halo/", "tiles/", "hops/")):
@@ -34,7 +36,17 @@ class Meter:
             self.tally.weight_bytes += nbytes
 
     def waited(self, channel: str, seconds: float) -> None:
-        self.tally.wait_s += seconds
+        if threading.get_ident() not in self._aside:
+            self.tally.wait_s += seconds
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """What this thread waits for meanwhile counts nowhere."""
+        self._aside.add(threading.get_ident())
+        try:
+            yield
+        finally:
+            self._aside.discard(threading.get_ident())
 
     def open_step(self) -> None:
         self.tally = Tally()

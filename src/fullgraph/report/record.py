@@ -1,52 +1,64 @@
-"""The run record: files of a run's folder, written so that none is ever half there."""
+"""The record of a run: a line an epoch in metrics.jsonl, each with its own checksum."""
 
 import json
-import os
-from dataclasses import asdict, dataclass
+import math
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Annotated
+
+import torch
+from torch import Tensor
+
+from fullgraph.errors import Damaged
+from fullgraph.storage import read_text, sealed, unsealed, write_whole
+from fullgraph.values import Range, Value, read_value
+
+Bytes = Annotated[int, Range(0, 2**53)]
+Seconds = Annotated[float, Range(0, 1e12)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EpochRecord:
-    """One line of metrics.jsonl; seconds are the slowest rank's, bytes the sum over ranks."""
+class EpochRecord(Value):
+    """One epoch; seconds are the slowest rank's, bytes the sum over ranks. A score that does not exist is None."""
 
-    epoch: int
+    epoch: Annotated[int, Range(0, 2**53)]
     loss: float
     lr: float
-    epoch_s: float
-    wait_s: float
-    bytes: int
-    grad_bytes: int
+    epoch_s: Seconds
+    wait_s: Seconds
+    bytes: Bytes
+    grad_bytes: Bytes
     train: float | None = None
     val: float | None = None
     test: float | None = None
 
 
-def write_json(path: Path, value: Any) -> None:
-    """Write to a temporary name, then rename."""
-    write_text(path, json.dumps(value, indent=2) + "\n")
+FIELDS = tuple(field.name for field in fields(EpochRecord))
+WHOLE = ("epoch", "bytes", "grad_bytes")
 
 
-def write_text(path: Path, text: str) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with temporary.open("w") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+def as_table(records: list[EpochRecord]) -> Tensor:
+    """Records as numbers [epochs, fields], a missing one NaN, so that a checkpoint can hold them."""
+    rows = [[math.nan if value is None else float(value) for value in asdict(r).values()] for r in records]
+    return torch.tensor(rows, dtype=torch.float64).view(-1, len(FIELDS))
+
+
+def from_table(table: Tensor) -> list[EpochRecord]:
+    """The records that `as_table` made numbers of."""
+    records = []
+    for row in table.tolist():
+        values = {name: None if math.isnan(value) else value for name, value in zip(FIELDS, row, strict=True)}
+        whole = {name: int(value) for name, value in values.items() if name in WHOLE and value is not None}
+        records.append(read_value(EpochRecord, values | whole, "the checkpoint's history"))
+    return records
 
 
 class MetricsLog:
-    """metrics.jsonl: a line an epoch, flushed as it is written; a resumed run drops the lines it will write again."""
+    """metrics.jsonl: the epochs so far, then a line as each one ends. Nothing is ever read back from it to train."""
 
-    def __init__(self, path: Path, *, resume_at: int) -> None:
-        kept = [record for record in read_metrics(path) if record.epoch < resume_at]
-        write_text(path, "".join(_line(record) for record in kept))
+    def __init__(self, path: Path, so_far: list[EpochRecord]) -> None:
+        write_whole(path, "".join(_line(record) for record in so_far))
         self._file = path.open("a")
 
     def __call__(self, trainer: object, record: EpochRecord) -> None:
@@ -58,17 +70,20 @@ class MetricsLog:
 
 
 def _line(record: EpochRecord) -> str:
-    return json.dumps({k: v for k, v in asdict(record).items() if v is not None}) + "\n"
+    kept = {name: value for name, value in asdict(record).items() if value is not None}
+    return json.dumps(sealed(kept), allow_nan=False) + "\n"
 
 
 def read_metrics(path: Path) -> list[EpochRecord]:
-    """The records of a metrics.jsonl; a last line cut short by a crash is left out."""
+    """The records of a metrics.jsonl; a last line that a crash cut short is left out, any other damage refused."""
+    fix = "remove it; `fullgraph train --resume` writes it again from the checkpoint"
+    lines = read_text(path, fix=fix).split("\n")
     records = []
-    for line in path.read_text().splitlines() if path.exists() else []:
-        try:
-            records.append(EpochRecord(**json.loads(line)))
-        except ValueError:
-            break
+    for number, line in enumerate(lines[:-1]):
+        here = f"{path} line {number + 1}"
+        records.append(read_value(EpochRecord, unsealed(line, Path(here), fix), here))
+        if records[-1].epoch != number:
+            raise Damaged(f"{here} is of epoch {records[-1].epoch}, not {number}: a line is missing or doubled; {fix}")
     return records
 
 

@@ -1,15 +1,20 @@
 """Tables for a person at a terminal."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from fullgraph.errors import one_line
 
-def print_quality(figures: dict[str, Any], method: str) -> None:
+
+def print_quality(figures: Mapping[str, Any], method: str) -> None:
     """The quality of a cut: totals, then a row a rank."""
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
-    table = Table(title=f"{method}: {figures['edge_cut']:,} arcs cut, {figures['halo_rows']:,} halo rows")
+    title = f"{one_line(method, 40)}: {figures['edge_cut']:,} arcs cut, {figures['halo_rows']:,} halo rows"
+    table = Table(title=Text(title))
     for column in ("rank", "nodes", "arcs", "halo", "training nodes"):
         table.add_column(column, justify="right")
     columns = zip(figures["nodes"], figures["edges"], figures["halo"], figures["train"], strict=True)
@@ -25,6 +30,7 @@ def print_comparison(runs: dict[str, dict[str, Any]], reached: dict[str, float |
     """Runs side by side, a row each; `reached` is the seconds of training until a validation score of `target`."""
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     table = Table()
     columns = [
@@ -48,8 +54,8 @@ def print_comparison(runs: dict[str, dict[str, Any]], reached: dict[str, float |
             r["strategy"],
             r["model"],
             r["ranks"],
-            f"{r['test']:.4f}",
-            f"{r['val']:.4f}",
+            _score(r["test"]),
+            _score(r["val"]),
             r["best_epoch"] + 1,
         ]
         cells += [f"{r['epoch_s'] * 1e3:.1f} ms", f"{r['wait_s'] * 1e3:.1f} ms", f"{r['bytes_per_epoch']:,}"]
@@ -57,14 +63,18 @@ def print_comparison(runs: dict[str, dict[str, Any]], reached: dict[str, float |
         if target is not None:
             seconds = reached[name]
             cells.append("never" if seconds is None else f"{seconds:.2f} s")
-        table.add_row(*map(str, cells))
+        table.add_row(*(Text(one_line(cell)) for cell in cells))  # as text: names may look like markup
     Console().print(table)
 
 
-def print_result(result: dict[str, Any], folder: Path) -> None:
+def _score(value: float | None) -> str:
+    return "none" if value is None else f"{value:.4f}"
+
+
+def print_result(result: Mapping[str, Any], folder: Path) -> None:
     """A finished run in two lines."""
-    metric = result["metric"]
-    print(f"{result['strategy']} on {result['ranks']} ranks: test {metric} {result['test']:.4f}, "
-          f"val {result['val']:.4f} at epoch {result['best_epoch'] + 1}; {result['epoch_s'] * 1e3:.1f} ms an epoch, "
-          f"{result['wait_s'] * 1e3:.1f} ms waiting, {result['bytes_per_epoch']:,} bytes")  # fmt: skip
-    print(f"run folder: {folder}")
+    epoch = f"{result['epoch_s'] * 1e3:.1f} ms an epoch, {result['wait_s'] * 1e3:.1f} ms waiting"
+    print(f"{result['strategy']} on {result['ranks']} ranks: test {result['metric']} {_score(result['test'])}, "
+          f"val {_score(result['val'])} at epoch {result['best_epoch'] + 1}; {epoch}, "
+          f"{result['bytes_per_epoch']:,} bytes")  # fmt: skip
+    print(f"run folder: {one_line(folder)}")

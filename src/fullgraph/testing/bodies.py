@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -13,14 +14,16 @@ from fullgraph.nn import ModelSpec
 from fullgraph.partition import cut_parts
 from fullgraph.placement import ByRows, Partitioned
 from fullgraph.report import EpochRecord, Meter
+from fullgraph.report.record import FIELDS
 from fullgraph.testing.cases import Case
 from fullgraph.testing.ranks import anew
-from fullgraph.train.checkpoint import restore_trainer, scalars_of, tensors_of
+from fullgraph.train.checkpoint import State, restore_trainer, state_of, tensors_of
 from fullgraph.train.config import TrainConfig
 from fullgraph.train.evaluate import evaluate, logits_of
 from fullgraph.train.task import task_of
 from fullgraph.train.trainer import Trainer
 from fullgraph.transport import Key, OrderChecking, Transport
+from fullgraph.values import read_value
 
 Trace = dict[str, Any]
 Saved = tuple[bytes, str]  # a rank's checkpoint: its tensors as safetensors, the rest as json
@@ -113,7 +116,7 @@ def saved_epochs(
 
         tensors, scalars = start
         names = sorted(load(tensors).items(), reverse=True)  # a file keeps names, not their order
-        restore_trainer(trainer, dict(names), json.loads(scalars))
+        restore_trainer(trainer, dict(names), read_value(State, json.loads(scalars), "a checkpoint"))
     losses, saved = [], [_saved(trainer)]
 
     def watch(trainer: Trainer, record: EpochRecord) -> None:
@@ -135,7 +138,23 @@ def resumed_epochs(transport: OrderChecking, *run: Any) -> list[Epochs]:
 def _saved(trainer: Trainer) -> Saved:
     from safetensors.torch import save
 
-    return save(tensors_of(trainer)), json.dumps(scalars_of(trainer))
+    return save(tensors_of(trainer)), json.dumps(asdict(state_of(trainer)))
+
+
+def differing(one: Saved, other: Saved) -> list[str]:
+    """Names of what two checkpoints do not share to the bit, but for seconds and scores."""
+    from safetensors.torch import load
+
+    a, b = ({**load(tensors), **json.loads(scalars)} for tensors, scalars in (one, other))
+    kept = [FIELDS.index(name) for name in ("epoch", "loss", "lr", "bytes", "grad_bytes")]
+    a["history"], b["history"] = a["history"][:, kept], b["history"][:, kept]
+    return [name for name in sorted(a.keys() | b.keys()) if not _same(a.get(name), b.get(name))]
+
+
+def _same(a: object, b: object) -> bool:
+    if isinstance(a, Tensor) and isinstance(b, Tensor):
+        return a.dtype == b.dtype and torch.equal(a, b)
+    return a == b
 
 
 def whole_logits(traces: list[Trace], num_nodes: int) -> Tensor:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fullgraph.exchange import Clock
+from fullgraph.exchange import Clock, Held
 from fullgraph.nn.view import IDENTITY, Features, Message, RowMap, Update, at_once
 from fullgraph.ops import Adjacency, Structure, spmm
 from fullgraph.placement import Loss, Shard
@@ -152,7 +152,7 @@ class LayerwiseStep:
         value.backward()
         return value.detach()
 
-    def state(self) -> dict[str, Tensor]:
+    def held(self) -> Held:
         return {str(layer): rows for layer, rows in self.view.history.items()}
 
     def load_state(self, state: dict[str, Tensor]) -> None:

@@ -2,7 +2,8 @@
 
 import multiprocessing as mp
 import os
-import socket
+import shutil
+import tempfile
 import threading
 import time
 import traceback
@@ -13,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fullgraph.transport import Alone, Hub, OrderChecking, PeerLost, Transport, join
+from fullgraph.transport import MEETING, Alone, Hub, OrderChecking, PeerLost, Transport, join
 
 Body = Callable[..., Any]  # body(transport, *args) -> value
 
@@ -46,13 +47,16 @@ def run_threads(size: int, body: Body, *args: Any, timeout: float = 60.0) -> lis
     return values
 
 
-def run_processes(size: int, body: Body, *args: Any, timeout: float = 120.0) -> list[Any]:
-    """The same on `size` spawned gloo processes; a child's traceback is the failure's text."""
+def run_processes(size: int, body: Body, *args: Any, timeout: float = 120.0, silence: float = 30.0) -> list[Any]:
+    """The same on `size` spawned gloo processes; a child's traceback is the failure's text.
+
+    silence: after so many seconds without a sign of life, ranks give one another up.
+    """
     context = mp.get_context("spawn")
-    port = _free_port()
+    meeting = tempfile.mkdtemp(prefix="fullgraph-test-")
     pipes = [context.Pipe(duplex=False) for _ in range(size)]
     children = [
-        context.Process(target=_child, args=(rank, size, port, pipes[rank][1], body, args), daemon=True)
+        context.Process(target=_child, args=(rank, size, meeting, silence, pipes[rank][1], body, args), daemon=True)
         for rank in range(size)
     ]
     for child in children:
@@ -70,6 +74,7 @@ def run_processes(size: int, body: Body, *args: Any, timeout: float = 120.0) -> 
             child.close()
         for read, _ in pipes:
             read.close()
+        shutil.rmtree(meeting, ignore_errors=True)
 
 
 def anew(transport: OrderChecking, body: Body, *args: Any) -> Any:
@@ -97,14 +102,16 @@ def _collect(pipes: list[Connection], deadline: float, timeout: float) -> list[A
     return [_to_torch(values[rank]) for rank in range(len(pipes))]
 
 
-def _child(rank: int, size: int, port: int, pipe: Connection, body: Body, args: tuple[Any, ...]) -> None:
+def _child(
+    rank: int, size: int, meeting: str, silence: float, pipe: Connection, body: Body, args: tuple[Any, ...]
+) -> None:
     os.environ.update(
         RANK=str(rank), WORLD_SIZE=str(size), LOCAL_RANK=str(rank), LOCAL_WORLD_SIZE=str(size),
-        MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), GLOO_SOCKET_IFNAME="lo",
+        GLOO_SOCKET_IFNAME="lo", **{MEETING: meeting},
     )  # fmt: skip
     torch.set_num_threads(1)
     try:
-        transport = join(timeout=30.0)
+        transport = join(timeout=silence)
         value = _to_numpy(_checked(body, transport, args))
         transport.close()
         pipe.send((True, value))
@@ -117,13 +124,6 @@ def _checked(body: Body, transport: Transport, args: tuple[Any, ...]) -> Any:
     value = body(ordered, *args)
     ordered.check()
     return value
-
-
-def _free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port: int = s.getsockname()[1]
-        return port
 
 
 def _to_numpy(value: Any) -> Any:

@@ -1,93 +1,190 @@
-"""Checkpoints through torch.distributed.checkpoint, in safetensors: whole or not there, and never a pickle."""
+"""Checkpoints: a copy in memory, written while training goes on, whole or not there, and never a pickle.
 
-import json
-import shutil
+checkpoints/epoch-00000020/shared.safetensors      what all ranks have alike: weights, optimizer, history
+                           rank-0.safetensors ...  what a rank's channels and snapshots hold
+                           state.json              the rest; written last
+"""
+
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
-from torch.distributed.checkpoint.api import CheckpointException
-from torch.distributed.checkpoint.state_dict_loader import load
-from torch.distributed.checkpoint.state_dict_saver import save
 
-from fullgraph.errors import InputError, storage_error
-from fullgraph.report import EpochRecord, write_json
-from fullgraph.train.trainer import Best, Trainer
+from fullgraph.errors import Damaged, Diverged, InputError
+from fullgraph.exchange import Held, settled
+from fullgraph.report import EpochRecord, as_table, from_table
+from fullgraph.report.terminal import note
+from fullgraph.storage import held, read_document, read_tensors, remove_whole, settle, write_document, write_tensors
+from fullgraph.train.trainer import Best, Trainer, likely_cause
 from fullgraph.transport import Key, Transport
+from fullgraph.values import Range, Value, read_value
 
 KEEP = 2
+SCHEMA = 2
+LOOK_BACK = 8  # checkpoints that a damaged newest one may fall back on
+FIX = "resume falls back to the checkpoint before it, or start a new run"
+
+
+@dataclass(frozen=True, kw_only=True)
+class BestFacts(Value):
+    """The best validation score so far."""
+
+    epoch: Annotated[int, Range(-1, 10**9)]
+    scores: dict[str, float | None]
+    waited: Annotated[int, Range(0, 10**9)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class State(Value):
+    """What a checkpoint holds beside its tensors."""
+
+    schema: int = SCHEMA
+    epoch: Annotated[int, Range(0, 10**9)]
+    ranks: Annotated[int, Range(1, 65535)]
+    best: BestFacts
+
+
+@dataclass
+class _Writing:
+    """A checkpoint on its way to the disk."""
+
+    folder: Path  # staged
+    final: Path
+    thread: threading.Thread | None = None
+    error: BaseException | None = None
+    all_written: threading.Event = field(default_factory=threading.Event)
 
 
 class Checkpoints:
-    """A folder of `epoch-N` folders, each the whole state after N epochs; the last two are kept."""
+    """A folder of `epoch-N` folders, each the whole state after N epochs; the last two are kept.
+
+    `save` copies the state and returns; a thread of this rank writes its file, and rank 0's thread gives the folder its
+    name when the files of all ranks are there. The next `save`, or `finish`, waits for that.
+    """
 
     def __init__(self, folder: Path, transport: Transport, every: int) -> None:
         self.folder, self.transport, self.every = folder, transport, every
-        if every:
-            _storage()  # a torch without it must be told now, not after the first epochs
+        self.seconds = 0.0  # that training stood still for checkpoints
+        self._writing: _Writing | None = None
+        self._last: Path | None = None
+        # Ranks of a run that died may still be writing for a moment: each run stages under a name of its own.
+        token = torch.randint(2**32, (1,)) if transport.rank == 0 else torch.zeros(1, dtype=torch.int64)
+        self._token = int(transport.all_reduce(Key("checkpoint/token", 0), token).wait())
 
     def __call__(self, trainer: Trainer, record: EpochRecord) -> None:
         if self.every and (trainer.epoch % self.every == 0 or trainer.epoch == trainer.config.epochs):
             self.save(trainer)
 
     def save(self, trainer: Trainer) -> None:
+        """Copy the state of this moment, and have it written."""
+        start = time.perf_counter()
+        self._end_writing()
+        if not all(bool(value.isfinite().all()) for value in trainer.model.parameters()):
+            raise Diverged(f"weights are not finite after epoch {trainer.epoch}: {likely_cause(trainer)}")
         final = self.folder / f"epoch-{trainer.epoch:08d}"
-        temporary = self.folder / f".{final.name}"
-        if self.transport.rank == 0:
-            shutil.rmtree(temporary, ignore_errors=True)
-            temporary.mkdir(parents=True)
-        self._together(f"checkpoint/{trainer.epoch}/open")
-        writer = _storage().HuggingFaceStorageWriter(str(temporary), save_distributed=True)
+        if final != self._last:
+            self._last = final
+            self.folder.mkdir(parents=True, exist_ok=True)
+            shared, own, state = _copied(shared_tensors(trainer)), _copied(trainer.shard.held()), state_of(trainer)
+            self._writing = _Writing(final.with_name(f".{final.name}.{self._token:08x}.new"), final)
+            arguments = (self._writing, shared, own, state, trainer)
+            self._writing.thread = threading.Thread(
+                target=self._write, args=arguments, name="fullgraph-checkpoint", daemon=True
+            )
+            self._writing.thread.start()
+        self.seconds += time.perf_counter() - start
+
+    def finish(self) -> None:
+        """Wait until the last checkpoint has its name; every rank calls it."""
+        start = time.perf_counter()
+        self._end_writing()
+        self.seconds += time.perf_counter() - start
+
+    def _write(self, to: _Writing, shared: Held, own: Held, state: State, trainer: Trainer) -> None:
         try:
-            save(tensors_of(trainer), storage_writer=writer, no_dist=not dist.is_initialized())
-        except CheckpointException as error:  # on every rank alike, and not an Exception
-            shutil.rmtree(temporary, ignore_errors=True)
-            raise storage_error(error, self.folder) or RuntimeError(
-                f"no checkpoint could be written: {error}"
-            ) from error
-        if self.transport.rank == 0:
-            write_json(temporary / "state.json", scalars_of(trainer))
-            shutil.rmtree(final, ignore_errors=True)
-            temporary.rename(final)
-            for old in self.all()[:-KEEP]:
-                shutil.rmtree(old, ignore_errors=True)
-        self._together(f"checkpoint/{trainer.epoch}/close")
+            with trainer.meter.aside():
+                tensors = settled(own)
+            to.folder.mkdir(exist_ok=True)
+            rank, size = self.transport.rank, self.transport.size
+            about = {"epoch": str(state.epoch), "ranks": str(size)}
+            write_tensors(to.folder / f"rank-{rank}.safetensors", tensors, {**about, "rank": str(rank)})
+            if rank == 0:
+                with held(to.folder):
+                    write_tensors(to.folder / "shared.safetensors", settled(shared), about)
+                    self._name(to, state, size)
+        except BaseException as error:
+            to.error = error
+
+    def _name(self, to: _Writing, state: State, size: int) -> None:
+        """Once all files are there, give the folder its name and let the oldest checkpoint go."""
+        files = [to.folder / f"rank-{rank}.safetensors" for rank in range(size)]
+        while not (to.all_written.wait(0.02) or all(file.exists() for file in files)):
+            pass
+        write_document(to.folder / "state.json", asdict(state))
+        settle(to.folder, to.final)
+        for old in self.all()[:-KEEP]:
+            remove_whole(old)
+
+    def _end_writing(self) -> None:
+        """Wait for the checkpoint that is being written: first everyone's files, then its name."""
+        writing, self._writing = self._writing, None
+        if writing is None or writing.thread is None:
+            return
+        if self.transport.rank != 0:
+            writing.thread.join()
+        if writing.error is None:
+            name = f"checkpoint/{writing.final.name}"
+            self.transport.all_reduce(Key(f"{name}/written", 0), torch.zeros(1)).wait()
+            writing.all_written.set()
+            writing.thread.join()
+        if writing.error is not None:
+            raise writing.error
 
     def all(self) -> list[Path]:
         return sorted(path for path in self.folder.glob("epoch-*") if (path / "state.json").exists())
 
     def restore(self, trainer: Trainer) -> bool:
-        """Continue from the newest checkpoint; false where there is none."""
-        found = self.all()
-        if not found:
-            return False
-        from safetensors import SafetensorError
+        """Continue from the newest checkpoint that is whole on every rank; false where there is none at all."""
+        transport = self.transport
+        epochs = torch.zeros(LOOK_BACK, dtype=torch.int64)
+        if transport.rank == 0:
+            found = [int(path.name.removeprefix("epoch-")) for path in reversed(self.all())][:LOOK_BACK]
+            epochs[: len(found)] = torch.tensor(found, dtype=torch.int64)
+        epochs = transport.all_reduce(Key("checkpoint/found", 0), epochs).wait()
+        for epoch in epochs[epochs > 0].tolist():
+            folder = self.folder / f"epoch-{epoch:08d}"
+            tensors, state, trouble = self._read(folder)
+            whole = torch.tensor([int(trouble is None)])
+            if int(transport.all_reduce(Key(f"checkpoint/{epoch}/whole", 0), whole).wait()) == transport.size:
+                assert state is not None
+                _apply(trainer, tensors, state, folder)
+                return True
+            if trouble is not None:
+                note(f"{trouble}")
+        if int(epochs[0]):
+            raise Damaged(f"no checkpoint in {self.folder} is whole; start again without --resume")
+        return False
 
+    def _read(self, folder: Path) -> tuple[dict[str, Tensor], State | None, Damaged | None]:
+        """A checkpoint's tensors and facts, or what is wrong with it."""
+        rank, size = self.transport.rank, self.transport.size
         try:
-            self._load(trainer, found[-1])
-        except (OSError, ValueError, KeyError, SafetensorError, CheckpointException) as error:
-            if isinstance(error, InputError):
-                raise
-            raise InputError(f"{found[-1]} is damaged; remove it to resume from the one before") from error
-        return True
-
-    def _load(self, trainer: Trainer, folder: Path) -> None:
-        state = json.loads((folder / "state.json").read_text())
-        check_ranks(state["ranks"], self.transport.size)
-        known = _storage().HuggingFaceStorageReader(str(folder)).read_metadata().state_dict_metadata
-        tensors: dict[str, Any] = {
-            name: torch.empty(meta.size, dtype=meta.properties.dtype)
-            for name, meta in known.items()
-            if not name.startswith("rank") or name.startswith(f"rank{self.transport.rank}.")
-        }
-        reader = _storage().HuggingFaceStorageReader(str(folder))
-        load(tensors, storage_reader=reader, no_dist=not dist.is_initialized())
-        restore_trainer(trainer, tensors, state)
-
-    def _together(self, name: str) -> None:
-        self.transport.all_reduce(Key(name, 0), torch.zeros(1)).wait()
+            state = read_value(State, read_document(folder / "state.json", fix=FIX), str(folder / "state.json"))
+            check_ranks(state.ranks, size)
+            tensors, about = read_tensors(folder / "shared.safetensors", fix=FIX)
+            own, own_about = read_tensors(folder / f"rank-{rank}.safetensors", fix=FIX)
+            if own_about | {"rank": str(rank)} != own_about or about | {"rank": str(rank)} != own_about:
+                raise Damaged(f"{folder} mixes files of several checkpoints; {FIX}")
+            if about.get("epoch") != str(state.epoch) or folder.name != f"epoch-{state.epoch:08d}":
+                raise Damaged(f"{folder} holds files of another epoch; {FIX}")
+            return {**tensors, **{f"rank{rank}.{name}": value for name, value in own.items()}}, state, None
+        except Damaged as trouble:
+            return {}, None, trouble
 
 
 def check_ranks(written: int, now: int) -> None:
@@ -95,39 +192,45 @@ def check_ranks(written: int, now: int) -> None:
         raise InputError(f"the checkpoint was written by {written} ranks, not {now}; resume with --parts {written}")
 
 
-def _storage() -> Any:
-    try:
-        from torch.distributed.checkpoint import hf_storage
-    except ImportError as error:
-        raise InputError(
-            "checkpoints need torch >= 2.9 (safetensors storage); upgrade torch or pass --checkpoint-every 0"
-        ) from error
-    return hf_storage
-
-
-def tensors_of(trainer: Trainer) -> dict[str, Any]:
-    """Every tensor of the run's state. Those all ranks share are written once."""
-    tensors: dict[str, Any] = {f"model.{name}": value for name, value in trainer.model.state_dict().items()}
-    tensors |= {f"best.{name}": value for name, value in trainer.best.weights.items()}
-    for index, slots in trainer.optimizer.state_dict()["state"].items():
-        tensors |= {f"optimizer.{index}.{slot}": value for slot, value in slots.items()}
-    tensors["clock.losses"] = torch.tensor(trainer.shard.clock.losses, dtype=torch.float64)
-    rank = trainer.shard.transport.rank
-    tensors |= {f"rank{rank}.{name}": value for name, value in trainer.shard.state().items()}
-    return tensors
-
-
-def scalars_of(trainer: Trainer) -> dict[str, Any]:
-    best = trainer.best
+def _copied(tensors: Mapping[str, Any]) -> Held:
+    """Copies of the tensors, which the next step changes; versions on their way never change."""
     return {
-        "schema": 1,
-        "epoch": trainer.epoch,
-        "ranks": trainer.shard.transport.size,
-        "best": {"epoch": best.epoch, "scores": best.scores, "waited": best.waited},
+        name: value.detach().to("cpu", copy=True) if isinstance(value, Tensor) else value
+        for name, value in tensors.items()
     }
 
 
-def restore_trainer(trainer: Trainer, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
+def shared_tensors(trainer: Trainer) -> dict[str, Tensor]:
+    """What all ranks have alike."""
+    tensors: dict[str, Tensor] = {f"model.{name}": value for name, value in trainer.model.state_dict().items()}
+    tensors |= {f"best.{name}": value for name, value in trainer.best.weights.items()}
+    for index, slots in trainer.optimizer.state_dict()["state"].items():
+        tensors |= {f"optimizer.{index}.{slot}": value for slot, value in slots.items()}
+    tensors["history"] = as_table(trainer.records)
+    return tensors
+
+
+def tensors_of(trainer: Trainer) -> dict[str, Tensor]:
+    """Every tensor of the run's state, a rank's own under its name."""
+    rank = trainer.shard.transport.rank
+    return shared_tensors(trainer) | {f"rank{rank}.{name}": value for name, value in trainer.shard.state().items()}
+
+
+def state_of(trainer: Trainer) -> State:
+    best = BestFacts(epoch=trainer.best.epoch, scores=trainer.best.scores, waited=trainer.best.waited)
+    return State(epoch=trainer.epoch, ranks=trainer.shard.transport.size, best=best)
+
+
+def _apply(trainer: Trainer, tensors: dict[str, Tensor], state: State, folder: Path) -> None:
+    try:
+        restore_trainer(trainer, tensors, state)
+    except (RuntimeError, KeyError, IndexError, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{folder} does not fit this run's model or strategy; start a new run") from error
+
+
+def restore_trainer(trainer: Trainer, tensors: dict[str, Tensor], state: State) -> None:
     def under(prefix: str) -> dict[str, Tensor]:
         return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
 
@@ -137,9 +240,10 @@ def restore_trainer(trainer: Trainer, tensors: dict[str, Tensor], state: dict[st
         index, slot = name.split(".")
         optimizer["state"].setdefault(int(index), {})[slot] = value
     trainer.optimizer.load_state_dict(optimizer)
-    trainer.best = Best(weights=under("best."), **state["best"])
-    trainer.shard.clock.step = state["epoch"] - 1
-    trainer.shard.clock.losses[:] = tensors["clock.losses"].tolist()
+    trainer.best = Best(weights=under("best."), **asdict(state.best))
+    trainer.records = from_table(tensors["history"])
+    trainer.shard.clock.step = state.epoch - 1
+    trainer.shard.clock.losses[:] = [record.loss for record in trainer.records]
     device = trainer.shard.train.y.device
     held = under(f"rank{trainer.shard.transport.rank}.")
     trainer.shard.load_state({name: value.to(device) for name, value in held.items()})

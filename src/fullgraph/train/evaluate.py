@@ -1,5 +1,7 @@
 """Exact evaluation on the whole graph: fresh halos, full precision, no dropout."""
 
+import math
+
 import torch
 from torch import Tensor, nn
 
@@ -8,6 +10,7 @@ from fullgraph.train.task import Task
 from fullgraph.transport import Key
 
 SPLITS = ("train", "val", "test")
+Scores = dict[str, float | None]  # a split without both kinds of label has no ROC-AUC
 
 
 def logits_of(model: nn.Module, shard: Shard) -> Tensor:
@@ -23,12 +26,13 @@ def logits_of(model: nn.Module, shard: Shard) -> Tensor:
     return logits
 
 
-def evaluate(model: nn.Module, shard: Shard, task: Task) -> dict[str, float]:
+def evaluate(model: nn.Module, shard: Shard, task: Task) -> Scores:
     """The task's score on each split, the same on every rank."""
     logits = logits_of(model, shard)
-    scores = {}
+    scores: Scores = {}
     for split in SPLITS:
         rows = shard.full.splits[split]
         key = Key(f"eval/{split}", shard.eval_clock.step)
-        scores[split] = task.metric(logits[rows], shard.full.y[rows], shard.transport, key)
+        score = task.metric(logits[rows], shard.full.y[rows], shard.transport, key)
+        scores[split] = None if math.isnan(score) else score
     return scores

@@ -1,114 +1,216 @@
-"""Starts ranks on this machine with torch's elastic launcher, and says which one failed."""
+"""Starts the ranks of one machine as child processes, watches them, and says which one failed and why.
 
-import logging
+Ranks meet in a folder that only this user can open, and talk over loopback: nothing on the network can reach them.
+"""
+
+import json
 import os
+import selectors
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import threading
-import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
 
-from fullgraph.errors import InputError
+from fullgraph.errors import InputError, Interrupted
+from fullgraph.storage import held, remove_if_dead
+from fullgraph.train import boot
+from fullgraph.train.stopping import REPORT, LastWords
+from fullgraph.transport import MEETING
+from fullgraph.values import read_value
 
-EXIT_INPUT = 2  # a rank's exit status when the user's input is wrong
-
+EXIT_INPUT, EXIT_STOPPED = 2, 3  # a rank's exit status when the input is wrong, and when a signal stopped it
+SCRATCH = "fullgraph-ranks-"
+CAUSE_S = 3.0  # after a rank says that a peer is gone, the launcher waits so long for the peer's own end
 
 # What a rank runs with unless the user says otherwise. Ranks of one machine talk over loopback. Idle threads sleep,
 # since a spinning one takes a core another rank needs. Large tensors lie on huge pages: faulting in small ones was
-# a quarter of a CPU epoch.
+# a quarter of a CPU epoch. What torch's C++ logs of a lost peer, the rank says itself in one line.
 DEFAULTS = {
     "GLOO_SOCKET_IFNAME": "lo",
     "OMP_WAIT_POLICY": "passive",
     "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
+    "TORCH_CPP_LOG_LEVEL": "FATAL",
 }
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class RankFailed(RuntimeError):
     """A rank died; the text is one line that names it."""
 
 
-def launch(parts: int, module: str, args: list[str]) -> None:
-    """Run `python -m module args...` as `parts` ranks; returns when all are done."""
-    from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
-    from torch.distributed.elastic.multiprocessing.api import SignalException
-    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
-    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+@dataclass(eq=False)
+class _Child:
+    rank: int
+    process: "subprocess.Popen[bytes]"
+    pipe: int
+    words: bytes = b""
+    ended_at: float = 0.0
 
-    # Not in the run's folder: a rank must be able to say that its disk is full.
-    scratch = tempfile.mkdtemp(prefix="fullgraph-")
-    config = LaunchConfig(
-        min_nodes=1,
-        max_nodes=1,
-        nproc_per_node=parts,
-        run_id=uuid.uuid4().hex,
-        rdzv_backend="c10d",
-        rdzv_endpoint="localhost:0",
-        local_addr="127.0.0.1",
-        max_restarts=0,
-        logs_specs=DefaultLogsSpecs(log_dir=scratch),
-    )
+    def last_words(self) -> LastWords | None:
+        with suppress(ValueError):
+            return read_value(LastWords, json.loads(self.words), "last words")
+        return None
+
+
+@dataclass(eq=False)
+class _Crew:
+    """The ranks, and the signals that this process has received for them."""
+
+    children: list[_Child]
+    signals: int | None  # where signal numbers can be read
+    asked: list[int] = field(default_factory=list)
+
+    def watch(self) -> None:
+        """Until all ranks are done, or one has failed, or a second signal says to leave at once."""
+        with selectors.DefaultSelector() as selector:
+            for child in self.children:
+                selector.register(child.pipe, selectors.EVENT_READ, child)
+            if self.signals is not None:
+                selector.register(self.signals, selectors.EVENT_READ, None)
+            deadline: float | None = None
+            while any(not child.ended_at for child in self.children):
+                patience = None if deadline is None else deadline - time.monotonic()
+                if patience is not None and patience <= 0:
+                    return
+                for key, _ in selector.select(patience):
+                    if key.data is None:
+                        self._relay(os.read(key.fd, 1)[0])
+                        if len(self.asked) > 1:
+                            return
+                    elif self._ended(key.data):
+                        selector.unregister(key.fd)
+                        status = key.data.process.returncode
+                        if status not in (0, EXIT_STOPPED):
+                            words = key.data.last_words()
+                            if words is None or words.kind != "lost":
+                                return
+                            deadline = time.monotonic() + CAUSE_S
+
+    def _ended(self, child: _Child) -> bool:
+        """Read what a rank says; its pipe closes when it ends."""
+        text = os.read(child.pipe, 65536)
+        child.words += text
+        if not text:
+            child.process.wait()
+            child.ended_at = time.monotonic()
+        return not text
+
+    def _relay(self, number: int) -> None:
+        self.asked.append(number)
+        for child in self.children:
+            child.process.send_signal(signal.SIGTERM)
+
+    def end(self) -> None:
+        """Leave no rank behind; one that is stopped dies too."""
+        for child in self.children:
+            child.process.kill()
+        for child in self.children:
+            child.process.wait()
+            os.close(child.pipe)
+
+    def failure(self, killed_before: int) -> Exception | None:
+        """The first cause: a rank that a signal ended, else bad input, else a crash, else a rank that lost a peer."""
+        ended = sorted((c for c in self.children if c.ended_at), key=lambda child: child.ended_at)
+        failed = [child for child in ended if child.process.returncode not in (0, EXIT_STOPPED)]
+        for child in failed:
+            status = child.process.returncode
+            if status < 0 and not (self.asked and status == -signal.SIGTERM):
+                who, name = f"rank {child.rank} (pid {child.process.pid})", signal.Signals(-status).name
+                why = " for lack of memory" if _oom_kills() > killed_before else ""
+                return RankFailed(f"{who} was ended by {name}{why}; the other ranks were stopped")
+        said = [(child, child.last_words()) for child in failed]
+        for kind in ("input", "failed", "lost"):
+            for child, words in said:
+                if words is not None and words.kind == kind:
+                    sys.stderr.write(words.trace)
+                    if kind == "input":
+                        return InputError(words.text)
+                    return RankFailed(f"rank {child.rank} failed: {words.text}")
+        for child in failed:
+            return RankFailed(f"rank {child.rank} ended with status {child.process.returncode} without a word")
+        return None
+
+    def stopped(self) -> Interrupted | None:
+        """What to say when a signal asked to leave and some rank did not come to its own end."""
+        if not self.asked or all(child.process.returncode == 0 for child in self.children):
+            return None
+        said = [words.text for child in self.children if (words := child.last_words()) and words.kind == "stopped"]
+        return Interrupted(said[0] if said else "no checkpoint was added", self.asked[0])
+
+
+def launch(parts: int, module: str, args: Sequence[str], *, inherit: Sequence[int] = ()) -> None:
+    """Run `python -m module args...` as `parts` ranks that die with this process; returns when all are done.
+
+    inherit: descriptors that ranks keep open, such as the lock of their run's folder.
+    """
+    for old in Path(tempfile.gettempdir()).glob(f"{SCRATCH}*"):
+        remove_if_dead(old)
+    scratch = Path(tempfile.mkdtemp(prefix=SCRATCH))  # not in the run's folder: ranks meet also when its disk is full
+    killed_before = _oom_kills()
     try:
-        with _environment(**{**DEFAULTS, **os.environ}), _signals(), _quiet("torch.distributed"):
-            elastic_launch(config, sys.executable)("-u", "-m", module, *args)
-    except ChildFailedError as error:
-        raise _explain(error) from None
-    except SignalException as error:
-        raise KeyboardInterrupt(str(error)) from None
+        with held(scratch), _listening() as signals:
+            crew = _Crew([], signals)
+            try:
+                for rank in range(parts):
+                    crew.children.append(_start(rank, parts, scratch, [module, *args], inherit))
+                crew.watch()
+            finally:
+                crew.end()
+        trouble = crew.failure(killed_before) or crew.stopped()
+        if trouble is not None:
+            raise trouble
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _explain(error: "ChildFailedError") -> Exception:  # type: ignore[name-defined]  # noqa: F821
-    """The first cause: a rank that a signal ended, else bad input, else the earliest failure."""
-    failures = sorted(error.failures.items(), key=lambda item: item[1].timestamp)
-    for rank, failure in failures:
-        if failure.exitcode < 0 and failure.exitcode != -signal.SIGTERM:
-            name = signal.Signals(-failure.exitcode).name
-            return RankFailed(f"rank {rank} (pid {failure.pid}) was ended by {name}; the other ranks were stopped")
-    for _, failure in failures:
-        if failure.exitcode == EXIT_INPUT:
-            return InputError(failure.message)
-    rank, failure = failures[0]
-    return RankFailed(f"rank {rank} failed with exit status {failure.exitcode}: {failure.message}")
-
-
-@contextmanager
-def _environment(**values: str) -> Iterator[None]:
-    """These variables for a while; afterwards all are as before (the launcher sets some too)."""
-    before = dict(os.environ)
-    os.environ.update(values)
+def _start(rank: int, parts: int, scratch: Path, command: list[str], inherit: Sequence[int]) -> _Child:
+    read, write = os.pipe()
+    about = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": parts, "LOCAL_WORLD_SIZE": parts}
+    environ = {**DEFAULTS, **os.environ, **{name: str(value) for name, value in about.items()}}
+    # A rank imports what its launcher would.
+    environ["PYTHONPATH"] = os.pathsep.join(path or os.getcwd() for path in sys.path)
+    environ |= {MEETING: str(scratch), REPORT: str(write)}
+    arguments = [sys.executable, "-P", "-u", boot.__file__, str(os.getpid()), *command]
     try:
-        yield
+        process = subprocess.Popen(arguments, env=environ, stdin=subprocess.DEVNULL, pass_fds=(write, *inherit))
     finally:
-        os.environ.clear()
-        os.environ.update(before)
+        os.close(write)
+    return _Child(rank, process, read)
 
 
 @contextmanager
-def _signals() -> Iterator[None]:
-    """The launcher's signal handlers for a while; afterwards the caller's own."""
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+def _listening() -> Iterator[int | None]:
+    """A descriptor on which signals arrive as bytes while the block runs; None where signals go to another thread."""
     if threading.current_thread() is not threading.main_thread():
-        yield
+        yield None
         return
-    before = {number: signal.getsignal(number) for number in numbers}
+    read, write = os.pipe()
+    heard = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+
+    def hear(number: int, frame: object) -> None:
+        os.write(write, bytes([number]))
+
+    before = {number: signal.signal(number, hear) for number in heard}
     try:
-        yield
+        yield read
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+        os.close(read)
+        os.close(write)
 
 
-@contextmanager
-def _quiet(name: str) -> Iterator[None]:
-    """The launcher reports every signal it sends; we say it in one line of our own."""
-    logger = logging.getLogger(name)
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
+def _oom_kills() -> int:
+    """How many processes the kernel has ended for lack of memory since it started."""
+    with suppress(OSError, ValueError):
+        for line in Path("/proc/vmstat").read_text().splitlines():
+            if line.startswith("oom_kill "):
+                return int(line.split()[1])
+    return 0

@@ -15,8 +15,9 @@ from fullgraph.version import __version__
 
 
 def result_of(
-    config: RunConfig, manifest: Manifest, task: Task, best: Best, records: list[EpochRecord], peak_memory: int
-) -> dict[str, Any]:
+    config: RunConfig, manifest: Manifest, task: Task, best: Best, records: list[EpochRecord], *,
+    peak_memory: int, checkpoint_s: float,
+) -> dict[str, Any]:  # fmt: skip
     """Scores are those of the best validation epoch, by exact evaluation on the whole graph."""
     graph, figures = manifest.graph, manifest.figures
     return {
@@ -40,10 +41,11 @@ def result_of(
         **medians(records),
         "bytes_total": sum(record.bytes for record in records),
         "peak_memory_bytes": peak_memory,
+        "checkpoint_s": checkpoint_s,
         "time_to_best_s": sum(record.epoch_s for record in records[: best.epoch + 1]),
         "partition": {
             "method": manifest.method,
-            **{name: figures[name] for name in ("edge_cut", "halo_rows", "edge_imbalance", "node_imbalance")},
+            **{name: getattr(figures, name) for name in ("edge_cut", "halo_rows", "edge_imbalance", "node_imbalance")},
         },
         "versions": {
             "fullgraph": __version__,

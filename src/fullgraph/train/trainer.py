@@ -10,10 +10,11 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
+from fullgraph.errors import Diverged
 from fullgraph.placement import Shard
 from fullgraph.report import EpochRecord, Meter, Tally
 from fullgraph.train.config import TrainConfig
-from fullgraph.train.evaluate import evaluate
+from fullgraph.train.evaluate import Scores, evaluate
 from fullgraph.train.schedule import learning_rate
 from fullgraph.train.sync import GradSync
 from fullgraph.train.task import Task
@@ -25,12 +26,13 @@ class Best:
     """The best validation score so far, and the model that reached it."""
 
     epoch: int = -1
-    scores: dict[str, float] = field(default_factory=dict)
+    scores: Scores = field(default_factory=dict)
     weights: dict[str, Tensor] = field(default_factory=dict)
     waited: int = 0  # evaluations since
 
-    def offer(self, epoch: int, scores: dict[str, float], model: nn.Module) -> None:
-        if self.epoch < 0 or math.isnan(self.scores["val"]) or scores["val"] > self.scores["val"]:
+    def offer(self, epoch: int, scores: Scores, model: nn.Module) -> None:
+        old, new = self.scores.get("val"), scores["val"]
+        if old is None or (new is not None and new > old):
             self.epoch, self.scores, self.waited = epoch, scores, 0
             self.weights = copy.deepcopy(model.state_dict())
         else:
@@ -59,6 +61,7 @@ class Trainer:
         self.optimizer = kind(model.parameters(), lr=config.lr, weight_decay=config.weight_decay)
         self.grad_sync = GradSync(shard.transport)
         self.best = Best()
+        self.records: list[EpochRecord] = []
 
     @property
     def epoch(self) -> int:
@@ -77,7 +80,8 @@ class Trainer:
             self.optimizer.zero_grad(set_to_none=True)
         return loss, self.meter.close_step()
 
-    def fit(self, watchers: list[Watcher]) -> None:
+    def fit(self, watchers: list[Watcher], stop: Callable[[], bool] = lambda: False) -> bool:
+        """Train to the end, or until some rank's `stop` says so; returns whether this is the end."""
         while self.epoch < self.config.epochs and not self.exhausted:
             epoch = self.epoch
             lr = learning_rate(self.config, epoch)
@@ -85,12 +89,16 @@ class Trainer:
                 group["lr"] = lr
             loss, tally = self.train_step()
             scores = self.score(epoch) if self._scores_at(epoch) else {}
-            record = self._record(epoch, lr, loss, tally, scores)
+            record, stopping = self._record(epoch, lr, loss, tally, scores, stop())
+            self.records.append(record)
             self.shard.clock.losses.append(record.loss)
             for watcher in watchers:
                 watcher(self, record)
+            if stopping and self.epoch < self.config.epochs:
+                return False
+        return True
 
-    def score(self, epoch: int) -> dict[str, float]:
+    def score(self, epoch: int) -> Scores:
         scores = evaluate(self.model, self.shard, self.task)
         self.best.offer(epoch, scores, self.model)
         return scores
@@ -103,17 +111,22 @@ class Trainer:
     def _scores_at(self, epoch: int) -> bool:
         return (epoch + 1) % self.config.eval_every == 0 or epoch + 1 == self.config.epochs
 
-    def _record(self, epoch: int, lr: float, loss: Tensor, tally: Tally, scores: dict[str, float]) -> EpochRecord:
-        """The ranks' tallies in one sum: each fills its own row."""
+    def _record(
+        self, epoch: int, lr: float, loss: Tensor, tally: Tally, scores: Scores, stop: bool
+    ) -> tuple[EpochRecord, bool]:
+        """The ranks' tallies, and whether any is to stop, in one sum: each fills its own row."""
         transport = self.shard.transport
-        table = torch.zeros(transport.size, 5, dtype=torch.float64)
+        table = torch.zeros(transport.size, 6, dtype=torch.float64)
         table[transport.rank] = torch.tensor(
-            [float(loss), tally.step_s, tally.wait_s, tally.halo_bytes, tally.weight_bytes], dtype=torch.float64
+            [float(loss), tally.step_s, tally.wait_s, tally.halo_bytes, tally.weight_bytes, stop], dtype=torch.float64
         )
         table = transport.all_reduce(Key("meter", self.epoch), table).wait()
-        return EpochRecord(
+        total = float(table[:, 0].sum())
+        if not math.isfinite(total):
+            raise Diverged(f"the loss became {total} in epoch {self.epoch}: {likely_cause(self)}")
+        record = EpochRecord(
             epoch=epoch,
-            loss=float(table[:, 0].sum()),
+            loss=total,
             lr=lr,
             epoch_s=float(table[:, 1].max()),
             wait_s=float(table[:, 2].max()),
@@ -121,3 +134,16 @@ class Trainer:
             grad_bytes=int(table[:, 4].sum()),
             **scores,
         )
+        return record, bool(table[:, 5].any())
+
+
+def likely_cause(trainer: Trainer) -> str:
+    """Why training left the numbers, as far as a look at its input tells."""
+    x, lr = trainer.shard.train.x, trainer.config.lr
+    values = x if isinstance(x, Tensor) else x.weight
+    largest = float(values.abs().max()) if values is not None and values.numel() else 0.0
+    if lr > 0.1:
+        return f"the learning rate {lr:g} is high; start again with --lr {max(lr / 10, 1e-3):.2g} or less"
+    if largest > 1e3:
+        return f"features reach {largest:.3g}; start again with --features standard or row"
+    return f"start again with a lower --lr than {lr:g}, with --norm layer, or with --features standard"

@@ -4,14 +4,16 @@ from fullgraph.transport.alone import Alone
 from fullgraph.transport.among import Among
 from fullgraph.transport.base import PLAIN, Coding, PeerLost, Pending, Ready, Transport
 from fullgraph.transport.gather import gather_rows
+from fullgraph.transport.job import MEETING, adopt_slurm, join, number
 from fullgraph.transport.key import Key, Way
 from fullgraph.transport.machine import Bundle, share
 from fullgraph.transport.mesh import Mesh
-from fullgraph.transport.process import ProcessTransport, adopt_slurm, join
+from fullgraph.transport.process import ProcessTransport
 from fullgraph.transport.threads import Hub, ThreadTransport
 from fullgraph.transport.wrappers import Counting, Delaying, OrderChecking
 
 __all__ = [
+    "MEETING",
     "PLAIN",
     "Alone",
     "Among",
@@ -33,5 +35,6 @@ __all__ = [
     "adopt_slurm",
     "gather_rows",
     "join",
+    "number",
     "share",
 ]

@@ -1,6 +1,7 @@
 """Some of the ranks, numbered anew: one axis of a mesh."""
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 
 import torch
 from torch import Tensor
@@ -73,6 +74,9 @@ class Among:
 
     def fork(self) -> "Among":
         return Among(self.inner.fork(), self.ranks)
+
+    def away(self, text: str) -> AbstractContextManager[None]:
+        return self.inner.away(text)
 
     def close(self) -> None:
         pass

@@ -1,5 +1,6 @@
 """Which medium: the protocol of a transport, and the error a run dies of when a peer is gone."""
 
+from contextlib import AbstractContextManager
 from typing import Generic, Protocol, TypeVar
 
 from torch import Tensor
@@ -73,6 +74,10 @@ class Transport(Protocol):
 
     def fork(self) -> "Transport":
         """The same ranks with a queue of its own: what waits here holds up nothing there. All ranks fork together."""
+        ...
+
+    def away(self, text: str) -> AbstractContextManager[None]:
+        """Around a call that lets no other thread run for long: the others must not take its silence for death."""
         ...
 
     def close(self) -> None: ...

@@ -1,21 +1,54 @@
 """Real ranks: processes joined by torch.distributed (gloo, or nccl between GPUs)."""
 
-import os
+import queue
 import re
+import threading
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
+from concurrent.futures import wait as wait_for
+from contextlib import AbstractContextManager
 from datetime import timedelta
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from fullgraph.errors import InputError
+from fullgraph.errors import one_line
 from fullgraph.transport.base import PLAIN, Coding, PeerLost, Pending
 from fullgraph.transport.key import Key
+from fullgraph.transport.watch import PATIENCE_S, Watch
 
-# Ranks may wait long for rank 0 to cut the graph.
-_PREPARATION = timedelta(hours=4)
+# A message is given up by the watchdog, never by the backend, whose timeout would end the other messages too.
+_BACKEND_TIMEOUT = timedelta(seconds=2 * PATIENCE_S)
+
+
+class _Lane:
+    """A thread that carries out calls in the order they were given; it never keeps the process from ending."""
+
+    def __init__(self, name: str) -> None:
+        self._calls: queue.SimpleQueue[tuple[Future[Any], Callable[..., Any], tuple[Any, ...]] | None]
+        self._calls = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def submit(self, call: Callable[..., Any], *args: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        self._calls.put((future, call, args))
+        return future
+
+    def _run(self) -> None:
+        while (task := self._calls.get()) is not None:
+            future, call, args = task
+            try:
+                future.set_result(call(*args))
+            except BaseException as error:
+                future.set_exception(error)
+            del task, future, call, args  # or the last message's rows would stay until the next one
+
+    def close(self) -> None:
+        self._calls.put(None)
+        self._thread.join(10)
 
 
 class _Exchange:
@@ -30,7 +63,8 @@ class _Exchange:
 
     def wait(self) -> dict[int, Tensor]:
         for whom, work in self.works:
-            self.owner.finish(work, self.key, whom)
+            with self.owner.naming(self.key, whom):
+                work.wait(_BACKEND_TIMEOUT)
         self.works, self.sent = [], {}
         return self.wires
 
@@ -38,10 +72,12 @@ class _Exchange:
 class _Rows:
     """Rows that another thread is receiving and decoding."""
 
-    def __init__(self, future: Future[dict[int, Tensor]]) -> None:
-        self.future = future
+    def __init__(self, owner: "ProcessTransport", text: str, future: Future[dict[int, Tensor]]) -> None:
+        self.owner, self.text, self.future = owner, text, future
 
     def wait(self) -> dict[int, Tensor]:
+        if not self.future.done():
+            self.owner.watch.wait(lambda seconds: bool(wait_for([self.future], seconds).done), self.text)
         return self.future.result()
 
 
@@ -54,7 +90,12 @@ class _Sum:
 
     def wait(self) -> Tensor:
         if not self.done:
-            self.owner.finish(self.work, self.key, "summed over all ranks")
+            if self.owner.host_wires:  # nccl's sums are waited for by the device, not by this thread
+                over = threading.Event()
+                self.work.get_future().add_done_callback(lambda _: over.set())
+                self.owner.watch.wait(over.wait, f"{self.key} summed over all ranks")
+            with self.owner.naming(self.key, "summed over all ranks"):
+                self.work.wait()
             if self.wire is not self.x:
                 self.x.copy_(self.wire)
             self.done = True
@@ -65,28 +106,28 @@ class ProcessTransport:
     """One rank among processes: two communicators, so that a sum never queues behind a halo.
 
     Two threads code what crosses, so that the one that trains does not: the first encodes and posts, the second waits
-    for what comes and decodes it, both in the order of `begin`.
+    for what comes and decodes it, both in the order of `begin`. A third leaves signs of life (see watch.py).
 
     gloo cannot send CUDA tensors: they go through the host, and arrive there. nccl is written to the same protocol
     and untested.
     """
 
-    def __init__(self, *, device: torch.device | None = None, timeout: float = 300.0) -> None:
+    def __init__(self, watch: Watch, *, device: torch.device | None = None) -> None:
         assert dist.is_initialized(), "join() first"
-        self.rank, self.size = dist.get_rank(), dist.get_world_size()
+        self.rank, self.size, self.watch = dist.get_rank(), dist.get_world_size(), watch
         self.device = device or torch.device("cpu")
-        self.timeout = timedelta(seconds=timeout)
         self.host_wires = dist.get_backend() == "gloo"
-        self.halo = dist.new_group(timeout=self.timeout)
-        self.sums = dist.new_group(timeout=self.timeout)
-        self.sender, self.receiver = (ThreadPoolExecutor(1, f"fullgraph-{name}") for name in ("sender", "receiver"))
+        self.halo, self.sums = dist.new_group(), dist.new_group()
+        self.sender, self.receiver = (_Lane(f"fullgraph-{name}") for name in ("sender", "receiver"))
         self.forks: list[ProcessTransport] = []
 
     def begin(
         self, key: Key, outgoing: dict[int, Tensor], incoming: dict[int, int], coding: Coding = PLAIN
     ) -> Pending[dict[int, Tensor]]:
+        self.watch.doing(f"sent {key}")
         posted = self.sender.submit(self._post, key, outgoing, incoming, coding)
-        return _Rows(self.receiver.submit(_receive, posted, coding))
+        peers = ", ".join(map(str, incoming)) or "nobody"
+        return _Rows(self, f"{key} from rank {peers}", self.receiver.submit(_receive, posted, coding))
 
     def _post(self, key: Key, outgoing: dict[int, Tensor], incoming: dict[int, int], coding: Coding) -> _Exchange:
         device = "cpu" if self.host_wires else self.device
@@ -98,7 +139,7 @@ class ProcessTransport:
         works = []
         if self.host_wires:
             for whom, move, wire, peer in moves:
-                with self._naming(key, whom):
+                with self.naming(key, whom):
                     works.append((whom, _work(move(wire, peer, group=self.halo, tag=key.tag))))
         elif moves:
             # nccl has no tags, and deadlocks on sends posted one by one.
@@ -107,37 +148,44 @@ class ProcessTransport:
         return _Exchange(self, key, works, wires, sent)
 
     def all_reduce(self, key: Key, x: Tensor) -> Pending[Tensor]:
+        self.watch.doing(f"adding {key}")
         wire = self.to_wire(x)
-        with self._naming(key, "summed over all ranks"):
-            work = _work(dist.all_reduce(wire, group=self.sums, async_op=True))
+        options = dist.AllreduceOptions()
+        options.timeout = _BACKEND_TIMEOUT
+        with self.naming(key, "summed over all ranks"):
+            work = _work(self.sums.allreduce([wire], options))
         return _Sum(self, key, work, wire, x)
 
     def tell(self, text: str) -> str:
-        """Rank 0's text, on every rank; waits as long as rank 0 needs."""
-        box = [text]
-        dist.broadcast_object_list(box, src=0)
-        return box[0]
+        """Rank 0's text, on every rank, as plain bytes: nothing that comes over a network is ever unpickled."""
+        data = torch.tensor(list(text.encode()), dtype=torch.uint8)
+        length = torch.tensor([len(data) if self.rank == 0 else 0])
+        length = self.all_reduce(Key("tell/length", 0), length).wait()
+        box = torch.zeros(int(length), dtype=torch.uint8)
+        if self.rank == 0:
+            box.copy_(data)
+        return bytes(self.all_reduce(Key("tell/text", 0), box).wait().tolist()).decode()
+
+    def away(self, text: str) -> AbstractContextManager[None]:
+        return self.watch.away(text)
 
     def fork(self) -> "ProcessTransport":
-        self.forks.append(ProcessTransport(device=self.device, timeout=self.timeout.total_seconds()))
+        self.forks.append(ProcessTransport(self.watch, device=self.device))
         return self.forks[-1]
 
     def close(self) -> None:
         for transport in (self, *self.forks):
-            transport.sender.shutdown()
-            transport.receiver.shutdown()
+            transport.sender.close()
+            transport.receiver.close()
+        self.watch.close()
         if dist.is_initialized():
             dist.destroy_process_group()
 
     def to_wire(self, x: Tensor) -> Tensor:
         return x.cpu() if self.host_wires else x.to(self.device)
 
-    def finish(self, work: dist.Work, key: Key, whom: str) -> None:
-        with self._naming(key, whom):
-            work.wait(self.timeout)
-
-    def _naming(self, key: Key, whom: str) -> "_Naming":
-        return _Naming(f"rank {self.rank} lost {key} {whom}")
+    def naming(self, key: Key, whom: str) -> "_Naming":
+        return _Naming(f"{self.watch} lost {key} {whom}")
 
 
 class _Naming:
@@ -151,10 +199,13 @@ class _Naming:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         if isinstance(error, RuntimeError) and not isinstance(error, PeerLost):
-            lines = str(error).strip().splitlines() or [type(error).__name__]
-            # gloo puts its source line before the cause, and advice behind it.
-            cause = re.sub(r"^\[[^]]*\]\s*", "", lines[0]).split(". This is typically")[0]
-            raise PeerLost(f"{self.text}: {cause}") from error
+            raise PeerLost(f"{self.text}: {cause_of(error)}") from error
+
+
+def cause_of(error: BaseException) -> str:
+    """The cause alone: gloo puts its source line before it, and advice behind it."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return one_line(re.sub(r"^\[[^]]*\]\s*", "", lines[0]).split(". This is typically")[0])
 
 
 def _receive(posted: Future[_Exchange], coding: Coding) -> dict[int, Tensor]:
@@ -164,34 +215,3 @@ def _receive(posted: Future[_Exchange], coding: Coding) -> dict[int, Tensor]:
 def _work(work: dist.Work | None) -> dist.Work:
     assert work is not None, "this rank is not in the group"
     return work
-
-
-def join(*, backend: str = "gloo", device: torch.device | None = None, timeout: float = 300.0) -> ProcessTransport:
-    """Join the job that torchrun (or Slurm) describes in the environment."""
-    adopt_slurm()
-    missing = [name for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT") if name not in os.environ]
-    if missing:
-        raise InputError(f"not inside a job: {', '.join(missing)} not set; start with torchrun or `fullgraph train`")
-    if not dist.is_initialized():
-        dist.init_process_group(backend, timeout=_PREPARATION)
-    return ProcessTransport(device=device, timeout=timeout)
-
-
-def adopt_slurm() -> None:
-    """Inside a step that srun started, derive torch's variables from Slurm's; elsewhere do nothing."""
-    slurm = {name.removeprefix("SLURM_"): value for name, value in os.environ.items() if name.startswith("SLURM_")}
-    if "RANK" in os.environ or int(slurm.get("STEP_NUM_TASKS", "1")) < 2:
-        return
-    os.environ["RANK"] = slurm["PROCID"]
-    os.environ["WORLD_SIZE"] = slurm["STEP_NUM_TASKS"]
-    os.environ["LOCAL_RANK"] = slurm.get("LOCALID", "0")
-    os.environ["LOCAL_WORLD_SIZE"] = re.match(r"\d+", slurm.get("STEP_TASKS_PER_NODE", "1"))[0]  # type: ignore[index]
-    os.environ.setdefault("MASTER_ADDR", first_host(slurm.get("STEP_NODELIST", "127.0.0.1")))
-    os.environ.setdefault("MASTER_PORT", str(20000 + int(slurm.get("JOB_ID", "0")) % 20000))
-
-
-def first_host(nodes: str) -> str:
-    """The first name of a Slurm host list:  gpu[03-07,12],login -> gpu03."""
-    found = re.match(r"([^\[,]*)(?:\[([^\],-]*))?", nodes)
-    assert found is not None
-    return found[1] + (found[2] or "")

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Hashable
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import Tensor
@@ -103,6 +104,9 @@ class ThreadTransport:
 
     def fork(self) -> "ThreadTransport":
         return self  # every message is waited for where it is read
+
+    def away(self, text: str) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def close(self) -> None:
         pass

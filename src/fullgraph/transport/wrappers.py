@@ -4,6 +4,7 @@ import time
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Generic, TypeVar
 
 import torch
@@ -32,6 +33,9 @@ class _Wrapper(ABC):
 
     @abstractmethod
     def fork(self) -> Transport: ...
+    def away(self, text: str) -> AbstractContextManager[None]:
+        return self.inner.away(text)
+
     def close(self) -> None:
         self.inner.close()
 

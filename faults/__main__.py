@@ -1,0 +1,34 @@
+"""python -m faults [NAME ...] [--trials N]: run campaigns, go on where the last call stopped, print a table."""
+
+import argparse
+import importlib
+import sys
+from pathlib import Path
+
+from faults.trials import Campaign, carry_out, table
+
+NAMES = ("kills",)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m faults", description=__doc__)
+    parser.add_argument("names", nargs="*", choices=[*NAMES, []], help="campaigns; all of them if none is named")
+    parser.add_argument("--trials", type=int, help="of each campaign, instead of its own number")
+    parser.add_argument("--first", type=int, default=0, help="number of the first trial")
+    parser.add_argument("--folder", type=Path, default=Path("runs/campaign"), help="results and scratch files")
+    options = parser.parse_args()
+    outcomes, promises = {}, {}
+    options.folder.mkdir(parents=True, exist_ok=True)
+    for name in options.names or NAMES:
+        campaign: Campaign = importlib.import_module(f"faults.{name}").CAMPAIGN
+        numbers = range(options.first, options.first + (options.trials or campaign.trials))
+        shared = (options.folder / "shared").resolve()
+        shared.mkdir(exist_ok=True)
+        outcomes[name] = carry_out(name, campaign, numbers, options.folder / "results.jsonl", shared)
+        promises[name] = campaign.promise
+    print(table(outcomes, promises))
+    sys.exit(any(not outcome.good for found in outcomes.values() for outcome in found))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,205 @@
+"""Runs of the command line as a user would start them, what they leave behind, and whether two of them are the same."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from safetensors.torch import load_file
+
+from fullgraph.data import save_npz
+from fullgraph.testing import random_graph
+from fullgraph.train.launch import SCRATCH
+
+LIMIT_S = 120.0
+
+# Every placement and every kind of wire, with options that keep something between epochs.
+STRATEGIES: dict[str, tuple[str, ...]] = {
+    "vanilla": ("--strategy", "vanilla", "--norm", "batch"),
+    "none": ("--strategy", "none"),
+    "pipegcn": ("--strategy", "pipegcn", "-o", "lag=2", "-o", "smooth=gf"),
+    "sylvie-s": ("--strategy", "sylvie-s", "-o", "adaptive=true"),
+    "sylvie-a": ("--strategy", "sylvie-a", "-o", "refresh=4", "-o", "feedback=true"),
+    "varco": ("--strategy", "varco"),
+    "fixed": ("--strategy", "fixed"),
+    "mixgcn": ("--strategy", "mixgcn", "-o", "blocks=2"),
+    "gnnpipe": ("--strategy", "gnnpipe", "--layers", "4", "-o", "freeze=4", "-o", "cut=2"),
+    "gnnpipe-hybrid": ("--strategy", "gnnpipe-hybrid", "--layers", "4", "-o", "cut=2"),
+    "free": ("--strategy", "free", "-o", "schedule=skip", "-o", "feedback=true"),
+}
+RANKS = {"gnnpipe-hybrid": 4}
+SMALL = ("--hidden", "8", "--eval-every", "3", "--checkpoint-every", "4", "--threads", "1")
+
+
+def small_graph(folder: Path) -> Path:
+    path = folder / "g.npz"
+    if not path.exists():
+        save_npz(random_graph(nodes=300, arcs=1500), path)
+    return path
+
+
+def options(strategy: str) -> list[str]:
+    return ["--parts", str(RANKS.get(strategy, 2)), *SMALL, *STRATEGIES[strategy]]
+
+
+class Command:
+    """`fullgraph ARGUMENTS` in a folder; its output goes to files, so that no pipe can hold it up."""
+
+    def __init__(self, *arguments: object, cwd: Path, env: Mapping[str, str] | None = None, prefix: Sequence[str] = ()):
+        self.started = time.monotonic()
+        self._out, self._err = tempfile.TemporaryFile(), tempfile.TemporaryFile()  # noqa: SIM115  # closed by close()
+        line = [*prefix, sys.executable, "-m", "fullgraph", *map(str, arguments)]
+        self.process = subprocess.Popen(
+            line, cwd=cwd, env={**os.environ, "TMPDIR": str(cwd), **(env or {})},
+            stdin=subprocess.DEVNULL, stdout=self._out, stderr=self._err,
+        )  # fmt: skip
+
+    def finish(self, seconds: float = LIMIT_S) -> "Command":
+        """Wait for its end; it is ended, and that is an error, when it takes longer."""
+        try:
+            self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            raise AssertionError(f"it did not end within {seconds:g} s: {self.err}") from None
+        return self
+
+    @property
+    def code(self) -> int:
+        return self.process.returncode
+
+    @property
+    def out(self) -> str:
+        return self._text(self._out)
+
+    @property
+    def err(self) -> str:
+        return self._text(self._err)
+
+    def ranks(self) -> dict[int, int]:
+        """The processes of its ranks, by rank."""
+        found = {}
+        for pid in children_of(self.process.pid):
+            for variable in _environ(pid):
+                if variable.startswith(b"RANK="):
+                    found[int(variable[5:])] = pid
+        return found
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        self._out.close()
+        self._err.close()
+
+    def __enter__(self) -> "Command":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @staticmethod
+    def _text(file: "tempfile._TemporaryFileWrapper[bytes]") -> str:
+        return os.pread(file.fileno(), 1 << 20, 0).decode(errors="replace")
+
+
+def children_of(parent: int) -> list[int]:
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            stat = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+        except OSError:
+            continue
+        if int(stat[1]) == parent and stat[0] != "Z":
+            found.append(int(pid))
+    return found
+
+
+def ranks_on(folder: Path) -> list[int]:
+    """Living processes that work on a run's folder, whoever started them."""
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+            here = Path(os.readlink(f"/proc/{pid}/cwd"))
+        except OSError:
+            continue
+        if b"fullgraph.worker" in words and any((here / os.fsdecode(word)) == folder for word in words if word):
+            found.append(int(pid))
+    return found
+
+
+def _environ(pid: int) -> list[bytes]:
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return []
+
+
+def wait_for(condition: Callable[[], object], what: str, seconds: float = 60.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"{what}: not within {seconds:g} s"
+        time.sleep(0.01)
+
+
+def send(pid: int, number: int) -> bool:
+    """Send a signal; false where the process is gone already."""
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def epochs_done(run: Path) -> int:
+    try:
+        return (run / "metrics.jsonl").read_bytes().count(b"\n")
+    except OSError:
+        return 0
+
+
+def leftovers(run: Path) -> list[str]:
+    """Staged names in a run's folder, and scratch folders of its launchers beside it."""
+    staged = [str(path.relative_to(run)) for path in run.rglob(".*") if path.suffix in (".new", ".old")]
+    return staged + [path.name for path in run.parent.glob(f"{SCRATCH}*")]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """What two finished runs do not share; empty: they are the same to the bit."""
+
+    names: list[str]
+
+    def __bool__(self) -> bool:
+        return bool(self.names)
+
+
+SAME = ("best_epoch", "train", "val", "test", "final_loss", "epochs", "bytes_per_epoch", "bytes_total")
+
+
+def difference(one: Path, other: Path) -> Difference:
+    """Results, every epoch's loss, the model and the predictions, compared to the bit."""
+    found = []
+    results = [json.loads((run / "result.json").read_text()) for run in (one, other)]
+    found += [f"result.json {key}" for key in SAME if results[0][key] != results[1][key]]
+    losses = [[json.loads(x)["loss"] for x in (r / "metrics.jsonl").read_text().splitlines()] for r in (one, other)]
+    found += ["losses"] if losses[0] != losses[1] else []
+    models = [load_file(run / "model.safetensors") for run in (one, other)]
+    if models[0].keys() != models[1].keys() or any((models[0][n] != models[1][n]).any() for n in models[0]):
+        found.append("model.safetensors")
+    for name in ("classes", "probabilities"):
+        tables = [np.load(run / "predictions" / f"{name}.npy") for run in (one, other)]
+        found += [f"{name}.npy"] if not np.array_equal(*tables) else []
+    return Difference(found)
+
+
+def signal_name(number: int) -> str:
+    return signal.Signals(number).name

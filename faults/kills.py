@@ -1,0 +1,93 @@
+"""Kill a rank, or the launcher, at any moment; resume, perhaps killed again; the end is the same to the bit."""
+
+import os
+import shutil
+import signal
+import tempfile
+import time
+from pathlib import Path
+from random import Random
+
+from faults.command import (
+    STRATEGIES,
+    Command,
+    difference,
+    leftovers,
+    options,
+    ranks_on,
+    send,
+    small_graph,
+    wait_for,
+)  # fmt: skip
+from faults.trials import Campaign
+
+EPOCHS = 18
+STOPS_S = 30.0  # after a kill, the rest of a run has ended
+ORPHANS_S = 5.0
+
+
+def start(strategy: str) -> list[object]:
+    return ["train", "g.npz", "--epochs", EPOCHS, "--out", "run", *options(strategy)]
+
+
+def reference(strategy: str, shared: Path) -> Path:
+    """The same run, never interrupted; made once, by whichever trial comes first."""
+    final = shared / f"reference-{strategy}"
+    if not final.exists():
+        with tempfile.TemporaryDirectory(dir=shared) as scratch:
+            small_graph(Path(scratch))
+            with Command(
+                "train", "g.npz", "--epochs", EPOCHS, "--out", "run", *options(strategy), cwd=Path(scratch)
+            ) as run:
+                assert run.finish().code == 0, run.err
+            staged = Path(tempfile.mkdtemp(dir=shared))
+            shutil.move(Path(scratch) / "run", staged / "run")
+            try:
+                os.rename(staged / "run", final)
+            except OSError:  # another trial was faster
+                shutil.rmtree(staged)
+    return final
+
+
+def start_or_resume(strategy: str, run: Path) -> list[object]:
+    return ["train", "--resume", "run"] if (run / "config.json").exists() else start(strategy)
+
+
+def cut_short(command: Command, run: Path, random: Random, longest: float) -> str:
+    """Kill someone at a random moment of a command; what was killed."""
+    time.sleep(random.uniform(0.1, longest))
+    victims = command.ranks()
+    whom = random.choice(["launcher", *(f"rank {rank}" for rank in victims)])
+    pid = command.process.pid if whom == "launcher" else victims[int(whom.split()[1])]
+    if command.process.poll() is not None or not send(pid, signal.SIGKILL):
+        return "nothing, it was done"
+    killed = time.monotonic()
+    command.finish(STOPS_S)
+    if whom != "launcher" and command.code != 0:
+        assert command.code == 1, f"exit status {command.code}: {command.err}"
+        assert f"{whom} (pid {pid}) was ended by SIGKILL" in command.err, command.err
+    wait_for(lambda: not ranks_on(run), f"ranks live on: {ranks_on(run)}", ORPHANS_S + killed - time.monotonic() + 1)
+    return whom.split()[0]
+
+
+def trial(number: int, shared: Path) -> str:
+    random = Random(number)
+    strategy = list(STRATEGIES)[number % len(STRATEGIES)]
+    whole = reference(strategy, shared)
+    with tempfile.TemporaryDirectory(dir=shared) as scratch:
+        here = Path(scratch)
+        run = here / "run"
+        small_graph(here)
+        killed = []
+        for _ in range(random.choice([1, 1, 2])):
+            with Command(*start_or_resume(strategy, run), cwd=here) as command:
+                killed.append(cut_short(command, run, random, longest=12.0))
+        with Command(*start_or_resume(strategy, run), cwd=here) as command:
+            assert command.finish().code == 0, command.err
+        differs = difference(whole, run)
+        assert not differs, f"{strategy}, killed {killed}: other {differs.names}"
+        assert not leftovers(run), f"left behind: {leftovers(run)}"
+    return f"killed {' and '.join(killed)}"
+
+
+CAMPAIGN = Campaign(trial, 300, "a kill at any moment costs nothing: resumed runs are the same to the bit")

@@ -1,0 +1,83 @@
+"""A campaign: many trials of one promise, each with a number that decides all that is random in it."""
+
+import json
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterable
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict, dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from typing import NamedTuple
+
+Trial = Callable[[int, Path], str]  # (number, a folder that all trials share) -> what happened, in a word or two
+
+
+class Campaign(NamedTuple):
+    """A trial raises AssertionError where the promise is broken, and returns a label that the table counts."""
+
+    trial: Trial
+    trials: int  # as many as `make campaign` runs
+    promise: str
+    jobs: int = 2  # at a time
+
+
+@dataclass(frozen=True)
+class Outcome:
+    campaign: str
+    number: int
+    good: bool
+    text: str
+    seconds: float
+
+
+def run_one(name: str, campaign: Campaign, number: int, shared: Path) -> Outcome:
+    start = time.monotonic()
+    try:
+        good, text = True, campaign.trial(number, shared)
+    except AssertionError as error:
+        good, text = False, f"broken: {error}"
+    except Exception:
+        good, text = False, traceback.format_exc()
+    return Outcome(name, number, good, text[-4000:], time.monotonic() - start)
+
+
+def carry_out(name: str, campaign: Campaign, numbers: Iterable[int], results: Path, shared: Path) -> list[Outcome]:
+    """Run the trials that the results file does not hold yet; all outcomes that it then holds."""
+    known = {outcome.number: outcome for outcome in read(results) if outcome.campaign == name}
+    waiting = [number for number in numbers if number not in known]
+    results.parent.mkdir(parents=True, exist_ok=True)
+    with ProcessPoolExecutor(campaign.jobs, mp_context=get_context("spawn")) as pool, results.open("a") as file:
+        futures = [pool.submit(run_one, name, campaign, number, shared) for number in waiting]
+        for done, future in enumerate(as_completed(futures), 1):
+            outcome = future.result()
+            known[outcome.number] = outcome
+            file.write(json.dumps(asdict(outcome)) + "\n")
+            file.flush()
+            if not outcome.good or done % 10 == 0 or done == len(waiting):
+                print(f"{name} {done}/{len(waiting)}: #{outcome.number} {outcome.text[:300]}", flush=True)
+    return [known[number] for number in numbers if number in known]
+
+
+def read(results: Path) -> list[Outcome]:
+    """Outcomes of earlier calls; a last line that was cut short is left out."""
+    lines = results.read_text().splitlines() if results.exists() else []
+    outcomes = []
+    for line in lines:
+        try:
+            outcomes.append(Outcome(**json.loads(line)))
+        except ValueError:
+            continue
+    return outcomes
+
+
+def table(outcomes: dict[str, list[Outcome]], promises: dict[str, str]) -> str:
+    """One row a campaign, as Markdown."""
+    rows = ["| campaign | promise | trials | broken | how they ended |", "|---|---|---|---|---|"]
+    for name, found in outcomes.items():
+        labels = Counter(outcome.text for outcome in found if outcome.good).most_common(6)
+        told = ", ".join(f"{count} {label}" for label, count in labels)
+        broken = sum(not outcome.good for outcome in found)
+        rows.append(f"| {name} | {promises[name]} | {len(found):,} | {broken} | {told} |")
+    return "\n".join(rows)

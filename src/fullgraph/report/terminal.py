@@ -1,0 +1,62 @@
+"""Words for a person: a run never ends because nobody can read them."""
+
+import os
+import sys
+from contextlib import suppress
+from typing import TextIO
+
+from fullgraph.errors import one_line
+
+
+class Tolerant:
+    """A text stream that goes quiet when it cannot be written to: a closed pipe, a full disk, a lost terminal."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream = stream
+        self.trouble: OSError | None = None
+
+    def write(self, text: str) -> int:
+        if self.trouble is None:
+            try:
+                return self.stream.write(text)
+            except OSError as error:
+                self._give_up(error)
+        return len(text)
+
+    def flush(self) -> None:
+        if self.trouble is None:
+            try:
+                self.stream.flush()
+            except OSError as error:
+                self._give_up(error)
+
+    def _give_up(self, error: OSError) -> None:
+        self.trouble = error
+        with suppress(OSError):  # what is still in the stream's buffer would fail once more when Python ends
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self.stream.fileno())
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.stream, name)
+
+
+def tolerate_output() -> None:
+    """Make this process's standard streams tolerant."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is not None and not isinstance(stream, Tolerant):
+            setattr(sys, name, Tolerant(stream))
+
+
+def output_trouble() -> OSError | None:
+    """Why standard output could not be written to, if it could not."""
+    return sys.stdout.trouble if isinstance(sys.stdout, Tolerant) else None
+
+
+def note(text: object) -> None:
+    """One line beside the output."""
+    print(f"fullgraph: note: {one_line(text, 2000)}", file=sys.stderr, flush=True)
+
+
+def complain(text: object) -> None:
+    """The one line with which a command fails."""
+    print(f"fullgraph: error: {one_line(text, 4000)}", file=sys.stderr, flush=True)

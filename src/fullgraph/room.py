@@ -1,0 +1,100 @@
+"""Fits or says so: memory, disk, descriptors, ports and threads are looked at before they are taken."""
+
+import os
+import resource
+import shutil
+from contextlib import suppress
+from pathlib import Path
+
+from fullgraph.errors import InputError
+
+CGROUP = Path("/sys/fs/cgroup")
+GROUP_MEMORY = (
+    ("memory.max", "memory.current"),
+    ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
+)
+LARGER = "use a larger machine, or more --parts over several machines"
+
+
+def size(nbytes: float) -> str:
+    """1234567 -> '1.2 MiB'."""
+    power = next((power for power in range(4) if nbytes < 1024 ** (power + 1)), 4)
+    return f"{nbytes / 1024**power:.1f} {('bytes', 'KiB', 'MiB', 'GiB', 'TiB')[power]}"
+
+
+def need_memory(nbytes: float, what: str, fix: str = LARGER) -> None:
+    free = free_memory()
+    if nbytes > free:
+        raise InputError(f"{what} needs {size(nbytes)} of memory, and {size(free)} are free; {fix}")
+
+
+def free_memory() -> int:
+    """What this process may still take: of the machine, of its control group, of its own limit."""
+    free = [1 << 62]
+    with suppress(OSError, ValueError, StopIteration):
+        free.append(_field(Path("/proc/meminfo"), "MemAvailable:") * 1024)
+    for limit, used in GROUP_MEMORY:
+        with suppress(OSError, ValueError, StopIteration):  # no such file, or no limit
+            free.append(int((CGROUP / limit).read_text()) - int((CGROUP / used).read_text()) + _file_pages())
+    soft = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if soft != resource.RLIM_INFINITY:
+        with suppress(OSError, ValueError, StopIteration):
+            pages = int(Path("/proc/self/statm").read_text().split()[0])
+            free.append(soft - pages * resource.getpagesize())
+    return max(0, min(free))
+
+
+def _file_pages() -> int:
+    """Bytes of files that the control group keeps in memory and gives up when asked."""
+    with suppress(OSError, ValueError, StopIteration):
+        return _field(CGROUP / "memory.stat", "file")
+    return 0
+
+
+def _field(path: Path, name: str) -> int:
+    """The number behind a name in one of the kernel's tables."""
+    fields = (line.split() for line in path.read_text().splitlines())
+    return next(int(field[1]) for field in fields if field and field[0] == name)
+
+
+def need_disk(folder: Path, nbytes: float, what: str) -> None:
+    """Room for `nbytes` where `folder` is, or will be."""
+    place = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    free = shutil.disk_usage(place).free
+    if nbytes > free:
+        raise InputError(f"{what} needs {size(nbytes)} on the disk of {folder}, and {size(free)} are free; make room")
+
+
+def need_ranks(ranks: int, threads: int) -> None:
+    """Descriptors, ports and threads for so many ranks on this machine, each with so many threads."""
+    groups = 6  # communicators of a rank: the first, halos, sums, and those of a pipeline's hops
+    files = 64 + groups * (ranks + 2)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < files <= hard or (soft < files and hard == resource.RLIM_INFINITY):
+        with suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (files, hard))
+            soft = files
+    if soft < files and soft != resource.RLIM_INFINITY:
+        raise InputError(f"{ranks} ranks need {files} open files each, and {soft} are allowed; raise `ulimit -n`")
+    ports = groups * ranks * (ranks + 1) // 2 if ranks > 1 else 0
+    with suppress(OSError, ValueError, StopIteration):
+        low, high = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
+        if ports > high - low:
+            raise InputError(
+                f"{ranks} ranks on one machine need {ports} ports, and it has {high - low}; use fewer --parts"
+            )
+    cores = os.cpu_count() or 1
+    if threads > 4 * cores:
+        raise InputError(
+            f"threads={threads}: this machine has {cores} cores; give at most {4 * cores}, or leave it out"
+        )
+    wanted = ranks * (max(threads, 1) + 8 + groups)
+    allowed = [value for value in (resource.getrlimit(resource.RLIMIT_NPROC)[0], _pids()) if value > 0]
+    if os.geteuid() != 0 and allowed and wanted > min(allowed):
+        raise InputError(f"{ranks} ranks start {wanted} threads, and {min(allowed)} are allowed; raise `ulimit -u`")
+
+
+def _pids() -> int:
+    with suppress(OSError, ValueError, StopIteration):
+        return int((CGROUP / "pids.max").read_text())
+    return -1

@@ -1,0 +1,101 @@
+"""JSON documents of ours: one object with a checksum in it, read back whole or refused in one line."""
+
+import json
+import math
+import re
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fullgraph.errors import Damaged, InputError, explain, one_line
+from fullgraph.storage.whole import write_whole
+
+MAX_BYTES = 1 << 28
+MAX_DEPTH = 32
+CHECKSUM = "checksum"
+
+Tree = dict[str, Any]
+
+
+def write_document(path: Path, tree: Mapping[str, Any]) -> None:
+    """Write the object and its checksum; numbers that JSON does not have are refused."""
+    write_whole(path, json.dumps(sealed(tree), indent=1, allow_nan=False) + "\n")
+
+
+def read_document(path: Path, *, fix: str) -> Tree:
+    """The object that `write_document` wrote, without its checksum; `fix` ends every error line."""
+    text = read_text(path, fix=fix)
+    return unsealed(text, path, fix)
+
+
+def read_text(path: Path, *, fix: str, limit: int = MAX_BYTES) -> str:
+    """The text of a file that is not larger than `limit`."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(limit + 1)
+    except OSError as error:
+        known = explain(error)
+        raise InputError(f"cannot read {known or f'{path} ({one_line(error)})'}; {fix}") from None
+    if len(data) > limit:
+        raise Damaged(f"{path} is larger than the {limit >> 20} MiB that such a file may have; {fix}")
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        raise Damaged(f"{path} is damaged (not text); {fix}") from None
+
+
+def sealed(tree: Mapping[str, Any]) -> Tree:
+    """The object with its checksum."""
+    return {**tree, CHECKSUM: _checksum(tree)}
+
+
+def unsealed(text: str, path: Path, fix: str) -> Tree:
+    """The object in `text`, its checksum compared and taken out."""
+    tree = parse_json(text, path, fix)
+    if not isinstance(tree, dict) or CHECKSUM not in tree:
+        raise Damaged(f"{path} has no checksum: it is damaged, or of an older version; {fix}")
+    if tree.pop(CHECKSUM) != _checksum(tree):
+        raise Damaged(f"{path} is damaged (its checksum does not match); {fix}")
+    return tree
+
+
+def parse_json(text: str, path: Path, fix: str) -> Any:
+    """JSON without its traps: no NaN, no key twice, no number beyond a float, no depth that ends the interpreter."""
+    if _depth(text) > MAX_DEPTH:
+        raise Damaged(f"{path} is damaged (nested more than {MAX_DEPTH} deep); {fix}")
+    try:
+        return json.loads(text, object_pairs_hook=_once, parse_constant=_refused, parse_float=_finite)
+    except (ValueError, RecursionError) as error:
+        raise Damaged(f"{path} is not JSON as it should be ({one_line(error, 100)}); {fix}") from None
+
+
+def _checksum(tree: Mapping[str, Any]) -> int:
+    return zlib.crc32(json.dumps(tree, sort_keys=True).encode())
+
+
+def _once(pairs: list[tuple[str, Any]]) -> Tree:
+    tree = dict(pairs)
+    if len(tree) < len(pairs):
+        raise ValueError("a key stands twice")
+    return tree
+
+
+def _refused(name: str) -> float:
+    raise ValueError(f"{name} is not a number of JSON")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text} is not a finite number")
+    return number
+
+
+def _depth(text: str) -> int:
+    """How deep brackets are nested; those inside strings count too, which can only refuse more."""
+    depth = deepest = 0
+    for bracket in re.finditer(r"[][{}]", text):
+        depth += 1 if bracket[0] in "[{" else -1
+        deepest = max(deepest, depth)
+    return deepest

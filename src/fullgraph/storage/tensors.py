@@ -1,0 +1,51 @@
+"""Tensors in a file: safetensors, with a checksum over names, types, shapes and bytes in its own metadata."""
+
+import json
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from fullgraph.errors import Damaged, explain, one_line
+from fullgraph.storage.whole import whole_file
+
+CHECKSUM = "crc32"
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, str] | None = None) -> None:
+    """Write named tensors, and texts about them."""
+    from safetensors.torch import save
+
+    kept = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
+    about = dict(about or {})
+    data = save(kept, {**about, CHECKSUM: str(_checksum(kept, about))})
+    with whole_file(path) as staged:
+        staged.write_bytes(data)
+
+
+def read_tensors(path: Path, *, fix: str) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """The tensors and texts that `write_tensors` wrote; anything else is one line that ends with `fix`."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="pt") as file:
+            about = dict(file.metadata() or {})
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # it has no iterator
+    except OSError as error:
+        raise explain(error, path) or Damaged(f"cannot read {path} ({one_line(error)}); {fix}") from None
+    except (SafetensorError, ValueError, RuntimeError, TypeError, KeyError, OverflowError) as error:
+        raise Damaged(f"{path} is damaged ({one_line(error, 100)}); {fix}") from None
+    if about.pop(CHECKSUM, None) != str(_checksum(tensors, about)):
+        raise Damaged(f"{path} is damaged (its checksum does not match); {fix}")
+    return tensors, about
+
+
+def _checksum(tensors: Mapping[str, Tensor], about: Mapping[str, str]) -> int:
+    crc = zlib.crc32(json.dumps(dict(sorted(about.items()))).encode())
+    for name, value in sorted(tensors.items()):
+        crc = zlib.crc32(f"{name} {value.dtype} {tuple(value.shape)}".encode(), crc)
+        if value.numel():
+            crc = zlib.crc32(value.reshape(-1).view(torch.uint8).numpy().data, crc)
+    return crc

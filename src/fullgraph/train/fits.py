@@ -1,0 +1,22 @@
+"""Whether a run can fit this machine, from figures that are known before a rank starts."""
+
+from fullgraph.nn import ModelSpec
+from fullgraph.partition import Manifest
+from fullgraph.room import need_memory, need_ranks
+from fullgraph.train.config import RunConfig
+
+
+def need_room(manifest: Manifest, spec: ModelSpec, config: RunConfig) -> None:
+    """Refuse a run that cannot fit, before its ranks take memory, descriptors, ports or threads."""
+    need_ranks(manifest.parts, config.train.threads)
+    if config.train.device == "cpu":
+        least = sum(least_bytes(manifest, spec, config, rank) for rank in range(manifest.parts))
+        need_memory(least, f"training on {manifest.parts} ranks of this machine")
+
+
+def least_bytes(manifest: Manifest, spec: ModelSpec, config: RunConfig, rank: int) -> int:
+    """What a rank cannot do without: its arcs, its input's aggregation, every layer's output and its gradient."""
+    nodes, arcs = manifest.figures.nodes[rank], manifest.figures.edges[rank]
+    ahead = config.train.precompute and not spec.encodes and not manifest.graph.sparse
+    columns = (manifest.graph.features if ahead else 0) + 2 * spec.layers * spec.hidden
+    return 4 * arcs + 8 * nodes + nodes * columns * (8 if config.train.dtype == "float64" else 4)

@@ -1,0 +1,99 @@
+"""A run's folder: locked while a run works in it, and left as it was by a run that fails before it trains."""
+
+import shutil
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+
+from fullgraph.errors import InputError
+from fullgraph.storage import FolderLock, sweep
+from fullgraph.storage.lock import FILE as LOCK
+from fullgraph.train.config import FILE as CONFIG
+
+# Everything that a run writes. A new run is refused where one of these is already: it would be somebody else's.
+NAMES = (
+    CONFIG, "metrics.jsonl", "result.json", "model.safetensors", "checkpoints", "predictions", "shards", "tensorboard",
+    "report.html", "trace.json",
+)  # fmt: skip
+
+
+class RunFolder:
+    """The folder of one run, locked for as long as this process and its ranks live."""
+
+    def __init__(self, path: Path, lock: FolderLock, names: Sequence[str], created: Sequence[Path]) -> None:
+        self.path, self.lock = path, lock
+        self._names = names  # of what this run is the first to write
+        self._created = created  # folders that this call made, the outermost first
+
+    @classmethod
+    def new(cls, path: Path, *, shards: bool) -> "RunFolder":
+        """A folder for a new run: made here, or there already without any file of a run.
+
+        shards: the run writes shards too; else `path` may hold those of its graph.
+        """
+        if path.exists() and not path.is_dir():
+            raise InputError(f"{path} is a file, not a folder; choose another --out")
+        created = [p for p in [*reversed(path.parents), path] if not p.exists()]
+        path.mkdir(parents=True, exist_ok=True)
+        names = [name for name in NAMES if shards or name != "shards"]
+        folder = cls(path, FolderLock(path), names, created)
+        taken = [name for name in names if (path / name).exists()]
+        if taken:
+            folder.close()
+            if CONFIG in taken:
+                raise InputError(
+                    f"{path} holds a run already; continue it with --resume {path}, or choose another --out"
+                )
+            raise InputError(f"{path} holds {', '.join(taken)}, which a run would overwrite; choose another --out")
+        folder.sweep()
+        return folder
+
+    @classmethod
+    def existing(cls, path: Path) -> "RunFolder":
+        """The folder of a run that was begun before."""
+        if not (path / CONFIG).is_file():
+            raise InputError(f"{path / CONFIG} does not exist; name a folder that `fullgraph train` wrote")
+        folder = cls(path, FolderLock(path), [], [])
+        folder.sweep()
+        return folder
+
+    def sweep(self) -> None:
+        """Remove what runs that died have left half-written."""
+        for place in (self.path, self.path / "checkpoints", self.path / "predictions"):
+            sweep(place)
+
+    @property
+    def trained(self) -> bool:
+        """Whether any epoch of this run was finished."""
+        metrics = self.path / "metrics.jsonl"
+        return (metrics.exists() and metrics.stat().st_size > 0) or any(self.path.glob("checkpoints/epoch-*"))
+
+    def undo(self) -> None:
+        """Take back a new run that never trained, so that the corrected command finds its folder free.
+
+        None of these names was there when the run began, so all of them are this call's own.
+        """
+        for name in self._names:
+            if (self.path / name).is_dir():
+                shutil.rmtree(self.path / name, ignore_errors=True)
+            else:
+                (self.path / name).unlink(missing_ok=True)
+        self.sweep()
+        (self.path / LOCK).unlink(missing_ok=True)
+        with suppress(OSError):  # a folder that holds something else stays
+            for folder in reversed(self._created):
+                folder.rmdir()
+
+    def close(self) -> None:
+        """Let the folder go, without what ranks that died just now have left."""
+        self.sweep()
+        self.lock.close()
+
+    def __enter__(self) -> "RunFolder":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,51 @@
+"""A rank's ear for signals, and its last words to the launcher."""
+
+import json
+import os
+import signal
+import threading
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from typing import Annotated
+
+from fullgraph.values import OneOf, Value
+
+REPORT = "FULLGRAPH_REPORT"  # the descriptor of the pipe on which a rank tells its launcher how it ended
+
+
+class Stop:
+    """Set when a signal asks this rank to stop; the trainer looks at it after every epoch."""
+
+    def __init__(self) -> None:
+        self.number = 0  # of the signal; 0: none yet
+
+    def __call__(self) -> bool:
+        return self.number != 0
+
+    def listen(self) -> None:
+        """Note SIGTERM, and SIGINT where no launcher takes it, instead of dying of them."""
+        if threading.current_thread() is not threading.main_thread():
+            return
+        for number in (signal.SIGTERM, signal.SIGINT):
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, self._note)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+
+    def _note(self, number: int, frame: object) -> None:
+        self.number = number
+
+
+@dataclass(frozen=True, kw_only=True)
+class LastWords(Value):
+    """Why a rank ended."""
+
+    # input: the user's input; lost: a peer was gone; stopped: a signal asked for it; failed: anything else
+    kind: Annotated[str, OneOf("input", "lost", "stopped", "failed")]
+    text: str
+    trace: str = ""
+
+    def tell(self) -> None:
+        """Leave them for the launcher, if one listens, in a single write."""
+        if REPORT in os.environ:
+            with suppress(OSError, ValueError):
+                os.write(int(os.environ[REPORT]), json.dumps(asdict(self)).encode()[:60000])

@@ -1,0 +1,162 @@
+"""Files and folders are there whole or not at all; only what a dead writer left is swept away."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from fullgraph.storage import held, remove_whole, sweep, whole, whole_file, whole_folder, write_whole
+
+
+class Recorder:
+    """The order of the calls that make a file durable, each with the names it concerns."""
+
+    def __init__(self, monkeypatch):
+        self.calls, self.names = [], {}
+        for name in ("fsync", "rename", "replace"):
+            monkeypatch.setattr(os, name, self.wrap(name, getattr(os, name)))
+        opened = os.open
+        monkeypatch.setattr(os, "open", lambda path, *a, **k: self.note(opened(path, *a, **k), path))
+        swap = whole._swap_at_once
+        monkeypatch.setattr(whole, "_swap_at_once", lambda a, b: self.calls.append(("swap", b.name)) or swap(a, b))
+
+    def note(self, handle, path):
+        self.names[handle] = os.path.basename(path)
+        return handle
+
+    def wrap(self, name, call):
+        def recorded(*args):
+            what = self.names.get(args[0], "?") if name == "fsync" else os.path.basename(args[1])
+            self.calls.append((name, what))
+            return call(*args)
+
+        return recorded
+
+
+def staged(name):
+    return f".{name}."
+
+
+def test_a_file_is_synced_then_named_then_its_folder_synced(tmp_path, monkeypatch):
+    recorder = Recorder(monkeypatch)
+    write_whole(tmp_path / "a.json", "{}")
+    (sync, first), *rest = recorder.calls
+    assert sync == "fsync"
+    assert first.startswith(staged("a.json"))
+    assert rest == [("replace", "a.json"), ("fsync", tmp_path.name)]
+    assert (tmp_path / "a.json").stat().st_mode & 0o777 == 0o666 & ~_umask()
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_every_file_of_a_folder_is_synced_before_its_name(tmp_path, monkeypatch, there):
+    if there:
+        (tmp_path / "f" / "old").mkdir(parents=True)
+    recorder = Recorder(monkeypatch)
+    with whole_folder(tmp_path / "f") as building:
+        (building / "part-0").mkdir()
+        (building / "part-0" / "x.npy").write_text("x")
+        (building / "b").write_text("b")
+    names = [what for call, what in recorder.calls if call == "fsync"]
+    assert set(names[:3]) == {"x.npy", "b", "part-0"}
+    assert names[3].startswith(staged("f"))
+    assert names[4:] == [tmp_path.name]
+    assert recorder.calls[4] == (("swap" if there else "replace"), "f")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["f"]
+    assert sorted(path.name for path in (tmp_path / "f").iterdir()) == ["b", "part-0"]
+
+
+def _umask():
+    old = os.umask(0)
+    os.umask(old)
+    return old
+
+
+@pytest.mark.parametrize("make", [whole_file, whole_folder])
+def test_a_failure_leaves_what_was_there(tmp_path, make):
+    write_whole(tmp_path / "old", "old") if make is whole_file else (tmp_path / "old").mkdir()
+    with pytest.raises(KeyboardInterrupt), make(tmp_path / "old"):
+        raise KeyboardInterrupt
+    assert [path.name for path in tmp_path.iterdir()] == ["old"]
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from fullgraph.storage import whole_file, whole_folder
+make = {"file": whole_file, "folder": whole_folder}[sys.argv[1]]
+with make(Path(sys.argv[2])) as staged:
+    print("staged", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("kind", ["file", "folder"])
+def test_only_what_a_dead_writer_left_is_swept(tmp_path, kind):
+    command = [sys.executable, "-c", KILLED, kind, str(tmp_path / "thing")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as writer:
+        assert writer.stdout.readline() == "staged\n"
+        sweep(tmp_path)
+        assert len(list(tmp_path.iterdir())) == 1, "a living writer's work was swept"
+        os.kill(writer.pid, signal.SIGKILL)
+        writer.wait()
+        sweep(tmp_path, "other")
+        assert len(list(tmp_path.iterdir())) == 1
+        sweep(tmp_path, "thing")
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_names_that_only_look_staged_are_left_alone(tmp_path):
+    names = [".bashrc", ".a.new", "a.12345678.new", ".a.1234567.new", ".a.old.txt"]
+    for name in names:
+        (tmp_path / name).touch()
+    sweep(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(names)
+
+
+@pytest.mark.parametrize("state", ["before", "between", "after"])
+def test_a_swap_in_two_steps_survives_a_kill_between_them(tmp_path, state, monkeypatch):
+    """Where the system cannot swap names at once, the next sweep finishes or undoes a swap that was cut short."""
+    monkeypatch.setattr(whole, "_swap_at_once", lambda one, other: False)
+    (tmp_path / "f").mkdir()
+    (tmp_path / "f" / "old").touch()
+    renames = 0
+    rename = os.rename
+
+    def killed(source, target):
+        nonlocal renames
+        renames += 1
+        if renames == {"before": 1, "between": 2, "after": 99}[state]:
+            os._exit(9)
+        rename(source, target)
+
+    child = os.fork()
+    if child == 0:
+        os.rename = killed
+        with whole_folder(tmp_path / "f") as building:
+            (building / "new").touch()
+        os._exit(0)
+    os.waitpid(child, 0)
+    sweep(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["f"]
+    assert [path.name for path in (tmp_path / "f").iterdir()] == ["new" if state == "after" else "old"]
+
+
+def test_what_is_removed_leaves_its_name_at_once(tmp_path):
+    (tmp_path / "epoch-1").mkdir()
+    (tmp_path / "epoch-1" / "state.json").touch()
+    remove_whole(tmp_path / "epoch-1")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_held_folder_is_let_go_at_the_end(tmp_path):
+    path = tmp_path / ".x.00000000.new"
+    path.mkdir()
+    with held(path):
+        sweep(tmp_path)
+        assert path.exists()
+    sweep(tmp_path)
+    assert not path.exists()
+    assert time.monotonic() > 0
