@@ -7,7 +7,7 @@ from pathlib import Path
 
 from faults.trials import Campaign, carry_out, table
 
-NAMES = ("kills",)
+NAMES = ("ports", "kills", "signals", "stops", "restarts")
 
 
 def main() -> None:

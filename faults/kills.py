@@ -1,10 +1,10 @@
 """Kill a rank, or the launcher, at any moment; resume, perhaps killed again; the end is the same to the bit."""
 
 import os
-import shutil
 import signal
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 
@@ -26,31 +26,25 @@ STOPS_S = 30.0  # after a kill, the rest of a run has ended
 ORPHANS_S = 5.0
 
 
-def start(strategy: str) -> list[object]:
-    return ["train", "g.npz", "--epochs", EPOCHS, "--out", "run", *options(strategy)]
+def start(strategy: str, epochs: int = EPOCHS) -> list[object]:
+    return ["train", "g.npz", "--epochs", epochs, "--out", "run", *options(strategy)]
 
 
-def reference(strategy: str, shared: Path) -> Path:
+def reference(strategy: str, shared: Path, epochs: int = EPOCHS) -> Path:
     """The same run, never interrupted; made once, by whichever trial comes first."""
-    final = shared / f"reference-{strategy}"
+    final = shared / f"reference-{strategy}-{epochs}"
     if not final.exists():
         with tempfile.TemporaryDirectory(dir=shared) as scratch:
             small_graph(Path(scratch))
-            with Command(
-                "train", "g.npz", "--epochs", EPOCHS, "--out", "run", *options(strategy), cwd=Path(scratch)
-            ) as run:
+            with Command(*start(strategy, epochs), cwd=Path(scratch)) as run:
                 assert run.finish().code == 0, run.err
-            staged = Path(tempfile.mkdtemp(dir=shared))
-            shutil.move(Path(scratch) / "run", staged / "run")
-            try:
-                os.rename(staged / "run", final)
-            except OSError:  # another trial was faster
-                shutil.rmtree(staged)
+            with suppress(OSError):  # another trial was faster
+                os.rename(Path(scratch) / "run", final)
     return final
 
 
-def start_or_resume(strategy: str, run: Path) -> list[object]:
-    return ["train", "--resume", "run"] if (run / "config.json").exists() else start(strategy)
+def start_or_resume(strategy: str, run: Path, epochs: int = EPOCHS) -> list[object]:
+    return ["train", "--resume", "run"] if (run / "config.json").exists() else start(strategy, epochs)
 
 
 def cut_short(command: Command, run: Path, random: Random, longest: float) -> str:

@@ -296,7 +296,8 @@ def main() -> None:
     """
     tolerate_output()
     with suppress(ValueError):  # not in the main thread
-        signal.signal(signal.SIGTERM, _interrupt)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, _interrupt)
     try:
         code = app(standalone_mode=False)
         _end(code if isinstance(code, int) else 0)
@@ -304,8 +305,6 @@ def main() -> None:
         _fail(error, 1)
     except Interrupted as error:
         _fail(error, 128 + error.number)
-    except (KeyboardInterrupt, typer.Abort):
-        _fail("interrupted by SIGINT before training began; nothing was kept", 128 + signal.SIGINT)
     except Exception as error:
         known = explain(error)
         if known is not None:
@@ -317,7 +316,9 @@ def main() -> None:
 
 
 def _interrupt(number: int, frame: object) -> None:
-    raise Interrupted("interrupted before training began; nothing was kept", number)
+    """While ranks train, the launcher has handlers of its own."""
+    name = signal.Signals(number).name
+    raise Interrupted(f"interrupted by {name} before training began; nothing was kept", number)
 
 
 def _end(code: int) -> None:

@@ -17,8 +17,11 @@ class Diverged(InputError):
     """Training left the numbers; the text says when and the likely cause."""
 
 
-class Interrupted(KeyboardInterrupt):
-    """A signal asked the run to stop; the text says what was kept and how to go on."""
+class Interrupted(BaseException):
+    """A signal asked the run to stop; the text says what was kept and how to go on.
+
+    No Exception: code that catches all failures of a library must let it pass, as it does KeyboardInterrupt.
+    """
 
     def __init__(self, text: str, number: int) -> None:
         super().__init__(text)

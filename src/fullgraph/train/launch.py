@@ -53,6 +53,11 @@ class _Child:
     words: bytes = b""
     ended_at: float = 0.0
 
+    def ended_well(self, asked: Sequence[int]) -> bool:
+        """Done, or stopped because a signal asked for it."""
+        status = self.process.returncode
+        return status in (0, EXIT_STOPPED) or (bool(asked) and status == -signal.SIGTERM)
+
     def last_words(self) -> LastWords | None:
         with suppress(ValueError):
             return read_value(LastWords, json.loads(self.words), "last words")
@@ -86,8 +91,7 @@ class _Crew:
                             return
                     elif self._ended(key.data):
                         selector.unregister(key.fd)
-                        status = key.data.process.returncode
-                        if status not in (0, EXIT_STOPPED):
+                        if key.data.process.returncode not in (0, EXIT_STOPPED):
                             words = key.data.last_words()
                             if words is None or words.kind != "lost":
                                 return
@@ -118,10 +122,10 @@ class _Crew:
     def failure(self, killed_before: int) -> Exception | None:
         """The first cause: a rank that a signal ended, else bad input, else a crash, else a rank that lost a peer."""
         ended = sorted((c for c in self.children if c.ended_at), key=lambda child: child.ended_at)
-        failed = [child for child in ended if child.process.returncode not in (0, EXIT_STOPPED)]
+        failed = [child for child in ended if not child.ended_well(self.asked)]
         for child in failed:
             status = child.process.returncode
-            if status < 0 and not (self.asked and status == -signal.SIGTERM):
+            if status < 0:
                 who, name = f"rank {child.rank} (pid {child.process.pid})", signal.Signals(-status).name
                 why = " for lack of memory" if _oom_kills() > killed_before else ""
                 return RankFailed(f"{who} was ended by {name}{why}; the other ranks were stopped")

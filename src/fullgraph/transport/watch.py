@@ -73,7 +73,9 @@ class Judge:
         return None
 
     def at_work(self, signs: Mapping[int, Sign]) -> list[int]:
-        return [rank for rank, sign in signs.items() if not sign.waiting and rank != self.rank]
+        """Ranks that give signs of life and do not wait, or that said they would be silent."""
+        heard = [rank for rank, sign in signs.items() if rank != self.rank and not sign.waiting]
+        return [rank for rank in heard if signs[rank].away or self.silent.get(rank, 0) < 3]
 
     def _name(self, rank: int, signs: Mapping[int, Sign]) -> str:
         sign = signs.get(rank)
