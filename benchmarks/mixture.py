@@ -25,7 +25,8 @@ from pathlib import Path
 from typing import Any
 
 from common import fullgraph, seconds, show, size
-from hosts import Hosts
+
+from fullgraph.testing.hosts import Hosts
 
 RANKS = (2, 3, 4, 8)
 BLOCKS = (1, 2, 4, 8)

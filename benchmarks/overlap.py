@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from common import fullgraph, seconds, show, size
-from hosts import Hosts
+
+from fullgraph.testing.hosts import Hosts
 
 STRATEGIES = ("none", "vanilla", "pipegcn", "sylvie-s", "sylvie-a")
 HEADERS = 14 + 20 + 32  # Ethernet, IP, TCP with timestamps

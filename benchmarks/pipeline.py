@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from common import fullgraph, seconds, show, size
-from hosts import Hosts
+
+from fullgraph.testing.hosts import Hosts
 
 UNLIMITED = 40e9
 

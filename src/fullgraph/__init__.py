@@ -1,5 +1,11 @@
 """fullgraph: train graph neural networks on the whole graph, without sampling, across many workers."""
 
+import os
+
+if "RANK" in os.environ:
+    # A rank says in one line of its own what torch's C++ would log of a lost peer. Torch looks when it is imported.
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")
+
 from fullgraph import nn, recipes
 from fullgraph.api import Run, open_shard, train
 from fullgraph.data import Graph, load, save_npz
