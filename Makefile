@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-gpu lint format docs clean
+.PHONY: help demo test test-gpu campaign lint format docs clean
 
 help:  ## this list
 	@awk -F':.*## ' '/^[a-z.-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,6 +32,9 @@ test: $(VENV)/installed-dev  ## install, run every test that needs no GPU
 
 test-gpu: $(VENV)/installed-dev  ## the same bodies on a CUDA device
 	$(BIN)/python -m pytest -q -m gpu
+
+campaign: $(VENV)/installed-dev  ## long trials of faults, which resume; some need root
+	$(BIN)/python -m faults
 
 lint: $(VENV)/installed-dev  ## ruff check, ruff format --check, mypy --strict on src
 	$(BIN)/ruff check .

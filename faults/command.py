@@ -16,7 +16,6 @@ from safetensors.torch import load_file
 
 from fullgraph.data import save_npz
 from fullgraph.testing import random_graph
-from fullgraph.train.launch import SCRATCH
 
 LIMIT_S = 120.0
 
@@ -169,7 +168,7 @@ def epochs_done(run: Path) -> int:
 def leftovers(run: Path) -> list[str]:
     """Staged names in a run's folder, and scratch folders of its launchers beside it."""
     staged = [str(path.relative_to(run)) for path in run.rglob(".*") if path.suffix in (".new", ".old")]
-    return staged + [path.name for path in run.parent.glob(f"{SCRATCH}*")]
+    return staged + [path.name for path in run.parent.glob("fullgraph-*")]
 
 
 @dataclass(frozen=True)

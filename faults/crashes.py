@@ -24,7 +24,7 @@ def trial(number: int, shared: Path) -> str:
         here = Path(scratch)
         run = here / "run"
         small_graph(here)
-        trace = ["strace", "-f", "--seccomp-bpf", "-qq", "-o", "/dev/null", "-e", f"trace={call}"]
+        trace = ["strace", "-f", "-qq", "-o", "/dev/null", "-e", f"trace={call}"]
         trace += ["-e", f"inject={call}:signal=SIGKILL:when={when}"]
         with Command(*start(strategy), cwd=here, prefix=trace) as command:
             command.finish(180)

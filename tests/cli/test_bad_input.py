@@ -214,6 +214,6 @@ def test_a_full_disk(tmp_path):
             done = fullgraph("train", "parts", "--epochs", 2, "--checkpoint-every", every, "--out", out, cwd=tmp_path)
             assert_refused(done, "disk is full")
             left = {path.name for path in out.rglob("*")} - {"checkpoints"}
-            assert left == {".lock", "config.json", "metrics.jsonl"}
+            assert left == {".fullgraph.lock", "config.json", "metrics.jsonl"}
     finally:
         subprocess.run(["umount", disk], check=True)

@@ -11,9 +11,10 @@ from fullgraph.storage import FolderLock, sweep
 from fullgraph.storage.lock import FILE as LOCK
 from fullgraph.train.config import FILE as CONFIG
 
+SHARDS = "shards"
 # Everything that a run writes. A new run is refused where one of these is already: it would be somebody else's.
 NAMES = (
-    CONFIG, "metrics.jsonl", "result.json", "model.safetensors", "checkpoints", "predictions", "shards", "tensorboard",
+    CONFIG, "metrics.jsonl", "result.json", "model.safetensors", "checkpoints", "predictions", SHARDS, "tensorboard",
     "report.html", "trace.json",
 )  # fmt: skip
 
@@ -36,17 +37,22 @@ class RunFolder:
             raise InputError(f"{path} is a file, not a folder; choose another --out")
         created = [p for p in [*reversed(path.parents), path] if not p.exists()]
         path.mkdir(parents=True, exist_ok=True)
-        names = [name for name in NAMES if shards or name != "shards"]
+        names = [name for name in NAMES if shards or name != SHARDS]
         folder = cls(path, FolderLock(path), names, created)
+        if folder.lock.before.get("creating") == SHARDS and not (path / CONFIG).exists():
+            folder._remove([SHARDS])  # of a run that was killed before its config, which comes last, was written
         taken = [name for name in names if (path / name).exists()]
         if taken:
             folder.close()
+            if not folder.lock.before and CONFIG not in taken:
+                (path / LOCK).unlink()
             if CONFIG in taken:
                 raise InputError(
                     f"{path} holds a run already; continue it with --resume {path}, or choose another --out"
                 )
             raise InputError(f"{path} holds {', '.join(taken)}, which a run would overwrite; choose another --out")
         folder.sweep()
+        folder.lock.note(creating=SHARDS if shards else "")
         return folder
 
     @classmethod
@@ -74,16 +80,19 @@ class RunFolder:
 
         None of these names was there when the run began, so all of them are this call's own.
         """
-        for name in self._names:
-            if (self.path / name).is_dir():
-                shutil.rmtree(self.path / name, ignore_errors=True)
-            else:
-                (self.path / name).unlink(missing_ok=True)
+        self._remove(self._names)
         self.sweep()
         (self.path / LOCK).unlink(missing_ok=True)
         with suppress(OSError):  # a folder that holds something else stays
             for folder in reversed(self._created):
                 folder.rmdir()
+
+    def _remove(self, names: Sequence[str]) -> None:
+        for name in names:
+            if (self.path / name).is_dir():
+                shutil.rmtree(self.path / name, ignore_errors=True)
+            else:
+                (self.path / name).unlink(missing_ok=True)
 
     def close(self) -> None:
         """Let the folder go, without what ranks that died just now have left."""

@@ -22,11 +22,11 @@ MEETING = "FULLGRAPH_MEETING"  # the private folder in which the ranks that one 
 def join(*, backend: str = "gloo", device: torch.device | None = None, timeout: float = 60.0) -> ProcessTransport:
     """Join the job that a launcher, torchrun or Slurm describes in the environment."""
     adopt_slurm()
+    rank, size = number("RANK", 0), number("WORLD_SIZE", 1)
     needed = ["RANK", "WORLD_SIZE", *([] if MEETING in os.environ else ["MASTER_ADDR", "MASTER_PORT"])]
     missing = [name for name in needed if name not in os.environ]
     if missing:
         raise InputError(f"not inside a job: {', '.join(missing)} not set; start with torchrun or `fullgraph train`")
-    rank, size = number("RANK", 0), number("WORLD_SIZE", 1)
     if not 0 <= rank < size:
         raise InputError(f"RANK={rank} of WORLD_SIZE={size}: ranks run from 0 to {size - 1}")
     limit = timedelta(seconds=timeout)
