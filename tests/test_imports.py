@@ -46,6 +46,7 @@ OPTIONAL = {"numba", "pymetis", "kaminpar", "mtkahypar", "typer", "click", "rich
     "plotly",
     "tensorboard",
     "psutil",
+    "triton",
 }
 
 
