@@ -1,11 +1,16 @@
 """Fixtures of every test."""
 
+import os
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
 import torch
 
 from fullgraph.testing.leaks import Snapshot, leaks, restore_environ
+
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"  # read where a kernel is first imported
 
 
 @pytest.fixture(autouse=True)
@@ -25,3 +30,22 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture
+def interpreted(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Triton's kernels run on CPU tensors, one numpy call an operation: for small operands only."""
+    if torch.cuda.is_available():
+        pytest.skip("on a machine with a GPU the kernels are compiled; test_cuda.py has them")
+    interpreter = pytest.importorskip("triton.runtime.interpreter", reason="Triton is not installed")
+    patch = interpreter._patch_lang_tensor
+
+    def patched(tensor: type, scope: object) -> None:
+        # Triton 3.6 keeps scalars as arrays of one number, which numpy 2.4 no longer takes for a bound of a range.
+        patch(tensor, scope)
+        scope.set_attr(tensor, "__index__", lambda self: self.handle.data.item())  # type: ignore[attr-defined]
+
+    monkeypatch.setattr(interpreter, "_patch_lang_tensor", patched)
+    monkeypatch.setenv("FULLGRAPH_KERNELS", "triton")
+    with np.errstate(all="ignore"):  # a GPU computes inf - inf, and lanes that nobody reads, without a word
+        yield

@@ -62,6 +62,7 @@ OPTIONAL = {"numba", "pymetis", "kaminpar", "mtkahypar", "typer", "click", "rich
     "plotly",
     "tensorboard",
     "psutil",
+    "triton",
 }
 
 

@@ -1,4 +1,4 @@
-"""Both implementations of the codecs that have a kernel."""
+"""All implementations of the codecs that have a kernel."""
 
 from collections.abc import Callable, Iterator
 
@@ -6,8 +6,10 @@ import pytest
 import torch
 
 
-@pytest.fixture(params=["numba", "torch"])
+@pytest.fixture(params=["numba", "torch", "triton"])
 def kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    if request.param == "triton":
+        request.getfixturevalue("interpreted")
     monkeypatch.setenv("FULLGRAPH_KERNELS", request.param)
     return str(request.param)
 

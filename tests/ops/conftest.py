@@ -1,4 +1,4 @@
-"""Both implementations of every operation, and graphs that cover the odd shapes."""
+"""All implementations of every operation, and graphs that cover the odd shapes."""
 
 from collections.abc import Callable
 
@@ -13,8 +13,10 @@ MakeStructure = Callable[..., Structure]
 Dense = Callable[..., Tensor]
 
 
-@pytest.fixture(params=["numba", "torch"])
+@pytest.fixture(params=["numba", "torch", "triton"])
 def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    if request.param == "triton":
+        request.getfixturevalue("interpreted")
     monkeypatch.setenv("FULLGRAPH_KERNELS", request.param)
     return str(request.param)
 

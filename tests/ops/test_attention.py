@@ -1,4 +1,4 @@
-"""Laws of attention over arcs, for both implementations."""
+"""Laws of attention over arcs, for all implementations."""
 
 from collections.abc import Callable
 
@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from fullgraph.errors import InputError
-from fullgraph.ops import Structure, edge_scores, edge_softmax, spmm_heads
+from fullgraph.ops import Structure, attend, edge_scores, edge_softmax, spmm_heads
 
 MakeStructure = Callable[..., Structure]
 Dense = Callable[..., Tensor]
@@ -66,15 +66,19 @@ def test_heads_are_products(
 
 
 @pytest.mark.parametrize("ascending", [True, False])
-def test_gradients(make_structure: MakeStructure, ascending: bool) -> None:
-    s = make_structure(6, 5, 14, ascending=ascending)
+def test_gradients(make_structure: MakeStructure, backend: str, ascending: bool) -> None:
+    fast = backend == "triton"
+    n, m, e = (3, 4, 7) if fast else (6, 5, 14)
+    s = make_structure(n, m, e, ascending=ascending)
 
     def leaf(*shape: int) -> Tensor:
         return torch.randn(*shape, dtype=torch.float64, requires_grad=True)
 
-    assert torch.autograd.gradcheck(lambda r, c: edge_scores(s, r, c), (leaf(6, 2), leaf(5, 2)))
-    assert torch.autograd.gradcheck(lambda e: edge_softmax(s, e), leaf(14, 2))
-    assert torch.autograd.gradcheck(lambda a, x: spmm_heads(s, a, x), (leaf(14, 2), leaf(5, 2, 3)))
+    assert torch.autograd.gradcheck(lambda r, c: edge_scores(s, r, c), (leaf(n, 2), leaf(m, 2)), fast_mode=fast)
+    assert torch.autograd.gradcheck(lambda e: edge_softmax(s, e), leaf(e, 2), fast_mode=fast)
+    assert torch.autograd.gradcheck(lambda a, x: spmm_heads(s, a, x), (leaf(e, 2), leaf(m, 2, 3)), fast_mode=fast)
+    leaves = (leaf(n, 2), leaf(m, 2), leaf(m, 2, 3))
+    assert torch.autograd.gradcheck(lambda r, c, x: attend(s, r, c, x), leaves, fast_mode=fast)
 
 
 @pytest.mark.parametrize("shape", SHAPES[:-1])
@@ -82,18 +86,44 @@ def test_gradients_of_empty_shapes(make_structure: MakeStructure, shape: tuple[i
     s = make_structure(*shape)
     row, col = torch.randn(s.num_rows, 2, requires_grad=True), torch.randn(s.num_cols, 2, requires_grad=True)
     x = torch.randn(s.num_cols, 2, 3, requires_grad=True)
-    spmm_heads(s, edge_softmax(s, edge_scores(s, row, col)), x).sum().backward()
-    for leaf in (row, col, x):
-        assert leaf.grad is not None
-        assert leaf.grad.shape == leaf.shape
-        assert leaf.grad.isfinite().all()
+    for y in (spmm_heads(s, edge_softmax(s, edge_scores(s, row, col)), x), attend(s, row, col, x)):
+        assert y.shape == (s.num_rows, 2, 3)
+        for leaf, grad in zip((row, col, x), torch.autograd.grad(y.sum(), (row, col, x)), strict=True):
+            assert grad.shape == leaf.shape
+            assert grad.isfinite().all()
+
+
+@pytest.mark.parametrize("block", [(1, 1), (2, 7), (4, 16)])
+def test_attention_is_its_three_steps(
+    make_structure: MakeStructure, dense: Dense, dtype: torch.dtype, block: tuple[int, int]
+) -> None:
+    s = make_structure(20, 15, 70)
+    row, col, x = (torch.randn(*shape, dtype=dtype) for shape in ((20, block[0]), (15, block[0]), (15, *block)))
+    y = attend(s, row, col, x)
+    scores = torch.nn.functional.leaky_relu(row[s.rows] + col[s.indices.long()], 0.2)
+    for h in range(block[0]):
+        weight = dense(s, scores[:, h].exp())
+        close(y[:, h], weight @ x[:, h] / weight.sum(1, keepdim=True).clamp(min=1e-30))
+
+
+def test_finer_scores_than_rows(make_structure: MakeStructure, backend: str) -> None:
+    """bfloat16 rows and float32 scores: the softmax is as good as in float32."""
+    if backend == "numba":
+        pytest.skip("numba has no half types")
+    s = make_structure(12, 9, 40)
+    row, col, x = torch.randn(12, 2), torch.randn(9, 2), torch.randn(9, 2, 5).bfloat16()
+    wanted = attend(s, row, col, x.float())
+    y = attend(s, row, col, x)
+    assert y.dtype == torch.bfloat16
+    torch.testing.assert_close(y.float(), wanted, atol=0.02, rtol=0.02)
 
 
 @pytest.mark.usefixtures("two_threads")
-def test_reruns_give_the_same_bits(make_structure: MakeStructure, dtype: torch.dtype) -> None:
-    s = make_structure(2000, 1500, 20_000)
-    row, col = torch.randn(2000, 4, dtype=dtype), torch.randn(1500, 4, dtype=dtype)
-    x = torch.randn(1500, 4, 16, dtype=dtype, requires_grad=True)
+def test_reruns_give_the_same_bits(make_structure: MakeStructure, backend: str, dtype: torch.dtype) -> None:
+    rows, cols, arcs = (8, 6, 40) if backend == "triton" else (2000, 1500, 20_000)
+    s = make_structure(rows, cols, arcs)
+    row, col = torch.randn(rows, 4, dtype=dtype), torch.randn(cols, 4, dtype=dtype)
+    x = torch.randn(cols, 4, 16, dtype=dtype, requires_grad=True)
 
     def both() -> tuple[Tensor, Tensor]:
         y = spmm_heads(s, edge_softmax(s, edge_scores(s, row, col)), x)

@@ -1,6 +1,7 @@
-"""On a GPU every operation and its gradients equal those of the CPU; the draws of dropout agree to the bit."""
+"""On a GPU every operation and its gradients equal those of the CPU; draws, bytes and reruns agree to the bit."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
@@ -11,16 +12,43 @@ from fullgraph.ops import (
     Structure,
     act_dropout,
     add_rows,
+    attend,
+    decode_add_rows,
     dropout_arcs,
     edge_scores,
     edge_softmax,
+    encode_rows,
     gather_rows,
     spmm,
     spmm_heads,
 )
+from fullgraph.ops.kernels import backend, fused_backend
+from fullgraph.ops.reference import csr_product
 
 pytestmark = pytest.mark.gpu
 MakeStructure = Callable[..., Structure]
+TYPES = [torch.float32, torch.float64, torch.bfloat16]
+PRECISION = {torch.float32: 1e-5, torch.float64: 1e-13, torch.bfloat16: 2**-7}
+
+
+@pytest.fixture(params=["triton", "torch"])
+def kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The kernels, and what a GPU falls back to without Triton."""
+    monkeypatch.setenv("FULLGRAPH_KERNELS", "" if request.param == "triton" else "torch")
+    found = fused_backend(torch.empty(0, device="cuda")) is not None
+    assert found == (request.param == "triton"), "install Triton to test its kernels"
+    return str(request.param)
+
+
+@pytest.fixture
+def hubs() -> Structure:
+    """A power law on the device: many empty rows, rows of one arc, and a few of tens of thousands."""
+    generator = torch.Generator("cuda").manual_seed(0)
+    degree = (torch.rand(30_000, device="cuda", generator=generator) ** -0.7 * 8 - 8).long().clamp_(max=70_000)
+    degree[7] = 70_000
+    indptr = torch.nn.functional.pad(degree.cumsum(0), (1, 0))
+    sources = torch.rand(int(indptr[-1]), device="cuda", generator=generator) ** 3 * 20_000
+    return Structure(indptr, sources.int(), 20_000)
 
 
 def results(adj: Adjacency, leaves: dict[str, Tensor], device: str) -> tuple[list[Tensor], list[Tensor]]:
@@ -38,6 +66,7 @@ def results(adj: Adjacency, leaves: dict[str, Tensor], device: str) -> tuple[lis
         spmm(adj, t["x"]),
         spmm(adj, t["x"], t["base"] * 1),
         spmm_heads(s, edge_softmax(s, t["scores"] + edge_scores(s, t["row"], t["col"])), t["x"].view(-1, 2, 8)),
+        attend(s, t["row"], t["col"], t["x"].view(-1, 2, 8)),
         gather_rows(t["base"], t["rows"]),
     ]
     floats = [leaf for leaf in t.values() if leaf.is_floating_point()]
@@ -45,6 +74,7 @@ def results(adj: Adjacency, leaves: dict[str, Tensor], device: str) -> tuple[lis
     return dropped, [out, *outputs, *torch.autograd.grad(loss, floats)]
 
 
+@pytest.mark.usefixtures("kernels")
 @pytest.mark.parametrize("ascending", [True, False])
 def test_cuda_equals_cpu(make_structure: MakeStructure, ascending: bool) -> None:
     s = make_structure(200, 150, 2000, ascending=ascending)
@@ -68,3 +98,149 @@ def test_the_transpose_is_the_same(make_structure: MakeStructure) -> None:
     assert torch.equal(s.perm, there.perm.cpu())
     assert torch.equal(s.T.indptr, there.T.indptr.cpu())
     assert torch.equal(s.T.indices, there.T.indices.cpu())
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("parts", ["", "wrc"])
+def test_products_at_real_sizes(hubs: Structure, kernels: str, dtype: torch.dtype, parts: str) -> None:
+    finer = torch.promote_types(dtype, torch.float32)
+    sizes = {"w": hubs.num_arcs, "r": hubs.num_rows, "c": hubs.num_cols}
+    weight, row, col = (torch.rand(n, device="cuda").to(finer) if k in parts else None for k, n in sizes.items())
+    adj = Adjacency(hubs, weight, row, col)
+    for width in (1, 3, 41, 64, 100, 128, 256, 602, 1025):
+        x = torch.rand(hubs.num_cols, width, device="cuda").to(dtype)
+        base = torch.rand(hubs.num_rows, width, device="cuda").to(dtype)
+        scaled = x.double() if col is None else x.double() * col.double()[:, None]
+        wanted = csr_product(hubs, None if weight is None else weight.double(), scaled)
+        wanted = wanted if row is None else wanted * row.double()[:, None]
+        precision = PRECISION[dtype]
+        torch.testing.assert_close(spmm(adj, x).double(), wanted, atol=precision, rtol=precision)
+        torch.testing.assert_close(
+            spmm(adj, x, base.clone()).double(), wanted + base.double(), atol=precision, rtol=precision
+        )
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+def test_attention_at_real_sizes(hubs: Structure, dtype: torch.dtype) -> None:
+    """Against the same formula in float64, in steps that keep a number per arc."""
+    shapes = ((hubs.num_rows, 4), (hubs.num_cols, 4), (hubs.num_cols, 4, 32))
+    leaves = [torch.randn(*shape, device="cuda").to(dtype).requires_grad_() for shape in shapes]
+    exact = [leaf.detach().double().requires_grad_() for leaf in leaves]
+    y = attend(hubs, *leaves)
+    scores = torch.nn.functional.leaky_relu(edge_scores(hubs, exact[0], exact[1]), 0.2)
+    wanted = spmm_heads(hubs, edge_softmax(hubs, scores), exact[2])
+    grad = torch.randn_like(y)
+    ours = [y, *torch.autograd.grad(y, leaves, grad)]
+    theirs = [wanted, *torch.autograd.grad(wanted, exact, grad.double())]
+    for a, b in zip(ours, theirs, strict=True):
+        error = (a.double() - b).norm() / b.norm()
+        assert error < {torch.float32: 1e-5, torch.float64: 1e-12, torch.bfloat16: 2e-2}[dtype]
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+def test_reruns_give_the_same_bits(hubs: Structure, dtype: torch.dtype) -> None:
+    x = torch.randn(hubs.num_cols, 4, 32, device="cuda").to(dtype).requires_grad_()
+    row, col = (torch.randn(n, 4, device="cuda").to(dtype).requires_grad_() for n in hubs.shape)
+
+    def all_of_it() -> list[Tensor]:
+        product, attended = spmm(Adjacency(hubs), x.flatten(1)), attend(hubs, row, col, x)
+        loss = product.float().square().mean() + attended.float().square().mean()
+        return [product, attended, *torch.autograd.grad(loss, (x, row, col))]
+
+    first = all_of_it()
+    for _ in range(3):
+        for a, b in zip(first, all_of_it(), strict=True):
+            assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("shape", [(1, 1), (1000, 41), (3000, 256), (70, 5000)])
+def test_draws_are_those_of_the_cpu(dtype: torch.dtype, shape: tuple[int, int]) -> None:
+    x, ids = torch.randn(shape).to(dtype), torch.randint(-(2**62), 2**62, shape[:1])
+    grad = torch.randn(shape).to(dtype)
+    for act in ("none", "relu"):
+        here, there = (t.requires_grad_() for t in (x.clone(), x.cuda()))
+        y, y_there = (
+            act_dropout(t, ids.to(t.device), key=2**62 + 5, p=0.3, act=act)  # type: ignore[arg-type]
+            for t in (here, there)
+        )
+        assert torch.equal(y, y_there.cpu())
+        assert torch.equal(
+            torch.autograd.grad(y, here, grad)[0], torch.autograd.grad(y_there, there, grad.cuda())[0].cpu()
+        )
+
+
+@pytest.mark.parametrize("bits", [1, 2, 4, 8])
+@pytest.mark.parametrize("width", [1, 7, 8, 41, 100, 256, 602, 3000])
+def test_bytes_are_those_of_the_cpu(bits: int, width: int) -> None:
+    x, inf, nan = torch.randn(3000, width), float("inf"), float("nan")
+    x[1], x[2], x[3], x[4] = 0.0, -0.0, 1.1, inf
+    x[5, 0], x[6, 0], x[7, -1] = inf, nan, -inf
+    x[8:20] *= 1e-44  # subnormal
+    x[20:30] *= 2e38  # a range beyond float32
+    x[30:60] *= 1e-30
+    x[60:90] += 1e6
+    rows, out = torch.randperm(3000)[:2500], torch.randn(3000, width)
+    for relu in (False, True):
+        wire = encode_rows(x, rows, key=9, bits=bits, relu=relu)
+        assert torch.equal(wire, encode_rows(x.cuda(), rows.cuda(), key=9, bits=bits, relu=relu).cpu())
+        for dtype in (torch.float32, torch.bfloat16):
+            here, there = out.to(dtype), out.cuda().to(dtype)
+            decode_add_rows(here, rows, wire, bits=bits)
+            decode_add_rows(there, rows.cuda(), wire.cuda(), bits=bits)
+            torch.testing.assert_close(here, there.cpu(), atol=0, rtol=0, equal_nan=True)
+    plain = torch.zeros(3000, wire.shape[1], dtype=torch.uint8)
+    plain_there = plain.cuda()
+    backend(x).lowbit_encode(x, 9, bits, plain)
+    backend(x.cuda()).lowbit_encode(x.cuda(), 9, bits, plain_there)
+    assert torch.equal(plain, plain_there.cpu())
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+def test_rows_are_added_as_on_the_cpu(dtype: torch.dtype) -> None:
+    for width in (1, 41, 256, 602):
+        out, rows, values = torch.randn(5000, width).to(dtype), torch.randperm(5000)[:4000], torch.randn(4000, width)
+        there = out.cuda()
+        add_rows(there, rows.cuda().int(), values.cuda().to(dtype))
+        add_rows(out, rows, values.to(dtype))
+        assert torch.equal(out, there.cpu())
+
+
+def test_an_undirected_graph_is_one_structure() -> None:
+    one, other = torch.randint(0, 3000, (2, 200_000), device="cuda")
+    target, source = torch.cat([one, other]), torch.cat([other, one])
+    order = (target * 3000 + source).argsort()
+    indptr = torch.nn.functional.pad(torch.bincount(target, minlength=3000).cumsum(0), (1, 0))
+    s = Structure(indptr, source[order].int(), 3000)
+    assert s.T is s
+    weight = torch.randn(400_000, device="cuda", dtype=torch.float64)
+    x, y = torch.randn(2, 3000, 8, device="cuda", dtype=torch.float64)
+    adj = Adjacency(s, weight)
+    torch.testing.assert_close((spmm(adj, x) * y).sum(), (x * spmm(adj.T, y)).sum())
+
+
+def test_more_arcs_than_int32_counts() -> None:
+    degree, num_cols = 1 << 16, 1009
+    rows = (1 << 15) + 3
+    indices = torch.arange(num_cols, dtype=torch.int32, device="cuda").repeat(rows * degree // num_cols + 1)
+    s = Structure(torch.arange(rows + 1, device="cuda") * degree, indices[: rows * degree], num_cols)
+    assert s.num_arcs > 2**31
+    x = torch.randn(num_cols, 4, device="cuda")
+    y = spmm(Adjacency(s), x)
+    for row in (0, 1, rows // 2, rows - 2, rows - 1):
+        counts = torch.bincount(s.indices[row * degree : (row + 1) * degree], minlength=num_cols)
+        torch.testing.assert_close(y[row].double(), counts.double() @ x.double(), atol=1e-2, rtol=1e-4)
+
+
+def test_a_tuned_plan_is_kept(hubs: Structure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    triton_tune = pytest.importorskip("fullgraph.ops.triton_tune")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("FULLGRAPH_TUNE", "1")
+    triton_tune._known.cache_clear()
+    x = torch.randn(hubs.num_cols, 64, device="cuda")
+    y = spmm(Adjacency(hubs), x)
+    (plan,) = triton_tune._known().values()
+    triton_tune._known.cache_clear()  # as a new process does
+    assert list(triton_tune._known().values()) == [plan]
+    assert torch.equal(spmm(Adjacency(hubs), x), y)
+    triton_tune._known.cache_clear()

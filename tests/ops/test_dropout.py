@@ -53,11 +53,12 @@ class TestLaws:
         assert torch.equal(act_dropout(x[:, :20], ids, key=7, p=0.3, act=act), whole[:, :20])
 
     @pytest.mark.parametrize("act", ["none", "relu"])
-    def test_gradients(self, act: str) -> None:
+    def test_gradients(self, backend: str, act: str) -> None:
+        fast = backend == "triton"
         x, ids = torch.randn(8, 5, dtype=torch.float64, requires_grad=True), torch.arange(8)
-        assert torch.autograd.gradcheck(lambda a: act_dropout(a, ids, key=1, p=0.4, act=act), x)
+        assert torch.autograd.gradcheck(lambda a: act_dropout(a, ids, key=1, p=0.4, act=act), x, fast_mode=fast)
         strided = torch.randn(5, 8, dtype=torch.float64).T.requires_grad_()
-        assert torch.autograd.gradcheck(lambda a: act_dropout(a, ids, key=1, p=0.4, act=act), strided)
+        assert torch.autograd.gradcheck(lambda a: act_dropout(a, ids, key=1, p=0.4, act=act), strided, fast_mode=fast)
 
     def test_sparse_entries_fare_as_dense_ones(self, make_structure: MakeStructure, dtype: torch.dtype) -> None:
         s, ids = make_structure(40, 30, 200), torch.randperm(40)
@@ -90,14 +91,20 @@ class TestLaws:
             assert torch.equal(act_dropout(x, ids, key=3, p=0.5, act=act).isnan(), mask)
 
 
-def test_both_implementations_draw_the_same_bits(monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype) -> None:
-    x = torch.randn(300, 130, dtype=dtype)
-    ids = torch.cat([torch.arange(150), torch.randint(-(2**62), 2**62, (150,))])
+@pytest.mark.parametrize("other", ["numba", "triton"])
+def test_all_implementations_draw_the_same_bits(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, other: str
+) -> None:
+    if other == "triton":
+        request.getfixturevalue("interpreted")
+    half = 15 if other == "triton" else 150
+    x = torch.randn(2 * half, 130, dtype=dtype)
+    ids = torch.cat([torch.arange(half), torch.randint(-(2**62), 2**62, (half,))])
     for key in (0, 1, 2**63 - 1, dropout_key(1, 2, 3)):
         for p in (0.01, 0.5, 1 - 2**-20):
             for act in ("none", "relu"):
                 results = []
-                for choice in ("numba", "torch"):
+                for choice in (other, "torch"):
                     monkeypatch.setenv("FULLGRAPH_KERNELS", choice)
                     torch.set_num_threads(2 if choice == "numba" else 1)  # two: so that the loop runs in chunks
                     results.append(act_dropout(x, ids, key=key, p=p, act=act))

@@ -1,4 +1,4 @@
-"""Laws of the sparse-dense product, for both implementations."""
+"""Laws of the sparse-dense product, for all implementations."""
 
 import threading
 from collections.abc import Callable
@@ -9,6 +9,7 @@ from torch import Tensor
 
 from fullgraph.errors import InputError
 from fullgraph.ops import Adjacency, Structure, spmm
+from fullgraph.ops.reference import csr_product
 
 MakeStructure = Callable[..., Structure]
 Dense = Callable[..., Tensor]
@@ -35,22 +36,36 @@ def close(a: Tensor, b: Tensor) -> None:
     torch.testing.assert_close(a, b, atol=tolerance, rtol=tolerance)
 
 
+def agrees_with_the_dense_product(adj: Adjacency, dense: Dense, width: int, dtype: torch.dtype) -> None:
+    x, base = torch.randn(adj.shape[1], width, dtype=dtype), torch.randn(adj.shape[0], width, dtype=dtype)
+    wanted = matrix(dense, adj, dtype) @ x
+    close(spmm(adj, x), wanted)
+    before = base.clone()
+    result = spmm(adj, x, base)
+    assert result.data_ptr() == base.data_ptr()
+    close(base, before + wanted)
+
+
+@pytest.mark.parametrize("backend", ["numba", "torch"], indirect=True)
+@pytest.mark.parametrize("parts", PARTS)
+@pytest.mark.parametrize("width", WIDTHS)
+def test_equals_the_dense_product(
+    make_structure: MakeStructure, dense: Dense, backend: str, dtype: torch.dtype, parts: str, width: int
+) -> None:
+    agrees_with_the_dense_product(adjacency(make_structure(50, 40, 300), parts, dtype), dense, width, dtype)
+
+
+@pytest.mark.usefixtures("interpreted")
+@pytest.mark.parametrize("parts", ["", "wrc"])
+@pytest.mark.parametrize("width", [1, 7, 41, 100])
+def test_equals_the_dense_product_in_triton(
+    make_structure: MakeStructure, dense: Dense, dtype: torch.dtype, parts: str, width: int
+) -> None:
+    agrees_with_the_dense_product(adjacency(make_structure(6, 5, 60), parts, dtype), dense, width, dtype)
+
+
 @pytest.mark.usefixtures("backend")
 class TestProduct:
-    @pytest.mark.parametrize("parts", PARTS)
-    @pytest.mark.parametrize("width", WIDTHS)
-    def test_equals_the_dense_product(
-        self, make_structure: MakeStructure, dense: Dense, dtype: torch.dtype, parts: str, width: int
-    ) -> None:
-        adj = adjacency(make_structure(50, 40, 300), parts, dtype)
-        x, base = torch.randn(40, width, dtype=dtype), torch.randn(50, width, dtype=dtype)
-        wanted = matrix(dense, adj, dtype) @ x
-        close(spmm(adj, x), wanted)
-        before = base.clone()
-        result = spmm(adj, x, base)
-        assert result.data_ptr() == base.data_ptr()
-        close(base, before + wanted)
-
     @pytest.mark.parametrize("shape", SHAPES)
     @pytest.mark.parametrize("width", [0, 1, 5])
     def test_empty_shapes(
@@ -65,20 +80,22 @@ class TestProduct:
         close(spmm(adj, x.detach(), torch.ones_like(y)), y.detach() + 1)
 
     @pytest.mark.parametrize("ascending", [True, False])
-    def test_adjoint(self, make_structure: MakeStructure, dtype: torch.dtype, ascending: bool) -> None:
-        adj = adjacency(make_structure(60, 45, 500, ascending=ascending), "wrc", dtype)
-        x, y = torch.randn(45, 9, dtype=dtype), torch.randn(60, 9, dtype=dtype)
+    def test_adjoint(self, make_structure: MakeStructure, backend: str, dtype: torch.dtype, ascending: bool) -> None:
+        rows, cols, arcs = (12, 9, 80) if backend == "triton" else (60, 45, 500)
+        adj = adjacency(make_structure(rows, cols, arcs, ascending=ascending), "wrc", dtype)
+        x, y = torch.randn(cols, 9, dtype=dtype), torch.randn(rows, 9, dtype=dtype)
         close((spmm(adj, x) * y).sum(), (x * spmm(adj.T, y)).sum())
         close(spmm(adj.T.T, x), spmm(adj, x))
 
     @pytest.mark.parametrize("parts", ["", "wrc"])
-    def test_gradients(self, make_structure: MakeStructure, parts: str) -> None:
+    def test_gradients(self, make_structure: MakeStructure, backend: str, parts: str) -> None:
         adj = adjacency(make_structure(7, 5, 20), parts, torch.float64)
         x = torch.randn(5, 3, dtype=torch.float64, requires_grad=True)
         base = torch.randn(7, 3, dtype=torch.float64, requires_grad=True)
-        assert torch.autograd.gradcheck(lambda a: spmm(adj, a), x)
-        assert torch.autograd.gradcheck(lambda a, b: spmm(adj, a, b.clone()), (x, base))
-        assert torch.autograd.gradgradcheck(lambda a: spmm(adj, a), x)
+        fast = backend == "triton"
+        assert torch.autograd.gradcheck(lambda a: spmm(adj, a), x, fast_mode=fast)
+        assert torch.autograd.gradcheck(lambda a, b: spmm(adj, a, b.clone()), (x, base), fast_mode=fast)
+        assert torch.autograd.gradgradcheck(lambda a: spmm(adj, a), x, fast_mode=fast)
 
     def test_strided_operands(self, make_structure: MakeStructure, dense: Dense) -> None:
         adj = adjacency(make_structure(6, 6, 20), "w", torch.float64)
@@ -108,17 +125,20 @@ class TestProduct:
 
     @pytest.mark.usefixtures("two_threads")
     def test_reruns_and_thread_counts_give_the_same_bits(
-        self, make_structure: MakeStructure, dtype: torch.dtype
+        self, make_structure: MakeStructure, backend: str, dtype: torch.dtype
     ) -> None:
-        adj = adjacency(make_structure(3000, 2000, 20_000), "wrc", dtype)
-        x = torch.randn(2000, 33, dtype=dtype)
+        rows, cols, arcs = (16, 12, 90) if backend == "triton" else (3000, 2000, 20_000)
+        adj = adjacency(make_structure(rows, cols, arcs), "wrc", dtype)
+        x = torch.randn(cols, 33, dtype=dtype)
         first = spmm(adj, x)
         assert torch.equal(first, spmm(adj, x))
         torch.set_num_threads(1)
         assert torch.equal(first, spmm(adj, x))
 
     @pytest.mark.usefixtures("two_threads")
-    def test_simulated_ranks_call_at_once(self, make_structure: MakeStructure) -> None:
+    def test_simulated_ranks_call_at_once(self, make_structure: MakeStructure, backend: str) -> None:
+        if backend == "triton":
+            pytest.skip("Triton's interpreter changes its modules while it runs, so it has one thread")
         adj = [adjacency(make_structure(2000, 2000, 20_000, seed=k), "wrc", torch.float32) for k in range(4)]
         x = torch.randn(2000, 64, requires_grad=True)
 
@@ -153,11 +173,24 @@ def test_implementations_agree(
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_half_types_take_the_reference(make_structure: MakeStructure, dense: Dense, dtype: torch.dtype) -> None:
-    adj = adjacency(make_structure(20, 15, 60), "wrc", torch.float32)
-    x = torch.randn(15, 8)
-    wanted = matrix(dense, adj, torch.float32) @ x
-    torch.testing.assert_close(spmm(adj.to(dtype), x.to(dtype)).float(), wanted, atol=0.3, rtol=0.1)
+def test_half_types_are_summed_in_float32(make_structure: MakeStructure, dense: Dense, dtype: torch.dtype) -> None:
+    adj = adjacency(make_structure(20, 15, 600), "wrc", torch.float32)
+    x = torch.randn(15, 8).to(dtype)
+    wanted = matrix(dense, adj, torch.float32) @ x.float()
+    y = spmm(adj, x)
+    assert y.dtype == dtype
+    torch.testing.assert_close(y.float(), wanted, atol=1e-3, rtol=torch.finfo(dtype).eps)
+    torch.testing.assert_close(spmm(adj.to(dtype), x).float(), wanted, atol=0.3, rtol=0.1)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_fallback_of_a_gpu_multiplies_blocks_of_rows(
+    make_structure: MakeStructure, dense: Dense, weighted: bool
+) -> None:
+    s, x = make_structure(50, 40, 300), torch.randn(40, 9, dtype=torch.float64)
+    weight = torch.randn(300, dtype=torch.float64) if weighted else None
+    for arcs_at_once in (40, 299, 300):
+        close(csr_product(s, weight, x, arcs_at_once), dense(s, weight) @ x)
 
 
 def test_wrong_operands_are_refused(make_structure: MakeStructure, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,5 +205,5 @@ def test_wrong_operands_are_refused(make_structure: MakeStructure, monkeypatch: 
         with pytest.raises(InputError):
             spmm(adj, x, base)
     monkeypatch.setenv("FULLGRAPH_KERNELS", "fortran")
-    with pytest.raises(InputError, match="numba or torch"):
+    with pytest.raises(InputError, match="numba, torch or triton"):
         spmm(adj, torch.ones(3, 2))

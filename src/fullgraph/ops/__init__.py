@@ -1,9 +1,9 @@
-"""Sparse products, attention over arcs, keyed dropout and row packing: a numba path, a torch path, one meaning."""
+"""Sparse products, attention over arcs, keyed dropout and row packing: for CPUs and GPUs, one meaning."""
 
 from fullgraph.ops.attention import attend, edge_scores, edge_softmax, spmm_heads
 from fullgraph.ops.dropout import act_dropout, dropout_arcs
 from fullgraph.ops.hashing import dropout_key
-from fullgraph.ops.rows import add_rows, gather_rows
+from fullgraph.ops.rows import add_rows, decode_add_rows, encode_rows, gather_rows
 from fullgraph.ops.sparse import spmm
 from fullgraph.ops.structure import Adjacency, Structure
 
@@ -13,10 +13,12 @@ __all__ = [
     "act_dropout",
     "add_rows",
     "attend",
+    "decode_add_rows",
     "dropout_arcs",
     "dropout_key",
     "edge_scores",
     "edge_softmax",
+    "encode_rows",
     "gather_rows",
     "spmm",
     "spmm_heads",

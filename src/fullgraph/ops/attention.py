@@ -8,8 +8,10 @@ from torch.autograd.function import FunctionCtx, once_differentiable
 from torch.nn.functional import leaky_relu
 
 from fullgraph.errors import InputError
-from fullgraph.ops.kernels import backend
+from fullgraph.ops.kernels import Attended, backend, fused_backend
 from fullgraph.ops.structure import Structure
+
+SLOPE = 0.2  # of the LeakyReLU
 
 
 def edge_scores(structure: Structure, row_RH: Tensor, col_CH: Tensor) -> Tensor:
@@ -36,9 +38,46 @@ def spmm_heads(structure: Structure, alpha_EH: Tensor, x_CHD: Tensor) -> Tensor:
 
 
 def attend(structure: Structure, row_RH: Tensor, col_CH: Tensor, x_CHD: Tensor) -> Tensor:
-    """y[i, h] = sum_e softmax_e(LeakyReLU(row[i, h] + col[j_e, h])) x[j_e, h]  over the arcs e into i."""
-    scores_EH = leaky_relu(edge_scores(structure, row_RH, col_CH), 0.2)
-    return spmm_heads(structure, edge_softmax(structure, scores_EH), x_CHD)
+    """y[i, h] = sum_e softmax_e(LeakyReLU(row[i, h] + col[j_e, h])) x[j_e, h]  over the arcs e into i.
+
+    The scores may be of a wider type than x; the softmax is computed in theirs. On a GPU no number per arc is kept.
+    """
+    _check(row_RH, (structure.num_rows, x_CHD.shape[1]), "row")
+    _check(col_CH, (structure.num_cols, x_CHD.shape[1]), "col", row_RH)
+    _check(x_CHD, (structure.num_cols, *x_CHD.shape[1:]), "x")
+    if fused_backend(x_CHD) is None:
+        scores_EH = leaky_relu(edge_scores(structure, row_RH, col_CH), SLOPE)
+        return spmm_heads(structure, edge_softmax(structure, scores_EH).to(x_CHD.dtype), x_CHD)
+    leaves = (row_RH, col_CH, x_CHD)
+    with_grad = torch.is_grad_enabled() and any(t.requires_grad for t in leaves)
+    y: Tensor = _Attend.apply(structure, with_grad, *leaves)  # type: ignore[no-untyped-call]
+    return y
+
+
+class _Attend(torch.autograd.Function):
+    """Scores, softmax and sum at once; what the arcs' numbers were is computed again for the gradients."""
+
+    @staticmethod
+    def forward(
+        ctx: FunctionCtx, s: Structure, with_grad: bool, row_RH: Tensor, col_CH: Tensor, x_CHD: Tensor
+    ) -> Tensor:
+        kernels = fused_backend(x_CHD)
+        assert kernels is not None
+        leaves = row_RH.contiguous(), col_CH.contiguous(), x_CHD.contiguous()
+        done = kernels.attend(s, *leaves, SLOPE, with_grad)
+        ctx.structure = s  # type: ignore[attr-defined]
+        ctx.save_for_backward(*leaves, *done)  # type: ignore[arg-type]
+        return done.y_RHD
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_RHD: Tensor) -> tuple[None, None, Tensor, Tensor, Tensor]:
+        row_RH, col_CH, x_CHD, *done = ctx.saved_tensors
+        kernels = fused_backend(x_CHD)
+        assert kernels is not None
+        leaves = row_RH, col_CH, x_CHD
+        grads = kernels.attend_grad(ctx.structure, *leaves, SLOPE, Attended(*done), grad_RHD.contiguous())
+        return None, None, *grads
 
 
 class _EdgeScores(torch.autograd.Function):

@@ -42,7 +42,7 @@ def threshold(p: float) -> int:
 
 def row_keys(key: int, ids: Tensor) -> tuple[Tensor, Tensor]:
     """The halves (a, b) of row(key, id) as int64 tensors in [0, 2**32)."""
-    z = _mix64(_mix64(ids + _signed(GOLD64)) ^ _signed(mixed_key(key)))
+    z = _mix64(_mix64(ids + signed(GOLD64)) ^ signed(mixed_key(key)))
     return z & MASK32, (z >> 32) & MASK32
 
 
@@ -57,7 +57,7 @@ def draws(a: Tensor, b: Tensor, columns: Tensor) -> Tensor:
 def _mix64(z: Tensor) -> Tensor:
     # int64 products wrap as the unsigned ones do; the right shift must be told not to copy the sign.
     for shift, factor in MIX64:
-        z = (z ^ _shift(z, shift)) * _signed(factor)
+        z = (z ^ _shift(z, shift)) * signed(factor)
     return z ^ _shift(z, 31)
 
 
@@ -66,5 +66,6 @@ def _shift(z: Tensor, bits: int) -> Tensor:
     return torch.bitwise_right_shift(z, bits) & mask
 
 
-def _signed(z: int) -> int:
+def signed(z: int) -> int:
+    """The same 64 bits as a signed number."""
     return z - 2**64 if z >= 2**63 else z

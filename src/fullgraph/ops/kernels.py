@@ -1,9 +1,9 @@
-"""The one place that chooses how an operation is computed: numba loops, or plain torch."""
+"""The one place that chooses how an operation is computed: Triton kernels, numba loops, or plain torch."""
 
 import os
 from functools import cache
 from importlib.util import find_spec
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -12,7 +12,7 @@ from fullgraph.errors import InputError
 from fullgraph.ops import reference
 from fullgraph.ops.structure import Adjacency, Structure
 
-# Shapes: R rows (targets), C columns (sources), E arcs, H heads, D features, n rows of a dense block,
+# Shapes: R rows (targets), C columns (sources), E arcs, H heads, D features, n rows of a dense block, k of them chosen,
 # W bytes a row on the wire.
 
 
@@ -34,19 +34,73 @@ class Backend(Protocol):
     def lowbit_decode(self, wire_nW: Tensor, bits: int, out_nD: Tensor) -> None: ...
 
 
+class Attended(NamedTuple):
+    """The result y of fused attention, and what its gradient needs; `lean` is None where none was wanted."""
+
+    y_RHD: Tensor
+    lean_RHD: Tensor | None
+    top_RH: Tensor
+    total_RH: Tensor
+
+
+class Fused(Backend, Protocol):
+    """What the Triton kernels do at once besides, and other implementations by several of the operations above."""
+
+    def attend(
+        self, s: Structure, row_RH: Tensor, col_CH: Tensor, x_CHD: Tensor, slope: float, with_grad: bool
+    ) -> Attended: ...
+    def attend_grad(
+        self, s: Structure, row_RH: Tensor, col_CH: Tensor, x_CHD: Tensor, slope: float, forward: Attended,
+        grad_RHD: Tensor,
+    ) -> tuple[Tensor, Tensor, Tensor]: ...  # fmt: skip
+    def lowbit_encode_rows(
+        self, x_nD: Tensor, rows_k: Tensor | None, key: int, bits: int, relu: bool, wire_kW: Tensor
+    ) -> None: ...
+    def lowbit_decode_add(self, wire_kW: Tensor, rows_k: Tensor, bits: int, out_nD: Tensor) -> None: ...
+
+
+def backend(x: Tensor) -> Backend:
+    """The implementation for tensors like `x`: Triton on a GPU, numba on a CPU, torch where that cannot be had.
+
+    FULLGRAPH_KERNELS=torch, numba or triton in the environment allows only that one, and torch where it does not apply.
+    """
+    kernels = fused_backend(x)
+    if kernels is not None:
+        return kernels
+    fits = x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64)
+    if _choice() == "torch" or not fits or not _has_numba():
+        return reference
+    from fullgraph.ops import kernels_cpu
+
+    return kernels_cpu
+
+
+def fused_backend(x: Tensor) -> Fused | None:
+    """The Triton kernels, if they are the implementation for tensors like `x`."""
+    choice = _choice()
+    if choice in ("numba", "torch") or not x.is_floating_point() or not (x.is_cuda or choice == "triton"):
+        return None
+    if not x.is_cuda and os.environ.get("TRITON_INTERPRET") != "1":
+        raise InputError("FULLGRAPH_KERNELS=triton on a CPU needs Triton's interpreter; set TRITON_INTERPRET=1 as well")
+    return _triton_kernels()
+
+
+def _choice() -> str | None:
+    choice = os.environ.get("FULLGRAPH_KERNELS") or None
+    if choice not in (None, "numba", "torch", "triton"):
+        raise InputError(f"FULLGRAPH_KERNELS={choice} is unknown; set it to numba, torch or triton")
+    return choice
+
+
 @cache
 def _has_numba() -> bool:
     return find_spec("numba") is not None
 
 
-def backend(x: Tensor) -> Backend:
-    """The implementation for tensors like `x`; FULLGRAPH_KERNELS=torch in the environment asks for the reference."""
-    choice = os.environ.get("FULLGRAPH_KERNELS") or "numba"
-    if choice not in ("numba", "torch"):
-        raise InputError(f"FULLGRAPH_KERNELS={choice} is unknown; set it to numba or torch")
-    fits = x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64)
-    if choice == "torch" or not fits or not _has_numba():
-        return reference
-    from fullgraph.ops import kernels_cpu
-
-    return kernels_cpu
+@cache
+def _triton_kernels() -> Fused | None:
+    try:
+        from fullgraph.ops import kernels_cuda
+    except ImportError:
+        return None
+    return kernels_cuda

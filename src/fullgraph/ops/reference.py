@@ -1,4 +1,7 @@
-"""The torch backend: the meaning of every operation, for any device and floating type."""
+"""The torch backend: the meaning of every operation, for any device and floating type; sums are never in half types."""
+
+import warnings
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
@@ -9,12 +12,14 @@ from fullgraph.ops.lowbit import lowbit_encode as lowbit_encode
 from fullgraph.ops.structure import Adjacency, Structure
 
 BLOCK = 1 << 24  # numbers that an intermediate of one value per (arc, feature) may hold
+ARCS_AT_ONCE = 2**31 - 1  # that cuSPARSE can count in int32
 
 
 def spmm(adj: Adjacency, x_CD: Tensor, out_RD: Tensor, add: bool) -> None:
+    x_CD = _wide(x_CD)
     if adj.col_scale is not None:
         x_CD = x_CD * adj.col_scale[:, None]
-    y_RD = _bag(adj.structure, adj.weight, x_CD)
+    y_RD = _sum_arcs(adj.structure, adj.weight, x_CD)
     if adj.row_scale is not None:
         y_RD = y_RD * adj.row_scale[:, None]
     if add:
@@ -24,8 +29,9 @@ def spmm(adj: Adjacency, x_CD: Tensor, out_RD: Tensor, add: bool) -> None:
 
 
 def spmm_heads(s: Structure, perm_E: Tensor | None, alpha_EH: Tensor, x_CHD: Tensor) -> Tensor:
-    alpha_EH = _ordered(alpha_EH, perm_E)
-    return torch.stack([_bag(s, alpha_EH[:, h], x_CHD[:, h]) for h in range(x_CHD.shape[1])], 1)
+    alpha_EH, wide_CHD = _ordered(alpha_EH, perm_E), _wide(x_CHD)
+    heads = [_sum_arcs(s, alpha_EH[:, h], wide_CHD[:, h]) for h in range(x_CHD.shape[1])]
+    return torch.stack(heads, 1).to(x_CHD.dtype)
 
 
 def arc_dot(s: Structure, left_RHD: Tensor, right_CHD: Tensor) -> Tensor:
@@ -42,18 +48,22 @@ def arc_add(s: Structure, row_RH: Tensor, col_CH: Tensor) -> Tensor:
 
 
 def arc_sum(s: Structure, perm_E: Tensor | None, values_EH: Tensor) -> Tensor:
-    return values_EH.new_zeros(s.num_rows, values_EH.shape[1]).index_add_(0, s.rows, _ordered(values_EH, perm_E))
+    wide_EH = _wide(_ordered(values_EH, perm_E))
+    total_RH = wide_EH.new_zeros(s.num_rows, values_EH.shape[1]).index_add_(0, s.rows, wide_EH)
+    return total_RH.to(values_EH.dtype)
 
 
 def softmax(s: Structure, scores_EH: Tensor) -> Tensor:
-    lowest = scores_EH.new_full((s.num_rows, scores_EH.shape[1]), -torch.inf)
-    top_RH = lowest.scatter_reduce_(0, s.rows[:, None].expand_as(scores_EH), scores_EH, "amax")
-    weight_EH = (scores_EH - top_RH[s.rows]).exp()
-    return weight_EH / arc_sum(s, None, weight_EH)[s.rows]
+    wide_EH = _wide(scores_EH)
+    lowest = wide_EH.new_full((s.num_rows, scores_EH.shape[1]), -torch.inf)
+    top_RH = lowest.scatter_reduce_(0, s.rows[:, None].expand_as(wide_EH), wide_EH, "amax")
+    weight_EH = (wide_EH - top_RH[s.rows]).exp()
+    return (weight_EH / arc_sum(s, None, weight_EH)[s.rows]).to(scores_EH.dtype)
 
 
 def softmax_grad(s: Structure, alpha_EH: Tensor, grad_EH: Tensor) -> Tensor:
-    return alpha_EH * (grad_EH - arc_sum(s, None, alpha_EH * grad_EH)[s.rows])
+    alpha, grad = _wide(alpha_EH), _wide(grad_EH)
+    return (alpha * (grad - arc_sum(s, None, alpha * grad)[s.rows])).to(grad_EH.dtype)
 
 
 def dropout(x_nD: Tensor, ids_n: Tensor, key: int, p: float, relu: bool) -> Tensor:
@@ -77,14 +87,52 @@ def add_rows(out_nD: Tensor, rows_k: Tensor, values_kD: Tensor) -> None:
     out_nD.index_add_(0, rows_k, values_kD)
 
 
-def _bag(s: Structure, weight_E: Tensor | None, x_CD: Tensor) -> Tensor:
-    """sum_e weight[e] x[j_e] for each row: torch's embedding bag is that product without a value per (arc, feature)."""
+def _sum_arcs(s: Structure, weight_E: Tensor | None, x_CD: Tensor) -> Tensor:
+    """sum_e weight[e] x[j_e] for each row, without a value per (arc, feature)."""
     if not s.num_arcs or not x_CD.numel():
         return x_CD.new_zeros(s.num_rows, x_CD.shape[1])
-    weight_E = None if weight_E is None else weight_E.contiguous()
+    weight_E = None if weight_E is None else weight_E.to(x_CD.dtype).contiguous()
+    if x_CD.is_cuda:
+        return csr_product(s, weight_E, x_CD)
     return torch.nn.functional.embedding_bag(
         s.indices.long(), x_CD, s.indptr, mode="sum", per_sample_weights=weight_E, include_last_offset=True
     )
+
+
+def csr_product(s: Structure, weight_E: Tensor | None, x_CD: Tensor, arcs_at_once: int = ARCS_AT_ONCE) -> Tensor:
+    """The same by torch's CSR tensors, cuSPARSE on a GPU. Not for half types, whose sums cuSPARSE keeps in their own.
+
+    One block of rows after the other, so that int32 row pointers suffice and the indices are used as they are.
+    """
+    y_RD = x_CD.new_empty(s.num_rows, x_CD.shape[1])
+    for first, last, low, high in _blocks(s, arcs_at_once):
+        indices = s.indices[low:high]
+        values = x_CD.new_ones(indices.numel()) if weight_E is None else weight_E[low:high]
+        indptr = (s.indptr[first : last + 1] - low).int()
+        with warnings.catch_warnings():  # torch calls its CSR tensors a beta
+            warnings.simplefilter("ignore")
+            block = torch.sparse_csr_tensor(indptr, indices, values, (last - first, s.num_cols), check_invariants=False)
+        y_RD[first:last] = block @ x_CD
+    return y_RD
+
+
+def _blocks(s: Structure, arcs_at_once: int) -> Iterator[tuple[int, int, int, int]]:
+    """Rows [first, last) with the arcs [low, high), at most that many."""
+    if s.num_arcs <= arcs_at_once:  # known without waiting for the device
+        yield 0, s.num_rows, 0, s.num_arcs
+        return
+    first = low = 0
+    while first < s.num_rows:
+        last = int(torch.searchsorted(s.indptr, low + arcs_at_once, right=True)) - 1
+        assert last > first, f"row {first} has more than {arcs_at_once} arcs"
+        high = int(s.indptr[last])
+        yield first, last, low, high
+        first, low = last, high
+
+
+def _wide(x: Tensor) -> Tensor:
+    """Half types as float32."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
 def _ordered(values_EH: Tensor, perm_E: Tensor | None) -> Tensor:

@@ -58,6 +58,7 @@ def _check(adj: Adjacency, x_CD: Tensor, base_RD: Tensor | None) -> None:
         raise InputError(
             f"base is {base_RD.dtype} of shape {tuple(base_RD.shape)}; give {x_CD.dtype} of shape {wanted}"
         )
+    fitting = {x_CD.dtype} | ({torch.float32} if x_CD.dtype.itemsize == 2 else set())  # a matrix may be finer than x
     for part in (adj.weight, adj.row_scale, adj.col_scale):
-        if part is not None and part.dtype != x_CD.dtype:
+        if part is not None and part.dtype not in fitting:
             raise InputError(f"the matrix is {part.dtype} and x is {x_CD.dtype}; use adj.to({x_CD.dtype})")

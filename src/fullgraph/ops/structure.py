@@ -1,18 +1,44 @@
 """The pattern of a sparse matrix, and the matrix M = diag(r) A diag(c) built on it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Generic, TypeVar
+from weakref import ref
 
-import numpy as np
-import scipy.sparse as sp
 import torch
 from torch import Tensor
 
 from fullgraph.errors import InputError
+from fullgraph.ops.long_rows import LongRows, long_rows
 from fullgraph.ops.parallel import balanced_cuts, num_chunks
+from fullgraph.ops.transpose import INT32_MAX, is_symmetric, transpose
 
-INT32_MAX = 2**31 - 1
+M = TypeVar("M")
+
+
+class _Turned(Generic[M]):
+    """What an object knows of its transpose. The first of the two holds the second, which only points back.
+
+    Two objects that held one another would wait for the cyclic collector, and so would their arrays.
+    """
+
+    def __init__(self) -> None:
+        self.held: M | None = None
+        self.origin: ref[M] | None = None
+
+    def get(self) -> M | None:
+        return self.origin() if self.held is None and self.origin is not None else self.held
+
+
+@dataclass
+class _Memo:
+    """What a structure computed once."""
+
+    symmetric: bool = False
+    perm: Tensor | None = None
+    cuts: dict[int, list[int]] = field(default_factory=dict)
+    long_rows: dict[int, LongRows] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,6 +48,8 @@ class Structure:
     indptr: Tensor  # int64 [R+1]
     indices: Tensor  # int32 [E]
     num_cols: int
+    _turned: "_Turned[Structure]" = field(default_factory=_Turned, init=False, repr=False)
+    _memo: _Memo = field(default_factory=_Memo, init=False, repr=False)
 
     def __post_init__(self) -> None:
         _check(self)  # before the cast, in which a wrong index might become a right one
@@ -40,31 +68,50 @@ class Structure:
     def shape(self) -> tuple[int, int]:
         return self.num_rows, self.num_cols
 
-    @cached_property
+    @property
     def T(self) -> "Structure":
         """The transposed pattern, sources ascending; the object itself when the pattern is symmetric."""
-        indptr, indices, _ = _transpose(self, with_perm=False)
-        same_size = self.num_rows == self.num_cols
-        if same_size and torch.equal(indptr, self.indptr) and torch.equal(indices, self.indices):
+        if self._memo.symmetric:
             return self
-        turned = Structure(indptr, indices, self.num_rows)
-        turned.__dict__.update(T=self, _source=self)
-        return turned
+        known = self._turned.get()
+        if known is None:
+            self._memo.perm = None  # if there was an origin, it is gone, and the order of its arcs with it
+            known = self._transpose()
+            self.paired(known, None)
+        return known
 
-    @cached_property
+    @property
     def perm(self) -> Tensor:
         """Where T's arcs come from: T's entry k is this structure's entry perm[k]."""
-        source: Structure | None = self.__dict__.get("_source")
-        if source is not None:  # the source's rows may be unsorted, so sorting again need not give them back
-            inverse = torch.empty_like(source.perm)
-            inverse[source.perm.long()] = torch.arange(self.num_arcs, dtype=inverse.dtype, device=inverse.device)
-            return inverse
-        return _transpose(self, with_perm=True)[2]
+        turned = self.T
+        if self._memo.perm is None:
+            if turned is not self and self._turned.held is None:
+                # T was there first; its rows may be unsorted, so sorting again need not give them back.
+                self._memo.perm = torch.empty_like(turned.perm)
+                order = torch.arange(self.num_arcs, dtype=turned.perm.dtype, device=turned.perm.device)
+                self._memo.perm[turned.perm.long()] = order
+            else:
+                self._memo.perm = transpose(self.indptr, self.indices, self.num_cols, with_perm=True)[2]
+        return self._memo.perm
 
     def paired(self, turned: "Structure", perm: Tensor | None) -> "Structure":
         """This pattern with the transpose (and where that comes from) that someone computed already."""
-        self.__dict__.update({"T": turned} if perm is None else {"T": turned, "perm": perm})
+        if turned is self:
+            self._memo.symmetric = True
+        elif turned._turned.held is not self:
+            self._turned.held, turned._turned.origin = turned, ref(self)
+        if perm is not None:
+            self._memo.perm = perm
         return self
+
+    def _transpose(self) -> "Structure":
+        square = self.num_rows == self.num_cols
+        if square and self.indices.is_cuda and is_symmetric(self.indptr, self.indices):
+            return self
+        indptr, indices, _ = transpose(self.indptr, self.indices, self.num_cols, with_perm=False)
+        if square and torch.equal(indptr, self.indptr) and torch.equal(indices, self.indices):
+            return self
+        return Structure(indptr, indices, self.num_rows)
 
     @cached_property
     def rows(self) -> Tensor:
@@ -77,10 +124,15 @@ class Structure:
     def cuts(self, width: int) -> Sequence[int]:
         """Row boundaries of chunks of equal work, for a kernel that does `width` multiply-adds per arc."""
         chunks = num_chunks((self.num_arcs + self.num_rows) * width)
-        memo: dict[int, list[int]] = self.__dict__.setdefault("_cuts", {})
-        if chunks not in memo:
-            memo[chunks] = balanced_cuts(self.indptr.numpy(), chunks)
-        return memo[chunks]
+        if chunks not in self._memo.cuts:
+            self._memo.cuts[chunks] = balanced_cuts(self.indptr.numpy(), chunks)
+        return self._memo.cuts[chunks]
+
+    def long_rows(self, chunk: int) -> LongRows:
+        """The rows of more than `chunk` arcs, cut into pieces of at most that many."""
+        if chunk not in self._memo.long_rows:
+            self._memo.long_rows[chunk] = long_rows(self.indptr, chunk)
+        return self._memo.long_rows[chunk]
 
     def span(self, first: int, last: int) -> "Structure":
         """Rows first..last-1, which share this one's memory."""
@@ -91,7 +143,8 @@ class Structure:
         """The same pattern on another device (itself when it is there already)."""
         if self.indptr.device == torch.device(device):
             return self
-        return Structure(self.indptr.to(device), self.indices.to(device), self.num_cols)
+        there = Structure(self.indptr.to(device), self.indices.to(device), self.num_cols)
+        return there.paired(there, None) if self._memo.symmetric else there
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,6 +155,7 @@ class Adjacency:
     weight: Tensor | None = None  # [E]
     row_scale: Tensor | None = None  # [R]
     col_scale: Tensor | None = None  # [C]
+    _turned: "_Turned[Adjacency]" = field(default_factory=_Turned, init=False, repr=False)
 
     def __post_init__(self) -> None:
         sizes = {"weight": self.structure.num_arcs, "row_scale": self.shape[0], "col_scale": self.shape[1]}
@@ -117,17 +171,24 @@ class Adjacency:
     def shape(self) -> tuple[int, int]:
         return self.structure.shape
 
-    @cached_property
+    @property
     def T(self) -> "Adjacency":
         """The transposed matrix:  M^T = diag(col_scale) A^T diag(row_scale)."""
-        weight = None if self.weight is None else self.weight.index_select(0, self.structure.perm)
-        return self.paired(weight).T
+        known = self._turned.get()
+        if known is None:
+            weight = None if self.weight is None else self.weight.index_select(0, self.structure.perm)
+            known = self._hold_transpose(weight)
+        return known
 
     def paired(self, weight: Tensor | None) -> "Adjacency":
         """This matrix with the weights of its transpose, which someone computed already."""
-        turned = Adjacency(self.structure.T, weight, self.col_scale, self.row_scale)
-        self.__dict__["T"], turned.__dict__["T"] = turned, self
+        self._hold_transpose(weight)
         return self
+
+    def _hold_transpose(self, weight: Tensor | None) -> "Adjacency":
+        turned = Adjacency(self.structure.T, weight, self.col_scale, self.row_scale)
+        self._turned.held, turned._turned.origin = turned, ref(self)
+        return turned
 
     def with_weight(self, weight: Tensor | None) -> "Adjacency":
         """Other weights on the same pattern, whose transpose is not computed again."""
@@ -171,19 +232,3 @@ def _check(s: Structure) -> None:
         raise InputError(f"indptr must rise from 0 to the number of arcs, {s.num_arcs}; give CSR row pointers")
     if s.num_arcs and (int(s.indices.min()) < 0 or int(s.indices.max()) >= s.num_cols):
         raise InputError(f"indices must lie in [0, {s.num_cols}); raise num_cols or correct the arcs")
-
-
-def _transpose(s: Structure, *, with_perm: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """Counting sort of the arcs by source, stable, so that the rows of the transpose are ascending."""
-    small = s.num_arcs <= INT32_MAX
-    if s.indices.is_cuda:
-        order = torch.argsort(s.indices, stable=True)
-        counts = torch.bincount(s.indices, minlength=s.num_cols)
-        indptr_t = torch.nn.functional.pad(counts.cumsum(0), (1, 0))
-        return indptr_t, s.rows[order].int(), order.int() if small else order
-    index = np.int32 if small else np.int64
-    place = np.arange(s.num_arcs, dtype=index) if with_perm else np.zeros(s.num_arcs, np.int8)
-    parts = (place, s.indices.numpy().astype(index, copy=False), s.indptr.numpy().astype(index))
-    turned = sp.csr_array(parts, shape=s.shape, copy=False).tocsc()
-    indptr = torch.from_numpy(turned.indptr.astype(np.int64))
-    return indptr, torch.from_numpy(turned.indices.astype(np.int32, copy=False)), torch.from_numpy(turned.data)

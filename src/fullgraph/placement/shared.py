@@ -1,6 +1,5 @@
 """Matrices that the ranks of one machine hold together, with their transposes."""
 
-import gc
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -25,9 +24,7 @@ def share_matrices(
         made = make(leaders)
         return None if made is None else _pack(made)
 
-    shared = _unpack(share(bundle, transport, name))
-    gc.collect()  # a matrix and its transpose hold one another, so the leader's own copies would stay
-    return shared
+    return _unpack(share(bundle, transport, name))
 
 
 class _Packer:

@@ -1,0 +1,30 @@
+"""The draws of hashing.py in Triton: the same bits from the same (key, row id, column)."""
+
+from typing import Any
+
+import triton.language as tl
+
+from fullgraph.ops.triton_base import jit
+
+
+@jit
+def _mix64(z: tl.tensor) -> Any:
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EB
+    return z ^ (z >> 31)
+
+
+@jit
+def row_keys(key: tl.tensor, ids: tl.tensor) -> Any:
+    """The 64 bits of each row; `key` is hashing.mixed_key's, as a signed number."""
+    return _mix64(_mix64(ids.to(tl.uint64) + 0x9E3779B97F4A7C15) ^ key.to(tl.uint64))
+
+
+@jit
+def draws(row_keys: tl.tensor, columns: tl.tensor) -> Any:
+    """The 32 bits of each (row, column), broadcast together."""
+    h = columns.to(tl.uint32) * 0x9E3779B9 + row_keys.to(tl.uint32)
+    h = (h ^ (h >> 16)) * 0x7FEB352D
+    h = h ^ (row_keys >> 32).to(tl.uint32)
+    h = (h ^ (h >> 15)) * 0x846CA68B
+    return h ^ (h >> 16)

@@ -1,0 +1,68 @@
+"""How a product is cut up for a GPU: sizes that change its speed and the order of its sums, but not its meaning."""
+
+from dataclasses import dataclass
+
+L2_BYTES = 32 << 20  # of the cache of an H100 or H200 (50 MiB), what a slice of x may fill
+LINE_BYTES = 128  # of a row of x, what a slice reads when slices stay in the cache
+ROW_BYTES = 512  # ... and when they do not: long reads, and as few passes over the arcs as registers allow
+TILE_BYTES = 1024  # of x that a warp asks for at once
+TILE_NUMBERS = 512  # numbers that a warp holds at once where a tile is not only added: 16 a thread
+ARCS_EACH = 256  # arcs that keep a program busy for longer than its start takes
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A program has `rows` rows, or a piece of at most `chunk` arcs, and reads [arcs, columns] of x at once."""
+
+    columns: int  # a power of two, as `arcs`
+    arcs: int
+    warps: int
+    rows: int
+    chunk: int
+    pad: bool = True  # copy x to rows that begin at sectors, where that seems to pay
+
+
+def plan_product(num_rows: int, num_cols: int, num_arcs: int, width: int, itemsize: int) -> Plan:
+    """The plan for x of `width` numbers of `itemsize` bytes a row."""
+    cached = num_cols * LINE_BYTES <= L2_BYTES
+    columns = min(power_of_two(width), max(1, (LINE_BYTES if cached else ROW_BYTES) // itemsize))
+    arcs = min(64, max(4, TILE_BYTES // (columns * itemsize)))
+    degree = max(1, num_arcs // max(1, num_rows))
+    return Plan(columns, arcs, 1, rows_each(degree), chunk_size(degree))
+
+
+def plan_arcs(num_rows: int, num_cols: int, num_arcs: int, width: int) -> Plan:
+    """The plan for kernels whose `columns` must cover all `width` numbers of an arc (its heads, or one head's row)."""
+    columns = power_of_two(width)
+    arcs = min(64, max(1, TILE_NUMBERS // columns))
+    degree = max(1, num_arcs // max(1, num_rows))
+    return Plan(columns, arcs, min(8, max(1, arcs * columns // TILE_NUMBERS)), rows_each(degree), chunk_size(degree))
+
+
+def rows_each(degree: int) -> int:
+    """How many rows of `degree` arcs a program has."""
+    return min(16, power_of_two(max(1, ARCS_EACH // degree)))
+
+
+def chunk_size(degree: int) -> int:
+    """The longest row that one program sums, well above the mean so that few rows need a second kernel."""
+    return min(8192, max(1024, power_of_two(8 * degree)))
+
+
+def padded_width(width: int, itemsize: int, degree: int) -> int:
+    """The width to copy x to, so that its rows begin at sectors of the cache (32 bytes); `width` if that costs more.
+
+    The copy pays where a row is read many times and little is added to it.
+    """
+    sector = 32 // itemsize
+    padded = ceil_div(width, sector) * sector
+    return padded if degree >= 16 and 4 * padded <= 5 * width else width
+
+
+def power_of_two(n: int) -> int:
+    """The smallest power of two that is at least n."""
+    return 1 << max(0, n - 1).bit_length()
+
+
+def ceil_div(a: int, b: int) -> int:
+    return -(-a // b)
