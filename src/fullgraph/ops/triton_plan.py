@@ -4,9 +4,10 @@ from dataclasses import dataclass
 
 L2_BYTES = 32 << 20  # of the cache of an H100 or H200 (50 MiB), what a slice of x may fill
 LINE_BYTES = 128  # of a row of x, what a slice reads when slices stay in the cache
-ROW_BYTES = 512  # ... and when they do not: long reads, and as few passes over the arcs as registers allow
-TILE_BYTES = 1024  # of x that a warp asks for at once
-TILE_NUMBERS = 512  # numbers that a warp holds at once where a tile is not only added: 16 a thread
+ROW_BYTES = 256  # ... and when they do not
+WHOLE_BYTES = 512  # the longest row that is read at once where slices do not divide it
+TILE_NUMBERS = 512  # numbers that a warp holds at once: 16 a thread
+MOST_ARCS = 8  # of a tile of the product; more do not keep more reads on their way
 ARCS_EACH = 256  # arcs that keep a program busy for longer than its start takes
 
 
@@ -25,10 +26,13 @@ class Plan:
 def plan_product(num_rows: int, num_cols: int, num_arcs: int, width: int, itemsize: int) -> Plan:
     """The plan for x of `width` numbers of `itemsize` bytes a row."""
     cached = num_cols * LINE_BYTES <= L2_BYTES
-    columns = min(power_of_two(width), max(1, (LINE_BYTES if cached else ROW_BYTES) // itemsize))
-    arcs = min(64, max(4, TILE_BYTES // (columns * itemsize)))
+    whole, columns = power_of_two(width), max(1, (LINE_BYTES if cached else ROW_BYTES) // itemsize)
+    if width % columns and whole * itemsize <= WHOLE_BYTES:
+        columns = whole
+    columns = min(whole, columns)
+    arcs = min(MOST_ARCS, TILE_NUMBERS // columns) if columns * itemsize >= LINE_BYTES else TILE_NUMBERS // columns
     degree = max(1, num_arcs // max(1, num_rows))
-    return Plan(columns, arcs, 1, rows_each(degree), chunk_size(degree))
+    return Plan(columns, min(64, max(2, arcs)), 1, rows_each(degree), chunk_size(degree))
 
 
 def plan_arcs(num_rows: int, num_cols: int, num_arcs: int, width: int) -> Plan:
@@ -46,17 +50,18 @@ def rows_each(degree: int) -> int:
 
 def chunk_size(degree: int) -> int:
     """The longest row that one program sums, well above the mean so that few rows need a second kernel."""
-    return min(8192, max(1024, power_of_two(8 * degree)))
+    return min(8192, max(1024, power_of_two(4 * degree)))
 
 
 def padded_width(width: int, itemsize: int, degree: int) -> int:
     """The width to copy x to, so that its rows begin at sectors of the cache (32 bytes); `width` if that costs more.
 
-    The copy pays where a row is read many times and little is added to it.
+    The copy pays where a row is read many times and little is added to it, the sooner the worse its rows are aligned.
     """
-    sector = 32 // itemsize
+    sector, row = 32 // itemsize, width * itemsize
     padded = ceil_div(width, sector) * sector
-    return padded if degree >= 16 and 4 * padded <= 5 * width else width
+    misaligned = degree >= 16 if row % 8 else degree >= 128 and row % 16 != 0
+    return padded if misaligned and 4 * padded <= 5 * width else width
 
 
 def power_of_two(n: int) -> int:
