@@ -81,7 +81,7 @@ def volume(options: argparse.Namespace) -> None:
 
     def step(transport: Transport) -> tuple[int, int, int]:
         numbers: Counter[str] = Counter()
-        counting = Counting(transport, lambda channel, n: numbers.update({channel: n}), lambda channel, s: None)
+        counting = Counting(transport, lambda channel, n: numbers.update({channel: n}))
         trainer = trainer_of(counting, case, spec, TrainConfig(epochs=1), placement=Mixture)
         numbers.clear()
         name = threading.current_thread().name

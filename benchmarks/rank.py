@@ -44,7 +44,7 @@ class Rank:
             **recipe.layout, narrow_first=narrow_first, isolated=recipe.isolated, precompute=not spec.encodes
         )  # fmt: skip
         wires = recipe.wires(epochs=epochs, layers=spec.graph_layers)
-        shard = placement.place(part, Counting(self.link, meter.sent, meter.waited), wires, spec.aggregation)
+        shard = placement.place(part, Counting(self.link, meter.sent, meter.waiting), wires, spec.aggregation)
         model = spec.build(self.facts.features, self.facts.classes, seed=0)
         task = task_of(multilabel=self.facts.multilabel, classes=self.facts.classes)
         return Trainer(model, shard, task, TrainConfig(epochs=epochs), meter)

@@ -50,7 +50,7 @@ STRATEGIES: dict[str, tuple[str, dict[str, Any]]] = {
 def one_epoch(transport: Transport, graph: Graph, assignment: Assignment, recipe: Recipe, spec: nn.ModelSpec) -> int:
     """Payload bytes of this rank's second step."""
     meter = Meter()
-    link = Counting(transport, meter.sent, meter.waited)
+    link = Counting(transport, meter.sent, meter.waiting)
     placement = recipe.placement(**recipe.layout, narrow_first=recipe.narrow_first, precompute=not spec.encodes)
     wires = recipe.wires(epochs=2, layers=spec.graph_layers)
     part = cut_parts(graph, assignment, transport.rank)

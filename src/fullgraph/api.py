@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from signal import Signals
 from typing import Any
@@ -21,6 +21,7 @@ from fullgraph.nn import MODELS, GraphSAGE, ModelSpec, spec_of
 from fullgraph.partition import is_partition_folder, open_part, partition, read_manifest, write_parts
 from fullgraph.placement import Partitioned, Shard
 from fullgraph.recipes import STRATEGIES, Recipe, make, vanilla
+from fullgraph.report import Phases
 from fullgraph.report.terminal import note
 from fullgraph.room import need_ranks
 from fullgraph.storage import read_document, sweep
@@ -99,10 +100,13 @@ def train(
 def start(config: RunConfig, graph: Graph | str | Path, folder: Path) -> Run:
     """Cut the graph, write the config, run the ranks; under torchrun or Slurm, be one of them."""
     if in_job():
-        return Run(_as_rank(folder, config.train, lambda size: _begin(_with_parts(config, size), graph, folder)))
+        phases = Phases()
+        begin = partial(_begin, graph=graph, folder=folder, phases=phases)
+        return Run(_as_rank(folder, config.train, lambda size: begin(_with_parts(config, size)), phases))
     with RunFolder.new(folder, shards=not _is_cut(graph)) as run:
         try:
-            _launch(run, prepare(config, graph, folder), "train")
+            phases = Phases()
+            _launch(run, prepare(config, graph, folder, phases), "train", phases)
         except BaseException as error:
             # A run that never trained is taken back, unless it was cut short and stands ready to be resumed.
             ready = (folder / "config.json").exists() and not isinstance(error, InputError)
@@ -134,9 +138,10 @@ def resume(
 
     if in_job():
         config = RunConfig.read(folder)
-        return Run(_as_rank(folder, config.train, lambda size: ("resume", RunFolder.existing(folder), extended(size))))
+        again = lambda size: ("resume", RunFolder.existing(folder), extended(size))  # noqa: E731
+        return Run(_as_rank(folder, config.train, again, Phases()))
     with RunFolder.existing(folder) as run:
-        _launch(run, extended(0), "resume")
+        _launch(run, extended(0), "resume", Phases())
     return Run(folder)
 
 
@@ -149,14 +154,15 @@ def predict(folder: Path, out: Path) -> None:
     launch(config.parts, "fullgraph.worker", [str(folder), "predict", str(out)])
 
 
-def prepare(config: RunConfig, graph: Graph | str | Path, folder: Path) -> RunConfig:
+def prepare(config: RunConfig, graph: Graph | str | Path, folder: Path, phases: Phases) -> RunConfig:
     """Fill the run's folder: shards (unless the graph is a folder of them) and the resolved config."""
     try:
         if not isinstance(graph, Graph) and _is_cut(graph):
             config = _with_shards(config, Path(graph))
             check_placement(config)
         else:
-            graph = graph if isinstance(graph, Graph) else load(str(graph))
+            with phases("read"):
+                graph = graph if isinstance(graph, Graph) else load(str(graph))
             config = replace(config, parts=config.parts or 1)
             check_placement(config)
             recipe = make(**config.strategy)
@@ -166,10 +172,11 @@ def prepare(config: RunConfig, graph: Graph | str | Path, folder: Path) -> RunCo
                 raise InputError(
                     f"split {config.split} does not exist; the graph has splits 0 to {graph.num_splits - 1}"
                 )
-            assignment = partition(
-                graph, config.parts, method=config.partitioner, seed=config.train.seed, **config.partitioner_options
-            )
-            write_parts(folder / "shards", graph, assignment, features=config.features, split=config.split)
+            with phases("cut"):
+                assignment = partition(
+                    graph, config.parts, method=config.partitioner, seed=config.train.seed, **config.partitioner_options
+                )
+                write_parts(folder / "shards", graph, assignment, features=config.features, split=config.split)
         config.write(folder)
     except Exception as error:
         raise explain(error, folder) or error from error
@@ -228,12 +235,13 @@ def open_shard(
     return Partitioned(inductive=inductive, dtype=dtype).place(part, transport, wire or Wire(), aggregation)
 
 
-def _launch(run: RunFolder, config: RunConfig, job: str) -> None:
+def _launch(run: RunFolder, config: RunConfig, job: str, phases: Phases) -> None:
     """Run the ranks; when one dies, resume from the newest whole checkpoint as often as the run allows."""
     need_room(read_manifest(config.shards_in(run.path)), spec_of(config.model), config)
     for restart in range(config.train.max_restarts + 1):
         try:
-            return launch(config.parts, "fullgraph.worker", [str(run.path), job], inherit=[run.lock.handle])
+            arguments = [str(run.path), job]
+            return launch(config.parts, "fullgraph.worker", arguments, inherit=[run.lock.handle], phases=phases)
         except RankFailed as error:
             left = config.train.max_restarts - restart
             if not left:
@@ -254,19 +262,19 @@ def _with_parts(config: RunConfig, size: int) -> RunConfig:
 Begun = tuple[str, RunFolder, RunConfig]  # what the ranks shall do, the folder that rank 0 holds for it, its config
 
 
-def _begin(config: RunConfig, graph: Graph | str | Path, folder: Path) -> Begun:
+def _begin(config: RunConfig, graph: Graph | str | Path, folder: Path, phases: Phases) -> Begun:
     """Rank 0's part of a new run; after torchrun started all ranks again, of the same run."""
     if number("TORCHELASTIC_RESTART_COUNT", 0) and (folder / "config.json").exists():
         return "resume", RunFolder.existing(folder), config
     run = RunFolder.new(folder, shards=not _is_cut(graph))
     try:
-        return "train", run, prepare(config, graph, folder)
+        return "train", run, prepare(config, graph, folder, phases)
     except BaseException:
         run.undo()
         raise
 
 
-def _as_rank(folder: Path, config: TrainConfig, begin: Callable[[int], Begun]) -> Path:
+def _as_rank(folder: Path, config: TrainConfig, begin: Callable[[int], Begun], phases: Phases) -> Path:
     """Be one rank of a job started elsewhere: rank 0 prepares, the others hear where, and whether it went well."""
     from fullgraph.worker import device_of, work
 
@@ -288,7 +296,7 @@ def _as_rank(folder: Path, config: TrainConfig, begin: Callable[[int], Begun]) -
         if told["trouble"]:
             raise InputError(told["trouble"])
         try:
-            work(Path(told["folder"]), told["job"], "", transport, stop)
+            work(Path(told["folder"]), told["job"], "", transport, stop, phases)
         except InputError:
             if run is not None and told["job"] == "train" and not run.trained:
                 run.undo()

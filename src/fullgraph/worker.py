@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+import time
 import traceback
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -15,7 +16,7 @@ from fullgraph.errors import Damaged, InputError, Interrupted, explain
 from fullgraph.nn import Chain, spec_of
 from fullgraph.partition import open_part
 from fullgraph.placement import Shard
-from fullgraph.report import Meter, MetricsLog, peak_memory_bytes
+from fullgraph.report import EpochRecord, Meter, MetricsLog, Phases, peak_device_bytes, peak_memory_bytes
 from fullgraph.report.terminal import tolerate_output
 from fullgraph.storage import read_tensors, write_document, write_tensors
 from fullgraph.train.checkpoint import Checkpoints
@@ -23,8 +24,8 @@ from fullgraph.train.config import RunConfig
 from fullgraph.train.launch import EXIT_INPUT, EXIT_STOPPED
 from fullgraph.train.predict import write_predictions
 from fullgraph.train.progress import Live, Plain, progress
-from fullgraph.train.result import result_of
-from fullgraph.train.stopping import LastWords, Stop
+from fullgraph.train.result import Cost, result_of
+from fullgraph.train.stopping import LastWords, Stop, started
 from fullgraph.train.task import Task, task_of
 from fullgraph.train.tensorboard import TensorBoard
 from fullgraph.train.trainer import Trainer, Watcher
@@ -36,17 +37,18 @@ MODEL = "model.safetensors"
 class Rank:
     """What every job of a rank needs: its shard, a model, the task."""
 
-    def __init__(self, folder: Path, config: RunConfig, transport: Transport) -> None:
-        self.folder, self.config, self.meter = folder, config, Meter()
+    def __init__(self, folder: Path, config: RunConfig, transport: Transport, phases: Phases) -> None:
+        self.phases = phases
         torch.set_num_threads(config.train.threads or threads_per_rank())
-        self.transport = Counting(transport, self.meter.sent, self.meter.waited)
         recipe = recipes.make(**config.strategy)
+        device = device_of(recipe.devices[transport.rank] if recipe.devices else config.train.device)
+        self.folder, self.config, self.device, self.meter = folder, config, device, Meter(device)
+        self.transport = Counting(transport, self.meter.sent, self.meter.waiting)
         spec = spec_of(config.model)
         self.part = open_part(config.shards_in(folder), transport.rank, split=config.split)
         facts = self.part.manifest.graph
         self.task: Task = task_of(multilabel=facts.multilabel, classes=facts.classes, metric=config.train.metric)
         dtype = getattr(torch, config.train.dtype)
-        device = device_of(recipe.devices[transport.rank] if recipe.devices else config.train.device)
         for other in recipe.layout.get("aggregate_on", ()):
             device_of(other)
         placement = recipe.placement(
@@ -92,11 +94,24 @@ def train(rank: Rank, stop: Stop, *, resume: bool) -> None:
     with ExitStack() as stack:
         recorders = _recorders(rank, trainer) if rank.transport.rank == 0 else []
         watchers: list[Watcher] = [stack.enter_context(closing(recorder)) for recorder in recorders]
-        finished = trainer.fit([*watchers, checkpoints], stop)
+        finished = trainer.fit([FirstEpoch(rank.phases, aloud=rank.transport.rank == 0), *watchers, checkpoints], stop)
     if not finished:
         _leave_early(rank, trainer, checkpoints, stop)
     checkpoints.finish()
     _write_outcome(rank, trainer, checkpoints)
+
+
+class FirstEpoch:
+    """Notes when the first epoch was over, kernels compiled and all; rank 0 says what the start took."""
+
+    def __init__(self, phases: Phases, *, aloud: bool) -> None:
+        self.phases, self.aloud, self.start = phases, aloud, time.perf_counter()
+
+    def __call__(self, trainer: Trainer, record: EpochRecord) -> None:
+        if "first_epoch" not in self.phases.seconds:
+            self.phases.seconds["first_epoch"] = time.perf_counter() - self.start
+            if self.aloud:
+                print(self.phases, flush=True)
 
 
 def _leave_early(rank: Rank, trainer: Trainer, checkpoints: Checkpoints, stop: Stop) -> NoReturn:
@@ -112,18 +127,17 @@ def _leave_early(rank: Rank, trainer: Trainer, checkpoints: Checkpoints, stop: S
 def _write_outcome(rank: Rank, trainer: Trainer, checkpoints: Checkpoints) -> None:
     """The best model first, then its predictions, then the result, which says that all is there."""
     rank.model.load_state_dict(trainer.best.weights)
-    costs = torch.zeros(rank.transport.size, 2, dtype=torch.float64)
-    costs[rank.transport.rank] = torch.tensor([peak_memory_bytes(), checkpoints.seconds], dtype=torch.float64)
+    costs = torch.zeros(rank.transport.size, 3, dtype=torch.float64)
+    mine = [peak_memory_bytes(), peak_device_bytes(rank.device), checkpoints.seconds]
+    costs[rank.transport.rank] = torch.tensor(mine, dtype=torch.float64)
     costs = rank.transport.all_reduce(Key("costs", 0), costs).wait()
     if rank.transport.rank == 0:
         write_tensors(rank.folder / MODEL, rank.model.state_dict())
     write_predictions(rank.folder / "predictions", rank.model, rank.shard, rank.task)
     if rank.transport.rank == 0:
-        peak_memory, checkpoint_s = costs.max(0).values.tolist()
-        result = result_of(
-            rank.config, rank.part.manifest, rank.task, trainer.best, trainer.records,
-            peak_memory=int(peak_memory), checkpoint_s=checkpoint_s,
-        )  # fmt: skip
+        peak_memory, peak_device, checkpoint_s = costs.max(0).values.tolist()
+        cost = Cost(int(peak_memory), int(peak_device), checkpoint_s, rank.phases.seconds)
+        result = result_of(rank.config, rank.part.manifest, rank.task, trainer.best, trainer.records, cost)
         write_document(rank.folder / "result.json", result)
 
 
@@ -146,10 +160,11 @@ def predict(rank: Rank, out: Path) -> None:
     write_predictions(out, rank.model, rank.shard, rank.task)
 
 
-def work(folder: Path, job: str, out: str, transport: Transport, stop: Stop) -> None:
+def work(folder: Path, job: str, out: str, transport: Transport, stop: Stop, phases: Phases) -> None:
     """One rank's whole job over a transport it was given."""
     try:
-        rank = Rank(folder, RunConfig.read(folder), transport)
+        with phases("place"):
+            rank = Rank(folder, RunConfig.read(folder), transport, phases)
         if job == "predict":
             predict(rank, Path(out))
         else:
@@ -170,7 +185,7 @@ def main() -> None:
         if number("WORLD_SIZE", 1) > 1:
             config = RunConfig.read(Path(folder)).train
             transport = join(backend=config.backend, device=device_of(config.device), timeout=config.timeout)
-        work(Path(folder), job, out, transport, stop)
+        work(Path(folder), job, out, transport, stop, started())
         transport.close()
     except InputError as error:
         leave(EXIT_INPUT, LastWords(kind="input", text=str(error)))

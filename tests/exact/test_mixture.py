@@ -196,7 +196,7 @@ def sent(transport, case, spec, precompute, blocks=1):
     def count(channel, nbytes):
         numbers[channel] += nbytes // 8
 
-    counting = Counting(transport, count, lambda channel, seconds: None)
+    counting = Counting(transport, count)
     config = TrainConfig(epochs=1, dtype="float64", precompute=precompute)
     trainer = trainer_of(counting, case, spec, config, placement=partial(Mixture, blocks=blocks))
     numbers.clear()

@@ -216,7 +216,7 @@ def sent(transport, case, spec, options, wire):
     def count(channel, nbytes):
         numbers[channel.split("/")[0]] += nbytes
 
-    counting = Counting(transport, count, lambda channel, seconds: None)
+    counting = Counting(transport, count)
     config = TrainConfig(epochs=1, dtype="float64")
     trainer = trainer_of(counting, case, spec, config, wire, False, placement=partial(Pipeline, **options))
     trainer.train_step()

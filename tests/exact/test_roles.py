@@ -51,7 +51,7 @@ def sent(transport, roles, spec):
     def count(channel, nbytes):
         numbers[channel.split("/block")[0]] += nbytes // 8
 
-    counting = Counting(transport, count, lambda channel, seconds: None)
+    counting = Counting(transport, count)
     trainer = trainer_of(counting, case, spec, TrainConfig(epochs=1, dtype="float64"), placement=placement)
     numbers.clear()
     trainer.train_step()

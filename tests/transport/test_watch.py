@@ -69,7 +69,7 @@ def test_old_signs_condemn_nobody_but_oneself():
 
 
 def test_a_short_silence_is_forgiven():
-    assert judged(lambda beat, rank: replace(WORKS, beat=beat - beat % 4))[0] == 99
+    assert judged(lambda beat, rank: replace(WORKS, beat=beat - beat % 4))[0] >= 99
 
 
 @pytest.fixture

@@ -1,16 +1,18 @@
 """What happened: the meter, and the record of a run."""
 
-from fullgraph.report.meter import Meter, Tally, peak_memory_bytes
+from fullgraph.report.meter import Meter, Phases, Tally, peak_device_bytes, peak_memory_bytes
 from fullgraph.report.record import EpochRecord, MetricsLog, as_table, from_table, medians, read_metrics, seconds_to
 
 __all__ = [
     "EpochRecord",
     "Meter",
     "MetricsLog",
+    "Phases",
     "Tally",
     "as_table",
     "from_table",
     "medians",
+    "peak_device_bytes",
     "peak_memory_bytes",
     "read_metrics",
     "seconds_to",

@@ -1,4 +1,4 @@
-"""Bytes and seconds of one rank; it records and never synchronises."""
+"""Bytes and seconds of one rank. It records marks and never waits for them; seconds are computed when they are read."""
 
 import resource
 import sys
@@ -8,25 +8,80 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+
+Mark = Any  # a moment, as its stopwatch knows it
+Interval = tuple[Mark, Mark]
+
+
+class Stopwatch(Protocol):
+    """Marks moments of whoever computes."""
+
+    def mark(self) -> Mark: ...
+    def seconds(self, interval: Interval) -> float: ...
+
+
+class HostWatch:
+    """For work that is done when its call returns."""
+
+    def mark(self) -> Mark:
+        return time.perf_counter()
+
+    def seconds(self, interval: Interval) -> float:
+        return float(interval[1] - interval[0])
+
+
+class DeviceWatch:
+    """For a GPU, which computes long after the call: events on its stream, read only when they have passed."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+
+    def mark(self) -> Mark:
+        event = torch.cuda.Event(enable_timing=True)
+        event.record(torch.cuda.current_stream(self.device))
+        return event
+
+    def seconds(self, interval: Interval) -> float:
+        start, end = interval
+        end.synchronize()
+        return float(start.elapsed_time(end)) / 1e3
+
+
+def stopwatch_of(device: torch.device) -> Stopwatch:
+    return DeviceWatch(device) if device.type == "cuda" else HostWatch()
 
 
 @dataclass
 class Tally:
     """What one step cost this rank."""
 
-    step_s: float = 0.0
-    wait_s: float = 0.0
+    watch: Stopwatch
+    step: Interval | None = None
+    waits: list[Interval] = field(default_factory=list)
+    spans: dict[str, list[Interval]] = field(default_factory=dict)
     halo_bytes: int = 0  # features and their gradients given to the transport
     weight_bytes: int = 0
-    spans: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def step_s(self) -> float:
+        return self.watch.seconds(self.step) if self.step else 0.0
+
+    @property
+    def wait_s(self) -> float:
+        """How long whoever computes stood still for messages."""
+        return sum(map(self.watch.seconds, self.waits))
 
 
 class Meter:
-    """Collects a tally a step; a transport reports to `sent` and `waited`, naming the channel."""
+    """Collects a tally a step; a transport reports to `sent` and `waiting`, naming the channel."""
 
-    def __init__(self) -> None:
-        self.tally = Tally()
-        self._start = time.perf_counter()
+    def __init__(self, device: torch.device | None = None) -> None:
+        self.watch = stopwatch_of(device or torch.device("cpu"))
+        self.tally = Tally(self.watch)
+        self._start = self.watch.mark()
         self._aside: set[int] = set()  # threads whose waiting holds up no step
 
     def sent(self, channel: str, nbytes: int) -> None:
@@ -35,9 +90,15 @@ class Meter:
         elif channel == "weights":
             self.tally.weight_bytes += nbytes
 
-    def waited(self, channel: str, seconds: float) -> None:
-        if threading.get_ident() not in self._aside:
-            self.tally.wait_s += seconds
+    @contextmanager
+    def waiting(self, channel: str) -> Iterator[None]:
+        """Around the wait for a message."""
+        if threading.get_ident() in self._aside:
+            yield
+            return
+        start = self.watch.mark()
+        yield
+        self.tally.waits.append((start, self.watch.mark()))
 
     @contextmanager
     def aside(self) -> Iterator[None]:
@@ -49,20 +110,42 @@ class Meter:
             self._aside.discard(threading.get_ident())
 
     def open_step(self) -> None:
-        self.tally = Tally()
-        self._start = time.perf_counter()
+        self.tally = Tally(self.watch)
+        self._start = self.watch.mark()
 
     @contextmanager
     def span(self, name: str) -> Iterator[None]:
-        start = time.perf_counter()
+        start = self.watch.mark()
         yield
-        self.tally.spans[name] = self.tally.spans.get(name, 0.0) + time.perf_counter() - start
+        self.tally.spans.setdefault(name, []).append((start, self.watch.mark()))
 
     def close_step(self) -> Tally:
         """The step's tally; what comes after it (evaluation, checkpoints) counts nowhere."""
-        tally, self.tally = self.tally, Tally()
-        tally.step_s = time.perf_counter() - self._start
+        tally, self.tally = self.tally, Tally(self.watch)
+        tally.step = (self._start, self.watch.mark())
         return tally
+
+
+class Phases:
+    """Seconds of a run's start, by phase: reading the graph, cutting it, starting ranks, placing, the first epoch."""
+
+    def __init__(self, seconds: dict[str, float] | None = None) -> None:
+        self.seconds = dict(seconds or {})
+
+    @contextmanager
+    def __call__(self, name: str) -> Iterator[None]:
+        start = time.perf_counter()
+        yield
+        self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
+
+    def __str__(self) -> str:
+        told = ", ".join(f"{name.replace('_', ' ')} {value:.1f}" for name, value in self.seconds.items())
+        return f"started in {sum(self.seconds.values()):.1f} s: {told}"
+
+
+def peak_device_bytes(device: torch.device) -> int:
+    """The most memory that tensors ever held on a GPU; 0 on a CPU."""
+    return torch.cuda.max_memory_allocated(device) if device.type == "cuda" else 0
 
 
 def peak_memory_bytes() -> int:

@@ -13,15 +13,16 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from fullgraph.errors import InputError, Interrupted
+from fullgraph.report import Phases
 from fullgraph.storage import held, remove_if_dead
 from fullgraph.train import boot
-from fullgraph.train.stopping import REPORT, LastWords
+from fullgraph.train.stopping import REPORT, STARTUP, LastWords
 from fullgraph.transport import MEETING
 from fullgraph.values import read_value
 
@@ -149,11 +150,15 @@ class _Crew:
         return Interrupted(said[0] if said else "no checkpoint was added", self.asked[0])
 
 
-def launch(parts: int, module: str, args: Sequence[str], *, inherit: Sequence[int] = ()) -> None:
+def launch(
+    parts: int, module: str, args: Sequence[str], *, inherit: Sequence[int] = (), phases: Phases | None = None
+) -> None:
     """Run `python -m module args...` as `parts` ranks that die with this process; returns when all are done.
 
-    inherit: descriptors that ranks keep open, such as the lock of their run's folder.
+    inherit: descriptors that ranks keep open, such as the lock of their run's folder. phases: what the start has taken
+    until now, for the ranks' own account of it.
     """
+    told = {STARTUP: json.dumps([phases.seconds, time.time()])} if phases else {}
     for old in Path(tempfile.gettempdir()).glob(f"{SCRATCH}*"):
         remove_if_dead(old)
     scratch = Path(tempfile.mkdtemp(prefix=SCRATCH))  # not in the run's folder: ranks meet also when its disk is full
@@ -163,7 +168,7 @@ def launch(parts: int, module: str, args: Sequence[str], *, inherit: Sequence[in
             crew = _Crew([], signals)
             try:
                 for rank in range(parts):
-                    crew.children.append(_start(rank, parts, scratch, [module, *args], inherit))
+                    crew.children.append(_start(rank, parts, scratch, [module, *args], inherit, told))
                 crew.watch()
             finally:
                 crew.end()
@@ -174,13 +179,15 @@ def launch(parts: int, module: str, args: Sequence[str], *, inherit: Sequence[in
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _start(rank: int, parts: int, scratch: Path, command: list[str], inherit: Sequence[int]) -> _Child:
+def _start(
+    rank: int, parts: int, scratch: Path, command: list[str], inherit: Sequence[int], told: Mapping[str, str]
+) -> _Child:
     read, write = os.pipe()
     about = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": parts, "LOCAL_WORLD_SIZE": parts}
     environ = {**DEFAULTS, **os.environ, **{name: str(value) for name, value in about.items()}}
     # A rank imports what its launcher would.
     environ["PYTHONPATH"] = os.pathsep.join(path or os.getcwd() for path in sys.path)
-    environ |= {MEETING: str(scratch), REPORT: str(write)}
+    environ |= {MEETING: str(scratch), REPORT: str(write), **told}
     arguments = [sys.executable, "-P", "-u", boot.__file__, str(os.getpid()), *command]
     try:
         process = subprocess.Popen(arguments, env=environ, stdin=subprocess.DEVNULL, pass_fds=(write, *inherit))

@@ -1,7 +1,7 @@
 """result.json, schema 1."""
 
 import platform
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -14,10 +14,18 @@ from fullgraph.train.trainer import Best
 from fullgraph.version import __version__
 
 
+class Cost(NamedTuple):
+    """What a run took, of the worst rank."""
+
+    peak_memory_bytes: int
+    peak_device_bytes: int
+    checkpoint_s: float  # that training stood still for checkpoints
+    startup_s: dict[str, float]  # by phase
+
+
 def result_of(
-    config: RunConfig, manifest: Manifest, task: Task, best: Best, records: list[EpochRecord], *,
-    peak_memory: int, checkpoint_s: float,
-) -> dict[str, Any]:  # fmt: skip
+    config: RunConfig, manifest: Manifest, task: Task, best: Best, records: list[EpochRecord], cost: Cost
+) -> dict[str, Any]:
     """Scores are those of the best validation epoch, by exact evaluation on the whole graph."""
     graph, figures = manifest.graph, manifest.figures
     return {
@@ -40,8 +48,7 @@ def result_of(
         "final_loss": records[-1].loss,
         **medians(records),
         "bytes_total": sum(record.bytes for record in records),
-        "peak_memory_bytes": peak_memory,
-        "checkpoint_s": checkpoint_s,
+        **cost._asdict(),
         "time_to_best_s": sum(record.epoch_s for record in records[: best.epoch + 1]),
         "partition": {
             "method": manifest.method,

@@ -1,15 +1,18 @@
-"""A rank's ear for signals, and its last words to the launcher."""
+"""What passes between a rank and its launcher beside the run itself: signals, the start's seconds, last words."""
 
 import json
 import os
 import signal
 import threading
+import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Annotated
 
+from fullgraph.report import Phases
 from fullgraph.values import OneOf, Value
 
+STARTUP = "FULLGRAPH_STARTUP"  # seconds by phase that the launcher took, and the moment when it started the ranks
 REPORT = "FULLGRAPH_REPORT"  # the descriptor of the pipe on which a rank tells its launcher how it ended
 
 
@@ -33,6 +36,15 @@ class Stop:
 
     def _note(self, number: int, frame: object) -> None:
         self.number = number
+
+
+def started() -> Phases:
+    """What the start has taken until now, by the launcher's account, and since a rank left its hands."""
+    try:
+        seconds, left = json.loads(os.environ.get(STARTUP, "[{}, null]"))
+        return Phases({**seconds, **({} if left is None else {"start": max(0.0, time.time() - left)})})
+    except (ValueError, TypeError):
+        return Phases()
 
 
 @dataclass(frozen=True, kw_only=True)

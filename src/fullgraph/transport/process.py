@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from concurrent.futures import wait as wait_for
 from contextlib import AbstractContextManager
 from datetime import timedelta
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -17,8 +17,10 @@ from torch import Tensor
 from fullgraph.errors import one_line
 from fullgraph.transport.base import PLAIN, Coding, PeerLost, Pending
 from fullgraph.transport.key import Key
+from fullgraph.transport.stage import Mark, OnDevice, OnHost
 from fullgraph.transport.watch import PATIENCE_S, Watch
 
+T = TypeVar("T")
 # A message is given up by the watchdog, never by the backend, whose timeout would end the other messages too.
 _BACKEND_TIMEOUT = timedelta(seconds=2 * PATIENCE_S)
 
@@ -69,35 +71,36 @@ class _Exchange:
         return self.wires
 
 
-class _Rows:
-    """Rows that another thread is receiving and decoding."""
+class _Coming(Generic[T]):
+    """What another thread is bringing; the stream that computes may use it after `wait`."""
 
-    def __init__(self, owner: "ProcessTransport", text: str, future: Future[dict[int, Tensor]]) -> None:
+    def __init__(self, owner: "ProcessTransport", text: str, future: Future[tuple[T, Mark]]) -> None:
         self.owner, self.text, self.future = owner, text, future
 
-    def wait(self) -> dict[int, Tensor]:
+    def wait(self) -> T:
         if not self.future.done():
             self.owner.watch.wait(lambda seconds: bool(wait_for([self.future], seconds).done), self.text)
-        return self.future.result()
+        value, arrived = self.future.result()
+        tensors = [value] if isinstance(value, Tensor) else list(value.values())  # type: ignore[attr-defined]
+        self.owner.stage.take(tensors, arrived)
+        return value
 
 
 class _Sum:
-    """An all-reduce under way."""
+    """An all-reduce under way, of a tensor that the backend reads where it is."""
 
-    def __init__(self, owner: "ProcessTransport", key: Key, work: dist.Work, wire: Tensor, x: Tensor) -> None:
-        self.owner, self.key, self.work, self.wire, self.x = owner, key, work, wire, x
+    def __init__(self, owner: "ProcessTransport", key: Key, work: dist.Work, x: Tensor) -> None:
+        self.owner, self.text, self.work, self.x = owner, f"{key} summed over all ranks", work, x
         self.done = False
 
     def wait(self) -> Tensor:
         if not self.done:
-            if self.owner.host_wires:  # nccl's sums are waited for by the device, not by this thread
+            if not self.x.is_cuda:  # on a GPU the backend's work is waited for by the device, not by this thread
                 over = threading.Event()
                 self.work.get_future().add_done_callback(lambda _: over.set())
-                self.owner.watch.wait(over.wait, f"{self.key} summed over all ranks")
-            with self.owner.naming(self.key, "summed over all ranks"):
+                self.owner.watch.wait(over.wait, self.text)
+            with _Naming(f"{self.owner.watch} lost {self.text}"):
                 self.work.wait()
-            if self.wire is not self.x:
-                self.x.copy_(self.wire)
             self.done = True
         return self.x
 
@@ -105,11 +108,11 @@ class _Sum:
 class ProcessTransport:
     """One rank among processes: two communicators, so that a sum never queues behind a halo.
 
-    Two threads code what crosses, so that the one that trains does not: the first encodes and posts, the second waits
-    for what comes and decodes it, both in the order of `begin`. A third leaves signs of life (see watch.py).
+    Threads of its own code what crosses, so that the one that trains does not: the sender encodes and posts, the
+    receiver waits for what comes and decodes it, both in the order of `begin`; sums of a GPU's tensors have a third.
+    A fourth leaves signs of life (see watch.py). On a GPU each has a stream (see stage.py).
 
-    gloo cannot send CUDA tensors: they go through the host, and arrive there. nccl is written to the same protocol
-    and untested.
+    gloo cannot send CUDA tensors: they go through pinned memory of the host. nccl sends them where they are.
     """
 
     def __init__(self, watch: Watch, *, device: torch.device | None = None) -> None:
@@ -117,44 +120,73 @@ class ProcessTransport:
         self.rank, self.size, self.watch = dist.get_rank(), dist.get_world_size(), watch
         self.device = device or torch.device("cpu")
         self.host_wires = dist.get_backend() == "gloo"
+        on_device = self.device.type == "cuda"
+        self.stage, self.sum_stage = (
+            OnDevice(self.device, host_wires=self.host_wires) if on_device else OnHost() for _ in range(2)
+        )
         self.halo, self.sums = dist.new_group(), dist.new_group()
-        self.sender, self.receiver = (_Lane(f"fullgraph-{name}") for name in ("sender", "receiver"))
+        self.sender, self.receiver, self.summer = (
+            _Lane(f"fullgraph-{name}") for name in ("sender", "receiver", "summer")
+        )
         self.forks: list[ProcessTransport] = []
 
     def begin(
         self, key: Key, outgoing: dict[int, Tensor], incoming: dict[int, int], coding: Coding = PLAIN
     ) -> Pending[dict[int, Tensor]]:
         self.watch.doing(f"sent {key}")
-        posted = self.sender.submit(self._post, key, outgoing, incoming, coding)
+        posted = self.sender.submit(self._post, key, outgoing, incoming, coding, self.stage.mark())
         peers = ", ".join(map(str, incoming)) or "nobody"
-        return _Rows(self, f"{key} from rank {peers}", self.receiver.submit(_receive, posted, coding))
+        return _Coming(self, f"{key} from rank {peers}", self.receiver.submit(self._receive, posted, coding))
 
-    def _post(self, key: Key, outgoing: dict[int, Tensor], incoming: dict[int, int], coding: Coding) -> _Exchange:
-        device = "cpu" if self.host_wires else self.device
-        wires = {peer: torch.empty(nbytes, dtype=torch.uint8, device=device) for peer, nbytes in incoming.items()}
-        sent = {peer: self.to_wire(coding.encode(peer, rows)) for peer, rows in outgoing.items()}
-        moves: list[tuple[str, Callable[..., dist.Work | None], Tensor, int]]
-        moves = [(f"from rank {peer}", dist.irecv, wire, peer) for peer, wire in wires.items()]
-        moves += [(f"to rank {peer}", dist.isend, wire, peer) for peer, wire in sent.items()]
-        works = []
-        if self.host_wires:
-            for whom, move, wire, peer in moves:
-                with self.naming(key, whom):
-                    works.append((whom, _work(move(wire, peer, group=self.halo, tag=key.tag))))
-        elif moves:
-            # nccl has no tags, and deadlocks on sends posted one by one.
-            group = dist.batch_isend_irecv([dist.P2POp(move, wire, peer, self.halo) for _, move, wire, peer in moves])
-            works = [("with its peers", work) for work in group]
+    def _post(
+        self, key: Key, outgoing: dict[int, Tensor], incoming: dict[int, int], coding: Coding, ready: Mark
+    ) -> _Exchange:
+        wires = {peer: self.stage.empty_wire(nbytes) for peer, nbytes in incoming.items()}
+        with self.stage.leaving(ready):
+            sent = {peer: self.stage.to_wire(coding.encode(peer, rows)) for peer, rows in outgoing.items()}
+            self.stage.left()
+            moves: list[tuple[str, Callable[..., dist.Work | None], Tensor, int]]
+            moves = [(f"from rank {peer}", dist.irecv, wire, peer) for peer, wire in wires.items()]
+            moves += [(f"to rank {peer}", dist.isend, wire, peer) for peer, wire in sent.items()]
+            works = []
+            if self.host_wires:
+                for whom, move, wire, peer in moves:
+                    with self.naming(key, whom):
+                        works.append((whom, _work(move(wire, peer, group=self.halo, tag=key.tag))))
+            elif moves:
+                # nccl has no tags, and deadlocks on sends posted one by one.
+                operations = [dist.P2POp(move, wire, peer, self.halo) for _, move, wire, peer in moves]
+                works = [("with its peers", work) for work in dist.batch_isend_irecv(operations)]
         return _Exchange(self, key, works, wires, sent)
+
+    def _receive(self, posted: "Future[_Exchange]", coding: Coding) -> tuple[dict[int, Tensor], Mark]:
+        exchange = posted.result()
+        with self.stage.arriving():
+            wires = exchange.wait()
+            rows = {peer: coding.decode(peer, self.stage.from_wire(wire)) for peer, wire in wires.items()}
+            return rows, self.stage.mark()
 
     def all_reduce(self, key: Key, x: Tensor) -> Pending[Tensor]:
         self.watch.doing(f"adding {key}")
-        wire = self.to_wire(x)
+        if x.is_cuda == self.host_wires:  # x is not where the backend reads
+            future = self.summer.submit(self._sum_staged, key, x, self.sum_stage.mark())
+            return _Coming(self, f"{key} summed over all ranks", future)
+        return _Sum(self, key, self._sum(key, x), x)
+
+    def _sum(self, key: Key, wire: Tensor) -> dist.Work:
         options = dist.AllreduceOptions()
         options.timeout = _BACKEND_TIMEOUT
         with self.naming(key, "summed over all ranks"):
-            work = _work(self.sums.allreduce([wire], options))
-        return _Sum(self, key, work, wire, x)
+            return _work(self.sums.allreduce([wire], options))
+
+    def _sum_staged(self, key: Key, x: Tensor, ready: Mark) -> tuple[Tensor, Mark]:
+        with self.sum_stage.leaving(ready):
+            wire = self.sum_stage.to_wire(x)
+            self.sum_stage.left()
+            with self.naming(key, "summed over all ranks"):
+                self._sum(key, wire).wait()
+            x.copy_(wire, non_blocking=x.is_cuda)
+            return x, self.sum_stage.mark()
 
     def tell(self, text: str) -> str:
         """Rank 0's text, on every rank, as plain bytes: nothing that comes over a network is ever unpickled."""
@@ -175,14 +207,11 @@ class ProcessTransport:
 
     def close(self) -> None:
         for transport in (self, *self.forks):
-            transport.sender.close()
-            transport.receiver.close()
+            for lane in (transport.sender, transport.receiver, transport.summer):
+                lane.close()
         self.watch.close()
         if dist.is_initialized():
             dist.destroy_process_group()
-
-    def to_wire(self, x: Tensor) -> Tensor:
-        return x.cpu() if self.host_wires else x.to(self.device)
 
     def naming(self, key: Key, whom: str) -> "_Naming":
         return _Naming(f"{self.watch} lost {key} {whom}")
@@ -206,10 +235,6 @@ def cause_of(error: BaseException) -> str:
     """The cause alone: gloo puts its source line before it, and advice behind it."""
     lines = str(error).strip().splitlines() or [type(error).__name__]
     return one_line(re.sub(r"^\[[^]]*\]\s*", "", lines[0]).split(". This is typically")[0])
-
-
-def _receive(posted: Future[_Exchange], coding: Coding) -> dict[int, Tensor]:
-    return {peer: coding.decode(peer, wire) for peer, wire in posted.result().wait().items()}
 
 
 def _work(work: dist.Work | None) -> dist.Work:

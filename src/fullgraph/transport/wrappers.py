@@ -4,7 +4,7 @@ import time
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Generic, TypeVar
 
 import torch
@@ -41,37 +41,40 @@ class _Wrapper(ABC):
 
 
 class _Timed(Generic[T]):
-    def __init__(self, pending: Pending[T], report: Callable[[float], None]) -> None:
-        self.pending, self.report = pending, report
+    def __init__(self, pending: Pending[T], waiting: Callable[[], AbstractContextManager[None]]) -> None:
+        self.pending, self.waiting = pending, waiting
 
     def wait(self) -> T:
-        start = time.perf_counter()
-        value = self.pending.wait()
-        self.report(time.perf_counter() - start)
-        return value
+        with self.waiting():
+            return self.pending.wait()
+
+
+Waiting = Callable[[str], AbstractContextManager[None]]  # a channel's name -> what stands around a wait
+
+
+def _uncounted(channel: str) -> AbstractContextManager[None]:
+    return nullcontext()
 
 
 class Counting(_Wrapper):
-    """Reports the bytes given to the transport and the seconds truly waited, per channel."""
+    """Reports the bytes given to the transport, and stands around every wait, per channel."""
 
-    def __init__(
-        self, inner: Transport, sent: Callable[[str, int], None], waited: Callable[[str, float], None]
-    ) -> None:
+    def __init__(self, inner: Transport, sent: Callable[[str, int], None], waiting: Waiting = _uncounted) -> None:
         super().__init__(inner)
-        self.sent, self.waited = sent, waited
+        self.sent, self.waiting = sent, waiting
 
     def begin(
         self, key: Key, outgoing: dict[int, Tensor], incoming: dict[int, int], coding: Coding = PLAIN
     ) -> Pending[dict[int, Tensor]]:
         self.sent(key.channel, sum(coding.nbytes(peer, rows) for peer, rows in outgoing.items()))
-        return _Timed(self.inner.begin(key, outgoing, incoming, coding), lambda s: self.waited(key.channel, s))
+        return _Timed(self.inner.begin(key, outgoing, incoming, coding), lambda: self.waiting(key.channel))
 
     def all_reduce(self, key: Key, x: Tensor) -> Pending[Tensor]:
         self.sent(key.channel, x.nbytes)
-        return _Timed(self.inner.all_reduce(key, x), lambda s: self.waited(key.channel, s))
+        return _Timed(self.inner.all_reduce(key, x), lambda: self.waiting(key.channel))
 
     def fork(self) -> "Counting":
-        return Counting(self.inner.fork(), self.sent, self.waited)
+        return Counting(self.inner.fork(), self.sent, self.waiting)
 
 
 class _Late(Generic[T]):

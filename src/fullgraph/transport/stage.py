@@ -1,0 +1,126 @@
+"""How rows get from where they are computed to where the medium reads them, and back.
+
+On a CPU that is one place. A GPU has streams: the transport encodes and copies on streams of its own, and events say
+when rows are ready to leave and when they have arrived. Only the transport's threads ever wait for a copy; the stream
+that computes waits for an event, on the device.
+"""
+
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+Mark = Any  # a moment of a stream; None where there are none
+
+
+class Stage(Protocol):
+    """Moves tensors between whoever computes and the medium."""
+
+    def mark(self) -> Mark:
+        """This moment of the current stream."""
+        ...
+
+    def leaving(self, ready: Mark) -> AbstractContextManager[None]:
+        """Around encoding and sending of rows that are ready at a mark."""
+        ...
+
+    def to_wire(self, x: Tensor) -> Tensor:
+        """x where the medium can read it, once `left` has returned."""
+        ...
+
+    def left(self) -> None: ...
+    def arriving(self) -> AbstractContextManager[None]:
+        """Around receiving and decoding."""
+        ...
+
+    def empty_wire(self, nbytes: int) -> Tensor:
+        """Room for bytes that the medium writes."""
+        ...
+
+    def from_wire(self, wire: Tensor) -> Tensor:
+        """Received bytes where they are decoded."""
+        ...
+
+    def take(self, tensors: Iterable[Tensor], arrived: Mark) -> None:
+        """Let the current stream use what arrived at a mark."""
+        ...
+
+
+class OnHost:
+    """Rows in the memory that the medium reads."""
+
+    def mark(self) -> Mark:
+        return None
+
+    def leaving(self, ready: Mark) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def to_wire(self, x: Tensor) -> Tensor:
+        return x
+
+    def left(self) -> None:
+        pass
+
+    def arriving(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def empty_wire(self, nbytes: int) -> Tensor:
+        return torch.empty(nbytes, dtype=torch.uint8)
+
+    def from_wire(self, wire: Tensor) -> Tensor:
+        return wire
+
+    def take(self, tensors: Iterable[Tensor], arrived: Mark) -> None:
+        pass
+
+
+class OnDevice:
+    """Rows on a GPU; wires in pinned host memory (gloo reads no other), or on the GPU itself (nccl)."""
+
+    def __init__(self, device: torch.device, *, host_wires: bool) -> None:
+        self.device, self.host_wires = device, host_wires
+        self.out, self.back = torch.cuda.Stream(device), torch.cuda.Stream(device)
+
+    def mark(self) -> Mark:
+        event = torch.cuda.Event()
+        event.record(torch.cuda.current_stream(self.device))
+        return event
+
+    @contextmanager
+    def leaving(self, ready: Mark) -> Iterator[None]:
+        with torch.cuda.device(self.device), torch.cuda.stream(self.out):
+            self.out.wait_event(ready)
+            yield
+
+    def to_wire(self, x: Tensor) -> Tensor:
+        if not self.host_wires:
+            return x.to(self.device)
+        if not x.is_cuda:
+            return x
+        return torch.empty(x.shape, dtype=x.dtype, pin_memory=True).copy_(x, non_blocking=True)
+
+    def left(self) -> None:
+        if self.host_wires:  # the medium reads the host's memory as soon as it is told to
+            self.out.synchronize()
+
+    @contextmanager
+    def arriving(self) -> Iterator[None]:
+        with torch.cuda.device(self.device), torch.cuda.stream(self.back):
+            yield
+
+    def empty_wire(self, nbytes: int) -> Tensor:
+        if self.host_wires:
+            return torch.empty(nbytes, dtype=torch.uint8, pin_memory=True)
+        return torch.empty(nbytes, dtype=torch.uint8, device=self.device)
+
+    def from_wire(self, wire: Tensor) -> Tensor:
+        return wire.to(self.device, non_blocking=True)
+
+    def take(self, tensors: Iterable[Tensor], arrived: Mark) -> None:
+        stream = torch.cuda.current_stream(self.device)
+        stream.wait_event(arrived)
+        for tensor in tensors:
+            if tensor.is_cuda:  # its memory belongs to another stream, which must not use it again too soon
+                tensor.record_stream(stream)
