@@ -146,3 +146,36 @@ def papers_graph(nodes: int, arcs: int, *, device: str, seed: int = 0) -> Struct
         stays = torch.rand(arc.shape, device=device, generator=generator) < 0.6
         indices[first : first + arc.numel()] = torch.where(stays, near, far.long()).clamp_(max=nodes - 1).int()
     return Structure(indptr, indices, nodes)
+
+
+def undirected_papers(nodes: int, arcs: int, *, device: str, seed: int = 0) -> Structure:
+    """A graph of papers100M's size and locality in which every arc has its reverse, without any sorting.
+
+    Layer c pairs up the first size[c] nodes by an involution, an arc each way: most by i <-> i ^ m inside blocks of
+    256 nodes, the others by i <-> (a - i) mod size. A node has an arc for each layer that reaches it, so the sizes give
+    the degrees, which follow a power law. Nodes that meet themselves keep a self loop.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    mean = arcs / nodes
+    layers = int(16 * mean)  # of the largest degree
+    sizes = torch.arange(1, layers + 1, dtype=torch.float64) ** -0.9
+    sizes = (sizes * (arcs / float(sizes.sum()))).clamp(max=nodes).long() // 256 * 256
+    short = arcs - int(sizes.sum())
+    sizes[: max(1, layers // 4)] = (sizes[: max(1, layers // 4)] + short // max(1, layers // 4)).clamp(256, nodes)
+    sizes = sizes.clamp(min=2).sort(descending=True).values // 2 * 2
+    near = torch.rand(layers, generator=generator) < 0.6
+    masks = torch.randint(1, 256, (layers,), generator=generator)
+    shifts = (torch.rand(layers, generator=generator, dtype=torch.float64) * sizes).long()
+    degree = torch.zeros(nodes + 1, dtype=torch.int64, device=device)
+    degree.index_add_(0, sizes.to(device), -torch.ones(layers, dtype=torch.int64, device=device))
+    degree = degree[:-1].cumsum(0) + layers
+    indptr = torch.nn.functional.pad(degree.cumsum(0), (1, 0))
+    del degree
+    indices = torch.empty(int(indptr[-1]), dtype=torch.int32, device=device)
+    for c, size in enumerate(sizes.tolist()):
+        for first in range(0, size, PIECE):
+            node = torch.arange(first, min(first + PIECE, size), device=device)
+            partner = (node ^ int(masks[c])) if near[c] else (int(shifts[c]) - node) % size
+            partner = torch.where(partner < size, partner, node)
+            indices[indptr[node] + c] = partner.int()
+    return Structure(indptr, indices, nodes)

@@ -100,6 +100,7 @@ def train(
     patience: Annotated[int, typer.Option(help="stop after this many evaluations without a better one; 0: never")] = 0,
     checkpoint_every: Annotated[int, typer.Option(help="epochs; 0: never")] = 10,
     dtype: Annotated[str, typer.Option(help="float32 or float64")] = "float32",
+    precision: Annotated[str, typer.Option(help="fp32, tf32, or bf16 (rows and wires; weights in fp32)")] = "fp32",
     device: str = "cpu",
     backend: str = "gloo",
     timeout: Annotated[float, typer.Option(help="seconds after which a silent rank or link is given up")] = 60.0,

@@ -22,6 +22,7 @@ from fullgraph.storage import read_tensors, write_document, write_tensors
 from fullgraph.train.checkpoint import Checkpoints
 from fullgraph.train.config import RunConfig
 from fullgraph.train.launch import EXIT_INPUT, EXIT_STOPPED
+from fullgraph.train.precision import Weights, allow_tf32, rows_dtype
 from fullgraph.train.predict import write_predictions
 from fullgraph.train.progress import Live, Plain, progress
 from fullgraph.train.result import Cost, result_of
@@ -49,6 +50,8 @@ class Rank:
         facts = self.part.manifest.graph
         self.task: Task = task_of(multilabel=facts.multilabel, classes=facts.classes, metric=config.train.metric)
         dtype = getattr(torch, config.train.dtype)
+        self.dtype = rows_dtype(config.train.precision, dtype)
+        allow_tf32(config.train.precision)
         for other in recipe.layout.get("aggregate_on", ()):
             device_of(other)
         placement = recipe.placement(
@@ -58,7 +61,7 @@ class Rank:
             narrow_first=recipe.narrow_first,
             isolated=recipe.isolated,
             seed=config.train.seed,
-            dtype=dtype,
+            dtype=self.dtype,
             device=device,
         )
         wires = recipe.wires(epochs=config.train.epochs, layers=spec.graph_layers)
@@ -126,13 +129,13 @@ def _leave_early(rank: Rank, trainer: Trainer, checkpoints: Checkpoints, stop: S
 
 def _write_outcome(rank: Rank, trainer: Trainer, checkpoints: Checkpoints) -> None:
     """The best model first, then its predictions, then the result, which says that all is there."""
-    rank.model.load_state_dict(trainer.best.weights)
+    trainer.weights.load_state_dict(trainer.best.weights)
     costs = torch.zeros(rank.transport.size, 3, dtype=torch.float64)
     mine = [peak_memory_bytes(), peak_device_bytes(rank.device), checkpoints.seconds]
     costs[rank.transport.rank] = torch.tensor(mine, dtype=torch.float64)
     costs = rank.transport.all_reduce(Key("costs", 0), costs).wait()
     if rank.transport.rank == 0:
-        write_tensors(rank.folder / MODEL, rank.model.state_dict())
+        write_tensors(rank.folder / MODEL, trainer.best.weights)
     write_predictions(rank.folder / "predictions", rank.model, rank.shard, rank.task)
     if rank.transport.rank == 0:
         peak_memory, peak_device, checkpoint_s = costs.max(0).values.tolist()
@@ -154,8 +157,8 @@ def predict(rank: Rank, out: Path) -> None:
         raise InputError(f"{path} is missing; {fix}")
     weights, _ = read_tensors(path, fix="train again, or copy the file again")
     try:
-        rank.model.load_state_dict(weights)
-    except RuntimeError as error:
+        Weights(rank.model, rank.dtype).load_state_dict(weights)
+    except (RuntimeError, KeyError) as error:
         raise Damaged(f"{path} is not of this run's model; {fix}") from error
     write_predictions(out, rank.model, rank.shard, rank.task)
 

@@ -117,4 +117,4 @@ def test_gpu_equals_dense_algebra(case, model):
 def test_gpu_processes_equal_dense_algebra():
     make, spec = CASES["weighted"], SHAPES["batch norm, residual"]
     losses, grads = dense_trace(make(2)[0], spec)
-    assert_same(run_processes(2, train_trace, make, spec, 5, None, False, True, "cuda"), losses, grads)
+    assert_same(run_processes(2, train_trace, make, spec, 5, None, False, True, "cuda", device="cuda"), losses, grads)

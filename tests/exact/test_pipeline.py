@@ -334,5 +334,5 @@ def test_gpu_equals_the_mixed_forward_pass(model, mesh):
 def test_gpu_processes_equal_the_mixed_forward_pass():
     """Ways wait for one another inside the backward pass, which threads on one GPU would share a thread for."""
     case, spec, options = CASES["directed"], SPECS["resgcn"], {"ways": 2, "chunks": 3, "freeze": 2}
-    outcomes = run_processes(4, partial(piped, device="cuda"), case, spec, options)
+    outcomes = run_processes(4, partial(piped, device="cuda"), case, spec, options, device="cuda")
     assert_same([trace for trace, *_ in outcomes], *oracle(4, case, spec, outcomes, freeze=2))

@@ -10,7 +10,16 @@ from fullgraph import api, nn, recipes
 from fullgraph.errors import InputError
 from fullgraph.partition import partition
 from fullgraph.placement import Mixture
-from fullgraph.testing import assert_same, dense_trace, random_graph, run_threads, train_trace, trainer_of
+from fullgraph.testing import (
+    anew,
+    assert_same,
+    dense_trace,
+    random_graph,
+    run_processes,
+    run_threads,
+    train_trace,
+    trainer_of,
+)
 from fullgraph.train.config import TrainConfig
 from fullgraph.transport import Counting
 
@@ -108,11 +117,25 @@ def test_a_sparse_rank_takes_no_shards_with_rows(tmp_path):
         run_threads(2, partial(trainer_of, placement=placement), case, SPECS["sage"], TrainConfig())
 
 
-@pytest.mark.gpu
-@pytest.mark.parametrize("on", [("cpu", "cuda:0"), ("cuda:0", "cpu"), ("cuda:0", "cuda:0")])
-@pytest.mark.parametrize("model", SPECS)
-def test_gpu_products_and_updates_on_either_device(model, on):
-    """Rows on the GPU; the products on either side."""
+ON = [("cpu", "cuda:0"), ("cuda:0", "cpu"), ("cuda:0", "cuda:0")]
+
+
+def on_either_device(transport):
+    """All models with their products on either side, in one set of processes."""
     placement, case = laid("both,sparse", blocks=2)
-    body = partial(train_trace, device="cuda", placement=partial(placement, aggregate_on=on))
-    assert_same(run_threads(2, body, case, SPECS[model]), *dense_trace(case(2)[0], SPECS[model]))
+    return [
+        anew(transport, partial(train_trace, device="cuda", placement=partial(placement, aggregate_on=on)), case, spec)
+        for spec in SPECS.values()
+        for on in ON
+    ]
+
+
+@pytest.mark.gpu
+def test_gpu_products_and_updates_on_either_device():
+    """Rows on the GPU, the products on either side. Processes: ranks of one process share the GPU's autograd thread."""
+    traces = list(zip(*run_processes(2, on_either_device, device="cuda"), strict=True))
+    case = laid("both,sparse", blocks=2)[1]
+    for spec, on_three in zip(SPECS.values(), zip(*[iter(traces)] * len(ON), strict=True), strict=True):
+        wanted = dense_trace(case(2)[0], spec)
+        for ranks in on_three:
+            assert_same(list(ranks), *wanted)

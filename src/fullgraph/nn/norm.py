@@ -24,10 +24,11 @@ class BatchNorm(nn.Module):
         mean, var = self.running_mean, self.running_var
         if self.training:
             # Two sums rather than sum and sum of squares: the difference of two large numbers loses digits.
-            mean = view.reduce(x.sum(0)) / view.num_nodes
-            var = view.reduce((x - mean).square().sum(0)) / view.num_nodes
+            fine = torch.promote_types(x.dtype, torch.float32)
+            mean = view.reduce(x.sum(0, dtype=fine)) / view.num_nodes
+            var = view.reduce((x - mean).square().sum(0, dtype=fine)) / view.num_nodes
             self._remember(mean.detach(), var.detach(), view.num_nodes)
-        return (x - mean) * ((var + self.eps).rsqrt() * self.weight) + self.bias
+        return ((x - mean) * ((var + self.eps).rsqrt() * self.weight) + self.bias).to(x.dtype)
 
     def _remember(self, mean: Tensor, var: Tensor, count: int) -> None:
         unbiased = var * (count / max(1, count - 1))

@@ -50,6 +50,7 @@ class Part:
     send_counts: tuple[int, ...]  # rows each peer needs
     send_rows: Tensor  # int64 [s], owned rows by peer, in the order of that peer's halo_ids
     place: Tensor | None = None  # int64 [n], in the order that rows are best worked on
+    undirected: bool = False  # known to hold the reverse of every arc between owned nodes; else it is looked up
 
 
 def array_names(weighted: bool, sparse: bool) -> tuple[str, ...]:
@@ -84,7 +85,9 @@ def assemble(arrays: Mapping[str, Array], rank: int, manifest: Manifest, split: 
         weight=tensor.get("weight"),
         x=x,
         y=tensor["y"],
-        **masks,
+        train_mask=masks["train_mask"],
+        val_mask=masks["val_mask"],
+        test_mask=masks["test_mask"],
         recv_counts=tuple(tensor["recv_counts"].tolist()),
         send_counts=tuple(tensor["send_counts"].tolist()),
         send_rows=tensor["send_rows"],

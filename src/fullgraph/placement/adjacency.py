@@ -4,7 +4,7 @@ Legend: n owned rows, h halo rows, e arcs; local columns 0..n-1 are owned, n..n+
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -22,34 +22,43 @@ class Arcs:
     indices: Tensor  # [e]
     weight: Tensor | None
     num_halo: int
+    undirected: bool = False  # known to hold the reverse of every arc between owned rows
 
     @property
     def num_owned(self) -> int:
         return len(self.indptr) - 1
 
+    @property
+    def device(self) -> torch.device:
+        return self.indptr.device
+
+    def to(self, device: torch.device) -> "Arcs":
+        weight = None if self.weight is None else self.weight.to(device)
+        return replace(self, indptr=self.indptr.to(device), indices=self.indices.to(device), weight=weight)
+
     def targets(self) -> Tensor:
-        return torch.repeat_interleave(torch.arange(self.num_owned), self.indptr.diff())
+        return torch.repeat_interleave(torch.arange(self.num_owned, device=self.device), self.indptr.diff())
 
     def degree(self, dtype: torch.dtype) -> Tensor:
         """Weighted number of arcs into each owned row. Rows are complete, so this IS the global degree."""
         if self.weight is None:
             return self.indptr.diff().to(dtype)
-        return torch.zeros(self.num_owned, dtype=dtype).index_add_(0, self.targets(), self.weight.to(dtype))
+        return torch.zeros(self.num_owned, dtype=dtype, device=self.device).index_add_(
+            0, self.targets(), self.weight.to(dtype)
+        )
 
     def keep(self, mask: Tensor) -> "Arcs":
         """Only the arcs where `mask` is true."""
-        kept = torch.zeros(len(mask) + 1, dtype=torch.int64)
-        torch.cumsum(mask, 0, out=kept[1:])
+        kept = torch.nn.functional.pad(mask.cumsum(0), (1, 0))
         weight = None if self.weight is None else self.weight[mask]
         return Arcs(kept[self.indptr], self.indices[mask], weight, self.num_halo)
 
     def pick(self, rows: Tensor) -> "Arcs":
         """The arcs into some rows, in their order; columns stay as they are."""
         degrees = self.indptr.diff()[rows]
-        indptr = torch.zeros(len(rows) + 1, dtype=torch.int64)
-        torch.cumsum(degrees, 0, out=indptr[1:])
+        indptr = torch.nn.functional.pad(degrees.cumsum(0), (1, 0))
         shift = torch.repeat_interleave(self.indptr[rows] - indptr[:-1], degrees)
-        arcs = torch.arange(int(indptr[-1])) + shift
+        arcs = torch.arange(len(shift), device=self.device) + shift
         return Arcs(indptr, self.indices[arcs], None if self.weight is None else self.weight[arcs], self.num_halo)
 
     def with_loops(self) -> "Arcs":
@@ -58,12 +67,11 @@ class Arcs:
         is_loop = self.indices == targets
         rest = self.keep(~is_loop)
         # In column order, so that a symmetric pattern stays one: after the row's columns below its own number.
-        below = torch.zeros(len(rest.indices) + 1, dtype=torch.int64)
-        torch.cumsum(rest.indices < targets[~is_loop], 0, out=below[1:])
-        rows = torch.arange(self.num_owned)
-        indptr = rest.indptr + torch.arange(self.num_owned + 1)
+        below = torch.nn.functional.pad((rest.indices < targets[~is_loop]).cumsum(0), (1, 0))
+        rows = torch.arange(self.num_owned, device=self.device)
+        indptr = rest.indptr + torch.arange(self.num_owned + 1, device=self.device)
         loops = indptr[:-1] + below[rest.indptr[1:]] - below[rest.indptr[:-1]]
-        is_new = torch.zeros(int(indptr[-1]), dtype=torch.bool)
+        is_new = torch.zeros(int(indptr[-1]), dtype=torch.bool, device=self.device)
         is_new[loops] = True
         indices = self.indices.new_empty(len(is_new))
         indices[~is_new], indices[loops] = rest.indices, rows.to(self.indices.dtype)
@@ -79,9 +87,9 @@ class Arcs:
         """Arcs from owned rows, and arcs from halo rows (columns counted from the first halo row)."""
         if self.num_halo == 0:
             return self, Arcs(torch.zeros_like(self.indptr), self.indices[:0], _head(self.weight), 0)
-        inner = self.indices < self.num_owned
-        outer = self.keep(~inner)
-        return self.keep(inner), Arcs(outer.indptr, outer.indices - self.num_owned, outer.weight, self.num_halo)
+        is_inner = self.indices < self.num_owned
+        inner, outer = replace(self.keep(is_inner), undirected=self.undirected), self.keep(~is_inner)
+        return inner, Arcs(outer.indptr, outer.indices - self.num_owned, outer.weight, self.num_halo)
 
 
 def _head(weight: Tensor | None) -> Tensor | None:
@@ -100,17 +108,22 @@ class Matrices:
         return Matrices(self.inner.to(device=device), self.outer.to(device=device), self.arcs.to(device))
 
 
+def fine(dtype: torch.dtype) -> torch.dtype:
+    """The type of factors and labels beside rows of `dtype`: never fewer than 32 bits."""
+    return torch.float32 if dtype.itemsize == 2 else dtype
+
+
 def build(arcs: Arcs, aggregation: str, halo_of: HaloOf, dtype: torch.dtype) -> Matrices:
     """The matrix of an aggregation, normalised with global degrees (halo degrees come from their owners).
 
     gcn:  D^-1/2 (A + I) D^-1/2      mean:  D^-1 A      sum:  A      attention:  the pattern of A + I
     """
-    n, h = arcs.num_owned, arcs.num_halo
+    n, h, dtype = arcs.num_owned, arcs.num_halo, fine(dtype)
     row = col = None
     if aggregation == "attention":
         arcs = arcs.with_loops()
         whole = Structure(arcs.indptr, arcs.indices, n + h)
-        nothing = Arcs(torch.zeros(n + 1, dtype=torch.int64), arcs.indices[:0], None, 0)
+        nothing = Arcs(torch.zeros_like(arcs.indptr), arcs.indices[:0], None, 0)
         return Matrices(_matrix(nothing, n, None, None, dtype), _matrix(nothing, h, None, None, dtype), whole)
     if aggregation == "gcn":
         arcs = arcs.with_loops()
@@ -129,4 +142,7 @@ def build(arcs: Arcs, aggregation: str, halo_of: HaloOf, dtype: torch.dtype) -> 
 
 def _matrix(arcs: Arcs, cols: int, row: Tensor | None, col: Tensor | None, dtype: torch.dtype) -> Adjacency:
     weight = None if arcs.weight is None else arcs.weight.to(dtype)
-    return Adjacency(Structure(arcs.indptr, arcs.indices, cols), weight, row, col)
+    pattern = Structure(arcs.indptr, arcs.indices, cols)
+    if arcs.undirected and weight is None and cols == arcs.num_owned:
+        pattern.paired(pattern, None)
+    return Adjacency(pattern, weight, row, col)

@@ -12,7 +12,7 @@ from fullgraph.exchange import Clock, Wire
 from fullgraph.nn.view import Features
 from fullgraph.ops import Adjacency, Structure
 from fullgraph.partition import Part
-from fullgraph.placement.adjacency import Arcs
+from fullgraph.placement.adjacency import Arcs, fine
 from fullgraph.plan import HaloRoute
 from fullgraph.transport import Key, Transport
 
@@ -39,15 +39,15 @@ class LocalGraph:
             x = part.x.to(dtype)
         else:
             x = Adjacency(
-                Structure(part.x.indptr, part.x.indices, part.x.num_cols), part.x.values.to(dtype), None, None
+                Structure(part.x.indptr, part.x.indices, part.x.num_cols), part.x.values.to(fine(dtype)), None, None
             )
         return cls(
             ids=part.ids,
             halo_ids=part.halo_ids,
-            arcs=Arcs(part.indptr, part.indices, part.weight, len(part.halo_ids)),
+            arcs=Arcs(part.indptr, part.indices, part.weight, len(part.halo_ids), part.undirected),
             route=HaloRoute(part.send_rows, part.send_counts, part.recv_counts, len(part.ids)),
             x=x,
-            y=part.y if part.y.dim() == 1 else part.y.to(dtype),
+            y=part.y if part.y.dim() == 1 else part.y.to(fine(dtype)),
             masks={"train": part.train_mask, "val": part.val_mask, "test": part.test_mask},
             place=part.place,
         )
@@ -115,12 +115,13 @@ class LocalGraph:
         )
 
 
-def moved(local: LocalGraph, device: torch.device) -> LocalGraph:
-    """Rows, labels and route on a device; the arcs stay behind, for matrices are made from them there."""
+def moved(local: LocalGraph, device: torch.device, *, arcs: bool = False) -> LocalGraph:
+    """Rows, labels and route on a device, and the arcs too if matrices are made there."""
     if device.type == "cpu":
         return local
     return replace(
         local,
+        arcs=local.arcs.to(device) if arcs else local.arcs,
         ids=local.ids.to(device),
         halo_ids=local.halo_ids.to(device),
         route=local.route.to(device),

@@ -1,6 +1,6 @@
 """The partitioned placement: every rank owns some nodes, through all layers, and fetches its halo."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from fullgraph.codec import quartiles
@@ -22,19 +22,19 @@ class Partitioned(ByRows):
 
     def scene(self, local: LocalGraph, transport: Transport, aggregation: str, name: str) -> Scene:
         nodes, counts = counted(local, transport, name)
-        matrices = self.matrices(local, transport, aggregation, name)
         aggregated = None
         if self.ahead(local, aggregation):
-            aggregated = sparse_aggregation(local, matrices, transport, f"setup/{name} features")
-        owned = quartiles(local.arcs.indptr.diff())
-        halo = local.halo_of(owned, transport, f"setup/{name} grades")
+            on_host = self.matrices(local, transport, aggregation, f"{name} ahead")
+            aggregated = sparse_aggregation(local, on_host, transport, f"setup/{name} features")
+        there = moved(local, self.device, arcs=True)
+        owned = quartiles(there.arcs.indptr.diff())
         scene = _Scene(
-            local=moved(local, self.device),
+            local=replace(there, arcs=local.arcs),  # on the device the matrices alone are kept
             transport=transport,
             num_nodes=nodes,
             counts=counts,
-            matrices=matrices.to(self.device),
-            grades=Grades(owned.to(self.device), halo.to(self.device)),
+            matrices=self.matrices(there, transport, aggregation, name),
+            grades=Grades(owned, there.halo_of(owned, transport, f"setup/{name} grades")),
         )
         return scene.knowing(aggregated, name) if self.precompute and aggregation != "attention" else scene
 

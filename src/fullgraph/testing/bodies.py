@@ -20,6 +20,7 @@ from fullgraph.testing.ranks import anew
 from fullgraph.train.checkpoint import State, restore_trainer, state_of, tensors_of
 from fullgraph.train.config import TrainConfig
 from fullgraph.train.evaluate import evaluate, logits_of
+from fullgraph.train.precision import rows_dtype
 from fullgraph.train.task import task_of
 from fullgraph.train.trainer import Trainer
 from fullgraph.transport import Key, OrderChecking, Transport
@@ -50,7 +51,7 @@ def trainer_of(
         narrow_first=narrow_first,
         isolated=isolated,
         seed=config.seed,
-        dtype=dtype,
+        dtype=rows_dtype(config.precision, dtype),
         device=torch.device(config.device),
     )
     shard = chosen.place(part, transport, wire or Wire(), spec.aggregation)

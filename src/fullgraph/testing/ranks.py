@@ -47,16 +47,20 @@ def run_threads(size: int, body: Body, *args: Any, timeout: float = 60.0) -> lis
     return values
 
 
-def run_processes(size: int, body: Body, *args: Any, timeout: float = 120.0, silence: float = 30.0) -> list[Any]:
+def run_processes(
+    size: int, body: Body, *args: Any, timeout: float = 120.0, silence: float = 30.0, device: str = "cpu"
+) -> list[Any]:
     """The same on `size` spawned gloo processes; a child's traceback is the failure's text.
 
-    silence: after so many seconds without a sign of life, ranks give one another up.
+    silence: after so many seconds without a sign of life, ranks give one another up. device: of their rows.
     """
     context = mp.get_context("spawn")
     meeting = tempfile.mkdtemp(prefix="fullgraph-test-")
     pipes = [context.Pipe(duplex=False) for _ in range(size)]
     children = [
-        context.Process(target=_child, args=(rank, size, meeting, silence, pipes[rank][1], body, args), daemon=True)
+        context.Process(
+            target=_child, args=(rank, size, meeting, silence, device, pipes[rank][1], body, args), daemon=True
+        )
         for rank in range(size)
     ]
     for child in children:
@@ -103,7 +107,7 @@ def _collect(pipes: list[Connection], deadline: float, timeout: float) -> list[A
 
 
 def _child(
-    rank: int, size: int, meeting: str, silence: float, pipe: Connection, body: Body, args: tuple[Any, ...]
+    rank: int, size: int, meeting: str, silence: float, device: str, pipe: Connection, body: Body, args: tuple[Any, ...]
 ) -> None:
     os.environ.update(
         RANK=str(rank), WORLD_SIZE=str(size), LOCAL_RANK=str(rank), LOCAL_WORLD_SIZE=str(size),
@@ -111,7 +115,7 @@ def _child(
     )  # fmt: skip
     torch.set_num_threads(1)
     try:
-        transport = join(timeout=silence)
+        transport = join(timeout=silence, device=torch.device(device))
         value = _to_numpy(_checked(body, transport, args))
         transport.close()
         pipe.send((True, value))

@@ -84,7 +84,7 @@ class Checkpoints:
         """Copy the state of this moment, and have it written."""
         start = time.perf_counter()
         self._end_writing()
-        if not all(bool(value.isfinite().all()) for value in trainer.model.parameters()):
+        if not all(bool(value.isfinite().all()) for value in trainer.weights.masters):
             raise Diverged(f"weights are not finite after epoch {trainer.epoch}: {likely_cause(trainer)}")
         final = self.folder / f"epoch-{trainer.epoch:08d}"
         if final != self._last:
@@ -202,7 +202,7 @@ def _copied(tensors: Mapping[str, Any]) -> Held:
 
 def shared_tensors(trainer: Trainer) -> dict[str, Tensor]:
     """What all ranks have alike."""
-    tensors: dict[str, Tensor] = {f"model.{name}": value for name, value in trainer.model.state_dict().items()}
+    tensors: dict[str, Tensor] = {f"model.{name}": value for name, value in trainer.weights.state_dict().items()}
     tensors |= {f"best.{name}": value for name, value in trainer.best.weights.items()}
     for index, slots in trainer.optimizer.state_dict()["state"].items():
         tensors |= {f"optimizer.{index}.{slot}": value for slot, value in slots.items()}
@@ -234,7 +234,7 @@ def restore_trainer(trainer: Trainer, tensors: dict[str, Tensor], state: State) 
     def under(prefix: str) -> dict[str, Tensor]:
         return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
 
-    trainer.model.load_state_dict(under("model."))
+    trainer.weights.load_state_dict(under("model."))
     optimizer = trainer.optimizer.state_dict()
     for name, value in under("optimizer.").items():
         index, slot = name.split(".")

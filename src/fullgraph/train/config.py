@@ -35,6 +35,7 @@ class TrainConfig(Value):
     inductive: bool = False
     precompute: bool = True
     dtype: Annotated[str, OneOf(*DTYPES)] = "float32"
+    precision: Annotated[str, OneOf("fp32", "tf32", "bf16")] = "fp32"  # of matrix products; bf16: of rows and wires too
     device: Annotated[str, OneOf("cpu", "cuda")] = "cpu"
     backend: Annotated[str, OneOf("gloo", "nccl")] = "gloo"
     timeout: Annotated[float, Range(1, 86400)] = 60.0  # seconds in which a silent rank, host or link is given up
@@ -43,6 +44,8 @@ class TrainConfig(Value):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.precision != "fp32" and self.dtype != "float32":
+            raise InputError(f"precision {self.precision} is for float32; leave out --dtype or --precision")
         if self.backend == "nccl" and self.device != "cuda":
             raise InputError("backend nccl needs --device cuda; use gloo on a CPU")
 

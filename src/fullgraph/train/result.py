@@ -46,6 +46,7 @@ def result_of(
         "best_epoch": best.epoch,
         **best.scores,
         "final_loss": records[-1].loss,
+        "precision": config.train.precision if config.train.dtype == "float32" else "fp64",
         **medians(records),
         "bytes_total": sum(record.bytes for record in records),
         **cost._asdict(),

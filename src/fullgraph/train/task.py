@@ -80,10 +80,16 @@ class Task:
 
     def loss(self, logits: Tensor, target: Tensor, count: int) -> Tensor:
         kind = binary_cross_entropy if self.loss_name == "bce" else cross_entropy
-        return kind(logits, target, count)
+        return kind(_full(logits), target, count)
 
     def probabilities(self, logits: Tensor) -> Tensor:
+        logits = _full(logits)
         return logits.sigmoid() if self.loss_name == "bce" else logits.softmax(1)
+
+
+def _full(logits: Tensor) -> Tensor:
+    """At least float32, for exponentials and sums over all rows."""
+    return logits.float() if logits.dtype.itemsize == 2 else logits
 
 
 def task_of(*, multilabel: bool, classes: int, metric: str = "auto") -> Task:

@@ -15,6 +15,7 @@ from fullgraph.placement import Shard
 from fullgraph.report import EpochRecord, Meter, Tally
 from fullgraph.train.config import TrainConfig
 from fullgraph.train.evaluate import Scores, evaluate
+from fullgraph.train.precision import Weights, rows_dtype
 from fullgraph.train.schedule import learning_rate
 from fullgraph.train.sync import GradSync
 from fullgraph.train.task import Task
@@ -30,11 +31,11 @@ class Best:
     weights: dict[str, Tensor] = field(default_factory=dict)
     waited: int = 0  # evaluations since
 
-    def offer(self, epoch: int, scores: Scores, model: nn.Module) -> None:
+    def offer(self, epoch: int, scores: Scores, weights: Weights) -> None:
         old, new = self.scores.get("val"), scores["val"]
         if old is None or (new is not None and new > old):
             self.epoch, self.scores, self.waited = epoch, scores, 0
-            self.weights = copy.deepcopy(model.state_dict())
+            self.weights = copy.deepcopy(weights.state_dict())
         else:
             self.waited += 1
 
@@ -58,7 +59,8 @@ class Trainer:
     def __init__(self, model: nn.Module, shard: Shard, task: Task, config: TrainConfig, meter: Meter) -> None:
         self.model, self.shard, self.task, self.config, self.meter = model, shard, task, config, meter
         kind = OPTIMIZERS[config.optimizer]
-        self.optimizer = kind(model.parameters(), lr=config.lr, weight_decay=config.weight_decay)
+        self.weights = Weights(model, rows_dtype(config.precision, getattr(torch, config.dtype)))
+        self.optimizer = kind(self.weights.masters, lr=config.lr, weight_decay=config.weight_decay)
         self.grad_sync = GradSync(shard.transport)
         self.best = Best()
         self.records: list[EpochRecord] = []
@@ -74,10 +76,11 @@ class Trainer:
         with self.meter.span("forward_backward"):
             loss = self.shard.executor.step(self.model, self.shard, self.task.loss)
         with self.meter.span("reduce"):
-            self.grad_sync(self.model.parameters(), self.epoch)
+            self.grad_sync(self.weights.gather(), self.epoch)
         with self.meter.span("update"):
             self.optimizer.step()
             self.optimizer.zero_grad(set_to_none=True)
+            self.weights.publish()
         return loss, self.meter.close_step()
 
     def fit(self, watchers: list[Watcher], stop: Callable[[], bool] = lambda: False) -> bool:
@@ -100,7 +103,7 @@ class Trainer:
 
     def score(self, epoch: int) -> Scores:
         scores = evaluate(self.model, self.shard, self.task)
-        self.best.offer(epoch, scores, self.model)
+        self.best.offer(epoch, scores, self.weights)
         return scores
 
     @property

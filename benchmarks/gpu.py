@@ -1,0 +1,243 @@
+"""Epochs on one GPU beside PyG, and what they take: every table from one command in under 8 minutes.
+
+    PYTHONPATH=src python benchmarks/gpu.py [--only reddit,products,papers,ranks]
+
+Graphs are made on the device from a seed, with the sizes of Reddit, ogbn-products and ogbn-papers100M. Times are
+medians of CUDA events around whole epochs. The floor of an epoch counts the bytes it must move: every product reads a
+row of x for each arc, which caches may serve; dense work is counted in floating-point operations.
+"""
+
+import argparse
+import gc
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import torch
+import torch.nn.functional as F
+from gpu_common import Bench, community_graph, undirected_papers
+from torch import Tensor, nn
+
+from fullgraph import nn as fgnn
+from fullgraph.nn import ModelSpec
+from fullgraph.ops import Structure
+from fullgraph.partition import Part, Quality
+from fullgraph.partition.manifest import GraphFacts, Manifest
+from fullgraph.placement import Partitioned
+from fullgraph.report import Meter
+from fullgraph.train.config import TrainConfig
+from fullgraph.train.precision import allow_tf32, rows_dtype
+from fullgraph.train.task import task_of
+from fullgraph.train.trainer import Trainer
+from fullgraph.transport import Alone
+
+warnings.simplefilter("ignore")  # torch's CSR is in beta, PyG scripts its helpers: nothing of ours
+parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+parser.add_argument("--only", default="", help="sections, separated by commas")
+parser.add_argument("--scale", type=float, default=1.0, help="make all graphs smaller, for a trial")
+parser.add_argument("--epochs", type=int, default=7)
+args = parser.parse_args()
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+bench = Bench("gpu", DEVICE)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A graph's size, and the model that the papers train on it."""
+
+    name: str
+    nodes: int
+    arcs: int
+    communities: int
+    features: int
+    classes: int
+    layers: int
+    hidden: int
+    train: float
+
+    def scaled(self) -> "Shape":
+        few = max(200, int(self.nodes * args.scale))
+        return replace(self, nodes=few, arcs=max(1000, int(self.arcs * args.scale)))
+
+
+REDDIT = Shape("reddit", 232_965, 114_615_892, 41, 602, 41, 4, 256, 0.66).scaled()
+PRODUCTS = Shape("products", 2_449_029, 123_718_280, 47, 100, 47, 3, 128, 0.08).scaled()
+PAPERS = Shape("papers100M", 111_059_956, 3_231_371_744, 0, 128, 172, 3, 48, 0.011).scaled()
+
+
+def part_of(shape: Shape, s: Structure, x: Tensor, y: Tensor, train: Tensor) -> Part:
+    """The whole graph as the one part of one rank, its arrays on the device already."""
+    figures = Quality(0, 0, (shape.nodes,), (s.num_arcs,), (0,), (int(train.sum()),), 1.0, 1.0)
+    facts = GraphFacts(shape.name, shape.nodes, s.num_arcs, x.shape[1], shape.classes, False, False, 1, False)
+    manifest = Manifest(1, facts, 1, "whole", 0, "none", 0, figures, {})
+    rest = ~train
+    nothing = torch.zeros(0, dtype=torch.int64, device=x.device)
+    return Part(
+        rank=0, parts=1, manifest=manifest, ids=torch.arange(shape.nodes, device=x.device), halo_ids=nothing,
+        indptr=s.indptr, indices=s.indices, weight=None, x=x, y=y, train_mask=train, val_mask=rest, test_mask=rest,
+        recv_counts=(0,), send_counts=(0,), send_rows=nothing, undirected=True,
+    )  # fmt: skip
+
+
+def data_of(shape: Shape, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor, Tensor]:
+    """Features, labels and training nodes from a seed; labels depend on features, so that a loss can fall."""
+    generator = torch.Generator(DEVICE).manual_seed(1)
+    x = torch.empty(shape.nodes, shape.features, dtype=dtype, device=DEVICE)
+    y = torch.empty(shape.nodes, dtype=torch.int64, device=DEVICE)
+    truth = torch.randn(shape.features, shape.classes, device=DEVICE, generator=generator)
+    for first in range(0, shape.nodes, 1 << 22):
+        rows = torch.randn(min(1 << 22, shape.nodes - first), shape.features, device=DEVICE, generator=generator)
+        x[first : first + len(rows)] = rows.to(dtype)
+        y[first : first + len(rows)] = (rows @ truth).argmax(1)
+    return x, y, torch.rand(shape.nodes, device=DEVICE, generator=generator) < shape.train
+
+
+def trainer_of(part: Part, spec: ModelSpec, precision: str, *, precompute: bool = True) -> Trainer:
+    config = TrainConfig(epochs=10**6, precision=precision, eval_every=10**6)
+    dtype, device = rows_dtype(precision, torch.float32), torch.device(DEVICE)
+    allow_tf32(precision)
+    meter = Meter(device)
+    placement = Partitioned(precompute=precompute and not spec.encodes, dtype=dtype, device=device)
+    from fullgraph.exchange import Wire
+
+    shard = placement.place(part, Alone(), Wire(), spec.aggregation)
+    facts = part.manifest.graph
+    model = spec.build(facts.features, facts.classes).to(device)
+    return Trainer(model, shard, task_of(multilabel=False, classes=facts.classes), config, meter)
+
+
+def epochs(step: Callable[[], object], name: str) -> tuple[float, float]:
+    """Median milliseconds of a training step, and the peak of the device's memory in GiB."""
+    free()
+    if DEVICE == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+    ms = bench.ms(step, rounds=args.epochs)
+    peak = torch.cuda.max_memory_allocated() / 2**30 if DEVICE == "cuda" else 0.0
+    bench.note(name, {"ms": ms, "peak_gib": peak})
+    print(f"{name:48} {ms:9.2f} ms {peak:8.2f} GiB", flush=True)
+    return ms, peak
+
+
+def free() -> None:
+    gc.collect()
+    if DEVICE == "cuda":
+        torch.cuda.empty_cache()
+        torch.cuda.synchronize()
+
+
+def ours(part: Part, spec: ModelSpec, precision: str, name: str, **options: bool) -> float:
+    trainer = trainer_of(part, spec, precision, **options)
+    first, _ = trainer.train_step()
+    ms, _ = epochs(trainer.train_step, name)
+    last, _ = trainer.train_step()
+    bench.note(f"{name} loss", [float(first), float(last)])
+    if not float(last) < float(first):
+        print(f"    its loss went from {float(first):.4f} to {float(last):.4f}", flush=True)
+    return ms
+
+
+class PyG(nn.Module):
+    """The same model as PyG users write it."""
+
+    def __init__(self, kind: str, shape: Shape) -> None:
+        from torch_geometric.nn import GATConv, GCNConv, SAGEConv
+
+        super().__init__()
+        widths = [shape.features, *[shape.hidden] * (shape.layers - 1), shape.classes]
+        make = {
+            "sage": lambda i, o, last: SAGEConv(i, o),
+            "gcn": lambda i, o, last: GCNConv(i, o),
+            "gat": lambda i, o, last: GATConv(i, o if last else o // 4, heads=4, concat=not last),
+        }[kind]
+        pairs = list(pairwise(widths))
+        self.convs = nn.ModuleList(make(i, o, k == len(pairs) - 1) for k, (i, o) in enumerate(pairs))
+        self.norms = nn.ModuleList(nn.LayerNorm(width) for width in widths[1:-1])
+
+    def forward(self, x: Tensor, adjacency: Tensor) -> Tensor:
+        for conv, norm in zip(self.convs, self.norms, strict=False):
+            x = F.dropout(norm(conv(x, adjacency)).relu(), 0.5, self.training)
+        return self.convs[-1](x, adjacency)
+
+
+def pyg(kind: str, shape: Shape, s: Structure, x: Tensor, y: Tensor, train: Tensor, form: str) -> float | None:
+    """PyG on the same data; None, and what it says, where it runs out of memory."""
+    name = f"{shape.name} {kind} PyG {form}"
+    try:
+        torch.manual_seed(0)
+        if form == "CSR":
+            ones = torch.ones(s.num_arcs, device=DEVICE)
+            adjacency = torch.sparse_csr_tensor(s.indptr, s.indices.long(), ones, s.shape)
+        else:
+            rows = torch.repeat_interleave(torch.arange(s.num_rows, device=DEVICE), s.indptr.diff())
+            adjacency = torch.stack([s.indices.long(), rows])
+        model = PyG(kind, shape).to(DEVICE)
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+
+        def step() -> None:
+            loss = F.cross_entropy(model(x, adjacency)[train], y[train])
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+
+        return epochs(step, name)[0]
+    except (torch.OutOfMemoryError, RuntimeError, ValueError, NotImplementedError) as error:
+        told = " ".join(str(error).split())[:150]
+        print(f"{name:48} {type(error).__name__}: {told}", flush=True)
+        bench.note(name, told)
+        return None
+
+
+def beside_pyg(shape: Shape, orders: tuple[str, ...]) -> None:
+    x, y, train = data_of(shape)
+    for order in orders:
+        s = community_graph(shape.nodes, shape.arcs, shape.communities, inside=0.8, order=order, device=DEVICE)
+        part = part_of(shape, s, x, y, train)
+        common = {"layers": shape.layers, "hidden": shape.hidden, "norm": "layer"}
+        sage = fgnn.GraphSAGE(**common)
+        label = f"{shape.name} ({order})"
+        mine = {p: ours(part, sage, p, f"{label} sage {p}") for p in ("fp32", "tf32", "bf16")}
+        ours(part, sage, "fp32", f"{label} sage fp32, layer 0 not ahead", precompute=False)
+        for kind, spec in (("gcn", fgnn.GCN(**common)), ("gat", fgnn.GAT(**{**common, "layers": 3, "hidden": 128}))):
+            for precision in ("fp32", "bf16"):
+                ours(part, spec, precision, f"{label} {kind} {precision}")
+        theirs = pyg("sage", shape, s, x, y, train, "CSR")
+        if theirs:
+            told = ", ".join(f"{p} {theirs / ms:.2f}x" for p, ms in mine.items())
+            print(f"    faster than PyG's CSR: {told}", flush=True)
+        if order == orders[0]:
+            for kind in ("gcn", "gat"):
+                deep = replace(shape, layers=3, hidden=128) if kind == "gat" else shape
+                pyg(kind, deep, s, x, y, train, "CSR")
+                pyg(kind, deep, s, x, y, train, "edge_index")
+            pyg("sage", shape, s, x, y, train, "edge_index")
+        del s, part
+        free()
+
+
+def reddit() -> None:
+    """The size of Reddit: GraphSAGE 4x256, layer norm, dropout 0.5."""
+    beside_pyg(REDDIT, ("community", "random"))
+
+
+def products() -> None:
+    """The size of ogbn-products: GraphSAGE 3x128."""
+    beside_pyg(PRODUCTS, ("random", "community"))
+
+
+def papers() -> None:
+    """The size of ogbn-papers100M both ways on one card: GraphSAGE 3x48."""
+    s = undirected_papers(PAPERS.nodes, PAPERS.arcs, device=DEVICE)
+    print(f"{s.num_rows:,} nodes, {s.num_arcs:,} arcs", flush=True)
+    x, y, train = data_of(PAPERS, torch.bfloat16)
+    part = part_of(PAPERS, s, x, y, train)
+    del x, y, train
+    spec = fgnn.GraphSAGE(layers=PAPERS.layers, hidden=PAPERS.hidden)
+    ours(part, spec, "bf16", "papers100M sage 3x48 bf16")
+
+
+SECTIONS = {"reddit": reddit, "products": products, "papers": papers}
+
+if __name__ == "__main__":
+    print(torch.cuda.get_device_name() if DEVICE == "cuda" else "no GPU", "torch", torch.__version__, flush=True)
+    bench.run(SECTIONS, [name for name in args.only.split(",") if name])

@@ -1,0 +1,60 @@
+"""Weights in float32 under a model that computes in fewer bits.
+
+With `bf16` a model's parameters, rows and wires are bfloat16. The optimizer sees float32 masters of the parameters:
+gradients are cast up to them, summed over ranks and applied there, and the masters are cast down again after a step.
+"""
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor, nn
+
+
+def rows_dtype(precision: str, dtype: torch.dtype) -> torch.dtype:
+    """The type of rows, activations and wires."""
+    return torch.bfloat16 if precision == "bf16" else dtype
+
+
+def allow_tf32(precision: str) -> None:
+    """Let matrix products round their float32 operands to 10 bits, as `tf32` asks for."""
+    torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
+
+
+class Weights:
+    """A model's parameters as the optimizer sees them: its own, or float32 masters of 16-bit ones."""
+
+    def __init__(self, model: nn.Module, dtype: torch.dtype) -> None:
+        """`dtype` is what the model computes in from now on."""
+        self.model = model
+        self._own = list(model.parameters())
+        self.masters = [nn.Parameter(p.detach().clone()) if p.dtype != dtype else p for p in self._own]
+        for own in self._own:
+            own.data = own.data.to(dtype)
+
+    def gather(self) -> Iterable[nn.Parameter]:
+        """The parameters to step, each with the gradient that its model's own received."""
+        for master, own in zip(self.masters, self._own, strict=True):
+            if master is not own:
+                master.grad = None if own.grad is None else own.grad.to(master.dtype)
+                own.grad = None
+        return self.masters
+
+    @torch.no_grad()
+    def publish(self) -> None:
+        """Give the model what a step made of the masters."""
+        for master, own in zip(self.masters, self._own, strict=True):
+            if master is not own:
+                own.copy_(master)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """The model's state with the masters in place of its own parameters."""
+        state: dict[str, Tensor] = self.model.state_dict()
+        for (name, _), master in zip(self.model.named_parameters(), self.masters, strict=True):
+            state[name] = master.detach()
+        return state
+
+    @torch.no_grad()
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        self.model.load_state_dict(state)
+        for (name, _), master in zip(self.model.named_parameters(), self.masters, strict=True):
+            master.copy_(state[name])
