@@ -32,8 +32,10 @@ class _Spmm(torch.autograd.Function):
         direct = out_RD.is_contiguous()
         result = out_RD if direct else out_RD.contiguous()
         x_CD = x_CD.clone() if base_RD is not None and _overlap(x_CD, base_RD) else x_CD.contiguous()
-        if result.numel():
+        if adj.structure.num_arcs and result.numel():
             backend(x_CD).spmm(adj, x_CD, result, base_RD is not None)
+        elif base_RD is None:
+            result.zero_()
         if not direct:
             out_RD.copy_(result)
         return out_RD
