@@ -131,7 +131,7 @@ def on_gpu(transport, runs):
 def test_gpu_processes_equal_dense_algebra(ranks):
     """Ranks that share one GPU, wires staged through the host: all runs in one set of processes.
 
-    Simulated ranks would share the one thread in which autograd runs a device's backward pass, and wait for one another.
+    Simulated ranks would share the one thread that runs a device's backward passes, and wait for one another there.
     """
     done = run_processes(ranks, on_gpu, GPU_RUNS, timeout=280, device="cuda")
     for (make, spec, *_), *traces in zip(GPU_RUNS, *done, strict=True):
