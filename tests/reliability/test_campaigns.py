@@ -1,0 +1,70 @@
+"""A fast sample of every fault campaign; `make campaign` runs them in full."""
+
+import os
+import shutil
+
+import pytest
+
+from faults import crashes, disks, kills, links, ports, restarts, signals, soak, stops
+from faults.trials import Campaign, Outcome, carry_out, read, table
+
+NEEDS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="emulated hosts and small disks need root")
+NEEDS_STRACE = pytest.mark.skipif(not shutil.which("strace"), reason="crash points need strace")
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory):
+    return tmp_path_factory.mktemp("shared")
+
+
+@pytest.mark.parametrize("number", [2, 6])
+def test_kills(number, shared):
+    assert kills.trial(number, shared).startswith("killed")
+
+
+@NEEDS_STRACE
+@pytest.mark.parametrize("number", [2, 5])
+def test_crashes(number, shared):
+    assert crashes.trial(number, shared)
+
+
+@NEEDS_ROOT
+@pytest.mark.parametrize("number", [1, 2])
+def test_disks(number, shared):
+    assert disks.trial(number, shared)
+
+
+@NEEDS_ROOT
+@pytest.mark.parametrize("number", [0, 1])
+def test_links(number, shared):
+    """A link that is cut, and one that loses one way, between two hosts."""
+    assert links.trial(number, shared) in ("cut: both stopped", "one way: both stopped")
+
+
+def test_soak(shared, monkeypatch):
+    monkeypatch.setattr(soak, "WARM", 200)
+    monkeypatch.setattr(soak, "EPOCHS", 700)
+    assert soak.trial(2, shared) == "flat"
+
+
+def broken(number, shared):
+    assert number != 3, "three is too many"
+    return "even" if number % 2 == 0 else "odd"
+
+
+def test_a_campaign_goes_on_where_it_stopped(tmp_path):
+    campaign = Campaign(broken, 6, "promise", jobs=1)
+    carry_out("c", campaign, range(2), tmp_path / "r.jsonl", tmp_path)
+    with (tmp_path / "r.jsonl").open("a") as file:
+        file.write('{"campaign": "c", "num')  # killed while writing
+    outcomes = carry_out("c", campaign, range(6), tmp_path / "r.jsonl", tmp_path)
+    assert [outcome.good for outcome in outcomes] == [True, True, True, False, True, True]
+    assert "three is too many" in outcomes[3].text
+    assert isinstance(read(tmp_path / "r.jsonl")[0], Outcome)
+    assert "| c | promise | 6 | 1 | 3 even, 2 odd |" in table({"c": outcomes}, {"c": "promise"})
+
+
+def test_every_campaign_says_what_it_promises():
+    for module in (crashes, disks, kills, links, ports, restarts, signals, soak, stops):
+        assert module.CAMPAIGN.promise
+        assert module.CAMPAIGN.trials > 0
