@@ -236,7 +236,52 @@ def papers() -> None:
     ours(part, spec, "bf16", "papers100M sage 3x48 bf16")
 
 
-SECTIONS = {"reddit": reddit, "products": products, "papers": papers}
+KINDS = {  # parts of kernels' names
+    "product": ("product", "add_pieces"),
+    "attention": ("attend", "softmax", "arc_"),
+    "dense": ("gemm", "cutlass", "sgemm", "gemv", "xmma", "nvjet", "splitK"),
+    "norm": ("layer_norm", "LayerNorm", "GammaBeta"),
+    "dropout and activation": ("dropout",),
+    "copies and fills": ("copy", "fill", "memset", "Memset", "Memcpy", "CatArray"),
+    "optimizer": ("adam", "multi_tensor", "lerp", "foreach"),
+}
+
+
+def where() -> None:
+    """Where an epoch's time goes on the device, by kind of kernel."""
+    from torch.profiler import ProfilerActivity, profile
+
+    for shape in (REDDIT, PRODUCTS):
+        x, y, train = data_of(shape)
+        order = "community" if shape is REDDIT else "random"
+        s = community_graph(shape.nodes, shape.arcs, shape.communities, inside=0.8, order=order, device=DEVICE)
+        part = part_of(shape, s, x, y, train)
+        spec = fgnn.GraphSAGE(layers=shape.layers, hidden=shape.hidden, norm="layer")
+        for precision in ("fp32", "bf16"):
+            trainer = trainer_of(part, spec, precision)
+            for _ in range(3):
+                trainer.train_step()
+            with profile(activities=[ProfilerActivity.CUDA, ProfilerActivity.CPU]) as found:
+                for _ in range(3):
+                    trainer.train_step()
+                free()
+            total: dict[str, float] = {}
+            kernels = [k for k in found.key_averages() if k.self_device_time_total > 0]
+            for kernel in kernels:
+                kind = next((n for n, words in KINDS.items() if any(w in kernel.key for w in words)), "other")
+                total[kind] = total.get(kind, 0.0) + kernel.self_device_time_total / 3e3
+            told = ", ".join(f"{kind} {ms:.1f}" for kind, ms in sorted(total.items(), key=lambda item: -item[1]))
+            print(f"{shape.name} ({order}) {precision}: {sum(total.values()):.1f} ms on the device: {told}", flush=True)
+            for kernel in sorted(kernels, key=lambda k: -k.self_device_time_total)[:22]:
+                each = kernel.self_device_time_total / 3e3
+                print(f"    {each:7.2f} ms {kernel.count / 3:5.0f}x  {kernel.key[:110]}", flush=True)
+            bench.note(f"where/{shape.name} {precision}", total)
+            del trainer
+        del s, part, x, y, train
+        free()
+
+
+SECTIONS = {"reddit": reddit, "products": products, "papers": papers, "where": where}
 
 if __name__ == "__main__":
     print(torch.cuda.get_device_name() if DEVICE == "cuda" else "no GPU", "torch", torch.__version__, flush=True)
