@@ -1,17 +1,20 @@
 """What happened: the meter, and the record of a run."""
 
 from fullgraph.report.meter import Meter, Tally, peak_memory_bytes
+from fullgraph.report.outcome import Outcome, read_outcome
 from fullgraph.report.record import EpochRecord, MetricsLog, as_table, from_table, medians, read_metrics, seconds_to
 
 __all__ = [
     "EpochRecord",
     "Meter",
     "MetricsLog",
+    "Outcome",
     "Tally",
     "as_table",
     "from_table",
     "medians",
     "peak_memory_bytes",
     "read_metrics",
+    "read_outcome",
     "seconds_to",
 ]
