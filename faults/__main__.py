@@ -7,7 +7,7 @@ from pathlib import Path
 
 from faults.trials import Campaign, carry_out, table
 
-NAMES = ("ports", "kills", "signals", "stops", "restarts")
+NAMES = ("ports", "kills", "signals", "stops", "restarts", "inputs")
 
 
 def main() -> None:
