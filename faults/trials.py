@@ -1,6 +1,7 @@
 """A campaign: many trials of one promise, each with a number that decides all that is random in it."""
 
 import json
+import re
 import time
 import traceback
 from collections import Counter
@@ -72,12 +73,24 @@ def read(results: Path) -> list[Outcome]:
     return outcomes
 
 
+def tally(labels: Iterable[str]) -> Counter[str]:
+    """How often each label occurs; one such as "70 refused, 30 right", of a trial of many cases, counts as it says."""
+    counts: Counter[str] = Counter()
+    for label in labels:
+        cases = [re.fullmatch(r"(\d+) (\D+)", part) for part in label.split(", ")]
+        if all(cases):
+            counts.update({case[2]: int(case[1]) for case in cases if case})
+        else:
+            counts[label] += 1
+    return counts
+
+
 def table(outcomes: dict[str, list[Outcome]], promises: dict[str, str]) -> str:
     """One row a campaign, as Markdown."""
     rows = ["| campaign | promise | trials | broken | how they ended |", "|---|---|---|---|---|"]
     for name, found in outcomes.items():
-        labels = Counter(outcome.text for outcome in found if outcome.good).most_common(6)
-        told = ", ".join(f"{count} {label}" for label, count in labels)
+        labels = tally(outcome.text for outcome in found if outcome.good).most_common(6)
+        told = ", ".join(f"{count:,} {label}" for label, count in labels)
         broken = sum(not outcome.good for outcome in found)
         rows.append(f"| {name} | {promises[name]} | {len(found):,} | {broken} | {told} |")
     return "\n".join(rows)

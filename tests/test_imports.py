@@ -19,7 +19,7 @@ errors    : -
 version   : -
 values    : errors
 room      : errors
-storage   : errors
+storage   : values+
 data      : storage+ values room
 ops       : errors
 report    : storage+ values
@@ -27,7 +27,7 @@ nn        : ops+ values
 partition : data+
 plan      : ops+ partition+
 transport : report+
-codec     : ops+ transport.key
+codec     : ops+ values transport.key
 exchange  : codec+ plan+ transport+
 placement : exchange+ nn+
 cost      : placement+

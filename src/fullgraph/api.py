@@ -10,6 +10,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from signal import Signals
 from typing import Any
+from uuid import uuid4
 
 import numpy as np
 import torch
@@ -18,14 +19,14 @@ from fullgraph.data import Graph, load
 from fullgraph.errors import InputError, Interrupted, explain
 from fullgraph.exchange import Wire
 from fullgraph.nn import MODELS, GraphSAGE, ModelSpec, spec_of
-from fullgraph.partition import is_partition_folder, open_part, partition, read_manifest, write_parts
+from fullgraph.partition import Manifest, is_partition_folder, open_part, partition, read_manifest, write_parts
 from fullgraph.placement import Partitioned, Shard
 from fullgraph.recipes import STRATEGIES, Recipe, make, vanilla
 from fullgraph.report import Phases
 from fullgraph.report.terminal import note
 from fullgraph.room import need_ranks
 from fullgraph.storage import read_document, sweep
-from fullgraph.train.checkpoint import check_ranks
+from fullgraph.train.checkpoint import check_ranks, found
 from fullgraph.train.config import RunConfig, TrainConfig
 from fullgraph.train.fits import need_room
 from fullgraph.train.folder import RunFolder
@@ -37,6 +38,7 @@ from fullgraph.transport import Alone, Transport, adopt_slurm, join, number
 def in_job() -> bool:
     """Whether torchrun or Slurm started this process as one rank of several."""
     adopt_slurm()
+    number("RANK", 0)  # a wrong one is refused now, not when the run is done
     return number("WORLD_SIZE", 1) > 1
 
 
@@ -125,7 +127,7 @@ def resume(
         config = RunConfig.read(folder)
         check_ranks(config.parts, parts or size or config.parts)
         done = (folder / "result.json").exists()
-        if done and not any((folder / "checkpoints").glob("epoch-*")):
+        if done and not found(folder / "checkpoints"):
             raise InputError(f"{folder} is finished and kept no checkpoint to go on from; start a new run")
         if epochs is not None and epochs < config.train.epochs and done:
             raise InputError(f"{folder} has all its {config.train.epochs} epochs done; give --epochs more than that")
@@ -141,7 +143,12 @@ def resume(
         again = lambda size: ("resume", RunFolder.existing(folder), extended(size))  # noqa: E731
         return Run(_as_rank(folder, config.train, again, Phases()))
     with RunFolder.existing(folder) as run:
-        _launch(run, extended(0), "resume", Phases())
+        try:
+            _launch(run, extended(0), "resume", Phases())
+        except InputError:
+            if not run.trained:
+                run.undo()
+            raise
     return Run(folder)
 
 
@@ -149,7 +156,6 @@ def predict(folder: Path, out: Path) -> None:
     """Write every node's class and probabilities with a run's best model."""
     config = RunConfig.read(folder)
     need_ranks(config.parts, config.train.threads)
-    out.mkdir(parents=True, exist_ok=True)
     sweep(out)
     launch(config.parts, "fullgraph.worker", [str(folder), "predict", str(out)])
 
@@ -158,7 +164,7 @@ def prepare(config: RunConfig, graph: Graph | str | Path, folder: Path, phases: 
     """Fill the run's folder: shards (unless the graph is a folder of them) and the resolved config."""
     try:
         if not isinstance(graph, Graph) and _is_cut(graph):
-            config = _with_shards(config, Path(graph))
+            config, manifest = _with_shards(config, Path(graph))
             check_placement(config)
         else:
             with phases("read"):
@@ -176,7 +182,9 @@ def prepare(config: RunConfig, graph: Graph | str | Path, folder: Path, phases: 
                 assignment = partition(
                     graph, config.parts, method=config.partitioner, seed=config.train.seed, **config.partitioner_options
                 )
-                write_parts(folder / "shards", graph, assignment, features=config.features, split=config.split)
+                shards = folder / "shards"
+                manifest = write_parts(shards, graph, assignment, features=config.features, split=config.split)
+        config = replace(config, id=uuid4().hex, shards_checksum=manifest.checksum)
         config.write(folder)
     except Exception as error:
         raise explain(error, folder) or error from error
@@ -188,26 +196,27 @@ def _is_cut(graph: Graph | str | Path) -> bool:
     return not isinstance(graph, Graph) and is_partition_folder(Path(graph))
 
 
-def _with_shards(config: RunConfig, shards: Path) -> RunConfig:
-    """The config of a run on a graph that was cut before."""
+def _with_shards(config: RunConfig, shards: Path) -> tuple[RunConfig, Manifest]:
+    """The config of a run on a graph that was cut before, and how it was cut."""
     manifest = read_manifest(shards)
     if config.parts not in (0, manifest.parts):
         raise InputError(f"{shards} holds {manifest.parts} parts, not {config.parts}; pass --parts {manifest.parts}")
     if config.features not in ("none", manifest.features):
         raise InputError(f"{shards} was written with features {manifest.features!r}; partition again to change them")
-    return replace(
+    config = replace(
         config,
         shards=str(shards.resolve()),
         parts=manifest.parts,
         features=manifest.features,
         partitioner=manifest.method,
     )
+    return config, manifest
 
 
 def check_placement(config: RunConfig) -> None:
     """Refuse a model that the strategy cannot lay over so many ranks, before any of them starts."""
     recipe = make(**config.strategy)
-    recipe.placement(**recipe.layout).check(spec_of(config.model).build(1, 2), config.parts)
+    recipe.placement(**recipe.layout).check(spec_of(config.model).outline(1, 2), config.parts)
 
 
 def new_folder(config: RunConfig, out: str | Path | None) -> Path:
@@ -298,7 +307,7 @@ def _as_rank(folder: Path, config: TrainConfig, begin: Callable[[int], Begun], p
         try:
             work(Path(told["folder"]), told["job"], "", transport, stop, phases)
         except InputError:
-            if run is not None and told["job"] == "train" and not run.trained:
+            if run is not None and not run.trained:
                 run.undo()
             raise
         except Interrupted as error:

@@ -17,14 +17,16 @@ from fullgraph.errors import InputError, Interrupted, explain, one_line
 from fullgraph.exchange import SCHEDULES, table
 from fullgraph.nn import MODELS
 from fullgraph.partition import PARTITIONERS, is_partition_folder, partition, quality, read_manifest, write_parts
-from fullgraph.report import read_metrics, seconds_to
+from fullgraph.report import read_metrics, read_outcome, seconds_to
 from fullgraph.report.tables import print_comparison, print_quality, print_result
 from fullgraph.report.terminal import complain, output_trouble, tolerate_output
 from fullgraph.storage import read_text
 from fullgraph.train.config import RunConfig, TrainConfig
 from fullgraph.train.launch import RankFailed
 from fullgraph.transport import PeerLost, number
+from fullgraph.values import read_option
 
+MOST_STEPS = 1_000_000  # lines of a printed schedule
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
 
@@ -41,7 +43,9 @@ def _read_config(ctx: typer.Context, path: Path | None) -> Path | None:
         return None
     try:
         table = tomllib.loads(read_text(path, fix="name a TOML file of options", limit=1 << 20))
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
+        if isinstance(error, InputError):
+            raise
         raise InputError(f"{path} is not TOML: {one_line(error, 100)}") from error
     known = {parameter.name for parameter in ctx.command.params} - {"config"}
     table = {key.replace("-", "_"): value for key, value in table.items()}
@@ -138,7 +142,7 @@ def train(
         )
         run = api.start(run_config, graph, api.new_folder(run_config, out))
     if number("RANK", 0) == 0:
-        print_result(run.result, run.folder)
+        print_result(read_outcome(run.folder), run.folder)
 
 
 @app.command("partition")
@@ -212,14 +216,12 @@ def compare(
 
     Example:  fullgraph compare runs/vanilla runs/pipegcn --target 0.9
     """
-    results = {}
-    for folder in runs:
-        results[str(folder)] = api.Run(folder).result
-    reached = {
-        str(folder): None if target is None else seconds_to(read_metrics(folder / "metrics.jsonl"), target)
-        for folder in runs
-    }
-    print_comparison(results, reached, target)
+    outcomes = {str(folder): read_outcome(folder) for folder in runs}
+    reached = {}
+    if target is not None:
+        for name, outcome in outcomes.items():
+            reached[name] = seconds_to(read_metrics(Path(name) / "metrics.jsonl", outcome.epochs), target)
+    print_comparison(outcomes, reached, target)
 
 
 @app.command()
@@ -233,11 +235,9 @@ def schedule(
     Example:  fullgraph schedule pipelined --steps 4        or:  fullgraph schedule bounded -o refresh=5
     """
     kind: type[Any] = SCHEDULES[_pick("schedule", name, SCHEDULES)]
-    known = {f.name: type(f.default) for f in fields(kind)}
-    given = {key: recipes.read_as(known.get(key, str), key, text) for key, text in _options(option).items()}
-    for key in given:
-        _pick(f"option of {name}:", key, known)
-    print(table(kind(**given), _at_least(1, "steps", steps)))
+    if not 1 <= steps <= MOST_STEPS:
+        raise InputError(f"steps={steps}: at least 1 and at most {MOST_STEPS}")
+    print(table(kind(**_fields_of(kind, name, option)), steps))
 
 
 @app.command()
@@ -267,27 +267,28 @@ def _model(name: str, given: dict[str, Any]) -> dict[str, Any]:
 def _options(pairs: list[str]) -> dict[str, str]:
     bad = [pair for pair in pairs if "=" not in pair]
     if bad:
-        raise InputError(f"-o {bad[0]}: write it as KEY=VALUE")
+        raise InputError(f"-o {one_line(bad[0], 60)}: write it as KEY=VALUE")
     return dict(pair.split("=", 1) for pair in pairs)
 
 
 def _partitioner_options(name: str, pairs: list[str]) -> dict[str, Any]:
-    """KEY=VALUE of a partitioner, read as the type of its default (a default of None means a number)."""
-    defaults = {f.name: f.default for f in fields(PARTITIONERS[_pick("partitioner", name, PARTITIONERS)])}
-    kinds = {key: float if value is None else type(value) for key, value in defaults.items()}
-    return {key: recipes.read_as(kinds.get(key, str), key, text) for key, text in _options(pairs).items()}
+    kind = PARTITIONERS[_pick("partitioner", name, PARTITIONERS)]
+    given = _fields_of(kind, name, pairs)
+    kind(**given)  # refused before a graph is read
+    return given
+
+
+def _fields_of(kind: type[Any], name: str, pairs: list[str]) -> dict[str, Any]:
+    """KEY=VALUE for the fields of a value, read as the type of their default (a default of None means a number)."""
+    kinds = {f.name: float if f.default is None else type(f.default) for f in fields(kind)}
+    given = _options(pairs)
+    return {key: read_option(kinds[_pick(f"option of {name}:", key, kinds)], key, given[key]) for key in given}
 
 
 def _pick(what: str, name: str, known: Any) -> str:
     if name not in known:
-        raise InputError(f"{what} {name!r} is unknown; known: {', '.join(known)}")
+        raise InputError(f"{what} {one_line(name, 60)!r} is unknown; known: {', '.join(known) or 'none'}")
     return name
-
-
-def _at_least(low: int, what: str, value: int) -> int:
-    if value < low:
-        raise InputError(f"{what}={value}: at least {low}")
-    return value
 
 
 def main() -> None:

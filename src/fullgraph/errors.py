@@ -33,7 +33,7 @@ def one_line(error: object, limit: int = 300) -> str:
 
     Control characters are spelled out: names inside a user's file may hold terminal escapes.
     """
-    text = " ".join(str(error).split()) or type(error).__name__
+    text = " ".join(str(error).split()) or ("" if isinstance(error, str) else type(error).__name__)
     text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
     return text if len(text) <= limit else text[: limit - 3] + "..."
 

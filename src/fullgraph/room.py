@@ -83,15 +83,20 @@ def need_ranks(ranks: int, threads: int) -> None:
             raise InputError(
                 f"{ranks} ranks on one machine need {ports} ports, and it has {high - low}; use fewer --parts"
             )
+    need_threads(threads)
+    wanted = ranks * (max(threads, 1) + 8 + groups)
+    allowed = [value for value in (resource.getrlimit(resource.RLIMIT_NPROC)[0], _pids()) if value > 0]
+    if os.geteuid() != 0 and allowed and wanted > min(allowed):
+        raise InputError(f"{ranks} ranks start {wanted} threads, and {min(allowed)} are allowed; raise `ulimit -u`")
+
+
+def need_threads(threads: int) -> None:
+    """So many threads of one process are of use on this machine."""
     cores = os.cpu_count() or 1
     if threads > 4 * cores:
         raise InputError(
             f"threads={threads}: this machine has {cores} cores; give at most {4 * cores}, or leave it out"
         )
-    wanted = ranks * (max(threads, 1) + 8 + groups)
-    allowed = [value for value in (resource.getrlimit(resource.RLIMIT_NPROC)[0], _pids()) if value > 0]
-    if os.geteuid() != 0 and allowed and wanted > min(allowed):
-        raise InputError(f"{ranks} ranks start {wanted} threads, and {min(allowed)} are allowed; raise `ulimit -u`")
 
 
 def _pids() -> int:

@@ -5,18 +5,21 @@
         epochs: Annotated[int, Range(1, 10**9)] = 200
         optimizer: Annotated[str, OneOf("adam", "sgd")] = "adam"
 
-`Loop(epochs=0)` and `read_value(Loop, {"epoch": 3}, "config.json")` each raise one line that names the field.
+`Loop(epochs=0)` and `read_value(Loop, {"epoch": 3}, "config.json")` each raise one line that names the field;
+`read_option(int, "epochs", "3")` reads what a user typed.
 """
 
 import math
 import types
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from fullgraph.errors import InputError, one_line
 
 T = TypeVar("T")
+_TRUTH = {"true": True, "1": True, "false": False, "0": False}
 _RESOLVED: dict[type, dict[str, Any]] = {}
 
 
@@ -81,6 +84,27 @@ def read_value(kind: type[T], tree: Any, where: str) -> T:
     return kind(**given)
 
 
+def read_option(kind: type, name: str, value: Any) -> Any:
+    """The value of an option: a text is read as `kind`; any other value has to be of that kind already."""
+    read = value
+    if isinstance(value, str) and kind is not str:
+        with suppress(ValueError, KeyError, OverflowError):
+            read = _TRUTH[value.strip().lower()] if kind is bool else _number(kind, value)
+    problem = _plain_problem(kind, read)
+    if problem:
+        raise InputError(f"{name}={one_line(value, 60)}: {problem}")
+    return read
+
+
+def _number(kind: type, text: str) -> float:
+    """A number as people write it: 1e6 is a whole one."""
+    try:
+        return kind(text)  # type: ignore[no-any-return]
+    except ValueError:
+        number = float(text)
+        return int(number) if number.is_integer() else number
+
+
 def _hints(kind: type) -> dict[str, Any]:
     """The annotations of a dataclass, which take a moment to resolve and never change."""
     if kind not in _RESOLVED:
@@ -123,7 +147,7 @@ def _problem(hint: Any, value: Any) -> str | None:
 
 
 def _plain_problem(hint: Any, value: Any) -> str | None:
-    if hint is Any:
+    if hint is Any or getattr(hint, "_is_protocol", False):  # a protocol is the type checker's to see to
         return None
     if hint is type(None):
         return None if value is None else "nothing"

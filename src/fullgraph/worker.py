@@ -46,7 +46,10 @@ class Rank:
         self.folder, self.config, self.device, self.meter = folder, config, device, Meter(device)
         self.transport = Counting(transport, self.meter.sent, self.meter.waiting)
         spec = spec_of(config.model)
-        self.part = open_part(config.shards_in(folder), transport.rank, split=config.split)
+        shards = config.shards_in(folder)
+        self.part = open_part(shards, transport.rank, split=config.split)
+        if self.part.manifest.checksum != config.shards_checksum:
+            raise InputError(f"{shards} are not the shards this run began with; put those back, or start a new run")
         facts = self.part.manifest.graph
         self.task: Task = task_of(multilabel=facts.multilabel, classes=facts.classes, metric=config.train.metric)
         dtype = getattr(torch, config.train.dtype)
@@ -91,7 +94,8 @@ def threads_per_rank() -> int:
 def train(rank: Rank, stop: Stop, *, resume: bool) -> None:
     """Train to the end, or until a signal; rank 0 keeps the record."""
     trainer = Trainer(rank.model, rank.shard, rank.task, rank.config.train, rank.meter)
-    checkpoints = Checkpoints(rank.folder / "checkpoints", rank.transport, rank.config.train.checkpoint_every)
+    every, run = rank.config.train.checkpoint_every, rank.config.id
+    checkpoints = Checkpoints(rank.folder / "checkpoints", rank.transport, every, run)
     if resume:
         checkpoints.restore(trainer)
     with ExitStack() as stack:
@@ -135,7 +139,7 @@ def _write_outcome(rank: Rank, trainer: Trainer, checkpoints: Checkpoints) -> No
     costs[rank.transport.rank] = torch.tensor(mine, dtype=torch.float64)
     costs = rank.transport.all_reduce(Key("costs", 0), costs).wait()
     if rank.transport.rank == 0:
-        write_tensors(rank.folder / MODEL, trainer.best.weights)
+        write_tensors(rank.folder / MODEL, trainer.best.weights, {"run": rank.config.id})
     write_predictions(rank.folder / "predictions", rank.model, rank.shard, rank.task)
     if rank.transport.rank == 0:
         peak_memory, peak_device, checkpoint_s = costs.max(0).values.tolist()
@@ -155,11 +159,13 @@ def predict(rank: Rank, out: Path) -> None:
     fix = f"let the run finish first: fullgraph train --resume {rank.folder}"
     if not path.exists():
         raise InputError(f"{path} is missing; {fix}")
-    weights, _ = read_tensors(path, fix="train again, or copy the file again")
+    weights, about = read_tensors(path, fix=fix)
+    if about != {"run": rank.config.id}:
+        raise Damaged(f"{path} is the model of another run; {fix}")
     try:
         Weights(rank.model, rank.dtype).load_state_dict(weights)
     except (RuntimeError, KeyError) as error:
-        raise Damaged(f"{path} is not of this run's model; {fix}") from error
+        raise Damaged(f"{path} does not fit this run's model; {fix}") from error
     write_predictions(out, rank.model, rank.shard, rank.task)
 
 

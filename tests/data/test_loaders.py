@@ -39,9 +39,9 @@ def test_wrong_options_are_refused(kind):
     assert "whole number" in refused(f"{kind}:nodes=1.5")
     assert "whole number" in refused(f"{kind}:nodes=many")
     assert "finite" in refused(f"{kind}:noise=nan")
-    assert "0 or 1" in refused(f"{kind}:directed=2")
-    assert "too small" in refused(f"{kind}:features=0")
-    assert "too small" in refused(f"{kind}:seed=-1")
+    assert "true or false" in refused(f"{kind}:directed=2")
+    assert "at least 1" in refused(f"{kind}:features=0")
+    assert "at least 0" in refused(f"{kind}:seed=-1")
     assert "split" in refused(f"{kind}:train=0.9,val=0.1")
     assert "do not fit" in refused(f"{kind}:nodes=100,edges=1e6")
 

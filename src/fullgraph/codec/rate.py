@@ -2,9 +2,12 @@
 
 from dataclasses import dataclass
 from math import pow
-from typing import Protocol
+from typing import Annotated, Protocol
 
 from fullgraph.errors import InputError
+from fullgraph.values import Range, Value
+
+Rate = Annotated[float, Range(1, 1e9)]
 
 
 class RateSchedule(Protocol):
@@ -13,43 +16,47 @@ class RateSchedule(Protocol):
     def at(self, step: int) -> float: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Constant:
-    """r(t) = r."""
+@dataclass(frozen=True)
+class Constant(Value):
+    """r(t) = r;  1 sends everything."""
 
-    rate: float = 1.0
-
-    def __post_init__(self) -> None:
-        if not self.rate >= 1:
-            raise InputError(f"rate={self.rate} would send more than there is; give 1 (everything) or more")
+    rate: Rate = 1.0
 
     def at(self, step: int) -> float:
         return self.rate
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Falling:
-    """From c_max to c_min within 1/slope of the steps."""
+@dataclass(frozen=True, kw_only=True)
+class _Falling(Value):
+    """From c_max to c_min."""
 
-    steps: int
-    c_max: float = 128.0
-    c_min: float = 1.0
-    slope: float = 5.0
+    c_max: Rate = 128.0
+    c_min: Rate = 1.0
 
     def __post_init__(self) -> None:
-        _check(self.c_max, self.c_min, steps=self.steps, slope=self.slope)
+        super().__post_init__()
+        if self.c_min > self.c_max:
+            raise InputError(f"rates from c_max={self.c_max} to c_min={self.c_min} do not fall; give c_max >= c_min")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Linear(_Falling):
+@dataclass(frozen=True, kw_only=True)
+class _Sloping(_Falling):
+    """From c_max to c_min within 1/slope of the steps."""
+
+    steps: Annotated[int, Range(1, 10**9)]
+    slope: Annotated[float, Range(1e-9, 1e9)] = 5.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Linear(_Sloping):
     """r(t) = max(c_max - a t (c_max - c_min) / (T - 1), c_min), with slope a over T steps (VARCO, arXiv:2406.17611)."""
 
     def at(self, step: int) -> float:
         return max(self.c_max - self.slope * _share(step, self.steps) * (self.c_max - self.c_min), self.c_min)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Exponential(_Falling):
+@dataclass(frozen=True, kw_only=True)
+class Exponential(_Sloping):
     """r(t) = max(c_max (c_min / c_max)^(a t / (T - 1)), c_min): at c_min when Linear is, far lower on the way."""
 
     def at(self, step: int) -> float:
@@ -57,19 +64,12 @@ class Exponential(_Falling):
         return max(self.c_max * fall, self.c_min)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+@dataclass(frozen=True, kw_only=True)
+class Step(_Falling):
     """r(t) = max(c_max / factor^floor(t / every), c_min)."""
 
-    every: int
-    c_max: float = 128.0
-    c_min: float = 1.0
-    factor: float = 2.0
-
-    def __post_init__(self) -> None:
-        _check(self.c_max, self.c_min, every=self.every, factor=self.factor)
-        if self.factor <= 1:
-            raise InputError(f"factor={self.factor} never lowers the rate; give more than 1")
+    every: Annotated[int, Range(1, 10**18)]
+    factor: Annotated[float, Range(1, 1e9, above=True)] = 2.0
 
     def at(self, step: int) -> float:
         # A negative power underflows to 0 where a positive one would overflow.
@@ -78,11 +78,3 @@ class Step:
 
 def _share(step: int, steps: int) -> float:
     return max(step, 0) / max(steps - 1, 1)
-
-
-def _check(c_max: float, c_min: float, **positive: float) -> None:
-    if not 1 <= c_min <= c_max:
-        raise InputError(f"rates from c_max={c_max} to c_min={c_min} do not fall; give c_max >= c_min >= 1")
-    for name, value in positive.items():
-        if not value > 0:
-            raise InputError(f"{name}={value} must be positive")

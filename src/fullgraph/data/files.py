@@ -44,14 +44,18 @@ def need_file(path: Path, fix: str) -> Path:
 
 
 @contextmanager
-def foreign(path: Path, fix: str) -> Iterator[None]:
-    """Whatever a library raises while it reads a user's bytes is that file's fault, in one line."""
+def foreign(path: Path | str, fix: str) -> Iterator[None]:
+    """Whatever a library raises while it reads a user's bytes is that file's fault, in one line.
+
+    A number that does not fit its type is an error too: numpy only warns of it.
+    """
     try:
-        yield
+        with np.errstate(over="raise", invalid="raise"):
+            yield
     except (InputError, MemoryError):
         raise
     except Exception as bad:
-        raise InputError(f"{path} cannot be read ({one_line(bad, 160)}): {fix}") from None
+        raise InputError(f"{one_line(path)} cannot be read ({one_line(bad, 160)}): {fix}") from None
 
 
 @dataclass(frozen=True)

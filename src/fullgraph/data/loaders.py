@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from fullgraph.data.demo import demo_graph
+from fullgraph.data.files import foreign
 from fullgraph.data.graph import Graph
 from fullgraph.data.npz import load_npz
 from fullgraph.data.ogb import load_ogb
@@ -12,7 +13,7 @@ from fullgraph.data.pyg import load_pyg
 from fullgraph.data.rmat import load_rmat
 from fullgraph.data.saint import load_saint
 from fullgraph.data.sbm import load_sbm
-from fullgraph.errors import InputError
+from fullgraph.errors import InputError, one_line
 
 LOADERS = {"pyg": load_pyg, "ogb": load_ogb, "saint": load_saint, "sbm": load_sbm, "rmat": load_rmat}
 FORMS = "demo, FILE.npz, pyg:CLASS/NAME, ogb:NAME, saint:FOLDER, sbm:KEY=VALUE,... or rmat:KEY=VALUE,..."
@@ -22,16 +23,17 @@ def load(spec: str | Path = "demo") -> Graph:
     """The graph named by `spec`: demo, FILE.npz, pyg:CLASS/NAME, ogb:NAME, saint:FOLDER, sbm:... or rmat:...."""
     text = str(spec)
     kind, colon, rest = text.partition(":")
-    if colon and kind in LOADERS:
-        return LOADERS[kind](rest)
     if text == "demo":
         return demo_graph()
-    path = Path(text)
-    if path.is_dir():
-        raise InputError(_folder_hint(path))
-    if path.suffix == ".npz" or path.is_file():
-        return load_npz(path)
-    raise InputError(f"'{text}' names no graph: give {FORMS}")
+    with foreign(text, f"correct it, or give another of {FORMS}"):
+        if colon and kind in LOADERS:
+            return LOADERS[kind](rest)
+        path = Path(text)
+        if path.is_dir():
+            raise InputError(_folder_hint(path))
+        if path.suffix == ".npz" or path.is_file():
+            return load_npz(path)
+    raise InputError(f"'{one_line(text, 100)}' names no graph: give {FORMS}")
 
 
 def _folder_hint(path: Path) -> str:

@@ -11,6 +11,7 @@ import scipy.sparse as sp
 from fullgraph.data.arrays import Array, Features
 from fullgraph.data.files import Members, read_npz
 from fullgraph.data.graph import Graph
+from fullgraph.data.validate import as_real
 from fullgraph.errors import InputError, explain, one_line
 from fullgraph.storage import sweep, whole_file
 
@@ -68,8 +69,7 @@ def _features(path: Path, arrays: dict[str, Array]) -> Features:
     if missing:
         raise InputError(f"{path} has no x and lacks {', '.join(missing)}: add x, or all of {', '.join(_CSR_KEYS)}")
     data, indices, indptr, shape = (arrays[key] for key in _CSR_KEYS)
-    if data.dtype not in (np.float32, np.float64):  # counts are stored as uint8 or uint16
-        data = data.astype(np.float32)
+    data = as_real("x_data", data)  # counts are stored as uint8 or uint16
     if shape.shape != (2,) or shape.dtype.kind not in "iu":
         raise InputError(f"{path}: x_shape has to be two integers, nodes and features: write it again")
     if indptr.dtype.kind not in "iu" or indices.dtype.kind not in "iu":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -48,10 +49,12 @@ def load_pyg(spec: str) -> Graph:
     except ImportError:
         raise InputError(f"pyg:{spec} needs torch_geometric: pip install torch_geometric") from None
     dataset_class = getattr(datasets, class_name, None) if class_name.isidentifier() else None
-    if dataset_class is None:
+    if not callable(dataset_class):
         raise InputError(
             f"torch_geometric.datasets has no '{class_name}': write pyg:CLASS/NAME, as in pyg:Planetoid/Cora"
         )
+    if Path(dataset_name).name != dataset_name:  # PyG makes a folder of that name
+        raise InputError(f"pyg:{spec}: a data set's name has no slashes: write pyg:CLASS/NAME")
     root = data_root() / "pyg" / class_name
     options = {"name": dataset_name} if dataset_name else {}
     try:

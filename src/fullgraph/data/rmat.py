@@ -3,18 +3,32 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 
 from fullgraph.data.arrays import Array
 from fullgraph.data.graph import Graph
 from fullgraph.data.options import parse_options
-from fullgraph.data.synthetic import arcs_of, distinct_edges, need, planted_graph
+from fullgraph.data.synthetic import (
+    Classes,
+    Edges,
+    Nodes,
+    Noise,
+    Seed,
+    Share,
+    Width,
+    arcs_of,
+    distinct_edges,
+    need_room,
+    planted_graph,
+)
 from fullgraph.errors import InputError
+from fullgraph.values import Range, Value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RMAT:
+@dataclass(frozen=True, kw_only=True)
+class RMAT(Value):
     """`edges` distinct edges; each descends `scale` times into a quadrant of the adjacency matrix (a b / c d).
 
     Give `scale` (2**scale nodes) or `nodes`; edges=-1 gives ten a node. A node's class is the stretch of the matrix it
@@ -22,33 +36,29 @@ class RMAT:
     unless directed=1.
     """
 
-    scale: int = 0
-    nodes: int = 0
-    edges: int = -1
-    a: float = 0.57
-    b: float = 0.19
-    c: float = 0.19
-    d: float = 0.05
-    classes: int = 10
-    features: int = 64
-    noise: float = 1.0
-    train: float = 0.6
-    val: float = 0.2
+    scale: Annotated[int, Range(0, 31)] = 0
+    nodes: Nodes = 0
+    edges: Edges = -1
+    a: Share = 0.57
+    b: Share = 0.19
+    c: Share = 0.19
+    d: Share = 0.05
+    classes: Classes = 10
+    features: Width = 64
+    noise: Noise = 1.0
+    train: Share = 0.6
+    val: Share = 0.2
     directed: bool = False
-    seed: int = 0
+    seed: Seed = 0
 
     def __post_init__(self) -> None:
-        need("rmat", scale=(self.scale, 0), nodes=(self.nodes, 0), edges=(self.edges, -1), classes=(self.classes, 1))
-        need("rmat", features=(self.features, 1), noise=(self.noise, 0), seed=(self.seed, 0))
-        need("rmat", a=(self.a, 0), b=(self.b, 0), c=(self.c, 0), d=(self.d, 0))
+        super().__post_init__()
         if abs(self.a + self.b + self.c + self.d - 1) > 1e-6:
-            raise InputError(f"rmat: a + b + c + d is {self.a + self.b + self.c + self.d:g}: let them sum to 1")
+            raise InputError(f"a + b + c + d is {self.a + self.b + self.c + self.d:g}: let them sum to 1")
         if self.scale and self.nodes:
-            raise InputError("rmat: scale and nodes are both given: give one of them")
-        if self.scale > 31 or self.nodes > 2**31:
-            raise InputError("rmat: a graph has at most 2**31 nodes: give scale=31 or less")
+            raise InputError("scale and nodes are both given: give one of them")
         if self.num_nodes < max(3, self.classes):
-            raise InputError(f"rmat: {self.num_nodes} nodes are too few for {self.classes} classes: give more nodes")
+            raise InputError(f"{self.num_nodes} nodes are too few for {self.classes} classes: give more nodes")
 
     @property
     def num_nodes(self) -> int:
@@ -66,8 +76,9 @@ def load_rmat(text: str) -> Graph:
 
 def rmat_graph(options: RMAT) -> Graph:
     """Draw the edges, name the nodes at random, and plant a class for every stretch of the matrix."""
-    rng = np.random.default_rng(options.seed)
     num_nodes = options.num_nodes
+    need_room("rmat", nodes=num_nodes, edges=options.num_edges, classes=options.classes, features=options.features)
+    rng = np.random.default_rng(options.seed)
     levels = (num_nodes - 1).bit_length()
     crowded = (
         f"rmat: {options.num_edges} distinct edges do not fit {num_nodes} nodes with this skew: "

@@ -12,6 +12,7 @@ from fullgraph.data.files import foreign, need_file, read_npz
 from fullgraph.data.graph import Graph
 from fullgraph.data.splits import mask_of
 from fullgraph.errors import InputError
+from fullgraph.room import need_memory
 from fullgraph.storage import parse_json, read_text
 
 _FIX = "a GraphSAINT folder holds adj_full.npz, feats.npy, class_map.json and role.json"
@@ -29,7 +30,7 @@ def load_saint(folder: str | Path) -> Graph:
     x = _features(need_file(folder / "feats.npy", _FIX))
     need_file(folder / "adj_full.npz", _FIX)
     adj = read_npz(folder / "adj_full.npz", ("data", "indices", "indptr", "shape"), ("format",))
-    if "format" in adj and adj["format"].astype(str).item() != "csr":
+    if "format" in adj and adj["format"].tobytes().replace(b"\0", b"") != b"csr":  # text of either width
         raise InputError(f"{folder / 'adj_full.npz'} is not in CSR form: save scipy.sparse's tocsr() of it")
     if adj["shape"].tolist() != [x.shape[0], x.shape[0]]:
         raise InputError(
@@ -81,7 +82,7 @@ def _masks(path: Path, num_nodes: int) -> dict[str, Array]:
 
 
 def _json(path: Path) -> dict[str, Any]:
-    need_file(path, _FIX)
+    need_memory(8 * need_file(path, _FIX).stat().st_size, f"reading {path}")
     value = parse_json(read_text(path, fix="write it again", limit=1 << 33), path, "write it again")
     if not isinstance(value, dict):
         raise InputError(f"{path} has to hold a JSON object: write it again")

@@ -3,45 +3,54 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 
 from fullgraph.data.arrays import Array
 from fullgraph.data.graph import Graph
 from fullgraph.data.options import parse_options
-from fullgraph.data.synthetic import arcs_of, distinct_edges, need, planted_graph
+from fullgraph.data.synthetic import (
+    Classes,
+    Edges,
+    Nodes,
+    Noise,
+    Seed,
+    Share,
+    Width,
+    arcs_of,
+    distinct_edges,
+    need_room,
+    planted_graph,
+)
 from fullgraph.errors import InputError
+from fullgraph.values import Range, Value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SBM:
+@dataclass(frozen=True, kw_only=True)
+class SBM(Value):
     """`edges` distinct undirected edges, the share `p_in` of them inside a block; block b has class b mod `classes`.
 
     edges=-1 gives ten a node; blocks=0 chooses 64, or fewer where they would be too dense. Both directions are stored
     unless directed=1. Features are a class mean plus `noise` times white noise; train and val leave the test set.
     """
 
-    nodes: int = 10_000
-    edges: int = -1
-    classes: int = 10
-    features: int = 64
-    blocks: int = 0
-    p_in: float = 0.9
-    noise: float = 1.0
-    train: float = 0.6
-    val: float = 0.2
+    nodes: Annotated[int, Range(3, 2**31)] = 10_000
+    edges: Edges = -1
+    classes: Classes = 10
+    features: Width = 64
+    blocks: Nodes = 0
+    p_in: Share = 0.9
+    noise: Noise = 1.0
+    train: Share = 0.6
+    val: Share = 0.2
     directed: bool = False
-    seed: int = 0
+    seed: Seed = 0
 
     def __post_init__(self) -> None:
-        need(
-            "sbm", nodes=(self.nodes, 3), edges=(self.edges, -1), classes=(self.classes, 1), features=(self.features, 1)
-        )
-        need("sbm", blocks=(self.blocks, 0), noise=(self.noise, 0), seed=(self.seed, 0))
-        if not 0 <= self.p_in <= 1:
-            raise InputError(f"sbm: p_in={self.p_in:g} is no share: give a number from 0 to 1")
+        super().__post_init__()
         if max(self.classes, self.blocks) > self.nodes:
-            raise InputError(f"sbm: {self.nodes} nodes are too few for the classes or blocks: give more nodes")
+            raise InputError(f"{self.nodes} nodes are too few for the classes or blocks: give more nodes")
 
     @property
     def num_edges(self) -> int:
@@ -65,6 +74,7 @@ def load_sbm(text: str) -> Graph:
 
 def sbm_graph(options: SBM) -> Graph:
     """Nodes in random order over equal blocks; edges drawn uniformly inside blocks and between them."""
+    need_room("sbm", nodes=options.nodes, edges=options.num_edges, classes=options.classes, features=options.features)
     rng = np.random.default_rng(options.seed)
     block = (np.arange(options.nodes, dtype=np.int32) % options.num_blocks)[rng.permutation(options.nodes)]
     keys = block_edges(rng, block, options.num_edges, options.p_in)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -11,15 +11,27 @@ from fullgraph.data.arrays import Array
 from fullgraph.data.graph import Graph
 from fullgraph.data.splits import random_masks
 from fullgraph.errors import InputError
+from fullgraph.room import need_memory
+from fullgraph.values import Range
 
 Draw = Callable[[int], tuple[Array, Array]]
 
 
-def need(kind: str, **least: tuple[float, float]) -> None:
-    """Raise unless each value is at least its bound:  need("sbm", nodes=(nodes, 3))."""
-    for key, (value, bound) in least.items():
-        if value < bound:
-            raise InputError(f"{kind}: {key}={value:g} is too small: give at least {bound:g}")
+# Options that all generators share. Node ids are 32-bit.
+Nodes = Annotated[int, Range(0, 2**31)]
+Edges = Annotated[int, Range(-1, 2**48)]
+Classes = Annotated[int, Range(1, 2**31)]
+Width = Annotated[int, Range(1, 2**31)]
+Share = Annotated[float, Range(0, 1)]
+Noise = Annotated[float, Range(0, 1e6)]
+Seed = Annotated[int, Range(0, 2**63 - 1)]
+
+
+def need_room(kind: str, *, nodes: int, edges: int, classes: int, features: int) -> None:
+    """Refuse a graph that this machine cannot hold, before any of it is drawn."""
+    # At least features and class means; and edges drawn, as keys, and in a sorted set.
+    least = 4 * features * (nodes + classes) + 40 * edges + 16 * nodes
+    need_memory(least, f"{kind}: a graph of {nodes:,} nodes and {edges:,} edges", "give fewer of them")
 
 
 def distinct_edges(rng: np.random.Generator, count: int, num_nodes: int, draw: Draw, *, crowded: str) -> Array:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
 from fullgraph.data.arrays import Array, Features, as_csr_array, as_numpy
 from fullgraph.errors import InputError, one_line
@@ -21,6 +22,16 @@ def row_blocks(num_rows: int, width: int) -> Iterator[slice]:
         yield slice(start, min(start + step, num_rows))
 
 
+def as_real(what: str, values: Array) -> Array:
+    """Real numbers of any type as float32, or as float64 where that many digits were given."""
+    if values.dtype.kind not in "iubf":
+        raise InputError(f"{what} has the type {values.dtype}: give real numbers (float or integer)")
+    if values.dtype in (np.float32, np.float64):
+        return values
+    with np.errstate(over="ignore"):  # what becomes infinite is refused as such
+        return values.astype(np.float64 if values.dtype.kind == "f" and values.dtype.itemsize > 8 else np.float32)
+
+
 def check_features(x: Any) -> Features:
     """x as [N, F] floating, dense or csr_array, every entry finite; integers become float32."""
     csr = as_csr_array(x)
@@ -29,26 +40,21 @@ def check_features(x: Any) -> Features:
     dense = as_numpy(x)
     if dense.ndim != 2 or 0 in dense.shape:
         raise InputError(f"x has shape {dense.shape}: give a matrix [nodes, features] with at least one of each")
-    if dense.dtype.kind in "iub":
-        return dense.astype(np.float32)
-    if dense.dtype.kind != "f":
-        raise InputError(f"x has the type {dense.dtype}: give real numbers (float or integer)")
+    if dense.dtype != np.float16:  # which is widened later, a block of rows at a time
+        dense = as_real("x", dense)
     for rows in row_blocks(*dense.shape):
         good = np.isfinite(dense[rows])
         if not good.all():
             row, column = (int(v) for v in np.argwhere(~good)[0])
             where = f"node {row + rows.start}, column {column}"
             raise InputError(f"x holds NaN or infinity ({where}): replace it, for example with numpy.nan_to_num")
-    return dense.astype(np.float64) if dense.dtype.itemsize > 8 else dense
+    return dense
 
 
 def _check_sparse(csr: Any) -> Any:
     if 0 in csr.shape:
         raise InputError(f"x has shape {csr.shape}: give a matrix [nodes, features] with at least one of each")
-    if csr.dtype.kind not in "iubf":
-        raise InputError(f"x has the type {csr.dtype}: give real numbers (float or integer)")
-    if csr.dtype not in (np.float32, np.float64):
-        csr = csr.astype(np.float32)
+    csr = sp.csr_array((as_real("x", csr.data), csr.indices, csr.indptr), shape=csr.shape)
     try:
         csr.check_format(full_check=True)
     except ValueError as bad:
@@ -112,10 +118,7 @@ def check_weight(weight: Any, num_arcs: int) -> Array:
         values = values[:, 0]
     if values.ndim != 1 or values.shape[0] != num_arcs:
         raise InputError(f"edge_weight has shape {values.shape} for {num_arcs} arcs: give one number an arc")
-    if values.dtype.kind not in "iubf":
-        raise InputError(f"edge_weight has the type {values.dtype}: give real numbers")
-    if values.dtype not in (np.float32, np.float64):
-        values = values.astype(np.float32)
+    values = as_real("edge_weight", values)
     if not np.isfinite(values).all():
         first = int(np.flatnonzero(~np.isfinite(values))[0])
         raise InputError(f"edge_weight holds NaN or infinity (arc {first}): remove the arc or give it a finite weight")

@@ -2,16 +2,17 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Annotated
 
 from torch import Tensor
 
 from fullgraph.codec.graded import Graded
 from fullgraph.codec.lowbit import CHOICES, LowBit
-from fullgraph.errors import InputError
 from fullgraph.exchange.channel import Channel, Clock, Grades, Wire
 from fullgraph.exchange.schedule import Schedule, Sync, Turn
 from fullgraph.plan import Route
 from fullgraph.transport import Key, Transport
+from fullgraph.values import Range, Value
 
 
 class Trend:
@@ -56,8 +57,8 @@ class Switch:
         return Turn(send=True, read=step - 1 if step else None)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Adaptive:
+@dataclass(frozen=True, kw_only=True)
+class Adaptive(Value):
     """Low-bit wires whose bits follow a node's in-degree and the run's loss  (Sylvie's later version, ICDE 2024).
 
     A node in the lowest quarter of its rank's in-degrees takes b bits, in the next 2 b, then 4 b and 8 b, at most 8;
@@ -66,18 +67,15 @@ class Adaptive:
     """
 
     bits: int = 1
-    tau: int = 10
-    alpha: float = 0.9
+    tau: Annotated[int, Range(1, 10**9)] = 10
+    alpha: Annotated[float, Range(0, 1, below=True)] = 0.9
     schedule: Schedule = field(default_factory=Sync)
     switch: bool = False
     feedback: bool = False
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         LowBit(self.bits)
-        if self.tau < 1:
-            raise InputError(f"tau={self.tau}: at least 1")
-        if not 0 <= self.alpha < 1:
-            raise InputError(f"alpha={self.alpha}: at least 0 and below 1")
 
     def at(self, layer: int) -> "Adaptive":
         return self

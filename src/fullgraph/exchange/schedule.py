@@ -1,9 +1,11 @@
 """When a message is sent and which version is read: pure functions of the step."""
 
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import Annotated, ClassVar, Protocol
 
-from fullgraph.errors import InputError
+from fullgraph.values import OneOf, Range, Value
+
+Steps = Annotated[int, Range(1, 10**9)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,19 +37,15 @@ class Sync:
         return Turn(send=True, read=step)
 
 
-@dataclass(frozen=True, slots=True)
-class Pipelined:
+@dataclass(frozen=True)
+class Pipelined(Value):
     """Read the rows of `lag` steps ago while today's travel:  v(t) = t - lag  (PipeGCN, arXiv:2203.10428).
 
     The first `lag` steps read zeros, or (warm_up="exact") their own rows.
     """
 
-    lag: int = 1
-    warm_up: str = "zeros"
-
-    def __post_init__(self) -> None:
-        _require(self.lag >= 1, f"lag={self.lag}: at least 1")
-        _require(self.warm_up in ("zeros", "exact"), f"warm_up={self.warm_up!r}: zeros or exact")
+    lag: Steps = 1
+    warm_up: Annotated[str, OneOf("zeros", "exact")] = "zeros"
 
     @property
     def depth(self) -> int:
@@ -59,17 +57,14 @@ class Pipelined:
         return Turn(send=True, read=step if self.warm_up == "exact" else None)
 
 
-@dataclass(frozen=True, slots=True)
-class Bounded:
+@dataclass(frozen=True)
+class Bounded(Value):
     """Read last step's rows, and fresh ones every `refresh` steps:  v(t) = t if (t+1) % refresh == 0 else t-1.
 
     One step of lag, whose error starts over at each refresh (Sylvie, arXiv:2303.01277). refresh=1 is Sync.
     """
 
-    refresh: int = 10
-
-    def __post_init__(self) -> None:
-        _require(self.refresh >= 1, f"refresh={self.refresh}: at least 1")
+    refresh: Steps = 10
 
     @property
     def depth(self) -> int:
@@ -81,14 +76,11 @@ class Bounded:
         return Turn(send=True, read=step - 1 if step else None)
 
 
-@dataclass(frozen=True, slots=True)
-class Skip:
+@dataclass(frozen=True)
+class Skip(Value):
     """Send every `every` steps only, and read what was sent last:  v(t) = t - t % every.  every=1 is Sync."""
 
-    every: int = 2
-
-    def __post_init__(self) -> None:
-        _require(self.every >= 1, f"every={self.every}: at least 1")
+    every: Steps = 2
 
     @property
     def depth(self) -> int:
@@ -101,8 +93,3 @@ class Skip:
 def table(schedule: Schedule, steps: int) -> str:
     """The schedule as a person reads it, a line a step."""
     return "\n".join(f"{step}: {schedule.turn(step)}" for step in range(steps))
-
-
-def _require(good: bool, text: str) -> None:
-    if not good:
-        raise InputError(text)

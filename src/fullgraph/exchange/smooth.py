@@ -1,27 +1,24 @@
 """Smoothing: a moving average of what a channel receives, used in its place."""
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from torch import Tensor
 
-from fullgraph.errors import InputError
+from fullgraph.values import Range, Value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Smooth:
+@dataclass(frozen=True, kw_only=True)
+class Smooth(Value):
     """avg = g avg + (1 - g) received, from zero, of features, gradients or both  (PipeGCN, arXiv:2203.10428).
 
     correct: divide by 1 - g^k after k receipts, which takes the pull towards zero out of the first steps.
     """
 
-    gamma: float = 0.95
+    gamma: Annotated[float, Range(0, 1, below=True)] = 0.95
     features: bool = True
     gradients: bool = True
     correct: bool = False
-
-    def __post_init__(self) -> None:
-        if not 0.0 <= self.gamma < 1.0:
-            raise InputError(f"gamma={self.gamma}: at least 0 and below 1")
 
 
 class Average:

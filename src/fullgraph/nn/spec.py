@@ -45,6 +45,11 @@ class ModelSpec(Value, ABC):
             model = self.chain(in_width, out_width, seed)
         return model.to(dtype)
 
+    def outline(self, in_width: int, out_width: int) -> Chain:
+        """The module without its numbers, which takes no memory: enough to see its layers and their sizes."""
+        with torch.device("meta"):
+            return self.build(in_width, out_width)
+
     @abstractmethod
     def chain(self, in_width: int, out_width: int, seed: int) -> Chain:
         """The module, its weights drawn from torch's generator; `seed` is its dropout's."""

@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from fullgraph.errors import InputError
+from fullgraph.errors import InputError, one_line
 from fullgraph.ops import reference
 from fullgraph.ops.structure import Adjacency, Structure
 
@@ -68,11 +68,7 @@ def backend(x: Tensor) -> Backend:
     if kernels is not None:
         return kernels
     fits = x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64)
-    if _choice() == "torch" or not fits or not _has_numba():
-        return reference
-    from fullgraph.ops import kernels_cpu
-
-    return kernels_cpu
+    return (_compiled() if fits and _choice() != "torch" else None) or reference
 
 
 def fused_backend(x: Tensor) -> Fused | None:
@@ -88,13 +84,22 @@ def fused_backend(x: Tensor) -> Fused | None:
 def _choice() -> str | None:
     choice = os.environ.get("FULLGRAPH_KERNELS") or None
     if choice not in (None, "numba", "torch", "triton"):
-        raise InputError(f"FULLGRAPH_KERNELS={choice} is unknown; set it to numba, torch or triton")
+        raise InputError(f"FULLGRAPH_KERNELS={one_line(choice, 40)} is unknown; set it to numba, torch or triton")
     return choice
 
 
 @cache
-def _has_numba() -> bool:
-    return find_spec("numba") is not None
+def _compiled() -> Backend | None:
+    """Loops that numba compiles; None where it is not installed, or told not to compile."""
+    if find_spec("numba") is None:
+        return None
+    try:
+        from numba import config
+
+        from fullgraph.ops import kernels_cpu
+    except Exception as error:  # numba reads settings of its own when it is imported
+        raise InputError(f"numba does not start ({one_line(error, 100)}); set FULLGRAPH_KERNELS=torch") from error
+    return None if config.DISABLE_JIT else kernels_cpu
 
 
 @cache

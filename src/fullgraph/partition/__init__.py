@@ -6,9 +6,9 @@ from dataclasses import fields
 from typing import Any
 
 from fullgraph.data import Graph
-from fullgraph.errors import InputError
+from fullgraph.errors import InputError, one_line
 from fullgraph.partition.banded import Banded
-from fullgraph.partition.base import Assignment, Partitioner, undirected_csr
+from fullgraph.partition.base import Assignment, Partitioner, check_parts, check_seed, undirected_csr
 from fullgraph.partition.contiguous import Contiguous
 from fullgraph.partition.cut import cut_parts
 from fullgraph.partition.kaminpar import KaMinPar
@@ -43,7 +43,17 @@ def partition(graph: Graph, parts: int, method: str = "metis", seed: int = 0, **
             listed = ", ".join(known) if known else "it has none"
             raise InputError(f"partitioner '{method}' has no option '{name}': choose from {listed}")
     partitioner: Partitioner = PARTITIONERS[method](**options)
-    return partitioner.assign(graph, parts, seed=seed)
+    check_parts(graph, parts)
+    check_seed(seed)
+    try:
+        return partitioner.assign(graph, parts, seed=seed)
+    except (InputError, MemoryError):
+        raise
+    except (ValueError, TypeError, RuntimeError) as bad:  # a partitioner's library, of a graph or options beyond it
+        raise InputError(
+            f"partitioner '{method}' failed ({one_line(bad, 160)}): change its options, choose another, "
+            "or give it more memory"
+        ) from bad
 
 
 __all__ = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 import scipy.sparse as sp
@@ -10,27 +11,27 @@ from scipy.sparse.csgraph import reverse_cuthill_mckee
 
 from fullgraph.data import Graph
 from fullgraph.data.arrays import Array
-from fullgraph.errors import InputError
+from fullgraph.errors import InputError, one_line
 from fullgraph.partition.base import Assignment, check_parts, undirected_csr
+from fullgraph.values import Range, Value
 
 
 @dataclass(frozen=True)
-class Banded:
+class Banded(Value):
     """A share of each of `blocks` runs of an order in which neighbours are near one another, for every part.
 
     place = reverse Cuthill-McKee,   part[i] = floor(place[i] * parts * blocks / N) mod parts:  of a banded matrix, a
     run's rows read the run itself and the two beside it. Parts named in `empty`, such as 0,2, have no share.
     """
 
-    blocks: int = 1
+    blocks: Annotated[int, Range(1, 2**31)] = 1
     empty: str = ""
 
     def assign(self, graph: Graph, parts: int, *, seed: int) -> Assignment:
-        owners = self._owners(parts)
-        check_parts(graph, len(owners))
-        if self.blocks < 1:
-            raise InputError(f"{self.blocks} blocks: give at least one")
-        n = graph.num_nodes
+        check_parts(graph, parts)
+        owners, n = self._owners(parts), graph.num_nodes
+        if self.blocks > n:
+            raise InputError(f"{self.blocks} blocks for {n} nodes: ask for at most as many blocks as there are nodes")
         indptr, indices = undirected_csr(graph)
         pattern = sp.csr_array((np.ones(len(indices), dtype=np.bool_), indices, indptr), shape=(n, n))
         place = np.empty(n, dtype=np.int64)
@@ -41,6 +42,6 @@ class Banded:
     def _owners(self, parts: int) -> Array:
         empty = self.empty.split(",") if self.empty else []
         owners = [part for part in range(parts) if str(part) not in empty]
-        if len(owners) + len(set(empty)) != parts or (parts > 0 and not owners):
-            raise InputError(f"empty={self.empty!r}: name some of the parts 0 to {parts - 1}, not all")
+        if len(owners) + len(set(empty)) != parts or not owners:
+            raise InputError(f"empty={one_line(self.empty, 60)}: name some of the parts 0 to {parts - 1}, not all")
         return np.array(owners, dtype=np.int32)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import importlib
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
 
 import numpy as np
 import scipy.sparse as sp
@@ -12,6 +15,14 @@ import scipy.sparse as sp
 from fullgraph.data import Graph
 from fullgraph.data.arrays import Array
 from fullgraph.errors import InputError
+from fullgraph.values import Range
+
+# Options that several partitioners have.
+Weight = Annotated[float, Range(0, 1e9)]
+Imbalance = Annotated[float, Range(0, 100, above=True)]
+Threads = Annotated[int, Range(0, 4096)]
+MOST_PARTS = 65535
+MOST_SEED = 2**63 - 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,11 +58,18 @@ class Partitioner(Protocol):
 
 
 def check_parts(graph: Graph, parts: int) -> None:
-    """At least one part, and no more than there are nodes."""
+    """At least one part, and no more than there are nodes, or than a folder of shards may have."""
     if parts < 1:
         raise InputError(f"{parts} parts: give at least one")
     if parts > graph.num_nodes:
         raise InputError(f"{parts} parts for {graph.num_nodes} nodes: ask for at most as many parts as there are nodes")
+    if parts > MOST_PARTS:
+        raise InputError(f"{parts} parts: give at most {MOST_PARTS}")
+
+
+def check_seed(seed: int) -> None:
+    if not 0 <= seed <= MOST_SEED:
+        raise InputError(f"seed={seed}: at least 0 and at most {MOST_SEED}")
 
 
 def undirected_csr(graph: Graph) -> tuple[Array, Array]:
@@ -93,12 +111,9 @@ def vertex_weight(graph: Graph, node_weight: float | None, degree_weight: float,
 
 
 def check_weights(node_weight: float | None, degree_weight: float) -> None:
-    """a >= 0 and b >= 0, not both zero."""
-    a = 1.0 if node_weight is None else node_weight
-    if a < 0 or degree_weight < 0 or a + degree_weight == 0:
-        raise InputError(
-            f"node_weight {node_weight} and degree_weight {degree_weight}: neither may be negative, nor both zero"
-        )
+    """a and b are not both zero."""
+    if node_weight == 0 and degree_weight == 0:
+        raise InputError("node_weight and degree_weight are both zero: give one of them a weight")
 
 
 def blocks_of_ids(num_nodes: int, parts: int) -> Array:
@@ -112,6 +127,19 @@ def needs_no_search(graph: Graph, parts: int) -> bool:
         return True
     row = np.repeat(np.arange(graph.num_nodes, dtype=graph.indices.dtype), np.diff(graph.indptr))
     return bool((row == graph.indices).all())
+
+
+@contextmanager
+def quietly() -> Iterator[None]:
+    """METIS prints lines of its own when memory runs out; its error says enough."""
+    kept, null = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(null, 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(null)
 
 
 def require(module: str) -> Any:

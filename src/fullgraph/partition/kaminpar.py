@@ -14,6 +14,9 @@ from fullgraph.data.arrays import Array
 from fullgraph.errors import InputError
 from fullgraph.partition.base import (
     Assignment,
+    Imbalance,
+    Threads,
+    Weight,
     blocks_of_ids,
     check_parts,
     check_weights,
@@ -22,22 +25,26 @@ from fullgraph.partition.base import (
     undirected_csr,
     vertex_weight,
 )
+from fullgraph.room import need_threads
+from fullgraph.values import Value
 
 
 @dataclass(frozen=True)
-class KaMinPar:
+class KaMinPar(Value):
     """Deep multilevel partitioning for the fewest arcs between parts (Gottesbueren et al., arXiv:2105.02022).
 
     One thread gives the same parts for the same seed; more are faster and do not.
     """
 
     preset: str = "default"
-    threads: int = 1
-    imbalance: float = 0.03
-    node_weight: float | None = None
-    degree_weight: float = 1.0
+    threads: Threads = 1
+    imbalance: Imbalance = 0.03
+    node_weight: Weight | None = None
+    degree_weight: Weight = 1.0
 
     def __post_init__(self) -> None:
+        super().__post_init__()
+        need_threads(self.threads)
         check_weights(self.node_weight, self.degree_weight)
 
     def assign(self, graph: Graph, parts: int, *, seed: int) -> Assignment:
@@ -50,7 +57,7 @@ class KaMinPar:
             return Assignment(blocks_of_ids(graph.num_nodes, parts), parts, "kaminpar", seed)
         weight = vertex_weight(graph, self.node_weight, self.degree_weight, 1 << 30)
         # The solver limits the threads, so it comes first: those that load the graph would stay, and now and then help.
-        solver = kaminpar.KaMinPar(self.threads, kaminpar.context_by_name(self.preset))
+        solver = kaminpar.KaMinPar(max(1, self.threads), kaminpar.context_by_name(self.preset))
         adjacency = _hand_over(kaminpar, *undirected_csr(graph), weight)
         kaminpar.reseed(seed % (1 << 31))
         part = solver.compute_partition(adjacency, parts, self.imbalance)

@@ -10,11 +10,12 @@ from typing import Annotated
 import scipy.sparse as sp
 
 from fullgraph.data import Graph
-from fullgraph.errors import Damaged, InputError, one_line
-from fullgraph.partition.base import Assignment
+from fullgraph.data.features import FEATURE_KINDS
+from fullgraph.errors import InputError, one_line
+from fullgraph.partition.base import MOST_PARTS, Assignment
 from fullgraph.partition.quality import Quality
-from fullgraph.storage import read_document, write_document
-from fullgraph.values import Range, Value, read_value
+from fullgraph.storage import checksum, read_document, record_of, write_document
+from fullgraph.values import OneOf, Range, Value
 
 SCHEMA = 1
 FILE = "manifest.json"
@@ -54,13 +55,18 @@ class Manifest(Value):
 
     schema: int
     graph: GraphFacts
-    parts: Annotated[int, Range(1, 65535)]
+    parts: Annotated[int, Range(1, MOST_PARTS)]
     method: str
     seed: int
-    features: str  # how features were scaled: none, row or standard
+    features: Annotated[str, OneOf(*FEATURE_KINDS)]  # how features were scaled
     split: Count  # whose training nodes that scaling, and the figures, were taken from
     figures: Quality
     files: dict[str, FileFact]  # path inside the folder -> fact
+
+    @property
+    def checksum(self) -> int:
+        """Of this manifest, and so of every file in it."""
+        return checksum(asdict(self))
 
     def write(self, folder: Path) -> None:
         write_document(folder / FILE, asdict(self))
@@ -119,7 +125,4 @@ def read_manifest(folder: str | Path) -> Manifest:
             f"{folder} holds shards of schema {one_line(content.get('schema'), 20)}, "
             f"this version reads schema {SCHEMA}: {AGAIN}"
         )
-    try:
-        return read_value(Manifest, content, str(path))
-    except InputError as error:
-        raise Damaged(f"{error}: {AGAIN}") from None
+    return record_of(Manifest, content, str(path), AGAIN)

@@ -3,50 +3,54 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
 from fullgraph.data import Graph
 from fullgraph.data.arrays import Array
-from fullgraph.errors import InputError
 from fullgraph.partition.base import (
     Assignment,
+    Weight,
     blocks_of_ids,
     check_parts,
     check_weights,
     needs_no_search,
+    quietly,
     require,
     undirected_csr,
     vertex_weight,
 )
 from fullgraph.partition.layout import halo_rows
+from fullgraph.room import need_memory
+from fullgraph.values import OneOf, Value
 
 OBJECTIVES = ("auto", "cut", "volume")
 
 # Refining for volume takes time in proportion to arcs x parts: about a minute at this size. Beyond it `auto` cuts only.
 VOLUME_LIMIT = 100_000_000
 
+BYTES_PER_ARC = 60  # METIS takes at least that; 80 to 140 were measured
+
 # From 4 to 32 parts recursive bisection gave about 2 % fewer halo rows than k-way (mean of 14 real graphs, 2 seeds).
 RECURSIVE_PARTS = 32
 
 
 @dataclass(frozen=True)
-class Metis:
+class Metis(Value):
     """Balances  sum of a + b * degree  over parts, and minimises arcs cut or halo rows (Karypis & Kumar 1998).
 
     objective: cut, volume (halo rows of the symmetrised graph), or auto: both, keeping the one with fewer halo rows.
     Above VOLUME_LIMIT = arcs x parts, auto runs cut alone. node_weight is a (None: the mean degree), degree_weight b.
     """
 
-    objective: str = "auto"
-    node_weight: float | None = None
-    degree_weight: float = 1.0
+    objective: Annotated[str, OneOf(*OBJECTIVES)] = "auto"
+    node_weight: Weight | None = None
+    degree_weight: Weight = 1.0
     method: ClassVar[str] = "metis"
 
     def __post_init__(self) -> None:
-        if self.objective not in OBJECTIVES:
-            raise InputError(f"objective '{self.objective}' is unknown: choose from {', '.join(OBJECTIVES)}")
+        super().__post_init__()
         check_weights(self.node_weight, self.degree_weight)
 
     def assign(self, graph: Graph, parts: int, *, seed: int) -> Assignment:
@@ -55,6 +59,7 @@ class Metis:
             return Assignment(blocks_of_ids(graph.num_nodes, parts), parts, self.method, seed)
         pymetis = require("pymetis")
         index = pymetis.zero_copy_dtype()
+        need_memory(BYTES_PER_ARC * graph.num_arcs, "METIS", "choose --partitioner contiguous or random")
         weight = vertex_weight(graph, self.node_weight, self.degree_weight, int(np.iinfo(index).max) // 4)
         indptr, indices = undirected_csr(graph)
         # In METIS's own integer type nothing is copied on the way in.
@@ -81,7 +86,7 @@ class Metis:
 class MetisCut(Metis):
     """METIS for the fewest arcs between parts."""
 
-    objective: str = "cut"
+    objective: Annotated[str, OneOf(*OBJECTIVES)] = "cut"
     method: ClassVar[str] = "metis-cut"
 
 
@@ -89,7 +94,7 @@ class MetisCut(Metis):
 class MetisVolume(Metis):
     """METIS for the fewest halo rows."""
 
-    objective: str = "volume"
+    objective: Annotated[str, OneOf(*OBJECTIVES)] = "volume"
     method: ClassVar[str] = "metis-volume"
 
 
@@ -99,5 +104,6 @@ def _search(pymetis: Any, adjacency: Any, weight: Array, parts: int, objective: 
     recursive = objective == "cut" and parts <= RECURSIVE_PARTS
     if objective == "volume":
         options.objtype = int(pymetis.ObjType.VOL)
-    found = pymetis.part_graph(parts, adjacency, vweights=weight, recursive=recursive, options=options)
+    with quietly():
+        found = pymetis.part_graph(parts, adjacency, vweights=weight, recursive=recursive, options=options)
     return np.asarray(found.vertex_part).astype(np.int32)

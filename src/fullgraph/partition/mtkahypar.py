@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 import scipy.sparse as sp
 
 from fullgraph.data import Graph
-from fullgraph.errors import InputError
 from fullgraph.partition.base import (
     Assignment,
+    Imbalance,
+    Threads,
+    Weight,
     blocks_of_ids,
     check_parts,
     check_weights,
@@ -19,27 +22,29 @@ from fullgraph.partition.base import (
     require,
     vertex_weight,
 )
+from fullgraph.room import need_threads
+from fullgraph.values import OneOf, Value
 
 PRESETS = ("default", "quality", "highest_quality", "deterministic", "deterministic_quality", "large_k")
 
 
 @dataclass(frozen=True)
-class MtKaHyPar:
+class MtKaHyPar(Value):
     """Minimises  km1 = sum over nets (parts a net touches - 1) = halo rows,  a net {u} + targets of u for each node u.
 
     Hypergraph partitioning (Gottesbueren et al., arXiv:2303.17679). The deterministic presets give the same parts for
     the same seed; `default` takes under half of their time and does not. threads = 0: all cores.
     """
 
-    preset: str = "deterministic"
-    threads: int = 0
-    imbalance: float = 0.03
-    node_weight: float | None = None
-    degree_weight: float = 1.0
+    preset: Annotated[str, OneOf(*PRESETS)] = "deterministic"
+    threads: Threads = 0
+    imbalance: Imbalance = 0.03
+    node_weight: Weight | None = None
+    degree_weight: Weight = 1.0
 
     def __post_init__(self) -> None:
-        if self.preset not in PRESETS:
-            raise InputError(f"preset '{self.preset}' is unknown to mtkahypar: choose from {', '.join(PRESETS)}")
+        super().__post_init__()
+        need_threads(self.threads)
         check_weights(self.node_weight, self.degree_weight)
 
     def assign(self, graph: Graph, parts: int, *, seed: int) -> Assignment:

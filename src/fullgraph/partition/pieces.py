@@ -4,7 +4,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from fullgraph.data.arrays import Array
-from fullgraph.partition.base import blocks_of_ids
+from fullgraph.partition.base import blocks_of_ids, quietly
 
 
 def pieces_of(indptr: Array, indices: Array, pieces: int) -> Array:
@@ -23,11 +23,12 @@ def pieces_of(indptr: Array, indices: Array, pieces: int) -> Array:
     both.eliminate_zeros()
     degree = np.diff(both.indptr)
     index = pymetis.zero_copy_dtype()
-    found = pymetis.part_graph(
-        pieces,
-        pymetis.CSRAdjacency(both.indptr.astype(index), both.indices.astype(index)),
-        vweights=(degree + int(degree.mean()) + 1).astype(index),
-        recursive=True,
-        options=pymetis.Options(seed=0),
-    )
+    with quietly():
+        found = pymetis.part_graph(
+            pieces,
+            pymetis.CSRAdjacency(both.indptr.astype(index), both.indices.astype(index)),
+            vweights=(degree + int(degree.mean()) + 1).astype(index),
+            recursive=True,
+            options=pymetis.Options(seed=0),
+        )
     return np.asarray(found.vertex_part).astype(np.int32)

@@ -57,6 +57,8 @@ class Mixture(ByRows):
             )
         device = torch.device(self.aggregate_on[rank]) if self.aggregate_on else self.device
         nodes, counts = counted(local, transport, name)
+        if self.blocks > nodes:
+            raise InputError(f"blocks={self.blocks}: more than the {nodes} nodes; choose fewer")
         rows = self._block_rows(len(local.ids), transport, f"setup/{name} rows")
         own = quartiles(local.arcs.indptr.diff())
         everyone = gather_rows(own, transport, Key(f"setup/{name} grades", 0))

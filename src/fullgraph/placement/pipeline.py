@@ -86,6 +86,8 @@ class _Setup:
         place = self.mesh.at(self.transport.rank)
         self.stage, self.way = place["stage"], place["way"]
         self.slots = placement.chunks or CHUNKS * self.stages
+        if placement.chunks > scene.num_nodes:
+            raise InputError(f"chunks={placement.chunks}: more than the {scene.num_nodes} nodes; choose fewer, or 0")
         local = scene.local
         number_n, self.starts = self._numbers(local)
         self.number_N = self._gather("numbers", number_n).long()  # in rank order

@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from fullgraph.errors import InputError
+from fullgraph.errors import InputError, one_line
 from fullgraph.recipes.base import Recipe
 from fullgraph.recipes.baselines import none, vanilla
 from fullgraph.recipes.free import free
@@ -13,6 +13,7 @@ from fullgraph.recipes.mixgcn import mixgcn
 from fullgraph.recipes.pipegcn import pipegcn, pipegcn_f, pipegcn_g, pipegcn_gf
 from fullgraph.recipes.sylvie import sylvie_a, sylvie_s
 from fullgraph.recipes.varco import fixed, varco
+from fullgraph.values import read_option
 
 STRATEGIES: dict[str, Callable[..., Recipe]] = {
     "vanilla": vanilla,
@@ -32,33 +33,21 @@ STRATEGIES: dict[str, Callable[..., Recipe]] = {
 }
 
 
-def make(name: str, **options: Any) -> Recipe:
-    """The recipe of that name; options given as text are read as the type of their default."""
-    if name not in STRATEGIES:
+def make(name: str = "", **options: Any) -> Recipe:
+    """The recipe of that name; options are of the type of their default, or texts that are read as it."""
+    if not isinstance(name, str) or name not in STRATEGIES:
         raise InputError(f"strategy {name!r} is unknown; known: {', '.join(STRATEGIES)}")
     known = options_of(name)
     unknown = [key for key in options if key not in known]
     if unknown:
         listed = ", ".join(f"{key}={value}" for key, value in known.items()) or "none"
-        raise InputError(f"strategy {name!r} has no option {', '.join(unknown)}; known: {listed}")
-    return STRATEGIES[name](**{key: read_as(type(known[key]), key, value) for key, value in options.items()})
+        raise InputError(f"strategy {name!r} has no option {one_line(', '.join(unknown), 60)}; known: {listed}")
+    return STRATEGIES[name](**{key: read_option(type(known[key]), key, value) for key, value in options.items()})
 
 
 def options_of(name: str) -> dict[str, Any]:
     """Option names and their defaults."""
     return {key: p.default for key, p in inspect.signature(STRATEGIES[name]).parameters.items()}
-
-
-def read_as(kind: type, key: str, value: Any) -> Any:
-    """An option's value; text is read as `kind`."""
-    if not isinstance(value, str) or kind is str:
-        return value
-    try:
-        if kind is bool:
-            return {"true": True, "1": True, "false": False, "0": False}[value.lower()]
-        return kind(value)
-    except (ValueError, KeyError) as error:
-        raise InputError(f"option {key}={value!r} is not a {kind.__name__}") from error
 
 
 __all__ = [
@@ -73,7 +62,6 @@ __all__ = [
     "none",
     "options_of",
     "pipegcn",
-    "read_as",
     "sylvie_a",
     "sylvie_s",
     "vanilla",

@@ -1,12 +1,14 @@
 """What happened: the meter, and the record of a run."""
 
 from fullgraph.report.meter import Meter, Phases, Tally, peak_device_bytes, peak_memory_bytes
+from fullgraph.report.outcome import Outcome, read_outcome
 from fullgraph.report.record import EpochRecord, MetricsLog, as_table, from_table, medians, read_metrics, seconds_to
 
 __all__ = [
     "EpochRecord",
     "Meter",
     "MetricsLog",
+    "Outcome",
     "Phases",
     "Tally",
     "as_table",
@@ -15,5 +17,6 @@ __all__ = [
     "peak_device_bytes",
     "peak_memory_bytes",
     "read_metrics",
+    "read_outcome",
     "seconds_to",
 ]

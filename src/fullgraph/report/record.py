@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from fullgraph.errors import Damaged
-from fullgraph.storage import read_text, sealed, unsealed, write_whole
+from fullgraph.storage import read_text, record_of, sealed, unsealed, write_whole
 from fullgraph.values import Range, Value, read_value
 
 Bytes = Annotated[int, Range(0, 2**53)]
@@ -74,14 +74,19 @@ def _line(record: EpochRecord) -> str:
     return json.dumps(sealed(kept), allow_nan=False) + "\n"
 
 
-def read_metrics(path: Path) -> list[EpochRecord]:
-    """The records of a metrics.jsonl; a last line that a crash cut short is left out, any other damage refused."""
+def read_metrics(path: Path, epochs: int | None = None) -> list[EpochRecord]:
+    """The records of a metrics.jsonl, any damage refused.
+
+    epochs: as many as a finished run has; if None, it is not done, and a last line that a crash cut short is left out.
+    """
     fix = "remove it; `fullgraph train --resume` writes it again from the checkpoint"
     lines = read_text(path, fix=fix).split("\n")
+    if epochs is not None and (len(lines) != epochs + 1 or lines[-1]):
+        raise Damaged(f"{path} has {len(lines) - 1} whole lines for {epochs} epochs; {fix}")
     records = []
     for number, line in enumerate(lines[:-1]):
         here = f"{path} line {number + 1}"
-        records.append(read_value(EpochRecord, unsealed(line, Path(here), fix), here))
+        records.append(record_of(EpochRecord, unsealed(line, Path(here), fix), here, fix))
         if records[-1].epoch != number:
             raise Damaged(f"{here} is of epoch {records[-1].epoch}, not {number}: a line is missing or doubled; {fix}")
     return records

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from fullgraph.errors import one_line
+from fullgraph.report.outcome import Outcome
 
 
 def print_quality(figures: Mapping[str, Any], method: str) -> None:
@@ -26,7 +27,7 @@ def print_quality(figures: Mapping[str, Any], method: str) -> None:
     Console().print(table)
 
 
-def print_comparison(runs: dict[str, dict[str, Any]], reached: dict[str, float | None], target: float | None) -> None:
+def print_comparison(runs: Mapping[str, Outcome], reached: Mapping[str, float | None], target: float | None) -> None:
     """Runs side by side, a row each; `reached` is the seconds of training until a validation score of `target`."""
     from rich.console import Console
     from rich.table import Table
@@ -48,18 +49,10 @@ def print_comparison(runs: dict[str, dict[str, Any]], reached: dict[str, float |
     ]
     for column in [*columns, *([f"to val {target:g}"] if target is not None else [])]:
         table.add_column(column, justify="left" if column in ("run", "strategy", "model") else "right")
-    for name, r in runs.items():
-        cells = [
-            name,
-            r["strategy"],
-            r["model"],
-            r["ranks"],
-            _score(r["test"]),
-            _score(r["val"]),
-            r["best_epoch"] + 1,
-        ]
-        cells += [f"{r['epoch_s'] * 1e3:.1f} ms", f"{r['wait_s'] * 1e3:.1f} ms", f"{r['bytes_per_epoch']:,}"]
-        cells.append(f"{r['bytes_total']:,}" if "bytes_total" in r else "-")
+    for name, run in runs.items():
+        cells: list[object] = [name, run.strategy, run.model, run.ranks, _score(run.test), _score(run.val)]
+        cells += [run.best_epoch + 1, _milliseconds(run.epoch_s), _milliseconds(run.wait_s)]
+        cells += [f"{run.bytes_per_epoch:,}", f"{run.bytes_total:,}"]
         if target is not None:
             seconds = reached[name]
             cells.append("never" if seconds is None else f"{seconds:.2f} s")
@@ -71,10 +64,13 @@ def _score(value: float | None) -> str:
     return "none" if value is None else f"{value:.4f}"
 
 
-def print_result(result: Mapping[str, Any], folder: Path) -> None:
+def _milliseconds(seconds: float) -> str:
+    return f"{seconds * 1e3:.1f} ms"
+
+
+def print_result(run: Outcome, folder: Path) -> None:
     """A finished run in two lines."""
-    epoch = f"{result['epoch_s'] * 1e3:.1f} ms an epoch, {result['wait_s'] * 1e3:.1f} ms waiting"
-    print(f"{result['strategy']} on {result['ranks']} ranks: test {result['metric']} {_score(result['test'])}, "
-          f"val {_score(result['val'])} at epoch {result['best_epoch'] + 1}; {epoch}, "
-          f"{result['bytes_per_epoch']:,} bytes")  # fmt: skip
+    print(f"{run.strategy} on {run.ranks} ranks: test {run.metric} {_score(run.test)}, "
+          f"val {_score(run.val)} at epoch {run.best_epoch + 1}; {_milliseconds(run.epoch_s)} an epoch, "
+          f"{_milliseconds(run.wait_s)} waiting, {run.bytes_per_epoch:,} bytes")  # fmt: skip
     print(f"run folder: {one_line(folder)}")

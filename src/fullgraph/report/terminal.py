@@ -40,10 +40,15 @@ class Tolerant:
 
 
 def tolerate_output() -> None:
-    """Make this process's standard streams tolerant."""
-    for name in ("stdout", "stderr"):
-        stream = getattr(sys, name)
-        if stream is not None and not isinstance(stream, Tolerant):
+    """Make this process's standard streams tolerant; one that is closed takes words, and loses them."""
+    for number in range(3):  # or the next file that is opened would take the stream's place
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+    for number, name in ((1, "stdout"), (2, "stderr")):
+        stream = getattr(sys, name) or os.fdopen(number, "w", closefd=False)
+        if not isinstance(stream, Tolerant):
             setattr(sys, name, Tolerant(stream))
 
 

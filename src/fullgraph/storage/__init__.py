@@ -1,6 +1,16 @@
 """How files of ours are written whole, locked, and read back: the only code that renames, syncs or parses them."""
 
-from fullgraph.storage.document import parse_json, read_document, read_text, sealed, unsealed, write_document
+from fullgraph.storage.document import (
+    checksum,
+    parse_json,
+    read_document,
+    read_record,
+    read_text,
+    record_of,
+    sealed,
+    unsealed,
+    write_document,
+)
 from fullgraph.storage.lock import FolderLock
 from fullgraph.storage.tensors import read_tensors, write_tensors
 from fullgraph.storage.whole import (
@@ -16,11 +26,14 @@ from fullgraph.storage.whole import (
 
 __all__ = [
     "FolderLock",
+    "checksum",
     "held",
     "parse_json",
     "read_document",
+    "read_record",
     "read_tensors",
     "read_text",
+    "record_of",
     "remove_if_dead",
     "remove_whole",
     "sealed",

@@ -2,20 +2,24 @@
 
 import json
 import math
+import os
 import re
+import stat
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from fullgraph.errors import Damaged, InputError, explain, one_line
 from fullgraph.storage.whole import write_whole
+from fullgraph.values import read_value
 
 MAX_BYTES = 1 << 28
 MAX_DEPTH = 32
 CHECKSUM = "checksum"
 
 Tree = dict[str, Any]
+T = TypeVar("T")
 
 
 def write_document(path: Path, tree: Mapping[str, Any]) -> None:
@@ -29,16 +33,35 @@ def read_document(path: Path, *, fix: str) -> Tree:
     return unsealed(text, path, fix)
 
 
-def read_text(path: Path, *, fix: str, limit: int = MAX_BYTES) -> str:
-    """The text of a file that is not larger than `limit`."""
+def read_record(kind: type[T], path: Path, *, fix: str) -> T:
+    """The value whose fields `write_document` wrote; fields of another name, type or range are damage too."""
+    return record_of(kind, read_document(path, fix=fix), str(path), fix)
+
+
+def record_of(kind: type[T], tree: Tree, where: str, fix: str) -> T:
+    """The value that an object of a file of ours holds."""
     try:
-        with path.open("rb") as file:
-            data = file.read(limit + 1)
-    except OSError as error:
-        known = explain(error)
+        return read_value(kind, tree, where)
+    except InputError as error:
+        raise Damaged(f"{error}; {fix}") from None
+
+
+def read_text(path: Path, *, fix: str, limit: int = MAX_BYTES) -> str:
+    """The text of a plain file that is not larger than `limit`."""
+    try:
+        # A pipe without a writer would never open, and a device never end.
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            about = os.fstat(file.fileno())
+            if not stat.S_ISREG(about.st_mode):
+                raise InputError(f"{path} is no plain file; {fix}")
+            if about.st_size > limit:
+                raise Damaged(f"{path} is larger than the {limit >> 20} MiB that such a file may have; {fix}")
+            data = file.read(about.st_size + 1)  # a larger number would take so much memory at once
+    except (OSError, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
+        known = explain(error, path)
         raise InputError(f"cannot read {known or f'{path} ({one_line(error)})'}; {fix}") from None
-    if len(data) > limit:
-        raise Damaged(f"{path} is larger than the {limit >> 20} MiB that such a file may have; {fix}")
     try:
         return data.decode()
     except UnicodeDecodeError:
@@ -47,7 +70,7 @@ def read_text(path: Path, *, fix: str, limit: int = MAX_BYTES) -> str:
 
 def sealed(tree: Mapping[str, Any]) -> Tree:
     """The object with its checksum."""
-    return {**tree, CHECKSUM: _checksum(tree)}
+    return {**tree, CHECKSUM: checksum(tree)}
 
 
 def unsealed(text: str, path: Path, fix: str) -> Tree:
@@ -55,7 +78,7 @@ def unsealed(text: str, path: Path, fix: str) -> Tree:
     tree = parse_json(text, path, fix)
     if not isinstance(tree, dict) or CHECKSUM not in tree:
         raise Damaged(f"{path} has no checksum: it is damaged, or of an older version; {fix}")
-    if tree.pop(CHECKSUM) != _checksum(tree):
+    if tree.pop(CHECKSUM) != checksum(tree):
         raise Damaged(f"{path} is damaged (its checksum does not match); {fix}")
     return tree
 
@@ -70,7 +93,8 @@ def parse_json(text: str, path: Path, fix: str) -> Any:
         raise Damaged(f"{path} is not JSON as it should be ({one_line(error, 100)}); {fix}") from None
 
 
-def _checksum(tree: Mapping[str, Any]) -> int:
+def checksum(tree: Mapping[str, Any]) -> int:
+    """The same for equal objects, however their text is laid out."""
     return zlib.crc32(json.dumps(tree, sort_keys=True).encode())
 
 

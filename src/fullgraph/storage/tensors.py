@@ -30,9 +30,13 @@ def read_tensors(path: Path, *, fix: str) -> tuple[dict[str, Tensor], dict[str, 
     from safetensors import SafetensorError, safe_open
 
     try:
+        if path.exists() and not path.is_file():  # a pipe without a writer would never open
+            raise Damaged(f"{path} is no plain file; {fix}")
         with safe_open(path, framework="pt") as file:
             about = dict(file.metadata() or {})
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # it has no iterator
+    except Damaged:
+        raise
     except OSError as error:
         raise explain(error, path) or Damaged(f"cannot read {path} ({one_line(error)}); {fix}") from None
     except (SafetensorError, ValueError, RuntimeError, TypeError, KeyError, OverflowError) as error:

@@ -5,10 +5,12 @@ checkpoints/epoch-00000020/shared.safetensors      what all ranks have alike: we
                            state.json              the rest; written last
 """
 
+import re
+import secrets
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,15 +21,16 @@ from fullgraph.errors import Damaged, Diverged, InputError
 from fullgraph.exchange import Held, settled
 from fullgraph.report import EpochRecord, as_table, from_table
 from fullgraph.report.terminal import note
-from fullgraph.storage import held, read_document, read_tensors, remove_whole, settle, write_document, write_tensors
+from fullgraph.storage import held, read_record, read_tensors, remove_whole, settle, write_document, write_tensors
 from fullgraph.train.trainer import Best, Trainer, likely_cause
-from fullgraph.transport import Key, Transport
-from fullgraph.values import Range, Value, read_value
+from fullgraph.transport import Key, PeerLost, Transport
+from fullgraph.values import Range, Value
 
 KEEP = 2
 SCHEMA = 2
+NAME = re.compile(r"epoch-([0-9]{8,10})")
 LOOK_BACK = 8  # checkpoints that a damaged newest one may fall back on
-FIX = "resume falls back to the checkpoint before it, or start a new run"
+FIX = "remove this checkpoint"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +46,8 @@ class BestFacts(Value):
 class State(Value):
     """What a checkpoint holds beside its tensors."""
 
-    schema: int = SCHEMA
+    schema: Annotated[int, Range(SCHEMA, SCHEMA)] = SCHEMA
+    run: str = ""
     epoch: Annotated[int, Range(0, 10**9)]
     ranks: Annotated[int, Range(1, 65535)]
     best: BestFacts
@@ -67,13 +71,15 @@ class Checkpoints:
     name when the files of all ranks are there. The next `save`, or `finish`, waits for that.
     """
 
-    def __init__(self, folder: Path, transport: Transport, every: int) -> None:
+    def __init__(self, folder: Path, transport: Transport, every: int, run: str = "") -> None:
         self.folder, self.transport, self.every = folder, transport, every
+        self.run = run  # whose checkpoints these are
         self.seconds = 0.0  # that training stood still for checkpoints
         self._writing: _Writing | None = None
         self._last: Path | None = None
         # Ranks of a run that died may still be writing for a moment: each run stages under a name of its own.
-        token = torch.randint(2**32, (1,)) if transport.rank == 0 else torch.zeros(1, dtype=torch.int64)
+        # Not drawn from torch's generator: simulated ranks share it, and others may be drawing their weights.
+        token = torch.tensor([secrets.randbits(32) if transport.rank == 0 else 0])
         self._token = int(transport.all_reduce(Key("checkpoint/token", 0), token).wait())
 
     def __call__(self, trainer: Trainer, record: EpochRecord) -> None:
@@ -90,7 +96,8 @@ class Checkpoints:
         if final != self._last:
             self._last = final
             self.folder.mkdir(parents=True, exist_ok=True)
-            shared, own, state = _copied(shared_tensors(trainer)), _copied(trainer.shard.held()), state_of(trainer)
+            shared, own = _copied(shared_tensors(trainer)), _copied(trainer.shard.held())
+            state = state_of(trainer, self.run)
             self._writing = _Writing(final.with_name(f".{final.name}.{self._token:08x}.new"), final)
             arguments = (self._writing, shared, own, state, trainer)
             self._writing.thread = threading.Thread(
@@ -111,11 +118,10 @@ class Checkpoints:
                 tensors = settled(own)
             to.folder.mkdir(exist_ok=True)
             rank, size = self.transport.rank, self.transport.size
-            about = {"epoch": str(state.epoch), "ranks": str(size)}
-            write_tensors(to.folder / f"rank-{rank}.safetensors", tensors, {**about, "rank": str(rank)})
+            write_tensors(to.folder / f"rank-{rank}.safetensors", tensors, _about(state, rank))
             if rank == 0:
                 with held(to.folder):
-                    write_tensors(to.folder / "shared.safetensors", settled(shared), about)
+                    write_tensors(to.folder / "shared.safetensors", settled(shared), _about(state))
                     self._name(to, state, size)
         except BaseException as error:
             to.error = error
@@ -127,7 +133,9 @@ class Checkpoints:
             pass
         write_document(to.folder / "state.json", asdict(state))
         settle(to.folder, to.final)
-        for old in self.all()[:-KEEP]:
+        # Checkpoints of later epochs than this one are damaged, or it would not have been written.
+        whole = [path for epoch, path in found(self.folder).items() if epoch <= state.epoch]
+        for old in whole[:-KEEP]:
             remove_whole(old)
 
     def _end_writing(self) -> None:
@@ -145,46 +153,52 @@ class Checkpoints:
         if writing.error is not None:
             raise writing.error
 
-    def all(self) -> list[Path]:
-        return sorted(path for path in self.folder.glob("epoch-*") if (path / "state.json").exists())
-
     def restore(self, trainer: Trainer) -> bool:
         """Continue from the newest checkpoint that is whole on every rank; false where there is none at all."""
         transport = self.transport
         epochs = torch.zeros(LOOK_BACK, dtype=torch.int64)
         if transport.rank == 0:
-            found = [int(path.name.removeprefix("epoch-")) for path in reversed(self.all())][:LOOK_BACK]
-            epochs[: len(found)] = torch.tensor(found, dtype=torch.int64)
+            newest = list(found(self.folder))[::-1][:LOOK_BACK]
+            epochs[: len(newest)] = torch.tensor(newest, dtype=torch.int64)
         epochs = transport.all_reduce(Key("checkpoint/found", 0), epochs).wait()
+        troubles: list[Damaged] = []
         for epoch in epochs[epochs > 0].tolist():
             folder = self.folder / f"epoch-{epoch:08d}"
-            tensors, state, trouble = self._read(folder)
+            tensors, state, trouble = self._read(folder, epoch)
             whole = torch.tensor([int(trouble is None)])
             if int(transport.all_reduce(Key(f"checkpoint/{epoch}/whole", 0), whole).wait()) == transport.size:
                 assert state is not None
                 _apply(trainer, tensors, state, folder)
+                # No rank goes on, and writes, where another finds that the tensors do not fit.
+                transport.all_reduce(Key(f"checkpoint/{epoch}/applied", 0), torch.zeros(1)).wait()
+                for trouble in troubles:
+                    note(f"{trouble}; going on from {folder}")
                 return True
-            if trouble is not None:
-                note(f"{trouble}")
+            troubles += [trouble] if trouble is not None else []
         if int(epochs[0]):
-            raise Damaged(f"no checkpoint in {self.folder} is whole; start again without --resume")
+            why = f": {troubles[0]}" if troubles else ""
+            raise Damaged(f"no checkpoint in {self.folder} is whole{why}; start a new run")
         return False
 
-    def _read(self, folder: Path) -> tuple[dict[str, Tensor], State | None, Damaged | None]:
+    def _read(self, folder: Path, epoch: int) -> tuple[dict[str, Tensor], State | None, Damaged | None]:
         """A checkpoint's tensors and facts, or what is wrong with it."""
         rank, size = self.transport.rank, self.transport.size
         try:
-            state = read_value(State, read_document(folder / "state.json", fix=FIX), str(folder / "state.json"))
-            check_ranks(state.ranks, size)
+            state = read_record(State, folder / "state.json", fix=FIX)
             tensors, about = read_tensors(folder / "shared.safetensors", fix=FIX)
             own, own_about = read_tensors(folder / f"rank-{rank}.safetensors", fix=FIX)
-            if own_about | {"rank": str(rank)} != own_about or about | {"rank": str(rank)} != own_about:
-                raise Damaged(f"{folder} mixes files of several checkpoints; {FIX}")
-            if about.get("epoch") != str(state.epoch) or folder.name != f"epoch-{state.epoch:08d}":
-                raise Damaged(f"{folder} holds files of another epoch; {FIX}")
+            mine = replace(state, epoch=epoch, ranks=size, run=self.run)
+            if (state, about, own_about) != (mine, _about(mine), _about(mine, rank)):
+                raise Damaged(f"{folder} holds files of another epoch, rank or run; {FIX}")
             return {**tensors, **{f"rank{rank}.{name}": value for name, value in own.items()}}, state, None
-        except Damaged as trouble:
-            return {}, None, trouble
+        except InputError as trouble:
+            return {}, None, Damaged(str(trouble))
+
+
+def found(folder: Path) -> dict[int, Path]:
+    """Everything in a folder that has a checkpoint's name, by epoch, the oldest first."""
+    named = [(NAME.fullmatch(path.name), path) for path in folder.glob("epoch-*")]
+    return dict(sorted((int(match[1]), path) for match, path in named if match))
 
 
 def check_ranks(written: int, now: int) -> None:
@@ -216,17 +230,23 @@ def tensors_of(trainer: Trainer) -> dict[str, Tensor]:
     return shared_tensors(trainer) | {f"rank{rank}.{name}": value for name, value in trainer.shard.state().items()}
 
 
-def state_of(trainer: Trainer) -> State:
+def state_of(trainer: Trainer, run: str = "") -> State:
     best = BestFacts(epoch=trainer.best.epoch, scores=trainer.best.scores, waited=trainer.best.waited)
-    return State(epoch=trainer.epoch, ranks=trainer.shard.transport.size, best=best)
+    return State(run=run, epoch=trainer.epoch, ranks=trainer.shard.transport.size, best=best)
+
+
+def _about(state: State, rank: int | None = None) -> dict[str, str]:
+    """What every file of a checkpoint says of itself."""
+    about = {"run": state.run, "epoch": str(state.epoch), "ranks": str(state.ranks)}
+    return about if rank is None else {**about, "rank": str(rank)}
 
 
 def _apply(trainer: Trainer, tensors: dict[str, Tensor], state: State, folder: Path) -> None:
     try:
         restore_trainer(trainer, tensors, state)
-    except (RuntimeError, KeyError, IndexError, ValueError) as error:
-        if isinstance(error, InputError):
-            raise
+    except (InputError, PeerLost, MemoryError):
+        raise
+    except Exception as error:  # whatever fails on these tensors, they are not those of this run
         raise InputError(f"{folder} does not fit this run's model or strategy; start a new run") from error
 
 

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from fullgraph.errors import InputError
-from fullgraph.storage import read_document, write_document
-from fullgraph.values import OneOf, Range, Value, read_value
+from fullgraph.storage import read_record, write_document
+from fullgraph.values import OneOf, Range, Value
 
 OPTIMIZERS = ("adam", "adamw", "sgd")
 LR_SCHEDULES = ("constant", "cosine", "step")
@@ -52,11 +52,13 @@ class TrainConfig(Value):
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig(Value):
-    """Everything that decides a run's result."""
+    """Everything that decides a run's result, and which files are its own."""
 
+    id: str = ""  # of this run: its checkpoints and its model carry it
     graph: str = "demo"
     parts: Annotated[int, Range(0, 65535)] = 1
     shards: str = ""  # folder of the parts; empty: beside this file
+    shards_checksum: Annotated[int, Range(0, 2**32 - 1)] = 0  # of their manifest
     partitioner: str = "metis"
     partitioner_options: dict[str, Any] = field(default_factory=dict)
     features: Annotated[str, OneOf("none", "row", "standard")] = "none"
@@ -74,6 +76,4 @@ class RunConfig(Value):
 
     @classmethod
     def read(cls, folder: Path) -> "RunConfig":
-        path = folder / FILE
-        tree = read_document(path, fix="name a folder that `fullgraph train` wrote")
-        return read_value(cls, tree, str(path))
+        return read_record(cls, folder / FILE, fix="name a folder that `fullgraph train` wrote")

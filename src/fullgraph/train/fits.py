@@ -5,12 +5,17 @@ from fullgraph.partition import Manifest
 from fullgraph.room import need_memory, need_ranks
 from fullgraph.train.config import RunConfig
 
+COPIES = {"adam": 5, "adamw": 5, "sgd": 4}  # of the weights: themselves, gradients, the best ones, the optimizer's own
+
 
 def need_room(manifest: Manifest, spec: ModelSpec, config: RunConfig) -> None:
     """Refuse a run that cannot fit, before its ranks take memory, descriptors, ports or threads."""
     need_ranks(manifest.parts, config.train.threads)
     if config.train.device == "cpu":
-        least = sum(least_bytes(manifest, spec, config, rank) for rank in range(manifest.parts))
+        weights = spec.outline(manifest.graph.features, manifest.graph.classes).parameters()
+        count = sum(weight.numel() for weight in weights) * COPIES[config.train.optimizer]
+        least = manifest.parts * count * _itemsize(config)
+        least += sum(least_bytes(manifest, spec, config, rank) for rank in range(manifest.parts))
         need_memory(least, f"training on {manifest.parts} ranks of this machine")
 
 
@@ -19,4 +24,8 @@ def least_bytes(manifest: Manifest, spec: ModelSpec, config: RunConfig, rank: in
     nodes, arcs = manifest.figures.nodes[rank], manifest.figures.edges[rank]
     ahead = config.train.precompute and not spec.encodes and not manifest.graph.sparse
     columns = (manifest.graph.features if ahead else 0) + 2 * spec.layers * spec.hidden
-    return 4 * arcs + 8 * nodes + nodes * columns * (8 if config.train.dtype == "float64" else 4)
+    return 4 * arcs + 8 * nodes + nodes * columns * _itemsize(config)
+
+
+def _itemsize(config: RunConfig) -> int:
+    return 8 if config.train.dtype == "float64" else 4

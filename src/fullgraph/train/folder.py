@@ -7,7 +7,7 @@ from pathlib import Path
 from types import TracebackType
 
 from fullgraph.errors import InputError
-from fullgraph.storage import FolderLock, sweep
+from fullgraph.storage import FolderLock, sweep, write_whole
 from fullgraph.storage.lock import FILE as LOCK
 from fullgraph.train.config import FILE as CONFIG
 
@@ -26,6 +26,8 @@ class RunFolder:
         self.path, self.lock = path, lock
         self._names = names  # of what this run is the first to write
         self._created = created  # folders that this call made, the outermost first
+        self._config = None if names else (path / CONFIG).read_bytes()  # of a run that was begun before
+        self._metrics = self._state_of_metrics()
 
     @classmethod
     def new(cls, path: Path, *, shards: bool) -> "RunFolder":
@@ -71,15 +73,23 @@ class RunFolder:
 
     @property
     def trained(self) -> bool:
-        """Whether any epoch of this run was finished."""
-        metrics = self.path / "metrics.jsonl"
-        return (metrics.exists() and metrics.stat().st_size > 0) or any(self.path.glob("checkpoints/epoch-*"))
+        """Whether ranks came as far as training, which keeps the record of epochs."""
+        return self._state_of_metrics() != self._metrics
+
+    def _state_of_metrics(self) -> tuple[int, int] | None:
+        with suppress(OSError):
+            about = (self.path / "metrics.jsonl").stat()
+            return (about.st_ino, about.st_size) if about.st_size else None
+        return None
 
     def undo(self) -> None:
-        """Take back a new run that never trained, so that the corrected command finds its folder free.
+        """Take back what this call did to a folder where it never trained.
 
-        None of these names was there when the run began, so all of them are this call's own.
+        A new run is removed, so that the corrected command finds its folder free: none of its names was there when it
+        began. One that was begun before gets its config back.
         """
+        if self._config is not None and self._config != (self.path / CONFIG).read_bytes():
+            write_whole(self.path / CONFIG, self._config)
         self._remove(self._names)
         self.sweep()
         (self.path / LOCK).unlink(missing_ok=True)

@@ -15,18 +15,30 @@ from fullgraph.transport.base import PeerLost
 from fullgraph.transport.board import Board, FolderBoard, StoreBoard
 from fullgraph.transport.process import ProcessTransport, cause_of
 from fullgraph.transport.watch import Watch
+from fullgraph.values import Range, read_option
 
 MEETING = "FULLGRAPH_MEETING"  # the private folder in which the ranks that one launcher started meet
+MOST_RANKS = 65535
+RANGES = {  # of numbers in the environment
+    "RANK": Range(0, MOST_RANKS - 1),
+    "LOCAL_RANK": Range(0, MOST_RANKS - 1),
+    "SLURM_PROCID": Range(0, MOST_RANKS - 1),
+    "WORLD_SIZE": Range(1, MOST_RANKS),
+    "LOCAL_WORLD_SIZE": Range(1, MOST_RANKS),
+    "SLURM_STEP_NUM_TASKS": Range(1, MOST_RANKS),
+    "MASTER_PORT": Range(1, 65535),
+}
 
 
 def join(*, backend: str = "gloo", device: torch.device | None = None, timeout: float = 60.0) -> ProcessTransport:
     """Join the job that a launcher, torchrun or Slurm describes in the environment."""
     adopt_slurm()
-    rank, size = number("RANK", 0), number("WORLD_SIZE", 1)
     needed = ["RANK", "WORLD_SIZE", *([] if MEETING in os.environ else ["MASTER_ADDR", "MASTER_PORT"])]
     missing = [name for name in needed if name not in os.environ]
     if missing:
         raise InputError(f"not inside a job: {', '.join(missing)} not set; start with torchrun or `fullgraph train`")
+    rank, size = number("RANK", 0), number("WORLD_SIZE", 1)
+    number("MASTER_PORT", 1)
     if not 0 <= rank < size:
         raise InputError(f"RANK={rank} of WORLD_SIZE={size}: ranks run from 0 to {size - 1}")
     limit = timedelta(seconds=timeout)
@@ -55,14 +67,13 @@ def _board(size: int, limit: timedelta) -> Board:
 
 
 def number(name: str, default: int) -> int:
-    """A whole number from the environment."""
+    """A whole number from the environment, in its range."""
     text = os.environ.get(name, str(default))
-    try:
-        return int(text)
-    except ValueError:
-        raise InputError(
-            f"{name}={one_line(text, 40)} in the environment is not a whole number; set it right"
-        ) from None
+    value: int = read_option(int, f"in the environment, {name}", text)
+    problem = RANGES.get(name, Range(0, 2**62)).problem(value)
+    if problem:
+        raise InputError(f"in the environment, {name}={one_line(text, 40)}: {problem}")
+    return value
 
 
 def adopt_slurm() -> None:

@@ -1,0 +1,62 @@
+"""One case of a trial: made, run, judged."""
+
+import os
+import shutil
+from pathlib import Path
+from random import Random
+
+from faults.command import Command
+from faults.inputs import foreign, graphs, options, runs, surroundings
+from faults.inputs.case import Case, Ended, files_in, judge
+from faults.inputs.here import run_here
+
+KINDS = (graphs.case, runs.case, options.case) * 3 + (foreign.case,)
+REAL = 200  # one case in so many runs as processes of its own, and another one in hostile surroundings
+
+
+def run_case(trial: int, index: int, shared: Path, scratch: Path) -> tuple[str, str]:
+    """(how it ended, the case and what happened); it ended "broken" where the promise is."""
+    random = Random(f"{trial}/{index}")
+    number = trial * 100 + index
+    here = scratch / "case"
+    for name in ("case", "canon"):
+        _clear(scratch / name)
+    here.mkdir()
+    told = "in the making"
+    try:
+        make = surroundings.case if number % REAL == 77 else KINDS[index % len(KINDS)]
+        case = make(random, here, shared, lambda arguments, folder: run_here(Case("", arguments), folder, scratch))
+        case.real = case.real or (number % REAL == 177 and not case.points_out)
+        told = str(case)
+        before = files_in(here)
+        ended = run_real(case, here) if case.real else run_here(case, here, scratch)
+        end = judge(case, ended, before)
+        assert not list(scratch.glob("**/pwned*")), "code in a file was run"
+        return end, f"{told}: {ended.err.strip()}"
+    except AssertionError as error:
+        return "broken", f"{told}: {error}"
+    except Exception as error:
+        import traceback
+
+        return "broken", f"{told}: the trial itself: {error!r} {traceback.format_exc()[-1500:]}"
+
+
+def run_real(case: Case, here: Path) -> Ended:
+    """The command as a user would start it."""
+    prefix = ["bash", "-c", case.shell] if case.shell else []
+    beside = here.parent / "tmp"
+    beside.mkdir(exist_ok=True)
+    environ = {name: str(beside) for name in ("HOME", "FULLGRAPH_DATA", "TMPDIR")}
+    with Command(*case.arguments, cwd=here, env={**environ, **case.environ}, prefix=prefix) as command:
+        command.finish(3 * case.limit_s)
+        return Ended(here, command.code, command.out, command.err)
+
+
+def _clear(folder: Path) -> None:
+    if folder.is_symlink() or folder.is_file():
+        folder.unlink()
+    elif folder.exists():
+        for path in folder.rglob("*"):
+            if path.is_dir() and not path.is_symlink():
+                os.chmod(path, 0o755)
+        shutil.rmtree(folder)

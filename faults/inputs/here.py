@@ -1,0 +1,210 @@
+"""Runs commands in this process, ranks as threads: starting Python and torch for each would take a day."""
+
+import contextlib
+import errno
+import os
+import resource
+import signal
+import sys
+import tempfile
+import threading
+import traceback
+import warnings
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import torch
+
+from faults.inputs.case import MEMORY, Case, Ended
+from fullgraph import api, cli, worker
+from fullgraph.errors import InputError, Interrupted
+from fullgraph.testing import run_threads
+from fullgraph.train.launch import RankFailed
+from fullgraph.train.stopping import Stop
+from fullgraph.transport import PeerLost, Transport
+
+_WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+_PATHS = {  # audit events that change files -> where their arguments name a path, and the folder it is relative to
+    "os.mkdir": ((0, 2),), "os.rmdir": ((0, 1),), "os.remove": ((0, 1),), "os.rename": ((0, 2), (1, 3)),
+    "os.link": ((1, 3),), "os.symlink": ((1, 2),), "os.truncate": ((0, None),), "os.chmod": ((0, 2),),
+}  # fmt: skip
+_ALLOWED = ("/dev/", "/proc/self/", f"/proc/{os.getpid()}/")
+
+
+class Hang(BaseException):
+    """A case took longer than it may."""
+
+
+class _Watch:
+    """Notes, and forbids, what this process does to files outside one folder, and every name that a pickle asks for."""
+
+    def __init__(self) -> None:
+        self.folder: str | None = None  # None: not watching
+        self.outside: list[str] = []
+        sys.addaudithook(self._hear)
+
+    def _hear(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if self.folder is None:
+            return
+        if event == "pickle.find_class" and arguments[0] == "posix":  # numba's cache is its own
+            self.outside.append(f"pickle asked for {arguments}")
+        elif event == "open" and isinstance(arguments[2], int) and arguments[2] & _WRITES:
+            self._note(event, arguments[0], None)
+        elif event in _PATHS:
+            for place, base in _PATHS[event]:
+                self._note(event, arguments[place], None if base is None else arguments[base])
+
+    def _note(self, event: str, path: Any, base: Any) -> None:
+        if not isinstance(path, str | bytes | os.PathLike):
+            return
+        name = os.fsdecode(path)
+        if isinstance(base, int) and base >= 0 and not os.path.isabs(name):
+            name = os.path.join(os.readlink(f"/proc/self/fd/{base}"), name)
+        folder, full = self.folder, os.path.abspath(name)
+        inside = os.path.realpath(os.path.dirname(full)).startswith(str(folder)) or full == folder
+        if not inside and not full.startswith(_ALLOWED) and "__pycache__" not in full:
+            self.outside.append(f"{event} {full}")
+            raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), name)
+
+
+WATCH = _Watch()
+
+
+def _ranks_here(parts: int, module: str, args: Sequence[str], *, inherit: Sequence[int] = ()) -> None:
+    """What `launch` does, with threads as ranks."""
+    folder, job, out = (*args, "")[:3]
+
+    def body(transport: Transport) -> None:
+        worker.work(Path(folder), job, out, transport, Stop())
+
+    try:
+        run_threads(parts, body, timeout=30.0)
+    except InputError as error:
+        raise InputError(str(error)) from None
+    except PeerLost as error:
+        raise RankFailed(f"rank failed: {error}") from None
+    except Interrupted:
+        raise
+    except Exception as error:
+        sys.stderr.write(traceback.format_exc())
+        raise RankFailed(f"rank failed: {type(error).__name__}: {error}") from None
+
+
+def run_here(case: Case, here: Path, scratch: Path) -> Ended:
+    """The command in this process, in the folder `here`; `scratch` holds what it prints."""
+    code: Any = None
+    before, beyond = _memory(), 0
+    with (
+        _streams(scratch) as texts, _environ(case, here), _limits(case.limit_s), warnings.catch_warnings(),
+        patch.object(api, "launch", _ranks_here), patch.object(cli, "_exit", sys.exit),  # also where RANK is set
+    ):  # fmt: skip
+        _default_warnings()
+        sys.argv = ["fullgraph", *case.arguments]
+        WATCH.outside, WATCH.folder = [], os.path.realpath(here.parent)
+        try:
+            cli.main()
+        except SystemExit as end:
+            code = end.code
+        except Hang:
+            code = f"no end within {case.limit_s:g} s"
+        except BaseException:  # what the interpreter would do with it
+            traceback.print_exc()
+            code = 1
+        finally:
+            WATCH.folder = None
+            beyond = _memory("VmHWM") - before
+    err = texts[1].read_text(errors="replace")
+    if isinstance(code, str):
+        err, code = f"{err}\n{code}", -1
+    return Ended(here, code or 0, texts[0].read_text(errors="replace"), err, beyond, list(WATCH.outside))
+
+
+def used_up() -> bool:
+    """Whether this process should go: threads of a case that was cut short live on."""
+    names = [thread.name for thread in threading.enumerate()]
+    return any(name.startswith(("rank ", "fullgraph-")) for name in names)
+
+
+@contextlib.contextmanager
+def _streams(scratch: Path) -> Iterator[tuple[Path, Path]]:
+    """Standard output and error go to files, also what libraries below Python write."""
+    texts = scratch / "out", scratch / "err"
+    kept = [os.dup(1), os.dup(2)]
+    streams = sys.stdout, sys.stderr
+    try:
+        for number, path in zip((1, 2), texts, strict=True):
+            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND)
+            os.dup2(handle, number)
+            os.close(handle)
+        sys.stdout = os.fdopen(os.dup(1), "w", encoding="utf-8")
+        sys.stderr = os.fdopen(os.dup(2), "w", encoding="utf-8", errors="backslashreplace")
+        yield texts
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError):
+                stream.flush()
+            getattr(stream, "stream", stream).close()
+        sys.stdout, sys.stderr = streams
+        for number, handle in zip((1, 2), kept, strict=True):
+            os.dup2(handle, number)
+            os.close(handle)
+
+
+@contextlib.contextmanager
+def _environ(case: Case, here: Path) -> Iterator[None]:
+    kept, folder, argv, threads = dict(os.environ), os.getcwd(), sys.argv, torch.get_num_threads()
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    beside = here.parent / "tmp"  # what libraries keep is none of the case's files
+    beside.mkdir(exist_ok=True)
+    tempfile.tempdir = str(beside)
+    os.environ.update(
+        {"TMPDIR": str(beside), "HOME": str(beside), "FULLGRAPH_DATA": str(beside / "data"), **case.environ}
+    )
+    os.chdir(here)
+    try:
+        yield
+    finally:
+        os.chdir(folder)
+        os.environ.clear()
+        os.environ.update(kept)
+        tempfile.tempdir, sys.argv = None, argv
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        torch.set_num_threads(threads)
+
+
+@contextlib.contextmanager
+def _limits(seconds: float) -> Iterator[None]:
+    """An alarm for hangs; a bound on memory that the program can see before it takes any."""
+
+    def ring(number: int, frame: object) -> None:
+        raise Hang
+
+    old = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (_memory("VmSize") + MEMORY, old[1]))
+    with contextlib.suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")  # the peak of memory starts over
+    handler = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, handler)
+        resource.setrlimit(resource.RLIMIT_AS, old)
+
+
+def _default_warnings() -> None:
+    """As in a new interpreter: a warning is a second line on standard error."""
+    warnings.resetwarnings()
+    for kind in (DeprecationWarning, PendingDeprecationWarning, ImportWarning, ResourceWarning):
+        warnings.simplefilter("ignore", kind)
+
+
+def _memory(name: str = "VmRSS") -> int:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(f"{name}:"):
+            return int(line.split()[1]) << 10
+    raise AssertionError(name)
