@@ -52,7 +52,8 @@ class GCN2Conv(Conv):
         self.lin = Linear(width, width, bias=False)
 
     def forward(self, x: Tensor, first: Tensor, view: GraphView, layer: int, row_map: RowMap = IDENTITY) -> Tensor:
-        support = torch.lerp(view.send(x, layer, row_map).aggregate(), first, self.alpha)
+        total = view.send(x, layer, row_map).aggregate()
+        support = torch.lerp(total, first[: len(total)], self.alpha)
         return torch.addmm(support, support, self.lin.weight.t(), beta=1 - self.beta, alpha=self.beta)
 
 
@@ -67,9 +68,11 @@ class SAGEConv(Conv):
     def forward(self, x: Features, view: GraphView, layer: int, row_map: RowMap = IDENTITY) -> Tensor:
         if self.update_first(x, view):
             rows = row_map(x, view.ids)
+            own, rows = (rows, rows) if isinstance(rows, Adjacency) else view.targets(rows, layer)
             message = view.send(self.lin_neigh(rows), layer)
-            own: Tensor = self.lin_self(rows)
-            return own.add_(message.aggregate())
+            out: Tensor = self.lin_self(own)
+            total = message.aggregate()
+            return out.add_(total) if len(out) == len(total) else out[: len(total)] + total
         return view.send(x, layer, row_map).through(self._add_neighbours, self.lin_self)
 
     def _add_neighbours(self, own: Tensor, mean: Features) -> Tensor:

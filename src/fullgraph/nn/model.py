@@ -67,8 +67,8 @@ class Layer(Block):
     def forward(self, state: State, view: GraphView) -> State:
         z = state[0]
         out = normalise(self.norm, self.updated(z, view), view)
-        if self.residual and isinstance(z, Tensor) and out.shape == z.shape:
-            out = out + z
+        if self.residual and isinstance(z, Tensor) and out.shape[1] == z.shape[1]:
+            out = out + z[: len(out)]
         return (out,)
 
     def updated(self, z: Features, view: GraphView) -> Tensor:

@@ -27,6 +27,7 @@ class RowMap:
     key: int = 0
 
     def __call__(self, x: Features, ids: Tensor) -> Features:
+        """y;  rows of x are the first of those that `ids` names."""
         if isinstance(x, Adjacency):
             return self._sparse(x, ids)
         return self.dense(x, ids)
@@ -34,7 +35,7 @@ class RowMap:
     def dense(self, x: Tensor, ids: Tensor) -> Tensor:
         if not self.relu and self.p == 0.0:
             return x
-        return act_dropout(x, ids, key=self.key, p=self.p, act="relu" if self.relu else "none")
+        return act_dropout(x, ids[: len(x)], key=self.key, p=self.p, act="relu" if self.relu else "none")
 
     def after_activation(self) -> "RowMap":
         """The rest of the map for rows that crossed a wire already activated."""
@@ -45,7 +46,7 @@ class RowMap:
         assert x.weight is not None
         if self.p == 0.0:
             return x
-        return x.with_weight(dropout_arcs(x.structure, ids, x.weight, key=self.key, p=self.p))
+        return x.with_weight(dropout_arcs(x.structure, ids[: x.shape[0]], x.weight, key=self.key, p=self.p))
 
 
 IDENTITY = RowMap()
@@ -58,7 +59,7 @@ class Message(Protocol[Rows]):
 
     @property
     def own(self) -> Rows:
-        """Owned rows after the map, [n, D]; sparse where x is."""
+        """The rows that the layer computes, after the map, [n, D]; sparse where x is."""
         ...
 
     def aggregate(self) -> Rows:
@@ -117,6 +118,10 @@ class GraphView(Protocol):
 
     def knows(self, x: Features) -> bool:
         """Whether the aggregation of x was computed ahead and costs nothing."""
+        ...
+
+    def targets(self, x: Tensor, layer: int) -> tuple[Tensor, Tensor]:
+        """Of the rows that a layer reads, those that it computes, which may be fewer; and all of them."""
         ...
 
     @overload

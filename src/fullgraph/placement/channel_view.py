@@ -22,6 +22,10 @@ class Known:
     x: Features
     aggregated: Features
 
+    def first(self, rows: int) -> "Known":
+        """Of the first rows, without a copy."""
+        return Known(first_rows(self.x, rows), first_rows(self.aggregated, rows))
+
 
 @dataclass(eq=False, kw_only=True)
 class Channels:
@@ -72,12 +76,22 @@ class ChannelView(Channels):
     def knows(self, x: Features) -> bool:
         return self.known is not None and x is self.known.x
 
+    def targets(self, x: Tensor, layer: int) -> tuple[Tensor, Tensor]:
+        return x, x
+
     def reduce(self, x: Tensor) -> Tensor:
         if self.transport.size == 1:
             return x
         self._sums += 1
         total: Tensor = Reduce.apply(x, self.transport, f"norm/sum {self._sums}", self.step)  # type: ignore[no-untyped-call]
         return total
+
+
+def first_rows(x: Features, rows: int) -> Features:
+    """Without a copy; all of them are x itself."""
+    if rows == x.shape[0]:
+        return x
+    return x[:rows] if isinstance(x, Tensor) else x.span(0, rows)
 
 
 class KnownMessage:
