@@ -6,7 +6,7 @@ from fullgraph.nn.linear import Linear
 from fullgraph.nn.model import GNN, Block, Chain, State
 from fullgraph.nn.norm import BatchNorm, LayerNorm
 from fullgraph.nn.spec import GAT, GCN, GCNII, GIN, MODELS, GraphSAGE, ModelSpec, ResGCN, Stack, spec_of
-from fullgraph.nn.view import IDENTITY, Features, GraphView, Message, RowMap
+from fullgraph.nn.view import IDENTITY, Features, GraphView, Mapped, Message, RowMap
 
 __all__ = [
     "GAT",
@@ -30,6 +30,7 @@ __all__ = [
     "InitialResidual",
     "LayerNorm",
     "Linear",
+    "Mapped",
     "Message",
     "ModelSpec",
     "PreActivation",
