@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from fullgraph.nn.conv import Conv
 from fullgraph.nn.linear import Linear
-from fullgraph.nn.norm import BatchNorm
+from fullgraph.nn.norm import BatchNorm, LayerNorm
 from fullgraph.nn.view import Features, GraphView, RowMap
 from fullgraph.ops import dropout_key
 
@@ -101,7 +101,7 @@ class GNN(Chain):
 
 
 def make_norm(name: str, width: int) -> nn.Module:
-    norms: dict[str, Callable[[int], nn.Module]] = {"layer": nn.LayerNorm, "batch": BatchNorm, "none": nn.Identity}
+    norms: dict[str, Callable[[int], nn.Module]] = {"layer": LayerNorm, "batch": BatchNorm, "none": nn.Identity}
     return norms[name](width)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from fullgraph.exchange import Channel, Clock, Held
-from fullgraph.nn.view import Features, RowMap, Update, at_once
+from fullgraph.nn.view import Features, Operand, RowMap, Update, at_once
 from fullgraph.placement.reduce import Reduce
 from fullgraph.transport import Transport
 
@@ -101,10 +101,10 @@ class KnownMessage:
         self.known, self.ids, self.row_map = known, ids, row_map
 
     @cached_property
-    def own(self) -> Features:
+    def own(self) -> Operand:
         return self.row_map(self.known.x, self.ids)
 
-    def aggregate(self) -> Features:
+    def aggregate(self) -> Operand:
         # Another key: one mask for both would drop a feature from a row and from its neighbours' mean at once.
         other = RowMap(relu=self.row_map.relu, p=self.row_map.p, key=self.row_map.key ^ 0x5DEECE66D)
         return other(self.known.aggregated, self.ids)
