@@ -4,6 +4,7 @@ Legend: n owned rows, h halo rows, D features.
 """
 
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar, overload
 
@@ -160,6 +161,15 @@ class GraphView(Protocol):
     @property
     def narrow_first(self) -> bool:
         """Whether a layer with a narrow output may map its rows before they are sent."""
+        ...
+
+    @property
+    def again(self) -> bool:
+        """Whether this is a second forward pass, for the backward pass alone: nothing is sent, nothing remembered."""
+        ...
+
+    def twice(self) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
+        """Around a first forward pass, and around a second one, which is given what came from peers in the first."""
         ...
 
     def knows(self, x: Features) -> bool:

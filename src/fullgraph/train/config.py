@@ -36,6 +36,7 @@ class TrainConfig(Value):
     precompute: bool = True
     dtype: Annotated[str, OneOf(*DTYPES)] = "float32"
     precision: Annotated[str, OneOf("fp32", "tf32", "bf16")] = "fp32"  # of matrix products; bf16: of rows and wires too
+    checkpoint_layers: bool = False  # keep the rows between layers alone, compute the rest again in the backward pass
     device: Annotated[str, OneOf("cpu", "cuda")] = "cpu"
     backend: Annotated[str, OneOf("gloo", "nccl")] = "gloo"
     timeout: Annotated[float, Range(1, 86400)] = 60.0  # seconds in which a silent rank, host or link is given up
