@@ -218,7 +218,8 @@ def check_placement(config: RunConfig) -> None:
     recipe = make(**config.strategy)
     model = spec_of(config.model).outline(1, 2)
     model.checkpoint_layers = config.train.checkpoint_layers
-    recipe.placement(**recipe.layout).check(model, config.parts)
+    host_rows = config.train.features_on == "host"
+    recipe.placement(**recipe.layout, host_rows=host_rows).check(model, config.parts)
 
 
 def new_folder(config: RunConfig, out: str | Path | None) -> Path:

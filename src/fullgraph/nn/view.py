@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
-from fullgraph.ops import Adjacency, Structure, act_dropout, dropout_arcs
+from fullgraph.ops import Adjacency, Structure, act_dropout, dropout_arcs, host_rows
 
 Features = Tensor | Adjacency  # dense rows, or sparse ones as a CSR matrix
 
@@ -36,7 +36,8 @@ class RowMap:
     def __call__(self, x: Features, ids: Tensor) -> "Features | Mapped":
         if isinstance(x, Adjacency):
             return self._sparse(x, ids)
-        if self.p > 0 and not x.requires_grad and x.nbytes >= KEPT_BYTES[x.device.type]:
+        large = x.nbytes >= KEPT_BYTES[x.device.type]
+        if host_rows.elsewhere(x, ids.device) or (self.p > 0 and large and not x.requires_grad):
             return Mapped(x, ids, self)
         return self.dense(x, ids)
 
@@ -61,7 +62,8 @@ class RowMap:
 class Mapped:
     """map(x) of input rows, which need no gradient: computed block by block wherever it is read, never kept.
 
-    nn.linear multiplies the blocks; any other function of torch is given all rows at once.
+    x may lie on the host, and is then brought to the device of `ids` block by block. nn.linear multiplies the blocks;
+    any other function of torch is given all rows at once.
     """
 
     x: Tensor
@@ -77,15 +79,14 @@ class Mapped:
         return self.x.dtype
 
     def whole(self) -> Tensor:
-        return self.row_map.dense(self.x, self.ids)
+        return self.row_map.dense(self.x.to(self.ids.device), self.ids)
 
     def blocks(self) -> Iterator[tuple[slice, Tensor]]:
         """Blocks of rows in order: which, and what the map makes of them."""
-        row_bytes = self.x.shape[1] * self.x.element_size()
-        step = max(1, BLOCK_BYTES[self.ids.device.type] // max(1, row_bytes))
-        for first in range(0, len(self.ids), step):
-            rows = slice(first, first + step)
-            yield rows, self.row_map.dense(self.x[rows], self.ids[rows])
+        device = self.ids.device
+        size = max(1, BLOCK_BYTES[device.type] // max(1, self.x.shape[1] * self.x.element_size()))
+        for rows, x_bD in host_rows.blocks_on(self.x, device, size):
+            yield rows, self.row_map.dense(x_bD, self.ids[rows])
 
     @classmethod
     def __torch_function__(

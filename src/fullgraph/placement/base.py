@@ -32,6 +32,7 @@ class ByRows(ABC):
     narrow_first: send mapped rows where they are narrower, sparse features among them, which then are not aggregated
         ahead; else, as the stale systems' equations do, a layer's input.
     isolated: train as if there were no arcs between parts.
+    host_rows: dense input rows and their aggregation stay in the host's memory, and come to the device block by block.
     seed: of what a placement draws.
     """
 
@@ -41,6 +42,7 @@ class ByRows(ABC):
     precompute: bool = True
     narrow_first: bool = True
     isolated: bool = False
+    host_rows: bool = False
     seed: int = 0
     dtype: torch.dtype = torch.float32
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))

@@ -26,7 +26,7 @@ class Partitioned(ByRows):
         if self.ahead(local, aggregation):
             on_host = self.matrices(local, transport, aggregation, f"{name} ahead")
             aggregated = sparse_aggregation(local, on_host, transport, f"setup/{name} features")
-        there = moved(local, self.device, arcs=True)
+        there = moved(local, self.device, arcs=True, host_rows=self.host_rows)
         owned = quartiles(there.arcs.indptr.diff())
         scene = _Scene(
             local=replace(there, arcs=local.arcs),  # on the device the matrices alone are kept
