@@ -106,6 +106,12 @@ def train(
     checkpoint_every: Annotated[int, typer.Option(help="epochs; 0: never")] = 10,
     dtype: Annotated[str, typer.Option(help="float32 or float64")] = "float32",
     precision: Annotated[str, typer.Option(help="fp32, tf32, or bf16 (rows and wires; weights in fp32)")] = "fp32",
+    features_on: Annotated[
+        str, typer.Option(help="device, or host: dense input rows stay in pinned memory and are streamed to a GPU")
+    ] = "device",
+    checkpoint_layers: Annotated[
+        bool, typer.Option(help="keep only the rows between layers; compute the rest again in the backward pass")
+    ] = False,
     device: str = "cpu",
     backend: str = "gloo",
     timeout: Annotated[float, typer.Option(help="seconds after which a silent rank or link is given up")] = 60.0,

@@ -4,6 +4,7 @@ Legend: n owned rows, h halo rows, D features.
 """
 
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar, overload
 
@@ -11,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
-from fullgraph.ops import Adjacency, Structure, act_dropout, dropout_arcs
+from fullgraph.ops import Adjacency, Structure, act_dropout, dropout_arcs, host_rows
 
 Features = Tensor | Adjacency  # dense rows, or sparse ones as a CSR matrix
 
@@ -36,7 +37,8 @@ class RowMap:
         """y;  rows of x are the first of those that `ids` names."""
         if isinstance(x, Adjacency):
             return self._sparse(x, ids)
-        if self.p > 0 and not x.requires_grad and x.nbytes >= KEPT_BYTES[x.device.type]:
+        large = x.nbytes >= KEPT_BYTES[x.device.type]
+        if host_rows.elsewhere(x, ids.device) or (self.p > 0 and large and not x.requires_grad):
             return Mapped(x, ids[: len(x)], self)
         return self.dense(x, ids)
 
@@ -61,7 +63,8 @@ class RowMap:
 class Mapped:
     """map(x) of input rows, which need no gradient: computed block by block wherever it is read, never kept.
 
-    nn.linear multiplies the blocks; any other function of torch is given all rows at once.
+    x may lie on the host, and is then brought to the device of `ids` block by block. nn.linear multiplies the blocks;
+    any other function of torch is given all rows at once.
     """
 
     x: Tensor
@@ -77,15 +80,14 @@ class Mapped:
         return self.x.dtype
 
     def whole(self) -> Tensor:
-        return self.row_map.dense(self.x, self.ids)
+        return self.row_map.dense(self.x.to(self.ids.device), self.ids)
 
     def blocks(self) -> Iterator[tuple[slice, Tensor]]:
         """Blocks of rows in order: which, and what the map makes of them."""
-        row_bytes = self.x.shape[1] * self.x.element_size()
-        step = max(1, BLOCK_BYTES[self.ids.device.type] // max(1, row_bytes))
-        for first in range(0, len(self.ids), step):
-            rows = slice(first, first + step)
-            yield rows, self.row_map.dense(self.x[rows], self.ids[rows])
+        device = self.ids.device
+        size = max(1, BLOCK_BYTES[device.type] // max(1, self.x.shape[1] * self.x.element_size()))
+        for rows, x_bD in host_rows.blocks_on(self.x, device, size):
+            yield rows, self.row_map.dense(x_bD, self.ids[rows])
 
     @classmethod
     def __torch_function__(
@@ -161,6 +163,15 @@ class GraphView(Protocol):
     @property
     def narrow_first(self) -> bool:
         """Whether a layer with a narrow output may map its rows before they are sent."""
+        ...
+
+    @property
+    def again(self) -> bool:
+        """Whether this is a second forward pass, for the backward pass alone: nothing is sent, nothing remembered."""
+        ...
+
+    def twice(self) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
+        """Around a first forward pass, and around a second one, which is given what came from peers in the first."""
         ...
 
     def knows(self, x: Features) -> bool:

@@ -1,6 +1,7 @@
 """What the views of all placements share: channels under names, their state, known rows, sums over ranks."""
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -73,6 +74,13 @@ class ChannelView(Channels):
     def step(self) -> int:
         return self.clock.step
 
+    @property
+    def again(self) -> bool:
+        return self.clock.again
+
+    def twice(self) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
+        return self.clock.twice()
+
     def knows(self, x: Features) -> bool:
         return self.known is not None and x is self.known.x
 
@@ -82,8 +90,8 @@ class ChannelView(Channels):
     def reduce(self, x: Tensor) -> Tensor:
         if self.transport.size == 1:
             return x
-        self._sums += 1
-        total: Tensor = Reduce.apply(x, self.transport, f"norm/sum {self._sums}", self.step)  # type: ignore[no-untyped-call]
+        self._sums += not self.again
+        total: Tensor = Reduce.apply(x, self.transport, f"norm/sum {self._sums}", self.clock)  # type: ignore[no-untyped-call]
         return total
 
 

@@ -4,6 +4,7 @@ Legend: N nodes, w of them this way's own; n rows of the chunk, h of other ways'
 """
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -213,6 +214,13 @@ class ChunkView:
     @property
     def arcs(self) -> Structure:
         return self.chunk.compact
+
+    @property
+    def again(self) -> bool:
+        return False
+
+    def twice(self) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
+        raise AssertionError("a chunk overwrites its stage's rows, so it cannot run forward twice; refused before")
 
     def knows(self, x: Features) -> bool:
         return self.known is not None and x is self.known.x

@@ -120,17 +120,25 @@ class LocalGraph:
         )
 
 
-def moved(local: LocalGraph, device: torch.device, *, arcs: bool = False) -> LocalGraph:
-    """Rows, labels and route on a device, and the arcs too if matrices are made there."""
+def moved(local: LocalGraph, device: torch.device, *, arcs: bool = False, host_rows: bool = False) -> LocalGraph:
+    """Rows, labels and route on a device, and the arcs too if matrices are made there.
+
+    host_rows: dense input rows stay, in memory that the device can read by itself.
+    """
     if device.type == "cpu":
         return local
+    x: Features
+    if isinstance(local.x, Tensor):
+        x = local.x.pin_memory() if host_rows else local.x.to(device)
+    else:
+        x = local.x.to(device=device)
     return replace(
         local,
         arcs=local.arcs.to(device) if arcs else local.arcs,
         ids=local.ids.to(device),
         halo_ids=local.halo_ids.to(device),
         route=local.route.to(device),
-        x=local.x.to(device) if isinstance(local.x, Tensor) else local.x.to(device=device),
+        x=x,
         y=local.y.to(device),
         masks={name: mask.to(device) for name, mask in local.masks.items()},
     )
@@ -161,6 +169,6 @@ def narrowed(route: HaloRoute, keep_n: Tensor, read_h: Tensor, transport: Transp
 
 def _pick(x: Features, rows: Tensor) -> Features:
     if isinstance(x, Tensor):
-        return x[rows]
+        return x[rows.to(x.device)]
     entries = Arcs(x.structure.indptr, x.structure.indices, x.weight, 0).pick(rows)
     return Adjacency(Structure(entries.indptr, entries.indices, x.structure.num_cols), entries.weight, None, None)

@@ -27,7 +27,7 @@ class Partitioned(ByRows):
         if not self.trims or self.inductive or not any(hop is not None for hop in self.hops):
             return local, None  # a subgraph of training nodes has no other rows
         if isinstance(local.x, Tensor):  # sparse rows are made ready on the host
-            local = moved(local, self.device, arcs=True)
+            local = moved(local, self.device, arcs=True, host_rows=self.host_rows)
         return live_rows(local, self.hops, transport)
 
     def scene(self, local: LocalGraph, transport: Transport, aggregation: str, name: str) -> Scene:
@@ -36,7 +36,7 @@ class Partitioned(ByRows):
         if self.ahead(local, aggregation):
             on_host = self.matrices(local, transport, aggregation, f"{name} ahead")
             aggregated = sparse_aggregation(local, on_host, transport, f"setup/{name} features")
-        there = moved(local, self.device, arcs=True)
+        there = moved(local, self.device, arcs=True, host_rows=self.host_rows)
         owned = quartiles(there.arcs.indptr.diff())
         whole = LayerRows(
             targets=len(there.ids),

@@ -72,6 +72,8 @@ class Pipeline(Partitioned):
         return mesh
 
     def check(self, model: nn.Module, ranks: int) -> None:
+        if self.host_rows:
+            raise InputError("a pipeline keeps its chunks' input rows on the device; leave out --features-on host")
         cuttable(model, self.mesh(ranks).sizes["stage"], self.cut)
 
     def executor(self, rows: Rows, scene: Scene, wire: Wires, clock: Clock, aggregation: str) -> Executor:
