@@ -320,7 +320,9 @@ def startup() -> None:
         s = community_graph(shape.nodes, shape.arcs, shape.communities, inside=0.8, order="community", device=DEVICE)
         write_graph(folder / "graph.npz", s, shape.features, shape.classes, train=shape.train)
         size = (folder / "graph.npz").stat().st_size / 2**30
-        print(f"{s.num_rows:,} nodes, {s.num_arcs:,} arcs, {size:.2f} GiB written in {time.perf_counter() - began:.0f} s")
+        print(
+            f"{s.num_rows:,} nodes, {s.num_arcs:,} arcs, {size:.2f} GiB written in {time.perf_counter() - began:.0f} s"
+        )
         del s
         free()
         model = ["--layers", shape.layers, "--hidden", shape.hidden, "--norm", "layer"]
@@ -340,7 +342,9 @@ def startup() -> None:
                     if line.startswith("started in"):
                         first = time.perf_counter() - began
             if run.returncode:
-                raise RuntimeError(f"{' '.join(map(str, command))} exited with {run.returncode}: {''.join(said)[-2000:]}")
+                raise RuntimeError(
+                    f"{' '.join(map(str, command))} exited with {run.returncode}: {''.join(said)[-2000:]}"
+                )
             result = json.loads((out / "result.json").read_text())
             phases = result["startup_s"]
             bench.note(f"startup/{title}", {"first_epoch_s": first, "phases": phases, "epoch_s": result["epoch_s"]})

@@ -352,7 +352,9 @@ class Sections:
             flags = [*self.large.model, "--epochs", self.large.epochs + 5, "--eval-every", 10**6]
             flags += ["--checkpoint-every", 0, "--device", self.large.device]
             alone: list[float] = []
-            print(f"{'ranks':>5} {'strategy':10} {'epoch':>9} {'waits':>9} {'start':>8} {'last loss':>10}  losses off by")
+            print(
+                f"{'ranks':>5} {'strategy':10} {'epoch':>9} {'waits':>9} {'start':>8} {'last loss':>10}  losses off by"
+            )
             for ranks in dict.fromkeys((1, *self.ranks)):
                 shards = folder / f"shards {ranks}"
                 fullgraph("partition", graph, "--partitioner", "contiguous", "--parts", ranks, "--out", shards)

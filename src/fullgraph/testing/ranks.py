@@ -60,7 +60,9 @@ def run_processes(
     pipes = [context.Pipe(duplex=False) for _ in range(size)]
     children = [
         context.Process(
-            target=_child, args=(rank, size, meeting, silence, (device, backend), pipes[rank][1], body, args), daemon=True
+            target=_child,
+            args=(rank, size, meeting, silence, (device, backend), pipes[rank][1], body, args),
+            daemon=True,
         )
         for rank in range(size)
     ]

@@ -128,7 +128,8 @@ class ProcessTransport:
         )
         self.halo, self.sums = dist.new_group(), dist.new_group()
         if not self.host_wires:
-            torch.cuda.set_device(self.device)  # nccl goes by the current one
+            if self.device.index is not None:
+                torch.cuda.set_device(self.device)  # nccl goes by the current one
             # The first call on a communicator of nccl must be one of all ranks; messages may be between two.
             self.halo.allreduce([torch.zeros(1, device=self.device)]).wait()
         self.sender, self.receiver, self.summer = (
