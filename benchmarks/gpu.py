@@ -314,9 +314,9 @@ def where() -> None:
 
 
 def startup() -> None:
-    """From the command to the end of the first epoch, a .npz of Reddit's size; kernels compiled, then from the cache."""
+    """From the command to the end of the first epoch, from a .npz of Reddit's size: kernels compiled, then cached."""
     with tempfile.TemporaryDirectory() as name:
-        folder, shape, began = Path(name), REDDIT, time.perf_counter()
+        folder, shape = Path(name), REDDIT
         s = community_graph(shape.nodes, shape.arcs, shape.communities, inside=0.8, order="community", device=DEVICE)
         write_graph(folder / "graph.npz", s, shape.features, shape.classes, train=shape.train)
         size = (folder / "graph.npz").stat().st_size / 2**30

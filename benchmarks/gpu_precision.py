@@ -3,8 +3,8 @@
     PYTHONPATH=src python benchmarks/gpu_precision.py [--data ../shared/data] [--out FOLDER] [--device cpu]
 
 A GCN (or a GraphSAGE) is trained in this process, one rank, on the whole graph: 2 layers of 64, dropout 0.5, Adam at
-0.01, weight decay 5e-4. The test accuracy is that of the epoch with the best validation accuracy. All formats have the same
-first weights and the same dropout. The aim is a mean within 0.3 points of fp32's; where five seeds do not tell the
+0.01, weight decay 5e-4. The test accuracy is that of the epoch with the best validation accuracy. All formats have the
+same first weights and the same dropout. The aim is a mean within 0.3 points of fp32's; where five seeds do not tell the
 difference to 0.12 points (its standard error, seed by seed), more are tried, for small test sets are noisy.
 """
 

@@ -32,6 +32,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +80,9 @@ class Setting:
     def write(self, path: Path) -> Path:
         s = community_graph(self.nodes, self.arcs, 40, inside=self.inside, order="community", device=self.device)
         write_graph(path, s, self.features, 40, train=0.66)
+        del s
+        if self.device == "cuda":
+            torch.cuda.empty_cache()  # what follows runs in other processes
         return path
 
 
@@ -294,7 +298,7 @@ def covered(spans: list[Span], by: list[Span]) -> float:
     """Which share of the union of `spans` lies under the union of `by`."""
     inside, total = 0.0, 0.0
     cuts = sorted({edge for span in (*spans, *by) for edge in span})
-    for low, high in zip(cuts, cuts[1:], strict=False):
+    for low, high in pairwise(cuts):
         middle = (low + high) / 2
         if any(a <= middle < b for a, b in spans):
             total += high - low
@@ -319,10 +323,10 @@ def draw(lines: list[dict[str, Any]], width: int = 110) -> str:
 
 
 class Sections:
-    """Every section makes its own graph in a temporary folder."""
+    """What they write goes to a temporary folder."""
 
-    def __init__(self, options: argparse.Namespace) -> None:
-        self.options = options
+    def __init__(self, options: argparse.Namespace, folder: Path) -> None:
+        self.options, self.folder = options, folder
         self.bench = Bench("gpu_ranks", options.device, options.out)
         few = options.device == "cpu"
         self.ranks = tuple(map(int, options.ranks.split(",")))
@@ -343,54 +347,56 @@ class Sections:
         only = [name for name in self.options.only.split(",") if name]
         self.bench.run({section.__name__: section for section in sections}, only)
 
+    def shards(self, ranks: int) -> Path:
+        """The large graph in as many parts, cut once; its communities are in order, so runs of nodes are good parts."""
+        graph, shards = self.folder / "graph.npz", self.folder / f"shards {ranks}"
+        if not graph.exists():
+            self.large.write(graph)
+        if not shards.exists():
+            start = time.perf_counter()
+            fullgraph("partition", graph, "--partitioner", "contiguous", "--parts", ranks, "--out", shards)
+            print(f"cut into {ranks} in {time.perf_counter() - start:.1f} s", flush=True)
+        return shards
+
     def equal(self) -> None:
         """One, two and four ranks by the command line: losses, epochs, what is waited for."""
-        with tempfile.TemporaryDirectory() as name:
-            folder = Path(name)
-            graph = self.large.write(folder / "graph.npz")
-            print(self.large.shape, flush=True)
-            flags = [*self.large.model, "--epochs", self.large.epochs + 5, "--eval-every", 10**6]
-            flags += ["--checkpoint-every", 0, "--device", self.large.device]
-            alone: list[float] = []
-            print(
-                f"{'ranks':>5} {'strategy':10} {'epoch':>9} {'waits':>9} {'start':>8} {'last loss':>10}  losses off by"
-            )
-            for ranks in dict.fromkeys((1, *self.ranks)):
-                shards = folder / f"shards {ranks}"
-                fullgraph("partition", graph, "--partitioner", "contiguous", "--parts", ranks, "--out", shards)
-                for strategy in STRATEGIES if ranks > 1 else STRATEGIES[:1]:
-                    out = folder / f"{strategy} {ranks}"
-                    fullgraph("train", shards, "--strategy", strategy, *flags, "--out", out)
-                    result, losses = json.loads((out / "result.json").read_text()), losses_of(out)
-                    alone = alone or losses
-                    off = max(abs(a - b) / abs(b) for a, b in zip(losses, alone, strict=True))
-                    start = sum(result["startup_s"].values())
-                    self.bench.note(f"equal/{ranks} {strategy}", {"result": result, "losses": losses, "off": off})
-                    wrong = "  WRONG: more than 1e-4" if strategy == "vanilla" and off > 1e-4 else ""
-                    print(
-                        f"{ranks:5} {strategy:10} {result['epoch_s'] * 1e3:6.1f} ms {result['wait_s'] * 1e3:6.1f} ms "
-                        f"{start:6.1f} s {losses[-1]:10.5f}  {off:.1e}{wrong}",
-                        flush=True,
-                    )
+        print(self.large.shape, flush=True)
+        flags = [*self.large.model, "--epochs", self.large.epochs + 5, "--eval-every", 10**6]
+        flags += ["--checkpoint-every", 0, "--device", self.large.device]
+        alone: list[float] = []
+        for ranks in dict.fromkeys((1, *self.ranks)):
+            shards = self.shards(ranks)
+            columns = f"{'ranks':>5} {'strategy':10} {'epoch':>9} {'waits':>9} {'start':>8} {'last loss':>10}"
+            print(f"{columns}  losses off by", flush=True)
+            for strategy in STRATEGIES if ranks > 1 else STRATEGIES[:1]:
+                out = self.folder / f"{strategy} {ranks}"
+                fullgraph("train", shards, "--strategy", strategy, *flags, "--out", out)
+                result, losses = json.loads((out / "result.json").read_text()), losses_of(out)
+                alone = alone or losses
+                off = max(abs(a - b) / abs(b) for a, b in zip(losses, alone, strict=True))
+                start = sum(result["startup_s"].values())
+                self.bench.note(f"equal/{ranks} {strategy}", {"result": result, "losses": losses, "off": off})
+                wrong = "  WRONG: more than 1e-4" if strategy == "vanilla" and off > 1e-4 else ""
+                print(
+                    f"{ranks:5} {strategy:10} {result['epoch_s'] * 1e3:6.1f} ms {result['wait_s'] * 1e3:6.1f} ms "
+                    f"{start:6.1f} s {losses[-1]:10.5f}  {off:.1e}{wrong}",
+                    flush=True,
+                )
 
     def overlap(self) -> None:
         """What an epoch takes beside its compute alone and its messages alone, and a timeline."""
-        setting, drawn = self.large, {}
-        with tempfile.TemporaryDirectory() as name:
-            folder = Path(name)
-            graph = setting.write(folder / "graph.npz")
-            print(f"{setting.shape}, {setting.inside:.2%} of the edges inside communities", flush=True)
-            for ranks in [n for n in self.ranks if n > 1]:
-                shards = folder / f"shards {ranks}"
-                fullgraph("partition", graph, "--partitioner", "contiguous", "--parts", ranks, "--out", shards)
-                print(f"{'ranks':>5} {'strategy':10} {'C':>9} {'M':>9} {'epoch':>9} {'waits':>9} {'MB sent':>8} "
-                      f"{'/ max(C, M)':>11} {'/ (C + M)':>9} {'under compute':>13}", flush=True)  # fmt: skip
-                for strategy in STRATEGIES:  # of their own processes each, so that one failure is not all of them's
-                    try:
-                        self._overlap(ranks, strategy, shards, drawn)
-                    except Exception as error:
-                        self.bench.note(f"overlap/{ranks} {strategy}/failed", str(error))
-                        print(f"{ranks:5} {strategy:10} failed: {error}", flush=True)
+        setting, drawn = self.large, dict[str, str]()
+        print(f"{setting.shape}, {setting.inside:.2%} of the edges inside communities", flush=True)
+        for ranks in [n for n in self.ranks if n > 1]:
+            shards = self.shards(ranks)
+            print(f"{'ranks':>5} {'strategy':10} {'C':>9} {'M':>9} {'epoch':>9} {'waits':>9} {'MB sent':>8} "
+                  f"{'/ max(C, M)':>11} {'/ (C + M)':>9} {'under compute':>13}", flush=True)  # fmt: skip
+            for strategy in STRATEGIES:  # each in processes of its own, so that one failure does not end the others
+                try:
+                    self._overlap(ranks, strategy, shards, drawn)
+                except Exception as error:
+                    self.bench.note(f"overlap/{ranks} {strategy}/failed", str(error))
+                    print(f"{ranks:5} {strategy:10} failed: {error}", flush=True)
         for title, text in drawn.items():
             print(f"\n{title}: {text}", flush=True)
 
@@ -562,7 +568,8 @@ def main() -> None:
     options = parser.parse_args()
     where = torch.cuda.get_device_name() if options.device == "cuda" else "no GPU: a trial of the script"
     print(f"{where}, torch {torch.__version__}, {os.cpu_count()} cores, kills drawn from {options.seed}", flush=True)
-    Sections(options).run()
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        Sections(options, Path(folder)).run()
 
 
 if __name__ == "__main__":
