@@ -320,9 +320,7 @@ def startup() -> None:
         s = community_graph(shape.nodes, shape.arcs, shape.communities, inside=0.8, order="community", device=DEVICE)
         write_graph(folder / "graph.npz", s, shape.features, shape.classes, train=shape.train)
         size = (folder / "graph.npz").stat().st_size / 2**30
-        print(
-            f"{s.num_rows:,} nodes, {s.num_arcs:,} arcs, {size:.2f} GiB written in {time.perf_counter() - began:.0f} s"
-        )
+        print(f"{s.num_rows:,} nodes, {s.num_arcs:,} arcs, {size:.2f} GiB", flush=True)
         del s
         free()
         model = ["--layers", shape.layers, "--hidden", shape.hidden, "--norm", "layer"]
