@@ -25,7 +25,7 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 from gpu_common import Bench, community_graph, undirected_papers, write_graph
-from gpu_floor import copy_rate, floor_of
+from gpu_floor import Floor, copy_rate, floor_of
 from torch import Tensor, nn
 
 from fullgraph import nn as fgnn
@@ -126,17 +126,18 @@ def rate() -> float:
     return found
 
 
-def floor_ms(part: Part, spec: ModelSpec, precision: str, name: str, *, known: bool) -> float:
-    """The floor of an epoch in milliseconds, by kind in the record."""
+def floor_at(part: Part, spec: ModelSpec, precision: str, name: str, *, known: bool) -> Floor:
+    """The floor of an epoch; in the record, by kind."""
     facts = part.manifest.graph
     widths = [facts.features, *[spec.hidden] * (spec.layers - 1), facts.classes]
     itemsize = 2 if precision == "bf16" else 4
     floor = floor_of(spec.name, facts.nodes, facts.arcs, widths, itemsize, known=known, norm=spec.norm != "none")
-    bench.note(f"{name} floor", {"ms": floor.total / rate() * 1e3, "bytes": floor.bytes})
-    return floor.total / rate() * 1e3
+    about = {"bytes": floor.bytes, "gathered": floor.gathered, "flops": floor.flops}
+    bench.note(f"{name} floor", {"ms": floor.total / rate() * 1e3, **about})
+    return floor
 
 
-def epochs(step: Callable[[], object], name: str, floor: float | None = None) -> tuple[float, float]:
+def epochs(step: Callable[[], object], name: str, floor: Floor | None = None) -> tuple[float, float]:
     """Median milliseconds of a training step, and the peak of the device's memory in GiB."""
     free()
     if DEVICE == "cuda":
@@ -144,7 +145,11 @@ def epochs(step: Callable[[], object], name: str, floor: float | None = None) ->
     ms = bench.ms(step, rounds=args.epochs)
     peak = torch.cuda.max_memory_allocated() / 2**30 if DEVICE == "cuda" else 0.0
     bench.note(name, {"ms": ms, "peak_gib": peak})
-    told = "" if floor is None else f"   floor {floor:7.2f} ms = {floor / ms:4.0%}"
+    told = ""
+    if floor is not None:
+        least = floor.total / rate() * 1e3
+        told = f"   floor {least:7.2f} ms = {least / ms:4.0%}; {floor.gathered / 1e9:.0f} GB gathered, "
+        told += f"{floor.flops / 1e12:.2f} Tflop"
     print(f"{name:48} {ms:9.2f} ms {peak:8.2f} GiB{told}", flush=True)
     return ms, peak
 
@@ -159,7 +164,7 @@ def free() -> None:
 def ours(part: Part, spec: ModelSpec, precision: str, name: str, **options: bool) -> float:
     trainer = trainer_of(part, spec, precision, **options)
     known = options.get("precompute", True) and not spec.encodes and spec.aggregation != "attention"
-    floor = floor_ms(part, spec, precision, name, known=known)
+    floor = floor_at(part, spec, precision, name, known=known)
     first, _ = trainer.train_step()
     ms, _ = epochs(trainer.train_step, name, floor)
     last, _ = trainer.train_step()

@@ -41,7 +41,7 @@ class Arcs:
 
     def degree(self, dtype: torch.dtype) -> Tensor:
         """Weighted number of arcs into each owned row. Rows are complete, so this IS the global degree."""
-        if self.weight is None:
+        if self.weight is None or not self.num_owned:
             return self.indptr.diff().to(dtype)
         # Row by row: index_add_ on a GPU adds in another order every time.
         return torch.segment_reduce(self.weight.to(dtype), "sum", lengths=self.indptr.diff(), initial=0, unsafe=True)
