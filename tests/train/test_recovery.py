@@ -73,11 +73,15 @@ def kill_and_resume(tmp_path, parts, victim, options, after=0.0):
     """Kill a rank after the first checkpoint, resume, and compare with a run that was left alone."""
     cut = start("g.npz", "--parts", parts, "--epochs", 1000000, "--out", "cut", *options, cwd=tmp_path)
     checkpoints = tmp_path / "cut" / "checkpoints"
-    wait_for(lambda: checkpoints.is_dir() and any(checkpoints.glob("epoch-*")))
-    time.sleep(after)
-    os.kill(ranks_of(cut.pid)[victim], signal.SIGKILL)
-    killed_at = time.monotonic()
-    code, _, err = finish(cut)
+    try:
+        wait_for(lambda: checkpoints.is_dir() and any(checkpoints.glob("epoch-*")))
+        time.sleep(after)
+        os.kill(ranks_of(cut.pid)[victim], signal.SIGKILL)
+        killed_at = time.monotonic()
+        code, _, err = finish(cut)
+    finally:
+        cut.kill()  # it would train for ever
+        cut.wait()
     assert time.monotonic() - killed_at < 30
     assert code == 1
     assert f"rank {victim} " in err
