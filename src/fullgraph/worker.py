@@ -42,7 +42,7 @@ class Rank:
         self.phases = phases
         torch.set_num_threads(config.train.threads or threads_per_rank())
         recipe = recipes.make(**config.strategy)
-        device = device_of(recipe.devices[transport.rank] if recipe.devices else config.train.device)
+        device = rank_device(config, transport.rank)
         self.folder, self.config, self.device, self.meter = folder, config, device, Meter(device)
         self.transport = Counting(transport, self.meter.sent, self.meter.waiting)
         spec = spec_of(config.model)
@@ -86,6 +86,12 @@ def device_of(name: str) -> torch.device:
             raise InputError(f"device {name}, but torch sees {torch.cuda.device_count()} GPUs; count them from cuda:0")
         return device
     return torch.device("cuda", number("LOCAL_RANK", 0) % torch.cuda.device_count())
+
+
+def rank_device(config: RunConfig, rank: int) -> torch.device:
+    """Where a rank's rows are: where its strategy says, else where the run does."""
+    devices = recipes.make(**config.strategy).devices
+    return device_of(devices[rank] if devices else config.train.device)
 
 
 def threads_per_rank() -> int:
@@ -194,8 +200,11 @@ def main() -> None:
     tolerate_output()
     try:
         if number("WORLD_SIZE", 1) > 1:
-            config = RunConfig.read(Path(folder)).train
-            transport = join(backend=config.backend, device=device_of(config.device), timeout=config.timeout)
+            config = RunConfig.read(Path(folder))
+            loop = config.train
+            # nccl reads a GPU's memory alone, wherever a rank's rows are.
+            device = device_of(loop.device) if loop.backend == "nccl" else rank_device(config, number("RANK", 0))
+            transport = join(backend=loop.backend, device=device, timeout=loop.timeout)
         work(Path(folder), job, out, transport, stop, started())
         transport.close()
     except InputError as error:

@@ -44,11 +44,10 @@ class Arcs:
 
     def degree(self, dtype: torch.dtype) -> Tensor:
         """Weighted number of arcs into each owned row. Rows are complete, so this IS the global degree."""
-        if self.weight is None:
+        if self.weight is None or not self.num_owned:
             return self.indptr.diff().to(dtype)
-        return torch.zeros(self.num_owned, dtype=dtype, device=self.device).index_add_(
-            0, self.targets(), self.weight.to(dtype)
-        )
+        # Row by row: index_add_ on a GPU adds in another order every time.
+        return torch.segment_reduce(self.weight.to(dtype), "sum", lengths=self.indptr.diff(), initial=0, unsafe=True)
 
     def keep(self, mask: Tensor) -> "Arcs":
         """Only the arcs where `mask` is true."""

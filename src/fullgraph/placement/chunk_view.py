@@ -61,6 +61,12 @@ class Chunk:
         """The arcs from `columns`."""
         return Structure(self.arcs.indptr, self.position(self.arcs.indices.long()), len(self.columns))
 
+    @cached_property
+    def own(self) -> slice:
+        """The chunk's own rows among `columns`; kept, for a GPU has to be waited for to know it."""
+        first = int((self.columns < self.span.first).sum())
+        return slice(first, first + len(self.span))
+
     def position(self, numbers: Tensor) -> Tensor:
         return torch.searchsorted(self.columns, numbers)
 
@@ -130,10 +136,9 @@ class Gather(torch.autograd.Function):
     @staticmethod
     def backward(ctx, grad: Tensor):  # type: ignore[no-untyped-def]
         store, chunk = ctx.store, ctx.chunk
-        first = int(chunk.position(torch.tensor(chunk.span.first, device=grad.device)))
-        own, halo = slice(first, first + len(chunk.span)), chunk.position(chunk.halo)
+        halo = chunk.position(chunk.halo)
         grads = (
-            grad[own] + ctx.weight * store.returned[chunk.span.rows],
+            grad[chunk.own] + ctx.weight * store.returned[chunk.span.rows],
             grad[halo] + ctx.weight * store.returned[chunk.halo],
         )
         store.returned.index_add_(0, chunk.columns, grad)
