@@ -3,7 +3,7 @@
 import os
 from functools import cache
 from importlib.util import find_spec
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -11,6 +11,9 @@ from torch import Tensor
 from fullgraph.errors import InputError, one_line
 from fullgraph.ops import reference
 from fullgraph.ops.structure import Adjacency, Structure
+
+if TYPE_CHECKING:
+    from fullgraph.ops.dense import Drop
 
 # Shapes: R rows (targets), C columns (sources), E arcs, H heads, D features, n rows of a dense block, k of them chosen,
 # W bytes a row on the wire.
@@ -61,6 +64,10 @@ class Fused(Backend, Protocol):
     def layer_norm_grad(
         self, grad_nD: Tensor, x_nD: Tensor, weight_D: Tensor, eps: float
     ) -> tuple[Tensor, Tensor, Tensor]: ...
+    def rows_times(
+        self, x_nI: Tensor, weight_IO: Tensor, bias_O: Tensor | None, out_nO: Tensor, add: bool, drop: "Drop | None"
+    ) -> None: ...
+    def rows_against_rows(self, grad_nO: Tensor, x_nI: Tensor, drop: "Drop | None") -> Tensor: ...
 
 
 def backend(x: Tensor) -> Backend:
