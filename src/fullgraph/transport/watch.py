@@ -20,8 +20,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
-from fullgraph.errors import one_line
-from fullgraph.transport.base import PeerLost
+from fullgraph.errors import PeerLost, one_line
 from fullgraph.transport.board import Board, Sign
 
 PATIENCE_S = 4 * 3600.0  # how long a living rank may be at work without a message: rank 0 may cut a large graph
