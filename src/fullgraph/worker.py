@@ -188,19 +188,7 @@ def work(folder: Path, job: str, out: str, transport: Transport, stop: Stop, pha
 
 def warm_up(device: str) -> None:
     """Load what all ranks of a machine need, before they are forked: no thread may be started, no device touched."""
-    without_compiler()
     kernels.warm_up(device)
-
-
-def without_compiler() -> None:
-    """Keep torch's optimisers from importing its compiler, which takes longer than torch itself.
-
-    They ask it to leave some methods alone the first time one is called. Nothing in a rank is compiled, so the methods
-    are remembered as already asked for.
-    """
-    for method in vars(torch.optim.Optimizer).values():
-        if getattr(method, "__globals__", {}).get("__name__") == "torch._compile":
-            method.__wrapped__.__dynamo_disable = method.__wrapped__
 
 
 def main() -> None:
