@@ -51,7 +51,7 @@ def lay_out(graph: Graph, assignment: Assignment) -> Layout:
     recv_counts = np.zeros((parts, parts), dtype=np.int64)
     cut_arcs = np.zeros(parts, dtype=np.int64)
     read = np.zeros(graph.num_nodes, dtype=np.bool_)
-    for rank, ids in enumerate(owned):
+    for rank, ids in enumerate(owned if parts > 1 else ()):
         for _, arcs in arc_blocks(graph.indptr, ids):
             source = graph.indices[arcs]
             read[source] = True
@@ -62,6 +62,7 @@ def lay_out(graph: Graph, assignment: Assignment) -> Layout:
         owner = part[remote]
         halo.append(remote[np.argsort(owner, kind="stable")])
         recv_counts[rank] = np.bincount(owner, minlength=parts)
+    halo = halo or [np.empty(0, dtype=np.int64)]  # one part reads nothing of others
     return Layout(owned, tuple(halo), recv_counts, cut_arcs, row, assignment.place)
 
 

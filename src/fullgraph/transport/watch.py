@@ -100,6 +100,8 @@ class Watch:
         self.signs: Mapping[int, Sign] = {}
         self.contact = 0  # beats at which the board could be reached
         self._doing, self._moves, self._waiting, self._beat = "starting", 0, 0, 0
+        with suppress(OSError, RuntimeError):  # a run may be over its first epochs before the first beat
+            self._post()
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._pulse, name="fullgraph-pulse", daemon=True)
         self._thread.start()
