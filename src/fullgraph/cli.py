@@ -104,6 +104,7 @@ def train(
     metric: Annotated[str, typer.Option(help="auto, accuracy, micro_f1 or roc_auc")] = "auto",
     inductive: Annotated[bool, typer.Option(help="train on the subgraph of training nodes")] = False,
     precompute: Annotated[bool, typer.Option(help="aggregate dense input features once")] = True,
+    all_rows: Annotated[bool, typer.Option("--all-rows", help="also compute rows that the loss does not read")] = False,
     eval_every: int = 10,
     patience: Annotated[int, typer.Option(help="stop after this many evaluations without a better one; 0: never")] = 0,
     checkpoint_every: Annotated[int, typer.Option(help="epochs; 0: never")] = 10,

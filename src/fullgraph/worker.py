@@ -64,6 +64,7 @@ class Rank:
             precompute=config.train.precompute and not spec.encodes,
             narrow_first=recipe.narrow_first,
             isolated=recipe.isolated,
+            hops=() if config.train.all_rows else spec.hops,
             seed=config.train.seed,
             dtype=self.dtype,
             device=device,

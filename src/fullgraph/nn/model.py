@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from fullgraph.nn.conv import Conv
 from fullgraph.nn.linear import Linear
-from fullgraph.nn.norm import BatchNorm
+from fullgraph.nn.norm import BatchNorm, LayerNorm
 from fullgraph.nn.view import Features, GraphView, RowMap
 from fullgraph.ops import dropout_key
 
@@ -67,8 +67,8 @@ class Layer(Block):
     def forward(self, state: State, view: GraphView) -> State:
         z = state[0]
         out = normalise(self.norm, self.updated(z, view), view)
-        if self.residual and isinstance(z, Tensor) and out.shape == z.shape:
-            out = out + z
+        if self.residual and isinstance(z, Tensor) and out.shape[1] == z.shape[1]:
+            out = out + z[: len(out)]
         return (out,)
 
     def updated(self, z: Features, view: GraphView) -> Tensor:
@@ -101,7 +101,7 @@ class GNN(Chain):
 
 
 def make_norm(name: str, width: int) -> nn.Module:
-    norms: dict[str, Callable[[int], nn.Module]] = {"layer": nn.LayerNorm, "batch": BatchNorm, "none": nn.Identity}
+    norms: dict[str, Callable[[int], nn.Module]] = {"layer": LayerNorm, "batch": BatchNorm, "none": nn.Identity}
     return norms[name](width)
 
 

@@ -1,9 +1,20 @@
-"""Batch norm whose statistics run over the rows of all ranks."""
+"""Norms over a row, and over the rows of all ranks."""
 
 import torch
 from torch import Tensor, nn
 
 from fullgraph.nn.view import GraphView
+from fullgraph.ops import layer_norm
+
+
+class LayerNorm(nn.LayerNorm):
+    """torch's, over rows of one width, by our kernels where there are any."""
+
+    def __init__(self, width: int, *, eps: float = 1e-5) -> None:
+        super().__init__(width, eps=eps)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return layer_norm(x, self.weight, self.bias, self.eps)
 
 
 class BatchNorm(nn.Module):

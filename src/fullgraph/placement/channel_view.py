@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from fullgraph.exchange import Channel, Clock, Held
-from fullgraph.nn.view import Features, RowMap, Update, at_once
+from fullgraph.nn.view import Features, Operand, RowMap, Update, at_once
 from fullgraph.placement.reduce import Reduce
 from fullgraph.transport import Transport
 
@@ -21,6 +21,10 @@ class Known:
 
     x: Features
     aggregated: Features
+
+    def first(self, rows: int) -> "Known":
+        """Of the first rows, without a copy."""
+        return Known(first_rows(self.x, rows), first_rows(self.aggregated, rows))
 
 
 @dataclass(eq=False, kw_only=True)
@@ -72,12 +76,22 @@ class ChannelView(Channels):
     def knows(self, x: Features) -> bool:
         return self.known is not None and x is self.known.x
 
+    def targets(self, x: Tensor, layer: int) -> tuple[Tensor, Tensor]:
+        return x, x
+
     def reduce(self, x: Tensor) -> Tensor:
         if self.transport.size == 1:
             return x
         self._sums += 1
         total: Tensor = Reduce.apply(x, self.transport, f"norm/sum {self._sums}", self.step)  # type: ignore[no-untyped-call]
         return total
+
+
+def first_rows(x: Features, rows: int) -> Features:
+    """Without a copy; all of them are x itself."""
+    if rows == x.shape[0]:
+        return x
+    return x[:rows] if isinstance(x, Tensor) else x.span(0, rows)
 
 
 class KnownMessage:
@@ -87,10 +101,10 @@ class KnownMessage:
         self.known, self.ids, self.row_map = known, ids, row_map
 
     @cached_property
-    def own(self) -> Features:
+    def own(self) -> Operand:
         return self.row_map(self.known.x, self.ids)
 
-    def aggregate(self) -> Features:
+    def aggregate(self) -> Operand:
         # Another key: one mask for both would drop a feature from a row and from its neighbours' mean at once.
         other = RowMap(relu=self.row_map.relu, p=self.row_map.p, key=self.row_map.key ^ 0x5DEECE66D)
         return other(self.known.aggregated, self.ids)

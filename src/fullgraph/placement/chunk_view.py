@@ -229,6 +229,9 @@ class ChunkView:
     def sources(self, x: Tensor, layer: int) -> Tensor:
         return ChunkMessage(self, x, layer, IDENTITY).sources()
 
+    def targets(self, x: Tensor, layer: int) -> tuple[Tensor, Tensor]:
+        return x, x
+
     def reduce(self, x: Tensor) -> Tensor:
         raise AssertionError("a chunk's sum is not the graph's; norms that need that are refused")
 

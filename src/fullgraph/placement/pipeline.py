@@ -5,6 +5,7 @@ Legend: N nodes, w of them this way's own, n this rank's part; W ways, K chunks 
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -47,6 +48,8 @@ class Pipeline(Partitioned):
     hop: the wire between stages.
     cut: the first block of each stage but stage 0; empty: such that all take the same time, which is measured.
     """
+
+    trims: ClassVar[bool] = False
 
     ways: int = 1
     stages: int = 0

@@ -10,6 +10,7 @@ from torch import Tensor
 from fullgraph.exchange import Clock, Wire, Wires
 from fullgraph.nn.view import Features
 from fullgraph.placement.channel_view import Known
+from fullgraph.placement.live import Live
 from fullgraph.placement.local import SPLITS, LocalGraph
 from fullgraph.placement.shard import ResumableView, Rows
 from fullgraph.transport import Key, Transport
@@ -27,6 +28,10 @@ class Scene(ABC):
 
     @abstractmethod
     def view(self, name: str, wire: Wires, clock: Clock, narrow_first: bool = True) -> ResumableView: ...
+
+    def trimmed(self, live: Live | None) -> Self:
+        """The same scene for training, where layers compute only the rows that are read, if the placement can."""
+        return self
 
     def rows(self, name: str, wire: Wires, clock: Clock, narrow_first: bool) -> Rows:
         splits = {split: mask.nonzero().flatten() for split, mask in self.local.masks.items()}

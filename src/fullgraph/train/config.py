@@ -34,6 +34,7 @@ class TrainConfig(Value):
     metric: Annotated[str, OneOf("auto", "accuracy", "micro_f1", "roc_auc")] = "auto"
     inductive: bool = False
     precompute: bool = True
+    all_rows: bool = False  # layers compute rows, too, that the loss does not read
     dtype: Annotated[str, OneOf(*DTYPES)] = "float32"
     precision: Annotated[str, OneOf("fp32", "tf32", "bf16")] = "fp32"  # of matrix products; bf16: of rows and wires too
     device: Annotated[str, OneOf("cpu", "cuda")] = "cpu"
