@@ -8,7 +8,6 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ import numpy as np
 from numpy.lib import format as npy
 
 from fullgraph.data.arrays import Array
+from fullgraph.data.blocks import at_once
 from fullgraph.errors import InputError, one_line
 from fullgraph.room import need_memory
 
@@ -109,10 +109,9 @@ def read_npz(
         check(members)
         in_file = [key for key in mapped if key in members and _can_be_mapped(members[key])]
         need_memory(sum(m.nbytes for key, m in members.items() if key not in in_file), f"reading {path}")
-        with ThreadPoolExecutor(max(1, len(in_file)), thread_name_prefix="fullgraph-checksums") as pool:
-            for key, good in zip(in_file, pool.map(lambda key: _intact(path, members[key]), in_file), strict=True):
-                if not good:
-                    raise InputError(f"{path} has a damaged '{key}' (its CRC-32 does not match): {_AGAIN}")
+        for key, good in zip(in_file, at_once(lambda key: _intact(path, members[key]), in_file), strict=True):
+            if not good:
+                raise InputError(f"{path} has a damaged '{key}' (its CRC-32 does not match): {_AGAIN}")
         return {key: _map(path, members[key]) if key in in_file else _read(archive, members[key]) for key in there}
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from fullgraph.data import Graph
 from fullgraph.data.arrays import Array
-from fullgraph.data.blocks import over_blocks
+from fullgraph.data.blocks import at_once
 from fullgraph.errors import InputError
 from fullgraph.partition.base import Assignment
 
@@ -49,20 +49,20 @@ def lay_out(graph: Graph, assignment: Assignment) -> Layout:
     owned, row = owned_rows(graph, assignment)
     part, parts = assignment.part, assignment.parts
 
-    def reads_of(rank: int, _: int) -> tuple[Array, Array, int]:
+    def reads_of(rank: int) -> tuple[Array, Array, int]:
         """A part's halo, how much of it each part owns, and how many arcs it cuts; one part reads nothing of others."""
         ids, cut_arcs = owned[rank], 0
         read = np.zeros(graph.num_nodes, dtype=np.bool_)
         for _, arcs in arc_blocks(graph.indptr, ids) if parts > 1 else ():
             source = graph.indices[arcs]
             read[source] = True
-            cut_arcs += np.count_nonzero(part[source] != rank)
+            cut_arcs += int(np.count_nonzero(part[source] != rank))
         read[ids] = False
         remote = np.flatnonzero(read)
         owner = part[remote]
         return remote[np.argsort(owner, kind="stable")], np.bincount(owner, minlength=parts), cut_arcs
 
-    halo, recv_counts, cut_arcs = zip(*over_blocks(reads_of, parts, 1), strict=True)
+    halo, recv_counts, cut_arcs = zip(*at_once(reads_of, range(parts)), strict=True)
     return Layout(owned, halo, np.stack(recv_counts), np.array(cut_arcs), row, assignment.place)
 
 

@@ -15,6 +15,7 @@ import scipy.sparse as sp
 
 from fullgraph.data import FeatureScaler, Graph, fit_features
 from fullgraph.data.arrays import Array, Features
+from fullgraph.data.blocks import at_once
 from fullgraph.errors import InputError
 from fullgraph.partition import npy
 from fullgraph.partition.base import Assignment
@@ -83,10 +84,7 @@ def open_part(folder: str | Path, rank: int, *, split: int = 0, verify: bool = T
         npy.check(Path(folder) / file, manifest.files[file], content=verify)
         return npy.open_mapped(Path(folder) / file)
 
-    with ThreadPoolExecutor(
-        2, thread_name_prefix="fullgraph-checksums"
-    ) as pool:  # arcs and features are the large ones
-        arrays = dict(zip(names, pool.map(one, names), strict=True))
+    arrays = dict(zip(names, at_once(one, names), strict=True))
     return assemble(arrays, rank, manifest, split)
 
 
