@@ -144,7 +144,7 @@ def _train(given: dict[str, Any], ahead: Nursery | None) -> "Run":
     """Start or resume a run, of ranks that are importing what they need by now."""
     from fullgraph import api, recipes
 
-    phases = Phases({"import": age()})
+    phases = Phases({"import": age()}, aloud=number("RANK", 0) == 0 and sys.stdout.isatty())
     if given["resume"] is not None:
         more = {"epochs": given["epochs"], "parts": given["parts"] or None, "max_restarts": given["max_restarts"]}
         return api.resume(given["resume"], **more, ahead=ahead, phases=phases)

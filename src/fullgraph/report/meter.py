@@ -11,7 +11,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+from fullgraph.report.terminal import say
 
 if TYPE_CHECKING:  # torch is imported where a device is asked for
     import torch
@@ -133,16 +135,29 @@ class Meter:
 
 
 class Phases:
-    """Seconds of a run's start, by phase: reading the graph, cutting it, starting ranks, placing, the first epoch."""
+    """Seconds of a run's start, by phase: imports, reading the graph, cutting it, starting ranks, placing, first epoch.
 
-    def __init__(self, seconds: dict[str, float] | None = None) -> None:
+    aloud: print each phase that is long as it begins, for a person at a terminal.
+    """
+
+    LONG: ClassVar = {"read": "reading the graph", "cut": "cutting the graph", "place": "placing its parts"}
+
+    def __init__(self, seconds: dict[str, float] | None = None, *, aloud: bool = False) -> None:
         self.seconds = dict(seconds or {})
+        self.aloud = aloud
 
     @contextmanager
     def __call__(self, name: str) -> Iterator[None]:
         start = time.perf_counter()
-        yield
-        self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
+        told = self.aloud and name in self.LONG
+        if told:
+            say(f"{self.LONG[name]} ... ")
+        try:
+            yield
+            self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
+        finally:
+            if told:
+                say(f"{time.perf_counter() - start:.1f} s\n")
 
     def __str__(self) -> str:
         told = ", ".join(f"{name.replace('_', ' ')} {value:.1f}" for name, value in self.seconds.items())
