@@ -18,6 +18,7 @@ ARROWS = """
 errors    : -
 version   : -
 values    : errors
+environ   : values+
 room      : errors
 storage   : values+
 data      : storage+ values room
@@ -26,7 +27,7 @@ report    : storage+ values
 nn        : ops+ values
 partition : data+
 plan      : ops+ partition+
-transport : report+
+transport : report+ environ
 codec     : ops+ values transport.key
 exchange  : codec+ plan+ transport+
 placement : exchange+ nn+

@@ -16,7 +16,8 @@ import numpy as np
 import torch
 
 from fullgraph.data import Graph, load
-from fullgraph.errors import InputError, Interrupted, explain
+from fullgraph.environ import in_job, number
+from fullgraph.errors import InputError, Interrupted, RankFailed, explain
 from fullgraph.exchange import Wire
 from fullgraph.nn import MODELS, GraphSAGE, ModelSpec, spec_of
 from fullgraph.partition import Manifest, is_partition_folder, open_part, partition, read_manifest, write_parts
@@ -30,16 +31,10 @@ from fullgraph.train.checkpoint import check_ranks, found
 from fullgraph.train.config import RunConfig, TrainConfig
 from fullgraph.train.fits import need_room
 from fullgraph.train.folder import RunFolder
-from fullgraph.train.launch import RankFailed, launch
+from fullgraph.train.launch import launch
+from fullgraph.train.nursery import Nursery
 from fullgraph.train.stopping import Stop
-from fullgraph.transport import Alone, Transport, adopt_slurm, join, number
-
-
-def in_job() -> bool:
-    """Whether torchrun or Slurm started this process as one rank of several."""
-    adopt_slurm()
-    number("RANK", 0)  # a wrong one is refused now, not when the run is done
-    return number("WORLD_SIZE", 1) > 1
+from fullgraph.transport import Alone, Transport, join
 
 
 @dataclass(frozen=True)
@@ -99,16 +94,21 @@ def train(
     return start(config, graph, new_folder(config, out))
 
 
-def start(config: RunConfig, graph: Graph | str | Path, folder: Path) -> Run:
-    """Cut the graph, write the config, run the ranks; under torchrun or Slurm, be one of them."""
+def start(
+    config: RunConfig, graph: Graph | str | Path, folder: Path, *, ahead: Nursery | None = None,
+    phases: Phases | None = None,
+) -> Run:  # fmt: skip
+    """Cut the graph, write the config, run the ranks; under torchrun or Slurm, be one of them.
+
+    ahead: where the ranks come from, if that was started before. phases: what the start has taken until now.
+    """
+    phases = phases or Phases()
     if in_job():
-        phases = Phases()
         begin = partial(_begin, graph=graph, folder=folder, phases=phases)
         return Run(_as_rank(folder, config.train, lambda size: begin(_with_parts(config, size)), phases))
-    with RunFolder.new(folder, shards=not _is_cut(graph)) as run:
+    with RunFolder.new(folder, shards=not _is_cut(graph)) as run, ahead or Nursery(config.train.device) as nursery:
         try:
-            phases = Phases()
-            _launch(run, prepare(config, graph, folder, phases), "train", phases)
+            _launch(run, prepare(config, graph, folder, phases), "train", phases, nursery)
         except BaseException as error:
             # A run that never trained is taken back, unless it was cut short and stands ready to be resumed.
             ready = (folder / "config.json").exists() and not isinstance(error, InputError)
@@ -119,9 +119,11 @@ def start(config: RunConfig, graph: Graph | str | Path, folder: Path) -> Run:
 
 
 def resume(
-    folder: Path, *, epochs: int | None = None, parts: int | None = None, max_restarts: int | None = None
-) -> Run:
+    folder: Path, *, epochs: int | None = None, parts: int | None = None, max_restarts: int | None = None,
+    ahead: Nursery | None = None, phases: Phases | None = None,
+) -> Run:  # fmt: skip
     """Continue a run from its newest whole checkpoint."""
+    phases = phases or Phases()
 
     def extended(size: int) -> RunConfig:
         config = RunConfig.read(folder)
@@ -141,10 +143,10 @@ def resume(
     if in_job():
         config = RunConfig.read(folder)
         again = lambda size: ("resume", RunFolder.existing(folder), extended(size))  # noqa: E731
-        return Run(_as_rank(folder, config.train, again, Phases()))
+        return Run(_as_rank(folder, config.train, again, phases))
     with RunFolder.existing(folder) as run:
         try:
-            _launch(run, extended(0), "resume", Phases())
+            _launch(run, extended(0), "resume", phases, ahead)
         except InputError:
             if not run.trained:
                 run.undo()
@@ -152,12 +154,12 @@ def resume(
     return Run(folder)
 
 
-def predict(folder: Path, out: Path) -> None:
+def predict(folder: Path, out: Path, *, ahead: Nursery | None = None) -> None:
     """Write every node's class and probabilities with a run's best model."""
     config = RunConfig.read(folder)
     need_ranks(config.parts, config.train.threads)
     sweep(out)
-    launch(config.parts, "fullgraph.worker", [str(folder), "predict", str(out)])
+    launch(config.parts, [str(folder), "predict", str(out)], nursery=ahead or Nursery(config.train.device))
 
 
 def prepare(config: RunConfig, graph: Graph | str | Path, folder: Path, phases: Phases) -> RunConfig:
@@ -247,13 +249,14 @@ def open_shard(
     return Partitioned(inductive=inductive, dtype=dtype).place(part, transport, wire or Wire(), aggregation)
 
 
-def _launch(run: RunFolder, config: RunConfig, job: str, phases: Phases) -> None:
+def _launch(run: RunFolder, config: RunConfig, job: str, phases: Phases, nursery: Nursery | None) -> None:
     """Run the ranks; when one dies, resume from the newest whole checkpoint as often as the run allows."""
     need_room(read_manifest(config.shards_in(run.path)), spec_of(config.model), config)
     for restart in range(config.train.max_restarts + 1):
         try:
             arguments = [str(run.path), job]
-            return launch(config.parts, "fullgraph.worker", arguments, inherit=[run.lock.handle], phases=phases)
+            nursery = nursery or Nursery(config.train.device)
+            return launch(config.parts, arguments, inherit=[run.lock.handle], phases=phases, nursery=nursery)
         except RankFailed as error:
             left = config.train.max_restarts - restart
             if not left:
@@ -262,7 +265,7 @@ def _launch(run: RunFolder, config: RunConfig, job: str, phases: Phases) -> None
         except Interrupted as error:
             go_on = f"to go on: fullgraph train --resume {run.path}"
             raise Interrupted(f"interrupted by {Signals(error.number).name}: {error}; {go_on}", error.number) from None
-        job = "resume"
+        job, nursery = "resume", None
 
 
 def _with_parts(config: RunConfig, size: int) -> RunConfig:

@@ -1,31 +1,35 @@
-"""The command line: the only place where a name chooses a class."""
+"""The command line: the only place where a name chooses a class.
+
+Commands import what they need: `--help` needs next to nothing, and ranks start before this process reads a graph.
+"""
 
 import os
 import signal
 import sys
 import tomllib
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fullgraph import api, recipes
-from fullgraph.data import load
-from fullgraph.errors import InputError, Interrupted, explain, one_line
-from fullgraph.exchange import SCHEDULES, table
-from fullgraph.nn import MODELS
-from fullgraph.partition import PARTITIONERS, is_partition_folder, partition, quality, read_manifest, write_parts
-from fullgraph.report import read_metrics, read_outcome, seconds_to
-from fullgraph.report.tables import print_comparison, print_quality, print_result
+from fullgraph.environ import in_job, number
+from fullgraph.errors import InputError, Interrupted, PeerLost, RankFailed, explain, one_line
+from fullgraph.report import Phases, age, read_outcome
 from fullgraph.report.terminal import complain, output_trouble, tolerate_output
 from fullgraph.storage import read_text
 from fullgraph.train.config import RunConfig, TrainConfig
-from fullgraph.train.launch import RankFailed
-from fullgraph.transport import PeerLost, number
+from fullgraph.train.nursery import Nursery
 from fullgraph.values import read_option
 
+if TYPE_CHECKING:
+    from fullgraph.api import Run
+
+# For `--help`, which imports no table of classes; a test compares them with the tables.
+MODEL_NAMES = "gcn, sage, gin, gat, gcnii, resgcn"
+PARTITIONER_NAMES = "metis, metis-cut, metis-volume, random, contiguous, banded, kaminpar, mtkahypar"
+SCHEDULE_NAMES = "sync, pipelined, bounded, skip"
 MOST_STEPS = 1_000_000  # lines of a printed schedule
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
@@ -77,7 +81,7 @@ def train(
     parts: Annotated[int, typer.Option(help="ranks; 0: as many as the folder has parts, else 1")] = 0,
     strategy: Annotated[str, typer.Option(help="see `fullgraph strategies`")] = "vanilla",
     option: Annotated[list[str], typer.Option("-o", "--option", help="KEY=VALUE of the strategy")] = [],  # noqa: B006
-    model: Annotated[str, typer.Option(help=", ".join(MODELS))] = "sage",
+    model: Annotated[str, typer.Option(help=MODEL_NAMES)] = "sage",
     layers: int = 3,
     hidden: int = 128,
     dropout: float = 0.5,
@@ -93,7 +97,7 @@ def train(
     weight_decay: float = 0.0,
     lr_schedule: Annotated[str, typer.Option(help="constant, cosine or step")] = "constant",
     seed: int = 0,
-    partitioner: Annotated[str, typer.Option(help=", ".join(PARTITIONERS))] = "metis",
+    partitioner: Annotated[str, typer.Option(help=PARTITIONER_NAMES)] = "metis",
     partitioner_option: Annotated[list[str], typer.Option("-p", help="KEY=VALUE of the partitioner")] = [],  # noqa: B006
     features: Annotated[str, typer.Option(help="none, row or standard")] = "none",
     split: Annotated[int, typer.Option(help="which of the graph's K splits")] = 0,
@@ -133,23 +137,32 @@ def train(
     given = dict(ctx.params)
     if resume is not None:
         _only(ctx, "--resume", ("resume", "epochs", "parts", "max_restarts"))
-        run = api.resume(resume, epochs=epochs, parts=parts or None, max_restarts=max_restarts)
-    else:
-        train_fields = {f.name: given[f.name] for f in fields(TrainConfig)}
-        run_config = RunConfig(
-            graph=graph,
-            parts=parts,
-            partitioner=partitioner,
-            partitioner_options=_partitioner_options(partitioner, partitioner_option),
-            features=features,
-            split=split,
-            model=_model(model, given),
-            strategy=recipes.make(strategy, **_options(option)).as_dict(),
-            train=TrainConfig(**{name: value for name, value in train_fields.items() if value is not None}),
-        )
-        run = api.start(run_config, graph, api.new_folder(run_config, out))
+        given["device"] = RunConfig.read(resume).train.device
+    with nullcontext() if in_job() else Nursery(given["device"]) as ahead:
+        run = _train(given, ahead)
     if number("RANK", 0) == 0:
+        from fullgraph.report.tables import print_result
+
         print_result(read_outcome(run.folder), run.folder)
+
+
+def _train(given: dict[str, Any], ahead: Nursery | None) -> "Run":
+    """Start or resume a run, of ranks that are importing what they need by now."""
+    from fullgraph import api, recipes
+
+    phases = Phases({"import": age()}, aloud=number("RANK", 0) == 0 and sys.stdout.isatty())
+    if given["resume"] is not None:
+        more = {"epochs": given["epochs"], "parts": given["parts"] or None, "max_restarts": given["max_restarts"]}
+        return api.resume(given["resume"], **more, ahead=ahead, phases=phases)
+    train_fields = {f.name: given[f.name] for f in fields(TrainConfig)}
+    config = RunConfig(
+        **{name: given[name] for name in ("graph", "parts", "partitioner", "features", "split")},
+        partitioner_options=_partitioner_options(given["partitioner"], given["partitioner_option"]),
+        model=_model(given["model"], given),
+        strategy=recipes.make(given["strategy"], **_options(given["option"])).as_dict(),
+        train=TrainConfig(**{name: value for name, value in train_fields.items() if value is not None}),
+    )
+    return api.start(config, config.graph, api.new_folder(config, given["out"]), ahead=ahead, phases=phases)
 
 
 @app.command("partition")
@@ -157,7 +170,7 @@ def partition_command(
     graph: GraphArgument,
     out: Annotated[Path, typer.Option(help="folder to write")],
     parts: int = 2,
-    partitioner: Annotated[str, typer.Option(help=", ".join(PARTITIONERS))] = "metis",
+    partitioner: Annotated[str, typer.Option(help=PARTITIONER_NAMES)] = "metis",
     features: Annotated[str, typer.Option(help="none, row or standard")] = "none",
     split: int = 0,
     seed: int = 0,
@@ -167,6 +180,10 @@ def partition_command(
 
     Example:  fullgraph partition mygraph.npz --parts 4 --out parts/ -o node_weight=1 -o degree_weight=0.5
     """
+    from fullgraph.data import load
+    from fullgraph.partition import partition, write_parts
+    from fullgraph.report.tables import print_quality
+
     _pick("features", features, ("none", "row", "standard"))
     options = _partitioner_options(partitioner, option)
     whole = load(graph)
@@ -180,7 +197,7 @@ def partition_command(
 def inspect(
     graph: GraphArgument,
     parts: int = 2,
-    partitioner: Annotated[str, typer.Option(help=", ".join(PARTITIONERS))] = "metis",
+    partitioner: Annotated[str, typer.Option(help=PARTITIONER_NAMES)] = "metis",
     seed: int = 0,
     option: PartitionerOption = [],  # noqa: B006
 ) -> None:
@@ -188,6 +205,10 @@ def inspect(
 
     Example:  fullgraph inspect parts/        or:  fullgraph inspect mygraph.npz --parts 8 --partitioner random
     """
+    from fullgraph.data import load
+    from fullgraph.partition import is_partition_folder, partition, quality, read_manifest
+    from fullgraph.report.tables import print_quality
+
     if is_partition_folder(Path(graph)):
         manifest = read_manifest(Path(graph))
         print_quality(asdict(manifest.figures), manifest.method)
@@ -208,7 +229,10 @@ def predict(
     Example:  fullgraph predict runs/mine --out predictions/
     """
     target = out or run / "predictions"
-    api.predict(run, target)
+    with Nursery(RunConfig.read(run).train.device) as ahead:
+        from fullgraph import api
+
+        api.predict(run, target, ahead=ahead)
     print(f"wrote {target / 'classes.npy'} and {target / 'probabilities.npy'}")
 
 
@@ -223,6 +247,9 @@ def compare(
 
     Example:  fullgraph compare runs/vanilla runs/pipegcn --target 0.9
     """
+    from fullgraph.report import read_metrics, seconds_to
+    from fullgraph.report.tables import print_comparison
+
     outcomes = {str(folder): read_outcome(folder) for folder in runs}
     reached = {}
     if target is not None:
@@ -233,7 +260,7 @@ def compare(
 
 @app.command()
 def schedule(
-    name: Annotated[str, typer.Argument(help=", ".join(SCHEDULES))],
+    name: Annotated[str, typer.Argument(help=SCHEDULE_NAMES)],
     steps: int = 10,
     option: Annotated[list[str], typer.Option("-o", "--option", help="KEY=VALUE of the schedule")] = [],  # noqa: B006
 ) -> None:
@@ -241,6 +268,8 @@ def schedule(
 
     Example:  fullgraph schedule pipelined --steps 4        or:  fullgraph schedule bounded -o refresh=5
     """
+    from fullgraph.exchange import SCHEDULES, table
+
     kind: type[Any] = SCHEDULES[_pick("schedule", name, SCHEDULES)]
     if not 1 <= steps <= MOST_STEPS:
         raise InputError(f"steps={steps}: at least 1 and at most {MOST_STEPS}")
@@ -253,6 +282,8 @@ def strategies() -> None:
 
     Example:  fullgraph strategies
     """
+    from fullgraph import recipes
+
     for name, recipe in recipes.STRATEGIES.items():
         listed = ", ".join(f"{key}={value}" for key, value in recipes.options_of(name).items())
         print(f"{name:12}  {(recipe.__doc__ or '').strip().splitlines()[0]}  [{listed}]")
@@ -267,6 +298,8 @@ def _only(ctx: typer.Context, mode: str, allowed: tuple[str, ...]) -> None:
 
 
 def _model(name: str, given: dict[str, Any]) -> dict[str, Any]:
+    from fullgraph.nn import MODELS
+
     kind = MODELS[_pick("model", name, MODELS)]
     return kind(**{f.name: given[f.name] for f in fields(kind) if given[f.name] is not None}).as_dict()
 
@@ -279,6 +312,8 @@ def _options(pairs: list[str]) -> dict[str, str]:
 
 
 def _partitioner_options(name: str, pairs: list[str]) -> dict[str, Any]:
+    from fullgraph.partition import PARTITIONERS
+
     kind = PARTITIONERS[_pick("partitioner", name, PARTITIONERS)]
     given = _fields_of(kind, name, pairs)
     kind(**given)  # refused before a graph is read

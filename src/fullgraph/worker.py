@@ -14,6 +14,7 @@ import torch
 from fullgraph import recipes
 from fullgraph.errors import Damaged, InputError, Interrupted, explain
 from fullgraph.nn import Chain, spec_of
+from fullgraph.ops import kernels
 from fullgraph.partition import open_part
 from fullgraph.placement import Shard
 from fullgraph.report import EpochRecord, Meter, MetricsLog, Phases, peak_device_bytes, peak_memory_bytes
@@ -101,6 +102,7 @@ def threads_per_rank() -> int:
 
 def train(rank: Rank, stop: Stop, *, resume: bool) -> None:
     """Train to the end, or until a signal; rank 0 keeps the record."""
+    first_epoch = FirstEpoch(rank.phases, aloud=rank.transport.rank == 0)
     trainer = Trainer(rank.model, rank.shard, rank.task, rank.config.train, rank.meter)
     every, run = rank.config.train.checkpoint_every, rank.config.id
     checkpoints = Checkpoints(rank.folder / "checkpoints", rank.transport, every, run)
@@ -109,7 +111,7 @@ def train(rank: Rank, stop: Stop, *, resume: bool) -> None:
     with ExitStack() as stack:
         recorders = _recorders(rank, trainer) if rank.transport.rank == 0 else []
         watchers: list[Watcher] = [stack.enter_context(closing(recorder)) for recorder in recorders]
-        finished = trainer.fit([FirstEpoch(rank.phases, aloud=rank.transport.rank == 0), *watchers, checkpoints], stop)
+        finished = trainer.fit([first_epoch, *watchers, checkpoints], stop)
     if not finished:
         _leave_early(rank, trainer, checkpoints, stop)
     checkpoints.finish()
@@ -190,6 +192,11 @@ def work(folder: Path, job: str, out: str, transport: Transport, stop: Stop, pha
         raise
     except Exception as error:
         raise explain(error, folder) or error from error
+
+
+def warm_up(device: str) -> None:
+    """Load what all ranks of a machine need, before they are forked: no thread may be started, no device touched."""
+    kernels.warm_up(device)
 
 
 def main() -> None:

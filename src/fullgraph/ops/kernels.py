@@ -99,6 +99,17 @@ def _choice() -> str | None:
     return choice
 
 
+def warm_up(device: str) -> None:
+    """Load the kernels for a kind of device without touching one, and without starting a thread: a fork may follow."""
+    if device == "cuda":
+        if _choice() in (None, "triton"):
+            _triton_kernels()
+    elif backend(torch.empty(0)) is not reference:
+        from fullgraph.ops import kernels_cpu
+
+        kernels_cpu.warm_up()
+
+
 @cache
 def _compiled() -> Backend | None:
     """Loops that numba compiles; None where it is not installed, or told not to compile."""
