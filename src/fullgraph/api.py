@@ -216,7 +216,10 @@ def _with_shards(config: RunConfig, shards: Path) -> tuple[RunConfig, Manifest]:
 def check_placement(config: RunConfig) -> None:
     """Refuse a model that the strategy cannot lay over so many ranks, before any of them starts."""
     recipe = make(**config.strategy)
-    recipe.placement(**recipe.layout).check(spec_of(config.model).outline(1, 2), config.parts)
+    model = spec_of(config.model).outline(1, 2)
+    model.checkpoint_layers = config.train.checkpoint_layers
+    host_rows = config.train.features_on == "host"
+    recipe.placement(**recipe.layout, host_rows=host_rows).check(model, config.parts)
 
 
 def new_folder(config: RunConfig, out: str | Path | None) -> Path:

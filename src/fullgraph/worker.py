@@ -63,6 +63,8 @@ class Rank:
             precompute=config.train.precompute and not spec.encodes,
             narrow_first=recipe.narrow_first,
             isolated=recipe.isolated,
+            hops=() if config.train.all_rows else spec.hops,
+            host_rows=config.train.features_on == "host",
             seed=config.train.seed,
             dtype=self.dtype,
             device=device,

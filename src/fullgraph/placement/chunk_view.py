@@ -4,6 +4,7 @@ Legend: N nodes, w of them this way's own; n rows of the chunk, h of other ways'
 """
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -219,6 +220,13 @@ class ChunkView:
     def arcs(self) -> Structure:
         return self.chunk.compact
 
+    @property
+    def again(self) -> bool:
+        return False
+
+    def twice(self) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
+        raise AssertionError("a chunk overwrites its stage's rows, so it cannot run forward twice; refused before")
+
     def knows(self, x: Features) -> bool:
         return self.known is not None and x is self.known.x
 
@@ -233,6 +241,9 @@ class ChunkView:
 
     def sources(self, x: Tensor, layer: int) -> Tensor:
         return ChunkMessage(self, x, layer, IDENTITY).sources()
+
+    def targets(self, x: Tensor, layer: int) -> tuple[Tensor, Tensor]:
+        return x, x
 
     def reduce(self, x: Tensor) -> Tensor:
         raise AssertionError("a chunk's sum is not the graph's; norms that need that are refused")
