@@ -12,8 +12,9 @@ pass and every step on single numbers were fused with its neighbour:
     optimizer  Adam: weights, gradients and two moments read, weights and moments written, in fp32.
 
 Only the rows that training computes count (live rows). Layer 0's aggregation is known ahead where the model allows it.
-A layer that narrows its rows maps them first. Beside the floor stand two counts that say where the rest goes: the bytes that arcs read through caches (every arc its row,
-every product), and the floating-point operations of the dense products.
+A layer that narrows its rows maps them first. Beside the floor stand two counts that say where the rest goes: the
+bytes that arcs read through caches (every arc its row, every product), and the floating-point operations of the dense
+products.
 """
 
 from dataclasses import dataclass, field
