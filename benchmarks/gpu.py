@@ -25,7 +25,7 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 from gpu_common import Bench, community_graph, undirected_papers, write_graph
-from gpu_floor import Floor, copy_rate, floor_of
+from gpu_floor import Floor, Size, copy_rate, floor_of
 from torch import Tensor, nn
 
 from fullgraph import nn as fgnn
@@ -131,12 +131,16 @@ def rate() -> float:
     return found
 
 
-def floor_at(part: Part, spec: ModelSpec, precision: str, name: str, *, known: bool) -> Floor:
+def floor_at(trainer: Trainer, part: Part, spec: ModelSpec, precision: str, name: str, *, known: bool) -> Floor:
     """The floor of an epoch; in the record, by kind."""
-    facts = part.manifest.graph
+    facts, sizes = part.manifest.graph, []
+    for layer in range(spec.layers):
+        rows = trainer.shard.train.view.rows(layer)
+        arcs = sum(s.num_arcs for s in (rows.matrices.inner.structure, rows.matrices.outer.structure))
+        sizes.append(Size(rows.targets, rows.sources, arcs or rows.matrices.arcs.num_arcs))
     widths = [facts.features, *[spec.hidden] * (spec.layers - 1), facts.classes]
     itemsize = 2 if precision == "bf16" else 4
-    floor = floor_of(spec.name, facts.nodes, facts.arcs, widths, itemsize, known=known, norm=spec.norm != "none")
+    floor = floor_of(spec.name, sizes, widths, itemsize, known=known, norm=spec.norm != "none")
     about = {"bytes": floor.bytes, "gathered": floor.gathered, "flops": floor.flops}
     bench.note(f"{name} floor", {"ms": floor.total / rate() * 1e3, **about})
     return floor
@@ -169,7 +173,7 @@ def free() -> None:
 def ours(part: Part, spec: ModelSpec, precision: str, name: str, **options: bool) -> float:
     trainer = trainer_of(part, spec, precision, **options)
     known = options.get("precompute", True) and not spec.encodes and spec.aggregation != "attention"
-    floor = floor_at(part, spec, precision, name, known=known)
+    floor = floor_at(trainer, part, spec, precision, name, known=known)
     first, _ = trainer.train_step()
     ms, _ = epochs(trainer.train_step, name, floor)
     last, _ = trainer.train_step()

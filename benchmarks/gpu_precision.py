@@ -46,7 +46,8 @@ def accuracy(part: Part, spec: ModelSpec, config: TrainConfig) -> float:
     device = torch.device(config.device)
     allow_tf32(config.precision)
     dtype = rows_dtype(config.precision, torch.float32)
-    shard = Partitioned(dtype=dtype, device=device, seed=config.seed).place(part, Alone(), Wire(), spec.aggregation)
+    placement = Partitioned(hops=spec.hops, dtype=dtype, device=device, seed=config.seed)
+    shard = placement.place(part, Alone(), Wire(), spec.aggregation)
     facts = part.manifest.graph
     model = spec.build(facts.features, facts.classes, seed=config.seed).to(device)
     trainer = Trainer(model, shard, task_of(multilabel=False, classes=facts.classes), config, Meter(device))

@@ -202,7 +202,7 @@ class Rank:
     def trainer(self, recipe: recipes.Recipe, switch: Switch) -> Trainer:
         meter, facts = Meter(self.device), self.part.manifest.graph
         # A layer's input crosses in every strategy, so that all send the same rows.
-        placement = recipe.placement(**recipe.layout, narrow_first=False, device=self.device)
+        placement = recipe.placement(**recipe.layout, narrow_first=False, hops=self.spec.hops, device=self.device)
         wires = recipe.wires(epochs=10**6, layers=self.spec.graph_layers)
         shard = placement.place(self.part, Counting(switch, meter.sent, meter.waiting), wires, self.spec.aggregation)
         model = self.spec.build(facts.features, facts.classes, seed=0).to(self.device)
