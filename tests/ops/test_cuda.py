@@ -196,12 +196,10 @@ def test_layer_norm_at_real_sizes(dtype: torch.dtype, width: int) -> None:
             assert (a.double() - b).norm() <= {torch.bfloat16: 1e-2}.get(dtype, 1e-5) * b.norm() + nothing
 
 
-@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("shape", [(50_007, 602, 256), (200_001, 100, 128), (100_000, 128, 47), (333, 1, 1)])
 def test_dense_products_at_real_sizes(dtype: torch.dtype, shape: tuple[int, int, int]) -> None:
     """As exact as float32 arithmetic, dropped rows too; the same bits every time."""
-    if dtype == torch.float64:
-        return
     rows, width, out = shape
     x, weight = (torch.randn(n, width, device="cuda").to(dtype) for n in (rows, out))
     grad, ids = torch.randn(rows, out, device="cuda").to(dtype), torch.arange(rows, device="cuda")
