@@ -9,6 +9,7 @@ row of x for each arc, which caches may serve; dense work is counted in floating
 
 import argparse
 import gc
+import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -94,14 +95,15 @@ def data_of(shape: Shape, dtype: torch.dtype = torch.float32) -> tuple[Tensor, T
 
 
 def trainer_of(
-    part: Part, spec: ModelSpec, precision: str, *, precompute: bool = True, all_rows: bool = False
+    part: Part, spec: ModelSpec, precision: str, *, precompute: bool = True, all_rows: bool = False, order: str = "auto"
 ) -> Trainer:
     config = TrainConfig(epochs=10**6, precision=precision, eval_every=10**6)
     dtype, device = rows_dtype(precision, torch.float32), torch.device(DEVICE)
     allow_tf32(precision)
     meter = Meter(device)
     hops = () if all_rows else spec.hops
-    placement = Partitioned(precompute=precompute and not spec.encodes, hops=hops, dtype=dtype, device=device)
+    ahead = precompute and not spec.encodes
+    placement = Partitioned(precompute=ahead, hops=hops, order=order, dtype=dtype, device=device)
     from fullgraph.exchange import Wire
 
     shard = placement.place(part, Alone(), Wire(), spec.aggregation)
@@ -129,8 +131,12 @@ def free() -> None:
         torch.cuda.synchronize()
 
 
-def ours(part: Part, spec: ModelSpec, precision: str, name: str, **options: bool) -> float:
+def ours(part: Part, spec: ModelSpec, precision: str, name: str, **options: bool | str) -> float:
+    start = time.perf_counter()
     trainer = trainer_of(part, spec, precision, **options)
+    free()
+    bench.note(f"{name} set-up s", set_up := time.perf_counter() - start)
+    print(f"    set up in {set_up:.2f} s", flush=True)
     first, _ = trainer.train_step()
     ms, _ = epochs(trainer.train_step, name)
     last, _ = trainer.train_step()
@@ -201,6 +207,7 @@ def beside_pyg(shape: Shape, orders: tuple[str, ...]) -> None:
         label = f"{shape.name} ({order})"
         mine = {p: ours(part, sage, p, f"{label} sage {p}") for p in ("fp32", "tf32", "bf16")}
         ours(part, sage, "fp32", f"{label} sage fp32, all rows", all_rows=True)
+        ours(part, sage, "fp32", f"{label} sage fp32, rows in the given order", order="given")
         ours(part, sage, "fp32", f"{label} sage fp32, all rows, layer 0 not ahead", all_rows=True, precompute=False)
         for kind, spec in (("gcn", fgnn.GCN(**common)), ("gat", fgnn.GAT(**{**common, "layers": 3, "hidden": 128}))):
             for precision in ("fp32", "bf16"):

@@ -64,6 +64,7 @@ class Rank:
             narrow_first=recipe.narrow_first,
             isolated=recipe.isolated,
             hops=() if config.train.all_rows else spec.hops,
+            order=config.train.order,
             seed=config.train.seed,
             dtype=self.dtype,
             device=device,

@@ -34,6 +34,7 @@ class ByRows(ABC):
         ahead; else, as the stale systems' equations do, a layer's input.
     isolated: train as if there were no arcs between parts.
     hops: by graph layer, how far from a training node its output is read; the placement may leave out other rows.
+    order: "auto" may put a rank's rows in an order in which neighbours are close together; "given" does not.
     seed: of what a placement draws.
     """
 
@@ -44,6 +45,7 @@ class ByRows(ABC):
     narrow_first: bool = True
     isolated: bool = False
     hops: Hops = ()
+    order: str = "auto"
     seed: int = 0
     dtype: torch.dtype = torch.float32
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
