@@ -4,7 +4,6 @@ from functools import partial
 
 import pytest
 import torch
-from tests.exact.test_live_rows import CASES, SPECS, WIRES, few_trained
 
 from fullgraph.partition import cut_parts
 from fullgraph.placement import Partitioned, locality
@@ -13,6 +12,7 @@ from fullgraph.testing import assert_same, run_threads, train_trace, whole_logit
 from fullgraph.testing.bodies import differing, resumed_epochs
 from fullgraph.testing.cases import CASES as AWKWARD
 from fullgraph.train.config import TrainConfig
+from tests.exact.test_live_rows import CASES, SPECS, WIRES, few_trained
 
 
 @pytest.fixture(autouse=True)

@@ -1,7 +1,7 @@
 """An order of a rank's rows in which neighbours stand close together, so that a product finds their rows in a cache.
 
-Rows are clustered by label propagation (Raghavan et al., arXiv:0709.2938) with a limit on a cluster's size. The clusters
-are then the rows of a smaller graph, which is ordered in the same way with twice the limit, and so on.
+Rows are clustered by label propagation (Raghavan et al., arXiv:0709.2938) with a limit on a cluster's size. The
+clusters are then the rows of a smaller graph, which is ordered in the same way with twice the limit, and so on.
 
 Legend: n owned rows, m of them that may move, l labels (as many as rows), c clusters, v votes of a row.
 """
