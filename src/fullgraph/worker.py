@@ -66,6 +66,7 @@ class Rank:
             isolated=recipe.isolated,
             hops=() if config.train.all_rows else spec.hops,
             host_rows=config.train.features_on == "host",
+            order=config.train.order,
             seed=config.train.seed,
             dtype=self.dtype,
             device=device,
