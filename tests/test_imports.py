@@ -19,22 +19,24 @@ errors    : -
 version   : -
 values    : errors
 room      : errors
+named     : values+
 storage   : values+
 data      : storage+ values room
 ops       : errors
 report    : storage+ values
-nn        : ops+ values
-partition : data+
+nn        : ops+ named+
+partition : data+ named
 plan      : ops+ partition+
 transport : report+
-codec     : ops+ values transport.key
+codec     : ops+ named+ transport.key
 exchange  : codec+ plan+ transport+
 placement : exchange+ nn+
 cost      : placement+
 train     : placement+ version
 recipes   : train+ cost
-testing   : recipes+
-worker    : recipes+
+run       : recipes+
+testing   : run+
+worker    : run+
 api       : worker+
 cli       : api+
 __init__  : api+

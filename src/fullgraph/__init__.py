@@ -7,14 +7,16 @@ if "RANK" in os.environ:
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")
 
 from fullgraph import nn, recipes
-from fullgraph.api import Run, open_shard, train
+from fullgraph.api import FinishedRun, open_shard, train
 from fullgraph.data import Graph, load, save_npz
 from fullgraph.errors import InputError
 from fullgraph.exchange import Wire
+from fullgraph.run import Run
 from fullgraph.train.sync import GradSync
 from fullgraph.version import __version__
 
 __all__ = [
+    "FinishedRun",
     "GradSync",
     "Graph",
     "InputError",

@@ -1,31 +1,35 @@
-"""The command line: the only place where a name chooses a class."""
+"""The command line: options become the values of a run."""
 
 import os
 import signal
 import sys
 import tomllib
 from contextlib import suppress
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from fullgraph import api, recipes
+from fullgraph import api
 from fullgraph.data import load
 from fullgraph.errors import InputError, Interrupted, explain, one_line
 from fullgraph.exchange import SCHEDULES, table
 from fullgraph.nn import MODELS
 from fullgraph.partition import PARTITIONERS, is_partition_folder, partition, quality, read_manifest, write_parts
+from fullgraph.recipes import STRATEGIES
 from fullgraph.report import read_metrics, read_outcome, seconds_to
 from fullgraph.report.tables import print_comparison, print_quality, print_result
 from fullgraph.report.terminal import complain, output_trouble, tolerate_output
+from fullgraph.run import Run
 from fullgraph.storage import read_text
-from fullgraph.train.config import RunConfig, TrainConfig
+from fullgraph.train.config import TrainConfig
 from fullgraph.train.launch import RankFailed
+from fullgraph.train.task import METRICS
 from fullgraph.transport import PeerLost, number
-from fullgraph.values import read_option
+from fullgraph.values import Range, hints_of, read_option
 
+OWN = ", or your own: my_file.py:Name"
 MOST_STEPS = 1_000_000  # lines of a printed schedule
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
@@ -75,15 +79,16 @@ def train(
         Path | None, typer.Option(callback=_read_config, is_eager=True, help="TOML file of these options")
     ] = None,
     parts: Annotated[int, typer.Option(help="ranks; 0: as many as the folder has parts, else 1")] = 0,
-    strategy: Annotated[str, typer.Option(help="see `fullgraph strategies`")] = "vanilla",
+    strategy: Annotated[str, typer.Option(help="see `fullgraph strategies`" + OWN)] = "vanilla",
     option: Annotated[list[str], typer.Option("-o", "--option", help="KEY=VALUE of the strategy")] = [],  # noqa: B006
-    model: Annotated[str, typer.Option(help=", ".join(MODELS))] = "sage",
+    model: Annotated[str, typer.Option(help=", ".join(MODELS) + OWN)] = "sage",
     layers: int = 3,
     hidden: int = 128,
     dropout: float = 0.5,
     norm: Annotated[str | None, typer.Option(help="none, layer or batch", show_default="none; resgcn: layer")] = None,
     linear_layers: Annotated[int, typer.Option(help="how many of the layers, the last ones, are dense")] = 0,
     residual: Annotated[bool, typer.Option(help="add each hidden layer's input to its output")] = False,
+    model_option: Annotated[list[str], typer.Option("-m", help="KEY=VALUE of a model of your own")] = [],  # noqa: B006
     heads: Annotated[int, typer.Option(help="attention heads (gat)")] = 4,
     alpha: Annotated[float, typer.Option(help="the first rows' share of every layer (gcnii)")] = 0.1,
     lam: Annotated[float, typer.Option(help="lambda: how much of a layer's weights counts (gcnii)")] = 0.5,
@@ -93,11 +98,11 @@ def train(
     weight_decay: float = 0.0,
     lr_schedule: Annotated[str, typer.Option(help="constant, cosine or step")] = "constant",
     seed: int = 0,
-    partitioner: Annotated[str, typer.Option(help=", ".join(PARTITIONERS))] = "metis",
+    partitioner: Annotated[str, typer.Option(help=", ".join(PARTITIONERS) + OWN)] = "metis",
     partitioner_option: Annotated[list[str], typer.Option("-p", help="KEY=VALUE of the partitioner")] = [],  # noqa: B006
     features: Annotated[str, typer.Option(help="none, row or standard")] = "none",
     split: Annotated[int, typer.Option(help="which of the graph's K splits")] = 0,
-    metric: Annotated[str, typer.Option(help="auto, accuracy, micro_f1 or roc_auc")] = "auto",
+    metric: Annotated[str, typer.Option(help=f"auto, {', '.join(METRICS)}{OWN}")] = "auto",
     inductive: Annotated[bool, typer.Option(help="train on the subgraph of training nodes")] = False,
     precompute: Annotated[bool, typer.Option(help="aggregate dense input features once")] = True,
     eval_every: int = 10,
@@ -123,24 +128,21 @@ def train(
 
     Under torchrun or Slurm it joins as one rank of many machines (give --out a folder they share).
     """
-    given = dict(ctx.params)
     if resume is not None:
         _only(ctx, "--resume", ("resume", "epochs", "parts", "max_restarts"))
         run = api.resume(resume, epochs=epochs, parts=parts or None, max_restarts=max_restarts)
     else:
-        train_fields = {f.name: given[f.name] for f in fields(TrainConfig)}
-        run_config = RunConfig(
+        asked = Run(
             graph=graph,
             parts=parts,
-            partitioner=partitioner,
-            partitioner_options=_partitioner_options(partitioner, partitioner_option),
+            partitioner=PARTITIONERS.make(partitioner, **_options(partitioner_option)),
             features=features,
             split=split,
-            model=_model(model, given),
-            strategy=recipes.make(strategy, **_options(option)).as_dict(),
-            train=TrainConfig(**{name: value for name, value in train_fields.items() if value is not None}),
+            model=MODELS.make(model, **_given(MODELS[model], ctx), **_options(model_option)),
+            strategy=STRATEGIES.make(strategy, **_options(option)),
+            train=TrainConfig(**_given(TrainConfig, ctx)),
         )
-        run = api.start(run_config, graph, api.new_folder(run_config, out))
+        run = api.start(asked, graph, api.new_folder(asked, out))
     if number("RANK", 0) == 0:
         print_result(read_outcome(run.folder), run.folder)
 
@@ -150,7 +152,7 @@ def partition_command(
     graph: GraphArgument,
     out: Annotated[Path, typer.Option(help="folder to write")],
     parts: int = 2,
-    partitioner: Annotated[str, typer.Option(help=", ".join(PARTITIONERS))] = "metis",
+    partitioner: Annotated[str, typer.Option(help=", ".join(PARTITIONERS) + OWN)] = "metis",
     features: Annotated[str, typer.Option(help="none, row or standard")] = "none",
     split: int = 0,
     seed: int = 0,
@@ -160,10 +162,10 @@ def partition_command(
 
     Example:  fullgraph partition mygraph.npz --parts 4 --out parts/ -o node_weight=1 -o degree_weight=0.5
     """
-    _pick("features", features, ("none", "row", "standard"))
-    options = _partitioner_options(partitioner, option)
+    Run(features=features)  # refused before a graph is read
+    chosen = PARTITIONERS.make(partitioner, **_options(option))  # refused before a graph is read
     whole = load(graph)
-    assignment = partition(whole, parts, method=partitioner, seed=seed, **options)
+    assignment = partition(whole, parts, chosen, seed)
     manifest = write_parts(out, whole, assignment, features=features, split=split)
     print_quality(asdict(manifest.figures), manifest.method)
     print(f"wrote {out}")
@@ -173,7 +175,7 @@ def partition_command(
 def inspect(
     graph: GraphArgument,
     parts: int = 2,
-    partitioner: Annotated[str, typer.Option(help=", ".join(PARTITIONERS))] = "metis",
+    partitioner: Annotated[str, typer.Option(help=", ".join(PARTITIONERS) + OWN)] = "metis",
     seed: int = 0,
     option: PartitionerOption = [],  # noqa: B006
 ) -> None:
@@ -185,9 +187,9 @@ def inspect(
         manifest = read_manifest(Path(graph))
         print_quality(asdict(manifest.figures), manifest.method)
         return
-    options = _partitioner_options(partitioner, option)
+    chosen = PARTITIONERS.make(partitioner, **_options(option))  # refused before a graph is read
     whole = load(graph)
-    assignment = partition(whole, parts, method=partitioner, seed=seed, **options)
+    assignment = partition(whole, parts, chosen, seed)
     print_quality(asdict(quality(whole, assignment)), assignment.method)
 
 
@@ -226,7 +228,7 @@ def compare(
 
 @app.command()
 def schedule(
-    name: Annotated[str, typer.Argument(help=", ".join(SCHEDULES))],
+    name: Annotated[str, typer.Argument(help=", ".join(SCHEDULES) + OWN)],
     steps: int = 10,
     option: Annotated[list[str], typer.Option("-o", "--option", help="KEY=VALUE of the schedule")] = [],  # noqa: B006
 ) -> None:
@@ -234,10 +236,8 @@ def schedule(
 
     Example:  fullgraph schedule pipelined --steps 4        or:  fullgraph schedule bounded -o refresh=5
     """
-    kind: type[Any] = SCHEDULES[_pick("schedule", name, SCHEDULES)]
-    if not 1 <= steps <= MOST_STEPS:
-        raise InputError(f"steps={steps}: at least 1 and at most {MOST_STEPS}")
-    print(table(kind(**_fields_of(kind, name, option)), steps))
+    read_option(Annotated[int, Range(1, MOST_STEPS)], "steps", steps)
+    print(table(SCHEDULES.make(name, **_options(option)), steps))
 
 
 @app.command()
@@ -246,9 +246,9 @@ def strategies() -> None:
 
     Example:  fullgraph strategies
     """
-    for name, recipe in recipes.STRATEGIES.items():
-        listed = ", ".join(f"{key}={value}" for key, value in recipes.options_of(name).items())
-        print(f"{name:12}  {(recipe.__doc__ or '').strip().splitlines()[0]}  [{listed}]")
+    for name, kind in STRATEGIES.items():
+        listed = ", ".join(f"{key}={value}" for key, value in STRATEGIES.options(name).items())
+        print(f"{name:12}  {(kind.__doc__ or '').strip().splitlines()[0]}  [{listed}]")
 
 
 def _only(ctx: typer.Context, mode: str, allowed: tuple[str, ...]) -> None:
@@ -259,9 +259,9 @@ def _only(ctx: typer.Context, mode: str, allowed: tuple[str, ...]) -> None:
         raise InputError(f"{mode} keeps the run's own options; leave out {', '.join(extra)}")
 
 
-def _model(name: str, given: dict[str, Any]) -> dict[str, Any]:
-    kind = MODELS[_pick("model", name, MODELS)]
-    return kind(**{f.name: given[f.name] for f in fields(kind) if given[f.name] is not None}).as_dict()
+def _given(kind: type, ctx: typer.Context) -> dict[str, Any]:
+    """Those of the command's options that are fields of a value."""
+    return {name: ctx.params[name] for name in hints_of(kind) if ctx.params.get(name) is not None}
 
 
 def _options(pairs: list[str]) -> dict[str, str]:
@@ -269,26 +269,6 @@ def _options(pairs: list[str]) -> dict[str, str]:
     if bad:
         raise InputError(f"-o {one_line(bad[0], 60)}: write it as KEY=VALUE")
     return dict(pair.split("=", 1) for pair in pairs)
-
-
-def _partitioner_options(name: str, pairs: list[str]) -> dict[str, Any]:
-    kind = PARTITIONERS[_pick("partitioner", name, PARTITIONERS)]
-    given = _fields_of(kind, name, pairs)
-    kind(**given)  # refused before a graph is read
-    return given
-
-
-def _fields_of(kind: type[Any], name: str, pairs: list[str]) -> dict[str, Any]:
-    """KEY=VALUE for the fields of a value, read as the type of their default (a default of None means a number)."""
-    kinds = {f.name: float if f.default is None else type(f.default) for f in fields(kind)}
-    given = _options(pairs)
-    return {key: read_option(kinds[_pick(f"option of {name}:", key, kinds)], key, given[key]) for key in given}
-
-
-def _pick(what: str, name: str, known: Any) -> str:
-    if name not in known:
-        raise InputError(f"{what} {one_line(name, 60)!r} is unknown; known: {', '.join(known) or 'none'}")
-    return name
 
 
 def main() -> None:

@@ -1,7 +1,7 @@
 """A channel: one route, read on one schedule, in one codec, over one transport."""
 
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -12,17 +12,17 @@ from fullgraph.exchange.inbox import Held, Inbox
 from fullgraph.exchange.schedule import Schedule, Sync
 from fullgraph.exchange.smooth import Average, Smooth
 from fullgraph.plan import Route
-from fullgraph.transport import Transport
+from fullgraph.transport import Key, Transport, Use
 
 
 class Clock:
     """The step number, -1 before the first, and the loss of every step so far, as all ranks know it.
 
-    The trainer owns it, channels only read it.
+    The trainer owns it, channels only read it. `use` is what the messages of its steps are for.
     """
 
-    def __init__(self, step: int = -1) -> None:
-        self.step = step
+    def __init__(self, step: int = -1, use: Use = "other") -> None:
+        self.step, self.use = step, use
         self.losses: list[float] = []
 
     def tick(self) -> None:
@@ -30,7 +30,7 @@ class Clock:
 
 
 class Grades(NamedTuple):
-    """How much rows matter, 0..3: owned ones and halo ones."""
+    """How much rows matter, 0..3: owned ones and halo ones. A placement computes them for wires that are `graded`."""
 
     owned: Tensor
     halo: Tensor
@@ -47,6 +47,7 @@ class Wire:
     backward: Codec | None = None
     smooth: Smooth | None = None
     feedback: bool = False  # add to each message what the codec dropped from the one before
+    graded: ClassVar[bool] = False
 
     def at(self, layer: int) -> "Wire":
         """The wire of a layer: this one for all."""
@@ -61,12 +62,16 @@ class Wire:
 class Builder(Protocol):
     """Makes the channel of a layer."""
 
-    def build(self, *, name: str, route: Route, transport: Transport, clock: Clock, grades: Grades) -> "Channel": ...
+    def build(
+        self, *, name: str, route: Route, transport: Transport, clock: Clock, grades: Grades | None
+    ) -> "Channel": ...
 
 
 class Wires(Protocol):
-    """What the channel of every layer does."""
+    """What the channel of every layer does; `graded` if it asks for the grades of rows."""
 
+    @property
+    def graded(self) -> bool: ...
     def at(self, layer: int) -> Builder: ...
 
 
@@ -77,6 +82,7 @@ class Except:
     wire: Wire
     layer: int
     other: Wire
+    graded: ClassVar[bool] = False
 
     def at(self, layer: int) -> Wire:
         return self.other if layer == self.layer else self.wire
@@ -98,8 +104,9 @@ class Channel:
         features = Average(smooth) if smooth and smooth.features else None
         gradients = Average(smooth) if smooth and smooth.gradients else None
         residuals = [Residuals() if wire.feedback else None for _ in range(2)]
-        self.features = Inbox(name, "forward", route, wire.codec, wire.schedule, transport, features, residuals[0])
-        self.gradients = Inbox(name, "backward", route.T, backward, wire.schedule, transport, gradients, residuals[1])
+        there, back = Key(name, 0, "forward", use=clock.use), Key(name, 0, "backward", use=clock.use)
+        self.features = Inbox(there, route, wire.codec, wire.schedule, transport, features, residuals[0])
+        self.gradients = Inbox(back, route.T, backward, wire.schedule, transport, gradients, residuals[1])
 
     def begin(self, x: Tensor, *, relu: bool = False, mapped: bool = False) -> tuple[Tensor, Tensor]:
         """Post the rows of x (of relu(x)) that peers read; returns x itself, and the token that `end` takes.

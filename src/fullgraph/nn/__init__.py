@@ -5,7 +5,7 @@ from fullgraph.nn.deep import InitialResidual, PreActivation
 from fullgraph.nn.linear import Linear
 from fullgraph.nn.model import GNN, Block, Chain, State
 from fullgraph.nn.norm import BatchNorm
-from fullgraph.nn.spec import GAT, GCN, GCNII, GIN, MODELS, GraphSAGE, ModelSpec, ResGCN, Stack, spec_of
+from fullgraph.nn.spec import GAT, GCN, GCNII, GIN, MODELS, AnyModel, GraphSAGE, ModelSpec, ResGCN, Stack
 from fullgraph.nn.view import IDENTITY, Features, GraphView, Message, RowMap
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "GNN",
     "IDENTITY",
     "MODELS",
+    "AnyModel",
     "BatchNorm",
     "Block",
     "Chain",
@@ -37,5 +38,4 @@ __all__ = [
     "SAGEConv",
     "Stack",
     "State",
-    "spec_of",
 ]

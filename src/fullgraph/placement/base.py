@@ -46,7 +46,7 @@ class ByRows(ABC):
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
 
     def place(self, part: Part, transport: Transport, wire: Wires, aggregation: str) -> Shard:
-        clock, eval_clock = Clock(), Clock()
+        clock, eval_clock = Clock(use="rows"), Clock()
         seen = whole = LocalGraph.of(part, self.dtype)
         full = train = self.scene(whole, transport, aggregation, "full")
         if self.inductive or self.isolated:

@@ -27,14 +27,12 @@ class Partitioned(ByRows):
             on_host = self.matrices(local, transport, aggregation, f"{name} ahead")
             aggregated = sparse_aggregation(local, on_host, transport, f"setup/{name} features")
         there = moved(local, self.device, arcs=True)
-        owned = quartiles(there.arcs.indptr.diff())
         scene = _Scene(
             local=replace(there, arcs=local.arcs),  # on the device the matrices alone are kept
             transport=transport,
             num_nodes=nodes,
             counts=counts,
             matrices=self.matrices(there, transport, aggregation, name),
-            grades=Grades(owned, there.halo_of(owned, transport, f"setup/{name} grades")),
         )
         return scene.knowing(aggregated, name) if self.precompute and aggregation != "attention" else scene
 
@@ -42,16 +40,22 @@ class Partitioned(ByRows):
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class _Scene(Scene):
     matrices: Matrices
-    grades: Grades
+
+    def grades(self, name: str) -> Grades:
+        """By the quarter of this rank's in-degrees that a row's own is in."""
+        owned = quartiles(self.local.arcs.indptr.diff()).to(self.local.ids.device)
+        return Grades(owned, self.local.halo_of(owned, self.transport, f"setup/{name} grades"))
 
     def view(self, name: str, wire: Wires, clock: Clock, narrow_first: bool = True) -> PartitionedView:
+        grades = self.grades(name) if wire.graded else None
+
         def channel_of(layer: int) -> Channel:
             return wire.at(layer).build(
                 name=f"{name}/layer{layer}",
                 route=self.local.route,
                 transport=self.transport,
                 clock=clock,
-                grades=self.grades,
+                grades=grades,
             )
 
         return PartitionedView(

@@ -1,0 +1,278 @@
+"""Names of what a run is made of: our short names, `my_file.py:Name`, or `package.module:Name`.
+
+    CODECS = Axis("codec", ("encode", "decode", "nbytes"), {"lowbit": "fullgraph.codec.lowbit:LowBit"})
+    codec: Annotated[Codec, CODECS]                      # a field that takes a codec, or its name
+
+    CODECS.make("lowbit", bits="2")                      # from what a user typed
+    CODECS.read({"name": "lowbit", "bits": 2}, "codec")  # from a file, where CODECS.write(codec) put it
+
+What a name stands for is a frozen dataclass, whose fields are its options (or a function, on an axis without options).
+"""
+
+import importlib
+import importlib.util
+import inspect
+import os
+import sys
+import threading
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, Field, fields, is_dataclass, replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NoReturn
+
+from fullgraph.errors import InputError, explain, one_line
+from fullgraph.values import axis_of, built, hints_of, read_option, read_value, tree_of
+
+OWN = "my_file.py:Name or package.module:Name"
+
+_files: dict[Path, ModuleType] = {}  # run in this process
+_running: list[Path] = []  # being run now
+_lock = threading.RLock()
+
+
+class Axis(Mapping[str, Any]):
+    """The choices on one axis of a run. A mapping from our short names; looking up finds a user's own names too."""
+
+    def __init__(self, what: str, needs: tuple[str, ...], names: Mapping[str, str]) -> None:
+        self.what, self.needs, self.names = what, needs, names
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.names
+
+    __hash__ = object.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __getitem__(self, name: str) -> Any:
+        return self.find(name)
+
+    def find(self, name: str, field: str = "") -> Any:
+        """The class or function of that name; `field` is what the user calls it, if not by the name of the axis."""
+        reference = self.names.get(name, name)
+        if ":" not in reference:
+            known = f"known: {', '.join(self.names)}; or name your own: {OWN}"
+            raise InputError(f"{field or self.what} {one_line(name, 60)!r} is unknown; {known}")
+        found = load(reference)
+        lacks = [need for need in self.needs if not hasattr(found, need) and need not in _fields(found)]
+        if lacks or not callable(found):
+            raise InputError(f"{one_line(name, 100)} is no {self.what}: it has no {', '.join(lacks) or 'call'}")
+        if isinstance(found, type) and not (is_dataclass(found) and found.__dataclass_params__.frozen):  # type: ignore[attr-defined]
+            raise InputError(
+                f"{one_line(name, 100)} has to be a frozen dataclass: write @dataclass(frozen=True) above it"
+            )
+        return found
+
+    def problem(self, value: Any) -> str | None:
+        """What a value that is not of this axis should have been."""
+        good = not isinstance(value, type) and all(hasattr(value, need) for need in self.needs)
+        return None if good else f"a {self.what}, or the name of one: {', '.join(self.names)}, {OWN}"
+
+    def make(self, name: str, **options: Any) -> Any:
+        """The value of that name; options are texts that a user typed, or values.
+
+        A field that is itself a named value takes its options as well: `codec=lowbit bits=2`. Those of `halo_codec`
+        begin as it does: `halo_bits`.
+        """
+        found = self.find(name)
+        options_of = _Options(options)
+        made = options_of.fill(found) if isinstance(found, type) else found
+        unknown = [key for key in options if key not in options_of.known]
+        if unknown:
+            listed = ", ".join(f"{key}={value}" for key, value in options_of.known.items()) or "none"
+            raise InputError(f"{self.what} {name!r} has no option {one_line(', '.join(unknown), 60)}; known: {listed}")
+        return made
+
+    def options(self, name: str) -> dict[str, str]:
+        """The options of a name, and their defaults."""
+        options_of = _Options({})
+        options_of.fill(self.find(name))
+        return options_of.known
+
+    def read(self, tree: Any, where: str) -> Any:
+        """The value that `write` wrote; a bare name is one with default options."""
+        name = tree.get("name") if isinstance(tree, Mapping) else tree
+        if not isinstance(name, str):
+            raise InputError(f"{where} has to be the name of a {self.what}, or an object with a name")
+        found = self.find(name, where if where.isidentifier() else "")
+        if not isinstance(found, type):
+            return found
+        own = {key: value for key, value in tree.items() if key != "name"} if isinstance(tree, Mapping) else {}
+        return read_value(found, own, f"{self.what} {one_line(name, 100)}")
+
+    def write(self, value: Any) -> Any:
+        """A value as JSON has it: its name and its fields; of a function, the name."""
+        name = self.name_of(value)
+        return {"name": name, **tree_of(value)} if is_dataclass(value) else name
+
+    def name_of(self, value: Any) -> str:
+        """The short name, or the reference, of a value's class or of a function."""
+        reference = reference_of(value if inspect.isroutine(value) else type(value))
+        return next((name for name, known in self.names.items() if known == reference), reference)
+
+    def label(self, value: Any) -> str:
+        """The same for people: a file without its folder."""
+        return self.name_of(value).rpartition("/")[2]
+
+
+class _Options:
+    """Reads a value's fields from options, and collects all that there are, with their defaults."""
+
+    def __init__(self, given: Mapping[str, Any]) -> None:
+        self.given = given
+        self.known: dict[str, str] = {}
+
+    def fill(self, kind: type, prefix: str = "", base: Any = None) -> Any:
+        """A value of `kind` from the options; those not given are the base's, or the class's own."""
+        filled: dict[str, Any] = {}
+        for field in (field for field in fields(kind) if field.init):
+            key, hint = prefix + field.name, hints_of(kind)[field.name]
+            default = _default(field) if base is None else getattr(base, field.name)
+            self.known.setdefault(key, _shown(hint, default))
+            value = self.given.get(key, default)
+            axis = axis_of(hint)
+            head = field.name.rpartition("_")[0]
+            below = f"{prefix}{head}_" if head else prefix
+            if axis is not None and is_dataclass(value):
+                filled[field.name] = self.fill(type(value), below, value)
+            elif axis is not None and isinstance(value, str) and not _reads(hint, value):
+                found = axis.find(value, key)
+                filled[field.name] = self.fill(found, below) if isinstance(found, type) else found
+            elif key in self.given:
+                filled[field.name] = read_option(hint, key, value)
+        return built(kind, filled, kind.__name__) if base is None else replace(base, **filled)
+
+
+def _reads(hint: Any, text: str) -> bool:
+    """Whether a text is a value of the field as it is, and no name."""
+    try:
+        read_option(hint, "", text)
+    except InputError:
+        return False
+    return True
+
+
+def _default(field: "Field[Any]") -> Any:
+    if field.default is not MISSING:
+        return field.default
+    return None if field.default_factory is MISSING else field.default_factory()
+
+
+def _shown(hint: Any, value: Any) -> str:
+    axis = axis_of(hint)
+    if axis is not None and (is_dataclass(value) or inspect.isroutine(value)):
+        return axis.label(value)  # type: ignore[no-any-return]
+    if isinstance(value, tuple):
+        return ",".join(map(str, value))
+    return "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _fields(kind: Any) -> list[str]:
+    return [field.name for field in fields(kind)] if is_dataclass(kind) else []
+
+
+def load(reference: str) -> Any:
+    """What `my_file.py:Name` or `package.module:Name` names; the file or module is run, once in a process."""
+    place, _, name = reference.rpartition(":")
+    found: Any = _run(Path(place)) if place.endswith(".py") else _imported(place)
+    try:
+        for part in name.split("."):
+            found = getattr(found, part)
+    except AttributeError:
+        there = ", ".join(key for key, value in vars(found).items() if callable(value) and not key.startswith("_"))
+        raise InputError(f"{one_line(place, 100)} has no {one_line(name, 60)}; it has {one_line(there, 120)}") from None
+    return found
+
+
+def reference_of(kind: Any) -> str:
+    """What `load` finds a class or function by, in any process."""
+    module, name = sys.modules.get(kind.__module__), kind.__qualname__
+    if "<" in name or module is None:
+        raise InputError(f"{name} is defined inside a function; define it at the top of a file, where ranks find it")
+    spec = getattr(module, "__spec__", None)
+    if module.__name__ == "__main__" and spec is not None:  # python -m package.module
+        return f"{spec.name}:{name}"
+    file = getattr(module, "__file__", None)
+    if file is None and module.__name__ == "__main__":
+        raise InputError(f"{name} is defined in no file; put it into one, where ranks find it")
+    # A module that is in no package may be found by the path of this process alone; its file is found by all.
+    if file is not None and "." not in module.__name__ and file.endswith(".py") and not hasattr(module, "__path__"):
+        return f"{Path(file).resolve()}:{name}"
+    return f"{module.__name__}:{name}"
+
+
+def files_in(tree: Any) -> set[str]:
+    """The files that the names in a JSON tree refer to."""
+    if isinstance(tree, Mapping):
+        return set().union(*map(files_in, tree.values()))
+    if isinstance(tree, list):
+        return set().union(*map(files_in, tree))
+    place = tree.rpartition(":")[0] if isinstance(tree, str) else ""
+    return {place} if place.endswith(".py") else set()
+
+
+def checksum_of(path: str) -> int:
+    """Of a file's bytes."""
+    try:
+        if not os.path.isfile(path):
+            raise FileNotFoundError(2, os.strerror(2), path)
+        return zlib.crc32(Path(path).read_bytes())
+    except (OSError, ValueError) as error:
+        raise explain(error, Path(path)) or error from None
+
+
+def refuse_while_running() -> None:
+    """Ranks run the files that a run names: one that trains when it is run would never end."""
+    if _running:
+        raise InputError(f"{_running[-1]} trains when it is imported; put that under: if __name__ == '__main__':")
+
+
+def _run(path: Path) -> ModuleType:
+    """The module of a file, run when it is first named."""
+    checksum_of(str(path))  # refuses what is no file that can be read
+    path = path.resolve()
+    with _lock:
+        if path not in _files:
+            name = f"own_{zlib.crc32(str(path).encode()):08x}"
+            spec = importlib.util.spec_from_file_location(name, path)
+            assert spec is not None
+            assert spec.loader is not None
+            module = sys.modules[name] = importlib.util.module_from_spec(spec)
+            _running.append(path)
+            try:
+                spec.loader.exec_module(module)
+            except BaseException as error:
+                del sys.modules[name]
+                _refuse(error, str(path))
+            finally:
+                _running.pop()
+            _files[path] = module
+        return _files[path]
+
+
+def _imported(name: str) -> ModuleType:
+    """A module that is installed, or lies below the folder the command runs in."""
+    if os.getcwd() not in sys.path and "" not in sys.path:
+        sys.path.append(os.getcwd())
+    try:
+        return importlib.import_module(name)
+    except BaseException as error:
+        _refuse(error, name)
+
+
+def _refuse(error: BaseException, place: str) -> NoReturn:
+    if not isinstance(error, Exception | SystemExit):
+        raise error
+    if isinstance(error, InputError):
+        raise error
+    raise InputError(
+        f"{one_line(place, 100)} cannot be run ({type(error).__name__}: {one_line(error, 160)})"
+    ) from error
