@@ -24,11 +24,8 @@ from fullgraph.nn import ModelSpec
 from fullgraph.ops import Structure
 from fullgraph.partition import Part, Quality
 from fullgraph.partition.manifest import GraphFacts, Manifest
-from fullgraph.placement import Partitioned
-from fullgraph.report import Meter
+from fullgraph.run import Run, build_trainer
 from fullgraph.train.config import TrainConfig
-from fullgraph.train.precision import allow_tf32, rows_dtype
-from fullgraph.train.task import task_of
 from fullgraph.train.trainer import Trainer
 from fullgraph.transport import Alone
 
@@ -94,17 +91,10 @@ def data_of(shape: Shape, dtype: torch.dtype = torch.float32) -> tuple[Tensor, T
 
 
 def trainer_of(part: Part, spec: ModelSpec, precision: str, *, precompute: bool = True) -> Trainer:
-    config = TrainConfig(epochs=10**6, precision=precision, eval_every=10**6)
-    dtype, device = rows_dtype(precision, torch.float32), torch.device(DEVICE)
-    allow_tf32(precision)
-    meter = Meter(device)
-    placement = Partitioned(precompute=precompute and not spec.encodes, dtype=dtype, device=device)
-    from fullgraph.exchange import Wire
-
-    shard = placement.place(part, Alone(), Wire(), spec.aggregation)
-    facts = part.manifest.graph
-    model = spec.build(facts.features, facts.classes).to(device)
-    return Trainer(model, shard, task_of(multilabel=False, classes=facts.classes), config, meter)
+    config = TrainConfig(
+        epochs=10**6, precision=precision, eval_every=10**6, precompute=precompute, device=DEVICE
+    )  # fmt: skip
+    return build_trainer(Run(model=spec, train=config), part, Alone())
 
 
 def epochs(step: Callable[[], object], name: str) -> tuple[float, float]:

@@ -15,6 +15,7 @@ from fullgraph import api
 from fullgraph.data import load
 from fullgraph.errors import InputError, Interrupted, explain, one_line
 from fullgraph.exchange import SCHEDULES, table
+from fullgraph.named import listed
 from fullgraph.nn import MODELS
 from fullgraph.partition import PARTITIONERS, is_partition_folder, partition, quality, read_manifest, write_parts
 from fullgraph.recipes import STRATEGIES
@@ -247,8 +248,7 @@ def strategies() -> None:
     Example:  fullgraph strategies
     """
     for name, kind in STRATEGIES.items():
-        listed = ", ".join(f"{key}={value}" for key, value in STRATEGIES.options(name).items())
-        print(f"{name:12}  {(kind.__doc__ or '').strip().splitlines()[0]}  [{listed}]")
+        print(f"{name:14}  {(kind.__doc__ or '').strip().splitlines()[0]}  [{listed(STRATEGIES.options(name))}]")
 
 
 def _only(ctx: typer.Context, mode: str, allowed: tuple[str, ...]) -> None:

@@ -87,12 +87,12 @@ class Axis(Mapping[str, Any]):
         made = options_of.fill(found) if isinstance(found, type) else found
         unknown = [key for key in options if key not in options_of.known]
         if unknown:
-            listed = ", ".join(f"{key}={value}" for key, value in options_of.known.items()) or "none"
-            raise InputError(f"{self.what} {name!r} has no option {one_line(', '.join(unknown), 60)}; known: {listed}")
+            told = f"{self.what} {name!r} has no option {one_line(', '.join(unknown), 60)}"
+            raise InputError(f"{told}; known: {listed(options_of.known)}")
         return made
 
-    def options(self, name: str) -> dict[str, str]:
-        """The options of a name, and their defaults."""
+    def options(self, name: str) -> dict[str, Any]:
+        """The options of a name, and their defaults: numbers, texts and names."""
         options_of = _Options({})
         options_of.fill(self.find(name))
         return options_of.known
@@ -128,7 +128,7 @@ class _Options:
 
     def __init__(self, given: Mapping[str, Any]) -> None:
         self.given = given
-        self.known: dict[str, str] = {}
+        self.known: dict[str, Any] = {}
 
     def fill(self, kind: type, prefix: str = "", base: Any = None) -> Any:
         """A value of `kind` from the options; those not given are the base's, or the class's own."""
@@ -166,13 +166,21 @@ def _default(field: "Field[Any]") -> Any:
     return None if field.default_factory is MISSING else field.default_factory()
 
 
-def _shown(hint: Any, value: Any) -> str:
+def _shown(hint: Any, value: Any) -> Any:
+    """A default as a user would type it."""
     axis = axis_of(hint)
     if axis is not None and (is_dataclass(value) or inspect.isroutine(value)):
-        return axis.label(value)  # type: ignore[no-any-return]
-    if isinstance(value, tuple):
-        return ",".join(map(str, value))
-    return "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+        return axis.label(value)
+    return ",".join(map(str, value)) if isinstance(value, tuple) else value
+
+
+def listed(options: Mapping[str, Any]) -> str:
+    """Options and their defaults, on a line."""
+    texts = {True: "true", False: "false", None: ""}
+    pairs = (
+        (key, texts[value] if value is None or isinstance(value, bool) else value) for key, value in options.items()
+    )
+    return ", ".join(f"{key}={value}" for key, value in pairs) or "none"
 
 
 def _fields(kind: Any) -> list[str]:
