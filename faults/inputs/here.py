@@ -20,6 +20,7 @@ import torch
 from faults.inputs.case import MEMORY, Case, Ended
 from fullgraph import api, cli, worker
 from fullgraph.errors import InputError, Interrupted
+from fullgraph.report import Phases
 from fullgraph.testing import run_threads
 from fullgraph.train.launch import RankFailed
 from fullgraph.train.stopping import Stop
@@ -72,12 +73,14 @@ class _Watch:
 WATCH = _Watch()
 
 
-def _ranks_here(parts: int, module: str, args: Sequence[str], *, inherit: Sequence[int] = ()) -> None:
+def _ranks_here(
+    parts: int, module: str, args: Sequence[str], *, inherit: Sequence[int] = (), phases: Phases | None = None
+) -> None:
     """What `launch` does, with threads as ranks."""
     folder, job, out = (*args, "")[:3]
 
     def body(transport: Transport) -> None:
-        worker.work(Path(folder), job, out, transport, Stop())
+        worker.work(Path(folder), job, out, transport, Stop(), Phases())
 
     try:
         run_threads(parts, body, timeout=30.0)
