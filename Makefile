@@ -30,8 +30,9 @@ demo: $(VENV)/installed  ## install, train the built-in graph with four strategi
 test: $(VENV)/installed-dev  ## install, run every test that needs no GPU
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal
 
+# Nearly all of its time is Triton compiling each kernel for each width and type: eight processes compile at once.
 test-gpu: $(VENV)/installed-dev  ## the same bodies on a CUDA device
-	$(BIN)/python -m pytest -q -m gpu
+	$(BIN)/python -m pytest -q -m gpu -n 8 --dist worksteal
 
 campaign: $(VENV)/installed-dev  ## long trials of faults, which resume; some need root
 	$(BIN)/python -m faults

@@ -1,22 +1,31 @@
 """Epochs on one GPU beside PyG, and what they take: every table from one command in under 8 minutes.
 
-    PYTHONPATH=src python benchmarks/gpu.py [--only reddit,products,papers,ranks]
+    PYTHONPATH=src python benchmarks/gpu.py [--only reddit,products,papers,where,startup] [--out FOLDER]
 
 Graphs are made on the device from a seed, with the sizes of Reddit, ogbn-products and ogbn-papers100M. Times are
-medians of CUDA events around whole epochs. The floor of an epoch counts the bytes it must move: every product reads a
-row of x for each arc, which caches may serve; dense work is counted in floating-point operations.
+medians of CUDA events around whole epochs. Beside an epoch stands its floor: the bytes it must move, at the rate that a
+copy reaches on this card (gpu_floor.py), and the share of the epoch that this is.
 """
 
 import argparse
 import gc
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import pairwise
+from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from gpu_common import Bench, community_graph, undirected_papers
+from gpu_common import Bench, community_graph, undirected_papers, write_graph
+from gpu_floor import Floor, copy_rate, floor_of
 from torch import Tensor, nn
 
 from fullgraph import nn as fgnn
@@ -34,9 +43,10 @@ parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.R
 parser.add_argument("--only", default="", help="sections, separated by commas")
 parser.add_argument("--scale", type=float, default=1.0, help="make all graphs smaller, for a trial")
 parser.add_argument("--epochs", type=int, default=7)
+parser.add_argument("--out", default="", help="a folder for JSON; else $OUT")
 args = parser.parse_args()
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-bench = Bench("gpu", DEVICE)
+bench = Bench("gpu", DEVICE, args.out)
 
 
 @dataclass(frozen=True)
@@ -90,14 +100,36 @@ def data_of(shape: Shape, dtype: torch.dtype = torch.float32) -> tuple[Tensor, T
     return x, y, torch.rand(shape.nodes, device=DEVICE, generator=generator) < shape.train
 
 
-def trainer_of(part: Part, spec: ModelSpec, precision: str, *, precompute: bool = True) -> Trainer:
+def trainer_of(
+    part: Part, spec: ModelSpec, precision: str, *, precompute: bool = True, all_rows: bool = False
+) -> Trainer:
     config = TrainConfig(
-        epochs=10**6, precision=precision, eval_every=10**6, precompute=precompute, device=DEVICE
-    )  # fmt: skip
+        epochs=10**6, precision=precision, eval_every=10**6, precompute=precompute, all_rows=all_rows, device=DEVICE
+    )
     return build_trainer(Run(model=spec, train=config), part, Alone())
 
 
-def epochs(step: Callable[[], object], name: str) -> tuple[float, float]:
+@cache
+def rate() -> float:
+    """Bytes a second of a copy on this card."""
+    found = copy_rate(bench, 1 << 30 if DEVICE == "cuda" else 1 << 24)
+    bench.note("copy TB/s", found / 1e12)
+    print(f"a copy moves {found / 1e12:.2f} TB/s", flush=True)
+    return found
+
+
+def floor_at(part: Part, spec: ModelSpec, precision: str, name: str, *, known: bool) -> Floor:
+    """The floor of an epoch; in the record, by kind."""
+    facts = part.manifest.graph
+    widths = [facts.features, *[spec.hidden] * (spec.layers - 1), facts.classes]
+    itemsize = 2 if precision == "bf16" else 4
+    floor = floor_of(spec.name, facts.nodes, facts.arcs, widths, itemsize, known=known, norm=spec.norm != "none")
+    about = {"bytes": floor.bytes, "gathered": floor.gathered, "flops": floor.flops}
+    bench.note(f"{name} floor", {"ms": floor.total / rate() * 1e3, **about})
+    return floor
+
+
+def epochs(step: Callable[[], object], name: str, floor: Floor | None = None) -> tuple[float, float]:
     """Median milliseconds of a training step, and the peak of the device's memory in GiB."""
     free()
     if DEVICE == "cuda":
@@ -105,7 +137,12 @@ def epochs(step: Callable[[], object], name: str) -> tuple[float, float]:
     ms = bench.ms(step, rounds=args.epochs)
     peak = torch.cuda.max_memory_allocated() / 2**30 if DEVICE == "cuda" else 0.0
     bench.note(name, {"ms": ms, "peak_gib": peak})
-    print(f"{name:48} {ms:9.2f} ms {peak:8.2f} GiB", flush=True)
+    told = ""
+    if floor is not None:
+        least = floor.total / rate() * 1e3
+        told = f"   floor {least:7.2f} ms = {least / ms:4.0%}; {floor.gathered / 1e9:.0f} GB gathered, "
+        told += f"{floor.flops / 1e12:.2f} Tflop"
+    print(f"{name:48} {ms:9.2f} ms {peak:8.2f} GiB{told}", flush=True)
     return ms, peak
 
 
@@ -118,8 +155,10 @@ def free() -> None:
 
 def ours(part: Part, spec: ModelSpec, precision: str, name: str, **options: bool) -> float:
     trainer = trainer_of(part, spec, precision, **options)
+    known = options.get("precompute", True) and not spec.encodes and spec.aggregation != "attention"
+    floor = floor_at(part, spec, precision, name, known=known)
     first, _ = trainer.train_step()
-    ms, _ = epochs(trainer.train_step, name)
+    ms, _ = epochs(trainer.train_step, name, floor)
     last, _ = trainer.train_step()
     bench.note(f"{name} loss", [float(first), float(last)])
     if not float(last) < float(first):
@@ -187,7 +226,8 @@ def beside_pyg(shape: Shape, orders: tuple[str, ...]) -> None:
         sage = fgnn.GraphSAGE(**common)
         label = f"{shape.name} ({order})"
         mine = {p: ours(part, sage, p, f"{label} sage {p}") for p in ("fp32", "tf32", "bf16")}
-        ours(part, sage, "fp32", f"{label} sage fp32, layer 0 not ahead", precompute=False)
+        ours(part, sage, "fp32", f"{label} sage fp32, all rows", all_rows=True)
+        ours(part, sage, "fp32", f"{label} sage fp32, all rows, layer 0 not ahead", all_rows=True, precompute=False)
         for kind, spec in (("gcn", fgnn.GCN(**common)), ("gat", fgnn.GAT(**{**common, "layers": 3, "hidden": 128}))):
             for precision in ("fp32", "bf16"):
                 ours(part, spec, precision, f"{label} {kind} {precision}")
@@ -219,9 +259,10 @@ def papers() -> None:
     """The size of ogbn-papers100M both ways on one card: GraphSAGE 3x48."""
     s = undirected_papers(PAPERS.nodes, PAPERS.arcs, device=DEVICE)
     print(f"{s.num_rows:,} nodes, {s.num_arcs:,} arcs", flush=True)
-    x, y, train = data_of(PAPERS, torch.bfloat16)
+    s = s.to("cpu")  # as a part comes from its files
+    x, y, train = (values.cpu() for values in data_of(PAPERS, torch.bfloat16))
     part = part_of(PAPERS, s, x, y, train)
-    del x, y, train
+    del s, x, y, train
     spec = fgnn.GraphSAGE(layers=PAPERS.layers, hidden=PAPERS.hidden)
     ours(part, spec, "bf16", "papers100M sage 3x48 bf16")
 
@@ -271,7 +312,45 @@ def where() -> None:
         free()
 
 
-SECTIONS = {"reddit": reddit, "products": products, "papers": papers, "where": where}
+def startup() -> None:
+    """From the command to the end of the first epoch, from a .npz of Reddit's size: kernels compiled, then cached."""
+    with tempfile.TemporaryDirectory() as name:
+        folder, shape = Path(name), REDDIT
+        s = community_graph(shape.nodes, shape.arcs, shape.communities, inside=0.8, order="community", device=DEVICE)
+        write_graph(folder / "graph.npz", s, shape.features, shape.classes, train=shape.train)
+        size = (folder / "graph.npz").stat().st_size / 2**30
+        print(f"{s.num_rows:,} nodes, {s.num_arcs:,} arcs, {size:.2f} GiB", flush=True)
+        del s
+        free()
+        model = ["--layers", shape.layers, "--hidden", shape.hidden, "--norm", "layer"]
+        flags = ["--parts", 1, "--device", DEVICE, "--epochs", 3, "--eval-every", 10**6, "--checkpoint-every", 0]
+        environ = {**os.environ, "TRITON_CACHE_DIR": str(folder / "kernels")}
+        for title in ("kernels compiled", "kernels cached"):
+            out = folder / title.replace(" ", "-")
+            command = [sys.executable, "-m", "fullgraph", "train", folder / "graph.npz", *model, *flags, "--out", out]
+            began, first = time.perf_counter(), float("nan")
+            with subprocess.Popen(
+                [*map(str, command)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environ
+            ) as run:
+                assert run.stdout is not None
+                said = []
+                for line in run.stdout:
+                    said.append(line)
+                    if line.startswith("started in"):
+                        first = time.perf_counter() - began
+            if run.returncode:
+                raise RuntimeError(
+                    f"{' '.join(map(str, command))} exited with {run.returncode}: {''.join(said)[-2000:]}"
+                )
+            result = json.loads((out / "result.json").read_text())
+            phases = result["startup_s"]
+            bench.note(f"startup/{title}", {"first_epoch_s": first, "phases": phases, "epoch_s": result["epoch_s"]})
+            told = ", ".join(f"{phase} {seconds:.1f}" for phase, seconds in phases.items())
+            print(f"{title}: first epoch {first:.1f} s after the command ({told}); the whole command "
+                  f"{time.perf_counter() - began:.1f} s", flush=True)  # fmt: skip
+
+
+SECTIONS = {"reddit": reddit, "products": products, "papers": papers, "where": where, "startup": startup}
 
 if __name__ == "__main__":
     print(torch.cuda.get_device_name() if DEVICE == "cuda" else "no GPU", "torch", torch.__version__, flush=True)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -19,10 +20,11 @@ PIECE = 1 << 26  # arcs made at once
 
 
 class Bench:
-    """Runs sections one after the other, keeps what they found, and writes it after each: $OUT/NAME.json."""
+    """Runs sections one after the other, keeps what they found, and writes it after each: OUT/NAME.json."""
 
-    def __init__(self, name: str, device: str) -> None:
-        self.name, self.device = name, device
+    def __init__(self, name: str, device: str, out: Path | str | None = None) -> None:
+        """out: a folder; else the environment's $OUT; else nothing is written."""
+        self.name, self.device, self.out = name, device, out or os.environ.get("OUT")
         self.figures: dict[str, Any] = {}
 
     def run(self, sections: dict[str, Section], only: list[str]) -> None:
@@ -47,8 +49,9 @@ class Bench:
         self.figures[key] = value
 
     def _write(self) -> None:
-        if os.environ.get("OUT"):
-            (Path(os.environ["OUT"]) / f"{self.name}.json").write_text(json.dumps(self.figures, indent=1))
+        if self.out:
+            Path(self.out).mkdir(parents=True, exist_ok=True)
+            (Path(self.out) / f"{self.name}.json").write_text(json.dumps(self.figures, indent=1))
 
     def ms(self, run: Callable[[], object], rounds: int = 7, warm: int = 2) -> float:
         """The median time of a call; each round stands between two events of its own."""
@@ -126,6 +129,21 @@ def _both_ways(one: Tensor, other: Tensor, nodes: int) -> Structure:
     indices = (keys % nodes).int()
     del keys
     return Structure(torch.nn.functional.pad(degree.cumsum(0), (1, 0)), indices, nodes)
+
+
+def write_graph(path: Path, s: Structure, features: int, classes: int, *, train: float, seed: int = 1) -> None:
+    """The graph as an uncompressed .npz; labels depend on features, so that a loss can fall."""
+    device = s.indices.device
+    generator = torch.Generator(device).manual_seed(seed)
+    x = torch.randn(s.num_rows, features, device=device, generator=generator)
+    y = (x @ torch.randn(features, classes, device=device, generator=generator)).argmax(1)
+    chance = torch.rand(s.num_rows, device=device, generator=generator)
+    masks = {"train": chance < train, "val": (chance >= train) & (chance < (1 + train) / 2)}
+    masks["test"] = ~masks["train"] & ~masks["val"]
+    target = torch.repeat_interleave(torch.arange(s.num_rows, device=device), s.indptr.diff())
+    arrays = {"edge_index": torch.stack([s.indices.long(), target]), "x": x, "y": y}
+    arrays |= {f"{name}_mask": mask for name, mask in masks.items()}
+    np.savez(path, **{name: value.cpu().numpy() for name, value in arrays.items()})
 
 
 def papers_graph(nodes: int, arcs: int, *, device: str, seed: int = 0) -> Structure:

@@ -256,6 +256,40 @@ def rows() -> None:
         show(f"add rows, {short(dtype)}", ms, 3 * values.nbytes + chosen.nbytes)
 
 
+def norm() -> None:
+    """Layer norm of ogbn-products' rows, both passes, beside torch's; then by other sizes of a tile and of the grid."""
+    n = scaled(2_449_029)
+    for dtype in TYPES:
+        for width in (48, 100, 128, 256):
+            x, grad = features(n, width, dtype=dtype), features(n, width, dtype=dtype)
+            weight, bias = (torch.randn(width, device=DEVICE, dtype=dtype) for _ in range(2))
+            out = torch.empty_like(x)
+            copied = bench.ms(lambda out=out, x=x: out.copy_(x))
+
+            def passes(run=kernels, x=x, grad=grad, weight=weight, bias=bias) -> tuple[float, float]:
+                return (
+                    bench.ms(lambda: run.layer_norm(x, weight, bias, 1e-5)),
+                    bench.ms(lambda: run.layer_norm_grad(grad, x, weight, 1e-5)),
+                )
+
+            leaves = [t.detach().requires_grad_() for t in (x, weight, bias)]
+            y = torch.nn.functional.layer_norm(leaves[0], (width,), *leaves[1:])
+            forward = bench.ms(lambda x=x, w=weight, b=bias: torch.nn.functional.layer_norm(x, w.shape, w, b))
+            backward = bench.ms(lambda y=y, leaves=leaves, g=grad: torch.autograd.grad(y, leaves, g, retain_graph=True))
+            kept = kernels.NORM_NUMBERS, kernels.NORM_PROGRAMS
+            for numbers, programs in ((512, 2048), (1024, 2048), (1024, 1024), (256, 4096), (2048, 1024), (512, 4096)):
+                kernels.NORM_NUMBERS, kernels.NORM_PROGRAMS = numbers, programs
+                ours = passes()
+                name = f"norm/{width}/{short(dtype)}/{numbers} numbers, {programs} programs"
+                bench.note(name, {"ms": ours, "torch": (forward, backward), "copy": copied})
+                print(
+                    f"{name:52s} {ours[0]:.3f} + {ours[1]:.3f} ms; torch {forward:.3f} + {backward:.3f}; "
+                    f"a copy {copied:.3f}, 1.5 copies {1.5 * copied:.3f}",
+                    flush=True,
+                )
+            kernels.NORM_NUMBERS, kernels.NORM_PROGRAMS = kept
+
+
 def attention() -> None:
     """4 heads of 32: forward and backward, fused and in steps that keep a number per arc."""
     for name in ("reddit, community", "reddit, random", "products, community", "products, random"):
@@ -347,5 +381,5 @@ if __name__ == "__main__":
     if DEVICE == "cuda":
         print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}")
     torch.manual_seed(0)
-    sections = (check, product, tune, rows, attention, bits, structures, papers)
+    sections = (check, product, tune, rows, norm, attention, bits, structures, papers)
     bench.run({section.__name__: section for section in sections}, [name for name in args.only.split(",") if name])

@@ -214,7 +214,10 @@ def _with_shards(config: Run, shards: Path) -> tuple[Run, Manifest]:
 
 def check_placement(config: Run) -> None:
     """Refuse a model that the strategy cannot lay over so many ranks, before any of them starts."""
-    config.strategy.layout().check(config.model.outline(1, 2), config.parts)
+    model = config.model.outline(1, 2)
+    model.checkpoint_layers = config.train.checkpoint_layers
+    layout = replace(config.strategy.layout(), host_rows=config.train.features_on == "host")
+    layout.check(model, config.parts)
 
 
 def new_folder(config: Run, out: str | Path | None) -> Path:
@@ -242,7 +245,7 @@ def open_shard(
     """
     if model is None and not aggregation:
         raise InputError("open_shard needs to know what the model aggregates: give it model=, or aggregation=")
-    config = TrainConfig(inductive=inductive, dtype=str(dtype).removeprefix("torch."))
+    config = TrainConfig(inductive=inductive, dtype=str(dtype).removeprefix("torch."), all_rows=True)
     laid = strategy if wire is None else Given(wire=wire)
     run = Run(model=model or "sage", strategy=laid, train=config)  # type: ignore[arg-type]
     transport: Transport = join() if in_job() else Alone()

@@ -106,11 +106,18 @@ def train(
     metric: Annotated[str, typer.Option(help=f"auto, {', '.join(METRICS)}{OWN}")] = "auto",
     inductive: Annotated[bool, typer.Option(help="train on the subgraph of training nodes")] = False,
     precompute: Annotated[bool, typer.Option(help="aggregate dense input features once")] = True,
+    all_rows: Annotated[bool, typer.Option("--all-rows", help="also compute rows that the loss does not read")] = False,
     eval_every: int = 10,
     patience: Annotated[int, typer.Option(help="stop after this many evaluations without a better one; 0: never")] = 0,
     checkpoint_every: Annotated[int, typer.Option(help="epochs; 0: never")] = 10,
     dtype: Annotated[str, typer.Option(help="float32 or float64")] = "float32",
     precision: Annotated[str, typer.Option(help="fp32, tf32, or bf16 (rows and wires; weights in fp32)")] = "fp32",
+    features_on: Annotated[
+        str, typer.Option(help="device, or host: dense input rows stay in pinned memory and are streamed to a GPU")
+    ] = "device",
+    checkpoint_layers: Annotated[
+        bool, typer.Option(help="keep only the rows between layers; compute the rest again in the backward pass")
+    ] = False,
     device: str = "cpu",
     backend: str = "gloo",
     timeout: Annotated[float, typer.Option(help="seconds after which a silent rank or link is given up")] = 60.0,

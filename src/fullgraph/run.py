@@ -83,10 +83,13 @@ def build_trainer(run: Run, part: Part, transport: Transport) -> Trainer:
 def build_shard(run: Run, part: Part, transport: Transport, aggregation: str = "") -> Shard:
     """A rank's share of the work, placed as the strategy says; its aggregation is the model's, unless it is given."""
     config, spec, strategy = run.train, run.model, run.strategy
+    layout = strategy.layout()
     placement = replace(
-        strategy.layout(),
+        layout,
         inductive=config.inductive,
         precompute=config.precompute and not spec.encodes,
+        hops=layout.hops or (() if config.all_rows else spec.hops),
+        host_rows=layout.host_rows or config.features_on == "host",
         seed=config.seed,
         dtype=rows_dtype(config.precision, getattr(torch, config.dtype)),
         device=devices_of(run, transport.rank)[0],

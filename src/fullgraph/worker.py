@@ -15,7 +15,7 @@ from fullgraph.errors import Damaged, InputError, Interrupted, explain
 from fullgraph.partition import open_part
 from fullgraph.report import EpochRecord, MetricsLog, Phases, peak_device_bytes, peak_memory_bytes
 from fullgraph.report.terminal import tolerate_output
-from fullgraph.run import Run, build_trainer, device_of
+from fullgraph.run import Run, build_trainer, device_of, devices_of
 from fullgraph.storage import read_tensors, write_document, write_tensors
 from fullgraph.train.checkpoint import Checkpoints
 from fullgraph.train.launch import EXIT_INPUT, EXIT_STOPPED
@@ -152,8 +152,12 @@ def main() -> None:
     tolerate_output()
     try:
         if number("WORLD_SIZE", 1) > 1:
-            config = Run.read(Path(folder)).train
-            transport = join(backend=config.backend, device=device_of(config.device), timeout=config.timeout)
+            run = Run.read(Path(folder))
+            loop = run.train
+            # nccl reads a GPU's memory alone, wherever a rank's rows are.
+            nccl = loop.backend == "nccl"
+            device = device_of(loop.device) if nccl else devices_of(run, number("RANK", 0))[0]
+            transport = join(backend=loop.backend, device=device, timeout=loop.timeout)
         work(Path(folder), job, out, transport, stop, started())
         transport.close()
     except InputError as error:

@@ -189,7 +189,8 @@ def test_uncompressed_features_stay_in_the_file(tmp_path, dtype, order, shift):
     np.savez(tmp_path / "plain.npz", **arrays)
     np.savez_compressed(tmp_path / "packed.npz", **arrays)
     plain, packed = load(str(tmp_path / "plain.npz")), load(str(tmp_path / "packed.npz"))
-    assert mapped_file(plain.x) == tmp_path / "plain.npz"
+    in_file = tmp_path / "plain.npz" if np.dtype(dtype).isnative else None  # another byte order is read and turned
+    assert mapped_file(plain.x) == in_file
     assert mapped_file(packed.x) is None
     for x in (plain.x, packed.x):
         kinds = (np.dtype(dtype), np.dtype(dtype).newbyteorder("="))  # what is read is in this machine's byte order

@@ -19,6 +19,7 @@ from fullgraph.ops import (
     edge_softmax,
     encode_rows,
     gather_rows,
+    layer_norm,
     spmm,
     spmm_heads,
 )
@@ -168,6 +169,27 @@ def test_draws_are_those_of_the_cpu(dtype: torch.dtype, shape: tuple[int, int]) 
         assert torch.equal(
             torch.autograd.grad(y, here, grad)[0], torch.autograd.grad(y_there, there, grad.cuda())[0].cpu()
         )
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("width", [1, 48, 100, 128, 256, 602, 1024, 3000, 5000])
+def test_layer_norm_at_real_sizes(dtype: torch.dtype, width: int) -> None:
+    """Against torch in float64; weights in float32 and in the rows' own type; the same bits every time."""
+    x, grad = (torch.randn(20_011, width, device="cuda").to(dtype) for _ in range(2))
+    for kind in {dtype, torch.promote_types(dtype, torch.float32)}:
+        leaves = [t.requires_grad_() for t in (x.clone(), *(torch.randn(2, width, device="cuda").to(kind)))]
+        fine = [leaf.detach().double().requires_grad_() for leaf in leaves]
+
+        def both(leaves: list[Tensor] = leaves) -> list[Tensor]:
+            y = layer_norm(leaves[0], leaves[1], leaves[2], 1e-5)
+            return [y, *torch.autograd.grad(y, leaves, grad)]
+
+        wanted = torch.nn.functional.layer_norm(fine[0], (width,), fine[1], fine[2])
+        for a, again, b in zip(
+            both(), both(), [wanted, *torch.autograd.grad(wanted, fine, grad.double())], strict=True
+        ):
+            assert torch.equal(a, again)
+            assert (a.double() - b).norm() <= {torch.bfloat16: 1e-2}.get(dtype, 1e-5) * b.norm() + 1e-5
 
 
 @pytest.mark.parametrize("bits", [1, 2, 4, 8])

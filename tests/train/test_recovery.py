@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -54,12 +55,33 @@ def wait_for(condition, seconds=60):
 @pytest.mark.parametrize(("victim", "options"), [(0, TRAIN), (2, PIPE)], ids=["vanilla", "gnnpipe"])
 def test_kill_one_rank_then_resume(tmp_path, victim, options):
     save_npz(random_graph(nodes=300, arcs=1500), tmp_path / "g.npz")
-    cut = start("g.npz", "--parts", 3, "--epochs", 1000000, "--out", "cut", *options, cwd=tmp_path)
+    kill_and_resume(tmp_path, 3, victim, options)
+
+
+@pytest.mark.gpu
+@pytest.mark.timeout(280)
+@pytest.mark.parametrize("strategy", ["vanilla", "pipegcn", "sylvie-a"])
+def test_gpu_kill_one_rank_then_resume(tmp_path, strategy):
+    """In fp32, large enough that rows have many arcs and matrices many tiles, killed at a random moment."""
+    save_npz(random_graph(nodes=20_000, arcs=1_000_000, features=96), tmp_path / "g.npz")
+    options = ["--hidden", "96", "--eval-every", "3", "--checkpoint-every", "5", "--norm", "layer"]
+    options += ["--strategy", strategy, "--device", "cuda", "--partitioner", "contiguous"]
+    kill_and_resume(tmp_path, 2, random.randrange(2), options, after=random.uniform(0, 1))
+
+
+def kill_and_resume(tmp_path, parts, victim, options, after=0.0):
+    """Kill a rank after the first checkpoint, resume, and compare with a run that was left alone."""
+    cut = start("g.npz", "--parts", parts, "--epochs", 1000000, "--out", "cut", *options, cwd=tmp_path)
     checkpoints = tmp_path / "cut" / "checkpoints"
-    wait_for(lambda: checkpoints.is_dir() and any(checkpoints.glob("epoch-*")))
-    os.kill(ranks_of(cut.pid)[victim], signal.SIGKILL)
-    killed_at = time.monotonic()
-    code, _, err = finish(cut)
+    try:
+        wait_for(lambda: checkpoints.is_dir() and any(checkpoints.glob("epoch-*")))
+        time.sleep(after)
+        os.kill(ranks_of(cut.pid)[victim], signal.SIGKILL)
+        killed_at = time.monotonic()
+        code, _, err = finish(cut)
+    finally:
+        cut.kill()  # it would train for ever
+        cut.wait()
     assert time.monotonic() - killed_at < 30
     assert code == 1
     assert f"rank {victim} " in err
@@ -69,7 +91,7 @@ def test_kill_one_rank_then_resume(tmp_path, victim, options):
     code, _, err = finish(start("--resume", "cut", "--epochs", newest + 7, cwd=tmp_path))
     assert code == 0, err
     code, _, err = finish(
-        start("g.npz", "--parts", 3, "--epochs", newest + 7, "--out", "whole", *options, cwd=tmp_path)
+        start("g.npz", "--parts", parts, "--epochs", newest + 7, "--out", "whole", *options, cwd=tmp_path)
     )
     assert code == 0, err
     assert_same_run(tmp_path / "whole", tmp_path / "cut")

@@ -1,5 +1,7 @@
 """A channel: one route, read on one schedule, in one codec, over one transport."""
 
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple, Protocol
 
@@ -11,6 +13,7 @@ from fullgraph.exchange.feedback import Residuals
 from fullgraph.exchange.inbox import Held, Inbox
 from fullgraph.exchange.schedule import Schedule, Sync
 from fullgraph.exchange.smooth import Average, Smooth
+from fullgraph.exchange.tape import Tape
 from fullgraph.plan import Route
 from fullgraph.transport import Key, Transport, Use
 
@@ -18,15 +21,42 @@ from fullgraph.transport import Key, Transport, Use
 class Clock:
     """The step number, -1 before the first, and the loss of every step so far, as all ranks know it.
 
-    The trainer owns it, channels only read it. `use` is what the messages of its steps are for.
+    The trainer owns it, channels only read it. `use` is what the messages of its steps are for. It also tells channels
+    of a part of a step that runs forward twice, because its backward pass computes again what it did not keep.
     """
 
     def __init__(self, step: int = -1, use: Use = "other") -> None:
         self.step, self.use = step, use
         self.losses: list[float] = []
+        self.again = False  # within a second forward pass: nothing is sent
+        self._tape: Tape | None = None
 
     def tick(self) -> None:
         self.step += 1
+
+    def twice(self) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
+        """Around the first forward pass of a part of a step, and around its second."""
+        tape = Tape()
+        return self._on(tape, again=False), self._on(tape, again=True)
+
+    @contextmanager
+    def _on(self, tape: Tape, *, again: bool) -> Iterator[None]:
+        before = self._tape, self.again
+        tape.rewind()
+        self._tape, self.again = tape, again
+        try:
+            yield
+        finally:
+            self._tape, self.again = before
+
+    def once(self, receive: Callable[[], Tensor]) -> Tensor:
+        """What `receive` brings from other ranks; in a second forward pass, what it brought in the first."""
+        if self._tape is not None and self.again:
+            return self._tape.replay()
+        tensor = receive()
+        if self._tape is not None:
+            self._tape.record(tensor)
+        return tensor
 
 
 class Grades(NamedTuple):
@@ -143,7 +173,8 @@ class Begin(torch.autograd.Function):
             packed = {peer: rows.relu_() for peer, rows in packed.items()}
             ctx.save_for_backward(*(rows > 0 for rows in packed.values()))
         ctx.channel, ctx.step, ctx.relu, ctx.mapped = channel, channel.clock.step, relu, mapped
-        channel.features.post(packed, x, ctx.step)
+        if not channel.clock.again:
+            channel.features.post(packed, x, ctx.step)
         return x.view_as(x), x.new_empty((0, *x.shape[1:]))
 
     @staticmethod
@@ -163,9 +194,13 @@ class End(torch.autograd.Function):
     @staticmethod
     def forward(ctx, token: Tensor, channel: Channel):  # type: ignore[no-untyped-def]
         ctx.channel, ctx.step, ctx.token = channel, channel.clock.step, token.shape
-        halo = token.new_zeros(channel.route.out_shape(tuple(token.shape[1:])))
-        rows = channel.features.read(ctx.step)
-        return halo if rows is None else channel.route.unpack(rows, halo)
+
+        def receive() -> Tensor:
+            halo = token.new_zeros(channel.route.out_shape(tuple(token.shape[1:])))
+            rows = channel.features.read(ctx.step)
+            return halo if rows is None else channel.route.unpack(rows, halo)
+
+        return channel.clock.once(receive)
 
     @staticmethod
     def backward(ctx, grad: Tensor):  # type: ignore[no-untyped-def]

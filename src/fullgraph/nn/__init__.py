@@ -4,9 +4,9 @@ from fullgraph.nn.conv import Conv, GATConv, GCN2Conv, GCNConv, GINConv, SAGECon
 from fullgraph.nn.deep import InitialResidual, PreActivation
 from fullgraph.nn.linear import Linear
 from fullgraph.nn.model import GNN, Block, Chain, State
-from fullgraph.nn.norm import BatchNorm
+from fullgraph.nn.norm import BatchNorm, LayerNorm
 from fullgraph.nn.spec import GAT, GCN, GCNII, GIN, MODELS, AnyModel, GraphSAGE, ModelSpec, ResGCN, Stack
-from fullgraph.nn.view import IDENTITY, Features, GraphView, Message, RowMap
+from fullgraph.nn.view import IDENTITY, Features, GraphView, Mapped, Message, RowMap
 
 __all__ = [
     "GAT",
@@ -29,7 +29,9 @@ __all__ = [
     "GraphSAGE",
     "GraphView",
     "InitialResidual",
+    "LayerNorm",
     "Linear",
+    "Mapped",
     "Message",
     "ModelSpec",
     "PreActivation",

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fullgraph.nn.linear import Linear, linear
-from fullgraph.nn.view import IDENTITY, Features, GraphView, RowMap
+from fullgraph.nn.linear import Linear, add_linear, linear
+from fullgraph.nn.view import IDENTITY, Features, GraphView, Mapped, Operand, RowMap
 from fullgraph.ops import Adjacency
 
 
@@ -52,7 +52,8 @@ class GCN2Conv(Conv):
         self.lin = Linear(width, width, bias=False)
 
     def forward(self, x: Tensor, first: Tensor, view: GraphView, layer: int, row_map: RowMap = IDENTITY) -> Tensor:
-        support = torch.lerp(view.send(x, layer, row_map).aggregate(), first, self.alpha)
+        total = view.send(x, layer, row_map).aggregate()
+        support = torch.lerp(total, first[: len(total)], self.alpha)
         return torch.addmm(support, support, self.lin.weight.t(), beta=1 - self.beta, alpha=self.beta)
 
 
@@ -67,15 +68,14 @@ class SAGEConv(Conv):
     def forward(self, x: Features, view: GraphView, layer: int, row_map: RowMap = IDENTITY) -> Tensor:
         if self.update_first(x, view):
             rows = row_map(x, view.ids)
+            own, rows = view.targets(rows, layer) if isinstance(rows, Tensor) else (rows, rows)
             message = view.send(self.lin_neigh(rows), layer)
-            own: Tensor = self.lin_self(rows)
-            return own.add_(message.aggregate())
-        return view.send(x, layer, row_map).through(self._add_neighbours, self.lin_self)
-
-    def _add_neighbours(self, own: Tensor, mean: Features) -> Tensor:
-        if isinstance(mean, Adjacency):
-            return own.add_(self.lin_neigh(mean))
-        return own.addmm_(mean, self.lin_neigh.weight.t())  # in place: no copy of [n, O]
+            out: Tensor = self.lin_self(own)
+            total = message.aggregate()
+            return out.add_(total) if len(out) == len(total) else out[: len(total)] + total
+        return view.send(x, layer, row_map).through(
+            lambda own, mean: add_linear(own, mean, self.lin_neigh.weight), self.lin_self
+        )
 
 
 class GINConv(Conv):
@@ -99,8 +99,8 @@ class GINConv(Conv):
     def _weighted(self, own: Tensor) -> Tensor:
         return (1 + self.eps) * own
 
-    def _mlp(self, own: Features, total: Features) -> Tensor:
-        if isinstance(own, Adjacency) or isinstance(total, Adjacency):
+    def _mlp(self, own: Operand, total: Operand) -> Tensor:
+        if isinstance(own, Adjacency | Mapped) or isinstance(total, Adjacency | Mapped):
             return self._rest((1 + self.eps) * self.lin1.product(own) + self.lin1(total))
         return self._rest(self.lin1(self._weighted(own) + total))
 

@@ -72,4 +72,4 @@ class _NormFirst(Layer):
         (h,) = state
         assert isinstance(h, Tensor)
         out = self.updated(normalise(self.norm, h, view), view)
-        return (h + out if self.residual else out,)
+        return (h[: len(out)] + out if self.residual else out,)

@@ -3,11 +3,13 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 
+import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from fullgraph.nn.conv import Conv
 from fullgraph.nn.linear import Linear
-from fullgraph.nn.norm import BatchNorm
+from fullgraph.nn.norm import BatchNorm, LayerNorm
 from fullgraph.nn.view import Features, GraphView, RowMap
 from fullgraph.ops import dropout_key
 
@@ -40,13 +42,27 @@ class Chain(nn.Module):
     """
 
     blocks: tuple[Block, ...]
+    checkpoint_layers = False  # keep the state between blocks alone, and compute what is inside them again to go back
 
     def forward(self, x: Features, view: GraphView) -> Tensor:
         state: State = (x,)
-        for block in self.blocks:
-            state = block(state, view)
+        *others, last = self.blocks  # the last one is walked back at once: what it keeps is never on top of the rest
+        for block in others:
+            state = self._run(block, state, view)
+        state = last(state, view)
         assert isinstance(state[0], Tensor)
         return state[0]
+
+    def _run(self, block: Block, state: State, view: GraphView) -> State:
+        result: State
+        if self.checkpoint_layers and self.training and torch.is_grad_enabled():
+            # No generator of torch's is used: dropout counts from its key, so that a second pass draws the same.
+            result = checkpoint(
+                block, state, view, use_reentrant=False, preserve_rng_state=False, context_fn=view.twice
+            )
+        else:
+            result = block(state, view)
+        return result
 
     def train(self, mode: bool = True) -> "Chain":
         for block in self.blocks:
@@ -67,8 +83,8 @@ class Layer(Block):
     def forward(self, state: State, view: GraphView) -> State:
         z = state[0]
         out = normalise(self.norm, self.updated(z, view), view)
-        if self.residual and isinstance(z, Tensor) and out.shape == z.shape:
-            out = out + z
+        if self.residual and isinstance(z, Tensor) and out.shape[1] == z.shape[1]:
+            out = out + z[: len(out)]
         return (out,)
 
     def updated(self, z: Features, view: GraphView) -> Tensor:
@@ -101,7 +117,7 @@ class GNN(Chain):
 
 
 def make_norm(name: str, width: int) -> nn.Module:
-    norms: dict[str, Callable[[int], nn.Module]] = {"layer": nn.LayerNorm, "batch": BatchNorm, "none": nn.Identity}
+    norms: dict[str, Callable[[int], nn.Module]] = {"layer": LayerNorm, "batch": BatchNorm, "none": nn.Identity}
     return norms[name](width)
 
 

@@ -1,9 +1,20 @@
-"""Batch norm whose statistics run over the rows of all ranks."""
+"""Norms over a row, and over the rows of all ranks."""
 
 import torch
 from torch import Tensor, nn
 
 from fullgraph.nn.view import GraphView
+from fullgraph.ops import layer_norm
+
+
+class LayerNorm(nn.LayerNorm):
+    """torch's, over rows of one width, by our kernels where there are any."""
+
+    def __init__(self, width: int, *, eps: float = 1e-5) -> None:
+        super().__init__(width, eps=eps)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return layer_norm(x, self.weight, self.bias, self.eps)
 
 
 class BatchNorm(nn.Module):
@@ -27,7 +38,8 @@ class BatchNorm(nn.Module):
             fine = torch.promote_types(x.dtype, torch.float32)
             mean = view.reduce(x.sum(0, dtype=fine)) / view.num_nodes
             var = view.reduce((x - mean).square().sum(0, dtype=fine)) / view.num_nodes
-            self._remember(mean.detach(), var.detach(), view.num_nodes)
+            if not view.again:
+                self._remember(mean.detach(), var.detach(), view.num_nodes)
         return ((x - mean) * ((var + self.eps).rsqrt() * self.weight) + self.bias).to(x.dtype)
 
     def _remember(self, mean: Tensor, var: Tensor, count: int) -> None:

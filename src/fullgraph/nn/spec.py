@@ -37,6 +37,14 @@ class ModelSpec(Value, ABC):
         """How many layers see the graph."""
         return self.layers
 
+    @property
+    def hops(self) -> tuple[int | None, ...]:
+        """By graph layer, how many hops from a training node its output is read; None: everywhere.
+
+        A batch norm reads all rows of what comes before it.
+        """
+        return tuple(None if self.norm == "batch" else hop for hop in reversed(range(self.graph_layers)))
+
     def build(self, in_width: int, out_width: int, *, seed: int = 0, dtype: torch.dtype = torch.float32) -> Chain:
         """The module; equal seeds give equal weights on every rank."""
         # Layers draw from torch's one generator, which simulated ranks share.
@@ -75,6 +83,11 @@ class Stack(ModelSpec):
     @property
     def graph_layers(self) -> int:
         return self.layers - self.linear_layers
+
+    @property
+    def hops(self) -> tuple[int | None, ...]:
+        *others, last = super().hops
+        return *others, last if self.linear_layers else 0  # nothing normalises the logits
 
     def chain(self, in_width: int, out_width: int, seed: int) -> GNN:
         pairs = list(pairwise([in_width, *[self.hidden] * (self.layers - 1), out_width]))

@@ -3,15 +3,22 @@
 Legend: n owned rows, h halo rows, D features.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar, overload
 
+import torch
 from torch import Tensor
+from torch.utils._pytree import tree_map
 
-from fullgraph.ops import Adjacency, Structure, act_dropout, dropout_arcs
+from fullgraph.ops import Adjacency, Structure, act_dropout, dropout_arcs, host_rows
 
 Features = Tensor | Adjacency  # dense rows, or sparse ones as a CSR matrix
+
+# By device. Dropout that is computed twice costs a CPU a tenth of the first layer's time, so a small copy is kept.
+KEPT_BYTES = {"cpu": 1 << 30, "cuda": 64 << 20}  # input rows of fewer bytes are mapped once, and the result is kept
+BLOCK_BYTES = {"cpu": 16 << 20, "cuda": 64 << 20}  # of others, mapped at once: near the caches, yet worth a launch
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,15 +33,19 @@ class RowMap:
     p: float = 0.0
     key: int = 0
 
-    def __call__(self, x: Features, ids: Tensor) -> Features:
+    def __call__(self, x: Features, ids: Tensor) -> "Features | Mapped":
+        """y;  rows of x are the first of those that `ids` names."""
         if isinstance(x, Adjacency):
             return self._sparse(x, ids)
+        large = x.nbytes >= KEPT_BYTES[x.device.type]
+        if host_rows.elsewhere(x, ids.device) or (self.p > 0 and large and not x.requires_grad):
+            return Mapped(x, ids[: len(x)], self)
         return self.dense(x, ids)
 
     def dense(self, x: Tensor, ids: Tensor) -> Tensor:
         if not self.relu and self.p == 0.0:
             return x
-        return act_dropout(x, ids, key=self.key, p=self.p, act="relu" if self.relu else "none")
+        return act_dropout(x, ids[: len(x)], key=self.key, p=self.p, act="relu" if self.relu else "none")
 
     def after_activation(self) -> "RowMap":
         """The rest of the map for rows that crossed a wire already activated."""
@@ -45,11 +56,50 @@ class RowMap:
         assert x.weight is not None
         if self.p == 0.0:
             return x
-        return x.with_weight(dropout_arcs(x.structure, ids, x.weight, key=self.key, p=self.p))
+        return x.with_weight(dropout_arcs(x.structure, ids[: x.shape[0]], x.weight, key=self.key, p=self.p))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Mapped:
+    """map(x) of input rows, which need no gradient: computed block by block wherever it is read, never kept.
+
+    x may lie on the host, and is then brought to the device of `ids` block by block. nn.linear multiplies the blocks;
+    any other function of torch is given all rows at once.
+    """
+
+    x: Tensor
+    ids: Tensor
+    row_map: RowMap
+
+    @property
+    def shape(self) -> torch.Size:
+        return self.x.shape
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.x.dtype
+
+    def whole(self) -> Tensor:
+        return self.row_map.dense(self.x.to(self.ids.device), self.ids)
+
+    def blocks(self) -> Iterator[tuple[slice, Tensor]]:
+        """Blocks of rows in order: which, and what the map makes of them."""
+        device = self.ids.device
+        size = max(1, BLOCK_BYTES[device.type] // max(1, self.x.shape[1] * self.x.element_size()))
+        for rows, x_bD in host_rows.blocks_on(self.x, device, size):
+            yield rows, self.row_map.dense(x_bD, self.ids[rows])
+
+    @classmethod
+    def __torch_function__(
+        cls, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        args, kwargs = tree_map(lambda a: a.whole() if isinstance(a, Mapped) else a, (args, kwargs or {}))
+        return func(*args, **kwargs)
 
 
 IDENTITY = RowMap()
-Rows = TypeVar("Rows", bound=Features, covariant=True)
+Operand = Features | Mapped  # what a dense map may be given
+Rows = TypeVar("Rows", bound=Operand, covariant=True)
 Update = Callable[[Any, Any], Tensor]  # (what the own rows became, their aggregation) -> the layer's output
 
 
@@ -58,7 +108,7 @@ class Message(Protocol[Rows]):
 
     @property
     def own(self) -> Rows:
-        """Owned rows after the map, [n, D]; sparse where x is."""
+        """The rows that the layer computes, after the map, [n, D]; sparse where x is, `Mapped` if it is the input."""
         ...
 
     def aggregate(self) -> Rows:
@@ -115,14 +165,27 @@ class GraphView(Protocol):
         """Whether a layer with a narrow output may map its rows before they are sent."""
         ...
 
+    @property
+    def again(self) -> bool:
+        """Whether this is a second forward pass, for the backward pass alone: nothing is sent, nothing remembered."""
+        ...
+
+    def twice(self) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
+        """Around a first forward pass, and around a second one, which is given what came from peers in the first."""
+        ...
+
     def knows(self, x: Features) -> bool:
         """Whether the aggregation of x was computed ahead and costs nothing."""
+        ...
+
+    def targets(self, x: Tensor, layer: int) -> tuple[Tensor, Tensor]:
+        """Of the rows that a layer reads, those that it computes, which may be fewer; and all of them."""
         ...
 
     @overload
     def send(self, x: Tensor, layer: int, row_map: RowMap = IDENTITY) -> Message[Tensor]: ...
     @overload
-    def send(self, x: Features, layer: int, row_map: RowMap = IDENTITY) -> Message[Features]: ...
+    def send(self, x: Features, layer: int, row_map: RowMap = IDENTITY) -> Message[Operand]: ...
     def aggregate(self, x: Tensor, layer: int) -> Tensor: ...
     def sources(self, x: Tensor, layer: int) -> Tensor: ...
     def reduce(self, x: Tensor) -> Tensor:

@@ -1,8 +1,9 @@
-"""Sparse products, attention over arcs, keyed dropout and row packing: for CPUs and GPUs, one meaning."""
+"""Sparse products, attention over arcs, keyed dropout, layer norm and row packing: for CPUs and GPUs, one meaning."""
 
 from fullgraph.ops.attention import attend, edge_scores, edge_softmax, spmm_heads
 from fullgraph.ops.dropout import act_dropout, dropout_arcs
 from fullgraph.ops.hashing import dropout_key
+from fullgraph.ops.norm import layer_norm
 from fullgraph.ops.rows import add_rows, decode_add_rows, encode_rows, gather_rows
 from fullgraph.ops.sparse import spmm
 from fullgraph.ops.structure import Adjacency, Structure
@@ -20,6 +21,7 @@ __all__ = [
     "edge_softmax",
     "encode_rows",
     "gather_rows",
+    "layer_norm",
     "spmm",
     "spmm_heads",
 ]

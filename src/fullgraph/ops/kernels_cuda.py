@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from fullgraph.ops import triton_arcs, triton_attention, triton_lowbit, triton_product, triton_rows
+from fullgraph.ops import triton_arcs, triton_attention, triton_lowbit, triton_norm, triton_product, triton_rows
 from fullgraph.ops.hashing import mixed_key, signed, threshold
 from fullgraph.ops.kernels import Attended
 from fullgraph.ops.structure import Adjacency, Structure
@@ -15,6 +15,8 @@ from fullgraph.ops.triton_plan import Plan, ceil_div, padded_width, plan_arcs, p
 from fullgraph.ops.triton_tune import tuned
 
 PIECES = 8  # pieces of a long row that are added at once
+NORM_NUMBERS = 512  # of whole rows that a warp normalises at once: 16 a thread
+NORM_PROGRAMS = 2048  # that share the backward pass of a norm, fixed so that its sums run in one order everywhere
 
 
 class Walk(NamedTuple):
@@ -225,6 +227,31 @@ def relu_dropout_grad(grad_nD: Tensor, y_nD: Tensor, p: float) -> Tensor:
         grad_nD, y_nD, out, _scale_bits(p), out.numel(), BLOCK=block, SUM=triton_type(out.dtype),
     )  # fmt: skip
     return out
+
+
+def layer_norm(x_nD: Tensor, weight_D: Tensor, bias_D: Tensor, eps: float) -> Tensor:
+    out, sizes = torch.empty_like(x_nD), _norm_sizes(x_nD, eps)
+    launch(
+        triton_norm.layer_norm, (ceil_div(len(out), sizes["ROWS"]),), out,
+        x_nD, weight_D, bias_D, out, len(out), **sizes,
+    )  # fmt: skip
+    return out
+
+
+def layer_norm_grad(grad_nD: Tensor, x_nD: Tensor, weight_D: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
+    out, sizes = torch.empty_like(x_nD), _norm_sizes(x_nD, eps)
+    programs = min(NORM_PROGRAMS, ceil_div(len(out), sizes["ROWS"]))
+    partial = x_nD.new_empty(programs, 2, x_nD.shape[1], dtype=sum_dtype(x_nD.dtype))
+    launch(triton_norm.layer_norm_grad, (programs,), out, grad_nD, x_nD, weight_D, out, partial, len(out), **sizes)
+    weight, bias = partial.sum(0)
+    return out, weight, bias
+
+
+def _norm_sizes(x_nD: Tensor, eps: float) -> dict[str, Any]:
+    width, columns = x_nD.shape[1], power_of_two(x_nD.shape[1])
+    sizes = {"ROWS": max(1, NORM_NUMBERS // columns), "COLUMNS": columns, "SUM": triton_type(x_nD.dtype)}
+    # A warp has whole rows up to 1,024 columns, so that none of their sums crosses warps.
+    return {"EPS": eps, "WIDTH": width, "num_warps": ceil_div(columns, 1024), **sizes}
 
 
 def dropout_arcs(s: Structure, ids_R: Tensor, values_E: Tensor, key: int, p: float) -> Tensor:

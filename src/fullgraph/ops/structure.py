@@ -139,6 +139,12 @@ class Structure:
         low, high = int(self.indptr[first]), int(self.indptr[last])
         return Structure(self.indptr[first : last + 1] - low, self.indices[low:high], self.num_cols)
 
+    def first(self, rows: int, num_cols: int, number_C: Tensor | None = None) -> "Structure":
+        """The first rows over other columns: `number_C` says what becomes of each that they read."""
+        indices = self.indices[: int(self.indptr[rows])]
+        indices = indices if number_C is None else number_C[indices.long()]
+        return Structure(self.indptr[: rows + 1], indices, num_cols)
+
     def to(self, device: torch.device | str) -> "Structure":
         """The same pattern on another device (itself when it is there already)."""
         if self.indptr.device == torch.device(device):

@@ -5,12 +5,15 @@ Legend: n owned rows, h halo rows, e arcs; local columns 0..n-1 are owned, n..n+
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import torch
 from torch import Tensor
 
 from fullgraph.ops import Adjacency, Structure
+from fullgraph.ops.transpose import transpose
 
+ARCS_AT_ONCE = 1 << 26
 HaloOf = Callable[[Tensor], Tensor]  # owned values [n, k] -> their copies on halo rows [h, k]
 
 
@@ -41,17 +44,51 @@ class Arcs:
 
     def degree(self, dtype: torch.dtype) -> Tensor:
         """Weighted number of arcs into each owned row. Rows are complete, so this IS the global degree."""
-        if self.weight is None:
+        if self.weight is None or not self.num_owned:
             return self.indptr.diff().to(dtype)
-        return torch.zeros(self.num_owned, dtype=dtype, device=self.device).index_add_(
-            0, self.targets(), self.weight.to(dtype)
-        )
+        # Row by row: index_add_ on a GPU adds in another order every time.
+        return torch.segment_reduce(self.weight.to(dtype), "sum", lengths=self.indptr.diff(), initial=0, unsafe=True)
 
     def keep(self, mask: Tensor) -> "Arcs":
         """Only the arcs where `mask` is true."""
         kept = torch.nn.functional.pad(mask.cumsum(0), (1, 0))
         weight = None if self.weight is None else self.weight[mask]
         return Arcs(kept[self.indptr], self.indices[mask], weight, self.num_halo)
+
+    def sources_of(self, rows_n: Tensor) -> Tensor:
+        """Which rows the chosen ones read, [n+h]."""
+        read = torch.zeros(self.num_owned + self.num_halo, dtype=torch.bool, device=self.device)
+        for first, last in self._pieces():
+            low, high = self.indptr[[first, last]].tolist()
+            chosen = torch.repeat_interleave(rows_n[first:last], self.indptr[first : last + 1].diff())
+            read[self.indices[low:high][chosen].long()] = True
+        return read
+
+    def reordered(self, order_n: Tensor) -> "Arcs":
+        """Rows, and the owned columns with them, in another order; columns ascend in each row."""
+        n, size = self.num_owned, self.num_owned + self.num_halo
+        number = torch.arange(size, dtype=torch.int32, device=self.device)
+        number[order_n] = torch.arange(n, dtype=torch.int32, device=self.device)
+        indptr = torch.nn.functional.pad(self.indptr.diff()[order_n].cumsum(0), (1, 0))
+        indices, weight = torch.empty_like(self.indices), None if self.weight is None else torch.empty_like(self.weight)
+        moved = replace(self, indptr=indptr, indices=indices, weight=weight)
+        for first, last in moved._pieces():
+            low, high = indptr[[first, last]].tolist()
+            piece = self.pick(order_n[first:last])
+            indices[low:high] = number[piece.indices.long()]
+            if weight is not None and piece.weight is not None:
+                weight[low:high] = piece.weight
+        if self.undirected and not self.num_halo and weight is None:
+            return replace(moved, indices=transpose(indptr, indices, n, with_perm=False)[1])  # the pattern itself
+        turned, rows, perm = transpose(indptr, indices, size, with_perm=weight is not None)
+        weight = weight if weight is None else weight[perm.long()]
+        _, columns, perm = transpose(turned, rows, n, with_perm=weight is not None)
+        return replace(moved, indices=columns, weight=weight if weight is None else weight[perm.long()])
+
+    def _pieces(self) -> list[tuple[int, int]]:
+        """Runs of rows, so that no more than a part of the arcs is copied at once."""
+        even = torch.arange(0, int(self.indptr[-1]), ARCS_AT_ONCE, device=self.device)
+        return list(pairwise(sorted({0, *torch.searchsorted(self.indptr, even).tolist(), self.num_owned})))
 
     def pick(self, rows: Tensor) -> "Arcs":
         """The arcs into some rows, in their order; columns stay as they are."""
@@ -104,8 +141,29 @@ class Matrices:
     outer: Adjacency
     arcs: Structure
 
+    def first(self, rows: int, cols: int, read_h: Tensor) -> "Matrices":
+        """M's first rows, which have no arc from an owned row beyond the first `cols` nor from a halo row not read."""
+        number_h = torch.cumsum(read_h, 0, dtype=torch.int32) - 1
+        owned = torch.arange(self.inner.shape[1], dtype=torch.int32, device=read_h.device)
+        inner, outer = self.inner, self.outer
+        return Matrices(
+            _first(inner, rows, inner.structure.first(rows, cols), slice(cols)),
+            _first(outer, rows, outer.structure.first(rows, int(read_h.sum()), number_h), read_h),
+            self.arcs.first(rows, cols + int(read_h.sum()), torch.cat([owned, number_h + cols])),
+        )
+
     def to(self, device: torch.device) -> "Matrices":
         return Matrices(self.inner.to(device=device), self.outer.to(device=device), self.arcs.to(device))
+
+
+def _first(m: Adjacency, rows: int, pattern: Structure, cols: slice | Tensor) -> Adjacency:
+    """M's first rows on their pattern, which has these of its columns."""
+    return Adjacency(
+        pattern,
+        None if m.weight is None else m.weight[: pattern.num_arcs],
+        None if m.row_scale is None else m.row_scale[:rows],
+        None if m.col_scale is None else m.col_scale[cols],
+    )
 
 
 def fine(dtype: torch.dtype) -> torch.dtype:

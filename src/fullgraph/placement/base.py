@@ -11,6 +11,7 @@ from fullgraph.exchange import Clock, Wire, Wires
 from fullgraph.ops import Adjacency
 from fullgraph.partition import Part
 from fullgraph.placement.adjacency import Matrices, build
+from fullgraph.placement.live import Hops, Live
 from fullgraph.placement.local import LocalGraph
 from fullgraph.placement.scene import Scene
 from fullgraph.placement.shard import Executor, Rows, Shard, WholeStep
@@ -32,6 +33,8 @@ class ByRows(ABC):
     narrow_first: send mapped rows where they are narrower, sparse features among them, which then are not aggregated
         ahead; else, as the stale systems' equations do, a layer's input.
     isolated: train as if there were no arcs between parts.
+    hops: by graph layer, how far from a training node its output is read; the placement may leave out other rows.
+    host_rows: dense input rows and their aggregation stay in the host's memory, and come to the device block by block.
     seed: of what a placement draws.
     """
 
@@ -41,20 +44,23 @@ class ByRows(ABC):
     precompute: bool = True
     narrow_first: bool = True
     isolated: bool = False
+    hops: Hops = ()
+    host_rows: bool = False
     seed: int = 0
     dtype: torch.dtype = torch.float32
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
 
     def place(self, part: Part, transport: Transport, wire: Wires, aggregation: str) -> Shard:
         clock, eval_clock = Clock(use="rows"), Clock()
-        seen = whole = LocalGraph.of(part, self.dtype)
+        local, live = self.arranged(LocalGraph.of(part, self.dtype), transport)
+        seen = whole = local
         full = train = self.scene(whole, transport, aggregation, "full")
         if self.inductive or self.isolated:
             seen = whole.induced(transport) if self.inductive else whole
             seen = seen.isolated() if self.isolated else seen
             train = self.scene(seen, transport, aggregation, "train")
         facts = part.manifest.graph
-        rows = train.rows(self.channels, wire, clock, self.narrow_first)
+        rows = train.trimmed(live).rows(self.channels, wire, clock, self.narrow_first)
         return Shard(
             train=rows,
             full=full.rows("eval", Wire(), eval_clock, True),
@@ -65,6 +71,10 @@ class ByRows(ABC):
             num_classes=facts.classes,
             in_width=facts.features,
         )
+
+    def arranged(self, local: LocalGraph, transport: Transport) -> tuple[LocalGraph, Live | None]:
+        """The rows in the order that training likes best, and which of them each layer computes; None: all."""
+        return local, None
 
     def check(self, model: nn.Module, ranks: int) -> None:  # noqa: B027  # most have nothing to refuse
         """Refuse, before any rank starts, what cannot be laid over so many."""

@@ -1,6 +1,7 @@
 """What the views of all placements share: channels under names, their state, known rows, sums over ranks."""
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from fullgraph.exchange import Channel, Clock, Held
-from fullgraph.nn.view import Features, RowMap, Update, at_once
+from fullgraph.nn.view import Features, Operand, RowMap, Update, at_once
 from fullgraph.placement.reduce import Reduce
 from fullgraph.transport import Transport
 
@@ -21,6 +22,10 @@ class Known:
 
     x: Features
     aggregated: Features
+
+    def first(self, rows: int) -> "Known":
+        """Of the first rows, without a copy."""
+        return Known(first_rows(self.x, rows), first_rows(self.aggregated, rows))
 
 
 @dataclass(eq=False, kw_only=True)
@@ -69,15 +74,32 @@ class ChannelView(Channels):
     def step(self) -> int:
         return self.clock.step
 
+    @property
+    def again(self) -> bool:
+        return self.clock.again
+
+    def twice(self) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
+        return self.clock.twice()
+
     def knows(self, x: Features) -> bool:
         return self.known is not None and x is self.known.x
+
+    def targets(self, x: Tensor, layer: int) -> tuple[Tensor, Tensor]:
+        return x, x
 
     def reduce(self, x: Tensor) -> Tensor:
         if self.transport.size == 1:
             return x
-        self._sums += 1
-        total: Tensor = Reduce.apply(x, self.transport, f"norm/sum {self._sums}", self.step)  # type: ignore[no-untyped-call]
+        self._sums += not self.again
+        total: Tensor = Reduce.apply(x, self.transport, f"norm/sum {self._sums}", self.clock)  # type: ignore[no-untyped-call]
         return total
+
+
+def first_rows(x: Features, rows: int) -> Features:
+    """Without a copy; all of them are x itself."""
+    if rows == x.shape[0]:
+        return x
+    return x[:rows] if isinstance(x, Tensor) else x.span(0, rows)
 
 
 class KnownMessage:
@@ -87,10 +109,10 @@ class KnownMessage:
         self.known, self.ids, self.row_map = known, ids, row_map
 
     @cached_property
-    def own(self) -> Features:
+    def own(self) -> Operand:
         return self.row_map(self.known.x, self.ids)
 
-    def aggregate(self) -> Features:
+    def aggregate(self) -> Operand:
         # Another key: one mask for both would drop a feature from a row and from its neighbours' mean at once.
         other = RowMap(relu=self.row_map.relu, p=self.row_map.p, key=self.row_map.key ^ 0x5DEECE66D)
         return other(self.known.aggregated, self.ids)

@@ -4,6 +4,7 @@ Legend: N nodes, w of them this way's own; n rows of the chunk, h of other ways'
 """
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -59,6 +60,12 @@ class Chunk:
     def compact(self) -> Structure:
         """The arcs from `columns`."""
         return Structure(self.arcs.indptr, self.position(self.arcs.indices.long()), len(self.columns))
+
+    @cached_property
+    def own(self) -> slice:
+        """The chunk's own rows among `columns`; kept, for a GPU has to be waited for to know it."""
+        first = int((self.columns < self.span.first).sum())
+        return slice(first, first + len(self.span))
 
     def position(self, numbers: Tensor) -> Tensor:
         return torch.searchsorted(self.columns, numbers)
@@ -129,10 +136,9 @@ class Gather(torch.autograd.Function):
     @staticmethod
     def backward(ctx, grad: Tensor):  # type: ignore[no-untyped-def]
         store, chunk = ctx.store, ctx.chunk
-        first = int(chunk.position(torch.tensor(chunk.span.first, device=grad.device)))
-        own, halo = slice(first, first + len(chunk.span)), chunk.position(chunk.halo)
+        halo = chunk.position(chunk.halo)
         grads = (
-            grad[own] + ctx.weight * store.returned[chunk.span.rows],
+            grad[chunk.own] + ctx.weight * store.returned[chunk.span.rows],
             grad[halo] + ctx.weight * store.returned[chunk.halo],
         )
         store.returned.index_add_(0, chunk.columns, grad)
@@ -214,6 +220,13 @@ class ChunkView:
     def arcs(self) -> Structure:
         return self.chunk.compact
 
+    @property
+    def again(self) -> bool:
+        return False
+
+    def twice(self) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
+        raise AssertionError("a chunk overwrites its stage's rows, so it cannot run forward twice; refused before")
+
     def knows(self, x: Features) -> bool:
         return self.known is not None and x is self.known.x
 
@@ -228,6 +241,9 @@ class ChunkView:
 
     def sources(self, x: Tensor, layer: int) -> Tensor:
         return ChunkMessage(self, x, layer, IDENTITY).sources()
+
+    def targets(self, x: Tensor, layer: int) -> tuple[Tensor, Tensor]:
+        return x, x
 
     def reduce(self, x: Tensor) -> Tensor:
         raise AssertionError("a chunk's sum is not the graph's; norms that need that are refused")

@@ -56,20 +56,21 @@ class LocalGraph:
         """The same rows by their places."""
         if self.place is None or bool((self.place.diff() > 0).all()):
             return self
-        order_n = torch.argsort(self.place)
-        n, h = len(order_n), len(self.halo_ids)
-        number = torch.arange(n + h, dtype=torch.int32)
-        number[order_n] = torch.arange(n, dtype=torch.int32)
-        arcs = self.arcs.pick(order_n)
+        return self.reordered(torch.argsort(self.place))
+
+    def reordered(self, order_n: Tensor) -> "LocalGraph":
+        """The same rows in another order."""
+        number_n = torch.empty_like(order_n)
+        number_n[order_n] = torch.arange(len(order_n), device=order_n.device)
         return replace(
             self,
             ids=self.ids[order_n],
-            arcs=Arcs(arcs.indptr, number[arcs.indices.long()], arcs.weight, h),
-            route=replace(self.route, send_rows=number[self.route.send_rows].to(torch.int64)),
+            arcs=self.arcs.reordered(order_n),
+            route=replace(self.route, send_rows=number_n[self.route.send_rows]),
             x=_pick(self.x, order_n),
             y=self.y[order_n],
             masks={name: mask[order_n] for name, mask in self.masks.items()},
-            place=self.place[order_n],
+            place=None if self.place is None else self.place[order_n.cpu()],
         )
 
     def halo_of(self, values: Tensor, transport: Transport, name: str) -> Tensor:
@@ -77,6 +78,10 @@ class LocalGraph:
         channel = Wire().build(name=name, route=self.route, transport=transport, clock=Clock())
         with torch.no_grad():
             return channel.end(channel.begin(values)[1])
+
+    def asked_of_owners(self, wanted_h: Tensor, transport: Transport, name: str) -> dict[int, Tensor]:
+        """By peer: which of the rows that it holds as halo, in the route's order, it wants."""
+        return _asked(self.route, wanted_h, transport, name)
 
     def isolated(self) -> "LocalGraph":
         """The same rows without the arcs from other parts, and so without a halo."""
@@ -98,7 +103,7 @@ class LocalGraph:
         # A halo row stays only where a training node reads it; its owner is told, so that it does not send the rest.
         read_h = torch.zeros(len(keep_h), dtype=torch.bool)
         read_h[arcs.indices[arcs.indices >= len(keep_n)].long() - len(keep_n)] = True
-        route = _narrowed(self.route, keep_n, read_h, transport)
+        route = narrowed(self.route, keep_n, read_h, transport, "setup/wanted halo")
         number = torch.cumsum(torch.cat([keep_n, read_h]), 0, dtype=torch.int32) - 1
         degrees = arcs.indptr.diff()[keep_n]
         indptr = torch.zeros(len(degrees) + 1, dtype=torch.int64)
@@ -115,28 +120,41 @@ class LocalGraph:
         )
 
 
-def moved(local: LocalGraph, device: torch.device, *, arcs: bool = False) -> LocalGraph:
-    """Rows, labels and route on a device, and the arcs too if matrices are made there."""
+def moved(local: LocalGraph, device: torch.device, *, arcs: bool = False, host_rows: bool = False) -> LocalGraph:
+    """Rows, labels and route on a device, and the arcs too if matrices are made there.
+
+    host_rows: dense input rows stay, in memory that the device can read by itself.
+    """
     if device.type == "cpu":
         return local
+    x: Features
+    if isinstance(local.x, Tensor):
+        x = local.x.pin_memory() if host_rows else local.x.to(device)
+    else:
+        x = local.x.to(device=device)
     return replace(
         local,
         arcs=local.arcs.to(device) if arcs else local.arcs,
         ids=local.ids.to(device),
         halo_ids=local.halo_ids.to(device),
         route=local.route.to(device),
-        x=local.x.to(device) if isinstance(local.x, Tensor) else local.x.to(device=device),
+        x=x,
         y=local.y.to(device),
         masks={name: mask.to(device) for name, mask in local.masks.items()},
     )
 
 
-def _narrowed(route: HaloRoute, keep_n: Tensor, read_h: Tensor, transport: Transport) -> HaloRoute:
-    """The route that carries only the halo rows in `read_h`."""
-    wanted = route.T.pack(read_h.to(torch.uint8))
+def _asked(route: HaloRoute, wanted_h: Tensor, transport: Transport, name: str) -> dict[int, Tensor]:
+    wanted = route.T.pack(wanted_h.to(torch.uint8))
     incoming = {peer: count for peer, count in enumerate(route.send_counts) if count}
-    asked = transport.begin(Key("setup/wanted halo", 0), wanted, incoming).wait()
-    sends = {peer: rows[asked[peer].bool()] for peer, rows in route.send_slices().items()}
+    asked = transport.begin(Key(name, 0), wanted, incoming).wait()
+    return {peer: rows.to(wanted_h.device).bool() for peer, rows in asked.items()}
+
+
+def narrowed(route: HaloRoute, keep_n: Tensor, read_h: Tensor, transport: Transport, name: str) -> HaloRoute:
+    """The route that carries only the halo rows in `read_h`, to ranks that keep only the rows in `keep_n`."""
+    asked = _asked(route, read_h, transport, name)
+    sends = {peer: rows[asked[peer]] for peer, rows in route.send_slices().items()}
     number = torch.cumsum(keep_n, 0) - 1
     rows = torch.cat([number[sends[peer]] for peer in sorted(sends)]) if sends else route.send_rows[:0]
     reads = route.T.pack(read_h)
@@ -151,6 +169,6 @@ def _narrowed(route: HaloRoute, keep_n: Tensor, read_h: Tensor, transport: Trans
 
 def _pick(x: Features, rows: Tensor) -> Features:
     if isinstance(x, Tensor):
-        return x[rows]
+        return x[rows.to(x.device)]
     entries = Arcs(x.structure.indptr, x.structure.indices, x.weight, 0).pick(rows)
     return Adjacency(Structure(entries.indptr, entries.indices, x.structure.num_cols), entries.weight, None, None)

@@ -66,7 +66,7 @@ class Mixture(ByRows):
             matrices = self.matrices(local, transport, aggregation, name)
             aggregated = sparse_aggregation(local, matrices, transport, f"setup/{name} features")
         scene = _Scene(
-            local=moved(local, self.device),
+            local=moved(local, self.device, host_rows=self.host_rows),
             transport=transport,
             num_nodes=nodes,
             counts=counts,

@@ -1,13 +1,15 @@
 """The partitioned placement: every rank owns some nodes, through all layers, and fetches its halo."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
+
+from torch import Tensor
 
 from fullgraph.codec import quartiles
 from fullgraph.exchange import Channel, Clock, Grades, Wires
-from fullgraph.placement.adjacency import Matrices
 from fullgraph.placement.ahead import sparse_aggregation
 from fullgraph.placement.base import ByRows
+from fullgraph.placement.live import LayerRows, Live, live_rows
 from fullgraph.placement.local import LocalGraph, moved
 from fullgraph.placement.scene import Scene, counted
 from fullgraph.placement.view import PartitionedView
@@ -19,6 +21,14 @@ class Partitioned(ByRows):
     """Nodes by part, one channel a layer for the halo."""
 
     channels: ClassVar[str] = "halo"
+    trims: ClassVar[bool] = True
+
+    def arranged(self, local: LocalGraph, transport: Transport) -> tuple[LocalGraph, Live | None]:
+        if not self.trims or self.inductive or not any(hop is not None for hop in self.hops):
+            return local, None  # a subgraph of training nodes has no other rows
+        if isinstance(local.x, Tensor):  # sparse rows are made ready on the host
+            local = moved(local, self.device, arcs=True, host_rows=self.host_rows)
+        return live_rows(local, self.hops, transport)
 
     def scene(self, local: LocalGraph, transport: Transport, aggregation: str, name: str) -> Scene:
         nodes, counts = counted(local, transport, name)
@@ -26,43 +36,60 @@ class Partitioned(ByRows):
         if self.ahead(local, aggregation):
             on_host = self.matrices(local, transport, aggregation, f"{name} ahead")
             aggregated = sparse_aggregation(local, on_host, transport, f"setup/{name} features")
-        there = moved(local, self.device, arcs=True)
+        there = moved(local, self.device, arcs=True, host_rows=self.host_rows)
+        whole = LayerRows(
+            targets=len(there.ids),
+            sources=len(there.ids),
+            halo_ids=there.halo_ids,
+            route=there.route,
+            matrices=self.matrices(there, transport, aggregation, name),
+        )
         scene = _Scene(
             local=replace(there, arcs=local.arcs),  # on the device the matrices alone are kept
             transport=transport,
             num_nodes=nodes,
             counts=counts,
-            matrices=self.matrices(there, transport, aggregation, name),
+            whole=whole,
         )
         return scene.knowing(aggregated, name) if self.precompute and aggregation != "attention" else scene
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class _Scene(Scene):
-    matrices: Matrices
+    whole: LayerRows
+    fewer: dict[int, LayerRows] = field(default_factory=dict)
 
-    def grades(self, name: str) -> Grades:
-        """By the quarter of this rank's in-degrees that a row's own is in."""
+    def trimmed(self, live: Live | None) -> "_Scene":
+        return self if live is None else replace(self, fewer=live.layers(self.whole, self.transport))
+
+    def grades(self, name: str) -> dict[int | None, Grades]:
+        """By the quarter of this rank's in-degrees that its own is in: of layers with fewer rows, and (None) of all."""
         owned = quartiles(self.local.arcs.indptr.diff()).to(self.local.ids.device)
-        return Grades(owned, self.local.halo_of(owned, self.transport, f"setup/{name} grades"))
+        found = {}
+        for layer, rows in ({None: self.whole} | self.fewer).items():
+            there = replace(self.local, route=rows.route, halo_ids=rows.halo_ids)
+            ours = owned[: rows.sources]
+            found[layer] = Grades(ours, there.halo_of(ours, self.transport, f"setup/{name} grades {layer}"))
+        return found
 
     def view(self, name: str, wire: Wires, clock: Clock, narrow_first: bool = True) -> PartitionedView:
-        grades = self.grades(name) if wire.graded else None
+        grades = self.grades(name) if wire.graded else {}
 
         def channel_of(layer: int) -> Channel:
+            rows = self.fewer.get(layer, self.whole)
             return wire.at(layer).build(
                 name=f"{name}/layer{layer}",
-                route=self.local.route,
+                route=rows.route,
                 transport=self.transport,
                 clock=clock,
-                grades=grades,
+                grades=grades.get(layer, grades.get(None)),
             )
 
         return PartitionedView(
             ids=self.local.ids,
-            halo_ids=self.local.halo_ids,
             num_nodes=self.num_nodes,
-            matrices=self.matrices,
+            whole=self.whole,
+            fewer=self.fewer,
             channel_of=channel_of,
             transport=self.transport,
             clock=clock,

@@ -5,6 +5,7 @@ Legend: N nodes, w of them this way's own, n this rank's part; W ways, K chunks 
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -48,6 +49,8 @@ class Pipeline(Partitioned):
     cut: the first block of each stage but stage 0; empty: such that all take the same time, which is measured.
     """
 
+    trims: ClassVar[bool] = False
+
     ways: int = 1
     stages: int = 0
     chunks: int = 0
@@ -69,6 +72,8 @@ class Pipeline(Partitioned):
         return mesh
 
     def check(self, model: nn.Module, ranks: int) -> None:
+        if self.host_rows:
+            raise InputError("a pipeline keeps its chunks' input rows on the device; leave out --features-on host")
         cuttable(model, self.mesh(ranks).sizes["stage"], self.cut)
 
     def executor(self, rows: Rows, scene: Scene, wire: Wires, clock: Clock, aggregation: str) -> Executor:

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from fullgraph.exchange import Clock
 from fullgraph.transport import Key, Transport
 
 
@@ -10,9 +11,9 @@ class Reduce(torch.autograd.Function):
     """forward: y = sum over ranks of x.  backward: likewise, for every rank holds a part of y's gradient."""
 
     @staticmethod
-    def forward(ctx, x: Tensor, transport: Transport, name: str, step: int):  # type: ignore[no-untyped-def]
-        ctx.transport, ctx.key = transport, Key(name, step, "backward")
-        return transport.all_reduce(Key(name, step, "forward"), x.clone()).wait()
+    def forward(ctx, x: Tensor, transport: Transport, name: str, clock: Clock):  # type: ignore[no-untyped-def]
+        ctx.transport, ctx.key = transport, Key(name, clock.step, "backward")
+        return clock.once(lambda: transport.all_reduce(Key(name, clock.step, "forward"), x.clone()).wait())
 
     @staticmethod
     def backward(ctx, grad: Tensor):  # type: ignore[no-untyped-def]

@@ -9,10 +9,15 @@ from torch import Tensor
 
 from fullgraph.exchange import Clock, Wire, Wires
 from fullgraph.nn.view import Features
+from fullgraph.ops import host_rows
 from fullgraph.placement.channel_view import Known
+from fullgraph.placement.live import Live
 from fullgraph.placement.local import SPLITS, LocalGraph
 from fullgraph.placement.shard import ResumableView, Rows
 from fullgraph.transport import Key, Transport
+
+COLUMNS = 32  # of input rows on the host, aggregated at once
+ROWS = 1 << 17  # brought to the device at once for that
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -28,19 +33,39 @@ class Scene(ABC):
     @abstractmethod
     def view(self, name: str, wire: Wires, clock: Clock, narrow_first: bool = True) -> ResumableView: ...
 
+    def trimmed(self, live: Live | None) -> Self:
+        """The same scene for training, where layers compute only the rows that are read, if the placement can."""
+        return self
+
     def rows(self, name: str, wire: Wires, clock: Clock, narrow_first: bool) -> Rows:
         splits = {split: mask.nonzero().flatten() for split, mask in self.local.masks.items()}
         return Rows(self.view(name, wire, clock, narrow_first), self.local.x, self.local.y, splits, self.counts)
 
     def knowing(self, aggregated: Features | None, name: str) -> Self:
         """The same scene with its input's aggregation: the given one, else of dense rows, by one exact pass."""
-        x = self.local.x
-        if aggregated is None and isinstance(x, Tensor):
-            with torch.no_grad():
-                aggregated = self.view(f"setup/{name} features", Wire(), Clock()).aggregate(x, 0)
-        if aggregated is None:
+        x, device = self.local.x, self.local.y.device
+        if aggregated is not None:
+            return replace(self, known=Known(x, aggregated.to(device=device)))
+        if not isinstance(x, Tensor):
             return self
-        return replace(self, known=Known(x, aggregated.to(device=self.local.y.device)))
+        with torch.no_grad():
+            if host_rows.elsewhere(x, device):
+                return replace(self, known=Known(x, self._by_columns(x, f"setup/{name} features")))
+            return replace(self, known=Known(x, self._aggregated(x, f"setup/{name} features").to(device)))
+
+    def _aggregated(self, x: Tensor, name: str) -> Tensor:
+        return self.view(name, Wire(), Clock()).aggregate(x, 0)
+
+    def _by_columns(self, x_nD: Tensor, name: str) -> Tensor:
+        """The aggregation of rows on the host, of a few columns at a time: the device never holds all of either."""
+        out_nD = torch.empty_like(x_nD, pin_memory=x_nD.is_pinned())
+        for first in range(0, x_nD.shape[1], COLUMNS):
+            columns = slice(first, first + COLUMNS)
+            here_nk = x_nD.new_empty(out_nD[:, columns].shape, device=self.local.y.device)
+            for rows, x_bD in host_rows.blocks_on(x_nD, here_nk.device, ROWS):
+                here_nk[rows] = x_bD[:, columns]
+            out_nD[:, columns] = self._aggregated(here_nk, f"{name} {first}")
+        return out_nD
 
 
 def counted(local: LocalGraph, transport: Transport, name: str) -> tuple[int, dict[str, int]]:

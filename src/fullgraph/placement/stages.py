@@ -215,6 +215,10 @@ def cuttable(model: nn.Module, stages: int, cut: Sequence[int] = ()) -> Chain:
             f"a pipeline cannot cut {type(model).__name__}, which is no chain of blocks (fullgraph.nn.Chain); "
             "train it with another strategy"
         )
+    if model.checkpoint_layers:
+        raise InputError(
+            "a pipeline overwrites its rows chunk by chunk and cannot run a layer twice; leave out --checkpoint-layers"
+        )
     if len(model.blocks) < stages:
         raise InputError(
             f"{stages} stages for a model of {len(model.blocks)} layers; use more layers, fewer ranks or more ways"

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
@@ -42,11 +42,15 @@ def trainer_of(
     placement: Callable[..., ByRows] = Partitioned,
     strategy: Strategy | None = None,
 ) -> Trainer:
-    """All that a rank trains with, made as a run makes it, but for the files; of a strategy, or of its pieces."""
+    """All that a rank trains with, made as a run makes it, but for the files; of a strategy, or of its pieces.
+
+    Layers compute all rows, unless the placement says which.
+    """
     if strategy is None:
         strategy = Given(wire=wire or Wire(), placement=placement(narrow_first=narrow_first, isolated=isolated))
     part = cut_parts(*case(transport.size), transport.rank)
-    return build_trainer(Run(model=spec, strategy=strategy, train=config), part, transport)
+    run = Run(model=spec, strategy=strategy, train=replace(config, all_rows=True))
+    return build_trainer(run, part, transport)
 
 
 def train_trace(

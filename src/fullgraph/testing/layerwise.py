@@ -88,6 +88,13 @@ class MixedView:
         self.stale = self.matrix.with_weight(self.weight * (~fresh).to(like))
         self.back = self.matrix.T.with_weight((self.weight * back)[self.perm])
 
+    @property
+    def again(self) -> bool:
+        return False
+
+    def twice(self) -> Any:
+        raise AssertionError("nothing is computed again here")
+
     def knows(self, x: Features) -> bool:
         return False
 

@@ -48,9 +48,10 @@ def run_threads(size: int, body: Body, *args: Any, timeout: float = 60.0) -> lis
 
 
 def run_processes(
-    size: int, body: Body, *args: Any, timeout: float = 120.0, silence: float = 30.0, device: str = "cpu"
-) -> list[Any]:
-    """The same on `size` spawned gloo processes; a child's traceback is the failure's text.
+    size: int, body: Body, *args: Any, timeout: float = 120.0, silence: float = 30.0, device: str = "cpu",
+    backend: str = "gloo",
+) -> list[Any]:  # fmt: skip
+    """The same on `size` spawned processes; a child's traceback is the failure's text.
 
     silence: after so many seconds without a sign of life, ranks give one another up. device: of their rows.
     """
@@ -59,7 +60,9 @@ def run_processes(
     pipes = [context.Pipe(duplex=False) for _ in range(size)]
     children = [
         context.Process(
-            target=_child, args=(rank, size, meeting, silence, device, pipes[rank][1], body, args), daemon=True
+            target=_child,
+            args=(rank, size, meeting, silence, (device, backend), pipes[rank][1], body, args),
+            daemon=True,
         )
         for rank in range(size)
     ]
@@ -107,15 +110,17 @@ def _collect(pipes: list[Connection], deadline: float, timeout: float) -> list[A
 
 
 def _child(
-    rank: int, size: int, meeting: str, silence: float, device: str, pipe: Connection, body: Body, args: tuple[Any, ...]
-) -> None:
+    rank: int, size: int, meeting: str, silence: float, medium: tuple[str, str], pipe: Connection, body: Body,
+    args: tuple[Any, ...],
+) -> None:  # fmt: skip
     os.environ.update(
         RANK=str(rank), WORLD_SIZE=str(size), LOCAL_RANK=str(rank), LOCAL_WORLD_SIZE=str(size),
         GLOO_SOCKET_IFNAME="lo", **{MEETING: meeting},
     )  # fmt: skip
     torch.set_num_threads(1)
     try:
-        transport = join(timeout=silence, device=torch.device(device))
+        device, backend = medium
+        transport = join(backend=backend, timeout=silence, device=torch.device(device))
         value = _to_numpy(_checked(body, transport, args))
         transport.close()
         pipe.send((True, value))

@@ -33,8 +33,11 @@ class TrainConfig(Value):
     metric: Annotated[Metric, METRICS] | Annotated[str, OneOf("auto")] = "auto"
     inductive: bool = False
     precompute: bool = True
+    all_rows: bool = False  # layers compute rows, too, that the loss does not read
     dtype: Annotated[str, OneOf(*DTYPES)] = "float32"
     precision: Annotated[str, OneOf("fp32", "tf32", "bf16")] = "fp32"  # of matrix products; bf16: of rows and wires too
+    features_on: Annotated[str, OneOf("device", "host")] = "device"  # where dense input rows are kept
+    checkpoint_layers: bool = False  # keep the rows between layers alone, compute the rest again in the backward pass
     device: Annotated[str, OneOf("cpu", "cuda")] = "cpu"
     backend: Annotated[str, OneOf("gloo", "nccl")] = "gloo"
     timeout: Annotated[float, Range(1, 86400)] = 60.0  # seconds in which a silent rank, host or link is given up
@@ -45,5 +48,9 @@ class TrainConfig(Value):
         super().__post_init__()
         if self.precision != "fp32" and self.dtype != "float32":
             raise InputError(f"precision {self.precision} is for float32; leave out --dtype or --precision")
+        if self.features_on == "host" and not self.precompute:
+            raise InputError(
+                "--features-on host brings input rows to the first layer's weights; leave out --no-precompute"
+            )
         if self.backend == "nccl" and self.device != "cuda":
             raise InputError("backend nccl needs --device cuda; use gloo on a CPU")

@@ -10,7 +10,8 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from fullgraph.errors import Diverged
+from fullgraph.errors import Diverged, InputError
+from fullgraph.nn import Chain
 from fullgraph.placement import Shard
 from fullgraph.report import EpochRecord, Meter, Tally
 from fullgraph.train.config import TrainConfig
@@ -58,6 +59,8 @@ class Trainer:
 
     def __init__(self, model: nn.Module, shard: Shard, task: Task, config: TrainConfig, meter: Meter) -> None:
         self.model, self.shard, self.task, self.config, self.meter = model, shard, task, config, meter
+        if config.checkpoint_layers:
+            checkpoint_layers(model)
         kind = OPTIMIZERS[config.optimizer]
         self.weights = Weights(model, rows_dtype(config.precision, getattr(torch, config.dtype)))
         self.optimizer = kind(self.weights.masters, lr=config.lr, weight_decay=config.weight_decay)
@@ -138,6 +141,16 @@ class Trainer:
             **scores,
         )
         return record, bool(table[:, 5].any())
+
+
+def checkpoint_layers(model: nn.Module) -> None:
+    """Have a model keep only the rows between its layers."""
+    if not isinstance(model, Chain):
+        raise InputError(
+            f"--checkpoint-layers needs a chain of blocks (fullgraph.nn.Chain), which {type(model).__name__} is not; "
+            "leave it out"
+        )
+    model.checkpoint_layers = True
 
 
 def likely_cause(trainer: Trainer) -> str:

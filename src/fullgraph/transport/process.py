@@ -58,7 +58,7 @@ class _Exchange:
 
     def __init__(
         self, owner: "ProcessTransport", key: Key, works: list[tuple[str, dist.Work]],
-        wires: dict[int, Tensor], sent: dict[int, Tensor],
+        wires: dict[int, Tensor], sent: list[Tensor],
     ) -> None:  # fmt: skip
         self.owner, self.key, self.works, self.wires = owner, key, works, wires
         self.sent = sent  # these buffers must outlive their sends, so sends are waited for too
@@ -67,7 +67,8 @@ class _Exchange:
         for whom, work in self.works:
             with self.owner.naming(self.key, whom):
                 work.wait(_BACKEND_TIMEOUT)
-        self.works, self.sent = [], {}
+        self.owner.stage.keep(self.sent)
+        self.works, self.sent = [], []
         return self.wires
 
 
@@ -112,7 +113,8 @@ class ProcessTransport:
     receiver waits for what comes and decodes it, both in the order of `begin`; sums of a GPU's tensors have a third.
     A fourth leaves signs of life (see watch.py). On a GPU each has a stream (see stage.py).
 
-    gloo cannot send CUDA tensors: they go through pinned memory of the host. nccl sends them where they are.
+    gloo cannot send CUDA tensors: they go through pinned memory of the host. nccl sends them where they are, all
+    messages of a key as one group. It was run with one rank that sends to itself; several GPUs were never tried.
     """
 
     def __init__(self, watch: Watch, *, device: torch.device | None = None) -> None:
@@ -125,6 +127,11 @@ class ProcessTransport:
             OnDevice(self.device, host_wires=self.host_wires) if on_device else OnHost() for _ in range(2)
         )
         self.halo, self.sums = dist.new_group(), dist.new_group()
+        if not self.host_wires:
+            if self.device.index is not None:
+                torch.cuda.set_device(self.device)  # nccl goes by the current one
+            # The first call on a communicator of nccl must be one of all ranks; messages may be between two.
+            self.halo.allreduce([torch.zeros(1, device=self.device)]).wait()
         self.sender, self.receiver, self.summer = (
             _Lane(f"fullgraph-{name}") for name in ("sender", "receiver", "summer")
         )
@@ -141,8 +148,9 @@ class ProcessTransport:
     def _post(
         self, key: Key, outgoing: dict[int, Tensor], incoming: dict[int, int], coding: Coding, ready: Mark
     ) -> _Exchange:
-        wires = {peer: self.stage.empty_wire(nbytes) for peer, nbytes in incoming.items()}
         with self.stage.leaving(ready):
+            # Here and not before: memory of the stream that computes could still be read there.
+            wires = {peer: self.stage.empty_wire(nbytes) for peer, nbytes in incoming.items()}
             sent = {peer: self.stage.to_wire(coding.encode(peer, rows)) for peer, rows in outgoing.items()}
             self.stage.left()
             moves: list[tuple[str, Callable[..., dist.Work | None], Tensor, int]]
@@ -157,7 +165,9 @@ class ProcessTransport:
                 # nccl has no tags, and deadlocks on sends posted one by one.
                 operations = [dist.P2POp(move, wire, peer, self.halo) for _, move, wire, peer in moves]
                 works = [("with its peers", work) for work in dist.batch_isend_irecv(operations)]
-        return _Exchange(self, key, works, wires, sent)
+        # What was copied to the host is there; what nccl sends it reads where it is, encoded or not.
+        kept = list(sent.values()) if self.host_wires else [*sent.values(), *outgoing.values()]
+        return _Exchange(self, key, works, wires, kept)
 
     def _receive(self, posted: "Future[_Exchange]", coding: Coding) -> tuple[dict[int, Tensor], Mark]:
         exchange = posted.result()

@@ -30,7 +30,14 @@ class Stage(Protocol):
         """x where the medium can read it, once `left` has returned."""
         ...
 
-    def left(self) -> None: ...
+    def left(self) -> None:
+        """Return when the medium may read what `to_wire` gave."""
+        ...
+
+    def keep(self, tensors: Iterable[Tensor]) -> None:
+        """Let no memory of these be used again before the medium has read them: it was told to, and is waited for."""
+        ...
+
     def arriving(self) -> AbstractContextManager[None]:
         """Around receiving and decoding."""
         ...
@@ -63,6 +70,9 @@ class OnHost:
     def left(self) -> None:
         pass
 
+    def keep(self, tensors: Iterable[Tensor]) -> None:
+        pass
+
     def arriving(self) -> AbstractContextManager[None]:
         return nullcontext()
 
@@ -81,7 +91,8 @@ class OnDevice:
 
     def __init__(self, device: torch.device, *, host_wires: bool) -> None:
         self.device, self.host_wires = device, host_wires
-        self.out, self.back = torch.cuda.Stream(device), torch.cuda.Stream(device)
+        # Ahead of the stream that computes: encoding and decoding are short, and a peer waits for them.
+        self.out, self.back = (torch.cuda.Stream(device, priority=-1) for _ in range(2))
 
     def mark(self) -> Mark:
         event = torch.cuda.Event()
@@ -103,7 +114,15 @@ class OnDevice:
 
     def left(self) -> None:
         if self.host_wires:  # the medium reads the host's memory as soon as it is told to
-            self.out.synchronize()
+            copied = torch.cuda.Event(blocking=True)  # this thread sleeps: a spinning one takes a core from a rank
+            copied.record(self.out)
+            copied.synchronize()
+
+    def keep(self, tensors: Iterable[Tensor]) -> None:
+        if not self.host_wires:  # nccl reads the device's memory later, and `back` waits for it
+            for tensor in tensors:
+                if tensor.is_cuda:
+                    tensor.record_stream(self.back)
 
     @contextmanager
     def arriving(self) -> Iterator[None]:
@@ -116,6 +135,9 @@ class OnDevice:
         return torch.empty(nbytes, dtype=torch.uint8, device=self.device)
 
     def from_wire(self, wire: Tensor) -> Tensor:
+        if wire.is_cuda:
+            wire.record_stream(self.back)
+            return wire
         return wire.to(self.device, non_blocking=True)
 
     def take(self, tensors: Iterable[Tensor], arrived: Mark) -> None:

@@ -1,0 +1,59 @@
+"""Rows in the host's memory, read by a device block by block.
+
+Two blocks of the device's memory take turns: while one is read, the next rows are copied to the other, on a stream of
+their own. Events order the two streams, and the host waits for neither.
+
+Legend: n rows, b of them in a block, D features.
+"""
+
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def elsewhere(x_nD: Tensor, device: torch.device) -> bool:
+    """Whether these rows have to be brought to the device that reads them."""
+    return x_nD.device != device
+
+
+def blocks_on(x_nD: Tensor, device: torch.device, size: int) -> Iterator[tuple[slice, Tensor]]:
+    """Blocks of `size` rows, in order, on a device: which, and x[which]; those brought last until the next is asked."""
+    spans = [slice(first, min(first + size, len(x_nD))) for first in range(0, len(x_nD), size)]
+    if not elsewhere(x_nD, device):
+        yield from ((rows, x_nD[rows]) for rows in spans)
+        return
+    room = [x_nD.new_empty(min(size, len(x_nD)), x_nD.shape[1], device=device) for _ in range(2)]
+
+    def bring(k: int) -> tuple[Tensor, Any]:
+        here_bD = room[k % 2][: spans[k].stop - spans[k].start]
+        return here_bD, _copy(x_nD[spans[k]], here_bD)
+
+    coming = bring(0) if spans else None
+    for k, rows in enumerate(spans):
+        assert coming is not None
+        here_bD, arrived = coming
+        if k + 1 < len(spans):
+            coming = bring(k + 1)  # its room was last read before this call: for block k - 1
+        if arrived is not None:
+            torch.cuda.current_stream(device).wait_event(arrived)
+        yield rows, here_bD
+
+
+def _copy(x_bD: Tensor, here_bD: Tensor) -> Any:
+    """Copy once the current stream has done all it was given so far; returns the event of its end, None on a CPU."""
+    if not here_bD.is_cuda:
+        here_bD.copy_(x_bD)
+        return None
+    stream = _stream(here_bD.device)
+    stream.wait_event(torch.cuda.current_stream(here_bD.device).record_event())
+    with torch.cuda.stream(stream):
+        here_bD.copy_(x_bD, non_blocking=True)
+    return stream.record_event()
+
+
+@cache
+def _stream(device: torch.device) -> torch.cuda.Stream:
+    return torch.cuda.Stream(device)

@@ -1,0 +1,47 @@
+"""Layer norm, whose backward pass needs its input alone."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import FunctionCtx, once_differentiable
+
+from fullgraph.errors import InputError
+from fullgraph.ops.kernels import fused_backend
+
+WIDEST = 4096  # row that one program of a kernel holds
+
+
+def layer_norm(x_nD: Tensor, weight_D: Tensor, bias_D: Tensor, eps: float) -> Tensor:
+    """y[i] = (x[i] - mean_i) / sqrt(variance_i + eps) * weight + bias, mean and variance over the D columns of row i.
+
+    Weights may be finer than rows. Torch computes it wherever there are no Triton kernels.
+    """
+    if x_nD.dim() != 2 or weight_D.shape != x_nD.shape[1:] or bias_D.shape != x_nD.shape[1:]:
+        shapes = ", ".join(str(tuple(t.shape)) for t in (x_nD, weight_D, bias_D))
+        raise InputError(f"x, weight and bias have shapes {shapes}; layer norm needs [n, D], [D] and [D]")
+    if fused_backend(x_nD) is None or not 1 <= x_nD.shape[1] <= WIDEST:
+        return torch.nn.functional.layer_norm(x_nD, x_nD.shape[1:], weight_D, bias_D, eps)
+    y: Tensor = _LayerNorm.apply(x_nD, weight_D, bias_D, eps)  # type: ignore[no-untyped-call]
+    return y
+
+
+class _LayerNorm(torch.autograd.Function):
+    """Keeps x; the normalised rows are computed again."""
+
+    @staticmethod
+    def forward(ctx: FunctionCtx, x_nD: Tensor, weight_D: Tensor, bias_D: Tensor, eps: float) -> Tensor:
+        kernels, x_nD = fused_backend(x_nD), x_nD.contiguous()
+        assert kernels is not None
+        ctx.eps = eps  # type: ignore[attr-defined]
+        ctx.save_for_backward(x_nD, weight_D)
+        return kernels.layer_norm(x_nD, weight_D.contiguous(), bias_D.contiguous(), eps)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_nD: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
+        x_nD, weight_D = ctx.saved_tensors
+        kernels = fused_backend(x_nD)
+        assert kernels is not None
+        grad, weight, bias = kernels.layer_norm_grad(grad_nD.contiguous(), x_nD, weight_D.contiguous(), ctx.eps)
+        return grad, weight.to(weight_D.dtype), bias.to(weight_D.dtype), None

@@ -1,0 +1,82 @@
+"""Dense products of many rows with a small matrix, in Triton: rows may pass through keyed dropout as they are read.
+
+Float32 numbers are multiplied as several tensor-core products of their leading and trailing bits (PRECISION), whose sum
+has the digits of float32 arithmetic at several times its speed.
+"""
+
+from typing import Any
+
+import triton.language as tl
+
+from fullgraph.ops.triton_base import jit
+from fullgraph.ops.triton_hashing import draws, row_keys
+
+
+@jit
+def _dropped(
+    values: tl.tensor, keys: tl.tensor, columns: tl.tensor, threshold: tl.tensor, scale_bits: tl.tensor
+) -> Any:
+    drop = draws(keys[:, None], columns[None, :]) < threshold.to(tl.uint32)
+    scale = scale_bits.to(tl.float64, bitcast=True).to(tl.float32)
+    return tl.where(drop, 0, values.to(tl.float32) * scale).to(values.dtype)
+
+
+@jit
+def rows_times(
+    x: tl.tensor, ids: tl.tensor, weight: tl.tensor, bias: tl.tensor, out: tl.tensor,
+    key: tl.tensor, threshold: tl.tensor, scale_bits: tl.tensor, num_rows: tl.tensor,
+    IN: tl.constexpr, OUT: tl.constexpr, STEP_IN: tl.constexpr, STEP_OUT: tl.constexpr,
+    DROP: tl.constexpr, BIAS: tl.constexpr, ADD: tl.constexpr, PRECISION: tl.constexpr,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr,
+) -> None:  # fmt: skip
+    """out[i, o] = (out[i, o] +) sum_c drop(x[i, c]) weight[c STEP_IN + o STEP_OUT] (+ bias[o])"""
+    rows = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    columns = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+    there = (rows < num_rows)[:, None]
+    if DROP:
+        keys = row_keys(key, tl.load(ids + rows, mask=rows < num_rows, other=0))
+    total = tl.zeros([ROWS, COLUMNS], tl.float32)
+    for first in range(0, IN, DEPTH):
+        c = first + tl.arange(0, DEPTH)
+        a = tl.load(x + rows[:, None] * IN + c[None, :], mask=there & (c < IN)[None, :], other=0)
+        if DROP:
+            a = _dropped(a, keys, c, threshold, scale_bits)
+        b = tl.load(
+            weight + c[:, None] * STEP_IN + columns[None, :] * STEP_OUT,
+            mask=(c < IN)[:, None] & (columns < OUT)[None, :],
+            other=0,
+        )
+        total = tl.dot(a, b, total, input_precision=PRECISION)
+    if BIAS:
+        total += tl.load(bias + columns, mask=columns < OUT, other=0).to(tl.float32)[None, :]
+    at = out + rows[:, None] * OUT + columns[None, :]
+    inside = there & (columns < OUT)[None, :]
+    if ADD:
+        total += tl.load(at, mask=inside, other=0).to(tl.float32)
+    tl.store(at, total.to(out.dtype.element_ty), mask=inside)
+
+
+@jit
+def rows_against_rows(
+    left: tl.tensor, x: tl.tensor, ids: tl.tensor, partial: tl.tensor,
+    key: tl.tensor, threshold: tl.tensor, scale_bits: tl.tensor, rows_each: tl.tensor, num_rows: tl.tensor,
+    OUT: tl.constexpr, IN: tl.constexpr, DROP: tl.constexpr, PRECISION: tl.constexpr,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr,
+) -> None:  # fmt: skip
+    """partial[p, o, c] = sum_i left[i, o] drop(x[i, c]) over the rows [p rows_each, (p + 1) rows_each)"""
+    piece = tl.program_id(2).to(tl.int64)
+    o = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    c = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+    last = tl.minimum((piece + 1) * rows_each, num_rows)
+    total = tl.zeros([ROWS, COLUMNS], tl.float32)
+    for step in range(tl.cdiv(rows_each, DEPTH)):
+        rows = piece * rows_each + step * DEPTH + tl.arange(0, DEPTH)
+        there = (rows < last)[:, None]
+        a = tl.load(left + rows[:, None] * OUT + o[None, :], mask=there & (o < OUT)[None, :], other=0)
+        b = tl.load(x + rows[:, None] * IN + c[None, :], mask=there & (c < IN)[None, :], other=0)
+        if DROP:
+            keys = row_keys(key, tl.load(ids + rows, mask=rows < last, other=0))
+            b = _dropped(b, keys, c, threshold, scale_bits)
+        total = tl.dot(tl.trans(a), b, total, input_precision=PRECISION)
+    at = partial + (piece * OUT + o)[:, None] * IN + c[None, :]
+    tl.store(at, total, mask=(o < OUT)[:, None] & (c < IN)[None, :])

@@ -1,0 +1,108 @@
+"""Live rows: a layer computes only the rows that the loss reads, directly or through the layers after it.
+
+Owned rows are put in the order of their distance to a training node. What a layer computes is then always the first
+rows of what the layer before it computed, and its matrix the first rows of the whole one.
+
+Legend: n owned rows, h halo rows.
+"""
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+
+from fullgraph.placement.adjacency import Matrices
+from fullgraph.placement.local import LocalGraph, narrowed
+from fullgraph.plan import HaloRoute
+from fullgraph.transport import Key, Transport
+
+# By graph layer: how many hops from a training node its output is read; None: wherever there are nodes.
+Hops = tuple[int | None, ...]
+WORTH = 0.95  # a layer keeps all rows if it would still compute more than this share of its arcs
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class LayerRows:
+    """What a layer computes, the first `targets` rows, and what it reads: the first `sources` rows and a halo."""
+
+    targets: int
+    sources: int
+    halo_ids: Tensor  # [h]
+    route: HaloRoute
+    matrices: Matrices
+
+    def first(self, targets: int, sources: int, transport: Transport, name: str) -> "LayerRows":
+        """The same layer for fewer rows; every source of an arc into them is among `sources` or in the halo."""
+        outer = self.matrices.outer.structure if self.matrices.outer.structure.num_arcs else None
+        if outer is not None:
+            read = outer.indices[: int(outer.indptr[targets])]
+        else:  # attention keeps its arcs in one pattern
+            arcs = self.matrices.arcs
+            read = arcs.indices[: int(arcs.indptr[targets])] if arcs.num_arcs else arcs.indices
+            read = read[read >= self.sources] - self.sources
+        read_h = torch.zeros_like(self.halo_ids, dtype=torch.bool)
+        read_h[read.long()] = True
+        kept_n = torch.arange(self.sources, device=read_h.device) < sources
+        return LayerRows(
+            targets=targets,
+            sources=sources,
+            halo_ids=self.halo_ids[read_h],
+            route=narrowed(self.route, kept_n, read_h, transport, name),
+            matrices=self.matrices.first(targets, sources, read_h),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Live:
+    """Which rows each layer computes: those whose level is at most its hops."""
+
+    level_n: Tensor  # hops from a training node, ascending
+    hops: Hops
+
+    def layers(self, whole: LayerRows, transport: Transport) -> dict[int, LayerRows]:
+        """The layers that compute fewer rows than there are, by number."""
+        targets = [whole.targets if hop is None else int((self.level_n <= hop).sum()) for hop in self.hops]
+        return {
+            layer: whole.first(rows, read, transport, f"setup/live halo {layer}")
+            for layer, (read, rows) in enumerate(pairwise([whole.sources, *targets]))
+            if self.hops[layer] is not None
+        }
+
+
+def live_rows(local: LocalGraph, hops: Hops, transport: Transport) -> tuple[LocalGraph, Live | None]:
+    """The rows by level, and which of them each layer computes; None where that would leave out next to nothing."""
+    level_n = _levels(local, max(hop for hop in hops if hop is not None), transport)
+    hops = _worthwhile(local, level_n, hops, transport)
+    kept = [hop for hop in hops if hop is not None]
+    if not kept:
+        return local, None
+    level_n = level_n.clamp(max=max(kept) + 1)  # what is farther stays in the order it has
+    order_n = torch.argsort(level_n, stable=True)
+    return local.reordered(order_n), Live(level_n[order_n], hops)
+
+
+def _levels(local: LocalGraph, deepest: int, transport: Transport) -> Tensor:
+    """How many hops every owned row is from a training node that reads it, [n]; deepest + 1 if it is farther."""
+    n = len(local.ids)
+    near = local.masks["train"].clone()
+    level_n = torch.full((n,), deepest + 1, dtype=torch.int8, device=near.device)
+    level_n[near] = 0
+    for hop in range(1, deepest + 1):
+        read = local.arcs.sources_of(near)
+        near |= read[:n]
+        asked = local.asked_of_owners(read[n:], transport, f"setup/live {hop}")
+        for peer, rows in local.route.send_slices().items():
+            near[rows[asked[peer]]] = True
+        level_n[near & (level_n > hop)] = hop
+    return level_n
+
+
+def _worthwhile(local: LocalGraph, level_n: Tensor, hops: Hops, transport: Transport) -> Hops:
+    """The layers' hops, or None where the rows so near have nearly all arcs of the graph."""
+    wanted = sorted({hop for hop in hops if hop is not None})
+    degree_n = local.arcs.indptr.diff()
+    arcs = torch.stack([degree_n[level_n <= hop].sum() for hop in wanted] + [degree_n.sum()]).cpu()
+    *near, total = transport.all_reduce(Key("setup/live arcs", 0), arcs).wait().tolist()
+    kept = {hop for hop, count in zip(wanted, near, strict=True) if count <= WORTH * total}
+    return tuple(hop if hop in kept else None for hop in hops)

@@ -1,0 +1,145 @@
+"""Layers that compute only the rows which the loss reads give the losses and gradients of those that compute all."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+
+from fullgraph import nn
+from fullgraph.codec import Half, Subsample
+from fullgraph.exchange import Bounded, Pipelined, Smooth, Wire
+from fullgraph.partition import Assignment, cut_parts
+from fullgraph.placement import Partitioned
+from fullgraph.testing import assert_same, run_processes, run_threads, train_trace, whole_logits
+from fullgraph.testing.bodies import differing, resumed_epochs
+from fullgraph.testing.cases import random_graph
+from fullgraph.train.config import TrainConfig
+
+SPECS = {
+    "sage": nn.GraphSAGE(layers=3, hidden=16, dropout=0.5),
+    "narrow": nn.GraphSAGE(layers=3, hidden=3, dropout=0.5, norm="layer"),
+    "dense end": nn.GraphSAGE(layers=4, linear_layers=1, hidden=16, norm="layer", residual=True),
+    "gcn": nn.GCN(layers=4, hidden=12, dropout=0.3, norm="layer", residual=True),
+    "gin": nn.GIN(layers=3, hidden=16, dropout=0.2),
+    "gat": nn.GAT(layers=3, hidden=16, heads=2, dropout=0.2),
+    "gcnii": nn.GCNII(layers=4, hidden=12, dropout=0.3),
+    "resgcn": nn.ResGCN(layers=3, hidden=12, dropout=0.3),
+    "batch": nn.GraphSAGE(layers=3, hidden=16, norm="batch"),
+}
+WIRES = {
+    "exact": Wire(),
+    "stale": Wire(schedule=Pipelined(), smooth=Smooth(gamma=0.8, features=True, gradients=True)),
+    "bounded": Wire(schedule=Bounded(3)),
+    "half": Wire(codec=Half()),
+    "few columns": Wire(codec=Subsample(2)),
+}
+STEPS = 5
+
+
+def few_trained(parts, *, trained=(3, 17, 41), **options):
+    """A graph of few arcs with few training nodes, so that even four layers do not reach all of it."""
+    train = np.isin(np.arange(90), trained)
+    graph = random_graph(nodes=90, arcs=options.pop("arcs", 80), train=train, **options)
+    part = np.random.default_rng(2).integers(0, parts, 90).astype(np.int32)
+    return graph, Assignment(part=part, parts=parts, method="case", seed=0)
+
+
+CASES = {
+    "undirected": few_trained,
+    "directed": partial(few_trained, directed=True),
+    "weighted": partial(few_trained, directed=True, weighted=True),
+    "sparse": partial(few_trained, sparse=True),
+    "multilabel": partial(few_trained, multilabel=True),
+    "one trained": partial(few_trained, trained=(5,)),  # so that most ranks have none
+}
+
+
+def live(spec):
+    return partial(Partitioned, hops=spec.hops)
+
+
+def compare(case, spec, ranks, *, run=run_threads, **options):
+    options = {"steps": STEPS, **options}
+    whole = run(ranks, partial(train_trace, **options), case, spec)
+    fewer = run(ranks, partial(train_trace, **options, placement=live(spec)), case, spec)
+    assert_same(fewer, whole[0]["losses"], whole[0]["grads"])
+    # Looser: a bias before a batch norm has no gradient but rounding, which Adam makes steps of.
+    torch.testing.assert_close(whole_logits(fewer, 90), whole_logits(whole, 90), rtol=1e-6, atol=1e-8)
+    assert fewer[0]["scores"] == whole[0]["scores"]
+
+
+def layers_of(case, spec, ranks):
+    """By rank: rows that each layer of the training view computes, and how many it reads from others."""
+
+    def body(transport):
+        part = cut_parts(*case(ranks), transport.rank)
+        view = live(spec)(dtype=torch.float64).place(part, transport, Wire(), spec.aggregation).train.view
+        rows = [view.rows(layer) for layer in range(spec.graph_layers)]
+        return [(layer.targets, len(layer.halo_ids)) for layer in rows]
+
+    return run_threads(ranks, body)
+
+
+@pytest.mark.parametrize("model", SPECS)
+@pytest.mark.parametrize("case", CASES)
+def test_every_model_on_every_graph(model, case):
+    for ranks in (1, 3):
+        compare(CASES[case], SPECS[model], ranks)
+
+
+@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize("narrow_first", [True, False])
+@pytest.mark.parametrize("model", ["sage", "gcn", "gat", "resgcn"])
+def test_every_wire(model, wire, narrow_first):
+    compare(few_trained, SPECS[model], 3, wire=WIRES[wire], narrow_first=narrow_first)
+
+
+@pytest.mark.parametrize("options", [{"inductive": True}, {"isolated": True}, {"precompute": False}], ids=str)
+@pytest.mark.parametrize("case", ["undirected", "sparse"])
+def test_other_ways_to_train(case, options):
+    compare(CASES[case], SPECS["sage"], 3, **options)
+
+
+def test_real_processes():
+    compare(few_trained, SPECS["gcn"], 2, run=run_processes, wire=WIRES["stale"])
+
+
+def test_a_layer_computes_and_fetches_only_what_is_read():
+    """Counted apart: by walking arcs backwards from the training nodes, on the whole graph."""
+    for ranks in (1, 3):
+        graph, assignment = few_trained(ranks)
+        source, target = graph.edge_index
+        near = [np.asarray(graph.train_mask[:, 0])]
+        for _ in range(2):
+            near.append(near[-1].copy())
+            near[-1][source[near[-2][target]]] = True
+        layers = layers_of(few_trained, SPECS["sage"], ranks)
+        for rank, found in enumerate(layers):
+            owned = assignment.part == rank
+            for hop, (rows, halo) in zip((2, 1, 0), found, strict=True):
+                read = np.zeros(90, bool)
+                read[source[(near[hop] & owned)[target]]] = True
+                assert rows == (near[hop] & owned).sum()
+                assert halo == (read & ~owned).sum()
+        assert sum(rows for found in layers for rows, _ in found) < 0.7 * 3 * 90
+
+
+def test_batch_norm_sees_all_rows_of_the_layers_before_it():
+    assert SPECS["batch"].hops == (None, None, 0)
+    assert nn.GraphSAGE(layers=3, linear_layers=1, norm="batch").hops == (None, None)
+    assert [rows for rows, _ in layers_of(few_trained, SPECS["batch"], 1)[0]] == [90, 90, 3]
+
+
+def test_rows_stay_as_they_are_where_next_to_nothing_is_left_out():
+    everything = partial(few_trained, trained=np.arange(88))
+    assert [rows for rows, _ in layers_of(everything, SPECS["sage"], 1)[0]] == [90, 90, 90]
+
+
+def test_a_run_resumed_is_the_same_run():
+    config = TrainConfig(epochs=4, checkpoint_every=1, lr=0.05, seed=3, dtype="float64")
+    run = (few_trained, SPECS["sage"], config, WIRES["stale"], True, False, live(SPECS["sage"]))
+    for (losses, saved), *others in run_threads(2, resumed_epochs, *run):
+        for start, (again, kept) in enumerate(others):
+            assert again == losses[start:]
+            assert differing(kept[-1], saved[-1]) == []

@@ -1,0 +1,114 @@
+"""Blocks that run forward twice: the same bits in losses, gradients and channels, the same messages, less kept."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from fullgraph import api, nn
+from fullgraph.codec import LowBit, Subsample
+from fullgraph.errors import InputError
+from fullgraph.exchange import Bounded, Pipelined, Smooth, Wire
+from fullgraph.placement import ByRows, Mixture, Partitioned
+from fullgraph.run import Run
+from fullgraph.testing import CASES, run_threads, trainer_of
+from fullgraph.train.config import TrainConfig
+from fullgraph.transport import Alone, Transport
+
+SPECS = {
+    "gcn": nn.GCN(layers=4, hidden=16, dropout=0.5, norm="layer", linear_layers=1, residual=True),
+    "sage": nn.GraphSAGE(layers=3, hidden=16, dropout=0.5, norm="batch"),
+    "gin": nn.GIN(layers=3, hidden=16, dropout=0.3, norm="batch", residual=True),
+    "gat": nn.GAT(layers=3, hidden=16, heads=2, dropout=0.5),
+    "gcnii": nn.GCNII(layers=3, hidden=8, dropout=0.3, norm="batch"),
+    "resgcn": nn.ResGCN(layers=3, hidden=8, dropout=0.3),
+}
+WIRES = {
+    "fresh": Wire(),
+    "late": Wire(schedule=Pipelined(), smooth=Smooth(features=True, gradients=True)),
+    "late, 2 bits": Wire(schedule=Pipelined(), codec=LowBit(2)),
+    "bounded, corrected": Wire(schedule=Bounded(refresh=2), codec=Subsample(4), feedback=True),
+}
+PLACEMENTS: dict[str, Callable[..., ByRows]] = {"partitioned": Partitioned, "mixture": partial(Mixture, blocks=2)}
+
+
+def steps(
+    transport: Transport, spec: nn.ModelSpec, wire: Wire, placement: Callable[..., ByRows], twice: bool, **options: Any
+) -> tuple[list[Tensor], dict[str, Tensor]]:
+    """Losses and gradients of four steps; then weights, running statistics and all that channels hold."""
+    config = TrainConfig(lr=0.05, seed=3, dtype="float64", checkpoint_layers=twice, **options)
+    trainer = trainer_of(transport, CASES["directed"], spec, config, wire, placement=placement)
+    found: list[Tensor] = []
+    trainer.optimizer.zero_grad = lambda set_to_none=True: None  # type: ignore[method-assign]
+    for _ in range(4):
+        for parameter in trainer.model.parameters():
+            parameter.grad = None
+        loss, tally = trainer.train_step()
+        trainer.shard.clock.losses.append(float(loss))
+        found += [loss.cpu(), torch.tensor(tally.halo_bytes)]
+        found += [p.grad.cpu().clone() for p in trainer.model.parameters() if p.grad is not None]
+    state = {**trainer.model.state_dict(), **trainer.shard.state()}
+    return found, {name: value.cpu().clone() for name, value in state.items()}
+
+
+def assert_same_bits(once: list[Any], again: list[Any]) -> None:
+    for (found, state), (other, other_state) in zip(once, again, strict=True):
+        assert all(torch.equal(a, b) for a, b in zip(found, other, strict=True))
+        assert state.keys() == other_state.keys()
+        assert [name for name in state if not torch.equal(state[name], other_state[name])] == []
+
+
+@pytest.mark.parametrize("placement", PLACEMENTS)
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+@pytest.mark.parametrize("model", SPECS)
+def test_every_model(model: str, ranks: int, placement: str) -> None:
+    run = (ranks, steps, SPECS[model], Wire(), PLACEMENTS[placement])
+    assert_same_bits(run_threads(*run, False), run_threads(*run, True))
+
+
+@pytest.mark.parametrize("placement", PLACEMENTS)
+@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize("model", ["sage", "gat"])
+def test_every_wire(model: str, wire: str, placement: str) -> None:
+    run = (3, steps, SPECS[model], WIRES[wire], PLACEMENTS[placement])
+    assert_same_bits(run_threads(*run, False), run_threads(*run, True))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("model", SPECS)
+def test_gpu_has_the_same_bits(model: str) -> None:
+    run = (SPECS[model], Wire(), Partitioned)
+    assert_same_bits([steps(Alone(), *run, False, device="cuda")], [steps(Alone(), *run, True, device="cuda")])
+
+
+def kept(spec: nn.ModelSpec, twice: bool) -> int:
+    """Numbers that a forward pass keeps for the backward pass, its input, weights and result apart."""
+    config = TrainConfig(dtype="float64", checkpoint_layers=twice)
+    trainer = trainer_of(Alone(), CASES["undirected"], spec, config)
+    rows, saved = trainer.shard.train, {}
+
+    def keep(t: Tensor) -> Tensor:
+        saved[t.untyped_storage().data_ptr()] = t
+        return t
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda t: t):
+        logits = trainer.model.train()(rows.x, rows.view)
+    assert logits.requires_grad
+    for t in (rows.x, rows.view.known.aggregated, logits, *trainer.model.parameters()):
+        saved.pop(t.untyped_storage().data_ptr(), None)
+    return sum(t.numel() for t in saved.values() if t.is_floating_point())
+
+
+def test_less_is_kept() -> None:
+    """Of 5 hidden layers: the inner rows of the last block alone, not of all."""
+    spec = nn.GraphSAGE(layers=6, hidden=16, dropout=0.5, norm="layer")
+    assert kept(spec, True) * 4 < kept(spec, False)
+
+
+def test_a_pipeline_refuses() -> None:
+    config = Run(parts=2, model=SPECS["gcn"], strategy="gnnpipe", train=TrainConfig(checkpoint_layers=True))
+    with pytest.raises(InputError, match="checkpoint-layers"):
+        api.check_placement(config)
