@@ -134,7 +134,7 @@ def home(tmp_path_factory):
         "--model", "contrast.py:Contrast", "-m", "share=0.5",
         "--strategy", "free", "-o", "codec=topk.py:TopK", "-o", "k=4", "-o", "schedule=fresh_first.py:FreshFirst",
         "-o", "first=2", "--partitioner", "by_degree.py:ByDegree", "-p", "back_and_forth=false",
-        "--metric", "macro_f1.py:macro_f1", "--out", "run", cwd=folder,
+        "--metric", "macro_f1.py:macro_f1", "--all-rows", "--out", "run", cwd=folder,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return folder
@@ -217,7 +217,7 @@ def test_a_strategy_and_a_module_from_python(home, monkeypatch, tmp_path):
     graph, thrifty = random_graph(nodes=200, arcs=900, features=6), load(THRIFTY)(every=3)
     run = fg.train(graph, model="mine.models:Contrast", strategy=thrifty, parts=2, epochs=2, out="r")
     assert run.result["strategy"] == "thrifty.py:Thrifty"
-    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    config = json.loads((tmp_path / "r" / "config.json").read_text())
     assert config["strategy"] == {"name": THRIFTY, "every": 3, "bits": 4}
     assert config["model"]["name"] == "mine.models:Contrast"
 
@@ -232,7 +232,7 @@ WRONG = {
     "nowhere.at.all:TopK": "nowhere.at.all cannot be run (ModuleNotFoundError",
     "broken.py:TopK": "broken.py cannot be run (SyntaxError",
     "stops.py:TopK": "stops.py cannot be run (SystemExit: 3)",
-    "loose.py:TopK": "is not frozen",
+    "loose.py:TopK": "has to be a frozen dataclass",
     "topq": "codec 'topq' is unknown; known: full, half, bf16, lowbit, subsample; or name your own: my_file.py:Name",
 }
 
