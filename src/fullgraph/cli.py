@@ -146,7 +146,7 @@ def train(
             partitioner=PARTITIONERS.make(partitioner, **_options(partitioner_option)),
             features=features,
             split=split,
-            model=MODELS.make(model, **_given(MODELS[model], ctx), **_options(model_option)),
+            model=MODELS.make(model, **(_given(MODELS[model], ctx) | _options(model_option))),
             strategy=STRATEGIES.make(strategy, **_options(option)),
             train=TrainConfig(**_given(TrainConfig, ctx)),
         )

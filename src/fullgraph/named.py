@@ -65,10 +65,10 @@ class Axis(Mapping[str, Any]):
         lacks = [need for need in self.needs if not hasattr(found, need) and need not in _fields(found)]
         if lacks or not callable(found):
             raise InputError(f"{one_line(name, 100)} is no {self.what}: it has no {', '.join(lacks) or 'call'}")
-        if isinstance(found, type) and not (is_dataclass(found) and found.__dataclass_params__.frozen):  # type: ignore[attr-defined]
-            raise InputError(
-                f"{one_line(name, 100)} has to be a frozen dataclass: write @dataclass(frozen=True) above it"
-            )
+        frozen = getattr(getattr(found, "__dataclass_params__", None), "frozen", False)
+        if isinstance(found, type) and (not frozen or "name" in _fields(found)):
+            fix = "write @dataclass(frozen=True) above it, and call no field `name`"
+            raise InputError(f"{one_line(name, 100)} has to be a frozen dataclass: {fix}")
         return found
 
     def problem(self, value: Any) -> str | None:
@@ -76,7 +76,7 @@ class Axis(Mapping[str, Any]):
         good = not isinstance(value, type) and all(hasattr(value, need) for need in self.needs)
         return None if good else f"a {self.what}, or the name of one: {', '.join(self.names)}, {OWN}"
 
-    def make(self, name: str, **options: Any) -> Any:
+    def make(self, name: str, /, **options: Any) -> Any:
         """The value of that name; options are texts that a user typed, or values.
 
         A field that is itself a named value takes its options as well: `codec=lowbit bits=2`. Those of `halo_codec`
@@ -268,9 +268,9 @@ def _run(path: Path) -> ModuleType:
 
 def _imported(name: str) -> ModuleType:
     """A module that is installed, or lies below the folder the command runs in."""
-    if os.getcwd() not in sys.path and "" not in sys.path:
-        sys.path.append(os.getcwd())
     try:
+        if os.getcwd() not in sys.path:
+            sys.path.append(os.getcwd())
         return importlib.import_module(name)
     except BaseException as error:
         _refuse(error, name)

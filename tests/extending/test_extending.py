@@ -49,12 +49,13 @@ TOPK, FRESH, DEGREE, F1, CONTRAST, THRIFTY = (
     }.items()
 )  # fmt: skip
 CASE, STEPS = CASES["directed"], 6
+pytestmark = pytest.mark.timeout(600)  # several runs from the shell share one fixture
 SAGE = fg.nn.GraphSAGE(layers=3, hidden=16, dropout=0.5)
 
 
 def fullgraph(*args, cwd):
     return subprocess.run(
-        [sys.executable, "-m", "fullgraph", *map(str, args)], cwd=cwd, capture_output=True, text=True, timeout=110
+        [sys.executable, "-m", "fullgraph", *map(str, args)], cwd=cwd, capture_output=True, text=True, timeout=300
     )
 
 
@@ -310,7 +311,7 @@ def test_a_class_of_a_script_of_ones_own(guard, tmp_path):
     """Ranks run the script again: its training has to stand under the usual guard."""
     (tmp_path / "script.py").write_text(SCRIPT.format(guard=guard))
     done = subprocess.run(
-        [sys.executable, "script.py"], cwd=tmp_path, env=os.environ, capture_output=True, text=True, timeout=110
+        [sys.executable, "script.py"], cwd=tmp_path, env=os.environ, capture_output=True, text=True, timeout=300
     )
     if "name" in guard:
         assert (done.returncode, done.stdout.splitlines()[-1:]) == (0, ["free"]), done.stderr
