@@ -11,13 +11,15 @@ pass and every step on single numbers were fused with its neighbour:
     loss       logits read, their gradient written.
     optimizer  Adam: weights, gradients and two moments read, weights and moments written, in fp32.
 
-Layer 0's aggregation is known ahead where the model allows it. A layer that narrows its rows maps them first. Beside
-the floor stand two counts that say where the rest goes: the bytes that arcs read through caches (every arc its row,
-every product), and the floating-point operations of the dense products.
+Only the rows that training computes count (live rows). Layer 0's aggregation is known ahead where the model allows it.
+A layer that narrows its rows maps them first. Beside the floor stand two counts that say where the rest goes: the
+bytes that arcs read through caches (every arc its row, every product), and the floating-point operations of the dense
+products.
 """
 
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import NamedTuple
 
 import torch
 from gpu_common import Bench
@@ -39,52 +41,58 @@ class Floor:
         return sum(self.bytes.values())
 
 
+class Size(NamedTuple):
+    """A layer computes `targets` rows; it reads `sources` rows along `arcs`."""
+
+    targets: int
+    sources: int
+    arcs: int
+
+
 def floor_of(
-    kind: str, nodes: int, arcs: int, widths: list[int], itemsize: int, *, known: bool, norm: bool, heads: int = 4
+    kind: str, sizes: list[Size], widths: list[int], itemsize: int, *, known: bool, norm: bool, heads: int = 4
 ) -> Floor:
     """Of one training epoch of a GCN, GraphSAGE or GAT on one rank; `known`: layer 0's aggregation is made ahead."""
-    floor = Floor()
-    for layer, (i, o) in enumerate(pairwise(widths)):
-        first, last = layer == 0, layer == len(widths) - 2
+    floor, last = Floor(), len(sizes) - 1
+    for layer, ((i, o), size) in enumerate(zip(pairwise(widths), sizes, strict=True)):
+        first, inputs = layer == 0, 2 if kind == "sage" else 1
+        out = o * heads if kind == "gat" and layer == last else o  # heads side by side, but for the last layer's mean
         if kind == "gat":
-            out = o * heads if last else o  # heads side by side, but for the last layer's mean
-            _attention(floor, nodes, arcs, i, out, heads, itemsize, first)
+            _attention(floor, size, i, out, heads, itemsize, first)
         else:
-            _convolution(floor, nodes, arcs, i, o, itemsize, 2 if kind == "sage" else 1, first, known and first)
-        if not last:
-            floor.add("rows", (2 + 3) * nodes * o * itemsize if norm else (2 + 2) * nodes * o * itemsize)
-        weights = i * o * {"sage": 2, "gcn": 1, "gat": heads if last else 1}[kind]
-        floor.add("optimizer", 7 * 4 * weights)
-        floor.flops += 2 * nodes * weights * (2 if first else 3)
-    floor.add("loss", 2 * nodes * widths[-1] * itemsize)
+            _convolution(floor, size, i, o, itemsize, inputs, first, known and first)
+        if layer != last:
+            floor.add("rows", (5 if norm else 4) * size.targets * o * itemsize)
+        floor.add("optimizer", 7 * 4 * inputs * i * out)
+    floor.add("loss", 2 * sizes[-1].targets * widths[-1] * itemsize)
     return floor
 
 
-def _convolution(
-    floor: Floor, n: int, arcs: int, i: int, o: int, b: int, inputs: int, first: bool, known: bool
-) -> None:
+def _convolution(floor: Floor, size: Size, i: int, o: int, b: int, inputs: int, first: bool, known: bool) -> None:
     """inputs: 2 where a row's own features and its neighbours' have weights of their own."""
-    structure = 4 * arcs + 8 * n
-    narrow = o < i and not known
+    t, n, arcs = size
+    narrow, passes = o < i and not known, 2 if first else 3  # of dense work: forward, weights, inputs
+    mapped = n + (inputs - 1) * t if narrow else inputs * t  # rows that go through a weight matrix
+    read, written = (n * i, mapped * o) if narrow else (mapped * i, t * o)
+    floor.add("dense", b * (2 * (read + written) + (0 if first else read)))
+    floor.flops += 2 * passes * mapped * i * o
     if known:
-        floor.add("dense", n * b * (inputs * i + o) + n * b * (o + inputs * i))
         return
     crossing = o if narrow else i
-    read, written = (i, inputs * o) if narrow else (inputs * i, o)
-    floor.add("dense", n * b * (read + written) + n * b * (written + read + (0 if first else read)))
     for _ in range(2 if narrow or not first else 1):  # forward, and backward where a gradient is wanted
-        floor.add("product", structure + 2 * n * crossing * b)
+        floor.add("product", 4 * arcs + 8 * t + (n + t) * crossing * b)
         floor.gathered += arcs * crossing * b
 
 
-def _attention(floor: Floor, n: int, arcs: int, i: int, o: int, heads: int, b: int, first: bool) -> None:
-    structure = 4 * arcs + 8 * n
-    floor.gathered += 2 * arcs * (o + heads) * b
-    floor.add("dense", n * b * (i + o) + n * b * (o + i + (0 if first else i)))
-    scores = 2 * n * heads * b
+def _attention(floor: Floor, size: Size, i: int, o: int, heads: int, b: int, first: bool) -> None:
+    t, n, arcs = size
+    structure, scores = 4 * arcs + 8 * t, (t + n) * heads * b
+    floor.add("dense", b * n * (2 * (i + o) + (0 if first else i)))
+    floor.flops += 2 * (2 if first else 3) * n * i * o
     floor.add("product", structure + scores)  # the softmax's sums
-    floor.add("product", structure + scores + n * o * b * 3)  # rows read; the result, and what its gradient needs
-    floor.add("product", structure + 2 * scores + n * o * b * 4)  # backward: rows, result, gradient; one written
+    floor.add("product", structure + scores + b * o * (n + 2 * t))  # rows; the result, and what its gradient needs
+    floor.add("product", structure + 2 * scores + b * o * (2 * n + 2 * t))  # backward: rows, result, gradients
+    floor.gathered += 2 * arcs * (o + heads) * b
 
 
 def copy_rate(bench: Bench, nbytes: int = 1 << 30) -> float:

@@ -10,13 +10,15 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 
 import torch
 from gpu_common import Bench, community_graph, geometric_mean, papers_graph, power_law_graph
 from torch import Tensor
 from torch.nn.functional import leaky_relu
 
+from fullgraph.nn import RowMap, view
+from fullgraph.nn.linear import add_linear, linear
 from fullgraph.ops import (
     Adjacency,
     Structure,
@@ -221,6 +223,61 @@ def _changes(plan: Plan, other: Plan) -> str:
     return ", ".join(f"{f}={getattr(other, f)}" for f in fields)
 
 
+def wide() -> None:
+    """602 columns, whose rows begin at no sector: slices of 128 bytes to a whole row, as they are and padded."""
+    width, sector = 602, kernels.padded_width
+    for name in ("power law", "products, community", "products, random", "reddit, random"):
+        s = graph(name)
+        for dtype in TYPES:
+            x, default = features(s.num_cols, width, dtype=dtype), _default(s, width, dtype)
+            out = torch.empty(s.num_rows, width, device=DEVICE, dtype=dtype)
+            times = {}
+            for columns, arcs, warps in (
+                (32, 8, 1), (64, 8, 1), (64, 4, 1), (128, 4, 1), (128, 8, 2), (256, 2, 1), (256, 4, 2), (512, 2, 2),
+                (1024, 2, 4), (1024, 1, 2),
+            ):  # fmt: skip
+                for pad in (False, True):
+                    kernels.padded_width = lambda w, size, degree: -(-w * size // 32) * 32 // size
+                    plan = replace(default, columns=columns, arcs=arcs, warps=warps, pad=pad)
+                    run = partial(kernels.spmm_as, plan, Adjacency(s), x, out, False)
+                    times[f"{_sizes(plan)}{' padded' if pad else ''}"] = bench.ms(run, 3, 1)
+            kernels.padded_width = sector
+            times[f"default {_sizes(default)}"] = bench.ms(partial(kernels.spmm, Adjacency(s), x, out, False), 3, 1)
+            bench.note(f"wide/{name}/{short(dtype)}", times)
+            print(f"{name} {width} {short(dtype)}", flush=True)
+            for plan_name in sorted(times, key=times.__getitem__):
+                print(f"      {times[plan_name]:7.2f} ms  {plan_name}", flush=True)
+
+
+def mapped() -> None:
+    """The first layer of GraphSAGE on 10M rows of 128, forth and back: dropout kept, or block by block of some size."""
+    n, width, out = scaled(10_000_000), 128, 48
+    ids = torch.arange(n, device=DEVICE)
+    for dtype in TYPES:
+        own, mean = (features(n, width, dtype=dtype) for _ in range(2))
+        weights = [features(out, width, dtype=dtype).requires_grad_() for _ in range(2)]
+        grad = features(n, out, dtype=dtype)
+
+        def both(own=own, mean=mean, weights=weights, grad=grad) -> object:
+            first, second = RowMap(p=0.5, key=1)(own, ids), RowMap(p=0.5, key=2)(mean, ids)
+            y = add_linear(linear(first, weights[0]), second, weights[1])
+            return torch.autograd.grad(y, weights, grad)
+
+        floor = 4 * own.nbytes / 4e9
+        before = dict(view.KEPT_BYTES), dict(view.BLOCK_BYTES)
+        for block in (0, 16, 32, 64, 128, 256, 512):
+            view.KEPT_BYTES.update(dict.fromkeys(view.KEPT_BYTES, 0 if block else 1 << 62))
+            view.BLOCK_BYTES.update(dict.fromkeys(view.BLOCK_BYTES, block << 20))
+            ms, name = bench.ms(both, 5, 2), f"blocks of {block} MiB" if block else "kept"
+            bench.note(f"mapped/{short(dtype)}/{name}", ms)
+            print(
+                f"{short(dtype)} {name:20s} {ms:7.2f} ms; reading the rows four times at 4 TB/s: {floor:.2f}",
+                flush=True,
+            )
+        view.KEPT_BYTES.update(before[0])
+        view.BLOCK_BYTES.update(before[1])
+
+
 def rows() -> None:
     """Low-bit rows, dropout and adding rows, as a share of what a copy moves."""
     n, width = scaled(2_000_000), 256
@@ -381,5 +438,5 @@ if __name__ == "__main__":
     if DEVICE == "cuda":
         print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}")
     torch.manual_seed(0)
-    sections = (check, product, tune, rows, norm, attention, bits, structures, papers)
+    sections = (check, product, tune, wide, rows, norm, mapped, attention, bits, structures, papers)
     bench.run({section.__name__: section for section in sections}, [name for name in args.only.split(",") if name])

@@ -206,7 +206,7 @@ class Rank:
             wire=strategy.wires(epochs=10**6, layers=self.spec.graph_layers),
             placement=replace(strategy.layout(), narrow_first=False),
         )
-        config = TrainConfig(device=self.device.type, all_rows=True)
+        config = TrainConfig(device=self.device.type)
         return build_trainer(Run(model=self.spec, strategy=wide, train=config), self.part, switch)
 
     def strategy(self, name: str) -> dict[str, Any]:

@@ -15,12 +15,14 @@ def main() -> None:
     parser.add_argument("names", nargs="*", choices=[*NAMES, []], help="campaigns; all of them if none is named")
     parser.add_argument("--trials", type=int, help="of each campaign, instead of its own number")
     parser.add_argument("--first", type=int, default=0, help="number of the first trial")
+    parser.add_argument("--jobs", type=int, help="trials at a time, instead of the campaign's own number")
     parser.add_argument("--folder", type=Path, default=Path("runs/campaign"), help="results and scratch files")
     options = parser.parse_args()
     outcomes, promises = {}, {}
     options.folder.mkdir(parents=True, exist_ok=True)
     for name in options.names or NAMES:
         campaign: Campaign = importlib.import_module(f"faults.{name}").CAMPAIGN
+        campaign = campaign._replace(jobs=options.jobs or campaign.jobs)
         numbers = range(options.first, options.first + (options.trials or campaign.trials))
         shared = (options.folder / "shared").resolve()
         shared.mkdir(exist_ok=True)

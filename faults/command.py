@@ -18,6 +18,7 @@ from fullgraph.data import save_npz
 from fullgraph.testing import random_graph
 
 LIMIT_S = 120.0
+RANK = "fullgraph-"  # what the name of a rank's process begins with
 
 # Every placement and every kind of wire, with options that keep something between epochs.
 STRATEGIES: dict[str, tuple[str, ...]] = {
@@ -84,12 +85,8 @@ class Command:
 
     def ranks(self) -> dict[int, int]:
         """The processes of its ranks, by rank."""
-        found = {}
-        for pid in children_of(self.process.pid):
-            for variable in _environ(pid):
-                if variable.startswith(b"RANK="):
-                    found[int(variable[5:])] = pid
-        return found
+        names = {pid: _name(pid) for pid in children_of(self.process.pid)}
+        return {int(name.removeprefix(RANK)): pid for pid, name in names.items() if name.startswith(RANK)}
 
     def close(self) -> None:
         if self.process.poll() is None:
@@ -122,7 +119,7 @@ def children_of(parent: int) -> list[int]:
 
 
 def ranks_on(folder: Path) -> list[int]:
-    """Living processes that work on a run's folder, whoever started them."""
+    """Living ranks of a run's folder, and what they are forked from, which commands beside that folder started."""
     found = []
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
@@ -130,16 +127,17 @@ def ranks_on(folder: Path) -> list[int]:
             here = Path(os.readlink(f"/proc/{pid}/cwd"))
         except OSError:
             continue
-        if b"fullgraph.worker" in words and any((here / os.fsdecode(word)) == folder for word in words if word):
+        if b"fullgraph.worker" in words and here == folder.parent:
             found.append(int(pid))
     return found
 
 
-def _environ(pid: int) -> list[bytes]:
+def _name(pid: int) -> str:
+    """What a process calls itself."""
     try:
-        return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        return Path(f"/proc/{pid}/comm").read_text().strip()
     except OSError:
-        return []
+        return ""
 
 
 def wait_for(condition: Callable[[], object], what: str, seconds: float = 60.0) -> None:

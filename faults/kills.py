@@ -75,7 +75,7 @@ def trial(number: int, shared: Path) -> str:
         killed = []
         for _ in range(random.choice([1, 1, 2])):
             with Command(*start_or_resume(strategy, run), cwd=here) as command:
-                killed.append(cut_short(command, run, random, longest=12.0))
+                killed.append(cut_short(command, run, random, longest=6.0))
         with Command(*start_or_resume(strategy, run), cwd=here) as command:
             assert command.finish().code == 0, command.err
         differs = difference(whole, run)

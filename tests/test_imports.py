@@ -18,17 +18,19 @@ ARROWS = """
 errors    : -
 version   : -
 values    : errors
+environ   : values+
 room      : errors
 named     : values+
+axes      : named+
 storage   : values+
 data      : storage+ values room
 ops       : errors
 report    : storage+ values
-nn        : ops+ named+
-partition : data+ named
+nn        : ops+ axes+
+partition : data+ axes+
 plan      : ops+ partition+
-transport : report+
-codec     : ops+ named+ transport.key
+transport : report+ environ
+codec     : ops+ axes+ transport.key
 exchange  : codec+ plan+ transport+
 placement : exchange+ nn+
 cost      : placement+
@@ -173,7 +175,11 @@ def test_torch_distributed_stays_in_the_transport() -> None:
 
 def test_imports_with_the_core_alone() -> None:
     """Only torch, numpy and scipy are needed to import any folder; the rest is imported where it is used."""
-    modules = ["fullgraph", *sorted(f"fullgraph.{path.parent.name}" for path in PACKAGE.glob("*/__init__.py"))]
+    modules = [
+        "fullgraph.api",
+        "fullgraph.worker",
+        *sorted(f"fullgraph.{path.parent.name}" for path in PACKAGE.glob("*/__init__.py")),
+    ]
     code = f"""
 import importlib, sys
 class Missing:

@@ -1,19 +1,68 @@
 """fullgraph: train graph neural networks on the whole graph, without sampling, across many workers."""
 
+import importlib
 import os
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 if "RANK" in os.environ:
     # A rank says in one line of its own what torch's C++ would log of a lost peer. Torch looks when it is imported.
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")
 
-from fullgraph import nn, recipes
-from fullgraph.api import FinishedRun, open_shard, train
-from fullgraph.data import Graph, load, save_npz
-from fullgraph.errors import InputError
-from fullgraph.exchange import Wire
-from fullgraph.run import Run
-from fullgraph.train.sync import GradSync
 from fullgraph.version import __version__
+
+if TYPE_CHECKING:
+    from fullgraph import nn, recipes
+    from fullgraph.api import FinishedRun, open_shard, train
+    from fullgraph.data import Graph, load, save_npz
+    from fullgraph.errors import InputError
+    from fullgraph.exchange import Wire
+    from fullgraph.run import Run
+    from fullgraph.train.sync import GradSync
+
+# Where each name lies; it is imported when it is first asked for, since a launcher or `--help` needs next to nothing.
+_PLACES = {
+    "FinishedRun": "fullgraph.api",
+    "GradSync": "fullgraph.train.sync",
+    "Graph": "fullgraph.data",
+    "InputError": "fullgraph.errors",
+    "Run": "fullgraph.run",
+    "Wire": "fullgraph.exchange",
+    "load": "fullgraph.data",
+    "nn": "fullgraph",
+    "open_shard": "fullgraph.api",
+    "recipes": "fullgraph",
+    "save_npz": "fullgraph.data",
+    "train": "fullgraph.api",
+}
+
+
+class _Package(ModuleType):
+    """`fullgraph.train` is the function, also after someone imported from the folder of that name."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name != "train" or not isinstance(value, ModuleType):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PLACES:
+        raise AttributeError(f"module 'fullgraph' has no attribute {name!r}")
+    place = _PLACES[name]
+    if place == __name__:
+        return importlib.import_module(f"{place}.{name}")
+    value = getattr(importlib.import_module(place), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_PLACES})
+
 
 __all__ = [
     "FinishedRun",

@@ -16,7 +16,8 @@ import numpy as np
 import torch
 
 from fullgraph.data import Graph, load
-from fullgraph.errors import InputError, Interrupted, explain
+from fullgraph.environ import in_job, number
+from fullgraph.errors import InputError, Interrupted, RankFailed, explain
 from fullgraph.exchange import Wires
 from fullgraph.named import refuse_while_running
 from fullgraph.nn import ModelSpec
@@ -41,17 +42,11 @@ from fullgraph.train.checkpoint import check_ranks, found
 from fullgraph.train.config import TrainConfig
 from fullgraph.train.fits import need_room
 from fullgraph.train.folder import RunFolder
-from fullgraph.train.launch import RankFailed, launch
+from fullgraph.train.launch import launch
+from fullgraph.train.nursery import Nursery
 from fullgraph.train.stopping import Stop
-from fullgraph.transport import Alone, Transport, adopt_slurm, join, number
+from fullgraph.transport import Alone, Transport, join
 from fullgraph.values import read_value
-
-
-def in_job() -> bool:
-    """Whether torchrun or Slurm started this process as one rank of several."""
-    adopt_slurm()
-    number("RANK", 0)  # a wrong one is refused now, not when the run is done
-    return number("WORLD_SIZE", 1) > 1
 
 
 @dataclass(frozen=True)
@@ -104,17 +99,21 @@ def train(
     return start(run, graph, new_folder(run, out))
 
 
-def start(config: Run, graph: Graph | str | Path, folder: Path) -> FinishedRun:
-    """Cut the graph, write the config, run the ranks; under torchrun or Slurm, be one of them."""
+def start(
+    config: Run, graph: Graph | str | Path, folder: Path, *, ahead: Nursery | None = None, phases: Phases | None = None
+) -> FinishedRun:
+    """Cut the graph, write the config, run the ranks; under torchrun or Slurm, be one of them.
+
+    ahead: where the ranks come from, if that was started before. phases: what the start has taken until now.
+    """
     refuse_while_running()
+    phases = phases or Phases()
     if in_job():
-        phases = Phases()
         begin = partial(_begin, graph=graph, folder=folder, phases=phases)
         return FinishedRun(_as_rank(folder, config.train, lambda size: begin(_with_parts(config, size)), phases))
-    with RunFolder.new(folder, shards=not _is_cut(graph)) as run:
+    with RunFolder.new(folder, shards=not _is_cut(graph)) as run, ahead or Nursery(config.train.device) as nursery:
         try:
-            phases = Phases()
-            _launch(run, prepare(config, graph, folder, phases), "train", phases)
+            _launch(run, prepare(config, graph, folder, phases), "train", phases, nursery)
         except BaseException as error:
             # A run that never trained is taken back, unless it was cut short and stands ready to be resumed.
             ready = (folder / "config.json").exists() and not isinstance(error, InputError)
@@ -125,9 +124,11 @@ def start(config: Run, graph: Graph | str | Path, folder: Path) -> FinishedRun:
 
 
 def resume(
-    folder: Path, *, epochs: int | None = None, parts: int | None = None, max_restarts: int | None = None
-) -> FinishedRun:
+    folder: Path, *, epochs: int | None = None, parts: int | None = None, max_restarts: int | None = None,
+    ahead: Nursery | None = None, phases: Phases | None = None,
+) -> FinishedRun:  # fmt: skip
     """Continue a run from its newest whole checkpoint."""
+    phases = phases or Phases()
 
     def extended(size: int) -> Run:
         config = Run.read(folder)
@@ -147,10 +148,10 @@ def resume(
     if in_job():
         config = Run.read(folder)
         again = lambda size: ("resume", RunFolder.existing(folder), extended(size))  # noqa: E731
-        return FinishedRun(_as_rank(folder, config.train, again, Phases()))
+        return FinishedRun(_as_rank(folder, config.train, again, phases))
     with RunFolder.existing(folder) as run:
         try:
-            _launch(run, extended(0), "resume", Phases())
+            _launch(run, extended(0), "resume", phases, ahead)
         except InputError:
             if not run.trained:
                 run.undo()
@@ -158,12 +159,12 @@ def resume(
     return FinishedRun(folder)
 
 
-def predict(folder: Path, out: Path) -> None:
+def predict(folder: Path, out: Path, *, ahead: Nursery | None = None) -> None:
     """Write every node's class and probabilities with a run's best model."""
     config = Run.read(folder)
     need_ranks(config.parts, config.train.threads)
     sweep(out)
-    launch(config.parts, "fullgraph.worker", [str(folder), "predict", str(out)])
+    launch(config.parts, [str(folder), "predict", str(out)], nursery=ahead or Nursery(config.train.device))
 
 
 def prepare(config: Run, graph: Graph | str | Path, folder: Path, phases: Phases) -> Run:
@@ -255,13 +256,14 @@ def open_shard(
     return build_shard(run, part, transport, aggregation)
 
 
-def _launch(run: RunFolder, config: Run, job: str, phases: Phases) -> None:
+def _launch(run: RunFolder, config: Run, job: str, phases: Phases, nursery: Nursery | None) -> None:
     """Run the ranks; when one dies, resume from the newest whole checkpoint as often as the run allows."""
     need_room(read_manifest(config.shards_in(run.path)), config.model, config.train)
     for restart in range(config.train.max_restarts + 1):
         try:
             arguments = [str(run.path), job]
-            return launch(config.parts, "fullgraph.worker", arguments, inherit=[run.lock.handle], phases=phases)
+            nursery = nursery or Nursery(config.train.device)
+            return launch(config.parts, arguments, inherit=[run.lock.handle], phases=phases, nursery=nursery)
         except RankFailed as error:
             left = config.train.max_restarts - restart
             if not left:
@@ -270,7 +272,7 @@ def _launch(run: RunFolder, config: Run, job: str, phases: Phases) -> None:
         except Interrupted as error:
             go_on = f"to go on: fullgraph train --resume {run.path}"
             raise Interrupted(f"interrupted by {Signals(error.number).name}: {error}; {go_on}", error.number) from None
-        job = "resume"
+        job, nursery = "resume", None
 
 
 def _with_parts(config: Run, size: int) -> Run:

@@ -1,36 +1,35 @@
-"""The command line: options become the values of a run."""
+"""The command line: options become the values of a run.
+
+Commands import what they need: `--help` needs next to nothing, and ranks start before this process reads a graph.
+"""
 
 import os
 import signal
 import sys
 import tomllib
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fullgraph import api
-from fullgraph.data import load
-from fullgraph.errors import InputError, Interrupted, explain, one_line
-from fullgraph.exchange import SCHEDULES, table
+from fullgraph.axes import METRICS, MODELS, PARTITIONERS, SCHEDULES, STRATEGIES
+from fullgraph.environ import in_job, number
+from fullgraph.errors import InputError, Interrupted, PeerLost, RankFailed, explain, one_line
 from fullgraph.named import listed
-from fullgraph.nn import MODELS
-from fullgraph.partition import PARTITIONERS, is_partition_folder, partition, quality, read_manifest, write_parts
-from fullgraph.recipes import STRATEGIES
-from fullgraph.report import read_metrics, read_outcome, seconds_to
-from fullgraph.report.tables import print_comparison, print_quality, print_result
+from fullgraph.report import Phases, age, read_outcome
 from fullgraph.report.terminal import complain, output_trouble, tolerate_output
-from fullgraph.run import Run
 from fullgraph.storage import read_text
-from fullgraph.train.config import TrainConfig
-from fullgraph.train.launch import RankFailed
-from fullgraph.train.task import METRICS
-from fullgraph.transport import PeerLost, number
-from fullgraph.values import Range, hints_of, read_option
+from fullgraph.train.config import TrainConfig, device_in
+from fullgraph.train.nursery import Nursery
+from fullgraph.values import OneOf, Range, hints_of, read_option
+
+if TYPE_CHECKING:
+    from fullgraph.api import FinishedRun
 
 OWN = ", or your own: my_file.py:Name"
+FEATURES = ("none", "row", "standard")
 MOST_STEPS = 1_000_000  # lines of a printed schedule
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
@@ -136,23 +135,36 @@ def train(
 
     Under torchrun or Slurm it joins as one rank of many machines (give --out a folder they share).
     """
+    given = dict(ctx.params)
     if resume is not None:
         _only(ctx, "--resume", ("resume", "epochs", "parts", "max_restarts"))
-        run = api.resume(resume, epochs=epochs, parts=parts or None, max_restarts=max_restarts)
-    else:
-        asked = Run(
-            graph=graph,
-            parts=parts,
-            partitioner=PARTITIONERS.make(partitioner, **_options(partitioner_option)),
-            features=features,
-            split=split,
-            model=MODELS.make(model, **(_given(MODELS[model], ctx) | _options(model_option))),
-            strategy=STRATEGIES.make(strategy, **_options(option)),
-            train=TrainConfig(**_given(TrainConfig, ctx)),
-        )
-        run = api.start(asked, graph, api.new_folder(asked, out))
+        given["device"] = device_in(resume)
+    with nullcontext() if in_job() else Nursery(given["device"]) as ahead:
+        run = _train(given, ahead)
     if number("RANK", 0) == 0:
+        from fullgraph.report.tables import print_result
+
         print_result(read_outcome(run.folder), run.folder)
+
+
+def _train(given: dict[str, Any], ahead: Nursery | None) -> "FinishedRun":
+    """Start or resume a run, of ranks that are importing what they need by now."""
+    from fullgraph import api
+    from fullgraph.run import Run
+
+    phases = Phases({"import": age()}, aloud=number("RANK", 0) == 0 and sys.stdout.isatty())
+    if given["resume"] is not None:
+        more = {"epochs": given["epochs"], "parts": given["parts"] or None, "max_restarts": given["max_restarts"]}
+        return api.resume(given["resume"], **more, ahead=ahead, phases=phases)
+    model = _fields_of(MODELS[given["model"]], given) | _options(given["model_option"])
+    run = Run(
+        **{name: given[name] for name in ("graph", "parts", "features", "split")},
+        partitioner=PARTITIONERS.make(given["partitioner"], **_options(given["partitioner_option"])),
+        model=MODELS.make(given["model"], **model),
+        strategy=STRATEGIES.make(given["strategy"], **_options(given["option"])),
+        train=TrainConfig(**_fields_of(TrainConfig, given)),
+    )
+    return api.start(run, run.graph, api.new_folder(run, given["out"]), ahead=ahead, phases=phases)
 
 
 @app.command("partition")
@@ -170,7 +182,11 @@ def partition_command(
 
     Example:  fullgraph partition mygraph.npz --parts 4 --out parts/ -o node_weight=1 -o degree_weight=0.5
     """
-    Run(features=features)  # refused before a graph is read
+    from fullgraph.data import load
+    from fullgraph.partition import partition, write_parts
+    from fullgraph.report.tables import print_quality
+
+    read_option(Annotated[str, OneOf(*FEATURES)], "features", features)
     chosen = PARTITIONERS.make(partitioner, **_options(option))  # refused before a graph is read
     whole = load(graph)
     assignment = partition(whole, parts, chosen, seed)
@@ -191,6 +207,10 @@ def inspect(
 
     Example:  fullgraph inspect parts/        or:  fullgraph inspect mygraph.npz --parts 8 --partitioner random
     """
+    from fullgraph.data import load
+    from fullgraph.partition import is_partition_folder, partition, quality, read_manifest
+    from fullgraph.report.tables import print_quality
+
     if is_partition_folder(Path(graph)):
         manifest = read_manifest(Path(graph))
         print_quality(asdict(manifest.figures), manifest.method)
@@ -211,7 +231,10 @@ def predict(
     Example:  fullgraph predict runs/mine --out predictions/
     """
     target = out or run / "predictions"
-    api.predict(run, target)
+    with Nursery(device_in(run)) as ahead:
+        from fullgraph import api
+
+        api.predict(run, target, ahead=ahead)
     print(f"wrote {target / 'classes.npy'} and {target / 'probabilities.npy'}")
 
 
@@ -226,6 +249,9 @@ def compare(
 
     Example:  fullgraph compare runs/vanilla runs/pipegcn --target 0.9
     """
+    from fullgraph.report import read_metrics, seconds_to
+    from fullgraph.report.tables import print_comparison
+
     outcomes = {str(folder): read_outcome(folder) for folder in runs}
     reached = {}
     if target is not None:
@@ -244,6 +270,8 @@ def schedule(
 
     Example:  fullgraph schedule pipelined --steps 4        or:  fullgraph schedule bounded -o refresh=5
     """
+    from fullgraph.exchange import table
+
     read_option(Annotated[int, Range(1, MOST_STEPS)], "steps", steps)
     print(table(SCHEDULES.make(name, **_options(option)), steps))
 
@@ -266,9 +294,9 @@ def _only(ctx: typer.Context, mode: str, allowed: tuple[str, ...]) -> None:
         raise InputError(f"{mode} keeps the run's own options; leave out {', '.join(extra)}")
 
 
-def _given(kind: type, ctx: typer.Context) -> dict[str, Any]:
+def _fields_of(kind: type, given: dict[str, Any]) -> dict[str, Any]:
     """Those of the command's options that are fields of a value."""
-    return {name: ctx.params[name] for name in hints_of(kind) if ctx.params.get(name) is not None}
+    return {name: given[name] for name in hints_of(kind) if given.get(name) is not None}
 
 
 def _options(pairs: list[str]) -> dict[str, str]:

@@ -17,6 +17,14 @@ class Diverged(InputError):
     """Training left the numbers; the text says when and the likely cause."""
 
 
+class RankFailed(RuntimeError):
+    """A rank died; the text is one line that names it."""
+
+
+class PeerLost(RuntimeError):
+    """A message never came, or its connection broke; the text names the ranks and the message."""
+
+
 class Interrupted(BaseException):
     """A signal asked the run to stop; the text says what was kept and how to go on.
 

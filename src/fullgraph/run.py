@@ -6,15 +6,16 @@ from typing import Annotated
 
 import torch
 
+from fullgraph.axes import STRATEGIES
 from fullgraph.errors import InputError, one_line
 from fullgraph.named import checksum_of, files_in
 from fullgraph.nn import AnyModel, GraphSAGE
 from fullgraph.partition import AnyPartitioner, Metis, Part
 from fullgraph.placement import Shard
-from fullgraph.recipes import STRATEGIES, Strategy, vanilla
+from fullgraph.recipes import Strategy, vanilla
 from fullgraph.report import Meter
 from fullgraph.storage import read_document, record_of, write_document
-from fullgraph.train.config import FILE, TrainConfig
+from fullgraph.train.config import FILE, FIX, TrainConfig
 from fullgraph.train.precision import allow_tf32, rows_dtype
 from fullgraph.train.task import task_of
 from fullgraph.train.trainer import Trainer
@@ -22,7 +23,6 @@ from fullgraph.transport import Counting, Transport, number
 from fullgraph.values import OneOf, Range, Value, tree_of
 
 SCHEMA = 2  # of config.json; 1 had none of its own
-FIX = "name a folder that `fullgraph train` wrote"
 
 
 @dataclass(frozen=True, kw_only=True)

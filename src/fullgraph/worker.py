@@ -12,6 +12,7 @@ from typing import NoReturn
 import torch
 
 from fullgraph.errors import Damaged, InputError, Interrupted, explain
+from fullgraph.ops import kernels
 from fullgraph.partition import open_part
 from fullgraph.report import EpochRecord, MetricsLog, Phases, peak_device_bytes, peak_memory_bytes
 from fullgraph.report.terminal import tolerate_output
@@ -52,6 +53,7 @@ def threads_per_rank() -> int:
 
 def train(rank: Rank, stop: Stop, *, resume: bool) -> None:
     """Train to the end, or until a signal."""
+    first_epoch = FirstEpoch(rank.phases, aloud=rank.leads)
     trainer, config = rank.trainer, rank.run.train
     checkpoints = Checkpoints(rank.folder / "checkpoints", rank.transport, config.checkpoint_every, rank.run.id)
     if resume:
@@ -59,7 +61,7 @@ def train(rank: Rank, stop: Stop, *, resume: bool) -> None:
     with ExitStack() as stack:
         recorders = _recorders(rank) if rank.leads else []
         watchers: list[Watcher] = [stack.enter_context(closing(recorder)) for recorder in recorders]
-        finished = trainer.fit([FirstEpoch(rank.phases, aloud=rank.leads), *watchers, checkpoints], stop)
+        finished = trainer.fit([first_epoch, *watchers, checkpoints], stop)
     if not finished:
         _leave_early(trainer, checkpoints, stop)
     checkpoints.finish()
@@ -142,6 +144,11 @@ def work(folder: Path, job: str, out: str, transport: Transport, stop: Stop, pha
         raise
     except Exception as error:
         raise explain(error, folder) or error from error
+
+
+def warm_up(device: str) -> None:
+    """Load what all ranks of a machine need, before they are forked: no thread may be started, no device touched."""
+    kernels.warm_up(device)
 
 
 def main() -> None:

@@ -74,14 +74,15 @@ def kill_and_resume(tmp_path, parts, victim, options, after=0.0):
     cut = start("g.npz", "--parts", parts, "--epochs", 1000000, "--out", "cut", *options, cwd=tmp_path)
     checkpoints = tmp_path / "cut" / "checkpoints"
     try:
-        wait_for(lambda: checkpoints.is_dir() and any(checkpoints.glob("epoch-*")))
+        wait_for(lambda: checkpoints.is_dir() and any(checkpoints.glob("epoch-*")), seconds=100)
         time.sleep(after)
         os.kill(ranks_of(cut.pid)[victim], signal.SIGKILL)
         killed_at = time.monotonic()
         code, _, err = finish(cut)
     finally:
-        cut.kill()  # it would train for ever
-        cut.wait()
+        if cut.poll() is None:  # it would train for ever
+            cut.kill()
+            cut.communicate()
     assert time.monotonic() - killed_at < 30
     assert code == 1
     assert f"rank {victim} " in err

@@ -2,24 +2,13 @@
 
 from typing import Annotated
 
+from fullgraph.axes import CODECS
 from fullgraph.codec.base import BFloat16, Codec, Full, Half, Shape
 from fullgraph.codec.graded import Graded, quartiles
 from fullgraph.codec.lowbit import LowBit
 from fullgraph.codec.rate import Constant, Exponential, Linear, RateSchedule, Step
 from fullgraph.codec.subsample import Subsample
-from fullgraph.named import Axis
 
-CODECS = Axis(
-    "codec",
-    ("encode", "decode", "nbytes"),
-    {
-        "full": "fullgraph.codec.base:Full",
-        "half": "fullgraph.codec.base:Half",
-        "bf16": "fullgraph.codec.base:BFloat16",
-        "lowbit": "fullgraph.codec.lowbit:LowBit",
-        "subsample": "fullgraph.codec.subsample:Subsample",
-    },
-)
 AnyCodec = Annotated[Codec, CODECS]
 
 __all__ = [

@@ -5,7 +5,6 @@ from math import pow
 from typing import Annotated, Protocol
 
 from fullgraph.errors import InputError
-from fullgraph.named import Axis
 from fullgraph.values import Range, Value
 
 Rate = Annotated[float, Range(1, 1e9)]
@@ -15,10 +14,6 @@ class RateSchedule(Protocol):
     """A pure function of the step."""
 
     def at(self, step: int) -> float: ...
-
-
-KINDS = ("constant", "linear", "exponential", "step")
-RATES = Axis("rate", ("at",), {name: f"fullgraph.codec.rate:{name.title()}" for name in KINDS})
 
 
 @dataclass(frozen=True)

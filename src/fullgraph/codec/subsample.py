@@ -7,8 +7,9 @@ from typing import Annotated
 import torch
 from torch import Tensor
 
+from fullgraph.axes import RATES
 from fullgraph.codec.base import Full, Shape
-from fullgraph.codec.rate import RATES, Constant, RateSchedule
+from fullgraph.codec.rate import Constant, RateSchedule
 from fullgraph.ops.hashing import draws, row_keys
 from fullgraph.transport.key import Key
 from fullgraph.values import Value

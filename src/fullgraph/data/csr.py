@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 
 from fullgraph.data.arrays import Array
+from fullgraph.data.blocks import over_blocks
 
 
 def index_dtype(num_nodes: int) -> type[np.int32 | np.int64]:
@@ -15,10 +16,48 @@ def index_dtype(num_nodes: int) -> type[np.int32 | np.int64]:
     return np.int32 if num_nodes <= np.iinfo(np.int32).max else np.int64
 
 
+class Survey(NamedTuple):
+    """What one look at all arcs tells: the smallest and the largest id, and whether arcs are in order already."""
+
+    low: int
+    high: int
+    by_target: bool  # (target, source) never falls
+    by_source: bool  # (source, target) never falls
+
+
+def survey(edges: Array) -> Survey:
+    """One pass over arcs [2, E], of which there is at least one."""
+    num_arcs = edges.shape[1]
+    ordered = [True, True]  # by source, by target
+
+    def look(low: int, high: int) -> tuple[int, int]:
+        block = edges[:, low : high + 1]  # with the next block's first arc
+        for key in (0, 1):
+            if ordered[key]:
+                first, then = block[key], block[1 - key]
+                rises = first[1:] > first[:-1]
+                rises |= (first[1:] == first[:-1]) & (then[1:] >= then[:-1])
+                if not rises.all():
+                    ordered[key] = False
+        return int(block.min()), int(block.max())
+
+    lows, highs = zip(*over_blocks(look, num_arcs), strict=True)
+    return Survey(min(lows), max(highs), by_target=ordered[1], by_source=ordered[0])
+
+
 def csr_by_target(
-    source: Array, target: Array, num_nodes: int, weight: Array | None = None
+    source: Array, target: Array, num_nodes: int, weight: Array | None = None, known: Survey | None = None
 ) -> tuple[Array, Array, Array | None]:
-    """(indptr, indices, weight) of the arcs source -> target by two stable counting sorts:  O(N + E)."""
+    """(indptr, indices, weight) of the arcs source -> target by two stable counting sorts:  O(N + E).
+
+    Arcs that are known to be in order take one of them, or none.
+    """
+    if known is not None and known.by_target:
+        return indptr_of(target, num_nodes), compact(source, num_nodes), weight
+    if known is not None and known.by_source:
+        data = np.ones(source.shape[0], dtype=np.int8) if weight is None else weight
+        parts = (data, compact(target, num_nodes), indptr_of(source, num_nodes))
+        return _parts(sp.csr_array(parts, shape=(num_nodes, num_nodes)).tocsc(), num_nodes, weight is not None)
     data = np.ones(source.shape[0], dtype=np.int8) if weight is None else weight
     index = index_dtype(num_nodes)
     pair = (source.astype(index, copy=False), target.astype(index, copy=False))
@@ -37,6 +76,33 @@ def sort_rows(
     data = np.ones(indices.shape[0], dtype=np.int8) if weight is None else weight
     twice = sp.csr_array((data, indices, indptr), shape=(num_nodes, num_nodes)).tocsc().tocsr()
     return _parts(twice, num_nodes, weight is not None)
+
+
+def compact(ids: Array, num_nodes: int) -> Array:
+    """A copy in the smallest type."""
+    out = np.empty(ids.shape[0], dtype=index_dtype(num_nodes))
+
+    def copy(low: int, high: int) -> None:
+        out[low:high] = ids[low:high]
+
+    for _ in over_blocks(copy, ids.shape[0]):
+        pass
+    return out
+
+
+def indptr_of(rows: Array, num_rows: int) -> Array:
+    """Row pointers [R+1] of entries whose rows never fall:  where each row begins."""
+
+    def starts(low: int, high: int) -> Array:
+        """The entries in a block that begin a row."""
+        begins = np.flatnonzero(rows[low + 1 : high] != rows[low : high - 1]) + low + 1
+        first = low == 0 or rows[low] != rows[low - 1]
+        return np.concatenate([[low], begins]) if first else begins
+
+    first = np.concatenate([np.empty(0, dtype=np.int64), *over_blocks(starts, rows.shape[0])])
+    indptr = np.zeros(num_rows + 1, dtype=np.int64)
+    indptr[rows[first].astype(np.int64) + 1] = np.diff(first, append=rows.shape[0])
+    return np.cumsum(indptr, out=indptr)
 
 
 def targets(indptr: Array, dtype: Any = np.int64) -> Array:

@@ -6,6 +6,7 @@ import math
 import os
 import struct
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ import numpy as np
 from numpy.lib import format as npy
 
 from fullgraph.data.arrays import Array
+from fullgraph.data.blocks import at_once
 from fullgraph.errors import InputError, one_line
 from fullgraph.room import need_memory
 
@@ -107,7 +109,10 @@ def read_npz(
         check(members)
         in_file = [key for key in mapped if key in members and _can_be_mapped(members[key])]
         need_memory(sum(m.nbytes for key, m in members.items() if key not in in_file), f"reading {path}")
-        return {key: (_map if key in in_file else _read)(path, archive, members[key]) for key in there}
+        for key, good in zip(in_file, at_once(lambda key: _intact(path, members[key]), in_file), strict=True):
+            if not good:
+                raise InputError(f"{path} has a damaged '{key}' (its CRC-32 does not match): {_AGAIN}")
+        return {key: _map(path, members[key]) if key in in_file else _read(archive, members[key]) for key in there}
 
 
 def _member(path: Path, archive: zipfile.ZipFile, key: str) -> Member:
@@ -151,7 +156,7 @@ def _skip(stream: IO[bytes], count: int) -> None:
     assert len(stream.read(count)) == count
 
 
-def _read(path: Path, archive: zipfile.ZipFile, member: Member) -> Array:
+def _read(archive: zipfile.ZipFile, member: Member) -> Array:
     """The array in memory, in this machine's byte order."""
     flat = np.empty(member.nbytes, dtype=np.uint8)
     filled = 0
@@ -163,13 +168,21 @@ def _read(path: Path, archive: zipfile.ZipFile, member: Member) -> Array:
     return array.astype(member.dtype.newbyteorder("="), order="K", copy=False)
 
 
-def _map(path: Path, archive: zipfile.ZipFile, member: Member) -> Array:
-    """The array over the pages of the file itself, read-only, at any byte; its checksum is compared first."""
-    for _ in _blocks(archive, member):
-        pass
+def _map(path: Path, member: Member) -> Array:
+    """The array over the pages of the file itself, read-only, at any byte."""
+    offset, order = _begin(path, member) + member.start, "F" if member.fortran else "C"
+    return np.memmap(path, dtype=member.dtype, mode="r", offset=offset, shape=member.shape, order=order)  # type: ignore[call-overload, no-any-return]
+
+
+def _intact(path: Path, member: Member) -> bool:
+    """Whether a stored array's bytes have the checksum that the archive says."""
+    raw = np.memmap(path, dtype=np.uint8, mode="r", offset=_begin(path, member), shape=(member.info.file_size,))
+    return zlib.crc32(raw.data) == member.info.CRC
+
+
+def _begin(path: Path, member: Member) -> int:
+    """Where an array's first byte lies in the file."""
     with path.open("rb") as file:
         file.seek(member.info.header_offset)
         name, extra = struct.unpack_from("<HH", file.read(_LOCAL_HEADER), _LOCAL_HEADER - 4)
-    offset = member.info.header_offset + _LOCAL_HEADER + int(name) + int(extra) + member.start
-    order = "F" if member.fortran else "C"
-    return np.memmap(path, dtype=member.dtype, mode="r", offset=offset, shape=member.shape, order=order)  # type: ignore[call-overload, no-any-return]
+    return member.info.header_offset + _LOCAL_HEADER + int(name) + int(extra)

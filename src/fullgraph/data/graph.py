@@ -46,9 +46,9 @@ class Graph:
         """From arcs [2, E] (source, target), as numpy or torch; `masks` maps train, val, test to bool [N] or [N, K]."""
         features = check_features(x)
         num_nodes = features.shape[0]
-        edges = check_edge_index(edge_index, num_nodes)
+        edges, found = check_edge_index(edge_index, num_nodes)
         weight = None if edge_weight is None else check_weight(edge_weight, edges.shape[1])
-        rows = csr.csr_by_target(edges[0], edges[1], num_nodes, weight)
+        rows = csr.csr_by_target(edges[0], edges[1], num_nodes, weight, found)
         self._finish(rows, features, y, masks, name)
 
     @classmethod

@@ -21,14 +21,14 @@ _CSR_KEYS = ("x_data", "x_indices", "x_indptr", "x_shape")
 def load_npz(path: str | Path) -> Graph:
     """The graph in `path`: edge_index, y, the masks, x or its CSR parts (x_data, ...), edge_weight if there is one.
 
-    An uncompressed x stays in the file, memory-mapped; all else is read.
+    An uncompressed x stays in the file, memory-mapped; so do arcs while they are put in order. All else is read.
     """
     path = Path(path)
     arrays = read_npz(
         path,
         ("edge_index", "y", "train_mask", "val_mask", "test_mask"),
         ("x", *_CSR_KEYS, "edge_weight"),
-        mapped=("x",),
+        mapped=("x", "edge_index"),
         check=lambda members: _check_lengths(path, members),
     )
     masks = {name: arrays[f"{name}_mask"] for name in ("train", "val", "test")}

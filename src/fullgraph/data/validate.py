@@ -9,6 +9,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from fullgraph.data.arrays import Array, Features, as_csr_array, as_numpy
+from fullgraph.data.blocks import BLOCK, over_blocks
+from fullgraph.data.csr import Survey, survey
 from fullgraph.errors import InputError, one_line
 
 SPLIT_NAMES = ("train", "val", "test")
@@ -42,12 +44,18 @@ def check_features(x: Any) -> Features:
         raise InputError(f"x has shape {dense.shape}: give a matrix [nodes, features] with at least one of each")
     if dense.dtype != np.float16:  # which is widened later, a block of rows at a time
         dense = as_real("x", dense)
-    for rows in row_blocks(*dense.shape):
-        good = np.isfinite(dense[rows])
-        if not good.all():
-            row, column = (int(v) for v in np.argwhere(~good)[0])
-            where = f"node {row + rows.start}, column {column}"
-            raise InputError(f"x holds NaN or infinity ({where}): replace it, for example with numpy.nan_to_num")
+
+    def bad(low: int, high: int) -> tuple[int, int] | None:
+        good = np.isfinite(dense[low:high])
+        if good.all():
+            return None
+        row, column = (int(v) for v in np.argwhere(~good)[0])
+        return low + row, column
+
+    found = next(filter(None, over_blocks(bad, len(dense), max(1, BLOCK // dense.shape[1]))), None)
+    if found is not None:
+        where = f"node {found[0]}, column {found[1]}"
+        raise InputError(f"x holds NaN or infinity ({where}): replace it, for example with numpy.nan_to_num")
     return dense
 
 
@@ -67,15 +75,17 @@ def _check_sparse(csr: Any) -> Any:
     return csr
 
 
-def check_edge_index(edge_index: Any, num_nodes: int) -> Array:
-    """edge_index as integers [2, E] inside 0..N-1."""
+def check_edge_index(edge_index: Any, num_nodes: int) -> tuple[Array, Survey | None]:
+    """edge_index as integers [2, E] inside 0..N-1, and in which order they are."""
     edges = as_numpy(edge_index)
     if edges.ndim != 2 or edges.shape[0] != 2:
         raise InputError(f"edge_index has shape {edges.shape}: give [2, arcs], row 0 the sources, row 1 the targets")
     if edges.shape[1] == 0:
-        return edges.astype(np.int64)
-    _check_ids("edge_index", edges, num_nodes)
-    return edges
+        return edges.astype(np.int64), None
+    _check_integers("edge_index", edges)
+    found = survey(edges)
+    _check_ids("edge_index", found.low, found.high, num_nodes)
+    return edges, found
 
 
 def check_csr(indptr: Any, indices: Any, num_nodes: int) -> tuple[Array, Array]:
@@ -92,14 +102,17 @@ def check_csr(indptr: Any, indices: Any, num_nodes: int) -> tuple[Array, Array]:
             f"indptr has to rise from 0 to the {indices.shape[0]} entries of indices: rebuild the CSR parts"
         )
     if indices.shape[0]:
-        _check_ids("indices", indices, num_nodes)
+        _check_integers("indices", indices)
+        _check_ids("indices", int(indices.min()), int(indices.max()), num_nodes)
     return indptr, indices
 
 
-def _check_ids(what: str, ids: Array, num_nodes: int) -> None:
+def _check_integers(what: str, ids: Array) -> None:
     if ids.dtype.kind not in "iu":
         raise InputError(f"{what} has the type {ids.dtype}: node ids have to be integers, cast them")
-    low, high = int(ids.min()), int(ids.max())
+
+
+def _check_ids(what: str, low: int, high: int, num_nodes: int) -> None:
     if low < 0:
         raise InputError(
             f"{what} holds the negative node id {low}: ids run from 0 to {num_nodes - 1}, remove such arcs"

@@ -2,18 +2,13 @@
 
 from typing import Annotated
 
+from fullgraph.axes import SCHEDULES
 from fullgraph.exchange.adaptive import Adaptive
 from fullgraph.exchange.channel import Channel, Clock, Except, Grades, Wire, Wires
 from fullgraph.exchange.inbox import Held, settled
 from fullgraph.exchange.schedule import Bounded, Pipelined, Schedule, Skip, Sync, Turn, table
 from fullgraph.exchange.smooth import Smooth
-from fullgraph.named import Axis
 
-SCHEDULES = Axis(
-    "schedule",
-    ("depth", "turn"),
-    {name: f"fullgraph.exchange.schedule:{name.title()}" for name in ("sync", "pipelined", "bounded", "skip")},
-)
 AnySchedule = Annotated[Schedule, SCHEDULES]
 
 __all__ = [

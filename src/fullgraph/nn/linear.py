@@ -11,7 +11,7 @@ from torch.autograd.function import FunctionCtx, once_differentiable
 from torch.nn import functional as F
 
 from fullgraph.nn.view import Mapped, Operand
-from fullgraph.ops import Adjacency, spmm
+from fullgraph.ops import Adjacency, Drop, dense_kernels, rows_linear, spmm
 
 
 def linear(x: Operand, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -19,7 +19,7 @@ def linear(x: Operand, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     if isinstance(x, Mapped):
         return _mapped_product(x, weight, bias, None)
     if not isinstance(x, Adjacency):
-        return F.linear(x, weight, bias)
+        return F.linear(x, weight, bias) if dense_kernels(x) is None else rows_linear(x, weight, bias)
     y = spmm(x, weight.t())
     return y if bias is None else y + bias
 
@@ -30,7 +30,7 @@ def add_linear(y: Tensor, x: Operand, weight: Tensor) -> Tensor:
         return _mapped_product(x, weight, None, y)
     if isinstance(x, Adjacency):
         return y.add_(linear(x, weight))
-    return y.addmm_(x, weight.t())
+    return y.addmm_(x, weight.t()) if dense_kernels(x) is None else rows_linear(x, weight, None, y)
 
 
 class Linear(nn.Linear):
@@ -45,6 +45,10 @@ class Linear(nn.Linear):
 
 
 def _mapped_product(x: Mapped, weight: Tensor, bias: Tensor | None, base: Tensor | None) -> Tensor:
+    rows, row_map = x.x, x.row_map
+    here = rows.device == x.ids.device and row_map.p > 0 and not row_map.relu
+    if here and dense_kernels(rows, drop=True) is not None:
+        return rows_linear(rows, weight, bias, base, Drop(x.ids, row_map.key, row_map.p))
     y: Tensor = _MappedProduct.apply(x, weight, bias, base)  # type: ignore[no-untyped-call]
     return y
 

@@ -9,8 +9,8 @@ from typing import Annotated, ClassVar
 
 import torch
 
+from fullgraph.axes import MODELS
 from fullgraph.errors import InputError
-from fullgraph.named import Axis
 from fullgraph.nn.conv import Conv, GATConv, GCN2Conv, GCNConv, GINConv, SAGEConv
 from fullgraph.nn.deep import InitialResidual, PreActivation
 from fullgraph.nn.linear import Linear
@@ -187,16 +187,4 @@ class ResGCN(ModelSpec):
         return PreActivation(encoder, convs, decoder, norm=self.norm, dropout=self.dropout, seed=seed)
 
 
-MODELS = Axis(
-    "model",
-    ("layers", "hidden", "aggregation", "encodes", "graph_layers", "build", "outline"),
-    {
-        "gcn": "fullgraph.nn.spec:GCN",
-        "sage": "fullgraph.nn.spec:GraphSAGE",
-        "gin": "fullgraph.nn.spec:GIN",
-        "gat": "fullgraph.nn.spec:GAT",
-        "gcnii": "fullgraph.nn.spec:GCNII",
-        "resgcn": "fullgraph.nn.spec:ResGCN",
-    },
-)
 AnyModel = Annotated[ModelSpec, MODELS]

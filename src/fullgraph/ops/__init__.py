@@ -1,6 +1,7 @@
 """Sparse products, attention over arcs, keyed dropout, layer norm and row packing: for CPUs and GPUs, one meaning."""
 
 from fullgraph.ops.attention import attend, edge_scores, edge_softmax, spmm_heads
+from fullgraph.ops.dense import Drop, dense_kernels, rows_linear
 from fullgraph.ops.dropout import act_dropout, dropout_arcs
 from fullgraph.ops.hashing import dropout_key
 from fullgraph.ops.norm import layer_norm
@@ -10,11 +11,13 @@ from fullgraph.ops.structure import Adjacency, Structure
 
 __all__ = [
     "Adjacency",
+    "Drop",
     "Structure",
     "act_dropout",
     "add_rows",
     "attend",
     "decode_add_rows",
+    "dense_kernels",
     "dropout_arcs",
     "dropout_key",
     "edge_scores",
@@ -22,6 +25,7 @@ __all__ = [
     "encode_rows",
     "gather_rows",
     "layer_norm",
+    "rows_linear",
     "spmm",
     "spmm_heads",
 ]

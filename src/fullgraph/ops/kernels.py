@@ -3,7 +3,7 @@
 import os
 from functools import cache
 from importlib.util import find_spec
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -11,6 +11,9 @@ from torch import Tensor
 from fullgraph.errors import InputError, one_line
 from fullgraph.ops import reference
 from fullgraph.ops.structure import Adjacency, Structure
+
+if TYPE_CHECKING:
+    from fullgraph.ops.dense import Drop
 
 # Shapes: R rows (targets), C columns (sources), E arcs, H heads, D features, n rows of a dense block, k of them chosen,
 # W bytes a row on the wire.
@@ -61,6 +64,10 @@ class Fused(Backend, Protocol):
     def layer_norm_grad(
         self, grad_nD: Tensor, x_nD: Tensor, weight_D: Tensor, eps: float
     ) -> tuple[Tensor, Tensor, Tensor]: ...
+    def rows_times(
+        self, x_nI: Tensor, weight_IO: Tensor, bias_O: Tensor | None, out_nO: Tensor, add: bool, drop: "Drop | None"
+    ) -> None: ...
+    def rows_against_rows(self, grad_nO: Tensor, x_nI: Tensor, drop: "Drop | None") -> Tensor: ...
 
 
 def backend(x: Tensor) -> Backend:
@@ -90,6 +97,17 @@ def _choice() -> str | None:
     if choice not in (None, "numba", "torch", "triton"):
         raise InputError(f"FULLGRAPH_KERNELS={one_line(choice, 40)} is unknown; set it to numba, torch or triton")
     return choice
+
+
+def warm_up(device: str) -> None:
+    """Load the kernels for a kind of device without touching one, and without starting a thread: a fork may follow."""
+    if device == "cuda":
+        if _choice() in (None, "triton"):
+            _triton_kernels()
+    elif backend(torch.empty(0)) is not reference:
+        from fullgraph.ops import kernels_cpu
+
+        kernels_cpu.warm_up()
 
 
 @cache

@@ -97,6 +97,14 @@ def lowbit_decode(wire_nW: Tensor, bits: int, out_nD: Tensor) -> None:
     _run(loops_lowbit.decode, _even(out_nD), wire_nW, bits, out_nD)
 
 
+def warm_up() -> None:
+    """Read the loops that nearly every run needs from numba's cache, or compile them; one row starts no thread."""
+    x, row = torch.zeros(1, 1), torch.zeros(1, dtype=torch.int64)
+    spmm(Adjacency(Structure(torch.tensor([0, 1]), row.int(), 1)), x, x.clone(), False)
+    relu_dropout_grad(x, dropout(x, row, 0, 0.5, True), 0.5)
+    add_rows(x, row, x.clone())
+
+
 def _given(perm_E: Tensor | None) -> Tensor:
     return torch.empty(0, dtype=torch.int32) if perm_E is None else perm_E
 

@@ -6,7 +6,16 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from fullgraph.ops import triton_arcs, triton_attention, triton_lowbit, triton_norm, triton_product, triton_rows
+from fullgraph.ops import (
+    triton_arcs,
+    triton_attention,
+    triton_dense,
+    triton_lowbit,
+    triton_norm,
+    triton_product,
+    triton_rows,
+)
+from fullgraph.ops.dense import Drop
 from fullgraph.ops.hashing import mixed_key, signed, threshold
 from fullgraph.ops.kernels import Attended
 from fullgraph.ops.structure import Adjacency, Structure
@@ -16,6 +25,8 @@ from fullgraph.ops.triton_tune import tuned
 
 PIECES = 8  # pieces of a long row that are added at once
 NORM_NUMBERS = 512  # of whole rows that a warp normalises at once: 16 a thread
+DENSE_ROWS = 128  # of a program of a dense product
+DENSE_PIECES = 264  # of all rows times the tiles of a result: fixed, so that its sums run in one order everywhere
 NORM_PROGRAMS = 2048  # that share the backward pass of a norm, fixed so that its sums run in one order everywhere
 
 
@@ -252,6 +263,49 @@ def _norm_sizes(x_nD: Tensor, eps: float) -> dict[str, Any]:
     sizes = {"ROWS": max(1, NORM_NUMBERS // columns), "COLUMNS": columns, "SUM": triton_type(x_nD.dtype)}
     # A warp has whole rows up to 1,024 columns, so that none of their sums crosses warps.
     return {"EPS": eps, "WIDTH": width, "num_warps": ceil_div(columns, 1024), **sizes}
+
+
+def rows_times(
+    x_nI: Tensor, weight_IO: Tensor, bias_O: Tensor | None, out_nO: Tensor, add: bool, drop: Drop | None
+) -> None:
+    (num_rows, width), out_width = x_nI.shape, out_nO.shape[1]
+    # Columns that one program does not have, another drops rows for again.
+    columns = max(16, min(128 if drop else 64, power_of_two(out_width)))
+    launch(
+        triton_dense.rows_times, (ceil_div(num_rows, DENSE_ROWS), ceil_div(out_width, columns)), out_nO,
+        x_nI, x_nI if drop is None else drop.ids_n, weight_IO, weight_IO if bias_O is None else bias_O, out_nO,
+        *_law(drop), num_rows, IN=width, OUT=out_width, STEP_IN=weight_IO.stride(0), STEP_OUT=weight_IO.stride(1),
+        DROP=drop is not None, BIAS=bias_O is not None, ADD=add,
+        # What an H200 measured: weights whose rows lie along the sum suit three products, others six smaller ones.
+        PRECISION="tf32x3" if weight_IO.stride(0) == 1 else _six(out_nO),
+        ROWS=DENSE_ROWS, COLUMNS=columns, DEPTH=32, num_warps=8, num_stages=3,
+    )  # fmt: skip
+
+
+def rows_against_rows(grad_nO: Tensor, x_nI: Tensor, drop: Drop | None) -> Tensor:
+    """grad^T drop(x) in float32, pieces of the rows added in order."""
+    (num_rows, width), out_width = x_nI.shape, grad_nO.shape[1]
+    rows, columns, depth = 64, 128, 32
+    tiles = ceil_div(out_width, rows), ceil_div(width, columns)
+    each = depth * ceil_div(num_rows, depth * max(1, DENSE_PIECES // (tiles[0] * tiles[1])))
+    pieces = ceil_div(num_rows, each)
+    partial = x_nI.new_empty(pieces, out_width, width, dtype=torch.float32)
+    launch(
+        triton_dense.rows_against_rows, (*tiles, pieces), partial,
+        grad_nO, x_nI, x_nI if drop is None else drop.ids_n, partial, *_law(drop), each, num_rows,
+        OUT=out_width, IN=width, DROP=drop is not None, PRECISION=_six(partial),
+        ROWS=rows, COLUMNS=columns, DEPTH=depth, num_warps=4, num_stages=3,
+    )  # fmt: skip
+    return partial.sum(0)
+
+
+def _six(like: Tensor) -> str:
+    """Six products of bfloat16 parts for one of float32 numbers; the interpreter has only three of other parts."""
+    return "bf16x6" if like.is_cuda else "tf32x3"
+
+
+def _law(drop: Drop | None) -> tuple[int, int, int]:
+    return (0, 0, 0) if drop is None else (signed(mixed_key(drop.key)), threshold(drop.p), _scale_bits(drop.p))
 
 
 def dropout_arcs(s: Structure, ids_R: Tensor, values_E: Tensor, key: int, p: float) -> Tensor:

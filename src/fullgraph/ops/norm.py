@@ -21,7 +21,8 @@ def layer_norm(x_nD: Tensor, weight_D: Tensor, bias_D: Tensor, eps: float) -> Te
         shapes = ", ".join(str(tuple(t.shape)) for t in (x_nD, weight_D, bias_D))
         raise InputError(f"x, weight and bias have shapes {shapes}; layer norm needs [n, D], [D] and [D]")
     if fused_backend(x_nD) is None or not 1 <= x_nD.shape[1] <= WIDEST:
-        return torch.nn.functional.layer_norm(x_nD, x_nD.shape[1:], weight_D, bias_D, eps)
+        fine = torch.promote_types(x_nD.dtype, weight_D.dtype)  # on a GPU torch wants all in one type
+        return torch.nn.functional.layer_norm(x_nD.to(fine), x_nD.shape[1:], weight_D, bias_D, eps).to(x_nD.dtype)
     y: Tensor = _LayerNorm.apply(x_nD, weight_D, bias_D, eps)  # type: ignore[no-untyped-call]
     return y
 

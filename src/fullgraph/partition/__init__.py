@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Annotated, Any
 
+from fullgraph.axes import PARTITIONERS
 from fullgraph.data import Graph
 from fullgraph.errors import InputError, one_line
-from fullgraph.named import Axis
 from fullgraph.partition.banded import Banded
 from fullgraph.partition.base import Assignment, Partitioner, check_parts, check_seed, undirected_csr
 from fullgraph.partition.contiguous import Contiguous
@@ -22,20 +22,6 @@ from fullgraph.partition.quality import Quality, quality
 from fullgraph.partition.random import Random
 from fullgraph.partition.store import open_part, read_assignment, write_parts
 
-PARTITIONERS = Axis(
-    "partitioner",
-    ("assign",),
-    {
-        "metis": "fullgraph.partition.metis:Metis",
-        "metis-cut": "fullgraph.partition.metis:MetisCut",
-        "metis-volume": "fullgraph.partition.metis:MetisVolume",
-        "random": "fullgraph.partition.random:Random",
-        "contiguous": "fullgraph.partition.contiguous:Contiguous",
-        "banded": "fullgraph.partition.banded:Banded",
-        "kaminpar": "fullgraph.partition.kaminpar:KaMinPar",
-        "mtkahypar": "fullgraph.partition.mtkahypar:MtKaHyPar",
-    },
-)
 AnyPartitioner = Annotated[Partitioner, PARTITIONERS]
 
 

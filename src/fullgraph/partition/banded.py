@@ -7,7 +7,6 @@ from typing import Annotated
 
 import numpy as np
 import scipy.sparse as sp
-from scipy.sparse.csgraph import reverse_cuthill_mckee
 
 from fullgraph.data import Graph
 from fullgraph.data.arrays import Array
@@ -28,6 +27,8 @@ class Banded(Value):
     empty: tuple[int, ...] = ()
 
     def assign(self, graph: Graph, parts: int, *, seed: int) -> Assignment:
+        from scipy.sparse.csgraph import reverse_cuthill_mckee
+
         check_parts(graph, parts)
         owners, n = self._owners(parts), graph.num_nodes
         if self.blocks > n:

@@ -29,16 +29,7 @@ def structure_of(graph: Graph, layout: Layout, rank: int) -> dict[str, Array]:
     ids, halo = layout.owned[rank], layout.halo[rank]
     n, h = len(ids), len(halo)
     assert n + h < 1 << 31, "local columns are 32-bit"
-    column = layout.row.copy()
-    column[halo] = np.arange(n, n + h)
-    indptr = np.zeros(n + 1, dtype=np.int64)
-    np.cumsum(graph.indptr[ids + 1] - graph.indptr[ids], out=indptr[1:])
-    indices = np.empty(int(indptr[-1]), dtype=np.int32)
-    weight = None if graph.edge_weight is None else np.empty(len(indices), dtype=graph.edge_weight.dtype)
-    for place, arcs in arc_blocks(graph.indptr, ids):
-        indices[place] = column[graph.indices[arcs]]
-        if weight is not None and graph.edge_weight is not None:
-            weight[place] = graph.edge_weight[arcs]
+    indptr, indices, weight = _whole(graph) if layout.parts == 1 else _arcs_of(graph, layout, rank)
     sent = [layout.row[layout.halo_from(peer, rank)] for peer in range(layout.parts)]
     arrays = {
         "ids": ids.astype(np.int64),
@@ -54,6 +45,27 @@ def structure_of(graph: Graph, layout: Layout, rank: int) -> dict[str, Array]:
     if layout.place is not None:
         arrays["place"] = layout.place[ids]
     return arrays
+
+
+def _whole(graph: Graph) -> tuple[Array, Array, Array | None]:
+    """The arcs of the one part there is: the graph's own, not a copy."""
+    return graph.indptr, graph.indices.astype(np.int32, copy=False), graph.edge_weight
+
+
+def _arcs_of(graph: Graph, layout: Layout, rank: int) -> tuple[Array, Array, Array | None]:
+    """A part's arcs over local columns."""
+    ids, halo = layout.owned[rank], layout.halo[rank]
+    column = layout.row.copy()
+    column[halo] = np.arange(len(ids), len(ids) + len(halo))
+    indptr = np.zeros(len(ids) + 1, dtype=np.int64)
+    np.cumsum(graph.indptr[ids + 1] - graph.indptr[ids], out=indptr[1:])
+    indices = np.empty(int(indptr[-1]), dtype=np.int32)
+    weight = None if graph.edge_weight is None else np.empty(len(indices), dtype=graph.edge_weight.dtype)
+    for place, arcs in arc_blocks(graph.indptr, ids):
+        indices[place] = column[graph.indices[arcs]]
+        if weight is not None and graph.edge_weight is not None:
+            weight[place] = graph.edge_weight[arcs]
+    return indptr, indices, weight
 
 
 def labels_of(graph: Graph, ids: Array) -> dict[str, Array]:
@@ -93,6 +105,7 @@ def cut_parts(
         x = scaler.apply(graph.x[ids])
         arrays = {**structure_of(graph, layout, part), **labels_of(graph, ids)}
         arrays.update(csr_arrays(x) if sp.issparse(x) else {"x": np.ascontiguousarray(x)})
+        arrays = {name: array if array.flags.writeable else array.copy() for name, array in arrays.items()}
         return assemble(arrays, part, manifest, split)
 
     return tuple(one(part) for part in range(assignment.parts)) if rank is None else one(rank)

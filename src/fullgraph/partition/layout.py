@@ -13,6 +13,7 @@ import numpy as np
 
 from fullgraph.data import Graph
 from fullgraph.data.arrays import Array
+from fullgraph.data.blocks import at_once
 from fullgraph.errors import InputError
 from fullgraph.partition.base import Assignment
 
@@ -44,25 +45,25 @@ class Layout:
 
 
 def lay_out(graph: Graph, assignment: Assignment) -> Layout:
-    """The layout of an assignment, one part at a time."""
+    """The layout of an assignment, several parts at a time."""
     owned, row = owned_rows(graph, assignment)
     part, parts = assignment.part, assignment.parts
-    halo = []
-    recv_counts = np.zeros((parts, parts), dtype=np.int64)
-    cut_arcs = np.zeros(parts, dtype=np.int64)
-    read = np.zeros(graph.num_nodes, dtype=np.bool_)
-    for rank, ids in enumerate(owned):
-        for _, arcs in arc_blocks(graph.indptr, ids):
+
+    def reads_of(rank: int) -> tuple[Array, Array, int]:
+        """A part's halo, how much of it each part owns, and how many arcs it cuts; one part reads nothing of others."""
+        ids, cut_arcs = owned[rank], 0
+        read = np.zeros(graph.num_nodes, dtype=np.bool_)
+        for _, arcs in arc_blocks(graph.indptr, ids) if parts > 1 else ():
             source = graph.indices[arcs]
             read[source] = True
-            cut_arcs[rank] += np.count_nonzero(part[source] != rank)
+            cut_arcs += int(np.count_nonzero(part[source] != rank))
         read[ids] = False
         remote = np.flatnonzero(read)
-        read[remote] = False
         owner = part[remote]
-        halo.append(remote[np.argsort(owner, kind="stable")])
-        recv_counts[rank] = np.bincount(owner, minlength=parts)
-    return Layout(owned, tuple(halo), recv_counts, cut_arcs, row, assignment.place)
+        return remote[np.argsort(owner, kind="stable")], np.bincount(owner, minlength=parts), cut_arcs
+
+    halo, recv_counts, cut_arcs = zip(*at_once(reads_of, range(parts)), strict=True)
+    return Layout(owned, halo, np.stack(recv_counts), np.array(cut_arcs), row, assignment.place)
 
 
 def halo_rows(graph: Graph, assignment: Assignment) -> int:

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from fullgraph.data.arrays import Array
 from fullgraph.partition.manifest import Manifest
+
+if TYPE_CHECKING:  # cutting a graph needs none
+    from torch import Tensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,6 +65,8 @@ def array_names(weighted: bool, sparse: bool) -> tuple[str, ...]:
 
 def assemble(arrays: Mapping[str, Array], rank: int, manifest: Manifest, split: int) -> Part:
     """A part from its arrays; masks are [n, K] and `split` picks a column."""
+    import torch
+
     facts = manifest.graph
     assert 0 <= split < facts.splits
     tensor = {name: torch.from_numpy(array) for name, array in arrays.items() if not name.endswith("_mask")}

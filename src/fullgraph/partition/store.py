@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import scipy.sparse as sp
 
 from fullgraph.data import FeatureScaler, Graph, fit_features
-from fullgraph.data.arrays import Features
+from fullgraph.data.arrays import Array, Features
+from fullgraph.data.blocks import at_once
 from fullgraph.errors import InputError
 from fullgraph.partition import npy
 from fullgraph.partition.base import Assignment
@@ -36,22 +38,28 @@ def write_parts(
 ) -> Manifest:
     """Cut `graph` and write every part; features are scaled by `features`, fitted on the training nodes of `split`.
 
-    Features are read in order and a block of rows at a time, so a memory-mapped graph.x is never whole in memory.
+    Features are read in order and a block of rows at a time, so a memory-mapped graph.x is never whole in memory. They
+    are written by a thread of their own, beside the arcs.
     """
     scaler = fit_features(graph, features, split)
     layout = lay_out(graph, assignment)
     figures = quality(graph, assignment, split, layout=layout)
     need_disk(Path(folder), _bytes_of(graph, figures), "cutting the graph")
     files: Files = {}
-    with replaced_folder(folder) as building:
-        files["assignment.npy"] = npy.save(building / "assignment.npy", assignment.part)
+    with replaced_folder(folder) as building, ThreadPoolExecutor(1, thread_name_prefix="fullgraph-features") as pool:
         for rank in range(assignment.parts):
             (building / f"part-{rank}").mkdir()
-            arrays = structure_of(graph, layout, rank) | labels_of(graph, layout.owned[rank])
-            for name, array in arrays.items():
-                files[_file(rank, name)] = npy.save(building / _file(rank, name), array)
         stream = _stream_sparse if sp.issparse(graph.x) else _stream_dense
-        files |= stream(building, graph, assignment, layout, scaler)
+        features_done = pool.submit(stream, building, graph, assignment, layout, scaler)
+        files["assignment.npy"] = npy.save(building / "assignment.npy", assignment.part)
+
+        def write(rank: int) -> Files:
+            arrays = structure_of(graph, layout, rank) | labels_of(graph, layout.owned[rank])
+            return {_file(rank, name): npy.save(building / _file(rank, name), arrays[name]) for name in arrays}
+
+        for written in at_once(write, range(assignment.parts)):
+            files |= written
+        files |= features_done.result()
         manifest = describe(graph, assignment, features=features, split=split, figures=figures, files=files)
         manifest.write(building)
     return manifest
@@ -66,14 +74,17 @@ def open_part(folder: str | Path, rank: int, *, split: int = 0, verify: bool = T
     if not 0 <= rank < manifest.parts:
         raise InputError(f"{folder} holds {manifest.parts} parts, so there is no rank {rank}: start as many ranks")
     _check_split(folder, manifest, split)
-    arrays = {}
     names = array_names(manifest.graph.weighted, manifest.graph.sparse)
-    for name in (*names, "place") if _file(rank, "place") in manifest.files else names:
+    names = (*names, "place") if _file(rank, "place") in manifest.files else names
+
+    def one(name: str) -> Array:
         file = _file(rank, name)
         if file not in manifest.files:
             raise InputError(f"{folder} lists no {file} in its manifest: {AGAIN}")
         npy.check(Path(folder) / file, manifest.files[file], content=verify)
-        arrays[name] = npy.open_mapped(Path(folder) / file)
+        return npy.open_mapped(Path(folder) / file)
+
+    arrays = dict(zip(names, at_once(one, names), strict=True))
     return assemble(arrays, rank, manifest, split)
 
 
@@ -114,6 +125,9 @@ def _blocks(graph: Graph, assignment: Assignment, scaler: FeatureScaler, width: 
     for low in range(0, graph.num_nodes, step):
         block = scaler.apply(graph.x[low : low + step])
         part = assignment.part[low : low + step]
+        if (part == part[0]).all():  # as they lie, without a copy
+            yield int(part[0]), block
+            continue
         order = np.argsort(part, kind="stable")
         ranks, first = np.unique(part[order], return_index=True)
         for rank, rows in zip(ranks.tolist(), np.split(order, first[1:]), strict=True):

@@ -3,32 +3,11 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
+from fullgraph.axes import STRATEGIES
 from fullgraph.exchange import Wire, Wires
-from fullgraph.named import Axis
 from fullgraph.partition import Partitioner
 from fullgraph.placement import ByRows, Partitioned
 from fullgraph.values import Value
-
-STRATEGIES = Axis(
-    "strategy",
-    ("wires", "layout", "partitioner", "devices_of"),
-    {
-        "vanilla": "fullgraph.recipes.baselines:Vanilla",
-        "none": "fullgraph.recipes.baselines:Isolated",
-        "pipegcn": "fullgraph.recipes.pipegcn:PipeGCN",
-        "pipegcn-f": "fullgraph.recipes.pipegcn:PipeGCNF",
-        "pipegcn-g": "fullgraph.recipes.pipegcn:PipeGCNG",
-        "pipegcn-gf": "fullgraph.recipes.pipegcn:PipeGCNGF",
-        "sylvie-s": "fullgraph.recipes.sylvie:SylvieS",
-        "sylvie-a": "fullgraph.recipes.sylvie:SylvieA",
-        "varco": "fullgraph.recipes.varco:Varco",
-        "fixed": "fullgraph.recipes.varco:Fixed",
-        "mixgcn": "fullgraph.recipes.mixgcn:MixGCN",
-        "gnnpipe": "fullgraph.recipes.gnnpipe:GNNPipe",
-        "gnnpipe-hybrid": "fullgraph.recipes.gnnpipe:GNNPipeHybrid",
-        "free": "fullgraph.recipes.free:Free",
-    },
-)
 
 
 @dataclass(frozen=True, kw_only=True)

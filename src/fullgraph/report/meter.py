@@ -1,5 +1,8 @@
 """Bytes and seconds of one rank. It records marks and never waits for them; seconds are computed when they are read."""
 
+from __future__ import annotations
+
+import os
 import resource
 import sys
 import threading
@@ -8,9 +11,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-import torch
+from fullgraph.report.terminal import say
+
+if TYPE_CHECKING:  # torch is imported where a device is asked for
+    import torch
 
 Mark = Any  # a moment, as its stopwatch knows it
 Interval = tuple[Mark, Mark]
@@ -40,6 +46,8 @@ class DeviceWatch:
         self.device = device
 
     def mark(self) -> Mark:
+        import torch
+
         event = torch.cuda.Event(enable_timing=True)
         event.record(torch.cuda.current_stream(self.device))
         return event
@@ -50,8 +58,8 @@ class DeviceWatch:
         return float(start.elapsed_time(end)) / 1e3
 
 
-def stopwatch_of(device: torch.device) -> Stopwatch:
-    return DeviceWatch(device) if device.type == "cuda" else HostWatch()
+def stopwatch_of(device: torch.device | None) -> Stopwatch:
+    return DeviceWatch(device) if device is not None and device.type == "cuda" else HostWatch()
 
 
 @dataclass
@@ -86,7 +94,7 @@ class Meter:
     """Collects a tally a step; a transport reports to `sent` and `waiting`, with the key of the message."""
 
     def __init__(self, device: torch.device | None = None) -> None:
-        self.watch = stopwatch_of(device or torch.device("cpu"))
+        self.watch = stopwatch_of(device)
         self.tally = Tally(self.watch)
         self._start = self.watch.mark()
         self._aside: set[int] = set()  # threads whose waiting holds up no step
@@ -134,25 +142,51 @@ class Meter:
 
 
 class Phases:
-    """Seconds of a run's start, by phase: reading the graph, cutting it, starting ranks, placing, the first epoch."""
+    """Seconds of a run's start, by phase: imports, reading the graph, cutting it, starting ranks, placing, first epoch.
 
-    def __init__(self, seconds: dict[str, float] | None = None) -> None:
+    aloud: print each phase that is long as it begins, for a person at a terminal.
+    """
+
+    LONG: ClassVar = {"read": "reading the graph", "cut": "cutting the graph", "place": "placing its parts"}
+
+    def __init__(self, seconds: dict[str, float] | None = None, *, aloud: bool = False) -> None:
         self.seconds = dict(seconds or {})
+        self.aloud = aloud
 
     @contextmanager
     def __call__(self, name: str) -> Iterator[None]:
         start = time.perf_counter()
-        yield
-        self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
+        told = self.aloud and name in self.LONG
+        if told:
+            say(f"{self.LONG[name]} ... ")
+        try:
+            yield
+            self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
+        finally:
+            if told:
+                say(f"{time.perf_counter() - start:.1f} s\n")
 
     def __str__(self) -> str:
         told = ", ".join(f"{name.replace('_', ' ')} {value:.1f}" for name, value in self.seconds.items())
         return f"started in {sum(self.seconds.values()):.1f} s: {told}"
 
 
+def age() -> float:
+    """Seconds since this process began."""
+    try:
+        began = float(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]) / os.sysconf("SC_CLK_TCK")
+        return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - began)
+    except (OSError, ValueError, AttributeError):  # no Linux
+        return time.process_time()
+
+
 def peak_device_bytes(device: torch.device) -> int:
     """The most memory that tensors ever held on a GPU; 0 on a CPU."""
-    return torch.cuda.max_memory_allocated(device) if device.type == "cuda" else 0
+    if device.type != "cuda":
+        return 0
+    import torch
+
+    return torch.cuda.max_memory_allocated(device)
 
 
 def peak_memory_bytes() -> int:

@@ -1,18 +1,20 @@
 """The record of a run: a line an epoch in metrics.jsonl, each with its own checksum."""
 
+from __future__ import annotations
+
 import json
 import math
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from statistics import median
-from typing import Annotated
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Annotated
 
 from fullgraph.errors import Damaged
 from fullgraph.storage import read_text, record_of, sealed, unsealed, write_whole
 from fullgraph.values import Range, Value, read_value
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Bytes = Annotated[int, Range(0, 2**53)]
 Seconds = Annotated[float, Range(0, 1e12)]
@@ -40,6 +42,8 @@ WHOLE = ("epoch", "bytes", "grad_bytes")
 
 def as_table(records: list[EpochRecord]) -> Tensor:
     """Records as numbers [epochs, fields], a missing one NaN, so that a checkpoint can hold them."""
+    import torch
+
     rows = [[math.nan if value is None else float(value) for value in asdict(r).values()] for r in records]
     return torch.tensor(rows, dtype=torch.float64).view(-1, len(FIELDS))
 

@@ -57,6 +57,11 @@ def output_trouble() -> OSError | None:
     return sys.stdout.trouble if isinstance(sys.stdout, Tolerant) else None
 
 
+def say(text: str) -> None:
+    """A part of a line, at once."""
+    print(text, end="", flush=True)
+
+
 def note(text: object) -> None:
     """One line beside the output."""
     print(f"fullgraph: note: {one_line(text, 2000)}", file=sys.stderr, flush=True)

@@ -133,7 +133,7 @@ class Hosts:
 
     def run(self, arguments: Sequence[object], *, limit_s: float = 900.0) -> None:
         """`python ARGUMENTS` as one rank a host, each with one thread; what all said is shown when one fails."""
-        from fullgraph.train.launch import DEFAULTS
+        from fullgraph.train.nursery import DEFAULTS
 
         environ = {**DEFAULTS, **os.environ, "GLOO_SOCKET_IFNAME": "wire", "OMP_NUM_THREADS": "1"}
         with tempfile.TemporaryDirectory() as folder:

@@ -1,30 +1,89 @@
-"""The first lines of a rank that a launcher started, run before anything large is imported:
+"""The process that a launcher's ranks are born from; it has imported what they need by the time they are wanted:
 
-    python -P boot.py LAUNCHER_PID MODULE ARGUMENT...
+    python -P -u boot.py LAUNCHER_PID ORDERS MODULE DEVICE
 
-The rank dies with its launcher, however that dies. SIGTERM is held back until the rank can act on it, and SIGINT is the
+An order is a line of JSON on the socket ORDERS, with descriptors beside it: the arguments and the environment of one
+rank. The rank is forked, and the answer is its process number. When the launcher closes the socket this process ends,
+and its ranks become the launcher's own children (nursery.py). Nothing here may start a thread: none survives a fork.
+
+A rank dies with its launcher, however that dies. SIGTERM is held back until the rank can act on it, and SIGINT is the
 launcher's alone: a terminal sends it to both.
 """
 
 import ctypes
+import gc
+import importlib
+import json
 import os
-import runpy
 import signal
+import socket
 import sys
+import time
+from contextlib import suppress
 
-PR_SET_PDEATHSIG = 1
+PR_SET_PDEATHSIG, PR_SET_NAME = 1, 15
+ORDER_BYTES, MOST_DESCRIPTORS = 1 << 16, 64
+FORKS = sys.platform == "linux"  # elsewhere this process is its one rank itself
 
 
 def main() -> None:
-    launcher, module = int(sys.argv[1]), sys.argv[2]
+    launcher, orders, module = int(sys.argv[1]), socket.socket(fileno=int(sys.argv[2])), sys.argv[3]
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_SETMASK, {signal.SIGTERM})
+    _die_with(launcher)
+    gc.disable()  # imports leave little garbage, and looking for it takes a tenth of their time
+    worker = importlib.import_module(module)
+    with suppress(Exception):  # a rank says it better
+        worker.warm_up(sys.argv[4])
+    gc.freeze()
+    here = os.getpid()
+    while order := _receive(orders):
+        text, handles = order
+        child = os.fork() if FORKS else 0
+        if child == 0:
+            break
+        orders.sendall(f"{child}\n".encode())
+        for handle in handles:
+            os.close(handle)
+    else:
+        os._exit(0)
+    if not FORKS:
+        orders.sendall(f"{here}\n".encode())
+    orders.close()
+    while os.getppid() == here:  # the launcher's death is noticed only by its own children
+        time.sleep(0.001)
+    _die_with(launcher)
+    rank = json.loads(text)
+    _call(rank["name"])
+    os.environ.update(rank["environ"], **{rank["report"]: str(handles[0])})
+    sys.argv[:] = [module, *rank["arguments"]]
+    gc.enable()
+    worker.main()
+    os._exit(0)
+
+
+def _receive(orders: socket.socket) -> tuple[bytes, list[int]] | None:
+    """The next order and its descriptors; None when the launcher has no more."""
+    text, handles = b"", list[int]()
+    while not text.endswith(b"\n"):
+        part, more, _, _ = socket.recv_fds(orders, ORDER_BYTES, MOST_DESCRIPTORS)
+        if not part:
+            return None
+        text, handles = text + part, [*handles, *more]
+    return text, handles
+
+
+def _die_with(launcher: int) -> None:
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != launcher:  # it died before that was arranged
         os._exit(1)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-    sys.argv[:] = [module, *sys.argv[3:]]
-    runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+def _call(name: str) -> None:
+    """What `top` shows of this process."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_NAME, name.encode()[:15])
 
 
 if __name__ == "__main__":

@@ -1,16 +1,19 @@
 """How a run trains, as a frozen value."""
 
 from dataclasses import dataclass
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
+from fullgraph.axes import METRICS
 from fullgraph.errors import InputError
-from fullgraph.train.task import METRICS, Metric
+from fullgraph.storage import read_document
 from fullgraph.values import OneOf, Range, Value
 
 OPTIMIZERS = ("adam", "adamw", "sgd")
 LR_SCHEDULES = ("constant", "cosine", "step")
 DTYPES = ("float32", "float64")
 FILE = "config.json"  # of a run
+FIX = "name a folder that `fullgraph train` wrote"
 
 Count = Annotated[int, Range(0, 10**9)]
 
@@ -30,7 +33,7 @@ class TrainConfig(Value):
     checkpoint_every: Count = 10  # epochs; 0: never
     on_signal: Annotated[str, OneOf("checkpoint", "stop")] = "checkpoint"  # what SIGTERM and SIGINT do first
     max_restarts: Annotated[int, Range(0, 10**6)] = 0  # resume by itself so often after a rank died
-    metric: Annotated[Metric, METRICS] | Annotated[str, OneOf("auto")] = "auto"
+    metric: Annotated[Any, METRICS] | Annotated[str, OneOf("auto")] = "auto"
     inductive: bool = False
     precompute: bool = True
     all_rows: bool = False  # layers compute rows, too, that the loss does not read
@@ -54,3 +57,9 @@ class TrainConfig(Value):
             )
         if self.backend == "nccl" and self.device != "cuda":
             raise InputError("backend nccl needs --device cuda; use gloo on a CPU")
+
+
+def device_in(folder: Path) -> str:
+    """The device of a run's ranks, read before all that the run is made of; what is wrong there is told then."""
+    loop = read_document(folder / FILE, fix=FIX).get("train")
+    return "cuda" if isinstance(loop, dict) and loop.get("device") == "cuda" else "cpu"

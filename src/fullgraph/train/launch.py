@@ -8,7 +8,6 @@ import os
 import selectors
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import threading
@@ -18,38 +17,25 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fullgraph.errors import InputError, Interrupted
+from fullgraph.environ import MEETING
+from fullgraph.errors import InputError, Interrupted, RankFailed
 from fullgraph.report import Phases
 from fullgraph.storage import held, remove_if_dead
-from fullgraph.train import boot
+from fullgraph.train.nursery import Nursery, RankProcess
 from fullgraph.train.stopping import REPORT, STARTUP, LastWords
-from fullgraph.transport import MEETING
 from fullgraph.values import read_value
 
 EXIT_INPUT, EXIT_STOPPED = 2, 3  # a rank's exit status when the input is wrong, and when a signal stopped it
 SCRATCH = "fullgraph-ranks-"
 CAUSE_S = 3.0  # after a rank says that a peer is gone, the launcher waits so long for the peer's own end
 
-# What a rank runs with unless the user says otherwise. Ranks of one machine talk over loopback. Idle threads sleep,
-# since a spinning one takes a core another rank needs. Large tensors lie on huge pages: faulting in small ones was
-# a quarter of a CPU epoch. What torch's C++ logs of a lost peer, the rank says itself in one line.
-DEFAULTS = {
-    "GLOO_SOCKET_IFNAME": "lo",
-    "OMP_WAIT_POLICY": "passive",
-    "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
-    "TORCH_CPP_LOG_LEVEL": "FATAL",
-}
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-
-class RankFailed(RuntimeError):
-    """A rank died; the text is one line that names it."""
 
 
 @dataclass(eq=False)
 class _Child:
     rank: int
-    process: "subprocess.Popen[bytes]"
+    process: RankProcess
     pipe: int
     words: bytes = b""
     ended_at: float = 0.0
@@ -125,7 +111,7 @@ class _Crew:
         ended = sorted((c for c in self.children if c.ended_at), key=lambda child: child.ended_at)
         failed = [child for child in ended if not child.ended_well(self.asked)]
         for child in failed:
-            status = child.process.returncode
+            status = child.process.returncode or 0
             if status < 0:
                 who, name = f"rank {child.rank} (pid {child.process.pid})", signal.Signals(-status).name
                 why = " for lack of memory" if _oom_kills() > killed_before else ""
@@ -151,12 +137,17 @@ class _Crew:
 
 
 def launch(
-    parts: int, module: str, args: Sequence[str], *, inherit: Sequence[int] = (), phases: Phases | None = None
+    parts: int,
+    args: Sequence[str],
+    *,
+    inherit: Sequence[int] = (),
+    phases: Phases | None = None,
+    nursery: Nursery,
 ) -> None:
-    """Run `python -m module args...` as `parts` ranks that die with this process; returns when all are done.
+    """Run `fullgraph.worker args...` as `parts` ranks that die with this process; returns when all are done.
 
     inherit: descriptors that ranks keep open, such as the lock of their run's folder. phases: what the start has taken
-    until now, for the ranks' own account of it.
+    until now, for the ranks' own account of it. nursery: where they come from; it is closed.
     """
     told = {STARTUP: json.dumps([phases.seconds, time.time()])} if phases else {}
     for old in Path(tempfile.gettempdir()).glob(f"{SCRATCH}*"):
@@ -167,8 +158,9 @@ def launch(
         with held(scratch), _listening() as signals:
             crew = _Crew([], signals)
             try:
-                for rank in range(parts):
-                    crew.children.append(_start(rank, parts, scratch, [module, *args], inherit, told))
+                with nursery as source:
+                    for rank in range(parts):
+                        crew.children.append(_start(source, rank, parts, scratch, args, inherit, told))
                 crew.watch()
             finally:
                 crew.end()
@@ -180,17 +172,17 @@ def launch(
 
 
 def _start(
-    rank: int, parts: int, scratch: Path, command: list[str], inherit: Sequence[int], told: Mapping[str, str]
-) -> _Child:
+    source: Nursery, rank: int, parts: int, scratch: Path, args: Sequence[str], inherit: Sequence[int],
+    told: Mapping[str, str],
+) -> _Child:  # fmt: skip
     read, write = os.pipe()
-    about = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": parts, "LOCAL_WORLD_SIZE": parts}
-    environ = {**DEFAULTS, **os.environ, **{name: str(value) for name, value in about.items()}}
-    # A rank imports what its launcher would.
-    environ["PYTHONPATH"] = os.pathsep.join(path or os.getcwd() for path in sys.path)
-    environ |= {MEETING: str(scratch), REPORT: str(write), **told}
-    arguments = [sys.executable, "-P", "-u", boot.__file__, str(os.getpid()), *command]
+    about = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": parts, "LOCAL_WORLD_SIZE": parts, MEETING: scratch}
+    environ = {name: str(value) for name, value in about.items()} | dict(told)
     try:
-        process = subprocess.Popen(arguments, env=environ, stdin=subprocess.DEVNULL, pass_fds=(write, *inherit))
+        process = source.bear(f"fullgraph-{rank}", args, environ, (REPORT, write), inherit)
+    except BaseException:
+        os.close(read)
+        raise
     finally:
         os.close(write)
     return _Child(rank, process, read)

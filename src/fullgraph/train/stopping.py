@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import sys
 import threading
 import time
 from contextlib import suppress
@@ -42,7 +43,8 @@ def started() -> Phases:
     """What the start has taken until now, by the launcher's account, and since a rank left its hands."""
     try:
         seconds, left = json.loads(os.environ.get(STARTUP, "[{}, null]"))
-        return Phases({**seconds, **({} if left is None else {"start": max(0.0, time.time() - left)})})
+        aloud = os.environ.get("RANK") == "0" and sys.stdout.isatty()
+        return Phases({**seconds, **({} if left is None else {"start": max(0.0, time.time() - left)})}, aloud=aloud)
     except (ValueError, TypeError):
         return Phases()
 

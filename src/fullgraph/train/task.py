@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from fullgraph.axes import METRICS
 from fullgraph.errors import InputError
-from fullgraph.named import Axis
 from fullgraph.transport import Key, Transport, gather_rows
 
 
@@ -63,11 +63,6 @@ def _auc(score: Tensor, truth: Tensor) -> float:
     positives = int(truth.sum())
     wins = float(rank[truth].sum()) - positives * (positives + 1) / 2
     return wins / (positives * (len(truth) - positives))
-
-
-METRICS = Axis(
-    "metric", ("__call__",), {name: f"fullgraph.train.task:{name}" for name in ("accuracy", "micro_f1", "roc_auc")}
-)
 
 
 @dataclass(frozen=True, slots=True)

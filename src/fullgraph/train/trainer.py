@@ -4,7 +4,6 @@ import copy
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Protocol
 
 import torch
@@ -16,6 +15,7 @@ from fullgraph.placement import Shard
 from fullgraph.report import EpochRecord, Meter, Tally
 from fullgraph.train.config import TrainConfig
 from fullgraph.train.evaluate import Scores, evaluate
+from fullgraph.train.optimizer import OPTIMIZERS
 from fullgraph.train.precision import Weights, rows_dtype
 from fullgraph.train.schedule import learning_rate
 from fullgraph.train.sync import GradSync
@@ -39,13 +39,6 @@ class Best:
             self.weights = copy.deepcopy(weights.state_dict())
         else:
             self.waited += 1
-
-
-OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
-    "adam": torch.optim.Adam,
-    "adamw": torch.optim.AdamW,
-    "sgd": partial(torch.optim.SGD, momentum=0.9),
-}
 
 
 class Watcher(Protocol):

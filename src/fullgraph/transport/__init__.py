@@ -1,10 +1,12 @@
 """Which medium: how bytes move between ranks. Only this folder may import torch.distributed."""
 
+from fullgraph.environ import MEETING, adopt_slurm, number
+from fullgraph.errors import PeerLost
 from fullgraph.transport.alone import Alone
 from fullgraph.transport.among import Among
-from fullgraph.transport.base import PLAIN, Coding, PeerLost, Pending, Ready, Transport
+from fullgraph.transport.base import PLAIN, Coding, Pending, Ready, Transport
 from fullgraph.transport.gather import gather_rows
-from fullgraph.transport.job import MEETING, adopt_slurm, join, number
+from fullgraph.transport.job import join
 from fullgraph.transport.key import Key, Use, Way
 from fullgraph.transport.machine import Bundle, share
 from fullgraph.transport.mesh import Mesh

@@ -1,4 +1,4 @@
-"""Which medium: the protocol of a transport, and the error a run dies of when a peer is gone."""
+"""Which medium: the protocol of a transport."""
 
 from contextlib import AbstractContextManager
 from typing import Generic, Protocol, TypeVar
@@ -9,10 +9,6 @@ from fullgraph.transport.key import Key
 
 T_co = TypeVar("T_co", covariant=True)
 T = TypeVar("T")
-
-
-class PeerLost(RuntimeError):
-    """A message never came, or its connection broke; the text names the ranks and the message."""
 
 
 class Pending(Protocol[T_co]):

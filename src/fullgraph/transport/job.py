@@ -1,7 +1,6 @@
 """How a process learns which rank it is, and meets the others."""
 
 import os
-import re
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -10,24 +9,11 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import FileStore, PrefixStore, TCPStore
 
-from fullgraph.errors import InputError, explain, one_line
-from fullgraph.transport.base import PeerLost
+from fullgraph.environ import MEETING, adopt_slurm, number
+from fullgraph.errors import InputError, PeerLost, explain
 from fullgraph.transport.board import Board, FolderBoard, StoreBoard
 from fullgraph.transport.process import ProcessTransport, cause_of
 from fullgraph.transport.watch import Watch
-from fullgraph.values import Range, read_option
-
-MEETING = "FULLGRAPH_MEETING"  # the private folder in which the ranks that one launcher started meet
-MOST_RANKS = 65535
-RANGES = {  # of numbers in the environment
-    "RANK": Range(0, MOST_RANKS - 1),
-    "LOCAL_RANK": Range(0, MOST_RANKS - 1),
-    "SLURM_PROCID": Range(0, MOST_RANKS - 1),
-    "WORLD_SIZE": Range(1, MOST_RANKS),
-    "LOCAL_WORLD_SIZE": Range(1, MOST_RANKS),
-    "SLURM_STEP_NUM_TASKS": Range(1, MOST_RANKS),
-    "MASTER_PORT": Range(1, 65535),
-}
 
 
 def join(*, backend: str = "gloo", device: torch.device | None = None, timeout: float = 60.0) -> ProcessTransport:
@@ -64,36 +50,3 @@ def _board(size: int, limit: timedelta) -> Board:
     host, port = os.environ["MASTER_ADDR"], number("MASTER_PORT", 0)
     store = TCPStore(host, port, None, False, limit)
     return StoreBoard(PrefixStore(f"again {os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store), size)
-
-
-def number(name: str, default: int) -> int:
-    """A whole number from the environment, in its range."""
-    text = os.environ.get(name, str(default))
-    value: int = read_option(int, f"in the environment, {name}", text)
-    problem = RANGES.get(name, Range(0, 2**62)).problem(value)
-    if problem:
-        raise InputError(f"in the environment, {name}={one_line(text, 40)}: {problem}")
-    return value
-
-
-def adopt_slurm() -> None:
-    """Inside a step that srun started, derive torch's variables from Slurm's; elsewhere do nothing."""
-    slurm = {name.removeprefix("SLURM_"): value for name, value in os.environ.items() if name.startswith("SLURM_")}
-    if "RANK" in os.environ or number("SLURM_STEP_NUM_TASKS", 1) < 2:
-        return
-    if "PROCID" not in slurm:
-        raise InputError("inside a Slurm step, but SLURM_PROCID is not set; start with srun")
-    os.environ["RANK"] = slurm["PROCID"]
-    os.environ["WORLD_SIZE"] = slurm["STEP_NUM_TASKS"]
-    os.environ["LOCAL_RANK"] = slurm.get("LOCALID", "0")
-    tasks = re.match(r"\d+", slurm.get("STEP_TASKS_PER_NODE", "1"))
-    os.environ["LOCAL_WORLD_SIZE"] = tasks[0] if tasks else "1"
-    os.environ.setdefault("MASTER_ADDR", first_host(slurm.get("STEP_NODELIST", "127.0.0.1")))
-    os.environ.setdefault("MASTER_PORT", str(20000 + number("SLURM_JOB_ID", 0) % 20000))
-
-
-def first_host(nodes: str) -> str:
-    """The first name of a Slurm host list:  gpu[03-07,12],login -> gpu03."""
-    found = re.match(r"([^\[,]*)(?:\[([^\],-]*))?", nodes)
-    assert found is not None
-    return found[1] + (found[2] or "")

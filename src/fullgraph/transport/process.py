@@ -14,8 +14,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from fullgraph.errors import one_line
-from fullgraph.transport.base import PLAIN, Coding, PeerLost, Pending
+from fullgraph.errors import PeerLost, one_line
+from fullgraph.transport.base import PLAIN, Coding, Pending
 from fullgraph.transport.key import Key
 from fullgraph.transport.stage import Mark, OnDevice, OnHost
 from fullgraph.transport.watch import PATIENCE_S, Watch

@@ -7,7 +7,8 @@ from contextlib import AbstractContextManager, nullcontext
 import torch
 from torch import Tensor
 
-from fullgraph.transport.base import PLAIN, Coding, PeerLost, Pending
+from fullgraph.errors import PeerLost
+from fullgraph.transport.base import PLAIN, Coding, Pending
 from fullgraph.transport.key import Key
 
 

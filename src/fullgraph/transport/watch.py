@@ -20,8 +20,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
-from fullgraph.errors import one_line
-from fullgraph.transport.base import PeerLost
+from fullgraph.errors import PeerLost, one_line
 from fullgraph.transport.board import Board, Sign
 
 PATIENCE_S = 4 * 3600.0  # how long a living rank may be at work without a message: rank 0 may cut a large graph
@@ -101,6 +100,8 @@ class Watch:
         self.signs: Mapping[int, Sign] = {}
         self.contact = 0  # beats at which the board could be reached
         self._doing, self._moves, self._waiting, self._beat = "starting", 0, 0, 0
+        with suppress(OSError, RuntimeError):  # a run may be over its first epochs before the first beat
+            self._post()
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._pulse, name="fullgraph-pulse", daemon=True)
         self._thread.start()

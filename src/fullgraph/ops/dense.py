@@ -1,0 +1,78 @@
+"""Products of many rows with a small matrix, for GPUs: float32 on tensor cores, and dropout of rows as they are read.
+
+Legend: n rows, I in, O out features.
+"""
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd.function import FunctionCtx, once_differentiable
+
+from fullgraph.ops.kernels import Fused, fused_backend
+
+
+class Drop(NamedTuple):
+    """Dropout of rows by their global ids, as ops.act_dropout draws it."""
+
+    ids_n: Tensor
+    key: int
+    p: float
+
+
+def dense_kernels(x_nI: Tensor, *, drop: bool = False) -> Fused | None:
+    """The Triton kernels, where they beat torch: for dropped rows, and for float32 that is not to be rounded."""
+    exact = x_nI.dtype == torch.float32 and torch.get_float32_matmul_precision() == "highest"
+    if not (exact or (drop and x_nI.dtype != torch.float64)) or x_nI.dim() != 2 or not x_nI.numel():
+        return None
+    return fused_backend(x_nI)
+
+
+def rows_linear(
+    x_nI: Tensor, weight_OI: Tensor, bias_O: Tensor | None = None, base_nO: Tensor | None = None,
+    drop: Drop | None = None,
+) -> Tensor:  # fmt: skip
+    """base + drop(x) W^T + b by those kernels;  a given base is updated in place. Dropped rows have no gradient."""
+    y: Tensor = _RowsLinear.apply(x_nI, weight_OI, bias_O, base_nO, drop)  # type: ignore[no-untyped-call]
+    return y
+
+
+class _RowsLinear(torch.autograd.Function):
+    """y = base + x W^T + b,   dx = dy W,   dW = dy^T x,   db = sum dy,   dbase = dy"""
+
+    @staticmethod
+    def forward(
+        ctx: FunctionCtx, x_nI: Tensor, weight_OI: Tensor, bias_O: Tensor | None, base_nO: Tensor | None,
+        drop: Drop | None,
+    ) -> Tensor:  # fmt: skip
+        kernels, x_nI = fused_backend(x_nI), x_nI.contiguous()
+        assert kernels is not None
+        ctx.save_for_backward(x_nI, weight_OI)
+        ctx.drop = drop  # type: ignore[attr-defined]
+        if base_nO is None:
+            out_nO = x_nI.new_empty(len(x_nI), len(weight_OI))
+        else:
+            ctx.mark_dirty(base_nO)
+            out_nO = base_nO
+        kernels.rows_times(x_nI, weight_OI.t(), bias_O, out_nO, base_nO is not None, drop)
+        return out_nO
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_nO: Tensor) -> tuple[Tensor | None, ...]:
+        x_nI, weight_OI = ctx.saved_tensors
+        of_x, of_weight, of_bias, of_base, _ = ctx.needs_input_grad
+        kernels, grad_nO = fused_backend(x_nI), grad_nO.contiguous()
+        assert kernels is not None
+        assert not (of_x and ctx.drop), "dropped rows have no gradient"
+        grad_nI = None
+        if of_x:
+            grad_nI = torch.empty_like(x_nI)
+            kernels.rows_times(grad_nO, weight_OI, None, grad_nI, False, None)
+        of_weights = None
+        if of_weight:
+            if ctx.drop is None:
+                of_weights = grad_nO.t() @ x_nI
+            else:
+                of_weights = kernels.rows_against_rows(grad_nO, x_nI, ctx.drop).to(weight_OI.dtype)
+        return grad_nI, of_weights, grad_nO.sum(0) if of_bias else None, grad_nO if of_base else None, None

@@ -1,0 +1,139 @@
+"""Starts ranks from a process that has imported what they need: torch is imported once, while the graph is being read.
+
+Nothing large is imported here: this runs before anything else does.
+"""
+
+import ctypes
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from types import TracebackType
+
+from fullgraph.errors import RankFailed
+from fullgraph.train import boot
+
+WORKER = "fullgraph.worker"
+PR_SET_CHILD_SUBREAPER, PR_GET_CHILD_SUBREAPER = 36, 37
+
+# What a rank runs with unless the user says otherwise. Ranks of one machine talk over loopback. Idle threads sleep,
+# since a spinning one takes a core another rank needs. Large tensors lie on huge pages: faulting in small ones was
+# a quarter of a CPU epoch. What torch's C++ logs of a lost peer, the rank says itself in one line.
+DEFAULTS = {
+    "GLOO_SOCKET_IFNAME": "lo",
+    "OMP_WAIT_POLICY": "passive",
+    "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
+    "TORCH_CPP_LOG_LEVEL": "FATAL",
+}
+
+
+class RankProcess:
+    """A child of this process that another one forked."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.returncode: int | None = None
+
+    def wait(self) -> None:
+        if self.returncode is None:
+            status = 0  # where this process ignores SIGCHLD nobody can tell
+            with suppress(ChildProcessError):
+                _, status = os.waitpid(self.pid, 0)
+            self.returncode = os.waitstatus_to_exitcode(status)
+
+    def send_signal(self, number: int) -> None:
+        if self.returncode is None:  # until it is waited for, its number is nobody else's
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
+class Nursery:
+    """A process that imports what ranks on `device` need and forks them when told to; it dies with this one.
+
+    Each order of `bear` becomes `fullgraph.worker.main()` in a process; `close` makes those this process's children.
+    """
+
+    def __init__(self, device: str = "cpu") -> None:
+        self.device = device
+        self._used = False
+        self._stack = ExitStack()
+        self._begin()
+
+    def _begin(self) -> None:
+        self._orders, theirs = socket.socketpair()
+        # A rank imports what its launcher would.
+        paths = os.pathsep.join(path or os.getcwd() for path in sys.path)
+        environ = {**DEFAULTS, **os.environ, "PYTHONPATH": paths}
+        line = [sys.executable, "-P", "-u", boot.__file__, str(os.getpid()), str(theirs.fileno()), WORKER, self.device]
+        # A signal that arrives before the first line runs is held back, not printed as a traceback.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+        try:
+            self._process = subprocess.Popen(line, env=environ, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()])
+        except BaseException:
+            self._orders.close()
+            raise
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            theirs.close()
+
+    def bear(
+        self, name: str, arguments: Sequence[str], environ: Mapping[str, str], report: tuple[str, int],
+        inherit: Sequence[int] = (),
+    ) -> RankProcess:  # fmt: skip
+        """One more rank. report: the variable that tells it the number of this descriptor, which it inherits."""
+        if self._used and not boot.FORKS:
+            self._orders.close()
+            self._begin()
+        if not self._used:
+            self._stack.enter_context(_adopting())
+        self._used = True
+        order = {"name": name, "arguments": list(arguments), "environ": dict(environ), "report": report[0]}
+        told = b""
+        with suppress(ConnectionError):
+            socket.send_fds(self._orders, [json.dumps(order).encode() + b"\n"], [report[1], *inherit])
+            while not told.endswith(b"\n") and (part := self._orders.recv(64)):
+                told += part
+        if not told.endswith(b"\n"):
+            status = self._process.wait()
+            how = f"status {status}" if status >= 0 else signal.Signals(-status).name
+            raise RankFailed(f"ranks could not start: the process that imports for them ended with {how}")
+        return RankProcess(int(told))
+
+    def close(self) -> None:
+        """End it, at once if it has no ranks; else they are this process's own from now on."""
+        if not self._used:
+            self._process.kill()
+        self._orders.close()
+        if boot.FORKS or not self._used:
+            self._process.wait()
+        self._stack.close()
+
+    def __enter__(self) -> "Nursery":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+@contextmanager
+def _adopting() -> Iterator[None]:
+    """Meanwhile a process whose parent ends becomes a child of this one, if it descends from it."""
+    if not boot.FORKS:
+        yield
+        return
+    libc, before = ctypes.CDLL(None), ctypes.c_int()
+    libc.prctl(PR_GET_CHILD_SUBREAPER, ctypes.byref(before))
+    libc.prctl(PR_SET_CHILD_SUBREAPER, 1)
+    try:
+        yield
+    finally:
+        libc.prctl(PR_SET_CHILD_SUBREAPER, before.value)
