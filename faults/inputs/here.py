@@ -73,8 +73,13 @@ class _Watch:
 WATCH = _Watch()
 
 
+def _no_nursery(device: str) -> Any:
+    """Threads need no process that bears them."""
+    return contextlib.nullcontext()
+
+
 def _ranks_here(
-    parts: int, module: str, args: Sequence[str], *, inherit: Sequence[int] = (), phases: Phases | None = None
+    parts: int, args: Sequence[str], *, inherit: Sequence[int] = (), phases: Phases | None = None, nursery: Any
 ) -> None:
     """What `launch` does, with threads as ranks."""
     folder, job, out = (*args, "")[:3]
@@ -102,6 +107,7 @@ def run_here(case: Case, here: Path, scratch: Path) -> Ended:
     with (
         _streams(scratch) as texts, _environ(case, here), _limits(case.limit_s), warnings.catch_warnings(),
         patch.object(api, "launch", _ranks_here), patch.object(cli, "_exit", sys.exit),  # also where RANK is set
+        patch.object(api, "Nursery", _no_nursery), patch.object(cli, "Nursery", _no_nursery),
     ):  # fmt: skip
         _default_warnings()
         sys.argv = ["fullgraph", *case.arguments]

@@ -92,8 +92,7 @@ class RunFolder:
             write_whole(self.path / CONFIG, self._config)
         self._remove(self._names)
         self.sweep()
-        if self._config is None:
-            (self.path / LOCK).unlink(missing_ok=True)
+        (self.path / LOCK).unlink(missing_ok=True)
         with suppress(OSError):  # a folder that holds something else stays
             for folder in reversed(self._created):
                 folder.rmdir()
