@@ -20,7 +20,8 @@ version   : -
 values    : errors
 environ   : values+
 room      : errors
-named     : values+
+reference : errors
+named     : reference+ values+
 axes      : named+
 storage   : values+
 data      : storage+ values room

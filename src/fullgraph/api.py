@@ -19,7 +19,6 @@ from fullgraph.data import Graph, load
 from fullgraph.environ import in_job, number
 from fullgraph.errors import InputError, Interrupted, RankFailed, explain
 from fullgraph.exchange import Wires
-from fullgraph.named import refuse_while_running
 from fullgraph.nn import ModelSpec
 from fullgraph.partition import (
     Manifest,
@@ -31,8 +30,9 @@ from fullgraph.partition import (
     read_manifest,
     write_parts,
 )
-from fullgraph.placement import Shard
+from fullgraph.placement import Shard, WholeStep
 from fullgraph.recipes import Given, Strategy
+from fullgraph.reference import refuse_while_running
 from fullgraph.report import Phases
 from fullgraph.report.terminal import note
 from fullgraph.room import need_ranks
@@ -253,7 +253,10 @@ def open_shard(
     part = open_part(Path(folder), transport.rank, split=split)
     if part.parts != transport.size:
         raise InputError(f"{folder} holds {part.parts} parts for {transport.size} ranks; start as many ranks as parts")
-    return build_shard(run, part, transport, aggregation)
+    shard = build_shard(run, part, transport, aggregation)
+    if not isinstance(shard.executor, WholeStep):
+        raise InputError(f"strategy {run.strategy.name} runs a step in pieces, which a loop of one's own does not")
+    return shard
 
 
 def _launch(run: RunFolder, config: Run, job: str, phases: Phases, nursery: Nursery | None) -> None:

@@ -8,11 +8,11 @@ import torch
 
 from fullgraph.axes import STRATEGIES
 from fullgraph.errors import InputError, one_line
-from fullgraph.named import checksum_of, files_in
 from fullgraph.nn import AnyModel, GraphSAGE
 from fullgraph.partition import AnyPartitioner, Metis, Part
 from fullgraph.placement import Shard
 from fullgraph.recipes import Strategy, vanilla
+from fullgraph.reference import checksum_of, files_in
 from fullgraph.report import Meter
 from fullgraph.storage import read_document, record_of, write_document
 from fullgraph.train.config import FILE, FIX, TrainConfig

@@ -19,10 +19,10 @@ from fullgraph.codec import CODECS
 from fullgraph.data import save_npz
 from fullgraph.errors import InputError
 from fullgraph.exchange import SCHEDULES
-from fullgraph.named import load
 from fullgraph.nn import MODELS
 from fullgraph.partition import partition
 from fullgraph.recipes import STRATEGIES
+from fullgraph.reference import load
 from fullgraph.run import Run
 from fullgraph.storage import sealed
 from fullgraph.testing import (
