@@ -103,11 +103,12 @@ def data_of(shape: Shape, dtype: torch.dtype = torch.float32) -> tuple[Tensor, T
 
 
 def trainer_of(
-    part: Part, spec: ModelSpec, precision: str, *, precompute: bool = True, all_rows: bool = False
+    part: Part, spec: ModelSpec, precision: str, *, precompute: bool = True, all_rows: bool = False, order: str = "auto"
 ) -> Trainer:
     config = TrainConfig(
-        epochs=10**6, precision=precision, eval_every=10**6, precompute=precompute, all_rows=all_rows, device=DEVICE
-    )
+        epochs=10**6, precision=precision, eval_every=10**6, precompute=precompute, all_rows=all_rows, order=order,
+        device=DEVICE,
+    )  # fmt: skip
     return build_trainer(Run(model=spec, train=config), part, Alone())
 
 
@@ -159,8 +160,12 @@ def free() -> None:
         torch.cuda.synchronize()
 
 
-def ours(part: Part, spec: ModelSpec, precision: str, name: str, **options: bool) -> float:
+def ours(part: Part, spec: ModelSpec, precision: str, name: str, **options: bool | str) -> float:
+    start = time.perf_counter()
     trainer = trainer_of(part, spec, precision, **options)
+    free()
+    bench.note(f"{name} set-up s", set_up := time.perf_counter() - start)
+    print(f"    set up in {set_up:.2f} s", flush=True)
     known = options.get("precompute", True) and not spec.encodes and spec.aggregation != "attention"
     floor = floor_at(trainer, part, spec, precision, name, known=known)
     first, _ = trainer.train_step()
@@ -233,6 +238,7 @@ def beside_pyg(shape: Shape, orders: tuple[str, ...]) -> None:
         label = f"{shape.name} ({order})"
         mine = {p: ours(part, sage, p, f"{label} sage {p}") for p in ("fp32", "tf32", "bf16")}
         ours(part, sage, "fp32", f"{label} sage fp32, all rows", all_rows=True)
+        ours(part, sage, "fp32", f"{label} sage fp32, rows in the given order", order="given")
         ours(part, sage, "fp32", f"{label} sage fp32, all rows, layer 0 not ahead", all_rows=True, precompute=False)
         for kind, spec in (("gcn", fgnn.GCN(**common)), ("gat", fgnn.GAT(**{**common, "layers": 3, "hidden": 128}))):
             for precision in ("fp32", "bf16"):

@@ -45,7 +45,7 @@ from fullgraph.partition import open_part
 from fullgraph.report import Tally
 from fullgraph.report.meter import Mark, stopwatch_of
 from fullgraph.run import Run, build_trainer
-from fullgraph.testing import run_processes
+from fullgraph.testing import ranks_of, run_processes
 from fullgraph.train.config import TrainConfig
 from fullgraph.train.trainer import Trainer
 from fullgraph.transport import PLAIN, Coding, Key, Pending, ProcessTransport, Ready
@@ -538,20 +538,6 @@ def kill_one(arguments: list[str], out: Path, victim: int, delay: float) -> floa
                 run.kill()
                 run.wait()
     return delay
-
-
-def ranks_of(parent: int) -> dict[int, int]:
-    """Processes of a run's ranks, by rank."""
-    found = {}
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            stat = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-            environ = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-        except OSError:
-            continue
-        if int(stat[1]) == parent:
-            found |= {int(value[5:]): int(pid) for value in environ if value.startswith(b"RANK=")}
-    return found
 
 
 def main() -> None:

@@ -15,10 +15,9 @@ import numpy as np
 from safetensors.torch import load_file
 
 from fullgraph.data import save_npz
-from fullgraph.testing import random_graph
+from fullgraph.testing import random_graph, ranks_of
 
 LIMIT_S = 120.0
-RANK = "fullgraph-"  # what the name of a rank's process begins with
 
 # Every placement and every kind of wire, with options that keep something between epochs.
 STRATEGIES: dict[str, tuple[str, ...]] = {
@@ -85,8 +84,7 @@ class Command:
 
     def ranks(self) -> dict[int, int]:
         """The processes of its ranks, by rank."""
-        names = {pid: _name(pid) for pid in children_of(self.process.pid)}
-        return {int(name.removeprefix(RANK)): pid for pid, name in names.items() if name.startswith(RANK)}
+        return ranks_of(self.process.pid)
 
     def close(self) -> None:
         if self.process.poll() is None:
@@ -106,18 +104,6 @@ class Command:
         return os.pread(file.fileno(), 1 << 20, 0).decode(errors="replace")
 
 
-def children_of(parent: int) -> list[int]:
-    found = []
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            stat = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-        except OSError:
-            continue
-        if int(stat[1]) == parent and stat[0] != "Z":
-            found.append(int(pid))
-    return found
-
-
 def ranks_on(folder: Path) -> list[int]:
     """Living ranks of a run's folder, and what they are forked from, which commands beside that folder started."""
     found = []
@@ -130,14 +116,6 @@ def ranks_on(folder: Path) -> list[int]:
         if b"fullgraph.worker" in words and here == folder.parent:
             found.append(int(pid))
     return found
-
-
-def _name(pid: int) -> str:
-    """What a process calls itself."""
-    try:
-        return Path(f"/proc/{pid}/comm").read_text().strip()
-    except OSError:
-        return ""
 
 
 def wait_for(condition: Callable[[], object], what: str, seconds: float = 60.0) -> None:

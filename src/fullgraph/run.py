@@ -89,6 +89,7 @@ def build_shard(run: Run, part: Part, transport: Transport, aggregation: str = "
         inductive=config.inductive,
         precompute=config.precompute and not spec.encodes,
         hops=layout.hops or (() if config.all_rows else spec.hops),
+        order=config.order if layout.order == "auto" else layout.order,
         host_rows=layout.host_rows or config.features_on == "host",
         seed=config.seed,
         dtype=rows_dtype(config.precision, getattr(torch, config.dtype)),

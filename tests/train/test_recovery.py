@@ -7,13 +7,12 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 from safetensors.torch import load_file
 
 from fullgraph.data import save_npz
-from fullgraph.testing import random_graph
+from fullgraph.testing import random_graph, ranks_of
 
 TRAIN = ["--hidden", "8", "--eval-every", "3", "--checkpoint-every", "5", "--norm", "batch"]
 PIPE = [*TRAIN[:-1], "layer", "--strategy", "gnnpipe", "--layers", "5", "-o", "freeze=4"]
@@ -29,20 +28,6 @@ def start(*args, cwd):
 def finish(process, seconds=100):
     out, err = process.communicate(timeout=seconds)
     return process.returncode, out, err
-
-
-def ranks_of(parent):
-    """Processes of a run's ranks, by rank."""
-    found = {}
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            stat = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-            env = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-        except OSError:
-            continue
-        if int(stat[1]) == parent:
-            found |= {int(v[5:]): int(pid) for v in env if v.startswith(b"RANK=")}
-    return found
 
 
 def wait_for(condition, seconds=60):

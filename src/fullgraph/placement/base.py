@@ -35,6 +35,7 @@ class ByRows(ABC):
     isolated: train as if there were no arcs between parts.
     hops: by graph layer, how far from a training node its output is read; the placement may leave out other rows.
     host_rows: dense input rows and their aggregation stay in the host's memory, and come to the device block by block.
+    order: "auto" may put a rank's rows in an order in which neighbours are close together; "given" does not.
     seed: of what a placement draws.
     """
 
@@ -46,6 +47,7 @@ class ByRows(ABC):
     isolated: bool = False
     hops: Hops = ()
     host_rows: bool = False
+    order: str = "auto"
     seed: int = 0
     dtype: torch.dtype = torch.float32
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))

@@ -57,7 +57,7 @@ class LayerRows:
 class Live:
     """Which rows each layer computes: those whose level is at most its hops."""
 
-    level_n: Tensor  # hops from a training node, ascending
+    level_n: Tensor  # hops from a training node; rows must be in its order
     hops: Hops
 
     def layers(self, whole: LayerRows, transport: Transport) -> dict[int, LayerRows]:
@@ -70,16 +70,14 @@ class Live:
         }
 
 
-def live_rows(local: LocalGraph, hops: Hops, transport: Transport) -> tuple[LocalGraph, Live | None]:
-    """The rows by level, and which of them each layer computes; None where that would leave out next to nothing."""
+def live_rows(local: LocalGraph, hops: Hops, transport: Transport) -> Live | None:
+    """Which rows each layer computes, once they are ordered by level; None if that leaves out next to nothing."""
     level_n = _levels(local, max(hop for hop in hops if hop is not None), transport)
     hops = _worthwhile(local, level_n, hops, transport)
     kept = [hop for hop in hops if hop is not None]
     if not kept:
-        return local, None
-    level_n = level_n.clamp(max=max(kept) + 1)  # what is farther stays in the order it has
-    order_n = torch.argsort(level_n, stable=True)
-    return local.reordered(order_n), Live(level_n[order_n], hops)
+        return None
+    return Live(level_n.clamp(max=max(kept) + 1), hops)  # rows that are farther need no order
 
 
 def _levels(local: LocalGraph, deepest: int, transport: Transport) -> Tensor:

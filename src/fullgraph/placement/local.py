@@ -101,13 +101,12 @@ class LocalGraph:
         keep = torch.cat([keep_n, keep_h])
         arcs = self.arcs.keep(keep[self.arcs.indices.long()] & keep_n[self.arcs.targets()])
         # A halo row stays only where a training node reads it; its owner is told, so that it does not send the rest.
-        read_h = torch.zeros(len(keep_h), dtype=torch.bool)
+        read_h = torch.zeros_like(keep_h)
         read_h[arcs.indices[arcs.indices >= len(keep_n)].long() - len(keep_n)] = True
         route = narrowed(self.route, keep_n, read_h, transport, "setup/wanted halo")
         number = torch.cumsum(torch.cat([keep_n, read_h]), 0, dtype=torch.int32) - 1
         degrees = arcs.indptr.diff()[keep_n]
-        indptr = torch.zeros(len(degrees) + 1, dtype=torch.int64)
-        torch.cumsum(degrees, 0, out=indptr[1:])
+        indptr = torch.nn.functional.pad(degrees.cumsum(0), (1, 0))
         return LocalGraph(
             ids=self.ids[keep_n],
             halo_ids=self.halo_ids[read_h],
@@ -116,7 +115,7 @@ class LocalGraph:
             x=_pick(self.x, keep_n.nonzero()[:, 0]),
             y=self.y[keep_n],
             masks={name: mask[keep_n] for name, mask in self.masks.items()},
-            place=None if self.place is None else self.place[keep_n],
+            place=None if self.place is None else self.place[keep_n.cpu()],
         )
 
 

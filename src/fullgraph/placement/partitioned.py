@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
+import torch
 from torch import Tensor
 
 from fullgraph.codec import quartiles
@@ -11,6 +12,7 @@ from fullgraph.placement.ahead import sparse_aggregation
 from fullgraph.placement.base import ByRows
 from fullgraph.placement.live import LayerRows, Live, live_rows
 from fullgraph.placement.local import LocalGraph, moved
+from fullgraph.placement.locality import local_order, worth_a_look
 from fullgraph.placement.scene import Scene, counted
 from fullgraph.placement.view import PartitionedView
 from fullgraph.transport import Transport
@@ -21,14 +23,20 @@ class Partitioned(ByRows):
     """Nodes by part, one channel a layer for the halo."""
 
     channels: ClassVar[str] = "halo"
-    trims: ClassVar[bool] = True
+    trims: ClassVar[bool] = True  # layers may leave out rows, and rows may take another order
 
     def arranged(self, local: LocalGraph, transport: Transport) -> tuple[LocalGraph, Live | None]:
-        if not self.trims or self.inductive or not any(hop is not None for hop in self.hops):
-            return local, None  # a subgraph of training nodes has no other rows
+        if not self.trims or self.inductive:  # a subgraph of training nodes has rows of its own, and no others
+            return local, None
+        trims = any(hop is not None for hop in self.hops)
+        looks = self.order == "auto" and worth_a_look(len(local.ids), self.device)
+        if not trims and not looks:
+            return local, None
         if isinstance(local.x, Tensor):  # sparse rows are made ready on the host
             local = moved(local, self.device, arcs=True, host_rows=self.host_rows)
-        return live_rows(local, self.hops, transport)
+        live = live_rows(local, self.hops, transport) if trims else None
+        order_n = local_order(local.arcs.to(self.device)) if looks else None
+        return _ordered(local, live, order_n), live
 
     def scene(self, local: LocalGraph, transport: Transport, aggregation: str, name: str) -> Scene:
         nodes, counts = counted(local, transport, name)
@@ -52,6 +60,16 @@ class Partitioned(ByRows):
             whole=whole,
         )
         return scene.knowing(aggregated, name) if self.precompute and aggregation != "attention" else scene
+
+
+def _ordered(local: LocalGraph, live: Live | None, order_n: Tensor | None) -> LocalGraph:
+    """The rows in an order (None: as they are); rows of a lower level come first."""
+    order_n = None if order_n is None else order_n.to(local.ids.device)
+    if live is not None:
+        level_n = live.level_n if order_n is None else live.level_n[order_n]
+        by_level = torch.argsort(level_n, stable=True)
+        order_n = by_level if order_n is None else order_n[by_level]
+    return local if order_n is None else local.reordered(order_n)
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

@@ -14,6 +14,7 @@ from fullgraph.testing.bodies import (
 from fullgraph.testing.cases import CASES, Case, random_graph
 from fullgraph.testing.chunked import chunked_trace
 from fullgraph.testing.crossing import coded, stale_trace
+from fullgraph.testing.launched import children_of, ranks_of
 from fullgraph.testing.laws import adjoint_pair, assert_schedule_law, assert_size_law
 from fullgraph.testing.oracles import DenseModel, dense_trace
 from fullgraph.testing.ranks import anew, run_processes, run_threads
@@ -29,11 +30,13 @@ __all__ = [
     "assert_same",
     "assert_schedule_law",
     "assert_size_law",
+    "children_of",
     "chunked_trace",
     "coded",
     "dense_trace",
     "differing",
     "random_graph",
+    "ranks_of",
     "resumed_epochs",
     "run_processes",
     "run_threads",
