@@ -98,37 +98,33 @@ def pieces(data: Path, cuts: Path, graph: str) -> tuple[Any, Any]:
 def train(trial: Trial, data: Path, cuts: Path, device: str) -> Outcome:
     import torch
 
-    from fullgraph.exchange import Wire
     from fullgraph.nn import MODELS
     from fullgraph.partition import cut_parts, partition
     from fullgraph.placement import ByRows, Partitioned
-    from fullgraph.report import Meter
+    from fullgraph.recipes import Given
+    from fullgraph.run import Run, build_trainer
     from fullgraph.testing.layerwise import Layerwise
     from fullgraph.train.config import TrainConfig
-    from fullgraph.train.task import task_of
-    from fullgraph.train.trainer import Trainer
     from fullgraph.transport import Alone
 
     torch.set_num_threads(1)
     graph, options = load(data, trial.graph), STAGES[trial.strategy]
     spec = MODELS[trial.model](layers=trial.layers, hidden=64, dropout=0.5)
-    common = {"precompute": False, "narrow_first": False, "seed": trial.seed, "device": torch.device(device)}
-    placement: ByRows = Partitioned(**common)
+    placement: ByRows = Partitioned(narrow_first=False)
     if options is not None:
         ways = options.get("ways", 1)
         part, piece = pieces(data, cuts, trial.graph)
         chunk = part % (RANKS // ways) * PIECES + piece  # the same slot on all ways is one chunk
         own = {key: value for key, value in options.items() if key != "ways"}
-        placement = Layerwise(**common, **own, chunk_of=lambda ids: torch.from_numpy(chunk).long()[ids])
+        placement = Layerwise(narrow_first=False, **own, chunk_of=lambda ids: torch.from_numpy(chunk).long()[ids])
     whole = cut_parts(graph, partition(graph, 1), 0, features="row")
-    shard = placement.place(whole, Alone(), Wire(), spec.aggregation)
-    model = spec.build(graph.num_features, graph.num_classes, seed=trial.seed).to(device)
     lr = LR.get((trial.graph, trial.model), RATES[trial.model])
     decay = GRAPHS[trial.graph].get("weight_decay", 0.0)
     config = TrainConfig(
-        epochs=trial.epochs, lr=lr, weight_decay=decay, eval_every=2, seed=trial.seed, device=device
+        epochs=trial.epochs, lr=lr, weight_decay=decay, eval_every=2, seed=trial.seed, device=device, precompute=False
     )  # fmt: skip
-    trainer = Trainer(model, shard, task_of(multilabel=False, classes=graph.num_classes), config, Meter())
+    run = Run(model=spec, strategy=Given(placement=placement), train=config)
+    trainer = build_trainer(run, whole, Alone())
     trainer.fit([])
     return Outcome(trainer.best.scores["val"], trainer.best.scores["test"], trainer.best.epoch)
 

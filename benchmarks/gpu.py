@@ -33,11 +33,8 @@ from fullgraph.nn import ModelSpec
 from fullgraph.ops import Structure
 from fullgraph.partition import Part, Quality
 from fullgraph.partition.manifest import GraphFacts, Manifest
-from fullgraph.placement import Partitioned
-from fullgraph.report import Meter
+from fullgraph.run import Run, build_trainer
 from fullgraph.train.config import TrainConfig
-from fullgraph.train.precision import allow_tf32, rows_dtype
-from fullgraph.train.task import task_of
 from fullgraph.train.trainer import Trainer
 from fullgraph.transport import Alone
 
@@ -108,19 +105,11 @@ def data_of(shape: Shape, dtype: torch.dtype = torch.float32) -> tuple[Tensor, T
 def trainer_of(
     part: Part, spec: ModelSpec, precision: str, *, precompute: bool = True, all_rows: bool = False, order: str = "auto"
 ) -> Trainer:
-    config = TrainConfig(epochs=10**6, precision=precision, eval_every=10**6)
-    dtype, device = rows_dtype(precision, torch.float32), torch.device(DEVICE)
-    allow_tf32(precision)
-    meter = Meter(device)
-    hops = () if all_rows else spec.hops
-    ahead = precompute and not spec.encodes
-    placement = Partitioned(precompute=ahead, hops=hops, order=order, dtype=dtype, device=device)
-    from fullgraph.exchange import Wire
-
-    shard = placement.place(part, Alone(), Wire(), spec.aggregation)
-    facts = part.manifest.graph
-    model = spec.build(facts.features, facts.classes).to(device)
-    return Trainer(model, shard, task_of(multilabel=False, classes=facts.classes), config, meter)
+    config = TrainConfig(
+        epochs=10**6, precision=precision, eval_every=10**6, precompute=precompute, all_rows=all_rows, order=order,
+        device=DEVICE,
+    )  # fmt: skip
+    return build_trainer(Run(model=spec, train=config), part, Alone())
 
 
 @cache

@@ -14,21 +14,15 @@ import statistics
 import time
 from pathlib import Path
 
-import torch
 from gpu_common import Bench
 
 from fullgraph import nn
 from fullgraph.data import Graph, load
-from fullgraph.exchange import Wire
 from fullgraph.nn import ModelSpec
 from fullgraph.partition import cut_parts, partition
 from fullgraph.partition.part import Part
-from fullgraph.placement import Partitioned
-from fullgraph.report import Meter
+from fullgraph.run import Run, build_trainer
 from fullgraph.train.config import TrainConfig
-from fullgraph.train.precision import allow_tf32, rows_dtype
-from fullgraph.train.task import task_of
-from fullgraph.train.trainer import Trainer
 from fullgraph.transport import Alone
 
 GRAPHS = ("cora", "pubmed", "amazon_photo", "coauthor_cs", "squirrel")
@@ -43,14 +37,7 @@ SPECS: dict[str, ModelSpec] = {
 
 def accuracy(part: Part, spec: ModelSpec, config: TrainConfig) -> float:
     """Per cent of the test nodes, at the epoch with the best validation score."""
-    device = torch.device(config.device)
-    allow_tf32(config.precision)
-    dtype = rows_dtype(config.precision, torch.float32)
-    placement = Partitioned(hops=spec.hops, dtype=dtype, device=device, seed=config.seed)
-    shard = placement.place(part, Alone(), Wire(), spec.aggregation)
-    facts = part.manifest.graph
-    model = spec.build(facts.features, facts.classes, seed=config.seed).to(device)
-    trainer = Trainer(model, shard, task_of(multilabel=False, classes=facts.classes), config, Meter(device))
+    trainer = build_trainer(Run(model=spec, train=config), part, Alone())
     trainer.fit([])
     score = trainer.best.scores["test"]
     assert score is not None, "no test nodes"

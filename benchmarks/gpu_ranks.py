@@ -42,13 +42,13 @@ from torch import Tensor
 
 from fullgraph import nn, recipes
 from fullgraph.partition import open_part
-from fullgraph.report import Meter, Tally
+from fullgraph.report import Tally
 from fullgraph.report.meter import Mark, stopwatch_of
+from fullgraph.run import Run, build_trainer
 from fullgraph.testing import ranks_of, run_processes
 from fullgraph.train.config import TrainConfig
-from fullgraph.train.task import task_of
 from fullgraph.train.trainer import Trainer
-from fullgraph.transport import PLAIN, Coding, Counting, Key, Pending, ProcessTransport, Ready
+from fullgraph.transport import PLAIN, Coding, Key, Pending, ProcessTransport, Ready
 
 STRATEGIES = ("vanilla", "pipegcn", "sylvie-a")
 WARM_UP = 3  # epochs; they compile kernels, and fill what is late
@@ -128,7 +128,7 @@ class Switch:
     def begin(
         self, key: Key, outgoing: dict[int, Tensor], incoming: dict[int, int], coding: Coding = PLAIN
     ) -> Pending[dict[int, Tensor]]:
-        if not key.channel.startswith("halo/"):
+        if key.use != "rows":
             return self.inner.begin(key, outgoing, incoming, coding)
         if self.muted:
             return Ready({peer: self._nothing(coding, peer) for peer in incoming})
@@ -199,19 +199,20 @@ class Rank:
         self.over_ranks()
         took.append(time.perf_counter() - start)
 
-    def trainer(self, recipe: recipes.Recipe, switch: Switch) -> Trainer:
-        meter, facts = Meter(self.device), self.part.manifest.graph
+    def trainer(self, name: str, switch: Switch) -> Trainer:
+        strategy = recipes.STRATEGIES.make(name)
         # A layer's input crosses in every strategy, so that all send the same rows.
-        placement = recipe.placement(**recipe.layout, narrow_first=False, hops=self.spec.hops, device=self.device)
-        wires = recipe.wires(epochs=10**6, layers=self.spec.graph_layers)
-        shard = placement.place(self.part, Counting(switch, meter.sent, meter.waiting), wires, self.spec.aggregation)
-        model = self.spec.build(facts.features, facts.classes, seed=0).to(self.device)
-        return Trainer(model, shard, task_of(multilabel=False, classes=facts.classes), TrainConfig(), meter)
+        wide = recipes.Given(
+            wire=strategy.wires(epochs=10**6, layers=self.spec.graph_layers),
+            placement=replace(strategy.layout(), narrow_first=False),
+        )
+        config = TrainConfig(device=self.device.type)
+        return build_trainer(Run(model=self.spec, strategy=wide, train=config), self.part, switch)
 
     def strategy(self, name: str) -> dict[str, Any]:
         """C, M and the epoch of a strategy, and its timeline."""
         switch = Switch(self.link, self.device)
-        trainer = self.trainer(recipes.make(name), switch)
+        trainer = self.trainer(name, switch)
         epoch_s, tallies = self.epochs(trainer)
         waits = statistics.median(tally.wait_s for tally in tallies)
         found: dict[str, Any] = {"epoch_s": epoch_s, "wait_s": float(self.over_ranks(waits).max())}

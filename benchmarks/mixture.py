@@ -81,14 +81,13 @@ def volume(options: argparse.Namespace) -> None:
 
     def step(transport: Transport) -> tuple[int, int, int]:
         numbers: Counter[str] = Counter()
-        counting = Counting(transport, lambda channel, n: numbers.update({channel: n}))
+        counting = Counting(transport, lambda key, n: numbers.update({key.use: n}))
         trainer = trainer_of(counting, case, spec, TrainConfig(epochs=1), placement=Mixture)
         numbers.clear()
         name = threading.current_thread().name
         before = work[name]
         trainer.train_step()
-        moved = sum(n for channel, n in numbers.items() if channel.startswith("tiles/"))
-        return moved, work[name] - before, len(trainer.shard.train.ids)
+        return numbers["rows"], work[name] - before, len(trainer.shard.train.ids)
 
     def case(parts: int) -> Any:
         return graph, partition(graph, parts, method="contiguous")

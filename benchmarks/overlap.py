@@ -15,12 +15,17 @@ import math
 import os
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from common import fullgraph, seconds, show, size
 
 from fullgraph.testing.hosts import Hosts
+
+if TYPE_CHECKING:
+    from fullgraph.nn import ModelSpec
+    from fullgraph.recipes import Given
 
 STRATEGIES = ("none", "vanilla", "pipegcn", "sylvie-s", "sylvie-a")
 HEADERS = 14 + 20 + 32  # Ethernet, IP, TCP with timestamps
@@ -85,12 +90,23 @@ def compute(found: dict[str, Any]) -> float:
     return none["epoch_s"] - none["wait_s"]
 
 
+def wide(name: str, spec: "ModelSpec") -> "Given":
+    """A strategy in which a layer's input crosses, as in all others here, so that all send the same rows."""
+    from fullgraph.recipes import STRATEGIES, Given
+
+    strategy = STRATEGIES.make(name)
+    return Given(
+        wire=strategy.wires(epochs=100, layers=spec.graph_layers),
+        placement=replace(strategy.layout(), narrow_first=False),
+    )
+
+
 def body(shards: Path, out: Path, options: argparse.Namespace) -> None:
     """One rank: every strategy in turn, then the bare wire; the first rank writes what was found."""
     import torch
     from rank import Rank, best
 
-    from fullgraph import nn, recipes
+    from fullgraph import nn
     from fullgraph.plan import HaloRoute
     from fullgraph.transport import Key
 
@@ -113,10 +129,7 @@ def body(shards: Path, out: Path, options: argparse.Namespace) -> None:
             message.wait()
         return float(rank.over_ranks(f"wire {turn} took", time.perf_counter() - start).max())
 
-    # A layer's input crosses in every strategy, so that all send the same rows.
-    trainers = {
-        name: rank.trainer(recipes.make(name), spec, epochs=options.epochs, narrow_first=False) for name in STRATEGIES
-    }
+    trainers = {name: rank.trainer(wide(name, spec), spec, epochs=options.epochs) for name in STRATEGIES}
     rounds = []
     for turn in range(options.rounds):
         rounds.append({name: rank.timed(t, f"{name} {turn}", options.epochs) for name, t in trainers.items()})

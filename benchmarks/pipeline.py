@@ -101,12 +101,13 @@ def body(shards: Path, out: Path, options: argparse.Namespace) -> None:
     """One rank: every strategy in turn; the first rank writes what was found."""
     from rank import Rank, best
 
-    from fullgraph import nn, recipes
+    from fullgraph import nn
+    from fullgraph.recipes import STRATEGIES
 
     rank = Rank(shards)
     spec = nn.GCN(layers=options.layers, hidden=options.hidden, norm="layer", residual=True)
     trainers = {
-        label: rank.trainer(recipes.make(name, **chosen), spec, epochs=options.epochs)
+        label: rank.trainer(STRATEGIES.make(name, **chosen), spec, epochs=options.epochs)
         for label, (name, chosen, _) in strategies(rank.link.size).items()
     }
     rounds = [

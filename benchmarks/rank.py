@@ -8,12 +8,11 @@ import torch
 
 from fullgraph.nn import ModelSpec
 from fullgraph.partition import open_part
-from fullgraph.recipes import Recipe
-from fullgraph.report import Meter
+from fullgraph.recipes import Strategy
+from fullgraph.run import Run, build_trainer
 from fullgraph.train.config import TrainConfig
-from fullgraph.train.task import task_of
 from fullgraph.train.trainer import Trainer
-from fullgraph.transport import Counting, Key, join
+from fullgraph.transport import Key, join
 
 WARM_UP = 2  # epochs; they also fill what is late
 
@@ -33,21 +32,10 @@ class Rank:
         values[self.link.rank] = value
         return self.link.all_reduce(Key(name, 0), values).wait()
 
-    def trainer(
-        self, recipe: Recipe, spec: ModelSpec, *, epochs: int, narrow_first: bool | None = None,
-        shards: Path | None = None,
-    ) -> Trainer:  # fmt: skip
+    def trainer(self, strategy: Strategy, spec: ModelSpec, *, epochs: int, shards: Path | None = None) -> Trainer:
         """Of this rank's part; of another cut of the graph if it is given."""
-        meter, part = Meter(), self.part if shards is None else open_part(shards, self.link.rank)
-        narrow_first = recipe.narrow_first if narrow_first is None else narrow_first
-        placement = recipe.placement(
-            **recipe.layout, narrow_first=narrow_first, isolated=recipe.isolated, precompute=not spec.encodes
-        )  # fmt: skip
-        wires = recipe.wires(epochs=epochs, layers=spec.graph_layers)
-        shard = placement.place(part, Counting(self.link, meter.sent, meter.waiting), wires, spec.aggregation)
-        model = spec.build(self.facts.features, self.facts.classes, seed=0)
-        task = task_of(multilabel=self.facts.multilabel, classes=self.facts.classes)
-        return Trainer(model, shard, task, TrainConfig(epochs=epochs), meter)
+        part = self.part if shards is None else open_part(shards, self.link.rank)
+        return build_trainer(Run(model=spec, strategy=strategy, train=TrainConfig(epochs=epochs)), part, self.link)
 
     def timed(self, trainer: Trainer, name: str, epochs: int) -> dict[str, float]:
         """Means of an epoch: seconds, of the slowest rank's waiting and of the busiest one's own; bytes; the wire's."""

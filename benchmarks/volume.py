@@ -26,13 +26,11 @@ from common import ROOT, show, size
 from fullgraph import nn, recipes
 from fullgraph.data import Graph, load
 from fullgraph.partition import Assignment, cut_parts, partition
-from fullgraph.recipes import Recipe
-from fullgraph.report import Meter
+from fullgraph.recipes import Strategy
+from fullgraph.run import Run, build_trainer
 from fullgraph.testing import run_threads
 from fullgraph.train.config import TrainConfig
-from fullgraph.train.task import task_of
-from fullgraph.train.trainer import Trainer
-from fullgraph.transport import Counting, Transport
+from fullgraph.transport import Transport
 
 STRATEGIES: dict[str, tuple[str, dict[str, Any]]] = {
     "vanilla": ("vanilla", {}),
@@ -47,17 +45,10 @@ STRATEGIES: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-def one_epoch(transport: Transport, graph: Graph, assignment: Assignment, recipe: Recipe, spec: nn.ModelSpec) -> int:
+def one_epoch(transport: Transport, graph: Graph, assignment: Assignment, recipe: Strategy, spec: nn.ModelSpec) -> int:
     """Payload bytes of this rank's second step."""
-    meter = Meter()
-    link = Counting(transport, meter.sent, meter.waiting)
-    placement = recipe.placement(**recipe.layout, narrow_first=recipe.narrow_first, precompute=not spec.encodes)
-    wires = recipe.wires(epochs=2, layers=spec.graph_layers)
     part = cut_parts(graph, assignment, transport.rank)
-    shard = placement.place(part, link, wires, spec.aggregation)
-    task = task_of(multilabel=graph.multilabel, classes=graph.num_classes)
-    model = spec.build(graph.num_features, graph.num_classes)
-    trainer = Trainer(model, shard, task, TrainConfig(epochs=2), meter)
+    trainer = build_trainer(Run(model=spec, strategy=recipe, train=TrainConfig(epochs=2)), part, transport)
     trainer.train_step()
     return trainer.train_step()[1].halo_bytes
 
@@ -127,8 +118,8 @@ def main() -> None:
                 if name.startswith("gnnpipe") and ranks // chosen.get("ways", 1) > blocks:
                     found[label].append("more stages than layers")
                     continue
-                recipe = recipes.make(name, **chosen)
-                cut = partition(graph, ranks, recipe.partitioner) if recipe.partitioner else metis
+                recipe = recipes.STRATEGIES.make(name, **chosen)
+                cut = partition(graph, ranks, recipe.partitioner()) if recipe.partitioner() else metis
                 body = partial(one_epoch, graph=graph, assignment=cut, recipe=recipe, spec=spec)
                 counted, model = sum(run_threads(ranks, body, timeout=600)), formula(label, graph, cut, spec)
                 wrong += counted != model

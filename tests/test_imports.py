@@ -20,22 +20,26 @@ version   : -
 values    : errors
 environ   : values+
 room      : errors
+reference : errors
+named     : reference+ values+
+axes      : named+
 storage   : values+
 data      : storage+ values room
 ops       : errors
 report    : storage+ values
-nn        : ops+ values
-partition : data+
+nn        : ops+ axes+
+partition : data+ axes+
 plan      : ops+ partition+
 transport : report+ environ
-codec     : ops+ values transport.key
+codec     : ops+ axes+ transport.key
 exchange  : codec+ plan+ transport+
 placement : exchange+ nn+
 cost      : placement+
 train     : placement+ version
 recipes   : train+ cost
-testing   : recipes+
-worker    : recipes+
+run       : recipes+
+testing   : run+
+worker    : run+
 api       : worker+
 cli       : api+
 __init__  : api+

@@ -12,13 +12,11 @@ import pytest
 import scipy.sparse as sp
 import torch
 
-from fullgraph import cli
+from fullgraph import axes
 from fullgraph.data import csr
 from fullgraph.data.blocks import over_blocks
 from fullgraph.errors import RankFailed
-from fullgraph.exchange import SCHEDULES
-from fullgraph.nn import MODELS
-from fullgraph.partition import PARTITIONERS, cut, partition, store
+from fullgraph.partition import cut, partition, store
 from fullgraph.partition.layout import lay_out
 from fullgraph.testing import random_graph
 from fullgraph.train import nursery
@@ -88,10 +86,20 @@ partition(load("sbm:nodes=64"), 2, method="contiguous")
     assert not set(imported_by(code)) & {"torch", "numba", "sympy"}
 
 
-def test_names_in_help_are_those_of_the_tables():
-    assert cli.MODEL_NAMES.split(", ") == list(MODELS)
-    assert cli.PARTITIONER_NAMES.split(", ") == list(PARTITIONERS)
-    assert cli.SCHEDULE_NAMES.split(", ") == list(SCHEDULES)
+def test_names_of_the_tables_need_no_torch():
+    code = """
+from fullgraph.axes import CODECS, METRICS, MODELS, PARTITIONERS, RATES, SCHEDULES, STRATEGIES
+assert "gat" in MODELS and len(STRATEGIES) > 10
+"""
+    assert imported_by(code) == []
+
+
+def test_every_name_of_the_tables_stands_for_something():
+    tables = [axis for axis in vars(axes).values() if isinstance(axis, axes.Axis)]
+    assert len(tables) == 7
+    for axis in tables:
+        for name, kind in axis.items():
+            assert axis.names[name] == f"{kind.__module__}:{kind.__qualname__}"
 
 
 def test_an_optimizer_does_not_import_a_compiler():

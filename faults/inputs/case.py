@@ -11,7 +11,7 @@ MEMORY = 2 << 30  # bytes beyond what the program takes with nothing to do
 ERROR, NOTE = "fullgraph: error: ", "fullgraph: note: "
 # A run that trained keeps its folder, also when it then leaves the numbers: its checkpoints are worth something.
 TRAINED = re.compile(r"the loss became|weights are not finite")
-OURS = re.compile(r"\.lock|\..+\.[0-9a-f]{8}\.new|\..+\.old")  # locks and staged files come and go
+OURS = re.compile(r"\.fullgraph\.lock|\..+\.[0-9a-f]{8}\.new|\..+\.old")  # locks and staged files come and go
 
 Files = dict[str, str]  # path inside the case's folder -> what it holds, as a hash
 

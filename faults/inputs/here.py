@@ -20,6 +20,7 @@ import torch
 from faults.inputs.case import MEMORY, Case, Ended
 from fullgraph import api, cli, worker
 from fullgraph.errors import InputError, Interrupted
+from fullgraph.report import Phases
 from fullgraph.testing import run_threads
 from fullgraph.train.launch import RankFailed
 from fullgraph.train.stopping import Stop
@@ -72,12 +73,19 @@ class _Watch:
 WATCH = _Watch()
 
 
-def _ranks_here(parts: int, module: str, args: Sequence[str], *, inherit: Sequence[int] = ()) -> None:
+def _no_nursery(device: str) -> Any:
+    """Threads need no process that bears them."""
+    return contextlib.nullcontext()
+
+
+def _ranks_here(
+    parts: int, args: Sequence[str], *, inherit: Sequence[int] = (), phases: Phases | None = None, nursery: Any
+) -> None:
     """What `launch` does, with threads as ranks."""
     folder, job, out = (*args, "")[:3]
 
     def body(transport: Transport) -> None:
-        worker.work(Path(folder), job, out, transport, Stop())
+        worker.work(Path(folder), job, out, transport, Stop(), Phases())
 
     try:
         run_threads(parts, body, timeout=30.0)
@@ -99,6 +107,7 @@ def run_here(case: Case, here: Path, scratch: Path) -> Ended:
     with (
         _streams(scratch) as texts, _environ(case, here), _limits(case.limit_s), warnings.catch_warnings(),
         patch.object(api, "launch", _ranks_here), patch.object(cli, "_exit", sys.exit),  # also where RANK is set
+        patch.object(api, "Nursery", _no_nursery), patch.object(cli, "Nursery", _no_nursery),
     ):  # fmt: skip
         _default_warnings()
         sys.argv = ["fullgraph", *case.arguments]

@@ -17,7 +17,7 @@ from faults.inputs.edits import NUMBERS, WORDS, any_value
 from fullgraph.exchange import SCHEDULES
 from fullgraph.nn import MODELS
 from fullgraph.partition import PARTITIONERS
-from fullgraph.recipes import STRATEGIES, options_of
+from fullgraph.recipes import STRATEGIES
 
 Again = Callable[[list[str], Path], Ended]
 
@@ -170,7 +170,7 @@ def _train(random: Random, here: Path) -> Case:
 def _strategy(random: Random, here: Path) -> Case:
     name = random.choice(list(STRATEGIES))
     parts = random.choice(["1", "1", "2"]) if name != "gnnpipe-hybrid" else "2"
-    return Case("", _command({"--strategy": name, "--parts": parts}, pairs(random, options_of(name), "-o")))
+    return Case("", _command({"--strategy": name, "--parts": parts}, pairs(random, STRATEGIES.options(name), "-o")))
 
 
 def _partitioner(random: Random, here: Path) -> Case:

@@ -14,18 +14,20 @@ from fullgraph.version import __version__
 
 if TYPE_CHECKING:
     from fullgraph import nn, recipes
-    from fullgraph.api import Run, open_shard, train
+    from fullgraph.api import FinishedRun, open_shard, train
     from fullgraph.data import Graph, load, save_npz
     from fullgraph.errors import InputError
     from fullgraph.exchange import Wire
+    from fullgraph.run import Run
     from fullgraph.train.sync import GradSync
 
 # Where each name lies; it is imported when it is first asked for, since a launcher or `--help` needs next to nothing.
 _PLACES = {
+    "FinishedRun": "fullgraph.api",
     "GradSync": "fullgraph.train.sync",
     "Graph": "fullgraph.data",
     "InputError": "fullgraph.errors",
-    "Run": "fullgraph.api",
+    "Run": "fullgraph.run",
     "Wire": "fullgraph.exchange",
     "load": "fullgraph.data",
     "nn": "fullgraph",
@@ -63,6 +65,7 @@ def __dir__() -> list[str]:
 
 
 __all__ = [
+    "FinishedRun",
     "GradSync",
     "Graph",
     "InputError",

@@ -18,27 +18,39 @@ import torch
 from fullgraph.data import Graph, load
 from fullgraph.environ import in_job, number
 from fullgraph.errors import InputError, Interrupted, RankFailed, explain
-from fullgraph.exchange import Wire
-from fullgraph.nn import MODELS, GraphSAGE, ModelSpec, spec_of
-from fullgraph.partition import Manifest, is_partition_folder, open_part, partition, read_manifest, write_parts
-from fullgraph.placement import Partitioned, Shard
-from fullgraph.recipes import STRATEGIES, Recipe, make, vanilla
+from fullgraph.exchange import Wires
+from fullgraph.nn import ModelSpec
+from fullgraph.partition import (
+    Manifest,
+    Metis,
+    Partitioner,
+    is_partition_folder,
+    open_part,
+    partition,
+    read_manifest,
+    write_parts,
+)
+from fullgraph.placement import Shard, WholeStep
+from fullgraph.recipes import Given, Strategy
+from fullgraph.reference import refuse_while_running
 from fullgraph.report import Phases
 from fullgraph.report.terminal import note
 from fullgraph.room import need_ranks
+from fullgraph.run import Run, build_shard, device_of
 from fullgraph.storage import read_document, sweep
 from fullgraph.train.checkpoint import check_ranks, found
-from fullgraph.train.config import RunConfig, TrainConfig
+from fullgraph.train.config import TrainConfig
 from fullgraph.train.fits import need_room
 from fullgraph.train.folder import RunFolder
 from fullgraph.train.launch import launch
 from fullgraph.train.nursery import Nursery
 from fullgraph.train.stopping import Stop
 from fullgraph.transport import Alone, Transport, join
+from fullgraph.values import read_value
 
 
 @dataclass(frozen=True)
-class Run:
+class FinishedRun:
     """A finished run: its folder and what came out of it."""
 
     folder: Path
@@ -60,52 +72,45 @@ class Run:
 def train(
     graph: Graph | str | Path = "demo",
     *,
-    model: ModelSpec | None = None,
-    strategy: Recipe | None = None,
+    model: ModelSpec | str = "sage",
+    strategy: Strategy | str = "vanilla",
     parts: int | None = None,
-    partitioner: str = "metis",
+    partitioner: Partitioner | str = "metis",
     features: str = "none",
     split: int = 0,
     out: str | Path | None = None,
     **options: Any,
-) -> Run:
+) -> FinishedRun:
     """Train `model` on the whole graph over `parts` processes; `options` are the fields of TrainConfig.
 
-    graph: a Graph, a name that `load` takes, or a folder that `fullgraph partition` wrote.
+    graph: a Graph, a name that `load` takes, or a folder that `fullgraph partition` wrote. model, strategy,
+    partitioner: values, or the names of some, your own (`my_file.py:Name`) among them.
     """
-    strategy, model = strategy or vanilla(), model or GraphSAGE()
-    # Ranks are processes of their own: they are told names and options, not objects.
-    if strategy.name not in STRATEGIES or make(strategy.name, **strategy.options) != strategy:
-        raise InputError(f"strategy {strategy.name!r} is not one that a rank can make again; use your own loop instead")
-    if MODELS.get(model.name) is not type(model):
-        raise InputError(
-            f"model {type(model).__name__} is not one that a rank can make again; use your own loop instead"
-        )
-    config = RunConfig(
+    run = Run(
         graph=graph.name if isinstance(graph, Graph) else str(graph),
         parts=parts or 0,
-        partitioner=partitioner,
+        partitioner=partitioner,  # type: ignore[arg-type]  # a name becomes the value it stands for
         features=features,
         split=split,
-        model=model.as_dict(),
-        strategy=strategy.as_dict(),
-        train=TrainConfig(**options),
+        model=model,  # type: ignore[arg-type]
+        strategy=strategy,  # type: ignore[arg-type]
+        train=read_value(TrainConfig, options, "fg.train"),
     )
-    return start(config, graph, new_folder(config, out))
+    return start(run, graph, new_folder(run, out))
 
 
 def start(
-    config: RunConfig, graph: Graph | str | Path, folder: Path, *, ahead: Nursery | None = None,
-    phases: Phases | None = None,
-) -> Run:  # fmt: skip
+    config: Run, graph: Graph | str | Path, folder: Path, *, ahead: Nursery | None = None, phases: Phases | None = None
+) -> FinishedRun:
     """Cut the graph, write the config, run the ranks; under torchrun or Slurm, be one of them.
 
     ahead: where the ranks come from, if that was started before. phases: what the start has taken until now.
     """
+    refuse_while_running()
     phases = phases or Phases()
     if in_job():
         begin = partial(_begin, graph=graph, folder=folder, phases=phases)
-        return Run(_as_rank(folder, config.train, lambda size: begin(_with_parts(config, size)), phases))
+        return FinishedRun(_as_rank(folder, config.train, lambda size: begin(_with_parts(config, size)), phases))
     with RunFolder.new(folder, shards=not _is_cut(graph)) as run, ahead or Nursery(config.train.device) as nursery:
         try:
             _launch(run, prepare(config, graph, folder, phases), "train", phases, nursery)
@@ -115,18 +120,18 @@ def start(
             if not run.trained and not ready:
                 run.undo()
             raise
-    return Run(folder)
+    return FinishedRun(folder)
 
 
 def resume(
     folder: Path, *, epochs: int | None = None, parts: int | None = None, max_restarts: int | None = None,
     ahead: Nursery | None = None, phases: Phases | None = None,
-) -> Run:  # fmt: skip
+) -> FinishedRun:  # fmt: skip
     """Continue a run from its newest whole checkpoint."""
     phases = phases or Phases()
 
-    def extended(size: int) -> RunConfig:
-        config = RunConfig.read(folder)
+    def extended(size: int) -> Run:
+        config = Run.read(folder)
         check_ranks(config.parts, parts or size or config.parts)
         done = (folder / "result.json").exists()
         if done and not found(folder / "checkpoints"):
@@ -141,9 +146,9 @@ def resume(
         return config
 
     if in_job():
-        config = RunConfig.read(folder)
+        config = Run.read(folder)
         again = lambda size: ("resume", RunFolder.existing(folder), extended(size))  # noqa: E731
-        return Run(_as_rank(folder, config.train, again, phases))
+        return FinishedRun(_as_rank(folder, config.train, again, phases))
     with RunFolder.existing(folder) as run:
         try:
             _launch(run, extended(0), "resume", phases, ahead)
@@ -151,18 +156,18 @@ def resume(
             if not run.trained:
                 run.undo()
             raise
-    return Run(folder)
+    return FinishedRun(folder)
 
 
 def predict(folder: Path, out: Path, *, ahead: Nursery | None = None) -> None:
     """Write every node's class and probabilities with a run's best model."""
-    config = RunConfig.read(folder)
+    config = Run.read(folder)
     need_ranks(config.parts, config.train.threads)
     sweep(out)
     launch(config.parts, [str(folder), "predict", str(out)], nursery=ahead or Nursery(config.train.device))
 
 
-def prepare(config: RunConfig, graph: Graph | str | Path, folder: Path, phases: Phases) -> RunConfig:
+def prepare(config: Run, graph: Graph | str | Path, folder: Path, phases: Phases) -> Run:
     """Fill the run's folder: shards (unless the graph is a folder of them) and the resolved config."""
     try:
         if not isinstance(graph, Graph) and _is_cut(graph):
@@ -173,17 +178,14 @@ def prepare(config: RunConfig, graph: Graph | str | Path, folder: Path, phases: 
                 graph = graph if isinstance(graph, Graph) else load(str(graph))
             config = replace(config, parts=config.parts or 1)
             check_placement(config)
-            recipe = make(**config.strategy)
-            if recipe.partitioner:
-                config = replace(config, partitioner=recipe.partitioner, partitioner_options=recipe.partitioner_options)
+            partitioner = config.strategy.partitioner() or config.partitioner or Metis()
+            config = replace(config, partitioner=partitioner)
             if not 0 <= config.split < graph.num_splits:
                 raise InputError(
                     f"split {config.split} does not exist; the graph has splits 0 to {graph.num_splits - 1}"
                 )
             with phases("cut"):
-                assignment = partition(
-                    graph, config.parts, method=config.partitioner, seed=config.train.seed, **config.partitioner_options
-                )
+                assignment = partition(graph, config.parts, partitioner, config.train.seed)
                 shards = folder / "shards"
                 manifest = write_parts(shards, graph, assignment, features=config.features, split=config.split)
         config = replace(config, id=uuid4().hex, shards_checksum=manifest.checksum)
@@ -198,7 +200,7 @@ def _is_cut(graph: Graph | str | Path) -> bool:
     return not isinstance(graph, Graph) and is_partition_folder(Path(graph))
 
 
-def _with_shards(config: RunConfig, shards: Path) -> tuple[RunConfig, Manifest]:
+def _with_shards(config: Run, shards: Path) -> tuple[Run, Manifest]:
     """The config of a run on a graph that was cut before, and how it was cut."""
     manifest = read_manifest(shards)
     if config.parts not in (0, manifest.parts):
@@ -206,52 +208,60 @@ def _with_shards(config: RunConfig, shards: Path) -> tuple[RunConfig, Manifest]:
     if config.features not in ("none", manifest.features):
         raise InputError(f"{shards} was written with features {manifest.features!r}; partition again to change them")
     config = replace(
-        config,
-        shards=str(shards.resolve()),
-        parts=manifest.parts,
-        features=manifest.features,
-        partitioner=manifest.method,
+        config, shards=str(shards.resolve()), parts=manifest.parts, features=manifest.features, partitioner=None
     )
     return config, manifest
 
 
-def check_placement(config: RunConfig) -> None:
+def check_placement(config: Run) -> None:
     """Refuse a model that the strategy cannot lay over so many ranks, before any of them starts."""
-    recipe = make(**config.strategy)
-    model = spec_of(config.model).outline(1, 2)
+    model = config.model.outline(1, 2)
     model.checkpoint_layers = config.train.checkpoint_layers
-    host_rows = config.train.features_on == "host"
-    recipe.placement(**recipe.layout, host_rows=host_rows).check(model, config.parts)
+    layout = replace(config.strategy.layout(), host_rows=config.train.features_on == "host")
+    layout.check(model, config.parts)
 
 
-def new_folder(config: RunConfig, out: str | Path | None) -> Path:
+def new_folder(config: Run, out: str | Path | None) -> Path:
     """The folder asked for, or a fresh one under runs/."""
     if out is not None:
         return Path(out)
-    stem = f"{Path(config.graph).stem.split(':')[0]}-{config.model['name']}-{config.strategy['name']}"
+    stem = f"{Path(config.graph).stem.split(':')[0]}-{config.model.name}-{config.strategy.name}".replace(":", "-")
     return Path("runs") / f"{stem[:100]}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
 
 
 def open_shard(
     folder: str | Path,
     *,
-    aggregation: str,
-    wire: Wire | None = None,
+    model: ModelSpec | str | None = None,
+    aggregation: str = "",
+    strategy: Strategy | str = "vanilla",
+    wire: Wires | None = None,
     split: int = 0,
     inductive: bool = False,
     dtype: torch.dtype = torch.float32,
 ) -> Shard:
-    """This rank's share of a partitioned graph, for one's own loop; joins the job torchrun started, if any."""
+    """This rank's share of a partitioned graph, for one's own loop; joins the job torchrun started, if any.
+
+    model: whose aggregation is meant; or name the aggregation itself. wire: in place of a whole strategy.
+    """
+    if model is None and not aggregation:
+        raise InputError("open_shard needs to know what the model aggregates: give it model=, or aggregation=")
+    config = TrainConfig(inductive=inductive, dtype=str(dtype).removeprefix("torch."), all_rows=True)
+    laid = strategy if wire is None else Given(wire=wire)
+    run = Run(model=model or "sage", strategy=laid, train=config)  # type: ignore[arg-type]
     transport: Transport = join() if in_job() else Alone()
     part = open_part(Path(folder), transport.rank, split=split)
     if part.parts != transport.size:
         raise InputError(f"{folder} holds {part.parts} parts for {transport.size} ranks; start as many ranks as parts")
-    return Partitioned(inductive=inductive, dtype=dtype).place(part, transport, wire or Wire(), aggregation)
+    shard = build_shard(run, part, transport, aggregation)
+    if not isinstance(shard.executor, WholeStep):
+        raise InputError(f"strategy {run.strategy.name} runs a step in pieces, which a loop of one's own does not")
+    return shard
 
 
-def _launch(run: RunFolder, config: RunConfig, job: str, phases: Phases, nursery: Nursery | None) -> None:
+def _launch(run: RunFolder, config: Run, job: str, phases: Phases, nursery: Nursery | None) -> None:
     """Run the ranks; when one dies, resume from the newest whole checkpoint as often as the run allows."""
-    need_room(read_manifest(config.shards_in(run.path)), spec_of(config.model), config)
+    need_room(read_manifest(config.shards_in(run.path)), config.model, config.train)
     for restart in range(config.train.max_restarts + 1):
         try:
             arguments = [str(run.path), job]
@@ -268,16 +278,16 @@ def _launch(run: RunFolder, config: RunConfig, job: str, phases: Phases, nursery
         job, nursery = "resume", None
 
 
-def _with_parts(config: RunConfig, size: int) -> RunConfig:
+def _with_parts(config: Run, size: int) -> Run:
     if config.parts not in (0, size):
         raise InputError(f"--parts {config.parts} under {size} ranks; leave --parts out or make them equal")
     return replace(config, parts=size)
 
 
-Begun = tuple[str, RunFolder, RunConfig]  # what the ranks shall do, the folder that rank 0 holds for it, its config
+Begun = tuple[str, RunFolder, Run]  # what the ranks shall do, the folder that rank 0 holds for it, its config
 
 
-def _begin(config: RunConfig, graph: Graph | str | Path, folder: Path, phases: Phases) -> Begun:
+def _begin(config: Run, graph: Graph | str | Path, folder: Path, phases: Phases) -> Begun:
     """Rank 0's part of a new run; after torchrun started all ranks again, of the same run."""
     if number("TORCHELASTIC_RESTART_COUNT", 0) and (folder / "config.json").exists():
         return "resume", RunFolder.existing(folder), config
@@ -291,7 +301,7 @@ def _begin(config: RunConfig, graph: Graph | str | Path, folder: Path, phases: P
 
 def _as_rank(folder: Path, config: TrainConfig, begin: Callable[[int], Begun], phases: Phases) -> Path:
     """Be one rank of a job started elsewhere: rank 0 prepares, the others hear where, and whether it went well."""
-    from fullgraph.worker import device_of, work
+    from fullgraph.worker import work
 
     stop = Stop()
     stop.listen()

@@ -1,4 +1,4 @@
-"""The command line: the only place where a name chooses a class.
+"""The command line: options become the values of a run.
 
 Commands import what they need: `--help` needs next to nothing, and ranks start before this process reads a graph.
 """
@@ -8,28 +8,28 @@ import signal
 import sys
 import tomllib
 from contextlib import nullcontext, suppress
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fullgraph.axes import METRICS, MODELS, PARTITIONERS, SCHEDULES, STRATEGIES
 from fullgraph.environ import in_job, number
 from fullgraph.errors import InputError, Interrupted, PeerLost, RankFailed, explain, one_line
+from fullgraph.named import listed
 from fullgraph.report import Phases, age, read_outcome
 from fullgraph.report.terminal import complain, output_trouble, tolerate_output
 from fullgraph.storage import read_text
-from fullgraph.train.config import RunConfig, TrainConfig
+from fullgraph.train.config import TrainConfig, device_in
 from fullgraph.train.nursery import Nursery
-from fullgraph.values import read_option
+from fullgraph.values import OneOf, Range, hints_of, read_option
 
 if TYPE_CHECKING:
-    from fullgraph.api import Run
+    from fullgraph.api import FinishedRun
 
-# For `--help`, which imports no table of classes; a test compares them with the tables.
-MODEL_NAMES = "gcn, sage, gin, gat, gcnii, resgcn"
-PARTITIONER_NAMES = "metis, metis-cut, metis-volume, random, contiguous, banded, kaminpar, mtkahypar"
-SCHEDULE_NAMES = "sync, pipelined, bounded, skip"
+OWN = ", or your own: my_file.py:Name"
+FEATURES = ("none", "row", "standard")
 MOST_STEPS = 1_000_000  # lines of a printed schedule
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
@@ -79,15 +79,16 @@ def train(
         Path | None, typer.Option(callback=_read_config, is_eager=True, help="TOML file of these options")
     ] = None,
     parts: Annotated[int, typer.Option(help="ranks; 0: as many as the folder has parts, else 1")] = 0,
-    strategy: Annotated[str, typer.Option(help="see `fullgraph strategies`")] = "vanilla",
+    strategy: Annotated[str, typer.Option(help="see `fullgraph strategies`" + OWN)] = "vanilla",
     option: Annotated[list[str], typer.Option("-o", "--option", help="KEY=VALUE of the strategy")] = [],  # noqa: B006
-    model: Annotated[str, typer.Option(help=MODEL_NAMES)] = "sage",
+    model: Annotated[str, typer.Option(help=", ".join(MODELS) + OWN)] = "sage",
     layers: int = 3,
     hidden: int = 128,
     dropout: float = 0.5,
     norm: Annotated[str | None, typer.Option(help="none, layer or batch", show_default="none; resgcn: layer")] = None,
     linear_layers: Annotated[int, typer.Option(help="how many of the layers, the last ones, are dense")] = 0,
     residual: Annotated[bool, typer.Option(help="add each hidden layer's input to its output")] = False,
+    model_option: Annotated[list[str], typer.Option("-m", help="KEY=VALUE of a model of your own")] = [],  # noqa: B006
     heads: Annotated[int, typer.Option(help="attention heads (gat)")] = 4,
     alpha: Annotated[float, typer.Option(help="the first rows' share of every layer (gcnii)")] = 0.1,
     lam: Annotated[float, typer.Option(help="lambda: how much of a layer's weights counts (gcnii)")] = 0.5,
@@ -97,11 +98,11 @@ def train(
     weight_decay: float = 0.0,
     lr_schedule: Annotated[str, typer.Option(help="constant, cosine or step")] = "constant",
     seed: int = 0,
-    partitioner: Annotated[str, typer.Option(help=PARTITIONER_NAMES)] = "metis",
+    partitioner: Annotated[str, typer.Option(help=", ".join(PARTITIONERS) + OWN)] = "metis",
     partitioner_option: Annotated[list[str], typer.Option("-p", help="KEY=VALUE of the partitioner")] = [],  # noqa: B006
     features: Annotated[str, typer.Option(help="none, row or standard")] = "none",
     split: Annotated[int, typer.Option(help="which of the graph's K splits")] = 0,
-    metric: Annotated[str, typer.Option(help="auto, accuracy, micro_f1 or roc_auc")] = "auto",
+    metric: Annotated[str, typer.Option(help=f"auto, {', '.join(METRICS)}{OWN}")] = "auto",
     inductive: Annotated[bool, typer.Option(help="train on the subgraph of training nodes")] = False,
     precompute: Annotated[bool, typer.Option(help="aggregate dense input features once")] = True,
     all_rows: Annotated[bool, typer.Option("--all-rows", help="also compute rows that the loss does not read")] = False,
@@ -138,7 +139,7 @@ def train(
     given = dict(ctx.params)
     if resume is not None:
         _only(ctx, "--resume", ("resume", "epochs", "parts", "max_restarts"))
-        given["device"] = RunConfig.read(resume).train.device
+        given["device"] = device_in(resume)
     with nullcontext() if in_job() else Nursery(given["device"]) as ahead:
         run = _train(given, ahead)
     if number("RANK", 0) == 0:
@@ -147,23 +148,24 @@ def train(
         print_result(read_outcome(run.folder), run.folder)
 
 
-def _train(given: dict[str, Any], ahead: Nursery | None) -> "Run":
+def _train(given: dict[str, Any], ahead: Nursery | None) -> "FinishedRun":
     """Start or resume a run, of ranks that are importing what they need by now."""
-    from fullgraph import api, recipes
+    from fullgraph import api
+    from fullgraph.run import Run
 
     phases = Phases({"import": age()}, aloud=number("RANK", 0) == 0 and sys.stdout.isatty())
     if given["resume"] is not None:
         more = {"epochs": given["epochs"], "parts": given["parts"] or None, "max_restarts": given["max_restarts"]}
         return api.resume(given["resume"], **more, ahead=ahead, phases=phases)
-    train_fields = {f.name: given[f.name] for f in fields(TrainConfig)}
-    config = RunConfig(
-        **{name: given[name] for name in ("graph", "parts", "partitioner", "features", "split")},
-        partitioner_options=_partitioner_options(given["partitioner"], given["partitioner_option"]),
-        model=_model(given["model"], given),
-        strategy=recipes.make(given["strategy"], **_options(given["option"])).as_dict(),
-        train=TrainConfig(**{name: value for name, value in train_fields.items() if value is not None}),
+    model = _fields_of(MODELS[given["model"]], given) | _options(given["model_option"])
+    run = Run(
+        **{name: given[name] for name in ("graph", "parts", "features", "split")},
+        partitioner=PARTITIONERS.make(given["partitioner"], **_options(given["partitioner_option"])),
+        model=MODELS.make(given["model"], **model),
+        strategy=STRATEGIES.make(given["strategy"], **_options(given["option"])),
+        train=TrainConfig(**_fields_of(TrainConfig, given)),
     )
-    return api.start(config, config.graph, api.new_folder(config, given["out"]), ahead=ahead, phases=phases)
+    return api.start(run, run.graph, api.new_folder(run, given["out"]), ahead=ahead, phases=phases)
 
 
 @app.command("partition")
@@ -171,7 +173,7 @@ def partition_command(
     graph: GraphArgument,
     out: Annotated[Path, typer.Option(help="folder to write")],
     parts: int = 2,
-    partitioner: Annotated[str, typer.Option(help=PARTITIONER_NAMES)] = "metis",
+    partitioner: Annotated[str, typer.Option(help=", ".join(PARTITIONERS) + OWN)] = "metis",
     features: Annotated[str, typer.Option(help="none, row or standard")] = "none",
     split: int = 0,
     seed: int = 0,
@@ -185,10 +187,10 @@ def partition_command(
     from fullgraph.partition import partition, write_parts
     from fullgraph.report.tables import print_quality
 
-    _pick("features", features, ("none", "row", "standard"))
-    options = _partitioner_options(partitioner, option)
+    read_option(Annotated[str, OneOf(*FEATURES)], "features", features)
+    chosen = PARTITIONERS.make(partitioner, **_options(option))  # refused before a graph is read
     whole = load(graph)
-    assignment = partition(whole, parts, method=partitioner, seed=seed, **options)
+    assignment = partition(whole, parts, chosen, seed)
     manifest = write_parts(out, whole, assignment, features=features, split=split)
     print_quality(asdict(manifest.figures), manifest.method)
     print(f"wrote {out}")
@@ -198,7 +200,7 @@ def partition_command(
 def inspect(
     graph: GraphArgument,
     parts: int = 2,
-    partitioner: Annotated[str, typer.Option(help=PARTITIONER_NAMES)] = "metis",
+    partitioner: Annotated[str, typer.Option(help=", ".join(PARTITIONERS) + OWN)] = "metis",
     seed: int = 0,
     option: PartitionerOption = [],  # noqa: B006
 ) -> None:
@@ -214,9 +216,9 @@ def inspect(
         manifest = read_manifest(Path(graph))
         print_quality(asdict(manifest.figures), manifest.method)
         return
-    options = _partitioner_options(partitioner, option)
+    chosen = PARTITIONERS.make(partitioner, **_options(option))  # refused before a graph is read
     whole = load(graph)
-    assignment = partition(whole, parts, method=partitioner, seed=seed, **options)
+    assignment = partition(whole, parts, chosen, seed)
     print_quality(asdict(quality(whole, assignment)), assignment.method)
 
 
@@ -230,7 +232,7 @@ def predict(
     Example:  fullgraph predict runs/mine --out predictions/
     """
     target = out or run / "predictions"
-    with Nursery(RunConfig.read(run).train.device) as ahead:
+    with Nursery(device_in(run)) as ahead:
         from fullgraph import api
 
         api.predict(run, target, ahead=ahead)
@@ -261,7 +263,7 @@ def compare(
 
 @app.command()
 def schedule(
-    name: Annotated[str, typer.Argument(help=SCHEDULE_NAMES)],
+    name: Annotated[str, typer.Argument(help=", ".join(SCHEDULES) + OWN)],
     steps: int = 10,
     option: Annotated[list[str], typer.Option("-o", "--option", help="KEY=VALUE of the schedule")] = [],  # noqa: B006
 ) -> None:
@@ -269,12 +271,10 @@ def schedule(
 
     Example:  fullgraph schedule pipelined --steps 4        or:  fullgraph schedule bounded -o refresh=5
     """
-    from fullgraph.exchange import SCHEDULES, table
+    from fullgraph.exchange import table
 
-    kind: type[Any] = SCHEDULES[_pick("schedule", name, SCHEDULES)]
-    if not 1 <= steps <= MOST_STEPS:
-        raise InputError(f"steps={steps}: at least 1 and at most {MOST_STEPS}")
-    print(table(kind(**_fields_of(kind, name, option)), steps))
+    read_option(Annotated[int, Range(1, MOST_STEPS)], "steps", steps)
+    print(table(SCHEDULES.make(name, **_options(option)), steps))
 
 
 @app.command()
@@ -283,11 +283,8 @@ def strategies() -> None:
 
     Example:  fullgraph strategies
     """
-    from fullgraph import recipes
-
-    for name, recipe in recipes.STRATEGIES.items():
-        listed = ", ".join(f"{key}={value}" for key, value in recipes.options_of(name).items())
-        print(f"{name:12}  {(recipe.__doc__ or '').strip().splitlines()[0]}  [{listed}]")
+    for name, kind in STRATEGIES.items():
+        print(f"{name:14}  {(kind.__doc__ or '').strip().splitlines()[0]}  [{listed(STRATEGIES.options(name))}]")
 
 
 def _only(ctx: typer.Context, mode: str, allowed: tuple[str, ...]) -> None:
@@ -298,11 +295,9 @@ def _only(ctx: typer.Context, mode: str, allowed: tuple[str, ...]) -> None:
         raise InputError(f"{mode} keeps the run's own options; leave out {', '.join(extra)}")
 
 
-def _model(name: str, given: dict[str, Any]) -> dict[str, Any]:
-    from fullgraph.nn import MODELS
-
-    kind = MODELS[_pick("model", name, MODELS)]
-    return kind(**{f.name: given[f.name] for f in fields(kind) if given[f.name] is not None}).as_dict()
+def _fields_of(kind: type, given: dict[str, Any]) -> dict[str, Any]:
+    """Those of the command's options that are fields of a value."""
+    return {name: given[name] for name in hints_of(kind) if given.get(name) is not None}
 
 
 def _options(pairs: list[str]) -> dict[str, str]:
@@ -310,28 +305,6 @@ def _options(pairs: list[str]) -> dict[str, str]:
     if bad:
         raise InputError(f"-o {one_line(bad[0], 60)}: write it as KEY=VALUE")
     return dict(pair.split("=", 1) for pair in pairs)
-
-
-def _partitioner_options(name: str, pairs: list[str]) -> dict[str, Any]:
-    from fullgraph.partition import PARTITIONERS
-
-    kind = PARTITIONERS[_pick("partitioner", name, PARTITIONERS)]
-    given = _fields_of(kind, name, pairs)
-    kind(**given)  # refused before a graph is read
-    return given
-
-
-def _fields_of(kind: type[Any], name: str, pairs: list[str]) -> dict[str, Any]:
-    """KEY=VALUE for the fields of a value, read as the type of their default (a default of None means a number)."""
-    kinds = {f.name: float if f.default is None else type(f.default) for f in fields(kind)}
-    given = _options(pairs)
-    return {key: read_option(kinds[_pick(f"option of {name}:", key, kinds)], key, given[key]) for key in given}
-
-
-def _pick(what: str, name: str, known: Any) -> str:
-    if name not in known:
-        raise InputError(f"{what} {one_line(name, 60)!r} is unknown; known: {', '.join(known) or 'none'}")
-    return name
 
 
 def main() -> None:

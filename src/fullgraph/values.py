@@ -6,12 +6,13 @@
         optimizer: Annotated[str, OneOf("adam", "sgd")] = "adam"
 
 `Loop(epochs=0)` and `read_value(Loop, {"epoch": 3}, "config.json")` each raise one line that names the field;
-`read_option(int, "epochs", "3")` reads what a user typed.
+`read_option(int, "epochs", "3")` reads what a user typed, and `tree_of(value)` is what is written to JSON.
+A field whose annotation holds a table of names (`Annotated[Codec, CODECS]`, see named.py) takes a name too.
 """
 
 import math
 import types
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -51,49 +52,97 @@ class OneOf:
         object.__setattr__(self, "words", words)
 
     def problem(self, value: Any) -> str | None:
-        return None if value in self.words else f"one of {', '.join(self.words)}"
+        return None if value in self.words else f"one of {', '.join(word or 'nothing' for word in self.words)}"
 
 
 class Value:
-    """Base of frozen dataclasses whose fields are checked when they are made."""
+    """Base of frozen dataclasses whose fields are checked when they are made; a text may name a value, or list some."""
 
     def __post_init__(self) -> None:
-        for name, hint in _hints(type(self)).items():
-            problem = _problem(hint, getattr(self, name))
+        for name, hint in hints_of(type(self)).items():
+            given = value = getattr(self, name)
+            if isinstance(given, str) and problem_of(hint, given):
+                value = _spelled(hint, given, name)
+                object.__setattr__(self, name, value)
+            problem = problem_of(hint, value)
             if problem:
-                raise InputError(f"{name}={one_line(getattr(self, name), 60)}: {problem}")
+                raise InputError(f"{name}={one_line(given, 60)}: {problem}")
 
 
 def read_value(kind: type[T], tree: Any, where: str) -> T:
     """A dataclass from the JSON object that its fields were written as; unknown and missing keys are named."""
     if not isinstance(tree, Mapping):
         raise InputError(f"{where} has to be an object with names: got {type(tree).__name__}")
-    known = {field.name: field for field in fields(kind) if field.init}  # type: ignore[arg-type]
-    unknown = [one_line(key, 40) for key in tree if key not in known]
+    hints = hints_of(kind)
+    unknown = [one_line(key, 40) for key in tree if key not in hints]
     if unknown:
-        raise InputError(f"{where} has unknown keys {', '.join(unknown)}; known: {', '.join(known)}")
-    needed = [n for n, f in known.items() if f.default is MISSING and f.default_factory is MISSING and n not in tree]
+        raise InputError(f"{where} has unknown keys {', '.join(unknown)}; known: {', '.join(hints) or 'none'}")
+    given = {name: _read(hints[name], value, f"{where}: {name}") for name, value in tree.items()}
+    return built(kind, given, where)
+
+
+def built(kind: type[T], given: Mapping[str, Any], where: str) -> T:
+    """The dataclass with these fields, each checked; `where` begins the line that refuses one."""
+    known = {field.name: field for field in fields(kind) if field.init}  # type: ignore[arg-type]
+    needed = [n for n, f in known.items() if f.default is MISSING and f.default_factory is MISSING and n not in given]
     if needed:
         raise InputError(f"{where} lacks {', '.join(needed)}")
-    hints = _hints(kind)
-    given = {name: _read(hints[name], value, f"{where}: {name}") for name, value in tree.items()}
     for name, value in given.items():
-        problem = _problem(hints[name], value)
+        problem = problem_of(hints_of(kind)[name], value)
         if problem:
             raise InputError(f"{where}: {name}={one_line(value, 60)}: {problem}")
-    return kind(**given)
+    try:
+        return kind(**given)
+    except InputError:
+        raise
+    except (ValueError, TypeError) as error:  # a user's own class may refuse so
+        raise InputError(f"{where}: {one_line(error, 160)}") from error
 
 
-def read_option(kind: type, name: str, value: Any) -> Any:
-    """The value of an option: a text is read as `kind`; any other value has to be of that kind already."""
-    read = value
-    if isinstance(value, str) and kind is not str:
-        with suppress(ValueError, KeyError, OverflowError):
-            read = _TRUTH[value.strip().lower()] if kind is bool else _number(kind, value)
-    problem = _plain_problem(kind, read)
+def tree_of(value: Any) -> dict[str, Any]:
+    """What `read_value` reads back: the fields of a dataclass as JSON has them."""
+    return {name: _tree(hint, getattr(value, name), name) for name, hint in hints_of(type(value)).items()}
+
+
+def read_option(hint: Any, name: str, value: Any) -> Any:
+    """The value of an option: a text is read as the field's type has it; any other value has to be of that type."""
+    read = _from_text(hint, value) if isinstance(value, str) else value
+    problem = problem_of(hint, read)
     if problem:
         raise InputError(f"{name}={one_line(value, 60)}: {problem}")
     return read
+
+
+def axis_of(hint: Any) -> Any:
+    """The table of names that a field's values come from, or None."""
+    origin, inner = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        return next((rule for rule in inner[1:] if hasattr(rule, "read")), None)
+    if origin in (Union, types.UnionType):
+        return next((axis for axis in map(axis_of, inner) if axis is not None), None)
+    return None
+
+
+def hints_of(kind: type) -> dict[str, Any]:
+    """The annotations of a dataclass, which take a moment to resolve and never change."""
+    if kind not in _RESOLVED:
+        hints = get_type_hints(kind, include_extras=True)
+        _RESOLVED[kind] = {field.name: hints[field.name] for field in fields(kind) if field.init}
+    return _RESOLVED[kind]
+
+
+def _from_text(hint: Any, text: str) -> Any:
+    """What a user typed; a text that cannot be read as the field's type stays a text, for a check to refuse."""
+    kinds = list(_plain_kinds(hint))
+    if not text and type(None) in kinds:
+        return None
+    with suppress(ValueError, KeyError, OverflowError):
+        if bool in kinds:
+            return _TRUTH[text.strip().lower()]
+        for kind in (int, float):
+            if kind in kinds:
+                return _number(kind, text)
+    return _spelled(hint, text, "") if get_origin(hint) is tuple else text
 
 
 def _number(kind: type, text: str) -> float:
@@ -105,16 +154,31 @@ def _number(kind: type, text: str) -> float:
         return int(number) if number.is_integer() else number
 
 
-def _hints(kind: type) -> dict[str, Any]:
-    """The annotations of a dataclass, which take a moment to resolve and never change."""
-    if kind not in _RESOLVED:
-        hints = get_type_hints(kind, include_extras=True)
-        _RESOLVED[kind] = {field.name: hints[field.name] for field in fields(kind)}
-    return _RESOLVED[kind]
+def _plain_kinds(hint: Any) -> Iterator[Any]:
+    """The types that a field's value may have, without rules and tables."""
+    if get_origin(hint) is Annotated:
+        yield from () if axis_of(hint) is not None else _plain_kinds(get_args(hint)[0])
+    elif get_origin(hint) in (Union, types.UnionType):
+        for inner in get_args(hint):
+            yield from _plain_kinds(inner)
+    else:
+        yield hint
+
+
+def _spelled(hint: Any, text: str, where: str) -> Any:
+    """A text in a value's place: the name of the value, or a list with commas between its items."""
+    axis = axis_of(hint)
+    if axis is not None:
+        return axis.read(text, where)
+    if get_origin(hint) is tuple:
+        return tuple(_from_text(get_args(hint)[0], item.strip()) for item in text.split(",") if item.strip())
+    return text
 
 
 def _read(hint: Any, value: Any, where: str) -> Any:
-    """JSON's lists as tuples and its objects as the dataclasses they are; all else as it is."""
+    """JSON's lists as tuples, its objects and names as the values they stand for; all else as it is."""
+    if isinstance(value, str | Mapping) and axis_of(hint) is not None and problem_of(hint, value):
+        return axis_of(hint).read(value, where)
     origin, inner = get_origin(hint), get_args(hint)
     if origin is Annotated:
         return _read(inner[0], value, where)
@@ -127,22 +191,39 @@ def _read(hint: Any, value: Any, where: str) -> Any:
     return value
 
 
-def _problem(hint: Any, value: Any) -> str | None:
+def _tree(hint: Any, value: Any, where: str) -> Any:
+    if axis_of(hint) is not None and (is_dataclass(value) or callable(value)):
+        return axis_of(hint).write(value)
+    if is_dataclass(value):
+        return tree_of(value)
+    if isinstance(value, tuple):
+        return [_tree(None, item, where) for item in value]
+    if isinstance(value, dict):
+        return {key: _tree(None, item, f"{where} {key}") for key, item in value.items()}
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    raise InputError(f"{where}={one_line(value, 60)} cannot be written to a file; use numbers, texts and named values")
+
+
+def problem_of(hint: Any, value: Any) -> str | None:
     """What a value should have been, or None."""
     origin, inner = get_origin(hint), get_args(hint)
+    if axis_of(hint) is not None and origin is Annotated:
+        return axis_of(hint).problem(value)  # type: ignore[no-any-return]
     if origin is Annotated:
-        return _problem(inner[0], value) or next(filter(None, (rule.problem(value) for rule in inner[1:])), None)
+        rules = [rule for rule in inner[1:] if hasattr(rule, "problem")]
+        return problem_of(inner[0], value) or next(filter(None, (rule.problem(value) for rule in rules)), None)
     if origin in (Union, types.UnionType):
-        problems = [_problem(option, value) for option in inner]
+        problems = [problem_of(option, value) for option in inner]
         return None if None in problems else " or ".join(str(problem) for problem in problems)
     if origin is tuple:
         if not isinstance(value, tuple):
             return "a list"
-        return next(filter(None, (_problem(inner[0], item) for item in value)), None)
+        return next((f"each item {text}" for text in (problem_of(inner[0], item) for item in value) if text), None)
     if origin is dict:
         if not isinstance(value, dict):
             return "an object with names"
-        return next(filter(None, (_problem(inner[1], item) for item in value.values())), None)
+        return next(filter(None, (problem_of(inner[1], item) for item in value.values())), None)
     return _plain_problem(hint, value)
 
 
@@ -156,8 +237,10 @@ def _plain_problem(hint: Any, value: Any) -> str | None:
         return None if good else "a finite number"
     if hint is int:
         return None if isinstance(value, int) and not isinstance(value, bool) else "a whole number"
+    kind = get_origin(hint) or hint
     names = {bool: "true or false", str: "a text"}
-    return None if isinstance(value, hint) else names.get(hint, hint.__name__)
+    # Of what a user's own class may say beyond this, nothing is checked.
+    return None if not isinstance(kind, type) or isinstance(value, kind) else names.get(kind, kind.__name__)
 
 
 def _is_finite(value: float) -> bool:

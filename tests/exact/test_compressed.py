@@ -62,8 +62,8 @@ def test_the_recipes_wires():
     wires = recipes.varco(c_max=64, slope=4).wires(epochs=101, layers=3)
     assert wires.at(2) == Wire()
     assert [wires.at(0).codec.num_columns(128, step) for step in (0, 25, 100)] == [2, 128, 128]
-    assert recipes.sylvie_a(bits=2, refresh=5).wire == Wire(schedule=Bounded(5), codec=LowBit(2))
-    assert recipes.sylvie_a(refresh=0).wire.schedule == Pipelined()
+    assert recipes.sylvie_a(bits=2, refresh=5).wires(epochs=9, layers=3) == Wire(schedule=Bounded(5), codec=LowBit(2))
+    assert recipes.sylvie_a(refresh=0).wires(epochs=9, layers=3).schedule == Pipelined()
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,9 @@ from fullgraph.nn import RowMap, view
 from fullgraph.nn.linear import linear
 from fullgraph.ops import host_rows
 from fullgraph.placement import Mixture, Partitioned, scene
+from fullgraph.run import Run
 from fullgraph.testing import CASES, assert_same, dense_trace, run_threads, train_trace
-from fullgraph.train.config import RunConfig, TrainConfig
+from fullgraph.train.config import TrainConfig
 
 SPECS = {
     "gcn": nn.GCN(layers=3, hidden=16, dropout=0.5, norm="layer"),
@@ -77,7 +78,7 @@ def test_what_does_not_go_together_is_refused() -> None:
     with pytest.raises(InputError, match="no-precompute"):
         TrainConfig(features_on="host", precompute=False)
     train = TrainConfig(features_on="host")
-    config = RunConfig(parts=2, model=SPECS["gcn"].as_dict(), strategy={"name": "gnnpipe"}, train=train)
+    config = Run(parts=2, model=SPECS["gcn"], strategy="gnnpipe", train=train)
     with pytest.raises(InputError, match="features-on"):
         api.check_placement(config)
 

@@ -12,9 +12,10 @@ from fullgraph import api, nn, recipes
 from fullgraph.codec import Half, LowBit
 from fullgraph.data import Graph
 from fullgraph.exchange import Adaptive, Pipelined, Wire
-from fullgraph.partition import partition
+from fullgraph.partition import Banded, partition
 from fullgraph.placement import Mixture
 from fullgraph.report import read_metrics
+from fullgraph.run import Run
 from fullgraph.testing import (
     CASES,
     anew,
@@ -193,8 +194,8 @@ def sent(transport, case, spec, precompute, blocks=1):
     """Numbers of one step by channel, on this rank."""
     numbers = Counter()
 
-    def count(channel, nbytes):
-        numbers[channel] += nbytes // 8
+    def count(key, nbytes):
+        numbers[key.channel] += nbytes // 8
 
     counting = Counting(transport, count)
     config = TrainConfig(epochs=1, dtype="float64", precompute=precompute)
@@ -324,13 +325,12 @@ def test_a_run_equals_vanilla_on_one_rank(graph, tmp_path):
     one = api.train(graph, parts=1, epochs=8, out=tmp_path / "one", **options)
     strategy = recipes.mixgcn(blocks=3, roles="sparse,both", devices="cpu,cpu+cpu")
     mix = api.train(graph, strategy=strategy, parts=2, epochs=4, checkpoint_every=2, out=tmp_path / "mix", **options)
-    config = api.RunConfig.read(mix.folder)
-    assert (config.partitioner, config.partitioner_options) == ("banded", {"blocks": 3, "empty": "0"})
+    assert Run.read(mix.folder).partitioner == Banded(blocks=3, empty=(0,))
     api.resume(mix.folder, epochs=8)
     lines, mixed_lines = (read_metrics(run.folder / "metrics.jsonl") for run in (one, mix))
     assert [line.loss for line in mixed_lines] == pytest.approx([line.loss for line in lines], abs=1e-9)
-    result = api.Run(mix.folder).result
-    volume = partial(moved, graph, partition(graph, 2, method="banded", blocks=3, empty="0"))
+    result = api.FinishedRun(mix.folder).result
+    volume = partial(moved, graph, partition(graph, 2, method="banded", blocks=3, empty=(0,)))
     assert result["bytes_per_epoch"] == 4 * 8 * (volume(16) + volume(graph.num_classes))
     api.predict(mix.folder, tmp_path / "again")
     np.testing.assert_array_equal(np.load(tmp_path / "again" / "classes.npy"), one.predictions)

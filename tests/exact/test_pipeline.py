@@ -18,6 +18,7 @@ from fullgraph.exchange import Bounded, Pipelined, Wire
 from fullgraph.partition import Assignment
 from fullgraph.placement import Pipeline
 from fullgraph.placement.stages import balanced
+from fullgraph.recipes import STRATEGIES
 from fullgraph.testing import (
     CASES,
     anew,
@@ -52,14 +53,14 @@ MESHES = {
 STEPS = 5
 
 
-def piped(transport, case, spec, options, steps=STEPS, wire=None, **others):
+def piped(transport, case, spec, options, steps=STEPS, wire=None, strategy=None, **others):
     """A trace, and how the nodes were cut: the chunk of every id, and the orders of the steps."""
     placement = partial(Pipeline, **options)
     config = TrainConfig(epochs=steps, seed=3, dtype="float64")
-    plan = trainer_of(transport, case, spec, config, wire, False, placement=placement).shard.executor
+    plan = trainer_of(transport, case, spec, config, wire, False, placement=placement, strategy=strategy).shard.executor
     cut = [(chunk.index, chunk.ids) for chunk in plan.chunks]
     orders = [[chunk.index for chunk in plan.order(step)] for step in range(steps)]
-    run = partial(train_trace, narrow_first=False, placement=placement, **others)
+    run = partial(train_trace, narrow_first=False, placement=placement, strategy=strategy, **others)
     return (
         anew(transport, run, case, spec, steps, wire)
         if transport.size > 1
@@ -104,9 +105,9 @@ def test_awkward_graphs(case):
 @pytest.mark.parametrize("name", ["gnnpipe", "gnnpipe-hybrid"])
 def test_recipes_equal_their_equations(name):
     """As the command line makes them."""
-    recipe = recipes.make(name, freeze="3")
+    recipe = STRATEGIES.make(name, freeze="3")
     case, spec = CASES["weighted"], SPECS["sage"]
-    outcomes = run_threads(4, piped, case, spec, recipe.layout, STEPS, recipe.wires(epochs=STEPS, layers=4))
+    outcomes = run_threads(4, piped, case, spec, {}, STEPS, None, recipe)
     assert_same([trace for trace, *_ in outcomes], *oracle(4, case, spec, outcomes, freeze=3))
     assert len(outcomes[0][2][0]) == {"gnnpipe": 16, "gnnpipe-hybrid": 8}[name]
     assert len({tuple(order) for order in outcomes[0][2]}) == STEPS  # another order every step
@@ -213,8 +214,8 @@ def sent(transport, case, spec, options, wire):
     """Bytes of one step on this rank: of hops, and of halos."""
     numbers = Counter()
 
-    def count(channel, nbytes):
-        numbers[channel.split("/")[0]] += nbytes
+    def count(key, nbytes):
+        numbers[key.channel.split("/")[0]] += nbytes
 
     counting = Counting(transport, count)
     config = TrainConfig(epochs=1, dtype="float64")
@@ -304,7 +305,7 @@ def test_a_refused_run_leaves_nothing(tmp_path):
     with pytest.raises(InputError, match="4 stages for a model of 3 layers"):
         api.train("demo", strategy=recipes.gnnpipe(), parts=4, out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
-    with pytest.raises(InputError, match="cut='a': give layer numbers"):
+    with pytest.raises(InputError, match="cut=a: each item a whole number"):
         recipes.gnnpipe(cut="a")
 
 

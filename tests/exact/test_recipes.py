@@ -9,6 +9,7 @@ from fullgraph import nn, recipes
 from fullgraph.codec import Full, Half, LowBit, Subsample
 from fullgraph.errors import InputError
 from fullgraph.exchange import Bounded, Pipelined, Skip, Smooth, Wire
+from fullgraph.recipes import STRATEGIES
 from fullgraph.testing import CASES, anew, assert_same, coded, run_processes, run_threads, stale_trace, train_trace
 from fullgraph.transport import Key
 
@@ -74,44 +75,42 @@ def oracle(name, ranks, model):
     return stale_trace(graph, part, model, read, STEPS, narrow_first=False, **options)
 
 
-def run_of(recipe, model):
-    """The arguments of train_trace, from a recipe as a run does it."""
-    wires = recipe.wires(epochs=STEPS, layers=model.graph_layers)
-    return CASE, model, STEPS, wires, False, True, "cpu", 0.05, recipe.narrow_first, recipe.isolated, recipe.placement
+def trace(transport, strategy, model):
+    return train_trace(transport, CASE, model, STEPS, strategy=strategy)
 
 
-def named(name, model):
-    return run_of(recipes.make(name, **EQUATIONS[name][0]), model)
+def named(name):
+    return STRATEGIES.make(name, **EQUATIONS[name][0])
 
 
 def test_every_recipe_has_its_equations():
     others = {"none", "gnnpipe", "gnnpipe-hybrid"}  # have their own in test_stale.py and test_pipeline.py
-    assert {*EQUATIONS, *others} == {*recipes.STRATEGIES}
+    assert {*EQUATIONS, *others} == {*STRATEGIES}
 
 
 @pytest.mark.parametrize("model", [SAGE, GCN], ids=["sage", "gcn"])
 @pytest.mark.parametrize("name", EQUATIONS)
 def test_recipes_equal_their_equations(name, model):
-    assert_same(run_threads(3, train_trace, *named(name, model)), *oracle(name, 3, model))
+    assert_same(run_threads(3, trace, named(name), model), *oracle(name, 3, model))
 
 
-def in_turn(transport, runs):
-    return [anew(transport, train_trace, *run) for run in runs]
+def in_turn(transport, strategies):
+    return [anew(transport, trace, strategy, SAGE) for strategy in strategies]
 
 
 def test_recipes_equal_their_equations_in_processes():
     """All in one pair of processes, which takes seconds to start."""
-    ranks = run_processes(2, in_turn, [named(name, SAGE) for name in EQUATIONS])
+    ranks = run_processes(2, in_turn, [named(name) for name in EQUATIONS])
     for name, *traces in zip(EQUATIONS, *ranks, strict=True):
         assert_same(traces, *oracle(name, 2, SAGE))
 
 
 def test_free_wires_ride_on_tiles():
     """Late tiles in few bits, as no paper has them; in step and whole they are exact."""
-    recipe = recipes.make("free", placement="mixture", schedule="sync", codec="full")
-    assert_same(run_threads(3, train_trace, *run_of(recipe, SAGE)), *oracle("mixgcn", 3, SAGE))
-    late = recipes.make("free", placement="mixture", schedule="pipelined", codec="lowbit", bits="8")
-    (one, *_), (other, *_) = (run_threads(3, train_trace, *run_of(r, SAGE)) for r in (late, recipe))
+    recipe = STRATEGIES.make("free", placement="mixture", schedule="sync", codec="full")
+    assert_same(run_threads(3, trace, recipe, SAGE), *oracle("mixgcn", 3, SAGE))
+    late = STRATEGIES.make("free", placement="mixture", schedule="pipelined", codec="lowbit", bits="8")
+    (one, *_), (other, *_) = (run_threads(3, trace, r, SAGE) for r in (late, recipe))
     assert not torch.equal(one["losses"], other["losses"])
 
 
@@ -132,7 +131,7 @@ VANILLA = {
 def test_settings_that_are_vanilla_to_the_bit():
     traces = {
         name: run_threads(3, train_trace, CASE, SAGE, STEPS, wires, False, True, "cpu", 0.05, False)[0]
-        for name, wires in {"vanilla": recipes.vanilla().wire, **VANILLA}.items()
+        for name, wires in {"vanilla": recipes.vanilla().wires(epochs=STEPS, layers=3), **VANILLA}.items()
     }
     want = traces.pop("vanilla")
     for name, got in traces.items():
@@ -142,9 +141,7 @@ def test_settings_that_are_vanilla_to_the_bit():
 
 
 def test_a_refresh_of_every_step_is_sylvie_s():
-    late, sync = (
-        run_threads(3, train_trace, *run_of(r, SAGE)) for r in (recipes.sylvie_a(refresh=1), recipes.sylvie_s())
-    )
+    late, sync = (run_threads(3, trace, r, SAGE) for r in (recipes.sylvie_a(refresh=1), recipes.sylvie_s()))
     assert torch.equal(late[0]["losses"], sync[0]["losses"])
 
 
@@ -154,7 +151,7 @@ def test_a_refresh_of_every_step_is_sylvie_s():
         ("free", {"schedule": "never"}, "schedule 'never' is unknown; known: sync, pipelined, bounded, skip"),
         ("free", {"codec": "zip"}, "codec 'zip' is unknown; known: full, half"),
         ("free", {"backward": "zip"}, "backward 'zip' is unknown"),
-        ("free", {"smooth": "x"}, "smooth 'x' is unknown; known: f, g, gf"),
+        ("free", {"smooth": "x"}, "smooth=x: one of nothing, f, g, gf"),
         ("free", {"lag": "0"}, "lag=0: at least 1"),
         ("free", {"bits": "3"}, "bits=3 does not pack into bytes; choose one of 1, 2, 4, 8"),
         ("sylvie-s", {"adaptive": "true", "tau": "0"}, "tau=0: at least 1"),
@@ -167,4 +164,4 @@ def test_a_refresh_of_every_step_is_sylvie_s():
 )
 def test_bad_options_name_the_fix(name, options, text):
     with pytest.raises(InputError, match=re.escape(text)):
-        recipes.make(name, **options)
+        STRATEGIES.make(name, **options)

@@ -13,8 +13,9 @@ from fullgraph.codec import LowBit, Subsample
 from fullgraph.errors import InputError
 from fullgraph.exchange import Bounded, Pipelined, Smooth, Wire
 from fullgraph.placement import ByRows, Mixture, Partitioned
+from fullgraph.run import Run
 from fullgraph.testing import CASES, run_threads, trainer_of
-from fullgraph.train.config import RunConfig, TrainConfig
+from fullgraph.train.config import TrainConfig
 from fullgraph.transport import Alone, Transport
 
 SPECS = {
@@ -107,11 +108,6 @@ def test_less_is_kept() -> None:
 
 
 def test_a_pipeline_refuses() -> None:
-    config = RunConfig(
-        parts=2,
-        model=SPECS["gcn"].as_dict(),
-        strategy={"name": "gnnpipe"},
-        train=TrainConfig(checkpoint_layers=True),
-    )
+    config = Run(parts=2, model=SPECS["gcn"], strategy="gnnpipe", train=TrainConfig(checkpoint_layers=True))
     with pytest.raises(InputError, match="checkpoint-layers"):
         api.check_placement(config)

@@ -6,10 +6,11 @@ from random import Random
 
 import pytest
 
-from fullgraph import nn, recipes
+from fullgraph import nn
 from fullgraph.codec import BFloat16, Exponential, Full, Half, Linear, LowBit, Subsample
 from fullgraph.exchange import Adaptive, Bounded, Except, Pipelined, Skip, Smooth, Sync, Wire
 from fullgraph.placement import Mixture, Partitioned, Pipeline
+from fullgraph.recipes import STRATEGIES
 from fullgraph.testing import CASES, differing, resumed_epochs, run_threads, saved_epochs
 from fullgraph.train.config import LR_SCHEDULES, OPTIMIZERS, TrainConfig
 
@@ -32,11 +33,6 @@ WIRES = {
 }
 
 
-def asked_by(recipe):
-    wires = recipe.wires(epochs=EPOCHS, layers=SAGE.layers)
-    return wires, recipe.narrow_first, recipe.isolated, partial(recipe.placement, **recipe.layout)
-
-
 # Where a run would measure, and so might cut its layers anew: two runs are compared here.
 FIXED = {"gnnpipe": {"cut": "2"}, "gnnpipe-hybrid": {"freeze": 2}}
 PIPES = {
@@ -46,12 +42,12 @@ PIPES = {
 
 RUNS = {name: (wire,) for name, wire in WIRES.items()}
 RUNS |= {f"tiles, {name}": (wire, True, False, Mixture) for name, wire in WIRES.items()}
-RUNS |= {name: asked_by(recipes.make(name, **FIXED.get(name, {}))) for name in recipes.STRATEGIES}
+RUNS |= {name: (None, True, False, None, STRATEGIES.make(name, **FIXED.get(name, {}))) for name in STRATEGIES}
 RUNS |= {
     name: (WIRES["late columns, smooth"], False, False, partial(Pipeline, **options))
     for name, (_, options) in PIPES.items()
 }
-RANKS = dict.fromkeys(recipes.STRATEGIES, 2) | {name: ranks for name, (ranks, _) in PIPES.items()}
+RANKS = dict.fromkeys(STRATEGIES, 2) | {name: ranks for name, (ranks, _) in PIPES.items()}
 
 
 def drawn(seed):

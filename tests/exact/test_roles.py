@@ -1,6 +1,7 @@
 """Ranks that only aggregate, or only update: equal to one process, bytes by the formula, bad roles refused."""
 
 from collections import Counter
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -9,7 +10,6 @@ import pytest
 from fullgraph import api, nn, recipes
 from fullgraph.errors import InputError
 from fullgraph.partition import partition
-from fullgraph.placement import Mixture
 from fullgraph.testing import (
     anew,
     assert_same,
@@ -37,9 +37,9 @@ def laid(roles, blocks):
 
     def case(parts, **options):
         graph = random_graph(nodes=61, features=7, classes=3, directed=True, weighted=True)
-        return graph, partition(graph, parts, method="banded", **recipe.partitioner_options)
+        return graph, partition(graph, parts, recipe.partitioner())
 
-    return partial(Mixture, **recipe.layout), case
+    return partial(replace, recipe.layout()), case
 
 
 @pytest.mark.parametrize("roles", MIXES)
@@ -57,8 +57,8 @@ def sent(transport, roles, spec):
     placement, case = laid(roles, blocks=3)
     numbers = Counter()
 
-    def count(channel, nbytes):
-        numbers[channel.split("/block")[0]] += nbytes // 8
+    def count(key, nbytes):
+        numbers[key.channel.split("/block")[0]] += nbytes // 8
 
     counting = Counting(transport, count)
     trainer = trainer_of(counting, case, spec, TrainConfig(epochs=1, dtype="float64"), placement=placement)
@@ -89,7 +89,7 @@ def test_bytes_equal_the_formula(roles):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"roles": "both,dens"}, ["'dens'", "sparse, dense, both"]),
+        ({"roles": "both,dens"}, ["dens", "sparse, dense, both"]),
         ({"roles": "dense,dense"}, ["aggregate", "sparse or both"]),
         ({"roles": "sparse,sparse"}, ["update", "dense or both"]),
         ({"roles": "sparse,dense,dense"}, ["3 roles for 2 ranks"]),
@@ -100,7 +100,7 @@ def test_bytes_equal_the_formula(roles):
 )
 def test_bad_options_are_refused_before_ranks_start(options, words, tmp_path):
     with pytest.raises(InputError) as caught:
-        api.train(random_graph(), strategy=recipes.make("mixgcn", **options), parts=2, out=tmp_path / "run")
+        api.train(random_graph(), strategy=recipes.mixgcn(**options), parts=2, out=tmp_path / "run")
     assert all(word in str(caught.value) for word in words)
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "run").exists()

@@ -6,11 +6,22 @@ import torch
 
 from fullgraph import nn
 from fullgraph.codec import Graded, LowBit, quartiles
-from fullgraph.exchange import Adaptive
+from fullgraph.exchange import Adaptive, Wire
 from fullgraph.exchange.adaptive import Switch, Trend
-from fullgraph.testing import CASES, assert_same, coded, dense_trace, run_processes, run_threads, train_trace
+from fullgraph.placement import Mixture, Partitioned
+from fullgraph.testing import (
+    CASES,
+    assert_same,
+    coded,
+    dense_trace,
+    run_processes,
+    run_threads,
+    train_trace,
+    trainer_of,
+)
 from fullgraph.testing.oracles import dense_arcs
-from fullgraph.transport import Key
+from fullgraph.train.config import TrainConfig
+from fullgraph.transport import Counting, Key
 
 CONVEX = [2.0**-t for t in range(12)]
 
@@ -123,3 +134,18 @@ def test_adaptive_wires_equal_their_equations(runner):
     codec = ByNode(graph, part, used.__getitem__)
     losses, grads = dense_trace(graph, spec, steps, part=part, seen=coded(graph, part, codec, codec))
     assert_same(traces, losses, grads)
+
+
+def asked_for_grades(transport, wire, placement):
+    """Whether grades cross when a rank is set up."""
+    channels = set()
+    counting = Counting(transport, lambda key, nbytes: channels.add(key.channel))
+    spec = nn.GraphSAGE(layers=2, hidden=4)
+    trainer_of(counting, CASES["directed"], spec, TrainConfig(epochs=1), wire, placement=placement)
+    return any("grades" in channel for channel in channels)
+
+
+@pytest.mark.parametrize("placement", [Partitioned, Mixture])
+def test_grades_are_computed_only_if_a_wire_asks(placement):
+    assert run_threads(2, asked_for_grades, Adaptive(), placement) == [True, True]
+    assert run_threads(2, asked_for_grades, Wire(codec=LowBit(1)), placement) == [False, False]

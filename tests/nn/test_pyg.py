@@ -8,9 +8,8 @@ import torch
 from torch.nn import functional as F
 
 from fullgraph import nn
-from fullgraph.exchange import Wire
 from fullgraph.partition import cut_parts, partition
-from fullgraph.placement import Partitioned
+from fullgraph.run import Run, build_shard
 from fullgraph.testing import random_graph, run_threads
 
 pyg = pytest.importorskip("torch_geometric.nn", reason="PyG is an extra")
@@ -62,7 +61,7 @@ def in_pyg(spec, model, x, edge_index):
 
 def logits(transport, graph, assignment, spec):
     part = cut_parts(graph, assignment, transport.rank)
-    shard = Partitioned().place(part, transport, Wire(), spec.aggregation)
+    shard = build_shard(Run(model=spec), part, transport)
     model = _built(graph, spec)
     return shard.full.ids, model(shard.full.x, shard.full.view).detach()
 

@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from fullgraph import nn, recipes
+from fullgraph import nn
 from fullgraph.errors import InputError
+from fullgraph.recipes import STRATEGIES
 from fullgraph.testing import CASES, differing, resumed_epochs, run_threads, trainer_of
 from fullgraph.train.config import TrainConfig
 
@@ -22,10 +23,8 @@ SPECS = [
 
 
 def losses(transport, spec, precision, case="directed", strategy="vanilla"):
-    recipe = recipes.make(strategy)
-    wires = recipe.wires(epochs=4, layers=spec.graph_layers)
     config = replace(CONFIG, precision=precision, epochs=30)
-    trainer = trainer_of(transport, CASES[case], spec, config, wires, recipe.narrow_first)
+    trainer = trainer_of(transport, CASES[case], spec, config, strategy=STRATEGIES.make(strategy))
     trainer.fit([])
     assert {p.dtype for p in trainer.weights.masters} == {torch.float32}
     assert {p.dtype for p in trainer.model.parameters()} == {torch.bfloat16 if precision == "bf16" else torch.float32}
@@ -52,12 +51,9 @@ def test_wires_are_half_as_wide(strategy):
 
 @pytest.mark.parametrize("strategy", ["vanilla", "pipegcn", "gnnpipe"])
 def test_it_resumes_to_the_bit(strategy):
-    recipe = recipes.make(strategy, **({"cut": "2"} if strategy == "gnnpipe" else {}))
-    wires = recipe.wires(epochs=4, layers=3)
-    from functools import partial
-
-    run = (CASES["directed"], nn.GraphSAGE(layers=3, hidden=8), replace(CONFIG, precision="bf16"), wires)
-    run += (recipe.narrow_first, recipe.isolated, partial(recipe.placement, **recipe.layout))
+    recipe = STRATEGIES.make(strategy, **({"cut": "2"} if strategy == "gnnpipe" else {}))
+    config = replace(CONFIG, precision="bf16")
+    run = (CASES["directed"], nn.GraphSAGE(layers=3, hidden=8), config, None, True, False, None, recipe)
     for (whole, saved), *again in run_threads(2, resumed_epochs, *run):
         for start, (rest, later) in enumerate(again):
             assert rest == whole[start:]

@@ -3,6 +3,7 @@
 import math
 import threading
 from contextlib import contextmanager
+from functools import partial
 
 import pytest
 import torch
@@ -151,10 +152,8 @@ def without_waiting(transport):
     """Steps in which torch refuses whatever would let the host wait for the device."""
     losses = {}
     for name in STRATEGIES:
-        recipe = recipes.make(name)
-        wires = recipe.wires(epochs=6, layers=SPEC.graph_layers)
-        config = TrainConfig(epochs=6, device="cuda")
-        trainer = anew(transport, trainer_of, CASES["undirected"], SPEC, config, wires, recipe.narrow_first)
+        made = partial(trainer_of, strategy=recipes.STRATEGIES.make(name))
+        trainer = anew(transport, made, CASES["undirected"], SPEC, TrainConfig(epochs=6, device="cuda"))
         for _ in range(2):
             trainer.train_step()
         torch.cuda.synchronize()

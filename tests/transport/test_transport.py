@@ -45,7 +45,9 @@ def test_counting_reports_bytes_and_waits():
     sent, waited = [], []
 
     def body(transport):
-        counted = Counting(transport, lambda c, n: sent.append((c, n)), lambda c: nullcontext(waited.append(c)))
+        counted = Counting(
+            transport, lambda k, n: sent.append((k.channel, n)), lambda k: nullcontext(waited.append(k.channel))
+        )
         other = 1 - transport.rank
         counted.begin(Key("halo/layer0", 0), {other: torch.zeros(10, dtype=torch.uint8)}, {other: 10}).wait()
         counted.all_reduce(Key("weights", 0), torch.zeros(4)).wait()
@@ -75,7 +77,7 @@ class Spelled:
 
 def spelled(transport):
     other, sent, coding = 1 - transport.rank, [], Spelled()
-    counted = Counting(transport, lambda c, n: sent.append(n))
+    counted = Counting(transport, lambda k, n: sent.append(n))
     rows = torch.arange(3) + 100 * transport.rank
     got = counted.begin(Key("halo/layer0", 0), {other: rows}, {other: 24}, coding).wait()
     return got[other].tolist(), sent, coding.threads

@@ -1,21 +1,19 @@
 """How many bits: what a row becomes on the wire."""
 
+from typing import Annotated
+
+from fullgraph.axes import CODECS
 from fullgraph.codec.base import BFloat16, Codec, Full, Half, Shape
 from fullgraph.codec.graded import Graded, quartiles
 from fullgraph.codec.lowbit import LowBit
 from fullgraph.codec.rate import Constant, Exponential, Linear, RateSchedule, Step
 from fullgraph.codec.subsample import Subsample
 
-CODECS: dict[str, type[Codec]] = {
-    "full": Full,
-    "half": Half,
-    "bf16": BFloat16,
-    "lowbit": LowBit,
-    "subsample": Subsample,
-}
+AnyCodec = Annotated[Codec, CODECS]
 
 __all__ = [
     "CODECS",
+    "AnyCodec",
     "BFloat16",
     "Codec",
     "Constant",

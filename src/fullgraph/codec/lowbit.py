@@ -11,12 +11,13 @@ from fullgraph.errors import InputError
 from fullgraph.ops.kernels import backend
 from fullgraph.ops.lowbit import row_bytes
 from fullgraph.transport.key import Key
+from fullgraph.values import Value
 
 CHOICES = (1, 2, 4, 8)
 
 
-@dataclass(frozen=True, slots=True)
-class LowBit:
+@dataclass(frozen=True)
+class LowBit(Value):
     """q = floor((x - low) / step + u),  x' = low + q step,  u ~ U[0, 1): unbiased, |x' - x| <= step, nothing clips.
 
     low and step are a row's own, in bf16; a row takes ceil(b d / 8) + 4 bytes (Sylvie, arXiv:2303.01277). u is a hash
@@ -28,6 +29,7 @@ class LowBit:
     bits: int = 1
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.bits not in CHOICES:
             raise InputError(f"bits={self.bits} does not pack into bytes; choose one of {', '.join(map(str, CHOICES))}")
 

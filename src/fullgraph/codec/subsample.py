@@ -2,28 +2,32 @@
 
 from dataclasses import dataclass, field, replace
 from math import prod
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
+from fullgraph.axes import RATES
 from fullgraph.codec.base import Full, Shape
 from fullgraph.codec.rate import Constant, RateSchedule
 from fullgraph.ops.hashing import draws, row_keys
 from fullgraph.transport.key import Key
+from fullgraph.values import Value
 
 
-@dataclass(frozen=True, slots=True)
-class Subsample:
+@dataclass(frozen=True)
+class Subsample(Value):
     """x'[:, S] = x[:, S] and 0 elsewhere,  |S| = max(1, int(d / r(step)))  (VARCO, arXiv:2406.17611).
 
     S is the same for all rows and peers, and for both ways of a step, so that the backward pass is the transpose of the
     forward one. `rescale` multiplies by d / |S|, which makes x' unbiased. At rate 1 this is Full, byte for byte.
     """
 
-    rate: RateSchedule | float = field(default_factory=Constant)
+    rate: Annotated[RateSchedule, RATES] | float = field(default_factory=Constant)
     rescale: bool = False
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if isinstance(self.rate, int | float):
             object.__setattr__(self, "rate", Constant(float(self.rate)))
 

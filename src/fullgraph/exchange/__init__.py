@@ -1,16 +1,20 @@
 """When is it read: channels, schedules, smoothing, and the two mirrored autograd functions."""
 
+from typing import Annotated
+
+from fullgraph.axes import SCHEDULES
 from fullgraph.exchange.adaptive import Adaptive
 from fullgraph.exchange.channel import Channel, Clock, Except, Grades, Wire, Wires
 from fullgraph.exchange.inbox import Held, settled
 from fullgraph.exchange.schedule import Bounded, Pipelined, Schedule, Skip, Sync, Turn, table
 from fullgraph.exchange.smooth import Smooth
 
-SCHEDULES: dict[str, type[Schedule]] = {"sync": Sync, "pipelined": Pipelined, "bounded": Bounded, "skip": Skip}
+AnySchedule = Annotated[Schedule, SCHEDULES]
 
 __all__ = [
     "SCHEDULES",
     "Adaptive",
+    "AnySchedule",
     "Bounded",
     "Channel",
     "Clock",

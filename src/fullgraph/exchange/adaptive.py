@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from torch import Tensor
 
@@ -72,6 +72,7 @@ class Adaptive(Value):
     schedule: Schedule = field(default_factory=Sync)
     switch: bool = False
     feedback: bool = False
+    graded: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -80,7 +81,8 @@ class Adaptive(Value):
     def at(self, layer: int) -> "Adaptive":
         return self
 
-    def build(self, *, name: str, route: Route, transport: Transport, clock: Clock, grades: Grades) -> Channel:
+    def build(self, *, name: str, route: Route, transport: Transport, clock: Clock, grades: Grades | None) -> Channel:
+        assert grades is not None, "a placement computes the grades that a graded wire asks for"
         trend = Trend(clock.losses, tau=self.tau, alpha=self.alpha)
         packed = route.pack(grades.owned), route.T.pack(grades.halo)
         owned, halo = ({peer: rows.cpu() for peer, rows in way.items()} for way in packed)
@@ -97,4 +99,4 @@ class Adaptive(Value):
             codec=Graded(lambda step: trend.bits(self.bits, step), grades_of),
             feedback=self.feedback,
         )
-        return wire.build(name=name, route=route, transport=transport, clock=clock, grades=grades)
+        return wire.build(name=name, route=route, transport=transport, clock=clock)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -15,18 +15,18 @@ from fullgraph.exchange.schedule import Schedule, Sync
 from fullgraph.exchange.smooth import Average, Smooth
 from fullgraph.exchange.tape import Tape
 from fullgraph.plan import Route
-from fullgraph.transport import Transport
+from fullgraph.transport import Key, Transport, Use
 
 
 class Clock:
     """The step number, -1 before the first, and the loss of every step so far, as all ranks know it.
 
-    The trainer owns it, channels only read it. It also tells them of a part of a step that runs forward twice, because
-    its backward pass computes again what it did not keep.
+    The trainer owns it, channels only read it. `use` is what the messages of its steps are for. It also tells channels
+    of a part of a step that runs forward twice, because its backward pass computes again what it did not keep.
     """
 
-    def __init__(self, step: int = -1) -> None:
-        self.step = step
+    def __init__(self, step: int = -1, use: Use = "other") -> None:
+        self.step, self.use = step, use
         self.losses: list[float] = []
         self.again = False  # within a second forward pass: nothing is sent
         self._tape: Tape | None = None
@@ -60,7 +60,7 @@ class Clock:
 
 
 class Grades(NamedTuple):
-    """How much rows matter, 0..3: owned ones and halo ones."""
+    """How much rows matter, 0..3: owned ones and halo ones. A placement computes them for wires that are `graded`."""
 
     owned: Tensor
     halo: Tensor
@@ -77,6 +77,7 @@ class Wire:
     backward: Codec | None = None
     smooth: Smooth | None = None
     feedback: bool = False  # add to each message what the codec dropped from the one before
+    graded: ClassVar[bool] = False
 
     def at(self, layer: int) -> "Wire":
         """The wire of a layer: this one for all."""
@@ -91,12 +92,16 @@ class Wire:
 class Builder(Protocol):
     """Makes the channel of a layer."""
 
-    def build(self, *, name: str, route: Route, transport: Transport, clock: Clock, grades: Grades) -> "Channel": ...
+    def build(
+        self, *, name: str, route: Route, transport: Transport, clock: Clock, grades: Grades | None
+    ) -> "Channel": ...
 
 
 class Wires(Protocol):
-    """What the channel of every layer does."""
+    """What the channel of every layer does; `graded` if it asks for the grades of rows."""
 
+    @property
+    def graded(self) -> bool: ...
     def at(self, layer: int) -> Builder: ...
 
 
@@ -107,6 +112,7 @@ class Except:
     wire: Wire
     layer: int
     other: Wire
+    graded: ClassVar[bool] = False
 
     def at(self, layer: int) -> Wire:
         return self.other if layer == self.layer else self.wire
@@ -128,8 +134,9 @@ class Channel:
         features = Average(smooth) if smooth and smooth.features else None
         gradients = Average(smooth) if smooth and smooth.gradients else None
         residuals = [Residuals() if wire.feedback else None for _ in range(2)]
-        self.features = Inbox(name, "forward", route, wire.codec, wire.schedule, transport, features, residuals[0])
-        self.gradients = Inbox(name, "backward", route.T, backward, wire.schedule, transport, gradients, residuals[1])
+        there, back = Key(name, 0, "forward", use=clock.use), Key(name, 0, "backward", use=clock.use)
+        self.features = Inbox(there, route, wire.codec, wire.schedule, transport, features, residuals[0])
+        self.gradients = Inbox(back, route.T, backward, wire.schedule, transport, gradients, residuals[1])
 
     def begin(self, x: Tensor, *, relu: bool = False, mapped: bool = False) -> tuple[Tensor, Tensor]:
         """Post the rows of x (of relu(x)) that peers read; returns x itself, and the token that `end` takes.

@@ -10,7 +10,7 @@ from fullgraph.exchange.feedback import Residuals
 from fullgraph.exchange.schedule import Schedule
 from fullgraph.exchange.smooth import Average
 from fullgraph.plan import Route
-from fullgraph.transport import Key, Pending, Ready, Transport, Way
+from fullgraph.transport import Key, Pending, Ready, Transport
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,10 +67,10 @@ class Inbox:
     """Posts rows along a route and keeps the versions that a later step may read."""
 
     def __init__(
-        self, name: str, way: Way, route: Route, codec: Codec, schedule: Schedule, transport: Transport,
+        self, key: Key, route: Route, codec: Codec, schedule: Schedule, transport: Transport,
         average: Average | None = None, residuals: Residuals | None = None,
     ) -> None:  # fmt: skip
-        self.name, self.way, self.route, self.codec = name, way, route, codec
+        self.key, self.route, self.codec = key, route, codec  # the key of any step's message, but for the step
         self.schedule, self.transport = schedule, transport
         self.average, self.residuals = average, residuals
         self.versions: dict[int, Pending[dict[int, Tensor]]] = {}
@@ -79,7 +79,7 @@ class Inbox:
         """Send each peer its rows; `like` tells the width, number format and device of what will come."""
         if not self.schedule.turn(step).send:
             return
-        key = Key(self.name, step, self.way)
+        key = replace(self.key, step=step)
         shapes = self.route.shapes(tuple(like.shape[1:]))
         coding = _Coding(self.codec, self.residuals, key, self.transport.rank, shapes, like.dtype, like.device)
         self.versions[step] = self.transport.begin(key, packed, coding.incoming(), coding)

@@ -1,11 +1,12 @@
 """What model: plain layers over a view."""
 
+from fullgraph.axes import MODELS
 from fullgraph.nn.conv import Conv, GATConv, GCN2Conv, GCNConv, GINConv, SAGEConv
 from fullgraph.nn.deep import InitialResidual, PreActivation
 from fullgraph.nn.linear import Linear
 from fullgraph.nn.model import GNN, Block, Chain, State
 from fullgraph.nn.norm import BatchNorm, LayerNorm
-from fullgraph.nn.spec import GAT, GCN, GCNII, GIN, MODELS, GraphSAGE, ModelSpec, ResGCN, Stack, spec_of
+from fullgraph.nn.spec import GAT, GCN, GCNII, GIN, AnyModel, GraphSAGE, ModelSpec, ResGCN, Stack
 from fullgraph.nn.view import IDENTITY, Features, GraphView, Mapped, Message, RowMap
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "GNN",
     "IDENTITY",
     "MODELS",
+    "AnyModel",
     "BatchNorm",
     "Block",
     "Chain",
@@ -39,5 +41,4 @@ __all__ = [
     "SAGEConv",
     "Stack",
     "State",
-    "spec_of",
 ]

@@ -3,18 +3,19 @@
 import math
 import threading
 from abc import ABC, abstractmethod
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 
+from fullgraph.axes import MODELS
 from fullgraph.errors import InputError
 from fullgraph.nn.conv import Conv, GATConv, GCN2Conv, GCNConv, GINConv, SAGEConv
 from fullgraph.nn.deep import InitialResidual, PreActivation
 from fullgraph.nn.linear import Linear
 from fullgraph.nn.model import GNN, Chain
-from fullgraph.values import OneOf, Range, Value, read_value
+from fullgraph.values import OneOf, Range, Value
 
 _DRAWING = threading.Lock()
 
@@ -23,7 +24,6 @@ _DRAWING = threading.Lock()
 class ModelSpec(Value, ABC):
     """What every model has: `layers` of `hidden` features, dropout before each, a norm."""
 
-    name: ClassVar[str]
     aggregation: ClassVar[str]  # which A the view multiplies by: "gcn", "mean", "sum" or "attention"
     encodes: ClassVar[bool] = False  # maps its input before the first convolution, which so knows nothing ahead
 
@@ -62,8 +62,9 @@ class ModelSpec(Value, ABC):
     def chain(self, in_width: int, out_width: int, seed: int) -> Chain:
         """The module, its weights drawn from torch's generator; `seed` is its dropout's."""
 
-    def as_dict(self) -> dict[str, Any]:
-        return {"name": self.name, **asdict(self)}
+    @property
+    def name(self) -> str:
+        return MODELS.label(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,7 +106,6 @@ class Stack(ModelSpec):
 class GCN(Stack):
     """Kipf and Welling's graph convolutional network."""
 
-    name: ClassVar[str] = "gcn"
     aggregation: ClassVar[str] = "gcn"
 
     def conv(self, in_width: int, out_width: int, *, last: bool) -> Conv:
@@ -116,7 +116,6 @@ class GCN(Stack):
 class GraphSAGE(Stack):
     """GraphSAGE with the mean of all neighbours."""
 
-    name: ClassVar[str] = "sage"
     aggregation: ClassVar[str] = "mean"
 
     def conv(self, in_width: int, out_width: int, *, last: bool) -> Conv:
@@ -127,7 +126,6 @@ class GraphSAGE(Stack):
 class GIN(Stack):
     """Graph isomorphism network with a learned eps."""
 
-    name: ClassVar[str] = "gin"
     aggregation: ClassVar[str] = "sum"
 
     def conv(self, in_width: int, out_width: int, *, last: bool) -> Conv:
@@ -138,7 +136,6 @@ class GIN(Stack):
 class GAT(Stack):
     """Graph attention network; hidden layers concatenate their heads, the last one averages them."""
 
-    name: ClassVar[str] = "gat"
     aggregation: ClassVar[str] = "attention"
 
     heads: Annotated[int, Range(1, 1_000_000)] = 4
@@ -159,7 +156,6 @@ class GCNII(ModelSpec):
     `layers` counts convolutions, as the paper does; a dense encoder and decoder come on top.
     """
 
-    name: ClassVar[str] = "gcnii"
     aggregation: ClassVar[str] = "gcn"
     encodes: ClassVar[bool] = True
 
@@ -180,7 +176,6 @@ class ResGCN(ModelSpec):
     `layers` counts convolutions, as the paper does; a dense encoder and decoder come on top.
     """
 
-    name: ClassVar[str] = "resgcn"
     aggregation: ClassVar[str] = "gcn"
     encodes: ClassVar[bool] = True
 
@@ -192,13 +187,4 @@ class ResGCN(ModelSpec):
         return PreActivation(encoder, convs, decoder, norm=self.norm, dropout=self.dropout, seed=seed)
 
 
-MODELS: dict[str, type[ModelSpec]] = {kind.name: kind for kind in (GCN, GraphSAGE, GIN, GAT, GCNII, ResGCN)}
-
-
-def spec_of(tree: dict[str, Any]) -> ModelSpec:
-    """The model that `as_dict` described."""
-    given = dict(tree)
-    name = given.pop("name", None)
-    if not isinstance(name, str) or name not in MODELS:
-        raise InputError(f"model {name!r} is unknown; known: {', '.join(MODELS)}")
-    return read_value(MODELS[name], given, f"model {name}")
+AnyModel = Annotated[ModelSpec, MODELS]

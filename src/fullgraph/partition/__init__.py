@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
-from typing import Any
+from dataclasses import replace
+from typing import Annotated, Any
 
+from fullgraph.axes import PARTITIONERS
 from fullgraph.data import Graph
 from fullgraph.errors import InputError, one_line
 from fullgraph.partition.banded import Banded
@@ -21,43 +22,34 @@ from fullgraph.partition.quality import Quality, quality
 from fullgraph.partition.random import Random
 from fullgraph.partition.store import open_part, read_assignment, write_parts
 
-PARTITIONERS: dict[str, type[Any]] = {
-    "metis": Metis,
-    "metis-cut": MetisCut,
-    "metis-volume": MetisVolume,
-    "random": Random,
-    "contiguous": Contiguous,
-    "banded": Banded,
-    "kaminpar": KaMinPar,
-    "mtkahypar": MtKaHyPar,
-}
+AnyPartitioner = Annotated[Partitioner, PARTITIONERS]
 
 
-def partition(graph: Graph, parts: int, method: str = "metis", seed: int = 0, **options: Any) -> Assignment:
-    """Assign the nodes of `graph` to `parts` parts by the partitioner called `method`; `options` are its fields."""
-    if method not in PARTITIONERS:
-        raise InputError(f"partitioner '{method}' is unknown: choose from {', '.join(PARTITIONERS)}")
-    known = [field.name for field in fields(PARTITIONERS[method])]
-    for name in options:
-        if name not in known:
-            listed = ", ".join(known) if known else "it has none"
-            raise InputError(f"partitioner '{method}' has no option '{name}': choose from {listed}")
-    partitioner: Partitioner = PARTITIONERS[method](**options)
+def partition(
+    graph: Graph, parts: int, method: Partitioner | str = "metis", seed: int = 0, **options: Any
+) -> Assignment:
+    """Assign the nodes of `graph` to `parts` parts by a partitioner, or by the one of that name and options."""
+    partitioner: Partitioner = PARTITIONERS.make(method, **options) if isinstance(method, str) else method
     check_parts(graph, parts)
     check_seed(seed)
+    name = PARTITIONERS.label(partitioner)
     try:
-        return partitioner.assign(graph, parts, seed=seed)
+        found = partitioner.assign(graph, parts, seed=seed)
     except (InputError, MemoryError):
         raise
     except (ValueError, TypeError, RuntimeError) as bad:  # a partitioner's library, of a graph or options beyond it
         raise InputError(
-            f"partitioner '{method}' failed ({one_line(bad, 160)}): change its options, choose another, "
+            f"partitioner '{name}' failed ({one_line(bad, 160)}): change its options, choose another, "
             "or give it more memory"
         ) from bad
+    if found.part.shape != (graph.num_nodes,) or found.parts != parts:
+        raise InputError(f"partitioner '{name}' returned {found.part.shape} for {parts} parts: give each node one part")
+    return replace(found, method=name, seed=seed)
 
 
 __all__ = [
     "PARTITIONERS",
+    "AnyPartitioner",
     "Assignment",
     "Banded",
     "Contiguous",

@@ -24,7 +24,7 @@ class Banded(Value):
     """
 
     blocks: Annotated[int, Range(1, 2**31)] = 1
-    empty: str = ""
+    empty: tuple[int, ...] = ()
 
     def assign(self, graph: Graph, parts: int, *, seed: int) -> Assignment:
         from scipy.sparse.csgraph import reverse_cuthill_mckee
@@ -38,11 +38,11 @@ class Banded(Value):
         place = np.empty(n, dtype=np.int64)
         place[reverse_cuthill_mckee(pattern, symmetric_mode=True)] = np.arange(n)
         part = owners[place * (len(owners) * self.blocks) // n % len(owners)]
-        return Assignment(part, parts, "banded", seed, place)
+        return Assignment(part, parts, place=place)
 
     def _owners(self, parts: int) -> Array:
-        empty = self.empty.split(",") if self.empty else []
-        owners = [part for part in range(parts) if str(part) not in empty]
-        if len(owners) + len(set(empty)) != parts or not owners:
-            raise InputError(f"empty={one_line(self.empty, 60)}: name some of the parts 0 to {parts - 1}, not all")
+        owners = [part for part in range(parts) if part not in self.empty]
+        if len(owners) + len(set(self.empty)) != parts or not owners:
+            listed = one_line(",".join(map(str, self.empty)), 60)
+            raise InputError(f"empty={listed}: name some of the parts 0 to {parts - 1}, not all")
         return np.array(owners, dtype=np.int32)

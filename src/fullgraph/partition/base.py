@@ -52,7 +52,7 @@ class Assignment:
 
 
 class Partitioner(Protocol):
-    """Says who owns which node."""
+    """Says who owns which node. `fullgraph.partition.partition` calls it, and notes its name and the seed."""
 
     def assign(self, graph: Graph, parts: int, *, seed: int) -> Assignment: ...
 

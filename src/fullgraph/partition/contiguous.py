@@ -14,4 +14,4 @@ class Contiguous:
 
     def assign(self, graph: Graph, parts: int, *, seed: int) -> Assignment:
         check_parts(graph, parts)
-        return Assignment(blocks_of_ids(graph.num_nodes, parts), parts, "contiguous", seed)
+        return Assignment(blocks_of_ids(graph.num_nodes, parts), parts)

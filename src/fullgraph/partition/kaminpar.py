@@ -54,14 +54,14 @@ class KaMinPar(Value):
             names = ", ".join(sorted(kaminpar.context_names()))
             raise InputError(f"preset '{self.preset}' is unknown to kaminpar: choose from {names}")
         if needs_no_search(graph, parts):
-            return Assignment(blocks_of_ids(graph.num_nodes, parts), parts, "kaminpar", seed)
+            return Assignment(blocks_of_ids(graph.num_nodes, parts), parts)
         weight = vertex_weight(graph, self.node_weight, self.degree_weight, 1 << 30)
         # The solver limits the threads, so it comes first: those that load the graph would stay, and now and then help.
         solver = kaminpar.KaMinPar(max(1, self.threads), kaminpar.context_by_name(self.preset))
         adjacency = _hand_over(kaminpar, *undirected_csr(graph), weight)
         kaminpar.reseed(seed % (1 << 31))
         part = solver.compute_partition(adjacency, parts, self.imbalance)
-        return Assignment(np.asarray(part, dtype=np.int32), parts, "kaminpar", seed)
+        return Assignment(np.asarray(part, dtype=np.int32), parts)
 
 
 def _hand_over(kaminpar: Any, indptr: Array, indices: Array, weight: Array) -> Any:

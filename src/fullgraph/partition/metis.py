@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -47,7 +47,6 @@ class Metis(Value):
     objective: Annotated[str, OneOf(*OBJECTIVES)] = "auto"
     node_weight: Weight | None = None
     degree_weight: Weight = 1.0
-    method: ClassVar[str] = "metis"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -56,7 +55,7 @@ class Metis(Value):
     def assign(self, graph: Graph, parts: int, *, seed: int) -> Assignment:
         check_parts(graph, parts)
         if needs_no_search(graph, parts):
-            return Assignment(blocks_of_ids(graph.num_nodes, parts), parts, self.method, seed)
+            return Assignment(blocks_of_ids(graph.num_nodes, parts), parts)
         pymetis = require("pymetis")
         index = pymetis.zero_copy_dtype()
         need_memory(BYTES_PER_ARC * graph.num_arcs, "METIS", "choose --partitioner contiguous or random")
@@ -74,7 +73,7 @@ class Metis(Value):
             if best is None or rows < fewest:
                 best, fewest = part, rows
         assert best is not None
-        return Assignment(best, parts, self.method, seed)
+        return Assignment(best, parts)
 
     def _objectives(self, work: int) -> tuple[str, ...]:
         if self.objective != "auto":
@@ -87,7 +86,6 @@ class MetisCut(Metis):
     """METIS for the fewest arcs between parts."""
 
     objective: Annotated[str, OneOf(*OBJECTIVES)] = "cut"
-    method: ClassVar[str] = "metis-cut"
 
 
 @dataclass(frozen=True)
@@ -95,7 +93,6 @@ class MetisVolume(Metis):
     """METIS for the fewest halo rows."""
 
     objective: Annotated[str, OneOf(*OBJECTIVES)] = "volume"
-    method: ClassVar[str] = "metis-volume"
 
 
 def _search(pymetis: Any, adjacency: Any, weight: Array, parts: int, objective: str, seed: int) -> Array:

@@ -51,7 +51,7 @@ class MtKaHyPar(Value):
         check_parts(graph, parts)
         mtkahypar = require("mtkahypar")
         if needs_no_search(graph, parts):
-            return Assignment(blocks_of_ids(graph.num_nodes, parts), parts, "mtkahypar", seed)
+            return Assignment(blocks_of_ids(graph.num_nodes, parts), parts)
         solver = mtkahypar.initialize(self.threads or len(os.sched_getaffinity(0)), False)
         mtkahypar.set_seed(seed % (1 << 31))
         context = solver.context_from_preset(getattr(mtkahypar.PresetType, self.preset.upper()))
@@ -63,7 +63,7 @@ class MtKaHyPar(Value):
             context, graph.num_nodes, len(nets), nets, weight.tolist(), [1] * len(nets)
         )
         part = hypergraph.partition(context).get_partition()
-        return Assignment(np.asarray(part, dtype=np.int32), parts, "mtkahypar", seed)
+        return Assignment(np.asarray(part, dtype=np.int32), parts)
 
 
 def _nets(graph: Graph) -> list[list[int]]:

@@ -21,4 +21,4 @@ class Random:
         deal = (np.arange(graph.num_nodes) % parts).astype(np.int32)
         # A stream of its own: a generator of graphs with the same seed may have shuffled its classes the same way.
         np.random.default_rng((seed % (1 << 63), STREAM)).shuffle(deal)
-        return Assignment(deal, parts, "random", seed)
+        return Assignment(deal, parts)

@@ -53,7 +53,7 @@ class ByRows(ABC):
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
 
     def place(self, part: Part, transport: Transport, wire: Wires, aggregation: str) -> Shard:
-        clock, eval_clock = Clock(), Clock()
+        clock, eval_clock = Clock(use="rows"), Clock()
         local, live = self.arranged(LocalGraph.of(part, self.dtype), transport)
         seen = whole = local
         full = train = self.scene(whole, transport, aggregation, "full")

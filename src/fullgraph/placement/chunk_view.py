@@ -47,7 +47,7 @@ class Chunk:
     backward: Adjacency  # [n, w], and
     backward_halo: Adjacency  # [h, w], rows of the transpose
     arcs: Structure  # [n, N], for attention
-    grades: Grades
+    grades: Grades | None  # if a wire asks for them
 
     @cached_property
     def columns(self) -> Tensor:

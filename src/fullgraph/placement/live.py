@@ -12,7 +12,6 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from fullgraph.exchange import Grades
 from fullgraph.placement.adjacency import Matrices
 from fullgraph.placement.local import LocalGraph, narrowed
 from fullgraph.plan import HaloRoute
@@ -32,7 +31,6 @@ class LayerRows:
     halo_ids: Tensor  # [h]
     route: HaloRoute
     matrices: Matrices
-    grades: Grades
 
     def first(self, targets: int, sources: int, transport: Transport, name: str) -> "LayerRows":
         """The same layer for fewer rows; every source of an arc into them is among `sources` or in the halo."""
@@ -52,7 +50,6 @@ class LayerRows:
             halo_ids=self.halo_ids[read_h],
             route=narrowed(self.route, kept_n, read_h, transport, name),
             matrices=self.matrices.first(targets, sources, read_h),
-            grades=Grades(self.grades.owned[:sources], self.grades.halo[read_h]),
         )
 
 

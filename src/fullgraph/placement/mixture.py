@@ -60,10 +60,6 @@ class Mixture(ByRows):
         if self.blocks > nodes:
             raise InputError(f"blocks={self.blocks}: more than the {nodes} nodes; choose fewer")
         rows = self._block_rows(len(local.ids), transport, f"setup/{name} rows")
-        own = quartiles(local.arcs.indptr.diff())
-        everyone = gather_rows(own, transport, Key(f"setup/{name} grades", 0))
-        grades: dict[int | None, Grades] = {None: Grades(own, everyone)}
-        grades |= enumerate(map(Grades, own.split(rows.own), rows.by_block(everyone)))
         grid = whole_grid(local, rows.numbers(), rows.sizes, transport, aggregation, self.dtype, name)
         aggregated = None
         if self.ahead(local, aggregation):
@@ -78,7 +74,6 @@ class Mixture(ByRows):
             aggregators=aggregators,
             aggregate_on=device,
             block_rows=rows,
-            grades={block: Grades(*(of.to(self.device) for of in both)) for block, both in grades.items()},
         )
         return scene.knowing(aggregated, name) if self.precompute and aggregation != "attention" else scene
 
@@ -96,17 +91,26 @@ class _Scene(Scene):
     aggregators: tuple[int, ...]
     aggregate_on: torch.device
     block_rows: BlockRows
-    grades: dict[int | None, Grades]  # of owned rows and of all ranks', by block; None: those of all blocks
+
+    def grades(self, name: str) -> dict[int | None, Grades]:
+        """Of owned rows and of all ranks', by block; None: those of all blocks."""
+        own, device = quartiles(self.local.arcs.indptr.diff()).cpu(), self.local.ids.device
+        everyone = gather_rows(own, self.transport, Key(f"setup/{name} grades", 0))
+        grades: dict[int | None, Grades] = {None: Grades(own, everyone)}
+        grades |= enumerate(map(Grades, own.split(self.block_rows.own), self.block_rows.by_block(everyone)))
+        return {block: Grades(*(of.to(device) for of in both)) for block, both in grades.items()}
 
     def view(self, name: str, wire: Wires, clock: Clock, narrow_first: bool = True) -> MixtureView:
+        grades = self.grades(name) if wire.graded else {}
+
         def channel_of(layer: int, side: str, block: int | None, route: Route) -> Channel:
-            grades = self.grades[block]
+            ours = grades.get(block)
             return wire.at(layer).build(
                 name=f"{name}/layer{layer}/{side}" + (f"/block {block}" if block else ""),
                 route=route,
                 transport=self.transport,
                 clock=clock,
-                grades=Grades(grades.halo, grades.owned) if side == "rows" else grades,
+                grades=Grades(ours.halo, ours.owned) if ours and side == "rows" else ours,
             )
 
         return MixtureView(

@@ -45,14 +45,12 @@ class Partitioned(ByRows):
             on_host = self.matrices(local, transport, aggregation, f"{name} ahead")
             aggregated = sparse_aggregation(local, on_host, transport, f"setup/{name} features")
         there = moved(local, self.device, arcs=True, host_rows=self.host_rows)
-        owned = quartiles(there.arcs.indptr.diff())
         whole = LayerRows(
             targets=len(there.ids),
             sources=len(there.ids),
             halo_ids=there.halo_ids,
             route=there.route,
             matrices=self.matrices(there, transport, aggregation, name),
-            grades=Grades(owned, there.halo_of(owned, transport, f"setup/{name} grades")),
         )
         scene = _Scene(
             local=replace(there, arcs=local.arcs),  # on the device the matrices alone are kept
@@ -82,7 +80,19 @@ class _Scene(Scene):
     def trimmed(self, live: Live | None) -> "_Scene":
         return self if live is None else replace(self, fewer=live.layers(self.whole, self.transport))
 
+    def grades(self, name: str) -> dict[int | None, Grades]:
+        """By the quarter of this rank's in-degrees that its own is in: of layers with fewer rows, and (None) of all."""
+        owned = quartiles(self.local.arcs.indptr.diff()).to(self.local.ids.device)
+        found = {}
+        for layer, rows in ({None: self.whole} | self.fewer).items():
+            there = replace(self.local, route=rows.route, halo_ids=rows.halo_ids)
+            ours = owned[: rows.sources]
+            found[layer] = Grades(ours, there.halo_of(ours, self.transport, f"setup/{name} grades {layer}"))
+        return found
+
     def view(self, name: str, wire: Wires, clock: Clock, narrow_first: bool = True) -> PartitionedView:
+        grades = self.grades(name) if wire.graded else {}
+
         def channel_of(layer: int) -> Channel:
             rows = self.fewer.get(layer, self.whole)
             return wire.at(layer).build(
@@ -90,7 +100,7 @@ class _Scene(Scene):
                 route=rows.route,
                 transport=self.transport,
                 clock=clock,
-                grades=rows.grades,
+                grades=grades.get(layer, grades.get(None)),
             )
 
         return PartitionedView(

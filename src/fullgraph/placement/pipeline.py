@@ -224,7 +224,7 @@ class _Setup:
                 route=HopRoute(pair.rank, len(chunk.span)),
                 transport=pair,
                 clock=self.clock,
-                grades=Grades(chunk.grades.owned, chunk.grades.owned),
+                grades=chunk.grades and Grades(chunk.grades.owned, chunk.grades.owned),
             )
 
         return Border(channel_of=channel_of)
@@ -249,7 +249,9 @@ class _Setup:
             reads = [torch.zeros(self.scene.num_nodes, dtype=torch.bool)]
         else:
             reads = [self._read_by(way) for way in range(self.ways)]
-        grades = quartiles((self.whole.arcs.indptr if self._attends else inner.structure.indptr).diff())
+        grades = None
+        if self.wire.graded or self.placement.hop.graded:
+            grades = quartiles((self.whole.arcs.indptr if self._attends else inner.structure.indptr).diff())
         chunks = []
         for index in range(self.slots):
             bounds = [Span(*self.starts[way, index : index + 2].tolist()) for way in range(self.ways)]
@@ -275,7 +277,7 @@ class _Setup:
                     backward=backward.span(*span).to(device=device),
                     backward_halo=backward.take(halo).to(device=device),
                     arcs=arcs.span(*local).to(device),
-                    grades=Grades(grades[span.rows].to(device), grades[halo].to(device)),
+                    grades=None if grades is None else Grades(grades[span.rows].to(device), grades[halo].to(device)),
                 )
             )
         return chunks

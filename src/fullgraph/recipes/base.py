@@ -1,30 +1,56 @@
-"""A recipe: one choice on every axis, under a name."""
+"""What a strategy is: one choice on every axis, under a name."""
 
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import ClassVar
 
+from fullgraph.axes import STRATEGIES
 from fullgraph.exchange import Wire, Wires
+from fullgraph.partition import Partitioner
 from fullgraph.placement import ByRows, Partitioned
+from fullgraph.values import Value
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recipe:
-    """A strategy as a value: how work lies over ranks, what their channels do, and the options it was made with."""
+class Strategy(Value):
+    """How a run is laid over ranks, and what its channels do. The fields of a strategy are its options."""
 
-    name: str
-    options: dict[str, Any] = field(default_factory=dict)
-    placement: type[ByRows] = Partitioned
-    layout: dict[str, Any] = field(default_factory=dict)  # the placement's own fields
-    partitioner: str = ""  # the only one that makes sense with it; empty: whichever the run asks for
-    partitioner_options: dict[str, Any] = field(default_factory=dict)
-    devices: tuple[str, ...] = ()  # every rank's; empty: the run's
-    wire: Wires = field(default_factory=Wire)
-    narrow_first: bool = True  # may a layer map its rows before they are sent?
-    isolated: bool = False  # train without the arcs between parts
+    narrow_first: ClassVar[bool] = True  # may a layer map its rows before they are sent?
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.wires(epochs=100, layers=2)  # bad numbers are refused here, not in the ranks
+        self.layout()
 
     def wires(self, *, epochs: int, layers: int) -> Wires:
-        """What the channels of a run of so many epochs and graph layers do; most recipes do the same in all."""
+        """What the channels of a run of so many epochs and graph layers do: fresh rows, every number as it is."""
+        return Wire()
+
+    def layout(self) -> ByRows:
+        """The placement, with the options that are its own."""
+        return Partitioned(narrow_first=self.narrow_first)
+
+    def partitioner(self) -> Partitioner | None:
+        """The only one that makes sense with it; None: whichever the run asks for."""
+        return None
+
+    def devices_of(self, rank: int) -> tuple[str, ...]:
+        """Those that a rank uses, the one of its rows first; empty: the run's."""
+        return ()
+
+    @property
+    def name(self) -> str:
+        return STRATEGIES.label(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Given(Strategy):
+    """Wires and a placement as they are, for one's own loop, tests and benchmarks; no file can hold them."""
+
+    wire: Wires = Wire()
+    placement: ByRows = Partitioned()
+
+    def wires(self, *, epochs: int, layers: int) -> Wires:
         return self.wire
 
-    def as_dict(self) -> dict[str, Any]:
-        return {"name": self.name, **self.options}
+    def layout(self) -> ByRows:
+        return self.placement

@@ -1,18 +1,35 @@
 """The baselines every other strategy is measured against."""
 
-from fullgraph.codec import CODECS
+from dataclasses import dataclass
+
+from fullgraph.codec import CODECS, AnyCodec, BFloat16, Full, Half
 from fullgraph.errors import InputError
 from fullgraph.exchange import Wire
-from fullgraph.recipes.base import Recipe
+from fullgraph.placement import Partitioned
+from fullgraph.recipes.base import Strategy
 
 
-def none() -> Recipe:
+@dataclass(frozen=True, kw_only=True)
+class Isolated(Strategy):
     """No communication: arcs between parts are dropped in training; evaluation is exact."""
-    return Recipe(name="none", isolated=True)
+
+    def layout(self) -> Partitioned:
+        return Partitioned(isolated=True)
 
 
-def vanilla(codec: str = "full") -> Recipe:
-    """Exact training: fresh halos every step; `codec` full, half or bf16."""
-    if codec not in CODECS:
-        raise InputError(f"codec {codec!r} is unknown; known: {', '.join(CODECS)}")
-    return Recipe(name="vanilla", options={"codec": codec}, wire=Wire(codec=CODECS[codec]()))
+@dataclass(frozen=True, kw_only=True)
+class Vanilla(Strategy):
+    """Exact training: fresh halos every step; `codec` full, or the 16-bit numbers half and bf16."""
+
+    codec: AnyCodec = Full()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not isinstance(self.codec, Full | Half | BFloat16):
+            name = CODECS.label(self.codec)
+            ways = {"lowbit": "sylvie-s", "subsample": "fixed"}
+            use = f"use --strategy {ways.get(name, f'free -o schedule=sync -o codec={name}')}"
+            raise InputError(f"codec {name} loses numbers, and vanilla is exact training; {use}")
+
+    def wires(self, *, epochs: int, layers: int) -> Wire:
+        return Wire(codec=self.codec)

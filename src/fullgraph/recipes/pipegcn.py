@@ -1,44 +1,50 @@
 """PipeGCN: last step's halo features and gradients, while today's travel (arXiv:2203.10428)."""
 
-from dataclasses import replace
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
 
-from fullgraph.errors import InputError
 from fullgraph.exchange import Pipelined, Smooth, Wire
-from fullgraph.recipes.base import Recipe
-
-SMOOTH = ("", "f", "g", "gf")
-
-
-def pipegcn(
-    smooth: str = "", gamma: float = 0.95, lag: int = 1, warm_up: str = "zeros", correct: bool = False
-) -> Recipe:
-    """Halo features and gradients one step old; `smooth` f, g or gf averages them."""
-    options = {"smooth": smooth, "gamma": gamma, "lag": lag, "warm_up": warm_up, "correct": correct}
-    wire = Wire(schedule=Pipelined(lag, warm_up), smooth=averaging(smooth, gamma, correct))
-    return Recipe(name="pipegcn", options=options, wire=wire, narrow_first=False)
+from fullgraph.recipes.base import Strategy
+from fullgraph.values import OneOf
 
 
 def averaging(smooth: str, gamma: float, correct: bool) -> Smooth | None:
     """Of features, gradients or both: f, g or gf; "" is none."""
-    if smooth not in SMOOTH:
-        raise InputError(f"smooth {smooth!r} is unknown; known: f, g, gf, or leave it out")
     return Smooth(gamma=gamma, features="f" in smooth, gradients="g" in smooth, correct=correct) if smooth else None
 
 
-def pipegcn_f(gamma: float = 0.95) -> Recipe:
+@dataclass(frozen=True, kw_only=True)
+class PipeGCN(Strategy):
+    """Halo features and gradients one step old; `smooth` f, g or gf averages them."""
+
+    narrow_first: ClassVar[bool] = False
+    smooth: Annotated[str, OneOf("", "f", "g", "gf")] = ""
+    gamma: float = 0.95
+    lag: int = 1
+    warm_up: str = "zeros"
+    correct: bool = False
+
+    def wires(self, *, epochs: int, layers: int) -> Wire:
+        smooth = averaging(self.smooth, self.gamma, self.correct)
+        return Wire(schedule=Pipelined(self.lag, self.warm_up), smooth=smooth)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PipeGCNF(PipeGCN):
     """PipeGCN with smoothed halo features."""
-    return _named("pipegcn-f", "f", gamma)
+
+    smooth: Annotated[str, OneOf("f")] = "f"
 
 
-def pipegcn_g(gamma: float = 0.95) -> Recipe:
+@dataclass(frozen=True, kw_only=True)
+class PipeGCNG(PipeGCN):
     """PipeGCN with smoothed halo gradients."""
-    return _named("pipegcn-g", "g", gamma)
+
+    smooth: Annotated[str, OneOf("g")] = "g"
 
 
-def pipegcn_gf(gamma: float = 0.95) -> Recipe:
+@dataclass(frozen=True, kw_only=True)
+class PipeGCNGF(PipeGCN):
     """PipeGCN with both smoothed."""
-    return _named("pipegcn-gf", "gf", gamma)
 
-
-def _named(name: str, smooth: str, gamma: float) -> Recipe:
-    return replace(pipegcn(smooth, gamma), name=name, options={"gamma": gamma})
+    smooth: Annotated[str, OneOf("gf")] = "gf"

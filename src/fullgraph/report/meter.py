@@ -83,8 +83,15 @@ class Tally:
         return sum(map(self.watch.seconds, self.waits))
 
 
+class Purpose(Protocol):
+    """A message's key, of which the meter reads one thing: whether it carries rows of training, or weights."""
+
+    @property
+    def use(self) -> str: ...
+
+
 class Meter:
-    """Collects a tally a step; a transport reports to `sent` and `waiting`, naming the channel."""
+    """Collects a tally a step; a transport reports to `sent` and `waiting`, with the key of the message."""
 
     def __init__(self, device: torch.device | None = None) -> None:
         self.watch = stopwatch_of(device)
@@ -92,14 +99,14 @@ class Meter:
         self._start = self.watch.mark()
         self._aside: set[int] = set()  # threads whose waiting holds up no step
 
-    def sent(self, channel: str, nbytes: int) -> None:
-        if channel.startswith(("halo/", "tiles/", "hops/")):
+    def sent(self, key: Purpose, nbytes: int) -> None:
+        if key.use == "rows":
             self.tally.halo_bytes += nbytes
-        elif channel == "weights":
+        elif key.use == "weights":
             self.tally.weight_bytes += nbytes
 
     @contextmanager
-    def waiting(self, channel: str) -> Iterator[None]:
+    def waiting(self, key: Purpose) -> Iterator[None]:
         """Around the wait for a message."""
         if threading.get_ident() in self._aside:
             yield

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
@@ -13,15 +13,15 @@ from fullgraph.exchange import Wire, Wires
 from fullgraph.nn import ModelSpec
 from fullgraph.partition import cut_parts
 from fullgraph.placement import ByRows, Partitioned
-from fullgraph.report import EpochRecord, Meter
+from fullgraph.recipes import Given, Strategy
+from fullgraph.report import EpochRecord
 from fullgraph.report.record import FIELDS
+from fullgraph.run import Run, build_trainer
 from fullgraph.testing.cases import Case
 from fullgraph.testing.ranks import anew
 from fullgraph.train.checkpoint import State, restore_trainer, state_of, tensors_of
 from fullgraph.train.config import TrainConfig
 from fullgraph.train.evaluate import evaluate, logits_of
-from fullgraph.train.precision import rows_dtype
-from fullgraph.train.task import task_of
 from fullgraph.train.trainer import Trainer
 from fullgraph.transport import Key, OrderChecking, Transport
 from fullgraph.values import read_value
@@ -40,24 +40,17 @@ def trainer_of(
     narrow_first: bool = True,
     isolated: bool = False,
     placement: Callable[..., ByRows] = Partitioned,
+    strategy: Strategy | None = None,
 ) -> Trainer:
-    """All that a rank trains with, made as a run makes it, but for the files."""
-    graph, assignment = case(transport.size)
-    part = cut_parts(graph, assignment, transport.rank)
-    dtype = getattr(torch, config.dtype)
-    chosen = placement(
-        inductive=config.inductive,
-        precompute=config.precompute,
-        narrow_first=narrow_first,
-        isolated=isolated,
-        seed=config.seed,
-        dtype=rows_dtype(config.precision, dtype),
-        device=torch.device(config.device),
-    )
-    shard = chosen.place(part, transport, wire or Wire(), spec.aggregation)
-    model = spec.build(graph.num_features, graph.num_classes, seed=config.seed, dtype=dtype).to(config.device)
-    task = task_of(multilabel=graph.multilabel, classes=graph.num_classes)
-    return Trainer(model, shard, task, config, Meter())
+    """All that a rank trains with, made as a run makes it, but for the files; of a strategy, or of its pieces.
+
+    Layers compute all rows, unless the placement says which.
+    """
+    if strategy is None:
+        strategy = Given(wire=wire or Wire(), placement=placement(narrow_first=narrow_first, isolated=isolated))
+    part = cut_parts(*case(transport.size), transport.rank)
+    run = Run(model=spec, strategy=strategy, train=replace(config, all_rows=True))
+    return build_trainer(run, part, transport)
 
 
 def train_trace(
@@ -73,12 +66,13 @@ def train_trace(
     narrow_first: bool = True,
     isolated: bool = False,
     placement: Callable[..., ByRows] = Partitioned,
+    strategy: Strategy | None = None,
 ) -> Trace:
     """Losses, all weight gradients of every step, final logits by global id, scores, and what the channels hold."""
     config = TrainConfig(
         epochs=steps, lr=lr, seed=3, dtype="float64", device=device, inductive=inductive, precompute=precompute
     )
-    trainer = trainer_of(transport, case, spec, config, wire, narrow_first, isolated, placement)
+    trainer = trainer_of(transport, case, spec, config, wire, narrow_first, isolated, placement, strategy)
     model, shard = trainer.model, trainer.shard
     losses, grads = [], []
     trainer.optimizer.zero_grad = lambda set_to_none=True: None  # type: ignore[method-assign]
@@ -108,10 +102,11 @@ def saved_epochs(
     narrow_first: bool = True,
     isolated: bool = False,
     placement: Callable[..., ByRows] = Partitioned,
+    strategy: Strategy | None = None,
     start: Saved | None = None,
 ) -> Epochs:
     """Train to the end, from this rank's checkpoint if there is one: losses, and the checkpoints before and after."""
-    trainer = trainer_of(transport, case, spec, config, wire, narrow_first, isolated, placement)
+    trainer = trainer_of(transport, case, spec, config, wire, narrow_first, isolated, placement, strategy)
     if start is not None:
         from safetensors.torch import load
 

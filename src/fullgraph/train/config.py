@@ -1,17 +1,19 @@
-"""A run as a tree of frozen values; unknown keys are errors, and the resolved tree is in the run's folder."""
+"""How a run trains, as a frozen value."""
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
+from fullgraph.axes import METRICS
 from fullgraph.errors import InputError
-from fullgraph.storage import read_record, write_document
+from fullgraph.storage import read_document
 from fullgraph.values import OneOf, Range, Value
 
 OPTIMIZERS = ("adam", "adamw", "sgd")
 LR_SCHEDULES = ("constant", "cosine", "step")
 DTYPES = ("float32", "float64")
-FILE = "config.json"
+FILE = "config.json"  # of a run
+FIX = "name a folder that `fullgraph train` wrote"
 
 Count = Annotated[int, Range(0, 10**9)]
 
@@ -31,7 +33,7 @@ class TrainConfig(Value):
     checkpoint_every: Count = 10  # epochs; 0: never
     on_signal: Annotated[str, OneOf("checkpoint", "stop")] = "checkpoint"  # what SIGTERM and SIGINT do first
     max_restarts: Annotated[int, Range(0, 10**6)] = 0  # resume by itself so often after a rank died
-    metric: Annotated[str, OneOf("auto", "accuracy", "micro_f1", "roc_auc")] = "auto"
+    metric: Annotated[Any, METRICS] | Annotated[str, OneOf("auto")] = "auto"
     inductive: bool = False
     precompute: bool = True
     all_rows: bool = False  # layers compute rows, too, that the loss does not read
@@ -58,30 +60,7 @@ class TrainConfig(Value):
             raise InputError("backend nccl needs --device cuda; use gloo on a CPU")
 
 
-@dataclass(frozen=True, kw_only=True)
-class RunConfig(Value):
-    """Everything that decides a run's result, and which files are its own."""
-
-    id: str = ""  # of this run: its checkpoints and its model carry it
-    graph: str = "demo"
-    parts: Annotated[int, Range(0, 65535)] = 1
-    shards: str = ""  # folder of the parts; empty: beside this file
-    shards_checksum: Annotated[int, Range(0, 2**32 - 1)] = 0  # of their manifest
-    partitioner: str = "metis"
-    partitioner_options: dict[str, Any] = field(default_factory=dict)
-    features: Annotated[str, OneOf("none", "row", "standard")] = "none"
-    split: Annotated[int, Range(0, 10**6)] = 0
-    model: dict[str, Any] = field(default_factory=dict)  # name and its fields
-    strategy: dict[str, Any] = field(default_factory=dict)  # name and its options
-    train: TrainConfig = field(default_factory=TrainConfig)
-
-    def shards_in(self, folder: Path) -> Path:
-        """Where the parts of the run in `folder` are."""
-        return Path(self.shards) if self.shards else folder / "shards"
-
-    def write(self, folder: Path) -> None:
-        write_document(folder / FILE, asdict(self))
-
-    @classmethod
-    def read(cls, folder: Path) -> "RunConfig":
-        return read_record(cls, folder / FILE, fix="name a folder that `fullgraph train` wrote")
+def device_in(folder: Path) -> str:
+    """The device of a run's ranks, read before all that the run is made of; what is wrong there is told then."""
+    loop = read_document(folder / FILE, fix=FIX).get("train")
+    return "cuda" if isinstance(loop, dict) and loop.get("device") == "cuda" else "cpu"

@@ -3,29 +3,29 @@
 from fullgraph.nn import ModelSpec
 from fullgraph.partition import Manifest
 from fullgraph.room import need_memory, need_ranks
-from fullgraph.train.config import RunConfig
+from fullgraph.train.config import TrainConfig
 
 COPIES = {"adam": 5, "adamw": 5, "sgd": 4}  # of the weights: themselves, gradients, the best ones, the optimizer's own
 
 
-def need_room(manifest: Manifest, spec: ModelSpec, config: RunConfig) -> None:
+def need_room(manifest: Manifest, spec: ModelSpec, config: TrainConfig) -> None:
     """Refuse a run that cannot fit, before its ranks take memory, descriptors, ports or threads."""
-    need_ranks(manifest.parts, config.train.threads)
-    if config.train.device == "cpu":
+    need_ranks(manifest.parts, config.threads)
+    if config.device == "cpu":
         weights = spec.outline(manifest.graph.features, manifest.graph.classes).parameters()
-        count = sum(weight.numel() for weight in weights) * COPIES[config.train.optimizer]
+        count = sum(weight.numel() for weight in weights) * COPIES[config.optimizer]
         least = manifest.parts * count * _itemsize(config)
         least += sum(least_bytes(manifest, spec, config, rank) for rank in range(manifest.parts))
         need_memory(least, f"training on {manifest.parts} ranks of this machine")
 
 
-def least_bytes(manifest: Manifest, spec: ModelSpec, config: RunConfig, rank: int) -> int:
+def least_bytes(manifest: Manifest, spec: ModelSpec, config: TrainConfig, rank: int) -> int:
     """What a rank cannot do without: its arcs, its input's aggregation, every layer's output and its gradient."""
     nodes, arcs = manifest.figures.nodes[rank], manifest.figures.edges[rank]
-    ahead = config.train.precompute and not spec.encodes and not manifest.graph.sparse
+    ahead = config.precompute and not spec.encodes and not manifest.graph.sparse
     columns = (manifest.graph.features if ahead else 0) + 2 * spec.layers * spec.hidden
     return 4 * arcs + 8 * nodes + nodes * columns * _itemsize(config)
 
 
-def _itemsize(config: RunConfig) -> int:
-    return 8 if config.train.dtype == "float64" else 4
+def _itemsize(config: TrainConfig) -> int:
+    return 8 if config.dtype == "float64" else 4

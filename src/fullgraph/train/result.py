@@ -7,10 +7,8 @@ import numpy as np
 import torch
 
 from fullgraph.partition import Manifest
-from fullgraph.report import EpochRecord, medians
-from fullgraph.train.config import RunConfig
-from fullgraph.train.task import Task
-from fullgraph.train.trainer import Best
+from fullgraph.report import medians
+from fullgraph.train.trainer import Trainer
 from fullgraph.version import __version__
 
 
@@ -23,15 +21,14 @@ class Cost(NamedTuple):
     startup_s: dict[str, float]  # by phase
 
 
-def result_of(
-    config: RunConfig, manifest: Manifest, task: Task, best: Best, records: list[EpochRecord], cost: Cost
-) -> dict[str, Any]:
+def result_of(strategy: str, model: str, manifest: Manifest, trainer: Trainer, cost: Cost) -> dict[str, Any]:
     """Scores are those of the best validation epoch, by exact evaluation on the whole graph."""
-    graph, figures = manifest.graph, manifest.figures
+    graph, figures, config = manifest.graph, manifest.figures, trainer.config
+    best, records = trainer.best, trainer.records
     return {
         "schema": 1,
-        "strategy": config.strategy["name"],
-        "model": config.model["name"],
+        "strategy": strategy,
+        "model": model,
         "graph": {
             "name": graph.name,
             "nodes": graph.nodes,
@@ -41,12 +38,12 @@ def result_of(
         },
         "ranks": manifest.parts,
         "epochs": len(records),
-        "seed": config.train.seed,
-        "metric": task.metric_name,
+        "seed": config.seed,
+        "metric": trainer.task.metric_name,
         "best_epoch": best.epoch,
         **best.scores,
         "final_loss": records[-1].loss,
-        "precision": config.train.precision if config.train.dtype == "float32" else "fp64",
+        "precision": config.precision if config.dtype == "float32" else "fp64",
         **medians(records),
         "bytes_total": sum(record.bytes for record in records),
         **cost._asdict(),

@@ -24,6 +24,6 @@ class GradSync:
                 parameter.grad = torch.zeros_like(parameter)
             grads.append(parameter.grad)
         flat = torch.cat([grad.reshape(-1) for grad in grads])
-        flat = self.transport.all_reduce(Key("weights", step), flat).wait()
+        flat = self.transport.all_reduce(Key("weights", step, use="weights"), flat).wait()
         for grad, part in zip(grads, flat.split([grad.numel() for grad in grads]), strict=True):
             grad.copy_(part.view_as(grad))

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from fullgraph.axes import METRICS
 from fullgraph.errors import InputError
 from fullgraph.transport import Key, Transport, gather_rows
 
@@ -64,19 +65,16 @@ def _auc(score: Tensor, truth: Tensor) -> float:
     return wins / (positives * (len(truth) - positives))
 
 
-METRICS: dict[str, Metric] = {"accuracy": accuracy, "micro_f1": micro_f1, "roc_auc": roc_auc}
-
-
 @dataclass(frozen=True, slots=True)
 class Task:
     """Loss and score of a graph's labels."""
 
     loss_name: str
-    metric_name: str
+    metric: Metric
 
     @property
-    def metric(self) -> Metric:
-        return METRICS[self.metric_name]
+    def metric_name(self) -> str:
+        return METRICS.label(self.metric)
 
     def loss(self, logits: Tensor, target: Tensor, count: int) -> Tensor:
         kind = binary_cross_entropy if self.loss_name == "bce" else cross_entropy
@@ -92,12 +90,12 @@ def _full(logits: Tensor) -> Tensor:
     return logits.float() if logits.dtype.itemsize == 2 else logits
 
 
-def task_of(*, multilabel: bool, classes: int, metric: str = "auto") -> Task:
-    """The usual task for these labels, or the metric asked for where it fits them."""
+def task_of(*, multilabel: bool, classes: int, metric: Metric | str = "auto") -> Task:
+    """The usual task for these labels, or the metric asked for where it fits them; a user's own always does."""
     fitting = ["micro_f1", "roc_auc"] if multilabel else ["accuracy", *(["roc_auc"] if classes == 2 else [])]
-    if metric == "auto":
-        metric = fitting[0]
-    if metric not in fitting:
+    chosen: Metric = METRICS[fitting[0] if metric == "auto" else metric] if isinstance(metric, str) else metric
+    name = METRICS.name_of(chosen)
+    if name in METRICS and name not in fitting:
         labels = "multi-label" if multilabel else f"{classes}-class"
-        raise InputError(f"metric {metric!r} does not fit {labels} data; use one of: {', '.join(fitting)}")
-    return Task("bce" if multilabel else "cross_entropy", metric)
+        raise InputError(f"metric {name!r} does not fit {labels} data; use one of: {', '.join(fitting)}")
+    return Task("bce" if multilabel else "cross_entropy", chosen)

@@ -7,7 +7,7 @@ from fullgraph.transport.among import Among
 from fullgraph.transport.base import PLAIN, Coding, Pending, Ready, Transport
 from fullgraph.transport.gather import gather_rows
 from fullgraph.transport.job import join
-from fullgraph.transport.key import Key, Way
+from fullgraph.transport.key import Key, Use, Way
 from fullgraph.transport.machine import Bundle, share
 from fullgraph.transport.mesh import Mesh
 from fullgraph.transport.process import ProcessTransport
@@ -33,6 +33,7 @@ __all__ = [
     "Ready",
     "ThreadTransport",
     "Transport",
+    "Use",
     "Way",
     "adopt_slurm",
     "gather_rows",

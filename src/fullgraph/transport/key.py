@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 Way = Literal["forward", "backward"]
+Use = Literal["rows", "weights", "other"]  # rows: of training, and their gradients; weights: the weights' gradients
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,6 +13,7 @@ class Key:
     """Which channel, at which step, which way (and which chunk of a pipeline) a message belongs to.
 
     `ends`, the sender and the receiver, enters the seed alone: messages of one key share a tag, not their noise.
+    `use` is what the message is for, which a meter asks.
     """
 
     channel: str
@@ -19,6 +21,7 @@ class Key:
     way: Way = "forward"
     chunk: int = 0
     ends: tuple[int, int] | None = None
+    use: Use = "other"
 
     def __str__(self) -> str:
         chunk = f"/chunk {self.chunk}" if self.chunk else ""

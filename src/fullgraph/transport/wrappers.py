@@ -49,29 +49,29 @@ class _Timed(Generic[T]):
             return self.pending.wait()
 
 
-Waiting = Callable[[str], AbstractContextManager[None]]  # a channel's name -> what stands around a wait
+Waiting = Callable[[Key], AbstractContextManager[None]]  # what stands around a wait
 
 
-def _uncounted(channel: str) -> AbstractContextManager[None]:
+def _uncounted(key: Key) -> AbstractContextManager[None]:
     return nullcontext()
 
 
 class Counting(_Wrapper):
-    """Reports the bytes given to the transport, and stands around every wait, per channel."""
+    """Reports the bytes given to the transport, and stands around every wait; `sent` and `waiting` are told the key."""
 
-    def __init__(self, inner: Transport, sent: Callable[[str, int], None], waiting: Waiting = _uncounted) -> None:
+    def __init__(self, inner: Transport, sent: Callable[[Key, int], None], waiting: Waiting = _uncounted) -> None:
         super().__init__(inner)
         self.sent, self.waiting = sent, waiting
 
     def begin(
         self, key: Key, outgoing: dict[int, Tensor], incoming: dict[int, int], coding: Coding = PLAIN
     ) -> Pending[dict[int, Tensor]]:
-        self.sent(key.channel, sum(coding.nbytes(peer, rows) for peer, rows in outgoing.items()))
-        return _Timed(self.inner.begin(key, outgoing, incoming, coding), lambda: self.waiting(key.channel))
+        self.sent(key, sum(coding.nbytes(peer, rows) for peer, rows in outgoing.items()))
+        return _Timed(self.inner.begin(key, outgoing, incoming, coding), lambda: self.waiting(key))
 
     def all_reduce(self, key: Key, x: Tensor) -> Pending[Tensor]:
-        self.sent(key.channel, x.nbytes)
-        return _Timed(self.inner.all_reduce(key, x), lambda: self.waiting(key.channel))
+        self.sent(key, x.nbytes)
+        return _Timed(self.inner.all_reduce(key, x), lambda: self.waiting(key))
 
     def fork(self) -> "Counting":
         return Counting(self.inner.fork(), self.sent, self.waiting)

@@ -1,0 +1,77 @@
+"""The axes of a run: for each, the short names of what we have, and what one's own must have to stand beside them.
+
+Nothing that a name stands for is imported before it is asked for.
+"""
+
+from fullgraph.named import Axis
+
+PARTITIONERS = Axis(
+    "partitioner",
+    ("assign",),
+    {
+        "metis": "fullgraph.partition.metis:Metis",
+        "metis-cut": "fullgraph.partition.metis:MetisCut",
+        "metis-volume": "fullgraph.partition.metis:MetisVolume",
+        "random": "fullgraph.partition.random:Random",
+        "contiguous": "fullgraph.partition.contiguous:Contiguous",
+        "banded": "fullgraph.partition.banded:Banded",
+        "kaminpar": "fullgraph.partition.kaminpar:KaMinPar",
+        "mtkahypar": "fullgraph.partition.mtkahypar:MtKaHyPar",
+    },
+)
+MODELS = Axis(
+    "model",
+    ("layers", "hidden", "aggregation", "encodes", "graph_layers", "hops", "build", "outline"),
+    {
+        "gcn": "fullgraph.nn.spec:GCN",
+        "sage": "fullgraph.nn.spec:GraphSAGE",
+        "gin": "fullgraph.nn.spec:GIN",
+        "gat": "fullgraph.nn.spec:GAT",
+        "gcnii": "fullgraph.nn.spec:GCNII",
+        "resgcn": "fullgraph.nn.spec:ResGCN",
+    },
+)
+SCHEDULES = Axis(
+    "schedule",
+    ("depth", "turn"),
+    {name: f"fullgraph.exchange.schedule:{name.title()}" for name in ("sync", "pipelined", "bounded", "skip")},
+)
+CODECS = Axis(
+    "codec",
+    ("encode", "decode", "nbytes"),
+    {
+        "full": "fullgraph.codec.base:Full",
+        "half": "fullgraph.codec.base:Half",
+        "bf16": "fullgraph.codec.base:BFloat16",
+        "lowbit": "fullgraph.codec.lowbit:LowBit",
+        "subsample": "fullgraph.codec.subsample:Subsample",
+    },
+)
+RATES = Axis(
+    "rate",
+    ("at",),
+    {name: f"fullgraph.codec.rate:{name.title()}" for name in ("constant", "linear", "exponential", "step")},
+)
+STRATEGIES = Axis(
+    "strategy",
+    ("wires", "layout", "partitioner", "devices_of"),
+    {
+        "vanilla": "fullgraph.recipes.baselines:Vanilla",
+        "none": "fullgraph.recipes.baselines:Isolated",
+        "pipegcn": "fullgraph.recipes.pipegcn:PipeGCN",
+        "pipegcn-f": "fullgraph.recipes.pipegcn:PipeGCNF",
+        "pipegcn-g": "fullgraph.recipes.pipegcn:PipeGCNG",
+        "pipegcn-gf": "fullgraph.recipes.pipegcn:PipeGCNGF",
+        "sylvie-s": "fullgraph.recipes.sylvie:SylvieS",
+        "sylvie-a": "fullgraph.recipes.sylvie:SylvieA",
+        "varco": "fullgraph.recipes.varco:Varco",
+        "fixed": "fullgraph.recipes.varco:Fixed",
+        "mixgcn": "fullgraph.recipes.mixgcn:MixGCN",
+        "gnnpipe": "fullgraph.recipes.gnnpipe:GNNPipe",
+        "gnnpipe-hybrid": "fullgraph.recipes.gnnpipe:GNNPipeHybrid",
+        "free": "fullgraph.recipes.free:Free",
+    },
+)
+METRICS = Axis(
+    "metric", ("__call__",), {name: f"fullgraph.train.task:{name}" for name in ("accuracy", "micro_f1", "roc_auc")}
+)

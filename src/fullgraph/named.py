@@ -1,0 +1,176 @@
+"""Names of what a run is made of: our short names, `my_file.py:Name`, or `package.module:Name`.
+
+    CODECS = Axis("codec", ("encode", "decode", "nbytes"), {"lowbit": "fullgraph.codec.lowbit:LowBit"})
+    codec: Annotated[Codec, CODECS]                      # a field that takes a codec, or its name
+
+    CODECS.make("lowbit", bits="2")                      # from what a user typed
+    CODECS.read({"name": "lowbit", "bits": 2}, "codec")  # from a file, where CODECS.write(codec) put it
+
+What a name stands for is a frozen dataclass, whose fields are its options (or a function, on an axis without options).
+"""
+
+import inspect
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, Field, fields, is_dataclass, replace
+from typing import Any
+
+from fullgraph.errors import InputError, one_line
+from fullgraph.reference import load, reference_of
+from fullgraph.values import axis_of, built, hints_of, read_option, read_value, tree_of
+
+OWN = "my_file.py:Name or package.module:Name"
+
+
+class Axis(Mapping[str, Any]):
+    """The choices on one axis of a run. A mapping from our short names; looking up finds a user's own names too."""
+
+    def __init__(self, what: str, needs: tuple[str, ...], names: Mapping[str, str]) -> None:
+        self.what, self.needs, self.names = what, needs, names
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.names
+
+    __hash__ = object.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __getitem__(self, name: str) -> Any:
+        return self.find(name)
+
+    def find(self, name: str, field: str = "") -> Any:
+        """The class or function of that name; `field` is what the user calls it, if not by the name of the axis."""
+        reference = self.names.get(name, name)
+        if ":" not in reference:
+            known = f"known: {', '.join(self.names)}; or name your own: {OWN}"
+            raise InputError(f"{field or self.what} {one_line(name, 60)!r} is unknown; {known}")
+        found = load(reference)
+        lacks = [need for need in self.needs if not hasattr(found, need) and need not in _fields(found)]
+        if lacks or not callable(found):
+            raise InputError(f"{one_line(name, 100)} is no {self.what}: it has no {', '.join(lacks) or 'call'}")
+        frozen = getattr(getattr(found, "__dataclass_params__", None), "frozen", False)
+        if isinstance(found, type) and (not frozen or "name" in _fields(found)):
+            fix = "write @dataclass(frozen=True) above it, and call no field `name`"
+            raise InputError(f"{one_line(name, 100)} has to be a frozen dataclass: {fix}")
+        return found
+
+    def problem(self, value: Any) -> str | None:
+        """What a value that is not of this axis should have been."""
+        good = not isinstance(value, type) and all(hasattr(value, need) for need in self.needs)
+        return None if good else f"a {self.what}, or the name of one: {', '.join(self.names)}, {OWN}"
+
+    def make(self, name: str, /, **options: Any) -> Any:
+        """The value of that name; options are texts that a user typed, or values.
+
+        A field that is itself a named value takes its options as well: `codec=lowbit bits=2`. Those of `halo_codec`
+        begin as it does: `halo_bits`.
+        """
+        found = self.find(name)
+        options_of = _Options(options)
+        made = options_of.fill(found) if isinstance(found, type) else found
+        unknown = [key for key in options if key not in options_of.known]
+        if unknown:
+            told = f"{self.what} {name!r} has no option {one_line(', '.join(unknown), 60)}"
+            raise InputError(f"{told}; known: {listed(options_of.known)}")
+        return made
+
+    def options(self, name: str) -> dict[str, Any]:
+        """The options of a name, and their defaults: numbers, texts and names."""
+        options_of = _Options({})
+        options_of.fill(self.find(name))
+        return options_of.known
+
+    def read(self, tree: Any, where: str) -> Any:
+        """The value that `write` wrote; a bare name is one with default options."""
+        name = tree.get("name") if isinstance(tree, Mapping) else tree
+        if not isinstance(name, str):
+            raise InputError(f"{where} has to be the name of a {self.what}, or an object with a name")
+        found = self.find(name, where if where.isidentifier() else "")
+        if not isinstance(found, type):
+            return found
+        own = {key: value for key, value in tree.items() if key != "name"} if isinstance(tree, Mapping) else {}
+        return read_value(found, own, f"{self.what} {one_line(name, 100)}")
+
+    def write(self, value: Any) -> Any:
+        """A value as JSON has it: its name and its fields; of a function, the name."""
+        name = self.name_of(value)
+        return {"name": name, **tree_of(value)} if is_dataclass(value) else name
+
+    def name_of(self, value: Any) -> str:
+        """The short name, or the reference, of a value's class or of a function."""
+        reference = reference_of(value if inspect.isroutine(value) else type(value))
+        return next((name for name, known in self.names.items() if known == reference), reference)
+
+    def label(self, value: Any) -> str:
+        """The same for people: a file without its folder."""
+        return self.name_of(value).rpartition("/")[2]
+
+
+class _Options:
+    """Reads a value's fields from options, and collects all that there are, with their defaults."""
+
+    def __init__(self, given: Mapping[str, Any]) -> None:
+        self.given = given
+        self.known: dict[str, Any] = {}
+
+    def fill(self, kind: type, prefix: str = "", base: Any = None) -> Any:
+        """A value of `kind` from the options; those not given are the base's, or the class's own."""
+        filled: dict[str, Any] = {}
+        for field in (field for field in fields(kind) if field.init):
+            key, hint = prefix + field.name, hints_of(kind)[field.name]
+            default = _default(field) if base is None else getattr(base, field.name)
+            self.known.setdefault(key, _shown(hint, default))
+            value = self.given.get(key, default)
+            axis = axis_of(hint)
+            head = field.name.rpartition("_")[0]
+            below = f"{prefix}{head}_" if head else prefix
+            if axis is not None and is_dataclass(value):
+                filled[field.name] = self.fill(type(value), below, value)
+            elif axis is not None and isinstance(value, str) and not _reads(hint, value):
+                found = axis.find(value, key)
+                filled[field.name] = self.fill(found, below) if isinstance(found, type) else found
+            elif key in self.given:
+                filled[field.name] = read_option(hint, key, value)
+        return built(kind, filled, kind.__name__) if base is None else replace(base, **filled)
+
+
+def _reads(hint: Any, text: str) -> bool:
+    """Whether a text is a value of the field as it is, and no name."""
+    try:
+        read_option(hint, "", text)
+    except InputError:
+        return False
+    return True
+
+
+def _default(field: "Field[Any]") -> Any:
+    if field.default is not MISSING:
+        return field.default
+    return None if field.default_factory is MISSING else field.default_factory()
+
+
+def _shown(hint: Any, value: Any) -> Any:
+    """A default as a user would type it."""
+    axis = axis_of(hint)
+    if axis is not None and (is_dataclass(value) or inspect.isroutine(value)):
+        return axis.label(value)
+    return ",".join(map(str, value)) if isinstance(value, tuple) else value
+
+
+def listed(options: Mapping[str, Any]) -> str:
+    """Options and their defaults, on a line."""
+    texts = {True: "true", False: "false", None: ""}
+    pairs = (
+        (key, texts[value] if value is None or isinstance(value, bool) else value) for key, value in options.items()
+    )
+    return ", ".join(f"{key}={value}" for key, value in pairs) or "none"
+
+
+def _fields(kind: Any) -> list[str]:
+    return [field.name for field in fields(kind)] if is_dataclass(kind) else []

@@ -1,0 +1,120 @@
+"""References to a user's own classes and functions, `my_file.py:Name` or `package.module:Name`, found in any process.
+
+A file is run once in a process, and only if somebody names it.
+"""
+
+import importlib
+import importlib.util
+import os
+import sys
+import threading
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NoReturn
+
+from fullgraph.errors import InputError, explain, one_line
+
+_files: dict[Path, ModuleType] = {}  # run in this process
+_running: list[Path] = []  # being run now
+_lock = threading.RLock()
+
+
+def load(reference: str) -> Any:
+    """What `my_file.py:Name` or `package.module:Name` names; the file or module is run, once in a process."""
+    place, _, name = reference.rpartition(":")
+    found: Any = _run(Path(place)) if place.endswith(".py") else _imported(place)
+    try:
+        for part in name.split("."):
+            found = getattr(found, part)
+    except AttributeError:
+        there = ", ".join(key for key, value in vars(found).items() if callable(value) and not key.startswith("_"))
+        raise InputError(f"{one_line(place, 100)} has no {one_line(name, 60)}; it has {one_line(there, 120)}") from None
+    return found
+
+
+def reference_of(kind: Any) -> str:
+    """What `load` finds a class or function by, in any process."""
+    module, name = sys.modules.get(kind.__module__), kind.__qualname__
+    if "<" in name or module is None:
+        raise InputError(f"{name} is defined inside a function; define it at the top of a file, where ranks find it")
+    spec = getattr(module, "__spec__", None)
+    if module.__name__ == "__main__" and spec is not None:  # python -m package.module
+        return f"{spec.name}:{name}"
+    file = getattr(module, "__file__", None)
+    if file is None and module.__name__ == "__main__":
+        raise InputError(f"{name} is defined in no file; put it into one, where ranks find it")
+    # A module that is in no package may be found by the path of this process alone; its file is found by all.
+    if file is not None and "." not in module.__name__ and file.endswith(".py") and not hasattr(module, "__path__"):
+        return f"{Path(file).resolve()}:{name}"
+    return f"{module.__name__}:{name}"
+
+
+def files_in(tree: Any) -> set[str]:
+    """The files that the names in a JSON tree refer to."""
+    if isinstance(tree, Mapping):
+        return set().union(*map(files_in, tree.values()))
+    if isinstance(tree, list):
+        return set().union(*map(files_in, tree))
+    place = tree.rpartition(":")[0] if isinstance(tree, str) else ""
+    return {place} if place.endswith(".py") else set()
+
+
+def checksum_of(path: str) -> int:
+    """Of a file's bytes."""
+    try:
+        if not os.path.isfile(path):
+            raise FileNotFoundError(2, os.strerror(2), path)
+        return zlib.crc32(Path(path).read_bytes())
+    except (OSError, ValueError) as error:
+        raise explain(error, Path(path)) or error from None
+
+
+def refuse_while_running() -> None:
+    """Ranks run the files that a run names: one that trains when it is run would never end."""
+    if _running:
+        raise InputError(f"{_running[-1]} trains when it is imported; put that under: if __name__ == '__main__':")
+
+
+def _run(path: Path) -> ModuleType:
+    """The module of a file, run when it is first named."""
+    checksum_of(str(path))  # refuses what is no file that can be read
+    path = path.resolve()
+    with _lock:
+        if path not in _files:
+            name = f"own_{zlib.crc32(str(path).encode()):08x}"
+            spec = importlib.util.spec_from_file_location(name, path)
+            assert spec is not None
+            assert spec.loader is not None
+            module = sys.modules[name] = importlib.util.module_from_spec(spec)
+            _running.append(path)
+            try:
+                spec.loader.exec_module(module)
+            except BaseException as error:
+                del sys.modules[name]
+                _refuse(error, str(path))
+            finally:
+                _running.pop()
+            _files[path] = module
+        return _files[path]
+
+
+def _imported(name: str) -> ModuleType:
+    """A module that is installed, or lies below the folder the command runs in."""
+    try:
+        if os.getcwd() not in sys.path:
+            sys.path.append(os.getcwd())
+        return importlib.import_module(name)
+    except BaseException as error:
+        _refuse(error, name)
+
+
+def _refuse(error: BaseException, place: str) -> NoReturn:
+    if not isinstance(error, Exception | SystemExit):
+        raise error
+    if isinstance(error, InputError):
+        raise error
+    raise InputError(
+        f"{one_line(place, 100)} cannot be run ({type(error).__name__}: {one_line(error, 160)})"
+    ) from error

@@ -1,0 +1,118 @@
+"""A run as a value, how it is written and read back, and the one function that makes a rank's trainer of it."""
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Annotated
+
+import torch
+
+from fullgraph.axes import STRATEGIES
+from fullgraph.errors import InputError, one_line
+from fullgraph.nn import AnyModel, GraphSAGE
+from fullgraph.partition import AnyPartitioner, Metis, Part
+from fullgraph.placement import Shard
+from fullgraph.recipes import Strategy, vanilla
+from fullgraph.reference import checksum_of, files_in
+from fullgraph.report import Meter
+from fullgraph.storage import read_document, record_of, write_document
+from fullgraph.train.config import FILE, FIX, TrainConfig
+from fullgraph.train.precision import allow_tf32, rows_dtype
+from fullgraph.train.task import task_of
+from fullgraph.train.trainer import Trainer
+from fullgraph.transport import Counting, Transport, number
+from fullgraph.values import OneOf, Range, Value, tree_of
+
+SCHEMA = 2  # of config.json; 1 had none of its own
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run(Value):
+    """Everything that decides a run's result, and which files are its own."""
+
+    id: str = ""  # of this run: its checkpoints and its model carry it
+    graph: str = "demo"
+    parts: Annotated[int, Range(0, 65535)] = 1
+    shards: str = ""  # folder of the parts; empty: beside this file
+    shards_checksum: Annotated[int, Range(0, 2**32 - 1)] = 0  # of their manifest
+    partitioner: AnyPartitioner | None = Metis()  # None: the graph was cut before
+    features: Annotated[str, OneOf("none", "row", "standard")] = "none"
+    split: Annotated[int, Range(0, 10**6)] = 0
+    model: AnyModel = GraphSAGE()
+    strategy: Annotated[Strategy, STRATEGIES] = vanilla()
+    train: TrainConfig = field(default_factory=TrainConfig)
+
+    def shards_in(self, folder: Path) -> Path:
+        """Where the parts of the run in `folder` are."""
+        return Path(self.shards) if self.shards else folder / "shards"
+
+    def write(self, folder: Path) -> None:
+        """Names and fields of every value, and the checksums of a user's own files among the names."""
+        tree = tree_of(self)
+        files = {path: checksum_of(path) for path in sorted(files_in(tree))}
+        write_document(folder / FILE, {"schema": SCHEMA, **tree, "files": files})
+
+    @classmethod
+    def read(cls, folder: Path) -> "Run":
+        """The run of a folder. A user's own files that it names are run, if they are what they were when it began."""
+        path = folder / FILE
+        tree = read_document(path, fix=FIX)
+        schema, files = tree.pop("schema", 1), tree.pop("files", {})
+        if schema != SCHEMA:
+            known = f"this version reads schema {SCHEMA}; start a new run"
+            raise InputError(f"{path} is of a run of schema {one_line(schema, 20)}, {known}")
+        for file in files_in(tree):
+            if not isinstance(files, dict) or files.get(file) != checksum_of(file):
+                raise InputError(
+                    f"{file} is not what it was when the run in {folder} began; put that back, or start anew"
+                )
+        return record_of(cls, tree, str(path), FIX)
+
+
+def build_trainer(run: Run, part: Part, transport: Transport) -> Trainer:
+    """All that a rank trains with: the one place where a run's values become objects."""
+    config, spec, facts = run.train, run.model, part.manifest.graph
+    allow_tf32(config.precision)
+    device = devices_of(run, transport.rank)[0]
+    meter = Meter(device)
+    shard = build_shard(run, part, Counting(transport, meter.sent, meter.waiting))
+    model = spec.build(facts.features, facts.classes, seed=config.seed, dtype=getattr(torch, config.dtype)).to(device)
+    task = task_of(multilabel=facts.multilabel, classes=facts.classes, metric=config.metric)
+    return Trainer(model, shard, task, config, meter)
+
+
+def build_shard(run: Run, part: Part, transport: Transport, aggregation: str = "") -> Shard:
+    """A rank's share of the work, placed as the strategy says; its aggregation is the model's, unless it is given."""
+    config, spec, strategy = run.train, run.model, run.strategy
+    layout = strategy.layout()
+    placement = replace(
+        layout,
+        inductive=config.inductive,
+        precompute=config.precompute and not spec.encodes,
+        hops=layout.hops or (() if config.all_rows else spec.hops),
+        order=config.order if layout.order == "auto" else layout.order,
+        host_rows=layout.host_rows or config.features_on == "host",
+        seed=config.seed,
+        dtype=rows_dtype(config.precision, getattr(torch, config.dtype)),
+        device=devices_of(run, transport.rank)[0],
+    )
+    wires = strategy.wires(epochs=config.epochs, layers=spec.graph_layers)
+    return placement.place(part, transport, wires, aggregation or spec.aggregation)
+
+
+def devices_of(run: Run, rank: int) -> list[torch.device]:
+    """Those that a rank uses, the one of its rows first."""
+    return [device_of(name) for name in run.strategy.devices_of(rank) or (run.train.device,)]
+
+
+def device_of(name: str) -> torch.device:
+    """This rank's device; ranks beyond a machine's GPUs share them, unless each is told which."""
+    if name == "cpu":
+        return torch.device("cpu")
+    if not torch.cuda.is_available():
+        raise InputError("--device cuda, but torch sees no GPU; use --device cpu")
+    if name != "cuda":
+        device = torch.device(name)
+        if device.index is not None and device.index >= torch.cuda.device_count():
+            raise InputError(f"device {name}, but torch sees {torch.cuda.device_count()} GPUs; count them from cuda:0")
+        return device
+    return torch.device("cuda", number("LOCAL_RANK", 0) % torch.cuda.device_count())
