@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from fullgraph.codec import BFloat16, Full, Half
-from fullgraph.exchange import Bounded, Clock, Pipelined, Skip, Sync, Wire, settled, table
+from fullgraph.errors import Damaged
+from fullgraph.exchange import Bounded, Clock, Pipelined, Skip, Smooth, Sync, Wire, settled, table
 from fullgraph.partition import cut_parts
 from fullgraph.plan import HaloRoute
 from fullgraph.testing import CASES, adjoint_pair, assert_schedule_law, run_processes, run_threads
@@ -173,3 +174,36 @@ def test_schedules_print_as_tables():
         "2: send, read 2",
         "3: keep, read 2",
     ]
+
+
+def refused(transport, change):
+    """What a channel says of a state that was changed, when it next sends."""
+    _, route = route_of(transport, "directed")
+    wire = Wire(schedule=Pipelined(), smooth=Smooth(gamma=0.8), codec=Half(), feedback=True)
+    x = torch.randn(route.num_owned, 5)
+
+    def step(state, number):
+        channel = wire.build(name="halo/layer0", route=route, transport=transport, clock=Clock(number))
+        channel.load_state(state)
+        channel.end(channel.begin(x)[1])
+        return settled(channel.held())
+
+    state: dict[str, torch.Tensor] = {}
+    for number in range(3):
+        state = step(state, number)
+    name = next(name for name in state if name.startswith(f"forward.{change}"))
+    value = state[name]
+    for other in (
+        value[:-1],
+        torch.cat([value, value[:1]]),
+        value.double() if value.is_floating_point() else value[:0],
+    ):
+        with pytest.raises(Damaged, match="does not fit this run"):
+            step({**state, name: other}, 3)
+    return step(state, 3)
+
+
+@pytest.mark.parametrize("change", ["version.2.", "average", "average.", "residual."])
+def test_a_state_of_other_shapes_is_refused(change):
+    """A row too few, one too many, another number format: none is left to fail later, or to fit by chance."""
+    assert all(run_threads(2, refused, change))

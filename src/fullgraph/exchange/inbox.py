@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from fullgraph.codec import Codec, Shape
+from fullgraph.errors import Damaged
 from fullgraph.exchange.feedback import Residuals
 from fullgraph.exchange.schedule import Schedule
 from fullgraph.exchange.smooth import Average
@@ -74,9 +75,12 @@ class Inbox:
         self.schedule, self.transport = schedule, transport
         self.average, self.residuals = average, residuals
         self.versions: dict[int, Pending[dict[int, Tensor]]] = {}
+        self._loaded = False  # from a checkpoint, and not yet compared with what this run sends
 
     def post(self, packed: dict[int, Tensor], like: Tensor, step: int) -> None:
         """Send each peer its rows; `like` tells the width, number format and device of what will come."""
+        if self._loaded:
+            self._check_loaded(packed, like)
         if not self.schedule.turn(step).send:
             return
         key = replace(self.key, step=step)
@@ -110,14 +114,34 @@ class Inbox:
         return state
 
     def load_state(self, state: dict[str, Tensor]) -> None:
-        self.versions = {}
-        for name in [n for n in state if n.startswith("version.") and n.count(".") == 1]:
-            self.versions[int(name.removeprefix("version."))] = Ready(_by_peer(state, f"{name}."))
-        if self.average is not None and "average" in state:
-            self.average.version, self.average.count = state["average"].tolist()
-            self.average.rows = _by_peer(state, "average.")
-        if self.residuals is not None:
-            self.residuals.rows = _by_peer(state, "residual.")
+        self.versions, self._loaded = {}, bool(state)
+        try:
+            for name in [n for n in state if n.startswith("version.") and n.count(".") == 1]:
+                self.versions[int(name.removeprefix("version."))] = Ready(_by_peer(state, f"{name}."))
+            if self.average is not None and "average" in state:
+                self.average.version, self.average.count = state["average"].tolist()
+                self.average.rows = _by_peer(state, "average.")
+            if self.residuals is not None:
+                self.residuals.rows = _by_peer(state, "residual.")
+        except (ValueError, TypeError) as error:
+            raise self._unfit() from error
+
+    def _check_loaded(self, packed: dict[int, Tensor], like: Tensor) -> None:
+        """Refuse rows of other shapes than this run's, where they would be read as if they fitted."""
+        self._loaded = False
+        come = self.route.shapes(tuple(like.shape[1:]))
+        gone = {peer: tuple(rows.shape) for peer, rows in packed.items()}
+        held = [(version.wait(), come) for version in self.versions.values()]
+        held += [(self.average.rows, come)] if self.average is not None and self.average.rows else []
+        held += [(self.residuals.rows, gone)] if self.residuals is not None and self.residuals.rows else []
+        for rows, shapes in held:
+            kinds = {value.dtype for value in rows.values()}
+            if {peer: tuple(value.shape) for peer, value in rows.items()} != shapes or not kinds <= {like.dtype}:
+                raise self._unfit()
+
+    def _unfit(self) -> Damaged:
+        told = f"what the checkpoint holds of {self.key.channel} does not fit this run"
+        return Damaged(f"{told}; put the checkpoint's own files back, or start a new run")
 
 
 def _by_peer(state: dict[str, Tensor], prefix: str) -> dict[int, Tensor]:
