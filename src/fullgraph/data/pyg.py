@@ -28,7 +28,8 @@ def graph_from_pyg(data: Any, name: str = "graph") -> Graph:
         raise InputError(f"the PyG data lacks {', '.join(missing)}: {hint}")
     masks = {key.removesuffix("_mask"): getattr(data, key) for key in _MASKS}
     weight = getattr(data, "edge_weight", None)
-    return Graph(data.edge_index, data.x, _labels(data.y), masks, edge_weight=weight, name=name)
+    attr = getattr(data, "edge_attr", None)
+    return Graph(data.edge_index, data.x, _labels(data.y), masks, edge_weight=weight, edge_attr=attr, name=name)
 
 
 def _labels(y: Any) -> Any:

@@ -35,10 +35,15 @@ def structure_of(graph: Graph, layout: Layout, rank: int) -> dict[str, Array]:
     np.cumsum(graph.indptr[ids + 1] - graph.indptr[ids], out=indptr[1:])
     indices = np.empty(int(indptr[-1]), dtype=np.int32)
     weight = None if graph.edge_weight is None else np.empty(len(indices), dtype=graph.edge_weight.dtype)
+    attr = None
+    if graph.edge_attr is not None:
+        attr = np.empty((len(indices), graph.edge_attr.shape[1]), dtype=graph.edge_attr.dtype)
     for place, arcs in arc_blocks(graph.indptr, ids):
         indices[place] = column[graph.indices[arcs]]
         if weight is not None and graph.edge_weight is not None:
             weight[place] = graph.edge_weight[arcs]
+        if attr is not None and graph.edge_attr is not None:
+            attr[place] = graph.edge_attr[arcs]
     sent = [layout.row[layout.halo_from(peer, rank)] for peer in range(layout.parts)]
     arrays = {
         "ids": ids.astype(np.int64),
@@ -51,6 +56,8 @@ def structure_of(graph: Graph, layout: Layout, rank: int) -> dict[str, Array]:
     }
     if weight is not None:
         arrays["weight"] = weight
+    if attr is not None:
+        arrays["edge_attr"] = attr
     if layout.place is not None:
         arrays["place"] = layout.place[ids]
     return arrays

@@ -67,7 +67,7 @@ def open_part(folder: str | Path, rank: int, *, split: int = 0, verify: bool = T
         raise InputError(f"{folder} holds {manifest.parts} parts, so there is no rank {rank}: start as many ranks")
     _check_split(folder, manifest, split)
     arrays = {}
-    names = array_names(manifest.graph.weighted, manifest.graph.sparse)
+    names = array_names(manifest.graph.weighted, manifest.graph.sparse, manifest.graph.edge_features)
     for name in (*names, "place") if _file(rank, "place") in manifest.files else names:
         file = _file(rank, name)
         if file not in manifest.files:
@@ -91,6 +91,7 @@ def _bytes_of(graph: Graph, figures: Quality) -> int:
     x = entries * (graph.x.dtype.itemsize + (4 if sp.issparse(graph.x) else 0))
     labels = graph.y.nbytes + 3 * graph.train_mask.nbytes
     weight = 0 if graph.edge_weight is None else graph.edge_weight.nbytes
+    weight += 0 if graph.edge_attr is None else graph.edge_attr.nbytes
     return int(x + labels + weight + 4 * graph.num_arcs + 20 * graph.num_nodes + 16 * figures.halo_rows)
 
 

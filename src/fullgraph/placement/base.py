@@ -64,6 +64,8 @@ class ByRows(ABC):
             eval_clock=eval_clock,
             num_classes=facts.classes,
             in_width=facts.features,
+            train_graph=seen,
+            full_graph=whole,
         )
 
     def check(self, model: nn.Module, ranks: int) -> None:  # noqa: B027  # most have nothing to refuse

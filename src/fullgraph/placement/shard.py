@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from fullgraph.exchange import Clock, Held, settled
 from fullgraph.nn.view import Features, GraphView
+from fullgraph.placement.local import LocalGraph
 from fullgraph.transport import Transport
 
 
@@ -58,6 +59,8 @@ class Shard:
     eval_clock: Clock
     num_classes: int
     in_width: int
+    train_graph: LocalGraph | None = None  # arcs and features of the training rows, for a user's own model
+    full_graph: LocalGraph | None = None  # likewise, of all rows
 
     def held(self) -> Held:
         """What is held between steps, under names: versions on their way, averages, snapshots."""

@@ -1,0 +1,125 @@
+"""Walk a user's module: number its message-passing layers, adapt what PyG computes from the arcs, refuse the rest."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fullgraph.distribute.forward import Forward
+from fullgraph.errors import InputError
+
+
+@dataclass(slots=True)
+class Stage:
+    """Where the forward pass that runs now is found by the hooks of a module."""
+
+    forward: Forward | None = None
+
+
+POOL = "a pooling of all nodes; the model must give logits for every node: pool outside of it, with fg.gather_rows"
+ALL = "attention between all nodes; use layers over arcs, such as TransformerConv or GATv2Conv"
+REFUSED = {  # parts of PyG, by where they are defined
+    "torch_geometric.nn.pool": POOL,
+    "torch_geometric.nn.unpool": POOL,
+    "torch_geometric.nn.dense.diff_pool": POOL,
+    "torch_geometric.nn.dense.mincut_pool": POOL,
+    "torch_geometric.nn.dense.dmon_pool": POOL,
+    "torch_geometric.nn.attention": ALL,
+    "torch_geometric.nn.conv.gps_conv": ALL,
+    "torch_geometric.nn.norm.graph_size_norm": "a norm by the size of the graph; use BatchNorm",
+    "torch_geometric.nn.norm.instance_norm": "a norm over all nodes; use BatchNorm, which is the same for one graph",
+    "torch_geometric.nn.norm.graph_norm": "a norm over all nodes; use BatchNorm, which runs over all ranks",
+    "torch_geometric.nn.norm.pair_norm": "a norm over all nodes; use BatchNorm, which runs over all ranks",
+    "torch_geometric.nn.norm.mean_subtraction_norm": "a norm over all nodes; use BatchNorm, which runs over all ranks",
+    "torch_geometric.nn.conv.dir_gnn_conv": "messages against the arcs; add the reverse arcs to the graph instead",
+}
+
+
+def unwrapped(module: nn.Module) -> nn.Module:
+    """The module that torch.compile was given: rows must be seen on their way, so it runs as written."""
+    module = getattr(module, "_orig_mod", module)
+    for part in module.modules():
+        if getattr(part, "_compiled_call_impl", None) is not None:
+            part._compiled_call_impl = None
+        for name, child in list(part.named_children()):
+            if hasattr(child, "_orig_mod"):
+                setattr(part, name, child._orig_mod)
+    return module
+
+
+def prepared(module: nn.Module, stage: Stage) -> nn.Module:
+    """The same module, able to run on one rank's rows; its weights and their names stay."""
+    module = unwrapped(module)
+    for name, part in module.named_modules():
+        label = f"{type(part).__name__}{f' ({name})' if name else ''}"
+        _check(part, label)
+        if hasattr(part, "cached") and isinstance(part.cached, bool):
+            part.cached = False  # a cache made in training would be read in evaluation
+        if _is_message_passing(part):
+            _number(part, stage)
+            _quieten(part, label)
+    return module
+
+
+def _check(part: nn.Module, label: str) -> None:
+    home = type(part).__module__
+    for place, reason in REFUSED.items():
+        if home == place or home.startswith(f"{place}."):
+            raise InputError(f"the layer {label} is {reason}")
+    if home == "torch_geometric.nn.norm.layer_norm" and getattr(part, "mode", "node") == "graph":
+        raise InputError(f"the layer {label} is a norm over all nodes; use mode='node', or BatchNorm")
+    if isinstance(part, nn.SyncBatchNorm):
+        raise InputError(f"the layer {label} talks over torch.distributed by itself; use nn.BatchNorm1d")
+    if isinstance(part, nn.modules.instancenorm._InstanceNorm):
+        raise InputError(f"the layer {label} is a norm over all nodes; use nn.BatchNorm1d")
+    if getattr(part, "flow", "source_to_target") == "target_to_source":
+        raise InputError(f"the layer {label} has flow='target_to_source'; add the reverse arcs to the graph instead")
+
+
+def _is_message_passing(part: nn.Module) -> bool:
+    """Without an import: a model that has such a layer has PyG loaded."""
+    names = {f"{kind.__module__}.{kind.__name__}" for kind in type(part).__mro__}
+    return "torch_geometric.nn.conv.message_passing.MessagePassing" in names
+
+
+def _number(part: Any, stage: Stage) -> None:
+    """Tell the forward pass when a layer begins and ends, and when its rows are arcs."""
+
+    def enter(*_: Any) -> None:
+        if stage.forward is not None:
+            stage.forward.enter()
+
+    def leave(*_: Any) -> None:
+        if stage.forward is not None:
+            stage.forward.leave()
+
+    def on_arcs(now: bool) -> Callable[..., None]:
+        def mark(*_: Any) -> None:
+            if stage.forward is not None:
+                stage.forward.on_arcs = now
+
+        return mark
+
+    part.register_forward_pre_hook(enter)
+    part.register_forward_hook(leave)
+    part.register_message_forward_pre_hook(on_arcs(True))
+    part.register_message_forward_hook(on_arcs(False))
+    part.register_edge_update_forward_pre_hook(on_arcs(True))
+    part.register_edge_update_forward_hook(on_arcs(False))
+
+
+def _quieten(part: Any, label: str) -> None:
+    """SuperGAT samples arcs for a loss of its own, beside the logits: arcs of one rank are not a sample of the graph."""
+    if type(part).__name__ != "SuperGATConv":
+        return
+
+    def no_arcs(*_: Any, **__: Any) -> Tensor:
+        return torch.empty(2, 0, dtype=torch.int64, device=next(part.parameters()).device)
+
+    def no_loss() -> Tensor:
+        raise InputError(f"the attention loss of {label} samples arcs of the whole graph; train on the logits alone")
+
+    part.positive_sampling = part.negative_sampling = no_arcs
+    part.get_attention_loss = no_loss
