@@ -34,7 +34,8 @@ cost      : placement+
 train     : placement+ version
 recipes   : train+ cost
 testing   : recipes+
-worker    : recipes+
+own_model : testing+
+worker    : own_model+
 api       : worker+
 cli       : api+
 __init__  : api+

@@ -11,6 +11,7 @@ from fullgraph.api import Run, open_shard, train
 from fullgraph.data import Graph, load, save_npz
 from fullgraph.errors import InputError
 from fullgraph.exchange import Wire
+from fullgraph.own_model import checkpoint_context, distribute, evaluate, gather_rows, mean_loss, sync_gradients
 from fullgraph.train.sync import GradSync
 from fullgraph.version import __version__
 
@@ -21,10 +22,16 @@ __all__ = [
     "Run",
     "Wire",
     "__version__",
+    "checkpoint_context",
+    "distribute",
+    "evaluate",
+    "gather_rows",
     "load",
+    "mean_loss",
     "nn",
     "open_shard",
     "recipes",
     "save_npz",
+    "sync_gradients",
     "train",
 ]

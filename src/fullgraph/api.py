@@ -19,7 +19,15 @@ from fullgraph.data import Graph, load
 from fullgraph.errors import InputError, Interrupted, explain
 from fullgraph.exchange import Wire
 from fullgraph.nn import MODELS, GraphSAGE, ModelSpec, spec_of
-from fullgraph.partition import Manifest, is_partition_folder, open_part, partition, read_manifest, write_parts
+from fullgraph.partition import (
+    Manifest,
+    cut_parts,
+    is_partition_folder,
+    open_part,
+    partition,
+    read_manifest,
+    write_parts,
+)
 from fullgraph.placement import Partitioned, Shard
 from fullgraph.recipes import STRATEGIES, Recipe, make, vanilla
 from fullgraph.report import Phases
@@ -228,20 +236,31 @@ def new_folder(config: RunConfig, out: str | Path | None) -> Path:
 
 
 def open_shard(
-    folder: str | Path,
+    graph: Graph | str | Path,
     *,
-    aggregation: str,
+    aggregation: str = "sum",
     wire: Wire | None = None,
     split: int = 0,
     inductive: bool = False,
     dtype: torch.dtype = torch.float32,
 ) -> Shard:
-    """This rank's share of a partitioned graph, for one's own loop; joins the job torchrun started, if any."""
+    """This rank's share of a graph, for one's own loop; joins the job torchrun started, if any.
+
+    graph: a folder that `fullgraph partition` wrote; or a Graph, or a name that `load` takes, which every rank reads
+    whole and cuts alike: for small graphs. aggregation: of our own models; one of yours (fg.distribute) needs none.
+    """
     transport: Transport = join() if in_job() else Alone()
-    part = open_part(Path(folder), transport.rank, split=split)
-    if part.parts != transport.size:
-        raise InputError(f"{folder} holds {part.parts} parts for {transport.size} ranks; start as many ranks as parts")
-    return Partitioned(inductive=inductive, dtype=dtype).place(part, transport, wire or Wire(), aggregation)
+    if not isinstance(graph, Graph) and _is_cut(graph):
+        part = open_part(Path(graph), transport.rank, split=split)
+        if part.parts != transport.size:
+            raise InputError(
+                f"{graph} holds {part.parts} parts for {transport.size} ranks; start as many ranks as parts"
+            )
+    else:
+        whole = graph if isinstance(graph, Graph) else load(str(graph))
+        part = cut_parts(whole, partition(whole, transport.size, method="metis", seed=0), transport.rank, split=split)
+    ready = Partitioned(inductive=inductive, dtype=dtype, precompute=aggregation != "sum")
+    return ready.place(part, transport, wire or Wire(), aggregation)
 
 
 def _launch(run: RunFolder, config: RunConfig, job: str, phases: Phases) -> None:

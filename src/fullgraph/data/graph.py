@@ -75,7 +75,7 @@ class Graph:
 
     @classmethod
     def from_pyg(cls, data: Any, name: str = "graph") -> Graph:
-        """From a torch_geometric `Data`: edge_index, x, y, the three masks, edge_weight and edge_attr where it has them."""
+        """From a torch_geometric `Data`: edge_index, x, y, the three masks; edge_weight, edge_attr if there."""
         from fullgraph.data.pyg import graph_from_pyg
 
         return graph_from_pyg(data, name)

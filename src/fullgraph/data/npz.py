@@ -19,7 +19,7 @@ _CSR_KEYS = ("x_data", "x_indices", "x_indptr", "x_shape")
 
 
 def load_npz(path: str | Path) -> Graph:
-    """The graph in `path`: edge_index, y, the masks, x or its CSR parts (x_data, ...), edge_weight and edge_attr if given.
+    """The graph in `path`: edge_index, y, the masks, x or its CSR parts (x_data, ...), edge_weight, edge_attr.
 
     An uncompressed x stays in the file, memory-mapped; all else is read.
     """

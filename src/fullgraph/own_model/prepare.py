@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fullgraph.distribute.forward import Forward
 from fullgraph.errors import InputError
+from fullgraph.own_model.forward import Forward
 
 
 @dataclass(slots=True)
@@ -57,7 +57,7 @@ def prepared(module: nn.Module, stage: Stage) -> nn.Module:
         _check(part, label)
         if hasattr(part, "cached") and isinstance(part.cached, bool):
             part.cached = False  # a cache made in training would be read in evaluation
-        if _is_message_passing(part):
+        if is_message_passing(part):
             _number(part, stage)
             _quieten(part, label)
     return module
@@ -78,7 +78,7 @@ def _check(part: nn.Module, label: str) -> None:
         raise InputError(f"the layer {label} has flow='target_to_source'; add the reverse arcs to the graph instead")
 
 
-def _is_message_passing(part: nn.Module) -> bool:
+def is_message_passing(part: nn.Module) -> bool:
     """Without an import: a model that has such a layer has PyG loaded."""
     names = {f"{kind.__module__}.{kind.__name__}" for kind in type(part).__mro__}
     return "torch_geometric.nn.conv.message_passing.MessagePassing" in names
@@ -111,7 +111,7 @@ def _number(part: Any, stage: Stage) -> None:
 
 
 def _quieten(part: Any, label: str) -> None:
-    """SuperGAT samples arcs for a loss of its own, beside the logits: arcs of one rank are not a sample of the graph."""
+    """SuperGAT samples arcs for a loss of its own, beside the logits; one rank's arcs are no sample of the graph."""
     if type(part).__name__ != "SuperGATConv":
         return
 

@@ -4,24 +4,23 @@ Legend: n owned rows, h halo rows, e arcs into owned rows, D features.
 """
 
 from collections.abc import Callable
-from dataclasses import replace
-from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
-from fullgraph.exchange import Channel, Clock, Grades, Held, Wire, Wires
 from fullgraph.codec import quartiles
-from fullgraph.ops import Adjacency
+from fullgraph.exchange import Channel, Clock, Grades, Held, Wire, Wires
+from fullgraph.ops import spmm
 from fullgraph.ops.hashing import pair_ids
-from fullgraph.placement.adjacency import Arcs, build
+from fullgraph.placement.adjacency import build
 from fullgraph.placement.channel_view import ChannelView, Known
 from fullgraph.placement.local import LocalGraph
 from fullgraph.placement.view import PartitionedView
 from fullgraph.transport import Transport
 
 EXACT = Wire()
+T = TypeVar("T")
 
 
 class RankGraph:
@@ -29,14 +28,16 @@ class RankGraph:
 
     def __init__(
         self, local: LocalGraph, transport: Transport, clock: Clock, wires: Wires, *, name: str, num_nodes: int,
-        narrow_first: bool = True,
+        narrow_first: bool = True, like: "RankGraph | None" = None, edge_index: Tensor | None = None,
     ) -> None:  # fmt: skip
+        """like: another one of the same rows, with which all that never changes is shared."""
         self.local, self.transport, self.clock, self.wires = local, transport, clock, wires
         self.name, self.num_nodes, self.narrow_first = name, num_nodes, narrow_first
         self.channels = ChannelView(ids=local.ids, num_nodes=num_nodes, transport=transport, clock=clock)
         self._views: dict[str, PartitionedView] = {}
-        self._known_sources: Tensor | None = None
-        self._grades: Grades | None = None
+        self._fixed: dict[str, Any] = {} if like is None else like._fixed
+        if edge_index is not None:
+            self._fixed["edge_index"] = edge_index
 
     @property
     def ids(self) -> Tensor:
@@ -50,37 +51,51 @@ class RankGraph:
     def step(self) -> int:
         return self.clock.step
 
-    @cached_property
+    @property
     def all_ids(self) -> Tensor:
         """Global ids [n+h] of owned, then halo rows."""
+        return self._once("all_ids", self._all_ids)
+
+    def _all_ids(self) -> Tensor:
         return torch.cat([self.local.ids, self.local.halo_ids])
 
-    @cached_property
+    @property
     def edge_index(self) -> Tensor:
         """Arcs [2, e]: sources among owned and halo rows, targets among owned rows."""
-        return edge_index_of(self.local.arcs)
+        return self._once("edge_index", self._edge_index)
 
-    @cached_property
+    def _edge_index(self) -> Tensor:
+        return torch.stack([self.local.arcs.indices.long(), self.local.arcs.targets()])
+
+    @property
     def arc_ids(self) -> Tensor:
         """Which arc of the whole graph each one is: its target, and its place among the arcs into it."""
+        return self._once("arc_ids", self._arc_ids)
+
+    def _arc_ids(self) -> Tensor:
         target, indptr = self.edge_index[1], self.local.arcs.indptr
         place = torch.arange(len(target), device=target.device) - indptr[target]
         return pair_ids(self.local.ids[target], place)
 
-    @cached_property
+    @property
     def x(self) -> Tensor:
-        """Features [n, D], always dense."""
-        return dense(self.local.x)
-
-    # What ranks fill together is no cached_property: in Python 3.11 its lock is one for all instances.
+        """Features [n, D]."""
+        assert isinstance(self.local.x, Tensor)
+        return self.local.x
 
     @property
     def known_sources(self) -> Tensor:
         """Features [n+h, D] of owned and halo rows: they never change, so they cross once."""
-        if self._known_sources is None:
-            halo_hD = self.local.halo_of(self.x, self.transport, f"setup/{self.name} inputs")
-            self._known_sources = torch.cat([self.x, halo_hD])
-        return self._known_sources
+        return self._once("known sources", self._fetch_inputs)
+
+    def _fetch_inputs(self) -> Tensor:
+        return torch.cat([self.x, self.local.halo_of(self.x, self.transport, f"setup/{self.name} inputs")])
+
+    def _once(self, name: str, make: Callable[[], T]) -> T:
+        if name not in self._fixed:
+            self._fixed[name] = make()
+        value: T = self._fixed[name]
+        return value
 
     def channel(self, name: str, layer: int, *, exact: bool) -> Channel:
         """The channel of that name; `layer` tells which wire it is."""
@@ -92,16 +107,13 @@ class RankGraph:
             route=self.local.route,
             transport=self.transport,
             clock=self.clock,
-            grades=self._graded(),
+            grades=self._once("grades", self._graded),
         )
         return channel
 
     def _graded(self) -> Grades:
-        if self._grades is None:
-            owned = quartiles(self.local.arcs.indptr.diff())
-            halo = self.local.halo_of(owned, self.transport, f"setup/{self.name} own-model grades")
-            self._grades = Grades(owned, halo)
-        return self._grades
+        owned = quartiles(self.local.arcs.indptr.diff())
+        return Grades(owned, self.local.halo_of(owned, self.transport, f"setup/{self.name} own-model grades"))
 
     def view(self, aggregation: str) -> PartitionedView:
         """What our own layers see of the same rows; its channels are this graph's."""
@@ -117,7 +129,7 @@ class RankGraph:
             ids=self.local.ids,
             halo_ids=self.local.halo_ids,
             num_nodes=self.num_nodes,
-            matrices=build(self.local.arcs, aggregation, halo_of, self.x.dtype),
+            matrices=self._once(aggregation, lambda: build(self.local.arcs, aggregation, halo_of, self.x.dtype)),
             channel_of=lambda layer: self.channel(f"layer{layer}", layer, exact=False),
             transport=self.transport,
             clock=self.clock,
@@ -125,13 +137,11 @@ class RankGraph:
         )
         view.channel = self._direct  # type: ignore[method-assign]
         if aggregation != "attention":
-            view.known = self._known(view)
+            view.known = self._once(f"{aggregation} inputs", lambda: self._known(view))
         return view
 
     def _known(self, view: PartitionedView) -> Known:
         """The aggregation of the input features, which never change."""
-        from fullgraph.ops import spmm
-
         with torch.no_grad():
             halo_hD = self.known_sources[self.num_owned :]
             total = spmm(view.matrices.outer, halo_hD, spmm(view.matrices.inner, self.x))
@@ -145,21 +155,3 @@ class RankGraph:
 
     def load_state(self, state: dict[str, Tensor]) -> None:
         self.channels.load_state(state)
-
-
-def edge_index_of(arcs: Arcs) -> Tensor:
-    return torch.stack([arcs.indices.long(), arcs.targets()])
-
-
-def dense(x: Tensor | Adjacency) -> Tensor:
-    """Features as PyG's layers take them."""
-    if isinstance(x, Tensor):
-        return x
-    s = x.structure
-    assert x.weight is not None
-    out = torch.zeros(s.shape, dtype=x.weight.dtype, device=x.weight.device)
-    return out.index_put_((s.rows.long(), s.indices.long()), x.weight, accumulate=True)
-
-
-def with_dense(local: LocalGraph) -> LocalGraph:
-    return local if isinstance(local.x, Tensor) else replace(local, x=dense(local.x))

@@ -1,8 +1,7 @@
 """What torch functions mean inside a distributed forward pass: dropout by global id, batch norm over all ranks."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from collections.abc import Iterator
 from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any
@@ -12,8 +11,8 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-from fullgraph.distribute.forward import Counts, Forward
 from fullgraph.errors import InputError
+from fullgraph.own_model.forward import Counts, Forward
 
 _running: ContextVar[Forward | None] = ContextVar("running", default=None)
 
@@ -46,7 +45,7 @@ def running(forward: Forward) -> Iterator[None]:
 def checkpoint_context() -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
     """For torch.utils.checkpoint's `context_fn`: a part that is computed again receives and draws what it did before.
 
-        checkpoint(self.block, x, edge_index, use_reentrant=False, context_fn=fg.checkpoint_context)
+    checkpoint(self.block, x, edge_index, use_reentrant=False, context_fn=fg.checkpoint_context)
     """
     forward = _running.get()
     if forward is None:  # a model on its own, in one process

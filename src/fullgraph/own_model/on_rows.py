@@ -1,33 +1,31 @@
-"""`distribute`: a model written for PyG, on one rank's rows."""
+"""A user's module, made able to run on the rows of one rank."""
 
 import inspect
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
-from fullgraph.distribute.forward import Forward
-from fullgraph.distribute.graph import RankGraph
-from fullgraph.distribute.mode import running
-from fullgraph.distribute.prepare import Stage, prepared
 from fullgraph.errors import InputError
+from fullgraph.own_model.forward import Forward
+from fullgraph.own_model.graph import RankGraph
+from fullgraph.own_model.mode import running
+from fullgraph.own_model.prepare import Stage, prepared
 
 ARC_INPUTS = ("edge_weight", "edge_attr")
 
 
-class OnRows(nn.Module):
-    """A user's module and how it is run on the rows of a graph."""
+class OnRows:
+    """Runs a module on the owned rows of a graph."""
 
-    def __init__(self, module: nn.Module, *, seed: int) -> None:
-        super().__init__()
-        self.stage = Stage()
+    def __init__(self, module: nn.Module, *, seed: int, draws: bool = True) -> None:
+        self.stage, self.seed, self.draws = Stage(), seed, draws
         self.module = prepared(module, self.stage)
-        self.seed = seed
+        self.layers = 0  # that the last forward pass entered
         self.takes = [name for name in ARC_INPUTS if name in inspect.signature(self.module.forward).parameters]
 
-    def run(self, graph: RankGraph, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        """The module's output for the owned rows of `graph`."""
-        forward = Forward(graph, seed=self.seed)
+    def __call__(self, graph: RankGraph, x: Any, *args: Any, **kwargs: Any) -> Tensor:
+        """The module's output, a row for every owned node."""
+        forward = Forward(graph, seed=self.seed, draws=self.draws)
         self.stage.forward = forward
         try:
             with running(forward):
@@ -36,9 +34,9 @@ class OnRows(nn.Module):
             self.stage.forward = None
         self.layers = forward.counts.layers
         if not isinstance(out, Tensor) or out.shape[:1] != (graph.num_owned,):
-            shape = tuple(out.shape) if isinstance(out, Tensor) else type(out).__name__
+            given = f"shape {tuple(out.shape)}" if isinstance(out, Tensor) else type(out).__name__
             raise InputError(
-                f"the model gave {shape} for {graph.num_owned} nodes; its forward must return logits, a row a node"
+                f"the model returned {given} for {graph.num_owned} nodes; its forward must return logits, a row a node"
             )
         return out
 

@@ -1,7 +1,7 @@
 """Arcs that know which of their ends lies elsewhere: the `edge_index` that a distributed model is given.
 
-A PyG layer reads its neighbours by indexing node rows with `edge_index[0]`. Here that index is a tensor of its own kind:
-indexing n owned rows with it first fetches the halo rows. Everything else that is done with arcs keeps the kind
+A PyG layer reads its neighbours by indexing node rows with `edge_index[0]`. Here that index is a tensor of its own
+kind: indexing n owned rows with it first fetches the halo rows. Everything else that is done with arcs keeps the kind
 (masks, added self loops), gives a plain tensor (comparisons), or is refused.
 
 Legend: n owned rows, h halo rows, e arcs; sources are numbered 0..n-1 owned, n..n+h-1 halo; targets are owned.
@@ -17,7 +17,7 @@ from fullgraph.errors import InputError
 from fullgraph.ops.hashing import pair_ids
 
 if TYPE_CHECKING:
-    from fullgraph.distribute.forward import Forward
+    from fullgraph.own_model.forward import Forward
 
 REVERSED = (
     "the model sends rows against the arcs (flow='target_to_source', or arcs turned around in the model); "
@@ -106,7 +106,9 @@ def _cut_arcs(arcs: ArcIndex, key: Any) -> Any:
     if isinstance(key, tuple) and len(key) == 2 and key[0] in (slice(None), Ellipsis):
         chosen = plain(key[1])
         return arc_index(plain(arcs)[:, chosen], arcs.ids[chosen], arcs.forward)
-    raise InputError(f"edge_index[{key}] is not understood here; use edge_index[0], edge_index[1] or edge_index[:, some]")
+    raise InputError(
+        f"edge_index[{key}] is not understood here; use edge_index[0], edge_index[1] or edge_index[:, some]"
+    )
 
 
 def _unbind(func: Any, arcs: Any, dim: int = 0) -> Any:

@@ -13,10 +13,10 @@ from math import prod
 import torch
 from torch import Tensor
 
-from fullgraph.distribute.graph import RankGraph
-from fullgraph.distribute.index import ArcIndex, arc_index
 from fullgraph.errors import InputError
 from fullgraph.ops import act_dropout, dropout_key
+from fullgraph.own_model.graph import RankGraph
+from fullgraph.own_model.index import ArcIndex, arc_index
 
 
 @dataclass(slots=True)
@@ -34,8 +34,9 @@ class Counts:
 class Forward:
     """The state of one forward pass over a rank's rows."""
 
-    def __init__(self, graph: RankGraph, *, seed: int) -> None:
-        self.graph, self.seed = graph, seed
+    def __init__(self, graph: RankGraph, *, seed: int, draws: bool = True) -> None:
+        """draws: False leaves all numbers in; the self-check compares with a model that drops nothing."""
+        self.graph, self.seed, self.draws = graph, seed, draws
         self.counts = Counts()
         self.arc_ids = graph.arc_ids  # of the arcs that a layer works on
         self.on_arcs = False  # inside a layer's message, where rows are arcs
@@ -107,7 +108,7 @@ class Forward:
         return torch.cat([own_nD, halo_hD]).view(-1, *rows.shape[1:])
 
     def _numbered(self, rows: Tensor) -> tuple[str, int, bool]:
-        """(name, layer, exact) of the next channel. Rows without a gradient are inputs or degrees: they cross exactly."""
+        """(name, layer, exact) of the next channel; rows without a gradient, inputs or degrees, cross exactly."""
         counts = self.counts
         if not counts.inside:
             counts.layers, counts.crossings = counts.layers + 1, 0
@@ -142,6 +143,8 @@ class Forward:
         """keep(id, column) x / (1 - p), by the global id of each node or arc."""
         self._guard()
         self.counts.draws += 1
+        if not self.draws:
+            return x
         if p == 1:
             return x * 0
         key = dropout_key(self.seed, self.graph.step, self.counts.draws)
