@@ -5,8 +5,9 @@ Calls are numbered, so that every rank gives the same call the same name: channe
 Legend: n owned rows, h halo rows, e arcs, D features.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -14,9 +15,11 @@ import torch
 from torch import Tensor
 
 from fullgraph.errors import InputError
-from fullgraph.ops import act_dropout, dropout_key
+from fullgraph.ops import act_dropout, dropout_key, spmm
 from fullgraph.own_model.graph import RankGraph
 from fullgraph.own_model.index import ArcIndex, arc_index
+
+running: ContextVar["Forward | None"] = ContextVar("running", default=None)  # the pass that this thread is in
 
 
 @dataclass(slots=True)
@@ -94,18 +97,28 @@ class Forward:
         self._guard()
         if rows is graph.x:
             return graph.known_sources
-        if graph.transport.size == 1:
-            self._numbered(rows)
-            return rows
-        name, layer, exact = self._numbered(rows)
-        channel = graph.channel(name, layer, exact=exact)
-        flat_nD = rows.reshape(n, prod(rows.shape[1:]))
-        own_nD, halo_hD = flat_nD, None
-        if not self.replaying:
-            own_nD, token = channel.begin(flat_nD)
-            halo_hD = channel.end(token)
-        halo_hD = self._shared(halo_hD)
-        return torch.cat([own_nD, halo_hD]).view(-1, *rows.shape[1:])
+        own_nD, halo = self._post(rows.reshape(n, prod(rows.shape[1:])))
+        return torch.cat([own_nD, halo()]).view(-1, *rows.shape[1:])
+
+    def aggregate(self, x_nD: Tensor, aggregation: str, *, weighted: bool = False) -> Tensor:
+        """A @ x over all in-neighbours, by our own kernel; the product with owned rows hides the wire."""
+        graph = self.graph
+        self._guard()
+        if x_nD is graph.x:
+            return graph.known(aggregation, weighted=weighted)
+        matrices = graph.matrices(aggregation, weighted=weighted)
+        own_nD, halo = self._post(x_nD)
+        inner = spmm(matrices.inner, own_nD)
+        return spmm(matrices.outer, halo(), inner)
+
+    def _post(self, x_nD: Tensor) -> tuple[Tensor, Callable[[], Tensor]]:
+        """Send the rows that peers read; returns x, and a call that waits for the halo rows."""
+        name, layer, exact = self._numbered(x_nD)
+        if self.replaying:
+            return x_nD, lambda: self._shared(None)
+        channel = self.graph.channel(name, layer, exact=exact)
+        own_nD, token = channel.begin(x_nD)
+        return own_nD, lambda: self._shared(channel.end(token))
 
     def _numbered(self, rows: Tensor) -> tuple[str, int, bool]:
         """(name, layer, exact) of the next channel; rows without a gradient, inputs or degrees, cross exactly."""
@@ -134,7 +147,7 @@ class Forward:
         if value is None:
             return self._kept[number]
         if self.keeping:
-            self._kept[number] = value.detach()
+            self._kept[number] = value.detach().requires_grad_(value.requires_grad)  # what is saved depends on it
         return value
 
     # Draws

@@ -4,6 +4,7 @@ Legend: n owned rows, h halo rows, e arcs into owned rows, D features.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import torch
@@ -13,10 +14,9 @@ from fullgraph.codec import quartiles
 from fullgraph.exchange import Channel, Clock, Grades, Held, Wire, Wires
 from fullgraph.ops import spmm
 from fullgraph.ops.hashing import pair_ids
-from fullgraph.placement.adjacency import build
-from fullgraph.placement.channel_view import ChannelView, Known
+from fullgraph.placement.adjacency import Matrices, build
+from fullgraph.placement.channel_view import ChannelView
 from fullgraph.placement.local import LocalGraph
-from fullgraph.placement.view import PartitionedView
 from fullgraph.transport import Transport
 
 EXACT = Wire()
@@ -34,7 +34,6 @@ class RankGraph:
         self.local, self.transport, self.clock, self.wires = local, transport, clock, wires
         self.name, self.num_nodes, self.narrow_first = name, num_nodes, narrow_first
         self.channels = ChannelView(ids=local.ids, num_nodes=num_nodes, transport=transport, clock=clock)
-        self._views: dict[str, PartitionedView] = {}
         self._fixed: dict[str, Any] = {} if like is None else like._fixed
         if edge_index is not None:
             self._fixed["edge_index"] = edge_index
@@ -115,40 +114,26 @@ class RankGraph:
         owned = quartiles(self.local.arcs.indptr.diff())
         return Grades(owned, self.local.halo_of(owned, self.transport, f"setup/{self.name} own-model grades"))
 
-    def view(self, aggregation: str) -> PartitionedView:
-        """What our own layers see of the same rows; its channels are this graph's."""
-        if aggregation not in self._views:
-            self._views[aggregation] = self._seen(aggregation)
-        return self._views[aggregation]
+    def matrices(self, aggregation: str, *, weighted: bool) -> Matrices:
+        """The matrix of an aggregation over these rows, normalised with global degrees."""
+        arcs = self.local.arcs if weighted else replace(self.local.arcs, weight=None)
+        name = f"{aggregation}{' weighted' if weighted else ''}"
 
-    def _seen(self, aggregation: str) -> PartitionedView:
         def halo_of(values: Tensor) -> Tensor:
-            return self.local.halo_of(values, self.transport, f"setup/{self.name} {aggregation} degrees")
+            return self.local.halo_of(values, self.transport, f"setup/{self.name} {name} degrees")
 
-        view = PartitionedView(
-            ids=self.local.ids,
-            halo_ids=self.local.halo_ids,
-            num_nodes=self.num_nodes,
-            matrices=self._once(aggregation, lambda: build(self.local.arcs, aggregation, halo_of, self.x.dtype)),
-            channel_of=lambda layer: self.channel(f"layer{layer}", layer, exact=False),
-            transport=self.transport,
-            clock=self.clock,
-            narrow_first=self.narrow_first,
-        )
-        view.channel = self._direct  # type: ignore[method-assign]
-        if aggregation != "attention":
-            view.known = self._once(f"{aggregation} inputs", lambda: self._known(view))
-        return view
+        return self._once(name, lambda: build(arcs, aggregation, halo_of, self.x.dtype))
 
-    def _known(self, view: PartitionedView) -> Known:
+    def known(self, aggregation: str, *, weighted: bool) -> Tensor:
         """The aggregation of the input features, which never change."""
-        with torch.no_grad():
-            halo_hD = self.known_sources[self.num_owned :]
-            total = spmm(view.matrices.outer, halo_hD, spmm(view.matrices.inner, self.x))
-        return Known(self.x, total)
 
-    def _direct(self, name: str, make: Callable[[], Channel]) -> Channel:
-        return make()
+        def product() -> Tensor:
+            matrices = self.matrices(aggregation, weighted=weighted)
+            with torch.no_grad():
+                inner = spmm(matrices.inner, self.x)
+                return spmm(matrices.outer, self.known_sources[self.num_owned :], inner)
+
+        return self._once(f"inputs {aggregation} {weighted}", product)
 
     def held(self) -> Held:
         return self.channels.held()

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any
 
@@ -12,9 +11,7 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from fullgraph.errors import InputError
-from fullgraph.own_model.forward import Counts, Forward
-
-_running: ContextVar[Forward | None] = ContextVar("running", default=None)
+from fullgraph.own_model.forward import Counts, Forward, running
 
 
 class Rows(TorchFunctionMode):
@@ -32,14 +29,14 @@ class Rows(TorchFunctionMode):
 
 
 @contextmanager
-def running(forward: Forward) -> Iterator[None]:
-    """Inside, torch's functions know that rows are one rank's."""
-    token = _running.set(forward)
+def entered(forward: Forward) -> Iterator[None]:
+    """Inside, torch's functions and the model's layers know that rows are one rank's."""
+    token = running.set(forward)
     try:
         with Rows(forward):
             yield
     finally:
-        _running.reset(token)
+        running.reset(token)
 
 
 def checkpoint_context() -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
@@ -47,7 +44,7 @@ def checkpoint_context() -> tuple[AbstractContextManager[Any], AbstractContextMa
 
     checkpoint(self.block, x, edge_index, use_reentrant=False, context_fn=fg.checkpoint_context)
     """
-    forward = _running.get()
+    forward = running.get()
     if forward is None:  # a model on its own, in one process
         return ExitStack(), ExitStack()
     return forward.kept(), _again(forward, replace(forward.counts))
@@ -55,7 +52,7 @@ def checkpoint_context() -> tuple[AbstractContextManager[Any], AbstractContextMa
 
 @contextmanager
 def _again(forward: Forward, start: Counts) -> Iterator[None]:
-    with forward.again(start), running(forward):
+    with forward.again(start), entered(forward):
         yield
 
 

@@ -1,5 +1,6 @@
 """`distribute`: a model written for PyG, on one rank's rows."""
 
+import copy
 import inspect
 from collections.abc import Iterator
 from dataclasses import replace
@@ -8,17 +9,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fullgraph.errors import InputError
+from fullgraph.errors import InputError, one_line
 from fullgraph.exchange import Wire, Wires
 from fullgraph.own_model.check import self_check
 from fullgraph.own_model.graph import RankGraph
 from fullgraph.own_model.on_rows import OnRows
-from fullgraph.own_model.prepare import is_message_passing
+from fullgraph.own_model.prepare import is_message_passing, unwrapped
 from fullgraph.placement import Partitioned, Rows, Shard, WholeStep
 from fullgraph.placement.scene import counted
 from fullgraph.recipes import Recipe, make, vanilla
 from fullgraph.train.sync import GradSync
-from fullgraph.transport import Key, Transport
+from fullgraph.transport import Key, Transport, gather_rows
 
 
 def distribute(
@@ -63,6 +64,7 @@ class Distributed(nn.Module):
     ) -> None:
         super().__init__()
         _fill_lazy(model, shard)
+        self._as_written = _copies(model) if check else []
         self.on_rows = OnRows(model, seed=seed)
         self.module = self.on_rows.module
         self.transport, self.check = shard.transport, check
@@ -161,18 +163,20 @@ class Distributed(nn.Module):
         self.is_open = False
 
     def _check_once(self, graph: RankGraph, x: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Rank 0 checks for all."""
-        self.check = False
-        trouble: InputError | None = None
-        if self.transport.rank == 0:
+        """The rank with the most rows checks for all, and all say the same."""
+        self.check, trouble, written = False, "", self._as_written.pop()
+        step = self.given.eval_clock.step
+        counts = gather_rows(torch.tensor([len(x)]), self.transport, Key("setup/self-check rows", step))
+        if self.transport.rank == int(counts.argmax()):
             try:
                 with self.transport.away("checking the model on a small piece of the graph"):
-                    self_check(self.module, graph, x, (args, kwargs), seed=self.on_rows.seed)
+                    self_check(written, graph, x, (args, kwargs), seed=self.on_rows.seed)
             except InputError as error:
-                trouble = error
-        failed = torch.tensor([int(trouble is not None)])
-        if int(self.transport.all_reduce(Key("setup/self-check", self.given.eval_clock.step), failed).wait()):
-            raise trouble or InputError("the self-check of the model failed on rank 0")
+                trouble = str(error)
+        letters = torch.tensor(list(trouble.encode()), dtype=torch.uint8)
+        told = gather_rows(letters, self.transport, Key("setup/self-check", step))
+        if len(told):
+            raise InputError(bytes(told.tolist()).decode())
 
     def _inner_arcs(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Inputs of all the shard's arcs, without those of the arcs from other parts."""
@@ -213,6 +217,16 @@ def _rows(graph: RankGraph, counts: dict[str, int]) -> Rows:
     local = graph.local
     splits = {split: mask.nonzero().flatten() for split, mask in local.masks.items()}
     return Rows(graph, local.x, local.y, splits, counts)  # type: ignore[arg-type]
+
+
+def _copies(model: nn.Module) -> list[nn.Module]:
+    """The model before anything was changed in it, in a list: torch takes no notice of modules there."""
+    try:
+        return [copy.deepcopy(unwrapped(model))]
+    except Exception as error:
+        raise InputError(
+            f"self-check: the model cannot be copied ({type(error).__name__}: {one_line(error)}); pass check=False"
+        ) from error
 
 
 @torch.no_grad()

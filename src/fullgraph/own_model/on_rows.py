@@ -8,8 +8,8 @@ from torch import Tensor, nn
 from fullgraph.errors import InputError
 from fullgraph.own_model.forward import Forward
 from fullgraph.own_model.graph import RankGraph
-from fullgraph.own_model.mode import running
-from fullgraph.own_model.prepare import Stage, prepared
+from fullgraph.own_model.mode import entered
+from fullgraph.own_model.prepare import prepared
 
 ARC_INPUTS = ("edge_weight", "edge_attr")
 
@@ -18,20 +18,16 @@ class OnRows:
     """Runs a module on the owned rows of a graph."""
 
     def __init__(self, module: nn.Module, *, seed: int, draws: bool = True) -> None:
-        self.stage, self.seed, self.draws = Stage(), seed, draws
-        self.module = prepared(module, self.stage)
+        self.seed, self.draws = seed, draws
+        self.module = prepared(module)
         self.layers = 0  # that the last forward pass entered
         self.takes = [name for name in ARC_INPUTS if name in inspect.signature(self.module.forward).parameters]
 
     def __call__(self, graph: RankGraph, x: Any, *args: Any, **kwargs: Any) -> Tensor:
         """The module's output, a row for every owned node."""
         forward = Forward(graph, seed=self.seed, draws=self.draws)
-        self.stage.forward = forward
-        try:
-            with running(forward):
-                out = self.module(x, forward.arcs, *args, **kwargs)
-        finally:
-            self.stage.forward = None
+        with entered(forward):
+            out = self.module(x, forward.arcs, *args, **kwargs)
         self.layers = forward.counts.layers
         if not isinstance(out, Tensor) or out.shape[:1] != (graph.num_owned,):
             given = f"shape {tuple(out.shape)}" if isinstance(out, Tensor) else type(out).__name__

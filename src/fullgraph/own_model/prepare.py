@@ -1,22 +1,13 @@
 """Walk a user's module: number its message-passing layers, adapt what PyG computes from the arcs, refuse the rest."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from fullgraph.errors import InputError
-from fullgraph.own_model.forward import Forward
-
-
-@dataclass(slots=True)
-class Stage:
-    """Where the forward pass that runs now is found by the hooks of a module."""
-
-    forward: Forward | None = None
-
+from fullgraph.own_model.fast import use_kernels
+from fullgraph.own_model.forward import running
 
 POOL = "a pooling of all nodes; the model must give logits for every node: pool outside of it, with fg.gather_rows"
 ALL = "attention between all nodes; use layers over arcs, such as TransformerConv or GATv2Conv"
@@ -49,7 +40,7 @@ def unwrapped(module: nn.Module) -> nn.Module:
     return module
 
 
-def prepared(module: nn.Module, stage: Stage) -> nn.Module:
+def prepared(module: nn.Module) -> nn.Module:
     """The same module, able to run on one rank's rows; its weights and their names stay."""
     module = unwrapped(module)
     for name, part in module.named_modules():
@@ -58,7 +49,8 @@ def prepared(module: nn.Module, stage: Stage) -> nn.Module:
         if hasattr(part, "cached") and isinstance(part.cached, bool):
             part.cached = False  # a cache made in training would be read in evaluation
         if is_message_passing(part):
-            _number(part, stage)
+            _number(part)
+            use_kernels(part)
             _quieten(part, label)
     return module
 
@@ -84,30 +76,34 @@ def is_message_passing(part: nn.Module) -> bool:
     return "torch_geometric.nn.conv.message_passing.MessagePassing" in names
 
 
-def _number(part: Any, stage: Stage) -> None:
+def _number(part: Any) -> None:
     """Tell the forward pass when a layer begins and ends, and when its rows are arcs."""
+    part.register_forward_pre_hook(_enter)
+    part.register_forward_hook(_leave)
+    part.register_message_forward_pre_hook(_on_arcs)
+    part.register_message_forward_hook(_on_rows)
+    part.register_edge_update_forward_pre_hook(_on_arcs)
+    part.register_edge_update_forward_hook(_on_rows)
 
-    def enter(*_: Any) -> None:
-        if stage.forward is not None:
-            stage.forward.enter()
 
-    def leave(*_: Any) -> None:
-        if stage.forward is not None:
-            stage.forward.leave()
+def _enter(*_: Any) -> None:
+    if (forward := running.get()) is not None:
+        forward.enter()
 
-    def on_arcs(now: bool) -> Callable[..., None]:
-        def mark(*_: Any) -> None:
-            if stage.forward is not None:
-                stage.forward.on_arcs = now
 
-        return mark
+def _leave(*_: Any) -> None:
+    if (forward := running.get()) is not None:
+        forward.leave()
 
-    part.register_forward_pre_hook(enter)
-    part.register_forward_hook(leave)
-    part.register_message_forward_pre_hook(on_arcs(True))
-    part.register_message_forward_hook(on_arcs(False))
-    part.register_edge_update_forward_pre_hook(on_arcs(True))
-    part.register_edge_update_forward_hook(on_arcs(False))
+
+def _on_arcs(*_: Any) -> None:
+    if (forward := running.get()) is not None:
+        forward.on_arcs = True
+
+
+def _on_rows(*_: Any) -> None:
+    if (forward := running.get()) is not None:
+        forward.on_arcs = False
 
 
 def _quieten(part: Any, label: str) -> None:
