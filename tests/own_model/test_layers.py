@@ -39,7 +39,8 @@ def sample(transport):
     return [anew(transport, on_ranks, name) for name in SAMPLE]
 
 
+@pytest.mark.timeout(300)  # three processes import PyG
 def test_processes_equal_one_process():
-    values = run_processes(3, sample)
+    values = run_processes(3, sample, timeout=280, silence=120)
     for number, name in enumerate(SAMPLE):
         compare([value[number] for value in values], name)
