@@ -1,5 +1,6 @@
 """Training from Python: one call, or one's own loop inside a rank."""
 
+import atexit
 import json
 import os
 import time
@@ -250,6 +251,7 @@ def open_shard(
     whole and cuts alike: for small graphs. aggregation: of our own models; one of yours (fg.distribute) needs none.
     """
     transport: Transport = join() if in_job() else Alone()
+    atexit.register(transport.close)
     if not isinstance(graph, Graph) and _is_cut(graph):
         part = open_part(Path(graph), transport.rank, split=split)
         if part.parts != transport.size:

@@ -3,9 +3,10 @@
 import pytest
 import torch
 
+from fullgraph.testing import anew, run_processes, run_threads
+
 pytest.importorskip("torch_geometric", reason="PyG is an extra")
 
-from fullgraph.testing import run_processes, run_threads
 from tests.own_model.nets import NETS, in_one_process, on_ranks
 
 SAMPLE = ("gcn weighted", "gatv2", "gin", "pna", "shared", "model gcn")
@@ -34,8 +35,6 @@ def test_one_rank_equals_one_process(name):
 
 
 def sample(transport):
-    from fullgraph.testing import anew
-
     return [anew(transport, on_ranks, name) for name in SAMPLE]
 
 

@@ -4,8 +4,6 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-pyg = pytest.importorskip("torch_geometric.nn", reason="PyG is an extra")
-
 import fullgraph as fg
 from fullgraph import nn, recipes
 from fullgraph.codec import LowBit, Subsample
@@ -13,6 +11,8 @@ from fullgraph.partition import cut_parts
 from fullgraph.placement import Partitioned
 from fullgraph.testing import CASES, coded, run_threads, stale_trace, train_trace
 from fullgraph.transport import Key
+
+pyg = pytest.importorskip("torch_geometric.nn", reason="PyG is an extra")
 
 CASE, STEPS = CASES["directed"], 6
 PLAIN = {"layers": 3, "hidden": 16, "dropout": 0.0, "norm": "none"}
@@ -30,7 +30,9 @@ def to_pyg(conv):
         return other, names
     if isinstance(conv, nn.GINConv):
         parts = (torch.nn.Linear(conv.in_width, conv.out_width), torch.nn.ReLU())
-        other = pyg.GINConv(torch.nn.Sequential(*parts, torch.nn.Linear(conv.out_width, conv.out_width)), train_eps=True)
+        other = pyg.GINConv(
+            torch.nn.Sequential(*parts, torch.nn.Linear(conv.out_width, conv.out_width)), train_eps=True
+        )
         names = {f"nn.{i}.{w}": f"lin{n}.{w}" for i, n in ((0, 1), (2, 2)) for w in ("weight", "bias")}
         return other, {**names, "eps": "eps"}
     other = pyg.GATConv(conv.in_width, conv.head_width, heads=conv.heads, concat=conv.concat)
@@ -125,7 +127,7 @@ def oracle(name, model):
 
 
 def our_own(name, model):
-    """The equations of attention have no rows that each part sees otherwise; our own layer is held to them elsewhere."""
+    """The equations of attention know one copy of the rows, not one a part; our own layer is tested elsewhere."""
     recipe = recipes.make(name, **EQUATIONS[name][0])
     wires = recipe.wires(epochs=STEPS, layers=3)
     got = run_threads(3, train_trace, CASE, SPECS[model], STEPS, wires, False, True, "cpu", 0.05, False)[0]

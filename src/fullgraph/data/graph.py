@@ -80,6 +80,12 @@ class Graph:
 
         return graph_from_pyg(data, name)
 
+    def to_pyg(self, split: int = 0) -> Any:
+        """The same as a torch_geometric `Data`: dense x, edge_index in CSR order, the masks of one split."""
+        from fullgraph.data.pyg import graph_to_pyg
+
+        return graph_to_pyg(self, split)
+
     def _finish(
         self, rows: tuple[Array, Array, Array | None], x: Features, y: Any, masks: Any, name: str,
         attr: Array | None = None,
