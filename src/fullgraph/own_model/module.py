@@ -1,7 +1,6 @@
 """`distribute`: a model written for PyG, on one rank's rows."""
 
 import copy
-import inspect
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -13,7 +12,7 @@ from fullgraph.errors import InputError, one_line
 from fullgraph.exchange import Wire, Wires
 from fullgraph.own_model.check import self_check
 from fullgraph.own_model.graph import RankGraph
-from fullgraph.own_model.on_rows import OnRows
+from fullgraph.own_model.on_rows import OnRows, arc_inputs_of
 from fullgraph.own_model.prepare import is_message_passing, unwrapped
 from fullgraph.placement import Partitioned, Rows, Shard, WholeStep
 from fullgraph.placement.scene import counted
@@ -236,8 +235,7 @@ def _fill_lazy(model: nn.Module, shard: Shard) -> None:
         return
     x, arcs = shard.x[:2], shard.train_rows.arcs
     has = {"edge_weight": arcs.weight, "edge_attr": arcs.attr}
-    names = inspect.signature(model.forward).parameters
-    inputs = {name: value[:0] for name, value in has.items() if name in names and value is not None}
+    inputs = {name: value[:0] for name in arc_inputs_of(model) if (value := has[name]) is not None}
     was_training = model.training
     model.eval()(x.new_zeros(2, x.shape[1]), shard.edge_index[:, :0], **inputs)
     model.train(was_training)

@@ -14,6 +14,16 @@ from fullgraph.own_model.prepare import prepared
 ARC_INPUTS = ("edge_weight", "edge_attr")
 
 
+def arc_inputs_of(module: nn.Module) -> list[str]:
+    """What a model's forward takes of the arcs. PyG's own models name both, and say elsewhere which they can use."""
+    named = [name for name in ARC_INPUTS if name in inspect.signature(module.forward).parameters]
+    if not hasattr(module, "supports_edge_attr"):
+        return named
+    made_for = any(getattr(part, "edge_dim", None) for part in module.modules())
+    can = {"edge_weight": module.supports_edge_weight, "edge_attr": module.supports_edge_attr and made_for}
+    return [name for name in named if can[name]]
+
+
 class OnRows:
     """Runs a module on the owned rows of a graph."""
 
@@ -21,7 +31,7 @@ class OnRows:
         self.seed, self.draws = seed, draws
         self.module = prepared(module)
         self.layers = 0  # that the last forward pass entered
-        self.takes = [name for name in ARC_INPUTS if name in inspect.signature(self.module.forward).parameters]
+        self.takes = arc_inputs_of(self.module)
 
     def __call__(self, graph: RankGraph, x: Any, *args: Any, **kwargs: Any) -> Tensor:
         """The module's output, a row for every owned node."""
