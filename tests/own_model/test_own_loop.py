@@ -10,6 +10,9 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 import fullgraph as fg
+from fullgraph.exchange import Pipelined
+from fullgraph.partition import cut_parts, partition
+from fullgraph.placement import Partitioned
 from fullgraph.testing import run_threads
 from fullgraph.transport import Alone
 
@@ -239,6 +242,44 @@ class TestSteps:
 
     def test_state_dict_keeps_names(self, model):
         assert set(model.state_dict()) == set(pyg.GCN(WIDTH, HIDDEN, 2, CLASSES).state_dict())
+
+
+class TestOurOwnModels:
+    """The same slips with a model of ours and a stale wire."""
+
+    @pytest.fixture
+    def shard(self):
+        graph = case_graph()
+        part = cut_parts(graph, partition(graph, 1, method="random", seed=0), 0)
+        return Partitioned().place(part, Alone(), fg.Wire(schedule=Pipelined(1)), "mean")
+
+    @pytest.fixture
+    def model(self, shard):
+        return fg.nn.GraphSAGE(layers=2, hidden=8).build(shard.in_width, shard.num_classes, seed=0)
+
+    def test_a_step_that_was_not_begun(self, model, shard):
+        with pytest.raises(fg.InputError, match=r"no step was begun: call shard\.clock\.tick"):
+            model(shard.train.x, shard.train.view)
+
+    def test_two_forwards_in_a_step(self, model, shard):
+        shard.clock.tick()
+        model(shard.train.x, shard.train.view)
+        with pytest.raises(fg.InputError, match=r"two forward passes in step 0.*evaluate through shard\.full\.view"):
+            model.eval()(shard.train.x, shard.train.view)
+
+
+def test_a_strategy_that_follows_the_loss_is_told_it():
+    shard = shard_of(Alone(), case_graph())
+    recipe = fg.recipes.sylvie_a(adaptive=True, tau=1)
+    model = fg.distribute(pyg.GCN(WIDTH, HIDDEN, 2, CLASSES).double(), shard, recipe, check=False)
+    for step in range(3):
+        loss = fg.mean_loss(model(shard.x, shard.edge_index).square(), shard)
+        loss.backward()
+        if not step:
+            with pytest.raises(fg.InputError, match=r"sync_gradients\(model, loss\)"):
+                fg.sync_gradients(model)
+        fg.sync_gradients(model, loss)
+        assert shard.clock.losses[-1] == pytest.approx(float(loss.detach()))
 
 
 class Checkpointed(nn.Module):

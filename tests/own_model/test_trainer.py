@@ -1,4 +1,4 @@
-"""The trainer takes a distributed model as it takes our own: the same steps as one's own loop, and resume to the bit."""
+"""The trainer takes a distributed model as it takes our own: the steps of one's own loop, and resume to the bit."""
 
 import copy
 

@@ -1,7 +1,5 @@
 """The few calls of one's own training loop that must know of other ranks."""
 
-from collections.abc import Iterable
-
 import torch
 from torch import Tensor, nn
 
@@ -10,7 +8,6 @@ from fullgraph.own_model.module import Distributed
 from fullgraph.placement import Shard
 from fullgraph.train.evaluate import Scores
 from fullgraph.train.evaluate import evaluate as evaluate_task
-from fullgraph.train.sync import GradSync
 from fullgraph.train.task import task_of
 from fullgraph.transport import Key
 from fullgraph.transport import gather_rows as gather_ranks
@@ -34,15 +31,14 @@ def mean_loss(losses: Tensor, over: Over, *, weight: Tensor | None = None) -> Te
     return losses.sum() / count.to(device=losses.device, dtype=losses.dtype)[0]
 
 
-def sync_gradients(model: nn.Module | Iterable[nn.Parameter], shard: Shard | None = None) -> None:
-    """Add up the weight gradients of all ranks, between loss.backward() and optimizer.step(); it ends the step."""
-    if isinstance(model, Distributed):
-        return model.sync_gradients()
-    if shard is None:
-        raise InputError("sync_gradients needs the shard beside a model that fg.distribute did not make")
-    parameters = model.parameters() if isinstance(model, nn.Module) else model
-    GradSync(shard.transport)(parameters, shard.clock.step)
-    return None
+def sync_gradients(model: Distributed, loss: Tensor | None = None) -> None:
+    """Add up the weight gradients of all ranks, between loss.backward() and optimizer.step(); it ends the step.
+
+    loss: of `mean_loss`, for strategies that follow it (adaptive=True).
+    """
+    if not isinstance(model, Distributed):
+        raise InputError("sync_gradients takes a model that fg.distribute made; fg.GradSync serves our own")
+    model.sync_gradients(loss)
 
 
 def evaluate(model: nn.Module, shard: Shard | None = None, *, metric: str = "auto") -> Scores:

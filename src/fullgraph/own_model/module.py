@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from fullgraph.errors import InputError, one_line
-from fullgraph.exchange import Wire, Wires
+from fullgraph.exchange import Adaptive, Wire, Wires
 from fullgraph.own_model.check import self_check
 from fullgraph.own_model.graph import RankGraph
 from fullgraph.own_model.on_rows import OnRows, arc_inputs_of
@@ -154,11 +154,17 @@ class Distributed(nn.Module):
             raise InputError(f"two forwards in step {clock.step}: call shard.clock.tick() before each")
         self.is_open, self._last_step = in_loop, clock.step
 
-    def sync_gradients(self) -> None:
-        """Sum the gradients of all ranks, which ends a step."""
+    def sync_gradients(self, loss: Tensor | None = None) -> None:
+        """Sum the gradients of all ranks, which ends a step; `loss` is this rank's part of it."""
+        clock = self.given.clock
         if not self.is_open:
             raise InputError("no step was begun: call the model in training mode and loss.backward() first")
-        self._grad_sync(self.parameters(), self.given.clock.step)
+        if loss is None and isinstance(self.wires.wires, Adaptive):
+            raise InputError("this strategy follows the loss: call fg.sync_gradients(model, loss)")
+        self._grad_sync(self.parameters(), clock.step)
+        if loss is not None:
+            total = self.transport.all_reduce(Key("loss", clock.step), loss.detach().double().cpu().view(1).clone())
+            clock.losses.append(float(total.wait()))
         self.is_open = False
 
     def _check_once(self, graph: RankGraph, x: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
