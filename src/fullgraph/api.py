@@ -20,6 +20,7 @@ from fullgraph.data import Graph, load
 from fullgraph.errors import InputError, Interrupted, explain
 from fullgraph.exchange import Wire
 from fullgraph.nn import MODELS, GraphSAGE, ModelSpec, spec_of
+from fullgraph.own_model.unseen import unseen
 from fullgraph.partition import (
     Manifest,
     cut_parts,
@@ -239,7 +240,7 @@ def new_folder(config: RunConfig, out: str | Path | None) -> Path:
 def open_shard(
     graph: Graph | str | Path,
     *,
-    aggregation: str = "sum",
+    aggregation: str | None = None,
     wire: Wire | None = None,
     split: int = 0,
     inductive: bool = False,
@@ -261,8 +262,9 @@ def open_shard(
     else:
         whole = graph if isinstance(graph, Graph) else load(str(graph))
         part = cut_parts(whole, partition(whole, transport.size, method="metis", seed=0), transport.rank, split=split)
-    ready = Partitioned(inductive=inductive, dtype=dtype, precompute=aggregation != "sum")
-    return ready.place(part, transport, wire or Wire(), aggregation)
+    placement = Partitioned(inductive=inductive, dtype=dtype, precompute=aggregation is not None)
+    shard = placement.place(part, transport, wire or Wire(), aggregation or "sum")
+    return shard if aggregation else unseen(shard)
 
 
 def _launch(run: RunFolder, config: RunConfig, job: str, phases: Phases) -> None:

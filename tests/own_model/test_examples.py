@@ -13,7 +13,7 @@ pytest.importorskip("torch_geometric", reason="PyG is an extra")
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 CORA = EXAMPLES.parents[1] / "shared" / "data" / "cora.npz"
 SMALL = "sbm:nodes=600,edges=6000,features=16,classes=4,seed=1"
-CASES = {"gcn": (str(CORA) if CORA.exists() else SMALL, 40), "gatv2_jk": (SMALL, 30), "pna_edges": (SMALL, 20)}
+CASES = {"gcn": (str(CORA) if CORA.exists() else SMALL, 40), "gatv2_jk": (SMALL, 30), "pna_edges": (SMALL, 60)}
 
 
 def accuracy(*command):

@@ -267,6 +267,13 @@ class TestOurOwnModels:
         with pytest.raises(fg.InputError, match=r"two forward passes in step 0.*evaluate through shard\.full\.view"):
             model.eval()(shard.train.x, shard.train.view)
 
+    def test_a_shard_without_its_aggregation(self, model):
+        shard = fg.open_shard(case_graph())
+        with pytest.raises(fg.InputError, match=r"opened for fg\.distribute"):
+            model(shard.train.x, shard.train.view)
+        own = fg.distribute(pyg.GCN(WIDTH, HIDDEN, 2, CLASSES), shard)
+        assert own().shape == (NODES, CLASSES)
+
 
 def test_a_strategy_that_follows_the_loss_is_told_it():
     shard = shard_of(Alone(), case_graph())
