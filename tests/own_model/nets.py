@@ -80,6 +80,22 @@ class Shared(nn.Module):
         return self.head(self.jump(seen))
 
 
+class Normed(nn.Module):
+    """Every norm over all nodes."""
+
+    def __init__(self):
+        super().__init__()
+        self.convs = nn.ModuleList(pyg.SAGEConv(WIDTH if not k else HIDDEN, HIDDEN) for k in range(6))
+        norms = (pyg.LayerNorm(HIDDEN), pyg.GraphNorm(HIDDEN), pyg.PairNorm(), pyg.PairNorm(scale_individually=True))
+        self.norms = nn.ModuleList([*norms, pyg.MeanSubtractionNorm(), pyg.LayerNorm(HIDDEN, mode="node")])
+        self.size = pyg.GraphSizeNorm()
+
+    def forward(self, x, edge_index):
+        for conv, norm in zip(self.convs, self.norms, strict=True):
+            x = norm(conv(x, edge_index)).tanh()
+        return self.size(x)
+
+
 class ByHand(nn.Module):
     """No layer of PyG's: rows are indexed by the arcs' ends."""
 
@@ -174,6 +190,7 @@ NETS = {
     "anti symmetric": lambda: Net(pyg.AntiSymmetricConv(WIDTH), pyg.AntiSymmetricConv(WIDTH)),
     "shared": Shared,
     "by hand": ByHand,
+    "normed": Normed,
     # PyG's own models
     "model gcn": lambda: pyg.GCN(**STACK, norm="batch_norm", jk="cat"),
     "model sage": lambda: pyg.GraphSAGE(**STACK),

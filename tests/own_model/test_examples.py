@@ -42,3 +42,11 @@ def test_five_lines_change(name):
     )
     changed = [line for line in difflib.ndiff(plain, distributed) if line.startswith("+ ")]
     assert 0 < len(changed) <= 5, changed
+
+
+def test_the_document_shows_the_lines_that_change():
+    document = (EXAMPLES.parent / "docs" / "own_models.md").read_text()
+    plain, distributed = ((EXAMPLES / f"{stem}.py").read_text().splitlines()[1:] for stem in ("gcn", "gcn_distributed"))
+    for line in difflib.ndiff(plain, distributed):
+        if line.startswith(("+ ", "- ")):
+            assert f"\n{line[0]}{line[2:]}\n" in document

@@ -157,10 +157,7 @@ def test_what_looks_further_is_found(name):
 
 REFUSED = {
     "a pooling": (lambda: Meaning(pyg.TopKPooling(CLASSES)), r"TopKPooling \(what\) is a pooling"),
-    "a graph norm": (lambda: Meaning(pyg.GraphNorm(CLASSES)), r"GraphNorm \(what\) is a norm over all"),
-    "x norm": (lambda: Meaning(pyg.MeanSubtractionNorm()), "use BatchNorm"),
-    "layer norm of a graph": (lambda: Meaning(pyg.LayerNorm(CLASSES)), "use mode='node'"),
-    "pair norm": (lambda: Meaning(pyg.PairNorm()), "PairNorm"),
+    "an instance norm": (lambda: Meaning(pyg.InstanceNorm(CLASSES)), r"InstanceNorm \(what\) is a norm over all"),
     "attention of all": (lambda: pyg.GPSConv(WIDTH, None), "attention between all nodes"),
     "both directions": (lambda: Net(pyg.DirGNNConv(pyg.SAGEConv(WIDTH, 8)), pyg.SAGEConv(8, 4)), "DirGNN"),
     "against the arcs": (lambda: Net(pyg.SAGEConv(WIDTH, 8, flow="target_to_source"), pyg.SAGEConv(8, 4)), "flow="),

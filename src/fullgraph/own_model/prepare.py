@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from fullgraph.errors import InputError
 from fullgraph.own_model.fast import use_kernels
 from fullgraph.own_model.forward import running
+from fullgraph.own_model.norms import over_all_ranks
 
 POOL = "a pooling of all nodes; the model must give logits for every node: pool outside of it, with fg.gather_rows"
 ALL = "attention between all nodes; use layers over arcs, such as TransformerConv or GATv2Conv"
@@ -19,11 +20,7 @@ REFUSED = {  # parts of PyG, by where they are defined
     "torch_geometric.nn.dense.dmon_pool": POOL,
     "torch_geometric.nn.attention": ALL,
     "torch_geometric.nn.conv.gps_conv": ALL,
-    "torch_geometric.nn.norm.graph_size_norm": "a norm by the size of the graph; use BatchNorm",
     "torch_geometric.nn.norm.instance_norm": "a norm over all nodes; use BatchNorm, which is the same for one graph",
-    "torch_geometric.nn.norm.graph_norm": "a norm over all nodes; use BatchNorm, which runs over all ranks",
-    "torch_geometric.nn.norm.pair_norm": "a norm over all nodes; use BatchNorm, which runs over all ranks",
-    "torch_geometric.nn.norm.mean_subtraction_norm": "a norm over all nodes; use BatchNorm, which runs over all ranks",
     "torch_geometric.nn.conv.dir_gnn_conv": "messages against the arcs; add the reverse arcs to the graph instead",
 }
 
@@ -46,6 +43,7 @@ def prepared(module: nn.Module) -> nn.Module:
     for name, part in module.named_modules():
         label = f"{type(part).__name__}{f' ({name})' if name else ''}"
         _check(part, label)
+        over_all_ranks(part, label)
         if hasattr(part, "cached") and isinstance(part.cached, bool):
             part.cached = False  # a cache made in training would be read in evaluation
         if is_message_passing(part):
@@ -60,8 +58,6 @@ def _check(part: nn.Module, label: str) -> None:
     for place, reason in REFUSED.items():
         if home == place or home.startswith(f"{place}."):
             raise InputError(f"the layer {label} is {reason}")
-    if home == "torch_geometric.nn.norm.layer_norm" and getattr(part, "mode", "node") == "graph":
-        raise InputError(f"the layer {label} is a norm over all nodes; use mode='node', or BatchNorm")
     if isinstance(part, nn.SyncBatchNorm):
         raise InputError(f"the layer {label} talks over torch.distributed by itself; use nn.BatchNorm1d")
     if isinstance(part, nn.modules.instancenorm._InstanceNorm):
