@@ -3,6 +3,7 @@
 Legend: n owned rows, N nodes of the graph, D features.
 """
 
+import math
 from collections.abc import Callable
 from types import MethodType
 from typing import Any
@@ -43,7 +44,7 @@ def _mean(forward: Forward, x_nD: Tensor) -> Tensor:
 def _layer(forward: Forward, norm: Any, x_nD: Tensor) -> Tensor:
     """(x - mean) / (std + eps), over all numbers of all nodes."""
     centred = x_nD - _mean(forward, x_nD).mean()
-    out = centred / (_mean(forward, centred.square()).mean().sqrt() + norm.eps)
+    out: Tensor = centred / (_mean(forward, centred.square()).mean().sqrt() + norm.eps)
     return out if norm.weight is None or norm.bias is None else out * norm.weight + norm.bias
 
 
@@ -70,7 +71,7 @@ def _centre(forward: Forward, norm: Any, x_nD: Tensor) -> Tensor:
 
 def _by_size(forward: Forward, norm: Any, x_nD: Tensor) -> Tensor:
     """x / sqrt(N)."""
-    return x_nD * float(forward.graph.num_nodes) ** -0.5
+    return x_nD / math.sqrt(forward.graph.num_nodes)
 
 
 NORMS: dict[str, Norm] = {
