@@ -39,7 +39,8 @@ train     : placement+ version
 recipes   : train+ cost
 run       : recipes+
 testing   : run+
-worker    : run+
+own_model : testing+
+worker    : own_model+
 api       : worker+
 cli       : api+
 __init__  : api+

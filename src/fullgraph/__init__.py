@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from fullgraph.data import Graph, load, save_npz
     from fullgraph.errors import InputError
     from fullgraph.exchange import Wire
+    from fullgraph.own_model import checkpoint_context, distribute, evaluate, gather_rows, mean_loss, sync_gradients
     from fullgraph.run import Run
     from fullgraph.train.sync import GradSync
 
@@ -29,11 +30,17 @@ _PLACES = {
     "InputError": "fullgraph.errors",
     "Run": "fullgraph.run",
     "Wire": "fullgraph.exchange",
+    "checkpoint_context": "fullgraph.own_model",
+    "distribute": "fullgraph.own_model",
+    "evaluate": "fullgraph.own_model",
+    "gather_rows": "fullgraph.own_model",
     "load": "fullgraph.data",
+    "mean_loss": "fullgraph.own_model",
     "nn": "fullgraph",
     "open_shard": "fullgraph.api",
     "recipes": "fullgraph",
     "save_npz": "fullgraph.data",
+    "sync_gradients": "fullgraph.own_model",
     "train": "fullgraph.api",
 }
 
@@ -72,10 +79,16 @@ __all__ = [
     "Run",
     "Wire",
     "__version__",
+    "checkpoint_context",
+    "distribute",
+    "evaluate",
+    "gather_rows",
     "load",
+    "mean_loss",
     "nn",
     "open_shard",
     "recipes",
     "save_npz",
+    "sync_gradients",
     "train",
 ]

@@ -1,5 +1,6 @@
 """Training from Python: one call, or one's own loop inside a rank."""
 
+import atexit
 import json
 import os
 import time
@@ -20,10 +21,12 @@ from fullgraph.environ import in_job, number
 from fullgraph.errors import InputError, Interrupted, RankFailed, explain
 from fullgraph.exchange import Wires
 from fullgraph.nn import ModelSpec
+from fullgraph.own_model.unseen import unseen
 from fullgraph.partition import (
     Manifest,
     Metis,
     Partitioner,
+    cut_parts,
     is_partition_folder,
     open_part,
     partition,
@@ -230,7 +233,7 @@ def new_folder(config: Run, out: str | Path | None) -> Path:
 
 
 def open_shard(
-    folder: str | Path,
+    graph: Graph | str | Path,
     *,
     model: ModelSpec | str | None = None,
     aggregation: str = "",
@@ -240,23 +243,32 @@ def open_shard(
     inductive: bool = False,
     dtype: torch.dtype = torch.float32,
 ) -> Shard:
-    """This rank's share of a partitioned graph, for one's own loop; joins the job torchrun started, if any.
+    """This rank's share of a graph, for one's own loop; joins the job torchrun started, if any.
 
-    model: whose aggregation is meant; or name the aggregation itself. wire: in place of a whole strategy.
+    graph: a folder that `fullgraph partition` wrote; or a Graph, or a name that `load` takes, which every rank reads
+    whole and cuts alike: for small graphs. model: one of ours, whose aggregation is meant; or name the aggregation
+    itself; a model of yours (fg.distribute) needs neither. wire: in place of a whole strategy.
     """
-    if model is None and not aggregation:
-        raise InputError("open_shard needs to know what the model aggregates: give it model=, or aggregation=")
-    config = TrainConfig(inductive=inductive, dtype=str(dtype).removeprefix("torch."), all_rows=True)
+    own = model is None and not aggregation
+    number_format = str(dtype).removeprefix("torch.")
+    config = TrainConfig(inductive=inductive, dtype=number_format, precompute=not own, all_rows=True)
     laid = strategy if wire is None else Given(wire=wire)
     run = Run(model=model or "sage", strategy=laid, train=config)  # type: ignore[arg-type]
     transport: Transport = join() if in_job() else Alone()
-    part = open_part(Path(folder), transport.rank, split=split)
-    if part.parts != transport.size:
-        raise InputError(f"{folder} holds {part.parts} parts for {transport.size} ranks; start as many ranks as parts")
-    shard = build_shard(run, part, transport, aggregation)
+    atexit.register(transport.close)
+    if not isinstance(graph, Graph) and _is_cut(graph):
+        part = open_part(Path(graph), transport.rank, split=split)
+        if part.parts != transport.size:
+            raise InputError(
+                f"{graph} holds {part.parts} parts for {transport.size} ranks; start as many ranks as parts"
+            )
+    else:
+        whole = graph if isinstance(graph, Graph) else load(str(graph))
+        part = cut_parts(whole, partition(whole, transport.size), transport.rank, split=split)
+    shard = build_shard(run, part, transport, aggregation or ("sum" if own else ""))
     if not isinstance(shard.executor, WholeStep):
         raise InputError(f"strategy {run.strategy.name} runs a step in pieces, which a loop of one's own does not")
-    return shard
+    return unseen(shard) if own else shard
 
 
 def _launch(run: RunFolder, config: Run, job: str, phases: Phases, nursery: Nursery | None) -> None:

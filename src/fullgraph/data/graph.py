@@ -11,6 +11,7 @@ from fullgraph.data import csr
 from fullgraph.data.arrays import Array, Features, as_numpy, frozen, frozen_csr
 from fullgraph.data.validate import (
     check_csr,
+    check_edge_features,
     check_edge_index,
     check_features,
     check_labels,
@@ -26,7 +27,8 @@ class Graph:
 
     indptr int64 [N+1] and indices int32 [E] (int64 beyond 2**31-1 nodes): row i lists the sources of the arcs into i,
     ascending; duplicates and self loops stay. x: floating [N, F] (may be memory-mapped) or scipy csr_array [N, F].
-    y: int64 [N], -1 unlabelled, or 0/1 float32 [N, C]. Masks: bool [N, K]. edge_weight: [E] in CSR order, or None.
+    y: int64 [N], -1 unlabelled, or 0/1 float32 [N, C]. Masks: bool [N, K]. edge_weight: [E] in CSR order, or None;
+    edge_attr: features of arcs [E, K] likewise.
     """
 
     indptr: Array
@@ -37,19 +39,27 @@ class Graph:
     val_mask: Array
     test_mask: Array
     edge_weight: Array | None
+    edge_attr: Array | None
     name: str
     num_classes: int
 
     def __init__(
-        self, edge_index: Any, x: Any, y: Any, masks: Any, *, edge_weight: Any = None, name: str = "graph"
-    ) -> None:
+        self, edge_index: Any, x: Any, y: Any, masks: Any, *, edge_weight: Any = None, edge_attr: Any = None,
+        name: str = "graph",
+    ) -> None:  # fmt: skip
         """From arcs [2, E] (source, target), as numpy or torch; `masks` maps train, val, test to bool [N] or [N, K]."""
         features = check_features(x)
         num_nodes = features.shape[0]
         edges, found = check_edge_index(edge_index, num_nodes)
         weight = None if edge_weight is None else check_weight(edge_weight, edges.shape[1])
-        rows = csr.csr_by_target(edges[0], edges[1], num_nodes, weight, found)
-        self._finish(rows, features, y, masks, name)
+        attr = None if edge_attr is None else check_edge_features(edge_attr, edges.shape[1])
+        if attr is None:
+            rows = csr.csr_by_target(edges[0], edges[1], num_nodes, weight, found)
+        else:  # sort the arcs' numbers, and then all that arcs have by them
+            numbers = np.arange(edges.shape[1])
+            indptr, indices, order = csr.csr_by_target(edges[0], edges[1], num_nodes, numbers, found)
+            rows, attr = (indptr, indices, None if weight is None else weight[order]), attr[order]
+        self._finish(rows, features, y, masks, name, attr)
 
     @classmethod
     def from_csr(
@@ -66,16 +76,25 @@ class Graph:
 
     @classmethod
     def from_pyg(cls, data: Any, name: str = "graph") -> Graph:
-        """From a torch_geometric `Data`: edge_index, x, y, the three masks, and edge_weight where there is one."""
+        """From a torch_geometric `Data`: edge_index, x, y, the three masks; edge_weight, edge_attr if there."""
         from fullgraph.data.pyg import graph_from_pyg
 
         return graph_from_pyg(data, name)
 
-    def _finish(self, rows: tuple[Array, Array, Array | None], x: Features, y: Any, masks: Any, name: str) -> None:
+    def to_pyg(self, split: int = 0) -> Any:
+        """The same as a torch_geometric `Data`: dense x, edge_index in CSR order, the masks of one split."""
+        from fullgraph.data.pyg import graph_to_pyg
+
+        return graph_to_pyg(self, split)
+
+    def _finish(
+        self, rows: tuple[Array, Array, Array | None], x: Features, y: Any, masks: Any, name: str,
+        attr: Array | None = None,
+    ) -> None:  # fmt: skip
         three = check_masks(masks, x.shape[0])
         labels = check_labels(y, three, x.shape[0])
         num_classes = int(labels.max()) + 1 if labels.ndim == 1 else int(labels.shape[1])
-        self._set(rows, x, labels, three, name, num_classes)
+        self._set(rows, x, labels, three, name, num_classes, attr)
 
     def _set(
         self,
@@ -85,6 +104,7 @@ class Graph:
         masks: tuple[Array, Array, Array],
         name: str,
         num_classes: int,
+        attr: Array | None = None,
     ) -> None:
         indptr, indices, weight = rows
         train, val, test = masks
@@ -97,6 +117,7 @@ class Graph:
             "val_mask": frozen(val),
             "test_mask": frozen(test),
             "edge_weight": None if weight is None else frozen(weight),
+            "edge_attr": None if attr is None else frozen(attr),
             "name": str(name),
             "num_classes": num_classes,
         }
@@ -155,6 +176,7 @@ class Graph:
             (self.train_mask[keep], self.val_mask[keep], self.test_mask[keep]),
             self.name,
             self.num_classes,
+            None if self.edge_attr is None else self.edge_attr[arcs],
         )
         return graph
 

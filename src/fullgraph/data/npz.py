@@ -19,7 +19,7 @@ _CSR_KEYS = ("x_data", "x_indices", "x_indptr", "x_shape")
 
 
 def load_npz(path: str | Path) -> Graph:
-    """The graph in `path`: edge_index, y, the masks, x or its CSR parts (x_data, ...), edge_weight if there is one.
+    """The graph in `path`: edge_index, y, the masks, x or its CSR parts (x_data, ...), edge_weight, edge_attr.
 
     An uncompressed x stays in the file, memory-mapped; so do arcs while they are put in order. All else is read.
     """
@@ -27,7 +27,7 @@ def load_npz(path: str | Path) -> Graph:
     arrays = read_npz(
         path,
         ("edge_index", "y", "train_mask", "val_mask", "test_mask"),
-        ("x", *_CSR_KEYS, "edge_weight"),
+        ("x", *_CSR_KEYS, "edge_weight", "edge_attr"),
         mapped=("x", "edge_index"),
         check=lambda members: _check_lengths(path, members),
     )
@@ -39,6 +39,7 @@ def load_npz(path: str | Path) -> Graph:
             arrays["y"],
             masks,
             edge_weight=arrays.get("edge_weight"),
+            edge_attr=arrays.get("edge_attr"),
             name=path.stem,
         )
     except InputError as bad:
@@ -60,6 +61,8 @@ def _check_lengths(path: Path, members: Members) -> None:
     edges = members["edge_index"].shape
     if "edge_weight" in members and members["edge_weight"].shape != edges[1:]:
         raise InputError(f"{path}: edge_weight is {members['edge_weight'].shape} for edge_index {edges}: one an arc")
+    if "edge_attr" in members and members["edge_attr"].shape[:1] != edges[1:]:
+        raise InputError(f"{path}: edge_attr is {members['edge_attr'].shape} for edge_index {edges}: one row an arc")
 
 
 def _features(path: Path, arrays: dict[str, Array]) -> Features:
@@ -95,6 +98,8 @@ def save_npz(graph: Graph, path: str | Path) -> None:
         arrays[f"{name}_mask"] = mask[:, 0] if graph.num_splits == 1 else mask
     if graph.edge_weight is not None:
         arrays["edge_weight"] = graph.edge_weight
+    if graph.edge_attr is not None:
+        arrays["edge_attr"] = graph.edge_attr
     try:
         sweep(path.absolute().parent, path.name)
         with whole_file(path) as staged, staged.open("wb") as file:

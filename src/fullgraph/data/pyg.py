@@ -28,7 +28,25 @@ def graph_from_pyg(data: Any, name: str = "graph") -> Graph:
         raise InputError(f"the PyG data lacks {', '.join(missing)}: {hint}")
     masks = {key.removesuffix("_mask"): getattr(data, key) for key in _MASKS}
     weight = getattr(data, "edge_weight", None)
-    return Graph(data.edge_index, data.x, _labels(data.y), masks, edge_weight=weight, name=name)
+    attr = getattr(data, "edge_attr", None)
+    return Graph(data.edge_index, data.x, _labels(data.y), masks, edge_weight=weight, edge_attr=attr, name=name)
+
+
+def graph_to_pyg(graph: Graph, split: int = 0) -> Any:
+    """A torch_geometric `Data` with copies of the graph's arrays."""
+    import torch
+
+    try:
+        from torch_geometric.data import Data
+    except ImportError:
+        raise InputError("to_pyg needs torch_geometric: pip install torch_geometric") from None
+    x = graph.x if isinstance(graph.x, np.ndarray) else graph.x.toarray()
+    masks = {key: torch.tensor(getattr(graph, key)[:, split]) for key in _MASKS}
+    arcs = {
+        key: torch.tensor(value) for key in ("edge_weight", "edge_attr") if (value := getattr(graph, key)) is not None
+    }
+    edge_index = torch.from_numpy(graph.edge_index.astype(np.int64))
+    return Data(x=torch.tensor(x).float(), y=torch.tensor(graph.y), edge_index=edge_index, **masks, **arcs)
 
 
 def _labels(y: Any) -> Any:

@@ -138,6 +138,19 @@ def check_weight(weight: Any, num_arcs: int) -> Array:
     return values
 
 
+def check_edge_features(attr: Any, num_arcs: int) -> Array:
+    """edge_attr as finite float32 or float64 [E, K]; [E] is read as one feature an arc."""
+    values = as_numpy(attr)
+    values = values[:, None] if values.ndim == 1 else values
+    if values.ndim != 2 or values.shape[0] != num_arcs:
+        raise InputError(f"edge_attr has shape {values.shape} for {num_arcs} arcs: give one row of features an arc")
+    values = as_real("edge_attr", values)
+    if not np.isfinite(values).all():
+        first = int(np.flatnonzero(~np.isfinite(values).all(axis=1))[0])
+        raise InputError(f"edge_attr holds NaN or infinity (arc {first}): give the arc finite features")
+    return values
+
+
 def check_masks(masks: Any, num_nodes: int) -> tuple[Array, Array, Array]:
     """The three masks as bool [N, K]; in every split none is empty and no node is in two."""
     three = tuple(_mask(name, value, num_nodes) for name, value in zip(SPLIT_NAMES, _three(masks), strict=True))

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from fullgraph.codec import Codec, Shape
-from fullgraph.errors import Damaged
+from fullgraph.errors import Damaged, InputError
 from fullgraph.exchange.feedback import Residuals
 from fullgraph.exchange.schedule import Schedule
 from fullgraph.exchange.smooth import Average
@@ -75,10 +75,13 @@ class Inbox:
         self.schedule, self.transport = schedule, transport
         self.average, self.residuals = average, residuals
         self.versions: dict[int, Pending[dict[int, Tensor]]] = {}
+        self.posted = -1  # the last step that sent
         self._loaded = False  # from a checkpoint, and not yet compared with what this run sends
 
     def post(self, packed: dict[int, Tensor], like: Tensor, step: int) -> None:
         """Send each peer its rows; `like` tells the width, number format and device of what will come."""
+        if self.schedule.depth:
+            self._check(step)
         if self._loaded:
             self._check_loaded(packed, like)
         if not self.schedule.turn(step).send:
@@ -87,6 +90,17 @@ class Inbox:
         shapes = self.route.shapes(tuple(like.shape[1:]))
         coding = _Coding(self.codec, self.residuals, key, self.transport.rank, shapes, like.dtype, like.device)
         self.versions[step] = self.transport.begin(key, packed, coding.incoming(), coding)
+
+    def _check(self, step: int) -> None:
+        """Rows that a later step reads must be those of one step, begun and not over."""
+        if step < 0:
+            raise InputError("no step was begun: call shard.clock.tick() before the forward pass of each step")
+        if step == self.posted:
+            raise InputError(
+                f"two forward passes in step {step}: call shard.clock.tick() before each, and evaluate through "
+                "shard.full.view"
+            )
+        self.posted = step
 
     def read(self, step: int) -> dict[int, Tensor] | None:
         """Rows by peer of the version due at `step` (None: nothing is due yet, and it counts as zeros)."""

@@ -69,3 +69,8 @@ def _shift(z: Tensor, bits: int) -> Tensor:
 def signed(z: int) -> int:
     """The same 64 bits as a signed number."""
     return z - 2**64 if z >= 2**63 else z
+
+
+def pair_ids(first: Tensor, second: Tensor) -> Tensor:
+    """Ids of pairs of int64 numbers, at least zero: a hash, since two ids do not fit into one."""
+    return _mix64(_mix64(first + signed(GOLD64)) + second) & (2**63 - 1)

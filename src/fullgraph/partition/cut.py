@@ -29,7 +29,7 @@ def structure_of(graph: Graph, layout: Layout, rank: int) -> dict[str, Array]:
     ids, halo = layout.owned[rank], layout.halo[rank]
     n, h = len(ids), len(halo)
     assert n + h < 1 << 31, "local columns are 32-bit"
-    indptr, indices, weight = _whole(graph) if layout.parts == 1 else _arcs_of(graph, layout, rank)
+    indptr, indices, weight, attr = _whole(graph) if layout.parts == 1 else _arcs_of(graph, layout, rank)
     sent = [layout.row[layout.halo_from(peer, rank)] for peer in range(layout.parts)]
     arrays = {
         "ids": ids.astype(np.int64),
@@ -42,17 +42,22 @@ def structure_of(graph: Graph, layout: Layout, rank: int) -> dict[str, Array]:
     }
     if weight is not None:
         arrays["weight"] = weight
+    if attr is not None:
+        arrays["edge_attr"] = attr
     if layout.place is not None:
         arrays["place"] = layout.place[ids]
     return arrays
 
 
-def _whole(graph: Graph) -> tuple[Array, Array, Array | None]:
+Arcs = tuple[Array, Array, Array | None, Array | None]  # indptr, indices, weights, features
+
+
+def _whole(graph: Graph) -> Arcs:
     """The arcs of the one part there is: the graph's own, not a copy."""
-    return graph.indptr, graph.indices.astype(np.int32, copy=False), graph.edge_weight
+    return graph.indptr, graph.indices.astype(np.int32, copy=False), graph.edge_weight, graph.edge_attr
 
 
-def _arcs_of(graph: Graph, layout: Layout, rank: int) -> tuple[Array, Array, Array | None]:
+def _arcs_of(graph: Graph, layout: Layout, rank: int) -> Arcs:
     """A part's arcs over local columns."""
     ids, halo = layout.owned[rank], layout.halo[rank]
     column = layout.row.copy()
@@ -60,12 +65,18 @@ def _arcs_of(graph: Graph, layout: Layout, rank: int) -> tuple[Array, Array, Arr
     indptr = np.zeros(len(ids) + 1, dtype=np.int64)
     np.cumsum(graph.indptr[ids + 1] - graph.indptr[ids], out=indptr[1:])
     indices = np.empty(int(indptr[-1]), dtype=np.int32)
-    weight = None if graph.edge_weight is None else np.empty(len(indices), dtype=graph.edge_weight.dtype)
+    weight, attr = (_like(values, len(indices)) for values in (graph.edge_weight, graph.edge_attr))
     for place, arcs in arc_blocks(graph.indptr, ids):
         indices[place] = column[graph.indices[arcs]]
-        if weight is not None and graph.edge_weight is not None:
-            weight[place] = graph.edge_weight[arcs]
-    return indptr, indices, weight
+        for mine, whole in ((weight, graph.edge_weight), (attr, graph.edge_attr)):
+            if mine is not None and whole is not None:
+                mine[place] = whole[arcs]
+    return indptr, indices, weight, attr
+
+
+def _like(values: Array | None, count: int) -> Array | None:
+    """Room for that many of such values."""
+    return None if values is None else np.empty((count, *values.shape[1:]), dtype=values.dtype)
 
 
 def labels_of(graph: Graph, ids: Array) -> dict[str, Array]:

@@ -47,6 +47,7 @@ class GraphFacts(Value):
     weighted: bool
     splits: Some
     sparse: bool  # features are compressed rows
+    edge_features: Count = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,6 +93,7 @@ def describe(
         weighted=graph.weighted,
         splits=graph.num_splits,
         sparse=bool(sp.issparse(graph.x)),
+        edge_features=0 if graph.edge_attr is None else int(graph.edge_attr.shape[1]),
     )
     return Manifest(
         schema=SCHEMA,

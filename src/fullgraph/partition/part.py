@@ -52,15 +52,17 @@ class Part:
     send_counts: tuple[int, ...]  # rows each peer needs
     send_rows: Tensor  # int64 [s], owned rows by peer, in the order of that peer's halo_ids
     place: Tensor | None = None  # int64 [n], in the order that rows are best worked on
+    attr: Tensor | None = None  # [e, K], features of arcs
     undirected: bool = False  # known to hold the reverse of every arc between owned nodes; else it is looked up
 
 
-def array_names(weighted: bool, sparse: bool) -> tuple[str, ...]:
+def array_names(weighted: bool, sparse: bool, edge_features: int = 0) -> tuple[str, ...]:
     """The arrays that make up a part; beside them may be `place`."""
     structure = ("ids", "halo_ids", "indptr", "indices", "recv_counts", "send_counts", "send_rows")
     features = ("x_indptr", "x_indices", "x_values") if sparse else ("x",)
     labels = ("y", "train_mask", "val_mask", "test_mask")
-    return structure + (("weight",) if weighted else ()) + features + labels
+    arcs = (("weight",) if weighted else ()) + (("edge_attr",) if edge_features else ())
+    return structure + arcs + features + labels
 
 
 def assemble(arrays: Mapping[str, Array], rank: int, manifest: Manifest, split: int) -> Part:
@@ -96,4 +98,5 @@ def assemble(arrays: Mapping[str, Array], rank: int, manifest: Manifest, split: 
         send_counts=tuple(tensor["send_counts"].tolist()),
         send_rows=tensor["send_rows"],
         place=tensor.get("place"),
+        attr=tensor.get("edge_attr"),
     )

@@ -74,7 +74,7 @@ def open_part(folder: str | Path, rank: int, *, split: int = 0, verify: bool = T
     if not 0 <= rank < manifest.parts:
         raise InputError(f"{folder} holds {manifest.parts} parts, so there is no rank {rank}: start as many ranks")
     _check_split(folder, manifest, split)
-    names = array_names(manifest.graph.weighted, manifest.graph.sparse)
+    names = array_names(manifest.graph.weighted, manifest.graph.sparse, manifest.graph.edge_features)
     names = (*names, "place") if _file(rank, "place") in manifest.files else names
 
     def one(name: str) -> Array:
@@ -102,6 +102,7 @@ def _bytes_of(graph: Graph, figures: Quality) -> int:
     x = entries * (graph.x.dtype.itemsize + (4 if sp.issparse(graph.x) else 0))
     labels = graph.y.nbytes + 3 * graph.train_mask.nbytes
     weight = 0 if graph.edge_weight is None else graph.edge_weight.nbytes
+    weight += 0 if graph.edge_attr is None else graph.edge_attr.nbytes
     return int(x + labels + weight + 4 * graph.num_arcs + 20 * graph.num_nodes + 16 * figures.halo_rows)
 
 

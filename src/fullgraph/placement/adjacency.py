@@ -26,6 +26,7 @@ class Arcs:
     weight: Tensor | None
     num_halo: int
     undirected: bool = False  # known to hold the reverse of every arc between owned rows
+    attr: Tensor | None = None  # [e, K], features of arcs; only a user's own model reads them
 
     @property
     def num_owned(self) -> int:
@@ -37,7 +38,8 @@ class Arcs:
 
     def to(self, device: torch.device) -> "Arcs":
         weight = None if self.weight is None else self.weight.to(device)
-        return replace(self, indptr=self.indptr.to(device), indices=self.indices.to(device), weight=weight)
+        attr = None if self.attr is None else self.attr.to(device)
+        return replace(self, indptr=self.indptr.to(device), indices=self.indices.to(device), weight=weight, attr=attr)
 
     def targets(self) -> Tensor:
         return torch.repeat_interleave(torch.arange(self.num_owned, device=self.device), self.indptr.diff())
@@ -53,7 +55,8 @@ class Arcs:
         """Only the arcs where `mask` is true."""
         kept = torch.nn.functional.pad(mask.cumsum(0), (1, 0))
         weight = None if self.weight is None else self.weight[mask]
-        return Arcs(kept[self.indptr], self.indices[mask], weight, self.num_halo)
+        attr = None if self.attr is None else self.attr[mask]
+        return Arcs(kept[self.indptr], self.indices[mask], weight, self.num_halo, attr=attr)
 
     def sources_of(self, rows_n: Tensor) -> Tensor:
         """Which rows the chosen ones read, [n+h]."""

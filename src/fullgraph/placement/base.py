@@ -72,6 +72,8 @@ class ByRows(ABC):
             eval_clock=eval_clock,
             num_classes=facts.classes,
             in_width=facts.features,
+            train_graph=seen,
+            full_graph=whole,
         )
 
     def arranged(self, local: LocalGraph, transport: Transport) -> tuple[LocalGraph, Live | None]:

@@ -44,7 +44,7 @@ class LocalGraph:
         return cls(
             ids=part.ids,
             halo_ids=part.halo_ids,
-            arcs=Arcs(part.indptr, part.indices, part.weight, len(part.halo_ids), part.undirected),
+            arcs=Arcs(part.indptr, part.indices, part.weight, len(part.halo_ids), part.undirected, part.attr),
             route=HaloRoute(part.send_rows, part.send_counts, part.recv_counts, len(part.ids)),
             x=x,
             y=part.y if part.y.dim() == 1 else part.y.to(fine(dtype)),
@@ -90,7 +90,7 @@ class LocalGraph:
         return replace(
             self,
             halo_ids=self.halo_ids[:0],
-            arcs=Arcs(inner.indptr, inner.indices, inner.weight, 0),
+            arcs=Arcs(inner.indptr, inner.indices, inner.weight, 0, attr=inner.attr),
             route=HaloRoute(self.route.send_rows[:0], none, none, len(self.ids)),
         )
 
@@ -110,7 +110,7 @@ class LocalGraph:
         return LocalGraph(
             ids=self.ids[keep_n],
             halo_ids=self.halo_ids[read_h],
-            arcs=Arcs(indptr, number[arcs.indices.long()], arcs.weight, int(read_h.sum())),
+            arcs=Arcs(indptr, number[arcs.indices.long()], arcs.weight, int(read_h.sum()), attr=arcs.attr),
             route=route,
             x=_pick(self.x, keep_n.nonzero()[:, 0]),
             y=self.y[keep_n],

@@ -3,10 +3,13 @@
 from dataclasses import dataclass
 from typing import Protocol
 
+import torch
 from torch import Tensor, nn
 
 from fullgraph.exchange import Clock, Held, settled
 from fullgraph.nn.view import Features, GraphView
+from fullgraph.placement.local import LocalGraph
+from fullgraph.placement.pyg_fields import PygFields
 from fullgraph.transport import Transport
 
 
@@ -47,7 +50,7 @@ class Executor(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Shard:
+class Shard(PygFields):
     """A rank's share: the rows it trains on, the rows it is evaluated on (exactly, on the whole graph)."""
 
     train: Rows
@@ -58,6 +61,12 @@ class Shard:
     eval_clock: Clock
     num_classes: int
     in_width: int
+    train_graph: LocalGraph | None = None  # arcs and features of the training rows, for a user's own model
+    full_graph: LocalGraph | None = None  # likewise, of all rows
+
+    @property
+    def _device(self) -> torch.device:
+        return self.full.y.device
 
     def held(self) -> Held:
         """What is held between steps, under names: versions on their way, averages, snapshots."""

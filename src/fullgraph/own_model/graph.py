@@ -1,0 +1,142 @@
+"""One rank's rows and arcs as a PyG model sees them, and the channels that bring its halo.
+
+Legend: n owned rows, h halo rows, e arcs into owned rows, D features.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from fullgraph.codec import quartiles
+from fullgraph.exchange import Channel, Clock, Grades, Held, Wire, Wires
+from fullgraph.ops import spmm
+from fullgraph.ops.hashing import pair_ids
+from fullgraph.placement.adjacency import Matrices, build
+from fullgraph.placement.channel_view import ChannelView
+from fullgraph.placement.local import LocalGraph
+from fullgraph.transport import Transport
+
+EXACT = Wire()
+T = TypeVar("T")
+
+
+class RankGraph:
+    """A local graph with what crosses to its neighbours; a trainer takes it for the view of its rows."""
+
+    def __init__(
+        self, local: LocalGraph, transport: Transport, clock: Clock, wires: Wires, *, name: str, num_nodes: int,
+        narrow_first: bool = True, like: "RankGraph | None" = None, edge_index: Tensor | None = None,
+    ) -> None:  # fmt: skip
+        """like: another one of the same rows, with which all that never changes is shared."""
+        self.local, self.transport, self.clock, self.wires = local, transport, clock, wires
+        self.name, self.num_nodes, self.narrow_first = name, num_nodes, narrow_first
+        self.channels = ChannelView(ids=local.ids, num_nodes=num_nodes, transport=transport, clock=clock)
+        self._fixed: dict[str, Any] = {} if like is None else like._fixed
+        if edge_index is not None:
+            self._fixed["edge_index"] = edge_index
+
+    @property
+    def ids(self) -> Tensor:
+        return self.local.ids
+
+    @property
+    def num_owned(self) -> int:
+        return len(self.local.ids)
+
+    @property
+    def step(self) -> int:
+        return self.clock.step
+
+    @property
+    def all_ids(self) -> Tensor:
+        """Global ids [n+h] of owned, then halo rows."""
+        return self._once("all_ids", self._all_ids)
+
+    def _all_ids(self) -> Tensor:
+        return torch.cat([self.local.ids, self.local.halo_ids])
+
+    @property
+    def edge_index(self) -> Tensor:
+        """Arcs [2, e]: sources among owned and halo rows, targets among owned rows."""
+        return self._once("edge_index", self._edge_index)
+
+    def _edge_index(self) -> Tensor:
+        return torch.stack([self.local.arcs.indices.long(), self.local.arcs.targets()])
+
+    @property
+    def arc_ids(self) -> Tensor:
+        """Which arc of the whole graph each one is: its target, and its place among the arcs into it."""
+        return self._once("arc_ids", self._arc_ids)
+
+    def _arc_ids(self) -> Tensor:
+        target, indptr = self.edge_index[1], self.local.arcs.indptr
+        place = torch.arange(len(target), device=target.device) - indptr[target]
+        return pair_ids(self.local.ids[target], place)
+
+    @property
+    def x(self) -> Tensor:
+        """Features [n, D]."""
+        assert isinstance(self.local.x, Tensor)
+        return self.local.x
+
+    @property
+    def known_sources(self) -> Tensor:
+        """Features [n+h, D] of owned and halo rows: they never change, so they cross once."""
+        return self._once("known sources", self._fetch_inputs)
+
+    def _fetch_inputs(self) -> Tensor:
+        return torch.cat([self.x, self.local.halo_of(self.x, self.transport, f"setup/{self.name} inputs")])
+
+    def _once(self, name: str, make: Callable[[], T]) -> T:
+        if name not in self._fixed:
+            self._fixed[name] = make()
+        value: T = self._fixed[name]
+        return value
+
+    def channel(self, name: str, layer: int, *, exact: bool) -> Channel:
+        """The channel of that name; `layer` tells which wire it is."""
+        return self.channels.channel(name, lambda: self._build(name, EXACT if exact else self.wires.at(layer)))
+
+    def _build(self, name: str, wire: Any) -> Channel:
+        channel: Channel = wire.build(
+            name=f"{self.name}/{name}",
+            route=self.local.route,
+            transport=self.transport,
+            clock=self.clock,
+            grades=self._once("grades", self._graded),
+        )
+        return channel
+
+    def _graded(self) -> Grades:
+        owned = quartiles(self.local.arcs.indptr.diff())
+        return Grades(owned, self.local.halo_of(owned, self.transport, f"setup/{self.name} own-model grades"))
+
+    def matrices(self, aggregation: str, *, weighted: bool) -> Matrices:
+        """The matrix of an aggregation over these rows, normalised with global degrees."""
+        arcs = self.local.arcs if weighted else replace(self.local.arcs, weight=None)
+        name = f"{aggregation}{' weighted' if weighted else ''}"
+
+        def halo_of(values: Tensor) -> Tensor:
+            return self.local.halo_of(values, self.transport, f"setup/{self.name} {name} degrees")
+
+        return self._once(name, lambda: build(arcs, aggregation, halo_of, self.x.dtype))
+
+    def known(self, aggregation: str, *, weighted: bool) -> Tensor:
+        """The aggregation of the input features, which never change."""
+
+        def product() -> Tensor:
+            matrices = self.matrices(aggregation, weighted=weighted)
+            with torch.no_grad():
+                inner = spmm(matrices.inner, self.x)
+                return spmm(matrices.outer, self.known_sources[self.num_owned :], inner)
+
+        return self._once(f"inputs {aggregation} {weighted}", product)
+
+    def held(self) -> Held:
+        return self.channels.held()
+
+    def load_state(self, state: dict[str, Tensor]) -> None:
+        self.channels.load_state(state)

@@ -1,0 +1,75 @@
+"""The few calls of one's own training loop that must know of other ranks."""
+
+import torch
+from torch import Tensor, nn
+
+from fullgraph.errors import InputError
+from fullgraph.own_model.module import Distributed
+from fullgraph.placement import Shard
+from fullgraph.train.evaluate import Scores
+from fullgraph.train.evaluate import evaluate as evaluate_task
+from fullgraph.train.task import task_of
+from fullgraph.transport import Key
+from fullgraph.transport import gather_rows as gather_ranks
+
+Over = Shard | Distributed
+
+
+def mean_loss(losses: Tensor, over: Over, *, weight: Tensor | None = None) -> Tensor:
+    """This rank's part of the mean of `losses` over the rows of all ranks; the parts of all ranks add up to it.
+
+    losses: one number a row (reduction="none"), of this rank's rows. weight: the rows' weights, where `losses` are
+    weighted already and the mean is by the sum of weights, as in F.cross_entropy(weight=...).
+    """
+    if losses.dim() == 0:
+        raise InputError("mean_loss takes a loss a row: compute it with reduction='none'")
+    shard = _shard(over)
+    total = losses.new_tensor([losses.numel()], dtype=torch.float64) if weight is None else weight.double().sum()[None]
+    count = shard.transport.all_reduce(_key(shard, "loss"), total.detach().cpu().clone()).wait()
+    if not float(count):
+        raise InputError("mean_loss was given no row on any rank; choose rows that have labels")
+    return losses.sum() / count.to(device=losses.device, dtype=losses.dtype)[0]
+
+
+def sync_gradients(model: Distributed, loss: Tensor | None = None) -> None:
+    """Add up the weight gradients of all ranks, between loss.backward() and optimizer.step(); it ends the step.
+
+    loss: of `mean_loss`, for strategies that follow it (adaptive=True).
+    """
+    if not isinstance(model, Distributed):
+        raise InputError("sync_gradients takes a model that fg.distribute made; fg.GradSync serves our own")
+    model.sync_gradients(loss)
+
+
+def evaluate(model: nn.Module, shard: Shard | None = None, *, metric: str = "auto") -> Scores:
+    """The exact score on the training, validation and test rows of all ranks, the same on every rank."""
+    if isinstance(model, Distributed):
+        shard = model.shard
+    if shard is None:
+        raise InputError("evaluate needs the shard beside a model that fg.distribute did not make")
+    task = task_of(multilabel=shard.full.y.dim() == 2, classes=shard.num_classes, metric=metric)
+    return evaluate_task(model, shard, task)
+
+
+def gather_rows(rows: Tensor, over: Over) -> Tensor:
+    """The rows of all nodes in the graph's own order, on every rank; `rows` are this rank's, of all its nodes."""
+    shard = _shard(over)
+    ids = shard.full.ids
+    if len(rows) != len(ids):
+        raise InputError(f"gather_rows was given {len(rows)} rows where this rank owns {len(ids)} nodes; give all")
+    rows = rows.detach()
+    all_ids = gather_ranks(ids, shard.transport, _key(shard, "gather ids"))
+    all_rows = gather_ranks(rows, shard.transport, _key(shard, "gather rows"))
+    out = torch.empty_like(all_rows)
+    out[all_ids] = all_rows
+    return out
+
+
+def _shard(over: Over) -> Shard:
+    return over.shard if isinstance(over, Distributed) else over
+
+
+def _key(shard: Shard, name: str) -> Key:
+    """A new one at every call: the clock of evaluation only tells messages apart."""
+    shard.eval_clock.tick()
+    return Key(name, shard.eval_clock.step)

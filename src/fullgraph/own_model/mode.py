@@ -1,0 +1,119 @@
+"""What torch functions mean inside a distributed forward pass: dropout by global id, batch norm over all ranks."""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
+
+from fullgraph.errors import InputError
+from fullgraph.own_model.forward import Counts, Forward, running
+
+
+class Rows(TorchFunctionMode):
+    """Active while a forward pass runs."""
+
+    def __init__(self, forward: Forward) -> None:
+        super().__init__()
+        self.forward = forward
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        rule = _RULES.get(func)
+        if rule is not None:
+            return rule(self.forward, func, *args, **(kwargs or {}))
+        return func(*args, **(kwargs or {}))
+
+
+@contextmanager
+def entered(forward: Forward) -> Iterator[None]:
+    """Inside, torch's functions and the model's layers know that rows are one rank's."""
+    token = running.set(forward)
+    try:
+        with Rows(forward):
+            yield
+    finally:
+        running.reset(token)
+
+
+def checkpoint_context() -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
+    """For torch.utils.checkpoint's `context_fn`: a part that is computed again receives and draws what it did before.
+
+    checkpoint(self.block, x, edge_index, use_reentrant=False, context_fn=fg.checkpoint_context)
+    """
+    forward = running.get()
+    if forward is None:  # a model on its own, in one process
+        return ExitStack(), ExitStack()
+    return forward.kept(), _again(forward, replace(forward.counts))
+
+
+@contextmanager
+def _again(forward: Forward, start: Counts) -> Iterator[None]:
+    with forward.again(start), entered(forward):
+        yield
+
+
+def _dropout(
+    forward: Forward, func: Any, input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
+) -> Tensor:
+    return forward.dropout(input, p) if training and p > 0 else input
+
+
+def _torch_dropout(forward: Forward, func: Any, input: Tensor, p: float, train: bool) -> Tensor:
+    return forward.dropout(input, p) if train and p > 0 else input
+
+
+def _batch_norm(
+    forward: Forward, func: Any, input: Tensor, running_mean: Tensor | None, running_var: Tensor | None,
+    weight: Tensor | None = None, bias: Tensor | None = None, training: bool = False, momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Tensor:  # fmt: skip
+    """(x - mean) / sqrt(var + eps) * weight + bias,  mean and variance over the rows of all ranks."""
+    if not training:
+        out: Tensor = func(input, running_mean, running_var, weight, bias, False, momentum, eps)
+        return out
+    fine = torch.promote_types(input.dtype, torch.float32)
+    x = input.to(fine)
+    dims = [0, *range(2, x.dim())]
+    shape = [1, -1, *[1] * (x.dim() - 2)]
+    count = x.new_tensor([x.numel() // max(1, x.shape[1])])
+    sums = forward.reduce(torch.cat([x.sum(dims), count]))
+    mean, total = sums[:-1] / sums[-1].detach(), sums[-1].detach()
+    centred = x - mean.view(shape)
+    var = forward.reduce(centred.square().sum(dims)) / total
+    if running_mean is not None and running_var is not None and not forward.replaying:
+        with torch.no_grad():
+            running_mean.lerp_(mean.to(running_mean.dtype), momentum)
+            running_var.lerp_((var * total / (total - 1).clamp(min=1)).to(running_var.dtype), momentum)
+    out = centred * (var + eps).rsqrt().view(shape)
+    if weight is not None:
+        out = out * weight.view(shape)
+    if bias is not None:
+        out = out + bias.view(shape)
+    return out.to(input.dtype)
+
+
+def _refused(forward: Forward, func: Any, *args: Any, **kwargs: Any) -> Any:
+    raise InputError(
+        f"the model calls {getattr(func, '__name__', func)}, whose draws depend on the number of ranks; "
+        "use F.dropout or nn.Dropout, which draw by node, or add the random numbers to the graph's x"
+    )
+
+
+_RULES: dict[Any, Callable[..., Any]] = {
+    F.dropout: _dropout,
+    torch.dropout: _torch_dropout,
+    F.batch_norm: _batch_norm,
+    **dict.fromkeys(
+        (
+            F.alpha_dropout, F.feature_alpha_dropout, F.dropout1d, F.dropout2d, F.dropout3d, F.gumbel_softmax,
+            torch.rand, torch.randn, torch.randint, torch.randperm, torch.normal, torch.bernoulli, torch.multinomial,
+            torch.poisson, torch.rand_like, torch.randn_like, torch.randint_like, Tensor.bernoulli, Tensor.bernoulli_,
+            Tensor.multinomial, Tensor.normal_, Tensor.uniform_, Tensor.random_, Tensor.exponential_,
+        ),
+        _refused,
+    ),
+}  # fmt: skip

@@ -1,0 +1,258 @@
+"""`distribute`: a model written for PyG, on one rank's rows."""
+
+import copy
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fullgraph.axes import STRATEGIES
+from fullgraph.errors import InputError, one_line
+from fullgraph.exchange import Adaptive, Wire, Wires
+from fullgraph.own_model.check import self_check
+from fullgraph.own_model.graph import RankGraph
+from fullgraph.own_model.on_rows import OnRows, arc_inputs_of
+from fullgraph.own_model.prepare import is_message_passing, unwrapped
+from fullgraph.placement import Partitioned, Rows, Shard, WholeStep
+from fullgraph.placement.scene import counted
+from fullgraph.recipes import Strategy, vanilla
+from fullgraph.train.sync import GradSync
+from fullgraph.transport import Key, Transport, gather_rows
+
+
+def distribute(
+    model: nn.Module, shard: Shard, strategy: Strategy | str | None = None, *, wire: Wires | None = None,
+    epochs: int = 200, seed: int = 0, check: bool = True,
+) -> "Distributed":  # fmt: skip
+    """`model`, written for PyG and one process, as a module for the rows of this rank.
+
+    model: any module called as forward(x, edge_index[, edge_weight | edge_attr]) that gives logits for every node.
+    strategy: what crosses between ranks, when and in how many bits: one of ours or its name; `wire` says it directly.
+    epochs: how many steps the run has, for strategies that follow them. seed: of dropout. check: before the first
+    step, compare one process with simulated ranks on a small piece of the graph.
+    Every rank starts with rank 0's weights; the state dict keeps the model's own names.
+    """
+    if not isinstance(model, nn.Module):
+        raise InputError(f"distribute takes a torch.nn.Module, not {type(model).__name__}; pass the model itself")
+    if not isinstance(shard, Shard):
+        raise InputError(f"distribute takes a shard, not {type(shard).__name__}; open one with fg.open_shard")
+    return Distributed(model, shard, _chosen(strategy), wire, epochs=epochs, seed=seed, check=check)
+
+
+def _chosen(strategy: Strategy | str | None) -> Strategy:
+    chosen = vanilla() if strategy is None else STRATEGIES.make(strategy) if isinstance(strategy, str) else strategy
+    problem = STRATEGIES.problem(chosen)
+    if problem:
+        raise InputError(f"strategy is a {type(strategy).__name__}; give {problem}")
+    assert isinstance(chosen, Strategy)
+    if type(chosen.layout()) is not Partitioned:
+        raise InputError(
+            f"strategy {chosen.name!r} lays work over ranks as our own models allow it; for yours use vanilla, "
+            "pipegcn, sylvie-s, sylvie-a, varco, fixed, none or free"
+        )
+    return chosen
+
+
+class Distributed(nn.Module):
+    """A user's model on one rank's rows: called as before, in training on the strategy's wires, else exactly."""
+
+    def __init__(
+        self, model: nn.Module, shard: Shard, strategy: Strategy, wire: Wires | None, *,
+        epochs: int, seed: int, check: bool,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        _fill_lazy(model, shard)
+        self._as_written = _copies(model) if check else []
+        self.on_rows = OnRows(model, seed=seed)
+        self.module = self.on_rows.module
+        self.transport, self.check = shard.transport, check
+        self.wires = wire or strategy.wires(epochs=epochs, layers=_num_layers(self.module))
+        layout = strategy.layout()
+        shard.eval_clock.tick()  # so that the messages of several models have names of their own
+        self.given, self.isolated, setup = shard, layout.isolated, f"own model {shard.eval_clock.step}"
+        train = shard.train_rows.isolated() if layout.isolated else shard.train_rows
+        same = train is shard.full_rows
+        full_nodes, full_counts = counted(shard.full_rows, shard.transport, f"{setup}/full")
+        train_nodes, train_counts = counted(train, shard.transport, f"{setup}/train")
+        self.full_graph = RankGraph(
+            shard.full_rows, shard.transport, shard.eval_clock, Wire(), name="eval", num_nodes=full_nodes
+        )
+        self.train_graph = RankGraph(
+            train, shard.transport, shard.clock, self.wires, name="halo", num_nodes=train_nodes,
+            narrow_first=layout.narrow_first, like=self.full_graph if same else None,
+            edge_index=None if layout.isolated else shard.edge_index,
+        )  # fmt: skip
+        self.is_open = False  # a step was begun and its gradients are not summed yet
+        self._last_step = shard.clock.step
+        self._grad_sync = GradSync(shard.transport)
+        train_rows, full_rows = _rows(self.train_graph, train_counts), _rows(self.full_graph, full_counts)
+        self.shard = replace(shard, train=train_rows, full=full_rows, executor=WholeStep(train_rows))
+        _start_alike(self.module, shard.transport, setup)
+
+    def forward(self, x: Any = None, edge_index: Any = None, *args: Any, **kwargs: Any) -> Tensor:
+        """Logits of this rank's rows; without arguments, of the shard's own features and arcs.
+
+        A trainer passes a view for edge_index, and counts the steps itself.
+        """
+        graph, in_loop = self._graph(edge_index)
+        x = graph.x if x is None or not isinstance(x, Tensor) or x is self.given.full.x else x
+        if len(x) != graph.num_owned:
+            rows = "training" if graph is self.train_graph else "evaluation"
+            raise InputError(
+                f"x has {len(x)} rows where {rows} has {graph.num_owned}; call the model without arguments for the "
+                "shard's own rows, or fg.evaluate for scores"
+            )
+        if edge_index is None or not isinstance(edge_index, Tensor):
+            kwargs = self.on_rows.arc_inputs(graph) | kwargs
+        if self.isolated and graph is self.train_graph and isinstance(edge_index, Tensor):
+            args, kwargs = self._inner_arcs(args, kwargs)
+        if self.check:
+            self._check_once(graph, x, args, kwargs)
+        if graph is self.train_graph:
+            self._begin(in_loop)
+        elif in_loop:
+            self.given.eval_clock.tick()
+        return self._run(graph, x, args, kwargs)
+
+    def _run(self, graph: RankGraph, x: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
+        return self.on_rows(graph, x, *args, **kwargs)
+
+    def _graph(self, edge_index: Any) -> tuple[RankGraph, bool]:
+        """Which rows are meant, and whether the caller's loop is the user's own."""
+        if edge_index is self.train_graph or edge_index is self.given.train.view:
+            if not self.training:
+                raise InputError("evaluation through the training view; use fg.evaluate, or the shard's full view")
+            return self.train_graph, False
+        if edge_index is self.full_graph or edge_index is self.given.full.view:
+            return self.full_graph, False
+        if edge_index is not None and not isinstance(edge_index, Tensor):
+            raise InputError(f"edge_index is a {type(edge_index).__name__}; pass shard.edge_index, or nothing")
+        graph = self.train_graph if self.training else self.full_graph
+        if edge_index is not None and not self._is_own(edge_index, graph):
+            raise InputError("edge_index is not this shard's; pass shard.edge_index, or call the model without it")
+        return graph, True
+
+    def _is_own(self, edge_index: Tensor, graph: RankGraph) -> bool:
+        known = (self.given.edge_index, graph.edge_index)
+        return any(edge_index is arcs or torch.equal(edge_index, arcs) for arcs in known)
+
+    def _begin(self, in_loop: bool) -> None:
+        """A training forward is the beginning of a step."""
+        clock = self.given.clock
+        if not torch.is_grad_enabled():
+            raise InputError("a forward in training mode without gradients; call model.eval() first, or fg.evaluate")
+        if in_loop:
+            if self.is_open:
+                raise InputError(
+                    "two forwards in one step: call fg.sync_gradients(model) after loss.backward() to end a step, and "
+                    "model.eval() before evaluating"
+                )
+            clock.tick()
+        elif clock.step < 0:
+            raise InputError("no step was begun: call shard.clock.tick() before the forward pass of each step")
+        elif clock.step == self._last_step:
+            raise InputError(f"two forwards in step {clock.step}: call shard.clock.tick() before each")
+        self.is_open, self._last_step = in_loop, clock.step
+
+    def sync_gradients(self, loss: Tensor | None = None) -> None:
+        """Sum the gradients of all ranks, which ends a step; `loss` is this rank's part of it."""
+        clock = self.given.clock
+        if not self.is_open:
+            raise InputError("no step was begun: call the model in training mode and loss.backward() first")
+        if loss is None and isinstance(self.wires, Adaptive):
+            raise InputError("this strategy follows the loss: call fg.sync_gradients(model, loss)")
+        self._grad_sync(self.parameters(), clock.step)
+        if loss is not None:
+            total = self.transport.all_reduce(Key("loss", clock.step), loss.detach().double().cpu().view(1).clone())
+            clock.losses.append(float(total.wait()))
+        self.is_open = False
+
+    def _check_once(self, graph: RankGraph, x: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """The rank with the most rows checks for all, and all say the same."""
+        self.check, trouble, written = False, "", self._as_written.pop()
+        step = self.given.eval_clock.step
+        counts = gather_rows(torch.tensor([len(x)]), self.transport, Key("setup/self-check rows", step))
+        if self.transport.rank == int(counts.argmax()):
+            try:
+                with self.transport.away("checking the model on a small piece of the graph"):
+                    self_check(written, graph, x, (args, kwargs), seed=self.on_rows.seed)
+            except InputError as error:
+                trouble = str(error)
+        letters = torch.tensor(list(trouble.encode()), dtype=torch.uint8)
+        told = gather_rows(letters, self.transport, Key("setup/self-check", step))
+        if len(told):
+            raise InputError(bytes(told.tolist()).decode())
+
+    def _inner_arcs(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Inputs of all the shard's arcs, without those of the arcs from other parts."""
+        source = self.given.edge_index[0]
+        inner = source < self.train_graph.num_owned
+
+        def cut(value: Any) -> Any:
+            return value[inner] if isinstance(value, Tensor) and value.shape[:1] == source.shape else value
+
+        return tuple(map(cut, args)), {name: cut(value) for name, value in kwargs.items()}
+
+    def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:  # type: ignore[override]
+        """The user's model's own."""
+        return self.module.state_dict(*args, **kwargs)
+
+    def load_state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        return self.module.load_state_dict(*args, **kwargs)
+
+    def named_parameters(self, *args: Any, **kwargs: Any) -> Iterator[tuple[str, nn.Parameter]]:
+        return self.module.named_parameters(*args, **kwargs)
+
+
+def _num_layers(module: nn.Module) -> int:
+    return max(1, sum(is_message_passing(part) for part in module.modules()))
+
+
+def _rows(graph: RankGraph, counts: dict[str, int]) -> Rows:
+    local = graph.local
+    splits = {split: mask.nonzero().flatten() for split, mask in local.masks.items()}
+    return Rows(graph, local.x, local.y, splits, counts)  # type: ignore[arg-type]
+
+
+def _copies(model: nn.Module) -> list[nn.Module]:
+    """The model before anything was changed in it, in a list: torch takes no notice of modules there."""
+    try:
+        return [copy.deepcopy(unwrapped(model))]
+    except Exception as error:
+        raise InputError(
+            f"self-check: the model cannot be copied ({type(error).__name__}: {one_line(error)}); pass check=False"
+        ) from error
+
+
+@torch.no_grad()
+def _fill_lazy(model: nn.Module, shard: Shard) -> None:
+    """Give weights of unknown shape theirs, by a forward pass over two rows without arcs."""
+    if not any(isinstance(p, nn.parameter.UninitializedParameter) for p in model.parameters()):
+        return
+    x, arcs = shard.x[:2], shard.train_rows.arcs
+    has = {"edge_weight": arcs.weight, "edge_attr": arcs.attr}
+    inputs = {name: value[:0] for name in arc_inputs_of(model) if (value := has[name]) is not None}
+    was_training = model.training
+    model.eval()(x.new_zeros(2, x.shape[1]), shard.edge_index[:, :0], **inputs)
+    model.train(was_training)
+
+
+@torch.no_grad()
+def _start_alike(module: nn.Module, transport: Transport, setup: str) -> None:
+    """Every rank takes rank 0's weights and buffers."""
+    if transport.size == 1:
+        return
+    tensors = [t for t in (*module.parameters(), *module.buffers()) if t.numel()]
+    for kind in sorted({t.dtype for t in tensors}, key=str):
+        same = [t for t in tensors if t.dtype == kind]
+        flat = torch.cat([t.detach().reshape(-1).cpu() for t in same])
+        wire = flat if transport.rank == 0 else torch.zeros_like(flat)
+        whole = wire.to(torch.uint8) if kind == torch.bool else wire
+        whole = transport.all_reduce(Key(f"setup/{setup}/{kind} weights", 0), whole.clone()).wait().to(kind)
+        for t, part in zip(same, whole.split([t.numel() for t in same]), strict=True):
+            t.copy_(part.view_as(t))
+
+
+Distributed._run._torchdynamo_disable = True  # type: ignore[attr-defined]  # torch.compiler.disable imports half of torch

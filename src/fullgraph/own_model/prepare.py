@@ -1,0 +1,117 @@
+"""Walk a user's module: number its message-passing layers, adapt what PyG computes from the arcs, refuse the rest."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fullgraph.errors import InputError
+from fullgraph.own_model.fast import use_kernels
+from fullgraph.own_model.forward import running
+from fullgraph.own_model.norms import over_all_ranks
+
+POOL = "a pooling of all nodes; the model must give logits for every node: pool outside of it, with fg.gather_rows"
+ALL = "attention between all nodes; use layers over arcs, such as TransformerConv or GATv2Conv"
+REFUSED = {  # parts of PyG, by where they are defined
+    "torch_geometric.nn.pool": POOL,
+    "torch_geometric.nn.unpool": POOL,
+    "torch_geometric.nn.dense.diff_pool": POOL,
+    "torch_geometric.nn.dense.mincut_pool": POOL,
+    "torch_geometric.nn.dense.dmon_pool": POOL,
+    "torch_geometric.nn.attention": ALL,
+    "torch_geometric.nn.conv.gps_conv": ALL,
+    "torch_geometric.nn.norm.instance_norm": "a norm over all nodes; use BatchNorm, which is the same for one graph",
+    "torch_geometric.nn.conv.dir_gnn_conv": "messages against the arcs; add the reverse arcs to the graph instead",
+}
+
+
+def unwrapped(module: nn.Module) -> nn.Module:
+    """The module that torch.compile was given: rows must be seen on their way, so it runs as written."""
+    module = getattr(module, "_orig_mod", module)
+    for part in module.modules():
+        if getattr(part, "_compiled_call_impl", None) is not None:
+            part._compiled_call_impl = None
+        for name, child in list(part.named_children()):
+            if hasattr(child, "_orig_mod"):
+                setattr(part, name, child._orig_mod)
+    return module
+
+
+def prepared(module: nn.Module) -> nn.Module:
+    """The same module, able to run on one rank's rows; its weights and their names stay."""
+    module = unwrapped(module)
+    for name, part in module.named_modules():
+        label = f"{type(part).__name__}{f' ({name})' if name else ''}"
+        _check(part, label)
+        over_all_ranks(part, label)
+        if hasattr(part, "cached") and isinstance(part.cached, bool):
+            part.cached = False  # a cache made in training would be read in evaluation
+        if is_message_passing(part):
+            _number(part)
+            use_kernels(part)
+            _quieten(part, label)
+    return module
+
+
+def _check(part: nn.Module, label: str) -> None:
+    home = type(part).__module__
+    for place, reason in REFUSED.items():
+        if home == place or home.startswith(f"{place}."):
+            raise InputError(f"the layer {label} is {reason}")
+    if isinstance(part, nn.SyncBatchNorm):
+        raise InputError(f"the layer {label} talks over torch.distributed by itself; use nn.BatchNorm1d")
+    if isinstance(part, nn.modules.instancenorm._InstanceNorm):
+        raise InputError(f"the layer {label} is a norm over all nodes; use nn.BatchNorm1d")
+    if getattr(part, "flow", "source_to_target") == "target_to_source":
+        raise InputError(f"the layer {label} has flow='target_to_source'; add the reverse arcs to the graph instead")
+
+
+def is_message_passing(part: nn.Module) -> bool:
+    """Without an import: a model that has such a layer has PyG loaded."""
+    names = {f"{kind.__module__}.{kind.__name__}" for kind in type(part).__mro__}
+    return "torch_geometric.nn.conv.message_passing.MessagePassing" in names
+
+
+def _number(part: Any) -> None:
+    """Tell the forward pass when a layer begins and ends, and when its rows are arcs."""
+    part.register_forward_pre_hook(_enter)
+    part.register_forward_hook(_leave)
+    part.register_message_forward_pre_hook(_on_arcs)
+    part.register_message_forward_hook(_on_rows)
+    part.register_edge_update_forward_pre_hook(_on_arcs)
+    part.register_edge_update_forward_hook(_on_rows)
+
+
+def _enter(*_: Any) -> None:
+    if (forward := running.get()) is not None:
+        forward.enter()
+
+
+def _leave(*_: Any) -> None:
+    if (forward := running.get()) is not None:
+        forward.leave()
+
+
+def _on_arcs(*_: Any) -> None:
+    if (forward := running.get()) is not None:
+        forward.on_arcs = True
+
+
+def _on_rows(*_: Any) -> None:
+    if (forward := running.get()) is not None:
+        forward.on_arcs = False
+
+
+def _quieten(part: Any, label: str) -> None:
+    """SuperGAT samples arcs for a loss of its own, beside the logits; one rank's arcs are no sample of the graph."""
+    if type(part).__name__ != "SuperGATConv":
+        return
+
+    def no_arcs(*_: Any, **__: Any) -> Tensor:
+        return torch.empty(2, 0, dtype=torch.int64, device=next(part.parameters()).device)
+
+    def no_loss() -> Tensor:
+        raise InputError(f"the attention loss of {label} samples arcs of the whole graph; train on the logits alone")
+
+    part.positive_sampling = part.negative_sampling = no_arcs
+    part.get_attention_loss = no_loss

@@ -1,0 +1,96 @@
+"""What a PyG script reads of its `data`, on a shard: the training rows, their arcs, labels and masks.
+
+Legend: n owned rows, h halo rows, e arcs into owned rows, D features, K features of an arc.
+"""
+
+from dataclasses import replace
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from fullgraph.errors import InputError
+from fullgraph.ops import Adjacency
+from fullgraph.placement.adjacency import fine
+from fullgraph.placement.local import LocalGraph, moved
+
+
+class PygFields:
+    """x, y, edge_index and the rest, for the rows of one rank; halo rows are numbered behind the owned ones."""
+
+    train_graph: LocalGraph | None
+    full_graph: LocalGraph | None
+
+    @cached_property
+    def full_rows(self) -> LocalGraph:
+        """All owned rows on their device, features dense."""
+        return _ready(self.full_graph, self._device)
+
+    @cached_property
+    def train_rows(self) -> LocalGraph:
+        """The rows that training sees; fewer where it is inductive."""
+        return self.full_rows if self.train_graph is self.full_graph else _ready(self.train_graph, self._device)
+
+    @property
+    def _device(self) -> torch.device:
+        raise NotImplementedError
+
+    @property
+    def x(self) -> Tensor:
+        """Features [n, D]."""
+        assert isinstance(self.train_rows.x, Tensor)
+        return self.train_rows.x
+
+    @property
+    def y(self) -> Tensor:
+        return self.train_rows.y
+
+    @cached_property
+    def edge_index(self) -> Tensor:
+        """Arcs [2, e] into owned rows; pass it to the distributed model as it is."""
+        arcs = self.train_rows.arcs
+        return torch.stack([arcs.indices.long(), arcs.targets()])
+
+    @property
+    def edge_weight(self) -> Tensor | None:
+        return self.train_rows.arcs.weight
+
+    @property
+    def edge_attr(self) -> Tensor | None:
+        """Features of arcs [e, K]."""
+        return self.train_rows.arcs.attr
+
+    @property
+    def train_mask(self) -> Tensor:
+        return self.train_rows.masks["train"]
+
+    @property
+    def val_mask(self) -> Tensor:
+        return self.train_rows.masks["val"]
+
+    @property
+    def test_mask(self) -> Tensor:
+        return self.train_rows.masks["test"]
+
+    @property
+    def num_features(self) -> int:
+        return int(self.x.shape[1])
+
+
+def _ready(local: LocalGraph | None, device: torch.device) -> LocalGraph:
+    if local is None:
+        raise InputError("this placement has no arcs of its own rows; open the shard with the partitioned placement")
+    local = moved(local, device, arcs=True)
+    x = local.x if isinstance(local.x, Tensor) else _dense(local.x)
+    arcs, kind = local.arcs, fine(x.dtype)
+    weight = None if arcs.weight is None else arcs.weight.to(kind)
+    return replace(
+        local, x=x, arcs=replace(arcs, weight=weight, attr=None if arcs.attr is None else arcs.attr.to(kind))
+    )
+
+
+def _dense(x: Adjacency) -> Tensor:
+    s, values = x.structure, x.weight
+    assert values is not None
+    out = torch.zeros(s.shape, dtype=values.dtype, device=values.device)
+    return out.index_put_((s.rows.long(), s.indices.long()), values, accumulate=True)

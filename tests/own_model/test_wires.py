@@ -1,0 +1,147 @@
+"""PyG's layers on the published wires: the same equations as our own layers, late, averaged or in few bits."""
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+import fullgraph as fg
+from fullgraph import nn
+from fullgraph.axes import STRATEGIES
+from fullgraph.codec import LowBit, Subsample
+from fullgraph.partition import cut_parts
+from fullgraph.placement import Partitioned
+from fullgraph.testing import CASES, coded, run_threads, stale_trace, train_trace
+from fullgraph.transport import Key
+
+pyg = pytest.importorskip("torch_geometric.nn", reason="PyG is an extra")
+
+CASE, STEPS = CASES["directed"], 6
+PLAIN = {"layers": 3, "hidden": 16, "dropout": 0.0, "norm": "none"}
+SPECS = {"gcn": nn.GCN(**PLAIN), "sage": nn.GraphSAGE(**PLAIN), "gin": nn.GIN(**PLAIN), "gat": nn.GAT(**PLAIN)}
+
+
+def to_pyg(conv):
+    """A layer of PyG's with the weights of ours, and under which names ours has them."""
+    if isinstance(conv, nn.GCNConv):
+        other = pyg.GCNConv(conv.in_width, conv.out_width)
+        return other, {"lin.weight": "lin.weight", "bias": "bias"}
+    if isinstance(conv, nn.SAGEConv):
+        other = pyg.SAGEConv(conv.in_width, conv.out_width)
+        names = {"lin_l.weight": "lin_neigh.weight", "lin_l.bias": "lin_self.bias", "lin_r.weight": "lin_self.weight"}
+        return other, names
+    if isinstance(conv, nn.GINConv):
+        parts = (torch.nn.Linear(conv.in_width, conv.out_width), torch.nn.ReLU())
+        other = pyg.GINConv(
+            torch.nn.Sequential(*parts, torch.nn.Linear(conv.out_width, conv.out_width)), train_eps=True
+        )
+        names = {f"nn.{i}.{w}": f"lin{n}.{w}" for i, n in ((0, 1), (2, 2)) for w in ("weight", "bias")}
+        return other, {**names, "eps": "eps"}
+    other = pyg.GATConv(conv.in_width, conv.head_width, heads=conv.heads, concat=conv.concat)
+    return other, {name: name for name in ("lin.weight", "att_src", "att_dst", "bias")}
+
+
+class Stack(torch.nn.Module):
+    """x_{l+1} = conv_l(relu(x_l)), as our models have it."""
+
+    def __init__(self, convs):
+        super().__init__()
+        self.convs = torch.nn.ModuleList(convs)
+
+    def forward(self, x, edge_index):
+        for layer, conv in enumerate(self.convs):
+            x = conv(F.relu(x) if layer else x, edge_index)
+        return x
+
+
+def in_pyg(spec, graph):
+    ours = spec.build(graph.num_features, graph.num_classes, seed=3, dtype=torch.float64)
+    weights, names, convs = dict(ours.named_parameters()), {}, []
+    for number, conv in enumerate(ours.convs):
+        other, own_names = to_pyg(conv)
+        other = other.double()
+        for name, parameter in other.named_parameters():
+            names[f"convs.{number}.{name}"] = f"convs.{number}.{own_names[name]}"
+            with torch.no_grad():
+                parameter.copy_(weights[f"convs.{number}.{own_names[name]}"].view_as(parameter))
+        convs.append(other)
+    assert set(names.values()) == set(weights)
+    return Stack(convs), names
+
+
+def trace(transport, spec, recipe):
+    graph, assignment = CASE(transport.size)
+    part = cut_parts(graph, assignment, transport.rank)
+    shard = Partitioned(dtype=torch.float64, precompute=False).place(part, transport, fg.Wire(), "sum")
+    net, names = in_pyg(spec, graph)
+    model = fg.distribute(net, shard, recipe, epochs=STEPS, check=False)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.05)
+    losses, grads = [], []
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        out, rows = model(shard.x, shard.edge_index), shard.train_mask
+        loss = fg.mean_loss(F.cross_entropy(out[rows], shard.y[rows], reduction="none"), shard)
+        loss.backward()
+        fg.sync_gradients(model)
+        losses.append(transport.all_reduce(Key("trace", step), loss.detach().clone()).wait())
+        grads.append({names[name]: p.grad.flatten().clone() for name, p in model.named_parameters()})
+        optimizer.step()
+    return torch.stack(losses), grads
+
+
+def yesterday(step):
+    return step - 1 if step else None
+
+
+def today(step):
+    return step
+
+
+def in_bits(number):
+    return lambda graph, part: coded(graph, part, LowBit(number), LowBit(number))
+
+
+def columns(graph, part):
+    def seen(step, layer, rows):
+        chosen = Subsample(4.0).columns(rows.shape[1], Key(f"halo/layer{layer}", step))
+        keep = torch.zeros(rows.shape[1], dtype=rows.dtype).index_fill(0, chosen, 1.0)
+        return rows if layer == 2 else rows * keep
+
+    return seen
+
+
+EQUATIONS = {
+    "vanilla": ({}, today, None, {}),
+    "pipegcn": ({}, yesterday, None, {}),
+    "pipegcn-gf": ({"gamma": 0.8}, yesterday, None, {"gamma_features": 0.8, "gamma_gradients": 0.8}),
+    "sylvie-s": ({"bits": 2}, today, in_bits(2), {}),
+    "sylvie-a": ({"bits": 4, "refresh": 100}, yesterday, in_bits(4), {}),
+    "fixed": ({}, today, columns, {}),
+}
+
+
+def oracle(name, model):
+    _, read, wire, smoothing = EQUATIONS[name]
+    graph, assignment = CASE(3)
+    part = torch.from_numpy(assignment.part.copy())
+    crossing = {} if wire is None else {"cross": wire(graph, part)}
+    return stale_trace(graph, part, SPECS[model], read, STEPS, narrow_first=False, **smoothing, **crossing)
+
+
+def our_own(name, model):
+    """The equations of attention know one copy of the rows, not one a part; our own layer is tested elsewhere."""
+    recipe = STRATEGIES.make(name, **EQUATIONS[name][0])
+    wires = recipe.wires(epochs=STEPS, layers=3)
+    got = run_threads(3, train_trace, CASE, SPECS[model], STEPS, wires, False, True, "cpu", 0.05, False)[0]
+    return got["losses"], got["grads"]
+
+
+@pytest.mark.parametrize("model", SPECS)
+@pytest.mark.parametrize("name", EQUATIONS)
+def test_wires_equal_their_equations(name, model):
+    options, spec = EQUATIONS[name][0], SPECS[model]
+    losses, grads = (our_own if model == "gat" and name.startswith("sylvie") else oracle)(name, model)
+    for got_losses, got_grads in run_threads(3, trace, spec, STRATEGIES.make(name, **options)):
+        torch.testing.assert_close(got_losses, losses, rtol=1e-9, atol=1e-9)
+        for got, want in zip(got_grads, grads, strict=True):
+            flat = {key: value.flatten() for key, value in want.items()}
+            torch.testing.assert_close(got, flat, rtol=1e-9, atol=1e-9)
