@@ -95,7 +95,9 @@ def test_eight_bits_stay_close_to_exact():
 def test_bytes_equal_the_formula(bits, tmp_path):
     graph = random_graph(nodes=300, arcs=1500, features=10)
     model = nn.GraphSAGE(layers=3, hidden=24)
-    run = fg.train(graph, model=model, strategy=recipes.sylvie_s(bits=bits), parts=3, epochs=3, out=tmp_path / "run")
+    run = fg.train(
+        graph, model=model, strategy=recipes.sylvie_s(bits=bits), parts=3, epochs=3, all_rows=True, out=tmp_path / "run"
+    )
     row = math.ceil(bits * 24 / 8) + 4  # layers 1 and 2 both send their inputs, 24 wide; layer 0 is precomputed
     assert run.result["bytes_per_epoch"] == 2 * 2 * row * run.result["partition"]["halo_rows"]
     assert run.result["bytes_total"] == run.result["epochs"] * run.result["bytes_per_epoch"]

@@ -27,7 +27,16 @@ def runs(graph, tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs")
     model = fg.nn.GraphSAGE(layers=3, hidden=16, norm="batch")
     return [
-        fg.train(graph, model=model, parts=parts, epochs=12, eval_every=4, dtype="float64", out=folder / str(parts))
+        fg.train(
+            graph,
+            model=model,
+            parts=parts,
+            epochs=12,
+            eval_every=4,
+            dtype="float64",
+            all_rows=True,
+            out=folder / str(parts),
+        )
         for parts in (1, 3)
     ]
 

@@ -37,7 +37,7 @@ class Layerwise(Partitioned):
         view = MixedView(
             ids=rows.ids,
             chunk_N=self.chunk_of(rows.ids.cpu()).to(rows.ids.device),
-            matrix=rows.view.matrices.inner,  # type: ignore[attr-defined]
+            matrix=rows.view.whole.matrices.inner,  # type: ignore[attr-defined]
             clock=clock,
             placement=self,
         )
