@@ -13,18 +13,8 @@ import numpy as np
 import pytest
 
 from faults import ports
-from faults.command import (
-    Command,
-    children_of,
-    difference,
-    epochs_done,
-    leftovers,
-    options,
-    ranks_on,
-    send,
-    small_graph,
-    wait_for,
-)  # fmt: skip
+from faults.command import Command, difference, epochs_done, leftovers, options, ranks_on, send, small_graph, wait_for
+from fullgraph.testing import children_of  # fmt: skip
 
 ENDLESS = ["train", "g.npz", "--epochs", 10**6, "--out", "run"]
 
