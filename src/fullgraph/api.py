@@ -35,7 +35,7 @@ from fullgraph.partition import (
 )
 from fullgraph.placement import Shard, WholeStep
 from fullgraph.recipes import Given, Strategy
-from fullgraph.reference import refuse_while_running
+from fullgraph.reference import reference_of, refuse_while_running
 from fullgraph.report import Phases
 from fullgraph.report.terminal import note
 from fullgraph.room import need_ranks
@@ -75,7 +75,7 @@ class FinishedRun:
 def train(
     graph: Graph | str | Path = "demo",
     *,
-    model: ModelSpec | str = "sage",
+    model: ModelSpec | str | type[torch.nn.Module] = "sage",
     strategy: Strategy | str = "vanilla",
     parts: int | None = None,
     partitioner: Partitioner | str = "metis",
@@ -87,8 +87,10 @@ def train(
     """Train `model` on the whole graph over `parts` processes; `options` are the fields of TrainConfig.
 
     graph: a Graph, a name that `load` takes, or a folder that `fullgraph partition` wrote. model, strategy,
-    partitioner: values, or the names of some, your own (`my_file.py:Name`) among them.
+    partitioner: values, or the names of some, your own (`my_file.py:Name`) among them. model may be a torch module's
+    class, which is called as PyG's are.
     """
+    model = reference_of(model) if isinstance(model, type) else model
     run = Run(
         graph=graph.name if isinstance(graph, Graph) else str(graph),
         parts=parts or 0,

@@ -30,6 +30,7 @@ MODELS = Axis(
         "gcnii": "fullgraph.nn.spec:GCNII",
         "resgcn": "fullgraph.nn.spec:ResGCN",
     },
+    adapter="fullgraph.own_model.spec:as_model",
 )
 SCHEDULES = Axis(
     "schedule",

@@ -137,6 +137,8 @@ def train(
     Under torchrun or Slurm it joins as one rank of many machines (give --out a folder they share).
     """
     given = dict(ctx.params)
+    if model not in MODELS:  # a model of one's own has its own defaults
+        given |= dict.fromkeys(_left_alone(ctx) & MODEL_OPTIONS)
     if resume is not None:
         _only(ctx, "--resume", ("resume", "epochs", "parts", "max_restarts"))
         given["device"] = device_in(resume)
@@ -285,6 +287,14 @@ def strategies() -> None:
     """
     for name, kind in STRATEGIES.items():
         print(f"{name:14}  {(kind.__doc__ or '').strip().splitlines()[0]}  [{listed(STRATEGIES.options(name))}]")
+
+
+MODEL_OPTIONS = {"layers", "hidden", "dropout", "norm", "linear_layers", "residual", "heads", "alpha", "lam"}
+
+
+def _left_alone(ctx: typer.Context) -> set[str]:
+    """The options that nobody gave."""
+    return {name for name in ctx.params if str(ctx.get_parameter_source(name)).endswith("DEFAULT")}
 
 
 def _only(ctx: typer.Context, mode: str, allowed: tuple[str, ...]) -> None:

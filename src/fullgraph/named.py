@@ -24,8 +24,9 @@ OWN = "my_file.py:Name or package.module:Name"
 class Axis(Mapping[str, Any]):
     """The choices on one axis of a run. A mapping from our short names; looking up finds a user's own names too."""
 
-    def __init__(self, what: str, needs: tuple[str, ...], names: Mapping[str, str]) -> None:
-        self.what, self.needs, self.names = what, needs, names
+    def __init__(self, what: str, needs: tuple[str, ...], names: Mapping[str, str], adapter: str = "") -> None:
+        """`adapter`: what makes a choice of a class that is none, such as a plain torch module."""
+        self.what, self.needs, self.names, self.adapter = what, needs, names, adapter
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.names)
@@ -51,6 +52,8 @@ class Axis(Mapping[str, Any]):
             known = f"known: {', '.join(self.names)}; or name your own: {OWN}"
             raise InputError(f"{field or self.what} {one_line(name, 60)!r} is unknown; {known}")
         found = load(reference)
+        if self.adapter and isinstance(found, type) and not is_dataclass(found):
+            found = load(self.adapter)(found)
         lacks = [need for need in self.needs if not hasattr(found, need) and need not in _fields(found)]
         if lacks or not callable(found):
             raise InputError(f"{one_line(name, 100)} is no {self.what}: it has no {', '.join(lacks) or 'call'}")

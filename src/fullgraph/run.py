@@ -76,6 +76,9 @@ def build_trainer(run: Run, part: Part, transport: Transport) -> Trainer:
     meter = Meter(device)
     shard = build_shard(run, part, Counting(transport, meter.sent, meter.waiting))
     model = spec.build(facts.features, facts.classes, seed=config.seed, dtype=getattr(torch, config.dtype)).to(device)
+    if hasattr(spec, "distributed"):  # a module of the user's, which knows no view
+        model = spec.distributed(model, shard, run.strategy, epochs=config.epochs, seed=config.seed)
+        shard = model.shard
     task = task_of(multilabel=facts.multilabel, classes=facts.classes, metric=config.metric)
     return Trainer(model, shard, task, config, meter)
 

@@ -176,7 +176,7 @@ class Distributed(nn.Module):
         counts = gather_rows(torch.tensor([len(x)]), self.transport, Key("setup/self-check rows", step))
         if self.transport.rank == int(counts.argmax()):
             try:
-                with self.transport.away("checking the model on a small piece of the graph"):
+                with torch.enable_grad(), self.transport.away("checking the model on a small piece of the graph"):
                     self_check(written, graph, x, (args, kwargs), seed=self.on_rows.seed)
             except InputError as error:
                 trouble = str(error)

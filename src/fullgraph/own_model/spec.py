@@ -1,0 +1,109 @@
+"""A user's module as a value of a run: a class whose fields are what the module's constructor takes.
+
+    class Net(torch.nn.Module):
+        def __init__(self, in_channels, hidden=64, out_channels=2): ...
+
+    fullgraph train graph.npz --model net.py:Net -m hidden=32
+
+The widths of input and output are known from the graph, under whichever of these names the constructor has them.
+"""
+
+import inspect
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields, make_dataclass
+from functools import cache
+from typing import Any, ClassVar
+
+import torch
+from torch import nn
+
+from fullgraph.axes import MODELS
+from fullgraph.errors import InputError, one_line
+from fullgraph.own_model.module import Distributed, distribute
+from fullgraph.own_model.prepare import is_message_passing
+from fullgraph.placement import Shard
+from fullgraph.recipes import Strategy
+from fullgraph.values import Value
+
+IN = ("in_channels", "in_dim", "in_features", "in_feats", "input_dim", "num_features", "num_node_features")
+OUT = ("out_channels", "out_dim", "out_features", "output_dim", "num_classes", "n_classes")
+PLAIN = (bool, int, float, str)
+_DRAWING = threading.Lock()
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnModel(Value):
+    """A module of the user's, and what its constructor is given besides the widths."""
+
+    module: ClassVar[Callable[..., nn.Module]]
+    aggregation: ClassVar[str] = "sum"  # the module reads arcs by itself
+    encodes: ClassVar[bool] = True
+    hidden: ClassVar[int] = 1
+    hops: ClassVar[tuple[int | None, ...]] = ()  # all rows: what its layers read is not known
+
+    @property
+    def name(self) -> str:
+        return MODELS.label(self)
+
+    @property
+    def graph_layers(self) -> int:
+        return max(1, sum(is_message_passing(part) for part in self.outline(8, 2).modules()))
+
+    @property
+    def layers(self) -> int:
+        return self.graph_layers
+
+    def build(self, in_width: int, out_width: int, *, seed: int = 0, dtype: torch.dtype = torch.float32) -> nn.Module:
+        """The module; equal seeds give equal weights on every rank."""
+        given = {one.name: getattr(self, one.name) for one in fields(self)}
+        names = inspect.signature(type(self).module).parameters
+        given |= {name: in_width for name in IN if name in names} | {name: out_width for name in OUT if name in names}
+        with _DRAWING, torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            try:
+                model = type(self).module(**given)
+            except Exception as error:
+                told = f"{type(error).__name__}: {one_line(error, 160)}"
+                raise InputError(f"{self.name} cannot be made ({told}); give its options with -m KEY=VALUE") from error
+        return model.to(dtype)
+
+    def outline(self, in_width: int, out_width: int) -> nn.Module:
+        """The module, to look at."""
+        return self.build(in_width, out_width)
+
+    def distributed(self, model: nn.Module, shard: Shard, strategy: Strategy, *, epochs: int, seed: int) -> Distributed:
+        """The module on this rank's rows."""
+        return distribute(model, shard, strategy, epochs=epochs, seed=seed)
+
+
+def as_model(kind: type) -> type:
+    """A torch module as the values that describe it; any other class as it is."""
+    return spec_of(kind) if issubclass(kind, nn.Module) else kind  # type: ignore[arg-type]
+
+
+@cache
+def spec_of(module: type[nn.Module]) -> type[OwnModel]:
+    """The class of values that describe such modules; it goes by the module's own name."""
+    described = []
+    for name, parameter in inspect.signature(module).parameters.items():
+        if name in IN + OUT or parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            continue
+        kind, default = _kind(parameter), parameter.default
+        if default is parameter.empty:
+            described.append((name, kind, field()))
+        elif isinstance(default, PLAIN) or default is None:
+            described.append((name, kind | None if default is None else kind, field(default=default)))
+    made = make_dataclass(
+        module.__name__, described, bases=(OwnModel,), namespace={"module": module}, frozen=True, kw_only=True
+    )
+    made.__module__, made.__qualname__ = module.__module__, module.__qualname__
+    return made
+
+
+def _kind(parameter: inspect.Parameter) -> Any:
+    """What an argument may be: as it is annotated, or as its default is; else a number or a text."""
+    if parameter.annotation in PLAIN:
+        return parameter.annotation
+    default = type(parameter.default)
+    return float | int if default is float else default if default in PLAIN else int | float | str

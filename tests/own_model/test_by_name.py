@@ -1,0 +1,111 @@
+"""A module of the user's trains from the shell by the name of its file, on any number of ranks alike."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import fullgraph as fg
+from fullgraph.axes import MODELS
+from fullgraph.data import save_npz
+from fullgraph.errors import InputError
+from fullgraph.run import Run
+from fullgraph.testing import random_graph
+
+pytest.importorskip("torch_geometric")
+
+NET = """
+import torch
+from torch.nn import functional as F
+from torch_geometric.nn import GATv2Conv, SAGEConv
+
+
+class Net(torch.nn.Module):
+    def __init__(self, in_channels, num_classes, hidden=12, dropout: float = 0.4, act=None):
+        super().__init__()
+        self.one, self.two = SAGEConv(in_channels, hidden), GATv2Conv(hidden, num_classes, heads=2, concat=False)
+        self.norm, self.dropout = torch.nn.BatchNorm1d(hidden), dropout
+
+    def forward(self, x, edge_index):
+        x = F.dropout(self.norm(self.one(x, edge_index)).relu(), self.dropout, self.training)
+        return self.two(x, edge_index)
+"""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "net.py").write_text(NET)
+    save_npz(random_graph(), tmp_path / "g.npz")
+    return tmp_path
+
+
+def command(folder, *words):
+    done = subprocess.run(
+        [sys.executable, "-m", "fullgraph", *map(str, words)], cwd=folder, capture_output=True, text=True, timeout=110
+    )
+    return done.returncode, done.stderr.strip()
+
+
+def losses(run):
+    return [json.loads(line)["loss"] for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+def test_from_the_shell_on_one_rank_and_two(folder):
+    common = ("train", "g.npz", "--model", "net.py:Net", "--epochs", 4, "--dtype", "float64", "-m", "hidden=8")
+    for parts in (1, 2):
+        assert command(folder, *common, "--parts", parts, "--out", f"run{parts}") == (0, "")
+    np.testing.assert_allclose(losses(folder / "run1"), losses(folder / "run2"), rtol=1e-9)
+    model = json.loads((folder / "run1" / "config.json").read_text())["model"]
+    assert model == {"name": f"{folder}/net.py:Net", "hidden": 8, "dropout": 0.4, "act": None}
+    assert command(folder, "predict", "run2", "--out", "again") == (0, "")
+    first, again = (np.load(folder / where / "probabilities.npy") for where in ("run2/predictions", "again"))
+    np.testing.assert_array_equal(first, again)
+
+
+def test_resumed_with_a_stale_wire_it_is_the_same_run(folder):
+    common = ("--model", "net.py:Net", "--strategy", "pipegcn", "--parts", 2, "--checkpoint-every", 1)
+    assert command(folder, "train", "g.npz", *common, "--epochs", 5, "--out", "whole") == (0, "")
+    assert command(folder, "train", "g.npz", *common, "--epochs", 3, "--out", "cut") == (0, "")
+    assert command(folder, "train", "--resume", "cut", "--epochs", 5) == (0, "")
+    assert losses(folder / "cut") == losses(folder / "whole")
+
+
+def test_wrong_options_and_strategies_are_one_line(folder):
+    code, told = command(folder, "train", "g.npz", "--model", "net.py:Net", "-m", "hiden=3")
+    assert (code, told) == (
+        2, "fullgraph: error: model 'net.py:Net' has no option hiden; known: hidden=12, dropout=0.4, act=",
+    )  # fmt: skip
+    code, told = command(folder, "train", "g.npz", "--model", "net.py:Net", "--strategy", "mixgcn", "--parts", 2)
+    assert code == 2
+    assert "for yours use vanilla" in told
+    assert "\n" not in told
+
+
+def test_models_of_pyg_by_name(folder):
+    from torch_geometric.nn import GCN
+
+    spec = MODELS.make("torch_geometric.nn:GCN", hidden_channels="8", num_layers="2")
+    assert (spec.hidden_channels, spec.num_layers, spec.graph_layers) == (8, 2, 2)
+    assert isinstance(spec.build(5, 3), GCN)
+    again = MODELS.read(MODELS.write(spec), "model")
+    assert again == spec
+    Run(model=spec).write(folder)
+    assert Run.read(folder).model == spec
+
+
+def test_a_class_in_python(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    monkeypatch.syspath_prepend(str(folder))
+    from net import Net  # type: ignore[import-not-found]
+
+    run = fg.train("g.npz", model=Net, parts=2, epochs=2, out="run")
+    assert run.result["model"] == "net.py:Net"
+
+
+def test_a_module_that_cannot_be_made_says_so():
+    spec = MODELS.make("torch_geometric.nn:GCN", hidden_channels=8, num_layers=2)
+    object.__setattr__(spec, "num_layers", "two")
+    with pytest.raises(InputError, match="cannot be made"):
+        spec.build(5, 3)
