@@ -14,7 +14,7 @@ from fullgraph.version import __version__
 
 if TYPE_CHECKING:
     from fullgraph import nn, recipes
-    from fullgraph.api import FinishedRun, open_shard, train
+    from fullgraph.api import FinishedRun, open_shard, predict, resume, train
     from fullgraph.data import Graph, load, save_npz
     from fullgraph.errors import InputError
     from fullgraph.exchange import Wire
@@ -38,7 +38,9 @@ _PLACES = {
     "mean_loss": "fullgraph.own_model",
     "nn": "fullgraph",
     "open_shard": "fullgraph.api",
+    "predict": "fullgraph.api",
     "recipes": "fullgraph",
+    "resume": "fullgraph.api",
     "save_npz": "fullgraph.data",
     "sync_gradients": "fullgraph.own_model",
     "train": "fullgraph.api",
@@ -87,7 +89,9 @@ __all__ = [
     "mean_loss",
     "nn",
     "open_shard",
+    "predict",
     "recipes",
+    "resume",
     "save_npz",
     "sync_gradients",
     "train",

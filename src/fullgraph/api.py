@@ -36,7 +36,7 @@ from fullgraph.partition import (
 from fullgraph.placement import Shard, WholeStep
 from fullgraph.recipes import Given, Strategy
 from fullgraph.reference import reference_of, refuse_while_running
-from fullgraph.report import Phases
+from fullgraph.report import EpochRecord, Phases, read_metrics
 from fullgraph.report.terminal import note
 from fullgraph.room import need_ranks
 from fullgraph.run import Run, build_shard, device_of
@@ -61,6 +61,22 @@ class FinishedRun:
     @cached_property
     def result(self) -> dict[str, Any]:
         return read_document(self.folder / "result.json", fix="name the folder of a finished run")
+
+    @cached_property
+    def metrics(self) -> list[EpochRecord]:
+        """One record an epoch."""
+        return read_metrics(self.folder / "metrics.jsonl", self.result["epochs"])
+
+    @cached_property
+    def model(self) -> torch.nn.Module:
+        """The best model, on the CPU; one of your own is the module that you wrote."""
+        from fullgraph.worker import load_best
+
+        run = Run.read(self.folder)
+        facts = read_manifest(run.shards_in(self.folder)).graph
+        model: torch.nn.Module = run.model.build(facts.features, facts.classes, dtype=getattr(torch, run.train.dtype))
+        load_best(model, self.folder, run)
+        return model.eval()
 
     @property
     def predictions(self) -> np.ndarray[Any, Any]:

@@ -7,9 +7,10 @@ import time
 import traceback
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, Protocol
 
 import torch
+from torch import Tensor
 
 from fullgraph.errors import Damaged, InputError, Interrupted, explain
 from fullgraph.ops import kernels
@@ -115,19 +116,29 @@ def _recorders(rank: Rank) -> list[MetricsLog | Plain | Live | TensorBoard]:
     return [log, progress(), *([TensorBoard(rank.folder / "tensorboard")] if rank.run.train.tensorboard else [])]
 
 
-def predict(rank: Rank, out: Path) -> None:
-    """Predict with the run's best model."""
-    path = rank.folder / MODEL
-    fix = f"let the run finish first: fullgraph train --resume {rank.folder}"
+class Loads(Protocol):
+    """Takes a state dict: a module, or the weights of one."""
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> object: ...
+
+
+def load_best(into: Loads, folder: Path, run: Run) -> None:
+    """Give a run's best weights to its model."""
+    path, fix = folder / MODEL, f"let the run finish first: fullgraph train --resume {folder}"
     if not path.exists():
         raise InputError(f"{path} is missing; {fix}")
     weights, about = read_tensors(path, fix=fix)
-    if about != {"run": rank.run.id}:
+    if about != {"run": run.id}:
         raise Damaged(f"{path} is the model of another run; {fix}")
     try:
-        rank.trainer.weights.load_state_dict(weights)
+        into.load_state_dict(weights)
     except (RuntimeError, KeyError) as error:
         raise Damaged(f"{path} does not fit this run's model; {fix}") from error
+
+
+def predict(rank: Rank, out: Path) -> None:
+    """Predict with the run's best model."""
+    load_best(rank.trainer.weights, rank.folder, rank.run)
     write_predictions(out, rank.trainer.model, rank.trainer.shard, rank.trainer.task)
 
 

@@ -109,3 +109,16 @@ def test_a_module_that_cannot_be_made_says_so():
     object.__setattr__(spec, "num_layers", "two")
     with pytest.raises(InputError, match="cannot be made"):
         spec.build(5, 3)
+
+
+def test_what_a_finished_run_knows(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    run = fg.train("g.npz", model=str(folder / "net.py:Net"), epochs=3, out="run")
+    assert [record.epoch for record in run.metrics] == [0, 1, 2]
+    assert type(run.model).__name__ == "Net"
+    graph = fg.load("g.npz")
+    data = graph.to_pyg()
+    said = run.model(data.x.float(), data.edge_index).softmax(1).detach().numpy()
+    np.testing.assert_allclose(said, run.probabilities, rtol=1e-4, atol=1e-5)
+    again = fg.resume(run.folder, epochs=5)
+    assert len(again.metrics) == 5

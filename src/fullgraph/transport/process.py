@@ -114,7 +114,7 @@ class ProcessTransport:
     A fourth leaves signs of life (see watch.py). On a GPU each has a stream (see stage.py).
 
     gloo cannot send CUDA tensors: they go through pinned memory of the host. nccl sends them where they are, all
-    messages of a key as one group. It was run with one rank that sends to itself; several GPUs were never tried.
+    messages of a key as one group. Its test is one rank that sends to itself; several GPUs were never tried.
     """
 
     def __init__(self, watch: Watch, *, device: torch.device | None = None) -> None:
