@@ -106,7 +106,7 @@ def train(
     partitioner: values, or the names of some, your own (`my_file.py:Name`) among them. model may be a torch module's
     class, which is called as PyG's are.
     """
-    model = reference_of(model) if isinstance(model, type) else model
+    model = reference_of(model) if isinstance(model, type) and issubclass(model, torch.nn.Module) else model
     run = Run(
         graph=graph.name if isinstance(graph, Graph) else str(graph),
         parts=parts or 0,
