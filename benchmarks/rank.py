@@ -35,7 +35,9 @@ class Rank:
     def trainer(self, strategy: Strategy, spec: ModelSpec, *, epochs: int, shards: Path | None = None) -> Trainer:
         """Of this rank's part; of another cut of the graph if it is given."""
         part = self.part if shards is None else open_part(shards, self.link.rank)
-        return build_trainer(Run(model=spec, strategy=strategy, train=TrainConfig(epochs=epochs)), part, self.link)
+        return build_trainer(
+            Run(model=spec, strategy=strategy, train=TrainConfig(epochs=epochs, all_rows=True)), part, self.link
+        )
 
     def timed(self, trainer: Trainer, name: str, epochs: int) -> dict[str, float]:
         """Means of an epoch: seconds, of the slowest rank's waiting and of the busiest one's own; bytes; the wire's."""

@@ -48,7 +48,9 @@ STRATEGIES: dict[str, tuple[str, dict[str, Any]]] = {
 def one_epoch(transport: Transport, graph: Graph, assignment: Assignment, recipe: Strategy, spec: nn.ModelSpec) -> int:
     """Payload bytes of this rank's second step."""
     part = cut_parts(graph, assignment, transport.rank)
-    trainer = build_trainer(Run(model=spec, strategy=recipe, train=TrainConfig(epochs=2)), part, transport)
+    trainer = build_trainer(
+        Run(model=spec, strategy=recipe, train=TrainConfig(epochs=2, all_rows=True)), part, transport
+    )
     trainer.train_step()
     return trainer.train_step()[1].halo_bytes
 
