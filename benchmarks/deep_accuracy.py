@@ -100,7 +100,7 @@ def train(trial: Trial, data: Path, cuts: Path, device: str) -> Outcome:
 
     from fullgraph.nn import MODELS
     from fullgraph.partition import cut_parts, partition
-    from fullgraph.placement import ByRows, Partitioned
+    from fullgraph.placement import Partitioned, Placement
     from fullgraph.recipes import Given
     from fullgraph.run import Run, build_trainer
     from fullgraph.testing.layerwise import Layerwise
@@ -110,7 +110,7 @@ def train(trial: Trial, data: Path, cuts: Path, device: str) -> Outcome:
     torch.set_num_threads(1)
     graph, options = load(data, trial.graph), STAGES[trial.strategy]
     spec = MODELS[trial.model](layers=trial.layers, hidden=64, dropout=0.5)
-    placement: ByRows = Partitioned(narrow_first=False)
+    placement: Placement = Partitioned(narrow_first=False)
     if options is not None:
         ways = options.get("ways", 1)
         part, piece = pieces(data, cuts, trial.graph)

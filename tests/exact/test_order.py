@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from fullgraph.partition import cut_parts
-from fullgraph.placement import Partitioned, locality
-from fullgraph.placement.local import LocalGraph
+from fullgraph.placement import Partitioned
+from fullgraph.placement.holding import locality
+from fullgraph.placement.holding.local import LocalGraph
 from fullgraph.testing import assert_same, run_threads, train_trace, whole_logits
 from fullgraph.testing.bodies import differing, resumed_epochs
 from fullgraph.testing.cases import CASES as AWKWARD

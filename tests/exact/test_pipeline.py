@@ -17,7 +17,7 @@ from fullgraph.errors import InputError
 from fullgraph.exchange import Bounded, Pipelined, Wire
 from fullgraph.partition import Assignment
 from fullgraph.placement import Pipeline
-from fullgraph.placement.stages import balanced
+from fullgraph.placement.pipeline.stages import balanced
 from fullgraph.recipes import STRATEGIES
 from fullgraph.testing import (
     CASES,

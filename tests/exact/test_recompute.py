@@ -12,7 +12,7 @@ from fullgraph import api, nn
 from fullgraph.codec import LowBit, Subsample
 from fullgraph.errors import InputError
 from fullgraph.exchange import Bounded, Pipelined, Smooth, Wire
-from fullgraph.placement import ByRows, Mixture, Partitioned
+from fullgraph.placement import Mixture, Partitioned, Placement
 from fullgraph.run import Run
 from fullgraph.testing import CASES, run_threads, trainer_of
 from fullgraph.train.config import TrainConfig
@@ -32,11 +32,16 @@ WIRES = {
     "late, 2 bits": Wire(schedule=Pipelined(), codec=LowBit(2)),
     "bounded, corrected": Wire(schedule=Bounded(refresh=2), codec=Subsample(4), feedback=True),
 }
-PLACEMENTS: dict[str, Callable[..., ByRows]] = {"partitioned": Partitioned, "mixture": partial(Mixture, blocks=2)}
+PLACEMENTS: dict[str, Callable[..., Placement]] = {"partitioned": Partitioned, "mixture": partial(Mixture, blocks=2)}
 
 
 def steps(
-    transport: Transport, spec: nn.ModelSpec, wire: Wire, placement: Callable[..., ByRows], twice: bool, **options: Any
+    transport: Transport,
+    spec: nn.ModelSpec,
+    wire: Wire,
+    placement: Callable[..., Placement],
+    twice: bool,
+    **options: Any,
 ) -> tuple[list[Tensor], dict[str, Tensor]]:
     """Losses and gradients of four steps; then weights, running statistics and all that channels hold."""
     config = TrainConfig(lr=0.05, seed=3, dtype="float64", checkpoint_layers=twice, **options)

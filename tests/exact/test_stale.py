@@ -6,7 +6,7 @@ import torch
 from fullgraph import nn
 from fullgraph.data import Graph
 from fullgraph.exchange import Bounded, Pipelined, Skip, Smooth, Sync, Wire
-from fullgraph.placement import ahead
+from fullgraph.placement.holding import ahead
 from fullgraph.testing import CASES, assert_same, dense_trace, run_processes, run_threads, stale_trace, train_trace
 
 TIGHT = {"rtol": 1e-10, "atol": 1e-10}

@@ -6,9 +6,9 @@ import torch
 
 from fullgraph.data.sbm import SBM, sbm_graph
 from fullgraph.partition import Assignment, cut_parts
-from fullgraph.placement import locality
-from fullgraph.placement.adjacency import Arcs
-from fullgraph.placement.local import LocalGraph
+from fullgraph.placement.holding import locality
+from fullgraph.placement.holding.adjacency import Arcs
+from fullgraph.placement.holding.local import LocalGraph
 
 NEAR = 40
 

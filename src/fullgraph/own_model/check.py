@@ -21,7 +21,7 @@ from fullgraph.exchange import Clock, Wire
 from fullgraph.own_model.graph import RankGraph
 from fullgraph.own_model.on_rows import OnRows
 from fullgraph.partition import Assignment, cut_parts
-from fullgraph.placement.local import LocalGraph
+from fullgraph.placement.holding.local import LocalGraph
 from fullgraph.transport import Transport
 
 ROWS, RING, RANKS, TOLERANCE = 60, 12, 3, 1e-8

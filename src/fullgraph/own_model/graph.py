@@ -14,9 +14,9 @@ from fullgraph.codec import quartiles
 from fullgraph.exchange import Channel, Clock, Grades, Held, Wire, Wires
 from fullgraph.ops import spmm
 from fullgraph.ops.hashing import pair_ids
-from fullgraph.placement.adjacency import Matrices, build
 from fullgraph.placement.channel_view import ChannelView
-from fullgraph.placement.local import LocalGraph
+from fullgraph.placement.holding.adjacency import Matrices, build
+from fullgraph.placement.holding.local import LocalGraph
 from fullgraph.transport import Transport
 
 EXACT = Wire()

@@ -25,7 +25,7 @@ def mean_loss(losses: Tensor, over: Over, *, weight: Tensor | None = None) -> Te
         raise InputError("mean_loss takes a loss a row: compute it with reduction='none'")
     shard = _shard(over)
     total = losses.new_tensor([losses.numel()], dtype=torch.float64) if weight is None else weight.double().sum()[None]
-    count = shard.transport.all_reduce(_key(shard, "loss"), total.detach().cpu().clone()).wait()
+    count = shard.train.owners.all_reduce(_key(shard, "loss"), total.detach().cpu().clone()).wait()
     if not float(count):
         raise InputError("mean_loss was given no row on any rank; choose rows that have labels")
     return losses.sum() / count.to(device=losses.device, dtype=losses.dtype)[0]
@@ -58,8 +58,8 @@ def gather_rows(rows: Tensor, over: Over) -> Tensor:
     if len(rows) != len(ids):
         raise InputError(f"gather_rows was given {len(rows)} rows where this rank owns {len(ids)} nodes; give all")
     rows = rows.detach()
-    all_ids = gather_ranks(ids, shard.transport, _key(shard, "gather ids"))
-    all_rows = gather_ranks(rows, shard.transport, _key(shard, "gather rows"))
+    all_ids = gather_ranks(ids, shard.full.owners, _key(shard, "gather ids"))
+    all_rows = gather_ranks(rows, shard.full.owners, _key(shard, "gather rows"))
     out = torch.empty_like(all_rows)
     out[all_ids] = all_rows
     return out

@@ -86,7 +86,7 @@ class Distributed(nn.Module):
         )  # fmt: skip
         self.is_open = False  # a step was begun and its gradients are not summed yet
         self._last_step = shard.clock.step
-        self._grad_sync = GradSync(shard.transport)
+        self._grad_sync = GradSync(shard.train.owners)
         train_rows, full_rows = _rows(self.train_graph, train_counts), _rows(self.full_graph, full_counts)
         self.shard = replace(shard, train=train_rows, full=full_rows, executor=WholeStep(train_rows))
         _start_alike(self.module, shard.transport, setup)
@@ -165,7 +165,9 @@ class Distributed(nn.Module):
             raise InputError("this strategy follows the loss: call fg.sync_gradients(model, loss)")
         self._grad_sync(self.parameters(), clock.step)
         if loss is not None:
-            total = self.transport.all_reduce(Key("loss", clock.step), loss.detach().double().cpu().view(1).clone())
+            total = self.given.train.owners.all_reduce(
+                Key("loss", clock.step), loss.detach().double().cpu().view(1).clone()
+            )
             clock.losses.append(float(total.wait()))
         self.is_open = False
 
@@ -213,7 +215,7 @@ def _num_layers(module: nn.Module) -> int:
 def _rows(graph: RankGraph, counts: dict[str, int]) -> Rows:
     local = graph.local
     splits = {split: mask.nonzero().flatten() for split, mask in local.masks.items()}
-    return Rows(graph, local.x, local.y, splits, counts)  # type: ignore[arg-type]
+    return Rows(graph, local.x, local.y, splits, counts, owners=graph.transport)  # type: ignore[arg-type]
 
 
 def _copies(model: nn.Module) -> list[nn.Module]:

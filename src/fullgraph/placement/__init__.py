@@ -1,13 +1,12 @@
 """How work is laid over ranks: each placement builds a shard."""
 
-from fullgraph.placement.base import ByRows, Placement
+from fullgraph.placement.base import Placement
 from fullgraph.placement.mixture import Mixture
 from fullgraph.placement.partitioned import Partitioned
 from fullgraph.placement.pipeline import Pipeline
 from fullgraph.placement.shard import Executor, Loss, Rows, Shard, WholeStep
 
 __all__ = [
-    "ByRows",
     "Executor",
     "Loss",
     "Mixture",

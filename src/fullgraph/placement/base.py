@@ -1,8 +1,8 @@
 """What a placement is, and what all that give every rank rows of its own have in common."""
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field, replace
-from typing import ClassVar, Protocol
+from dataclasses import dataclass, field, fields
+from typing import ClassVar, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -10,23 +10,19 @@ from torch import Tensor, nn
 from fullgraph.exchange import Clock, Wire, Wires
 from fullgraph.ops import Adjacency
 from fullgraph.partition import Part
-from fullgraph.placement.adjacency import Matrices, build
-from fullgraph.placement.live import Hops, Live
-from fullgraph.placement.local import LocalGraph
+from fullgraph.placement.holding.adjacency import Matrices, build
+from fullgraph.placement.holding.live import Hops, Live
+from fullgraph.placement.holding.local import LocalGraph
 from fullgraph.placement.scene import Scene
 from fullgraph.placement.shard import Executor, Rows, Shard, WholeStep
 from fullgraph.transport import Transport
 
-
-class Placement(Protocol):
-    """Lays the work over ranks."""
-
-    def place(self, part: Part, transport: Transport, wire: Wires, aggregation: str) -> Shard: ...
+K = TypeVar("K", bound="Placement")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ByRows(ABC):
-    """Every rank owns some rows through all layers; how it sees its neighbours is the placement's own.
+class Placement(ABC):
+    """How work is laid over ranks: every rank owns some rows, and a placement says how they are computed.
 
     inductive: train on the subgraph of training nodes, evaluate on the whole graph.
     precompute: aggregate input features once, so that the first layer has nothing to send.
@@ -39,8 +35,6 @@ class ByRows(ABC):
     seed: of what a placement draws.
     """
 
-    channels: ClassVar[str]  # what the names of training's channels begin with
-
     inductive: bool = False
     precompute: bool = True
     narrow_first: bool = True
@@ -52,40 +46,42 @@ class ByRows(ABC):
     dtype: torch.dtype = torch.float32
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
 
+    def check(self, model: nn.Module, ranks: int) -> None:  # noqa: B027  # most have nothing to refuse
+        """Refuse, before any rank starts, what cannot be laid over so many."""
+
+    @abstractmethod
     def place(self, part: Part, transport: Transport, wire: Wires, aggregation: str) -> Shard:
-        clock, eval_clock = Clock(use="rows"), Clock()
-        local, live = self.arranged(LocalGraph.of(part, self.dtype), transport)
-        seen = whole = local
-        full = train = self.scene(whole, transport, aggregation, "full")
-        if self.inductive or self.isolated:
-            seen = whole.induced(transport) if self.inductive else whole
-            seen = seen.isolated() if self.isolated else seen
-            train = self.scene(seen, transport, aggregation, "train")
-        facts = part.manifest.graph
-        rows = train.trimmed(live).rows(self.channels, wire, clock, self.narrow_first)
-        return Shard(
-            train=rows,
-            full=full.rows("eval", Wire(), eval_clock, True),
-            executor=self.executor(rows, replace(train, local=seen), wire, clock, aggregation),
-            transport=transport,
-            clock=clock,
-            eval_clock=eval_clock,
-            num_classes=facts.classes,
-            in_width=facts.features,
-            train_graph=seen,
-            full_graph=whole,
-        )
+        """A rank's share of the work, given its part of the graph."""
+
+    def options_for(self, kind: type[K]) -> K:
+        """Another placement with the options that all of them have."""
+        return kind(**{option.name: getattr(self, option.name) for option in fields(Placement)})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AllLayers(Placement):
+    """Every rank computes all layers of its rows."""
+
+    channels: ClassVar[str]  # what the names of training's channels begin with
+
+    def place(self, part: Part, transport: Transport, wire: Wires, aggregation: str) -> Shard:
+        clock = Clock(use="rows")
+        ready = self.ready(part, transport, aggregation)
+        rows = ready.train.trimmed(ready.live).rows(self.channels, wire, clock, self.narrow_first)
+        return ready.shard(rows, WholeStep(rows), clock)
+
+    def ready(self, part: Part, transport: Transport, aggregation: str) -> "Ready":
+        """The graph that training sees, and the one that is evaluated."""
+        whole, live = self.arranged(LocalGraph.of(part, self.dtype), transport)
+        seen = whole.induced(transport) if self.inductive else whole
+        seen = seen.isolated() if self.isolated else seen
+        full = self.scene(whole, transport, aggregation, "full")
+        train = full if seen is whole else self.scene(seen, transport, aggregation, "train")
+        return Ready(part=part, train_graph=seen, full_graph=whole, train=train, full=full, live=live)
 
     def arranged(self, local: LocalGraph, transport: Transport) -> tuple[LocalGraph, Live | None]:
         """The rows in the order that training likes best, and which of them each layer computes; None: all."""
         return local, None
-
-    def check(self, model: nn.Module, ranks: int) -> None:  # noqa: B027  # most have nothing to refuse
-        """Refuse, before any rank starts, what cannot be laid over so many."""
-
-    def executor(self, rows: Rows, scene: Scene, wire: Wires, clock: Clock, aggregation: str) -> Executor:
-        """Who trains on these rows, given the scene with its arcs still on the host."""
-        return WholeStep(rows)
 
     @abstractmethod
     def scene(self, local: LocalGraph, transport: Transport, aggregation: str, name: str) -> Scene:
@@ -103,4 +99,32 @@ class ByRows(ABC):
         """Whether sparse input features are aggregated once."""
         return (
             self.precompute and aggregation != "attention" and not self.narrow_first and isinstance(local.x, Adjacency)
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Ready:
+    """A rank's graphs before training begins."""
+
+    part: Part
+    train_graph: LocalGraph  # where it was read; likewise
+    full_graph: LocalGraph
+    train: Scene
+    full: Scene
+    live: Live | None
+
+    def shard(self, rows: Rows, executor: Executor, clock: Clock) -> Shard:
+        """These training rows and who trains on them; evaluation sees the whole graph, exactly."""
+        eval_clock, facts = Clock(), self.part.manifest.graph
+        return Shard(
+            train=rows,
+            full=self.full.rows("eval", Wire(), eval_clock, True),
+            executor=executor,
+            transport=self.full.transport,
+            clock=clock,
+            eval_clock=eval_clock,
+            num_classes=facts.classes,
+            in_width=facts.features,
+            train_graph=self.train_graph,
+            full_graph=self.full_graph,
         )

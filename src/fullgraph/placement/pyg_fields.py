@@ -11,8 +11,8 @@ from torch import Tensor
 
 from fullgraph.errors import InputError
 from fullgraph.ops import Adjacency
-from fullgraph.placement.adjacency import fine
-from fullgraph.placement.local import LocalGraph, moved
+from fullgraph.placement.holding.adjacency import fine
+from fullgraph.placement.holding.local import LocalGraph, moved
 
 
 class PygFields:

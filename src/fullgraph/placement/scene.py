@@ -11,8 +11,8 @@ from fullgraph.exchange import Clock, Wire, Wires
 from fullgraph.nn.view import Features
 from fullgraph.ops import host_rows
 from fullgraph.placement.channel_view import Known
-from fullgraph.placement.live import Live
-from fullgraph.placement.local import SPLITS, LocalGraph
+from fullgraph.placement.holding.live import Live
+from fullgraph.placement.holding.local import SPLITS, LocalGraph
 from fullgraph.placement.shard import ResumableView, Rows
 from fullgraph.transport import Key, Transport
 
@@ -39,7 +39,8 @@ class Scene(ABC):
 
     def rows(self, name: str, wire: Wires, clock: Clock, narrow_first: bool) -> Rows:
         splits = {split: mask.nonzero().flatten() for split, mask in self.local.masks.items()}
-        return Rows(self.view(name, wire, clock, narrow_first), self.local.x, self.local.y, splits, self.counts)
+        view = self.view(name, wire, clock, narrow_first)
+        return Rows(view, self.local.x, self.local.y, splits, self.counts, owners=self.transport)
 
     def knowing(self, aggregated: Features | None, name: str) -> Self:
         """The same scene with its input's aggregation: the given one, else of dense rows, by one exact pass."""

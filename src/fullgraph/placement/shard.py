@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from fullgraph.exchange import Clock, Held, settled
 from fullgraph.nn.view import Features, GraphView
-from fullgraph.placement.local import LocalGraph
+from fullgraph.placement.holding.local import LocalGraph
 from fullgraph.placement.pyg_fields import PygFields
 from fullgraph.transport import Transport
 
@@ -29,6 +29,7 @@ class Rows:
     y: Tensor
     splits: dict[str, Tensor]  # split name -> owned rows in it
     counts: dict[str, int]  # split name -> nodes in it over all ranks
+    owners: Transport  # ranks that together hold every row once; sums over rows are taken over them
 
     @property
     def ids(self) -> Tensor:

@@ -6,7 +6,7 @@ from typing import ClassVar
 from fullgraph.axes import STRATEGIES
 from fullgraph.exchange import Wire, Wires
 from fullgraph.partition import Partitioner
-from fullgraph.placement import ByRows, Partitioned
+from fullgraph.placement import Partitioned, Placement
 from fullgraph.values import Value
 
 
@@ -25,7 +25,7 @@ class Strategy(Value):
         """What the channels of a run of so many epochs and graph layers do: fresh rows, every number as it is."""
         return Wire()
 
-    def layout(self) -> ByRows:
+    def layout(self) -> Placement:
         """The placement, with the options that are its own."""
         return Partitioned(narrow_first=self.narrow_first)
 
@@ -47,10 +47,10 @@ class Given(Strategy):
     """Wires and a placement as they are, for one's own loop, tests and benchmarks; no file can hold them."""
 
     wire: Wires = Wire()
-    placement: ByRows = Partitioned()
+    placement: Placement = Partitioned()
 
     def wires(self, *, epochs: int, layers: int) -> Wires:
         return self.wire
 
-    def layout(self) -> ByRows:
+    def layout(self) -> Placement:
         return self.placement

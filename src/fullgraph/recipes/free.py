@@ -6,12 +6,12 @@ from typing import Annotated
 from fullgraph.codec import AnyCodec, LowBit
 from fullgraph.exchange import AnySchedule, Pipelined, Wire
 from fullgraph.partition import Contiguous
-from fullgraph.placement import ByRows, Mixture, Partitioned
+from fullgraph.placement import Mixture, Partitioned, Placement
 from fullgraph.recipes.base import Strategy
 from fullgraph.recipes.pipegcn import averaging
 from fullgraph.values import OneOf
 
-PLACEMENTS: dict[str, type[ByRows]] = {"partitioned": Partitioned, "mixture": Mixture}
+PLACEMENTS: dict[str, type[Placement]] = {"partitioned": Partitioned, "mixture": Mixture}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +40,7 @@ class Free(Strategy):
             feedback=self.feedback,
         )
 
-    def layout(self) -> ByRows:
+    def layout(self) -> Placement:
         return PLACEMENTS[self.placement](narrow_first=False)
 
     def partitioner(self) -> Contiguous | None:

@@ -12,7 +12,7 @@ from torch import Tensor
 from fullgraph.exchange import Wire, Wires
 from fullgraph.nn import ModelSpec
 from fullgraph.partition import cut_parts
-from fullgraph.placement import ByRows, Partitioned
+from fullgraph.placement import Partitioned, Placement
 from fullgraph.recipes import Given, Strategy
 from fullgraph.report import EpochRecord
 from fullgraph.report.record import FIELDS
@@ -39,7 +39,7 @@ def trainer_of(
     wire: Wires | None = None,
     narrow_first: bool = True,
     isolated: bool = False,
-    placement: Callable[..., ByRows] = Partitioned,
+    placement: Callable[..., Placement] = Partitioned,
     strategy: Strategy | None = None,
 ) -> Trainer:
     """All that a rank trains with, made as a run makes it, but for the files; of a strategy, or of its pieces.
@@ -65,7 +65,7 @@ def train_trace(
     lr: float = 0.05,
     narrow_first: bool = True,
     isolated: bool = False,
-    placement: Callable[..., ByRows] = Partitioned,
+    placement: Callable[..., Placement] = Partitioned,
     strategy: Strategy | None = None,
 ) -> Trace:
     """Losses, all weight gradients of every step, final logits by global id, scores, and what the channels hold."""
@@ -101,7 +101,7 @@ def saved_epochs(
     wire: Wires | None = None,
     narrow_first: bool = True,
     isolated: bool = False,
-    placement: Callable[..., ByRows] = Partitioned,
+    placement: Callable[..., Placement] = Partitioned,
     strategy: Strategy | None = None,
     start: Saved | None = None,
 ) -> Epochs:

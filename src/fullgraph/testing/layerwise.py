@@ -6,20 +6,21 @@ accuracy; a pipeline computes it in pieces on many ranks, and the tests hold the
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from fullgraph.exchange import Clock, Held
+from fullgraph.exchange import Clock, Held, Wires
 from fullgraph.nn.view import IDENTITY, Features, Message, RowMap, Update, at_once
 from fullgraph.ops import Adjacency, Structure, spmm
+from fullgraph.partition import Part
 from fullgraph.placement import Loss, Shard
 from fullgraph.placement.partitioned import Partitioned
-from fullgraph.placement.scene import Scene
-from fullgraph.placement.shard import Executor, Rows
-from fullgraph.placement.stages import shuffled
+from fullgraph.placement.pipeline.stages import shuffled
+from fullgraph.placement.shard import Rows
+from fullgraph.transport import Transport
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,17 +32,19 @@ class Layerwise(Partitioned):
     freeze: int = 23
     double: bool = True
 
-    def executor(self, rows: Rows, scene: Scene, wire: Any, clock: Clock, aggregation: str) -> Executor:
-        assert scene.transport.size == 1, "one rank does the work of all"
+    def place(self, part: Part, transport: Transport, wire: Wires, aggregation: str) -> Shard:
+        assert transport.size == 1, "one rank does the work of all"
         assert aggregation != "attention", "attention is no product with a matrix"
+        shard = Partitioned.place(self, part, transport, wire, aggregation)
+        rows = shard.train
         view = MixedView(
             ids=rows.ids,
             chunk_N=self.chunk_of(rows.ids.cpu()).to(rows.ids.device),
             matrix=rows.view.whole.matrices.inner,  # type: ignore[attr-defined]
-            clock=clock,
+            clock=shard.clock,
             placement=self,
         )
-        return LayerwiseStep(rows, view)
+        return replace(shard, executor=LayerwiseStep(rows, view))
 
 
 @dataclass(eq=False, kw_only=True)

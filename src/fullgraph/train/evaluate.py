@@ -33,6 +33,6 @@ def evaluate(model: nn.Module, shard: Shard, task: Task) -> Scores:
     for split in SPLITS:
         rows = shard.full.splits[split]
         key = Key(f"eval/{split}", shard.eval_clock.step)
-        score = task.metric(logits[rows], shard.full.y[rows], shard.transport, key)
+        score = task.metric(logits[rows], shard.full.y[rows], shard.full.owners, key)
         scores[split] = None if math.isnan(score) else score
     return scores

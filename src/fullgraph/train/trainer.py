@@ -57,7 +57,7 @@ class Trainer:
         kind = OPTIMIZERS[config.optimizer]
         self.weights = Weights(model, rows_dtype(config.precision, getattr(torch, config.dtype)))
         self.optimizer = kind(self.weights.masters, lr=config.lr, weight_decay=config.weight_decay)
-        self.grad_sync = GradSync(shard.transport)
+        self.grad_sync = GradSync(shard.train.owners)
         self.best = Best()
         self.records: list[EpochRecord] = []
 
@@ -115,9 +115,11 @@ class Trainer:
     ) -> tuple[EpochRecord, bool]:
         """The ranks' tallies, and whether any is to stop, in one sum: each fills its own row."""
         transport = self.shard.transport
+        copies = transport.size // self.shard.train.owners.size
         table = torch.zeros(transport.size, 6, dtype=torch.float64)
         table[transport.rank] = torch.tensor(
-            [float(loss), tally.step_s, tally.wait_s, tally.halo_bytes, tally.weight_bytes, stop], dtype=torch.float64
+            [float(loss) / copies, tally.step_s, tally.wait_s, tally.halo_bytes, tally.weight_bytes, stop],
+            dtype=torch.float64,
         )
         table = transport.all_reduce(Key("meter", self.epoch), table).wait()
         total = float(table[:, 0].sum())

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from fullgraph.nn.view import Features
 from fullgraph.ops import Adjacency, Structure
-from fullgraph.placement.adjacency import Matrices
-from fullgraph.placement.local import LocalGraph
+from fullgraph.placement.holding.adjacency import Matrices
+from fullgraph.placement.holding.local import LocalGraph
 from fullgraph.transport import Key, Transport
 
 DENSE = 3  # a matrix with more than 1 / DENSE of its entries takes less memory, and time, without their positions

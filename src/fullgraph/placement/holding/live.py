@@ -12,8 +12,8 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from fullgraph.placement.adjacency import Matrices
-from fullgraph.placement.local import LocalGraph, narrowed
+from fullgraph.placement.holding.adjacency import Matrices
+from fullgraph.placement.holding.local import LocalGraph, narrowed
 from fullgraph.plan import HaloRoute
 from fullgraph.transport import Key, Transport
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fullgraph.ops.hashing import draws, row_keys
 from fullgraph.ops.transpose import rows_of
-from fullgraph.placement.adjacency import Arcs
+from fullgraph.placement.holding.adjacency import Arcs
 
 DEVICES = ("cuda",)  # where an order is looked for
 MIN_ROWS = 100_000  # fewer fit into a cache in any order

@@ -1,89 +1,37 @@
-"""The pipeline placement: layers over stages, chunks of the graph in time (GNNPipe, arXiv:2308.10087).
+"""How a pipeline is set up: nodes numbered by way and chunk, and every rank given what its stage needs.
 
 Legend: N nodes, w of them this way's own, n this rank's part; W ways, K chunks a way, S stages.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from fullgraph.codec import quartiles
-from fullgraph.data.arrays import Array
 from fullgraph.errors import InputError
-from fullgraph.exchange import Channel, Clock, Grades, Wire, Wires
+from fullgraph.exchange import Channel, Clock, Grades, Wires
 from fullgraph.nn.view import Features
 from fullgraph.ops import Adjacency, Structure
-from fullgraph.partition import pieces_of
 from fullgraph.placement.channel_view import Known
-from fullgraph.placement.chunk_view import Chunk, ChunkView, Span, StageRows
-from fullgraph.placement.local import LocalGraph
-from fullgraph.placement.partitioned import Partitioned
+from fullgraph.placement.holding.local import LocalGraph
+from fullgraph.placement.holding.whole import whole_matrices
+from fullgraph.placement.pipeline.stages import Border, PipelineStep
+from fullgraph.placement.pipeline.view import Chunk, ChunkView, Span, StageRows
 from fullgraph.placement.scene import Scene
-from fullgraph.placement.shard import Executor, Rows
-from fullgraph.placement.stages import Border, PipelineStep, cuttable
-from fullgraph.placement.whole import whole_matrices
 from fullgraph.plan import HaloRoute, HopRoute
-from fullgraph.transport import Among, Key, Mesh, Transport, gather_rows
+from fullgraph.transport import Among, Key, Transport, gather_rows
+
+if TYPE_CHECKING:
+    from fullgraph.placement.pipeline.placement import Pipeline
 
 CHUNKS = 4  # for each stage, unless the run says how many
-Pieces = Callable[[Array, Array, int], Array]  # (indptr, indices, number of pieces) -> the piece of each row
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pipeline(Partitioned):
-    """Stages of `ways` ranks each: a stage owns consecutive layers, a way some nodes, and its chunks pass the stages.
-
-    A layer multiplies a chunk's arcs by rows of all nodes: of chunks done this step fresh ones, else those of a
-    snapshot. Ways of a stage exchange halo rows of the chunks they work on. Evaluation is exact, and by parts: part p
-    belongs to way p // S.
-
-    ways, stages: 0 for the one that the other, and the number of ranks, decides.
-    chunks: of each way, 0 for four times the stages; 1 makes all rows fresh, and training exact.
-    shuffle (T1): the chunks in another order every step.
-    freeze (T2): steps between two snapshots; 1 is the last step's rows. Zeros before the first.
-    double (T3): gradients to another chunk's fresh rows count twice, in place of those to historical rows.
-    hop: the wire between stages.
-    cut: the first block of each stage but stage 0; empty: such that all take the same time, which is measured.
-    """
-
-    trims: ClassVar[bool] = False
-
-    ways: int = 1
-    stages: int = 0
-    chunks: int = 0
-    shuffle: bool = True
-    freeze: int = 23
-    double: bool = True
-    hop: Wires = field(default_factory=Wire)
-    cut: tuple[int, ...] = ()
-    pieces: Pieces = pieces_of  # how a part is cut into chunks
-
-    def mesh(self, ranks: int) -> Mesh:
-        """Ranks by stage and way; refuses what does not fit together."""
-        mesh = Mesh.of(ranks, ways=self.ways, stages=self.stages)
-        stages = mesh.sizes["stage"]
-        if self.chunks < 0 or 1 < self.chunks < stages:
-            raise InputError(f"chunks={self.chunks}: fewer than the {stages} stages; choose {stages} or more, or 0")
-        if self.freeze < 1:
-            raise InputError(f"freeze={self.freeze}: at least 1, which keeps the last step's rows")
-        return mesh
-
-    def check(self, model: nn.Module, ranks: int) -> None:
-        if self.host_rows:
-            raise InputError("a pipeline keeps its chunks' input rows on the device; leave out --features-on host")
-        cuttable(model, self.mesh(ranks).sizes["stage"], self.cut)
-
-    def executor(self, rows: Rows, scene: Scene, wire: Wires, clock: Clock, aggregation: str) -> Executor:
-        return _Setup(self, scene, wire, clock, aggregation).executor()
-
-
-class _Setup:
+class Setup:
     """Numbers the nodes by way and chunk, and hands every rank what its stage needs."""
 
-    def __init__(self, placement: Pipeline, scene: Scene, wire: Wires, clock: Clock, aggregation: str) -> None:
+    def __init__(self, placement: "Pipeline", scene: Scene, wire: Wires, clock: Clock, aggregation: str) -> None:
         self.placement, self.scene, self.wire, self.clock = placement, scene, wire, clock
         self.transport: Transport = scene.transport
         self.mesh = placement.mesh(self.transport.size)

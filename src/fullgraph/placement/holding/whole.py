@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from fullgraph.ops import Adjacency, Structure
-from fullgraph.placement.adjacency import Arcs, Matrices, build
-from fullgraph.placement.local import LocalGraph
-from fullgraph.placement.shared import Leaders, Patterned, share_matrices
+from fullgraph.placement.holding.adjacency import Arcs, Matrices, build
+from fullgraph.placement.holding.local import LocalGraph
+from fullgraph.placement.holding.shared import Leaders, Patterned, share_matrices
 from fullgraph.transport import Key, Transport, gather_rows
 
 

@@ -15,7 +15,7 @@ from fullgraph.exchange.inbox import Inbox
 from fullgraph.nn import BatchNorm, Block, Chain
 from fullgraph.nn.view import Features
 from fullgraph.placement.channel_view import Channels, State
-from fullgraph.placement.chunk_view import Chunk, ChunkView, StageRows
+from fullgraph.placement.pipeline.view import Chunk, ChunkView, StageRows
 from fullgraph.placement.shard import Loss, Shard
 from fullgraph.transport import Key, Transport
 

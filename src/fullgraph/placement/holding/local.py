@@ -12,7 +12,7 @@ from fullgraph.exchange import Clock, Wire
 from fullgraph.nn.view import Features
 from fullgraph.ops import Adjacency, Structure
 from fullgraph.partition import Part
-from fullgraph.placement.adjacency import Arcs, fine
+from fullgraph.placement.holding.adjacency import Arcs, fine
 from fullgraph.plan import HaloRoute
 from fullgraph.transport import Key, Transport
 

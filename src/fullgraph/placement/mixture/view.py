@@ -14,9 +14,9 @@ from torch import Tensor
 from fullgraph.exchange import Channel
 from fullgraph.nn.view import IDENTITY, Features, Message, RowMap, Update
 from fullgraph.ops import Structure, attend, spmm
-from fullgraph.placement.adjacency import Arcs
 from fullgraph.placement.channel_view import ChannelView, KnownMessage
-from fullgraph.placement.grid import Grid
+from fullgraph.placement.holding.adjacency import Arcs
+from fullgraph.placement.mixture.grid import Grid
 from fullgraph.plan import Route, SpreadRoute, TileBackRoute, TileRoute
 
 

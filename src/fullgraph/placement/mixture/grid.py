@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from fullgraph.ops import Adjacency, Structure
-from fullgraph.placement.adjacency import Arcs, Matrices
-from fullgraph.placement.local import LocalGraph
-from fullgraph.placement.shared import Patterned
-from fullgraph.placement.whole import share_whole
+from fullgraph.placement.holding.adjacency import Arcs, Matrices
+from fullgraph.placement.holding.local import LocalGraph
+from fullgraph.placement.holding.shared import Patterned
+from fullgraph.placement.holding.whole import share_whole
 from fullgraph.transport import Transport
 
 

@@ -10,18 +10,18 @@ from fullgraph.codec import quartiles
 from fullgraph.errors import InputError
 from fullgraph.exchange import Channel, Clock, Grades, Wires
 from fullgraph.ops.parallel import even_cuts
-from fullgraph.placement.ahead import sparse_aggregation
-from fullgraph.placement.base import ByRows
-from fullgraph.placement.grid import Grid, whole_grid
-from fullgraph.placement.local import LocalGraph, moved
+from fullgraph.placement.base import AllLayers
+from fullgraph.placement.holding.ahead import sparse_aggregation
+from fullgraph.placement.holding.local import LocalGraph, moved
+from fullgraph.placement.mixture.grid import Grid, whole_grid
+from fullgraph.placement.mixture.view import BlockRows, MixtureView
 from fullgraph.placement.scene import Scene, counted
-from fullgraph.placement.tile_view import BlockRows, MixtureView
 from fullgraph.plan import Route
 from fullgraph.transport import Key, Transport, gather_rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mixture(ByRows):
+class Mixture(AllLayers):
     """H_F = columns(H_V);  Z_F = A H_F;  Z_V = rows(Z_F):  no halo, and every rank has the whole structure.
 
     A layer of width d moves  v = N d - sum_r n_r d_r  numbers four times a step, twice each way, where rank r has n_r
@@ -65,7 +65,7 @@ class Mixture(ByRows):
         if self.ahead(local, aggregation):
             matrices = self.matrices(local, transport, aggregation, name)
             aggregated = sparse_aggregation(local, matrices, transport, f"setup/{name} features")
-        scene = _Scene(
+        scene = TileScene(
             local=moved(local, self.device, host_rows=self.host_rows),
             transport=transport,
             num_nodes=nodes,
@@ -86,7 +86,9 @@ class Mixture(ByRows):
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class _Scene(Scene):
+class TileScene(Scene):
+    """Rows whose columns go to the ranks that aggregate them, and come back."""
+
     grid: Grid
     aggregators: tuple[int, ...]
     aggregate_on: torch.device

@@ -14,7 +14,7 @@ from fullgraph.exchange import Channel
 from fullgraph.nn.view import IDENTITY, Features, Message, RowMap, Update, at_once
 from fullgraph.ops import Structure, attend, spmm
 from fullgraph.placement.channel_view import ChannelView, Known, KnownMessage
-from fullgraph.placement.live import LayerRows
+from fullgraph.placement.holding.live import LayerRows
 
 
 @dataclass(eq=False, kw_only=True)

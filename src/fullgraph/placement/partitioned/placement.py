@@ -8,25 +8,24 @@ from torch import Tensor
 
 from fullgraph.codec import quartiles
 from fullgraph.exchange import Channel, Clock, Grades, Wires
-from fullgraph.placement.ahead import sparse_aggregation
-from fullgraph.placement.base import ByRows
-from fullgraph.placement.live import LayerRows, Live, live_rows
-from fullgraph.placement.local import LocalGraph, moved
-from fullgraph.placement.locality import local_order, worth_a_look
+from fullgraph.placement.base import AllLayers
+from fullgraph.placement.holding.ahead import sparse_aggregation
+from fullgraph.placement.holding.live import LayerRows, Live, live_rows
+from fullgraph.placement.holding.local import LocalGraph, moved
+from fullgraph.placement.holding.locality import local_order, worth_a_look
+from fullgraph.placement.partitioned.view import PartitionedView
 from fullgraph.placement.scene import Scene, counted
-from fullgraph.placement.view import PartitionedView
 from fullgraph.transport import Transport
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Partitioned(ByRows):
+class Partitioned(AllLayers):
     """Nodes by part, one channel a layer for the halo."""
 
     channels: ClassVar[str] = "halo"
-    trims: ClassVar[bool] = True  # layers may leave out rows, and rows may take another order
 
     def arranged(self, local: LocalGraph, transport: Transport) -> tuple[LocalGraph, Live | None]:
-        if not self.trims or self.inductive:  # a subgraph of training nodes has rows of its own, and no others
+        if self.inductive:  # a subgraph of training nodes has rows of its own, and no others
             return local, None
         trims = any(hop is not None for hop in self.hops)
         looks = self.order == "auto" and worth_a_look(len(local.ids), self.device)
@@ -52,7 +51,7 @@ class Partitioned(ByRows):
             route=there.route,
             matrices=self.matrices(there, transport, aggregation, name),
         )
-        scene = _Scene(
+        scene = HaloScene(
             local=replace(there, arcs=local.arcs),  # on the device the matrices alone are kept
             transport=transport,
             num_nodes=nodes,
@@ -73,11 +72,13 @@ def _ordered(local: LocalGraph, live: Live | None, order_n: Tensor | None) -> Lo
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class _Scene(Scene):
+class HaloScene(Scene):
+    """Rows whose neighbours on other ranks come through a halo's channels."""
+
     whole: LayerRows
     fewer: dict[int, LayerRows] = field(default_factory=dict)
 
-    def trimmed(self, live: Live | None) -> "_Scene":
+    def trimmed(self, live: Live | None) -> "HaloScene":
         return self if live is None else replace(self, fewer=live.layers(self.whole, self.transport))
 
     def grades(self, name: str) -> dict[int | None, Grades]:

@@ -1,0 +1,74 @@
+"""The pipeline placement: layers over stages, chunks of the graph in time (GNNPipe, arXiv:2308.10087)."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from torch import nn
+
+from fullgraph.data.arrays import Array
+from fullgraph.errors import InputError
+from fullgraph.exchange import Clock, Wire, Wires
+from fullgraph.partition import Part, pieces_of
+from fullgraph.placement.base import Placement
+from fullgraph.placement.partitioned import Partitioned
+from fullgraph.placement.pipeline.setup import Setup
+from fullgraph.placement.pipeline.stages import cuttable
+from fullgraph.placement.shard import Shard
+from fullgraph.transport import Mesh, Transport
+
+Pieces = Callable[[Array, Array, int], Array]  # (indptr, indices, number of pieces) -> the piece of each row
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pipeline(Placement):
+    """Stages of `ways` ranks each: a stage owns consecutive layers, a way some nodes, and its chunks pass the stages.
+
+    A layer multiplies a chunk's arcs by rows of all nodes: of chunks done this step fresh ones, else those of a
+    snapshot. Ways of a stage exchange halo rows of the chunks they work on. Evaluation is exact, and by parts: part p
+    belongs to way p // stages.
+
+    ways, stages: 0 for the one that the other, and the number of ranks, decides.
+    chunks: of each way, 0 for four times the stages; 1 makes all rows fresh, and training exact.
+    shuffle (T1): the chunks in another order every step.
+    freeze (T2): steps between two snapshots; 1 is the last step's rows. Zeros before the first.
+    double (T3): gradients to another chunk's fresh rows count twice, in place of those to historical rows.
+    hop: the wire between stages.
+    cut: the first block of each stage but stage 0; empty: such that all take the same time, which is measured.
+    """
+
+    ways: int = 1
+    stages: int = 0
+    chunks: int = 0
+    shuffle: bool = True
+    freeze: int = 23
+    double: bool = True
+    hop: Wires = field(default_factory=Wire)
+    cut: tuple[int, ...] = ()
+    pieces: Pieces = pieces_of  # how a part is cut into chunks
+
+    def mesh(self, ranks: int) -> Mesh:
+        """Ranks by stage and way; refuses what does not fit together."""
+        mesh = Mesh.of(ranks, ways=self.ways, stages=self.stages)
+        stages = mesh.sizes["stage"]
+        if self.chunks < 0 or 1 < self.chunks < stages:
+            raise InputError(f"chunks={self.chunks}: fewer than the {stages} stages; choose {stages} or more, or 0")
+        if self.freeze < 1:
+            raise InputError(f"freeze={self.freeze}: at least 1, which keeps the last step's rows")
+        return mesh
+
+    def check(self, model: nn.Module, ranks: int) -> None:
+        if self.host_rows:
+            raise InputError("a pipeline keeps its chunks' input rows on the device; leave out --features-on host")
+        cuttable(model, self.mesh(ranks).sizes["stage"], self.cut)
+
+    def place(self, part: Part, transport: Transport, wire: Wires, aggregation: str) -> Shard:
+        clock = Clock(use="rows")
+        ready = self._by_parts.ready(part, transport, aggregation)
+        scene = replace(ready.train, local=ready.train_graph)
+        executor = Setup(self, scene, wire, clock, aggregation).executor()
+        return ready.shard(ready.train.rows("parts", Wire(), clock, self.narrow_first), executor, clock)
+
+    @property
+    def _by_parts(self) -> Partitioned:
+        """Who evaluates, and computes ahead what does not change; a chunk's rows are all computed."""
+        return replace(self.options_for(Partitioned), hops=(), order="given")
