@@ -118,7 +118,7 @@ def ranks_on(folder: Path) -> list[int]:
     return found
 
 
-def wait_for(condition: Callable[[], object], what: str, seconds: float = 60.0) -> None:
+def wait_for(condition: Callable[[], object], what: str, seconds: float = 240.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"{what}: not within {seconds:g} s"
