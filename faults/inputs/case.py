@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-LIMIT_S = 20.0
+LIMIT_S = 60.0
 MEMORY = 2 << 30  # bytes beyond what the program takes with nothing to do
 ERROR, NOTE = "fullgraph: error: ", "fullgraph: note: "
 # A run that trained keeps its folder, also when it then leaves the numbers: its checkpoints are worth something.

@@ -166,6 +166,16 @@ def test_tensors_that_fit_one_rank_and_not_the_other(finished, run):
     run(COMMANDS["resume"], "does not fit this run's model or strategy")
 
 
+def test_rows_of_another_shape_are_refused_in_the_first_step(finished, run):
+    """Only the first exchange can tell; by then the record of epochs was written anew, yet nothing was trained."""
+    folder, _ = finished("two")
+    path = folder / NEWEST / "rank-1.safetensors"
+    tensors, about = read_tensors(path, fix="")
+    late = next(name for name in tensors if ".version." in name and tensors[name].dim() == 2)
+    write_tensors(path, {**tensors, late: tensors[late][:-1].clone()}, about)
+    run(COMMANDS["resume"], "does not fit this run")
+
+
 @pytest.mark.parametrize("change", ["last line", "line end", "words behind"])
 def test_a_record_without_its_end_is_refused(finished, run, change):
     folder, _ = finished()
@@ -301,6 +311,14 @@ def test_a_port_that_is_none(here):
 def real(arguments, cwd, **how):
     command = [sys.executable, "-m", "fullgraph", *arguments]
     return subprocess.run(command, cwd=cwd, text=True, timeout=100, stderr=how.pop("stderr", subprocess.PIPE), **how)
+
+
+def test_a_name_that_no_encoding_has_is_printed_all_the_same(here):
+    small_graph(here)
+    command = [sys.executable, "-m", "fullgraph", "partition", "g.npz", "--parts", "2", "--out", b"\xff"]
+    ended = subprocess.run(command, cwd=here, timeout=100, capture_output=True)
+    assert ended.returncode == 0, ended.stderr
+    assert rb"wrote \udcff" in ended.stdout
 
 
 def test_closed_standard_streams(here):

@@ -3,6 +3,7 @@
 import os
 import sys
 from contextlib import suppress
+from io import TextIOWrapper
 from typing import TextIO
 
 from fullgraph.errors import one_line
@@ -49,6 +50,8 @@ def tolerate_output() -> None:
     for number, name in ((1, "stdout"), (2, "stderr")):
         stream = getattr(sys, name) or os.fdopen(number, "w", closefd=False)
         if not isinstance(stream, Tolerant):
+            if isinstance(stream, TextIOWrapper):
+                stream.reconfigure(errors="backslashreplace")  # a name may hold what no encoding has
             setattr(sys, name, Tolerant(stream))
 
 

@@ -27,7 +27,7 @@ class RunFolder:
         self._names = names  # of what this run is the first to write
         self._created = created  # folders that this call made, the outermost first
         self._config = None if names else (path / CONFIG).read_bytes()  # of a run that was begun before
-        self._metrics = self._state_of_metrics()
+        self._metrics = self._read_metrics()
 
     @classmethod
     def new(cls, path: Path, *, shards: bool) -> "RunFolder":
@@ -73,14 +73,14 @@ class RunFolder:
 
     @property
     def trained(self) -> bool:
-        """Whether ranks came as far as training, which keeps the record of epochs."""
-        return self._state_of_metrics() != self._metrics
+        """Whether ranks trained an epoch, whose record is new; a run that goes on first cuts old ones off."""
+        return not self._metrics.startswith(self._read_metrics())
 
-    def _state_of_metrics(self) -> tuple[int, int] | None:
+    def _read_metrics(self) -> bytes:
+        path = self.path / "metrics.jsonl"
         with suppress(OSError):
-            about = (self.path / "metrics.jsonl").stat()
-            return (about.st_ino, about.st_size) if about.st_size else None
-        return None
+            return path.read_bytes() if path.is_file() else b""
+        return b""
 
     def undo(self) -> None:
         """Take back what this call did to a folder where it never trained.
