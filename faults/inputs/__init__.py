@@ -18,7 +18,7 @@ from pathlib import Path
 from faults.trials import Campaign
 
 CASES = 100  # a trial
-SILENCE_S = 90.0  # no case, with all its preparations, takes as long
+SILENCE_S = 300.0  # no case, with all its preparations, takes as long
 
 
 def trial(number: int, shared: Path, cases: int = CASES) -> str:

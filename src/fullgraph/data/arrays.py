@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,9 @@ from fullgraph.errors import InputError
 
 Array = npt.NDArray[Any]
 Features = Any  # np.ndarray [N, F] floating, or scipy.sparse.csr_array [N, F]; scipy ships no types
+
+# numpy parses the head of a .npy file with `ast`, which in Python 3.11 may fail in several threads at once.
+PARSING = threading.Lock()
 
 
 def as_numpy(value: Any) -> Array:

@@ -16,7 +16,7 @@ from typing import IO
 import numpy as np
 from numpy.lib import format as npy
 
-from fullgraph.data.arrays import Array
+from fullgraph.data.arrays import PARSING, Array
 from fullgraph.data.blocks import at_once
 from fullgraph.errors import InputError, one_line
 from fullgraph.room import need_memory
@@ -130,7 +130,8 @@ def _member(path: Path, archive: zipfile.ZipFile, key: str) -> Member:
         reader = _READERS.get(npy.read_magic(stream))
         if reader is None:
             raise InputError(f"{damaged} (a later .npy version): write it with numpy.savez")
-        shape, fortran, dtype = reader(stream)
+        with PARSING:
+            shape, fortran, dtype = reader(stream)
         start = stream.tell()
     if dtype.hasobject:
         raise InputError(f"{path} holds '{key}' as a pickled object, which is never opened: save it as a plain array")

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fullgraph.data.arrays import Array
+from fullgraph.data.arrays import PARSING, Array
 from fullgraph.errors import InputError
 from fullgraph.partition.manifest import AGAIN, FileFact
 
@@ -78,7 +78,8 @@ def check(path: Path, fact: FileFact, *, content: bool = True) -> None:
 def open_mapped(path: Path) -> Array:
     """The array, memory-mapped copy-on-write: torch takes only arrays that may be written to."""
     try:
-        mapped: Array = np.load(path, mmap_mode="c", allow_pickle=False)
+        with PARSING:
+            mapped: Array = np.load(path, mmap_mode="c", allow_pickle=False)
     except OSError as bad:
         raise InputError(f"cannot read {path} ({bad.strerror}): fix its permissions, or {AGAIN}") from None
     except ValueError:

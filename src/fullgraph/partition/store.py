@@ -14,7 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from fullgraph.data import FeatureScaler, Graph, fit_features
-from fullgraph.data.arrays import Features
+from fullgraph.data.arrays import Array, Features
 from fullgraph.data.blocks import at_once
 from fullgraph.errors import InputError
 from fullgraph.partition import npy
@@ -77,15 +77,14 @@ def open_part(folder: str | Path, rank: int, *, split: int = 0, verify: bool = T
     names = array_names(manifest.graph.weighted, manifest.graph.sparse, manifest.graph.edge_features)
     names = (*names, "place") if _file(rank, "place") in manifest.files else names
 
-    def checked(name: str) -> Path:
+    def one(name: str) -> Array:
         file = _file(rank, name)
         if file not in manifest.files:
             raise InputError(f"{folder} lists no {file} in its manifest: {AGAIN}")
         npy.check(Path(folder) / file, manifest.files[file], content=verify)
-        return Path(folder) / file
+        return npy.open_mapped(Path(folder) / file)
 
-    # Opened by one thread: numpy parses a header with ast, and Python 3.11's ast may fail in several threads at once.
-    arrays = {name: npy.open_mapped(path) for name, path in zip(names, at_once(checked, names), strict=True)}
+    arrays = dict(zip(names, at_once(one, names), strict=True))
     return assemble(arrays, rank, manifest, split)
 
 
