@@ -69,6 +69,8 @@ OPTIONAL = {"numba", "pymetis", "kaminpar", "mtkahypar", "typer", "click", "rich
     "tensorboard",
     "psutil",
     "triton",
+    "pyarrow",
+    "cloudpickle",
 }
 
 

@@ -197,6 +197,7 @@ def prepare(config: Run, graph: Graph | str | Path, folder: Path, phases: Phases
         else:
             with phases("read"):
                 graph = graph if isinstance(graph, Graph) else load(str(graph))
+            graph.need_labels()
             config = replace(config, parts=config.parts or 1)
             check_placement(config)
             partitioner = config.strategy.partitioner() or config.partitioner or Metis()
@@ -282,6 +283,7 @@ def open_shard(
             )
     else:
         whole = graph if isinstance(graph, Graph) else load(str(graph))
+        whole.need_labels()
         part = cut_parts(whole, partition(whole, transport.size), transport.rank, split=split)
     shard = build_shard(run, part, transport, aggregation or ("sum" if own else ""))
     if not isinstance(shard.executor, WholeStep):

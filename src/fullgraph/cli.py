@@ -192,6 +192,7 @@ def partition_command(
     read_option(Annotated[str, OneOf(*FEATURES)], "features", features)
     chosen = PARTITIONERS.make(partitioner, **_options(option))  # refused before a graph is read
     whole = load(graph)
+    whole.need_labels()
     assignment = partition(whole, parts, chosen, seed)
     manifest = write_parts(out, whole, assignment, features=features, split=split)
     print_quality(asdict(manifest.figures), manifest.method)

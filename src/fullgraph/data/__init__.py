@@ -3,6 +3,7 @@
 from fullgraph.data.features import FEATURE_KINDS, FeatureScaler, fit_features
 from fullgraph.data.graph import Graph
 from fullgraph.data.loaders import FORMS, LOADERS, load
+from fullgraph.data.names import Names
 from fullgraph.data.npz import load_npz, save_npz
 
 __all__ = [
@@ -11,6 +12,7 @@ __all__ = [
     "LOADERS",
     "FeatureScaler",
     "Graph",
+    "Names",
     "fit_features",
     "load",
     "load_npz",

@@ -13,14 +13,20 @@ from fullgraph.data.pyg import load_pyg
 from fullgraph.data.rmat import load_rmat
 from fullgraph.data.saint import load_saint
 from fullgraph.data.sbm import load_sbm
+from fullgraph.data.tables import is_table_folder, load_table_folder, load_tables
 from fullgraph.errors import InputError, one_line
 
-LOADERS = {"pyg": load_pyg, "ogb": load_ogb, "saint": load_saint, "sbm": load_sbm, "rmat": load_rmat}
-FORMS = "demo, FILE.npz, pyg:CLASS/NAME, ogb:NAME, saint:FOLDER, sbm:KEY=VALUE,... or rmat:KEY=VALUE,..."
+LOADERS = {
+    "pyg": load_pyg, "ogb": load_ogb, "saint": load_saint, "tables": load_tables, "sbm": load_sbm, "rmat": load_rmat,
+}  # fmt: skip
+FORMS = (
+    "demo, FILE.npz, a folder of tables, tables:nodes=FILE,edges=FILE, pyg:CLASS/NAME, ogb:NAME, saint:FOLDER, "
+    "sbm:KEY=VALUE,... or rmat:KEY=VALUE,..."
+)
 
 
 def load(spec: str | Path = "demo") -> Graph:
-    """The graph named by `spec`: demo, FILE.npz, pyg:CLASS/NAME, ogb:NAME, saint:FOLDER, sbm:... or rmat:...."""
+    """The graph named by `spec`, one of FORMS."""
     text = str(spec)
     kind, colon, rest = text.partition(":")
     if text == "demo":
@@ -30,6 +36,8 @@ def load(spec: str | Path = "demo") -> Graph:
             return LOADERS[kind](rest)
         path = Path(text)
         if path.is_dir():
+            if is_table_folder(path):
+                return load_table_folder(path)
             raise InputError(_folder_hint(path))
         if path.suffix == ".npz" or path.is_file():
             return load_npz(path)
