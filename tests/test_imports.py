@@ -41,7 +41,8 @@ run       : recipes+
 testing   : run+
 own_model : testing+
 worker    : own_model+
-api       : worker+
+predicting: worker+
+api       : predicting+
 cli       : api+
 __init__  : api+
 __main__  : cli

@@ -16,7 +16,7 @@ from uuid import uuid4
 import numpy as np
 import torch
 
-from fullgraph.data import Graph, load
+from fullgraph.data import Graph, as_graph, load
 from fullgraph.environ import in_job, number
 from fullgraph.errors import InputError, Interrupted, RankFailed, explain
 from fullgraph.exchange import Wires
@@ -34,13 +34,13 @@ from fullgraph.partition import (
     write_parts,
 )
 from fullgraph.placement import Shard, WholeStep
+from fullgraph.predicting import Predictions, predict
 from fullgraph.recipes import Given, Strategy
 from fullgraph.reference import reference_of, refuse_while_running
 from fullgraph.report import EpochRecord, Phases, read_metrics
 from fullgraph.report.terminal import note
-from fullgraph.room import need_ranks
 from fullgraph.run import Run, build_shard, device_of
-from fullgraph.storage import read_document, sweep
+from fullgraph.storage import read_document
 from fullgraph.train.checkpoint import check_ranks, found
 from fullgraph.train.config import TrainConfig
 from fullgraph.train.fits import need_room
@@ -78,6 +78,10 @@ class FinishedRun:
         load_best(model, self.folder, run)
         return model.eval()
 
+    def predict(self, graph: Any = None, **options: Any) -> Predictions:
+        """Classes and probabilities of another graph, or of the run's own; options are those of `fg.predict`."""
+        return predict(self.folder, graph=graph, **options)
+
     @property
     def predictions(self) -> np.ndarray[Any, Any]:
         """Every node's class, in the graph's own order."""
@@ -89,7 +93,7 @@ class FinishedRun:
 
 
 def train(
-    graph: Graph | str | Path = "demo",
+    graph: Any = "demo",
     *,
     model: ModelSpec | str | type[torch.nn.Module] = "sage",
     strategy: Strategy | str = "vanilla",
@@ -102,10 +106,11 @@ def train(
 ) -> FinishedRun:
     """Train `model` on the whole graph over `parts` processes; `options` are the fields of TrainConfig.
 
-    graph: a Graph, a name that `load` takes, or a folder that `fullgraph partition` wrote. model, strategy,
-    partitioner: values, or the names of some, your own (`my_file.py:Name`) among them. model may be a torch module's
+    graph: a Graph, a PyG `Data`, a name that `load` takes, or a folder that `fullgraph partition` wrote.
+    model, strategy, partitioner: values, or the names of some, your own (`my_file.py:Name`) among them. model may be a torch module's
     class, which is called as PyG's are.
     """
+    graph = graph if isinstance(graph, str | Path) else as_graph(graph)
     model = reference_of(model) if isinstance(model, type) and issubclass(model, torch.nn.Module) else model
     run = Run(
         graph=graph.name if isinstance(graph, Graph) else str(graph),
@@ -145,11 +150,11 @@ def start(
 
 
 def resume(
-    folder: Path, *, epochs: int | None = None, parts: int | None = None, max_restarts: int | None = None,
+    folder: str | Path, *, epochs: int | None = None, parts: int | None = None, max_restarts: int | None = None,
     ahead: Nursery | None = None, phases: Phases | None = None,
 ) -> FinishedRun:  # fmt: skip
     """Continue a run from its newest whole checkpoint."""
-    phases = phases or Phases()
+    folder, phases = Path(folder), phases or Phases()
 
     def extended(size: int) -> Run:
         config = Run.read(folder)
@@ -178,14 +183,6 @@ def resume(
                 run.undo()
             raise
     return FinishedRun(folder)
-
-
-def predict(folder: Path, out: Path, *, ahead: Nursery | None = None) -> None:
-    """Write every node's class and probabilities with a run's best model."""
-    config = Run.read(folder)
-    need_ranks(config.parts, config.train.threads)
-    sweep(out)
-    launch(config.parts, [str(folder), "predict", str(out)], nursery=ahead or Nursery(config.train.device))
 
 
 def prepare(config: Run, graph: Graph | str | Path, folder: Path, phases: Phases) -> Run:

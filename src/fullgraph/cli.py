@@ -64,8 +64,9 @@ def _read_config(ctx: typer.Context, path: Path | None) -> Path | None:
     return path
 
 
-GraphArgument = Annotated[str, typer.Argument(help="demo, FILE.npz, a partitioned folder, pyg:CLASS/NAME, ogb:NAME, "
-                                              "saint:FOLDER, sbm:KEY=VALUE,... or rmat:KEY=VALUE,...")]  # fmt: skip
+GraphArgument = Annotated[str, typer.Argument(help="demo, FILE.npz, a folder of tables or of shards, pyg:CLASS/NAME, "
+                                              "ogb:NAME, saint:FOLDER, tables:KEY=VALUE,..., sbm:KEY=VALUE,... "
+                                              "or rmat:KEY=VALUE,...")]  # fmt: skip
 
 
 PartitionerOption = Annotated[list[str], typer.Option("-o", "--option", help="KEY=VALUE of the partitioner")]
@@ -228,18 +229,25 @@ def inspect(
 @app.command()
 def predict(
     run: Annotated[Path, typer.Argument(help="a finished run's folder")],
-    out: Annotated[Path | None, typer.Option(help="folder for classes.npy and probabilities.npy")] = None,
+    graph: Annotated[str | None, typer.Option(help="another graph than the run's; it needs no labels")] = None,
+    parts: Annotated[int, typer.Option(help="ranks for --graph; 0: as many as the run has")] = 0,
+    embeddings: Annotated[
+        str | None, typer.Option(help="write this layer's output too: its number, from 1, or its name in the model")
+    ] = None,
+    format: Annotated[str, typer.Option(help="npy, csv or parquet")] = "npy",
+    out: Annotated[
+        Path | None, typer.Option(help="folder for the files", show_default="the run's predictions/")
+    ] = None,
 ) -> None:
     """Write every node's class and probabilities, in the graph's own node order, with a run's best model.
 
-    Example:  fullgraph predict runs/mine --out predictions/
+    Example:  fullgraph predict runs/mine --graph new.npz --out predictions/ --embeddings 2 --format parquet
     """
-    target = out or run / "predictions"
     with Nursery(device_in(run)) as ahead:
-        from fullgraph import api
+        from fullgraph.predicting import predict as written
 
-        api.predict(run, target, ahead=ahead)
-    print(f"wrote {target / 'classes.npy'} and {target / 'probabilities.npy'}")
+        done = written(run, out, graph=graph, parts=parts, embeddings=embeddings, format=format, ahead=ahead)
+    print(f"wrote {', '.join(map(str, done.files))}")
 
 
 @app.command()

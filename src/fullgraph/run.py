@@ -45,6 +45,11 @@ class Run(Value):
         """Where the parts of the run in `folder` are."""
         return Path(self.shards) if self.shards else folder / "shards"
 
+    def on_shards(self, shards: str, checksum: int) -> "Run":
+        """The same model on another graph that no one trains on: exact, by rows, all of them."""
+        train = replace(self.train, inductive=False, all_rows=True)
+        return replace(self, shards=shards, shards_checksum=checksum, split=0, strategy=vanilla(), train=train)
+
     def write(self, folder: Path) -> None:
         """Names and fields of every value, and the checksums of a user's own files among the names."""
         tree = tree_of(self)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from fullgraph.data.demo import demo_graph
 from fullgraph.data.files import foreign
@@ -44,9 +45,21 @@ def load(spec: str | Path = "demo") -> Graph:
     raise InputError(f"'{one_line(text, 100)}' names no graph: give {FORMS}")
 
 
+def as_graph(value: Any) -> Graph:
+    """A graph from whatever stands for one: itself, its name or path, or a PyG `Data`."""
+    if isinstance(value, Graph):
+        return value
+    if isinstance(value, str | Path):
+        return load(value)
+    if hasattr(value, "edge_index"):
+        return Graph.from_pyg(value)
+    raise InputError(f"a {type(value).__name__} is no graph; give a fullgraph.Graph, a PyG Data object, or {FORMS}")
+
+
 def _folder_hint(path: Path) -> str:
     if (path / "manifest.json").is_file():
-        return f"{path} is a partitioned folder, not a graph: pass it to `fullgraph train`"
+        fix = "pass it to `fullgraph train`, or give the graph that it was cut from"
+        return f"{path} is a partitioned folder, not a graph: {fix}"
     if (path / "adj_full.npz").is_file():
         return f"{path} is a GraphSAINT folder: write saint:{path}"
     return f"{path} is a folder without a graph: give {FORMS}"

@@ -64,6 +64,11 @@ class Chain(nn.Module):
             result = block(state, view)
         return result
 
+    def layer_names(self) -> dict[str, nn.Module]:
+        """Blocks by number, the first one "1"; then the parts that have weights, by name."""
+        named = {name: part for name, part in self.named_modules() if name}
+        return {str(number): block for number, block in enumerate(self.blocks, start=1)} | named
+
     def train(self, mode: bool = True) -> "Chain":
         for block in self.blocks:
             block.train(mode)
