@@ -16,6 +16,7 @@ from uuid import uuid4
 import numpy as np
 import torch
 
+from fullgraph.axes import MODELS
 from fullgraph.data import Graph, as_graph, load
 from fullgraph.environ import in_job, number
 from fullgraph.errors import InputError, Interrupted, RankFailed, explain
@@ -36,7 +37,7 @@ from fullgraph.partition import (
 from fullgraph.placement import Shard, WholeStep
 from fullgraph.predicting import Predictions, predict
 from fullgraph.recipes import Given, Strategy
-from fullgraph.reference import reference_of, refuse_while_running
+from fullgraph.reference import hand_over, has_a_file, reference_of, refuse_while_running
 from fullgraph.report import EpochRecord, Phases, read_metrics
 from fullgraph.report.terminal import note
 from fullgraph.run import Run, build_shard, device_of
@@ -95,7 +96,7 @@ class FinishedRun:
 def train(
     graph: Any = "demo",
     *,
-    model: ModelSpec | str | type[torch.nn.Module] = "sage",
+    model: ModelSpec | str | Callable[..., torch.nn.Module] = "sage",
     strategy: Strategy | str = "vanilla",
     parts: int | None = None,
     partitioner: Partitioner | str = "metis",
@@ -107,22 +108,31 @@ def train(
     """Train `model` on the whole graph over `parts` processes; `options` are the fields of TrainConfig.
 
     graph: a Graph, a PyG `Data`, a name that `load` takes, or a folder that `fullgraph partition` wrote.
-    model, strategy, partitioner: values, or the names of some, your own (`my_file.py:Name`) among them. model may be a torch module's
-    class, which is called as PyG's are.
+    model, strategy, partitioner: values, or the names of some, your own (`my_file.py:Name`) among them. model may be a
+    torch module's class, which is called as PyG's are, or functools.partial(Net, hidden=64) of it.
     """
     graph = graph if isinstance(graph, str | Path) else as_graph(graph)
-    model = reference_of(model) if isinstance(model, type) and issubclass(model, torch.nn.Module) else model
     run = Run(
         graph=graph.name if isinstance(graph, Graph) else str(graph),
         parts=parts or 0,
         partitioner=partitioner,  # type: ignore[arg-type]  # a name becomes the value it stands for
         features=features,
         split=split,
-        model=model,  # type: ignore[arg-type]
+        model=_chosen(model),
         strategy=strategy,  # type: ignore[arg-type]
         train=read_value(TrainConfig, options, "fg.train"),
     )
     return start(run, graph, new_folder(run, out))
+
+
+def _chosen(model: Any) -> Any:
+    """A torch module's class, or functools.partial of one, as the value that describes it; anything else as it is."""
+    kind, options = (model.func, model.keywords) if isinstance(model, partial) else (model, {})
+    if not (isinstance(kind, type) and issubclass(kind, torch.nn.Module)):
+        return model
+    if isinstance(model, partial) and model.args:
+        raise InputError(f"partial({kind.__name__}, ...) has arguments without names; give them as NAME=VALUE")
+    return MODELS.make(reference_of(kind) if has_a_file(kind) else hand_over(kind), **options)
 
 
 def start(
@@ -134,6 +144,8 @@ def start(
     """
     refuse_while_running()
     phases = phases or Phases()
+    if not in_job():
+        config.packed()  # refused before a graph is read
     if in_job():
         begin = partial(_begin, graph=graph, folder=folder, phases=phases)
         return FinishedRun(_as_rank(folder, config.train, lambda size: begin(_with_parts(config, size)), phases))
@@ -151,10 +163,12 @@ def start(
 
 def resume(
     folder: str | Path, *, epochs: int | None = None, parts: int | None = None, max_restarts: int | None = None,
-    ahead: Nursery | None = None, phases: Phases | None = None,
+    model: type[torch.nn.Module] | None = None, ahead: Nursery | None = None, phases: Phases | None = None,
 ) -> FinishedRun:  # fmt: skip
-    """Continue a run from its newest whole checkpoint."""
+    """Continue a run from its newest whole checkpoint; model: its class, where that is in no file."""
     folder, phases = Path(folder), phases or Phases()
+    if model is not None:
+        Run.read(folder, model)  # from now on its name finds it
 
     def extended(size: int) -> Run:
         config = Run.read(folder)
@@ -295,7 +309,8 @@ def _launch(run: RunFolder, config: Run, job: str, phases: Phases, nursery: Nurs
         try:
             arguments = [str(run.path), job]
             nursery = nursery or Nursery(config.train.device)
-            return launch(config.parts, arguments, inherit=[run.lock.handle], phases=phases, nursery=nursery)
+            handles, classes = [run.lock.handle], config.packed()
+            return launch(config.parts, arguments, inherit=handles, phases=phases, nursery=nursery, classes=classes)
         except RankFailed as error:
             left = config.train.max_restarts - restart
             if not left:

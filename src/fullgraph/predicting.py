@@ -65,6 +65,7 @@ def predict(
     parts: int | None = None,
     embeddings: int | str | None = None,
     format: str = "npy",
+    model: type | None = None,
     ahead: Nursery | None = None,
 ) -> Predictions:
     """Every node's class and probabilities with a run's best model, by exact evaluation on the whole graph.
@@ -72,11 +73,12 @@ def predict(
     run: its folder, or what `fg.train` returned. graph: another one than the run's, with the same features; labels it
     may have are not looked at. It is cut into `parts`, or into as many as the run has. embeddings: a layer, by its
     number (from 1) or by its name in the model, whose output is written too. format: npy, csv or parquet.
-    out: the folder [predictions/ of the run; for another graph, a folder of its name in there].
+    model: the run's class, where that is in no file. out: the folder [predictions/ of the run; for another graph, a
+    folder of its name in there].
     """
     check_format(format)
     folder = Path(getattr(run, "folder", run))
-    config = Run.read(folder)
+    config = Run.read(folder, model)
     whole = None if graph is None else as_graph(graph)
     there = "" if whole is None else Path(whole.name).name or "graph"
     target = Path(out) if out is not None else folder / "predictions" / there
@@ -92,7 +94,7 @@ def predict(
             elif parts not in (None, 0, config.parts):
                 raise InputError(f"the run's own graph is cut into {config.parts} parts; leave --parts out")
             need_ranks(ranks, config.train.threads)
-            launch(ranks, [str(folder), "predict", json.dumps(asdict(order))], nursery=nursery)
+            launch(ranks, [str(folder), "predict", json.dumps(asdict(order))], nursery=nursery, classes=config.packed())
             found = order.files if format == "npy" else export(arrays, target, format, read_names(shards))
             return Predictions(target, tuple(path for path in found if path.exists()))
     finally:
