@@ -43,7 +43,8 @@ own_model : testing+
 worker    : own_model+
 predicting: worker+
 api       : predicting+
-cli       : api+
+options   : api+
+cli       : options+
 __init__  : api+
 __main__  : cli
 """

@@ -62,7 +62,17 @@ class Run(Value):
 
         model: its class, where that is in no file.
         """
-        path, passed = folder / FILE, "" if model is None else hand_over(model)
+        passed = "" if model is None else hand_over(model)
+        run = cls.read_file(folder / FILE)
+        if passed and MODELS.name_of(run.model) != passed:
+            raise InputError(
+                f"the model of the run in {folder} is {run.model.name}, found by its name; leave model= out"
+            )
+        return run
+
+    @classmethod
+    def read_file(cls, path: Path) -> "Run":
+        """The run that a config.json holds."""
         tree = read_document(path, fix=FIX)
         schema, files = tree.pop("schema", 1), tree.pop("files", {})
         if schema != SCHEMA:
@@ -71,14 +81,9 @@ class Run(Value):
         for file in files_in(tree):
             if not isinstance(files, dict) or files.get(file) != checksum_of(file):
                 raise InputError(
-                    f"{file} is not what it was when the run in {folder} began; put that back, or start anew"
+                    f"{file} is not what it was when the run in {path.parent} began; put that back, or start anew"
                 )
-        run = record_of(cls, tree, str(path), FIX)
-        if passed and MODELS.name_of(run.model) != passed:
-            raise InputError(
-                f"the model of the run in {folder} is {run.model.name}, found by its name; leave model= out"
-            )
-        return run
+        return record_of(cls, tree, str(path), FIX)
 
     def packed(self) -> str:
         """The classes of no file that the run names, for its ranks."""
