@@ -10,7 +10,7 @@ from torch.utils.checkpoint import checkpoint
 from fullgraph.nn.conv import Conv
 from fullgraph.nn.linear import Linear
 from fullgraph.nn.norm import BatchNorm, LayerNorm
-from fullgraph.nn.view import Features, GraphView, RowMap
+from fullgraph.nn.view import Features, GraphView, RowMap, WholeView
 from fullgraph.ops import dropout_key
 
 State = tuple[Features, ...]  # what travels from block to block: the rows, then what later blocks still need of them
@@ -44,7 +44,8 @@ class Chain(nn.Module):
     blocks: tuple[Block, ...]
     checkpoint_layers = False  # keep the state between blocks alone, and compute what is inside them again to go back
 
-    def forward(self, x: Features, view: GraphView) -> Tensor:
+    def forward(self, x: Features, view: WholeView) -> Tensor:
+        view.enter(training=self.training)
         state: State = (x,)
         *others, last = self.blocks  # the last one is walked back at once: what it keeps is never on top of the rest
         for block in others:
