@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from contextlib import suppress
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from fullgraph.train.export import check_format, export
 from fullgraph.train.launch import launch
 from fullgraph.train.nursery import Nursery
 from fullgraph.train.predict import Order
+from fullgraph.worker import model_file
 
 
 @dataclass(frozen=True)
@@ -79,39 +81,48 @@ def predict(
     check_format(format)
     folder = Path(getattr(run, "folder", run))
     config = Run.read(folder, model)
-    whole = None if graph is None else as_graph(graph)
-    there = "" if whole is None else Path(whole.name).name or "graph"
-    target = Path(out) if out is not None else folder / "predictions" / there
-    before = {path for path in [target, *target.parents] if not path.exists()}
-    try:
-        with ahead or Nursery(config.train.device) as nursery, scratch(target) as work:
-            arrays = target if format == "npy" else work
+    model_file(folder)  # refused before a graph is read
+    with ahead or Nursery(config.train.device) as nursery:
+        whole = None if graph is None else as_graph(graph)
+        if whole is None and parts not in (None, 0, config.parts):
+            raise InputError(f"the run's own graph is cut into {config.parts} parts; leave --parts out")
+        ranks = config.parts if whole is None else parts or config.parts
+        there = "" if whole is None else Path(whole.name).name or "graph"
+        target = Path(out) if out is not None else folder / "predictions" / there
+        with _made(target), scratch(target) as work:
+            arrays, shards = (target if format == "npy" else work), config.shards_in(folder)
             order = Order(out=str(arrays), embeddings="" if embeddings is None else str(embeddings))
-            ranks, shards = config.parts, config.shards_in(folder)
             if whole is not None:
-                ranks, shards = parts or config.parts, work / "shards"
-                order = _cut(config, folder, whole, ranks, shards, order)
-            elif parts not in (None, 0, config.parts):
-                raise InputError(f"the run's own graph is cut into {config.parts} parts; leave --parts out")
+                shards = work / "shards"
+                checksum = _cut(config, folder, whole, ranks, shards)
+                order = replace(order, shards=str(shards), shards_checksum=checksum)
             need_ranks(ranks, config.train.threads)
-            launch(ranks, [str(folder), "predict", json.dumps(asdict(order))], nursery=nursery, classes=config.packed())
+            arguments = [str(folder), "predict", json.dumps(asdict(order))]
+            launch(ranks, arguments, nursery=nursery, classes=config.packed())
             found = order.files if format == "npy" else export(arrays, target, format, read_names(shards))
             return Predictions(target, tuple(path for path in found if path.exists()))
+
+
+@contextmanager
+def _made(folder: Path) -> Iterator[None]:
+    """Folders that a prediction made for itself go again if it fails."""
+    missing = [path for path in [folder, *folder.parents] if not path.exists()]
+    try:
+        yield
     finally:
-        with suppress(OSError):  # folders that a failed prediction has made go again
-            for path in sorted(before, reverse=True):
+        with suppress(OSError):  # they hold what was predicted
+            for path in missing:
                 path.rmdir()
 
 
-def _cut(run: Run, folder: Path, graph: Graph, ranks: int, shards: Path, order: Order) -> Order:
-    """Cut another graph into shards for a run's model, its features scaled as those of training were."""
+def _cut(run: Run, folder: Path, graph: Graph, ranks: int, shards: Path) -> int:
+    """Cut another graph into shards for a run's model, its features scaled as in training; returns their checksum."""
     own = run.shards_in(folder)
     facts, scaler = read_manifest(own).graph, read_scaler(own)
     check_fits(graph, facts, scaler)
     bare = graph.without_labels(facts.classes, multilabel=facts.multilabel)
     assignment = partition(bare, ranks, run.partitioner or Metis(), run.train.seed)
-    manifest = write_parts(shards, bare, assignment, features=scaler)
-    return Order(out=order.out, embeddings=order.embeddings, shards=str(shards), shards_checksum=manifest.checksum)
+    return write_parts(shards, bare, assignment, features=scaler).checksum
 
 
 def check_fits(graph: Graph, facts: GraphFacts, scaler: FeatureScaler) -> None:

@@ -129,11 +129,20 @@ class Loads(Protocol):
     def load_state_dict(self, state: dict[str, Tensor]) -> object: ...
 
 
+def model_file(folder: Path) -> Path:
+    """Where the best weights of a finished run are."""
+    if not (folder / MODEL).exists():
+        raise InputError(f"{folder / MODEL} is missing; {_finish(folder)}")
+    return folder / MODEL
+
+
+def _finish(folder: Path) -> str:
+    return f"let the run finish first: fullgraph train --resume {folder}"
+
+
 def load_best(into: Loads, folder: Path, run: Run) -> None:
     """Give a run's best weights to its model."""
-    path, fix = folder / MODEL, f"let the run finish first: fullgraph train --resume {folder}"
-    if not path.exists():
-        raise InputError(f"{path} is missing; {fix}")
+    path, fix = model_file(folder), _finish(folder)
     weights, about = read_tensors(path, fix=fix)
     if about != {"run": run.id}:
         raise Damaged(f"{path} is the model of another run; {fix}")

@@ -103,6 +103,21 @@ def test_embeddings_of_one_of_ours_are_its_layers_rows(run, graph):
     np.testing.assert_allclose(got.probabilities, run.probabilities, rtol=1e-6)
 
 
+def test_many_labels_weights_and_sparse_features(tmp_path):
+    graph = random_graph(nodes=100, arcs=400, directed=True, weighted=True, sparse=True, multilabel=True)
+    options = {"features": "standard", "inductive": True, "dtype": "float64", "metric": "micro_f1"}
+    run = fg.train(graph, model="gcn", parts=1, epochs=2, out=tmp_path / "run", **options)
+    plain = fg.Graph(graph.edge_index, graph.x, edge_weight=graph.edge_weight)
+    got = fg.predict(run, graph=plain, parts=2, out=tmp_path / "out")
+    np.testing.assert_allclose(got.probabilities, run.probabilities, rtol=1e-6, atol=1e-7)
+    np.testing.assert_array_equal(got.classes, run.predictions)
+    assert got.classes.shape == graph.y.shape
+    np.testing.assert_array_equal(got.ids, np.arange(100))
+    (run.folder / "model.safetensors").unlink()
+    with pytest.raises(fg.InputError, match="let the run finish first"):
+        fg.predict(run, graph=plain)
+
+
 def test_a_model_of_the_users_on_other_nodes(own_run, tmp_path):
     other = named(random_graph(nodes=90, arcs=300, seed=5), seed=5)
     got = own_run.predict(bare(other), parts=3, embeddings="one", out=tmp_path)
