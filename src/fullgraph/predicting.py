@@ -121,7 +121,8 @@ def _cut(run: Run, folder: Path, graph: Graph, ranks: int, shards: Path) -> int:
     facts, scaler = read_manifest(own).graph, read_scaler(own)
     check_fits(graph, facts, scaler)
     bare = graph.without_labels(facts.classes, multilabel=facts.multilabel)
-    assignment = partition(bare, ranks, run.partitioner or Metis(), run.train.seed)
+    chosen = run.partitioner if run.strategy.partitioner() is None else None  # what a strategy asks for is its own
+    assignment = partition(bare, ranks, chosen or Metis(), run.train.seed)
     return write_parts(shards, bare, assignment, features=scaler).checksum
 
 
