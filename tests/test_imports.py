@@ -41,8 +41,10 @@ run       : recipes+
 testing   : run+
 own_model : testing+
 worker    : own_model+
-api       : worker+
-cli       : api+
+predicting: worker+
+api       : predicting+
+options   : api+
+cli       : options+
 __init__  : api+
 __main__  : cli
 """
@@ -69,6 +71,8 @@ OPTIONAL = {"numba", "pymetis", "kaminpar", "mtkahypar", "typer", "click", "rich
     "tensorboard",
     "psutil",
     "triton",
+    "pyarrow",
+    "cloudpickle",
 }
 
 

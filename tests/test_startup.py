@@ -216,7 +216,7 @@ IMPORTED_IN = os.getpid()
 def warm_up(device):
     global DEVICE
     DEVICE = device
-def main():
+def main(classes):
     if sys.argv[1] == "wait":
         os.write(int(os.environ["TOLD"]), b"here")
         signal.pause()

@@ -14,11 +14,12 @@ from fullgraph.version import __version__
 
 if TYPE_CHECKING:
     from fullgraph import nn, recipes
-    from fullgraph.api import FinishedRun, open_shard, predict, resume, train
+    from fullgraph.api import FinishedRun, open_shard, resume, train
     from fullgraph.data import Graph, load, save_npz
     from fullgraph.errors import InputError
     from fullgraph.exchange import Wire
     from fullgraph.own_model import checkpoint_context, distribute, evaluate, gather_rows, mean_loss, sync_gradients
+    from fullgraph.predicting import Predictions, predict
     from fullgraph.run import Run
     from fullgraph.train.sync import GradSync
 
@@ -38,7 +39,8 @@ _PLACES = {
     "mean_loss": "fullgraph.own_model",
     "nn": "fullgraph",
     "open_shard": "fullgraph.api",
-    "predict": "fullgraph.api",
+    "Predictions": "fullgraph.predicting",
+    "predict": "fullgraph.predicting",
     "recipes": "fullgraph",
     "resume": "fullgraph.api",
     "save_npz": "fullgraph.data",
@@ -78,6 +80,7 @@ __all__ = [
     "GradSync",
     "Graph",
     "InputError",
+    "Predictions",
     "Run",
     "Wire",
     "__version__",

@@ -16,7 +16,8 @@ from uuid import uuid4
 import numpy as np
 import torch
 
-from fullgraph.data import Graph, load
+from fullgraph.axes import MODELS
+from fullgraph.data import Graph, as_graph, load
 from fullgraph.environ import in_job, number
 from fullgraph.errors import InputError, Interrupted, RankFailed, explain
 from fullgraph.exchange import Wires
@@ -34,13 +35,13 @@ from fullgraph.partition import (
     write_parts,
 )
 from fullgraph.placement import Shard, WholeStep
+from fullgraph.predicting import Predictions, predict
 from fullgraph.recipes import Given, Strategy
-from fullgraph.reference import reference_of, refuse_while_running
+from fullgraph.reference import hand_over, has_a_file, reference_of, refuse_while_running
 from fullgraph.report import EpochRecord, Phases, read_metrics
 from fullgraph.report.terminal import note
-from fullgraph.room import need_ranks
 from fullgraph.run import Run, build_shard, device_of
-from fullgraph.storage import read_document, sweep
+from fullgraph.storage import read_document
 from fullgraph.train.checkpoint import check_ranks, found
 from fullgraph.train.config import TrainConfig
 from fullgraph.train.fits import need_room
@@ -78,6 +79,10 @@ class FinishedRun:
         load_best(model, self.folder, run)
         return model.eval()
 
+    def predict(self, graph: Any = None, **options: Any) -> Predictions:
+        """Classes and probabilities of another graph, or of the run's own; options are those of `fg.predict`."""
+        return predict(self.folder, graph=graph, **options)
+
     @property
     def predictions(self) -> np.ndarray[Any, Any]:
         """Every node's class, in the graph's own order."""
@@ -89,9 +94,9 @@ class FinishedRun:
 
 
 def train(
-    graph: Graph | str | Path = "demo",
+    graph: Any = "demo",
     *,
-    model: ModelSpec | str | type[torch.nn.Module] = "sage",
+    model: ModelSpec | str | Callable[..., torch.nn.Module] = "sage",
     strategy: Strategy | str = "vanilla",
     parts: int | None = None,
     partitioner: Partitioner | str = "metis",
@@ -102,22 +107,32 @@ def train(
 ) -> FinishedRun:
     """Train `model` on the whole graph over `parts` processes; `options` are the fields of TrainConfig.
 
-    graph: a Graph, a name that `load` takes, or a folder that `fullgraph partition` wrote. model, strategy,
-    partitioner: values, or the names of some, your own (`my_file.py:Name`) among them. model may be a torch module's
-    class, which is called as PyG's are.
+    graph: a Graph, a PyG `Data`, a name that `load` takes, or a folder that `fullgraph partition` wrote.
+    model, strategy, partitioner: values, or the names of some, your own (`my_file.py:Name`) among them. model may be a
+    torch module's class, which is called as PyG's are, or functools.partial(Net, hidden=64) of it.
     """
-    model = reference_of(model) if isinstance(model, type) and issubclass(model, torch.nn.Module) else model
+    graph = graph if isinstance(graph, str | Path) else as_graph(graph)
     run = Run(
         graph=graph.name if isinstance(graph, Graph) else str(graph),
         parts=parts or 0,
         partitioner=partitioner,  # type: ignore[arg-type]  # a name becomes the value it stands for
         features=features,
         split=split,
-        model=model,  # type: ignore[arg-type]
+        model=_chosen(model),
         strategy=strategy,  # type: ignore[arg-type]
         train=read_value(TrainConfig, options, "fg.train"),
     )
     return start(run, graph, new_folder(run, out))
+
+
+def _chosen(model: Any) -> Any:
+    """A torch module's class, or functools.partial of one, as the value that describes it; anything else as it is."""
+    kind, options = (model.func, model.keywords) if isinstance(model, partial) else (model, {})
+    if not (isinstance(kind, type) and issubclass(kind, torch.nn.Module)):
+        return model
+    if isinstance(model, partial) and model.args:
+        raise InputError(f"partial({kind.__name__}, ...) has arguments without names; give them as NAME=VALUE")
+    return MODELS.make(reference_of(kind) if has_a_file(kind) else hand_over(kind), **options)
 
 
 def start(
@@ -129,6 +144,8 @@ def start(
     """
     refuse_while_running()
     phases = phases or Phases()
+    if not in_job():
+        config.packed()  # refused before a graph is read
     if in_job():
         begin = partial(_begin, graph=graph, folder=folder, phases=phases)
         return FinishedRun(_as_rank(folder, config.train, lambda size: begin(_with_parts(config, size)), phases))
@@ -145,11 +162,13 @@ def start(
 
 
 def resume(
-    folder: Path, *, epochs: int | None = None, parts: int | None = None, max_restarts: int | None = None,
-    ahead: Nursery | None = None, phases: Phases | None = None,
+    folder: str | Path, *, epochs: int | None = None, parts: int | None = None, max_restarts: int | None = None,
+    model: type[torch.nn.Module] | None = None, ahead: Nursery | None = None, phases: Phases | None = None,
 ) -> FinishedRun:  # fmt: skip
-    """Continue a run from its newest whole checkpoint."""
-    phases = phases or Phases()
+    """Continue a run from its newest whole checkpoint; model: its class, where that is in no file."""
+    folder, phases = Path(folder), phases or Phases()
+    if model is not None:
+        Run.read(folder, model)  # from now on its name finds it
 
     def extended(size: int) -> Run:
         config = Run.read(folder)
@@ -180,14 +199,6 @@ def resume(
     return FinishedRun(folder)
 
 
-def predict(folder: Path, out: Path, *, ahead: Nursery | None = None) -> None:
-    """Write every node's class and probabilities with a run's best model."""
-    config = Run.read(folder)
-    need_ranks(config.parts, config.train.threads)
-    sweep(out)
-    launch(config.parts, [str(folder), "predict", str(out)], nursery=ahead or Nursery(config.train.device))
-
-
 def prepare(config: Run, graph: Graph | str | Path, folder: Path, phases: Phases) -> Run:
     """Fill the run's folder: shards (unless the graph is a folder of them) and the resolved config."""
     try:
@@ -197,6 +208,7 @@ def prepare(config: Run, graph: Graph | str | Path, folder: Path, phases: Phases
         else:
             with phases("read"):
                 graph = graph if isinstance(graph, Graph) else load(str(graph))
+            graph.need_labels()
             config = replace(config, parts=config.parts or 1)
             check_placement(config)
             partitioner = config.strategy.partitioner() or config.partitioner or Metis()
@@ -282,6 +294,7 @@ def open_shard(
             )
     else:
         whole = graph if isinstance(graph, Graph) else load(str(graph))
+        whole.need_labels()
         part = cut_parts(whole, partition(whole, transport.size), transport.rank, split=split)
     shard = build_shard(run, part, transport, aggregation or ("sum" if own else ""))
     if not isinstance(shard.executor, WholeStep):
@@ -296,7 +309,8 @@ def _launch(run: RunFolder, config: Run, job: str, phases: Phases, nursery: Nurs
         try:
             arguments = [str(run.path), job]
             nursery = nursery or Nursery(config.train.device)
-            return launch(config.parts, arguments, inherit=[run.lock.handle], phases=phases, nursery=nursery)
+            handles, classes = [run.lock.handle], config.packed()
+            return launch(config.parts, arguments, inherit=handles, phases=phases, nursery=nursery, classes=classes)
         except RankFailed as error:
             left = config.train.max_restarts - restart
             if not left:

@@ -6,7 +6,6 @@ Commands import what they need: `--help` needs next to nothing, and ranks start 
 import os
 import signal
 import sys
-import tomllib
 from contextlib import nullcontext, suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -16,14 +15,14 @@ import typer
 
 from fullgraph.axes import METRICS, MODELS, PARTITIONERS, SCHEDULES, STRATEGIES
 from fullgraph.environ import in_job, number
-from fullgraph.errors import InputError, Interrupted, PeerLost, RankFailed, explain, one_line
+from fullgraph.errors import Interrupted, PeerLost, RankFailed, explain
 from fullgraph.named import listed
+from fullgraph.options import only, options_of, over_a_run, pairs_of, read_config, run_of
 from fullgraph.report import Phases, age, read_outcome
 from fullgraph.report.terminal import complain, output_trouble, tolerate_output
-from fullgraph.storage import read_text
-from fullgraph.train.config import TrainConfig, device_in
+from fullgraph.train.config import FILE, device_in
 from fullgraph.train.nursery import Nursery
-from fullgraph.values import OneOf, Range, hints_of, read_option
+from fullgraph.values import OneOf, Range, read_option
 
 if TYPE_CHECKING:
     from fullgraph.api import FinishedRun
@@ -41,31 +40,9 @@ def fullgraph(ctx: typer.Context) -> None:
         print(ctx.get_help())
 
 
-def _read_config(ctx: typer.Context, path: Path | None) -> Path | None:
-    """Options from a TOML file become defaults; what is given on the command line wins."""
-    if path is None:
-        return None
-    try:
-        table = tomllib.loads(read_text(path, fix="name a TOML file of options", limit=1 << 20))
-    except (ValueError, RecursionError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(f"{path} is not TOML: {one_line(error, 100)}") from error
-    known = {parameter.name for parameter in ctx.command.params} - {"config"}
-    table = {key.replace("-", "_"): value for key, value in table.items()}
-    unknown = [key for key in table if key not in known]
-    if unknown:
-        raise InputError(
-            f"{path} has unknown options {', '.join(unknown)}; known: {', '.join(sorted(map(str, known)))}"
-        )
-    if isinstance(table.get("option"), dict):
-        table["option"] = [f"{key}={value}" for key, value in table["option"].items()]
-    ctx.default_map = {**(ctx.default_map or {}), **table}
-    return path
-
-
-GraphArgument = Annotated[str, typer.Argument(help="demo, FILE.npz, a partitioned folder, pyg:CLASS/NAME, ogb:NAME, "
-                                              "saint:FOLDER, sbm:KEY=VALUE,... or rmat:KEY=VALUE,...")]  # fmt: skip
+GraphArgument = Annotated[str, typer.Argument(help="demo, FILE.npz, a folder of tables or of shards, pyg:CLASS/NAME, "
+                                              "ogb:NAME, saint:FOLDER, tables:KEY=VALUE,..., sbm:KEY=VALUE,... "
+                                              "or rmat:KEY=VALUE,...")]  # fmt: skip
 
 
 PartitionerOption = Annotated[list[str], typer.Option("-o", "--option", help="KEY=VALUE of the partitioner")]
@@ -76,7 +53,8 @@ def train(
     ctx: typer.Context,
     graph: GraphArgument = "demo",
     config: Annotated[
-        Path | None, typer.Option(callback=_read_config, is_eager=True, help="TOML file of these options")
+        Path | None,
+        typer.Option(callback=read_config, is_eager=True, help="TOML file of these options, or a run's config.json"),
     ] = None,
     parts: Annotated[int, typer.Option(help="ranks; 0: as many as the folder has parts, else 1")] = 0,
     strategy: Annotated[str, typer.Option(help="see `fullgraph strategies`" + OWN)] = "vanilla",
@@ -136,12 +114,12 @@ def train(
 
     Under torchrun or Slurm it joins as one rank of many machines (give --out a folder they share).
     """
-    given = dict(ctx.params)
-    if model not in MODELS:  # a model of one's own has its own defaults
-        given |= dict.fromkeys(_left_alone(ctx) & MODEL_OPTIONS)
+    given = options_of(ctx)
     if resume is not None:
-        _only(ctx, "--resume", ("resume", "epochs", "parts", "max_restarts"))
-        given["device"] = device_in(resume)
+        only(ctx, "--resume", ("resume", "epochs", "parts", "max_restarts"))
+        given["device"] = device_in(resume / FILE)
+    elif config is not None and over_a_run(given):
+        given.setdefault("device", device_in(config))
     with nullcontext() if in_job() else Nursery(given["device"]) as ahead:
         run = _train(given, ahead)
     if number("RANK", 0) == 0:
@@ -153,20 +131,12 @@ def train(
 def _train(given: dict[str, Any], ahead: Nursery | None) -> "FinishedRun":
     """Start or resume a run, of ranks that are importing what they need by now."""
     from fullgraph import api
-    from fullgraph.run import Run
 
     phases = Phases({"import": age()}, aloud=number("RANK", 0) == 0 and sys.stdout.isatty())
     if given["resume"] is not None:
         more = {"epochs": given["epochs"], "parts": given["parts"] or None, "max_restarts": given["max_restarts"]}
         return api.resume(given["resume"], **more, ahead=ahead, phases=phases)
-    model = _fields_of(MODELS[given["model"]], given) | _options(given["model_option"])
-    run = Run(
-        **{name: given[name] for name in ("graph", "parts", "features", "split")},
-        partitioner=PARTITIONERS.make(given["partitioner"], **_options(given["partitioner_option"])),
-        model=MODELS.make(given["model"], **model),
-        strategy=STRATEGIES.make(given["strategy"], **_options(given["option"])),
-        train=TrainConfig(**_fields_of(TrainConfig, given)),
-    )
+    run = run_of(given)
     return api.start(run, run.graph, api.new_folder(run, given["out"]), ahead=ahead, phases=phases)
 
 
@@ -190,8 +160,9 @@ def partition_command(
     from fullgraph.report.tables import print_quality
 
     read_option(Annotated[str, OneOf(*FEATURES)], "features", features)
-    chosen = PARTITIONERS.make(partitioner, **_options(option))  # refused before a graph is read
+    chosen = PARTITIONERS.make(partitioner, **pairs_of(option))  # refused before a graph is read
     whole = load(graph)
+    whole.need_labels()
     assignment = partition(whole, parts, chosen, seed)
     manifest = write_parts(out, whole, assignment, features=features, split=split)
     print_quality(asdict(manifest.figures), manifest.method)
@@ -218,7 +189,7 @@ def inspect(
         manifest = read_manifest(Path(graph))
         print_quality(asdict(manifest.figures), manifest.method)
         return
-    chosen = PARTITIONERS.make(partitioner, **_options(option))  # refused before a graph is read
+    chosen = PARTITIONERS.make(partitioner, **pairs_of(option))  # refused before a graph is read
     whole = load(graph)
     assignment = partition(whole, parts, chosen, seed)
     print_quality(asdict(quality(whole, assignment)), assignment.method)
@@ -227,18 +198,25 @@ def inspect(
 @app.command()
 def predict(
     run: Annotated[Path, typer.Argument(help="a finished run's folder")],
-    out: Annotated[Path | None, typer.Option(help="folder for classes.npy and probabilities.npy")] = None,
+    graph: Annotated[str | None, typer.Option(help="another graph than the run's; it needs no labels")] = None,
+    parts: Annotated[int, typer.Option(help="ranks for --graph; 0: as many as the run has")] = 0,
+    embeddings: Annotated[
+        str | None, typer.Option(help="write this layer's output too: its number, from 1, or its name in the model")
+    ] = None,
+    format: Annotated[str, typer.Option(help="npy, csv or parquet")] = "npy",
+    out: Annotated[
+        Path | None, typer.Option(help="folder for the files", show_default="the run's predictions/")
+    ] = None,
 ) -> None:
     """Write every node's class and probabilities, in the graph's own node order, with a run's best model.
 
-    Example:  fullgraph predict runs/mine --out predictions/
+    Example:  fullgraph predict runs/mine --graph new.npz --out predictions/ --embeddings 2 --format parquet
     """
-    target = out or run / "predictions"
-    with Nursery(device_in(run)) as ahead:
-        from fullgraph import api
+    with Nursery(device_in(run / FILE)) as ahead:
+        from fullgraph.predicting import predict as written
 
-        api.predict(run, target, ahead=ahead)
-    print(f"wrote {target / 'classes.npy'} and {target / 'probabilities.npy'}")
+        done = written(run, out, graph=graph, parts=parts, embeddings=embeddings, format=format, ahead=ahead)
+    print(f"wrote {', '.join(map(str, done.files))}")
 
 
 @app.command()
@@ -276,7 +254,7 @@ def schedule(
     from fullgraph.exchange import table
 
     read_option(Annotated[int, Range(1, MOST_STEPS)], "steps", steps)
-    print(table(SCHEDULES.make(name, **_options(option)), steps))
+    print(table(SCHEDULES.make(name, **pairs_of(option)), steps))
 
 
 @app.command()
@@ -287,34 +265,6 @@ def strategies() -> None:
     """
     for name, kind in STRATEGIES.items():
         print(f"{name:14}  {(kind.__doc__ or '').strip().splitlines()[0]}  [{listed(STRATEGIES.options(name))}]")
-
-
-MODEL_OPTIONS = {"layers", "hidden", "dropout", "norm", "linear_layers", "residual", "heads", "alpha", "lam"}
-
-
-def _left_alone(ctx: typer.Context) -> set[str]:
-    """The options that nobody gave."""
-    return {name for name in ctx.params if str(ctx.get_parameter_source(name)).endswith("DEFAULT")}
-
-
-def _only(ctx: typer.Context, mode: str, allowed: tuple[str, ...]) -> None:
-    """Refuse options that a mode would silently ignore."""
-    by_hand = [name for name in ctx.params if str(ctx.get_parameter_source(name)).endswith("COMMANDLINE")]
-    extra = [name for name in by_hand if name not in allowed]
-    if extra:
-        raise InputError(f"{mode} keeps the run's own options; leave out {', '.join(extra)}")
-
-
-def _fields_of(kind: type, given: dict[str, Any]) -> dict[str, Any]:
-    """Those of the command's options that are fields of a value."""
-    return {name: given[name] for name in hints_of(kind) if given.get(name) is not None}
-
-
-def _options(pairs: list[str]) -> dict[str, str]:
-    bad = [pair for pair in pairs if "=" not in pair]
-    if bad:
-        raise InputError(f"-o {one_line(bad[0], 60)}: write it as KEY=VALUE")
-    return dict(pair.split("=", 1) for pair in pairs)
 
 
 def main() -> None:

@@ -74,9 +74,15 @@ class Axis(Mapping[str, Any]):
         A field that is itself a named value takes its options as well: `codec=lowbit bits=2`. Those of `halo_codec`
         begin as it does: `halo_bits`.
         """
-        found = self.find(name)
+        return self._filled(self.find(name), None, name, options)
+
+    def changed(self, value: Any, /, **options: Any) -> Any:
+        """The value with other options, as `make` takes them."""
+        return self._filled(type(value), value, self.name_of(value), options)
+
+    def _filled(self, found: Any, base: Any, name: str, options: dict[str, Any]) -> Any:
         options_of = _Options(options)
-        made = options_of.fill(found) if isinstance(found, type) else found
+        made = options_of.fill(found, base=base) if isinstance(found, type) else found
         unknown = [key for key in options if key not in options_of.known]
         if unknown:
             told = f"{self.what} {name!r} has no option {one_line(', '.join(unknown), 60)}"

@@ -1,8 +1,10 @@
 """References to a user's own classes and functions, `my_file.py:Name` or `package.module:Name`, found in any process.
 
-A file is run once in a process, and only if somebody names it.
+A file is run once in a process, and only if somebody names it. A class of a notebook or of a script's main file is
+`__main__:Name`: only processes that were handed it know it.
 """
 
+import base64
 import importlib
 import importlib.util
 import os
@@ -18,12 +20,18 @@ from fullgraph.errors import InputError, explain, one_line
 
 _files: dict[Path, ModuleType] = {}  # run in this process
 _running: list[Path] = []  # being run now
+_handed: dict[str, type] = {}  # classes of no file, by reference
 _lock = threading.RLock()
+
+
+MAIN = "__main__"
 
 
 def load(reference: str) -> Any:
     """What `my_file.py:Name` or `package.module:Name` names; the file or module is run, once in a process."""
     place, _, name = reference.rpartition(":")
+    if place == MAIN:
+        return _of_no_file(reference)
     found: Any = _run(Path(place)) if place.endswith(".py") else _imported(place)
     try:
         for part in name.split("."):
@@ -37,6 +45,9 @@ def load(reference: str) -> Any:
 def reference_of(kind: Any) -> str:
     """What `load` finds a class or function by, in any process."""
     module, name = sys.modules.get(kind.__module__), kind.__qualname__
+    handed = f"{MAIN}:{kind.__name__}"  # a class that was sent has no longer name
+    if handed in _handed and _handed[handed].__module__ == kind.__module__:
+        return handed
     if "<" in name or module is None:
         raise InputError(f"{name} is defined inside a function; define it at the top of a file, where ranks find it")
     spec = getattr(module, "__spec__", None)
@@ -51,14 +62,86 @@ def reference_of(kind: Any) -> str:
     return f"{module.__name__}:{name}"
 
 
+def has_a_file(kind: type) -> bool:
+    """Whether other processes can find a class by its name: not one of a notebook, a script or a function."""
+    found: Any = sys.modules.get(kind.__module__)
+    if found is None or getattr(found, "__file__", None) is None:
+        return False
+    if found.__name__ == MAIN and getattr(found, "__spec__", None) is None:
+        return False
+    for part in kind.__qualname__.split("."):
+        found = getattr(found, part, None)
+    return found is kind
+
+
+def hand_over(kind: type) -> str:
+    """Make a class of no file known by a reference, in this process and in the ranks that it starts."""
+    reference = f"{MAIN}:{kind.__name__}"
+    _handed[reference] = kind
+    return reference
+
+
+def packed(tree: Any) -> str:
+    """The classes of no file that a JSON tree names, as a text for ranks to unpack; empty where there are none.
+
+    It goes to ranks through a pipe and is never written: a file of such bytes could run anything when it is read.
+    """
+    kinds = {text: _of_no_file(text) for text in texts_in(tree) if text.startswith(f"{MAIN}:")}
+    if not kinds:
+        return ""
+    name = next(iter(kinds.values())).__name__
+    try:
+        import cloudpickle
+    except ImportError:
+        fix = "pip install 'fullgraph[notebook]', or put the class into a file"
+        raise InputError(
+            f"{name} is a class of a notebook or script, and sending it to ranks needs an extra: {fix}"
+        ) from None
+    modules = {sys.modules.get(kind.__module__) for kind in kinds.values()} - {None}
+    made_up = [module for module in modules if module is not None and getattr(module, "__file__", None) is None]
+    try:
+        for module in made_up:  # no rank can import it
+            cloudpickle.register_pickle_by_value(module)
+        return base64.b64encode(cloudpickle.dumps(kinds)).decode()
+    except Exception as error:
+        told = f"{type(error).__name__}: {one_line(error, 160)}"
+        raise InputError(f"{name} cannot be sent to ranks ({told}); put the class into a file") from error
+    finally:
+        for module in made_up:
+            cloudpickle.unregister_pickle_by_value(module)
+
+
+def unpack(text: str) -> None:
+    """Take the classes that the process which started this one has packed."""
+    if text:
+        import cloudpickle
+
+        _handed.update(cloudpickle.loads(base64.b64decode(text)))
+
+
+def _of_no_file(reference: str) -> type:
+    if reference not in _handed:
+        name = one_line(reference.rpartition(":")[2], 60)
+        raise InputError(
+            f"{name} was a class of a notebook or script, in no file that could be read again; pass it once more: "
+            f"fg.resume(folder, model={name}) or fg.predict(folder, model={name})"
+        )
+    return _handed[reference]
+
+
+def texts_in(tree: Any) -> set[str]:
+    """All texts of a JSON tree but its keys."""
+    if isinstance(tree, Mapping):
+        return set().union(*map(texts_in, tree.values()))
+    if isinstance(tree, list):
+        return set().union(*map(texts_in, tree))
+    return {tree} if isinstance(tree, str) else set()
+
+
 def files_in(tree: Any) -> set[str]:
     """The files that the names in a JSON tree refer to."""
-    if isinstance(tree, Mapping):
-        return set().union(*map(files_in, tree.values()))
-    if isinstance(tree, list):
-        return set().union(*map(files_in, tree))
-    place = tree.rpartition(":")[0] if isinstance(tree, str) else ""
-    return {place} if place.endswith(".py") else set()
+    places = {text.rpartition(":")[0] for text in texts_in(tree)}
+    return {place for place in places if place.endswith(".py")}
 
 
 def checksum_of(path: str) -> int:

@@ -6,13 +6,13 @@ from typing import Annotated
 
 import torch
 
-from fullgraph.axes import STRATEGIES
+from fullgraph.axes import MODELS, STRATEGIES
 from fullgraph.errors import InputError, one_line
 from fullgraph.nn import AnyModel, GraphSAGE
 from fullgraph.partition import AnyPartitioner, Metis, Part
 from fullgraph.placement import Shard
 from fullgraph.recipes import Strategy, vanilla
-from fullgraph.reference import checksum_of, files_in
+from fullgraph.reference import checksum_of, files_in, hand_over, packed
 from fullgraph.report import Meter
 from fullgraph.storage import read_document, record_of, write_document
 from fullgraph.train.config import FILE, FIX, TrainConfig
@@ -45,6 +45,11 @@ class Run(Value):
         """Where the parts of the run in `folder` are."""
         return Path(self.shards) if self.shards else folder / "shards"
 
+    def on_shards(self, shards: str, checksum: int) -> "Run":
+        """The same model on another graph that no one trains on: exact, by rows, all of them."""
+        train = replace(self.train, inductive=False, all_rows=True)
+        return replace(self, shards=shards, shards_checksum=checksum, split=0, strategy=vanilla(), train=train)
+
     def write(self, folder: Path) -> None:
         """Names and fields of every value, and the checksums of a user's own files among the names."""
         tree = tree_of(self)
@@ -52,9 +57,22 @@ class Run(Value):
         write_document(folder / FILE, {"schema": SCHEMA, **tree, "files": files})
 
     @classmethod
-    def read(cls, folder: Path) -> "Run":
-        """The run of a folder. A user's own files that it names are run, if they are what they were when it began."""
-        path = folder / FILE
+    def read(cls, folder: Path, model: type | None = None) -> "Run":
+        """The run of a folder. A user's own files that it names are run, if they are what they were when it began.
+
+        model: its class, where that is in no file.
+        """
+        passed = "" if model is None else hand_over(model)
+        run = cls.read_file(folder / FILE)
+        if passed and MODELS.name_of(run.model) != passed:
+            raise InputError(
+                f"the model of the run in {folder} is {run.model.name}, found by its name; leave model= out"
+            )
+        return run
+
+    @classmethod
+    def read_file(cls, path: Path) -> "Run":
+        """The run that a config.json holds."""
         tree = read_document(path, fix=FIX)
         schema, files = tree.pop("schema", 1), tree.pop("files", {})
         if schema != SCHEMA:
@@ -63,9 +81,13 @@ class Run(Value):
         for file in files_in(tree):
             if not isinstance(files, dict) or files.get(file) != checksum_of(file):
                 raise InputError(
-                    f"{file} is not what it was when the run in {folder} began; put that back, or start anew"
+                    f"{file} is not what it was when the run in {path.parent} began; put that back, or start anew"
                 )
         return record_of(cls, tree, str(path), FIX)
+
+    def packed(self) -> str:
+        """The classes of no file that the run names, for its ranks."""
+        return packed(tree_of(self))
 
 
 def build_trainer(run: Run, part: Part, transport: Transport) -> Trainer:

@@ -1,5 +1,6 @@
-"""One rank of a run:  python -m fullgraph.worker FOLDER train|resume|predict [OUT]."""
+"""One rank of a run:  python -m fullgraph.worker FOLDER train|resume|predict [ORDER]."""
 
+import json
 import os
 import signal
 import sys
@@ -14,20 +15,22 @@ from torch import Tensor
 
 from fullgraph.errors import Damaged, InputError, Interrupted, explain
 from fullgraph.ops import kernels
-from fullgraph.partition import open_part
+from fullgraph.partition import open_part, read_names
+from fullgraph.reference import unpack
 from fullgraph.report import EpochRecord, MetricsLog, Phases, peak_device_bytes, peak_memory_bytes
 from fullgraph.report.terminal import tolerate_output
 from fullgraph.run import Run, build_trainer, device_of, devices_of
 from fullgraph.storage import read_tensors, write_document, write_tensors
 from fullgraph.train.checkpoint import Checkpoints
 from fullgraph.train.launch import EXIT_INPUT, EXIT_STOPPED
-from fullgraph.train.predict import write_predictions
+from fullgraph.train.predict import Order, write_ids, write_predictions
 from fullgraph.train.progress import Live, Plain, progress
 from fullgraph.train.result import Cost, result_of
 from fullgraph.train.stopping import LastWords, Stop, started
 from fullgraph.train.tensorboard import TensorBoard
 from fullgraph.train.trainer import Trainer, Watcher
 from fullgraph.transport import Alone, Key, PeerLost, Transport, join, number
+from fullgraph.values import read_value
 
 MODEL = "model.safetensors"
 
@@ -35,14 +38,18 @@ MODEL = "model.safetensors"
 class Rank:
     """What every job of a rank needs: its run, its part, and all that it trains with."""
 
-    def __init__(self, folder: Path, transport: Transport, phases: Phases) -> None:
+    def __init__(self, folder: Path, transport: Transport, phases: Phases, shards: str = "", checksum: int = 0) -> None:
+        """shards: of another graph than the run's own, and the checksum of their manifest."""
         self.folder, self.phases, self.transport = folder, phases, transport
-        self.run = Run.read(folder)
+        run = Run.read(folder)
+        self.run = run.on_shards(shards, checksum) if shards else run
         torch.set_num_threads(self.run.train.threads or threads_per_rank())
-        shards = self.run.shards_in(folder)
-        self.part = open_part(shards, transport.rank, split=self.run.split)
+        self.shards = self.run.shards_in(folder)
+        self.part = open_part(self.shards, transport.rank, split=self.run.split)
         if self.part.manifest.checksum != self.run.shards_checksum:
-            raise InputError(f"{shards} are not the shards this run began with; put those back, or start a new run")
+            raise InputError(
+                f"{self.shards} are not the shards this run began with; put those back, or start a new run"
+            )
         self.trainer = build_trainer(self.run, self.part, transport)
         self.leads = transport.rank == 0  # rank 0 keeps the record
 
@@ -103,7 +110,7 @@ def _write_outcome(rank: Rank, checkpoints: Checkpoints) -> None:
     costs = transport.all_reduce(Key("costs", 0), costs).wait()
     if rank.leads:
         write_tensors(rank.folder / MODEL, trainer.best.weights, {"run": rank.run.id})
-    write_predictions(rank.folder / "predictions", trainer.model, trainer.shard, trainer.task)
+    _write_predictions(rank, Order(out=str(rank.folder / "predictions")))
     if rank.leads:
         peak_memory, peak_device, checkpoint_s = costs.max(0).values.tolist()
         cost = Cost(int(peak_memory), int(peak_device), checkpoint_s, rank.phases.seconds)
@@ -122,11 +129,20 @@ class Loads(Protocol):
     def load_state_dict(self, state: dict[str, Tensor]) -> object: ...
 
 
+def model_file(folder: Path) -> Path:
+    """Where the best weights of a finished run are."""
+    if not (folder / MODEL).exists():
+        raise InputError(f"{folder / MODEL} is missing; {_finish(folder)}")
+    return folder / MODEL
+
+
+def _finish(folder: Path) -> str:
+    return f"let the run finish first: fullgraph train --resume {folder}"
+
+
 def load_best(into: Loads, folder: Path, run: Run) -> None:
     """Give a run's best weights to its model."""
-    path, fix = folder / MODEL, f"let the run finish first: fullgraph train --resume {folder}"
-    if not path.exists():
-        raise InputError(f"{path} is missing; {fix}")
+    path, fix = model_file(folder), _finish(folder)
     weights, about = read_tensors(path, fix=fix)
     if about != {"run": run.id}:
         raise Damaged(f"{path} is the model of another run; {fix}")
@@ -136,19 +152,26 @@ def load_best(into: Loads, folder: Path, run: Run) -> None:
         raise Damaged(f"{path} does not fit this run's model; {fix}") from error
 
 
-def predict(rank: Rank, out: Path) -> None:
+def predict(rank: Rank, order: Order) -> None:
     """Predict with the run's best model."""
     load_best(rank.trainer.weights, rank.folder, rank.run)
-    write_predictions(out, rank.trainer.model, rank.trainer.shard, rank.trainer.task)
+    _write_predictions(rank, order)
 
 
-def work(folder: Path, job: str, out: str, transport: Transport, stop: Stop, phases: Phases) -> None:
+def _write_predictions(rank: Rank, order: Order) -> None:
+    write_predictions(order, rank.trainer.model, rank.trainer.shard, rank.trainer.task)
+    if rank.leads:
+        write_ids(order, read_names(rank.shards))
+
+
+def work(folder: Path, job: str, order: str, transport: Transport, stop: Stop, phases: Phases) -> None:
     """One rank's whole job over a transport it was given."""
     try:
+        wanted = read_value(Order, json.loads(order), "order") if order else Order(out="")
         with phases("place"):
-            rank = Rank(folder, transport, phases)
+            rank = Rank(folder, transport, phases, wanted.shards, wanted.shards_checksum)
         if job == "predict":
-            predict(rank, Path(out))
+            predict(rank, wanted)
         else:
             train(rank, stop, resume=job == "resume")
     except PeerLost:
@@ -162,13 +185,15 @@ def warm_up(device: str) -> None:
     kernels.warm_up(device)
 
 
-def main() -> None:
-    folder, job, out = (*sys.argv[1:], "")[:3]
+def main(classes: str = "") -> None:
+    """classes: those of the user's that are in no file, packed."""
+    folder, job, order = (*sys.argv[1:], "")[:3]
     transport: Transport = Alone()
     stop = Stop()
     stop.listen()
     tolerate_output()
     try:
+        unpack(classes)
         if number("WORLD_SIZE", 1) > 1:
             run = Run.read(Path(folder))
             loop = run.train
@@ -176,7 +201,7 @@ def main() -> None:
             nccl = loop.backend == "nccl"
             device = device_of(loop.device) if nccl else devices_of(run, number("RANK", 0))[0]
             transport = join(backend=loop.backend, device=device, timeout=loop.timeout)
-        work(Path(folder), job, out, transport, stop, started())
+        work(Path(folder), job, order, transport, stop, started())
         transport.close()
     except InputError as error:
         leave(EXIT_INPUT, LastWords(kind="input", text=str(error)))

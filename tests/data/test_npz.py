@@ -91,12 +91,54 @@ def refused(path):
     return text
 
 
-@pytest.mark.parametrize("key", ["edge_index", "y", "train_mask", "val_mask", "test_mask", "x_data", "x_shape"])
+@pytest.mark.parametrize("key", ["edge_index", "x_data", "x_shape"])
 def test_a_missing_key_is_named(saved, key):
     folder, arrays = saved
     del arrays[key]
     np.savez(folder / "bad.npz", **arrays)
     assert key in refused(folder / "bad.npz")
+
+
+@pytest.mark.parametrize("key", ["y", "train_mask", "val_mask", "test_mask"])
+def test_without_labels_or_a_mask_it_is_a_graph_to_predict_on(saved, key):
+    folder, arrays = saved
+    del arrays[key]
+    np.savez(folder / "bare.npz", **arrays)
+    graph = load(str(folder / "bare.npz"))
+    assert graph.lacks == (key,)
+    assert not graph.train_mask.any()
+    with pytest.raises(InputError, match=rf"^bare lacks {key}: training needs labels and three masks; only.*predict"):
+        graph.need_labels()
+    save_npz(graph, folder / "again.npz")
+    again = load(str(folder / "again.npz"))
+    assert set(again.lacks) >= {key}
+    np.testing.assert_array_equal(again.y, graph.y)
+
+
+def test_masks_that_mark_no_node_are_no_masks(saved):
+    folder, arrays = saved
+    arrays |= {name: np.zeros_like(arrays[name]) for name in ("train_mask", "val_mask", "test_mask")}
+    arrays["y"] = np.full_like(arrays["y"], -1)
+    np.savez(folder / "bare.npz", **arrays)
+    assert load(str(folder / "bare.npz")).lacks == ("a node in its masks",)
+
+
+@pytest.mark.parametrize("names", [np.arange(9)[::-1] * 7 - 3, np.array([f"né {i}" * i for i in range(9)])])
+def test_names_of_nodes_are_kept(tmp_path, names):
+    rng = np.random.default_rng(0)
+    graph = Graph(rng.integers(0, 9, (2, 20)), rng.random((9, 2)), names=names)
+    save_npz(graph, tmp_path / "named.npz")
+    again = load(str(tmp_path / "named.npz"))
+    np.testing.assert_array_equal(again.names.numpy(), names)
+    assert again.names.block(3, 6) == names[3:6].tolist()
+    keep = np.arange(9) % 2 == 0
+    np.testing.assert_array_equal(again.subgraph(keep).names.numpy(), names[keep])
+    with pytest.raises(InputError, match="occurs twice"):
+        Graph(np.zeros((2, 0)), rng.random((9, 2)), names=np.where(keep, names[0], names))
+    with pytest.raises(InputError, match="8 entries for the 9 nodes"):
+        Graph(np.zeros((2, 0)), rng.random((9, 2)), names=names[:8])
+    with pytest.raises(InputError, match="one whole number or one text a node"):
+        Graph(np.zeros((2, 0)), rng.random((9, 2)), names=rng.random(9))
 
 
 class Trap:

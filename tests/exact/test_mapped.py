@@ -37,6 +37,7 @@ def saved_by(spec: nn.ModelSpec) -> list[tuple[int, ...]]:
     """Shapes of what a training step's forward pass keeps of the first layer's width, its input apart."""
     trainer = trainer_of(Alone(), CASES["undirected"], spec, TrainConfig(dtype="float64"))
     rows, kept = trainer.shard.train, []
+    trainer.shard.clock.tick()
     known = rows.view.known
     given = {rows.x.data_ptr()} | ({known.aggregated.data_ptr()} if known else set())
 

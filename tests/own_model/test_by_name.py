@@ -114,7 +114,7 @@ def test_a_module_that_cannot_be_made_says_so():
 def test_what_a_finished_run_knows(folder, monkeypatch):
     monkeypatch.chdir(folder)
     run = fg.train("g.npz", model=str(folder / "net.py:Net"), epochs=3, out="run")
-    assert [record.epoch for record in run.metrics] == [0, 1, 2]
+    assert [record.epoch for record in run.metrics] == [1, 2, 3]
     assert type(run.model).__name__ == "Net"
     graph = fg.load("g.npz")
     data = graph.to_pyg()

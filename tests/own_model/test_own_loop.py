@@ -241,31 +241,67 @@ class TestSteps:
         assert set(model.state_dict()) == set(pyg.GCN(WIDTH, HIDDEN, 2, CLASSES).state_dict())
 
 
+def slip(body, ranks, wire):
+    """What a loop around a model of ours is told."""
+    graph = case_graph()
+
+    def rank(transport):
+        part = cut_parts(graph, partition(graph, ranks, method="random", seed=0), transport.rank)
+        shard = Partitioned().place(part, transport, wire, "mean")
+        model = fg.nn.GraphSAGE(layers=2, hidden=8).build(shard.in_width, shard.num_classes, seed=0)
+        return body(model, shard)
+
+    return run_threads(ranks, rank)
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("wire", [fg.Wire(), fg.Wire(schedule=Pipelined(1))], ids=["fresh", "stale"])
 class TestOurOwnModels:
-    """The same slips with a model of ours and a stale wire."""
+    """The same slips with a model of ours, on fresh and on stale wires."""
 
-    @pytest.fixture
-    def shard(self):
-        graph = case_graph()
-        part = cut_parts(graph, partition(graph, 1, method="random", seed=0), 0)
-        return Partitioned().place(part, Alone(), fg.Wire(schedule=Pipelined(1)), "mean")
-
-    @pytest.fixture
-    def model(self, shard):
-        return fg.nn.GraphSAGE(layers=2, hidden=8).build(shard.in_width, shard.num_classes, seed=0)
-
-    def test_a_step_that_was_not_begun(self, model, shard):
+    def test_a_step_that_was_not_begun(self, ranks, wire):
         with pytest.raises(fg.InputError, match=r"no step was begun: call shard\.clock\.tick"):
+            slip(lambda model, shard: model(shard.train.x, shard.train.view), ranks, wire)
+
+    @pytest.mark.parametrize("mode", [True, False])
+    def test_two_forwards_in_a_step(self, ranks, wire, mode):
+        def body(model, shard):
+            shard.clock.tick()
             model(shard.train.x, shard.train.view)
+            model.train(mode)(shard.train.x, shard.train.view)
 
-    def test_two_forwards_in_a_step(self, model, shard):
-        shard.clock.tick()
-        model(shard.train.x, shard.train.view)
         with pytest.raises(fg.InputError, match=r"two forward passes in step 0.*evaluate through shard\.full\.view"):
-            model.eval()(shard.train.x, shard.train.view)
+            slip(body, ranks, wire)
 
-    def test_a_shard_without_its_aggregation(self, model):
+    @pytest.mark.parametrize("mode", [True, False])
+    def test_evaluation_through_the_training_view(self, ranks, wire, mode):
+        def body(model, shard):
+            shard.clock.tick()
+            with torch.set_grad_enabled(not mode):
+                model.train(mode)(shard.train.x, shard.train.view)
+
+        with pytest.raises(fg.InputError, match=r"evaluation through the training view: call model\.eval\(\)"):
+            slip(body, ranks, wire)
+
+    def test_evaluation_through_the_full_view_needs_nothing(self, ranks, wire):
+        def body(model, shard):
+            shard.clock.tick()
+            model(shard.train.x, shard.train.view).sum().backward()
+            with torch.no_grad():
+                first, again = (model.eval()(shard.full.x, shard.full.view) for _ in range(2))
+            torch.testing.assert_close(first, again)
+            shard.clock.tick()
+            model.train()(shard.train.x, shard.train.view).sum().backward()
+
+        slip(body, ranks, wire)
+
+
+class TestShards:
+    """Shards that were opened for something else."""
+
+    def test_a_shard_without_its_aggregation(self):
         shard = fg.open_shard(case_graph())
+        model = fg.nn.GraphSAGE(layers=2, hidden=8).build(shard.in_width, shard.num_classes, seed=0)
         with pytest.raises(fg.InputError, match=r"opened for fg\.distribute"):
             model(shard.train.x, shard.train.view)
         own = fg.distribute(pyg.GCN(WIDTH, HIDDEN, 2, CLASSES), shard)

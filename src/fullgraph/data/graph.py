@@ -9,6 +9,7 @@ import numpy as np
 
 from fullgraph.data import csr
 from fullgraph.data.arrays import Array, Features, as_numpy, frozen, frozen_csr
+from fullgraph.data.names import Names
 from fullgraph.data.validate import (
     check_csr,
     check_edge_features,
@@ -16,9 +17,12 @@ from fullgraph.data.validate import (
     check_features,
     check_labels,
     check_masks,
+    check_names,
     check_weight,
+    missing_of,
 )
 from fullgraph.errors import InputError
+from fullgraph.values import read_value
 
 
 @dataclass(frozen=True, eq=False, init=False, repr=False)
@@ -28,7 +32,8 @@ class Graph:
     indptr int64 [N+1] and indices int32 [E] (int64 beyond 2**31-1 nodes): row i lists the sources of the arcs into i,
     ascending; duplicates and self loops stay. x: floating [N, F] (may be memory-mapped) or scipy csr_array [N, F].
     y: int64 [N], -1 unlabelled, or 0/1 float32 [N, C]. Masks: bool [N, K]. edge_weight: [E] in CSR order, or None;
-    edge_attr: features of arcs [E, K] likewise.
+    edge_attr: features of arcs [E, K] likewise. names: what the user calls each node, or None. lacks: what
+    training needs and is not there; such a graph can only be predicted on.
     """
 
     indptr: Array
@@ -41,13 +46,18 @@ class Graph:
     edge_weight: Array | None
     edge_attr: Array | None
     name: str
-    num_classes: int
+    num_classes: int  # 0: no labels
+    names: Names | None
+    lacks: tuple[str, ...]
 
     def __init__(
-        self, edge_index: Any, x: Any, y: Any, masks: Any, *, edge_weight: Any = None, edge_attr: Any = None,
-        name: str = "graph",
+        self, edge_index: Any, x: Any, y: Any = None, masks: Any = None, *, edge_weight: Any = None,
+        edge_attr: Any = None, names: Any = None, name: str = "graph",
     ) -> None:  # fmt: skip
-        """From arcs [2, E] (source, target), as numpy or torch; `masks` maps train, val, test to bool [N] or [N, K]."""
+        """From arcs [2, E] (source, target), as numpy or torch; `masks` maps train, val, test to bool [N] or [N, K].
+
+        names: whole numbers or texts, one a node; results carry them.
+        """
         features = check_features(x)
         num_nodes = features.shape[0]
         edges, found = check_edge_index(edge_index, num_nodes)
@@ -59,12 +69,13 @@ class Graph:
             numbers = np.arange(edges.shape[1])
             indptr, indices, order = csr.csr_by_target(edges[0], edges[1], num_nodes, numbers, found)
             rows, attr = (indptr, indices, None if weight is None else weight[order]), attr[order]
-        self._finish(rows, features, y, masks, name, attr)
+        self._finish(rows, features, y, masks, name, attr, check_names(names, num_nodes))
 
     @classmethod
     def from_csr(
-        cls, indptr: Any, indices: Any, x: Any, y: Any, masks: Any, *, edge_weight: Any = None, name: str = "graph"
-    ) -> Graph:
+        cls, indptr: Any, indices: Any, x: Any, y: Any = None, masks: Any = None, *, edge_weight: Any = None,
+        name: str = "graph",
+    ) -> Graph:  # fmt: skip
         """From compressed rows by target: indices[indptr[i]:indptr[i+1]] are the sources of the arcs into i."""
         features = check_features(x)
         num_nodes = features.shape[0]
@@ -81,6 +92,17 @@ class Graph:
 
         return graph_from_pyg(data, name)
 
+    @classmethod
+    def from_tables(cls, nodes: Any, edges: Any, *, name: str = "graph", **columns: Any) -> Graph:
+        """From two tables with named columns: paths of .parquet or .csv files, or pyarrow tables.
+
+        columns: what they are called where that is not id, label, split, x_..., source, target, weight, e_...:
+        id, label, split, features, source, target, weight, edge_features. undirected=True: edges go both ways.
+        """
+        from fullgraph.data.tables import TableNames, graph_from_tables
+
+        return graph_from_tables(nodes, edges, read_value(TableNames, columns, "Graph.from_tables"), name)
+
     def to_pyg(self, split: int = 0) -> Any:
         """The same as a torch_geometric `Data`: dense x, edge_index in CSR order, the masks of one split."""
         from fullgraph.data.pyg import graph_to_pyg
@@ -89,12 +111,14 @@ class Graph:
 
     def _finish(
         self, rows: tuple[Array, Array, Array | None], x: Features, y: Any, masks: Any, name: str,
-        attr: Array | None = None,
+        attr: Array | None = None, names: Names | None = None,
     ) -> None:  # fmt: skip
-        three = check_masks(masks, x.shape[0])
+        lacks = missing_of(y, masks)
+        none = np.zeros((x.shape[0], 1), dtype=bool)
+        three = (none, none, none) if lacks else check_masks(masks, x.shape[0])
         labels = check_labels(y, three, x.shape[0])
         num_classes = int(labels.max()) + 1 if labels.ndim == 1 else int(labels.shape[1])
-        self._set(rows, x, labels, three, name, num_classes, attr)
+        self._set(rows, x, labels, three, name, num_classes, attr, names, lacks)
 
     def _set(
         self,
@@ -105,6 +129,8 @@ class Graph:
         name: str,
         num_classes: int,
         attr: Array | None = None,
+        names: Names | None = None,
+        lacks: tuple[str, ...] = (),
     ) -> None:
         indptr, indices, weight = rows
         train, val, test = masks
@@ -120,6 +146,8 @@ class Graph:
             "edge_attr": None if attr is None else frozen(attr),
             "name": str(name),
             "num_classes": num_classes,
+            "names": names,
+            "lacks": lacks,
         }
         for key, value in fields.items():
             object.__setattr__(self, key, value)
@@ -177,8 +205,27 @@ class Graph:
             self.name,
             self.num_classes,
             None if self.edge_attr is None else self.edge_attr[arcs],
+            None if self.names is None else self.names.picked(keep),
+            self.lacks,
         )
         return graph
+
+    def without_labels(self, num_classes: int, *, multilabel: bool) -> Graph:
+        """The same nodes, arcs and features for a model of so many classes; no node is labelled or in a mask."""
+        y = np.zeros((self.num_nodes, num_classes), np.float32) if multilabel else np.full(self.num_nodes, -1)
+        none = np.zeros((self.num_nodes, 1), dtype=bool)
+        graph = Graph.__new__(Graph)
+        rows = self.indptr, self.indices, self.edge_weight
+        graph._set(rows, self.x, y, (none,) * 3, self.name, num_classes, self.edge_attr, self.names, self.lacks)
+        return graph
+
+    def need_labels(self) -> None:
+        """Refuse a graph that cannot be trained on."""
+        if self.lacks:
+            raise InputError(
+                f"{self.name} lacks {', '.join(self.lacks)}: training needs labels and three masks; "
+                "only `fullgraph predict RUN --graph ...` does without"
+            )
 
     def is_symmetric(self) -> bool:
         """Whether every arc has its reverse (equally often, and with the same weight):  A = A^T."""

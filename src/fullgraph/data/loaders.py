@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from fullgraph.data.demo import demo_graph
 from fullgraph.data.files import foreign
@@ -13,14 +14,20 @@ from fullgraph.data.pyg import load_pyg
 from fullgraph.data.rmat import load_rmat
 from fullgraph.data.saint import load_saint
 from fullgraph.data.sbm import load_sbm
+from fullgraph.data.tables import is_table_folder, load_table_folder, load_tables
 from fullgraph.errors import InputError, one_line
 
-LOADERS = {"pyg": load_pyg, "ogb": load_ogb, "saint": load_saint, "sbm": load_sbm, "rmat": load_rmat}
-FORMS = "demo, FILE.npz, pyg:CLASS/NAME, ogb:NAME, saint:FOLDER, sbm:KEY=VALUE,... or rmat:KEY=VALUE,..."
+LOADERS = {
+    "pyg": load_pyg, "ogb": load_ogb, "saint": load_saint, "tables": load_tables, "sbm": load_sbm, "rmat": load_rmat,
+}  # fmt: skip
+FORMS = (
+    "demo, FILE.npz, a folder of tables, tables:nodes=FILE,edges=FILE, pyg:CLASS/NAME, ogb:NAME, saint:FOLDER, "
+    "sbm:KEY=VALUE,... or rmat:KEY=VALUE,..."
+)
 
 
 def load(spec: str | Path = "demo") -> Graph:
-    """The graph named by `spec`: demo, FILE.npz, pyg:CLASS/NAME, ogb:NAME, saint:FOLDER, sbm:... or rmat:...."""
+    """The graph named by `spec`, one of FORMS."""
     text = str(spec)
     kind, colon, rest = text.partition(":")
     if text == "demo":
@@ -30,15 +37,29 @@ def load(spec: str | Path = "demo") -> Graph:
             return LOADERS[kind](rest)
         path = Path(text)
         if path.is_dir():
+            if is_table_folder(path):
+                return load_table_folder(path)
             raise InputError(_folder_hint(path))
         if path.suffix == ".npz" or path.is_file():
             return load_npz(path)
     raise InputError(f"'{one_line(text, 100)}' names no graph: give {FORMS}")
 
 
+def as_graph(value: Any) -> Graph:
+    """A graph from whatever stands for one: itself, its name or path, or a PyG `Data`."""
+    if isinstance(value, Graph):
+        return value
+    if isinstance(value, str | Path):
+        return load(value)
+    if hasattr(value, "edge_index"):
+        return Graph.from_pyg(value)
+    raise InputError(f"a {type(value).__name__} is no graph; give a fullgraph.Graph, a PyG Data object, or {FORMS}")
+
+
 def _folder_hint(path: Path) -> str:
     if (path / "manifest.json").is_file():
-        return f"{path} is a partitioned folder, not a graph: pass it to `fullgraph train`"
+        fix = "pass it to `fullgraph train`, or give the graph that it was cut from"
+        return f"{path} is a partitioned folder, not a graph: {fix}"
     if (path / "adj_full.npz").is_file():
         return f"{path} is a GraphSAINT folder: write saint:{path}"
     return f"{path} is a folder without a graph: give {FORMS}"

@@ -16,30 +16,32 @@ from fullgraph.errors import InputError, explain, one_line
 from fullgraph.storage import sweep, whole_file
 
 _CSR_KEYS = ("x_data", "x_indices", "x_indptr", "x_shape")
+_MASKS = ("train_mask", "val_mask", "test_mask")
 
 
 def load_npz(path: str | Path) -> Graph:
-    """The graph in `path`: edge_index, y, the masks, x or its CSR parts (x_data, ...), edge_weight, edge_attr.
+    """The graph in `path`: edge_index, x or its CSR parts (x_data, ...), y, the masks, edge_weight, edge_attr, names.
 
     An uncompressed x stays in the file, memory-mapped; so do arcs while they are put in order. All else is read.
     """
     path = Path(path)
     arrays = read_npz(
         path,
-        ("edge_index", "y", "train_mask", "val_mask", "test_mask"),
-        ("x", *_CSR_KEYS, "edge_weight", "edge_attr"),
+        ("edge_index",),
+        ("x", *_CSR_KEYS, "y", *_MASKS, "edge_weight", "edge_attr", "names"),
         mapped=("x", "edge_index"),
         check=lambda members: _check_lengths(path, members),
     )
-    masks = {name: arrays[f"{name}_mask"] for name in ("train", "val", "test")}
+    masks = {name.removesuffix("_mask"): arrays.get(name) for name in _MASKS}
     try:
         return Graph(
             arrays["edge_index"],
             _features(path, arrays),
-            arrays["y"],
+            arrays.get("y"),
             masks,
             edge_weight=arrays.get("edge_weight"),
             edge_attr=arrays.get("edge_attr"),
+            names=arrays.get("names"),
             name=path.stem,
         )
     except InputError as bad:
@@ -50,9 +52,7 @@ def load_npz(path: str | Path) -> Graph:
 def _check_lengths(path: Path, members: Members) -> None:
     """Refuse arrays that cannot belong to one graph before any of them is unpacked."""
     length = {key: member.shape[0] for key, member in members.items() if member.nbytes}
-    nodes: dict[str, int] = {
-        key: length[key] for key in ("x", "y", "train_mask", "val_mask", "test_mask") if key in length
-    }
+    nodes: dict[str, int] = {key: length[key] for key in ("x", "y", *_MASKS, "names") if key in length}
     if "x_indptr" in length and "x" not in length:
         nodes["x_indptr"] = length["x_indptr"] - 1
     if len(set(nodes.values())) > 1:
@@ -88,18 +88,23 @@ def _features(path: Path, arrays: dict[str, Array]) -> Features:
 def save_npz(graph: Graph, path: str | Path) -> None:
     """Write `graph`, uncompressed, so that `load_npz` gives it back; the file appears whole or not at all."""
     path = Path(path)
-    arrays: dict[str, Any] = {"edge_index": graph.edge_index, "y": graph.y}
+    arrays: dict[str, Any] = {"edge_index": graph.edge_index}
+    if "y" not in graph.lacks:
+        arrays["y"] = graph.y
     if sp.issparse(graph.x):
         arrays |= {"x_data": graph.x.data, "x_indices": graph.x.indices, "x_indptr": graph.x.indptr}
         arrays["x_shape"] = np.asarray(graph.x.shape, dtype=np.int64)
     else:
         arrays["x"] = graph.x
-    for name, mask in (("train", graph.train_mask), ("val", graph.val_mask), ("test", graph.test_mask)):
-        arrays[f"{name}_mask"] = mask[:, 0] if graph.num_splits == 1 else mask
+    for name in () if graph.lacks else _MASKS:
+        mask = getattr(graph, name)
+        arrays[name] = mask[:, 0] if graph.num_splits == 1 else mask
     if graph.edge_weight is not None:
         arrays["edge_weight"] = graph.edge_weight
     if graph.edge_attr is not None:
         arrays["edge_attr"] = graph.edge_attr
+    if graph.names is not None:
+        arrays["names"] = graph.names.numpy()
     try:
         sweep(path.absolute().parent, path.name)
         with whole_file(path) as staged, staged.open("wb") as file:

@@ -17,19 +17,19 @@ _MASKS = ("train_mask", "val_mask", "test_mask")
 
 
 def graph_from_pyg(data: Any, name: str = "graph") -> Graph:
-    """The same arcs, features, labels and masks as a `Graph`; y [N, 1] is read as class numbers [N]."""
-    missing = [key for key in ("edge_index", "x", "y", *_MASKS) if getattr(data, key, None) is None]
+    """The same arcs, features, labels and masks as a `Graph`; y [N, 1] is read as class numbers [N].
+
+    Without labels or masks it is a graph to predict on; RandomNodeSplit of PyG's adds masks.
+    """
+    missing = [key for key in ("edge_index", "x") if getattr(data, key, None) is None]
     if missing:
-        hint = (
-            "add them with torch_geometric.transforms.RandomNodeSplit"
-            if set(missing) <= set(_MASKS)
-            else "give a homogeneous Data object that has them"
-        )
-        raise InputError(f"the PyG data lacks {', '.join(missing)}: {hint}")
-    masks = {key.removesuffix("_mask"): getattr(data, key) for key in _MASKS}
+        raise InputError(f"the PyG data lacks {', '.join(missing)}: give a homogeneous Data object that has them")
+    masks = {key.removesuffix("_mask"): getattr(data, key, None) for key in _MASKS}
+    y = getattr(data, "y", None)
+    labels = None if y is None else _labels(y)
     weight = getattr(data, "edge_weight", None)
     attr = getattr(data, "edge_attr", None)
-    return Graph(data.edge_index, data.x, _labels(data.y), masks, edge_weight=weight, edge_attr=attr, name=name)
+    return Graph(data.edge_index, data.x, labels, masks, edge_weight=weight, edge_attr=attr, name=name)
 
 
 def graph_to_pyg(graph: Graph, split: int = 0) -> Any:

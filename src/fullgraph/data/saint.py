@@ -19,7 +19,7 @@ _FIX = "a GraphSAINT folder holds adj_full.npz, feats.npy, class_map.json and ro
 
 
 def load_saint(folder: str | Path) -> Graph:
-    """The graph of a folder with adj_full.npz (row = target), feats.npy, class_map.json and role.json.
+    """The graph of a folder with adj_full.npz (row = target), feats.npy; to train on it, class_map.json and role.json.
 
     Features stay memory-mapped. adj_train.npz, the arcs between training nodes, is not read: inductive training takes
     that subgraph from the masks. Values of adj_full become edge weights only where some differ from 1.
@@ -56,7 +56,9 @@ def _features(path: Path) -> Array:
     return x
 
 
-def _labels(path: Path, num_nodes: int) -> Array:
+def _labels(path: Path, num_nodes: int) -> Array | None:
+    if not path.exists():
+        return None
     class_map = _json(path)
     try:
         return np.asarray([class_map[str(node)] for node in range(num_nodes)])
@@ -66,7 +68,9 @@ def _labels(path: Path, num_nodes: int) -> Array:
         raise InputError(f"{path} gives nodes lists of different lengths: give every node the same number") from None
 
 
-def _masks(path: Path, num_nodes: int) -> dict[str, Array]:
+def _masks(path: Path, num_nodes: int) -> dict[str, Array] | None:
+    if not path.exists():
+        return None
     role = _json(path)
     masks = {}
     for name, key in (("train", "tr"), ("val", "va"), ("test", "te")):

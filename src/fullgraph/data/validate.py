@@ -11,6 +11,7 @@ import scipy.sparse as sp
 from fullgraph.data.arrays import Array, Features, as_csr_array, as_numpy
 from fullgraph.data.blocks import BLOCK, over_blocks
 from fullgraph.data.csr import Survey, survey
+from fullgraph.data.names import Names
 from fullgraph.errors import InputError, one_line
 
 SPLIT_NAMES = ("train", "val", "test")
@@ -151,6 +152,25 @@ def check_edge_features(attr: Any, num_arcs: int) -> Array:
     return values
 
 
+def check_names(names: Any, num_nodes: int) -> Names | None:
+    """Names of nodes, one a node."""
+    if names is None:
+        return None
+    checked = names if isinstance(names, Names) else Names.of(names)
+    if len(checked) != num_nodes:
+        raise InputError(f"names has {len(checked)} entries for the {num_nodes} nodes of x: give one a node")
+    return checked
+
+
+def missing_of(y: Any, masks: Any) -> tuple[str, ...]:
+    """What training needs and is not there. Masks that all mark no node are the same as none."""
+    three = (None,) * 3 if masks is None else _three(masks)
+    missing = [f"{name}_mask" for name, mask in zip(SPLIT_NAMES, three, strict=True) if mask is None]
+    if not missing and not any(as_numpy(mask).any() for mask in three):
+        missing = ["a node in its masks"]
+    return (*(["y"] if y is None else []), *missing)
+
+
 def check_masks(masks: Any, num_nodes: int) -> tuple[Array, Array, Array]:
     """The three masks as bool [N, K]; in every split none is empty and no node is in two."""
     three = tuple(_mask(name, value, num_nodes) for name, value in zip(SPLIT_NAMES, _three(masks), strict=True))
@@ -208,7 +228,9 @@ def _in_split(split: int, num_splits: int) -> str:
 
 
 def check_labels(y: Any, masks: tuple[Array, Array, Array], num_nodes: int) -> Array:
-    """y as int64 [N] with -1 outside the masks only, or as 0/1 float32 [N, C]."""
+    """y as int64 [N] with -1 outside the masks only, or as 0/1 float32 [N, C]; None labels no node."""
+    if y is None:
+        return np.full(num_nodes, -1)
     labels = as_numpy(y)
     if labels.ndim not in (1, 2) or labels.shape[0] != num_nodes:
         raise InputError(f"y has shape {labels.shape} for the {num_nodes} nodes of x: give [nodes] or [nodes, classes]")

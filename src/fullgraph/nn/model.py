@@ -10,7 +10,7 @@ from torch.utils.checkpoint import checkpoint
 from fullgraph.nn.conv import Conv
 from fullgraph.nn.linear import Linear
 from fullgraph.nn.norm import BatchNorm, LayerNorm
-from fullgraph.nn.view import Features, GraphView, RowMap
+from fullgraph.nn.view import Features, GraphView, RowMap, WholeView
 from fullgraph.ops import dropout_key
 
 State = tuple[Features, ...]  # what travels from block to block: the rows, then what later blocks still need of them
@@ -44,7 +44,8 @@ class Chain(nn.Module):
     blocks: tuple[Block, ...]
     checkpoint_layers = False  # keep the state between blocks alone, and compute what is inside them again to go back
 
-    def forward(self, x: Features, view: GraphView) -> Tensor:
+    def forward(self, x: Features, view: WholeView) -> Tensor:
+        view.enter(training=self.training)
         state: State = (x,)
         *others, last = self.blocks  # the last one is walked back at once: what it keeps is never on top of the rest
         for block in others:
@@ -63,6 +64,11 @@ class Chain(nn.Module):
         else:
             result = block(state, view)
         return result
+
+    def layer_names(self) -> dict[str, nn.Module]:
+        """Blocks by number, the first one "1"; then the parts that have weights, by name."""
+        named = {name: part for name, part in self.named_modules() if name}
+        return {str(number): block for number, block in enumerate(self.blocks, start=1)} | named
 
     def train(self, mode: bool = True) -> "Chain":
         for block in self.blocks:

@@ -191,3 +191,11 @@ class GraphView(Protocol):
     def reduce(self, x: Tensor) -> Tensor:
         """The differentiable sum of x over ranks."""
         ...
+
+
+class WholeView(GraphView, Protocol):
+    """A view of all rows, which a whole model runs through."""
+
+    def enter(self, *, training: bool) -> None:
+        """A forward pass begins, of a model in that mode; one that would be wrong without a word is refused."""
+        ...

@@ -197,6 +197,12 @@ class Distributed(nn.Module):
 
         return tuple(map(cut, args)), {name: cut(value) for name, value in kwargs.items()}
 
+    def layer_names(self) -> dict[str, nn.Module]:
+        """Message-passing layers by number, the first one "1"; then all parts by the names that the user gave them."""
+        layers = [part for part in self.module.modules() if is_message_passing(part)]
+        named = {name: part for name, part in self.module.named_modules() if name}
+        return {str(number): layer for number, layer in enumerate(layers, start=1)} | named
+
     def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:  # type: ignore[override]
         """The user's model's own."""
         return self.module.state_dict(*args, **kwargs)

@@ -20,7 +20,7 @@ from fullgraph.partition.part import Part, SparseRows
 from fullgraph.partition.pieces import pieces_of
 from fullgraph.partition.quality import Quality, quality
 from fullgraph.partition.random import Random
-from fullgraph.partition.store import open_part, read_assignment, write_parts
+from fullgraph.partition.store import open_part, read_assignment, read_names, read_scaler, write_parts
 
 AnyPartitioner = Annotated[Partitioner, PARTITIONERS]
 
@@ -74,6 +74,8 @@ __all__ = [
     "quality",
     "read_assignment",
     "read_manifest",
+    "read_names",
+    "read_scaler",
     "undirected_csr",
     "write_parts",
 ]

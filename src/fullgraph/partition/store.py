@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse as sp
 
-from fullgraph.data import FeatureScaler, Graph, fit_features
+from fullgraph.data import FeatureScaler, Graph, Names, fit_features
 from fullgraph.data.arrays import Array, Features
 from fullgraph.data.blocks import at_once
 from fullgraph.errors import InputError
@@ -34,14 +34,16 @@ Files = dict[str, FileFact]
 
 
 def write_parts(
-    folder: str | Path, graph: Graph, assignment: Assignment, *, features: str = "none", split: int = 0
+    folder: str | Path, graph: Graph, assignment: Assignment, *, features: str | FeatureScaler = "none", split: int = 0
 ) -> Manifest:
     """Cut `graph` and write every part; features are scaled by `features`, fitted on the training nodes of `split`.
+
+    features: how to scale, or a scaler that was fitted before. It is kept beside the parts, and so are nodes' names.
 
     Features are read in order and a block of rows at a time, so a memory-mapped graph.x is never whole in memory. They
     are written by a thread of their own, beside the arcs.
     """
-    scaler = fit_features(graph, features, split)
+    scaler = features if isinstance(features, FeatureScaler) else fit_features(graph, features, split)
     layout = lay_out(graph, assignment)
     figures = quality(graph, assignment, split, layout=layout)
     need_disk(Path(folder), _bytes_of(graph, figures), "cutting the graph")
@@ -51,7 +53,8 @@ def write_parts(
             (building / f"part-{rank}").mkdir()
         stream = _stream_sparse if sp.issparse(graph.x) else _stream_dense
         features_done = pool.submit(stream, building, graph, assignment, layout, scaler)
-        files["assignment.npy"] = npy.save(building / "assignment.npy", assignment.part)
+        for name, array in _of_all_parts(graph, assignment, scaler).items():
+            files[f"{name}.npy"] = npy.save(building / f"{name}.npy", array)
 
         def write(rank: int) -> Files:
             arrays = structure_of(graph, layout, rank) | labels_of(graph, layout.owned[rank])
@@ -60,7 +63,7 @@ def write_parts(
         for written in at_once(write, range(assignment.parts)):
             files |= written
         files |= features_done.result()
-        manifest = describe(graph, assignment, features=features, split=split, figures=figures, files=files)
+        manifest = describe(graph, assignment, features=scaler.kind, split=split, figures=figures, files=files)
         manifest.write(building)
     return manifest
 
@@ -91,9 +94,38 @@ def open_part(folder: str | Path, rank: int, *, split: int = 0, verify: bool = T
 def read_assignment(folder: str | Path) -> Assignment:
     """The assignment that the shards in `folder` were cut by."""
     manifest = read_manifest(folder)
-    path = Path(folder) / "assignment.npy"
-    npy.check(path, manifest.files[path.name])
-    return Assignment(npy.open_mapped(path), manifest.parts, manifest.method, manifest.seed)
+    part = _shared(folder, manifest, "assignment")["assignment"]
+    return Assignment(part, manifest.parts, manifest.method, manifest.seed)
+
+
+def read_scaler(folder: str | Path) -> FeatureScaler:
+    """The scaler that the features of the shards in `folder` went through."""
+    manifest = read_manifest(folder)
+    fitted = _shared(folder, manifest, "shift", "scale")
+    if manifest.features == "standard" and "scale" not in fitted:
+        raise InputError(f"{folder} does not say how its features were scaled, for an older version wrote it: {AGAIN}")
+    return FeatureScaler(manifest.features, fitted.get("shift"), fitted.get("scale"))
+
+
+def read_names(folder: str | Path) -> Names | None:
+    """What the user calls the nodes of the shards in `folder`; None: they go by their numbers."""
+    arrays = _shared(folder, read_manifest(folder), *Names.ARRAYS)
+    return Names.from_arrays(arrays) if arrays else None
+
+
+def _of_all_parts(graph: Graph, assignment: Assignment, scaler: FeatureScaler) -> dict[str, Array]:
+    """Arrays that belong to no part alone."""
+    arrays = {"assignment": assignment.part, "shift": scaler.shift, "scale": scaler.scale}
+    there = {name: array for name, array in arrays.items() if array is not None}
+    return there if graph.names is None else there | graph.names.arrays()
+
+
+def _shared(folder: str | Path, manifest: Manifest, *names: str) -> dict[str, Array]:
+    """Those of the arrays of all parts that are there, checked and memory-mapped."""
+    paths = {name: Path(folder) / f"{name}.npy" for name in names if f"{name}.npy" in manifest.files}
+    for path in paths.values():
+        npy.check(path, manifest.files[path.name])
+    return {name: npy.open_mapped(path) for name, path in paths.items()}
 
 
 def _bytes_of(graph: Graph, figures: Quality) -> int:
@@ -101,9 +133,10 @@ def _bytes_of(graph: Graph, figures: Quality) -> int:
     entries = graph.x.nnz if sp.issparse(graph.x) else math.prod(graph.x.shape)
     x = entries * (graph.x.dtype.itemsize + (4 if sp.issparse(graph.x) else 0))
     labels = graph.y.nbytes + 3 * graph.train_mask.nbytes
-    weight = 0 if graph.edge_weight is None else graph.edge_weight.nbytes
-    weight += 0 if graph.edge_attr is None else graph.edge_attr.nbytes
-    return int(x + labels + weight + 4 * graph.num_arcs + 20 * graph.num_nodes + 16 * figures.halo_rows)
+    more = 0 if graph.edge_weight is None else graph.edge_weight.nbytes
+    more += 0 if graph.edge_attr is None else graph.edge_attr.nbytes
+    more += 0 if graph.names is None else sum(array.nbytes for array in graph.names.arrays().values())
+    return int(x + labels + more + 4 * graph.num_arcs + 20 * graph.num_nodes + 16 * figures.halo_rows)
 
 
 def _check_split(folder: str | Path, manifest: Manifest, split: int) -> None:

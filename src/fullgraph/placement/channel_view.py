@@ -6,8 +6,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+import torch
 from torch import Tensor
 
+from fullgraph.errors import InputError
 from fullgraph.exchange import Channel, Clock, Held
 from fullgraph.nn.view import Features, Operand, RowMap, Update, at_once
 from fullgraph.placement.reduce import Reduce
@@ -69,6 +71,7 @@ class ChannelView(Channels):
     known: Known | None = None
     narrow_first: bool = True
     _sums: int = 0
+    _entered: int = -1  # the step of the last forward pass
 
     @property
     def step(self) -> int:
@@ -80,6 +83,26 @@ class ChannelView(Channels):
 
     def twice(self) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
         return self.clock.twice()
+
+    def enter(self, *, training: bool) -> None:
+        """Training has one forward pass a step, in training mode; each evaluation is a step of its own."""
+        clock = self.clock
+        if clock.use != "rows":
+            if clock.step <= self._entered or clock.step < 0:
+                clock.tick()
+        elif clock.step < 0:
+            raise InputError("no step was begun: call shard.clock.tick() before the forward pass of each step")
+        elif clock.step == self._entered:
+            raise InputError(
+                f"two forward passes in step {clock.step}: call shard.clock.tick() before each, and evaluate through "
+                "shard.full.view"
+            )
+        elif not training or not torch.is_grad_enabled():
+            raise InputError(
+                "evaluation through the training view: call model.eval() and model(shard.full.x, shard.full.view), or "
+                "model.train() to train"
+            )
+        self._entered = clock.step
 
     def knows(self, x: Features) -> bool:
         return self.known is not None and x is self.known.x

@@ -7,13 +7,13 @@ import torch
 from torch import Tensor, nn
 
 from fullgraph.exchange import Clock, Held, settled
-from fullgraph.nn.view import Features, GraphView
+from fullgraph.nn.view import Features, WholeView
 from fullgraph.placement.holding.local import LocalGraph
 from fullgraph.placement.pyg_fields import PygFields
 from fullgraph.transport import Transport
 
 
-class ResumableView(GraphView, Protocol):
+class ResumableView(WholeView, Protocol):
     """A view whose channels hold rows between steps."""
 
     def held(self) -> Held: ...

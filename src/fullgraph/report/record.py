@@ -24,7 +24,7 @@ Seconds = Annotated[float, Range(0, 1e12)]
 class EpochRecord(Value):
     """One epoch; seconds are the slowest rank's, bytes the sum over ranks. A score that does not exist is None."""
 
-    epoch: Annotated[int, Range(0, 2**53)]
+    epoch: Annotated[int, Range(1, 2**53)]  # the first one is 1
     loss: float
     lr: float
     epoch_s: Seconds
@@ -88,8 +88,8 @@ def read_metrics(path: Path, epochs: int | None = None) -> list[EpochRecord]:
     if epochs is not None and (len(lines) != epochs + 1 or lines[-1]):
         raise Damaged(f"{path} has {len(lines) - 1} whole lines for {epochs} epochs; {fix}")
     records = []
-    for number, line in enumerate(lines[:-1]):
-        here = f"{path} line {number + 1}"
+    for number, line in enumerate(lines[:-1], start=1):
+        here = f"{path} line {number}"
         records.append(record_of(EpochRecord, unsealed(line, Path(here), fix), here, fix))
         if records[-1].epoch != number:
             raise Damaged(f"{here} is of epoch {records[-1].epoch}, not {number}: a line is missing or doubled; {fix}")

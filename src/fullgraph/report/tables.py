@@ -51,7 +51,7 @@ def print_comparison(runs: Mapping[str, Outcome], reached: Mapping[str, float | 
         table.add_column(column, justify="left" if column in ("run", "strategy", "model") else "right")
     for name, run in runs.items():
         cells: list[object] = [name, run.strategy, run.model, run.ranks, _score(run.test), _score(run.val)]
-        cells += [run.best_epoch + 1, _milliseconds(run.epoch_s), _milliseconds(run.wait_s)]
+        cells += [run.best_epoch, _milliseconds(run.epoch_s), _milliseconds(run.wait_s)]
         cells += [f"{run.bytes_per_epoch:,}", f"{run.bytes_total:,}"]
         if target is not None:
             seconds = reached[name]
@@ -71,6 +71,6 @@ def _milliseconds(seconds: float) -> str:
 def print_result(run: Outcome, folder: Path) -> None:
     """A finished run in two lines."""
     print(f"{run.strategy} on {run.ranks} ranks: test {run.metric} {_score(run.test)}, "
-          f"val {_score(run.val)} at epoch {run.best_epoch + 1}; {_milliseconds(run.epoch_s)} an epoch, "
+          f"val {_score(run.val)} at epoch {run.best_epoch}; {_milliseconds(run.epoch_s)} an epoch, "
           f"{_milliseconds(run.wait_s)} waiting, {run.bytes_per_epoch:,} bytes")  # fmt: skip
     print(f"run folder: {one_line(folder)}")

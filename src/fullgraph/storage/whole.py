@@ -37,6 +37,20 @@ def whole_folder(path: str | Path) -> Iterator[Path]:
         yield staged
 
 
+@contextmanager
+def scratch(folder: Path) -> Iterator[Path]:
+    """A folder inside `folder` for what is on its way; it vanishes with the block, or is swept if the writer dies."""
+    folder.mkdir(parents=True, exist_ok=True)
+    sweep(folder)
+    staged = _name(folder / "scratch")
+    staged.mkdir()
+    try:
+        with held(staged):
+            yield staged
+    finally:
+        _remove(staged)
+
+
 def write_whole(path: Path, data: str | bytes) -> None:
     with whole_file(path) as staged:
         staged.write_bytes(data.encode() if isinstance(data, str) else data)

@@ -2,9 +2,10 @@
 
     python -P -u boot.py LAUNCHER_PID ORDERS MODULE DEVICE
 
-An order is a line of JSON on the socket ORDERS, with descriptors beside it: the arguments and the environment of one
-rank. The rank is forked, and the answer is its process number. When the launcher closes the socket this process ends,
-and its ranks become the launcher's own children (nursery.py). Nothing here may start a thread: none survives a fork.
+An order is a line of JSON on the socket ORDERS, with descriptors beside it: the arguments, the environment and the
+user's classes of one rank. The rank is forked, and the answer is its process number. When the launcher closes the
+socket this process ends, and its ranks become the launcher's own children (nursery.py). Nothing here may start a
+thread: none survives a fork.
 
 A rank dies with its launcher, however that dies. SIGTERM is held back until the rank can act on it, and SIGINT is the
 launcher's alone: a terminal sends it to both.
@@ -58,7 +59,7 @@ def main() -> None:
     os.environ.update(rank["environ"], **{rank["report"]: str(handles[0])})
     sys.argv[:] = [module, *rank["arguments"]]
     gc.enable()
-    worker.main()
+    worker.main(rank["classes"])
     os._exit(0)
 
 

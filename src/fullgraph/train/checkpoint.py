@@ -27,7 +27,7 @@ from fullgraph.transport import Key, PeerLost, Transport
 from fullgraph.values import Range, Value
 
 KEEP = 2
-SCHEMA = 2
+SCHEMA = 3  # 2 counted epochs from 0
 NAME = re.compile(r"epoch-([0-9]{8,10})")
 LOOK_BACK = 8  # checkpoints that a damaged newest one may fall back on
 FIX = "remove this checkpoint"
@@ -37,7 +37,7 @@ FIX = "remove this checkpoint"
 class BestFacts(Value):
     """The best validation score so far."""
 
-    epoch: Annotated[int, Range(-1, 10**9)]
+    epoch: Annotated[int, Range(0, 10**9)]
     scores: dict[str, float | None]
     waited: Annotated[int, Range(0, 10**9)]
 

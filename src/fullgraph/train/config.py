@@ -60,7 +60,7 @@ class TrainConfig(Value):
             raise InputError("backend nccl needs --device cuda; use gloo on a CPU")
 
 
-def device_in(folder: Path) -> str:
-    """The device of a run's ranks, read before all that the run is made of; what is wrong there is told then."""
-    loop = read_document(folder / FILE, fix=FIX).get("train")
+def device_in(file: Path) -> str:
+    """The device that a config.json names; it is read before all else, and what is wrong there is told later."""
+    loop = read_document(file, fix=FIX).get("train")
     return "cuda" if isinstance(loop, dict) and loop.get("device") == "cuda" else "cpu"

@@ -143,11 +143,13 @@ def launch(
     inherit: Sequence[int] = (),
     phases: Phases | None = None,
     nursery: Nursery,
+    classes: str = "",
 ) -> None:
     """Run `fullgraph.worker args...` as `parts` ranks that die with this process; returns when all are done.
 
     inherit: descriptors that ranks keep open, such as the lock of their run's folder. phases: what the start has taken
-    until now, for the ranks' own account of it. nursery: where they come from; it is closed.
+    until now, for the ranks' own account of it. nursery: where they come from; it is closed. classes: the user's own
+    that are in no file, packed.
     """
     told = {STARTUP: json.dumps([phases.seconds, time.time()])} if phases else {}
     for old in Path(tempfile.gettempdir()).glob(f"{SCRATCH}*"):
@@ -160,7 +162,7 @@ def launch(
             try:
                 with nursery as source:
                     for rank in range(parts):
-                        crew.children.append(_start(source, rank, parts, scratch, args, inherit, told))
+                        crew.children.append(_start(source, rank, parts, scratch, args, inherit, told, classes))
                 crew.watch()
             finally:
                 crew.end()
@@ -173,13 +175,13 @@ def launch(
 
 def _start(
     source: Nursery, rank: int, parts: int, scratch: Path, args: Sequence[str], inherit: Sequence[int],
-    told: Mapping[str, str],
+    told: Mapping[str, str], classes: str,
 ) -> _Child:  # fmt: skip
     read, write = os.pipe()
     about = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": parts, "LOCAL_WORLD_SIZE": parts, MEETING: scratch}
     environ = {name: str(value) for name, value in about.items()} | dict(told)
     try:
-        process = source.bear(f"fullgraph-{rank}", args, environ, (REPORT, write), inherit)
+        process = source.bear(f"fullgraph-{rank}", args, environ, (REPORT, write), inherit, classes)
     except BaseException:
         os.close(read)
         raise

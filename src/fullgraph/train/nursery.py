@@ -57,7 +57,8 @@ class RankProcess:
 class Nursery:
     """A process that imports what ranks on `device` need and forks them when told to; it dies with this one.
 
-    Each order of `bear` becomes `fullgraph.worker.main()` in a process; `close` makes those this process's children.
+    Each order of `bear` becomes `fullgraph.worker.main(classes)` in a process; `close` makes those processes this one's
+    children.
     """
 
     def __init__(self, device: str = "cpu") -> None:
@@ -85,19 +86,23 @@ class Nursery:
 
     def bear(
         self, name: str, arguments: Sequence[str], environ: Mapping[str, str], report: tuple[str, int],
-        inherit: Sequence[int] = (),
+        inherit: Sequence[int] = (), classes: str = "",
     ) -> RankProcess:  # fmt: skip
-        """One more rank. report: the variable that tells it the number of this descriptor, which it inherits."""
+        """One more rank. report: the variable that tells it the number of this descriptor, which it inherits.
+
+        classes: what the rank's `main` is called with, the user's classes that are in no file.
+        """
         if self._used and not boot.FORKS:
             self._orders.close()
             self._begin()
         if not self._used:
             self._stack.enter_context(_adopting())
         self._used = True
-        order = {"name": name, "arguments": list(arguments), "environ": dict(environ), "report": report[0]}
-        told = b""
+        about = {"name": name, "arguments": list(arguments), "environ": dict(environ), "report": report[0]}
+        order, told = json.dumps({**about, "classes": classes}).encode() + b"\n", b""
         with suppress(ConnectionError):
-            socket.send_fds(self._orders, [json.dumps(order).encode() + b"\n"], [report[1], *inherit])
+            sent = socket.send_fds(self._orders, [order], [report[1], *inherit])
+            self._orders.sendall(order[sent:])
             while not told.endswith(b"\n") and (part := self._orders.recv(64)):
                 told += part
         if not told.endswith(b"\n"):

@@ -1,35 +1,61 @@
-"""Every node's class and probabilities, in the graph's own node order."""
+"""Every node's class and probabilities, and what a layer gives for it, in the graph's own node order."""
 
 import os
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, Any
 
 import numpy as np
 import torch
 from torch import nn
 
+from fullgraph.data import Names
 from fullgraph.placement import Shard
 from fullgraph.storage import held, whole_file
+from fullgraph.train.embeddings import rows_seen, watched
 from fullgraph.train.evaluate import logits_of
 from fullgraph.train.task import Task
 from fullgraph.transport import Key
+from fullgraph.values import Range, Value
 
-TABLES = ("probabilities", "classes")
+BLOCK_ROWS = 1 << 16
 
 
-def write_predictions(folder: Path, model: nn.Module, shard: Shard, task: Task) -> None:
-    """`probabilities.npy` [N, C] float32 and `classes.npy` [N] (or [N, C] 0/1, multi-label), whole or not there.
+@dataclass(frozen=True, kw_only=True)
+class Order(Value):
+    """What a rank is to predict: with which layer's rows, on which shards, and where to write it."""
 
-    Each rank writes its own rows to a file of its own, and rank 0 merges them: two machines never write one page.
+    out: str
+    embeddings: str = ""  # a layer, or none
+    shards: str = ""  # of another graph than the run's own
+    shards_checksum: Annotated[int, Range(0, 2**32 - 1)] = 0
+
+    @property
+    def files(self) -> list[Path]:
+        names = ("classes", "probabilities", *(["embeddings"] if self.embeddings else []), "ids")
+        return [Path(self.out) / f"{name}.npy" for name in names]
+
+
+def write_predictions(order: Order, model: nn.Module, shard: Shard, task: Task) -> None:
+    """`probabilities.npy` [N, C] float32, `classes.npy` [N] (or [N, C] 0/1, multi-label), `embeddings.npy` [N, D].
+
+    Each is there whole or not at all. Each rank writes its own rows to a file of its own, and rank 0 merges them: two
+    machines never write one page.
     """
-    probabilities = task.probabilities(logits_of(model, shard)).float().cpu().numpy()
+    folder = Path(order.out)
+    with watched(model, order.embeddings) as seen:
+        logits = logits_of(model, shard)
+    probabilities = task.probabilities(logits).float().cpu().numpy()
     multilabel = task.loss_name == "bce"
     classes = (probabilities > 0.5).astype(np.uint8) if multilabel else probabilities.argmax(1).astype(np.int64)
-    tables = {"probabilities": probabilities, "classes": classes, "ids": shard.full.ids.cpu().numpy()}
+    tables = {"probabilities": probabilities, "classes": classes}
+    if order.embeddings:
+        tables["embeddings"] = rows_seen(seen, order.embeddings, len(logits)).cpu().numpy()
     transport, step = shard.transport, shard.eval_clock.step
     folder.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
-        for name, rows in tables.items():
+        for name, rows in {**tables, "rows": shard.full.ids.cpu().numpy()}.items():
             path = _piece(folder, name, transport.rank)
             with path.open("wb") as file:
                 stack.callback(path.unlink, missing_ok=True)
@@ -37,9 +63,24 @@ def write_predictions(folder: Path, model: nn.Module, shard: Shard, task: Task) 
                 np.save(file, rows)
         transport.all_reduce(Key("predict/written", step), torch.zeros(1)).wait()
         if transport.rank == 0:
-            for name in TABLES:
+            for name in tables:
                 _merge(folder, name, shard.full.view.num_nodes, transport.size)
         transport.all_reduce(Key("predict/merged", step), torch.zeros(1)).wait()
+
+
+def write_ids(order: Order, names: Names | None) -> None:
+    """`ids.npy` [N]: what the user calls each node, whole numbers or texts; nodes without names have no such file."""
+    path = Path(order.out) / "ids.npy"
+    if names is None:
+        path.unlink(missing_ok=True)  # of another graph, predicted before
+        return
+    width = 0 if names.starts is None else max(1, int(np.diff(names.starts).max()))
+    with whole_file(path) as staged:
+        out = _room(staged, (len(names),), np.dtype(f"<U{width}" if width else np.int64))
+        for low in range(0, len(names), BLOCK_ROWS):
+            out[low : low + BLOCK_ROWS] = names.block(low, min(len(names), low + BLOCK_ROWS))
+        out.flush()
+        del out
 
 
 def _piece(folder: Path, name: str, rank: int) -> Path:
@@ -52,13 +93,19 @@ def _merge(folder: Path, name: str, nodes: int, ranks: int) -> None:
     with whole_file(folder / f"{name}.npy") as staged:
         out = None
         for rank in range(ranks):
-            rows, ids = np.load(_piece(folder, name, rank)), np.load(_piece(folder, "ids", rank))
+            rows, ids = np.load(_piece(folder, name, rank)), np.load(_piece(folder, "rows", rank))
             if out is None:
-                out = np.lib.format.open_memmap(staged, mode="w+", dtype=rows.dtype, shape=(nodes, *rows.shape[1:]))
-                # A full disk must be an error now, not a bus error when a page of a sparse file is first touched.
-                with staged.open("r+b") as file:
-                    os.posix_fallocate(file.fileno(), 0, out.offset + out.nbytes)
+                out = _room(staged, (nodes, *rows.shape[1:]), rows.dtype)
             out[ids] = rows
         assert out is not None
         out.flush()
         del out
+
+
+def _room(path: Path, shape: tuple[int, ...], dtype: np.dtype[Any]) -> "np.memmap[Any, Any]":
+    """A new array in a file, to be filled."""
+    out = np.lib.format.open_memmap(path, mode="w+", dtype=dtype, shape=shape)
+    # A full disk must be an error now, not a bus error when a page of a sparse file is first touched.
+    with path.open("r+b") as file:
+        os.posix_fallocate(file.fileno(), 0, out.offset + out.nbytes)
+    return out

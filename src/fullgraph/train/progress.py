@@ -10,7 +10,7 @@ from fullgraph.train.trainer import Trainer
 def text(record: EpochRecord, epochs: int, metric: str) -> str:
     score = "" if record.val is None else f"  val {metric} {record.val:.4f}"
     return (
-        f"epoch {record.epoch + 1}/{epochs}  loss {record.loss:.4f}{score}  {record.epoch_s * 1e3:.1f} ms"
+        f"epoch {record.epoch}/{epochs}  loss {record.loss:.4f}{score}  {record.epoch_s * 1e3:.1f} ms"
         f"  wait {record.wait_s * 1e3:.1f} ms  {_size(record.bytes)}"
     )
 

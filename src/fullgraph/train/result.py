@@ -47,7 +47,7 @@ def result_of(strategy: str, model: str, manifest: Manifest, trainer: Trainer, c
         **medians(records),
         "bytes_total": sum(record.bytes for record in records),
         **cost._asdict(),
-        "time_to_best_s": sum(record.epoch_s for record in records[: best.epoch + 1]),
+        "time_to_best_s": sum(record.epoch_s for record in records[: best.epoch]),
         "partition": {
             "method": manifest.method,
             **{name: getattr(figures, name) for name in ("edge_cut", "halo_rows", "edge_imbalance", "node_imbalance")},

@@ -5,9 +5,12 @@ import math
 from fullgraph.train.config import TrainConfig
 
 
-def learning_rate(config: TrainConfig, epoch: int) -> float:
-    """constant: lr.  cosine: lr (1 + cos(pi t/T)) / 2.  step: lr, a tenth of it after each third of the run."""
-    done = epoch / config.epochs
+def learning_rate(config: TrainConfig, before: int) -> float:
+    """constant: lr.  cosine: lr (1 + cos(pi t/T)) / 2.  step: lr, a tenth of it after each third of the run.
+
+    t = before: the epochs that are done.
+    """
+    done = before / config.epochs
     if config.lr_schedule == "cosine":
         return config.lr * (1 + math.cos(math.pi * done)) / 2
     if config.lr_schedule == "step":

@@ -27,7 +27,7 @@ from fullgraph.transport import Key
 class Best:
     """The best validation score so far, and the model that reached it."""
 
-    epoch: int = -1
+    epoch: int = 0  # the first one is 1; 0: none yet
     scores: Scores = field(default_factory=dict)
     weights: dict[str, Tensor] = field(default_factory=dict)
     waited: int = 0  # evaluations since
@@ -82,13 +82,12 @@ class Trainer:
     def fit(self, watchers: list[Watcher], stop: Callable[[], bool] = lambda: False) -> bool:
         """Train to the end, or until some rank's `stop` says so; returns whether this is the end."""
         while self.epoch < self.config.epochs and not self.exhausted:
-            epoch = self.epoch
-            lr = learning_rate(self.config, epoch)
+            lr = learning_rate(self.config, self.epoch)
             for group in self.optimizer.param_groups:
                 group["lr"] = lr
             loss, tally = self.train_step()
-            scores = self.score(epoch) if self._scores_at(epoch) else {}
-            record, stopping = self._record(epoch, lr, loss, tally, scores, stop())
+            scores = self.score() if self._scores_now() else {}
+            record, stopping = self._record(lr, loss, tally, scores, stop())
             self.records.append(record)
             self.shard.clock.losses.append(record.loss)
             for watcher in watchers:
@@ -97,9 +96,9 @@ class Trainer:
                 return False
         return True
 
-    def score(self, epoch: int) -> Scores:
+    def score(self) -> Scores:
         scores = evaluate(self.model, self.shard, self.task)
-        self.best.offer(epoch, scores, self.weights)
+        self.best.offer(self.epoch, scores, self.weights)
         return scores
 
     @property
@@ -107,12 +106,10 @@ class Trainer:
         """Whether patience with the validation score has run out."""
         return 0 < self.config.patience <= self.best.waited
 
-    def _scores_at(self, epoch: int) -> bool:
-        return (epoch + 1) % self.config.eval_every == 0 or epoch + 1 == self.config.epochs
+    def _scores_now(self) -> bool:
+        return self.epoch % self.config.eval_every == 0 or self.epoch == self.config.epochs
 
-    def _record(
-        self, epoch: int, lr: float, loss: Tensor, tally: Tally, scores: Scores, stop: bool
-    ) -> tuple[EpochRecord, bool]:
+    def _record(self, lr: float, loss: Tensor, tally: Tally, scores: Scores, stop: bool) -> tuple[EpochRecord, bool]:
         """The ranks' tallies, and whether any is to stop, in one sum: each fills its own row."""
         transport = self.shard.transport
         copies = transport.size // self.shard.train.owners.size
@@ -126,7 +123,7 @@ class Trainer:
         if not math.isfinite(total):
             raise Diverged(f"the loss became {total} in epoch {self.epoch}: {likely_cause(self)}")
         record = EpochRecord(
-            epoch=epoch,
+            epoch=self.epoch,
             loss=total,
             lr=lr,
             epoch_s=float(table[:, 1].max()),

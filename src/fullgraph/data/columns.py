@@ -1,0 +1,217 @@
+"""The columns of a table that somebody else wrote: Parquet, CSV or a pyarrow table, read a batch of rows at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fullgraph.data.arrays import Array
+from fullgraph.data.files import foreign, need_file
+from fullgraph.errors import InputError, one_line
+
+BATCH_ROWS = 1 << 18
+CSV_BLOCK = 1 << 24  # bytes of a CSV file that are read at a time
+EXTRA = "pip install 'fullgraph[tables]'"
+
+
+@dataclass(frozen=True, eq=False)
+class Columns:
+    """A table's name for error lines, its columns' names and types, and its rows in batches."""
+
+    name: str
+    types: Mapping[str, Any]  # pyarrow types; of a CSV file's columns, None: they are what is asked for
+    source: Any = field(repr=False)  # a path, or a pyarrow table
+
+    def __contains__(self, column: object) -> bool:
+        return column in self.types
+
+    def need(self, column: str, what: str) -> None:
+        if column not in self:
+            there = one_line(", ".join(self.types), 120)
+            raise InputError(
+                f"{self.name} has no column {column!r}, {what}; it has {there}: rename one, or say which it is"
+            )
+
+    def beginning(self, prefix: str, but: Collection[str] = ()) -> list[str]:
+        """Columns whose names begin so, but for some, in the table's order."""
+        return [name for name in self.types if name.startswith(prefix) and name not in but]
+
+    def id_type(self, column: str, like: Any = None) -> str:
+        """int64 or string: as the column is, and as the ids that it has to match; ids in a CSV file are texts."""
+        import pyarrow as pa
+
+        kind = self.types[column]
+        if kind is not None and pa.types.is_dictionary(kind):
+            kind = kind.value_type
+        if kind is not None and not (pa.types.is_integer(kind) or _is_text(kind)):
+            raise InputError(f"{self.name} has {column} as {kind}: ids are whole numbers or texts")
+        mine = "int64" if kind is not None and pa.types.is_integer(kind) else "string"
+        if like is None or kind is None:
+            return mine if like is None else ("int64" if pa.types.is_integer(like.type) else "string")
+        if pa.types.is_integer(kind) != pa.types.is_integer(like.type):
+            raise InputError(
+                f"{self.name} has {column} as {kind}, and the nodes' ids are {like.type}: make them the same"
+            )
+        return mine
+
+    def number_type(self, columns: Sequence[str]) -> np.dtype[Any]:
+        """float64 where a column has so many digits, else float32; a column of texts is refused."""
+        import pyarrow as pa
+
+        kinds = {column: self.types[column] for column in columns if self.types[column] is not None}
+        for column, kind in kinds.items():
+            if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
+                raise InputError(
+                    f"{self.name} has {column} as {kind}, where numbers belong: make it numbers, leave it out, "
+                    "or name the features by a beginning of their own (x_ for nodes, e_ for edges)"
+                )
+        return np.dtype(np.float64 if any(pa.types.is_float64(kind) for kind in kinds.values()) else np.float32)
+
+    def whole(self, column: str, kind: str) -> Any:
+        """One column as one pyarrow array."""
+        import pyarrow as pa
+
+        batches = [batch.column(0) for batch in self.batches({column: kind})]
+        return pa.concat_arrays(batches) if batches else pa.array([], _type(kind))
+
+    def batches(self, columns: Mapping[str, str]) -> Iterator[Any]:
+        """Batches of some columns, in the types asked for."""
+        rows = self._read(columns)
+        while True:
+            with foreign(self.name, "correct the table"):
+                batch = next(rows, None)
+                if batch is None:
+                    return
+                batch = _cast(batch, columns, self.name)
+            if len(batch):
+                yield batch
+
+    def groups(self, columns: Mapping[str, str], least: int) -> Iterator[Any]:
+        """The same as tables of at least so many rows, but for the last one."""
+        import pyarrow as pa
+
+        held: list[Any] = []
+        for batch in self.batches(columns):
+            held.append(batch)
+            if sum(map(len, held)) >= least:
+                yield pa.Table.from_batches(held)
+                held = []
+        if held:
+            yield pa.Table.from_batches(held)
+
+    def _read(self, columns: Mapping[str, str]) -> Iterator[Any]:
+        names = list(columns)
+        if not isinstance(self.source, Path):
+            yield from self.source.select(names).to_batches(max_chunksize=BATCH_ROWS)
+        elif self.source.suffix == ".csv":
+            from pyarrow import csv
+
+            types = {name: _type(kind) for name, kind in columns.items()}
+            convert = csv.ConvertOptions(column_types=types, include_columns=names)
+            yield from csv.open_csv(
+                self.source, convert_options=convert, read_options=csv.ReadOptions(block_size=CSV_BLOCK)
+            )
+        else:
+            import pyarrow.parquet as pq
+
+            with pq.ParquetFile(self.source, memory_map=True) as file:
+                for batch in file.iter_batches(BATCH_ROWS, columns=names):
+                    yield batch.select(names)  # the file's own order may be another
+
+
+def open_columns(table: Any, what: str) -> Columns:
+    """The columns of a file, or of a pyarrow table."""
+    try:
+        import pyarrow as pa
+    except ImportError:
+        raise InputError(f"tables of nodes and edges need an extra: {EXTRA}") from None
+    if isinstance(table, pa.Table):
+        return Columns(what, _checked(table.schema.names, table.schema.types, what), table)
+    if not isinstance(table, str | Path):
+        raise InputError(
+            f"{what} is a {type(table).__name__}: give the path of a .parquet or .csv file, or a pyarrow table"
+        )
+    path = need_file(Path(table), "give the path of a .parquet or .csv file")
+    if path.suffix == ".csv":
+        names = _csv_header(path)
+        return Columns(str(path), _checked(names, [None] * len(names), str(path)), path)
+    if path.suffix != ".parquet":
+        raise InputError(f"{path} is neither .parquet nor .csv: give one of the two")
+    import pyarrow.parquet as pq
+
+    with foreign(path, "write it again as Parquet"):
+        schema = pq.read_schema(path)
+    return Columns(str(path), _checked(schema.names, schema.types, str(path)), path)
+
+
+def _csv_header(path: Path) -> list[str]:
+    import csv
+
+    with foreign(path, "write it as UTF-8 text"), path.open(newline="", encoding="utf-8-sig") as file:
+        first = next(csv.reader(file), [])
+    if not first:
+        raise InputError(f"{path} is empty: give a first line with the names of columns")
+    return first
+
+
+def _checked(names: Sequence[str], types: Sequence[Any], where: str) -> dict[str, Any]:
+    twice = [name for name in names if names.count(name) > 1]
+    if twice:
+        raise InputError(f"{where} has the column {one_line(repr(twice[0]), 60)} twice: keep one of them")
+    return dict(zip(names, types, strict=True))
+
+
+def _is_text(kind: Any) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+def _type(kind: str) -> Any:
+    import pyarrow as pa
+
+    return {"string": pa.large_string(), "bool": pa.bool_()}.get(kind) or pa.type_for_alias(kind)
+
+
+def _cast(batch: Any, columns: Mapping[str, str], where: str) -> Any:
+    """The batch in the types asked for."""
+    import pyarrow as pa
+
+    arrays = []
+    for array, (name, kind) in zip(batch.columns, columns.items(), strict=True):
+        array = array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
+        try:
+            # A float64 of a table of floats may become a float32; a fraction never becomes a whole number.
+            arrays.append(array.cast(_type(kind), safe=not kind.startswith("float")))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as bad:
+            raise InputError(
+                f"{where} has {name} as {array.type}, where {kind} belongs ({one_line(bad, 100)})"
+            ) from None
+    return pa.record_batch(arrays, names=list(columns))
+
+
+def column_of(batch: Any, number: int, where: str, column: str, row: int) -> Array:
+    """A batch's column of numbers; `row` is the table's row that the batch begins with."""
+    return numbers_of(batch.column(number), where, column, row=row)
+
+
+def numbers_of(array: Any, where: str, column: str, *, row: int = 0, missing: int | None = None) -> Array:
+    """A column as numpy; nulls are `missing`, or refused."""
+    import pyarrow.compute as pc
+
+    if array.null_count:
+        if missing is None:
+            bad = row + int(pc.index(pc.is_null(array), True).as_py())
+            raise InputError(f"{where} row {bad + 1} has no {column}: give it a number, or leave the row out")
+        array = pc.fill_null(array, missing)
+    numbers: Array = np.asarray(array)
+    return numbers
+
+
+def stacked(values: Sequence[Array], rows: int, dtype: np.dtype[Any]) -> Array:
+    """Columns beside one another [rows, columns]."""
+    return np.stack(values, axis=1) if values else np.empty((rows, 0), dtype)

@@ -1,0 +1,135 @@
+"""How what a user typed, or wrote into a file of options, becomes the values of a run."""
+
+import tomllib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from fullgraph.axes import MODELS, PARTITIONERS, STRATEGIES
+from fullgraph.errors import InputError, one_line
+from fullgraph.storage import read_text
+from fullgraph.train.config import FILE, TrainConfig
+from fullgraph.values import hints_of
+
+if TYPE_CHECKING:
+    from fullgraph.run import Run
+
+MODEL_OPTIONS = {"layers", "hidden", "dropout", "norm", "linear_layers", "residual", "heads", "alpha", "lam"}
+PLAIN = ("graph", "parts", "features", "split")  # options of `train` that are fields of a run
+
+
+def read_config(ctx: typer.Context, path: Path | None) -> Path | None:
+    """Options from a TOML file become defaults; what is given on the command line wins.
+
+    A run's own config.json, or its folder, holds a whole run: `run_of` reads it.
+    """
+    if path is None:
+        return None
+    if path.is_dir():
+        return path / FILE
+    if path.suffix == ".json":
+        return path
+    try:
+        table = tomllib.loads(read_text(path, fix="name a TOML file of options, or a run's config.json", limit=1 << 20))
+    except (ValueError, RecursionError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{path} is not TOML: {one_line(error, 100)}") from error
+    known = {parameter.name for parameter in ctx.command.params} - {"config"}
+    table = {key.replace("-", "_"): value for key, value in table.items()}
+    unknown = [key for key in table if key not in known]
+    if unknown:
+        raise InputError(
+            f"{path} has unknown options {', '.join(unknown)}; known: {', '.join(sorted(map(str, known)))}"
+        )
+    if isinstance(table.get("option"), dict):
+        table["option"] = [f"{key}={value}" for key, value in table["option"].items()]
+    ctx.default_map = {**(ctx.default_map or {}), **table}
+    return path
+
+
+def options_of(ctx: typer.Context) -> dict[str, Any]:
+    """What a command is to do: all its options or, over a run's config.json, those that are on the command line."""
+    given = dict(ctx.params)
+    if over_a_run(given):
+        typed = {name: given[name] for name in by_hand(ctx)}
+        return {"resume": None, "out": None, **typed, "config": given["config"]}
+    if given["model"] not in MODELS:  # a model of one's own has its own defaults
+        given |= dict.fromkeys(left_alone(ctx) & MODEL_OPTIONS)
+    return given
+
+
+def over_a_run(given: dict[str, Any]) -> bool:
+    """Whether the values of a run are the options' defaults."""
+    return given["config"] is not None and given["config"].suffix == ".json"
+
+
+def run_of(given: dict[str, Any]) -> "Run":
+    """The run that a command's options describe."""
+    from fullgraph.run import Run
+
+    if over_a_run(given):
+        return _laid_over(Run.read_file(given["config"]), given)
+    model = fields_of(MODELS[given["model"]], given) | pairs_of(given["model_option"])
+    return Run(
+        **{name: given[name] for name in PLAIN},
+        partitioner=PARTITIONERS.make(given["partitioner"], **pairs_of(given["partitioner_option"])),
+        model=MODELS.make(given["model"], **model),
+        strategy=STRATEGIES.make(given["strategy"], **pairs_of(given["option"])),
+        train=TrainConfig(**fields_of(TrainConfig, given)),
+    )
+
+
+def _laid_over(run: "Run", given: dict[str, Any]) -> "Run":
+    """A new run of the same values but for those given; an option of what is named anew is the new one's."""
+    from dataclasses import replace
+
+    def chosen(axis: Any, value: Any, field: str, options: dict[str, Any]) -> Any:
+        if field in given:
+            return axis.make(given[field], **options)
+        return axis.changed(value, **options) if options else value
+
+    kind = MODELS[given["model"]] if "model" in given else type(run.model)
+    model_options = fields_of(kind, given) | pairs_of(given.get("model_option", []))
+    return replace(
+        run,
+        id="",
+        shards="",
+        shards_checksum=0,
+        **{name: given[name] for name in PLAIN if name in given},
+        partitioner=chosen(PARTITIONERS, run.partitioner, "partitioner", pairs_of(given.get("partitioner_option", []))),
+        model=chosen(MODELS, run.model, "model", model_options),
+        strategy=chosen(STRATEGIES, run.strategy, "strategy", pairs_of(given.get("option", []))),
+        train=replace(run.train, **fields_of(TrainConfig, given)),
+    )
+
+
+def left_alone(ctx: typer.Context) -> set[str]:
+    """The options that nobody gave."""
+    return {name for name in ctx.params if str(ctx.get_parameter_source(name)).endswith("DEFAULT")}
+
+
+def by_hand(ctx: typer.Context) -> list[str]:
+    """The options on the command line."""
+    return [name for name in ctx.params if str(ctx.get_parameter_source(name)).endswith("COMMANDLINE")]
+
+
+def only(ctx: typer.Context, mode: str, allowed: tuple[str, ...]) -> None:
+    """Refuse options that a mode would silently ignore."""
+    extra = [name for name in by_hand(ctx) if name not in allowed]
+    if extra:
+        raise InputError(f"{mode} keeps the run's own options; leave out {', '.join(extra)}")
+
+
+def fields_of(kind: type, given: dict[str, Any]) -> dict[str, Any]:
+    """Those of the command's options that are fields of a value."""
+    return {name: given[name] for name in hints_of(kind) if given.get(name) is not None}
+
+
+def pairs_of(pairs: list[str]) -> dict[str, str]:
+    """KEY=VALUE, many times."""
+    bad = [pair for pair in pairs if "=" not in pair]
+    if bad:
+        raise InputError(f"-o {one_line(bad[0], 60)}: write it as KEY=VALUE")
+    return dict(pair.split("=", 1) for pair in pairs)

@@ -1,0 +1,146 @@
+"""Predictions of a finished run: for its own graph or another one, and any layer's rows, under the user's own ids."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from fullgraph.data import FeatureScaler, Graph, as_graph
+from fullgraph.errors import InputError
+from fullgraph.partition import GraphFacts, Metis, partition, read_manifest, read_names, read_scaler, write_parts
+from fullgraph.room import need_ranks
+from fullgraph.run import Run
+from fullgraph.storage import scratch
+from fullgraph.train.export import check_format, export
+from fullgraph.train.launch import launch
+from fullgraph.train.nursery import Nursery
+from fullgraph.train.predict import Order
+from fullgraph.worker import model_file
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """What was written: one row a node, in the graph's own order."""
+
+    folder: Path
+    files: tuple[Path, ...]
+
+    @property
+    def classes(self) -> np.ndarray[Any, Any]:
+        """Every node's class [N]; multi-label: 0 or 1 [N, C]."""
+        return self._array("classes")
+
+    @property
+    def probabilities(self) -> np.ndarray[Any, Any]:
+        """[N, C]."""
+        return self._array("probabilities")
+
+    @property
+    def embeddings(self) -> np.ndarray[Any, Any]:
+        """What the layer asked for gives for every node [N, D]."""
+        return self._array("embeddings")
+
+    @property
+    def ids(self) -> np.ndarray[Any, Any]:
+        """What the user calls each node; without names, its number."""
+        return self._array("ids") if self.folder / "ids.npy" in self.files else np.arange(len(self.classes))
+
+    def _array(self, name: str) -> np.ndarray[Any, Any]:
+        path = self.folder / f"{name}.npy"
+        if path not in self.files:
+            raise InputError(f"{name}.npy was not asked for; there is {', '.join(file.name for file in self.files)}")
+        return np.load(path)  # type: ignore[no-any-return]
+
+
+def predict(
+    run: Any,
+    out: str | Path | None = None,
+    *,
+    graph: Any = None,
+    parts: int | None = None,
+    embeddings: int | str | None = None,
+    format: str = "npy",
+    model: type | None = None,
+    ahead: Nursery | None = None,
+) -> Predictions:
+    """Every node's class and probabilities with a run's best model, by exact evaluation on the whole graph.
+
+    run: its folder, or what `fg.train` returned. graph: another one than the run's, with the same features; labels it
+    may have are not looked at. It is cut into `parts`, or into as many as the run has. embeddings: a layer, by its
+    number (from 1) or by its name in the model, whose output is written too. format: npy, csv or parquet.
+    model: the run's class, where that is in no file. out: the folder [predictions/ of the run; for another graph, a
+    folder of its name in there].
+    """
+    check_format(format)
+    folder = Path(getattr(run, "folder", run))
+    config = Run.read(folder, model)
+    model_file(folder)  # refused before a graph is read
+    with ahead or Nursery(config.train.device) as nursery:
+        whole = None if graph is None else as_graph(graph)
+        if whole is None and parts not in (None, 0, config.parts):
+            raise InputError(f"the run's own graph is cut into {config.parts} parts; leave --parts out")
+        ranks = config.parts if whole is None else parts or config.parts
+        there = "" if whole is None else Path(whole.name).name or "graph"
+        target = Path(out) if out is not None else folder / "predictions" / there
+        with _made(target), scratch(target) as work:
+            arrays, shards = (target if format == "npy" else work), config.shards_in(folder)
+            order = Order(out=str(arrays), embeddings="" if embeddings is None else str(embeddings))
+            if whole is not None:
+                shards = work / "shards"
+                checksum = _cut(config, folder, whole, ranks, shards)
+                order = replace(order, shards=str(shards), shards_checksum=checksum)
+            need_ranks(ranks, config.train.threads)
+            arguments = [str(folder), "predict", json.dumps(asdict(order))]
+            launch(ranks, arguments, nursery=nursery, classes=config.packed())
+            found = order.files if format == "npy" else export(arrays, target, format, read_names(shards))
+            return Predictions(target, tuple(path for path in found if path.exists()))
+
+
+@contextmanager
+def _made(folder: Path) -> Iterator[None]:
+    """Folders that a prediction made for itself go again if it fails."""
+    missing = [path for path in [folder, *folder.parents] if not path.exists()]
+    try:
+        yield
+    finally:
+        with suppress(OSError):  # they hold what was predicted
+            for path in missing:
+                path.rmdir()
+
+
+def _cut(run: Run, folder: Path, graph: Graph, ranks: int, shards: Path) -> int:
+    """Cut another graph into shards for a run's model, its features scaled as in training; returns their checksum."""
+    own = run.shards_in(folder)
+    facts, scaler = read_manifest(own).graph, read_scaler(own)
+    check_fits(graph, facts, scaler)
+    bare = graph.without_labels(facts.classes, multilabel=facts.multilabel)
+    chosen = run.partitioner if run.strategy.partitioner() is None else None  # what a strategy asks for is its own
+    assignment = partition(bare, ranks, chosen or Metis(), run.train.seed)
+    return write_parts(shards, bare, assignment, features=scaler).checksum
+
+
+def check_fits(graph: Graph, facts: GraphFacts, scaler: FeatureScaler) -> None:
+    """Refuse a graph that the run's model cannot see as it saw its own."""
+    if graph.num_features != facts.features:
+        raise InputError(
+            f"{graph.name} has {graph.num_features} features a node, and the run was trained with {facts.features}; "
+            "give the same features in the same order"
+        )
+    columns = 0 if graph.edge_attr is None else graph.edge_attr.shape[1]
+    if columns != facts.edge_features:
+        raise InputError(
+            f"{graph.name} has {columns or 'no'} features an arc, and the run was trained with "
+            f"{facts.edge_features or 'none'}; give edge_attr as in training"
+        )
+    if graph.weighted != facts.weighted:
+        has, had = ("edge weights", "without") if graph.weighted else ("no edge weights", "with them")
+        raise InputError(f"{graph.name} has {has}, and the run was trained {had}; give edge_weight as in training")
+    if scaler.shift is not None and sp.issparse(graph.x):
+        raise InputError(f"{graph.name} has sparse features, and the run centred dense ones; give x as a dense matrix")

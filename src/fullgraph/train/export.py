@@ -1,0 +1,81 @@
+"""Tables of results under the user's own ids, as CSV or Parquet, through pyarrow."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fullgraph.data import Names
+from fullgraph.data.arrays import Array
+from fullgraph.data.columns import EXTRA
+from fullgraph.errors import InputError, one_line
+from fullgraph.storage import whole_file
+
+FORMATS = ("npy", "csv", "parquet")
+# By table, the arrays whose columns it has, and what these columns are called; a single one has the name without `_`.
+TABLES = {"predictions": {"classes": "class_", "probabilities": "p_"}, "embeddings": {"embeddings": "x_"}}
+BLOCK_ENTRIES = 1 << 22
+
+
+def check_format(kind: str) -> None:
+    """Refuse a format that is unknown, or that cannot be written here."""
+    if kind not in FORMATS:
+        raise InputError(f"format {one_line(kind, 40)!r} is unknown: choose from {', '.join(FORMATS)}")
+    if kind != "npy":
+        try:
+            import pyarrow  # noqa: F401
+        except ImportError:
+            raise InputError(f"format {kind} needs an extra: {EXTRA}") from None
+
+
+def export(arrays: Path, out: Path, kind: str, names: Names | None) -> list[Path]:
+    """The `.npy` arrays of a folder as tables in `out`, one row a node in the graph's own order, written in blocks."""
+    written = []
+    for table, columns in TABLES.items():
+        there = {name: arrays / f"{name}.npy" for name in columns if (arrays / f"{name}.npy").exists()}
+        if there:
+            loaded = {columns[name]: np.load(path, mmap_mode="r") for name, path in there.items()}
+            written.append(out / f"{table}.{kind}")
+            with whole_file(written[-1]) as staged:
+                _write(staged, kind, loaded, names)
+    return written
+
+
+def _write(path: Path, kind: str, arrays: dict[str, Array], names: Names | None) -> None:
+    import pyarrow as pa
+
+    rows = len(next(iter(arrays.values())))
+    width = sum(array[:1].size for array in arrays.values())
+    step = max(1, BLOCK_ENTRIES // max(1, width))
+    writer: Any = None
+    try:
+        for low in range(0, rows, step):
+            high = min(rows, low + step)
+            ids = pa.array(range(low, high) if names is None else names.block(low, high))
+            batch = pa.record_batch({"id": ids} | _columns(arrays, low, high))
+            writer = writer or _writer(path, kind, batch.schema)
+            writer.write_batch(batch)
+    finally:
+        if writer is not None:
+            writer.close()
+
+
+def _columns(arrays: dict[str, Array], low: int, high: int) -> dict[str, Array]:
+    columns: dict[str, Array] = {}
+    for prefix, array in arrays.items():
+        block = np.asarray(array[low:high])
+        if block.ndim == 1:
+            columns[prefix.removesuffix("_")] = block
+        else:
+            columns |= {f"{prefix}{c}": np.ascontiguousarray(block[:, c]) for c in range(block.shape[1])}
+    return columns
+
+
+def _writer(path: Path, kind: str, schema: Any) -> Any:
+    if kind == "csv":
+        from pyarrow import csv
+
+        return csv.CSVWriter(str(path), schema)
+    import pyarrow.parquet as pq
+
+    return pq.ParquetWriter(str(path), schema)
