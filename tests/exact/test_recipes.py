@@ -42,7 +42,7 @@ def columns(rate):
         if layer == 2:
             return rows
         width = rows.shape[1]
-        chosen = Subsample(rate(step)).columns(width, Key(f"halo/layer{layer}", step))
+        chosen = Subsample(rate(step)).columns(width, Key(f"halo/layer{layer}", step, run=3))
         assert len(chosen) == max(1, int(width / rate(step)))
         return rows * torch.zeros(width, dtype=rows.dtype).index_fill(0, chosen, 1.0)
 

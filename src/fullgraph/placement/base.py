@@ -65,7 +65,7 @@ class AllLayers(Placement):
     channels: ClassVar[str]  # what the names of training's channels begin with
 
     def place(self, part: Part, transport: Transport, wire: Wires, aggregation: str) -> Shard:
-        clock = Clock(use="rows")
+        clock = Clock(use="rows", seed=self.seed)
         ready = self.ready(part, transport, aggregation)
         rows = ready.train.trimmed(ready.live).rows(self.channels, wire, clock, self.narrow_first)
         return ready.shard(rows, WholeStep(rows), clock)

@@ -62,7 +62,7 @@ class Pipeline(Placement):
         cuttable(model, self.mesh(ranks).sizes["stage"], self.cut)
 
     def place(self, part: Part, transport: Transport, wire: Wires, aggregation: str) -> Shard:
-        clock = Clock(use="rows")
+        clock = Clock(use="rows", seed=self.seed)
         ready = self._by_parts.ready(part, transport, aggregation)
         scene = replace(ready.train, local=ready.train_graph)
         executor = Setup(self, scene, wire, clock, aggregation).executor()
