@@ -48,7 +48,9 @@ def test_a_subset_of_columns_equals_its_equations(rate, model):
 @pytest.mark.parametrize(
     "codecs", [(LowBit(1), None), (LowBit(4), None), (Full(), LowBit(2)), (Half(), BFloat16())], ids=str
 )
-@pytest.mark.parametrize("model", [SAGE, nn.GCN(layers=3, hidden=16)], ids=str)
+@pytest.mark.parametrize(
+    "model", [SAGE, nn.GCN(layers=3, hidden=16), nn.GAT(layers=3, hidden=8, heads=2, dropout=0.3)], ids=str
+)
 def test_coded_wires_equal_their_equations(codecs, model):
     """Sylvie's algebra: rows quantised on their way out, their gradients on their way back, nothing else changed."""
     graph, assignment = CASES["directed"](3)

@@ -73,7 +73,7 @@ def stale_trace(
     model = spec.build(graph.num_features, graph.num_classes, seed=3, dtype=torch.float64)
     dense = DenseModel(graph, spec, model, part=part)
     stale = _Staleness(read, gamma_features, gamma_gradients, cross)
-    dense.seen, dense.narrow_first = stale.seen, narrow_first
+    dense.seen, dense.narrow_first, dense.attention_maps_first = stale.seen, narrow_first, narrow_first
     return trained(graph, dense, steps, opened=stale.open, extra=lambda: stale.extra, closed=lambda _: stale.close())
 
 

@@ -60,7 +60,6 @@ class TrainConfig(Value):
         if self.backend == "nccl" and self.device != "cuda":
             raise InputError("backend nccl needs --device cuda; use gloo on a CPU")
 
-
     @property
     def planned(self) -> int:
         """Epochs that schedules are laid out for. A run that is continued beyond its end keeps those it began with."""
