@@ -38,6 +38,7 @@ from fullgraph.placement import Shard, WholeStep
 from fullgraph.predicting import Predictions, predict
 from fullgraph.recipes import Given, Strategy
 from fullgraph.reference import hand_over, has_a_file, reference_of, refuse_while_running
+from fullgraph.remarks import remarks
 from fullgraph.report import EpochRecord, Phases, read_metrics
 from fullgraph.report.terminal import note
 from fullgraph.run import Run, build_shard, device_of
@@ -229,6 +230,8 @@ def prepare(config: Run, graph: Graph | str | Path, folder: Path, phases: Phases
                 manifest = write_parts(shards, graph, assignment, features=config.features, split=config.split)
         config = replace(config, id=uuid4().hex, shards_checksum=manifest.checksum)
         config.write(folder)
+        for remark in remarks(config, manifest):
+            note(remark)
     except Exception as error:
         raise explain(error, folder) or error from error
     return config

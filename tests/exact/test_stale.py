@@ -18,7 +18,15 @@ SPECS = {
     "gin": nn.GIN(layers=3, hidden=16, dropout=0.0),
     "gat": nn.GAT(layers=3, hidden=16, heads=2, dropout=0.2),
 }
-SCHEDULES = [Pipelined(), Pipelined(lag=2), Pipelined(warm_up="exact"), Bounded(3), Skip(3)]
+SCHEDULES = [
+    Pipelined(),
+    Pipelined(lag=2),
+    Pipelined(warm_up=1),
+    Pipelined(lag=2, warm_up=3),
+    Bounded(3, warm_up=2),
+    Bounded(3),
+    Skip(3),
+]
 STEPS = 7
 
 

@@ -20,6 +20,7 @@ class Chunked(DenseModel):
     def __init__(self, graph: Graph, spec: ModelSpec, model: Chain, chunk_N: Tensor, double: bool) -> None:
         super().__init__(graph, spec, model)
         self.chunk_N, self.double, self.narrow_first = chunk_N, double, False
+        self.keeps_halo = False  # stages hold an aggregation of their input, however dense
         self.history: dict[int, Tensor] = {}
         self.snapshot: dict[int, Tensor] = {}
         self.seen = self._seen
