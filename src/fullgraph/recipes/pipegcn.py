@@ -15,7 +15,7 @@ def averaging(smooth: str, gamma: float, correct: bool) -> Smooth | None:
 
 @dataclass(frozen=True, kw_only=True)
 class PipeGCN(Strategy):
-    """Halo features and gradients one step old; `smooth` f, g or gf averages them. `warm_up`: steps in step at first."""
+    """Halo features and gradients one step old; `smooth` f, g or gf averages them. `warm_up`: fresh steps at first."""
 
     narrow_first: ClassVar[bool] = False
     smooth: Annotated[str, OneOf("", "f", "g", "gf")] = ""
