@@ -38,9 +38,10 @@ cost      : placement+
 train     : placement+ version
 recipes   : train+ cost
 run       : recipes+
+remarks   : run+
 testing   : run+
 own_model : testing+
-worker    : own_model+
+worker    : own_model+ remarks
 predicting: worker+
 api       : predicting+
 options   : api+

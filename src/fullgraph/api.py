@@ -38,6 +38,7 @@ from fullgraph.placement import Shard, WholeStep
 from fullgraph.predicting import Predictions, predict
 from fullgraph.recipes import Given, Strategy
 from fullgraph.reference import hand_over, has_a_file, reference_of, refuse_while_running
+from fullgraph.remarks import remarks
 from fullgraph.report import EpochRecord, Phases, read_metrics
 from fullgraph.report.terminal import note
 from fullgraph.run import Run, build_shard, device_of
@@ -162,10 +163,15 @@ def start(
 
 
 def resume(
-    folder: str | Path, *, epochs: int | None = None, parts: int | None = None, max_restarts: int | None = None,
-    model: type[torch.nn.Module] | None = None, ahead: Nursery | None = None, phases: Phases | None = None,
+    folder: str | Path, *, epochs: int | None = None, schedule_epochs: int | None = None, parts: int | None = None,
+    max_restarts: int | None = None, model: type[torch.nn.Module] | None = None, ahead: Nursery | None = None,
+    phases: Phases | None = None,
 ) -> FinishedRun:  # fmt: skip
-    """Continue a run from its newest whole checkpoint; model: its class, where that is in no file."""
+    """Continue a run from its newest whole checkpoint; model: its class, where that is in no file.
+
+    More epochs keep the schedules of the run (learning rate, rates of a strategy), unless schedule_epochs says for how
+    many epochs to lay them out anew.
+    """
     folder, phases = Path(folder), phases or Phases()
     if model is not None:
         Run.read(folder, model)  # from now on its name finds it
@@ -178,10 +184,11 @@ def resume(
             raise InputError(f"{folder} is finished and kept no checkpoint to go on from; start a new run")
         if epochs is not None and epochs < config.train.epochs and done:
             raise InputError(f"{folder} has all its {config.train.epochs} epochs done; give --epochs more than that")
-        if epochs is not None or max_restarts is not None:
-            old = config.train
-            restarts = old.max_restarts if max_restarts is None else max_restarts
-            config = replace(config, train=replace(old, epochs=epochs or old.epochs, max_restarts=restarts))
+        told = {"epochs": epochs, "schedule_epochs": schedule_epochs, "max_restarts": max_restarts}
+        changes: dict[str, Any] = {name: value for name, value in told.items() if value is not None}
+        if changes:
+            changes = {"schedule_epochs": config.train.planned} | changes
+            config = replace(config, train=replace(config.train, **changes))
             config.write(folder)
         return config
 
@@ -223,6 +230,8 @@ def prepare(config: Run, graph: Graph | str | Path, folder: Path, phases: Phases
                 manifest = write_parts(shards, graph, assignment, features=config.features, split=config.split)
         config = replace(config, id=uuid4().hex, shards_checksum=manifest.checksum)
         config.write(folder)
+        for remark in remarks(config, manifest):
+            note(remark)
     except Exception as error:
         raise explain(error, folder) or error from error
     return config

@@ -65,6 +65,7 @@ STRATEGIES = Axis(
         "pipegcn-gf": "fullgraph.recipes.pipegcn:PipeGCNGF",
         "sylvie-s": "fullgraph.recipes.sylvie:SylvieS",
         "sylvie-a": "fullgraph.recipes.sylvie:SylvieA",
+        "sylvie-a-bounded": "fullgraph.recipes.sylvie:SylvieABounded",
         "varco": "fullgraph.recipes.varco:Varco",
         "fixed": "fullgraph.recipes.varco:Fixed",
         "mixgcn": "fullgraph.recipes.mixgcn:MixGCN",

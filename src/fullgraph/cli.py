@@ -71,6 +71,9 @@ def train(
     alpha: Annotated[float, typer.Option(help="the first rows' share of every layer (gcnii)")] = 0.1,
     lam: Annotated[float, typer.Option(help="lambda: how much of a layer's weights counts (gcnii)")] = 0.5,
     epochs: Annotated[int | None, typer.Option(show_default="200")] = None,
+    schedule_epochs: Annotated[
+        int | None, typer.Option(help="epochs that schedules are laid out for", show_default="the run's first --epochs")
+    ] = None,
     optimizer: Annotated[str, typer.Option(help="adam, adamw or sgd (momentum 0.9)")] = "adam",
     lr: float = 0.01,
     weight_decay: float = 0.0,
@@ -116,7 +119,7 @@ def train(
     """
     given = options_of(ctx)
     if resume is not None:
-        only(ctx, "--resume", ("resume", "epochs", "parts", "max_restarts"))
+        only(ctx, "--resume", ("resume", "epochs", "schedule_epochs", "parts", "max_restarts"))
         given["device"] = device_in(resume / FILE)
     elif config is not None and over_a_run(given):
         given.setdefault("device", device_in(config))
@@ -134,7 +137,8 @@ def _train(given: dict[str, Any], ahead: Nursery | None) -> "FinishedRun":
 
     phases = Phases({"import": age()}, aloud=number("RANK", 0) == 0 and sys.stdout.isatty())
     if given["resume"] is not None:
-        more = {"epochs": given["epochs"], "parts": given["parts"] or None, "max_restarts": given["max_restarts"]}
+        more = {name: given[name] for name in ("epochs", "schedule_epochs", "max_restarts")}
+        more["parts"] = given["parts"] or None
         return api.resume(given["resume"], **more, ahead=ahead, phases=phases)
     run = run_of(given)
     return api.start(run, run.graph, api.new_folder(run, given["out"]), ahead=ahead, phases=phases)

@@ -99,7 +99,7 @@ def build_trainer(run: Run, part: Part, transport: Transport) -> Trainer:
     shard = build_shard(run, part, Counting(transport, meter.sent, meter.waiting))
     model = spec.build(facts.features, facts.classes, seed=config.seed, dtype=getattr(torch, config.dtype)).to(device)
     if hasattr(spec, "distributed"):  # a module of the user's, which knows no view
-        model = spec.distributed(model, shard, run.strategy, epochs=config.epochs, seed=config.seed)
+        model = spec.distributed(model, shard, run.strategy, epochs=config.planned, seed=config.seed)
         shard = model.shard
     task = task_of(multilabel=facts.multilabel, classes=facts.classes, metric=config.metric)
     return Trainer(model, shard, task, config, meter)
@@ -113,6 +113,7 @@ def build_shard(run: Run, part: Part, transport: Transport, aggregation: str = "
         layout,
         inductive=config.inductive,
         precompute=config.precompute and not spec.encodes,
+        dense_input=layout.dense_input or not (config.precompute or spec.encodes or layout.narrow_first),
         hops=layout.hops or (() if config.all_rows else spec.hops),
         order=config.order if layout.order == "auto" else layout.order,
         host_rows=layout.host_rows or config.features_on == "host",
@@ -120,7 +121,7 @@ def build_shard(run: Run, part: Part, transport: Transport, aggregation: str = "
         dtype=rows_dtype(config.precision, getattr(torch, config.dtype)),
         device=devices_of(run, transport.rank)[0],
     )
-    wires = strategy.wires(epochs=config.epochs, layers=spec.graph_layers)
+    wires = strategy.wires(epochs=config.planned, layers=spec.graph_layers)
     return placement.place(part, transport, wires, aggregation or spec.aggregation)
 
 

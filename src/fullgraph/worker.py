@@ -7,6 +7,8 @@ import sys
 import time
 import traceback
 from contextlib import ExitStack, closing
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import NoReturn, Protocol
 
@@ -69,11 +71,21 @@ def train(rank: Rank, stop: Stop, *, resume: bool) -> None:
     with ExitStack() as stack:
         recorders = _recorders(rank) if rank.leads else []
         watchers: list[Watcher] = [stack.enter_context(closing(recorder)) for recorder in recorders]
+        if rank.leads:
+            watchers.append(partial(_note_choices, rank))
         finished = trainer.fit([first_epoch, *watchers, checkpoints], stop)
     if not finished:
         _leave_early(trainer, checkpoints, stop)
     checkpoints.finish()
     _write_outcome(rank, checkpoints)
+
+
+def _note_choices(rank: Rank, trainer: Trainer, record: EpochRecord) -> None:
+    """Write what was measured into the config, so that the run can be repeated."""
+    choices = trainer.shard.executor.choices()
+    if any(getattr(rank.run.strategy, name) != value for name, value in choices.items()):
+        rank.run = replace(rank.run, strategy=replace(rank.run.strategy, **choices))
+        rank.run.write(rank.folder)
 
 
 class FirstEpoch:

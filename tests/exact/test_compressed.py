@@ -10,6 +10,7 @@ from fullgraph import nn, recipes
 from fullgraph.codec import BFloat16, Full, Half, Linear, LowBit, Subsample
 from fullgraph.exchange import Bounded, Clock, Except, Pipelined, Smooth, Wire
 from fullgraph.partition import cut_parts
+from fullgraph.placement import Partitioned
 from fullgraph.plan import HaloRoute
 from fullgraph.testing import CASES, assert_same, coded, dense_trace, random_graph, run_threads, train_trace
 from fullgraph.transport import Key
@@ -21,7 +22,7 @@ STEPS = 6
 
 def columns_of(codec, step, layer, width):
     """The mask of a step and layer, as either end derives it."""
-    key, shape = Key(f"halo/layer{layer}", step), (1, width)
+    key, shape = Key(f"halo/layer{layer}", step, run=3), (1, width)
     return codec.decode(codec.encode(torch.ones(shape, dtype=torch.float64), key), shape, torch.float64, key)
 
 
@@ -47,7 +48,9 @@ def test_a_subset_of_columns_equals_its_equations(rate, model):
 @pytest.mark.parametrize(
     "codecs", [(LowBit(1), None), (LowBit(4), None), (Full(), LowBit(2)), (Half(), BFloat16())], ids=str
 )
-@pytest.mark.parametrize("model", [SAGE, nn.GCN(layers=3, hidden=16)], ids=str)
+@pytest.mark.parametrize(
+    "model", [SAGE, nn.GCN(layers=3, hidden=16), nn.GAT(layers=3, hidden=8, heads=2, dropout=0.3)], ids=str
+)
 def test_coded_wires_equal_their_equations(codecs, model):
     """Sylvie's algebra: rows quantised on their way out, their gradients on their way back, nothing else changed."""
     graph, assignment = CASES["directed"](3)
@@ -130,3 +133,19 @@ def test_error_feedback_loses_nothing(codec):
     """The sum of what arrives is the sum of what was meant, less what is still owed."""
     for arrived, want in run_threads(3, fed_back, codec):
         torch.testing.assert_close(arrived, want, **TIGHT)
+
+
+def crossed(transport, codec, seed):
+    """Rows as a peer gets them in the first step of a run with this seed, which draws no weights here."""
+    graph, assignment = CASES["undirected"](transport.size)
+    placement = Partitioned(seed=seed, precompute=False)
+    shard = placement.place(cut_parts(graph, assignment, transport.rank), transport, Wire(codec=codec), "sum")
+    shard.clock.tick()
+    return shard.train.view.sources(shard.train.x.clone(), 1)
+
+
+@pytest.mark.parametrize("codec", [LowBit(1), Subsample(4.0)], ids=str)
+def test_the_seed_of_a_run_reaches_its_codecs(codec):
+    once, again, other = (run_threads(2, crossed, codec, seed) for seed in (1, 1, 2))
+    assert all(torch.equal(a, b) for a, b in zip(once, again, strict=True))
+    assert not any(torch.equal(a, b) for a, b in zip(once, other, strict=True))

@@ -3,7 +3,7 @@
 import re
 from collections import Counter
 from functools import partial
-from itertools import combinations, pairwise
+from itertools import combinations, count, pairwise
 
 import numpy as np
 import pytest
@@ -17,6 +17,7 @@ from fullgraph.errors import InputError
 from fullgraph.exchange import Bounded, Pipelined, Wire
 from fullgraph.partition import Assignment
 from fullgraph.placement import Pipeline
+from fullgraph.placement.pipeline import stages
 from fullgraph.placement.pipeline.stages import balanced
 from fullgraph.recipes import STRATEGIES
 from fullgraph.testing import (
@@ -336,3 +337,40 @@ def test_gpu_processes_equal_the_mixed_forward_pass(mesh):
     done = run_processes(ranks, on_gpu, runs, timeout=280, device="cuda")
     for (spec, _), *outcomes in zip(runs, *done, strict=True):
         assert_same([trace for trace, *_ in outcomes], *oracle(ranks, CASES["directed"], spec, outcomes, freeze=2))
+
+
+def borders(transport, case, spec, measure):
+    config = TrainConfig(epochs=1, seed=3, dtype="float64")
+    trainer = trainer_of(transport, case, spec, config, placement=partial(Pipeline, chunks=4, measure=measure))
+    trainer.train_step()
+    return tuple(trainer.shard.executor.cut), trainer.shard.executor.choices()
+
+
+def clock(slow):
+    """Read before and after each of a block's three repeats."""
+    reads = count()
+
+    def now(_):
+        read = next(reads)
+        return read + 1e3 * (read // 6 == slow and read % 2)
+
+    return now
+
+
+@pytest.mark.parametrize("measure", [False, True], ids=["counted", "measured"])
+def test_borders_do_not_depend_on_the_clock_unless_asked(measure, monkeypatch):
+    spec, case = nn.GCN(layers=9, hidden=16), CASES["undirected"]
+    found = []
+    for slow in range(9):  # a clock by which one block takes far longer than the others
+        monkeypatch.setattr(stages, "_now", clock(slow))
+        found.append(run_threads(3, borders, case, spec, measure))
+    cuts = {cut for ranks in found for cut, _ in ranks}
+    assert (len(cuts) > 1) == measure
+    for ranks in found:
+        assert all(choices == ({"cut": cut} if measure else {}) for cut, choices in ranks)
+
+
+def test_equal_layers_are_spread_evenly():
+    spec = nn.GCN(layers=9, hidden=12)
+    for cut, _ in run_threads(3, borders, CASES["undirected"], spec, False):
+        assert cut == (3, 6)

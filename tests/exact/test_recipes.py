@@ -42,7 +42,7 @@ def columns(rate):
         if layer == 2:
             return rows
         width = rows.shape[1]
-        chosen = Subsample(rate(step)).columns(width, Key(f"halo/layer{layer}", step))
+        chosen = Subsample(rate(step)).columns(width, Key(f"halo/layer{layer}", step, run=3))
         assert len(chosen) == max(1, int(width / rate(step)))
         return rows * torch.zeros(width, dtype=rows.dtype).index_fill(0, chosen, 1.0)
 
@@ -60,7 +60,8 @@ EQUATIONS = {
     "pipegcn-g": ({}, yesterday, None, {"gamma_gradients": 0.95}),
     "pipegcn-gf": ({"gamma": "0.8"}, yesterday, None, {"gamma_features": 0.8, "gamma_gradients": 0.8}),
     "sylvie-s": ({}, today, bits(1), {}),
-    "sylvie-a": ({"bits": "2", "refresh": "3"}, yesterday_but_every_third, bits(2), {}),
+    "sylvie-a": ({"bits": "2"}, yesterday, bits(2), {}),
+    "sylvie-a-bounded": ({"bits": "2", "refresh": "3"}, yesterday_but_every_third, bits(2), {}),
     "varco": ({"c_max": "9", "slope": "2"}, today, columns(lambda t: max(9 - 2 * 8 * t / (STEPS - 1), 1)), {}),
     "fixed": ({}, today, columns(lambda t: 4.0), {}),
     "free": (FREE, yesterday, bits(2, Half()), {"gamma_features": 0.8, "gamma_gradients": 0.8}),

@@ -6,6 +6,8 @@ import torch
 from fullgraph import nn
 from fullgraph.data import Graph
 from fullgraph.exchange import Bounded, Pipelined, Skip, Smooth, Sync, Wire
+from fullgraph.partition import cut_parts
+from fullgraph.placement import Partitioned
 from fullgraph.placement.holding import ahead
 from fullgraph.testing import CASES, assert_same, dense_trace, run_processes, run_threads, stale_trace, train_trace
 
@@ -16,7 +18,15 @@ SPECS = {
     "gin": nn.GIN(layers=3, hidden=16, dropout=0.0),
     "gat": nn.GAT(layers=3, hidden=16, heads=2, dropout=0.2),
 }
-SCHEDULES = [Pipelined(), Pipelined(lag=2), Pipelined(warm_up="exact"), Bounded(3), Skip(3)]
+SCHEDULES = [
+    Pipelined(),
+    Pipelined(lag=2),
+    Pipelined(warm_up=1),
+    Pipelined(lag=2, warm_up=3),
+    Bounded(3, warm_up=2),
+    Bounded(3),
+    Skip(3),
+]
 STEPS = 7
 
 
@@ -52,26 +62,53 @@ def test_awkward_parts(case):
     )
 
 
-@pytest.mark.parametrize("model", ["sage", "gcn", "gin"])
-def test_pipegcn_to_the_letter(model):
-    """Z_t = P_in H_t W_t + P_bd H_{t-1} W_t: a layer's input crosses, however narrow its output."""
-    losses, grads = oracle("directed", 3, SPECS[model], Pipelined(), narrow_first=False)
-    options = (STEPS, Wire(schedule=Pipelined()), False, True, "cpu", 0.05, False)
+@pytest.mark.parametrize("schedule", [Sync(), Pipelined(), Bounded(3)], ids=str)
+@pytest.mark.parametrize("model", ["sage", "gcn", "gin", "gat"])
+def test_pipegcn_to_the_letter(model, schedule):
+    """Z_t = P_in H_t W_t + P_bd H_{t-1} W_t: a layer's input crosses, however narrow its output, attention's too."""
+    losses, grads = oracle("directed", 3, SPECS[model], schedule, narrow_first=False)
+    options = (STEPS, Wire(schedule=schedule), False, True, "cpu", 0.05, False)
     assert_same(run_threads(3, train_trace, CASES["directed"], SPECS[model], *options), losses, grads)
 
 
 @pytest.mark.parametrize("dense", [0, 10**9], ids=["kept sparse", "made dense"])
 @pytest.mark.parametrize("schedule", [Sync(), Pipelined()], ids=str)
 @pytest.mark.parametrize("model", ["sage", "gcn", "gin", "gat"])
-def test_sparse_features_are_aggregated_once_too(model, schedule, dense, monkeypatch):
-    """The first layer's input is known, so nothing of it is stale; attention alone knows nothing ahead."""
+def test_sparse_features_are_known_ahead(model, schedule, dense, monkeypatch):
+    """The first layer's input is known, or its aggregation where that is small, so nothing of it is stale."""
     monkeypatch.setattr(ahead, "DENSE", dense)
-    losses, grads = oracle("sparse", 3, SPECS[model], schedule, narrow_first=False)
-    options = (STEPS, Wire(schedule=schedule), False, True, "cpu", 0.05, False)
-    traces = run_threads(3, train_trace, CASES["sparse"], SPECS[model], *options)
-    assert_same(traces, losses, grads)
-    if schedule != Sync():
-        assert any(name.startswith("layer0") for name in traces[0]["state"]) == (model == "gat")
+    for case in ("sparse", "wide"):
+        losses, grads = oracle(case, 3, SPECS[model], schedule, narrow_first=False)
+        options = (STEPS, Wire(schedule=schedule), False, True, "cpu", 0.05, False)
+        traces = run_threads(3, train_trace, CASES[case], SPECS[model], *options)
+        assert_same(traces, losses, grads)
+        assert not any(name.startswith("layer0") for name in traces[0]["state"])
+
+
+@pytest.mark.parametrize("case", ["sparse", "wide"])
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+def test_how_sparse_features_are_known_does_not_depend_on_the_ranks(case, ranks):
+    graph, assignment = CASES[case](ranks)
+    placement = Partitioned(narrow_first=False)
+
+    def known(transport):
+        part = cut_parts(graph, assignment, transport.rank)
+        return type(placement.place(part, transport, Wire(), "mean").train.view.known).__name__
+
+    assert set(run_threads(ranks, known)) == {"KnownHalo" if case == "wide" else "Known"}
+
+
+@pytest.mark.parametrize("model", ["sage", "gcn", "gat"])
+def test_without_precomputing_sparse_rows_cross_as_dense_ones_do(model):
+    """Where nothing is known ahead a published strategy sends the input itself, not its map."""
+    graph, assignment = CASES["wide"](3)
+    masks = (graph.train_mask, graph.val_mask, graph.test_mask)
+    dense = Graph(graph.edge_index, graph.x.toarray(), graph.y, masks)
+    options = (STEPS, Wire(schedule=Pipelined()), False, False, "cpu", 0.05, False)
+    as_dense = run_threads(3, train_trace, lambda ranks: (dense, assignment), SPECS[model], *options)
+    traces = run_threads(3, train_trace, CASES["wide"], SPECS[model], *options)
+    assert_same(traces, as_dense[0]["losses"], as_dense[0]["grads"])
+    assert any(name.startswith("layer0") for name in traces[0]["state"])
 
 
 @pytest.mark.parametrize("model", ["sage", "gcn"])

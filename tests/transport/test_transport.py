@@ -152,3 +152,6 @@ def test_keys_have_stable_seeds_and_tags():
     pair = [Key("halo/layer2", 7, ends=(0, peer)) for peer in (1, 2)]
     assert pair[0].tag == pair[1].tag, "messages of one exchange"
     assert pair[0].seed != pair[1].seed, "with noise of their own"
+    runs = [Key("halo/layer2", 7, run=seed) for seed in (0, 1)]
+    assert runs[0].tag == runs[1].tag
+    assert runs[0].seed != runs[1].seed, "and of their run's"

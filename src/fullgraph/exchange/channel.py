@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, NamedTuple, Protocol
 
 import torch
@@ -21,12 +21,13 @@ from fullgraph.transport import Key, Transport, Use
 class Clock:
     """The step number, -1 before the first, and the loss of every step so far, as all ranks know it.
 
-    The trainer owns it, channels only read it. `use` is what the messages of its steps are for. It also tells channels
-    of a part of a step that runs forward twice, because its backward pass computes again what it did not keep.
+    The trainer owns it, channels only read it. `use` is what the messages of its steps are for, `seed` the run's, from
+    which codecs draw. It also tells channels of a part of a step that runs forward twice, because its backward pass
+    computes again what it did not keep.
     """
 
-    def __init__(self, step: int = -1, use: Use = "other") -> None:
-        self.step, self.use = step, use
+    def __init__(self, step: int = -1, use: Use = "other", seed: int = 0) -> None:
+        self.step, self.use, self.seed = step, use, seed
         self.losses: list[float] = []
         self.again = False  # within a second forward pass: nothing is sent
         self._tape: Tape | None = None
@@ -134,7 +135,8 @@ class Channel:
         features = Average(smooth) if smooth and smooth.features else None
         gradients = Average(smooth) if smooth and smooth.gradients else None
         residuals = [Residuals() if wire.feedback else None for _ in range(2)]
-        there, back = Key(name, 0, "forward", use=clock.use), Key(name, 0, "backward", use=clock.use)
+        there = Key(name, 0, "forward", use=clock.use, run=clock.seed)
+        back = replace(there, way="backward")
         self.features = Inbox(there, route, wire.codec, wire.schedule, transport, features, residuals[0])
         self.gradients = Inbox(back, route.T, backward, wire.schedule, transport, gradients, residuals[1])
 

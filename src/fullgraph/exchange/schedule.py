@@ -3,9 +3,10 @@
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Protocol
 
-from fullgraph.values import OneOf, Range, Value
+from fullgraph.values import Range, Value
 
 Steps = Annotated[int, Range(1, 10**9)]
+WarmUp = Annotated[int, Range(0, 10**9)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,37 +42,39 @@ class Sync:
 class Pipelined(Value):
     """Read the rows of `lag` steps ago while today's travel:  v(t) = t - lag  (PipeGCN, arXiv:2203.10428).
 
-    The first `lag` steps read zeros, or (warm_up="exact") their own rows.
+    The first `warm_up` steps read their own rows; then, where there are no rows yet, zeros are read.
     """
 
     lag: Steps = 1
-    warm_up: Annotated[str, OneOf("zeros", "exact")] = "zeros"
+    warm_up: WarmUp = 0
 
     @property
     def depth(self) -> int:
         return self.lag
 
     def turn(self, step: int) -> Turn:
-        if step >= self.lag:
-            return Turn(send=True, read=step - self.lag)
-        return Turn(send=True, read=step if self.warm_up == "exact" else None)
+        if step < self.warm_up:
+            return Turn(send=True, read=step)
+        return Turn(send=True, read=step - self.lag if step >= self.lag else None)
 
 
 @dataclass(frozen=True)
 class Bounded(Value):
     """Read last step's rows, and fresh ones every `refresh` steps:  v(t) = t if (t+1) % refresh == 0 else t-1.
 
-    One step of lag, whose error starts over at each refresh (Sylvie, arXiv:2303.01277). refresh=1 is Sync.
+    One step of lag, whose error starts over at each refresh (Sylvie, arXiv:2303.01277). refresh=1 is Sync. The first
+    `warm_up` steps read their own rows.
     """
 
     refresh: Steps = 10
+    warm_up: WarmUp = 0
 
     @property
     def depth(self) -> int:
         return 0 if self.refresh == 1 else 1
 
     def turn(self, step: int) -> Turn:
-        if (step + 1) % self.refresh == 0:
+        if (step + 1) % self.refresh == 0 or step < self.warm_up:
             return Turn(send=True, read=step)
         return Turn(send=True, read=step - 1 if step else None)
 

@@ -7,12 +7,15 @@ unless the aggregation of the input is known ahead, which costs no bytes at all.
 Legend: n owned rows, h halo rows, I in, O out features, H heads.
 """
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fullgraph.nn.linear import Linear, add_linear, linear
-from fullgraph.nn.view import IDENTITY, Features, GraphView, Mapped, Operand, RowMap
+from fullgraph.nn.view import IDENTITY, Features, GraphView, Mapped, Message, Operand, RowMap
 from fullgraph.ops import Adjacency
 
 
@@ -28,6 +31,15 @@ class Conv(nn.Module):
         return (narrow or isinstance(x, Adjacency)) and not view.knows(x)
 
 
+def send_mapped(
+    dense: Callable[[Any], Tensor], x: Features, view: GraphView, layer: int, row_map: RowMap
+) -> Message[Tensor]:
+    """dense(map(x)) on its way: mapped before it crosses, or after where the view has a layer's input cross."""
+    if view.maps_after(x):
+        return view.send(x, layer, row_map).mapped(dense)
+    return view.send(dense(row_map(x, view.ids)), layer)
+
+
 class GCNConv(Conv):
     """Z = D^-1/2 (A + I) D^-1/2 X W + b  (Kipf and Welling, arXiv:1609.02907)."""
 
@@ -39,7 +51,7 @@ class GCNConv(Conv):
 
     def forward(self, x: Features, view: GraphView, layer: int, row_map: RowMap = IDENTITY) -> Tensor:
         if self.update_first(x, view):
-            return view.aggregate(self.lin(row_map(x, view.ids)), layer) + self.bias
+            return send_mapped(self.lin, x, view, layer, row_map).aggregate() + self.bias
         return view.send(x, layer, row_map).through(lambda _, total: linear(total, self.lin.weight, self.bias))
 
 
@@ -67,9 +79,13 @@ class SAGEConv(Conv):
 
     def forward(self, x: Features, view: GraphView, layer: int, row_map: RowMap = IDENTITY) -> Tensor:
         if self.update_first(x, view):
-            rows = row_map(x, view.ids)
-            own, rows = view.targets(rows, layer) if isinstance(rows, Tensor) else (rows, rows)
-            message = view.send(self.lin_neigh(rows), layer)
+            if view.maps_after(x):
+                given = view.send(x, layer, row_map)
+                own, message = given.own, given.mapped(self.lin_neigh)
+            else:
+                rows = row_map(x, view.ids)
+                own, rows = view.targets(rows, layer) if isinstance(rows, Tensor) else (rows, rows)
+                message = view.send(self.lin_neigh(rows), layer)
             out: Tensor = self.lin_self(own)
             total = message.aggregate()
             return out.add_(total) if len(out) == len(total) else out[: len(total)] + total
@@ -92,7 +108,7 @@ class GINConv(Conv):
 
     def forward(self, x: Features, view: GraphView, layer: int, row_map: RowMap = IDENTITY) -> Tensor:
         if self.update_first(x, view):
-            mapped = view.send(self.lin1.product(row_map(x, view.ids)), layer)
+            mapped = send_mapped(self.lin1.product, x, view, layer, row_map)
             return mapped.through(lambda own, total: self._rest(own + total + self.lin1.bias), self._weighted)
         return view.send(x, layer, row_map).through(self._mlp, lambda own: own)
 
@@ -127,7 +143,7 @@ class GATConv(Conv):
             nn.init.xavier_uniform_(weight)
 
     def forward(self, x: Features, view: GraphView, layer: int, row_map: RowMap = IDENTITY) -> Tensor:
-        message = view.send(self.lin(row_map(x, view.ids)), layer)
+        message = send_mapped(self.lin, x, view, layer, row_map)
         own_nHO = message.own.unflatten(1, (self.heads, self.head_width))
         target_nH = (own_nHO * self.att_dst).sum(-1)
         out_nHO = message.attend(target_nH, self.att_src)

@@ -26,6 +26,7 @@ class ModelSpec(Value, ABC):
 
     aggregation: ClassVar[str]  # which A the view multiplies by: "gcn", "mean", "sum" or "attention"
     encodes: ClassVar[bool] = False  # maps its input before the first convolution, which so knows nothing ahead
+    weights_do: ClassVar[str] = ""  # what edge weights do to it, where that may surprise
 
     layers: Annotated[int, Range(1, 10_000)] = 3
     hidden: Annotated[int, Range(1, 1_000_000)] = 128
@@ -47,10 +48,15 @@ class ModelSpec(Value, ABC):
 
     def build(self, in_width: int, out_width: int, *, seed: int = 0, dtype: torch.dtype = torch.float32) -> Chain:
         """The module; equal seeds give equal weights on every rank."""
-        # Layers draw from torch's one generator, which simulated ranks share.
+        # Layers draw from torch's one generator, which simulated ranks share, in torch's default type.
         with _DRAWING, torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            model = self.chain(in_width, out_width, seed)
+            default = torch.get_default_dtype()
+            torch.set_default_dtype(torch.float32)
+            try:
+                torch.manual_seed(seed)
+                model = self.chain(in_width, out_width, seed)
+            finally:
+                torch.set_default_dtype(default)
         return model.to(dtype)
 
     def outline(self, in_width: int, out_width: int) -> Chain:
@@ -114,9 +120,10 @@ class GCN(Stack):
 
 @dataclass(frozen=True, kw_only=True)
 class GraphSAGE(Stack):
-    """GraphSAGE with the mean of all neighbours."""
+    """GraphSAGE with the mean of all neighbours, weighted where edges have weights."""
 
     aggregation: ClassVar[str] = "mean"
+    weights_do: ClassVar[str] = "make its mean a weighted one"
 
     def conv(self, in_width: int, out_width: int, *, last: bool) -> Conv:
         return SAGEConv(in_width, out_width)
@@ -124,9 +131,10 @@ class GraphSAGE(Stack):
 
 @dataclass(frozen=True, kw_only=True)
 class GIN(Stack):
-    """Graph isomorphism network with a learned eps."""
+    """Graph isomorphism network with a learned eps; its sum is weighted where edges have weights."""
 
     aggregation: ClassVar[str] = "sum"
+    weights_do: ClassVar[str] = "make its sum a weighted one"
 
     def conv(self, in_width: int, out_width: int, *, last: bool) -> Conv:
         return GINConv(in_width, out_width)
@@ -134,9 +142,10 @@ class GIN(Stack):
 
 @dataclass(frozen=True, kw_only=True)
 class GAT(Stack):
-    """Graph attention network; hidden layers concatenate their heads, the last one averages them."""
+    """Graph attention network; hidden layers concatenate their heads, the last one averages them. No edge weights."""
 
     aggregation: ClassVar[str] = "attention"
+    weights_do: ClassVar[str] = "are not used: attention finds its own"
 
     heads: Annotated[int, Range(1, 1_000_000)] = 4
 

@@ -122,6 +122,10 @@ class Message(Protocol[Rows]):
         """
         ...
 
+    def mapped(self, dense: "Callable[[Any], Tensor]") -> "Message[Tensor]":
+        """The same with a dense map applied to every row, after the exchange; only where the view `maps_after`."""
+        ...
+
     def sources(self) -> Tensor:
         """Owned, then halo rows after the map, [n+h, D]."""
         ...
@@ -176,6 +180,10 @@ class GraphView(Protocol):
 
     def knows(self, x: Features) -> bool:
         """Whether the aggregation of x was computed ahead and costs nothing."""
+        ...
+
+    def maps_after(self, x: Features) -> bool:
+        """Whether rows of x cross as they are, or are known to those who read them: dense maps then come after."""
         ...
 
     def targets(self, x: Tensor, layer: int) -> tuple[Tensor, Tensor]:

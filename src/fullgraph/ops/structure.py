@@ -212,7 +212,7 @@ class Adjacency:
         counts = self.structure.indptr.diff()[rows]
         indptr = torch.nn.functional.pad(counts.cumsum(0), (1, 0))
         shift = self.structure.indptr[rows] - indptr[:-1]
-        arcs = torch.arange(int(indptr[-1])) + torch.repeat_interleave(shift, counts)
+        arcs = torch.arange(int(indptr[-1]), device=counts.device) + torch.repeat_interleave(shift, counts)
         structure = Structure(indptr, self.structure.indices[arcs], self.structure.num_cols)
         weight = None if self.weight is None else self.weight[arcs]
         return Adjacency(structure, weight, None if self.row_scale is None else self.row_scale[rows], self.col_scale)

@@ -102,8 +102,13 @@ def _gat(
     residual = getattr(conv, "res", None) is not None
     if not (plain and asked) or dropped or residual or _weighted(forward, x, edge_index, None) is None:
         return None
-    y_nHO = conv.lin(x).view(-1, conv.heads, conv.out_channels)
-    source_mHO = forward.sources(y_nHO)
+    heads = (conv.heads, conv.out_channels)
+    if forward.graph.narrow_first:
+        y_nHO = conv.lin(x).unflatten(1, heads)
+        source_mHO = forward.sources(y_nHO)
+    else:  # a published strategy has the layer's input cross
+        source_mHO = conv.lin(forward.sources(x)).unflatten(1, heads)
+        y_nHO = source_mHO[: len(x)]
     arcs = forward.graph.matrices("attention", weighted=False).arcs
     target_nH, source_mH = (y_nHO * conv.att_dst).sum(-1), (source_mHO * conv.att_src).sum(-1)
     out_nHO = attend(arcs, target_nH, source_mH, source_mHO)

@@ -28,6 +28,7 @@ class Placement(ABC):
     precompute: aggregate input features once, so that the first layer has nothing to send.
     narrow_first: send mapped rows where they are narrower, sparse features among them, which then are not aggregated
         ahead; else, as the stale systems' equations do, a layer's input.
+    dense_input: sparse input rows are made dense, so that they can cross a wire as they are.
     isolated: train as if there were no arcs between parts.
     hops: by graph layer, how far from a training node its output is read; the placement may leave out other rows.
     host_rows: dense input rows and their aggregation stay in the host's memory, and come to the device block by block.
@@ -38,6 +39,7 @@ class Placement(ABC):
     inductive: bool = False
     precompute: bool = True
     narrow_first: bool = True
+    dense_input: bool = False
     isolated: bool = False
     hops: Hops = ()
     host_rows: bool = False
@@ -65,14 +67,15 @@ class AllLayers(Placement):
     channels: ClassVar[str]  # what the names of training's channels begin with
 
     def place(self, part: Part, transport: Transport, wire: Wires, aggregation: str) -> Shard:
-        clock = Clock(use="rows")
+        clock = Clock(use="rows", seed=self.seed)
         ready = self.ready(part, transport, aggregation)
         rows = ready.train.trimmed(ready.live).rows(self.channels, wire, clock, self.narrow_first)
         return ready.shard(rows, WholeStep(rows), clock)
 
     def ready(self, part: Part, transport: Transport, aggregation: str) -> "Ready":
         """The graph that training sees, and the one that is evaluated."""
-        whole, live = self.arranged(LocalGraph.of(part, self.dtype), transport)
+        local = LocalGraph.of(part, self.dtype)
+        whole, live = self.arranged(local.with_dense_rows() if self.dense_input else local, transport)
         seen = whole.induced(transport) if self.inductive else whole
         seen = seen.isolated() if self.isolated else seen
         full = self.scene(whole, transport, aggregation, "full")

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fullgraph.errors import InputError
 from fullgraph.exchange import Channel, Clock, Held
-from fullgraph.nn.view import Features, Operand, RowMap, Update, at_once
+from fullgraph.nn.view import Features, Message, Operand, RowMap, Update, at_once
 from fullgraph.placement.reduce import Reduce
 from fullgraph.transport import Transport
 
@@ -28,6 +28,21 @@ class Known:
     def first(self, rows: int) -> "Known":
         """Of the first rows, without a copy."""
         return Known(first_rows(self.x, rows), first_rows(self.aggregated, rows))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KnownHalo:
+    """Rows that never change, and those of them that other ranks own, fetched once."""
+
+    x: Features
+    halo: Features
+
+    def of(self, halo_rows: Tensor) -> "KnownHalo":
+        """With only these halo rows."""
+        if len(halo_rows) == self.halo.shape[0]:
+            return self
+        chosen = self.halo[halo_rows] if isinstance(self.halo, Tensor) else self.halo.take(halo_rows)
+        return KnownHalo(self.x, chosen)
 
 
 @dataclass(eq=False, kw_only=True)
@@ -68,7 +83,7 @@ class ChannelView(Channels):
     num_nodes: int
     transport: Transport
     clock: Clock
-    known: Known | None = None
+    known: Known | KnownHalo | None = None
     narrow_first: bool = True
     _sums: int = 0
     _entered: int = -1  # the step of the last forward pass
@@ -105,7 +120,10 @@ class ChannelView(Channels):
         self._entered = clock.step
 
     def knows(self, x: Features) -> bool:
-        return self.known is not None and x is self.known.x
+        return isinstance(self.known, Known) and x is self.known.x
+
+    def maps_after(self, x: Features) -> bool:
+        return False
 
     def targets(self, x: Tensor, layer: int) -> tuple[Tensor, Tensor]:
         return x, x
@@ -142,6 +160,9 @@ class KnownMessage:
 
     def through(self, update: Update, own: Callable[[Any], Any] | None = None) -> Tensor:
         return at_once(self, update, own)
+
+    def mapped(self, dense: Callable[[Any], Tensor]) -> "Message[Tensor]":
+        raise AssertionError("an aggregation is mapped as it is")
 
     def sources(self) -> Tensor:
         raise AssertionError("only aggregations are known ahead, not halo rows")

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from fullgraph.errors import InputError
-from fullgraph.ops import Adjacency
 from fullgraph.placement.holding.adjacency import fine
 from fullgraph.placement.holding.local import LocalGraph, moved
 
@@ -80,17 +79,8 @@ class PygFields:
 def _ready(local: LocalGraph | None, device: torch.device) -> LocalGraph:
     if local is None:
         raise InputError("this placement has no arcs of its own rows; open the shard with the partitioned placement")
-    local = moved(local, device, arcs=True)
-    x = local.x if isinstance(local.x, Tensor) else _dense(local.x)
-    arcs, kind = local.arcs, fine(x.dtype)
+    local = moved(local.with_dense_rows(), device, arcs=True)
+    assert isinstance(local.x, Tensor)
+    arcs, kind = local.arcs, fine(local.x.dtype)
     weight = None if arcs.weight is None else arcs.weight.to(kind)
-    return replace(
-        local, x=x, arcs=replace(arcs, weight=weight, attr=None if arcs.attr is None else arcs.attr.to(kind))
-    )
-
-
-def _dense(x: Adjacency) -> Tensor:
-    s, values = x.structure, x.weight
-    assert values is not None
-    out = torch.zeros(s.shape, dtype=values.dtype, device=values.device)
-    return out.index_put_((s.rows.long(), s.indices.long()), values, accumulate=True)
+    return replace(local, arcs=replace(arcs, weight=weight, attr=None if arcs.attr is None else arcs.attr.to(kind)))

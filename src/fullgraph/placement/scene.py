@@ -10,7 +10,7 @@ from torch import Tensor
 from fullgraph.exchange import Clock, Wire, Wires
 from fullgraph.nn.view import Features
 from fullgraph.ops import host_rows
-from fullgraph.placement.channel_view import Known
+from fullgraph.placement.channel_view import Known, KnownHalo
 from fullgraph.placement.holding.live import Live
 from fullgraph.placement.holding.local import SPLITS, LocalGraph
 from fullgraph.placement.shard import ResumableView, Rows
@@ -28,7 +28,7 @@ class Scene(ABC):
     transport: Transport
     num_nodes: int
     counts: dict[str, int]  # split -> nodes over all ranks
-    known: Known | None = None
+    known: Known | KnownHalo | None = None
 
     @abstractmethod
     def view(self, name: str, wire: Wires, clock: Clock, narrow_first: bool = True) -> ResumableView: ...

@@ -48,6 +48,9 @@ class Executor(Protocol):
     def step(self, model: nn.Module, shard: "Shard", loss: Loss) -> Tensor: ...
     def held(self) -> Held: ...
     def load_state(self, state: dict[str, Tensor]) -> None: ...
+    def choices(self) -> dict[str, object]:
+        """Options of the strategy that were left open, and that measurements in this run have settled."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,6 +97,9 @@ class WholeStep:
         value = loss(logits[picked], rows.y[picked], rows.counts["train"])
         value.backward()
         return value.detach()
+
+    def choices(self) -> dict[str, object]:
+        return {}
 
     def held(self) -> Held:
         return self.rows.view.held()

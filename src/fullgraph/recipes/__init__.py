@@ -10,6 +10,7 @@ from fullgraph.recipes.gnnpipe import GNNPipeHybrid as gnnpipe_hybrid
 from fullgraph.recipes.mixgcn import MixGCN as mixgcn
 from fullgraph.recipes.pipegcn import PipeGCN as pipegcn
 from fullgraph.recipes.sylvie import SylvieA as sylvie_a
+from fullgraph.recipes.sylvie import SylvieABounded as sylvie_a_bounded
 from fullgraph.recipes.sylvie import SylvieS as sylvie_s
 from fullgraph.recipes.varco import Fixed as fixed
 from fullgraph.recipes.varco import Varco as varco
@@ -26,6 +27,7 @@ __all__ = [
     "none",
     "pipegcn",
     "sylvie_a",
+    "sylvie_a_bounded",
     "sylvie_s",
     "vanilla",
     "varco",

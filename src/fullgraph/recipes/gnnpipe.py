@@ -14,8 +14,9 @@ class GNNPipe(Strategy):
 
     shuffle: their order, every step. freeze: steps for which the rows of chunks to come are a snapshot's. double:
     gradients to fresh rows count twice, for those that historical rows do not get. cut: the first layer of each rank
-    but the first, such as 3,6 (a deep model's encoder is layer 0); measured if empty. codec, schedule and their
-    options: between stages, as in `free`.
+    but the first, such as 3,6 (a deep model's encoder is layer 0); if empty, ranks get the same work by count, or by
+    a measurement with `measure`, whose result is written to the run's config. codec, schedule and their options:
+    between stages, as in `free`.
     """
 
     chunks: int = 0
@@ -23,6 +24,7 @@ class GNNPipe(Strategy):
     freeze: int = 23
     double: bool = True
     cut: tuple[int, ...] = ()
+    measure: bool = False
     codec: AnyCodec = Full()
     schedule: AnySchedule = Sync()
 
@@ -38,6 +40,7 @@ class GNNPipe(Strategy):
             freeze=self.freeze,
             double=self.double,
             cut=self.cut,
+            measure=self.measure,
             hop=Wire(schedule=self.schedule, codec=self.codec),
             narrow_first=False,
         )

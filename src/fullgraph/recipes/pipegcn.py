@@ -15,13 +15,13 @@ def averaging(smooth: str, gamma: float, correct: bool) -> Smooth | None:
 
 @dataclass(frozen=True, kw_only=True)
 class PipeGCN(Strategy):
-    """Halo features and gradients one step old; `smooth` f, g or gf averages them."""
+    """Halo features and gradients one step old; `smooth` f, g or gf averages them. `warm_up`: fresh steps at first."""
 
     narrow_first: ClassVar[bool] = False
     smooth: Annotated[str, OneOf("", "f", "g", "gf")] = ""
     gamma: float = 0.95
     lag: int = 1
-    warm_up: str = "zeros"
+    warm_up: int = 0
     correct: bool = False
 
     def wires(self, *, epochs: int, layers: int) -> Wire:

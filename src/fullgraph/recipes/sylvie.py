@@ -29,15 +29,24 @@ class SylvieS(Strategy):
 
 @dataclass(frozen=True, kw_only=True)
 class SylvieA(SylvieS):
-    """The same one step behind, with a fresh step every `refresh` (0: never).
+    """The same one step behind, with a fresh step every `refresh` (0: never); the first `warm_up` steps are in step.
 
     adaptive: the loss also chooses between in step and behind, in place of `refresh`.
     """
 
-    refresh: int = 10
+    refresh: int = 0
+    warm_up: int = 0
 
     def wires(self, *, epochs: int, layers: int) -> Adaptive | Wire:
-        schedule = Bounded(self.refresh) if self.refresh else Pipelined()
+        late = Pipelined(warm_up=self.warm_up)
+        schedule = Bounded(self.refresh, self.warm_up) if self.refresh else late
         if self.adaptive:
             return Adaptive(bits=self.bits, tau=self.tau, switch=True, feedback=self.feedback)
         return Wire(schedule=schedule, codec=LowBit(self.bits), feedback=self.feedback)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SylvieABounded(SylvieA):
+    """`sylvie-a` with the paper's bounded staleness: a fresh step every `refresh`."""
+
+    refresh: int = 10

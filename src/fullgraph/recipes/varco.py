@@ -9,20 +9,30 @@ from fullgraph.recipes.base import Strategy
 from fullgraph.values import OneOf
 
 
+def compressed(codec: Subsample, layers: int, *, every_layer: bool) -> Wire | Except:
+    """A codec in all layers, or in all but the last."""
+    wire = Wire(codec=codec)
+    return wire if every_layer else Except(wire=wire, layer=layers - 1, other=Wire())
+
+
 @dataclass(frozen=True, kw_only=True)
 class Fixed(Strategy):
-    """The same share of columns, 1/ratio, at every step; the last layer sends all."""
+    """The same share of columns, 1/ratio, at every step; the last layer sends all, unless `every_layer` is set."""
 
     narrow_first: ClassVar[bool] = False
     ratio: float = 4.0
+    every_layer: bool = False
 
-    def wires(self, *, epochs: int, layers: int) -> Except:
-        return Except(wire=Wire(codec=Subsample(self.ratio)), layer=layers - 1, other=Wire())
+    def wires(self, *, epochs: int, layers: int) -> Wire | Except:
+        return compressed(Subsample(self.ratio), layers, every_layer=self.every_layer)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Varco(Strategy):
-    """A random subset of columns, from 1/c_max of them to all by 1/slope of the run; the last layer sends all."""
+    """A random subset of columns, from 1/c_max of them to all by 1/slope of the run.
+
+    The last layer sends all, as the authors' code does; every_layer: it does not, as in the paper.
+    """
 
     narrow_first: ClassVar[bool] = False
     c_max: float = 128.0
@@ -30,10 +40,10 @@ class Varco(Strategy):
     slope: float = 5.0
     schedule: Annotated[str, OneOf("linear", "exponential", "step")] = "linear"
     rescale: bool = False
+    every_layer: bool = False
 
-    def wires(self, *, epochs: int, layers: int) -> Except:
-        codec = Subsample(self.rate(epochs), rescale=self.rescale)
-        return Except(wire=Wire(codec=codec), layer=layers - 1, other=Wire())
+    def wires(self, *, epochs: int, layers: int) -> Wire | Except:
+        return compressed(Subsample(self.rate(epochs), rescale=self.rescale), layers, every_layer=self.every_layer)
 
     def rate(self, epochs: int) -> RateSchedule:
         if self.schedule == "step":

@@ -87,6 +87,7 @@ CASES: dict[str, Case] = {
     "weighted": partial(_scattered, directed=True, weighted=True),
     "isolated": partial(_scattered, isolated=9),
     "sparse": partial(_scattered, sparse=True),
+    "wide": partial(_scattered, sparse=True, features=120),  # its aggregation is far denser
     "multilabel": partial(_scattered, multilabel=True),
     "no training nodes": _no_training_nodes,
     "no halo": _no_halo,

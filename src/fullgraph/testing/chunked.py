@@ -20,6 +20,7 @@ class Chunked(DenseModel):
     def __init__(self, graph: Graph, spec: ModelSpec, model: Chain, chunk_N: Tensor, double: bool) -> None:
         super().__init__(graph, spec, model)
         self.chunk_N, self.double, self.narrow_first = chunk_N, double, False
+        self.keeps_halo = False  # stages hold an aggregation of their input, however dense
         self.history: dict[int, Tensor] = {}
         self.snapshot: dict[int, Tensor] = {}
         self.seen = self._seen
@@ -47,9 +48,9 @@ class Chunked(DenseModel):
         M = self.M
         return (M * self.same) @ own + (M * self.earlier) @ self._fresh(own) + (M * self.later) @ others
 
-    def _attend(self, conv: GATConv, h: Tensor, layer: int) -> Tensor:
+    def _attend(self, conv: GATConv, h: Tensor, others: Tensor) -> Tensor:
         flat = h @ conv.lin.weight.T
-        versions = (flat, self._fresh(flat), self._seen(layer, flat))
+        versions = (flat, self._fresh(flat), others)
         rows = [version.unflatten(1, (conv.heads, conv.head_width)) for version in versions]
         masks = [mask[:, :, None] for mask in (self.same, self.earlier, self.later)]
         source = sum(mask * (y * conv.att_src).sum(-1)[None] for mask, y in zip(masks, rows, strict=True))

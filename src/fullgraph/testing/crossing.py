@@ -73,7 +73,7 @@ def stale_trace(
     model = spec.build(graph.num_features, graph.num_classes, seed=3, dtype=torch.float64)
     dense = DenseModel(graph, spec, model, part=part)
     stale = _Staleness(read, gamma_features, gamma_gradients, cross)
-    dense.seen, dense.narrow_first = stale.seen, narrow_first
+    dense.seen, dense.narrow_first, dense.attention_maps_first = stale.seen, narrow_first, narrow_first
     return trained(graph, dense, steps, opened=stale.open, extra=lambda: stale.extra, closed=lambda _: stale.close())
 
 
@@ -93,7 +93,7 @@ class _Crossing(torch.autograd.Function):
         return ctx.codec.decode(ctx.codec.encode(grad, key), tuple(grad.shape), grad.dtype, key), None, None, None
 
 
-def coded(graph: Graph, part: Tensor, codec: Codec, backward: Codec) -> Seen:
+def coded(graph: Graph, part: Tensor, codec: Codec, backward: Codec, *, seed: int = 3) -> Seen:
     """For the traces here: every part sees every other part's rows through a codec, a message a pair of parts."""
     needs = dense_arcs(graph, weighted=False) != 0
     parts = range(int(part.max()) + 1)
@@ -105,7 +105,7 @@ def coded(graph: Graph, part: Tensor, codec: Codec, backward: Codec) -> Seen:
             for sender in parts:
                 sent = ((part == sender) & needs[part == receiver].any(0)).nonzero().flatten()
                 if sender != receiver and len(sent):
-                    key = Key(f"halo/layer{layer}", step, ends=(sender, receiver))
+                    key = Key(f"halo/layer{layer}", step, ends=(sender, receiver), run=seed)
                     crossed: Tensor = _Crossing.apply(rows[sent], codec, backward, key)  # type: ignore[no-untyped-call]
                     copy = copy.index_put((sent,), crossed)
             copies.append(copy)

@@ -104,6 +104,9 @@ class MixedView:
     def knows(self, x: Features) -> bool:
         return False
 
+    def maps_after(self, x: Features) -> bool:
+        return False
+
     def send(self, x: Features, layer: int, row_map: RowMap = IDENTITY) -> "Message[Any]":
         assert isinstance(x, Tensor)
         return _Mixed(self, x, layer, row_map)
@@ -133,6 +136,9 @@ class _Mixed:
 
     def through(self, update: Update, own: Callable[[Any], Any] | None = None) -> Tensor:
         return at_once(self, update, own)
+
+    def mapped(self, dense: Callable[[Any], Tensor]) -> "Message[Tensor]":
+        raise AssertionError("a layer's input is mixed here")
 
     def sources(self) -> Tensor:
         raise AssertionError("no attention here")
@@ -164,6 +170,9 @@ class LayerwiseStep:
         value = loss(model(rows.x, self.view)[picked], rows.y[picked], rows.counts["train"])
         value.backward()
         return value.detach()
+
+    def choices(self) -> dict[str, object]:
+        return {}
 
     def held(self) -> Held:
         return {str(layer): rows for layer, rows in self.view.history.items()}

@@ -96,7 +96,10 @@ class DenseModel:
         self.part = part
         self.inside = (part[:, None] == part[None, :]).to(self.M.dtype)
         self.seen: Callable[[int, Tensor], Tensor] = lambda layer, rows: rows
-        self.narrow_first = True
+        self.narrow_first = self.attention_maps_first = True
+        self.known_halo = precompute and not spec.encodes
+        self.keeps_halo = True  # of sparse input rows, if their aggregation has more entries than they and the arcs
+        self.num_arcs = graph.num_arcs
 
     def see(self, seen: Callable[[int, Tensor], Tensor]) -> None:
         self.seen = seen
@@ -163,9 +166,11 @@ class DenseModel:
     def _conv(self, conv: Conv, h: Tensor, layer: int, step: int) -> Tensor:
         dropped = self._drop(h, layer, step)
         if isinstance(conv, GATConv):
-            return self._attend(conv, dropped, layer)
+            return self._attend(conv, dropped, self._seen_to_attend(conv, h, layer, step))
         own, weight, finish = _terms(conv, dropped)
         if layer == 0 and self.precompute and not (self.sparse and self.narrow_first):
+            if self.sparse and self.keeps_halo and not self._aggregation_is_small():
+                return finish(own + self.M @ dropped @ weight.T)
             return finish(own + self._drop(self.M @ h, layer, step, salt=0x5DEECE66D) @ weight.T)
         if (self.sparse and layer == 0) or (self.narrow_first and conv.out_width < conv.in_width):
             rows = dropped @ weight.T  # mapped first, so narrow rows cross
@@ -176,16 +181,31 @@ class DenseModel:
         others = self._drop(self.seen(layer, h), layer, step)  # dropout after the exchange, with the owner's bits
         return self._mean(self._drop(h, layer, step), others)
 
-    def _attend(self, conv: GATConv, h: Tensor, layer: int) -> Tensor:
-        flat = h @ conv.lin.weight.T
-        y, others = (rows.unflatten(1, (conv.heads, conv.head_width)) for rows in (flat, self.seen(layer, flat)))
-        inside = self.inside[:, :, None]
-        source = inside * (y * conv.att_src).sum(-1)[None] + (1 - inside) * (others * conv.att_src).sum(-1)[None]
-        scores = F.leaky_relu((y * conv.att_dst).sum(-1)[:, None] + source, 0.2)
-        alpha = (scores + self.M.log()[:, :, None]).softmax(1)  # m arcs between two nodes count m times
-        out = torch.einsum("ijh,jho->iho", alpha * inside, y)
-        out = out + torch.einsum("ijh,jho->iho", alpha * (1 - inside), others)
-        return (out.flatten(1) if conv.concat else out.mean(1)) + conv.bias
+    def _aggregation_is_small(self) -> bool:
+        full = (self.M != 0).double() @ (self.x != 0).double()
+        return int((full > 0).sum()) <= int((self.x != 0).sum()) + self.num_arcs
+
+    def _seen_to_attend(self, conv: GATConv, h: Tensor, layer: int, step: int) -> Tensor:
+        """W x of other parts' nodes: mapped before it crosses, or after; input rows may be known to all."""
+        if self.attention_maps_first:
+            return self.seen(layer, self._drop(h, layer, step) @ conv.lin.weight.T)
+        known = layer == 0 and self.known_halo
+        return self._drop(h if known else self.seen(layer, h), layer, step) @ conv.lin.weight.T
+
+    def _attend(self, conv: GATConv, h: Tensor, others: Tensor) -> Tensor:
+        flat, heads = h @ conv.lin.weight.T, (conv.heads, conv.head_width)
+        y, out = flat.unflatten(1, heads), []
+        for p in self.part.unique():
+            mine = self.part == p
+            seen = (others if others.dim() == 2 else others[int(p)]).unflatten(1, heads)
+            rows = torch.where(mine[:, None, None], y, seen)
+            scores = (y[mine] * conv.att_dst).sum(-1)[:, None] + (rows * conv.att_src).sum(-1)[None]
+            # m arcs between two nodes count m times
+            alpha = (F.leaky_relu(scores, 0.2) + self.M[mine].log()[:, :, None]).softmax(1)
+            out.append(torch.einsum("ijh,jho->iho", alpha, rows))
+        order = torch.cat([(self.part == p).nonzero().flatten() for p in self.part.unique()])
+        z = torch.cat(out)[torch.argsort(order)]
+        return (z.flatten(1) if conv.concat else z.mean(1)) + conv.bias
 
     @staticmethod
     def _norm(norm: nn.Module, x: Tensor) -> Tensor:
@@ -228,5 +248,5 @@ def dense_trace(
     """
     model = spec.build(graph.num_features, graph.num_classes, seed=3, dtype=torch.float64)
     dense = DenseModel(graph, spec, model, ids, precompute, part)
-    dense.narrow_first = part is None
+    dense.narrow_first = dense.attention_maps_first = part is None
     return trained(graph, dense, steps, opened=lambda step: dense.see(partial(seen, step)) if seen else None)

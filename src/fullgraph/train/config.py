@@ -23,6 +23,7 @@ class TrainConfig(Value):
     """The loop: how long, how fast, how it is scored, and what happens when something goes wrong."""
 
     epochs: Annotated[int, Range(1, 10**9)] = 200
+    schedule_epochs: Count = 0  # that learning rates and strategies are laid out for; 0: all
     optimizer: Annotated[str, OneOf(*OPTIMIZERS)] = "adam"
     lr: Annotated[float, Range(0, 1e6, above=True)] = 0.01
     weight_decay: Annotated[float, Range(0, 1e6)] = 0.0
@@ -58,6 +59,11 @@ class TrainConfig(Value):
             )
         if self.backend == "nccl" and self.device != "cuda":
             raise InputError("backend nccl needs --device cuda; use gloo on a CPU")
+
+    @property
+    def planned(self) -> int:
+        """Epochs that schedules are laid out for. A run that is continued beyond its end keeps those it began with."""
+        return self.schedule_epochs or self.epochs
 
 
 def device_in(file: Path) -> str:

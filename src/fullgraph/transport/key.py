@@ -12,7 +12,8 @@ Use = Literal["rows", "weights", "other"]  # rows: of training, and their gradie
 class Key:
     """Which channel, at which step, which way (and which chunk of a pipeline) a message belongs to.
 
-    `ends`, the sender and the receiver, enters the seed alone: messages of one key share a tag, not their noise.
+    `ends`, the sender and the receiver, and `run`, the run's own seed, enter the seed alone: messages of one key share
+    a tag, not their noise.
     `use` is what the message is for, which a meter asks.
     """
 
@@ -22,6 +23,7 @@ class Key:
     chunk: int = 0
     ends: tuple[int, int] | None = None
     use: Use = "other"
+    run: int = 0
 
     def __str__(self) -> str:
         chunk = f"/chunk {self.chunk}" if self.chunk else ""
@@ -35,5 +37,5 @@ class Key:
     @property
     def seed(self) -> int:
         """A 64-bit seed that sender and receiver share without talking."""
-        text = f"{self}/{self.ends}".encode()
+        text = f"{self}/{self.ends}/{self.run}".encode()
         return zlib.crc32(text) << 32 | zlib.crc32(text[::-1])

@@ -1,4 +1,4 @@
-"""The aggregation of sparse input features, computed once: a product of sparse matrices.
+"""What is known of input features before training: their halo rows, and the aggregation of sparse ones.
 
 Legend: n owned rows, h halo rows, D features, e entries.
 """
@@ -16,22 +16,49 @@ from fullgraph.placement.holding.adjacency import Matrices
 from fullgraph.placement.holding.local import LocalGraph
 from fullgraph.transport import Key, Transport
 
+SAMPLE = 4096  # nodes, about, whose aggregated rows tell how many entries all have
 DENSE = 3  # a matrix with more than 1 / DENSE of its entries takes less memory, and time, without their positions
 
 
-def sparse_aggregation(local: LocalGraph, matrices: Matrices, transport: Transport, name: str) -> Features:
+def halo_features(local: LocalGraph, transport: Transport, name: str) -> Features:
+    """Input rows that other ranks own [h, D], sparse where the input is."""
+    if isinstance(local.x, Tensor):
+        return local.halo_of(local.x, transport, name)
+    rows = _halo_rows(_matrix(local.x), local, transport, name)
+    return _features(rows)
+
+
+def worth_aggregating(
+    local: LocalGraph, halo: Adjacency, matrices: Matrices, nodes: int, transport: Transport, name: str
+) -> bool:
+    """Whether M X has fewer entries than X and the arcs together: what a step multiplies with W, or M with X W.
+
+    Both are counted over all ranks, M X by a sample of nodes, so that the answer does not depend on the cut.
+    """
+    assert isinstance(local.x, Adjacency)
+    every = max(1, nodes // SAMPLE)
+    rows = (local.ids % every == 0).nonzero().flatten().cpu().numpy()
+    pattern = sp.hstack([_matrix(matrices.inner), _matrix(matrices.outer)], format="csr")[rows]
+    sources = sp.vstack([_matrix(local.x), _matrix(halo)], format="csr")
+    pattern.data, sources.data = np.ones(pattern.nnz, np.float32), np.ones(sources.nnz, np.float32)
+    counts = torch.tensor([(pattern @ sources).nnz * every, local.x.structure.num_arcs + len(local.arcs.indices)])
+    aggregated, before = transport.all_reduce(Key(f"{name} entries", 0), counts).wait().tolist()
+    return bool(aggregated <= before)
+
+
+def sparse_aggregation(
+    local: LocalGraph, halo: Adjacency, matrices: Matrices, transport: Transport, name: str
+) -> Features:
     """M X [n, D] of the local graph's sparse X, sparse itself unless it is nearly full."""
     assert isinstance(local.x, Adjacency)
-    own_nD = _matrix(local.x)
-    halo_hD = _halo_rows(own_nD, local, transport, name)
+    own_nD, halo_hD = _matrix(local.x), _matrix(halo)
     out_nD = sp.csr_array(_matrix(matrices.inner) @ own_nD + _matrix(matrices.outer) @ halo_hD)
     # All ranks alike: a placement may gather what they made.
     sizes = torch.tensor([out_nD.nnz, prod(out_nD.shape)])
     entries, full = transport.all_reduce(Key(f"{name} density", 0), sizes).wait().tolist()
     if DENSE * entries > full:
         return torch.from_numpy(out_nD.toarray())
-    pattern = Structure(torch.from_numpy(out_nD.indptr), torch.from_numpy(out_nD.indices), out_nD.shape[1])
-    return Adjacency(pattern, torch.from_numpy(out_nD.data), None, None)
+    return _features(out_nD)
 
 
 def _halo_rows(own_nD: "sp.csr_array", local: LocalGraph, transport: Transport, name: str) -> "sp.csr_array":
@@ -63,3 +90,8 @@ def _matrix(m: Adjacency) -> "sp.csr_array":
     if m.col_scale is not None:
         out = out @ sp.diags_array(m.col_scale.numpy())
     return sp.csr_array(out)
+
+
+def _features(rows: "sp.csr_array") -> Adjacency:
+    pattern = Structure(torch.from_numpy(rows.indptr), torch.from_numpy(rows.indices), rows.shape[1])
+    return Adjacency(pattern, torch.from_numpy(rows.data), None, None)

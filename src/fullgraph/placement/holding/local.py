@@ -14,6 +14,7 @@ from fullgraph.ops import Adjacency, Structure
 from fullgraph.partition import Part
 from fullgraph.placement.holding.adjacency import Arcs, fine
 from fullgraph.plan import HaloRoute
+from fullgraph.room import need_memory
 from fullgraph.transport import Key, Transport
 
 SPLITS = ("train", "val", "test")
@@ -51,6 +52,16 @@ class LocalGraph:
             masks={"train": part.train_mask, "val": part.val_mask, "test": part.test_mask},
             place=part.place,
         )
+
+    def with_dense_rows(self) -> "LocalGraph":
+        """The same with dense input rows."""
+        if isinstance(self.x, Tensor):
+            return self
+        s, values = self.x.structure, self.x.weight
+        assert values is not None
+        need_memory(s.num_rows * s.num_cols * values.element_size(), "making sparse input rows dense")
+        x = torch.zeros(s.shape, dtype=values.dtype, device=values.device)
+        return replace(self, x=x.index_put_((s.rows.long(), s.indices.long()), values, accumulate=True))
 
     def ordered(self) -> "LocalGraph":
         """The same rows by their places."""

@@ -9,9 +9,10 @@ from torch import nn
 from fullgraph.codec import quartiles
 from fullgraph.errors import InputError
 from fullgraph.exchange import Channel, Clock, Grades, Wires
+from fullgraph.ops import Adjacency
 from fullgraph.ops.parallel import even_cuts
 from fullgraph.placement.base import AllLayers
-from fullgraph.placement.holding.ahead import sparse_aggregation
+from fullgraph.placement.holding.ahead import halo_features, sparse_aggregation
 from fullgraph.placement.holding.local import LocalGraph, moved
 from fullgraph.placement.mixture.grid import Grid, whole_grid
 from fullgraph.placement.mixture.view import BlockRows, MixtureView
@@ -64,7 +65,9 @@ class Mixture(AllLayers):
         aggregated = None
         if self.ahead(local, aggregation):
             matrices = self.matrices(local, transport, aggregation, name)
-            aggregated = sparse_aggregation(local, matrices, transport, f"setup/{name} features")
+            halo = halo_features(local, transport, f"setup/{name} features")
+            assert isinstance(halo, Adjacency)
+            aggregated = sparse_aggregation(local, halo, matrices, transport, f"setup/{name} features")
         scene = TileScene(
             local=moved(local, self.device, host_rows=self.host_rows),
             transport=transport,

@@ -14,7 +14,7 @@ from torch import Tensor
 from fullgraph.exchange import Channel
 from fullgraph.nn.view import IDENTITY, Features, Message, RowMap, Update
 from fullgraph.ops import Structure, attend, spmm
-from fullgraph.placement.channel_view import ChannelView, KnownMessage
+from fullgraph.placement.channel_view import ChannelView, Known, KnownMessage
 from fullgraph.placement.holding.adjacency import Arcs
 from fullgraph.placement.mixture.grid import Grid
 from fullgraph.plan import Route, SpreadRoute, TileBackRoute, TileRoute
@@ -84,7 +84,7 @@ class MixtureView(ChannelView):
         return self.channel(f"layer{layer}/{side}/{block}", lambda: self.channel_of(layer, side, block, route))
 
     def send(self, x: Features, layer: int, row_map: RowMap = IDENTITY) -> "Message[Any]":
-        if self.known is not None and x is self.known.x:
+        if isinstance(self.known, Known) and x is self.known.x:
             return KnownMessage(self.known, self.ids, row_map)
         assert isinstance(x, Tensor), "sparse rows do not cross; a layer maps them first"
         return TileMessage(self, x, layer, row_map)
@@ -165,6 +165,9 @@ class TileMessage:
             assert z_Nk is not None
             tiles.give_back(z_Nk, mapped=True)
         return _joined([update(b, tiles.come_back()) for b, tiles in zip(beside, self.tiles, strict=True)])
+
+    def mapped(self, dense: Callable[[Any], Tensor]) -> "Message[Tensor]":
+        raise AssertionError("rows are mapped before they cross here")
 
     def sources(self) -> Tensor:
         raise AssertionError("a mixture sends tiles; view.sources() brings whole rows")

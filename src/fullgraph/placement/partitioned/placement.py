@@ -8,8 +8,11 @@ from torch import Tensor
 
 from fullgraph.codec import quartiles
 from fullgraph.exchange import Channel, Clock, Grades, Wires
+from fullgraph.nn.view import Features
+from fullgraph.ops import Adjacency
 from fullgraph.placement.base import AllLayers
-from fullgraph.placement.holding.ahead import sparse_aggregation
+from fullgraph.placement.channel_view import KnownHalo
+from fullgraph.placement.holding.ahead import halo_features, sparse_aggregation, worth_aggregating
 from fullgraph.placement.holding.live import LayerRows, Live, live_rows
 from fullgraph.placement.holding.local import LocalGraph, moved
 from fullgraph.placement.holding.locality import local_order, worth_a_look
@@ -23,6 +26,8 @@ class Partitioned(AllLayers):
     """Nodes by part, one channel a layer for the halo."""
 
     channels: ClassVar[str] = "halo"
+
+    keep_halo: bool = True  # input rows of the halo may be kept, where their aggregation would be larger, or of no use
 
     def arranged(self, local: LocalGraph, transport: Transport) -> tuple[LocalGraph, Live | None]:
         if self.inductive:  # a subgraph of training nodes has rows of its own, and no others
@@ -39,10 +44,7 @@ class Partitioned(AllLayers):
 
     def scene(self, local: LocalGraph, transport: Transport, aggregation: str, name: str) -> Scene:
         nodes, counts = counted(local, transport, name)
-        aggregated = None
-        if self.ahead(local, aggregation):
-            on_host = self.matrices(local, transport, aggregation, f"{name} ahead")
-            aggregated = sparse_aggregation(local, on_host, transport, f"setup/{name} features")
+        aggregated, halo = self._known(local, transport, aggregation, nodes, name)
         there = moved(local, self.device, arcs=True, host_rows=self.host_rows)
         whole = LayerRows(
             targets=len(there.ids),
@@ -58,7 +60,26 @@ class Partitioned(AllLayers):
             counts=counts,
             whole=whole,
         )
+        if halo is not None:
+            device = scene.local.y.device
+            return replace(scene, known=KnownHalo(scene.local.x, halo.to(device=device)))
         return scene.knowing(aggregated, name) if self.precompute and aggregation != "attention" else scene
+
+    def _known(
+        self, local: LocalGraph, transport: Transport, aggregation: str, nodes: int, name: str
+    ) -> tuple[Features | None, Features | None]:
+        """Of input rows: the aggregation of sparse ones, or the halo's own; None where neither helps."""
+        sparse, setup = isinstance(local.x, Adjacency), f"setup/{name} features"
+        if not self.precompute or self.narrow_first or not (sparse or aggregation == "attention"):
+            return None, None
+        if aggregation == "attention":
+            return None, halo_features(local, transport, setup) if self.keep_halo else None
+        halo = halo_features(local, transport, setup)
+        assert isinstance(halo, Adjacency)
+        on_host = self.matrices(local, transport, aggregation, f"{name} ahead")
+        if self.keep_halo and not worth_aggregating(local, halo, on_host, nodes, transport, setup):
+            return None, halo
+        return sparse_aggregation(local, halo, on_host, transport, setup), None
 
 
 def _ordered(local: LocalGraph, live: Live | None, order_n: Tensor | None) -> LocalGraph:

@@ -5,15 +5,16 @@ Legend: n owned rows that a layer reads, t of them that it computes, h halo rows
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from fullgraph.exchange import Channel
-from fullgraph.nn.view import IDENTITY, Features, Message, RowMap, Update, at_once
+from fullgraph.nn.view import IDENTITY, Features, Message, Operand, RowMap, Update, at_once
 from fullgraph.ops import Structure, attend, spmm
-from fullgraph.placement.channel_view import ChannelView, Known, KnownMessage
+from fullgraph.placement.channel_view import ChannelView, Known, KnownHalo, KnownMessage
 from fullgraph.placement.holding.live import LayerRows
 
 
@@ -25,6 +26,7 @@ class PartitionedView(ChannelView):
     fewer: Mapping[int, LayerRows] = field(default_factory=dict)  # layers that do not compute all rows, by number
     channel_of: Callable[[int], Channel]
     _known: dict[int, Known] = field(default_factory=dict)
+    _halos: dict[int, KnownHalo] = field(default_factory=dict)
 
     @property
     def arcs(self) -> Structure:
@@ -34,49 +36,88 @@ class PartitionedView(ChannelView):
         return self.fewer.get(layer, self.whole)
 
     def send(self, x: Features, layer: int, row_map: RowMap = IDENTITY) -> "Message[Any]":
-        if self.known is not None and x is self.known.x:
-            targets = self.rows(layer).targets
-            known = self._known.setdefault(layer, self.known.first(targets))
-            return KnownMessage(known, self.ids[:targets], row_map)
+        rows = self.rows(layer)
+        if isinstance(self.known, Known) and x is self.known.x:
+            known = self._known.setdefault(layer, self.known.first(rows.targets))
+            return KnownMessage(known, self.ids[: rows.targets], row_map)
+        if self._has_halo_of(x):
+            halo = self._known_halo(layer).halo
+            return SourceMessage(rows, row_map(x, self.ids), lambda: row_map(halo, rows.halo_ids))
         assert isinstance(x, Tensor), "sparse rows do not cross; a layer maps them first"
-        return HaloMessage(self, x, layer, row_map)
+        return halo_message(self, x, layer, row_map)
+
+    def maps_after(self, x: Features) -> bool:
+        return self._has_halo_of(x) or (isinstance(x, Tensor) and not self.narrow_first)
+
+    def _has_halo_of(self, x: Features) -> bool:
+        return isinstance(self.known, KnownHalo) and x is self.known.x
+
+    def _known_halo(self, layer: int) -> KnownHalo:
+        """Of the halo rows that the layer reads."""
+        if layer not in self._halos:
+            assert isinstance(self.known, KnownHalo)
+            chosen = torch.isin(self.whole.halo_ids, self.rows(layer).halo_ids).nonzero().flatten()
+            self._halos[layer] = self.known.of(chosen)
+        return self._halos[layer]
 
     def targets(self, x: Tensor, layer: int) -> tuple[Tensor, Tensor]:
         return with_first(x, self.rows(layer).targets)
 
     def aggregate(self, x: Tensor, layer: int) -> Tensor:
-        return HaloMessage(self, x, layer, IDENTITY).aggregate()
+        return halo_message(self, x, layer, IDENTITY).aggregate()
 
     def sources(self, x: Tensor, layer: int) -> Tensor:
-        return HaloMessage(self, x, layer, IDENTITY).sources()
+        return halo_message(self, x, layer, IDENTITY).sources()
 
 
-class HaloMessage:
-    """Posts the boundary rows of x when made; what is done before `aggregate` hides the wire."""
+class SourceMessage:
+    """Rows of this rank, and the halo rows that its arcs read, once they are there."""
 
-    def __init__(self, view: PartitionedView, x: Tensor, layer: int, row_map: RowMap) -> None:
-        self.row_map, self.rows = row_map, view.rows(layer)
-        self.channel = view.channel(f"layer{layer}", lambda: view.channel_of(layer))
-        x, self.token = self.channel.begin(x, relu=row_map.relu, mapped=row_map.relu or row_map.p > 0)
-        self.own, self.read = with_first(row_map.dense(x, view.ids), self.rows.targets)
+    def __init__(self, rows: LayerRows, read: Operand, halo: Callable[[], Operand]) -> None:
+        self.rows, self._read, self._halo = rows, read, halo
+
+    @cached_property
+    def _own_and_read(self) -> tuple[Any, Any]:
+        return with_first(self._read, self.rows.targets) if isinstance(self._read, Tensor) else (self._read, self._read)
+
+    @property
+    def own(self) -> Any:
+        return self._own_and_read[0]
 
     def aggregate(self) -> Tensor:
-        inner = spmm(self.rows.matrices.inner, self.read)  # hides the wire
-        return spmm(self.rows.matrices.outer, self._halo(), inner)
+        inner = spmm(self.rows.matrices.inner, _dense(self._own_and_read[1]))  # hides the wire
+        return spmm(self.rows.matrices.outer, _dense(self._halo()), inner)
 
     def through(self, update: Update, own: Callable[[Any], Any] | None = None) -> Tensor:
         return at_once(self, update, own)
 
+    def mapped(self, dense: Callable[[Any], Tensor]) -> "SourceMessage":
+        return SourceMessage(self.rows, dense(self._read), lambda: dense(self._halo()))
+
     def sources(self) -> Tensor:
-        return torch.cat([self.read, self._halo()])
+        return torch.cat([_dense(self._own_and_read[1]), _dense(self._halo())])
 
     def attend(self, target_nH: Tensor, weight_HO: Tensor) -> Tensor:
         source_mHO = self.sources().unflatten(1, weight_HO.shape)
         return attend(self.rows.matrices.arcs, target_nH, (source_mHO * weight_HO).sum(-1), source_mHO)
 
-    def _halo(self) -> Tensor:
-        # The halo rows crossed the wire activated; dropout comes after it, with the owner's own bits.
-        return self.row_map.after_activation().dense(self.channel.end(self.token), self.rows.halo_ids)
+
+def halo_message(view: PartitionedView, x: Tensor, layer: int, row_map: RowMap) -> SourceMessage:
+    """Posts the boundary rows of x; what is done before the halo is read hides the wire."""
+    rows = view.rows(layer)
+    channel = view.channel(f"layer{layer}", lambda: view.channel_of(layer))
+    x, token = channel.begin(x, relu=row_map.relu, mapped=row_map.relu or row_map.p > 0)
+
+    def halo() -> Tensor:
+        # Halo rows crossed the wire activated; dropout comes after it, with the owner's own bits.
+        return row_map.after_activation().dense(channel.end(token), rows.halo_ids)
+
+    return SourceMessage(rows, row_map.dense(x, view.ids), halo)
+
+
+def _dense(rows: Operand) -> Tensor:
+    assert isinstance(rows, Tensor), "a layer maps its input rows before it aggregates them"
+    return rows
 
 
 def with_first(x_nD: Tensor, count: int) -> tuple[Tensor, Tensor]:

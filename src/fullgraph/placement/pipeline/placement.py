@@ -33,7 +33,8 @@ class Pipeline(Placement):
     freeze (T2): steps between two snapshots; 1 is the last step's rows. Zeros before the first.
     double (T3): gradients to another chunk's fresh rows count twice, in place of those to historical rows.
     hop: the wire between stages.
-    cut: the first block of each stage but stage 0; empty: such that all take the same time, which is measured.
+    cut: the first block of each stage but stage 0; empty: such that all have the same work.
+    measure: find out that work by measuring, not by counting; runs with late or lossy hops then need not repeat.
     """
 
     ways: int = 1
@@ -44,6 +45,7 @@ class Pipeline(Placement):
     double: bool = True
     hop: Wires = field(default_factory=Wire)
     cut: tuple[int, ...] = ()
+    measure: bool = False
     pieces: Pieces = pieces_of  # how a part is cut into chunks
 
     def mesh(self, ranks: int) -> Mesh:
@@ -62,7 +64,7 @@ class Pipeline(Placement):
         cuttable(model, self.mesh(ranks).sizes["stage"], self.cut)
 
     def place(self, part: Part, transport: Transport, wire: Wires, aggregation: str) -> Shard:
-        clock = Clock(use="rows")
+        clock = Clock(use="rows", seed=self.seed)
         ready = self._by_parts.ready(part, transport, aggregation)
         scene = replace(ready.train, local=ready.train_graph)
         executor = Setup(self, scene, wire, clock, aggregation).executor()
@@ -71,4 +73,4 @@ class Pipeline(Placement):
     @property
     def _by_parts(self) -> Partitioned:
         """Who evaluates, and computes ahead what does not change; a chunk's rows are all computed."""
-        return replace(self.options_for(Partitioned), hops=(), order="given")
+        return replace(self.options_for(Partitioned), hops=(), order="given", keep_halo=False)

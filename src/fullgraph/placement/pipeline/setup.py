@@ -159,6 +159,7 @@ class Setup:
             shuffle=placement.shuffle,
             seed=placement.seed,
             cut=placement.cut,
+            measure=placement.measure,
         )
 
     def _border(self, border: int, lanes: list[Transport]) -> Border:
@@ -180,7 +181,8 @@ class Setup:
     def _inputs(self, chunks: list[Chunk]) -> tuple[list[Known | None], list[Features]]:
         """By chunk: features, and what is known of their aggregation."""
         x = self._features("features", self.scene.local.x)
-        ahead = self._features("aggregated", self.scene.known.aggregated) if self.scene.known else None
+        known = self.scene.known
+        ahead = self._features("aggregated", known.aggregated) if isinstance(known, Known) else None
         if self.stage:
             return [None] * len(chunks), []
         device = self.placement.device

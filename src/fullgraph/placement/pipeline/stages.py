@@ -22,6 +22,9 @@ from fullgraph.transport import Key, Transport
 AHEAD = 2  # chunks whose rows may arrive while another is worked on
 TENSORS = 4  # that a state may have
 REPEATS = 3  # of a measurement; the fastest counts
+# What work takes beside a multiply-add of a dense product, on a CPU and on a GPU alike:
+SPARSE = 8  # one of a sparse product
+NUMBER = 16  # a number that norms, activations and dropout pass over
 
 
 @dataclass(eq=False, kw_only=True)
@@ -87,7 +90,8 @@ class PipelineStep:
     like: Tensor  # [0], tells number format and device
     shuffle: bool
     seed: int
-    cut: Sequence[int]  # the first block of each stage but stage 0; empty: as measured
+    cut: Sequence[int]  # the first block of each stage but stage 0; empty: such that stages have the same work
+    measure: bool  # which is then measured, not counted
     widths: Tensor | None = None  # a row a block: the widths of the state it makes
 
     def order(self, step: int) -> list[Chunk]:
@@ -145,14 +149,17 @@ class PipelineStep:
         """This stage's blocks, and the widths of the state that comes to them."""
         chain = cuttable(model, self.stages, self.cut)
         if self.widths is None:
-            seconds, self.widths = self._measured(chain)
-            self.cut = self.cut or balanced(seconds, self.stages)
+            costs, self.widths = self._costs(chain)
+            self.cut = self.cut or balanced(costs, self.stages)
         first, last = [0, *self.cut, len(chain.blocks)][self.stage : self.stage + 2]
         widths = [width for width in self.widths[first - 1].tolist() if width] if first else []
         return chain.blocks[first:last], widths
 
-    def _measured(self, model: Chain) -> tuple[list[float], Tensor]:
-        """Of each block: seconds on the largest chunk, forth and back, taken by the first stage; and state widths."""
+    def choices(self) -> dict[str, object]:
+        return {"cut": tuple(self.cut)} if self.measure and self.widths is not None else {}
+
+    def _costs(self, model: Chain) -> tuple[list[float], Tensor]:
+        """Of each block: its work on the largest chunk, found out by the first stage; and the widths of its state."""
         table = torch.zeros(len(model.blocks), 1 + TENSORS, dtype=torch.float64)
         if self.stage == 0:
             model = copy.deepcopy(model)
@@ -161,8 +168,10 @@ class PipelineStep:
             view = replace(self.views[chunk.index], stage=alone)
             state: tuple[Features, ...] = (self.inputs[chunk.index],)
             for row, block in zip(table, model.blocks, strict=True):
-                taken = [_timed(block, state, view) for _ in range(REPEATS)]
-                state, row[0] = taken[-1][1], min(seconds for seconds, _ in taken)
+                taken = [_timed(block, state, view) for _ in range(REPEATS if self.measure else 1)]
+                before, state = state, taken[-1][1]
+                work = _work(block, before, state, view, alone)
+                row[0] = min(seconds for seconds, _ in taken) if self.measure else work
                 row[1 : 1 + len(state)] = torch.tensor([part.shape[1] for part in state])
                 alone.stores.clear()  # no stage holds those of all layers
         table = self.transport.all_reduce(Key("setup/costs", 0), table).wait()
@@ -191,6 +200,18 @@ class PipelineStep:
         for place, part in self._places().items():
             prefix = f"{place}/"
             part.load_state({n.removeprefix(prefix): v for n, v in state.items() if n.startswith(prefix)})
+
+
+def _work(
+    block: Block, before: tuple[Features, ...], after: tuple[Features, ...], view: ChunkView, stage: StageRows
+) -> float:
+    """Multiply-adds of a block that ran just now, and what else takes time, in theirs."""
+    rows, x = len(view.ids), before[0]
+    entries = rows * x.shape[1] if isinstance(x, Tensor) else x.structure.num_arcs
+    weights = sum(weight.numel() for weight in block.parameters() if weight.dim() > 1)
+    sparse = view.chunk.forward.structure.num_arcs * sum(store.rows.shape[1] for store in stage.stores.values())
+    numbers = rows * sum(part.shape[1] for part in after)
+    return weights * entries / max(1, x.shape[1]) + SPARSE * sparse + NUMBER * numbers
 
 
 def _timed(block: Block, state: tuple[Features, ...], view: ChunkView) -> tuple[float, tuple[Features, ...]]:

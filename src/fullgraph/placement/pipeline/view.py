@@ -230,6 +230,9 @@ class ChunkView:
     def knows(self, x: Features) -> bool:
         return self.known is not None and x is self.known.x
 
+    def maps_after(self, x: Features) -> bool:
+        return False
+
     def send(self, x: Features, layer: int, row_map: RowMap = IDENTITY) -> "Message[Any]":
         if self.known is not None and x is self.known.x:
             return KnownMessage(self.known, self.ids, row_map)
@@ -270,6 +273,9 @@ class ChunkMessage:
 
     def through(self, update: Update, own: Callable[[Any], Any] | None = None) -> Tensor:
         return at_once(self, update, own)
+
+    def mapped(self, dense: Callable[[Any], Tensor]) -> "Message[Tensor]":
+        raise AssertionError("rows are mapped before they cross here")
 
     def sources(self) -> Tensor:
         rows: Tensor = Gather.apply(*self._rows())  # type: ignore[no-untyped-call]

@@ -1,0 +1,60 @@
+"""What a user is told about a run before it starts."""
+
+from dataclasses import replace
+
+import pytest
+
+from fullgraph import nn, recipes
+from fullgraph.partition import partition, write_parts
+from fullgraph.remarks import remarks
+from fullgraph.run import Run
+from fullgraph.testing import random_graph
+from fullgraph.train.config import TrainConfig
+
+
+@pytest.fixture
+def told(tmp_path):
+    def of(run, **options):
+        graph = random_graph(**options)
+        return remarks(run, write_parts(tmp_path / "shards", graph, partition(graph, run.parts)))
+
+    return of
+
+
+@pytest.mark.parametrize("strategy", [recipes.varco(), recipes.fixed()], ids=str)
+def test_a_strategy_that_changes_nothing_says_so(told, strategy):
+    run = Run(model=nn.GraphSAGE(layers=2), strategy=strategy, parts=2)
+    (text,) = told(run)
+    assert "changes nothing here" in text
+    assert "every_layer=true" in text
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"model": nn.GraphSAGE(layers=3)},
+        {"strategy": recipes.varco(every_layer=True)},
+        {"strategy": recipes.vanilla()},
+        {"train": TrainConfig(precompute=False)},
+        {"model": nn.GAT(layers=2)},
+        {"parts": 1},
+    ],
+    ids=str,
+)
+def test_one_that_changes_something_does_not(told, change):
+    assert not told(replace(Run(model=nn.GraphSAGE(layers=2), strategy=recipes.varco(), parts=2), **change))
+
+
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [(nn.GAT(), "are not used"), (nn.GraphSAGE(), "weighted"), (nn.GIN(), "weighted"), (nn.GCN(), None)],
+)
+def test_what_edge_weights_do(told, model, words):
+    found = told(Run(model=model), weighted=True)
+    assert words in found[0] if words else not found, found
+    assert not told(Run(model=model), weighted=False)
+
+
+def test_one_column_of_labels(told):
+    (text,) = told(Run(), multilabel=True, classes=1)
+    assert "labels of shape [nodes, 1]" in text
