@@ -3,6 +3,8 @@
 import math
 import threading
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Annotated, ClassVar
@@ -18,6 +20,14 @@ from fullgraph.nn.model import GNN, Chain
 from fullgraph.values import OneOf, Range, Value
 
 _DRAWING = threading.Lock()
+
+
+@contextmanager
+def drawing(seed: int) -> Iterator[None]:
+    """Weights drawn within are those of the seed: torch has one generator, which simulated ranks share."""
+    with _DRAWING, torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        yield
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,9 +57,7 @@ class ModelSpec(Value, ABC):
 
     def build(self, in_width: int, out_width: int, *, seed: int = 0, dtype: torch.dtype = torch.float32) -> Chain:
         """The module; equal seeds give equal weights on every rank."""
-        # Layers draw from torch's one generator, which simulated ranks share.
-        with _DRAWING, torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+        with drawing(seed):
             model = self.chain(in_width, out_width, seed)
         return model.to(dtype)
 
