@@ -16,8 +16,8 @@ from safetensors.torch import load_file
 
 import fullgraph as fg
 from fullgraph.partition import partition, write_parts
+from fullgraph.tasks import node_task
 from fullgraph.train.evaluate import evaluate
-from fullgraph.train.task import task_of
 
 MODEL = fg.nn.GraphSAGE(layers=3, hidden=64)
 
@@ -31,7 +31,7 @@ def whole_score(shards: Path, run: fg.Run, graph: fg.Graph) -> float:
     shard = fg.open_shard(shards, aggregation=MODEL.aggregation)
     model = MODEL.build(graph.num_features, graph.num_classes)
     model.load_state_dict(load_file(run.folder / "model.safetensors"))
-    return evaluate(model, shard, task_of(multilabel=False, classes=graph.num_classes))["test"]
+    return evaluate(model, shard, node_task(multilabel=False, classes=graph.num_classes))["test"]
 
 
 def main() -> None:

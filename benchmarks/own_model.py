@@ -15,9 +15,9 @@ from fullgraph import nn
 from fullgraph.data import load
 from fullgraph.partition import cut_parts, partition
 from fullgraph.placement import Partitioned
+from fullgraph.tasks import node_task
 from fullgraph.testing import run_processes
 from fullgraph.train.sync import GradSync
-from fullgraph.train.task import task_of
 from fullgraph.transport import Key, Transport
 
 GRAPH = "sbm:nodes=20000,edges=300000,features=128,classes=10"
@@ -32,7 +32,7 @@ def epochs(transport: Transport, num_epochs: int) -> tuple[list[float], list[flo
     graph = load(GRAPH)
     part = cut_parts(graph, partition(graph, transport.size, method="metis", seed=0), transport.rank)
     shard = Partitioned().place(part, transport, fg.Wire(), "mean")
-    task = task_of(multilabel=False, classes=graph.num_classes)
+    task = node_task(multilabel=False, classes=graph.num_classes)
     ours = nn.GraphSAGE(layers=LAYERS, hidden=HIDDEN, dropout=0.5, norm="none").build(
         graph.num_features, graph.num_classes, seed=0, dtype=torch.float32
     )

@@ -35,7 +35,8 @@ codec     : ops+ axes+ transport.key
 exchange  : codec+ plan+ transport+
 placement : exchange+ nn+
 cost      : placement+
-train     : placement+ version
+tasks     : placement+
+train     : tasks+ version
 recipes   : train+ cost
 run       : recipes+
 remarks   : run+

@@ -96,7 +96,7 @@ assert "gat" in MODELS and len(STRATEGIES) > 10
 
 def test_every_name_of_the_tables_stands_for_something():
     tables = [axis for axis in vars(axes).values() if isinstance(axis, axes.Axis)]
-    assert len(tables) == 7
+    assert len(tables) == 12
     for axis in tables:
         for name, kind in axis.items():
             assert axis.names[name] == f"{kind.__module__}:{kind.__qualname__}"
@@ -108,7 +108,7 @@ import torch
 from fullgraph.train.optimizer import OPTIMIZERS
 for kind in OPTIMIZERS.values():
     weight = torch.nn.Parameter(torch.ones(2))
-    optimizer = kind([weight], lr=0.1, weight_decay=0.01)
+    optimizer = kind().build([weight], lr=0.1, weight_decay=0.01)
     weight.sum().backward()
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)
@@ -121,7 +121,7 @@ for kind in OPTIMIZERS.values():
 def test_an_optimizer_steps_as_torchs_does(name):
     torchs = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "sgd": partial(torch.optim.SGD, momentum=0.9)}
     ends = []
-    for kind in (OPTIMIZERS[name], torchs[name]):
+    for kind in (OPTIMIZERS[name]().build, torchs[name]):
         weights = [torch.nn.Parameter(torch.linspace(-1, 1, 6).view(2, 3)), torch.nn.Parameter(torch.ones(3))]
         optimizer = kind(weights, lr=0.1, weight_decay=0.01)
         for step in range(5):

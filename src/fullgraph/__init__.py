@@ -13,7 +13,7 @@ if "RANK" in os.environ:
 from fullgraph.version import __version__
 
 if TYPE_CHECKING:
-    from fullgraph import nn, recipes
+    from fullgraph import nn, recipes, tasks
     from fullgraph.api import FinishedRun, open_shard, resume, train
     from fullgraph.data import Graph, load, save_npz
     from fullgraph.errors import InputError
@@ -45,6 +45,7 @@ _PLACES = {
     "resume": "fullgraph.api",
     "save_npz": "fullgraph.data",
     "sync_gradients": "fullgraph.own_model",
+    "tasks": "fullgraph",
     "train": "fullgraph.api",
 }
 
@@ -97,5 +98,6 @@ __all__ = [
     "resume",
     "save_npz",
     "sync_gradients",
+    "tasks",
     "train",
 ]

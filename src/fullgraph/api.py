@@ -41,8 +41,9 @@ from fullgraph.reference import hand_over, has_a_file, reference_of, refuse_whil
 from fullgraph.remarks import remarks
 from fullgraph.report import EpochRecord, Phases, read_metrics
 from fullgraph.report.terminal import note
-from fullgraph.run import Run, build_shard, device_of
+from fullgraph.run import Run, build_model, build_shard, device_of
 from fullgraph.storage import read_document
+from fullgraph.tasks import TaskSpec, fitted, task_for
 from fullgraph.train.checkpoint import check_ranks, found
 from fullgraph.train.config import TrainConfig
 from fullgraph.train.fits import need_room
@@ -76,7 +77,7 @@ class FinishedRun:
 
         run = Run.read(self.folder)
         facts = read_manifest(run.shards_in(self.folder)).graph
-        model: torch.nn.Module = run.model.build(facts.features, facts.classes, dtype=getattr(torch, run.train.dtype))
+        model: torch.nn.Module = build_model(run, facts)
         load_best(model, self.folder, run)
         return model.eval()
 
@@ -86,12 +87,16 @@ class FinishedRun:
 
     @property
     def predictions(self) -> np.ndarray[Any, Any]:
-        """Every node's class, in the graph's own order."""
-        return np.load(self.folder / "predictions" / "classes.npy")  # type: ignore[no-any-return]
+        """Every node's class or numbers, in the graph's own order; of links, the scores of its pairs."""
+        return self.prediction({"regression": "values", "link": "scores"}.get(self.result["task"], "classes"))
+
+    def prediction(self, name: str) -> np.ndarray[Any, Any]:
+        """One of the tables that the run predicted, such as `embeddings`."""
+        return np.load(self.folder / "predictions" / f"{name}.npy")  # type: ignore[no-any-return]
 
     @property
     def probabilities(self) -> np.ndarray[Any, Any]:
-        return np.load(self.folder / "predictions" / "probabilities.npy")  # type: ignore[no-any-return]
+        return self.prediction("probabilities")
 
 
 def train(
@@ -211,12 +216,15 @@ def prepare(config: Run, graph: Graph | str | Path, folder: Path, phases: Phases
     try:
         if not isinstance(graph, Graph) and _is_cut(graph):
             config, manifest = _with_shards(config, Path(graph))
+            task = task_for(config.train.task, manifest.graph, cut=True)
+            task.check(manifest.graph, cut=True)
+            config = replace(config, train=replace(config.train, task=task))
             check_placement(config)
         else:
             with phases("read"):
                 graph = graph if isinstance(graph, Graph) else load(str(graph))
-            graph.need_labels()
-            config = replace(config, parts=config.parts or 1)
+            task, graph = fitted(config.train.task, graph, config.train.seed)
+            config = replace(config, parts=config.parts or 1, train=replace(config.train, task=task))
             check_placement(config)
             partitioner = config.strategy.partitioner() or config.partitioner or Metis()
             config = replace(config, partitioner=partitioner)
@@ -261,6 +269,8 @@ def check_placement(config: Run) -> None:
     model.checkpoint_layers = config.train.checkpoint_layers
     layout = replace(config.strategy.layout(), host_rows=config.train.features_on == "host")
     layout.check(model, config.parts)
+    task: TaskSpec = config.train.task  # type: ignore[assignment]  # `prepare` has found it
+    task.check_placement(layout, inductive=config.train.inductive)
 
 
 def new_folder(config: Run, out: str | Path | None) -> Path:

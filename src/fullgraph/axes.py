@@ -74,6 +74,39 @@ STRATEGIES = Axis(
         "free": "fullgraph.recipes.free:Free",
     },
 )
-METRICS = Axis(
-    "metric", ("__call__",), {name: f"fullgraph.train.task:{name}" for name in ("accuracy", "micro_f1", "roc_auc")}
+TASKS = Axis(
+    "task",
+    ("check", "prepared", "out_width", "equip", "build"),
+    {
+        "classification": "fullgraph.tasks.nodes:Classification",
+        "regression": "fullgraph.tasks.nodes:Regression",
+        "link": "fullgraph.tasks.link:Link",
+    },
 )
+METRICS = Axis(
+    "metric",
+    ("__call__",),
+    {
+        name: f"fullgraph.tasks.metrics:{name}"
+        for name in ("accuracy", "micro_f1", "roc_auc", "rmse", "mae", "r2", "mrr")
+    },
+)
+LOSSES = Axis(
+    "loss",
+    ("__call__",),
+    {name: f"fullgraph.tasks.losses:{name}" for name in ("cross_entropy", "bce", "mse", "mae", "huber")},
+)
+DECODERS = Axis(
+    "decoder", ("build",), {"dot": "fullgraph.tasks.decoder:Dot"}, adapter="fullgraph.tasks.decoder:as_decoder"
+)
+OPTIMIZERS = Axis(
+    "optimizer",
+    ("build",),
+    {
+        "adam": "fullgraph.train.optimizer:Adam",
+        "adamw": "fullgraph.train.optimizer:AdamW",
+        "sgd": "fullgraph.train.optimizer:SGD",
+    },
+    adapter="fullgraph.train.optimizer:as_optimizer",
+)
+CALLBACKS = Axis("callback", ("__call__",), {})

@@ -13,7 +13,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fullgraph.axes import METRICS, MODELS, PARTITIONERS, SCHEDULES, STRATEGIES
+from fullgraph.axes import (
+    LOSSES,
+    METRICS,
+    MODELS,
+    OPTIMIZERS,
+    PARTITIONERS,
+    SCHEDULES,
+    STRATEGIES,
+    TASKS,
+)
 from fullgraph.environ import in_job, number
 from fullgraph.errors import Interrupted, PeerLost, RankFailed, explain
 from fullgraph.named import listed
@@ -74,7 +83,12 @@ def train(
     schedule_epochs: Annotated[
         int | None, typer.Option(help="epochs that schedules are laid out for", show_default="the run's first --epochs")
     ] = None,
-    optimizer: Annotated[str, typer.Option(help="adam, adamw or sgd (momentum 0.9)")] = "adam",
+    task: Annotated[str, typer.Option(help=f"auto, {', '.join(TASKS)}; auto: what the labels are for")] = "auto",
+    loss: Annotated[str, typer.Option(help=f"auto, {', '.join(LOSSES)}{OWN}")] = "auto",
+    decoder: Annotated[str | None, typer.Option(help="of a pair's two rows (link): dot" + OWN)] = None,
+    optimizer: Annotated[str, typer.Option(help=", ".join(OPTIMIZERS) + OWN)] = "adam",
+    train_option: Annotated[list[str], typer.Option("-t", help="KEY=VALUE of the task, loss or optimizer")] = [],  # noqa: B006
+    callback: Annotated[list[str], typer.Option(help="told of every epoch: my_file.py:Name[,KEY=VALUE...]")] = [],  # noqa: B006
     lr: float = 0.01,
     weight_decay: float = 0.0,
     lr_schedule: Annotated[str, typer.Option(help="constant, cosine or step")] = "constant",
@@ -153,6 +167,7 @@ def partition_command(
     features: Annotated[str, typer.Option(help="none, row or standard")] = "none",
     split: int = 0,
     seed: int = 0,
+    task: Annotated[str, typer.Option(help=f"auto, {', '.join(TASKS)}; link: with its pairs")] = "auto",
     option: PartitionerOption = [],  # noqa: B006
 ) -> None:
     """Cut a graph into a folder of shards, one a rank.
@@ -162,11 +177,11 @@ def partition_command(
     from fullgraph.data import load
     from fullgraph.partition import partition, write_parts
     from fullgraph.report.tables import print_quality
+    from fullgraph.tasks import fitted
 
     read_option(Annotated[str, OneOf(*FEATURES)], "features", features)
     chosen = PARTITIONERS.make(partitioner, **pairs_of(option))  # refused before a graph is read
-    whole = load(graph)
-    whole.need_labels()
+    _, whole = fitted(task, load(graph), seed)
     assignment = partition(whole, parts, chosen, seed)
     manifest = write_parts(out, whole, assignment, features=features, split=split)
     print_quality(asdict(manifest.figures), manifest.method)
@@ -241,7 +256,8 @@ def compare(
     reached = {}
     if target is not None:
         for name, outcome in outcomes.items():
-            reached[name] = seconds_to(read_metrics(Path(name) / "metrics.jsonl", outcome.epochs), target)
+            records = read_metrics(Path(name) / "metrics.jsonl", outcome.epochs)
+            reached[name] = seconds_to(records, target, smaller=outcome.smaller_is_better)
     print_comparison(outcomes, reached, target)
 
 

@@ -12,6 +12,7 @@ What a name stands for is a frozen dataclass, whose fields are its options (or a
 import inspect
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass, replace
+from functools import partial
 from typing import Any
 
 from fullgraph.errors import InputError, one_line
@@ -65,8 +66,9 @@ class Axis(Mapping[str, Any]):
 
     def problem(self, value: Any) -> str | None:
         """What a value that is not of this axis should have been."""
-        good = not isinstance(value, type) and all(hasattr(value, need) for need in self.needs)
-        return None if good else f"a {self.what}, or the name of one: {', '.join(self.names)}, {OWN}"
+        kept = is_dataclass(value) or inspect.isroutine(value)  # what a file can hold: a value, or a function's name
+        good = kept and not isinstance(value, type) and all(hasattr(value, need) for need in self.needs)
+        return None if good else f"a {self.what}, or the name of one: {', '.join([*self.names, OWN])}"
 
     def make(self, name: str, /, **options: Any) -> Any:
         """The value of that name; options are texts that a user typed, or values.
@@ -74,20 +76,16 @@ class Axis(Mapping[str, Any]):
         A field that is itself a named value takes its options as well: `codec=lowbit bits=2`. Those of `halo_codec`
         begin as it does: `halo_bits`.
         """
-        return self._filled(self.find(name), None, name, options)
+        found = self.find(name)
+        if isinstance(found, type):
+            return made(found, options, f"{self.what} {name!r}")
+        if options:
+            raise InputError(f"{self.what} {name!r} is a function, which has no option {', '.join(options)}")
+        return found
 
     def changed(self, value: Any, /, **options: Any) -> Any:
         """The value with other options, as `make` takes them."""
-        return self._filled(type(value), value, self.name_of(value), options)
-
-    def _filled(self, found: Any, base: Any, name: str, options: dict[str, Any]) -> Any:
-        options_of = _Options(options)
-        made = options_of.fill(found, base=base) if isinstance(found, type) else found
-        unknown = [key for key in options if key not in options_of.known]
-        if unknown:
-            told = f"{self.what} {name!r} has no option {one_line(', '.join(unknown), 60)}"
-            raise InputError(f"{told}; known: {listed(options_of.known)}")
-        return made
+        return made(type(value), options, f"{self.what} {self.name_of(value)!r}", value)
 
     def options(self, name: str) -> dict[str, Any]:
         """The options of a name, and their defaults: numbers, texts and names."""
@@ -95,8 +93,19 @@ class Axis(Mapping[str, Any]):
         options_of.fill(self.find(name))
         return options_of.known
 
+    def reads(self, tree: Any) -> bool:
+        """Whether `read` takes it."""
+        kind = tree.func if isinstance(tree, partial) else tree
+        return isinstance(tree, str | Mapping) or (bool(self.adapter) and isinstance(kind, type))
+
     def read(self, tree: Any, where: str) -> Any:
-        """The value that `write` wrote; a bare name is one with default options."""
+        """The value that `write` wrote; a bare name is one with default options.
+
+        A class that the adapter takes stands for itself, and so does a `functools.partial` of one.
+        """
+        if isinstance(tree, type | partial):
+            kind, options = (tree.func, tree.keywords) if isinstance(tree, partial) else (tree, {})
+            return read_value(self.find(reference_of(kind)), options, f"{where}: {kind.__name__}")
         name = tree.get("name") if isinstance(tree, Mapping) else tree
         if not isinstance(name, str):
             raise InputError(f"{where} has to be the name of a {self.what}, or an object with a name")
@@ -119,6 +128,20 @@ class Axis(Mapping[str, Any]):
     def label(self, value: Any) -> str:
         """The same for people: a file without its folder."""
         return self.name_of(value).rpartition("/")[2]
+
+
+def made(kind: type, options: Mapping[str, Any], what: str, base: Any = None) -> Any:
+    """A value from options, those of the named values in its fields among them; what is not given is the base's.
+
+    `what` begins the line that refuses an option.
+    """
+    options_of = _Options(options)
+    value = options_of.fill(kind, base=base)
+    unknown = [key for key in options if key not in options_of.known]
+    if unknown:
+        told = f"{what} has no option {one_line(', '.join(unknown), 60)}"
+        raise InputError(f"{told}; known: {listed(options_of.known)}")
+    return value
 
 
 class _Options:

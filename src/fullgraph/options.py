@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from fullgraph.axes import MODELS, PARTITIONERS, STRATEGIES
+from fullgraph.axes import CALLBACKS, MODELS, PARTITIONERS, STRATEGIES
 from fullgraph.errors import InputError, one_line
+from fullgraph.named import made
 from fullgraph.storage import read_text
 from fullgraph.train.config import FILE, TrainConfig
 from fullgraph.values import hints_of
@@ -77,7 +78,7 @@ def run_of(given: dict[str, Any]) -> "Run":
         partitioner=PARTITIONERS.make(given["partitioner"], **pairs_of(given["partitioner_option"])),
         model=MODELS.make(given["model"], **model),
         strategy=STRATEGIES.make(given["strategy"], **pairs_of(given["option"])),
-        train=TrainConfig(**fields_of(TrainConfig, given)),
+        train=made(TrainConfig, train_options(given), "training"),
     )
 
 
@@ -101,8 +102,18 @@ def _laid_over(run: "Run", given: dict[str, Any]) -> "Run":
         partitioner=chosen(PARTITIONERS, run.partitioner, "partitioner", pairs_of(given.get("partitioner_option", []))),
         model=chosen(MODELS, run.model, "model", model_options),
         strategy=chosen(STRATEGIES, run.strategy, "strategy", pairs_of(given.get("option", []))),
-        train=replace(run.train, **fields_of(TrainConfig, given)),
+        train=made(TrainConfig, train_options(given), "training", run.train),
     )
+
+
+def train_options(given: dict[str, Any]) -> dict[str, Any]:
+    """How to train: fields of TrainConfig, and options of the task, the loss and the optimizer that these name."""
+    options = fields_of(TrainConfig, given) | pairs_of(given.get("train_option", []))
+    options |= {} if given.get("decoder") is None else {"decoder": given["decoder"]}
+    if given.get("callback"):
+        named = [text.split(",") for text in given["callback"]]
+        options["callbacks"] = tuple(CALLBACKS.make(name, **pairs_of(pairs)) for name, *pairs in named)
+    return options
 
 
 def left_alone(ctx: typer.Context) -> set[str]:

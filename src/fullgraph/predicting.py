@@ -43,6 +43,21 @@ class Predictions:
         return self._array("probabilities")
 
     @property
+    def values(self) -> np.ndarray[Any, Any]:
+        """Real numbers of every node [N, C]."""
+        return self._array("values")
+
+    @property
+    def scores(self) -> np.ndarray[Any, Any]:
+        """The probability of every pair [P]; `pairs` are their nodes."""
+        return self._array("scores")
+
+    @property
+    def pairs(self) -> np.ndarray[Any, Any]:
+        """The nodes of every pair [P, 2]."""
+        return self._array("pairs")
+
+    @property
     def embeddings(self) -> np.ndarray[Any, Any]:
         """What the layer asked for gives for every node [N, D]."""
         return self._array("embeddings")
@@ -50,7 +65,10 @@ class Predictions:
     @property
     def ids(self) -> np.ndarray[Any, Any]:
         """What the user calls each node; without names, its number."""
-        return self._array("ids") if self.folder / "ids.npy" in self.files else np.arange(len(self.classes))
+        if self.folder / "ids.npy" in self.files:
+            return self._array("ids")
+        of_nodes = [file for file in self.files if file.stem in ("classes", "values", "embeddings")]
+        return np.arange(len(np.load(of_nodes[0], mmap_mode="r")))
 
     def _array(self, name: str) -> np.ndarray[Any, Any]:
         path = self.folder / f"{name}.npy"
@@ -120,7 +138,10 @@ def _cut(run: Run, folder: Path, graph: Graph, ranks: int, shards: Path) -> int:
     own = run.shards_in(folder)
     facts, scaler = read_manifest(own).graph, read_scaler(own)
     check_fits(graph, facts, scaler)
-    bare = graph.without_labels(facts.classes, multilabel=facts.multilabel)
+    if facts.pairs and graph.pairs is None:
+        raise InputError(f"{graph.name} has no pairs, and the run scores pairs; give it `pairs` (docs/data.md)")
+    bare = graph.without_labels(facts.classes, multilabel=facts.multilabel, real=facts.real)
+    bare = bare if facts.pairs else bare.with_pairs(None)
     chosen = run.partitioner if run.strategy.partitioner() is None else None  # what a strategy asks for is its own
     assignment = partition(bare, ranks, chosen or Metis(), run.train.seed)
     return write_parts(shards, bare, assignment, features=scaler).checksum

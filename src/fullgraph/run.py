@@ -5,19 +5,20 @@ from pathlib import Path
 from typing import Annotated
 
 import torch
+from torch import nn
 
 from fullgraph.axes import MODELS, STRATEGIES
 from fullgraph.errors import InputError, one_line
 from fullgraph.nn import AnyModel, GraphSAGE
-from fullgraph.partition import AnyPartitioner, Metis, Part
+from fullgraph.partition import AnyPartitioner, GraphFacts, Metis, Part
 from fullgraph.placement import Shard
 from fullgraph.recipes import Strategy, vanilla
 from fullgraph.reference import checksum_of, files_in, hand_over, packed
 from fullgraph.report import Meter
 from fullgraph.storage import read_document, record_of, write_document
+from fullgraph.tasks import task_for
 from fullgraph.train.config import FILE, FIX, TrainConfig
 from fullgraph.train.precision import allow_tf32, rows_dtype
-from fullgraph.train.task import task_of
 from fullgraph.train.trainer import Trainer
 from fullgraph.transport import Counting, Transport, number
 from fullgraph.values import OneOf, Range, Value, tree_of
@@ -97,12 +98,23 @@ def build_trainer(run: Run, part: Part, transport: Transport) -> Trainer:
     device = devices_of(run, transport.rank)[0]
     meter = Meter(device)
     shard = build_shard(run, part, Counting(transport, meter.sent, meter.waiting))
-    model = spec.build(facts.features, facts.classes, seed=config.seed, dtype=getattr(torch, config.dtype)).to(device)
+    own = model = build_model(run, facts).to(device)
     if hasattr(spec, "distributed"):  # a module of the user's, which knows no view
         model = spec.distributed(model, shard, run.strategy, epochs=config.planned, seed=config.seed)
-        shard = model.shard
-    task = task_of(multilabel=facts.multilabel, classes=facts.classes, metric=config.metric)
+        own, shard = model.module, model.shard
+    task = task_for(config.task, facts, cut=True).build(
+        facts, metric=config.metric, loss=config.loss, seed=config.seed, part=part, shard=shard, model=own
+    )
+    shard = task.placed(shard)
     return Trainer(model, shard, task, config, meter)
+
+
+def build_model(run: Run, facts: GraphFacts) -> nn.Module:
+    """The model, as wide as the graph and the task ask for, with what the task trains beside it."""
+    task, seed, dtype = task_for(run.train.task, facts, cut=True), run.train.seed, getattr(torch, run.train.dtype)
+    model: nn.Module = run.model.build(facts.features, task.out_width(facts), seed=seed, dtype=dtype)
+    task.equip(model, seed=seed, dtype=dtype)
+    return model
 
 
 def build_shard(run: Run, part: Part, transport: Transport, aggregation: str = "") -> Shard:

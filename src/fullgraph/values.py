@@ -177,12 +177,13 @@ def _spelled(hint: Any, text: str, where: str) -> Any:
 
 def _read(hint: Any, value: Any, where: str) -> Any:
     """JSON's lists as tuples, its objects and names as the values they stand for; all else as it is."""
-    if isinstance(value, str | Mapping) and axis_of(hint) is not None and problem_of(hint, value):
-        return axis_of(hint).read(value, where)
+    axis = axis_of(hint)
+    if axis is not None and axis.reads(value) and problem_of(hint, value):
+        return axis.read(value, where)
     origin, inner = get_origin(hint), get_args(hint)
     if origin is Annotated:
         return _read(inner[0], value, where)
-    if origin is tuple and isinstance(value, list):
+    if origin is tuple and isinstance(value, list | tuple):
         return tuple(_read(inner[0], item, where) for item in value)
     if origin is dict and isinstance(value, dict):
         return {key: _read(inner[1], item, f"{where} {key}") for key, item in value.items()}
@@ -197,7 +198,8 @@ def _tree(hint: Any, value: Any, where: str) -> Any:
     if is_dataclass(value):
         return tree_of(value)
     if isinstance(value, tuple):
-        return [_tree(None, item, where) for item in value]
+        inner = get_args(hint)[0] if get_origin(hint) is tuple else None
+        return [_tree(inner, item, where) for item in value]
     if isinstance(value, dict):
         return {key: _tree(None, item, f"{where} {key}") for key, item in value.items()}
     if value is None or isinstance(value, bool | int | float | str):

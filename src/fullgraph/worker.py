@@ -23,6 +23,7 @@ from fullgraph.report import EpochRecord, MetricsLog, Phases, peak_device_bytes,
 from fullgraph.report.terminal import tolerate_output
 from fullgraph.run import Run, build_trainer, device_of, devices_of
 from fullgraph.storage import read_tensors, write_document, write_tensors
+from fullgraph.train.callbacks import Callbacks
 from fullgraph.train.checkpoint import Checkpoints
 from fullgraph.train.launch import EXIT_INPUT, EXIT_STOPPED
 from fullgraph.train.predict import Order, write_ids, write_predictions
@@ -73,7 +74,9 @@ def train(rank: Rank, stop: Stop, *, resume: bool) -> None:
         watchers: list[Watcher] = [stack.enter_context(closing(recorder)) for recorder in recorders]
         if rank.leads:
             watchers.append(partial(_note_choices, rank))
-        finished = trainer.fit([first_epoch, *watchers, checkpoints], stop)
+        callbacks = Callbacks(config.callbacks, rank.transport)
+        callbacks.retell(trainer)
+        finished = trainer.fit([first_epoch, *watchers, callbacks, checkpoints], stop)
     if not finished:
         _leave_early(trainer, checkpoints, stop)
     checkpoints.finish()

@@ -12,7 +12,8 @@ from fullgraph.exchange import Adaptive, Bounded, Except, Pipelined, Skip, Smoot
 from fullgraph.placement import Mixture, Partitioned, Pipeline
 from fullgraph.recipes import STRATEGIES
 from fullgraph.testing import CASES, differing, resumed_epochs, run_threads, saved_epochs
-from fullgraph.train.config import LR_SCHEDULES, OPTIMIZERS, TrainConfig
+from fullgraph.train.config import LR_SCHEDULES, TrainConfig
+from fullgraph.train.optimizer import OPTIMIZERS
 
 EPOCHS = 5
 SAGE = nn.GraphSAGE(layers=3, hidden=8, dropout=0.5)
@@ -63,7 +64,7 @@ def drawn(seed):
     )
     config = replace(
         CONFIG,
-        optimizer=pick(OPTIMIZERS),
+        optimizer=pick(list(OPTIMIZERS)),
         lr_schedule=pick(LR_SCHEDULES),
         dtype=pick(["float32", "float64"]),
         eval_every=pick([1, 2, 3]),

@@ -1,4 +1,4 @@
-"""A codec, a schedule, a partitioner, a metric, a model and a strategy, each one file outside of the package.
+"""Codecs, schedules, partitioners, metrics, models and strategies, each one file outside of the package.
 
 The files are those that docs/extending.md shows.
 """
@@ -25,6 +25,7 @@ from fullgraph.recipes import STRATEGIES
 from fullgraph.reference import load
 from fullgraph.run import Run
 from fullgraph.storage import sealed
+from fullgraph.tasks import METRICS
 from fullgraph.testing import (
     CASES,
     assert_same,
@@ -36,7 +37,6 @@ from fullgraph.testing import (
     stale_trace,
     train_trace,
 )
-from fullgraph.train.task import METRICS
 from fullgraph.transport import Alone, Key
 
 ROOT = Path(__file__).resolve().parents[2]

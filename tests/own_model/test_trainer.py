@@ -7,9 +7,9 @@ import torch
 
 import fullgraph as fg
 from fullgraph.report import Meter
+from fullgraph.tasks import node_task
 from fullgraph.testing import anew, run_threads
 from fullgraph.train.config import TrainConfig
-from fullgraph.train.task import task_of
 from fullgraph.train.trainer import Trainer
 
 pyg = pytest.importorskip("torch_geometric.nn", reason="PyG is an extra")
@@ -24,7 +24,7 @@ def trainer_of(transport, model, strategy, epochs=STEPS):
     shard = shard_of(transport, case_graph())
     model = fg.distribute(copy.deepcopy(model).double(), shard, strategy, check=False)
     config = TrainConfig(epochs=epochs, lr=0.01, dtype="float64", eval_every=100)
-    return Trainer(model, model.shard, task_of(multilabel=False, classes=CLASSES), config, Meter())
+    return Trainer(model, model.shard, node_task(multilabel=False, classes=CLASSES), config, Meter())
 
 
 def losses_of(transport, model, strategy):

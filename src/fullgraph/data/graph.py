@@ -10,6 +10,7 @@ import numpy as np
 from fullgraph.data import csr
 from fullgraph.data.arrays import Array, Features, as_numpy, frozen, frozen_csr
 from fullgraph.data.names import Names
+from fullgraph.data.pairs import Pairs, check_pairs
 from fullgraph.data.validate import (
     check_csr,
     check_edge_features,
@@ -19,6 +20,7 @@ from fullgraph.data.validate import (
     check_masks,
     check_names,
     check_weight,
+    is_real,
     missing_of,
 )
 from fullgraph.errors import InputError
@@ -31,9 +33,10 @@ class Graph:
 
     indptr int64 [N+1] and indices int32 [E] (int64 beyond 2**31-1 nodes): row i lists the sources of the arcs into i,
     ascending; duplicates and self loops stay. x: floating [N, F] (may be memory-mapped) or scipy csr_array [N, F].
-    y: int64 [N], -1 unlabelled, or 0/1 float32 [N, C]. Masks: bool [N, K]. edge_weight: [E] in CSR order, or None;
-    edge_attr: features of arcs [E, K] likewise. names: what the user calls each node, or None. lacks: what
-    training needs and is not there; such a graph can only be predicted on.
+    y: int64 [N], -1 unlabelled, 0/1 float32 [N, C], or real numbers [N] or [N, C]. Masks: bool [N, K]. edge_weight: [E]
+    in CSR order, or None; edge_attr: features of arcs [E, K] likewise. names: what the user calls each node, or None.
+    pairs: nodes that are an edge or none, for link prediction. lacks: what training on nodes needs and is not there;
+    such a graph is for link prediction, or can be predicted on.
     """
 
     indptr: Array
@@ -45,18 +48,21 @@ class Graph:
     test_mask: Array
     edge_weight: Array | None
     edge_attr: Array | None
+    pairs: Pairs | None
     name: str
-    num_classes: int  # 0: no labels
+    num_classes: int  # 0: no labels; of real numbers, how many a node has
+    real: bool  # y is real numbers
     names: Names | None
     lacks: tuple[str, ...]
 
     def __init__(
         self, edge_index: Any, x: Any, y: Any = None, masks: Any = None, *, edge_weight: Any = None,
-        edge_attr: Any = None, names: Any = None, name: str = "graph",
+        edge_attr: Any = None, pairs: Any = None, names: Any = None, name: str = "graph",
     ) -> None:  # fmt: skip
         """From arcs [2, E] (source, target), as numpy or torch; `masks` maps train, val, test to bool [N] or [N, K].
 
-        names: whole numbers or texts, one a node; results carry them.
+        pairs: what `Pairs` holds, or a mapping with `pairs`, the three pair masks (`pair_train_mask`, ...) and
+        `pair_y`. names: whole numbers or texts, one a node; results carry them.
         """
         features = check_features(x)
         num_nodes = features.shape[0]
@@ -69,7 +75,7 @@ class Graph:
             numbers = np.arange(edges.shape[1])
             indptr, indices, order = csr.csr_by_target(edges[0], edges[1], num_nodes, numbers, found)
             rows, attr = (indptr, indices, None if weight is None else weight[order]), attr[order]
-        self._finish(rows, features, y, masks, name, attr, check_names(names, num_nodes))
+        self._finish(rows, features, y, masks, name, attr, check_names(names, num_nodes), check_pairs(pairs, num_nodes))
 
     @classmethod
     def from_csr(
@@ -111,14 +117,16 @@ class Graph:
 
     def _finish(
         self, rows: tuple[Array, Array, Array | None], x: Features, y: Any, masks: Any, name: str,
-        attr: Array | None = None, names: Names | None = None,
+        attr: Array | None = None, names: Names | None = None, pairs: Pairs | None = None,
     ) -> None:  # fmt: skip
         lacks = missing_of(y, masks)
         none = np.zeros((x.shape[0], 1), dtype=bool)
         three = (none, none, none) if lacks else check_masks(masks, x.shape[0])
         labels = check_labels(y, three, x.shape[0])
-        num_classes = int(labels.max()) + 1 if labels.ndim == 1 else int(labels.shape[1])
-        self._set(rows, x, labels, three, name, num_classes, attr, names, lacks)
+        real = is_real(labels)
+        columns = 1 if labels.ndim == 1 else int(labels.shape[1])
+        num_classes = columns if real or labels.ndim == 2 else int(labels.max()) + 1
+        self._set(rows, x, labels, three, name, num_classes, real, attr, names, lacks, pairs)
 
     def _set(
         self,
@@ -128,9 +136,11 @@ class Graph:
         masks: tuple[Array, Array, Array],
         name: str,
         num_classes: int,
+        real: bool,
         attr: Array | None = None,
         names: Names | None = None,
         lacks: tuple[str, ...] = (),
+        pairs: Pairs | None = None,
     ) -> None:
         indptr, indices, weight = rows
         train, val, test = masks
@@ -144,8 +154,10 @@ class Graph:
             "test_mask": frozen(test),
             "edge_weight": None if weight is None else frozen(weight),
             "edge_attr": None if attr is None else frozen(attr),
+            "pairs": pairs,
             "name": str(name),
             "num_classes": num_classes,
+            "real": real,
             "names": names,
             "lacks": lacks,
         }
@@ -170,7 +182,12 @@ class Graph:
 
     @property
     def multilabel(self) -> bool:
-        return self.y.ndim == 2
+        return self.y.ndim == 2 and not self.real
+
+    @property
+    def labelled(self) -> bool:
+        """Whether nodes can be trained on."""
+        return not self.lacks
 
     @property
     def weighted(self) -> bool:
@@ -204,27 +221,44 @@ class Graph:
             (self.train_mask[keep], self.val_mask[keep], self.test_mask[keep]),
             self.name,
             self.num_classes,
+            self.real,
             None if self.edge_attr is None else self.edge_attr[arcs],
             None if self.names is None else self.names.picked(keep),
             self.lacks,
         )
         return graph
 
-    def without_labels(self, num_classes: int, *, multilabel: bool) -> Graph:
+    def with_pairs(self, pairs: Pairs | None, *, held_out: Array | None = None, masks: Any = None) -> Graph:
+        """The same graph with other pairs; without the arcs marked in `held_out`, and with other masks if given."""
+        rows, attr = (self.indptr, self.indices, self.edge_weight), self.edge_attr
+        if held_out is not None:
+            kept = np.concatenate([[0], np.cumsum(~held_out)])
+            weight = None if self.edge_weight is None else self.edge_weight[~held_out]
+            rows = kept[self.indptr], self.indices[~held_out], weight
+            attr = None if attr is None else attr[~held_out]
+        graph = Graph.__new__(Graph)
+        three = masks or (self.train_mask, self.val_mask, self.test_mask)
+        known = self.x, self.y, three, self.name, self.num_classes, self.real
+        graph._set(rows, *known, attr, self.names, () if masks else self.lacks, pairs)
+        return graph
+
+    def without_labels(self, num_classes: int, *, multilabel: bool, real: bool = False) -> Graph:
         """The same nodes, arcs and features for a model of so many classes; no node is labelled or in a mask."""
-        y = np.zeros((self.num_nodes, num_classes), np.float32) if multilabel else np.full(self.num_nodes, -1)
+        columns = multilabel or real
+        y = np.zeros((self.num_nodes, num_classes), np.float32) if columns else np.full(self.num_nodes, -1)
         none = np.zeros((self.num_nodes, 1), dtype=bool)
         graph = Graph.__new__(Graph)
         rows = self.indptr, self.indices, self.edge_weight
-        graph._set(rows, self.x, y, (none,) * 3, self.name, num_classes, self.edge_attr, self.names, self.lacks)
+        known = self.x, y, (none,) * 3, self.name, num_classes, real
+        graph._set(rows, *known, self.edge_attr, self.names, self.lacks, self.pairs)
         return graph
 
     def need_labels(self) -> None:
-        """Refuse a graph that cannot be trained on."""
+        """Refuse a graph whose nodes cannot be trained on."""
         if self.lacks:
             raise InputError(
                 f"{self.name} lacks {', '.join(self.lacks)}: training needs labels and three masks; "
-                "only `fullgraph predict RUN --graph ...` does without"
+                "only --task link and `fullgraph predict RUN --graph ...` do without"
             )
 
     def is_symmetric(self) -> bool:
@@ -232,7 +266,7 @@ class Graph:
         return csr.symmetric(self.indptr, self.indices, self.edge_weight)
 
     def __repr__(self) -> str:
-        kind = "multi-label" if self.multilabel else "classes"
+        kind = "real numbers" if self.real else "multi-label" if self.multilabel else "classes"
         return (
             f"Graph({self.name!r}, {self.num_nodes:,} nodes, {self.num_arcs:,} arcs, "
             f"{self.num_features} features, {self.num_classes} {kind}, {self.num_splits} split(s))"

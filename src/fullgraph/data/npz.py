@@ -11,6 +11,8 @@ import scipy.sparse as sp
 from fullgraph.data.arrays import Array, Features
 from fullgraph.data.files import Members, read_npz
 from fullgraph.data.graph import Graph
+from fullgraph.data.pairs import KEYS as PAIRS
+from fullgraph.data.pairs import arrays_of
 from fullgraph.data.validate import as_real
 from fullgraph.errors import InputError, explain, one_line
 from fullgraph.storage import sweep, whole_file
@@ -20,7 +22,8 @@ _MASKS = ("train_mask", "val_mask", "test_mask")
 
 
 def load_npz(path: str | Path) -> Graph:
-    """The graph in `path`: edge_index, x or its CSR parts (x_data, ...), y, the masks, edge_weight, edge_attr, names.
+    """The graph in `path`: edge_index, x or its CSR parts (x_data, ...), and, where it has them, y and the masks,
+    edge_weight, edge_attr, pairs, names.
 
     An uncompressed x stays in the file, memory-mapped; so do arcs while they are put in order. All else is read.
     """
@@ -28,11 +31,12 @@ def load_npz(path: str | Path) -> Graph:
     arrays = read_npz(
         path,
         ("edge_index",),
-        ("x", *_CSR_KEYS, "y", *_MASKS, "edge_weight", "edge_attr", "names"),
+        ("x", *_CSR_KEYS, "y", *_MASKS, "edge_weight", "edge_attr", "names", *PAIRS),
         mapped=("x", "edge_index"),
         check=lambda members: _check_lengths(path, members),
     )
     masks = {name.removesuffix("_mask"): arrays.get(name) for name in _MASKS}
+    pairs = {key: arrays[key] for key in PAIRS if key in arrays}
     try:
         return Graph(
             arrays["edge_index"],
@@ -41,6 +45,7 @@ def load_npz(path: str | Path) -> Graph:
             masks,
             edge_weight=arrays.get("edge_weight"),
             edge_attr=arrays.get("edge_attr"),
+            pairs=pairs or None,
             names=arrays.get("names"),
             name=path.stem,
         )
@@ -99,6 +104,7 @@ def save_npz(graph: Graph, path: str | Path) -> None:
     for name in () if graph.lacks else _MASKS:
         mask = getattr(graph, name)
         arrays[name] = mask[:, 0] if graph.num_splits == 1 else mask
+    arrays |= {} if graph.pairs is None else arrays_of(graph.pairs)
     if graph.edge_weight is not None:
         arrays["edge_weight"] = graph.edge_weight
     if graph.edge_attr is not None:

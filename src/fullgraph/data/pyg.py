@@ -10,6 +10,7 @@ import numpy as np
 from fullgraph.data.arrays import as_numpy
 from fullgraph.data.files import data_root
 from fullgraph.data.graph import Graph
+from fullgraph.data.pairs import KEYS as PAIRS
 from fullgraph.data.splits import random_masks
 from fullgraph.errors import InputError, one_line
 
@@ -29,7 +30,8 @@ def graph_from_pyg(data: Any, name: str = "graph") -> Graph:
     labels = None if y is None else _labels(y)
     weight = getattr(data, "edge_weight", None)
     attr = getattr(data, "edge_attr", None)
-    return Graph(data.edge_index, data.x, labels, masks, edge_weight=weight, edge_attr=attr, name=name)
+    pairs = {key: value for key in PAIRS if (value := getattr(data, key, None)) is not None} or None
+    return Graph(data.edge_index, data.x, labels, masks, edge_weight=weight, edge_attr=attr, pairs=pairs, name=name)
 
 
 def graph_to_pyg(graph: Graph, split: int = 0) -> Any:
@@ -93,7 +95,9 @@ def _with_masks(data: Any) -> Any:
     if y is None or any(getattr(data, key, None) is not None for key in _MASKS):
         return data
     labels = _labels(y)
-    known = np.flatnonzero(labels >= 0) if labels.ndim == 1 else np.arange(labels.shape[0])
+    real = labels.dtype.kind == "f"
+    rows = np.isfinite(labels.reshape(len(labels), -1)).all(1) if real else labels >= 0
+    known = np.flatnonzero(rows) if rows.ndim == 1 else np.arange(labels.shape[0])
     for name, mask in random_masks(np.random.default_rng(0), known.size, 0.6, 0.2).items():
         full = np.zeros(labels.shape[0], dtype=bool)
         full[known[mask]] = True

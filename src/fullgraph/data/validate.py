@@ -228,18 +228,48 @@ def _in_split(split: int, num_splits: int) -> str:
 
 
 def check_labels(y: Any, masks: tuple[Array, Array, Array], num_nodes: int) -> Array:
-    """y as int64 [N] with -1 outside the masks only, or as 0/1 float32 [N, C]; None labels no node."""
+    """y as int64 [N] with -1 outside the masks only, as 0/1 float32 [N, C], or as real numbers [N] or [N, C].
+
+    None labels no node.
+    """
     if y is None:
         return np.full(num_nodes, -1)
     labels = as_numpy(y)
     if labels.ndim not in (1, 2) or labels.shape[0] != num_nodes:
         raise InputError(f"y has shape {labels.shape} for the {num_nodes} nodes of x: give [nodes] or [nodes, classes]")
-    return _check_single(labels, masks, num_nodes) if labels.ndim == 1 else _check_multi(labels)
+    if labels.ndim == 2 and labels.shape[1] == 0:
+        raise InputError("y has no class columns: give [nodes, classes] with zeros and ones, or class numbers [nodes]")
+    if labels.ndim == 2 and labels.dtype.kind in "iubf" and ((labels == 0) | (labels == 1)).all():
+        return labels.astype(np.float32, copy=False)
+    if labels.dtype.kind == "f":
+        return _check_real(labels, masks)
+    if labels.ndim == 2:
+        raise InputError(
+            f"y of shape {labels.shape} is multi-label and may hold only 0 and 1: "
+            "give zeros and ones, class numbers as [nodes], or real numbers as floats"
+        )
+    return _check_single(labels, masks, num_nodes)
+
+
+def is_real(labels: Array) -> bool:
+    """Whether checked labels are real numbers, and no classes."""
+    return labels.dtype.kind == "f" and (labels.ndim == 1 or not ((labels == 0) | (labels == 1)).all())
+
+
+def _check_real(labels: Array, masks: tuple[Array, Array, Array]) -> Array:
+    labels = as_real("y", labels)
+    unknown = ~np.isfinite(labels.reshape(len(labels), -1)).all(axis=1)
+    for name, mask in zip(SPLIT_NAMES, masks, strict=True):
+        bad = np.flatnonzero(unknown & mask.any(axis=1))
+        if bad.size:
+            told = f"{bad.size} nodes whose y is NaN or infinite (node {bad[0]})"
+            raise InputError(f"{name}_mask marks {told}: take them out of the mask, or give them finite numbers")
+    return labels
 
 
 def _check_single(labels: Array, masks: tuple[Array, Array, Array], num_nodes: int) -> Array:
     if labels.dtype.kind not in "iu":
-        raise InputError(f"y has the type {labels.dtype}: give class numbers as integers, -1 for unlabelled nodes")
+        raise InputError(f"y has the type {labels.dtype}: give class numbers as integers, or real numbers as floats")
     low, high = int(labels.min()), int(labels.max())
     if low < -1:
         raise InputError(f"y holds the label {low}: classes start at 0, and -1 means unlabelled")
@@ -255,14 +285,3 @@ def _check_single(labels: Array, masks: tuple[Array, Array, Array], num_nodes: i
                 f"{name}_mask marks {bad.size} unlabelled nodes (node {bad[0]} has y = -1): take them out of the mask"
             )
     return labels.astype(np.int64, copy=False)
-
-
-def _check_multi(labels: Array) -> Array:
-    if labels.shape[1] == 0:
-        raise InputError("y has no class columns: give [nodes, classes] with zeros and ones, or class numbers [nodes]")
-    if labels.dtype.kind not in "iubf" or not ((labels == 0) | (labels == 1)).all():
-        raise InputError(
-            f"y of shape {labels.shape} is multi-label and may hold only 0 and 1: "
-            "give zeros and ones, or class numbers as [nodes]"
-        )
-    return labels.astype(np.float32, copy=False)

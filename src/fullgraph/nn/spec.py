@@ -3,6 +3,8 @@
 import math
 import threading
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Annotated, ClassVar
@@ -18,6 +20,19 @@ from fullgraph.nn.model import GNN, Chain
 from fullgraph.values import OneOf, Range, Value
 
 _DRAWING = threading.Lock()
+
+
+@contextmanager
+def drawing(seed: int) -> Iterator[None]:
+    """Weights drawn within are those of the seed: torch has one generator, and one default type, for all threads."""
+    default = torch.get_default_dtype()
+    with _DRAWING, torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        torch.set_default_dtype(torch.float32)
+        try:
+            yield
+        finally:
+            torch.set_default_dtype(default)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,15 +63,8 @@ class ModelSpec(Value, ABC):
 
     def build(self, in_width: int, out_width: int, *, seed: int = 0, dtype: torch.dtype = torch.float32) -> Chain:
         """The module; equal seeds give equal weights on every rank."""
-        # Layers draw from torch's one generator, which simulated ranks share, in torch's default type.
-        with _DRAWING, torch.random.fork_rng(devices=[]):
-            default = torch.get_default_dtype()
-            torch.set_default_dtype(torch.float32)
-            try:
-                torch.manual_seed(seed)
-                model = self.chain(in_width, out_width, seed)
-            finally:
-                torch.set_default_dtype(default)
+        with drawing(seed):
+            model = self.chain(in_width, out_width, seed)
         return model.to(dtype)
 
     def outline(self, in_width: int, out_width: int) -> Chain:

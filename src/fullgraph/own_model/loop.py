@@ -6,9 +6,8 @@ from torch import Tensor, nn
 from fullgraph.errors import InputError
 from fullgraph.own_model.module import Distributed
 from fullgraph.placement import Shard
-from fullgraph.train.evaluate import Scores
+from fullgraph.tasks import Scores, node_task
 from fullgraph.train.evaluate import evaluate as evaluate_task
-from fullgraph.train.task import task_of
 from fullgraph.transport import Key
 from fullgraph.transport import gather_rows as gather_ranks
 
@@ -47,7 +46,8 @@ def evaluate(model: nn.Module, shard: Shard | None = None, *, metric: str = "aut
         shard = model.shard
     if shard is None:
         raise InputError("evaluate needs the shard beside a model that fg.distribute did not make")
-    task = task_of(multilabel=shard.full.y.dim() == 2, classes=shard.num_classes, metric=metric)
+    multilabel = shard.full.y.dim() == 2 and not shard.real
+    task = node_task(classes=shard.num_classes, multilabel=multilabel, real=shard.real, metric=metric)
     return evaluate_task(model, shard, task)
 
 

@@ -9,7 +9,6 @@ The widths of input and output are known from the graph, under whichever of thes
 """
 
 import inspect
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, make_dataclass
 from functools import cache
@@ -20,6 +19,7 @@ from torch import nn
 
 from fullgraph.axes import MODELS
 from fullgraph.errors import InputError, one_line
+from fullgraph.nn.spec import drawing
 from fullgraph.own_model.module import Distributed, distribute
 from fullgraph.own_model.prepare import is_message_passing
 from fullgraph.placement import Shard
@@ -29,7 +29,6 @@ from fullgraph.values import Value
 IN = ("in_channels", "in_dim", "in_features", "in_feats", "input_dim", "num_features", "num_node_features")
 OUT = ("out_channels", "out_dim", "out_features", "output_dim", "num_classes", "n_classes")
 PLAIN = (bool, int, float, str)
-_DRAWING = threading.Lock()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,8 +58,7 @@ class OwnModel(Value):
         given = {one.name: getattr(self, one.name) for one in fields(self)}
         names = inspect.signature(type(self).module).parameters
         given |= {name: in_width for name in IN if name in names} | {name: out_width for name in OUT if name in names}
-        with _DRAWING, torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+        with drawing(seed):
             try:
                 model = type(self).module(**given)
             except Exception as error:

@@ -13,10 +13,10 @@ from fullgraph.partition.base import Assignment, Partitioner, check_parts, check
 from fullgraph.partition.contiguous import Contiguous
 from fullgraph.partition.cut import cut_parts
 from fullgraph.partition.kaminpar import KaMinPar
-from fullgraph.partition.manifest import FileFact, GraphFacts, Manifest, is_partition_folder, read_manifest
+from fullgraph.partition.manifest import FileFact, GraphFacts, Manifest, facts_of, is_partition_folder, read_manifest
 from fullgraph.partition.metis import Metis, MetisCut, MetisVolume
 from fullgraph.partition.mtkahypar import MtKaHyPar
-from fullgraph.partition.part import Part, SparseRows
+from fullgraph.partition.part import Part, PartPairs, SparseRows
 from fullgraph.partition.pieces import pieces_of
 from fullgraph.partition.quality import Quality, quality
 from fullgraph.partition.random import Random
@@ -62,11 +62,13 @@ __all__ = [
     "MetisVolume",
     "MtKaHyPar",
     "Part",
+    "PartPairs",
     "Partitioner",
     "Quality",
     "Random",
     "SparseRows",
     "cut_parts",
+    "facts_of",
     "is_partition_folder",
     "open_part",
     "partition",

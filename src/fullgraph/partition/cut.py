@@ -16,7 +16,7 @@ from fullgraph.errors import InputError
 from fullgraph.partition.base import Assignment
 from fullgraph.partition.layout import Layout, arc_blocks, lay_out
 from fullgraph.partition.manifest import describe
-from fullgraph.partition.part import Part, assemble
+from fullgraph.partition.part import PAIRS, Part, assemble
 from fullgraph.partition.quality import quality
 
 
@@ -80,9 +80,16 @@ def _like(values: Array | None, count: int) -> Array | None:
 
 
 def labels_of(graph: Graph, ids: Array) -> dict[str, Array]:
-    """Labels and the masks of all splits for some nodes."""
+    """Labels and the masks of all splits for some nodes; and the pairs that begin there."""
     fields = ("y", "train_mask", "val_mask", "test_mask")
-    return {name: np.ascontiguousarray(getattr(graph, name)[ids]) for name in fields}
+    arrays = {name: np.ascontiguousarray(getattr(graph, name)[ids]) for name in fields}
+    if graph.pairs is not None:
+        owned = np.zeros(graph.num_nodes, dtype=np.bool_)
+        owned[ids] = True
+        index = np.flatnonzero(owned[graph.pairs.ends[:, 0]])
+        values = (index, *(values[index] for values in (graph.pairs.ends, graph.pairs.y, graph.pairs.split)))
+        arrays |= zip(PAIRS, values, strict=True)
+    return arrays
 
 
 def csr_arrays(rows: Any) -> dict[str, Array]:

@@ -42,12 +42,15 @@ class GraphFacts(Value):
     nodes: Some
     arcs: Count
     features: Some
-    classes: Some
+    classes: Count  # 0: no labels
     multilabel: bool
     weighted: bool
     splits: Some
     sparse: bool  # features are compressed rows
     edge_features: Count = 0
+    real: bool = False  # labels are real numbers, `classes` of them a node
+    labelled: bool = True
+    pairs: Count = 0  # for link prediction; its masks are then of the nodes that pairs read
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +86,22 @@ def describe(
     files: Mapping[str, FileFact],
 ) -> Manifest:
     """The manifest of `graph` cut by `assignment`."""
-    facts = GraphFacts(
+    return Manifest(
+        schema=SCHEMA,
+        graph=facts_of(graph),
+        parts=assignment.parts,
+        method=assignment.method,
+        seed=assignment.seed,
+        features=features,
+        split=split,
+        figures=figures,
+        files=dict(files),
+    )
+
+
+def facts_of(graph: Graph) -> GraphFacts:
+    """A graph in a few numbers."""
+    return GraphFacts(
         name=graph.name,
         nodes=graph.num_nodes,
         arcs=graph.num_arcs,
@@ -94,17 +112,9 @@ def describe(
         splits=graph.num_splits,
         sparse=bool(sp.issparse(graph.x)),
         edge_features=0 if graph.edge_attr is None else int(graph.edge_attr.shape[1]),
-    )
-    return Manifest(
-        schema=SCHEMA,
-        graph=facts,
-        parts=assignment.parts,
-        method=assignment.method,
-        seed=assignment.seed,
-        features=features,
-        split=split,
-        figures=figures,
-        files=dict(files),
+        real=graph.real,
+        labelled=graph.labelled,
+        pairs=0 if graph.pairs is None else len(graph.pairs),
     )
 
 

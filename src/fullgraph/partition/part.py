@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fullgraph.data.arrays import Array
-from fullgraph.partition.manifest import Manifest
+from fullgraph.partition.manifest import GraphFacts, Manifest
 
 if TYPE_CHECKING:  # cutting a graph needs none
     from torch import Tensor
@@ -26,6 +26,16 @@ class SparseRows:
     indices: Tensor  # int32 [nnz]
     values: Tensor  # [nnz]
     num_cols: int
+
+
+@dataclass(frozen=True, eq=False)
+class PartPairs:
+    """Pairs whose first node a part owns; all ids are global."""
+
+    index: Tensor  # int64 [p], among the graph's pairs
+    ends: Tensor  # int64 [p, 2]
+    y: Tensor  # uint8 [p]: 1 is an edge
+    split: Tensor  # uint8 [p]: 0 train, 1 val, 2 test, 3 none
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,16 +63,20 @@ class Part:
     send_rows: Tensor  # int64 [s], owned rows by peer, in the order of that peer's halo_ids
     place: Tensor | None = None  # int64 [n], in the order that rows are best worked on
     attr: Tensor | None = None  # [e, K], features of arcs
+    pairs: PartPairs | None = None
     undirected: bool = False  # known to hold the reverse of every arc between owned nodes; else it is looked up
 
 
-def array_names(weighted: bool, sparse: bool, edge_features: int = 0) -> tuple[str, ...]:
+PAIRS = ("pair_index", "pair_ends", "pair_y", "pair_split")
+
+
+def array_names(facts: GraphFacts) -> tuple[str, ...]:
     """The arrays that make up a part; beside them may be `place`."""
     structure = ("ids", "halo_ids", "indptr", "indices", "recv_counts", "send_counts", "send_rows")
-    features = ("x_indptr", "x_indices", "x_values") if sparse else ("x",)
+    features = ("x_indptr", "x_indices", "x_values") if facts.sparse else ("x",)
     labels = ("y", "train_mask", "val_mask", "test_mask")
-    arcs = (("weight",) if weighted else ()) + (("edge_attr",) if edge_features else ())
-    return structure + arcs + features + labels
+    arcs = (("weight",) if facts.weighted else ()) + (("edge_attr",) if facts.edge_features else ())
+    return structure + arcs + features + labels + (PAIRS if facts.pairs else ())
 
 
 def assemble(arrays: Mapping[str, Array], rank: int, manifest: Manifest, split: int) -> Part:
@@ -99,4 +113,5 @@ def assemble(arrays: Mapping[str, Array], rank: int, manifest: Manifest, split: 
         send_rows=tensor["send_rows"],
         place=tensor.get("place"),
         attr=tensor.get("edge_attr"),
+        pairs=PartPairs(*(tensor[name] for name in PAIRS)) if facts.pairs else None,
     )

@@ -77,7 +77,7 @@ def open_part(folder: str | Path, rank: int, *, split: int = 0, verify: bool = T
     if not 0 <= rank < manifest.parts:
         raise InputError(f"{folder} holds {manifest.parts} parts, so there is no rank {rank}: start as many ranks")
     _check_split(folder, manifest, split)
-    names = array_names(manifest.graph.weighted, manifest.graph.sparse, manifest.graph.edge_features)
+    names = array_names(manifest.graph)
     names = (*names, "place") if _file(rank, "place") in manifest.files else names
 
     def one(name: str) -> Array:
@@ -136,6 +136,7 @@ def _bytes_of(graph: Graph, figures: Quality) -> int:
     more = 0 if graph.edge_weight is None else graph.edge_weight.nbytes
     more += 0 if graph.edge_attr is None else graph.edge_attr.nbytes
     more += 0 if graph.names is None else sum(array.nbytes for array in graph.names.arrays().values())
+    more += 0 if graph.pairs is None else 26 * len(graph.pairs)
     return int(x + labels + more + 4 * graph.num_arcs + 20 * graph.num_nodes + 16 * figures.halo_rows)
 
 

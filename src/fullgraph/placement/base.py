@@ -128,6 +128,7 @@ class Ready:
             eval_clock=eval_clock,
             num_classes=facts.classes,
             in_width=facts.features,
+            real=facts.real,
             train_graph=self.train_graph,
             full_graph=self.full_graph,
         )

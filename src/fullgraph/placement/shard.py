@@ -65,6 +65,7 @@ class Shard(PygFields):
     eval_clock: Clock
     num_classes: int
     in_width: int
+    real: bool = False  # labels are real numbers
     train_graph: LocalGraph | None = None  # arcs and features of the training rows, for a user's own model
     full_graph: LocalGraph | None = None  # likewise, of all rows
 

@@ -21,6 +21,7 @@ class Outcome(Value):
     ranks: Annotated[int, Range(1, 65535)]
     epochs: Annotated[int, Range(1, 10**9)]
     metric: str
+    smaller_is_better: bool = False
     best_epoch: Annotated[int, Range(0, 10**9)]  # 0: there was no score
     test: float | None
     val: float | None

@@ -96,12 +96,15 @@ def read_metrics(path: Path, epochs: int | None = None) -> list[EpochRecord]:
     return records
 
 
-def seconds_to(records: list[EpochRecord], score: float) -> float | None:
-    """Seconds of training until the validation score was first at least `score`; None: never."""
+def seconds_to(records: list[EpochRecord], score: float, *, smaller: bool = False) -> float | None:
+    """Seconds of training until the validation score was first as good as `score`; None: never.
+
+    smaller: the smaller score is the better one.
+    """
     spent = 0.0
     for record in records:
         spent += record.epoch_s
-        if record.val is not None and record.val >= score:
+        if record.val is not None and (record.val <= score if smaller else record.val >= score):
             return spent
     return None
 

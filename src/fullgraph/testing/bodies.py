@@ -1,9 +1,10 @@
 """Bodies that every transport runs: a few steps of training, traced."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -67,11 +68,16 @@ def train_trace(
     isolated: bool = False,
     placement: Callable[..., Placement] = Partitioned,
     strategy: Strategy | None = None,
+    options: Mapping[str, Any] = MappingProxyType({}),
 ) -> Trace:
-    """Losses, all weight gradients of every step, final logits by global id, scores, and what the channels hold."""
+    """Losses, all weight gradients of every step, final logits by global id, scores, and what the channels hold.
+
+    options: further fields of TrainConfig.
+    """
     config = TrainConfig(
-        epochs=steps, lr=lr, seed=3, dtype="float64", device=device, inductive=inductive, precompute=precompute
-    )
+        epochs=steps, lr=lr, seed=3, dtype="float64", device=device, inductive=inductive, precompute=precompute,
+        **options,
+    )  # fmt: skip
     trainer = trainer_of(transport, case, spec, config, wire, narrow_first, isolated, placement, strategy)
     model, shard = trainer.model, trainer.shard
     losses, grads = [], []

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from fullgraph.codec import Codec
 from fullgraph.data import Graph
-from fullgraph.nn import ModelSpec
-from fullgraph.testing.oracles import DenseModel, Seen, Trained, dense_arcs, trained
+from fullgraph.nn import Chain, ModelSpec
+from fullgraph.testing.oracles import DenseModel, Objective, Seen, Trained, dense_arcs, trained
 from fullgraph.transport import Key
 
 
@@ -62,7 +62,7 @@ class _Staleness:
 def stale_trace(
     graph: Graph, part: Tensor, spec: ModelSpec, read: Callable[[int], int | None], steps: int = 6, *,
     gamma_features: float = 0.0, gamma_gradients: float = 0.0, narrow_first: bool = True,
-    cross: Seen = lambda step, layer, rows: rows,
+    cross: Seen = lambda step, layer, rows: rows, model: Chain | None = None, objective: Objective | None = None,
 ) -> Trained:  # fmt: skip
     """PipeGCN's equations for any table of versions: step t reads rows, and gradients, of step read(t).
 
@@ -70,11 +70,12 @@ def stale_trace(
     rows on their way (of their gradients, by its backward pass). What they return is G_t = C^T(dL/dS_t), and step t
     adds smooth(G_read(t)) to the gradient of H_t: as <H_t, G> added to the loss.
     """
-    model = spec.build(graph.num_features, graph.num_classes, seed=3, dtype=torch.float64)
+    model = model or spec.build(graph.num_features, graph.num_classes, seed=3, dtype=torch.float64)
     dense = DenseModel(graph, spec, model, part=part)
     stale = _Staleness(read, gamma_features, gamma_gradients, cross)
     dense.seen, dense.narrow_first, dense.attention_maps_first = stale.seen, narrow_first, narrow_first
-    return trained(graph, dense, steps, opened=stale.open, extra=lambda: stale.extra, closed=lambda _: stale.close())
+    told = {"opened": stale.open, "extra": lambda: stale.extra, "closed": lambda _: stale.close()}
+    return trained(graph, dense, steps, **told, objective=objective)  # type: ignore[arg-type]
 
 
 class _Crossing(torch.autograd.Function):

@@ -17,10 +17,11 @@ from fullgraph.nn import GCNII, GNN, Chain, Conv, GATConv, GCN2Conv, GCNConv, GI
 from fullgraph.nn.deep import InitialResidual, PreActivation
 from fullgraph.nn.norm import BatchNorm
 from fullgraph.ops import act_dropout, dropout_key
-from fullgraph.train.task import task_of
+from fullgraph.tasks import node_task
 
 Seen = Callable[[int, int, Tensor], Tensor]  # (step, layer, rows) -> what other parts see of them
 Trained = tuple[Tensor, list[dict[str, Tensor]]]  # losses and all weight gradients, by step
+Objective = Callable[[int, Tensor], Tensor]  # (step, every node's output) -> loss
 
 
 def dense_arcs(graph: Graph, *, weighted: bool = True) -> Tensor:
@@ -215,21 +216,28 @@ class DenseModel:
         return out
 
 
-def trained(
-    graph: Graph, dense: DenseModel, steps: int, *, opened: Callable[[int], None] = lambda step: None,
-    extra: Callable[[], Tensor | float] = lambda: 0.0, closed: Callable[[int], None] = lambda step: None,
-) -> Trained:  # fmt: skip
-    """Adam steps on the loss, to whose gradients `extra` may add; opened and closed are told of every step."""
-    task = task_of(multilabel=graph.multilabel, classes=graph.num_classes)
-    optimizer = torch.optim.Adam(dense.model.parameters(), lr=0.05)
+def of_labels(graph: Graph) -> Objective:
+    """The mean loss of the training nodes' classes."""
+    task = node_task(multilabel=graph.multilabel, classes=graph.num_classes)
     rows = torch.from_numpy(graph.train_mask[:, 0].copy()).nonzero().flatten()
     y = torch.from_numpy(np.array(graph.y))
     y = y.double() if graph.multilabel else y
+    return lambda step, out: task.loss(out[rows], y[rows], len(rows))
+
+
+def trained(
+    graph: Graph, dense: DenseModel, steps: int, *, opened: Callable[[int], None] = lambda step: None,
+    extra: Callable[[], Tensor | float] = lambda: 0.0, closed: Callable[[int], None] = lambda step: None,
+    objective: Objective | None = None,
+) -> Trained:  # fmt: skip
+    """Adam steps on the loss, to whose gradients `extra` may add; opened and closed are told of every step."""
+    objective = objective or of_labels(graph)
+    optimizer = torch.optim.Adam(dense.model.parameters(), lr=0.05)
     losses, grads = [], []
     for step in range(steps):
         opened(step)
         optimizer.zero_grad()
-        loss = task.loss(dense.logits(step)[rows], y[rows], len(rows))
+        loss = objective(step, dense.logits(step))
         (loss + extra()).backward()
         closed(step)
         losses.append(loss.detach())
@@ -240,13 +248,16 @@ def trained(
 
 def dense_trace(
     graph: Graph, spec: ModelSpec, steps: int = 5, *, ids: Tensor | None = None, precompute: bool = True,
-    part: Tensor | None = None, seen: Seen | None = None,
+    part: Tensor | None = None, seen: Seen | None = None, model: Chain | None = None,
+    objective: Objective | None = None,
 ) -> Trained:  # fmt: skip
     """Losses and all weight gradients of `steps` Adam steps, on one process.
 
     With `part`, seen(step, layer, rows) is what nodes of other parts see of rows, and a layer's input crosses.
+    model, objective: of another task than the classes of nodes.
     """
-    model = spec.build(graph.num_features, graph.num_classes, seed=3, dtype=torch.float64)
+    model = model or spec.build(graph.num_features, graph.num_classes, seed=3, dtype=torch.float64)
     dense = DenseModel(graph, spec, model, ids, precompute, part)
     dense.narrow_first = dense.attention_maps_first = part is None
-    return trained(graph, dense, steps, opened=lambda step: dense.see(partial(seen, step)) if seen else None)
+    opened = lambda step: dense.see(partial(seen, step)) if seen else None  # noqa: E731
+    return trained(graph, dense, steps, opened=opened, objective=objective)

@@ -22,6 +22,7 @@ from fullgraph.exchange import Held, settled
 from fullgraph.report import EpochRecord, as_table, from_table
 from fullgraph.report.terminal import note
 from fullgraph.storage import held, read_record, read_tensors, remove_whole, settle, write_document, write_tensors
+from fullgraph.train.optimizer import load_state, state_tensors
 from fullgraph.train.trainer import Best, Trainer, likely_cause
 from fullgraph.transport import Key, PeerLost, Transport
 from fullgraph.values import Range, Value
@@ -218,8 +219,7 @@ def shared_tensors(trainer: Trainer) -> dict[str, Tensor]:
     """What all ranks have alike."""
     tensors: dict[str, Tensor] = {f"model.{name}": value for name, value in trainer.weights.state_dict().items()}
     tensors |= {f"best.{name}": value for name, value in trainer.best.weights.items()}
-    for index, slots in trainer.optimizer.state_dict()["state"].items():
-        tensors |= {f"optimizer.{index}.{slot}": value for slot, value in slots.items()}
+    tensors |= {f"optimizer.{name}": value for name, value in state_tensors(trainer.optimizer).items()}
     tensors["history"] = as_table(trainer.records)
     return tensors
 
@@ -255,11 +255,7 @@ def restore_trainer(trainer: Trainer, tensors: dict[str, Tensor], state: State) 
         return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
 
     trainer.weights.load_state_dict(under("model."))
-    optimizer = trainer.optimizer.state_dict()
-    for name, value in under("optimizer.").items():
-        index, slot = name.split(".")
-        optimizer["state"].setdefault(int(index), {})[slot] = value
-    trainer.optimizer.load_state_dict(optimizer)
+    load_state(trainer.optimizer, under("optimizer."))
     trainer.best = Best(weights=under("best."), **asdict(state.best))
     trainer.records = from_table(tensors["history"])
     trainer.shard.clock.step = state.epoch - 1

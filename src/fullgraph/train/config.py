@@ -4,18 +4,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from fullgraph.axes import METRICS
+from fullgraph.axes import CALLBACKS, LOSSES, METRICS, OPTIMIZERS, TASKS
 from fullgraph.errors import InputError
 from fullgraph.storage import read_document
 from fullgraph.values import OneOf, Range, Value
 
-OPTIMIZERS = ("adam", "adamw", "sgd")
 LR_SCHEDULES = ("constant", "cosine", "step")
 DTYPES = ("float32", "float64")
 FILE = "config.json"  # of a run
 FIX = "name a folder that `fullgraph train` wrote"
 
 Count = Annotated[int, Range(0, 10**9)]
+Auto = Annotated[str, OneOf("auto")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +24,9 @@ class TrainConfig(Value):
 
     epochs: Annotated[int, Range(1, 10**9)] = 200
     schedule_epochs: Count = 0  # that learning rates and strategies are laid out for; 0: all
-    optimizer: Annotated[str, OneOf(*OPTIMIZERS)] = "adam"
+    task: Annotated[Any, TASKS] | Auto = "auto"  # auto: what the labels are for
+    loss: Annotated[Any, LOSSES] | Auto = "auto"
+    optimizer: Annotated[Any, OPTIMIZERS] = "adam"
     lr: Annotated[float, Range(0, 1e6, above=True)] = 0.01
     weight_decay: Annotated[float, Range(0, 1e6)] = 0.0
     lr_schedule: Annotated[str, OneOf(*LR_SCHEDULES)] = "constant"
@@ -34,7 +36,8 @@ class TrainConfig(Value):
     checkpoint_every: Count = 10  # epochs; 0: never
     on_signal: Annotated[str, OneOf("checkpoint", "stop")] = "checkpoint"  # what SIGTERM and SIGINT do first
     max_restarts: Annotated[int, Range(0, 10**6)] = 0  # resume by itself so often after a rank died
-    metric: Annotated[Any, METRICS] | Annotated[str, OneOf("auto")] = "auto"
+    metric: Annotated[Any, METRICS] | Auto = "auto"
+    callbacks: tuple[Annotated[Any, CALLBACKS], ...] = ()  # told of every epoch, on rank 0
     inductive: bool = False
     precompute: bool = True
     all_rows: bool = False  # layers compute rows, too, that the loss does not read

@@ -13,7 +13,11 @@ from fullgraph.storage import whole_file
 
 FORMATS = ("npy", "csv", "parquet")
 # By table, the arrays whose columns it has, and what these columns are called; a single one has the name without `_`.
-TABLES = {"predictions": {"classes": "class_", "probabilities": "p_"}, "embeddings": {"embeddings": "x_"}}
+TABLES = {
+    "predictions": {"classes": "class_", "probabilities": "p_", "values": "value_"},
+    "embeddings": {"embeddings": "x_"},
+    "pairs": {"pairs": "node_", "scores": "score_"},
+}
 BLOCK_ENTRIES = 1 << 22
 
 
@@ -37,7 +41,7 @@ def export(arrays: Path, out: Path, kind: str, names: Names | None) -> list[Path
             loaded = {columns[name]: np.load(path, mmap_mode="r") for name, path in there.items()}
             written.append(out / f"{table}.{kind}")
             with whole_file(written[-1]) as staged:
-                _write(staged, kind, loaded, names)
+                _write(staged, kind, loaded, None if table == "pairs" else names)
     return written
 
 

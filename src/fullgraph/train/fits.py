@@ -3,17 +3,19 @@
 from fullgraph.nn import ModelSpec
 from fullgraph.partition import Manifest
 from fullgraph.room import need_memory, need_ranks
+from fullgraph.tasks import task_for
 from fullgraph.train.config import TrainConfig
 
-COPIES = {"adam": 5, "adamw": 5, "sgd": 4}  # of the weights: themselves, gradients, the best ones, the optimizer's own
+COPIES = 3  # of the weights: themselves, gradients, the best ones; beside the optimizer's own
 
 
 def need_room(manifest: Manifest, spec: ModelSpec, config: TrainConfig) -> None:
     """Refuse a run that cannot fit, before its ranks take memory, descriptors, ports or threads."""
     need_ranks(manifest.parts, config.threads)
     if config.device == "cpu":
-        weights = spec.outline(manifest.graph.features, manifest.graph.classes).parameters()
-        count = sum(weight.numel() for weight in weights) * COPIES[config.optimizer]
+        width = task_for(config.task, manifest.graph, cut=True).out_width(manifest.graph)
+        weights = spec.outline(manifest.graph.features, width).parameters()
+        count = sum(weight.numel() for weight in weights) * (COPIES + getattr(config.optimizer, "slots", 2))
         least = manifest.parts * count * _itemsize(config)
         least += sum(least_bytes(manifest, spec, config, rank) for rank in range(manifest.parts))
         need_memory(least, f"training on {manifest.parts} ranks of this machine")

@@ -1,26 +1,179 @@
-"""Torch's optimisers, without the import of torch's compiler: it takes longer than that of torch itself."""
+"""Torch's optimisers and a user's own, as values of a run; and their state as tensors under names.
+
+Torch's come without the import of torch's compiler: it takes longer than that of torch itself.
+"""
 
 import inspect
-from collections.abc import Callable
-from functools import partial
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, make_dataclass
+from functools import cache
+from typing import Annotated, Any, ClassVar
 
 import torch
+from torch import Tensor, nn
 from torch.optim import Optimizer
+
+from fullgraph.axes import OPTIMIZERS
+from fullgraph.errors import InputError, one_line
+from fullgraph.values import Range, Value
 
 # What torch wraps so that its compiler leaves the method alone; the wrapper imports the compiler to say so.
 WRAPPED = ("add_param_group", "zero_grad", "state_dict", "load_state_dict")
+GIVEN = ("params", "lr", "weight_decay")  # arguments that the run gives
+PLAIN = (bool, int, float, str)
+Beta = Annotated[float, Range(0, 1, below=True)]
 
 
-def uncompiled(kind: type[Optimizer]) -> Callable[..., Optimizer]:
-    """The same optimiser with its methods bare. Nothing in a rank is compiled."""
-    bare: dict[str, Any] = {name: inspect.unwrap(getattr(kind, name)) for name in WRAPPED}
-    bare["step"] = torch.no_grad()(inspect.unwrap(kind.step))
+def uncompiled(kind: type[Optimizer]) -> type[Optimizer]:
+    """The same optimiser with torch's methods bare. Nothing in a rank is compiled."""
+    bare: dict[str, Any] = {
+        name: inspect.unwrap(getattr(Optimizer, name))
+        for name in WRAPPED
+        if getattr(kind, name) is getattr(Optimizer, name)
+    }
+    if kind.__module__.startswith("torch."):
+        bare["step"] = torch.no_grad()(inspect.unwrap(kind.step))
     return type(kind.__name__, (kind,), bare)
 
 
-OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {
-    "adam": uncompiled(torch.optim.Adam),
-    "adamw": uncompiled(torch.optim.AdamW),
-    "sgd": partial(uncompiled(torch.optim.SGD), momentum=0.9),
+@dataclass(frozen=True, kw_only=True)
+class Described(Value):
+    """An optimiser and the arguments of its constructor; the run gives the weights, `lr` and `weight_decay`."""
+
+    kind: ClassVar[type[Optimizer]]
+    slots: ClassVar[int] = 2  # tensors that it keeps of every weight
+
+    def build(self, weights: list[nn.Parameter], *, lr: float, weight_decay: float) -> Optimizer:
+        takes = inspect.signature(self.kind).parameters
+        if weight_decay and "weight_decay" not in takes:
+            raise InputError(f"optimizer {OPTIMIZERS.label(self)} takes no weight_decay; leave out --weight-decay")
+        given = {name: value for name, value in {"lr": lr, "weight_decay": weight_decay}.items() if name in takes}
+        given |= {one.name: getattr(self, one.name) for one in fields(self)}
+        try:
+            return uncompiled(self.kind)(weights, **given)  # type: ignore[arg-type]
+        except Exception as error:
+            told = f"{type(error).__name__}: {one_line(error, 160)}"
+            raise InputError(
+                f"optimizer {OPTIMIZERS.label(self)} cannot be made ({told}); change its options"
+            ) from error
+
+
+@dataclass(frozen=True, kw_only=True)
+class Adam(Described):
+    """Adam (Kingma and Ba, arXiv:1412.6980)."""
+
+    kind: ClassVar[type[Optimizer]] = torch.optim.Adam
+    betas: tuple[Beta, ...] = (0.9, 0.999)
+    eps: Annotated[float, Range(0, 1)] = 1e-8
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdamW(Adam):
+    """Adam with decoupled weight decay (Loshchilov and Hutter, arXiv:1711.05101)."""
+
+    kind: ClassVar[type[Optimizer]] = torch.optim.AdamW
+
+
+@dataclass(frozen=True, kw_only=True)
+class SGD(Described):
+    """Gradient descent with momentum."""
+
+    kind: ClassVar[type[Optimizer]] = torch.optim.SGD
+    slots: ClassVar[int] = 1
+    momentum: Beta = 0.9
+    nesterov: bool = False
+
+
+@cache
+def as_optimizer(kind: type) -> type:
+    """An optimiser's class as the values that describe it; any other class as it is."""
+    if not issubclass(kind, Optimizer):
+        return kind
+    needed = [p for p in inspect.signature(kind.step).parameters.values() if p.default is p.empty and p.name != "self"]
+    if any(p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in needed):
+        raise InputError(
+            f"optimizer {kind.__name__} runs the model several times a step, which ranks do not; use another"
+        )
+    described = [
+        (name, *_field(parameter))
+        for name, parameter in inspect.signature(kind).parameters.items()
+        if name not in GIVEN and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+    ]
+    kept = [one for one in described if one[1] is not None]
+    made = make_dataclass(kind.__name__, kept, bases=(Described,), namespace={"kind": kind}, frozen=True, kw_only=True)
+    made.__module__, made.__qualname__ = kind.__module__, kind.__qualname__
+    return made
+
+
+def _field(parameter: inspect.Parameter) -> tuple[Any, Any]:
+    """The type and the default of an argument; None where no file can hold it, so that it stays at its default."""
+    default = parameter.default
+    if default is parameter.empty:
+        return int | float | str, field()
+    if default is None:
+        return (bool if "bool" in str(parameter.annotation) else int | float) | None, field(default=None)
+    if isinstance(default, tuple) and all(isinstance(item, int | float) for item in default):
+        return tuple[float, ...], field(default=default)
+    if isinstance(default, PLAIN):
+        return float if isinstance(default, float) else type(default), field(default=default)
+    return None, field()
+
+
+# --- its state, as a checkpoint holds it
+
+READ: dict[str, Callable[[Tensor], Any]] = {
+    "": lambda value: value,
+    "bool": lambda value: bool(value),
+    "int": lambda value: int(value),
+    "float": lambda value: float(value),
+    "none": lambda value: None,
 }
+
+
+def state_tensors(optimizer: Optimizer) -> dict[str, Tensor]:
+    """All that an optimiser keeps, of weights ("0.exp_avg") and of groups of them ("group0.k#int"); numbers too."""
+    state = optimizer.state_dict()
+    found: dict[str, Tensor] = {}
+    for index, slots in state["state"].items():
+        for slot, value in slots.items():
+            name, tensor = _named(f"{index}.{slot}", value)
+            if tensor is None:
+                told = f"optimizer {type(optimizer).__name__} keeps {slot!r} as a {type(value).__name__}"
+                raise InputError(
+                    f"{told}, which a checkpoint cannot hold; keep tensors and numbers, or --checkpoint-every 0"
+                )
+            found[name] = tensor
+    for number, group in enumerate(state["param_groups"]):
+        for key, value in group.items():
+            name, tensor = _named(f"group{number}.{key}", value)
+            if key not in GIVEN and tensor is not None:
+                found[name] = tensor
+    return found
+
+
+def _named(name: str, value: Any) -> tuple[str, Tensor | None]:
+    if isinstance(value, Tensor):
+        return name, value
+    if value is None:
+        return f"{name}#none", torch.zeros(0)
+    kinds = {bool: torch.bool, int: torch.int64, float: torch.float64}
+    kind = kinds.get(type(value))
+    return (name, None) if kind is None else (f"{name}#{type(value).__name__}", torch.tensor(value, dtype=kind))
+
+
+def load_state(optimizer: Optimizer, tensors: Mapping[str, Tensor]) -> None:
+    """Give an optimiser the state that `state_tensors` found."""
+    state = optimizer.state_dict()
+    for name, tensor in tensors.items():
+        owner, slot = name.split(".", 1)
+        slot, _, kind = slot.partition("#")
+        whose = state["param_groups"][int(owner[5:])] if owner.startswith("group") else None
+        whose = state["state"].setdefault(int(owner), {}) if whose is None else whose
+        whose[slot] = READ[kind](tensor)
+    optimizer.load_state_dict(state)
+    weights = [weight for group in optimizer.param_groups for weight in group["params"]]
+    for index, slots in state["state"].items():
+        kept = optimizer.state[weights[index]]
+        for slot, value in slots.items():
+            if isinstance(value, Tensor) and kept[slot].dtype != value.dtype:  # torch casts to the weight's type
+                kept[slot] = value.to(kept[slot].device)

@@ -1,4 +1,4 @@
-"""Every node's class and probabilities, and what a layer gives for it, in the graph's own node order."""
+"""What a model predicts, as tables that all ranks write together: in the graph's own order of nodes and of pairs."""
 
 import os
 from contextlib import ExitStack
@@ -13,13 +13,14 @@ from torch import nn
 from fullgraph.data import Names
 from fullgraph.placement import Shard
 from fullgraph.storage import held, whole_file
+from fullgraph.tasks import Table, Task
 from fullgraph.train.embeddings import rows_seen, watched
 from fullgraph.train.evaluate import logits_of
-from fullgraph.train.task import Task
 from fullgraph.transport import Key
 from fullgraph.values import Range, Value
 
 BLOCK_ROWS = 1 << 16
+TABLES = ("classes", "probabilities", "values", "embeddings", "pairs", "scores", "ids")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,38 +34,41 @@ class Order(Value):
 
     @property
     def files(self) -> list[Path]:
-        names = ("classes", "probabilities", *(["embeddings"] if self.embeddings else []), "ids")
-        return [Path(self.out) / f"{name}.npy" for name in names]
+        """All that there may be."""
+        return [Path(self.out) / f"{name}.npy" for name in TABLES]
 
 
 def write_predictions(order: Order, model: nn.Module, shard: Shard, task: Task) -> None:
-    """`probabilities.npy` [N, C] float32, `classes.npy` [N] (or [N, C] 0/1, multi-label), `embeddings.npy` [N, D].
+    """The task's tables, and those of a layer that is asked for (`embeddings.npy` [N, D]):
+
+    classes     `probabilities.npy` [N, C] float32, `classes.npy` [N] (or [N, C] 0/1, multi-label)
+    regression  `values.npy` [N, C] float32
+    link        `embeddings.npy` [N, D] float32; `pairs.npy` [P, 2] and the probability of each, `scores.npy` [P]
 
     Each is there whole or not at all. Each rank writes its own rows to a file of its own, and rank 0 merges them: two
     machines never write one page.
     """
     folder = Path(order.out)
     with watched(model, order.embeddings) as seen:
-        logits = logits_of(model, shard)
-    probabilities = task.probabilities(logits).float().cpu().numpy()
-    multilabel = task.loss_name == "bce"
-    classes = (probabilities > 0.5).astype(np.uint8) if multilabel else probabilities.argmax(1).astype(np.int64)
-    tables = {"probabilities": probabilities, "classes": classes}
+        out = logits_of(model, shard)
+    tables = task.tables(out, shard)
     if order.embeddings:
-        tables["embeddings"] = rows_seen(seen, order.embeddings, len(logits)).cpu().numpy()
+        rows = rows_seen(seen, order.embeddings, len(out)).cpu().numpy()
+        tables["embeddings"] = Table(rows, shard.full.ids.cpu().numpy(), shard.full.view.num_nodes)
     transport, step = shard.transport, shard.eval_clock.step
     folder.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
-        for name, rows in {**tables, "rows": shard.full.ids.cpu().numpy()}.items():
-            path = _piece(folder, name, transport.rank)
-            with path.open("wb") as file:
-                stack.callback(path.unlink, missing_ok=True)
-                stack.enter_context(held(path))
-                np.save(file, rows)
+        for name, table in tables.items():
+            for piece, rows in ((name, table.rows), (f"{name}-index", table.index)):
+                path = _piece(folder, piece, transport.rank)
+                with path.open("wb") as file:
+                    stack.callback(path.unlink, missing_ok=True)
+                    stack.enter_context(held(path))
+                    np.save(file, rows)
         transport.all_reduce(Key("predict/written", step), torch.zeros(1)).wait()
         if transport.rank == 0:
-            for name in tables:
-                _merge(folder, name, shard.full.view.num_nodes, transport.size)
+            for name, table in tables.items():
+                _merge(folder, name, table.count, transport.size)
         transport.all_reduce(Key("predict/merged", step), torch.zeros(1)).wait()
 
 
@@ -88,15 +92,15 @@ def _piece(folder: Path, name: str, rank: int) -> Path:
     return folder / f".{name}.npy.{rank:08x}.new"
 
 
-def _merge(folder: Path, name: str, nodes: int, ranks: int) -> None:
-    """One table in the graph's own node order from the ranks' pieces, a piece in memory at a time."""
+def _merge(folder: Path, name: str, count: int, ranks: int) -> None:
+    """One table from the ranks' pieces, a piece in memory at a time."""
     with whole_file(folder / f"{name}.npy") as staged:
         out = None
         for rank in range(ranks):
-            rows, ids = np.load(_piece(folder, name, rank)), np.load(_piece(folder, "rows", rank))
+            rows, index = np.load(_piece(folder, name, rank)), np.load(_piece(folder, f"{name}-index", rank))
             if out is None:
-                out = _room(staged, (nodes, *rows.shape[1:]), rows.dtype)
-            out[ids] = rows
+                out = _room(staged, (count, *rows.shape[1:]), rows.dtype)
+            out[index] = rows
         assert out is not None
         out.flush()
         del out

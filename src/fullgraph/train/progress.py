@@ -4,6 +4,7 @@ import sys
 from dataclasses import replace
 
 from fullgraph.report import EpochRecord
+from fullgraph.tasks import metric_name
 from fullgraph.train.trainer import Trainer
 
 
@@ -29,7 +30,7 @@ class Plain:
 
     def __call__(self, trainer: Trainer, record: EpochRecord) -> None:
         if record.val is not None:
-            print(text(record, trainer.config.epochs, trainer.task.metric_name), flush=True)
+            print(text(record, trainer.config.epochs, metric_name(trainer.task)), flush=True)
 
     def close(self) -> None:
         pass
@@ -49,9 +50,9 @@ class Live:
 
     def __call__(self, trainer: Trainer, record: EpochRecord) -> None:
         if record.val is not None:
-            self._val = f"  [bold]val {trainer.task.metric_name} {record.val:.4f}[/]"
+            self._val = f"  [bold]val {metric_name(trainer.task)} {record.val:.4f}[/]"
         bare = replace(record, val=None)
-        self._live.update(text(bare, trainer.config.epochs, trainer.task.metric_name) + self._val)
+        self._live.update(text(bare, trainer.config.epochs, metric_name(trainer.task)) + self._val)
 
     def close(self) -> None:
         self._live.stop()

@@ -8,6 +8,7 @@ import torch
 
 from fullgraph.partition import Manifest
 from fullgraph.report import medians
+from fullgraph.tasks import TASKS, metric_name, smaller_is_better, task_for
 from fullgraph.train.trainer import Trainer
 from fullgraph.version import __version__
 
@@ -39,7 +40,9 @@ def result_of(strategy: str, model: str, manifest: Manifest, trainer: Trainer, c
         "ranks": manifest.parts,
         "epochs": len(records),
         "seed": config.seed,
-        "metric": trainer.task.metric_name,
+        "task": TASKS.label(task_for(config.task, graph, cut=True)),
+        "metric": metric_name(trainer.task),
+        "smaller_is_better": smaller_is_better(trainer.task.metric),
         "best_epoch": best.epoch,
         **best.scores,
         "final_loss": records[-1].loss,

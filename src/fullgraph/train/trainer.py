@@ -8,18 +8,18 @@ from typing import Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from fullgraph.errors import Diverged, InputError
 from fullgraph.nn import Chain
 from fullgraph.placement import Shard
 from fullgraph.report import EpochRecord, Meter, Tally
+from fullgraph.tasks import Scores, Task, smaller_is_better
 from fullgraph.train.config import TrainConfig
-from fullgraph.train.evaluate import Scores, evaluate
-from fullgraph.train.optimizer import OPTIMIZERS
+from fullgraph.train.evaluate import evaluate
 from fullgraph.train.precision import Weights, rows_dtype
 from fullgraph.train.schedule import learning_rate
 from fullgraph.train.sync import GradSync
-from fullgraph.train.task import Task
 from fullgraph.transport import Key
 
 
@@ -32,9 +32,10 @@ class Best:
     weights: dict[str, Tensor] = field(default_factory=dict)
     waited: int = 0  # evaluations since
 
-    def offer(self, epoch: int, scores: Scores, weights: Weights) -> None:
+    def offer(self, epoch: int, scores: Scores, weights: Weights, *, smaller: bool = False) -> None:
+        """smaller: the smaller score is the better one."""
         old, new = self.scores.get("val"), scores["val"]
-        if old is None or (new is not None and new > old):
+        if old is None or (new is not None and (new < old if smaller else new > old)):
             self.epoch, self.scores, self.waited = epoch, scores, 0
             self.weights = copy.deepcopy(weights.state_dict())
         else:
@@ -54,12 +55,14 @@ class Trainer:
         self.model, self.shard, self.task, self.config, self.meter = model, shard, task, config, meter
         if config.checkpoint_layers:
             checkpoint_layers(model)
-        kind = OPTIMIZERS[config.optimizer]
         self.weights = Weights(model, rows_dtype(config.precision, getattr(torch, config.dtype)))
-        self.optimizer = kind(self.weights.masters, lr=config.lr, weight_decay=config.weight_decay)
+        self.optimizer: Optimizer = config.optimizer.build(
+            self.weights.masters, lr=config.lr, weight_decay=config.weight_decay
+        )
         self.grad_sync = GradSync(shard.train.owners)
         self.best = Best()
         self.records: list[EpochRecord] = []
+        self.told_to_end = False  # by a callback
 
     @property
     def epoch(self) -> int:
@@ -98,13 +101,13 @@ class Trainer:
 
     def score(self) -> Scores:
         scores = evaluate(self.model, self.shard, self.task)
-        self.best.offer(self.epoch, scores, self.weights)
+        self.best.offer(self.epoch, scores, self.weights, smaller=smaller_is_better(self.task.metric))
         return scores
 
     @property
     def exhausted(self) -> bool:
-        """Whether patience with the validation score has run out."""
-        return 0 < self.config.patience <= self.best.waited
+        """Whether patience with the validation score has run out, or a callback's."""
+        return self.told_to_end or 0 < self.config.patience <= self.best.waited
 
     def _scores_now(self) -> bool:
         return self.epoch % self.config.eval_every == 0 or self.epoch == self.config.epochs

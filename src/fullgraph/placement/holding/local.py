@@ -48,7 +48,7 @@ class LocalGraph:
             arcs=Arcs(part.indptr, part.indices, part.weight, len(part.halo_ids), part.undirected, part.attr),
             route=HaloRoute(part.send_rows, part.send_counts, part.recv_counts, len(part.ids)),
             x=x,
-            y=part.y if part.y.dim() == 1 else part.y.to(fine(dtype)),
+            y=part.y.to(fine(dtype)) if part.y.is_floating_point() else part.y,
             masks={"train": part.train_mask, "val": part.val_mask, "test": part.test_mask},
             place=part.place,
         )

@@ -1,0 +1,95 @@
+"""Decoders: a score of a pair from the rows of its two nodes. One's own is a torch module, called with both."""
+
+import inspect
+from dataclasses import dataclass, field, make_dataclass
+from dataclasses import fields as fields_of
+from functools import cache
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from fullgraph.errors import InputError, one_line
+from fullgraph.nn.spec import drawing
+from fullgraph.tasks.losses import full
+from fullgraph.values import Value
+
+WIDTHS = ("in_channels", "in_features", "in_dim", "width", "hidden_channels")
+
+
+class DotProduct(nn.Module):
+    """s = <a, b>."""
+
+    def forward(self, a: Tensor, b: Tensor) -> Tensor:
+        return (full(a) * full(b)).sum(1)
+
+
+@dataclass(frozen=True)
+class Dot(Value):
+    """The dot product of two rows; it has no weights."""
+
+    def build(self, width: int, *, seed: int, dtype: torch.dtype) -> nn.Module:
+        return DotProduct()
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnDecoder(Value):
+    """A module of the user's, and what its constructor is given besides the width of a row."""
+
+    module: ClassVar[type[nn.Module]]
+
+    def build(self, width: int, *, seed: int, dtype: torch.dtype) -> nn.Module:
+        """The module; equal seeds give equal weights on every rank."""
+        given = {one.name: getattr(self, one.name) for one in fields_of(self)}
+        names = inspect.signature(self.module).parameters
+        with drawing(seed):
+            try:
+                decoder = self.module(**given, **{name: width for name in WIDTHS if name in names}).to(dtype)
+                _check(decoder, torch.randn(6, width, dtype=dtype), torch.randn(6, width, dtype=dtype))
+            except InputError:
+                raise
+            except Exception as error:
+                told = f"{type(error).__name__}: {one_line(error, 160)}"
+                raise InputError(
+                    f"decoder {self.module.__name__} fails ({told}); it is called with two rows"
+                ) from error
+        return decoder
+
+
+@torch.no_grad()
+def _check(decoder: nn.Module, a: Tensor, b: Tensor) -> None:
+    """A pair's score must not depend on the pairs beside it, which are others on every number of ranks."""
+    whole = scored(decoder, a, b)
+    parts = torch.cat([scored(decoder, a[:1], b[:1]), scored(decoder, a[1:], b[1:])])
+    if not torch.allclose(whole, parts, rtol=1e-3, atol=1e-5):
+        raise InputError(
+            f"decoder {type(decoder).__name__} gives a pair another score among other pairs: leave out dropout, batch "
+            "norm and whatever looks beyond a pair"
+        )
+
+
+def scored(decoder: nn.Module, a: Tensor, b: Tensor) -> Tensor:
+    """A decoder's scores as a column, [p, 1]."""
+    found = decoder(a, b)
+    if not isinstance(found, Tensor) or found.shape not in ((len(a),), (len(a), 1)):
+        told = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
+        raise InputError(f"decoder {type(decoder).__name__} returned {told} for {len(a)} pairs: return a score a pair")
+    return full(found).view(len(a), 1)
+
+
+@cache
+def as_decoder(kind: type) -> type:
+    """A torch module as the values that describe it; any other class as it is."""
+    if not issubclass(kind, nn.Module):
+        return kind
+    described: list[Any] = []
+    for name, parameter in inspect.signature(kind).parameters.items():
+        if name in WIDTHS or parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            continue
+        default = parameter.default
+        described.append((name, type(default), field(default=default)) if isinstance(default, bool | int | float | str)
+                         else (name, int | float | str, field()))  # fmt: skip
+    space = {"module": kind}
+    made = make_dataclass(kind.__name__, described, bases=(OwnDecoder,), namespace=space, frozen=True, kw_only=True)
+    made.__module__, made.__qualname__ = kind.__module__, kind.__qualname__
+    return made

@@ -1,0 +1,79 @@
+"""Rows of any nodes, wherever they lie, brought to the rank that asks for them.
+
+Legend: n owned rows, h fetched rows, N nodes.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fullgraph.exchange import Clock, Wire
+from fullgraph.plan import HaloRoute
+from fullgraph.transport import Key, Transport, gather_rows
+
+
+@dataclass(frozen=True, eq=False)
+class Fetch:
+    """A route that brings rows of other ranks, and where each wanted row lies behind it."""
+
+    route: HaloRoute
+    rows: Tensor  # of owned rows followed by fetched ones; shaped as the ids that were asked for
+
+    def places(self, owned: int) -> Tensor:
+        """`rows` where a model computed only the first so many of the owned rows."""
+        return self.rows - (self.rows >= self.route.num_owned) * (self.route.num_owned - owned)
+
+    def __call__(self, out_nD: Tensor, transport: Transport, clock: Clock, name: str) -> Tensor:
+        """Owned rows followed by fetched ones, fresh and whole; gradients go back to their owners."""
+        channel = Wire().build(name=name, route=self.route, transport=transport, clock=clock)
+        out_nD, token = channel.begin(out_nD)
+        return torch.cat([out_nD, channel.end(token)])
+
+
+class Owners:
+    """Knows who owns every node; made once, by all ranks together. It takes 4 bytes a node."""
+
+    def __init__(self, ids_n: Tensor, num_nodes: int, transport: Transport) -> None:
+        self.transport, self.ids = transport, ids_n
+        counts = torch.zeros(transport.size, dtype=torch.int64)
+        counts[transport.rank] = len(ids_n)
+        counts = transport.all_reduce(Key("setup/owners", 0), counts).wait()
+        everyone = gather_rows(ids_n, transport, Key("setup/owned ids", 0))
+        owner = torch.arange(transport.size, dtype=torch.int32).repeat_interleave(counts).to(ids_n.device)
+        self.owner = torch.zeros(num_nodes, dtype=torch.int32, device=ids_n.device)
+        self.owner[everyone] = owner
+        self._sorted, self._order = ids_n.sort()
+
+    def fetch(self, ids: Tensor, name: str, step: int = 0) -> Fetch:
+        """How the rows of these nodes come here; all ranks ask at once, each for its own."""
+        transport, n = self.transport, len(self.ids)
+        wanted, place = ids.reshape(-1).unique(return_inverse=True)
+        owner = self.owner[wanted].long()
+        mine = owner == transport.rank
+        order = owner[~mine].argsort(stable=True)  # by owner, then by id
+        remote = wanted[~mine][order]
+        table = torch.zeros(transport.size, transport.size, dtype=torch.int64)
+        table[transport.rank] = torch.bincount(owner[~mine], minlength=transport.size).cpu()
+        table = transport.all_reduce(Key(f"{name}/counts", step), table).wait()
+        asks, asked = table[transport.rank].tolist(), table[:, transport.rank].tolist()
+        asked_ids = self._exchange(remote, asks, asked, Key(f"{name}/ids", step))
+        row = torch.empty_like(wanted)
+        row[mine] = self._rows(wanted[mine])
+        fetched = torch.empty_like(remote)
+        fetched[order] = torch.arange(n, n + len(remote), device=remote.device)
+        row[~mine] = fetched
+        return Fetch(HaloRoute(self._rows(asked_ids), tuple(asked), tuple(asks), n), row[place].view(ids.shape))
+
+    def _exchange(self, ids: Tensor, asks: list[int], asked: list[int], key: Key) -> Tensor:
+        """The ids that other ranks ask this one for, by rank."""
+        parts = {peer: part for peer, part in enumerate(ids.split(asks)) if len(part)}
+        outgoing = {peer: part.contiguous().view(torch.uint8) for peer, part in parts.items()}
+        incoming = {peer: 8 * count for peer, count in enumerate(asked) if count}
+        found = self.transport.begin(key, outgoing, incoming).wait()
+        texts = [found[peer].to(ids.device).view(torch.int64) for peer in sorted(found)]
+        return torch.cat([ids[:0], *texts])
+
+    def _rows(self, ids: Tensor) -> Tensor:
+        """Rows of owned nodes."""
+        return self._order[torch.searchsorted(self._sorted, ids)]

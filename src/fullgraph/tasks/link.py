@@ -1,0 +1,281 @@
+"""Link prediction: which pairs of nodes are an edge, by a score of their two rows.
+
+A pair belongs to the rank that owns its first node; the row of the other node is fetched, fresh and whole, whatever
+the strategy does between layers.
+"""
+
+import math
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fullgraph.axes import DECODERS
+from fullgraph.data import Graph
+from fullgraph.data.pairs import Pairs, drawn
+from fullgraph.errors import InputError
+from fullgraph.exchange import Held
+from fullgraph.partition import GraphFacts, Part, PartPairs
+from fullgraph.placement import Loss, Pipeline, Placement, Rows, Shard, WholeStep
+from fullgraph.tasks.base import SPLITS, Scores, Table, Task, chosen_loss, chosen_metric
+from fullgraph.tasks.decoder import scored
+from fullgraph.tasks.fetch import Fetch, Owners
+from fullgraph.tasks.losses import MeanLoss, RowLoss
+from fullgraph.tasks.metrics import Metric
+from fullgraph.tasks.negatives import draw_nodes, sampled
+from fullgraph.transport import Key, Transport
+from fullgraph.values import Range, Value
+
+BLOCK = 1 << 22  # entries of rows that are scored at once outside of training
+USE = "for --task link use vanilla, none, pipegcn, sylvie-s, sylvie-a, varco, fixed, free or mixgcn"
+DECODER = "pair_decoder"  # the decoder's name within the model
+Share = Annotated[float, Range(0, 1, above=True, below=True)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Link(Value):
+    """Pairs of nodes: an edge or none.
+
+    Pairs come with the graph, or are all its edges, of which shares are held out for validation and test, and from
+    message passing. Where a split has no pairs that are no edge, some are drawn: (u, w) for an edge (u, v), w any node
+    but u.
+    """
+
+    decoder: Annotated[Any, DECODERS] = "dot"
+    embedding: Annotated[int, Range(1, 1_000_000)] = 64  # columns of a node's row
+    val: Share = 0.05  # of the edges, where the graph has no pairs
+    test: Share = 0.1
+    negatives: Annotated[int, Range(1, 10_000)] = 1  # drawn for every edge, anew in every epoch
+    candidates: Annotated[int, Range(1, 1_000_000)] = 100  # that an edge is ranked among, by mrr
+
+    def check(self, facts: GraphFacts, *, cut: bool) -> None:
+        if cut and not facts.pairs:
+            raise InputError(f"{facts.name} was cut without pairs; partition it again with --task link")
+        if facts.nodes < 2:
+            raise InputError("link prediction needs a graph of at least two nodes")
+
+    def check_placement(self, placement: Placement, *, inductive: bool) -> None:
+        if isinstance(placement, Pipeline):
+            raise InputError(f"a pipeline's stages never hold the rows of all pairs; {USE}")
+        if inductive:
+            raise InputError("--inductive trains on a subgraph of labelled nodes, and a link has none; leave it out")
+
+    def prepared(self, graph: Graph, seed: int) -> Graph:
+        """The graph with its pairs; its masks become those of the nodes whose rows a split reads."""
+        pairs, held_out = graph.pairs, None
+        if pairs is None:
+            pairs, held_out = drawn(graph.indptr, graph.indices, self.val, self.test, seed)
+        masks = tuple(_read_by(pairs, split, graph.num_nodes) for split in range(len(SPLITS)))
+        return graph.with_pairs(pairs, held_out=held_out, masks=masks)
+
+    def out_width(self, facts: GraphFacts) -> int:
+        return self.embedding
+
+    def equip(self, model: nn.Module, *, seed: int, dtype: torch.dtype) -> None:
+        model.add_module(DECODER, self.decoder.build(self.embedding, seed=seed, dtype=dtype))
+
+    def build(
+        self, facts: GraphFacts, *, metric: Metric | str = "auto", loss: RowLoss | str = "auto", seed: int = 0,
+        part: Part, shard: Shard, model: nn.Module,
+    ) -> Task:  # fmt: skip
+        assert part.pairs is not None
+        return LinkTask(
+            self,
+            chosen_metric(metric, ["roc_auc", "mrr"], "pairs"),
+            MeanLoss(chosen_loss(loss, ["bce"], "pairs")),
+            seed,
+            part.pairs,
+            facts,
+            shard,
+            model.get_submodule(DECODER),
+        )
+
+
+def _read_by(pairs: Pairs, split: int, num_nodes: int) -> np.ndarray[Any, Any]:
+    """The nodes whose rows the pairs of a split read, [N, 1]: all, where other nodes are drawn."""
+    read = np.full((num_nodes, 1), not pairs.has_negatives(split))
+    read[pairs.ends[pairs.split == split].reshape(-1)] = True
+    return read
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """Pairs of this rank that are scored together: for every first node, one or more second ones."""
+
+    left: Tensor  # [p] rows
+    right: Tensor  # [p, k] rows, of owned ones followed by fetched ones
+    y: Tensor  # [p, k]
+
+
+class LinkTask:
+    """Pairs of one rank: their loss and their scores."""
+
+    def __init__(
+        self, spec: Link, metric: Metric, loss: MeanLoss, seed: int, pairs: PartPairs, facts: GraphFacts, shard: Shard,
+        decoder: nn.Module,
+    ) -> None:  # fmt: skip
+        device = shard.full.ids.device
+        assert torch.equal(shard.train.ids, shard.full.ids)
+        self.spec, self.metric, self.loss, self.seed, self.decoder = spec, metric, loss, seed, decoder
+        self.index, self.ends, self.y, self.split = (
+            values.to(device) for values in (pairs.index, pairs.ends, pairs.y, pairs.split)
+        )
+        self.num_nodes, self.num_pairs = facts.nodes, facts.pairs
+        self.owners = Owners(shard.full.ids, facts.nodes, shard.full.owners)
+        self.counts = self._counted(shard.full.owners)
+        self._fixed: tuple[Fetch, dict[str, Sample]] | None = None
+
+    def _counted(self, transport: Transport) -> dict[str, tuple[int, int]]:
+        """Of each split, the pairs of all ranks that are an edge, and that are none."""
+        mine = [((self.split == number) & (self.y == y)).sum() for number in range(len(SPLITS)) for y in (1, 0)]
+        counts = transport.all_reduce(Key("setup/pairs", 0), torch.stack(mine).cpu()).wait().view(-1, 2).tolist()
+        return {split: (edges, others) for split, (edges, others) in zip(SPLITS, counts, strict=True)}
+
+    def placed(self, shard: Shard) -> Shard:
+        """Train on pairs instead of single rows."""
+        if not isinstance(shard.executor, WholeStep):
+            raise InputError(f"this placement runs a step in pieces, and pairs need all rows at once; {USE}")
+        return replace(shard, executor=PairStep(shard.executor.rows, self, shard.full.owners))
+
+    def drawn(self, split: str, key: int, count: int, stream: str) -> tuple[Tensor, Tensor, Tensor]:
+        """The edges of a split: their first nodes, their second ones, and `count` other nodes for each."""
+        picked = (self.split == SPLITS.index(split)) & (self.y == 1)
+        left, right = self.ends[picked].unbind(1)
+        return left, right, draw_nodes((self.seed, key, stream), self.index[picked], left, self.num_nodes, count)
+
+    def labelled(self, split: str, key: int, stream: str) -> tuple[Tensor, Tensor, Tensor]:
+        """Pairs [p, 1 + k] of a split, first and second nodes, and their labels; others are drawn if it has none."""
+        if self.counts[split][1]:
+            picked = self.split == SPLITS.index(split)
+            return self.ends[picked, 0], self.ends[picked, 1:], self.y[picked, None]
+        count = self.spec.negatives if split == "train" else 1
+        left, right, others = self.drawn(split, key, count, stream)
+        return left, torch.cat([right[:, None], others], 1), _first_is_edge(len(left), 1 + others.shape[1], left)
+
+    def total(self, split: str) -> int:
+        """Labelled pairs of all ranks, drawn ones among them."""
+        edges, others = self.counts[split]
+        return edges + others if others else edges * (1 + (self.spec.negatives if split == "train" else 1))
+
+    def samples(self) -> tuple[Fetch, dict[str, Sample]]:
+        """What is scored when the model is evaluated: the same pairs every time, and one route for all."""
+        if self._fixed is None:
+            chosen = {split: self._scored(split) for split in SPLITS}
+            sizes = [right.numel() for _, right, _ in chosen.values()]
+            lefts = [left.numel() for left, _, _ in chosen.values()]
+            ids = torch.cat([part.reshape(-1) for left, right, _ in chosen.values() for part in (left, right)])
+            fetch = self.owners.fetch(ids, "setup/scored pairs")
+            cuts = [size for both in zip(lefts, sizes, strict=True) for size in both]
+            rows = iter(fetch.rows.split(cuts))
+            samples = {
+                split: Sample(next(rows), next(rows).view(right.shape), y) for split, (_, right, y) in chosen.items()
+            }
+            self._fixed = fetch, samples
+        return self._fixed
+
+    def _scored(self, split: str) -> tuple[Tensor, Tensor, Tensor]:
+        if getattr(self.metric, "ranked", False):
+            left, right, others = self.drawn(split, 0, self.spec.candidates, f"candidates {split}")
+            right, y = torch.cat([right[:, None], others], 1), _first_is_edge(len(left), 1 + others.shape[1], left)
+            index = self.index[(self.split == SPLITS.index(split)) & (self.y == 1)]
+        else:
+            left, right, y = self.labelled(split, 0, f"scored {split}")
+            index = self.index[self.split == SPLITS.index(split)]
+        if split == "train":  # a sample, as many as there are for validation
+            keep = sampled(self.seed, index, sum(self.counts["val"]) / sum(self.counts["train"]))
+            left, right, y = left[keep], right[keep], y[keep]
+        return left, right, y
+
+    def score(self, rows: Tensor, sample: Sample) -> Tensor:
+        """Scores [p, k]; `rows` are owned ones followed by fetched ones."""
+        pairs, each = sample.right.shape
+        a, b = rows[sample.left.repeat_interleave(each)], rows[sample.right.reshape(-1)]
+        return scored(self.decoder, a, b).view(pairs, each)
+
+    @torch.no_grad()
+    def blockwise(self, rows: Tensor, sample: Sample) -> Tensor:
+        """The same, a block of pairs at a time."""
+        step = max(1, BLOCK // max(1, rows.shape[1] * sample.right.shape[1]))
+        parts = [
+            self.score(rows, Sample(left, right, right))
+            for left, right in zip(sample.left.split(step), sample.right.split(step), strict=True)
+        ]
+        return torch.cat(parts) if parts else rows.new_zeros(sample.right.shape)
+
+    def scores(self, out: Tensor, shard: Shard) -> Scores:
+        fetch, samples = self.samples()
+        with torch.no_grad():
+            rows = fetch(out, shard.full.owners, shard.eval_clock, "eval/pairs")
+        found: Scores = {}
+        for split, sample in samples.items():
+            scores, y = self.blockwise(rows, sample), sample.y
+            if not getattr(self.metric, "ranked", False):
+                scores, y = scores.view(-1, 1), y.reshape(-1, 1)
+            score = self.metric(
+                scores, y.to(scores.dtype), shard.full.owners, Key(f"eval/{split}", shard.eval_clock.step)
+            )
+            found[split] = None if math.isnan(score) else score
+        return found
+
+    def tables(self, out: Tensor, shard: Shard) -> dict[str, Table]:
+        """Every node's row, and every pair with the probability that it is an edge."""
+        step = shard.eval_clock.step
+        fetch = self.owners.fetch(self.ends, "predict/pairs", step)
+        with torch.no_grad():
+            rows = fetch(out, shard.full.owners, shard.eval_clock, "predict/rows")
+        left, right = fetch.rows.unbind(1)
+        chances = self.blockwise(rows, Sample(left, right[:, None], self.y)).sigmoid().view(-1).float()
+        index = self.index.cpu().numpy()
+        node_rows = out.float().cpu().numpy(), shard.full.ids.cpu().numpy(), self.num_nodes
+        return {
+            "embeddings": Table(*node_rows),
+            "pairs": Table(self.ends.cpu().numpy(), index, self.num_pairs),
+            "scores": Table(chances.cpu().numpy(), index, self.num_pairs),
+        }
+
+
+def _first_is_edge(pairs: int, each: int, like: Tensor) -> Tensor:
+    """[p, k]: of every row the first pair is an edge, and the others are none."""
+    y = torch.zeros(pairs, each, dtype=torch.uint8, device=like.device)
+    y[:, :1] = 1
+    return y
+
+
+class PairStep:
+    """One forward and one backward pass over all owned rows, then over the pairs that begin there."""
+
+    def __init__(self, rows: Rows, task: LinkTask, transport: Transport) -> None:
+        self.rows, self.task, self.transport = rows, task, transport
+        self._given: tuple[Fetch, Tensor] | None = None  # pairs that are the same in every step
+
+    def step(self, model: nn.Module, shard: Shard, loss: Loss) -> Tensor:
+        fetch, y = self._pairs(shard.clock.step)
+        out = model(self.rows.x, self.rows.view)
+        places = fetch.places(len(out))
+        rows = fetch(out, self.transport, shard.clock, "pairs")
+        scores = self.task.score(rows, Sample(places[:, 0], places[:, 1:], y)).view(-1, 1)
+        value = loss(scores, y.reshape(-1, 1).to(scores.dtype), self.task.total("train"))
+        value.backward()
+        return value.detach()
+
+    def _pairs(self, step: int) -> tuple[Fetch, Tensor]:
+        """How the rows of this step's pairs come here, and the labels of the pairs."""
+        if self._given is not None:
+            return self._given
+        left, right, y = self.task.labelled("train", step, "training")
+        fetch = self.task.owners.fetch(torch.cat([left[:, None], right], 1), "pairs", step)
+        found = fetch, y
+        if self.task.counts["train"][1]:
+            self._given = found
+        return found
+
+    def choices(self) -> dict[str, object]:
+        return {}
+
+    def held(self) -> Held:
+        return self.rows.view.held()
+
+    def load_state(self, state: dict[str, Tensor]) -> None:
+        self.rows.view.load_state(state)

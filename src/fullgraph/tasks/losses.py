@@ -1,0 +1,78 @@
+"""Losses: one number a row, or one an entry; a rank's share of their mean is a sum over a count of all ranks.
+
+A loss of one's own is such a function, or returns the sum of its rows, `(logits, target) -> Tensor`.
+"""
+
+from typing import Protocol
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from fullgraph.axes import LOSSES
+from fullgraph.errors import InputError
+
+
+class RowLoss(Protocol):
+    """A number a row [n], an entry [n, C], or the sum over all rows."""
+
+    def __call__(self, logits: Tensor, target: Tensor) -> Tensor: ...
+
+
+def cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
+    """-log softmax(z_i)[y_i]."""
+    return F.cross_entropy(logits, target, reduction="none")
+
+
+def bce(logits: Tensor, target: Tensor) -> Tensor:
+    """The binary cross entropy of every entry."""
+    return F.binary_cross_entropy_with_logits(logits, target, reduction="none")
+
+
+def mse(values: Tensor, target: Tensor) -> Tensor:
+    """(v - y)^2."""
+    return (values - target).square()
+
+
+def mae(values: Tensor, target: Tensor) -> Tensor:
+    """|v - y|."""
+    return (values - target).abs()
+
+
+def huber(values: Tensor, target: Tensor) -> Tensor:
+    """Half of (v - y)^2 where it is below 1, |v - y| - 1/2 beyond."""
+    return F.huber_loss(values, target, reduction="none")
+
+
+class MeanLoss:
+    """A rank's part of the mean of a row loss over all ranks' rows."""
+
+    def __init__(self, loss: RowLoss) -> None:
+        self.loss, self.name = loss, LOSSES.label(loss)
+        self._sums_are_sums = False  # found out when the loss first returns a single number
+
+    def __call__(self, logits: Tensor, target: Tensor, count: int) -> Tensor:
+        """`count`: rows of all ranks."""
+        found = self.loss(logits, target)
+        if not isinstance(found, Tensor) or found.shape not in ((), logits.shape[:1], logits.shape):
+            told = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
+            raise InputError(f"loss {self.name} returned {told} for {len(logits)} rows: return one number a row")
+        if found.dim() == 0 and not self._sums_are_sums and len(logits):
+            self._check_sum(logits.detach(), target, found.detach())
+        return found.sum() / (count * (logits.shape[1] if found.dim() == 2 else 1))
+
+    @torch.no_grad()
+    def _check_sum(self, logits: Tensor, target: Tensor, found: Tensor) -> None:
+        """A mean of one rank's rows is no part of the mean over all: twice the rows must give twice the sum."""
+        twice = self.loss(torch.cat([logits, logits]), torch.cat([target, target]))
+        if not torch.allclose(twice, 2 * found, rtol=1e-3):
+            raise InputError(
+                f"loss {self.name} returns the mean of its rows, which depends on the ranks: return one number a row "
+                "(reduction='none'), or their sum"
+            )
+        self._sums_are_sums = True
+
+
+def full(rows: Tensor) -> Tensor:
+    """At least float32, for exponentials and sums over all rows."""
+    return rows.float() if rows.dtype.itemsize == 2 else rows

@@ -1,0 +1,146 @@
+"""Tasks of single nodes: classes, sets of classes, real numbers."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from fullgraph.data import Graph
+from fullgraph.errors import InputError
+from fullgraph.partition import GraphFacts, Part
+from fullgraph.placement import Placement, Shard
+from fullgraph.tasks.base import SPLITS, Scores, Table, Task, chosen_loss, chosen_metric
+from fullgraph.tasks.losses import MeanLoss, RowLoss, full
+from fullgraph.tasks.metrics import Metric
+from fullgraph.transport import Key
+from fullgraph.values import Value
+
+
+class _OfNodes(Value):
+    """What the tasks of single nodes have in common."""
+
+    def check_placement(self, placement: Placement, *, inductive: bool) -> None:
+        """Every placement trains them."""
+
+    def prepared(self, graph: Graph, seed: int) -> Graph:
+        graph.need_labels()
+        return graph if graph.pairs is None else graph.with_pairs(None)
+
+    def equip(self, model: nn.Module, *, seed: int, dtype: torch.dtype) -> None:
+        """Nothing is trained beside the model."""
+
+
+def _check(facts: GraphFacts, *, cut: bool) -> None:
+    if cut and facts.pairs:
+        raise InputError(f"{facts.name} was cut for link prediction; use --task link, or partition it again")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Classification(_OfNodes):
+    """A class for every node, or, where labels are 0/1 columns, any number of them."""
+
+    def check(self, facts: GraphFacts, *, cut: bool) -> None:
+        _check(facts, cut=cut)
+        if facts.real:
+            raise InputError(f"{facts.name} has real numbers for labels: use --task regression, or give y as integers")
+
+    def out_width(self, facts: GraphFacts) -> int:
+        return facts.classes
+
+    def build(
+        self, facts: GraphFacts, *, metric: Metric | str, loss: RowLoss | str, seed: int, part: Part, shard: Shard,
+        model: nn.Module,
+    ) -> Task:  # fmt: skip
+        return node_task(classes=facts.classes, multilabel=facts.multilabel, metric=metric, loss=loss)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Regression(_OfNodes):
+    """One real number for every node, or several."""
+
+    def check(self, facts: GraphFacts, *, cut: bool) -> None:
+        _check(facts, cut=cut)
+
+    def out_width(self, facts: GraphFacts) -> int:
+        return facts.classes if facts.real or facts.multilabel else 1
+
+    def build(
+        self, facts: GraphFacts, *, metric: Metric | str, loss: RowLoss | str, seed: int, part: Part, shard: Shard,
+        model: nn.Module,
+    ) -> Task:  # fmt: skip
+        return node_task(classes=self.out_width(facts), real=True, metric=metric, loss=loss)
+
+
+def node_task(
+    *, classes: int, multilabel: bool = False, real: bool = False, metric: Metric | str = "auto",
+    loss: RowLoss | str = "auto",
+) -> "NodeTask":  # fmt: skip
+    """The usual task for such labels, or the loss and the metric asked for where they fit them."""
+    if real:
+        metrics, losses, what = ["rmse", "mae", "r2"], ["mse", "mae", "huber"], "real numbers"
+    elif multilabel:
+        metrics, losses, what = ["micro_f1", "roc_auc"], ["bce"], "multi-label data"
+    else:
+        metrics, losses, what = ["accuracy"], ["cross_entropy"], f"{classes}-class data"
+        metrics += ["roc_auc"] if classes == 2 else []
+    return NodeTask(
+        chosen_metric(metric, metrics, what),
+        MeanLoss(chosen_loss(loss, losses, what)),
+        _columns if real else _as_they_are,
+        _values if real else _sets if multilabel else _classes,
+    )
+
+
+class NodeTask:
+    """A loss and a metric of rows, each with its label."""
+
+    def __init__(
+        self, metric: Metric, loss: MeanLoss, target: Callable[[Tensor, Tensor], Tensor],
+        predicted: Callable[[Tensor], dict[str, Tensor]],
+    ) -> None:  # fmt: skip
+        self.metric, self._loss, self._target, self._predicted = metric, loss, target, predicted
+
+    def loss(self, logits: Tensor, target: Tensor, count: int) -> Tensor:
+        logits = full(logits)
+        return self._loss(logits, self._target(logits, target), count)
+
+    def placed(self, shard: Shard) -> Shard:
+        return shard
+
+    def scores(self, out: Tensor, shard: Shard) -> Scores:
+        scores: Scores = {}
+        for split in SPLITS:
+            rows = shard.full.splits[split]
+            picked, key = full(out[rows]), Key(f"eval/{split}", shard.eval_clock.step)
+            score = self.metric(picked, self._target(picked, shard.full.y[rows]), shard.full.owners, key)
+            scores[split] = None if math.isnan(score) else score
+        return scores
+
+    def tables(self, out: Tensor, shard: Shard) -> dict[str, Table]:
+        ids, nodes = shard.full.ids.cpu().numpy(), shard.full.view.num_nodes
+        return {name: Table(rows.cpu().numpy(), ids, nodes) for name, rows in self._predicted(full(out)).items()}
+
+
+def _as_they_are(out: Tensor, y: Tensor) -> Tensor:
+    return y
+
+
+def _columns(out: Tensor, y: Tensor) -> Tensor:
+    """Targets shaped as the model's output is, so that neither is ever stretched over the other."""
+    return y.to(out.dtype).view(len(y), -1) if len(y) else y.new_zeros(out.shape, dtype=out.dtype)
+
+
+def _values(out: Tensor) -> dict[str, Tensor]:
+    return {"values": out.float()}
+
+
+def _classes(logits: Tensor) -> dict[str, Tensor]:
+    probabilities = logits.softmax(1).float()
+    return {"probabilities": probabilities, "classes": probabilities.argmax(1)}
+
+
+def _sets(logits: Tensor) -> dict[str, Tensor]:
+    probabilities = logits.sigmoid().float()
+    return {"probabilities": probabilities, "classes": (probabilities > 0.5).to(torch.uint8)}

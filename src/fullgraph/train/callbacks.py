@@ -1,0 +1,29 @@
+"""A user's own callbacks: rank 0 tells them of every epoch, and all ranks hear whether one wants to end the run."""
+
+from collections.abc import Callable
+
+import torch
+
+from fullgraph.report import EpochRecord
+from fullgraph.train.trainer import Trainer
+from fullgraph.transport import Key, Transport
+
+Callback = Callable[[EpochRecord], bool | None]  # True: this epoch is the last
+
+
+class Callbacks:
+    """Calls them in their order. When a run is resumed they are told of its epochs again: they know what they knew."""
+
+    def __init__(self, callbacks: tuple[Callback, ...], transport: Transport) -> None:
+        self.callbacks, self.transport = callbacks, transport
+
+    def retell(self, trainer: Trainer) -> None:
+        for record in trainer.records:
+            self(trainer, record)
+
+    def __call__(self, trainer: Trainer, record: EpochRecord) -> None:
+        if not self.callbacks:
+            return
+        wishes = [callback(record) for callback in self.callbacks] if self.transport.rank == 0 else []
+        end = torch.tensor([int(any(wishes))])
+        trainer.told_to_end = bool(self.transport.all_reduce(Key("callbacks", record.epoch), end).wait())
