@@ -27,7 +27,7 @@ from fullgraph.train.callbacks import Callbacks
 from fullgraph.train.checkpoint import Checkpoints
 from fullgraph.train.launch import EXIT_INPUT, EXIT_STOPPED
 from fullgraph.train.predict import Order, write_ids, write_predictions
-from fullgraph.train.progress import Live, Plain, progress
+from fullgraph.train.progress import Lines, LiveLine, progress
 from fullgraph.train.result import Cost, result_of
 from fullgraph.train.stopping import LastWords, Stop, started
 from fullgraph.train.tensorboard import TensorBoard
@@ -133,7 +133,7 @@ def _write_outcome(rank: Rank, checkpoints: Checkpoints) -> None:
         write_document(rank.folder / "result.json", result)
 
 
-def _recorders(rank: Rank) -> list[MetricsLog | Plain | Live | TensorBoard]:
+def _recorders(rank: Rank) -> list[MetricsLog | Lines | LiveLine | TensorBoard]:
     log = MetricsLog(rank.folder / "metrics.jsonl", rank.trainer.records)
     return [log, progress(), *([TensorBoard(rank.folder / "tensorboard")] if rank.run.train.tensorboard else [])]
 

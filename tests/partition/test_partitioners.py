@@ -187,9 +187,9 @@ def test_banded_gives_every_part_a_share_of_each_run():
     """A path in a random order is found again; parts that are to be empty are."""
     path = np.random.default_rng(0).permutation(60)
     found = partition(tiny([path[:-1], path[1:]], 60), 3, "banded", blocks=2, empty="1")
-    place = found.place[path]
-    assert np.array_equal(place, np.arange(60)) or np.array_equal(place, np.arange(60)[::-1])
-    assert found.part[np.argsort(found.place)].tolist() == [0] * 15 + [2] * 15 + [0] * 15 + [2] * 15
+    position = found.position[path]
+    assert np.array_equal(position, np.arange(60)) or np.array_equal(position, np.arange(60)[::-1])
+    assert found.part[np.argsort(found.position)].tolist() == [0] * 15 + [2] * 15 + [0] * 15 + [2] * 15
     for empty, text in {"0,1,2": "name some of the parts 0 to 2", "3": "name some of", "one": "a whole number"}.items():
         with pytest.raises(InputError, match=f"empty={empty}: .*{text}"):
             partition(tiny([[0], [1]], 6), 3, "banded", empty=empty)

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from fullgraph.errors import InputError
 
 Array = npt.NDArray[Any]
-Features = Any  # np.ndarray [N, F] floating, or scipy.sparse.csr_array [N, F]; scipy ships no types
+FeatureMatrix = Any  # np.ndarray [N, F] floating, or scipy.sparse.csr_array [N, F]; scipy ships no types
 
 # numpy parses the head of a .npy file with `ast`, which in Python 3.11 may fail in several threads at once.
 PARSING = threading.Lock()

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from fullgraph.data.arrays import Array, Features
+from fullgraph.data.arrays import Array, FeatureMatrix
 from fullgraph.data.graph import Graph
 from fullgraph.data.validate import row_blocks
 from fullgraph.errors import InputError
@@ -27,7 +27,7 @@ class FeatureScaler:
     shift: Array | None = None  # [F], None for sparse features, which stay sparse only if they are not centred
     scale: Array | None = None  # [F]
 
-    def apply(self, block: Features) -> Features:
+    def apply(self, block: FeatureMatrix) -> FeatureMatrix:
         """The scaled rows as a new block of the same form, float16 widened to float32; kind none gives `block` back."""
         if self.kind == "none":
             return block

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fullgraph.data import csr
-from fullgraph.data.arrays import Array, Features, as_numpy, frozen, frozen_csr
+from fullgraph.data.arrays import Array, FeatureMatrix, as_numpy, frozen, frozen_csr
 from fullgraph.data.names import Names
 from fullgraph.data.pairs import Pairs, check_pairs
 from fullgraph.data.validate import (
@@ -41,7 +41,7 @@ class Graph:
 
     indptr: Array
     indices: Array
-    x: Features
+    x: FeatureMatrix
     y: Array
     train_mask: Array
     val_mask: Array
@@ -116,7 +116,7 @@ class Graph:
         return graph_to_pyg(self, split)
 
     def _finish(
-        self, rows: tuple[Array, Array, Array | None], x: Features, y: Any, masks: Any, name: str,
+        self, rows: tuple[Array, Array, Array | None], x: FeatureMatrix, y: Any, masks: Any, name: str,
         attr: Array | None = None, names: Names | None = None, pairs: Pairs | None = None,
     ) -> None:  # fmt: skip
         lacks = missing_of(y, masks)
@@ -131,7 +131,7 @@ class Graph:
     def _set(
         self,
         rows: tuple[Array, Array, Array | None],
-        x: Features,
+        x: FeatureMatrix,
         y: Array,
         masks: tuple[Array, Array, Array],
         name: str,

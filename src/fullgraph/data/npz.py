@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from fullgraph.data.arrays import Array, Features
+from fullgraph.data.arrays import Array, FeatureMatrix
 from fullgraph.data.files import Members, read_npz
 from fullgraph.data.graph import Graph
 from fullgraph.data.pairs import KEYS as PAIRS
@@ -70,7 +70,7 @@ def _check_lengths(path: Path, members: Members) -> None:
         raise InputError(f"{path}: edge_attr is {members['edge_attr'].shape} for edge_index {edges}: one row an arc")
 
 
-def _features(path: Path, arrays: dict[str, Array]) -> Features:
+def _features(path: Path, arrays: dict[str, Array]) -> FeatureMatrix:
     if "x" in arrays:
         return arrays["x"]
     missing = [key for key in _CSR_KEYS if key not in arrays]

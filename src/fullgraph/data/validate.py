@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from fullgraph.data.arrays import Array, Features, as_csr_array, as_numpy
+from fullgraph.data.arrays import Array, FeatureMatrix, as_csr_array, as_numpy
 from fullgraph.data.blocks import BLOCK, over_blocks
 from fullgraph.data.csr import Survey, survey
 from fullgraph.data.names import Names
@@ -35,7 +35,7 @@ def as_real(what: str, values: Array) -> Array:
         return values.astype(np.float64 if values.dtype.kind == "f" and values.dtype.itemsize > 8 else np.float32)
 
 
-def check_features(x: Any) -> Features:
+def check_features(x: Any) -> FeatureMatrix:
     """x as [N, F] floating, dense or csr_array, every entry finite; integers become float32."""
     csr = as_csr_array(x)
     if csr is not None:

@@ -99,19 +99,19 @@ class Mapped:
 
 IDENTITY = RowMap()
 Operand = Features | Mapped  # what a dense map may be given
-Rows = TypeVar("Rows", bound=Operand, covariant=True)
+R = TypeVar("R", bound=Operand, covariant=True)
 Update = Callable[[Any, Any], Tensor]  # (what the own rows became, their aggregation) -> the layer's output
 
 
-class Message(Protocol[Rows]):
+class Message(Protocol[R]):
     """Rows under way: posted when made, so that work on `own` hides the wire."""
 
     @property
-    def own(self) -> Rows:
+    def own(self) -> R:
         """The rows that the layer computes, after the map, [n, D]; sparse where x is, `Mapped` if it is the input."""
         ...
 
-    def aggregate(self) -> Rows:
+    def aggregate(self) -> R:
         """A @ map(x), [n, D]; sparse only where it was computed ahead."""
         ...
 

@@ -14,7 +14,7 @@ from fullgraph.errors import InputError
 from fullgraph.own_model.forward import Counts, Forward, running
 
 
-class Rows(TorchFunctionMode):
+class RowMode(TorchFunctionMode):
     """Active while a forward pass runs."""
 
     def __init__(self, forward: Forward) -> None:
@@ -33,7 +33,7 @@ def entered(forward: Forward) -> Iterator[None]:
     """Inside, torch's functions and the model's layers know that rows are one rank's."""
     token = running.set(forward)
     try:
-        with Rows(forward):
+        with RowMode(forward):
             yield
     finally:
         running.reset(token)

@@ -19,8 +19,8 @@ from fullgraph.values import Range, Value
 class Banded(Value):
     """A share of each of `blocks` runs of an order in which neighbours are near one another, for every part.
 
-    place = reverse Cuthill-McKee,   part[i] = floor(place[i] * parts * blocks / N) mod parts:  of a banded matrix, a
-    run's rows read the run itself and the two beside it. Parts named in `empty`, such as 0,2, have no share.
+    position = reverse Cuthill-McKee,   part[i] = floor(position[i] * parts * blocks / N) mod parts:
+    of a banded matrix, a run's rows read the run itself and the two beside it. Parts named in `empty`, such as 0,2, have no share.
     """
 
     blocks: Annotated[int, Range(1, 2**31)] = 1
@@ -35,10 +35,10 @@ class Banded(Value):
             raise InputError(f"{self.blocks} blocks for {n} nodes: ask for at most as many blocks as there are nodes")
         indptr, indices = undirected_csr(graph)
         pattern = sp.csr_array((np.ones(len(indices), dtype=np.bool_), indices, indptr), shape=(n, n))
-        place = np.empty(n, dtype=np.int64)
-        place[reverse_cuthill_mckee(pattern, symmetric_mode=True)] = np.arange(n)
-        part = owners[place * (len(owners) * self.blocks) // n % len(owners)]
-        return Assignment(part, parts, place=place)
+        position = np.empty(n, dtype=np.int64)
+        position[reverse_cuthill_mckee(pattern, symmetric_mode=True)] = np.arange(n)
+        part = owners[position * (len(owners) * self.blocks) // n % len(owners)]
+        return Assignment(part, parts, position=position)
 
     def _owners(self, parts: int) -> Array:
         owners = [part for part in range(parts) if part not in self.empty]

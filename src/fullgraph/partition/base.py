@@ -29,14 +29,14 @@ MOST_SEED = 2**63 - 1
 class Assignment:
     """The owner of every node, part[i] in 0..parts-1; a part may be empty.
 
-    place[i], where given, is the node's place in the order that rows are best worked on.
+    position[i], where given, is the node's position in the order that rows are best worked on.
     """
 
     part: Array  # int32 [N]
     parts: int
     method: str = "given"
     seed: int = 0
-    place: Array | None = None  # int64 [N], a permutation
+    position: Array | None = None  # int64 [N], a permutation
 
     def __post_init__(self) -> None:
         part = np.asarray(self.part)

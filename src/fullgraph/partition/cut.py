@@ -44,8 +44,8 @@ def structure_of(graph: Graph, layout: Layout, rank: int) -> dict[str, Array]:
         arrays["weight"] = weight
     if attr is not None:
         arrays["edge_attr"] = attr
-    if layout.place is not None:
-        arrays["place"] = layout.place[ids]
+    if layout.position is not None:
+        arrays["position"] = layout.position[ids]
     return arrays
 
 

@@ -32,7 +32,7 @@ class Layout:
     recv_counts: Array  # int64 [parts, parts]: halo rows of p that q owns
     cut_arcs: Array  # int64 [parts]: arcs into p from other parts
     row: Array  # int32 [N]: local row of a node at its owner
-    place: Array | None  # int64 [N]: the assignment's
+    position: Array | None  # int64 [N]: the assignment's
 
     @property
     def parts(self) -> int:
@@ -63,7 +63,7 @@ def lay_out(graph: Graph, assignment: Assignment) -> Layout:
         return remote[np.argsort(owner, kind="stable")], np.bincount(owner, minlength=parts), cut_arcs
 
     halo, recv_counts, cut_arcs = zip(*at_once(reads_of, range(parts)), strict=True)
-    return Layout(owned, halo, np.stack(recv_counts), np.array(cut_arcs), row, assignment.place)
+    return Layout(owned, halo, np.stack(recv_counts), np.array(cut_arcs), row, assignment.position)
 
 
 def halo_rows(graph: Graph, assignment: Assignment) -> int:

@@ -61,7 +61,7 @@ class Part:
     recv_counts: tuple[int, ...]  # halo rows owned by each peer
     send_counts: tuple[int, ...]  # rows each peer needs
     send_rows: Tensor  # int64 [s], owned rows by peer, in the order of that peer's halo_ids
-    place: Tensor | None = None  # int64 [n], in the order that rows are best worked on
+    position: Tensor | None = None  # int64 [n], in the order that rows are best worked on
     attr: Tensor | None = None  # [e, K], features of arcs
     pairs: PartPairs | None = None
     undirected: bool = False  # known to hold the reverse of every arc between owned nodes; else it is looked up
@@ -71,7 +71,7 @@ PAIRS = ("pair_index", "pair_ends", "pair_y", "pair_split")
 
 
 def array_names(facts: GraphFacts) -> tuple[str, ...]:
-    """The arrays that make up a part; beside them may be `place`."""
+    """The arrays that make up a part; beside them may be `position`."""
     structure = ("ids", "halo_ids", "indptr", "indices", "recv_counts", "send_counts", "send_rows")
     features = ("x_indptr", "x_indices", "x_values") if facts.sparse else ("x",)
     labels = ("y", "train_mask", "val_mask", "test_mask")
@@ -111,7 +111,7 @@ def assemble(arrays: Mapping[str, Array], rank: int, manifest: Manifest, split: 
         recv_counts=tuple(tensor["recv_counts"].tolist()),
         send_counts=tuple(tensor["send_counts"].tolist()),
         send_rows=tensor["send_rows"],
-        place=tensor.get("place"),
+        position=tensor.get("position"),
         attr=tensor.get("edge_attr"),
         pairs=PartPairs(*(tensor[name] for name in PAIRS)) if facts.pairs else None,
     )

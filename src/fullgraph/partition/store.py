@@ -14,7 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from fullgraph.data import FeatureScaler, Graph, Names, fit_features
-from fullgraph.data.arrays import Array, Features
+from fullgraph.data.arrays import Array, FeatureMatrix
 from fullgraph.data.blocks import at_once
 from fullgraph.errors import InputError
 from fullgraph.partition import npy
@@ -78,7 +78,7 @@ def open_part(folder: str | Path, rank: int, *, split: int = 0, verify: bool = T
         raise InputError(f"{folder} holds {manifest.parts} parts, so there is no rank {rank}: start as many ranks")
     _check_split(folder, manifest, split)
     names = array_names(manifest.graph)
-    names = (*names, "place") if _file(rank, "place") in manifest.files else names
+    names = (*names, "position") if _file(rank, "position") in manifest.files else names
 
     def one(name: str) -> Array:
         file = _file(rank, name)
@@ -154,7 +154,9 @@ def _file(rank: int, name: str) -> str:
     return f"part-{rank}/{name}.npy"
 
 
-def _blocks(graph: Graph, assignment: Assignment, scaler: FeatureScaler, width: int) -> Iterator[tuple[int, Features]]:
+def _blocks(
+    graph: Graph, assignment: Assignment, scaler: FeatureScaler, width: int
+) -> Iterator[tuple[int, FeatureMatrix]]:
     """(part, its next scaled rows), reading graph.x from front to back."""
     step = max(1, min(BLOCK_ROWS, BLOCK_ENTRIES // max(1, width)))
     for low in range(0, graph.num_nodes, step):

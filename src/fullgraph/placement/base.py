@@ -72,7 +72,7 @@ class AllLayers(Placement):
         rows = ready.train.trimmed(ready.live).rows(self.channels, wire, clock, self.narrow_first)
         return ready.shard(rows, WholeStep(rows), clock)
 
-    def ready(self, part: Part, transport: Transport, aggregation: str) -> "Ready":
+    def ready(self, part: Part, transport: Transport, aggregation: str) -> "Prepared":
         """The graph that training sees, and the one that is evaluated."""
         local = LocalGraph.of(part, self.dtype)
         whole, live = self.arranged(local.with_dense_rows() if self.dense_input else local, transport)
@@ -80,7 +80,7 @@ class AllLayers(Placement):
         seen = seen.isolated() if self.isolated else seen
         full = self.scene(whole, transport, aggregation, "full")
         train = full if seen is whole else self.scene(seen, transport, aggregation, "train")
-        return Ready(part=part, train_graph=seen, full_graph=whole, train=train, full=full, live=live)
+        return Prepared(part=part, train_graph=seen, full_graph=whole, train=train, full=full, live=live)
 
     def arranged(self, local: LocalGraph, transport: Transport) -> tuple[LocalGraph, Live | None]:
         """The rows in the order that training likes best, and which of them each layer computes; None: all."""
@@ -106,7 +106,7 @@ class AllLayers(Placement):
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Ready:
+class Prepared:
     """A rank's graphs before training begins."""
 
     part: Part

@@ -15,7 +15,7 @@ from fullgraph.nn.view import Features, Message, Operand, RowMap, Update, at_onc
 from fullgraph.placement.reduce import Reduce
 from fullgraph.transport import Transport
 
-State = dict[str, Tensor]
+Tensors = dict[str, Tensor]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,7 +50,7 @@ class Channels:
     """Channels under names, made when first used."""
 
     _channels: dict[str, Channel] = field(default_factory=dict)
-    _loaded: dict[str, State] = field(default_factory=dict)  # of channels that are not made yet
+    _loaded: dict[str, Tensors] = field(default_factory=dict)  # of channels that are not made yet
 
     def channel(self, name: str, make: Callable[[], Channel]) -> Channel:
         if name not in self._channels:
@@ -63,8 +63,8 @@ class Channels:
         states |= {name: channel.held() for name, channel in self._channels.items()}
         return {f"{name}.{key}": value for name, state in states.items() for key, value in state.items()}
 
-    def load_state(self, state: State) -> None:
-        by_name: dict[str, State] = {}
+    def load_state(self, state: Tensors) -> None:
+        by_name: dict[str, Tensors] = {}
         for full, value in state.items():
             name, key = full.split(".", 1)
             by_name.setdefault(name, {})[key] = value

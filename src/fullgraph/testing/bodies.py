@@ -20,7 +20,7 @@ from fullgraph.report.record import FIELDS
 from fullgraph.run import Run, build_trainer
 from fullgraph.testing.cases import Case
 from fullgraph.testing.ranks import anew
-from fullgraph.train.checkpoint import State, restore_trainer, state_of, tensors_of
+from fullgraph.train.checkpoint import Scalars, restore_trainer, state_of, tensors_of
 from fullgraph.train.config import TrainConfig
 from fullgraph.train.evaluate import evaluate, logits_of
 from fullgraph.train.trainer import Trainer
@@ -118,7 +118,7 @@ def saved_epochs(
 
         tensors, scalars = start
         names = sorted(load(tensors).items(), reverse=True)  # a file keeps names, not their order
-        restore_trainer(trainer, dict(names), read_value(State, json.loads(scalars), "a checkpoint"))
+        restore_trainer(trainer, dict(names), read_value(Scalars, json.loads(scalars), "a checkpoint"))
     losses, saved = [], [_saved(trainer)]
 
     def watch(trainer: Trainer, record: EpochRecord) -> None:

@@ -44,7 +44,7 @@ class BestFacts(Value):
 
 
 @dataclass(frozen=True, kw_only=True)
-class State(Value):
+class Scalars(Value):
     """What a checkpoint holds beside its tensors."""
 
     schema: Annotated[int, Range(SCHEMA, SCHEMA)] = SCHEMA
@@ -113,7 +113,7 @@ class Checkpoints:
         self._end_writing()
         self.seconds += time.perf_counter() - start
 
-    def _write(self, to: _Writing, shared: Held, own: Held, state: State, trainer: Trainer) -> None:
+    def _write(self, to: _Writing, shared: Held, own: Held, state: Scalars, trainer: Trainer) -> None:
         try:
             with trainer.meter.aside():
                 tensors = settled(own)
@@ -127,7 +127,7 @@ class Checkpoints:
         except BaseException as error:
             to.error = error
 
-    def _name(self, to: _Writing, state: State, size: int) -> None:
+    def _name(self, to: _Writing, state: Scalars, size: int) -> None:
         """Once all files are there, give the folder its name and let the oldest checkpoint go."""
         files = [to.folder / f"rank-{rank}.safetensors" for rank in range(size)]
         while not (to.all_written.wait(0.02) or all(file.exists() for file in files)):
@@ -181,11 +181,11 @@ class Checkpoints:
             raise Damaged(f"no checkpoint in {self.folder} is whole{why}; start a new run")
         return False
 
-    def _read(self, folder: Path, epoch: int) -> tuple[dict[str, Tensor], State | None, Damaged | None]:
+    def _read(self, folder: Path, epoch: int) -> tuple[dict[str, Tensor], Scalars | None, Damaged | None]:
         """A checkpoint's tensors and facts, or what is wrong with it."""
         rank, size = self.transport.rank, self.transport.size
         try:
-            state = read_record(State, folder / "state.json", fix=FIX)
+            state = read_record(Scalars, folder / "state.json", fix=FIX)
             tensors, about = read_tensors(folder / "shared.safetensors", fix=FIX)
             own, own_about = read_tensors(folder / f"rank-{rank}.safetensors", fix=FIX)
             mine = replace(state, epoch=epoch, ranks=size, run=self.run)
@@ -230,18 +230,18 @@ def tensors_of(trainer: Trainer) -> dict[str, Tensor]:
     return shared_tensors(trainer) | {f"rank{rank}.{name}": value for name, value in trainer.shard.state().items()}
 
 
-def state_of(trainer: Trainer, run: str = "") -> State:
+def state_of(trainer: Trainer, run: str = "") -> Scalars:
     best = BestFacts(epoch=trainer.best.epoch, scores=trainer.best.scores, waited=trainer.best.waited)
-    return State(run=run, epoch=trainer.epoch, ranks=trainer.shard.transport.size, best=best)
+    return Scalars(run=run, epoch=trainer.epoch, ranks=trainer.shard.transport.size, best=best)
 
 
-def _about(state: State, rank: int | None = None) -> dict[str, str]:
+def _about(state: Scalars, rank: int | None = None) -> dict[str, str]:
     """What every file of a checkpoint says of itself."""
     about = {"run": state.run, "epoch": str(state.epoch), "ranks": str(state.ranks)}
     return about if rank is None else {**about, "rank": str(rank)}
 
 
-def _apply(trainer: Trainer, tensors: dict[str, Tensor], state: State, folder: Path) -> None:
+def _apply(trainer: Trainer, tensors: dict[str, Tensor], state: Scalars, folder: Path) -> None:
     try:
         restore_trainer(trainer, tensors, state)
     except (InputError, PeerLost, MemoryError):
@@ -250,7 +250,7 @@ def _apply(trainer: Trainer, tensors: dict[str, Tensor], state: State, folder: P
         raise InputError(f"{folder} does not fit this run's model or strategy; start a new run") from error
 
 
-def restore_trainer(trainer: Trainer, tensors: dict[str, Tensor], state: State) -> None:
+def restore_trainer(trainer: Trainer, tensors: dict[str, Tensor], state: Scalars) -> None:
     def under(prefix: str) -> dict[str, Tensor]:
         return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
 

@@ -25,7 +25,7 @@ def _size(nbytes: int) -> str:
     return f"{value:.3g} {unit}"
 
 
-class Plain:
+class Lines:
     """A line whenever there is a score."""
 
     def __call__(self, trainer: Trainer, record: EpochRecord) -> None:
@@ -36,15 +36,15 @@ class Plain:
         pass
 
 
-class Live:
+class LiveLine:
     """One line that changes every epoch; the last score stays in it."""
 
     def __init__(self) -> None:
         from rich.console import Console
-        from rich.live import Live as RichLive
+        from rich.live import Live
 
         self._console = Console()
-        self._live = RichLive(console=self._console, refresh_per_second=8, transient=False)
+        self._live = Live(console=self._console, refresh_per_second=8, transient=False)
         self._live.start()
         self._val = ""
 
@@ -58,11 +58,11 @@ class Live:
         self._live.stop()
 
 
-def progress() -> Plain | Live:
-    """Live on a terminal, plain elsewhere or without rich."""
+def progress() -> Lines | LiveLine:
+    """One live line on a terminal, plain ones elsewhere or without rich."""
     if not sys.stdout.isatty():
-        return Plain()
+        return Lines()
     try:
-        return Live()
+        return LiveLine()
     except ImportError:
-        return Plain()
+        return Lines()

@@ -31,7 +31,7 @@ class LocalGraph:
     x: Features
     y: Tensor
     masks: dict[str, Tensor]
-    place: Tensor | None = None  # [n], in the order that rows are best worked on
+    position: Tensor | None = None  # [n], in the order that rows are best worked on
 
     @classmethod
     def of(cls, part: Part, dtype: torch.dtype) -> "LocalGraph":
@@ -50,7 +50,7 @@ class LocalGraph:
             x=x,
             y=part.y.to(fine(dtype)) if part.y.is_floating_point() else part.y,
             masks={"train": part.train_mask, "val": part.val_mask, "test": part.test_mask},
-            place=part.place,
+            position=part.position,
         )
 
     def with_dense_rows(self) -> "LocalGraph":
@@ -65,9 +65,9 @@ class LocalGraph:
 
     def ordered(self) -> "LocalGraph":
         """The same rows by their places."""
-        if self.place is None or bool((self.place.diff() > 0).all()):
+        if self.position is None or bool((self.position.diff() > 0).all()):
             return self
-        return self.reordered(torch.argsort(self.place))
+        return self.reordered(torch.argsort(self.position))
 
     def reordered(self, order_n: Tensor) -> "LocalGraph":
         """The same rows in another order."""
@@ -81,7 +81,7 @@ class LocalGraph:
             x=_pick(self.x, order_n),
             y=self.y[order_n],
             masks={name: mask[order_n] for name, mask in self.masks.items()},
-            place=None if self.place is None else self.place[order_n.cpu()],
+            position=None if self.position is None else self.position[order_n.cpu()],
         )
 
     def halo_of(self, values: Tensor, transport: Transport, name: str) -> Tensor:
@@ -126,7 +126,7 @@ class LocalGraph:
             x=_pick(self.x, keep_n.nonzero()[:, 0]),
             y=self.y[keep_n],
             masks={name: mask[keep_n] for name, mask in self.masks.items()},
-            place=None if self.place is None else self.place[keep_n.cpu()],
+            position=None if self.position is None else self.position[keep_n.cpu()],
         )
 
 

@@ -14,7 +14,7 @@ from fullgraph.exchange import Channel, Held
 from fullgraph.exchange.inbox import Inbox
 from fullgraph.nn import BatchNorm, Block, Chain
 from fullgraph.nn.view import Features
-from fullgraph.placement.channel_view import Channels, State
+from fullgraph.placement.channel_view import Channels, Tensors
 from fullgraph.placement.pipeline.view import Chunk, ChunkView, StageRows
 from fullgraph.placement.shard import Loss, Shard
 from fullgraph.transport import Key, Transport
@@ -192,7 +192,7 @@ class PipelineStep:
             held |= {"cut": torch.tensor(self.cut), "widths": self.widths, "chunks": self._fingerprint()}
         return held
 
-    def load_state(self, state: State) -> None:
+    def load_state(self, state: Tensors) -> None:
         if "widths" in state:
             self.cut, self.widths = state["cut"].tolist(), state["widths"]
             if not torch.equal(state["chunks"].cpu(), self._fingerprint()):

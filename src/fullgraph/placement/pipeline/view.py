@@ -15,7 +15,7 @@ from torch import Tensor
 from fullgraph.exchange import Channel, Clock, Grades, Held
 from fullgraph.nn.view import IDENTITY, Features, Message, RowMap, Update, at_once
 from fullgraph.ops import Adjacency, Structure, attend, spmm
-from fullgraph.placement.channel_view import Channels, Known, KnownMessage, State
+from fullgraph.placement.channel_view import Channels, Known, KnownMessage, Tensors
 from fullgraph.plan import HaloRoute
 from fullgraph.transport import Transport
 
@@ -185,7 +185,7 @@ class StageRows(Channels):
         kept = self._histories | {layer: s.history for layer, s in self.stores.items() if s.history is not None}
         return super().held() | {f"history.{layer}": rows for layer, rows in kept.items()}
 
-    def load_state(self, state: State) -> None:
+    def load_state(self, state: Tensors) -> None:
         kept = {name: rows for name, rows in state.items() if name.startswith("history.")}
         self.stores.clear()
         self._histories = {int(name.removeprefix("history.")): rows for name, rows in kept.items()}
