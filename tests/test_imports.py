@@ -44,7 +44,9 @@ testing   : run+
 own_model : testing+
 worker    : own_model+ remarks
 predicting: worker+
-api       : predicting+
+preparing : worker+
+jobs      : preparing+
+api       : jobs+ predicting
 options   : api+
 cli       : options+
 __init__  : api+

@@ -148,6 +148,7 @@ def train(
 def _train(given: dict[str, Any], ahead: Nursery | None) -> "FinishedRun":
     """Start or resume a run, of ranks that are importing what they need by now."""
     from fullgraph import api
+    from fullgraph.preparing import new_folder
 
     phases = Phases({"import": age()}, aloud=number("RANK", 0) == 0 and sys.stdout.isatty())
     if given["resume"] is not None:
@@ -155,7 +156,7 @@ def _train(given: dict[str, Any], ahead: Nursery | None) -> "FinishedRun":
         more["parts"] = given["parts"] or None
         return api.resume(given["resume"], **more, ahead=ahead, phases=phases)
     run = run_of(given)
-    return api.start(run, run.graph, api.new_folder(run, given["out"]), ahead=ahead, phases=phases)
+    return api.start(run, run.graph, new_folder(run, given["out"]), ahead=ahead, phases=phases)
 
 
 @app.command("partition")

@@ -5,12 +5,13 @@ from functools import partial
 import pytest
 import torch
 
-from fullgraph import api, nn
+from fullgraph import nn
 from fullgraph.errors import InputError
 from fullgraph.nn import RowMap, view
 from fullgraph.nn.linear import linear
 from fullgraph.ops import host_rows
 from fullgraph.placement import Mixture, Partitioned, scene
+from fullgraph.preparing import check_placement
 from fullgraph.run import Run
 from fullgraph.testing import CASES, assert_same, dense_trace, run_threads, train_trace
 from fullgraph.train.config import TrainConfig
@@ -80,7 +81,7 @@ def test_what_does_not_go_together_is_refused() -> None:
     train = TrainConfig(features_on="host")
     config = Run(parts=2, model=SPECS["gcn"], strategy="gnnpipe", train=train)
     with pytest.raises(InputError, match="features-on"):
-        api.check_placement(config)
+        check_placement(config)
 
 
 @pytest.mark.gpu

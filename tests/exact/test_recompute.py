@@ -8,11 +8,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from fullgraph import api, nn
+from fullgraph import nn
 from fullgraph.codec import LowBit, Subsample
 from fullgraph.errors import InputError
 from fullgraph.exchange import Bounded, Pipelined, Smooth, Wire
 from fullgraph.placement import Mixture, Partitioned, Placement
+from fullgraph.preparing import check_placement
 from fullgraph.run import Run
 from fullgraph.testing import CASES, run_threads, trainer_of
 from fullgraph.train.config import TrainConfig
@@ -116,4 +117,4 @@ def test_less_is_kept() -> None:
 def test_a_pipeline_refuses() -> None:
     config = Run(parts=2, model=SPECS["gcn"], strategy="gnnpipe", train=TrainConfig(checkpoint_layers=True))
     with pytest.raises(InputError, match="checkpoint-layers"):
-        api.check_placement(config)
+        check_placement(config)

@@ -20,8 +20,8 @@ class Banded(Value):
     """A share of each of `blocks` runs of an order in which neighbours are near one another, for every part.
 
     position = reverse Cuthill-McKee,   part[i] = floor(position[i] * parts * blocks / N) mod parts:
-    of a banded matrix, a run's rows read the run itself and the two beside it. Parts named in `empty`, such as 0,2, have
-    no share.
+    of a banded matrix, a run's rows read the run itself and the two beside it. Parts named in `empty`, such as 0,2,
+    have no share.
     """
 
     blocks: Annotated[int, Range(1, 2**31)] = 1

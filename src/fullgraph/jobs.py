@@ -1,0 +1,100 @@
+"""How the ranks of a run come to be: started here, or by torchrun or Slurm, of whose ranks this process is one."""
+
+import json
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from signal import Signals
+
+from fullgraph.data import Graph
+from fullgraph.environ import number
+from fullgraph.errors import InputError, Interrupted, RankFailed
+from fullgraph.partition import (
+    read_manifest,
+)
+from fullgraph.preparing import is_cut, prepare
+from fullgraph.report import Phases
+from fullgraph.report.terminal import note
+from fullgraph.run import Run, device_of
+from fullgraph.train.config import TrainConfig
+from fullgraph.train.fits import need_room
+from fullgraph.train.folder import RunFolder
+from fullgraph.train.launch import launch
+from fullgraph.train.nursery import Nursery
+from fullgraph.train.stopping import Stop
+from fullgraph.transport import join
+
+
+def launch_ranks(run: RunFolder, config: Run, job: str, phases: Phases, nursery: Nursery | None) -> None:
+    """Run the ranks; when one dies, resume from the newest whole checkpoint as often as the run allows."""
+    need_room(read_manifest(config.shards_in(run.path)), config.model, config.train)
+    for restart in range(config.train.max_restarts + 1):
+        try:
+            arguments = [str(run.path), job]
+            nursery = nursery or Nursery(config.train.device)
+            handles, classes = [run.lock.handle], config.packed()
+            return launch(config.parts, arguments, inherit=handles, phases=phases, nursery=nursery, classes=classes)
+        except RankFailed as error:
+            left = config.train.max_restarts - restart
+            if not left:
+                raise RankFailed(f"{error}; to go on: fullgraph train --resume {run.path}") from None
+            note(f"{error}; resuming from the newest checkpoint, {left} restarts left")
+        except Interrupted as error:
+            go_on = f"to go on: fullgraph train --resume {run.path}"
+            raise Interrupted(f"interrupted by {Signals(error.number).name}: {error}; {go_on}", error.number) from None
+        job, nursery = "resume", None
+
+
+def with_parts(config: Run, size: int) -> Run:
+    if config.parts not in (0, size):
+        raise InputError(f"--parts {config.parts} under {size} ranks; leave --parts out or make them equal")
+    return replace(config, parts=size)
+
+
+Begun = tuple[str, RunFolder, Run]  # what the ranks shall do, the folder that rank 0 holds for it, its config
+
+
+def begin_in_job(config: Run, graph: Graph | str | Path, folder: Path, phases: Phases) -> Begun:
+    """Rank 0's part of a new run; after torchrun started all ranks again, of the same run."""
+    if number("TORCHELASTIC_RESTART_COUNT", 0) and (folder / "config.json").exists():
+        return "resume", RunFolder.existing(folder), config
+    run = RunFolder.new(folder, shards=not is_cut(graph))
+    try:
+        return "train", run, prepare(config, graph, folder, phases)
+    except BaseException:
+        run.undo()
+        raise
+
+
+def as_rank(folder: Path, config: TrainConfig, begin: Callable[[int], Begun], phases: Phases) -> Path:
+    """Be one rank of a job started elsewhere: rank 0 prepares, the others hear where, and whether it went well."""
+    from fullgraph.worker import work
+
+    stop = Stop()
+    stop.listen()
+    transport = join(backend=config.backend, device=device_of(config.device), timeout=config.timeout)
+    with ExitStack() as stack:
+        stack.callback(transport.close)
+        told = {"trouble": "", "job": "", "folder": str(folder)}
+        run: RunFolder | None = None
+        if transport.rank == 0:
+            try:
+                with transport.away("preparing the run: reading and cutting the graph"):
+                    told["job"], run, _ = begin(transport.size)
+                stack.enter_context(run)
+            except InputError as error:
+                told["trouble"] = str(error)
+        told = json.loads(transport.tell(json.dumps(told)))
+        if told["trouble"]:
+            raise InputError(told["trouble"])
+        try:
+            work(Path(told["folder"]), told["job"], "", transport, stop, phases)
+        except InputError:
+            if run is not None and not run.trained:
+                run.undo()
+            raise
+        except Interrupted as error:
+            go_on = f"to go on: --resume {told['folder']}"
+            raise Interrupted(f"interrupted: {error}; {go_on}", error.number) from None
+        return Path(told["folder"])

@@ -1,0 +1,86 @@
+"""Before any rank starts: the graph is read, checked against the run and cut, and the config is written."""
+
+import os
+import time
+from dataclasses import replace
+from pathlib import Path
+from uuid import uuid4
+
+from fullgraph.data import Graph, load
+from fullgraph.errors import InputError, explain
+from fullgraph.partition import Manifest, Metis, is_partition_folder, partition, read_manifest, write_parts
+from fullgraph.remarks import remarks
+from fullgraph.report import Phases
+from fullgraph.report.terminal import note
+from fullgraph.run import Run
+from fullgraph.tasks import TaskSpec, fitted, task_for
+
+
+def prepare(config: Run, graph: Graph | str | Path, folder: Path, phases: Phases) -> Run:
+    """Fill the run's folder: shards (unless the graph is a folder of them) and the resolved config."""
+    try:
+        if not isinstance(graph, Graph) and is_cut(graph):
+            config, manifest = _with_shards(config, Path(graph))
+            task = task_for(config.train.task, manifest.graph, cut=True)
+            task.check(manifest.graph, cut=True)
+            config = replace(config, train=replace(config.train, task=task))
+            check_placement(config)
+        else:
+            with phases("read"):
+                graph = graph if isinstance(graph, Graph) else load(str(graph))
+            task, graph = fitted(config.train.task, graph, config.train.seed)
+            config = replace(config, parts=config.parts or 1, train=replace(config.train, task=task))
+            check_placement(config)
+            partitioner = config.strategy.partitioner() or config.partitioner or Metis()
+            config = replace(config, partitioner=partitioner)
+            if not 0 <= config.split < graph.num_splits:
+                raise InputError(
+                    f"split {config.split} does not exist; the graph has splits 0 to {graph.num_splits - 1}"
+                )
+            with phases("cut"):
+                assignment = partition(graph, config.parts, partitioner, config.train.seed)
+                shards = folder / "shards"
+                manifest = write_parts(shards, graph, assignment, features=config.features, split=config.split)
+        config = replace(config, id=uuid4().hex, shards_checksum=manifest.checksum)
+        config.write(folder)
+        for remark in remarks(config, manifest):
+            note(remark)
+    except Exception as error:
+        raise explain(error, folder) or error from error
+    return config
+
+
+def is_cut(graph: Graph | str | Path) -> bool:
+    """Whether the graph is a folder of shards."""
+    return not isinstance(graph, Graph) and is_partition_folder(Path(graph))
+
+
+def _with_shards(config: Run, shards: Path) -> tuple[Run, Manifest]:
+    """The config of a run on a graph that was cut before, and how it was cut."""
+    manifest = read_manifest(shards)
+    if config.parts not in (0, manifest.parts):
+        raise InputError(f"{shards} holds {manifest.parts} parts, not {config.parts}; pass --parts {manifest.parts}")
+    if config.features not in ("none", manifest.features):
+        raise InputError(f"{shards} was written with features {manifest.features!r}; partition again to change them")
+    config = replace(
+        config, shards=str(shards.resolve()), parts=manifest.parts, features=manifest.features, partitioner=None
+    )
+    return config, manifest
+
+
+def check_placement(config: Run) -> None:
+    """Refuse a model that the strategy cannot lay over so many ranks, before any of them starts."""
+    model = config.model.outline(1, 2)
+    model.checkpoint_layers = config.train.checkpoint_layers
+    layout = replace(config.strategy.layout(), host_rows=config.train.features_on == "host")
+    layout.check(model, config.parts)
+    task: TaskSpec = config.train.task  # type: ignore[assignment]  # `prepare` has found it
+    task.check_placement(layout, inductive=config.train.inductive)
+
+
+def new_folder(config: Run, out: str | Path | None) -> Path:
+    """The folder asked for, or a fresh one under runs/."""
+    if out is not None:
+        return Path(out)
+    stem = f"{Path(config.graph).stem.split(':')[0]}-{config.model.name}-{config.strategy.name}".replace(":", "-")
+    return Path("runs") / f"{stem[:100]}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
