@@ -38,13 +38,13 @@ STAGES: dict[str, dict[str, Any] | None] = {
     "exact": None,
     "gnnpipe": {},
     "hybrid": {"ways": 4},
-    "T1": {"freeze": 1, "double": False},
-    "T2": {"shuffle": False, "double": False},
+    "T1": {"freeze": 1, "gradients": "last"},
+    "T2": {"shuffle": False, "gradients": "last"},
     "T3": {"shuffle": False, "freeze": 1},
-    "T1 T2": {"double": False},
+    "T1 T2": {"gradients": "last"},
     "T1 T3": {"freeze": 1},
     "T2 T3": {"shuffle": False},
-    "none": {"shuffle": False, "freeze": 1, "double": False},
+    "none": {"shuffle": False, "freeze": 1, "gradients": "last"},
 }
 ABLATION = ("exact", "none", "T1", "T2", "T3", "T1 T2", "T1 T3", "T2 T3", "gnnpipe")
 

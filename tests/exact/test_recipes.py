@@ -123,7 +123,7 @@ VANILLA = {
     "every 1": Wire(schedule=Skip(1)),
     "nothing dropped to feed back": Wire(feedback=True),
     "an average that forgets": Wire(smooth=Smooth(gamma=0.0)),
-    "always warming up": Wire(schedule=Pipelined(STEPS, "exact")),
+    "always warming up": Wire(schedule=Pipelined(STEPS, STEPS)),
     "varco from 1 to 1": recipes.varco(c_max=1, c_min=1).wires(epochs=STEPS, layers=3),
     "fixed at 1": recipes.fixed(ratio=1).wires(epochs=STEPS, layers=3),
 }

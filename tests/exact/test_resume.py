@@ -9,7 +9,7 @@ import pytest
 from fullgraph import nn
 from fullgraph.codec import BFloat16, Exponential, Full, Half, Linear, LowBit, Subsample
 from fullgraph.exchange import Adaptive, Bounded, Except, Pipelined, Skip, Smooth, Sync, Wire
-from fullgraph.placement import Mixture, Partitioned, Pipeline
+from fullgraph.placement import History, Mixture, Partitioned, Pipeline
 from fullgraph.recipes import STRATEGIES
 from fullgraph.testing import CASES, differing, resumed_epochs, run_threads, saved_epochs
 from fullgraph.train.config import LR_SCHEDULES, TrainConfig
@@ -28,7 +28,7 @@ WIRES = {
     "bounded, two bits, half back": Wire(schedule=Bounded(3), codec=LowBit(2), backward=Half(), smooth=Smooth()),
     "skip, columns, fed back": Wire(schedule=Skip(3), codec=LATER, feedback=True),
     "late columns, smooth": Wire(schedule=Pipelined(), codec=LATER, smooth=BOTH),
-    "exact warm-up, bf16": Wire(schedule=Pipelined(3, "exact"), codec=BFloat16(), feedback=True),
+    "exact warm-up, bf16": Wire(schedule=Pipelined(3, 3), codec=BFloat16(), feedback=True),
     "adaptive, fed back": Adaptive(tau=1, alpha=0.0, switch=True, feedback=True),
     "layers differ": Except(wire=Wire(schedule=Pipelined()), layer=1, other=Wire(schedule=Skip(4), smooth=BOTH)),
 }
@@ -38,7 +38,10 @@ WIRES = {
 FIXED = {"gnnpipe": {"cut": "2"}, "gnnpipe-hybrid": {"freeze": 2}}
 PIPES = {
     "stages, late hops, two bits": (3, {"cut": (1, 2), "hop": WIRES["bounded, two bits, half back"]}),
-    "ways and stages": (4, {"cut": (1,), "ways": 2, "freeze": 3, "hop": WIRES["two late, one bit, fed back"]}),
+    "ways and stages": (
+        4,
+        {"cut": (1,), "ways": 2, "history": History(3, gradients="last"), "hop": WIRES["two late, one bit, fed back"]},
+    ),
 }
 
 RUNS = {name: (wire,) for name, wire in WIRES.items()}
@@ -56,7 +59,7 @@ def drawn(seed):
     pick = Random(seed).choice
     codecs = [Full(), Half(), LowBit(1), LowBit(4), Subsample(3.0), Subsample(Exponential(steps=EPOCHS)), LATER]
     wire = Wire(
-        schedule=pick([Sync(), Pipelined(), Pipelined(2), Pipelined(3, "exact"), Bounded(3), Skip(2), Skip(4)]),
+        schedule=pick([Sync(), Pipelined(), Pipelined(2), Pipelined(3, 3), Bounded(3), Skip(2), Skip(4)]),
         codec=pick(codecs),
         backward=pick([None, *codecs]),
         smooth=pick([None, BOTH, Smooth(features=False), Smooth(gradients=False)]),

@@ -157,7 +157,7 @@ def test_a_state_is_its_names_in_any_order():
 
 
 @pytest.mark.parametrize(
-    "schedule", [Sync(), Pipelined(), Pipelined(3), Pipelined(2, "exact"), Bounded(1), Bounded(4), Skip(1), Skip(5)]
+    "schedule", [Sync(), Pipelined(), Pipelined(3), Pipelined(2, 2), Bounded(1), Bounded(4), Skip(1), Skip(5)]
 )
 def test_schedules_read_what_was_sent(schedule):
     assert_schedule_law(schedule)

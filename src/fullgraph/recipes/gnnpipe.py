@@ -1,19 +1,23 @@
 """GNNPipe: layers over stages, chunks of the graph in time (arXiv:2308.10087); hybrid, several ways a stage."""
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from fullgraph.codec import AnyCodec, Full
 from fullgraph.exchange import AnySchedule, Sync, Wire
-from fullgraph.placement import Pipeline
+from fullgraph.placement import History, Pipeline
 from fullgraph.recipes.base import Strategy
+from fullgraph.values import OneOf
 
 
 @dataclass(frozen=True, kw_only=True)
 class GNNPipe(Strategy):
     """Every rank trains some layers; chunks of the graph pass from rank to rank (0: four for each stage).
 
-    shuffle: their order, every step. freeze: steps for which the rows of chunks to come are a snapshot's. double:
-    gradients to fresh rows count twice, for those that historical rows do not get. cut: the first layer of each rank
+    shuffle: their order, every step. freeze: steps for which the rows of chunks to come are a snapshot's. gradients:
+    historical rows get none, and fresh ones count twice for it ("double"), or do not ("none"); or they get those of the
+    last step ("last", the authors' code without their third technique). late_snapshots, dropped_history: snapshots as
+    that code takes them, first after step freeze - 1, and after dropout. cut: the first layer of each rank
     but the first, such as 3,6 (a deep model's encoder is layer 0); if empty, ranks get the same work by count, or by
     a measurement with `measure`, whose result is written to the run's config. codec, schedule and their options:
     between stages, as in `free`.
@@ -22,7 +26,9 @@ class GNNPipe(Strategy):
     chunks: int = 0
     shuffle: bool = True
     freeze: int = 23
-    double: bool = True
+    gradients: Annotated[str, OneOf("double", "last", "none")] = "double"
+    late_snapshots: bool = False
+    dropped_history: bool = False
     cut: tuple[int, ...] = ()
     measure: bool = False
     codec: AnyCodec = Full()
@@ -37,8 +43,7 @@ class GNNPipe(Strategy):
             stages=stages,
             chunks=self.chunks,
             shuffle=self.shuffle,
-            freeze=self.freeze,
-            double=self.double,
+            history=History(self.freeze, self.late_snapshots, self.dropped_history, self.gradients),
             cut=self.cut,
             measure=self.measure,
             hop=Wire(schedule=self.schedule, codec=self.codec),

@@ -16,7 +16,7 @@ from fullgraph.exchange import Clock, Held, Wires
 from fullgraph.nn.view import IDENTITY, Features, Message, RowMap, Update, at_once
 from fullgraph.ops import Adjacency, Structure, spmm
 from fullgraph.partition import Part
-from fullgraph.placement import Loss, Shard
+from fullgraph.placement import History, Loss, Shard
 from fullgraph.placement.partitioned import Partitioned
 from fullgraph.placement.pipeline.stages import shuffled
 from fullgraph.placement.shard import Rows
@@ -29,8 +29,7 @@ class Layerwise(Partitioned):
 
     chunk_of: Callable[[Tensor], Tensor]  # ids -> chunks
     shuffle: bool = True
-    freeze: int = 23
-    double: bool = True
+    history: History = History()
 
     def place(self, part: Part, transport: Transport, wire: Wires, aggregation: str) -> Shard:
         assert transport.size == 1, "one rank does the work of all"
@@ -57,7 +56,8 @@ class MixedView:
     clock: Clock
     placement: Layerwise
     narrow_first: bool = False
-    history: dict[int, Tensor] = field(default_factory=dict)
+    history: dict[int, Tensor] = field(default_factory=dict)  # by layer: the snapshot, and
+    last: dict[int, Tensor] = field(default_factory=dict)  # the gradients of the last step's product
 
     def __post_init__(self) -> None:
         s = self.matrix.structure
@@ -86,10 +86,11 @@ class MixedView:
         slot = torch.empty_like(order).scatter_(0, order, torch.arange(chunks)).to(self.ids.device)
         source, target = slot[self.source], slot[self.target]
         fresh = source <= target
-        back = fresh.to(like) + (source < target).to(like) * (1.0 if self.placement.double else 0.0)
+        back = fresh.to(like) + (source < target).to(like) * (self.placement.history.weight - 1.0)
         self.fresh = self.matrix.with_weight(self.weight * fresh.to(like))
         self.stale = self.matrix.with_weight(self.weight * (~fresh).to(like))
         self.back = self.matrix.T.with_weight((self.weight * back)[self.perm])
+        self.back_late = self.matrix.T.with_weight((self.weight * (~fresh).to(like))[self.perm])
 
     @property
     def again(self) -> bool:
@@ -123,15 +124,19 @@ class MixedView:
 
 class _Mixed:
     def __init__(self, view: MixedView, x: Tensor, layer: int, row_map: RowMap) -> None:
-        self.view, self.own, self.old = view, row_map.dense(x, view.ids), torch.zeros_like(x)
+        self.view, self.layer = view, layer
+        self.own, self.old = row_map.dense(x, view.ids), torch.zeros_like(x)
+        history = view.placement.history
         with torch.no_grad():
             if layer in view.history:
-                self.old = row_map.after_activation().dense(view.history[layer], view.ids)
-            if view.step % view.placement.freeze == 0:
-                view.history[layer] = x.relu() if row_map.relu else x.clone()
+                today = IDENTITY if history.dropped else row_map.after_activation()
+                self.old = today.dense(view.history[layer], view.ids)
+            if history.snaps(view.step):
+                bare = x.relu() if row_map.relu else x
+                view.history[layer] = (self.own if history.dropped else bare).detach().clone()
 
     def aggregate(self) -> Tensor:
-        z: Tensor = _Mix.apply(self.own, self.old.detach(), self.view)  # type: ignore[no-untyped-call]
+        z: Tensor = _Mix.apply(self.own, self.old.detach(), self.view, self.layer)  # type: ignore[no-untyped-call]
         return z
 
     def through(self, update: Update, own: Callable[[Any], Any] | None = None) -> Tensor:
@@ -149,13 +154,19 @@ class _Mixed:
 
 class _Mix(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, own: Tensor, old: Tensor, view: MixedView):  # type: ignore[no-untyped-def]
-        ctx.back = view.back
+    def forward(ctx, own: Tensor, old: Tensor, view: MixedView, layer: int):  # type: ignore[no-untyped-def]
+        ctx.view, ctx.layer = view, layer
         return spmm(view.stale, old, spmm(view.fresh, own))
 
     @staticmethod
     def backward(ctx, grad: Tensor):  # type: ignore[no-untyped-def]
-        return spmm(ctx.back, grad), None, None
+        view, layer = ctx.view, ctx.layer
+        out = spmm(view.back, grad)
+        if view.placement.history.gradients == "last":
+            if layer in view.last:
+                out = spmm(view.back_late, view.last[layer], out)
+            view.last[layer] = grad.clone()
+        return out, None, None, None
 
 
 class LayerwiseStep:
@@ -175,7 +186,11 @@ class LayerwiseStep:
         return {}
 
     def held(self) -> Held:
-        return {str(layer): rows for layer, rows in self.view.history.items()}
+        kept: Held = {f"history.{layer}": rows for layer, rows in self.view.history.items()}
+        return kept | {f"last.{layer}": rows for layer, rows in self.view.last.items()}
 
     def load_state(self, state: dict[str, Tensor]) -> None:
-        self.view.history = {int(layer): rows for layer, rows in state.items()}
+        kinds = {"history": self.view.history, "last": self.view.last}
+        for name, rows in state.items():
+            kind, layer = name.split(".")
+            kinds[kind][int(layer)] = rows

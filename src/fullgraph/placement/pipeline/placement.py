@@ -8,11 +8,13 @@ from torch import nn
 from fullgraph.data.arrays import Array
 from fullgraph.errors import InputError
 from fullgraph.exchange import Clock, Wire, Wires
+from fullgraph.nn import GATConv
 from fullgraph.partition import Part, pieces_of
 from fullgraph.placement.base import Placement
 from fullgraph.placement.partitioned import Partitioned
 from fullgraph.placement.pipeline.setup import Setup
 from fullgraph.placement.pipeline.stages import cuttable
+from fullgraph.placement.pipeline.view import History
 from fullgraph.placement.shard import Shard
 from fullgraph.transport import Mesh, Transport
 
@@ -30,8 +32,7 @@ class Pipeline(Placement):
     ways, stages: 0 for the one that the other, and the number of ranks, decides.
     chunks: of each way, 0 for four times the stages; 1 makes all rows fresh, and training exact.
     shuffle (T1): the chunks in another order every step.
-    freeze (T2): steps between two snapshots; 1 is the last step's rows. Zeros before the first.
-    double (T3): gradients to another chunk's fresh rows count twice, in place of those to historical rows.
+    history: the snapshots (T2), whose rows are zeros before the first; and what gradients flow to historical rows (T3).
     hop: the wire between stages.
     cut: the first block of each stage but stage 0; empty: such that all have the same work.
     measure: find out that work by measuring, not by counting; runs with late or lossy hops then need not repeat.
@@ -41,8 +42,7 @@ class Pipeline(Placement):
     stages: int = 0
     chunks: int = 0
     shuffle: bool = True
-    freeze: int = 23
-    double: bool = True
+    history: History = History()
     hop: Wires = field(default_factory=Wire)
     cut: tuple[int, ...] = ()
     measure: bool = False
@@ -54,13 +54,15 @@ class Pipeline(Placement):
         stages = mesh.sizes["stage"]
         if self.chunks < 0 or 1 < self.chunks < stages:
             raise InputError(f"chunks={self.chunks}: fewer than the {stages} stages; choose {stages} or more, or 0")
-        if self.freeze < 1:
-            raise InputError(f"freeze={self.freeze}: at least 1, which keeps the last step's rows")
+        if self.history.freeze < 1:
+            raise InputError(f"freeze={self.history.freeze}: at least 1, which keeps the last step's rows")
         return mesh
 
     def check(self, model: nn.Module, ranks: int) -> None:
         if self.host_rows:
             raise InputError("a pipeline keeps its chunks' input rows on the device; leave out --features-on host")
+        if self.history.gradients == "last" and any(isinstance(module, GATConv) for module in model.modules()):
+            raise InputError("gradients=last are those of products with a matrix; with attention use double or none")
         cuttable(model, self.mesh(ranks).sizes["stage"], self.cut)
 
     def place(self, part: Part, transport: Transport, wire: Wires, aggregation: str) -> Shard:

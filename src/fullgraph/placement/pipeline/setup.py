@@ -128,8 +128,7 @@ class Setup:
             transport=halos,
             clock=self.clock,
             narrow_first=placement.narrow_first,
-            freeze=placement.freeze,
-            weight=2.0 if placement.double else 1.0,
+            history=placement.history,
             single=self.slots == 1,
             channel_of=channel_of,
         )

@@ -164,7 +164,7 @@ class PipelineStep:
         if self.stage == 0:
             model = copy.deepcopy(model)
             chunk = max(self.chunks, key=lambda chunk: len(chunk.span))
-            alone = replace(self.rows, channel_of=None, stores={}, _channels={}, _loaded={}, _histories={})
+            alone = replace(self.rows, channel_of=None, stores={}, _channels={}, _loaded={}, _loaded_rows={})
             view = replace(self.views[chunk.index], stage=alone)
             state: tuple[Features, ...] = (self.inputs[chunk.index],)
             for row, block in zip(table, model.blocks, strict=True):

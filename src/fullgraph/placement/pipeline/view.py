@@ -71,6 +71,24 @@ class Chunk:
         return torch.searchsorted(self.columns, numbers)
 
 
+class History(NamedTuple):
+    """What is read of chunks to come, and what gradients flow to chunks that were read so."""
+
+    freeze: int = 23  # steps between two snapshots
+    late: bool = False  # the first after step freeze - 1, as the authors' code has it; else after step 0
+    dropped: bool = False  # rows as dropout left them then, as in the authors' code; else each step drops anew
+    gradients: str = "double"  # "none"; "last" step's; or "double": none, and fresh ones count twice
+
+    def snaps(self, step: int) -> bool:
+        """Whether a snapshot is taken in this step."""
+        return (step + self.late) % self.freeze == 0
+
+    @property
+    def weight(self) -> float:
+        """Of gradients that cross from chunk to chunk."""
+        return 2.0 if self.gradients == "double" else 1.0
+
+
 class Store:
     """What a stage holds of one layer's input, for all N nodes: the rows its product reads, and the way's gradients.
 
@@ -79,9 +97,10 @@ class Store:
 
     def __init__(self, nodes: int, way: int, like: Tensor, *, history: bool) -> None:
         self.rows = like.new_zeros(nodes, like.shape[1])
-        # Activated, before dropout: as rows cross a wire.
+        # Activated, before dropout: as rows cross a wire. Or after it, if the history is to be so.
         self.history = torch.zeros_like(self.rows) if history else None
-        self.grads = like.new_zeros(way, like.shape[1])  # of the products, zero where not computed yet this step
+        # Of the products; where not computed yet this step, zero or the last step's.
+        self.grads = like.new_zeros(way, like.shape[1])
         self.step = -1
 
     @cached_property
@@ -89,13 +108,15 @@ class Store:
         """Gradients of the rows themselves, from chunks already walked back; attention needs them."""
         return torch.zeros_like(self.rows)
 
-    def open(self, step: int, row_map: RowMap, ids: Tensor) -> None:
+    def open(self, step: int, row_map: RowMap, ids: Tensor, history: History) -> None:
         """Begin a step, at its first chunk."""
         if self.step != step:
             self.step = step
             if self.history is not None:
-                self.rows.copy_(row_map.after_activation().dense(self.history, ids))
-            self.grads.zero_()
+                today = IDENTITY if history.dropped else row_map.after_activation()
+                self.rows.copy_(today.dense(self.history, ids))
+            if history.gradients != "last":
+                self.grads.zero_()
             if "returned" in self.__dict__:
                 self.returned.zero_()
 
@@ -104,8 +125,9 @@ class Mix(torch.autograd.Function):
     """z = A_c X,  where X holds the chunk's rows as of now, and whatever else is fresh or historical.
 
     Chunks are walked back in reverse order. So a row's gradient is a row of A^T times the gradients of all products
-    computed since, which are those that read it fresh: nothing flows to historical rows. Each product's gradient
-    counts `weight` times for the chunks before it, once for its own: a message between chunks is fresh half the time.
+    computed since, which are those that read it fresh: nothing flows to historical rows, unless the gradients of the
+    other products are kept from the last step. Each product's gradient counts `weight` times for the chunks before it,
+    once for its own: a message between chunks is fresh half the time.
     """
 
     @staticmethod
@@ -160,36 +182,43 @@ class StageRows(Channels):
     transport: Transport  # the ways of this stage
     clock: Clock
     narrow_first: bool
-    freeze: int  # steps between two snapshots
-    weight: float  # of gradients that cross from chunk to chunk
+    history: History
     single: bool  # one chunk a way: all is fresh, no history is kept
     channel_of: Callable[[int, Chunk], Channel] | None  # None: nobody is asked, to measure a stage alone
     stores: dict[int, Store] = field(default_factory=dict)
-    _histories: dict[int, Tensor] = field(default_factory=dict)  # of stores that are not made yet
+    _loaded_rows: dict[str, Tensor] = field(default_factory=dict)  # of stores that are not made yet
 
     def store(self, layer: int, like: Tensor, row_map: RowMap) -> Store:
         if layer not in self.stores:
             store = self.stores[layer] = Store(self.num_nodes, len(self.way), like, history=not self.single)
-            if store.history is not None and layer in self._histories:
-                store.history.copy_(self._histories.pop(layer))
+            for name, rows in self._rows_of(layer, store).items():
+                if name in self._loaded_rows:
+                    rows.copy_(self._loaded_rows.pop(name))
         with torch.no_grad():
-            self.stores[layer].open(self.clock.step, row_map, self.ids)
+            self.stores[layer].open(self.clock.step, row_map, self.ids, self.history)
         return self.stores[layer]
 
-    def keep(self, store: Store, at: slice | Tensor, rows: Tensor, relu: bool = False) -> None:
-        """Into the snapshot, in a step that takes one."""
-        if store.history is not None and self.clock.step % self.freeze == 0:
-            store.history[at] = rows.detach().relu() if relu else rows.detach()
+    def _rows_of(self, layer: int, store: Store) -> dict[str, Tensor]:
+        """What later steps read of a store, under names."""
+        rows = {} if store.history is None else {f"history.{layer}": store.history}
+        return rows | ({f"gradients.{layer}": store.grads} if self.history.gradients == "last" else {})
+
+    def keep(self, store: Store, at: slice | Tensor, bare: Tensor, mapped: Tensor, *, relu: bool = False) -> None:
+        """Into the snapshot, in a step that takes one: rows before activation and dropout, or after them."""
+        if store.history is not None and self.history.snaps(self.clock.step):
+            rows = (mapped if self.history.dropped else bare).detach()
+            store.history[at] = rows.relu() if relu and not self.history.dropped else rows
 
     def held(self) -> Held:
-        kept = self._histories | {layer: s.history for layer, s in self.stores.items() if s.history is not None}
-        return super().held() | {f"history.{layer}": rows for layer, rows in kept.items()}
+        kept = dict(self._loaded_rows)
+        for layer, store in self.stores.items():
+            kept |= self._rows_of(layer, store)
+        return super().held() | kept
 
     def load_state(self, state: Tensors) -> None:
-        kept = {name: rows for name, rows in state.items() if name.startswith("history.")}
         self.stores.clear()
-        self._histories = {int(name.removeprefix("history.")): rows for name, rows in kept.items()}
-        super().load_state({name: rows for name, rows in state.items() if name not in kept})
+        self._loaded_rows = {name: rows for name, rows in state.items() if name.startswith(("history.", "gradients."))}
+        super().load_state({name: rows for name, rows in state.items() if name not in self._loaded_rows})
 
 
 @dataclass(eq=False, kw_only=True)
@@ -264,8 +293,8 @@ class ChunkMessage:
             make = stage.channel_of
             self.channel = stage.channel(f"layer{layer}/chunk{chunk.index}", lambda: make(layer, chunk))
             x, self.token = self.channel.begin(x, relu=row_map.relu, mapped=row_map.relu or row_map.p > 0)
-        stage.keep(self.store, chunk.span.rows, x, row_map.relu)
         self.own = row_map.dense(x, chunk.ids)
+        stage.keep(self.store, chunk.span.rows, x, self.own, relu=row_map.relu)
 
     def aggregate(self) -> Tensor:
         z: Tensor = Mix.apply(*self._rows())  # type: ignore[no-untyped-call]
@@ -287,11 +316,12 @@ class ChunkMessage:
 
     def _rows(self) -> tuple[Tensor, Tensor, Store, Chunk, float]:
         chunk = self.view.chunk
-        return self.own, self._halo(chunk), self.store, chunk, self.view.stage.weight
+        return self.own, self._halo(chunk), self.store, chunk, self.view.stage.history.weight
 
     def _halo(self, chunk: Chunk) -> Tensor:
         if self.channel is None:
             return self.own.new_zeros(len(chunk.halo), self.own.shape[1])
         halo = self.channel.end(self.token)
-        self.view.stage.keep(self.store, chunk.halo, halo)
-        return self.row_map.after_activation().dense(halo, chunk.halo_ids)
+        mapped = self.row_map.after_activation().dense(halo, chunk.halo_ids)
+        self.view.stage.keep(self.store, chunk.halo, halo, mapped)
+        return mapped
