@@ -107,6 +107,7 @@ class Nap(torch.autograd.Function):
 
 def test_the_wire_hides_behind_local_work_in_both_passes():
     """Two passes of 0.3 s work and 0.3 s wire: 0.6 s when hidden, 1.2 s when not."""
+    run_threads(2, overlap, 0.0)  # the first backward pass of a process imports a part of torch
     assert max(run_threads(2, overlap, 0.3)) < 0.95
 
 
