@@ -18,7 +18,7 @@ from unittest.mock import patch
 import torch
 
 from faults.inputs.case import MEMORY, Case, Ended
-from fullgraph import api, cli, worker
+from fullgraph import api, cli, jobs, predicting, worker
 from fullgraph.errors import InputError, Interrupted
 from fullgraph.report import Phases
 from fullgraph.testing import run_threads
@@ -80,13 +80,14 @@ def _no_nursery(device: str) -> Any:
 
 
 def _ranks_here(
-    parts: int, args: Sequence[str], *, inherit: Sequence[int] = (), phases: Phases | None = None, nursery: Any
-) -> None:
+    parts: int, args: Sequence[str], *, inherit: Sequence[int] = (), phases: Phases | None = None, nursery: Any,
+    classes: str = "",
+) -> None:  # fmt: skip
     """What `launch` does, with threads as ranks."""
-    folder, job, out = (*args, "")[:3]
+    folder, job, order = (*args, "")[:3]
 
     def body(transport: Transport) -> None:
-        worker.work(Path(folder), job, out, transport, Stop(), Phases())
+        worker.work(Path(folder), job, order, transport, Stop(), Phases())
 
     try:
         run_threads(parts, body, timeout=30.0)
@@ -107,9 +108,12 @@ def run_here(case: Case, here: Path, scratch: Path) -> Ended:
     before, beyond = _memory(), 0
     with (
         _streams(scratch) as texts, _environ(case, here), _limits(case.limit_s), warnings.catch_warnings(),
-        patch.object(api, "launch", _ranks_here), patch.object(cli, "_exit", sys.exit),  # also where RANK is set
-        patch.object(api, "Nursery", _no_nursery), patch.object(cli, "Nursery", _no_nursery),
+        patch.object(cli, "_exit", sys.exit), contextlib.ExitStack() as stack,  # also where RANK is set
     ):  # fmt: skip
+        for module in (jobs, predicting):
+            stack.enter_context(patch.object(module, "launch", _ranks_here))
+        for module in (api, cli, jobs, predicting):
+            stack.enter_context(patch.object(module, "Nursery", _no_nursery))
         _default_warnings()
         sys.argv = ["fullgraph", *case.arguments]
         WATCH.outside, WATCH.folder = [], os.path.realpath(here.parent)

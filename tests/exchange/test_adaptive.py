@@ -1,5 +1,7 @@
 """Adaptive wires: the trend of the loss, bits by in-degree, the switch; a whole run equals its equations."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -113,7 +115,7 @@ class ByNode:
         out = torch.empty_like(rows)
         for g in range(4):
             codec = LowBit(min(8, self.bits_at(key.step) * 2**g))
-            name = Key(key.channel, key.step, key.way, g, key.ends)
+            name = replace(key, chunk=g)
             group = rows[grade == g]
             if len(group):
                 out[grade == g] = codec.decode(codec.encode(group, name), tuple(group.shape), dtype, name)
