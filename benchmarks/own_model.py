@@ -1,4 +1,8 @@
-"""An epoch of a PyG GraphSAGE through fg.distribute beside our own model's, in turn, on the same ranks.
+"""Modules of PyG through fg.distribute, each rank with one thread.
+
+GraphSAGE beside our own model, in turn, on the same ranks; and GATv2, which has no kernel of ours, beside PyG in one
+process: a rank should take no longer than its share of the arcs there, and what it waits for others. As many such
+processes run at a time as there are ranks, so that both have the same share of the machine's memory.
 
 python benchmarks/own_model.py [ranks] [epochs]
 """
@@ -8,6 +12,7 @@ import sys
 import time
 
 import torch
+from torch import Tensor
 from torch.nn import functional as F
 
 import fullgraph as fg
@@ -15,10 +20,11 @@ from fullgraph import nn
 from fullgraph.data import load
 from fullgraph.partition import cut_parts, partition
 from fullgraph.placement import Partitioned
+from fullgraph.report import Meter
 from fullgraph.tasks import node_task
 from fullgraph.testing import run_processes
 from fullgraph.train.sync import GradSync
-from fullgraph.transport import Key, Transport
+from fullgraph.transport import Counting, Key, Transport
 
 GRAPH = "sbm:nodes=20000,edges=300000,features=128,classes=10"
 HIDDEN, LAYERS = 128, 3
@@ -60,9 +66,62 @@ def epochs(transport: Transport, num_epochs: int) -> tuple[list[float], list[flo
     return seconds
 
 
+class Attention(torch.nn.Module):
+    """Two layers of GATv2."""
+
+    def __init__(self, in_width: int, out_width: int) -> None:
+        from torch_geometric.nn import GATv2Conv
+
+        super().__init__()
+        self.first = GATv2Conv(in_width, 16, heads=4)
+        self.second = GATv2Conv(64, out_width, heads=1)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return self.second(F.elu(self.first(x, edge_index)), edge_index)  # type: ignore[no-any-return]
+
+
+def attention(transport: Transport, num_epochs: int) -> tuple[list[float], list[float], float]:
+    """Seconds of PyG alone and of this rank without its waits, epoch by epoch in turn; and its share of the arcs."""
+    torch.set_num_threads(1)
+    meter = Meter()
+    transport = Counting(transport.inner, meter.sent, meter.waiting)  # type: ignore[attr-defined]
+    graph = load(GRAPH)
+    part = cut_parts(graph, partition(graph, transport.size, method="metis", seed=0), transport.rank)
+    shard = Partitioned(precompute=False).place(part, transport, fg.Wire(), "sum")
+    nets = [Attention(graph.num_features, graph.num_classes) for _ in range(2)]
+    model = fg.distribute(nets[1], shard)
+    x, y, arcs = (torch.from_numpy(a.copy()) for a in (graph.x, graph.y, graph.edge_index))
+    chosen = torch.from_numpy(graph.train_mask[:, 0].copy())
+    optimizers = [torch.optim.Adam(net.parameters(), lr=0.01) for net in (nets[0], model)]
+    alone, mine = [], []
+    for epoch in range(num_epochs):
+        transport.all_reduce(Key("one", epoch), torch.zeros(1)).wait()
+        start = time.perf_counter()
+        optimizers[0].zero_grad()
+        F.cross_entropy(nets[0](x, arcs)[chosen], y[chosen]).backward()
+        optimizers[0].step()
+        alone.append(time.perf_counter() - start)
+        transport.all_reduce(Key("all", epoch), torch.zeros(1)).wait()
+        meter.open_step()
+        optimizers[1].zero_grad()
+        rows = shard.train_mask
+        out = model(shard.x, shard.edge_index)
+        fg.mean_loss(F.cross_entropy(out[rows], shard.y[rows], reduction="none"), shard).backward()
+        fg.sync_gradients(model)
+        optimizers[1].step()
+        tally = meter.close_step()
+        mine.append(tally.step_s - tally.wait_s)
+    return alone, mine, shard.edge_index.shape[1] / graph.num_arcs
+
+
 if __name__ == "__main__":
     ranks, num_epochs = (int(a) for a in (*sys.argv[1:], *("2", "20")[len(sys.argv) - 1 :]))
     ours, theirs = run_processes(ranks, epochs, num_epochs, timeout=900, silence=300)[0]
     one, other = (statistics.median(s[2:]) for s in (ours, theirs))
     ratio = statistics.median(b / a for a, b in zip(ours[2:], theirs[2:], strict=True))
     print(f"{ranks} ranks, {GRAPH}: ours {one:.3f} s, PyG's GraphSAGE {other:.3f} s an epoch, ratio {ratio:.2f}")
+    found = run_processes(ranks, attention, num_epochs, timeout=900, silence=300)
+    for rank, (alone_s, mine, share) in enumerate(found):
+        busy, alone = statistics.median(mine[2:]), statistics.median(alone_s[2:])
+        text = f"GATv2, rank {rank}: {busy:.3f} s without waits; PyG alone {alone:.3f} s, of which {share:.0%}"
+        print(f"{text}: {share * alone:.3f} s, ratio {busy / (share * alone):.2f}")
