@@ -29,6 +29,7 @@ from fullgraph.train.launch import EXIT_INPUT, EXIT_STOPPED
 from fullgraph.train.predict import Order, write_ids, write_predictions
 from fullgraph.train.progress import Lines, LiveLine, progress
 from fullgraph.train.result import Cost, result_of
+from fullgraph.train.slowness import Slowness
 from fullgraph.train.stopping import LastWords, Stop, started
 from fullgraph.train.tensorboard import TensorBoard
 from fullgraph.train.trainer import Trainer, Watcher
@@ -73,7 +74,7 @@ def train(rank: Rank, stop: Stop, *, resume: bool) -> None:
         recorders = _recorders(rank) if rank.leads else []
         watchers: list[Watcher] = [stack.enter_context(closing(recorder)) for recorder in recorders]
         if rank.leads:
-            watchers.append(partial(_note_choices, rank))
+            watchers += [partial(_note_choices, rank), Slowness()]
         callbacks = Callbacks(config.callbacks, rank.transport)
         callbacks.retell(trainer)
         finished = trainer.fit([first_epoch, *watchers, callbacks, checkpoints], stop)

@@ -11,6 +11,7 @@ from torch import Tensor
 from fullgraph.codec import Codec, Full
 from fullgraph.exchange.feedback import Residuals
 from fullgraph.exchange.inbox import Held, Inbox
+from fullgraph.exchange.lateness import Lateness
 from fullgraph.exchange.schedule import Schedule, Sync
 from fullgraph.exchange.smooth import Average, Smooth
 from fullgraph.exchange.tape import Tape
@@ -29,6 +30,7 @@ class Clock:
     def __init__(self, step: int = -1, use: Use = "other", seed: int = 0) -> None:
         self.step, self.use, self.seed = step, use, seed
         self.losses: list[float] = []
+        self.lateness = Lateness()
         self.again = False  # within a second forward pass: nothing is sent
         self._tape: Tape | None = None
 
@@ -159,6 +161,13 @@ class Channel:
         for way, inbox in {"forward": self.features, "backward": self.gradients}.items():
             inbox.load_state({n.removeprefix(f"{way}."): v for n, v in state.items() if n.startswith(f"{way}.")})
 
+    def look(self, used: dict[int, Tensor] | None, step: int) -> None:
+        """Compare late rows with today's, in a step of training that does so."""
+        if self.clock.use == "rows" and self.clock.lateness.looks(step):
+            fresh = self.features.fresher(step)
+            if fresh is not None:
+                self.clock.lateness.add(used, fresh)
+
     def end(self, token: Tensor) -> Tensor:
         """The rows peers sent, of the version that is due."""
         halo: Tensor = End.apply(token, self)  # type: ignore[no-untyped-call]
@@ -200,6 +209,7 @@ class End(torch.autograd.Function):
         def receive() -> Tensor:
             halo = token.new_zeros(channel.route.out_shape(tuple(token.shape[1:])))
             rows = channel.features.read(ctx.step)
+            channel.look(rows, ctx.step)
             return halo if rows is None else channel.route.unpack(rows, halo)
 
         return channel.clock.once(receive)

@@ -114,6 +114,11 @@ class Inbox:
                 version.wait()  # never read, yet its buffers must not go while it is still on its way
         return rows
 
+    def fresher(self, step: int) -> dict[int, Tensor] | None:
+        """The step's own rows, waited for, where it reads others; None where it does not, or sends none."""
+        turn = self.schedule.turn(step)
+        return self.versions[step].wait() if turn.send and turn.read != step else None
+
     def held(self) -> Held:
         """Versions and averages under names."""
         if self.residuals is not None:  # what a message lost is known only when it has been encoded

@@ -34,6 +34,7 @@ class EpochRecord(Value):
     train: float | None = None
     val: float | None = None
     test: float | None = None
+    late: Annotated[float, Range(0, 1e300)] | None = None  # |late - fresh| / |fresh| of halo rows, now and then
 
 
 FIELDS = tuple(field.name for field in fields(EpochRecord))

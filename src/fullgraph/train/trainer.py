@@ -116,11 +116,10 @@ class Trainer:
         """The ranks' tallies, and whether any is to stop, in one sum: each fills its own row."""
         transport = self.shard.transport
         copies = transport.size // self.shard.train.owners.size
-        table = torch.zeros(transport.size, 6, dtype=torch.float64)
-        table[transport.rank] = torch.tensor(
-            [float(loss) / copies, tally.step_s, tally.wait_s, tally.halo_bytes, tally.weight_bytes, stop],
-            dtype=torch.float64,
-        )
+        mine = [float(loss) / copies, tally.step_s, tally.wait_s, tally.halo_bytes, tally.weight_bytes, stop]
+        mine += self.shard.clock.lateness.take()
+        table = torch.zeros(transport.size, len(mine), dtype=torch.float64)
+        table[transport.rank] = torch.tensor(mine, dtype=torch.float64)
         table = transport.all_reduce(Key("meter", self.epoch), table).wait()
         total = float(table[:, 0].sum())
         if not math.isfinite(total):
@@ -133,9 +132,15 @@ class Trainer:
             wait_s=float(table[:, 2].max()),
             bytes=int(table[:, 3].sum()),
             grad_bytes=int(table[:, 4].sum()),
+            late=_ratio(*table[:, 6:].sum(0).tolist()),
             **scores,
         )
         return record, bool(table[:, 5].any())
+
+
+def _ratio(off: float, whole: float) -> float | None:
+    """Of two sums of squares, where there are any."""
+    return math.sqrt(off / whole) if whole and math.isfinite(off / whole) else None
 
 
 def checkpoint_layers(model: nn.Module) -> None:
