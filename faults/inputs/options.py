@@ -286,7 +286,8 @@ def _assert_sound(made: Case, ended: Ended) -> None:
     if arguments[:1] != ["train"] or "--help" in arguments:
         assert ended.out.strip(), "it says nothing"
         return
-    found = [path.parent for path in ended.here.rglob("result.json")]
+    out = dict(pairwise(arguments)).get("--out", ".")
+    found = [path.parent for path in ended.here.rglob("result.json")] or [ended.here / out]  # which may be above
     assert len(found) == 1, f"runs: {found}"
     texts = [(found[0] / name).read_text() for name in ("result.json", "config.json")]
     result, config = (json.loads(text, parse_constant=_no) for text in texts)
