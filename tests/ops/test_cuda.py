@@ -229,6 +229,8 @@ def test_bytes_are_those_of_the_cpu(bits: int, width: int) -> None:
     x[20:30] *= 2e38  # a range beyond float32
     x[30:60] *= 1e-30
     x[60:90] += 1e6
+    x[90:150] = x[90:150] * 0.02 + 10.0 ** torch.arange(60)[:, None].div(10, rounding_mode="floor")
+    x[150:180] = -100.3 - x[150:180].abs() * 0.02
     rows, out = torch.randperm(3000)[:2500], torch.randn(3000, width)
     for relu in (False, True):
         wire = encode_rows(x, rows, key=9, bits=bits, relu=relu)

@@ -125,6 +125,7 @@ def odd_rows(width: int) -> Tensor:
     x[9] *= 2e38  # a range beyond float32
     x[10] = -x[10].abs() * 1e-30
     x[11] += 1e6
+    x[12:] = x[12:] * 0.02 + torch.tensor([[100.3], [-1e4]])
     return x
 
 

@@ -20,7 +20,8 @@ CHOICES = (1, 2, 4, 8)
 class LowBit(Value):
     """q = floor((x - low) / step + u),  x' = low + q step,  u ~ U[0, 1): unbiased, |x' - x| <= step, nothing clips.
 
-    low and step are a row's own, in bf16; a row takes ceil(b d / 8) + 4 bytes (Sylvie, arXiv:2303.01277). u is a hash
+    low and step are a row's own and share 4 bytes; a row takes ceil(b d / 8) + 4 bytes (Sylvie, arXiv:2303.01277).
+    A row far from zero spends more of the 4 on low, so [100.3, 100.4] is rounded about as well as [0, 0.1]. u is a hash
     of (key, row, column), so a rerun sends the same bytes and the receiver needs nothing but them.
     A row of one float32 throughout decodes exactly, infinities included. Any other row that is not finite, or whose
     range is beyond float32, decodes to NaN throughout: a diverged run must show. Every dtype travels as float32.

@@ -15,7 +15,7 @@ Array = Any  # a numpy array; numba infers the rest
 
 ABS = np.int32(0x7FFFFFFF)
 NAN_BITS, INF_BITS, MINUS_INF_RANK = np.int32(0x7FC00000), np.int32(0x7F800000), np.int32(-0x7F800001)
-SMALLEST_STEP, FIELD, MARK = np.int32(0x0080), np.int32(0xFFFF), np.int32(0x8000)
+MARK, DIGITS, SIZES = np.int32(-0x1000000), np.int32(0x7FFFFF), 0x1358
 PACK_1 = np.uint64(0x0102040810204080)  # moves the lowest bit of byte j to bit 56 + j
 
 
@@ -35,6 +35,11 @@ def _rank(bits: np.int32) -> np.int32:
 @_jit
 def _float(bits: int | np.int32) -> np.float32:
     return np.int32(bits).view(np.float32)
+
+
+@_jit
+def _bits(value: np.float32) -> Any:
+    return np.float32(value).view(np.int32)
 
 
 @_jit
@@ -91,6 +96,33 @@ def _unpack(row: Array, bits: int, words: Array, codes: Array) -> None:
 
 
 @_jit
+def _low(multiple: Any, power: Any, size: Any, lift: int) -> np.float32:
+    unit = np.float32(_float(power << 23) * _float(127 + lift - size << 23))
+    return np.float32(np.float32(multiple) * unit)
+
+
+@_jit
+def _parameters(min_bits: Any, most: np.float32, bits: int) -> tuple[np.int32, np.float32, np.float32]:
+    """(word, low, step) of a row that is not marked"""
+    lift, top = (bits if bits > 1 else 0), np.float32((1 << bits) - 1)
+    share = _bits(np.float32(most - _float(min_bits)) * np.float32(np.float32(1) / top))
+    exponent = min_bits >> 23 & 0xFF
+    ahead = exponent - lift - (share >> 23)
+    far = int(ahead > 4) + int(ahead > 10) + int(ahead > 14)
+    size = SIZES >> 4 * far & 15
+    power = max((share + (5 << 22 - size)) >> 23, exponent - lift - 18, 1)
+    digits = (min_bits & DIGITS) | (1 << 23 if exponent else 0)
+    shift = min(power + lift - size - max(exponent, 1) + 23, 31)
+    multiple = (-digits if min_bits < 0 else digits) >> shift
+    low = _low(multiple, power, size, lift)
+    rest = (1 << 23 - size) - 1
+    step_bits = max((_bits(np.float32(most - low) / top) + rest) & ~rest, power << 23)
+    fraction = (step_bits & DIGITS) >> 23 - size
+    word = power << 24 | far << 22 | multiple << size & 0x3FFFFF | fraction
+    return np.int32(word), low, _float(step_bits)
+
+
+@_jit
 def encode(x: Array, ranks: Array, row_keys: Array, bits: int, wire: Array, first: int, last: int) -> None:
     """wire[i] = the row x[i]; `ranks` are the bits of x as int32, `row_keys` the two halves of each row's key"""
     width = x.shape[1]
@@ -104,19 +136,15 @@ def encode(x: Array, ranks: Array, row_keys: Array, bits: int, wire: Array, firs
         for c in range(width):
             r = _rank(rank[c])
             lo, hi = min(lo, r), max(hi, r)
-        min_bits = _rank(lo)
-        least, most = _float(min_bits), _float(_rank(hi))
-        low_bits = np.int32((min_bits + FIELD if min_bits < 0 else np.int64(min_bits)) & ~np.int64(0xFFFF))
-        low = _float(low_bits)
-        share_bits = np.float32(np.float32(most - low) / top_f).view(np.int32)
-        step16 = max(np.int32(np.int32(share_bits + FIELD) >> np.int32(16)), SMALLEST_STEP)
-        step = _float(step16 << 16)
+        min_bits, most = _rank(lo), _float(_rank(hi))
+        word, low, step = _parameters(min_bits, most, bits)
         finite = lo > MINUS_INF_RANK and hi < INF_BITS and np.isfinite(np.float32(low + np.float32(step * top_f)))
-        if least == most or not finite:
-            value = min_bits if least == most else NAN_BITS
-            low_bits, step16 = value, np.int32(((value >> 1) & 0x7FFF) | MARK)
+        same = _float(min_bits) == most
+        if same or not finite:
+            value = min_bits if same else NAN_BITS
+            word = np.int32(value | MARK)
             out[4:] = 0
-            out[4] = value & 1
+            out[4] = np.uint8(value >> 24)
         else:
             inverse = np.float32(one / step)
             a, b = row_keys[i, 0], row_keys[i, 1]
@@ -125,23 +153,25 @@ def encode(x: Array, ranks: Array, row_keys: Array, bits: int, wire: Array, firs
                 at = np.float32(np.float32(np.float32(row[c] - low) * inverse) + u)
                 codes[c] = np.uint8(min(np.int32(at), top))
             _pack(words, codes, bits, out)
-        out[0], out[1] = np.uint8(low_bits >> 16), np.uint8(low_bits >> 24)
-        out[2], out[3] = np.uint8(step16), np.uint8(step16 >> 8)
+        for k in range(4):
+            out[k] = np.uint8(word >> 8 * k)
 
 
 @_jit
 def decode(wire: Array, bits: int, out: Array, first: int, last: int) -> None:
     """out[i] = low_i + step_i code[i], or the one value of a marked row"""
-    width = out.shape[1]
+    width, lift = out.shape[1], bits if bits > 1 else 0
     words = np.zeros((width + 7) // 8, np.uint64)
     codes = words.view(np.uint8)
     for i in range(first, last):
         row, to = wire[i], out[i]
-        head, tail = np.int32(row[0]) | np.int32(row[1]) << 8, np.int32(row[2]) | np.int32(row[3]) << 8
-        if tail & MARK:
-            to[:] = _float((head << 16) | ((tail & 0x7FFF) << 1) | (row[4] & 1))
+        word, power = np.int32(row[0]) | np.int32(row[1]) << 8 | np.int32(row[2]) << 16, np.int32(row[3])
+        if power == 0xFF:
+            to[:] = _float(np.int32(row[4]) << 24 | word)
             continue
-        low, step = _float(head << 16), _float(tail << 16)
+        size = SIZES >> 4 * (word >> 22) & 15
+        low = _low(np.int32(word << 10) >> 10 + size, power, size, lift)
+        step = _float(power << 23 | word << 23 - size & DIGITS)
         _unpack(row, bits, words, codes)
         for c in range(width):
             to[c] = np.float32(np.float32(codes[c]) * step) + low

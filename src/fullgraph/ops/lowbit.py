@@ -1,13 +1,20 @@
 """Rows of float32 as codes of 1, 2, 4 or 8 bits: the wire format, and its meaning in torch.
 
-A row on the wire is  low (bf16) | step (bf16) | codes, column 0 in the lowest bits of the first byte;  little-endian.
+A row on the wire is a word of 32 bits and the codes, column 0 in the lowest bits of the first byte;  little-endian.
 
-    low  = bf16(min x) rounded down,  step = bf16((max x - low) / (2^b - 1)) rounded up and at least 2^-126
+    word = power (8 bits) | far (2) | multiple (22 - size, signed) | fraction (size),   size = 8, 5, 3, 1 for far = 0..3
+    step = 2^(power - 127) (1 + fraction / 2^size)
+    low  = 2^(power - 127) 2^lift multiple / 2^size,   2^lift = 2^b - 1 rounded to a power of two
     code = min(floor((x - low) / step + u), 2^b - 1),  u = draw(key, row, column) / 2^32 cut to 24 bits
 
-The parameters are rounded before the codes are drawn, so the mean of `low + code * step` is x. A step is never
-negative; its sign bit marks a row that is one float32 throughout, whose 32 bits are the 16 of low, the other 15 of step
-and code 0. A row with a NaN, an infinity among other numbers, or a range beyond float32 is marked, with the value NaN.
+2^lift steps are about a row's span, so low is rounded to a part of the span, wherever the row lies. The further away
+zero is, the more digits the multiple needs; it takes them from the fraction. Up to about 2^4 spans from zero low and
+step are right to 1/256 of the span, up to 2^10 to 1/32, up to 2^14 to 1/8. Beyond 2^18 the step grows until low fits.
+
+low is at most min x; step is (max x - low) / (2^b - 1) rounded up, at least 2^-126. Both are rounded before the codes
+are drawn, so the mean of `low + code * step` is x. The power 255 marks a row that is one float32 throughout: the word
+has the lower 24 of its bits, the first byte of codes the upper 8. A row with a NaN, an infinity among other numbers, or
+a range beyond float32 is marked, with the value NaN.
 loops_lowbit.py has the same for numba; a test holds the two to the same bytes.
 """
 
@@ -21,7 +28,8 @@ from fullgraph.ops.hashing import draws, row_keys
 PARAMETER_BYTES = 4
 NAN_BITS, INF_BITS = 0x7FC00000, 0x7F800000
 MINUS_INF_RANK = -0x7F800001  # where -inf stands in the order of `_rank`
-SMALLEST_STEP = 0x0080  # 2^-126, whose inverse is finite
+MARK = -0x1000000  # the power 255
+SIZES = 0x1358  # of far = 0, 1, 2, 3, from the right
 
 
 def row_bytes(width: int, bits: int) -> int:
@@ -36,38 +44,75 @@ def lowbit_encode(x_nD: Tensor, key: int, bits: int, wire_nW: Tensor) -> None:
     rank_nD = _rank(x_nD.view(torch.int32))
     first_n, last_n = rank_nD.amin(1), rank_nD.amax(1)
     min_n, max_n = (_rank(r).view(torch.float32) for r in (first_n, last_n))
-    min_bits_n = min_n.view(torch.int32)
-    low_bits_n = torch.where(min_bits_n < 0, min_bits_n + 0xFFFF, min_bits_n) & ~0xFFFF
-    low_n = low_bits_n.view(torch.float32)
-    step16_n = (((max_n - low_n) / top).view(torch.int32) + 0xFFFF >> 16).clamp_(min=SMALLEST_STEP)
-    step_n = (step16_n << 16).view(torch.float32)
+    word_n, low_n, step_n = _parameters(min_n, max_n, bits)
 
     same_n = min_n == max_n
     finite_n = (first_n > MINUS_INF_RANK) & (last_n < INF_BITS) & torch.isfinite(low_n + step_n * top)
     marked_n = same_n | ~finite_n
-    value_n = torch.where(same_n, min_bits_n, NAN_BITS)
+    value_n = torch.where(same_n, min_n.view(torch.int32), NAN_BITS)
 
     a_n, b_n = row_keys(key, torch.arange(rows, device=x_nD.device))
     columns_D = torch.arange(width, device=x_nD.device)
     u_nD = (draws(a_n[:, None], b_n[:, None], columns_D) >> 8).float() * 2.0**-24
     at_nD = (x_nD - low_n[:, None]) * (1 / step_n)[:, None] + u_nD
-    code_nD = torch.where(marked_n[:, None], 0, at_nD).to(torch.int32).clamp_(max=top)
-    code_nD[:, 0] = torch.where(marked_n, value_n & 1, code_nD[:, 0])
-
-    head_n = torch.where(marked_n, value_n, low_bits_n) >> 16
-    tail_n = torch.where(marked_n, value_n >> 1 & 0x7FFF | 0x8000, step16_n)
-    wire_nW[:, :PARAMETER_BYTES] = torch.stack([head_n, tail_n], 1).to(torch.int16).view(torch.uint8)
-    wire_nW[:, PARAMETER_BYTES:] = _pack(code_nD, bits)
+    code_nC = _pack(torch.where(marked_n[:, None], 0, at_nD).to(torch.int32).clamp_(max=top), bits)
+    code_nC[:, 0] = torch.where(marked_n, value_n >> 24, code_nC[:, 0])
+    word_n = torch.where(marked_n, value_n | MARK, word_n)
+    wire_nW[:, :PARAMETER_BYTES] = word_n[:, None].view(torch.uint8)
+    wire_nW[:, PARAMETER_BYTES:] = code_nC
 
 
 def lowbit_decode(wire_nW: Tensor, bits: int, out_nD: Tensor) -> None:
     """Fill the rows from the wire; there is at least one number. float32, contiguous."""
-    head_n, tail_n = wire_nW[:, :PARAMETER_BYTES].contiguous().view(torch.int16).int().unbind(1)
+    word_n = wire_nW[:, :PARAMETER_BYTES].contiguous().view(torch.int32)[:, 0]
     code_nD = _unpack(wire_nW[:, PARAMETER_BYTES:], out_nD.shape[1], bits)
-    low_n, step_n = ((t << 16).view(torch.float32) for t in (head_n, tail_n))
-    value_n = (head_n << 16 | (tail_n & 0x7FFF) << 1 | code_nD[:, 0] & 1).view(torch.float32)
+    power_n, size_n = word_n >> 24 & 0xFF, _size(word_n >> 22 & 3)
+    low_n = _low(word_n << 10 >> 10 + size_n, power_n, size_n, bits)
+    step_n = (power_n << 23 | word_n << 23 - size_n & 0x7FFFFF).view(torch.float32)
     grid_nD = code_nD.float() * step_n[:, None] + low_n[:, None]
-    out_nD.copy_(torch.where((tail_n < 0)[:, None], value_n[:, None], grid_nD))
+    value_n = (wire_nW[:, PARAMETER_BYTES].int() << 24 | word_n & ~MARK).view(torch.float32)
+    out_nD.copy_(torch.where((power_n == 0xFF)[:, None], value_n[:, None], grid_nD))
+
+
+def _parameters(min_n: Tensor, max_n: Tensor, bits: int) -> tuple[Tensor, Tensor, Tensor]:
+    """(word, low, step) of rows that are not marked."""
+    top, lift = 2**bits - 1, _lift(bits)
+    min_bits_n, share_n = min_n.view(torch.int32), ((max_n - min_n) * (1 / top)).view(torch.int32)
+    exponent_n = min_bits_n >> 23 & 0xFF
+    ahead_n = exponent_n - lift - (share_n >> 23)
+    far_n = (ahead_n > 4).int() + (ahead_n > 10).int() + (ahead_n > 14).int()
+    size_n = _size(far_n)
+    # Rounding adds up to 4/3 + 1 fractions to the step. Its power has room for them, so it is known before low.
+    power_n = torch.maximum(share_n + (5 << 22 - size_n) >> 23, exponent_n - lift - 18).clamp_(min=1)
+
+    digits_n = min_bits_n & 0x7FFFFF | (exponent_n > 0).int() << 23
+    shift_n = power_n + lift - size_n - exponent_n.clamp(min=1) + 23
+    multiple_n = torch.where(min_bits_n < 0, -digits_n, digits_n) >> shift_n.clamp_(max=31)
+    low_n = _low(multiple_n, power_n, size_n, bits)
+
+    rest_n = (1 << 23 - size_n) - 1
+    step_bits_n = torch.maximum(((max_n - low_n) / top).view(torch.int32) + rest_n & ~rest_n, power_n << 23)
+    fraction_n = (step_bits_n & 0x7FFFFF) >> 23 - size_n
+    word_n = power_n << 24 | far_n << 22 | multiple_n << size_n & 0x3FFFFF | fraction_n
+    return word_n, low_n, step_bits_n.view(torch.float32)
+
+
+def _low(multiple_n: Tensor, power_n: Tensor, size_n: Tensor, bits: int) -> Tensor:
+    unit_n = _two_to(power_n) * _two_to(127 + _lift(bits) - size_n)
+    return multiple_n.float() * unit_n
+
+
+def _two_to(power_n: Tensor) -> Tensor:
+    """2^(power - 127)."""
+    return (power_n << 23).view(torch.float32)
+
+
+def _size(far_n: Tensor) -> Tensor:
+    return SIZES >> 4 * far_n & 15
+
+
+def _lift(bits: int) -> int:
+    return bits if bits > 1 else 0
 
 
 def _rank(bits: Tensor) -> Tensor:

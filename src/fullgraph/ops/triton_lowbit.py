@@ -18,6 +18,38 @@ def _rank(bits: tl.tensor) -> Any:
 
 
 @jit
+def _low(multiple: tl.tensor, power: tl.tensor, size: tl.tensor, BITS: tl.constexpr) -> Any:
+    LIFT: tl.constexpr = BITS if BITS > 1 else 0
+    unit = (power << 23).to(tl.float32, bitcast=True) * ((127 + LIFT - size) << 23).to(tl.float32, bitcast=True)
+    return multiple.to(tl.float32) * unit
+
+
+@jit
+def _parameters(min_bits: tl.tensor, high: tl.tensor, BITS: tl.constexpr) -> Any:
+    """(word, low, step) of rows that are not marked"""
+    TOP: tl.constexpr = 2**BITS - 1
+    LIFT: tl.constexpr = BITS if BITS > 1 else 0
+    share = ((high - min_bits.to(tl.float32, bitcast=True)) * (1 / TOP)).to(tl.int32, bitcast=True)
+    exponent = (min_bits >> 23) & 0xFF
+    ahead = exponent - LIFT - (share >> 23)
+    far = (ahead > 4).to(tl.int32) + (ahead > 10).to(tl.int32) + (ahead > 14).to(tl.int32)
+    size = (0x1358 >> (4 * far)) & 15
+    power = tl.maximum(tl.maximum((share + (5 << (22 - size))) >> 23, exponent - LIFT - 18), 1)
+    digits = (min_bits & 0x7FFFFF) | tl.where(exponent > 0, 0x800000, 0)
+    shift = tl.minimum(power + LIFT - size - tl.maximum(exponent, 1) + 23, 31)
+    multiple = tl.where(min_bits < 0, -digits, digits) >> shift
+    low = _low(multiple, power, size, BITS)
+    rest = (1 << (23 - size)) - 1
+    exact = high - low
+    if TOP > 1:
+        exact = tl.div_rn(exact, tl.full(exact.shape, TOP, tl.float32))
+    step_bits = tl.maximum((exact.to(tl.int32, bitcast=True) + rest) & ~rest, power << 23)
+    fraction = (step_bits & 0x7FFFFF) >> (23 - size)
+    word = (power << 24) | (far << 22) | ((multiple << size) & 0x3FFFFF) | fraction
+    return word, low, step_bits.to(tl.float32, bitcast=True)
+
+
+@jit
 def encode(
     x: tl.tensor, rows: tl.tensor, wire: tl.tensor, key: tl.tensor, num_rows: tl.tensor, WIDTH: tl.constexpr,
     BITS: tl.constexpr, RELU: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
@@ -44,13 +76,8 @@ def encode(
     else:
         least, most = tl.min(tl.where(inside, rank, 0x7FFFFFFF), 1), tl.max(tl.where(inside, rank, -0x80000000), 1)
     min_bits = _rank(least)
-    low_bits = tl.where(min_bits < 0, min_bits + 0xFFFF, min_bits) & -0x10000
-    low, high = low_bits.to(tl.float32, bitcast=True), _rank(most).to(tl.float32, bitcast=True)
-    share = high - low
-    if TOP > 1:
-        share = tl.div_rn(share, tl.full([ROWS], TOP, tl.float32))
-    step16 = tl.maximum((share.to(tl.int32, bitcast=True) + 0xFFFF) >> 16, 0x0080)
-    step = (step16 << 16).to(tl.float32, bitcast=True)
+    high = _rank(most).to(tl.float32, bitcast=True)
+    word, low, step = _parameters(min_bits, high, BITS)
 
     same = min_bits.to(tl.float32, bitcast=True) == high
     end_bits = (low + step * TOP).to(tl.int32, bitcast=True)
@@ -60,7 +87,7 @@ def encode(
 
     u = (draws(row_keys(key, k)[:, None], columns[None, :]) >> 8).to(tl.int32).to(tl.float32) * (2.0**-24)
     place = (value - low[:, None]) * tl.div_rn(tl.full([ROWS], 1.0, tl.float32), step)[:, None] + u
-    # Outside of the row, and in a marked row but for the first, codes are 0.
+    # Outside of the row, and in a marked row, codes are 0.
     place = tl.where(marked[:, None], 0, place)
     if WIDTH != COLUMNS:
         place = tl.where(inside, place, 0)
@@ -68,20 +95,17 @@ def encode(
         codes = (place >= 1).to(tl.int32)
     else:
         codes = tl.minimum(place.to(tl.int32), TOP)
-    codes |= tl.where(columns[None, :] == 0, tl.where(marked, constant & 1, 0)[:, None], 0)
 
     shifts = (tl.arange(0, PER_BYTE) * BITS)[None, None, :]
     packed = tl.sum(tl.reshape(codes, [ROWS, COLUMNS // PER_BYTE, PER_BYTE]) << shifts, 2)
-    line = wire + k * (BYTES + 4)
     places = tl.arange(0, COLUMNS // PER_BYTE)
+    packed |= tl.where(places[None, :] == 0, tl.where(marked, constant >> 24, 0)[:, None], 0)
+    line = wire + k * (BYTES + 4)
     fits = present[:, None] & (places < BYTES)[None, :]
     tl.store(line[:, None] + 4 + places[None, :], packed.to(tl.uint8), mask=fits)
-    head = tl.where(marked, constant, low_bits) >> 16
-    tail = tl.where(marked, ((constant >> 1) & 0x7FFF) | 0x8000, step16)
-    tl.store(line, head.to(tl.uint8), mask=present)
-    tl.store(line + 1, (head >> 8).to(tl.uint8), mask=present)
-    tl.store(line + 2, tail.to(tl.uint8), mask=present)
-    tl.store(line + 3, (tail >> 8).to(tl.uint8), mask=present)
+    word = tl.where(marked, constant | -0x1000000, word)
+    for byte in tl.static_range(4):
+        tl.store(line + byte, (word >> 8 * byte).to(tl.uint8), mask=present)
 
 
 @jit
@@ -96,17 +120,18 @@ def decode(
     present = k < num_rows
     inside = present[:, None] & (columns < WIDTH)[None, :]
     line = wire + k * (BYTES + 4)
-    head = tl.load(line, mask=present, other=0).to(tl.int32)
-    head |= tl.load(line + 1, mask=present, other=0).to(tl.int32) << 8
-    tail = tl.load(line + 2, mask=present, other=0).to(tl.int32)
-    tail |= tl.load(line + 3, mask=present, other=0).to(tl.int32) << 8
+    word = tl.load(line, mask=present, other=0).to(tl.int32)
+    for place in tl.static_range(1, 4):
+        word |= tl.load(line + place, mask=present, other=0).to(tl.int32) << 8 * place
     byte = tl.load(line[:, None] + 4 + (columns * BITS // 8)[None, :], mask=inside, other=0).to(tl.int32)
     codes = (byte >> (columns * BITS % 8)[None, :]) & (2**BITS - 1)
-    low, step = (head << 16).to(tl.float32, bitcast=True), (tail << 16).to(tl.float32, bitcast=True)
-    last_bit = tl.load(line + 4, mask=present, other=0).to(tl.int32) & 1
-    constant = ((head << 16) | ((tail & 0x7FFF) << 1) | last_bit).to(tl.float32, bitcast=True)
+    power, size = (word >> 24) & 0xFF, (0x1358 >> (4 * ((word >> 22) & 3))) & 15
+    low = _low((word << 10) >> (10 + size), power, size, BITS)
+    step = ((power << 23) | ((word << (23 - size)) & 0x7FFFFF)).to(tl.float32, bitcast=True)
+    first = tl.load(line + 4, mask=present, other=0).to(tl.int32)
+    constant = ((first << 24) | (word & 0xFFFFFF)).to(tl.float32, bitcast=True)
     value = codes.to(tl.float32) * step[:, None] + low[:, None]
-    value = tl.where((tail >= 0x8000)[:, None], constant[:, None], value).to(out.dtype.element_ty)
+    value = tl.where((power == 0xFF)[:, None], constant[:, None], value).to(out.dtype.element_ty)
     targets = k if rows is None else tl.load(rows + k, mask=present, other=0).to(tl.int64)
     at = out + targets[:, None] * WIDTH + columns[None, :]
     if ADD:
