@@ -86,7 +86,7 @@ def built(kind: type[T], given: Mapping[str, Any], where: str) -> T:
     known = {field.name: field for field in fields(kind) if field.init}  # type: ignore[arg-type]
     needed = [n for n, f in known.items() if f.default is MISSING and f.default_factory is MISSING and n not in given]
     if needed:
-        raise InputError(f"{where} lacks {', '.join(needed)}")
+        raise InputError(f"{where} lacks {', '.join(needed)}{getattr(kind, 'if_lacking', '')}")
     for name, value in given.items():
         problem = problem_of(hints_of(kind)[name], value)
         if problem:

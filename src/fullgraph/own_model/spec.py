@@ -39,6 +39,9 @@ class OwnModel(Value):
     aggregation: ClassVar[str] = "sum"  # the module reads arcs by itself
     encodes: ClassVar[bool] = True
     hidden: ClassVar[int] = 1
+    if_lacking: ClassVar[str] = (
+        ": call the widths in_channels and out_channels, which the run fills in; give other options with -m KEY=VALUE"
+    )
     hops: ClassVar[tuple[int | None, ...]] = ()  # all rows: what its layers read is not known
 
     @property
