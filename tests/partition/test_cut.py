@@ -7,7 +7,9 @@ import torch
 
 from fullgraph.errors import InputError
 from fullgraph.partition import Assignment, cut_parts
+from fullgraph.partition import cut as cut_module
 from fullgraph.partition import layout as layout_module
+from fullgraph.testing import CASES
 
 PARTS = (1, 2, 3, 4, 5)
 SEEDS = (0, 1, 2)
@@ -142,3 +144,11 @@ def test_bad_assignments_are_one_line(make_graph, scatter):
         cut_parts(graph, scatter(graph, 2), 2)
     with pytest.raises(InputError, match="split 9 does not exist"):
         cut_parts(graph, scatter(graph, 2), split=9)
+
+
+@pytest.mark.parametrize(("module", "words"), [(layout_module, "a part of"), (cut_module, "part 0 reads")])
+def test_parts_too_large_to_number_are_refused(module, words, monkeypatch):
+    graph, assignment = CASES["undirected"](3)
+    monkeypatch.setattr(module, "INT32_MAX", 10)
+    with pytest.raises(InputError, match=f"{words}.*use more parts"):
+        cut_parts(graph, assignment, 0)

@@ -14,7 +14,7 @@ from fullgraph.data import Graph, fit_features
 from fullgraph.data.arrays import Array
 from fullgraph.errors import InputError
 from fullgraph.partition.base import Assignment
-from fullgraph.partition.layout import Layout, arc_blocks, lay_out
+from fullgraph.partition.layout import INT32_MAX, Layout, arc_blocks, lay_out
 from fullgraph.partition.manifest import describe
 from fullgraph.partition.part import PAIRS, Part, assemble
 from fullgraph.partition.quality import quality
@@ -28,7 +28,8 @@ def structure_of(graph: Graph, layout: Layout, rank: int) -> dict[str, Array]:
     """
     ids, halo = layout.owned[rank], layout.halo[rank]
     n, h = len(ids), len(halo)
-    assert n + h < 1 << 31, "local columns are 32-bit"
+    if n + h > INT32_MAX:
+        raise InputError(f"part {rank} reads {n + h} rows, more than 32 bits can number; use more parts")
     indptr, indices, weight, attr = _whole(graph) if layout.parts == 1 else _arcs_of(graph, layout, rank)
     sent = [layout.row[layout.halo_from(peer, rank)] for peer in range(layout.parts)]
     arrays = {

@@ -18,6 +18,7 @@ from fullgraph.errors import InputError
 from fullgraph.partition.base import Assignment
 
 BLOCK_ARCS = 1 << 22
+INT32_MAX = 2**31 - 1  # rows and columns of a part are numbered in 32 bits
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,7 +81,8 @@ def owned_rows(graph: Graph, assignment: Assignment) -> tuple[tuple[Array, ...],
     order = np.argsort(part.astype(np.uint16) if parts < 1 << 16 else part, kind="stable")
     count = np.bincount(part, minlength=parts)
     ends = np.cumsum(count)
-    assert count.max(initial=0) < 1 << 31, "local rows are 32-bit"
+    if count.max(initial=0) > INT32_MAX:
+        raise InputError(f"a part of {count.max()} nodes has more rows than 32 bits can number; use more parts")
     row = np.empty(len(part), dtype=np.int32)
     row[order] = np.arange(len(part)) - np.repeat(ends - count, count)
     return tuple(order[end - size : end] for end, size in zip(ends, count, strict=True)), row
