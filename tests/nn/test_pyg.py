@@ -26,10 +26,12 @@ def to_pyg(conv):
         other.lin_l.weight, other.lin_l.bias = conv.lin_neigh.weight, conv.lin_self.bias
         other.lin_r.weight = conv.lin_self.weight
     elif isinstance(conv, nn.GINConv):
-        mlp = torch.nn.Sequential(copy.deepcopy(conv.lin1), torch.nn.ReLU(), copy.deepcopy(conv.lin2))
+        norm = torch.nn.LayerNorm(conv.mapped_width)
+        mlp = torch.nn.Sequential(copy.deepcopy(conv.lin1), norm, torch.nn.ReLU(), copy.deepcopy(conv.lin2))
         other = pyg.GINConv(mlp, train_eps=True)  # draws the weights of its network anew
         mlp[0].load_state_dict(conv.lin1.state_dict())
-        mlp[2].load_state_dict(conv.lin2.state_dict())
+        mlp[1].load_state_dict(conv.norm.state_dict())
+        mlp[3].load_state_dict(conv.lin2.state_dict())
         other.eps = conv.eps
     else:
         other = pyg.GATConv(conv.in_width, conv.head_width, heads=conv.heads, concat=conv.concat)

@@ -32,11 +32,11 @@ def to_pyg(conv):
         names = {"lin_l.weight": "lin_neigh.weight", "lin_l.bias": "lin_self.bias", "lin_r.weight": "lin_self.weight"}
         return other, names
     if isinstance(conv, nn.GINConv):
-        parts = (torch.nn.Linear(conv.in_width, conv.out_width), torch.nn.ReLU())
-        other = pyg.GINConv(
-            torch.nn.Sequential(*parts, torch.nn.Linear(conv.out_width, conv.out_width)), train_eps=True
-        )
-        names = {f"nn.{i}.{w}": f"lin{n}.{w}" for i, n in ((0, 1), (2, 2)) for w in ("weight", "bias")}
+        inner = conv.mapped_width
+        parts = (torch.nn.Linear(conv.in_width, inner), torch.nn.LayerNorm(inner), torch.nn.ReLU())
+        other = pyg.GINConv(torch.nn.Sequential(*parts, torch.nn.Linear(inner, conv.out_width)), train_eps=True)
+        pairs = {0: "lin1", 1: "norm", 3: "lin2"}
+        names = {f"nn.{i}.{w}": f"{name}.{w}" for i, name in pairs.items() for w in ("weight", "bias")}
         return other, {**names, "eps": "eps"}
     other = pyg.GATConv(conv.in_width, conv.head_width, heads=conv.heads, concat=conv.concat)
     return other, {name: name for name in ("lin.weight", "att_src", "att_dst", "bias")}

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fullgraph.nn.linear import Linear, add_linear, linear
+from fullgraph.nn.norm import LayerNorm
 from fullgraph.nn.view import IDENTITY, Features, GraphView, Mapped, Message, Operand, RowMap
 from fullgraph.ops import Adjacency
 
@@ -26,8 +27,13 @@ class Conv(nn.Module):
         super().__init__()
         self.in_width, self.out_width = in_width, out_width
 
+    @property
+    def mapped_width(self) -> int:
+        """Columns of rows that were mapped before they cross."""
+        return self.out_width
+
     def update_first(self, x: Features, view: GraphView) -> bool:
-        narrow = self.out_width < self.in_width and view.narrow_first
+        narrow = self.mapped_width < self.in_width and view.narrow_first
         return (narrow or isinstance(x, Adjacency)) and not view.knows(x)
 
 
@@ -97,14 +103,20 @@ class SAGEConv(Conv):
 class GINConv(Conv):
     """Z = MLP((1 + eps) X + sum_{j -> i} X_j), eps learned  (Xu et al., arXiv:1810.00826).
 
-    The sum commutes with the MLP's first linear map, which may so come first.
+    The MLP has `inner` columns, and a layer norm between its two maps: sums over many neighbours are large, and without
+    it a layer may die at the first step. The sum commutes with the first linear map, which may so come first.
     """
 
-    def __init__(self, in_width: int, out_width: int) -> None:
+    def __init__(self, in_width: int, out_width: int, *, inner: int) -> None:
         super().__init__(in_width, out_width)
-        self.lin1 = Linear(in_width, out_width)
-        self.lin2 = Linear(out_width, out_width)
+        self.lin1 = Linear(in_width, inner)
+        self.norm = LayerNorm(inner)
+        self.lin2 = Linear(inner, out_width)
         self.eps = nn.Parameter(torch.zeros(()))
+
+    @property
+    def mapped_width(self) -> int:
+        return self.lin1.out_features
 
     def forward(self, x: Features, view: GraphView, layer: int, row_map: RowMap = IDENTITY) -> Tensor:
         if self.update_first(x, view):
@@ -121,7 +133,7 @@ class GINConv(Conv):
         return self._rest(self.lin1(self._weighted(own) + total))
 
     def _rest(self, hidden: Tensor) -> Tensor:
-        out: Tensor = self.lin2(F.relu(hidden))
+        out: Tensor = self.lin2(F.relu(self.norm(hidden)))
         return out
 
 

@@ -145,7 +145,7 @@ class GIN(Stack):
     weights_do: ClassVar[str] = "make its sum a weighted one"
 
     def conv(self, in_width: int, out_width: int, *, last: bool) -> Conv:
-        return GINConv(in_width, out_width)
+        return GINConv(in_width, out_width, inner=self.hidden)
 
 
 @dataclass(frozen=True, kw_only=True)

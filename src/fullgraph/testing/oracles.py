@@ -74,7 +74,14 @@ def _terms(conv: Conv, h: Tensor) -> tuple[Tensor, Tensor, Callable[[Tensor], Te
         return F.linear(h, conv.lin_self.weight, conv.lin_self.bias), conv.lin_neigh.weight, lambda z: z
     assert isinstance(conv, GINConv)
     own = F.linear((1 + conv.eps) * h, conv.lin1.weight, conv.lin1.bias)
-    return own, conv.lin1.weight, lambda z: F.linear(F.relu(z), conv.lin2.weight, conv.lin2.bias)
+    norm, last = conv.norm, conv.lin2
+    return (
+        own,
+        conv.lin1.weight,
+        lambda z: F.linear(
+            F.relu(F.layer_norm(z, z.shape[-1:], norm.weight, norm.bias, norm.eps)), last.weight, last.bias
+        ),
+    )
 
 
 class DenseModel:
@@ -173,7 +180,7 @@ class DenseModel:
             if self.sparse and self.keeps_halo and not self._aggregation_is_small():
                 return finish(own + self.M @ dropped @ weight.T)
             return finish(own + self._drop(self.M @ h, layer, step, salt=0x5DEECE66D) @ weight.T)
-        if (self.sparse and layer == 0) or (self.narrow_first and conv.out_width < conv.in_width):
+        if (self.sparse and layer == 0) or (self.narrow_first and conv.mapped_width < conv.in_width):
             rows = dropped @ weight.T  # mapped first, so narrow rows cross
             return finish(own + self._mean(rows, self.seen(layer, rows)))
         return finish(own + self._aggregate(h, layer, step) @ weight.T)
