@@ -310,7 +310,7 @@ def test_all_files_of_a_run_have_the_same_mode(finished):
 def test_names_cannot_steer_a_terminal(here):
     with np.load(here / "g.npz") as archive:
         arrays = dict(archive)
-    del arrays["y"]
+    del arrays["edge_index"]
     np.savez(here / "bad.npz", **arrays, **{"\x1b[31mred": np.ones(1)})
     _, err = finish("train", "bad.npz", cwd=here, code=2)
     assert "\x1b" not in err

@@ -45,7 +45,7 @@ def folder(tmp_path):
 
 def test_tables_train_as_their_arrays_do(folder):
     folder, names = folder
-    common = ["--parts", 2, "--epochs", 4, "--features", "standard", "--hidden", 8, "--eval-every", 2]
+    common = ["--parts", 2, "--epochs", 4, "--features", "standard", "--hidden", 8, "--eval-every", 2, "--model", "gcn"]
     for graph in ("g.npz", "g"):
         words = [sys.executable, "-m", "fullgraph", "train", graph, *common, "--out", f"run-{graph}"]
         done = subprocess.run(list(map(str, words)), cwd=folder, capture_output=True, text=True, timeout=110)
