@@ -16,7 +16,6 @@ from fullgraph.axes import DECODERS
 from fullgraph.data import Graph
 from fullgraph.data.pairs import Pairs, drawn
 from fullgraph.errors import InputError
-from fullgraph.exchange import Held
 from fullgraph.partition import GraphFacts, Part, PartPairs
 from fullgraph.placement import Loss, Pipeline, Placement, Rows, Shard, WholeStep
 from fullgraph.tasks.base import SPLITS, Scores, Table, Task, chosen_loss, chosen_metric
@@ -243,11 +242,12 @@ def _first_is_edge(pairs: int, each: int, like: Tensor) -> Tensor:
     return y
 
 
-class PairStep:
+class PairStep(WholeStep):
     """One forward and one backward pass over all owned rows, then over the pairs that begin there."""
 
     def __init__(self, rows: Rows, task: LinkTask, transport: Transport) -> None:
-        self.rows, self.task, self.transport = rows, task, transport
+        super().__init__(rows)
+        self.task, self.transport = task, transport
         self._given: tuple[Fetch, Tensor] | None = None  # pairs that are the same in every step
 
     def step(self, model: nn.Module, shard: Shard, loss: Loss) -> Tensor:
@@ -270,12 +270,3 @@ class PairStep:
         if self.task.counts["train"][1]:
             self._given = found
         return found
-
-    def choices(self) -> dict[str, object]:
-        return {}
-
-    def held(self) -> Held:
-        return self.rows.view.held()
-
-    def load_state(self, state: dict[str, Tensor]) -> None:
-        self.rows.view.load_state(state)
