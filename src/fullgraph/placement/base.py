@@ -8,7 +8,6 @@ import torch
 from torch import Tensor, nn
 
 from fullgraph.exchange import Clock, Wire, Wires
-from fullgraph.ops import Adjacency
 from fullgraph.partition import Part
 from fullgraph.placement.holding.adjacency import Matrices, build
 from fullgraph.placement.holding.live import Hops, Live
@@ -97,12 +96,6 @@ class AllLayers(Placement):
             return local.halo_of(values, transport, f"setup/{name} degrees")
 
         return build(local.arcs, aggregation, halo_of, self.dtype)
-
-    def ahead(self, local: LocalGraph, aggregation: str) -> bool:
-        """Whether sparse input features are aggregated once."""
-        return (
-            self.precompute and aggregation != "attention" and not self.narrow_first and isinstance(local.x, Adjacency)
-        )
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

@@ -63,7 +63,8 @@ class Mixture(AllLayers):
         rows = self._block_rows(len(local.ids), transport, f"setup/{name} rows")
         grid = whole_grid(local, rows.numbers(), rows.sizes, transport, aggregation, self.dtype, name)
         aggregated = None
-        if self.ahead(local, aggregation):
+        ahead = self.precompute and not self.narrow_first and aggregation != "attention"
+        if ahead and isinstance(local.x, Adjacency):
             matrices = self.matrices(local, transport, aggregation, name)
             halo = halo_features(local, transport, f"setup/{name} features")
             assert isinstance(halo, Adjacency)

@@ -12,9 +12,9 @@ from fullgraph.nn import GATConv
 from fullgraph.partition import Part, pieces_of
 from fullgraph.placement.base import Placement
 from fullgraph.placement.partitioned import Partitioned
+from fullgraph.placement.pipeline.rows import History
 from fullgraph.placement.pipeline.setup import Setup
 from fullgraph.placement.pipeline.stages import cuttable
-from fullgraph.placement.pipeline.view import History
 from fullgraph.placement.shard import Shard
 from fullgraph.transport import Mesh, Transport
 

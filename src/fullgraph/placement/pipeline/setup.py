@@ -16,8 +16,9 @@ from fullgraph.ops import Adjacency, Structure
 from fullgraph.placement.channel_view import Known
 from fullgraph.placement.holding.local import LocalGraph
 from fullgraph.placement.holding.whole import whole_matrices
+from fullgraph.placement.pipeline.rows import Chunk, Span, StageRows
 from fullgraph.placement.pipeline.stages import Border, PipelineStep
-from fullgraph.placement.pipeline.view import Chunk, ChunkView, Span, StageRows
+from fullgraph.placement.pipeline.view import ChunkView
 from fullgraph.placement.scene import Scene
 from fullgraph.plan import HaloRoute, HopRoute
 from fullgraph.transport import Among, Key, Transport, gather_rows

@@ -15,7 +15,8 @@ from fullgraph.exchange.inbox import Inbox
 from fullgraph.nn import BatchNorm, Block, Chain
 from fullgraph.nn.view import Features
 from fullgraph.placement.channel_view import Channels, Tensors
-from fullgraph.placement.pipeline.view import Chunk, ChunkView, StageRows
+from fullgraph.placement.pipeline.rows import Chunk, StageRows
+from fullgraph.placement.pipeline.view import ChunkView
 from fullgraph.placement.shard import Loss, Shard
 from fullgraph.transport import Key, Transport
 

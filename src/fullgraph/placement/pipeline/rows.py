@@ -1,0 +1,220 @@
+"""What a stage of a pipeline holds: rows of all nodes, fresh or historical, and gradients that chunks hand one another.
+
+Legend: N nodes, w of them this way's own; n rows of the chunk, h of other ways' chunks in the same slot; D features.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from fullgraph.exchange import Channel, Clock, Grades, Held
+from fullgraph.nn.view import IDENTITY, RowMap
+from fullgraph.ops import Adjacency, Structure, spmm
+from fullgraph.placement.channel_view import Channels, Tensors
+from fullgraph.plan import HaloRoute
+from fullgraph.transport import Transport
+
+
+class Span(NamedTuple):
+    first: int
+    last: int
+
+    @property
+    def rows(self) -> slice:
+        return slice(self.first, self.last)
+
+    def __len__(self) -> int:
+        return self.last - self.first
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Chunk:
+    """Rows that go through a stage together. Nodes are numbered by way, then by chunk."""
+
+    index: int
+    span: Span  # its rows in the numbering of all N
+    local: Span  # and in that of the way
+    ids: Tensor  # [n] global ids
+    halo: Tensor  # [h] numbers of the rows that this way reads of other ways' chunks in the same slot
+    halo_ids: Tensor  # [h]
+    route: HaloRoute  # brings them
+    forward: Adjacency  # [n, N]
+    backward: Adjacency  # [n, w], and
+    backward_halo: Adjacency  # [h, w], rows of the transpose
+    arcs: Structure  # [n, N], for attention
+    grades: Grades | None  # if a wire asks for them
+
+    @cached_property
+    def columns(self) -> Tensor:
+        """Numbers of all rows that attention reads, the chunk's own and its halo among them, ascending."""
+        own = torch.arange(*self.span, device=self.halo.device)
+        columns: Tensor = torch.cat([own, self.halo, self.arcs.indices.long()]).unique()
+        return columns
+
+    @cached_property
+    def compact(self) -> Structure:
+        """The arcs from `columns`."""
+        return Structure(self.arcs.indptr, self.position(self.arcs.indices.long()), len(self.columns))
+
+    @cached_property
+    def own(self) -> slice:
+        """The chunk's own rows among `columns`; kept, for a GPU has to be waited for to know it."""
+        first = int((self.columns < self.span.first).sum())
+        return slice(first, first + len(self.span))
+
+    def position(self, numbers: Tensor) -> Tensor:
+        return torch.searchsorted(self.columns, numbers)
+
+
+class History(NamedTuple):
+    """What is read of chunks to come, and what gradients flow to chunks that were read so."""
+
+    freeze: int = 23  # steps between two snapshots
+    late: bool = False  # the first after step freeze - 1, as the authors' code has it; else after step 0
+    dropped: bool = False  # rows as dropout left them then, as in the authors' code; else each step drops anew
+    gradients: str = "double"  # "none"; "last" step's; or "double": none, and fresh ones count twice
+
+    def snaps(self, step: int) -> bool:
+        """Whether a snapshot is taken in this step."""
+        return (step + self.late) % self.freeze == 0
+
+    @property
+    def weight(self) -> float:
+        """Of gradients that cross from chunk to chunk."""
+        return 2.0 if self.gradients == "double" else 1.0
+
+
+class Store:
+    """What a stage holds of one layer's input, for all N nodes: the rows its product reads, and the way's gradients.
+
+    The rows are last time's snapshot, with today's dropout, overwritten chunk by chunk.
+    """
+
+    def __init__(self, nodes: int, way: int, like: Tensor, *, history: bool) -> None:
+        self.rows = like.new_zeros(nodes, like.shape[1])
+        # Activated, before dropout: as rows cross a wire. Or after it, if the history is to be so.
+        self.history = torch.zeros_like(self.rows) if history else None
+        # Of the products; where not computed yet this step, zero or the last step's.
+        self.grads = like.new_zeros(way, like.shape[1])
+        self.step = -1
+
+    @cached_property
+    def returned(self) -> Tensor:
+        """Gradients of the rows themselves, from chunks already walked back; attention needs them."""
+        return torch.zeros_like(self.rows)
+
+    def open(self, step: int, row_map: RowMap, ids: Tensor, history: History) -> None:
+        """Begin a step, at its first chunk."""
+        if self.step != step:
+            self.step = step
+            if self.history is not None:
+                today = IDENTITY if history.dropped else row_map.after_activation()
+                self.rows.copy_(today.dense(self.history, ids))
+            if history.gradients != "last":
+                self.grads.zero_()
+            if "returned" in self.__dict__:
+                self.returned.zero_()
+
+
+class Mix(torch.autograd.Function):
+    """z = A_c X,  where X holds the chunk's rows as of now, and whatever else is fresh or historical.
+
+    Chunks are walked back in reverse order. So a row's gradient is a row of A^T times the gradients of all products
+    computed since, which are those that read it fresh: nothing flows to historical rows, unless the gradients of the
+    other products are kept from the last step. Each product's gradient counts `weight` times for the chunks before it,
+    once for its own: a message between chunks is fresh half the time.
+    """
+
+    @staticmethod
+    def forward(ctx, own: Tensor, halo: Tensor, store: Store, chunk: Chunk, weight: float):  # type: ignore[no-untyped-def]
+        _write(store, chunk, own, halo)
+        ctx.store, ctx.chunk, ctx.weight = store, chunk, weight
+        return spmm(chunk.forward, store.rows)
+
+    @staticmethod
+    def backward(ctx, grad: Tensor):  # type: ignore[no-untyped-def]
+        store, chunk = ctx.store, ctx.chunk
+        mine = store.grads[chunk.local.rows]
+        mine.copy_(grad)
+        own, halo = spmm(chunk.backward, store.grads), spmm(chunk.backward_halo, store.grads)
+        mine.mul_(ctx.weight)
+        return own, halo, None, None, None
+
+
+class Gather(torch.autograd.Function):
+    """The rows of X that attention reads; gradients as above, but handed back row by row."""
+
+    @staticmethod
+    def forward(ctx, own: Tensor, halo: Tensor, store: Store, chunk: Chunk, weight: float):  # type: ignore[no-untyped-def]
+        _write(store, chunk, own, halo)
+        ctx.store, ctx.chunk, ctx.weight = store, chunk, weight
+        return store.rows[chunk.columns]
+
+    @staticmethod
+    def backward(ctx, grad: Tensor):  # type: ignore[no-untyped-def]
+        store, chunk = ctx.store, ctx.chunk
+        halo = chunk.position(chunk.halo)
+        grads = (
+            grad[chunk.own] + ctx.weight * store.returned[chunk.span.rows],
+            grad[halo] + ctx.weight * store.returned[chunk.halo],
+        )
+        store.returned.index_add_(0, chunk.columns, grad)
+        return *grads, None, None, None
+
+
+def _write(store: Store, chunk: Chunk, own: Tensor, halo: Tensor) -> None:
+    store.rows[chunk.span.rows] = own
+    store.rows[chunk.halo] = halo
+
+
+@dataclass(eq=False, kw_only=True)
+class StageRows(Channels):
+    """What the chunks of a stage share: a store a layer, and channels to the other ways of the stage."""
+
+    num_nodes: int
+    way: Span  # the numbers of this way's rows
+    ids: Tensor  # [N]
+    transport: Transport  # the ways of this stage
+    clock: Clock
+    narrow_first: bool
+    history: History
+    single: bool  # one chunk a way: all is fresh, no history is kept
+    channel_of: Callable[[int, Chunk], Channel] | None  # None: nobody is asked, to measure a stage alone
+    stores: dict[int, Store] = field(default_factory=dict)
+    _loaded_rows: dict[str, Tensor] = field(default_factory=dict)  # of stores that are not made yet
+
+    def store(self, layer: int, like: Tensor, row_map: RowMap) -> Store:
+        if layer not in self.stores:
+            store = self.stores[layer] = Store(self.num_nodes, len(self.way), like, history=not self.single)
+            for name, rows in self._rows_of(layer, store).items():
+                if name in self._loaded_rows:
+                    rows.copy_(self._loaded_rows.pop(name))
+        with torch.no_grad():
+            self.stores[layer].open(self.clock.step, row_map, self.ids, self.history)
+        return self.stores[layer]
+
+    def _rows_of(self, layer: int, store: Store) -> dict[str, Tensor]:
+        """What later steps read of a store, under names."""
+        rows = {} if store.history is None else {f"history.{layer}": store.history}
+        return rows | ({f"gradients.{layer}": store.grads} if self.history.gradients == "last" else {})
+
+    def keep(self, store: Store, at: slice | Tensor, bare: Tensor, mapped: Tensor, *, relu: bool = False) -> None:
+        """Into the snapshot, in a step that takes one: rows before activation and dropout, or after them."""
+        if store.history is not None and self.history.snaps(self.clock.step):
+            rows = (mapped if self.history.dropped else bare).detach()
+            store.history[at] = rows.relu() if relu and not self.history.dropped else rows
+
+    def held(self) -> Held:
+        kept = dict(self._loaded_rows)
+        for layer, store in self.stores.items():
+            kept |= self._rows_of(layer, store)
+        return super().held() | kept
+
+    def load_state(self, state: Tensors) -> None:
+        self.stores.clear()
+        self._loaded_rows = {name: rows for name, rows in state.items() if name.startswith(("history.", "gradients."))}
+        super().load_state({name: rows for name, rows in state.items() if name not in self._loaded_rows})
