@@ -50,6 +50,21 @@ class TestKernels:
         assert close(of_weight, grad.double().t() @ dropped.double())
         assert close(of_bias, grad.double().sum(0))
 
+    @pytest.mark.parametrize("rest", [1.0, float("nan")])
+    def test_rows_inside_wider_ones(self, rest: float) -> None:
+        """Whatever stands behind a row, in memory that is read with it, is no part of the result."""
+        x, weight, bias, _, grad = operands(70, 13, 20)
+        wide, ids = torch.full((70, 16), rest), torch.randperm(100)[:70]
+        wide[:, :13] = x
+        leaves = [t.requires_grad_() for t in (weight, bias)]
+        for drop in (None, Drop(ids, 11, 0.4)):
+            found = []
+            for rows in (x, wide[:, :13]):
+                y = rows_linear(rows, *leaves, None, drop)
+                found.append((y, *torch.autograd.grad(y, leaves, grad)))
+            assert all(torch.equal(*pair) for pair in zip(*found, strict=True))
+        assert torch.equal(*(act_dropout(rows, ids, key=3, p=0.5, act="none") for rows in (x, wide[:, :13])))
+
     def test_layers_use_them(self, monkeypatch: pytest.MonkeyPatch) -> None:
         x, weight, bias, base, _ = operands(50, 12, 9)
         mapped = Mapped(x, torch.arange(50), RowMap(p=0.5, key=3))

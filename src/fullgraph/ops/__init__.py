@@ -1,7 +1,7 @@
 """Sparse products, attention over arcs, keyed dropout, layer norm and row packing: for CPUs and GPUs, one meaning."""
 
 from fullgraph.ops.attention import attend, edge_scores, edge_softmax, spmm_heads
-from fullgraph.ops.dense import Drop, dense_kernels, rows_linear
+from fullgraph.ops.dense import Drop, aligned_rows, dense_kernels, rows_linear
 from fullgraph.ops.dropout import act_dropout, dropout_arcs
 from fullgraph.ops.hashing import dropout_key
 from fullgraph.ops.norm import layer_norm

@@ -12,6 +12,9 @@ from torch.autograd.function import FunctionCtx, once_differentiable
 from fullgraph.ops.kernels import Fused, fused_backend
 
 
+ALIGNED = 16  # bytes, of the widest reads of a thread
+
+
 class Drop(NamedTuple):
     """Dropout of rows by their global ids, as ops.act_dropout draws it."""
 
@@ -25,10 +28,24 @@ def dense_kernels(x_nI: Tensor, *, drop: bool = False) -> Fused | None:
 
     They are for float32 that is not to be rounded, and for dropped rows that can be read 16 bytes at a time.
     """
+    if x_nI.dim() != 2 or not x_nI.numel():
+        return None
     exact = x_nI.dtype == torch.float32 and torch.get_float32_matmul_precision() == "highest"
-    aligned = x_nI.shape[-1] * x_nI.element_size() % 16 == 0
-    faster = aligned and (exact or x_nI.dtype == torch.bfloat16) if drop else exact
-    return fused_backend(x_nI) if faster and x_nI.dim() == 2 and x_nI.numel() else None
+    faster = _aligned(x_nI) and (exact or x_nI.dtype == torch.bfloat16) if drop else exact
+    return fused_backend(x_nI) if faster else None
+
+
+def aligned_rows(x_nI: Tensor) -> Tensor:
+    """The same rows, each beginning at a multiple of 16 bytes, for kernels; on a CPU, and where they do, x itself."""
+    if not x_nI.is_cuda or _aligned(x_nI):
+        return x_nI
+    step = ALIGNED // x_nI.element_size()
+    n, width = x_nI.shape
+    return x_nI.new_zeros(n, -(-width // step) * step)[:, :width].copy_(x_nI)
+
+
+def _aligned(x_nI: Tensor) -> bool:
+    return x_nI.stride(0) * x_nI.element_size() % ALIGNED == 0
 
 
 def rows_linear(
@@ -48,7 +65,7 @@ class _RowsLinear(torch.autograd.Function):
         ctx: FunctionCtx, x_nI: Tensor, weight_OI: Tensor, bias_O: Tensor | None, base_nO: Tensor | None,
         drop: Drop | None,
     ) -> Tensor:  # fmt: skip
-        kernels, x_nI = fused_backend(x_nI), x_nI.contiguous()
+        kernels, x_nI = fused_backend(x_nI), x_nI if x_nI.stride(1) == 1 else x_nI.contiguous()
         assert kernels is not None
         ctx.save_for_backward(x_nI, weight_OI)
         ctx.drop = drop  # type: ignore[attr-defined]

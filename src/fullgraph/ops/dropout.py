@@ -43,7 +43,7 @@ class _ReluDropout(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: FunctionCtx, x_nD: Tensor, ids_n: Tensor, key: int, p: float) -> Tensor:
-        y_nD = backend(x_nD).dropout(x_nD.contiguous(), ids_n, key, p, True)
+        y_nD = backend(x_nD).dropout(x_nD, ids_n, key, p, True)
         ctx.p = p  # type: ignore[attr-defined]
         ctx.save_for_backward(y_nD)
         return y_nD
@@ -62,7 +62,7 @@ class _Dropout(torch.autograd.Function):
     def forward(ctx: FunctionCtx, x_nD: Tensor, ids_n: Tensor, key: int, p: float) -> Tensor:
         ctx.law = (key, p)  # type: ignore[attr-defined]
         ctx.save_for_backward(ids_n)
-        return backend(x_nD).dropout(x_nD.contiguous(), ids_n, key, p, False)
+        return backend(x_nD).dropout(x_nD, ids_n, key, p, False)
 
     @staticmethod
     def backward(ctx: Any, grad_nD: Tensor) -> tuple[Tensor, None, None, None]:

@@ -65,6 +65,7 @@ def softmax_grad(s: Structure, alpha_EH: Tensor, grad_EH: Tensor) -> Tensor:
 
 
 def dropout(x_nD: Tensor, ids_n: Tensor, key: int, p: float, relu: bool) -> Tensor:
+    x_nD = x_nD.contiguous()
     out = torch.empty_like(x_nD)
     _run(loops.dropout, _even(x_nD, HASH_COST), x_nD, ids_n, *_law(key, p, x_nD.dtype), relu, out)
     return out

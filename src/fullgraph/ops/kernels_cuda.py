@@ -15,7 +15,7 @@ from fullgraph.ops import (
     triton_product,
     triton_rows,
 )
-from fullgraph.ops.dense import Drop
+from fullgraph.ops.dense import ALIGNED, Drop
 from fullgraph.ops.hashing import mixed_key, signed, threshold
 from fullgraph.ops.kernels import Attended
 from fullgraph.ops.structure import Adjacency, Structure
@@ -25,7 +25,7 @@ from fullgraph.ops.triton_tune import tuned
 
 PIECES = 8  # pieces of a long row that are added at once
 NORM_NUMBERS = 512  # of whole rows that a warp normalises at once: 16 a thread
-DENSE_ROWS = 128  # of a program of a dense product
+DENSE_ROWS, DENSE_DEPTH = 128, 32  # of a program of a dense product, and what it multiplies at once
 DENSE_PIECES = 264  # of all rows times the tiles of a result: fixed, so that its sums run in one order everywhere
 NORM_PROGRAMS = 2048  # that share the backward pass of a norm, fixed so that its sums run in one order everywhere
 
@@ -221,12 +221,12 @@ def _attention_pieces(w: Walk, heads: int, width: int, like: Tensor) -> tuple[Te
 
 
 def dropout(x_nD: Tensor, ids_n: Tensor, key: int, p: float, relu: bool) -> Tensor:
-    out, width = torch.empty_like(x_nD), x_nD.shape[1]
-    columns, rows = _tile(width)
+    x_nD, width = x_nD if x_nD.stride(1) == 1 else x_nD.contiguous(), x_nD.shape[1]
+    out, (columns, rows) = x_nD.new_empty(x_nD.shape), _tile(width)
     launch(
         triton_rows.dropout, (ceil_div(len(out), rows), ceil_div(width, columns)), out, x_nD, ids_n, out,
         signed(mixed_key(key)), threshold(p), _scale_bits(p), len(out),
-        WIDTH=width, RELU=relu, ROWS=rows, COLUMNS=columns, SUM=triton_type(out.dtype),
+        STRIDE=x_nD.stride(0), WIDTH=width, RELU=relu, ROWS=rows, COLUMNS=columns, SUM=triton_type(out.dtype),
     )  # fmt: skip
     return out
 
@@ -271,14 +271,19 @@ def rows_times(
     (num_rows, width), out_width = x_nI.shape, out_nO.shape[1]
     # Columns that one program does not have, another drops rows for again.
     columns = max(16, min(128 if drop else 64, power_of_two(out_width)))
+    split, padded = x_nI.dtype == torch.float32, DENSE_DEPTH * ceil_div(width, DENSE_DEPTH)
+    parts, block = weight_IO.new_empty(1 + split, out_width, padded), 1024
+    launch(
+        triton_dense.weight_parts, (ceil_div(out_width * padded, block),), parts, weight_IO, parts,
+        IN=width, OUT=out_width, STEP_IN=weight_IO.stride(0), STEP_OUT=weight_IO.stride(1), PADDED=padded, SPLIT=split,
+        BLOCK=block,
+    )  # fmt: skip
     launch(
         triton_dense.rows_times, (ceil_div(num_rows, DENSE_ROWS), ceil_div(out_width, columns)), out_nO,
-        x_nI, x_nI if drop is None else drop.ids_n, weight_IO, weight_IO if bias_O is None else bias_O, out_nO,
-        *_law(drop), num_rows, IN=width, OUT=out_width, STEP_IN=weight_IO.stride(0), STEP_OUT=weight_IO.stride(1),
-        DROP=drop is not None, BIAS=bias_O is not None, ADD=add,
-        # What an H200 measured: weights whose rows lie along the sum suit three products, others six smaller ones.
-        PRECISION="tf32x3" if weight_IO.stride(0) == 1 else _six(out_nO),
-        ROWS=DENSE_ROWS, COLUMNS=columns, DEPTH=32, num_warps=8, num_stages=3,
+        x_nI, x_nI if drop is None else drop.ids_n, parts, parts if bias_O is None else bias_O, out_nO,
+        *_law(drop), num_rows, IN=width, **_reading(x_nI), OUT=out_width, PADDED=padded,
+        DROP=drop is not None, BIAS=bias_O is not None, ADD=add, SPLIT=split,
+        ROWS=DENSE_ROWS, COLUMNS=columns, DEPTH=DENSE_DEPTH, num_warps=8, num_stages=3,
     )  # fmt: skip
 
 
@@ -293,10 +298,19 @@ def rows_against_rows(grad_nO: Tensor, x_nI: Tensor, drop: Drop | None) -> Tenso
     launch(
         triton_dense.rows_against_rows, (*tiles, pieces), partial,
         grad_nO, x_nI, x_nI if drop is None else drop.ids_n, partial, *_law(drop), each, num_rows,
-        OUT=out_width, IN=width, DROP=drop is not None, PRECISION=_six(partial),
+        OUT=out_width, IN=width, **_reading(x_nI), DROP=drop is not None, PRECISION=_six(partial),
         ROWS=rows, COLUMNS=columns, DEPTH=depth, num_warps=4, num_stages=3,
     )  # fmt: skip
     return partial.sum(0)
+
+
+def _reading(x_nI: Tensor) -> dict[str, int]:
+    """How a row of x is read: to its end, or to the end of its last 16 bytes where those are in the same memory."""
+    (n, width), stride = x_nI.shape, x_nI.stride(0)
+    step = ALIGNED // x_nI.element_size()
+    there = x_nI.untyped_storage().nbytes() // x_nI.element_size() - x_nI.storage_offset() >= n * stride
+    wide = -(-width // step) * step
+    return {"READ": wide if stride % step == 0 and wide <= stride and there else width, "STRIDE": stride}
 
 
 def _six(like: Tensor) -> str:

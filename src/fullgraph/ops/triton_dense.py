@@ -1,7 +1,7 @@
 """Dense products of many rows with a small matrix, in Triton: rows may pass through keyed dropout as they are read.
 
-Float32 numbers are multiplied as several tensor-core products of their leading and trailing bits (PRECISION), whose sum
-has the digits of float32 arithmetic at several times its speed.
+Float32 numbers are multiplied on tensor cores as several products of their leading and trailing bits, whose sum has the
+digits of float32 arithmetic at several times its speed.
 """
 
 from typing import Any
@@ -22,14 +22,38 @@ def _dropped(
 
 
 @jit
+def _leading(values: tl.tensor) -> Any:
+    """The bits that a tensor core reads of a float32."""
+    return (values.to(tl.int32, bitcast=True) & -8192).to(tl.float32, bitcast=True)
+
+
+@jit
+def weight_parts(
+    weight: tl.tensor, parts: tl.tensor, IN: tl.constexpr, OUT: tl.constexpr,
+    STEP_IN: tl.constexpr, STEP_OUT: tl.constexpr, PADDED: tl.constexpr, SPLIT: tl.constexpr, BLOCK: tl.constexpr,
+) -> None:  # fmt: skip
+    """parts[0, o, c] = weight[c STEP_IN + o STEP_OUT], or its leading bits, whose rest is parts[1]; 0 from IN on"""
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    o, c = at // PADDED, at % PADDED
+    value = tl.load(weight + c * STEP_IN + o * STEP_OUT, mask=(c < IN) & (o < OUT), other=0)
+    if SPLIT:
+        tl.store(parts + OUT * PADDED + at, value - _leading(value), mask=o < OUT)
+        value = _leading(value)
+    tl.store(parts + at, value, mask=o < OUT)
+
+
+@jit
 def rows_times(
     x: tl.tensor, ids: tl.tensor, weight: tl.tensor, bias: tl.tensor, out: tl.tensor,
     key: tl.tensor, threshold: tl.tensor, scale_bits: tl.tensor, num_rows: tl.tensor,
-    IN: tl.constexpr, OUT: tl.constexpr, STEP_IN: tl.constexpr, STEP_OUT: tl.constexpr,
-    DROP: tl.constexpr, BIAS: tl.constexpr, ADD: tl.constexpr, PRECISION: tl.constexpr,
+    IN: tl.constexpr, READ: tl.constexpr, STRIDE: tl.constexpr, OUT: tl.constexpr, PADDED: tl.constexpr,
+    DROP: tl.constexpr, BIAS: tl.constexpr, ADD: tl.constexpr, SPLIT: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr,
 ) -> None:  # fmt: skip
-    """out[i, o] = (out[i, o] +) sum_c drop(x[i, c]) weight[c STEP_IN + o STEP_OUT] (+ bias[o])"""
+    """out[i, o] = (out[i, o] +) sum_c drop(x[i, c]) weight[o, c] (+ bias[o]), of the weight's parts
+
+    Of a row of x, which may be followed by other numbers, READ columns are read, a multiple of 16 bytes, and IN used.
+    """
     rows = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     columns = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     there = (rows < num_rows)[:, None]
@@ -38,15 +62,20 @@ def rows_times(
     total = tl.zeros([ROWS, COLUMNS], tl.float32)
     for first in range(0, IN, DEPTH):
         c = first + tl.arange(0, DEPTH)
-        a = tl.load(x + rows[:, None] * IN + c[None, :], mask=there & (c < IN)[None, :], other=0)
+        a = tl.load(x + rows[:, None] * STRIDE + c[None, :], mask=there & (c < READ)[None, :], other=0)
+        if READ != IN:
+            a = tl.where((c < IN)[None, :], a, 0)
         if DROP:
             a = _dropped(a, keys, c, threshold, scale_bits)
-        b = tl.load(
-            weight + c[:, None] * STEP_IN + columns[None, :] * STEP_OUT,
-            mask=(c < IN)[:, None] & (columns < OUT)[None, :],
-            other=0,
-        )
-        total = tl.dot(a, b, total, input_precision=PRECISION)
+        at = weight + columns[None, :] * PADDED + c[:, None]
+        b = tl.load(at, mask=(columns < OUT)[None, :], other=0)
+        if SPLIT:
+            high = _leading(a)
+            total = tl.dot(a - high, b, total, input_precision="tf32")
+            rest = tl.load(at + OUT * PADDED, mask=(columns < OUT)[None, :], other=0)
+            total = tl.dot(high, rest, total, input_precision="tf32")
+            a = high
+        total = tl.dot(a, b, total, input_precision="tf32")
     if BIAS:
         total += tl.load(bias + columns, mask=columns < OUT, other=0).to(tl.float32)[None, :]
     at = out + rows[:, None] * OUT + columns[None, :]
@@ -60,7 +89,7 @@ def rows_times(
 def rows_against_rows(
     left: tl.tensor, x: tl.tensor, ids: tl.tensor, partial: tl.tensor,
     key: tl.tensor, threshold: tl.tensor, scale_bits: tl.tensor, rows_each: tl.tensor, num_rows: tl.tensor,
-    OUT: tl.constexpr, IN: tl.constexpr, DROP: tl.constexpr, PRECISION: tl.constexpr,
+    OUT: tl.constexpr, IN: tl.constexpr, READ: tl.constexpr, STRIDE: tl.constexpr, DROP: tl.constexpr, PRECISION: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr,
 ) -> None:  # fmt: skip
     """partial[p, o, c] = sum_i left[i, o] drop(x[i, c]) over the rows [p rows_each, (p + 1) rows_each)"""
@@ -73,7 +102,7 @@ def rows_against_rows(
         rows = piece * rows_each + step * DEPTH + tl.arange(0, DEPTH)
         there = (rows < last)[:, None]
         a = tl.load(left + rows[:, None] * OUT + o[None, :], mask=there & (o < OUT)[None, :], other=0)
-        b = tl.load(x + rows[:, None] * IN + c[None, :], mask=there & (c < IN)[None, :], other=0)
+        b = tl.load(x + rows[:, None] * STRIDE + c[None, :], mask=there & (c < READ)[None, :], other=0)
         if DROP:
             keys = row_keys(key, tl.load(ids + rows, mask=rows < last, other=0))
             b = _dropped(b, keys, c, threshold, scale_bits)

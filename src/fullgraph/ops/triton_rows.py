@@ -9,21 +9,21 @@ from fullgraph.ops.triton_hashing import draws, row_keys
 @jit
 def dropout(
     x: tl.tensor, ids: tl.tensor, out: tl.tensor, key: tl.tensor, threshold: tl.tensor, scale_bits: tl.tensor,
-    num_rows: tl.tensor, WIDTH: tl.constexpr, RELU: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
-    SUM: tl.constexpr,
+    num_rows: tl.tensor, STRIDE: tl.constexpr, WIDTH: tl.constexpr, RELU: tl.constexpr,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, SUM: tl.constexpr,
 ) -> None:  # fmt: skip
     """out[i, c] = scale x[i, c] where draw(key, ids[i], c) >= threshold (and x > 0 for ReLU), else 0"""
     rows = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     columns = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     inside = (rows < num_rows)[:, None] & (columns < WIDTH)[None, :]
-    at = rows[:, None] * WIDTH + columns[None, :]
-    value = tl.load(x + at, mask=inside, other=0).to(SUM)
+    value = tl.load(x + rows[:, None] * STRIDE + columns[None, :], mask=inside, other=0).to(SUM)
     keys = row_keys(key, tl.load(ids + rows, mask=rows < num_rows, other=0))
     drop = draws(keys[:, None], columns[None, :]) < threshold.to(tl.uint32)
     if RELU:
         drop = drop | (value <= 0)
     scale = scale_bits.to(tl.float64, bitcast=True).to(SUM)
-    tl.store(out + at, tl.where(drop, 0, value * scale).to(out.dtype.element_ty), mask=inside)
+    at = out + rows[:, None] * WIDTH + columns[None, :]
+    tl.store(at, tl.where(drop, 0, value * scale).to(out.dtype.element_ty), mask=inside)
 
 
 @jit

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fullgraph.exchange import Clock, Wire, Wires
 from fullgraph.nn.view import Features
-from fullgraph.ops import host_rows
+from fullgraph.ops import aligned_rows, host_rows
 from fullgraph.placement.channel_view import Known, KnownHalo
 from fullgraph.placement.holding.live import Live
 from fullgraph.placement.holding.local import SPLITS, LocalGraph
@@ -52,7 +52,8 @@ class Scene(ABC):
         with torch.no_grad():
             if host_rows.elsewhere(x, device):
                 return replace(self, known=Known(x, self._by_columns(x, f"setup/{name} features")))
-            return replace(self, known=Known(x, self._aggregated(x, f"setup/{name} features").to(device)))
+            x, aggregated = aligned_rows(x), aligned_rows(self._aggregated(x, f"setup/{name} features").to(device))
+        return replace(self, local=replace(self.local, x=x), known=Known(x, aggregated))
 
     def _aggregated(self, x: Tensor, name: str) -> Tensor:
         return self.view(name, Wire(), Clock()).aggregate(x, 0)
