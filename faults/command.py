@@ -48,6 +48,11 @@ def options(strategy: str) -> list[str]:
     return ["--parts", str(RANKS.get(strategy, 2)), *SMALL, *STRATEGIES[strategy]]
 
 
+def complaints(text: str) -> list[str]:
+    """Lines of an error stream; a run may also give notes while all is well."""
+    return [line for line in text.strip().splitlines() if not line.startswith("fullgraph: note: ")]
+
+
 class Command:
     """`fullgraph ARGUMENTS` in a folder; its output goes to files, so that no pipe can hold it up."""
 
@@ -81,6 +86,10 @@ class Command:
     @property
     def err(self) -> str:
         return self._text(self._err)
+
+    @property
+    def complaints(self) -> list[str]:
+        return complaints(self.err)
 
     def ranks(self) -> dict[int, int]:
         """The processes of its ranks, by rank."""

@@ -28,7 +28,7 @@ def trial(number: int, shared: Path) -> str:
             with Command(*arguments, cwd=here) as command:
                 code = command.finish().code
                 assert code in (0, 2), command.err
-                lines = command.err.strip().splitlines()
+                lines = command.complaints
                 assert code == 0 or len(lines) == 1, command.err
                 assert code == 0 or "disk" in lines[0], command.err
             assert (disk / "mine.txt").read_text() == "mine"

@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from random import Random
 
-from faults.command import STRATEGIES, difference, epochs_done, options, small_graph, wait_for
+from faults.command import STRATEGIES, complaints, difference, epochs_done, options, small_graph, wait_for
 from faults.kills import reference
 from faults.resets import reset_connections
 from faults.trials import Campaign
@@ -124,7 +124,7 @@ def _stopped(ranks: list[Rank]) -> str:
         if rank.process.returncode == 0:
             continue  # it was done, and only the other one was not
         assert rank.process.returncode == 1, f"host {rank.host} exited {rank.process.returncode}: {rank.said}"
-        lines = [line for line in rank.said.strip().splitlines() if " is slow: " not in line]
+        lines = [line for line in complaints(rank.said) if " is slow: " not in line]
         assert len(lines) == 1, f"host {rank.host}: {rank.said}"
         assert lines[0].startswith(f"fullgraph: error: rank {rank.host} on host{rank.host} "), rank.said
         other = 1 - rank.host

@@ -62,7 +62,7 @@ def outcome(command: Command, asked: signal.Signals, run: Path) -> str:
         assert not run.exists() or not (run / "config.json").exists(), "died of the signal while it trained"
         return "died while it started"
     assert command.code == 128 + asked, f"exit status {command.code}: {command.err}"
-    lines = [line for line in command.err.strip().splitlines() if not line.startswith("fullgraph: note: ")]
+    lines = command.complaints
     assert len(lines) == 1, command.err
     assert signal_name(asked) in lines[0] or "interrupted" in lines[0], command.err
     if "before training began" in lines[0]:

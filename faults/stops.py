@@ -46,7 +46,7 @@ def trial(number: int, shared: Path) -> str:
                 return "went on"
             command.finish(TIMEOUT_S + SLACK_S)
             assert command.code == 1, f"exit status {command.code}: {command.err}"
-            lines = command.err.strip().splitlines()
+            lines = command.complaints
             assert len(lines) == 1, command.err
             silent = re.search(r"rank (\d+) on \S+ \(pid (\d+)\) gives no sign of life", lines[0])
             assert silent, command.err

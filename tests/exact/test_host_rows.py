@@ -119,4 +119,4 @@ class TestOnAGpu:
             again = both(x)
             for mine, other, direct in zip(ours, again, wanted, strict=True):
                 assert torch.equal(mine, other)
-                torch.testing.assert_close(mine, direct, atol=1e-3, rtol=1e-3)
+                assert (mine - direct).norm() <= 1e-5 * direct.norm()  # sums of 300,000 numbers in another order

@@ -15,6 +15,7 @@ __all__ = [
     "Structure",
     "act_dropout",
     "add_rows",
+    "aligned_rows",
     "attend",
     "decode_add_rows",
     "dense_kernels",

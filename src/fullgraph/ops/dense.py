@@ -11,7 +11,6 @@ from torch.autograd.function import FunctionCtx, once_differentiable
 
 from fullgraph.ops.kernels import Fused, fused_backend
 
-
 ALIGNED = 16  # bytes, of the widest reads of a thread
 
 

@@ -25,7 +25,7 @@ from fullgraph.ops.triton_tune import tuned
 
 PIECES = 8  # pieces of a long row that are added at once
 NORM_NUMBERS = 512  # of whole rows that a warp normalises at once: 16 a thread
-DENSE_ROWS, DENSE_DEPTH = 128, 32  # of a program of a dense product, and what it multiplies at once
+DENSE_ROWS, DENSE_DEPTH = 64, 32  # of a program of a dense product, and what it multiplies at once
 DENSE_PIECES = 264  # of all rows times the tiles of a result: fixed, so that its sums run in one order everywhere
 NORM_PROGRAMS = 2048  # that share the backward pass of a norm, fixed so that its sums run in one order everywhere
 
@@ -269,8 +269,7 @@ def rows_times(
     x_nI: Tensor, weight_IO: Tensor, bias_O: Tensor | None, out_nO: Tensor, add: bool, drop: Drop | None
 ) -> None:
     (num_rows, width), out_width = x_nI.shape, out_nO.shape[1]
-    # Columns that one program does not have, another drops rows for again.
-    columns = max(16, min(128 if drop else 64, power_of_two(out_width)))
+    columns = max(16, min(128, power_of_two(out_width)))
     split, padded = x_nI.dtype == torch.float32, DENSE_DEPTH * ceil_div(width, DENSE_DEPTH)
     parts, block = weight_IO.new_empty(1 + split, out_width, padded), 1024
     launch(
@@ -283,14 +282,15 @@ def rows_times(
         x_nI, x_nI if drop is None else drop.ids_n, parts, parts if bias_O is None else bias_O, out_nO,
         *_law(drop), num_rows, IN=width, **_reading(x_nI), OUT=out_width, PADDED=padded,
         DROP=drop is not None, BIAS=bias_O is not None, ADD=add, SPLIT=split,
-        ROWS=DENSE_ROWS, COLUMNS=columns, DEPTH=DENSE_DEPTH, num_warps=8, num_stages=3,
+        ROWS=DENSE_ROWS, COLUMNS=columns, DEPTH=DENSE_DEPTH, num_warps=4, num_stages=2 if drop and split else 3,
     )  # fmt: skip
 
 
 def rows_against_rows(grad_nO: Tensor, x_nI: Tensor, drop: Drop | None) -> Tensor:
     """grad^T drop(x) in float32, pieces of the rows added in order."""
     (num_rows, width), out_width = x_nI.shape, grad_nO.shape[1]
-    rows, columns, depth = 64, 128, 32
+    most, columns, depth = 256 if x_nI.dtype == torch.bfloat16 else 128, 128, 32
+    rows = min(most, max(64, power_of_two(out_width)))
     tiles = ceil_div(out_width, rows), ceil_div(width, columns)
     each = depth * ceil_div(num_rows, depth * max(1, DENSE_PIECES // (tiles[0] * tiles[1])))
     pieces = ceil_div(num_rows, each)
@@ -299,7 +299,7 @@ def rows_against_rows(grad_nO: Tensor, x_nI: Tensor, drop: Drop | None) -> Tenso
         triton_dense.rows_against_rows, (*tiles, pieces), partial,
         grad_nO, x_nI, x_nI if drop is None else drop.ids_n, partial, *_law(drop), each, num_rows,
         OUT=out_width, IN=width, **_reading(x_nI), DROP=drop is not None, PRECISION=_six(partial),
-        ROWS=rows, COLUMNS=columns, DEPTH=depth, num_warps=4, num_stages=3,
+        ROWS=rows, COLUMNS=columns, DEPTH=depth, num_warps=8, num_stages=3,
     )  # fmt: skip
     return partial.sum(0)
 

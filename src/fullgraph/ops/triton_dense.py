@@ -23,8 +23,8 @@ def _dropped(
 
 @jit
 def _leading(values: tl.tensor) -> Any:
-    """The bits that a tensor core reads of a float32."""
-    return (values.to(tl.int32, bitcast=True) & -8192).to(tl.float32, bitcast=True)
+    """The nearest numbers with as many bits as a tensor core reads of a float32."""
+    return ((values.to(tl.int32, bitcast=True) + 4096) & -8192).to(tl.float32, bitcast=True)
 
 
 @jit
@@ -70,12 +70,14 @@ def rows_times(
         at = weight + columns[None, :] * PADDED + c[:, None]
         b = tl.load(at, mask=(columns < OUT)[None, :], other=0)
         if SPLIT:
+            # A tensor core cuts off what it adds up; in one sum for all of IN that would cost a digit.
             high = _leading(a)
-            total = tl.dot(a - high, b, total, input_precision="tf32")
+            part = tl.dot(a - high, b, input_precision="tf32")
             rest = tl.load(at + OUT * PADDED, mask=(columns < OUT)[None, :], other=0)
-            total = tl.dot(high, rest, total, input_precision="tf32")
-            a = high
-        total = tl.dot(a, b, total, input_precision="tf32")
+            part = tl.dot(high, rest, part, input_precision="tf32")
+            total += tl.dot(high, b, part, input_precision="tf32")
+        else:
+            total = tl.dot(a, b, total)
     if BIAS:
         total += tl.load(bias + columns, mask=columns < OUT, other=0).to(tl.float32)[None, :]
     at = out + rows[:, None] * OUT + columns[None, :]
@@ -89,7 +91,8 @@ def rows_times(
 def rows_against_rows(
     left: tl.tensor, x: tl.tensor, ids: tl.tensor, partial: tl.tensor,
     key: tl.tensor, threshold: tl.tensor, scale_bits: tl.tensor, rows_each: tl.tensor, num_rows: tl.tensor,
-    OUT: tl.constexpr, IN: tl.constexpr, READ: tl.constexpr, STRIDE: tl.constexpr, DROP: tl.constexpr, PRECISION: tl.constexpr,
+    OUT: tl.constexpr, IN: tl.constexpr, READ: tl.constexpr, STRIDE: tl.constexpr,
+    DROP: tl.constexpr, PRECISION: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr,
 ) -> None:  # fmt: skip
     """partial[p, o, c] = sum_i left[i, o] drop(x[i, c]) over the rows [p rows_each, (p + 1) rows_each)"""
