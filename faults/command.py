@@ -179,9 +179,11 @@ def difference(one: Path, other: Path) -> Difference:
     models = [load_file(run / "model.safetensors") for run in (one, other)]
     if models[0].keys() != models[1].keys() or any((models[0][n] != models[1][n]).any() for n in models[0]):
         found.append("model.safetensors")
-    for name in ("classes", "probabilities"):
-        tables = [np.load(run / "predictions" / f"{name}.npy") for run in (one, other)]
-        found += [f"{name}.npy"] if not np.array_equal(*tables) else []
+    names = [{path.name for path in (run / "predictions").glob("*.npy")} for run in (one, other)]
+    found += ["predictions"] if names[0] != names[1] else []
+    for name in sorted(names[0] & names[1]):
+        tables = [np.load(run / "predictions" / name) for run in (one, other)]
+        found += [name] if not np.array_equal(*tables) else []
     return Difference(found)
 
 

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from faults.command import complaints
+
 LIMIT_S = 60.0
 MEMORY = 2 << 30  # bytes beyond what the program takes with nothing to do
 ERROR, NOTE = "fullgraph: error: ", "fullgraph: note: "
@@ -85,6 +87,7 @@ def judge(case: Case, ended: Ended, before: Files) -> str:
     assert ended.peak < MEMORY, f"took {ended.peak >> 20} MiB"
     lines = ended.err.splitlines()
     if ended.code:
+        lines = complaints(ended.err)
         assert len(lines) == 1, f"{len(lines)} lines: {ended.err[-900:]}"
         assert lines[0].startswith(ERROR), ended.err[-900:]
         assert len(lines[0]) > len(ERROR) + 8, ended.err

@@ -110,8 +110,11 @@ def canonical(path: Path) -> Arrays:
             assert value.dtype.kind in "iubf", f"{name} of type {value.dtype}"
             wide = value.dtype.kind == "f" and value.dtype.itemsize >= 8
             kind: Any = np.float64 if wide else np.float32
-        elif name == "y" and value.ndim == 2:
+        elif name == "y" and value.ndim == 2 and value.dtype.kind in "iubf" and np.isin(value, (0, 1)).all():
             kind = np.float32
+        elif name == "y" and value.dtype.kind == "f":  # unknown ones may be NaN
+            arrays[name] = value.astype(np.float64 if value.dtype.itemsize >= 8 else np.float32)
+            continue
         else:
             assert value.dtype.kind in "iu" or not value.size, f"{name} of type {value.dtype}"
             kind = np.int64
@@ -158,7 +161,7 @@ def _arrays(arrays: Arrays, path: Path, random: Random, shared: Path) -> str:
             arrays[random.choice([name.upper(), f"{name} ", "other", "x", "x_shape", "edge_weight"])] = arrays.pop(name)
         elif kind == "add":
             name = random.choice(["x", "x_data", "x_shape", "edge_weight", "other", "y"])
-            arrays.setdefault(name, nonsense_array(random, arrays["edge_index"]))
+            arrays.setdefault(name, nonsense_array(random, next(iter(arrays.values()))))
         elif kind == "object":
             arrays[name] = np.array([None, {"a": 1}], dtype=object)
         else:

@@ -111,7 +111,8 @@ def explain(error: BaseException, where: Path | None = None) -> InputError | Non
             if number is None and re.search(pattern, text):
                 number = known
         if number in _ERRNO:
-            name = cause.filename if isinstance(cause, OSError) else None
+            # Of a file that was to get its name, the name; before that it was called something else.
+            name = cause.filename2 or cause.filename if isinstance(cause, OSError) else None
             place = name if isinstance(name, str) else None if number in (errno.ENOMEM, errno.EAGAIN) else where
             return InputError(_ERRNO[number] if place is None else f"{place}: {_ERRNO[number]}")
         cause = cause.__cause__ or cause.__context__

@@ -80,6 +80,11 @@ CASES = {
     "weight inf": (put("edge_weight", lambda w: changed(w, 3, np.inf)), "arc 3", "finite"),
     "weight text": (put("edge_weight", lambda w: w.astype(str)), "<U", "real numbers"),
     "mask length": (mask("val", np.ones(4, dtype=bool)), "val_mask has shape (4,)", "[nodes]"),
+    "mask type, another one missing": (
+        lambda parts: parts.update(masks={**parts["masks"], "val": None, "test": np.arange(9)}),
+        "test_mask has the type int64",
+        "booleans",
+    ),
     "mask type": (mask("test", np.arange(3)), "test_mask has the type int64", "booleans"),
     "mask missing": (lambda parts: parts["masks"].pop("val"), "lacks val", "train, val and test"),
     "masks pair": (put("masks", lambda m: (m["train"], m["val"])), "three in a tuple", "give one of the two"),

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -174,6 +175,31 @@ def test_rows_of_another_shape_are_refused_in_the_first_step(finished, run):
     late = next(name for name in tensors if ".version." in name and tensors[name].dim() == 2)
     write_tensors(path, {**tensors, late: tensors[late][:-1].clone()}, about)
     run(COMMANDS["resume"], "does not fit this run")
+
+
+def test_rows_of_another_step_are_refused(finished, run):
+    folder, _ = finished("two")
+    path = folder / NEWEST / "rank-1.safetensors"
+    tensors, about = read_tensors(path, fix="")
+    late = max(name for name in tensors if re.fullmatch(r".*\.forward\.version\.\d+", name))
+    renamed = {name.replace(f"{late}", f"{late}0"): value for name, value in tensors.items()}
+    write_tensors(path, renamed, about)
+    run(COMMANDS["resume"], "does not fit this run")
+
+
+def test_best_weights_of_another_model_are_refused(finished, run):
+    folder, _ = finished("two")
+    path = folder / NEWEST / "shared.safetensors"
+    tensors, about = read_tensors(path, fix="")
+    write_tensors(path, {**tensors, "best.x": next(iter(tensors.values())).clone()}, about)
+    run(COMMANDS["resume"], "does not fit this run's model or strategy")
+
+
+def test_a_folder_in_a_files_place_is_named(finished, run):
+    folder, _ = finished("two")
+    (folder / "result.json").unlink()
+    (folder / "result.json").mkdir()
+    run(COMMANDS["resume"], "run/result.json is a folder")
 
 
 @pytest.mark.parametrize("change", ["last line", "line end", "words behind"])

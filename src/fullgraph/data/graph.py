@@ -119,7 +119,7 @@ class Graph:
         self, rows: tuple[Array, Array, Array | None], x: FeatureMatrix, y: Any, masks: Any, name: str,
         attr: Array | None = None, names: Names | None = None, pairs: Pairs | None = None,
     ) -> None:  # fmt: skip
-        lacks = missing_of(y, masks)
+        lacks = missing_of(y, masks, x.shape[0])
         none = np.zeros((x.shape[0], 1), dtype=bool)
         three = (none, none, none) if lacks else check_masks(masks, x.shape[0])
         labels = check_labels(y, three, x.shape[0])

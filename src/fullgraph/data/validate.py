@@ -162,11 +162,12 @@ def check_names(names: Any, num_nodes: int) -> Names | None:
     return checked
 
 
-def missing_of(y: Any, masks: Any) -> tuple[str, ...]:
+def missing_of(y: Any, masks: Any, num_nodes: int) -> tuple[str, ...]:
     """What training needs and is not there. Masks that all mark no node are the same as none."""
     three = (None,) * 3 if masks is None else _three(masks)
-    missing = [f"{name}_mask" for name, mask in zip(SPLIT_NAMES, three, strict=True) if mask is None]
-    if not missing and not any(as_numpy(mask).any() for mask in three):
+    given = {n: _mask(n, mask, num_nodes) for n, mask in zip(SPLIT_NAMES, three, strict=True) if mask is not None}
+    missing = [f"{name}_mask" for name in SPLIT_NAMES if name not in given]
+    if not missing and not any(mask.any() for mask in given.values()):
         missing = ["a node in its masks"]
     return (*(["y"] if y is None else []), *missing)
 

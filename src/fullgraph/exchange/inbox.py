@@ -83,7 +83,7 @@ class Inbox:
         if self.schedule.depth:
             self._check(step)
         if self._loaded:
-            self._check_loaded(packed, like)
+            self._check_loaded(packed, like, step)
         if not self.schedule.turn(step).send:
             return
         key = replace(self.key, step=step)
@@ -145,10 +145,13 @@ class Inbox:
         except (ValueError, TypeError) as error:
             raise self._unfit() from error
 
-    def _check_loaded(self, packed: dict[int, Tensor], like: Tensor) -> None:
-        """Refuse rows of other shapes than this run's, where they would be read as if they fitted."""
+    def _check_loaded(self, packed: dict[int, Tensor], like: Tensor, step: int) -> None:
+        """Refuse rows of other shapes or steps than this run's, where they would be read as if they fitted."""
         self._loaded = False
         come = self.route.shapes(tuple(like.shape[1:]))
+        reads = (self.schedule.turn(later).read for later in range(step, step + self.schedule.depth))
+        if come and any(due is not None and due < step and due not in self.versions for due in reads):
+            raise self._unfit()
         gone = {peer: tuple(rows.shape) for peer, rows in packed.items()}
         held = [(version.wait(), come) for version in self.versions.values()]
         held += [(self.average.rows, come)] if self.average is not None and self.average.rows else []

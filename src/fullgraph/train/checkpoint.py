@@ -250,13 +250,20 @@ def _apply(trainer: Trainer, tensors: dict[str, Tensor], state: Scalars, folder:
         raise InputError(f"{folder} does not fit this run's model or strategy; start a new run") from error
 
 
+def _shapes(tensors: dict[str, Tensor]) -> dict[str, torch.Size]:
+    return {name: value.shape for name, value in tensors.items()}
+
+
 def restore_trainer(trainer: Trainer, tensors: dict[str, Tensor], state: Scalars) -> None:
     def under(prefix: str) -> dict[str, Tensor]:
         return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
 
-    trainer.weights.load_state_dict(under("model."))
+    weights, best = under("model."), under("best.")
+    trainer.weights.load_state_dict(weights)
+    if best and _shapes(best) != _shapes(weights):
+        raise ValueError("its best weights are not those of its model")
     load_state(trainer.optimizer, under("optimizer."))
-    trainer.best = Best(weights=under("best."), **asdict(state.best))
+    trainer.best = Best(weights=best, **asdict(state.best))
     trainer.records = from_table(tensors["history"])
     trainer.shard.clock.step = state.epoch - 1
     trainer.shard.clock.losses[:] = [record.loss for record in trainer.records]

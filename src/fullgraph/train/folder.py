@@ -62,6 +62,9 @@ class RunFolder:
         """The folder of a run that was begun before."""
         if not (path / CONFIG).is_file():
             raise InputError(f"{path / CONFIG} does not exist; name a folder that `fullgraph train` wrote")
+        for file in (path / name for name in NAMES if "." in name):
+            if file.is_dir():
+                raise InputError(f"{file} is a folder, where the run writes a file; move it away")
         folder = cls(path, FolderLock(path), [], [])
         folder.sweep()
         return folder
