@@ -47,7 +47,8 @@ format: $(VENV)/installed-dev  ## let ruff fix and format
 	$(BIN)/ruff format .
 
 docs: $(VENV)/installed-dev  ## build the documentation into site/
-	$(BIN)/mkdocs build --strict
+	$(BIN)/python docs/pictures.py
+	$(BIN)/sphinx-build -q -W --keep-going docs site
 
 clean:  ## remove the environment, run folders and caches
 	rm -rf $(VENV) runs site build dist .mypy_cache .ruff_cache .pytest_cache

@@ -1,15 +1,19 @@
 """What the documents tell a reader to type works as it stands."""
 
+import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def python_blocks(name):
-    return re.findall(r"```python\n(.*?)```", (ROOT / name).read_text(), re.DOTALL)
+def blocks(name, kind):
+    return re.findall(rf"```{kind}\n(.*?)```", (ROOT / name).read_text(), re.DOTALL)
 
 
 def run(*command, cwd):
@@ -18,8 +22,12 @@ def run(*command, cwd):
     return done.stdout
 
 
+def test_the_readme_is_short():
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 120
+
+
 def test_the_readme_example_runs(tmp_path):
-    (example,) = python_blocks("README.md")
+    example, _ = blocks("README.md", "python")
     (tmp_path / "example.py").write_text(example)
     out = run("example.py", cwd=tmp_path)
     accuracy, _, _, folder = out.splitlines()[-4:]
@@ -27,9 +35,57 @@ def test_the_readme_example_runs(tmp_path):
     assert (tmp_path / folder / "result.json").exists()
 
 
+def test_the_readme_model_trains(tmp_path):
+    pytest.importorskip("torch_geometric", reason="the extra pyg")
+    _, model = blocks("README.md", "python")
+    (tmp_path / "my_model.py").write_text(model)
+    (line,) = re.findall(r"`fullgraph (train demo [^`]*my_model[^`]*)`", (ROOT / "README.md").read_text())
+    run("-m", "fullgraph", *line.split(), "--epochs", "3", "--out", "run", cwd=tmp_path)
+    assert (tmp_path / "run" / "result.json").exists()
+
+
+@pytest.mark.timeout(600)
+def test_the_tutorial_runs_from_top_to_bottom(tmp_path):
+    """Python blocks that begin with a file's name are that file; others run; commands run in their order."""
+    pytest.importorskip("torch_geometric", reason="the extra pyg")
+    text = (ROOT / "docs" / "tutorial.md").read_text()
+    ran = []
+    for kind, body in re.findall(r"```(\w*)\n(.*?)```", text, re.DOTALL):
+        named = re.match(r"# (\w+\.py)\n", body)
+        if named:
+            (tmp_path / named[1]).write_text(body)
+        elif kind == "python":
+            ran.append(run("-c", body, cwd=tmp_path))
+        else:
+            for line in body.strip().splitlines():
+                program, *arguments = shlex.split(line)
+                ran.append(run(*(["-m", "fullgraph"] if program == "fullgraph" else []), *arguments, cwd=tmp_path))
+    assert len(ran) == 8
+    accuracy = float(ran[3].split()[2])
+    assert accuracy > 0.8
+    assert (tmp_path / "runs" / "exact" / "metrics.jsonl").read_text().count("\n") == 80
+
+
 def test_the_loop_of_ones_own_runs(tmp_path):
-    (loop,) = [block for block in python_blocks("docs/running.md") if "GradSync" in block]
+    (loop,) = [block for block in blocks("docs/running.md", "python") if "GradSync" in block]
     (tmp_path / "loop.py").write_text(loop)
     run("-m", "fullgraph", "partition", "demo", "--parts", "2", "--out", "parts", cwd=tmp_path)
     out = run("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "loop.py", cwd=tmp_path)
     assert 0 < float(out) < 1000  # of rank 0; about 1250 before the first step
+
+
+def test_pictures_are_those_that_the_code_draws(tmp_path):
+    (tmp_path / "pictures.py").write_text((ROOT / "docs" / "pictures.py").read_text())
+    run("pictures.py", cwd=tmp_path)
+    drawn = {path.name: path.read_text() for path in (tmp_path / "images").iterdir()}
+    assert drawn == {name: (ROOT / "docs" / "images" / name).read_text() for name in drawn}
+
+
+@pytest.mark.timeout(300)
+def test_the_site_builds_without_a_warning(tmp_path):
+    pytest.importorskip("sphinx", reason="the extra docs")
+    environ = {**os.environ, "PYTHONWARNINGS": ""}
+    command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", ROOT / "docs", tmp_path]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=280, env=environ)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "api.html").stat().st_size > 20_000

@@ -102,7 +102,7 @@ class Graph:
     def from_tables(cls, nodes: Any, edges: Any, *, name: str = "graph", **columns: Any) -> Graph:
         """From two tables with named columns: paths of .parquet or .csv files, or pyarrow tables.
 
-        columns: what they are called where that is not id, label, split, x_..., source, target, weight, e_...:
+        columns: what they are called where that is not id, label, split, `x_...`, source, target, weight, `e_...`:
         id, label, split, features, source, target, weight, edge_features. undirected=True: edges go both ways.
         """
         from fullgraph.data.tables import TableNames, graph_from_tables

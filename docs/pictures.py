@@ -1,0 +1,159 @@
+"""Draws the pictures of the concepts page: python docs/pictures.py writes docs/images/*.svg."""
+
+from collections.abc import Callable
+from html import escape
+from pathlib import Path
+
+INK, GREY, PAPER = "#24292f", "#8c959f", "#ffffff"
+RANKS = ("#2f6fb0", "#c2571a", "#2c8a57", "#8250a0")
+TINTS = ("#dbe9f7", "#fbe4d5", "#d9f0e3", "#ecdff3")
+
+
+class Picture:
+    """An SVG that grows by shapes."""
+
+    def __init__(self, width: int, height: int, title: str) -> None:
+        self.parts = [
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
+            f'role="img" font-family="system-ui, sans-serif" font-size="13" fill="{INK}">',
+            f"<title>{escape(title)}</title>",
+            '<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto">'
+            '<path d="M0 0L8 4L0 8z" fill="context-stroke"/></marker></defs>',
+            f'<rect width="{width}" height="{height}" rx="10" fill="{PAPER}"/>',
+        ]
+
+    def box(self, x: float, y: float, w: float, h: float, fill: str, stroke: str = "none", dash: str = "") -> None:
+        self.parts.append(
+            f'<rect x="{x}" y="{y}" width="{w}" height="{h}" rx="4" fill="{fill}" stroke="{stroke}" '
+            f'stroke-dasharray="{dash}" stroke-width="1.5"/>'
+        )
+
+    def text(self, x: float, y: float, words: str, anchor: str = "middle", fill: str = INK, size: int = 13) -> None:
+        self.parts.append(
+            f'<text x="{x}" y="{y}" text-anchor="{anchor}" fill="{fill}" font-size="{size}">{escape(words)}</text>'
+        )
+
+    def line(
+        self, x1: float, y1: float, x2: float, y2: float, stroke: str = GREY, tip: bool = False, dash: str = ""
+    ) -> None:
+        end = ' marker-end="url(#tip)"' if tip else ""
+        self.parts.append(
+            f'<path d="M{x1} {y1}L{x2} {y2}" stroke="{stroke}" stroke-width="1.6" fill="none" '
+            f'stroke-dasharray="{dash}"{end}/>'
+        )
+
+    def node(self, x: float, y: float, label: str, fill: str, stroke: str, dash: str = "") -> None:
+        self.parts.append(
+            f'<circle cx="{x}" cy="{y}" r="14" fill="{fill}" stroke="{stroke}" stroke-width="2" '
+            f'stroke-dasharray="{dash}"/>'
+        )
+        self.text(x, y + 4.5, label)
+
+    def __str__(self) -> str:
+        return "\n".join([*self.parts, "</svg>", ""])
+
+
+def halo() -> Picture:
+    """Two parts of a graph; each rank holds its own nodes and copies of the neighbours that the other owns."""
+    picture = Picture(680, 250, "Two ranks, each with its own nodes and a halo")
+    places = {"a": (70, 70), "b": (70, 150), "c": (150, 110), "d": (215, 60), "e": (215, 160)}
+    for rank, left in enumerate((20, 350)):
+        picture.box(left, 20, 310, 195, TINTS[rank])
+        picture.text(left + 12, 40, f"rank {rank}", "start", RANKS[rank])
+    own = [{name: (x + 10, y + 15) for name, (x, y) in places.items()}, {}]
+    own[1] = {n: (660 - x + 10, y) for n, (x, y) in zip("fghij", own[0].values(), strict=True)}
+    for nodes in own:
+        names = list(nodes)
+        for one, other in ((0, 2), (1, 2), (0, 1), (2, 3), (2, 4)):
+            picture.line(*nodes[names[one]], *nodes[names[other]])
+    copies = [("i", "d", 290, 75, 0), ("j", "e", 290, 175, 0), ("d", "i", 390, 75, 1), ("e", "j", 390, 175, 1)]
+    for _, reader, x, y, rank in copies:
+        picture.line(x, y, *own[rank][reader], dash="4 3")
+    for rank, nodes in enumerate(own):
+        for name, place in nodes.items():
+            picture.node(*place, name, PAPER, RANKS[rank])
+    for label, _, x, y, rank in copies:
+        picture.node(x, y, label, TINTS[1 - rank], RANKS[1 - rank], "3 3")
+    picture.line(372, 62, 308, 62, RANKS[1], tip=True)
+    picture.line(308, 188, 372, 188, RANKS[0], tip=True)
+    picture.text(340, 238, "dashed: the halo, copies of rows that the other rank owns, sent anew for every layer")
+    return picture
+
+
+def staleness() -> Picture:
+    """Fresh halos are waited for; late ones travel while the next step computes."""
+    picture = Picture(680, 270, "Fresh halos are waited for, late ones travel behind the work")
+    for row, (name, wait) in enumerate((("vanilla", 70), ("pipegcn", 0))):
+        top, x = 30 + row * 120, 110.0
+        picture.text(20, top + 19, name, "start", RANKS[row])
+        picture.text(20, top + 63, "its messages", "start", GREY)
+        for step in range(3):
+            picture.box(x, top, 100, 28, TINTS[row], RANKS[row])
+            picture.text(x + 50, top + 19, f"step {step}")
+            picture.box(x + 20 if wait else x + 30, top + 44, 140 if wait else 100, 26, PAPER, GREY, "4 3")
+            picture.text(x + 90 if wait else x + 80, top + 61, f"rows of step {step}", size=12)
+            if wait:
+                picture.box(x + 104, top, wait - 8, 28, "#f3f4f6", GREY)
+                picture.text(x + 104 + (wait - 8) / 2, top + 19, "wait", fill=GREY)
+                picture.line(x + 162, top + 44, x + 168, top + 30, GREY, tip=True)
+            elif step < 2:
+                picture.line(x + 130, top + 44, x + 150, top + 30, RANKS[row], tip=True)
+            x += 100 + wait if wait else 108
+    picture.text(340, 255, "pipegcn reads in step 1 what was sent in step 0: nobody waits, and rows are one step old")
+    return picture
+
+
+def mixture() -> Picture:
+    """Rows for the dense update, columns for the sparse aggregation, and an exchange of tiles between the two."""
+    picture = Picture(680, 260, "A mixture swaps blocks of rows for blocks of columns")
+    for k in range(3):
+        picture.box(60, 50 + 50 * k, 150, 46, TINTS[k], RANKS[k])
+        picture.text(135, 78 + 50 * k, f"rank {k}: its rows")
+        picture.box(270 + 50 * k, 50, 46, 146, TINTS[k], RANKS[k])
+        picture.text(293 + 50 * k, 118, f"rank {k}")
+        picture.text(293 + 50 * k, 136, "columns", size=11)
+        picture.box(480, 50 + 50 * k, 150, 46, TINTS[k], RANKS[k])
+        picture.text(555, 78 + 50 * k, f"rank {k}: its rows")
+    picture.line(216, 122, 262, 122, INK, tip=True)
+    picture.line(424, 122, 472, 122, INK, tip=True)
+    picture.text(135, 36, "update: X W")
+    picture.text(343, 36, "aggregation: A X")
+    picture.text(555, 36, "update: X W")
+    picture.text(340, 236, "every rank has the whole structure A; bytes do not depend on how many arcs are cut")
+    return picture
+
+
+def pipeline() -> Picture:
+    """Chunks of the graph in time, layers over ranks."""
+    picture = Picture(680, 240, "Layers over ranks, chunks of the graph in time")
+    chunks, width = 4, 62
+    for stage in range(3):
+        top = 34 + 52 * stage
+        first = 1 + 2 * stage
+        picture.text(20, top + 24, f"rank {stage}: layers {first}, {first + 1}", "start", RANKS[stage])
+        for chunk in range(chunks):
+            x = 170 + (stage + chunk) * (width + 4)
+            picture.box(x, top, width, 38, TINTS[stage], RANKS[stage])
+            picture.text(x + width / 2, top + 24, f"chunk {chunk}")
+            if stage < 2:
+                picture.line(x + width - 6, top + 38, x + width + 8, top + 50, GREY, tip=True)
+    picture.line(170, 196, 600, 196, GREY, tip=True)
+    picture.text(615, 200, "time", "start", GREY)
+    picture.text(
+        340, 226, "a chunk goes from rank to rank once, however deep the model; of chunks to come, old rows are read"
+    )
+    return picture
+
+
+PICTURES: dict[str, Callable[[], Picture]] = {
+    "halo": halo,
+    "staleness": staleness,
+    "mixture": mixture,
+    "pipeline": pipeline,
+}
+
+if __name__ == "__main__":
+    folder = Path(__file__).parent / "images"
+    folder.mkdir(exist_ok=True)
+    for name, draw in PICTURES.items():
+        (folder / f"{name}.svg").write_text(str(draw()))
