@@ -3,7 +3,7 @@
 from fullgraph.version import __version__
 
 project = "fullgraph"
-author = copyright = "The fullgraph authors"  # noqa: A001
+author = copyright = "The fullgraph authors"
 release = __version__
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.viewcode"]
