@@ -16,8 +16,9 @@ RUN = 'exec "$0" "$@"'
 READ_ONLY = (
     'unshare -m bash -c \'mount --bind . . && mount -o remount,ro,bind . && cd "$PWD" && exec "$0" "$@"\' "$0" "$@"'
 )
+LOOPBACK_UP = r'''"$0" -c "from pyroute2 import IPRoute; IPRoute().link(\"set\", index=1, state=\"up\")"'''
 NO_PORTS = (
-    "unshare -n bash -c 'ip link set lo up && echo 40000 {last} > /proc/sys/net/ipv4/ip_local_port_range && "
+    f"unshare -n bash -c '{LOOPBACK_UP} && echo 40000 {{last}} > /proc/sys/net/ipv4/ip_local_port_range && "
     'exec "$0" "$@"\' "$0" "$@"'
 )
 
