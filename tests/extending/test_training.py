@@ -152,6 +152,14 @@ def note(record):
         file.write(f"{record.epoch} {record.loss!r}\n")
 
 
+def test_a_callback_may_end_a_run_before_its_first_evaluation(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("stop.py").write_text("def stop(record):\n    return record.epoch == 2\n")
+    run = fg.train(fg.load("sbm:nodes=60,classes=2"), epochs=20, eval_every=10, callbacks=["stop.py:stop"], out="run")
+    assert (run.result["epochs"], run.result["best_epoch"]) == (2, 2)
+    assert run.result["val"] is not None
+
+
 def test_a_callback_is_told_of_every_epoch_and_may_end_the_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "note.py").write_text("from pathlib import Path\n\n\n" + inspect.getsource(note))

@@ -97,6 +97,8 @@ class Trainer:
                 watcher(self, record)
             if stopping and self.epoch < self.config.epochs:
                 return False
+        if not self.best.epoch:  # a callback ended the run before its first evaluation
+            self.score()
         return True
 
     def score(self) -> Scores:
