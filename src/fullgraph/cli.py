@@ -122,6 +122,11 @@ def train(
     ] = None,
     threads: Annotated[int, typer.Option(help="per rank; 0: this machine's cores over its ranks")] = 0,
     tensorboard: Annotated[bool, typer.Option(help="write scalars for TensorBoard into the run's folder")] = False,
+    report: Annotated[bool, typer.Option(help="measure where epochs go, and write report.html")] = True,
+    trace: Annotated[bool, typer.Option("--trace", help="write trace.json, for Perfetto or chrome://tracing")] = False,
+    trace_epochs: Annotated[int, typer.Option(help="how many epochs it has")] = 3,
+    trace_skip: Annotated[int, typer.Option(help="epochs before them, of which the first compiles kernels")] = 1,
+    trace_torch: Annotated[bool, typer.Option("--trace-torch", help="torch's profile of the same epochs too")] = False,
     out: Annotated[Path | None, typer.Option(help="the run's folder [default: a new one under runs/]")] = None,
     resume: Annotated[Path | None, typer.Option(help="continue the run in this folder")] = None,
 ) -> None:

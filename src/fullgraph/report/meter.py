@@ -155,8 +155,8 @@ class Meter:
                 self._flying[timed] = self.watch.mark()
         return timed
 
-    def encoded(self, key: Purpose, rows: Tensor, wire: Tensor, interval: Interval) -> None:
-        self.add("encode", interval, key)
+    def encoded(self, key: Purpose, peer: int, rows: Tensor, wire: Tensor, interval: Interval) -> None:
+        self.add("encode", interval, key, peers=(peer,))
         with self._lock:
             flow = self.traffic.setdefault((channel_of(key), key.way), Traffic())
             flow.messages, flow.rows = flow.messages + 1, flow.rows + len(rows)
@@ -168,8 +168,10 @@ class Meter:
             if start is not None:
                 self.tally.flights.append((start, mark))
 
-    def add(self, kind: str, interval: Interval, key: Purpose | None = None, about: str = "") -> None:
-        self.tally.spans.append(Span(kind, row_of_thread(), interval, key, about))
+    def add(
+        self, kind: str, interval: Interval, key: Purpose | None = None, about: str = "", peers: tuple[int, ...] = ()
+    ) -> None:
+        self.tally.spans.append(Span(kind, row_of_thread(), interval, key, about, peers))
 
     @contextmanager
     def waiting(self, key: Purpose) -> Iterator[None]:
@@ -195,11 +197,11 @@ class Meter:
             self._aside.discard(threading.get_ident())
 
     @contextmanager
-    def span(self, kind: str, key: Purpose | None = None, about: str = "") -> Iterator[None]:
+    def span(self, kind: str, key: Purpose | None = None, peers: tuple[int, ...] = ()) -> Iterator[None]:
         """Around a piece of the step's work."""
         start = self.watch.mark()
         yield
-        self.add(kind, (start, self.watch.mark()), key, about)
+        self.add(kind, (start, self.watch.mark()), key, peers=peers)
 
     def open_step(self, number: int = -1) -> None:
         """A step begins; coding that its threads did since the one before belongs to it."""

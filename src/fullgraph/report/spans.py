@@ -50,6 +50,7 @@ class Span(NamedTuple):
     interval: Interval
     key: Purpose | None = None
     about: str = ""
+    peers: tuple[int, ...] = ()  # whom it goes to, or comes from
 
     @property
     def use(self) -> str:
@@ -94,14 +95,14 @@ class TimedCoding:
     def encode(self, peer: int, rows: Tensor) -> Tensor:
         start = self.meter.watch.mark()
         wire: Tensor = self.coding.encode(peer, rows)
-        self.meter.encoded(self.key, rows, wire, (start, self.meter.watch.mark()))
+        self.meter.encoded(self.key, peer, rows, wire, (start, self.meter.watch.mark()))
         return wire
 
     def decode(self, peer: int, wire: Tensor) -> Tensor:
         start = self.meter.watch.mark()
         rows: Tensor = self.coding.decode(peer, wire)
         end = self.meter.watch.mark()
-        self.meter.add("decode", (start, end), self.key)
+        self.meter.add("decode", (start, end), self.key, peers=(peer,))
         self.coming.discard(peer)
         if not self.coming:
             self.meter.arrived(self, end)
@@ -127,3 +128,16 @@ def without(wholes: Sequence[Seconds], holes: Sequence[Seconds]) -> list[Seconds
             joined = left and left[-1][1] == at
             left = [*left[:-1], (left[-1][0], after)] if joined else [*left, (at, after)]
     return left
+
+
+class Rows:
+    """Names of rows: a second thread of the same name gets a number."""
+
+    def __init__(self) -> None:
+        self._names: dict[Row, str] = {}
+
+    def name(self, row: Row) -> str:
+        if row not in self._names:
+            alike = sum(known[0] == row[0] for known in self._names)
+            self._names[row] = row[0] if not alike else f"{row[0]} {alike + 1}"
+        return self._names[row]

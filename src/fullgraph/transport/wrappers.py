@@ -63,8 +63,8 @@ class Probe(Protocol):
         """A message is posted now; returns its coding, which tells of itself, or the same one."""
         ...
 
-    def span(self, kind: str, key: Key) -> AbstractContextManager[None]:
-        """Around a piece of work for a message."""
+    def span(self, kind: str, key: Key, peers: tuple[int, ...] = ()) -> AbstractContextManager[None]:
+        """Around a piece of work for a message with these peers."""
         ...
 
 
@@ -87,7 +87,7 @@ class Counting(_Wrapper):
         self.sent(key, sum(coding.nbytes(peer, rows) for peer, rows in outgoing.items()))
         if self.probe is not None and coding is not PLAIN:
             coding = self.probe.message(key, outgoing, incoming, coding)
-            with self.probe.span("send", key):
+            with self.probe.span("send", key, tuple(outgoing)):
                 pending = self.inner.begin(key, outgoing, incoming, coding)
         else:
             pending = self.inner.begin(key, outgoing, incoming, coding)
