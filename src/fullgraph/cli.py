@@ -24,7 +24,7 @@ from fullgraph.axes import (
     TASKS,
 )
 from fullgraph.environ import in_job, number
-from fullgraph.errors import Interrupted, PeerLost, RankFailed, explain
+from fullgraph.errors import Interrupted, PeerLost, RankFailed, explain, one_line
 from fullgraph.named import listed
 from fullgraph.options import only, options_of, over_a_run, pairs_of, read_config, run_of
 from fullgraph.report import Phases, age, read_outcome
@@ -265,6 +265,24 @@ def compare(
             records = read_metrics(Path(name) / "metrics.jsonl", outcome.epochs)
             reached[name] = seconds_to(records, target, smaller=outcome.smaller_is_better)
     print_comparison(outcomes, reached, target)
+
+
+@app.command("report")
+def report_command(
+    runs: Annotated[list[Path], typer.Argument(help="folders of runs, finished or not")],
+    out: Annotated[
+        Path | None,
+        typer.Option("-o", "--out", help="the page", show_default="RUN/report.html; of several: report.html"),
+    ] = None,
+) -> None:
+    """Write a page that shows a run, or several beside one another: one file that opens without a network.
+
+    Example:  fullgraph report runs/mine        or:  fullgraph report runs/vanilla runs/pipegcn --out both.html
+    """
+    from fullgraph.report.html import PAGE, write_comparison, write_report
+
+    page = write_report(runs[0], out) if len(runs) == 1 else write_comparison(runs, out or Path(PAGE))
+    print(f"wrote {one_line(page)}")
 
 
 @app.command()

@@ -20,7 +20,7 @@ from fullgraph.ops import kernels
 from fullgraph.partition import open_part, read_names
 from fullgraph.reference import unpack
 from fullgraph.report import EpochRecord, MetricsLog, Phases, peak_device_bytes, peak_memory_bytes
-from fullgraph.report.page import PAGE, write_report
+from fullgraph.report.html import PAGE, write_report
 from fullgraph.report.terminal import note, tolerate_output
 from fullgraph.run import Run, build_trainer, device_of, devices_of
 from fullgraph.storage import read_tensors, write_document, write_tensors

@@ -14,6 +14,7 @@ from fullgraph.report.meter import Tally
 from fullgraph.report.spans import COMPUTE, Rows
 
 Event = dict[str, Any]
+MESSAGES = ("send", "encode", "decode", "wait")  # kinds whose key is that of one message
 TINY = 0.002  # microseconds: an arrow needs a slice to end in
 NAMES = {"forward_backward": "forward and backward", "sum": "sum of gradients", "wait": "wait", "step": "epoch"}
 
@@ -37,8 +38,8 @@ def slices_of(tally: Tally, rows: Rows) -> Iterator[Slice]:
     yield Slice("step", COMPUTE, tally.began, tally.began + tally.step_s, tally.number, "", "", -1, ())
     for span in tally.spans:
         start, end = tally.when(span.interval)
-        key = span.key
-        about = span.about if key is None else f"{key.channel} {key.way}"
+        about = span.about if span.key is None else f"{span.key.channel} {span.key.way}"
+        key = span.key if span.kind in MESSAGES else None
         yield Slice(
             span.kind, rows.name(span.row), tally.began + start, tally.began + end, tally.number, about,
             "" if key is None else str(key), -1 if key is None else key.step, span.peers,

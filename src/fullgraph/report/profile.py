@@ -112,6 +112,8 @@ class Profile(Value):
     schema: Annotated[int, Range(SCHEMA, SCHEMA)] = SCHEMA
     first_epoch: Annotated[int, Range(1, 2**53)]
     typical_epoch: Count = 0  # 0: none was kept
+    metric: str = "score"
+    versions: dict[str, str]
     ranks: tuple[RankProfile, ...]
 
     @property

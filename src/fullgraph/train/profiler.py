@@ -16,6 +16,8 @@ from fullgraph.report import EpochRecord, Tally, peak_device_bytes, peak_memory_
 from fullgraph.report.profile import Bins, Flow, Piece, Profile, RankProfile, read_profile
 from fullgraph.report.spans import COMPUTE, PIECE, Rows
 from fullgraph.report.terminal import note
+from fullgraph.tasks import metric_name
+from fullgraph.train.result import versions
 from fullgraph.train.trainer import Trainer
 from fullgraph.transport import Key, Transport, gather_rows
 from fullgraph.values import read_value, tree_of
@@ -69,7 +71,13 @@ class Profiler:
         if transport.rank == 0 and all(text.strip() for text in texts):
             ranks = [read_value(RankProfile, json.loads(text), "a rank's profile") for text in texts]
             first = self.before.first_epoch if self.before else self.began + 1
-            Profile(first_epoch=first, typical_epoch=epoch, ranks=_aligned(ranks)).write(self.folder)
+            Profile(
+                first_epoch=first,
+                typical_epoch=epoch,
+                metric=metric_name(self.trainer.task),
+                versions=versions(),
+                ranks=_aligned(ranks),
+            ).write(self.folder)
 
     def _typical(self) -> int:
         """The epoch that took nearly what the median took; all ranks choose the same."""
