@@ -51,7 +51,7 @@ def trace_events(ranks: Sequence[Sequence[Slice]], hosts: Sequence[str]) -> dict
     shifts = _shifts(ranks, hosts)
     zero = min((part.start - shift for own, shift in zip(ranks, shifts, strict=True) for part in own), default=0.0)
     events: list[Event] = []
-    sends: dict[tuple[str, int], tuple[Event, Slice]] = {}  # by message and reader
+    sends: dict[tuple[str, int], list[tuple[Event, Slice]]] = {}  # by message and reader
     reads: list[tuple[Event, Slice, int]] = []
     for rank, (own, shift) in enumerate(zip(ranks, shifts, strict=True)):
         names = sorted({part.row for part in own}, key=lambda row: (row != COMPUTE, row))
@@ -60,7 +60,8 @@ def trace_events(ranks: Sequence[Sequence[Slice]], hosts: Sequence[str]) -> dict
             event = _slice(part, rank, names.index(part.row), zero + shift)
             events.append(event)
             if part.kind == "send":
-                sends |= {(part.message, peer): (event, part) for peer in part.peers}
+                for peer in part.peers:
+                    sends.setdefault((part.message, peer), []).append((event, part))
             elif part.kind == "wait" and part.message:
                 reads.append((event, part, rank))
     events += _arrows(sends, reads)
@@ -101,17 +102,12 @@ def _slice(part: Slice, rank: int, row: int, zero: float) -> Event:
 
 
 def _arrows(
-    sends: dict[tuple[str, int], tuple[Event, Slice]], reads: list[tuple[Event, Slice, int]]
+    sends: dict[tuple[str, int], list[tuple[Event, Slice]]], reads: list[tuple[Event, Slice, int]]
 ) -> Iterator[Event]:
     """From each send to every read of it; the number of the arrow joins its two ends."""
-    by_message: dict[str, list[tuple[int, Event, Slice]]] = {}
-    for (message, reader), (event, part) in sends.items():
-        by_message.setdefault(message, []).append((reader, event, part))
     number = 0
     for read, part, rank in reads:
-        for reader, send, sent in by_message.get(part.message, ()):
-            if reader != rank:
-                continue
+        for send, sent in sends.get((part.message, rank), ()):
             number += 1
             late = part.step - sent.sent
             name = sent.about if not late else f"{sent.about}, {late} epoch{'s' * (late > 1)} late"

@@ -126,10 +126,13 @@ class Tally:
 
 
 class Meter:
-    """Collects a tally a step. A transport tells it of messages: what it is given, codes and waits for."""
+    """Collects a tally a step. A transport tells it of messages: what it is given, codes and waits for.
 
-    def __init__(self, device: torch.device | None = None) -> None:
-        self.watch = stopwatch_of(device)
+    detail: it wants to hear of every piece of a step's work; else of bytes and waits alone.
+    """
+
+    def __init__(self, device: torch.device | None = None, *, detail: bool = True) -> None:
+        self.watch, self.detail = stopwatch_of(device), detail
         self.tally = Tally(self.watch)
         self.last = self.tally  # of the last step that is over
         self.traffic: dict[tuple[str, str], Traffic] = {}  # by channel and way, since the meter was made

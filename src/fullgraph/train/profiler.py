@@ -145,7 +145,7 @@ def pieces_of(tally: Tally) -> tuple[Piece, ...]:
     assert tally.step is not None
     pieces = [Piece(kind=COMPUTE, row=COMPUTE, start=tally.began, end=tally.began + tally.step_s)]
     for span in tally.spans:
-        if span.kind in SHOWN:
+        if span.kind in SHOWN and not (span.kind == "wait" and span.use == "weights"):  # which is in the sum
             start, end = tally.when(span.interval)
             about = f"{span.key.channel} {span.key.way}" if span.key is not None else span.about
             place = tally.began + start, tally.began + end

@@ -92,7 +92,8 @@ class Layers:
         self._handles: list[RemovableHandle] = []
         for name, layer in layers_of(model).items():
             self._handles.append(layer.register_forward_pre_hook(self._enter))
-            self._handles.append(layer.register_forward_hook(self._left(name)))
+            # Always: computing again what was not kept ends with an exception of torch's, once it has all.
+            self._handles.append(layer.register_forward_hook(self._left(name), always_call=True))
 
     def _enter(self, layer: nn.Module, args: Any) -> None:
         self._starts.append(self.meter.watch.mark())

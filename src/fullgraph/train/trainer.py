@@ -53,7 +53,7 @@ class Trainer:
 
     def __init__(self, model: nn.Module, shard: Shard, task: Task, config: TrainConfig, meter: Meter) -> None:
         self.model, self.shard, self.task, self.config, self.meter = model, shard, task, config, meter
-        shard.clock.meter = meter
+        shard.clock.meter = meter if meter.detail else None
         if config.checkpoint_layers:
             checkpoint_layers(model)
         self.weights = Weights(model, rows_dtype(config.precision, getattr(torch, config.dtype)))
