@@ -67,8 +67,7 @@ def _waits(run: PastRun, profile: Profile) -> Iterator[str]:
     if share < MUCH_WAIT or not total.numbers:
         return
     bits, late = 8 * total.bytes / total.numbers, total.lag / total.epochs > 0.5
-    least = one_bit_bytes(profile)
-    gain = profile.total.bytes / least if least else 0.0
+    gain = gain_of_one_bit(profile)
     begin = f"{percent(share)} of the epoch waits for messages"
     if min(shares) < 0.5 * max(shares) and max(shares) > MUCH_WAIT and len(shares) > 1:
         least_waiting = min(range(len(shares)), key=shares.__getitem__)
@@ -84,10 +83,11 @@ def _waits(run: PastRun, profile: Profile) -> Iterator[str]:
         yield f"{begin}, although rows are late and take {bits:.2g} bits a number: use fewer ranks, or a faster link."
 
 
-def one_bit_bytes(profile: Profile) -> int:
-    """What the run's rows would take in one bit a number and four bytes a row."""
+def gain_of_one_bit(profile: Profile) -> float:
+    """The bytes that were sent, to those of the same rows in one bit a number and four bytes a row."""
     flows = [flow for rank in profile.ranks for flow in rank.traffic]
-    return sum(4 * flow.rows + (flow.numbers + 7) // 8 for flow in flows)
+    least = sum(4 * flow.rows + (flow.numbers + 7) // 8 for flow in flows)
+    return sum(flow.bytes for flow in flows) / least if least else 0.0
 
 
 def _halo(run: PastRun, profile: Profile) -> Iterator[str]:
