@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+import signal
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -135,6 +136,21 @@ def test_a_run_that_is_not_finished_has_a_page(tmp_path):
     words = "".join(Page(write_report(run.folder).read_text()).words)
     assert "not finished" in words
     assert f"fullgraph train --resume {run.folder}" in words
+    assert "Where an epoch went" in words
+
+
+def test_an_interrupted_run_leaves_its_page(tmp_path):
+    command = [sys.executable, "-m", "fullgraph", "train", "sbm:nodes=300", "--parts", "2", "--epochs", "1000000",
+               "--eval-every", "5", "--out", str(tmp_path / "run")]  # fmt: skip
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
+        while "epoch 10/" not in child.stdout.readline():
+            assert child.poll() is None
+        child.send_signal(signal.SIGINT)
+        child.stdout.read()
+        said = child.stderr.read()
+        assert child.wait(60) == 128 + signal.SIGINT, said
+    words = "".join(Page((tmp_path / "run" / "report.html").read_text()).words)
+    assert "not finished" in words
     assert "Where an epoch went" in words
 
 
