@@ -35,6 +35,19 @@ def waiting(share, **changes):
     return replace(EPOCH, wait_s=share, **changes)
 
 
+def test_more_threads_than_cores():
+    (text,) = advice(past(*[rank(cores=2)] * 4))
+    assert text.startswith("4 ranks with 4 threads share 2 cores on here")
+    assert advice(past(*[rank(cores=4)] * 4)) == []
+
+
+def test_sums_that_wait_for_the_last():
+    early, last = rank(bins=(replace(EPOCH, sum_s=0.5),) * 5), rank(bins=(replace(EPOCH, sum_s=0.3),) * 5)
+    (text,) = [text for text in advice(past(early, last, early, early)) if "summing" in text]
+    assert text.startswith("45 % of the epoch goes into summing")
+    assert "rank 1 spends the least there" in text
+
+
 def test_an_even_run_is_left_alone():
     assert advice(past(*[rank()] * 4)) == []
 

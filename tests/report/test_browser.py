@@ -1,4 +1,4 @@
-"""Pages in a real Chromium, skipped where there is none: light, dark, a phone's width, the keyboard, print, axe-core."""
+"""Pages in a real Chromium, skipped where there is none: dark, narrow, by keyboard, printed, and seen by axe-core."""
 
 import os
 import shutil

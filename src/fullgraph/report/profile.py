@@ -92,6 +92,7 @@ class RankProfile(Value):
     host: str
     device: str
     threads: Count
+    cores: Count = 0  # that its machine lets it use; 0: unknown
     peak_memory_bytes: Count
     memory_bytes: Count  # that its machine has; 0: unknown
     peak_device_bytes: Count = 0

@@ -95,6 +95,7 @@ class Profiler:
             host=platform.node(),
             device=torch.cuda.get_device_name(device) if on_gpu else _processor(),
             threads=torch.get_num_threads(),
+            cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 0,
             peak_memory_bytes=peak_memory_bytes(),
             memory_bytes=_memory(),
             peak_device_bytes=peak_device_bytes(device),

@@ -19,7 +19,7 @@ LEAST_GAIN = 3  # a strategy that sends so many times fewer bytes is worth a wor
 
 def advice(run: PastRun) -> list[str]:
     """One text for each thing that stands out; none where nothing does."""
-    rules: list[Callable[[PastRun, Profile], Iterator[str]]] = [_cut, _compute, _waits, _halo, _memory]
+    rules: list[Callable[[PastRun, Profile], Iterator[str]]] = [_cores, _cut, _compute, _waits, _sums, _halo, _memory]
     found = [text for rule in rules for text in rule(run, run.profile)] if run.profile else []
     return [*found, *_late(run), *_learning(run)]
 
@@ -28,6 +28,18 @@ def warm(bins: tuple[Bin, ...]) -> Bin:
     """The sum over a rank's epochs, without the first ones if there are others: they compile."""
     rest = bins[1:] if len(bins) > 3 else bins
     return sum(rest[1:], rest[0]) if rest else Bin()
+
+
+def _cores(run: PastRun, profile: Profile) -> Iterator[str]:
+    """Ranks that compute on a CPU and have to share its cores."""
+    for host in sorted({rank.host for rank in profile.ranks}):
+        there = [rank for rank in profile.ranks if rank.host == host and not rank.device_bytes]
+        cores, threads = max((rank.cores for rank in there), default=0), sum(rank.threads for rank in there)
+        if cores and threads > cores:
+            yield (
+                f"{len(there)} ranks with {threads} threads share {cores} cores on {host}: with no more than {cores} "
+                "threads, an epoch waits less for whichever rank has to stand by."
+            )
 
 
 def _cut(run: PastRun, profile: Profile) -> Iterator[str]:
@@ -81,6 +93,17 @@ def _waits(run: PastRun, profile: Profile) -> Iterator[str]:
         yield f"{begin}: rows that are read one step late hide it (--strategy pipegcn, or sylvie-a with few bits)."
     else:
         yield f"{begin}, although rows are late and take {bits:.2g} bits a number: use fewer ranks, or a faster link."
+
+
+def _sums(run: PastRun, profile: Profile) -> Iterator[str]:
+    sums = [warm(rank.bins) for rank in profile.ranks]
+    shares = [total.sum_s / total.step_s if total.step_s else 0.0 for total in sums]
+    if mean(shares) > MUCH_WAIT:
+        least = min(range(len(shares)), key=shares.__getitem__)
+        yield (
+            f"{percent(mean(shares))} of the epoch goes into summing the weights' gradients, where every rank waits "
+            f"for the last one; rank {least} spends the least there, and so is most often the last."
+        )
 
 
 def gain_of_one_bit(profile: Profile) -> float:

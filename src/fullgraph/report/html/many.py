@@ -92,22 +92,22 @@ def _notes(runs: Sequence[PastRun]) -> list[Safe]:
 
 
 def _table(runs: Sequence[PastRun], names: Sequence[str]) -> list[Safe]:
-    rows = []
+    rows, named = [], list(names) != [run.strategy for run in runs]
     for run, name, on_front in zip(runs, names, front(runs), strict=True):
         usual = medians(run.records) if run.records else {}
         worth = worth_of(run)
         test = run.outcome.test if run.outcome else None
         rows.append((
-            name, tag("strong", "yes", class_="best") if on_front else "no",
-            run.strategy, run.model, str(run.ranks), "none" if test is None else f"{test:.4f}",
+            name, tag("strong", "yes", class_="best") if on_front else "no", *([run.strategy] if named else []),
+            run.model, str(run.ranks), "none" if test is None else f"{test:.4f}",
             "none" if worth is None else f"{abs(worth.score):.4f}",
             f"{run.outcome.best_epoch} of {run.outcome.epochs}" if run.outcome else f"{len(run.records)}, unfinished",
             seconds(usual.get("epoch_s", 0.0)), seconds(usual.get("wait_s", 0.0)),
             size(usual.get("bytes_per_epoch", 0)), size(sum(r.bytes for r in run.records)),
             "" if worth is None else seconds(worth.seconds), str(run.folder),
         ))  # fmt: skip
-    columns = ("run", "on the front", "strategy", "model", "ranks", "test", "val", "best epoch", "an epoch",
-               "of it waiting", "bytes an epoch", "bytes in all", "time to best", "folder")  # fmt: skip
+    columns = ("run", "on front", *(["strategy"] if named else []), "model", "ranks", "test", "val", "best epoch", "epoch",
+               "waiting", "bytes an epoch", "bytes in all", "to best", "folder")  # fmt: skip
     words = (
         "A run is on the Pareto front if no other one reached as good a validation score in as little training time "
         "and with as few bytes, and one of the three better."

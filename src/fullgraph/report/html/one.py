@@ -31,7 +31,7 @@ def page(run: PastRun) -> str:
     if run.records:
         sections.append(("learning", "Learning", [_learning(run)]))
     if run.profile is not None:
-        sections.append(("epoch", "Where an epoch went", epoch_section(run.profile)))
+        sections.append(("epoch", "Where an epoch went", epoch_section(run, run.profile)))
         sections.append(("wire", "What crossed", wire_section(run, run.profile)))
         sections.append(("cut", "The cut", cut_section(run.profile)))
         sections.append(("memory", "Memory", memory_section(run.profile)))

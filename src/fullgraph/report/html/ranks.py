@@ -31,17 +31,17 @@ def shown(profile: Profile, most: int) -> list[tuple[int, RankProfile]]:
     return sorted(slowest)
 
 
-def epoch_section(profile: Profile) -> list[Safe]:
+def epoch_section(run: PastRun, profile: Profile) -> list[Safe]:
     """Bars by rank, a timeline of a typical epoch, bars over the run."""
     epochs = sum(bin.epochs for bin in profile.ranks[0].bins) if profile.ranks else 0
     if not epochs:
         return [tag("p", "No epoch was measured.")]
     words = (
         f"Of epochs {profile.first_epoch} to {profile.first_epoch + epochs - 1}. Compute, packing, exposed waits and "
-        "weight sums make up an epoch. Coding is done by other threads meanwhile, and hidden communication is the time "
-        "in which messages were on their way while the rank worked."
+        "weight sums make up an epoch; in a sum, ranks also wait for the last of them. Coding is done by other threads "
+        "meanwhile, and hidden communication is the time in which messages were on their way while the rank worked."
     )
-    figures = [_by_rank(profile)]
+    figures = [_by_rank(profile), _epochs(run)]
     if profile.typical_epoch:
         figures.append(_typical(profile))
     figures += _over_the_run(profile)
@@ -60,6 +60,17 @@ def _by_rank(profile: Profile) -> Safe:
     chart = rows(bars, title="Mean epoch of every rank, by part", x="seconds", x_words=seconds, thick=13.0)
     below = Safe(_key((*PARTS, *BESIDE)) + folded("Numbers", table(names, numbers)))
     return figure("A mean epoch, by rank", chart, below=below)
+
+
+def _epochs(run: PastRun) -> Safe:
+    curves = [
+        Line("epoch", [(r.epoch, r.epoch_s) for r in run.records], 0),
+        Line("of it waiting", [(r.epoch, r.wait_s) for r in run.records], 2),
+    ]
+    chart = lines(curves, title="Seconds of an epoch, over epochs", x="epoch", y="an epoch", y_words=seconds,
+                  from_zero=True)  # fmt: skip
+    key = legend([(line.name, line.colour) for line in curves])
+    return figure("Epochs", chart, about="Of the slowest rank; waits for weight sums are among them.", below=key)
 
 
 def _bar(label: str, total: Bin, parts: Sequence[tuple[str, int, str]]) -> Bar:
