@@ -106,8 +106,8 @@ def _table(runs: Sequence[PastRun], names: Sequence[str]) -> list[Safe]:
             size(usual.get("bytes_per_epoch", 0)), size(sum(r.bytes for r in run.records)),
             "" if worth is None else seconds(worth.seconds), str(run.folder),
         ))  # fmt: skip
-    columns = ("run", "on front", *(["strategy"] if named else []), "model", "ranks", "test", "val", "best epoch", "epoch",
-               "waiting", "bytes an epoch", "bytes in all", "to best", "folder")  # fmt: skip
+    columns = ("run", "on front", *(["strategy"] if named else []), "model", "ranks", "test", "val", "best epoch",
+               "epoch", "waiting", "bytes an epoch", "bytes in all", "to best", "folder")  # fmt: skip
     words = (
         "A run is on the Pareto front if no other one reached as good a validation score in as little training time "
         "and with as few bytes, and one of the three better."
