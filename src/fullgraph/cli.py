@@ -272,7 +272,7 @@ def report_command(
     runs: Annotated[list[Path], typer.Argument(help="folders of runs, finished or not")],
     out: Annotated[
         Path | None,
-        typer.Option("-o", "--out", help="the page", show_default="RUN/report.html; of several: report.html"),
+        typer.Option(help="the page", show_default="RUN/report.html; of several: report.html"),
     ] = None,
 ) -> None:
     """Write a page that shows a run, or several beside one another: one file that opens without a network.

@@ -7,15 +7,17 @@ from collections import Counter
 from functools import partial
 
 import pytest
+import torch
 
 from fullgraph import nn, recipes
 from fullgraph.exchange import Skip
+from fullgraph.report import Meter
 from fullgraph.report.events import Slice, trace_events
 from fullgraph.testing import run_processes, run_threads
 from fullgraph.testing.bodies import trainer_of
 from fullgraph.testing.cases import CASES
 from fullgraph.train.config import TrainConfig
-from fullgraph.train.tracing import Tracer, layers_of
+from fullgraph.train.tracing import Layers, Tracer, layers_of
 
 EPOCHS = 4
 EPS = 2e-3  # microseconds: times are written to a thousandth of one
@@ -149,9 +151,27 @@ def test_layers_that_are_computed_again_lie_within_the_backward_pass(tmp_path):
     assert len(slices(events, "forward")) > len(slices(events, "backward"))
 
 
-def test_a_model_of_no_chain_is_taken_apart_by_its_children():
-    import torch
+def test_layers_of_a_users_module_are_told_of():
+    """Their second argument is a tensor, which has a `chunk` of its own."""
 
+    class Conv(torch.nn.Linear):
+        def forward(self, x, edges):
+            return super().forward(x)
+
+    model, meter = torch.nn.ModuleDict({"one": Conv(2, 2), "two": Conv(2, 2)}), Meter()
+    layers = Layers(model, meter)
+    edges = torch.zeros(2, 0)
+    for _ in range(2):
+        meter.open_step()
+        model["two"](model["one"](torch.ones(1, 2), edges), edges).sum().backward()
+        seen = [(span.kind, span.about) for span in meter.close_step().spans]
+        assert seen == [("forward", "one"), ("forward", "two"), ("backward", "two"), ("backward", "one")]
+    layers.remove()
+    model["one"](torch.ones(1, 2), edges)
+    assert meter.tally.spans == []
+
+
+def test_a_model_of_no_chain_is_taken_apart_by_its_children():
     model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ModuleList([torch.nn.Linear(2, 2)]))
     assert list(layers_of(model)) == ["0", "1 0"]
 

@@ -25,7 +25,8 @@ class Clock:
 
     The trainer owns it, channels only read it. `use` is what the messages of its steps are for, `seed` the run's, from
     which codecs draw. It also tells channels of a part of a step that runs forward twice, because its backward pass
-    computes again what it did not keep. `channels` are those that follow it, and `meter` hears of their work.
+    computes again what it did not keep. `channels` are those of training
+    that follow it, and `meter` hears of their work.
     """
 
     def __init__(self, step: int = -1, use: Use = "other", seed: int = 0) -> None:
@@ -140,7 +141,8 @@ class Channel:
 
     def __init__(self, name: str, route: Route, wire: Wire, transport: Transport, clock: Clock) -> None:
         self.route, self.clock = route, clock
-        clock.channels[name] = self
+        if clock.use == "rows":
+            clock.channels[name] = self
         smooth, backward = wire.smooth, wire.backward or wire.codec
         features = Average(smooth) if smooth and smooth.features else None
         gradients = Average(smooth) if smooth and smooth.gradients else None

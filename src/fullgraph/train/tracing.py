@@ -100,8 +100,8 @@ class Layers:
 
     def _left(self, name: str) -> Callable[[nn.Module, Any, Any], None]:
         def left(layer: nn.Module, args: Any, out: Any) -> None:
-            chunk = getattr(args[1], "chunk", None) if len(args) > 1 else None
-            about = name if chunk is None else f"{name} chunk {chunk.index}"
+            chunk = getattr(getattr(args[1], "chunk", None), "index", None) if len(args) > 1 else None
+            about = name if chunk is None else f"{name} chunk {chunk}"
             if layer.training:
                 self.meter.add("forward", (self._starts.pop(), self.meter.watch.mark()), about=about)
             else:

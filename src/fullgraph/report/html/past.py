@@ -19,7 +19,6 @@ from fullgraph.storage import read_document
 
 FIX = "name the folder of a run"
 Facts = list[tuple[str, str]]  # names and values, as a person reads them
-TRACES = {"trace.json": "trace.json", "torch_trace": "torch_trace"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +69,7 @@ def read_run(folder: Path) -> PastRun:
     outcome = read_outcome(folder) if finished else None
     metrics = folder / "metrics.jsonl"
     records = read_metrics(metrics, outcome.epochs if outcome else None) if metrics.is_file() else []
-    train = config.get("train", {})
+    train = config["train"] if isinstance(config.get("train"), dict) else {}
     return PastRun(
         folder=folder,
         name=folder.resolve().name,
@@ -78,9 +77,9 @@ def read_run(folder: Path) -> PastRun:
         strategy=_label(config.get("strategy")),
         model=_label(config.get("model")),
         partitioner=_label(config.get("partitioner")),
-        ranks=int(config.get("parts", 1)),
+        ranks=_whole(config.get("parts"), 1),
         seed=str(train.get("seed", "?")),
-        planned=int(train.get("epochs", len(records))),
+        planned=_whole(train.get("epochs"), len(records)),
         options=list(_flat({k: v for k, v in config.items() if k not in ("schema", "id", "shards_checksum")})),
         command=_command(folder, config),
         records=records,
@@ -91,9 +90,13 @@ def read_run(folder: Path) -> PastRun:
 
 
 def _label(value: Any) -> str:
-    """A value's name, a file without its folder, and the options that one may want to see at once."""
+    """A value's name, a file without its folder."""
     name = str(value.get("name", "?")) if isinstance(value, dict) else str(value or "as it came")
     return name.rpartition("/")[2]
+
+
+def _whole(value: Any, other: int) -> int:
+    return value if isinstance(value, int) else other
 
 
 def _flat(tree: dict[str, Any], before: str = "") -> Iterator[tuple[str, str]]:
