@@ -21,7 +21,7 @@ from fullgraph.partition import open_part, read_names
 from fullgraph.reference import unpack
 from fullgraph.report import EpochRecord, MetricsLog, Phases, peak_device_bytes, peak_memory_bytes
 from fullgraph.report.html import PAGE, write_report
-from fullgraph.report.terminal import note, tolerate_output
+from fullgraph.report.terminal import tolerate_output, tolerated
 from fullgraph.run import Run, build_trainer, device_of, devices_of
 from fullgraph.storage import read_tensors, write_document, write_tensors
 from fullgraph.train.callbacks import Callbacks
@@ -99,10 +99,8 @@ def train(rank: Rank, stop: Stop, *, resume: bool) -> None:
 def _report(rank: Rank) -> None:
     """Write report.html; whatever is wrong with it, the run is worth more."""
     if rank.leads and rank.run.train.report:
-        try:
+        with tolerated(rank.folder / PAGE):
             write_report(rank.folder)
-        except Exception as error:
-            note(f"{rank.folder / PAGE} was not written: {type(error).__name__}: {error}")
 
 
 def _note_choices(rank: Rank, trainer: Trainer, record: EpochRecord) -> None:

@@ -19,6 +19,7 @@ from fullgraph.report.html.charts import Line, lines
 from fullgraph.report.html.many import front, page
 from fullgraph.report.html.numbers import log_ticks, percent, seconds, size, thinned, ticks
 from fullgraph.report.html.tags import Safe, tag
+from fullgraph.storage import sealed
 from fullgraph.testing import random_graph
 
 LIMIT = 5_000_000  # bytes of a page
@@ -152,6 +153,23 @@ def test_an_interrupted_run_leaves_its_page(tmp_path):
     words = "".join(Page((tmp_path / "run" / "report.html").read_text()).words)
     assert "not finished" in words
     assert "Where an epoch went" in words
+
+
+def test_a_page_that_cannot_be_written_costs_no_run(tmp_path, capfd):
+    """A folder stands where each of the three files should."""
+    graph = random_graph()
+    run = fg.train(graph, epochs=2, checkpoint_every=1, report=False, out=tmp_path / "run")
+    config = json.loads((run.folder / "config.json").read_text())
+    config.pop("checksum")
+    config["train"] |= {"report": True, "trace": True, "trace_skip": 0}
+    (run.folder / "config.json").write_text(json.dumps(sealed(config)))
+    for name in ("report.html", "profile.json", "trace.json"):
+        (run.folder / name / "in the way").mkdir(parents=True)
+    fg.resume(run.folder, epochs=5)
+    assert len(run.metrics) == 5
+    said = capfd.readouterr().err
+    for name in ("report.html", "profile.json", "trace.json"):
+        assert f"{name} was not written" in said
 
 
 def test_one_rank_has_a_page(tmp_path):

@@ -2,7 +2,8 @@
 
 import os
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from io import TextIOWrapper
 from typing import TextIO
 
@@ -68,6 +69,15 @@ def say(text: str) -> None:
 def note(text: object) -> None:
     """One line beside the output."""
     print(f"fullgraph: note: {one_line(text, 2000)}", file=sys.stderr, flush=True)
+
+
+@contextmanager
+def tolerated(what: object) -> Iterator[None]:
+    """Around the making of something that a run is worth more than: a failure is a note."""
+    try:
+        yield
+    except Exception as error:
+        note(f"{what} was not written: {type(error).__name__}: {error}")
 
 
 def complain(text: object) -> None:

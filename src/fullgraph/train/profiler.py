@@ -13,9 +13,9 @@ import torch
 from fullgraph.exchange import Channel
 from fullgraph.partition import Part
 from fullgraph.report import EpochRecord, Tally, peak_device_bytes, peak_memory_bytes
-from fullgraph.report.profile import Bins, Flow, Piece, Profile, RankProfile, read_profile
+from fullgraph.report.profile import FILE, Bins, Flow, Piece, Profile, RankProfile, read_profile
 from fullgraph.report.spans import COMPUTE, PIECE, Rows
-from fullgraph.report.terminal import note
+from fullgraph.report.terminal import tolerated
 from fullgraph.tasks import metric_name
 from fullgraph.train.result import versions
 from fullgraph.train.trainer import Trainer
@@ -63,21 +63,22 @@ class Profiler:
         """Write profile.json; every rank calls it. What fails here fails no run."""
         transport, epoch = self.trainer.shard.transport, self._typical()
         text = ""
-        try:
+        with tolerated(f"the profile of rank {transport.rank}"):
             text = json.dumps(tree_of(replace(self._rank(), typical=self.kept.get(epoch, ()))))
-        except Exception as error:
-            note(f"rank {transport.rank} has no profile: {type(error).__name__}: {error}")
         texts = gather_texts(text, transport, Key("profile", self.trainer.epoch))
         if transport.rank == 0 and all(text.strip() for text in texts):
-            ranks = [read_value(RankProfile, json.loads(text), "a rank's profile") for text in texts]
-            first = self.before.first_epoch if self.before else self.began + 1
-            Profile(
-                first_epoch=first,
-                typical_epoch=epoch,
-                metric=metric_name(self.trainer.task),
-                versions=versions(),
-                ranks=_aligned(ranks),
-            ).write(self.folder)
+            with tolerated(self.folder / FILE):
+                self._assembled(texts, epoch).write(self.folder)
+
+    def _assembled(self, texts: list[str], epoch: int) -> Profile:
+        ranks = [read_value(RankProfile, json.loads(text), "a rank's profile") for text in texts]
+        return Profile(
+            first_epoch=self.before.first_epoch if self.before else self.began + 1,
+            typical_epoch=epoch,
+            metric=metric_name(self.trainer.task),
+            versions=versions(),
+            ranks=_aligned(ranks),
+        )
 
     def _typical(self) -> int:
         """The epoch that took nearly what the median took; all ranks choose the same."""

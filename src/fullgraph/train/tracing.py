@@ -15,6 +15,7 @@ from fullgraph.nn import Chain
 from fullgraph.report import EpochRecord, Meter
 from fullgraph.report.events import Slice, slices_of, trace_events
 from fullgraph.report.spans import Rows
+from fullgraph.report.terminal import tolerated
 from fullgraph.storage import whole_file, write_whole
 from fullgraph.train.profiler import gather_texts
 from fullgraph.train.trainer import Trainer
@@ -65,15 +66,18 @@ class Tracer:
             self.layers.remove()
         if self.torch is not None:
             self.torch.stop()
-            (self.folder / TORCH).mkdir(exist_ok=True)
-            with whole_file(self.folder / TORCH / f"rank-{transport.rank}.json") as staged:
-                self.torch.export_chrome_trace(str(staged))
+            path = self.folder / TORCH / f"rank-{transport.rank}.json"
+            with tolerated(path):
+                path.parent.mkdir(exist_ok=True)
+                with whole_file(path) as staged:
+                    self.torch.export_chrome_trace(str(staged))
         text = json.dumps([platform.node(), self.slices])
         texts = gather_texts(text, transport, Key("trace", self.trainer.epoch))
         if transport.rank == 0:
-            hosts, ranks = zip(*map(json.loads, texts), strict=True)
-            document = trace_events([[Slice(*part) for part in own] for own in ranks], hosts)
-            write_whole(self.folder / FILE, json.dumps(document, separators=(",", ":"), allow_nan=False) + "\n")
+            with tolerated(self.folder / FILE):
+                hosts, ranks = zip(*map(json.loads, texts), strict=True)
+                document = trace_events([[Slice(*part) for part in own] for own in ranks], hosts)
+                write_whole(self.folder / FILE, json.dumps(document, separators=(",", ":"), allow_nan=False) + "\n")
         self.slices = []
 
 
