@@ -84,16 +84,15 @@ def train(rank: Rank, stop: Stop, *, resume: bool) -> None:
         tracer = Tracer(trainer, rank.folder) if config.trace else None
         looks = [look for look in (profiler, tracer) if look is not None]
         finished = trainer.fit([first_epoch, *looks, *watchers, callbacks, checkpoints], stop)
-    if not finished:
-        kept = _kept(trainer, checkpoints)
+    kept = "" if finished else _kept(trainer, checkpoints)
     checkpoints.finish()
+    if finished:
+        _write_outcome(rank, checkpoints)
     for look in looks:
         look.finish()
-    if not finished:
-        _report(rank)
-        raise Interrupted(kept, stop.number or signal.SIGTERM)  # another rank may have heard it
-    _write_outcome(rank, checkpoints)
     _report(rank)
+    if not finished:
+        raise Interrupted(kept, stop.number or signal.SIGTERM)  # another rank may have heard it
 
 
 def _report(rank: Rank) -> None:
