@@ -2,8 +2,9 @@
 
     .venv/bin/python benchmarks/report.py [--nodes 20000] [--epochs 120]
 
-An epoch is counted in CPU seconds of a rank, all of its threads and the profiler's own work included: the wall clock of
-a shared machine varies by more than what is looked for.
+An epoch is counted in CPU seconds of a rank, all of its threads and the profiler's own work included. On a machine that
+others use, too, even these vary by more than what is looked for; so the first table has what measuring takes by itself,
+without an epoch to measure: the marks of four messages each way, their sums, and a bin.
 """
 
 import argparse
@@ -18,16 +19,56 @@ from common import seconds, show
 from fullgraph import nn, recipes
 from fullgraph.data import load
 from fullgraph.partition import cut_parts, partition
-from fullgraph.report import EpochRecord
+from fullgraph.report import EpochRecord, Meter
+from fullgraph.report.profile import Bins
 from fullgraph.run import Run, build_trainer
 from fullgraph.testing import run_processes
 from fullgraph.train.config import TrainConfig
 from fullgraph.train.profiler import Profiler
 from fullgraph.train.tracing import Layers, Tracer
-from fullgraph.transport import Transport
+from fullgraph.transport import Key, Transport
 
 MODES = ("off", "report", "report and trace")
 STRATEGIES = {"vanilla": recipes.vanilla(), "pipegcn": recipes.pipegcn(), "sylvie-a": recipes.sylvie_a()}
+
+
+class Nothing:
+    """A coding that does nothing."""
+
+    def nbytes(self, peer: int, rows: torch.Tensor) -> int:
+        return rows.nbytes
+
+    def encode(self, peer: int, rows: torch.Tensor) -> torch.Tensor:
+        return rows
+
+    def decode(self, peer: int, wire: torch.Tensor) -> torch.Tensor:
+        return wire
+
+
+def alone(peers: int, messages: int = 4, epochs: int = 300) -> float:
+    """Seconds an epoch that marks and sums take; the least of five rounds."""
+    meter, bins, rows = Meter(), Bins(), torch.zeros(4)
+    outgoing, incoming = dict.fromkeys(range(peers), rows), dict.fromkeys(range(peers), 16)
+    rounds = []
+    for _ in range(5):
+        start = time.process_time()
+        for epoch in range(epochs):
+            meter.open_step(epoch)
+            for message in range(messages):
+                key = Key(f"halo/layer{message // 2}", epoch, use="rows")
+                with meter.span("pack", key):
+                    pass
+                coding = meter.message(key, outgoing, incoming, Nothing())
+                with meter.span("send", key):
+                    pass
+                for peer in range(peers):
+                    coding.decode(peer, coding.encode(peer, rows))
+                with meter.waiting(key), meter.span("unpack", key):
+                    pass
+            tally = meter.close_step()
+            bins.add(tally.share(), tally.numbers, tally.halo_bytes, tally.lag)
+        rounds.append((time.process_time() - start) / epochs)
+    return min(rounds)
 
 
 def body(transport: Transport, strategy: str, nodes: int, epochs: int, folder: str) -> dict[str, float]:
@@ -64,6 +105,10 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=20000)
     parser.add_argument("--epochs", type=int, default=120)
     options = parser.parse_args()
+    torch.set_num_threads(1)
+    show(
+        "measuring by itself, an epoch", ["peers", "CPU"], [(str(peers), seconds(alone(peers))) for peers in (1, 3, 7)]
+    )
     rows = []
     for strategy in STRATEGIES:
         with tempfile.TemporaryDirectory() as folder:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from operator import add
 from pathlib import Path
 from typing import Annotated
 
@@ -46,19 +47,29 @@ class Bin(Value):
 class Bins:
     """The epochs of a run in at most `MOST_BINS` bins of equal width; when they are full, every two become one."""
 
-    def __init__(self) -> None:
-        self.width, self.bins = 1, list[Bin]()
+    def __init__(self, before: tuple[Bin, ...] = ()) -> None:
+        self._rows = [list(tree_of(bin).values()) for bin in before]  # numbers alone: this is done in every epoch
+        self._width = max((bin.epochs for bin in before), default=1)
 
     def add(self, share: Share, numbers: int, nbytes: int, lag: int) -> None:
-        seconds = {name: round(max(0.0, value), 7) for name, value in share._asdict().items()}
-        one = Bin(**seconds, numbers=numbers, bytes=nbytes, lag=max(0, lag))
-        if self.bins and self.bins[-1].epochs < self.width:
-            self.bins[-1] += one
+        one = [1, *share, numbers, nbytes, max(0, lag)]
+        if self._rows and self._rows[-1][0] < self._width:
+            self._rows[-1] = list(map(add, self._rows[-1], one))
             return
-        if len(self.bins) == MOST_BINS:
-            self.width *= 2
-            self.bins = [a + b for a, b in zip(self.bins[::2], self.bins[1::2], strict=True)]
-        self.bins.append(one)
+        if len(self._rows) == MOST_BINS:
+            self._width *= 2
+            self._rows = [list(map(add, a, b)) for a, b in zip(self._rows[::2], self._rows[1::2], strict=True)]
+        self._rows.append(one)
+
+    @property
+    def bins(self) -> tuple[Bin, ...]:
+        names = [field.name for field in fields(Bin)]
+        whole = ("epochs", "numbers", "bytes", "lag")
+        rows = (dict(zip(names, row, strict=True)) for row in self._rows)
+        return tuple(
+            Bin(**{name: value if name in whole else max(0.0, round(value, 7)) for name, value in row.items()})
+            for row in rows
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -35,11 +35,8 @@ class Profiler:
         self.trainer, self.part, self.folder = trainer, part, folder
         self.before = self._before()
         self.began = trainer.epoch  # epochs done before this process
-        self.bins = Bins()
+        self.bins = Bins(() if self.before is None else self.before.ranks[trainer.shard.transport.rank].bins)
         self.kept: dict[int, tuple[Piece, ...]] = {}  # pieces of candidate epochs, the last ones
-        if self.before is not None:
-            self.bins.bins = list(self.before.ranks[trainer.shard.transport.rank].bins)
-            self.bins.width = max((bin.epochs for bin in self.bins.bins), default=1)
 
     def __call__(self, trainer: Trainer, record: EpochRecord) -> None:
         tally = trainer.meter.last
@@ -105,7 +102,7 @@ class Profiler:
             arcs=int(part.indptr[-1]),
             train=int(part.train_mask.sum()),
             halo=tuple(part.recv_counts),
-            bins=tuple(self.bins.bins),
+            bins=self.bins.bins,
             traffic=self._traffic(),
         )
 
