@@ -99,7 +99,7 @@ def _report(rank: Rank) -> None:
     """Write report.html; whatever is wrong with it, the run is worth more."""
     if rank.leads and rank.run.train.report:
         with tolerated(rank.folder / PAGE):
-            write_report(rank.folder)
+            write_report(rank.folder, records=rank.trainer.records)
 
 
 def _note_choices(rank: Rank, trainer: Trainer, record: EpochRecord) -> None:

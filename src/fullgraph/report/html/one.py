@@ -18,10 +18,10 @@ PAGE = "report.html"
 MOST_ROWS = 60  # of a table below a chart
 
 
-def write_report(folder: Path, out: Path | None = None) -> Path:
-    """Write the page of the run in `folder`, there or where `out` says."""
+def write_report(folder: Path, out: Path | None = None, *, records: list[EpochRecord] | None = None) -> Path:
+    """Write the page of the run in `folder`, there or where `out` says; records: as `read_run` takes them."""
     path = out or folder / PAGE
-    write_whole(path, page(read_run(folder)))
+    write_whole(path, page(read_run(folder, records)))
     return path
 
 

@@ -60,15 +60,19 @@ class PastRun:
         return sorted(self.profile.versions.items()) if self.profile else []
 
 
-def read_run(folder: Path) -> PastRun:
-    """The run in a folder; what it lacks is left out, and what is damaged refused."""
+def read_run(folder: Path, records: list[EpochRecord] | None = None) -> PastRun:
+    """The run in a folder; what it lacks is left out, and what is damaged refused.
+
+    records: of its epochs, from who has them; else they are read.
+    """
     if not (folder / "config.json").is_file():
         raise InputError(f"{folder / 'config.json'} does not exist; {FIX} that `fullgraph train` wrote")
     config = read_document(folder / "config.json", fix=FIX)
     finished = (folder / "result.json").is_file()
     outcome = read_outcome(folder) if finished else None
     metrics = folder / "metrics.jsonl"
-    records = read_metrics(metrics, outcome.epochs if outcome else None) if metrics.is_file() else []
+    if records is None:
+        records = read_metrics(metrics, outcome.epochs if outcome else None) if metrics.is_file() else []
     train = config["train"] if isinstance(config.get("train"), dict) else {}
     return PastRun(
         folder=folder,
