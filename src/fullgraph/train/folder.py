@@ -71,7 +71,7 @@ class RunFolder:
 
     def sweep(self) -> None:
         """Remove what runs that died have left half-written."""
-        for place in (self.path, self.path / "checkpoints", self.path / "predictions"):
+        for place in (self.path, *(self.path / name for name in ("checkpoints", "predictions", "torch_trace"))):
             sweep(place)
 
     @property
