@@ -208,8 +208,8 @@ def test_from_the_command_line_with_torchs_own_profile(tmp_path):
 
 @pytest.mark.gpu
 def test_on_a_gpu_times_are_those_of_streams(tmp_path):
-    run = fg.train(random_graph(nodes=2000, arcs=20_000), parts=2, strategy="sylvie-a", device="cuda", epochs=6, trace=True,
-                   out=tmp_path / "run")  # fmt: skip
+    options = {"parts": 2, "strategy": "sylvie-a", "device": "cuda", "epochs": 6, "trace": True}
+    run = fg.train(random_graph(nodes=2000, arcs=20_000), out=tmp_path / "run", **options)
     events = json.loads((run.folder / "trace.json").read_text())["traceEvents"]
     check_nesting(events, eps=5.0)  # events of a stream are half a microsecond apart, or the same
     assert {event["cat"] for event in slices(events)} >= {"forward", "backward", "pack", "encode", "decode", "wait"}
