@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-gpu campaign lint format docs dist-check clean
+.PHONY: help demo test test-gpu campaign axe screenshots lint format docs dist-check clean
 
 help:  ## this list
 	@awk -F':.*## ' '/^[a-z.-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,6 +36,12 @@ test-gpu: $(VENV)/installed-dev  ## the same bodies on a CUDA device
 
 campaign: $(VENV)/installed-dev  ## long trials of faults, which resume; some need root
 	$(BIN)/python -m faults
+
+axe:  ## fetch axe-core, with which tests look for what a screen reader cannot read
+	mkdir -p build && cd build && npm pack --silent axe-core@4.14.0
+
+screenshots: $(VENV)/installed-dev  ## pictures of the report for the documentation; needs Chromium
+	$(BIN)/python benchmarks/screenshots.py
 
 lint: $(VENV)/installed-dev  ## ruff check, ruff format --check, mypy --strict on src
 	$(BIN)/ruff check .

@@ -1,9 +1,9 @@
-"""The built-in graph on two ranks, with four strategies: one table.
+"""The built-in graph on two ranks, with four strategies: one table, and one page.
 
 make demo
 """
 
-from common import ROOT, fresh_folder, seconds, show, size, train
+from common import ROOT, fresh_folder, fullgraph, seconds, show, size, train
 
 STRATEGIES = ("vanilla", "pipegcn", "sylvie-a", "varco")
 RANKS = (2,)
@@ -31,6 +31,9 @@ def main() -> None:
             )
     columns = ["strategy", "ranks", "test accuracy", "epoch", "exposed wait", "bytes in all", "run folder"]
     show(f"demo, GraphSAGE 3x128, {EPOCHS} epochs", columns, rows)
+    page = folder / "report.html"
+    fullgraph("report", *(folder / f"{strategy}-{ranks}" for strategy in STRATEGIES for ranks in RANKS), "--out", page)
+    print(f"the runs side by side: {page.relative_to(ROOT)}")
 
 
 if __name__ == "__main__":

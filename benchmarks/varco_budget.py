@@ -133,7 +133,7 @@ def plot(cuts: list[tuple[str, str]], done: Done, path: Path) -> None:
         from plotly.graph_objects import Scatter
         from plotly.subplots import make_subplots
     except ImportError:
-        raise SystemExit("the plot needs plotly: pip install 'fullgraph[report]'") from None
+        raise SystemExit("the plot needs plotly: pip install plotly") from None
     lines = {"full": (FULL, "black", "solid")}
     for ratio, dash in zip(RATIOS, ("solid", "dash", "dot"), strict=True):
         lines[f"ratio {ratio}"] = (fixed(ratio), "firebrick", dash)

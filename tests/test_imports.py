@@ -75,7 +75,6 @@ MAY_IMPORT_DISTRIBUTED = ("transport/",)
 OPTIONAL = {"numba", "pymetis", "kaminpar", "mtkahypar", "typer", "click", "rich", "safetensors"} | {
     "torch_geometric",
     "sklearn",
-    "plotly",
     "tensorboard",
     "psutil",
     "triton",

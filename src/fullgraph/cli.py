@@ -17,7 +17,7 @@ from fullgraph.commands.afterwards import next_commands
 from fullgraph.commands.doctor import doctor
 from fullgraph.commands.graphs import inspect, partition
 from fullgraph.commands.lists import schedule, strategies
-from fullgraph.commands.runs import compare, predict
+from fullgraph.commands.runs import compare, predict, report
 from fullgraph.commands.shared import (
     OWN,
     GraphArgument,
@@ -131,6 +131,11 @@ def train(
     ] = None,
     threads: Annotated[int, typer.Option(help="per rank; 0: this machine's cores over its ranks")] = 0,
     tensorboard: Annotated[bool, typer.Option(help="write scalars for TensorBoard into the run's folder")] = False,
+    report: Annotated[bool, typer.Option(help="measure where epochs go, and write report.html")] = True,
+    trace: Annotated[bool, typer.Option("--trace", help="write trace.json, for Perfetto or chrome://tracing")] = False,
+    trace_epochs: Annotated[int, typer.Option(help="how many epochs it has")] = 3,
+    trace_skip: Annotated[int, typer.Option(help="epochs before them, of which the first compiles kernels")] = 1,
+    trace_torch: Annotated[bool, typer.Option("--trace-torch", help="torch's profile of the same epochs too")] = False,
     out: Annotated[Path | None, typer.Option(help="the run's folder [default: a new one under runs/]")] = None,
     resume: Annotated[Path | None, typer.Option(help="continue the run in this folder")] = None,
 ) -> None:
@@ -172,7 +177,7 @@ def _train(given: dict[str, Any], ahead: Nursery | None, display: Display) -> "F
     return api.start(run, run.graph, new_folder(run, given["out"]), ahead=ahead, phases=phases)
 
 
-for command in (partition, inspect, predict, compare, schedule, strategies, doctor):
+for command in (partition, inspect, predict, compare, report, schedule, strategies, doctor):
     app.command()(command)
 
 

@@ -96,8 +96,9 @@ def build_trainer(run: Run, part: Part, transport: Transport) -> Trainer:
     config, spec, facts = run.train, run.model, part.manifest.graph
     allow_tf32(config.precision)
     device = devices_of(run, transport.rank)[0]
-    meter = Meter(device)
-    shard = build_shard(run, part, Counting(transport, meter.sent, meter.waiting))
+    meter = Meter(device, detail=config.report or config.trace)
+    probe = meter if meter.detail else None
+    shard = build_shard(run, part, Counting(transport, meter.sent, meter.waiting, probe))
     own = model = build_model(run, facts).to(device)
     if hasattr(spec, "distributed"):  # a module of the user's, which knows no view
         model = spec.distributed(model, shard, run.strategy, epochs=config.planned, seed=config.seed)

@@ -21,18 +21,21 @@ from fullgraph.ops import kernels
 from fullgraph.partition import open_part, read_names
 from fullgraph.reference import unpack
 from fullgraph.report import EpochRecord, MetricsLog, Phases, peak_device_bytes, peak_memory_bytes
-from fullgraph.report.terminal import tolerate_output
+from fullgraph.report.html import PAGE, write_report
+from fullgraph.report.terminal import tolerate_output, tolerated
 from fullgraph.run import Run, build_trainer, device_of, devices_of
 from fullgraph.storage import read_tensors, write_document, write_tensors
 from fullgraph.train.callbacks import Callbacks
 from fullgraph.train.checkpoint import Checkpoints
 from fullgraph.train.launch import EXIT_INPUT, EXIT_STOPPED
 from fullgraph.train.predict import Order, write_ids, write_predictions
+from fullgraph.train.profiler import Profiler
 from fullgraph.train.progress import Progress
 from fullgraph.train.result import Cost, result_of
 from fullgraph.train.slowness import Slowness
 from fullgraph.train.stopping import LastWords, Stop, started
 from fullgraph.train.tensorboard import TensorBoard
+from fullgraph.train.tracing import Tracer
 from fullgraph.train.trainer import Trainer, Watcher
 from fullgraph.transport import Alone, Key, PeerLost, Transport, join, number
 from fullgraph.values import read_value
@@ -79,11 +82,26 @@ def train(rank: Rank, stop: Stop, *, resume: bool) -> None:
             watchers += [partial(_note_choices, rank), Slowness()]
         callbacks = stack.enter_context(closing(Callbacks(config.callbacks, rank.transport)))
         callbacks.retell(trainer)
-        finished = trainer.fit([first_epoch, *watchers, callbacks, checkpoints], stop)
-    if not finished:
-        _leave_early(trainer, checkpoints, stop)
+        profiler = Profiler(trainer, rank.part, rank.folder) if config.report else None
+        tracer = Tracer(trainer, rank.folder) if config.trace else None
+        looks = [look for look in (profiler, tracer) if look is not None]
+        finished = trainer.fit([first_epoch, *looks, *watchers, callbacks, checkpoints], stop)
+    kept = "" if finished else _kept(trainer, checkpoints)
     checkpoints.finish()
-    _write_outcome(rank, checkpoints)
+    if finished:
+        _write_outcome(rank, checkpoints)
+    for look in looks:
+        look.finish()
+    _report(rank)
+    if not finished:
+        raise Interrupted(kept, stop.number or signal.SIGTERM)  # another rank may have heard it
+
+
+def _report(rank: Rank) -> None:
+    """Write report.html; whatever is wrong with it, the run is worth more."""
+    if rank.leads and rank.run.train.report:
+        with tolerated(rank.folder / PAGE):
+            write_report(rank.folder, records=rank.trainer.records)
 
 
 def _note_choices(rank: Rank, trainer: Trainer, record: EpochRecord) -> None:
@@ -106,14 +124,12 @@ class FirstEpoch:
             self.phases.display.line(str(self.phases))
 
 
-def _leave_early(trainer: Trainer, checkpoints: Checkpoints, stop: Stop) -> NoReturn:
-    """Some rank was asked to stop: write a checkpoint of this moment, unless that is not wanted."""
-    kept = "no checkpoint was added, as --on-signal stop says"
-    if trainer.config.on_signal == "checkpoint":
-        checkpoints.save(trainer)
-        kept = f"a checkpoint of epoch {trainer.epoch} was written"
-    checkpoints.finish()
-    raise Interrupted(kept, stop.number or signal.SIGTERM)  # another rank may have heard it
+def _kept(trainer: Trainer, checkpoints: Checkpoints) -> str:
+    """Some rank was asked to stop: write a checkpoint of this moment, unless that is not wanted; and say which."""
+    if trainer.config.on_signal != "checkpoint":
+        return "no checkpoint was added, as --on-signal stop says"
+    checkpoints.save(trainer)
+    return f"a checkpoint of epoch {trainer.epoch} was written"
 
 
 def _write_outcome(rank: Rank, checkpoints: Checkpoints) -> None:

@@ -1,7 +1,7 @@
 """A channel: one route, read on one schedule, in one codec, over one transport."""
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, NamedTuple, Protocol
 
@@ -16,6 +16,7 @@ from fullgraph.exchange.schedule import Schedule, Sync
 from fullgraph.exchange.smooth import Average, Smooth
 from fullgraph.exchange.tape import Tape
 from fullgraph.plan import Route
+from fullgraph.report import Meter
 from fullgraph.transport import Key, Transport, Use
 
 
@@ -24,18 +25,25 @@ class Clock:
 
     The trainer owns it, channels only read it. `use` is what the messages of its steps are for, `seed` the run's, from
     which codecs draw. It also tells channels of a part of a step that runs forward twice, because its backward pass
-    computes again what it did not keep.
+    computes again what it did not keep. `channels` are those of training
+    that follow it, and `meter` hears of their work.
     """
 
     def __init__(self, step: int = -1, use: Use = "other", seed: int = 0) -> None:
         self.step, self.use, self.seed = step, use, seed
         self.losses: list[float] = []
         self.lateness = Lateness()
+        self.channels: dict[str, Channel] = {}  # by name
+        self.meter: Meter | None = None
         self.again = False  # within a second forward pass: nothing is sent
         self._tape: Tape | None = None
 
     def tick(self) -> None:
         self.step += 1
+
+    def span(self, kind: str, key: Key) -> AbstractContextManager[None]:
+        """Around a piece of work for messages of a channel."""
+        return nullcontext() if self.meter is None else self.meter.span(kind, key)
 
     def twice(self) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
         """Around the first forward pass of a part of a step, and around its second."""
@@ -133,6 +141,8 @@ class Channel:
 
     def __init__(self, name: str, route: Route, wire: Wire, transport: Transport, clock: Clock) -> None:
         self.route, self.clock = route, clock
+        if clock.use == "rows":
+            clock.channels[name] = self
         smooth, backward = wire.smooth, wire.backward or wire.codec
         features = Average(smooth) if smooth and smooth.features else None
         gradients = Average(smooth) if smooth and smooth.gradients else None
@@ -179,10 +189,11 @@ class Begin(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, x: Tensor, channel: Channel, relu: bool, mapped: bool):  # type: ignore[no-untyped-def]
-        packed = channel.route.pack(x)
-        if relu:
-            packed = {peer: rows.relu_() for peer, rows in packed.items()}
-            ctx.save_for_backward(*(rows > 0 for rows in packed.values()))
+        with channel.clock.span("pack", channel.features.key):
+            packed = channel.route.pack(x)
+            if relu:
+                packed = {peer: rows.relu_() for peer, rows in packed.items()}
+                ctx.save_for_backward(*(rows > 0 for rows in packed.values()))
         ctx.channel, ctx.step, ctx.relu, ctx.mapped = channel, channel.clock.step, relu, mapped
         if not channel.clock.again:
             channel.features.post(packed, x, ctx.step)
@@ -193,10 +204,12 @@ class Begin(torch.autograd.Function):
         returned = ctx.channel.gradients.read(ctx.step)
         if not returned:
             return grad, None, None, None
-        if ctx.relu:
-            gates = zip(returned.items(), ctx.saved_tensors, strict=True)
-            returned = {peer: rows * gate for (peer, rows), gate in gates}
-        return ctx.channel.route.T.unpack(returned, grad if ctx.mapped else grad.clone()), None, None, None
+        with ctx.channel.clock.span("unpack", ctx.channel.gradients.key):
+            if ctx.relu:
+                gates = zip(returned.items(), ctx.saved_tensors, strict=True)
+                returned = {peer: rows * gate for (peer, rows), gate in gates}
+            added = ctx.channel.route.T.unpack(returned, grad if ctx.mapped else grad.clone())
+        return added, None, None, None
 
 
 class End(torch.autograd.Function):
@@ -210,12 +223,15 @@ class End(torch.autograd.Function):
             halo = token.new_zeros(channel.route.out_shape(tuple(token.shape[1:])))
             rows = channel.features.read(ctx.step)
             channel.look(rows, ctx.step)
-            return halo if rows is None else channel.route.unpack(rows, halo)
+            with channel.clock.span("unpack", channel.features.key):
+                return halo if rows is None else channel.route.unpack(rows, halo)
 
         return channel.clock.once(receive)
 
     @staticmethod
     def backward(ctx, grad: Tensor):  # type: ignore[no-untyped-def]
         channel = ctx.channel
-        channel.gradients.post(channel.route.T.pack(grad.contiguous()), grad, ctx.step)
+        with channel.clock.span("pack", channel.gradients.key):
+            packed = channel.route.T.pack(grad.contiguous())
+        channel.gradients.post(packed, grad, ctx.step)
         return grad.new_empty(ctx.token), None

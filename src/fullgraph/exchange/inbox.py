@@ -77,6 +77,7 @@ class Inbox:
         self.versions: dict[int, Pending[dict[int, Tensor]]] = {}
         self.posted = -1  # the last step that sent
         self._loaded = False  # from a checkpoint, and not yet compared with what this run sends
+        self._like: Tensor | None = None  # no rows, as wide as those that were posted last, and of their format
 
     def post(self, packed: dict[int, Tensor], like: Tensor, step: int) -> None:
         """Send each peer its rows; `like` tells the width, number format and device of what will come."""
@@ -86,10 +87,19 @@ class Inbox:
             self._check_loaded(packed, like, step)
         if not self.schedule.turn(step).send:
             return
-        key = replace(self.key, step=step)
-        shapes = self.route.shapes(tuple(like.shape[1:]))
-        coding = _Coding(self.codec, self.residuals, key, self.transport.rank, shapes, like.dtype, like.device)
-        self.versions[step] = self.transport.begin(key, packed, coding.incoming(), coding)
+        self._like = like.new_empty((0, *like.shape[1:])) if self._like is None else self._like
+        coding = self._coding(step, like)
+        self.versions[step] = self.transport.begin(coding.key, packed, coding.incoming(), coding)
+
+    def _coding(self, step: int, like: Tensor) -> _Coding:
+        key, shapes = replace(self.key, step=step), self.route.shapes(tuple(like.shape[1:]))
+        return _Coding(self.codec, self.residuals, key, self.transport.rank, shapes, like.dtype, like.device)
+
+    def expected_bytes(self, step: int) -> int:
+        """What peers send at a step as route, schedule and codec have it; no message is looked at."""
+        if self._like is None or not self.schedule.turn(step).send:
+            return 0
+        return sum(self._coding(step, self._like).incoming().values())
 
     def _check(self, step: int) -> None:
         """Rows that a later step reads must be those of one step, begun and not over."""

@@ -7,19 +7,31 @@ import resource
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from fullgraph.display import SILENT, Display, Told
+from fullgraph.report.spans import (
+    CODING,
+    COMPUTE,
+    Interval,
+    Mark,
+    Purpose,
+    Share,
+    Span,
+    TimedCoding,
+    Traffic,
+    channel_of,
+    row_of_thread,
+    without,
+)
 
 if TYPE_CHECKING:  # torch is imported where a device is asked for
     import torch
-
-Mark = Any  # a moment, as its stopwatch knows it
-Interval = tuple[Mark, Mark]
+    from torch import Tensor
 
 
 class Stopwatch(Protocol):
@@ -67,11 +79,16 @@ class Tally:
     """What one step cost this rank."""
 
     watch: Stopwatch
+    number: int = -1  # of the step
+    began: float = 0.0  # when it began, on the host's clock
     step: Interval | None = None
     waits: list[Interval] = field(default_factory=list)
-    spans: dict[str, list[Interval]] = field(default_factory=dict)
+    spans: list[Span] = field(default_factory=list)
+    flights: list[Interval] = field(default_factory=list)  # from posting a message until its rows are here
     halo_bytes: int = 0  # features and their gradients given to the transport
     weight_bytes: int = 0
+    numbers: int = 0  # in those rows, before a codec made bytes of them
+    lag: int = 0  # steps by which the oldest rows that were read are late
 
     @property
     def step_s(self) -> float:
@@ -82,28 +99,82 @@ class Tally:
         """How long whoever computes stood still for messages."""
         return sum(map(self.watch.seconds, self.waits))
 
+    def when(self, interval: Interval) -> tuple[float, float]:
+        """Both ends in seconds since the step began."""
+        assert self.step is not None, "the step is not over"
+        self.watch.seconds(interval)  # on a GPU: both have passed
+        zero = self.step[0]
+        return self.watch.seconds((zero, interval[0])), self.watch.seconds((zero, interval[1]))
 
-class Purpose(Protocol):
-    """A message's key, of which the meter reads one thing: whether it carries rows of training, or weights."""
-
-    @property
-    def use(self) -> str: ...
+    def share(self) -> Share:
+        """Where the step went."""
+        seconds = dict.fromkeys(("pack", "unpack", "wait", "sum", "encode", "decode"), 0.0)
+        for span in self.spans:
+            if span.kind in seconds and not (span.kind == "wait" and span.use == "weights"):
+                beside = span.row[0] != COMPUTE
+                seconds[span.kind] += self.watch.seconds(span.interval) * (beside or span.kind not in CODING)
+        waits = [self.when(wait) for wait in self.waits]
+        hidden = sum(b - a for a, b in without([self.when(flight) for flight in self.flights], waits))
+        return Share(
+            step_s=self.step_s,
+            pack_s=seconds["pack"] + seconds["unpack"],
+            wait_s=seconds["wait"],
+            sum_s=seconds["sum"],
+            code_s=seconds["encode"] + seconds["decode"],
+            hidden_s=hidden,
+        )
 
 
 class Meter:
-    """Collects a tally a step; a transport reports to `sent` and `waiting`, with the key of the message."""
+    """Collects a tally a step. A transport tells it of messages: what it is given, codes and waits for.
 
-    def __init__(self, device: torch.device | None = None) -> None:
-        self.watch = stopwatch_of(device)
+    detail: it wants to hear of every piece of a step's work; else of bytes and waits alone.
+    """
+
+    def __init__(self, device: torch.device | None = None, *, detail: bool = True) -> None:
+        self.watch, self.detail = stopwatch_of(device), detail
         self.tally = Tally(self.watch)
+        self.last = self.tally  # of the last step that is over
+        self.traffic: dict[tuple[str, str], Traffic] = {}  # by channel and way, since the meter was made
         self._start = self.watch.mark()
         self._aside: set[int] = set()  # threads whose waiting holds up no step
+        self._flying: dict[TimedCoding, Mark] = {}
+        self._lock = threading.Lock()
 
     def sent(self, key: Purpose, nbytes: int) -> None:
         if key.use == "rows":
             self.tally.halo_bytes += nbytes
         elif key.use == "weights":
             self.tally.weight_bytes += nbytes
+
+    def message(self, key: Purpose, outgoing: Mapping[int, Tensor], incoming: Mapping[int, int], coding: Any) -> Any:
+        """Of a message that is posted now: its coding, timed. Only rows of training are."""
+        if key.use != "rows":
+            return coding
+        self.tally.numbers += sum(rows.numel() for rows in outgoing.values())
+        timed = TimedCoding(self, key, coding, incoming)
+        if incoming:
+            with self._lock:
+                self._flying[timed] = self.watch.mark()
+        return timed
+
+    def encoded(self, key: Purpose, peer: int, rows: Tensor, wire: Tensor, interval: Interval) -> None:
+        self.add("encode", interval, key, peers=(peer,))
+        with self._lock:
+            flow = self.traffic.setdefault((channel_of(key), key.way), Traffic())
+            flow.messages, flow.rows = flow.messages + 1, flow.rows + len(rows)
+            flow.numbers, flow.bytes = flow.numbers + rows.numel(), flow.bytes + wire.nbytes
+
+    def arrived(self, message: TimedCoding, mark: Mark) -> None:
+        with self._lock:
+            start = self._flying.pop(message, None)
+            if start is not None:
+                self.tally.flights.append((start, mark))
+
+    def add(
+        self, kind: str, interval: Interval, key: Purpose | None = None, about: str = "", peers: tuple[int, ...] = ()
+    ) -> None:
+        self.tally.spans.append(Span(kind, row_of_thread(), interval, key, about, peers))
 
     @contextmanager
     def waiting(self, key: Purpose) -> Iterator[None]:
@@ -113,7 +184,11 @@ class Meter:
             return
         start = self.watch.mark()
         yield
-        self.tally.waits.append((start, self.watch.mark()))
+        interval = (start, self.watch.mark())
+        self.tally.waits.append(interval)
+        self.add("wait", interval, key)
+        if key.use == "rows":
+            self.tally.lag = max(self.tally.lag, self.tally.number - key.step)
 
     @contextmanager
     def aside(self) -> Iterator[None]:
@@ -124,20 +199,29 @@ class Meter:
         finally:
             self._aside.discard(threading.get_ident())
 
-    def open_step(self) -> None:
-        self.tally = Tally(self.watch)
-        self._start = self.watch.mark()
-
     @contextmanager
-    def span(self, name: str) -> Iterator[None]:
+    def span(self, kind: str, key: Purpose | None = None, peers: tuple[int, ...] = ()) -> Iterator[None]:
+        """Around a piece of the step's work."""
         start = self.watch.mark()
         yield
-        self.tally.spans.setdefault(name, []).append((start, self.watch.mark()))
+        self.add(kind, (start, self.watch.mark()), key, peers=peers)
+
+    def open_step(self, number: int = -1) -> None:
+        """A step begins; coding that its threads did since the one before belongs to it."""
+        with self._lock:
+            late = [span for span in self.tally.spans if span.use == "rows" and span.row[0] != COMPUTE]
+            self._start = self.watch.mark()
+            self.tally = Tally(self.watch, number, time.perf_counter(), spans=late)
+            self._flying = dict.fromkeys(self._flying, self._start)
 
     def close_step(self) -> Tally:
         """The step's tally; what comes after it (evaluation, checkpoints) counts nowhere."""
-        tally, self.tally = self.tally, Tally(self.watch)
-        tally.step = (self._start, self.watch.mark())
+        with self._lock:
+            end = self.watch.mark()
+            tally, self.tally = self.tally, Tally(self.watch)
+            tally.step = (self._start, end)
+            tally.flights += [(start, end) for start in self._flying.values()]
+        self.last = tally
         return tally
 
 

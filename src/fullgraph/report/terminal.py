@@ -2,7 +2,8 @@
 
 import os
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from io import TextIOWrapper
 from typing import TextIO
 
@@ -63,6 +64,15 @@ def output_trouble() -> OSError | None:
 def note(text: object) -> None:
     """One line beside the output."""
     _beside(f"fullgraph: note: {one_line(text, 2000)}")
+
+
+@contextmanager
+def tolerated(what: object) -> Iterator[None]:
+    """Around the making of something that a run is worth more than: a failure is a note."""
+    try:
+        yield
+    except Exception as error:
+        note(f"{what} was not written: {type(error).__name__}: {error}")
 
 
 def complain(text: object) -> None:

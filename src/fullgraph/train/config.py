@@ -50,6 +50,11 @@ class TrainConfig(Value):
     backend: Annotated[str, OneOf("gloo", "nccl")] = "gloo"
     timeout: Annotated[float, Range(1, 86400)] = 60.0  # seconds in which a silent rank, host or link is given up
     tensorboard: bool = False
+    report: bool = True  # measure where epochs go, and write report.html
+    trace: bool = False  # write trace.json, of a few epochs
+    trace_epochs: Annotated[int, Range(1, 1000)] = 3  # how many
+    trace_skip: Count = 1  # epochs before them; the first one compiles kernels
+    trace_torch: bool = False  # torch's own profile of the same epochs too
     threads: Annotated[int, Range(0, 4096)] = 0  # per rank; 0: this machine's cores over its ranks
 
     def __post_init__(self) -> None:
@@ -60,6 +65,8 @@ class TrainConfig(Value):
             raise InputError(
                 "--features-on host brings input rows to the first layer's weights; leave out --no-precompute"
             )
+        if self.trace_torch and not self.trace:
+            raise InputError("--trace-torch runs beside --trace; give both")
         if self.backend == "nccl" and self.device != "cuda":
             raise InputError("backend nccl needs --device cuda; use gloo on a CPU")
 

@@ -15,7 +15,7 @@ SHARDS = "shards"
 # Everything that a run writes. A new run is refused where one of these is already: it would be somebody else's.
 NAMES = (
     CONFIG, "metrics.jsonl", "result.json", "model.safetensors", "checkpoints", "predictions", SHARDS, "tensorboard",
-    "report.html", "trace.json",
+    "report.html", "profile.json", "trace.json", "torch_trace",
 )  # fmt: skip
 
 
@@ -71,7 +71,7 @@ class RunFolder:
 
     def sweep(self) -> None:
         """Remove what runs that died have left half-written."""
-        for place in (self.path, self.path / "checkpoints", self.path / "predictions"):
+        for place in (self.path, *(self.path / name for name in ("checkpoints", "predictions", "torch_trace"))):
             sweep(place)
 
     @property

@@ -55,10 +55,15 @@ def result_of(strategy: str, model: str, manifest: Manifest, trainer: Trainer, c
             "method": manifest.method,
             **{name: getattr(figures, name) for name in ("edge_cut", "halo_rows", "edge_imbalance", "node_imbalance")},
         },
-        "versions": {
-            "fullgraph": __version__,
-            "torch": torch.__version__,
-            "numpy": np.__version__,
-            "python": platform.python_version(),
-        },
+        "versions": versions(),
+    }
+
+
+def versions() -> dict[str, str]:
+    """Of what a run is computed by."""
+    return {
+        "fullgraph": __version__,
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "python": platform.python_version(),
     }

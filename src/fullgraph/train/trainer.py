@@ -54,6 +54,7 @@ class Trainer:
 
     def __init__(self, model: nn.Module, shard: Shard, task: Task, config: TrainConfig, meter: Meter) -> None:
         self.model, self.shard, self.task, self.config, self.meter = model, shard, task, config, meter
+        shard.clock.meter = meter if meter.detail else None
         if config.checkpoint_layers:
             checkpoint_layers(model)
         self.weights = Weights(model, rows_dtype(config.precision, getattr(torch, config.dtype)))
@@ -73,11 +74,11 @@ class Trainer:
         return self.shard.clock.step + 1
 
     def train_step(self) -> tuple[Tensor, Tally]:
-        self.meter.open_step()
+        self.meter.open_step(self.epoch)
         self.shard.clock.tick()
         with self.meter.span("forward_backward"):
             loss = self.shard.executor.step(self.model, self.shard, self.task.loss)
-        with self.meter.span("reduce"):
+        with self.meter.span("sum"):
             self.grad_sync(self.weights.gather(), self.epoch)
         with self.meter.span("update"):
             self.optimizer.step()

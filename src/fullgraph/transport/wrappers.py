@@ -5,7 +5,7 @@ import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -56,25 +56,49 @@ def _uncounted(key: Key) -> AbstractContextManager[None]:
     return nullcontext()
 
 
-class Counting(_Wrapper):
-    """Reports the bytes given to the transport, and stands around every wait; `sent` and `waiting` are told the key."""
+class Probe(Protocol):
+    """Told of every message and of its work; a meter is one."""
 
-    def __init__(self, inner: Transport, sent: Callable[[Key, int], None], waiting: Waiting = _uncounted) -> None:
+    def message(self, key: Key, outgoing: dict[int, Tensor], incoming: dict[int, int], coding: Coding) -> Coding:
+        """A message is posted now; returns its coding, which tells of itself, or the same one."""
+        ...
+
+    def span(self, kind: str, key: Key, peers: tuple[int, ...] = ()) -> AbstractContextManager[None]:
+        """Around a piece of work for a message with these peers."""
+        ...
+
+
+class Counting(_Wrapper):
+    """Reports the bytes given to the transport, and stands around every wait; `sent` and `waiting` are told the key.
+
+    probe: hears of every message besides, and of the time its rows take to become bytes and to come back.
+    """
+
+    def __init__(
+        self, inner: Transport, sent: Callable[[Key, int], None], waiting: Waiting = _uncounted,
+        probe: Probe | None = None,
+    ) -> None:  # fmt: skip
         super().__init__(inner)
-        self.sent, self.waiting = sent, waiting
+        self.sent, self.waiting, self.probe = sent, waiting, probe
 
     def begin(
         self, key: Key, outgoing: dict[int, Tensor], incoming: dict[int, int], coding: Coding = PLAIN
     ) -> Pending[dict[int, Tensor]]:
         self.sent(key, sum(coding.nbytes(peer, rows) for peer, rows in outgoing.items()))
-        return _Timed(self.inner.begin(key, outgoing, incoming, coding), lambda: self.waiting(key))
+        if self.probe is not None and coding is not PLAIN:
+            coding = self.probe.message(key, outgoing, incoming, coding)
+            with self.probe.span("send", key, tuple(outgoing)):
+                pending = self.inner.begin(key, outgoing, incoming, coding)
+        else:
+            pending = self.inner.begin(key, outgoing, incoming, coding)
+        return _Timed(pending, lambda: self.waiting(key))
 
     def all_reduce(self, key: Key, x: Tensor) -> Pending[Tensor]:
         self.sent(key, x.nbytes)
         return _Timed(self.inner.all_reduce(key, x), lambda: self.waiting(key))
 
     def fork(self) -> "Counting":
-        return Counting(self.inner.fork(), self.sent, self.waiting)
+        return Counting(self.inner.fork(), self.sent, self.waiting, self.probe)
 
 
 class _Late(Generic[T]):

@@ -1,0 +1,195 @@
+"""What every rank knows of a run that is over: gathered by rank 0 and written as profile.json."""
+
+import json
+import os
+import platform
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+
+import torch
+
+from fullgraph.exchange import Channel
+from fullgraph.partition import Part
+from fullgraph.report import EpochRecord, Tally, peak_device_bytes, peak_memory_bytes
+from fullgraph.report.profile import FILE, Bins, Flow, Piece, Profile, RankProfile, read_profile
+from fullgraph.report.spans import COMPUTE, PIECE, Rows
+from fullgraph.report.terminal import tolerated
+from fullgraph.tasks import metric_name
+from fullgraph.train.result import versions
+from fullgraph.train.trainer import Trainer
+from fullgraph.transport import Key, Transport, gather_rows
+from fullgraph.values import read_value, tree_of
+
+CANDIDATES = 4  # epochs of which one is shown as the typical one
+MOST_PIECES = 400  # of it, the longest
+MOST_CALLS = 20_000  # to find out what channels expect
+SHOWN = ("pack", "unpack", "wait", "sum", "update", "encode", "decode")
+
+
+class Profiler:
+    """Told of every epoch, on every rank."""
+
+    def __init__(self, trainer: Trainer, part: Part, folder: Path) -> None:
+        self.trainer, self.part, self.folder = trainer, part, folder
+        self.before = self._before()
+        self.began = trainer.epoch  # epochs done before this process
+        self.bins = Bins(() if self.before is None else self.before.ranks[trainer.shard.transport.rank].bins)
+        self.kept: dict[int, tuple[Piece, ...]] = {}  # pieces of candidate epochs, the last ones
+
+    def __call__(self, trainer: Trainer, record: EpochRecord) -> None:
+        tally = trainer.meter.last
+        self.bins.add(tally.share(), tally.numbers, tally.halo_bytes, tally.lag)
+        done = record.epoch - self.began
+        if done & (done + 1) == 0:  # 1, 3, 7, 15, ..: never one in which late rows are compared with fresh ones
+            self.kept[record.epoch] = pieces_of(tally)
+            for old in list(self.kept)[:-CANDIDATES]:
+                del self.kept[old]
+
+    def _before(self) -> Profile | None:
+        """The profile of the epochs before these, if it is of exactly those."""
+        with suppress(Exception):  # a damaged one is as good as none
+            found = read_profile(self.folder)
+            if found is not None and len(found.ranks) == self.trainer.shard.transport.size:
+                last = found.first_epoch - 1 + sum(bin.epochs for bin in found.ranks[0].bins)
+                return found if last == self.trainer.epoch else None
+        return None
+
+    def finish(self) -> None:
+        """Write profile.json; every rank calls it. What fails here fails no run."""
+        transport, epoch = self.trainer.shard.transport, self._typical()
+        text = ""
+        with tolerated(f"the profile of rank {transport.rank}"):
+            text = json.dumps(tree_of(replace(self._rank(), typical=self.kept.get(epoch, ()))))
+        texts = gather_texts(text, transport, Key("profile", self.trainer.epoch))
+        if transport.rank == 0 and all(text.strip() for text in texts):
+            with tolerated(self.folder / FILE):
+                self._assembled(texts, epoch).write(self.folder)
+
+    def _assembled(self, texts: list[str], epoch: int) -> Profile:
+        ranks = [read_value(RankProfile, json.loads(text), "a rank's profile") for text in texts]
+        return Profile(
+            first_epoch=self.before.first_epoch if self.before else self.began + 1,
+            typical_epoch=epoch,
+            metric=metric_name(self.trainer.task),
+            versions=versions(),
+            ranks=_aligned(ranks),
+        )
+
+    def _typical(self) -> int:
+        """The epoch that took nearly what the median took; all ranks choose the same."""
+        seconds = {record.epoch: record.epoch_s for record in self.trainer.records}
+        if not self.kept:
+            return 0
+        usual = median(seconds.values())
+        return min(self.kept, key=lambda epoch: abs(seconds[epoch] - usual))
+
+    def _rank(self) -> RankProfile:
+        part, shard = self.part, self.trainer.shard
+        device = shard.train.y.device
+        on_gpu = device.type == "cuda"
+        return RankProfile(
+            host=platform.node(),
+            device=torch.cuda.get_device_name(device) if on_gpu else _processor(),
+            threads=torch.get_num_threads(),
+            cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 0,
+            peak_memory_bytes=peak_memory_bytes(),
+            memory_bytes=_memory(),
+            peak_device_bytes=peak_device_bytes(device),
+            device_bytes=torch.cuda.get_device_properties(device).total_memory if on_gpu else 0,
+            nodes=len(part.ids),
+            arcs=int(part.indptr[-1]),
+            train=int(part.train_mask.sum()),
+            halo=tuple(part.recv_counts),
+            bins=self.bins.bins,
+            traffic=self._traffic(),
+        )
+
+    def _traffic(self) -> tuple[Flow, ...]:
+        """What channels sent and were to receive, those of epochs before this process included."""
+        meter, channels = self.trainer.meter, self.trainer.shard.clock.channels
+        expected = expected_bytes(channels, range(self.began, self.trainer.epoch))
+        rank = self.trainer.shard.transport.rank
+        old = {(f.channel, f.way): f for f in (self.before.ranks[rank].traffic if self.before else ())}
+        flows = []
+        for name in sorted({*meter.traffic, *expected, *old}):
+            sent = meter.traffic.get(name)
+            ours = {field: getattr(sent, field, 0) for field in ("messages", "rows", "numbers", "bytes")}
+            ours["expected"] = expected.get(name, 0)
+            theirs = {field: getattr(old[name], field) if name in old else 0 for field in ours}
+            flows.append(Flow(channel=name[0], way=name[1], **{field: ours[field] + theirs[field] for field in ours}))
+        return tuple(flows)
+
+
+def expected_bytes(channels: dict[str, Channel], steps: range) -> dict[tuple[str, str], int]:
+    """By channel and way, the bytes that this rank is to receive in these steps; of many steps a sample is asked."""
+    sums: dict[tuple[str, str], float] = {}
+    ways = [(name, way, inbox) for name, channel in channels.items()
+            for way, inbox in (("forward", channel.features), ("backward", channel.gradients))]  # fmt: skip
+    asked = min(len(steps), max(16, MOST_CALLS // max(1, len(ways))))
+    # Spread by the golden ratio, so that a schedule's period does not meet the sample's.
+    picked = steps if asked == len(steps) else [steps[int((i * 0.6180339887) % 1 * len(steps))] for i in range(asked)]
+    for name, way, inbox in ways:
+        found = sum(map(inbox.expected_bytes, picked)) * len(steps) / max(1, asked)
+        if found:
+            label = PIECE.sub("", name), way
+            sums[label] = sums.get(label, 0.0) + found
+    return {label: round(value) for label, value in sums.items()}
+
+
+def pieces_of(tally: Tally) -> tuple[Piece, ...]:
+    """A step in pieces, on the host's clock; the first one is the whole step."""
+    rows = Rows()
+    assert tally.step is not None
+    pieces = [Piece(kind=COMPUTE, row=COMPUTE, start=tally.began, end=tally.began + tally.step_s)]
+    for span in tally.spans:
+        if span.kind in SHOWN and not (span.kind == "wait" and span.use == "weights"):  # which is in the sum
+            start, end = tally.when(span.interval)
+            about = f"{span.key.channel} {span.key.way}" if span.key is not None else span.about
+            place = tally.began + start, tally.began + end
+            pieces.append(Piece(kind=span.kind, row=rows.name(span.row), start=place[0], end=place[1], about=about))
+    longest = sorted(pieces[1:], key=lambda piece: piece.start - piece.end)[:MOST_PIECES]
+    return (pieces[0], *sorted(longest, key=lambda piece: piece.start))
+
+
+def _aligned(ranks: list[RankProfile]) -> tuple[RankProfile, ...]:
+    """Typical epochs on one clock: of one machine it is theirs; else all get the weights' sum at the same moment."""
+    starts = [rank.typical[0].start if rank.typical else 0.0 for rank in ranks]
+    zeros = [min(starts)] * len(ranks)
+    if len({rank.host for rank in ranks}) > 1:
+        sums = [max((p.end for p in rank.typical if p.kind == "sum"), default=0.0) for rank in ranks]
+        longest = max(end - start for end, start in zip(sums, starts, strict=True))
+        zeros = [end - longest for end in sums]
+    return tuple(
+        replace(
+            rank,
+            typical=tuple(replace(p, start=round(p.start - zero, 7), end=round(p.end - zero, 7)) for p in rank.typical),
+        )
+        for rank, zero in zip(ranks, zeros, strict=True)
+    )
+
+
+def gather_texts(text: str, transport: Transport, key: Key) -> list[str]:
+    """Every rank's text, on rank 0; nothing elsewhere. All ranks call it."""
+    data = torch.frombuffer(bytearray(text.encode() + b" "), dtype=torch.uint8)
+    sizes = torch.zeros(transport.size, dtype=torch.int64)
+    sizes[transport.rank] = len(data)
+    sizes = transport.all_reduce(Key(f"{key.channel}/sizes", key.step), sizes).wait()
+    rows = gather_rows(data, transport, key, wants=lambda receiver, sender: receiver == 0)
+    return [bytes(part.tolist()).decode() for part in rows.split(sizes.tolist())] if transport.rank == 0 else []
+
+
+def _processor() -> str:
+    with suppress(OSError):
+        with open("/proc/cpuinfo") as file:
+            names = [line.split(":", 1)[1].strip() for line in file if line.startswith("model name")]
+        if names:
+            return names[0]
+    return platform.processor() or platform.machine()
+
+
+def _memory() -> int:
+    with suppress(OSError, ValueError, AttributeError):
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return 0

@@ -1,0 +1,153 @@
+"""--trace: every rank keeps the spans of a few epochs, and rank 0 writes them as one file."""
+
+import json
+import platform
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd import Variable
+from torch.utils.hooks import RemovableHandle
+
+from fullgraph.nn import Chain
+from fullgraph.report import EpochRecord, Meter
+from fullgraph.report.events import Slice, slices_of, trace_events
+from fullgraph.report.spans import Rows
+from fullgraph.report.terminal import tolerated
+from fullgraph.storage import whole_file, write_whole
+from fullgraph.train.profiler import gather_texts
+from fullgraph.train.trainer import Trainer
+from fullgraph.transport import Key
+
+FILE, TORCH = "trace.json", "torch_trace"
+MOST_SLICES = 100_000  # of a rank; a trace that has more ends early
+
+
+class Tracer:
+    """Told of every epoch, on every rank. The trace is written as soon as its last epoch is over."""
+
+    def __init__(self, trainer: Trainer, folder: Path) -> None:
+        self.trainer, self.folder, self.config = trainer, folder, trainer.config
+        self.first = trainer.epoch + self.config.trace_skip  # epochs done when the trace begins
+        self.slices: list[Slice] = []
+        self.rows = Rows()
+        self.layers: Layers | None = None
+        self.torch: torch.profiler.profile | None = None
+        self.written = False
+        self._begin()
+
+    def __call__(self, trainer: Trainer, record: EpochRecord) -> None:
+        if self.layers is not None and len(self.slices) < MOST_SLICES:
+            self.slices += slices_of(trainer.meter.last, self.rows)
+        if trainer.epoch == self.first + self.config.trace_epochs:
+            self.finish()
+        else:
+            self._begin()
+
+    def _begin(self) -> None:
+        if self.trainer.epoch != self.first or self.written:
+            return
+        self.layers = Layers(self.trainer.model, self.trainer.meter)
+        if self.config.trace_torch:
+            kinds = [torch.profiler.ProfilerActivity.CPU]
+            kinds += [torch.profiler.ProfilerActivity.CUDA] if torch.cuda.is_available() else []
+            self.torch = torch.profiler.profile(activities=kinds)
+            self.torch.start()
+
+    def finish(self) -> None:
+        """Write what there is, once; every rank calls it."""
+        if self.written:
+            return
+        self.written = True
+        transport = self.trainer.shard.transport
+        if self.layers is not None:
+            self.layers.remove()
+        if self.torch is not None:
+            self.torch.stop()
+            path = self.folder / TORCH / f"rank-{transport.rank}.json"
+            with tolerated(path):
+                path.parent.mkdir(exist_ok=True)
+                with whole_file(path) as staged:
+                    self.torch.export_chrome_trace(str(staged))
+        text = json.dumps([platform.node(), self.slices])
+        texts = gather_texts(text, transport, Key("trace", self.trainer.epoch))
+        if transport.rank == 0:
+            with tolerated(self.folder / FILE):
+                hosts, ranks = zip(*map(json.loads, texts), strict=True)
+                document = trace_events([[Slice(*part) for part in own] for own in ranks], hosts)
+                write_whole(self.folder / FILE, json.dumps(document, separators=(",", ":"), allow_nan=False) + "\n")
+        self.slices = []
+
+
+class Layers:
+    """Tells a meter of each layer's forward and backward pass, until removed.
+
+    A layer's backward pass begins when the gradient of its output is there, and ends when that of another layer's is,
+    or with the whole backward pass.
+    """
+
+    def __init__(self, model: nn.Module, meter: Meter) -> None:
+        self.meter = meter
+        self._open: tuple[str, Any] | None = None  # the layer that is walked back, and since when
+        self._called = False  # torch was asked to say when the backward pass is over
+        self._starts: list[Any] = []
+        self._handles: list[RemovableHandle] = []
+        for name, layer in layers_of(model).items():
+            self._handles.append(layer.register_forward_pre_hook(self._enter))
+            # Always: computing again what was not kept ends with an exception of torch's, once it has all.
+            self._handles.append(layer.register_forward_hook(self._left(name), always_call=True))
+
+    def _enter(self, layer: nn.Module, args: Any) -> None:
+        self._starts.append(self.meter.watch.mark())
+
+    def _left(self, name: str) -> Callable[[nn.Module, Any, Any], None]:
+        def left(layer: nn.Module, args: Any, out: Any) -> None:
+            chunk = getattr(getattr(args[1], "chunk", None), "index", None) if len(args) > 1 else None
+            about = name if chunk is None else f"{name} chunk {chunk}"
+            if layer.training:
+                self.meter.add("forward", (self._starts.pop(), self.meter.watch.mark()), about=about)
+            else:
+                self._starts.pop()
+            rows = out[0] if isinstance(out, tuple) else out
+            if isinstance(rows, Tensor) and rows.requires_grad:
+                rows.register_hook(lambda _: self._walk_back(about))
+
+        return left
+
+    def _walk_back(self, about: str) -> None:
+        self._close()
+        self._open = about, self.meter.watch.mark()
+        if not self._called:
+            self._called = True
+            Variable._execution_engine.queue_callback(self._end)
+
+    def _end(self) -> None:
+        self._close()
+        self._called = False
+
+    def _close(self) -> None:
+        if self._open is not None:
+            self.meter.add("backward", (self._open[1], self.meter.watch.mark()), about=self._open[0])
+            self._open = None
+
+    def __deepcopy__(self, memo: object) -> "Layers":
+        return self  # a copy of the model tells the same meter
+
+    def remove(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+
+
+def layers_of(model: nn.Module) -> dict[str, nn.Module]:
+    """A chain's blocks; of another model the outermost parts, lists of them taken apart."""
+    if isinstance(model, Chain):
+        return {f"layer {block.layer}": block for block in model.blocks}
+    found: dict[str, nn.Module] = {}
+    for name, part in getattr(model, "module", model).named_children():
+        if isinstance(part, nn.ModuleList):
+            found |= {f"{name} {number}": item for number, item in enumerate(part)}
+        else:
+            found[name] = part
+    return found

@@ -1,0 +1,113 @@
+"""What a page advises, by the figures that call for it; nothing where they do not."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fullgraph.report import EpochRecord, Outcome
+from fullgraph.report.html.advice import advice
+from fullgraph.report.html.past import PastRun
+from fullgraph.report.profile import Bin, Flow, Profile, RankProfile
+
+EPOCH = Bin(step_s=1.0, pack_s=0.05, wait_s=0.1, sum_s=0.05, numbers=3200, bytes=12800)
+FLOW = Flow(channel="halo/layer1", way="forward", messages=4, rows=100, numbers=12800, bytes=51200, expected=51200)
+
+
+def rank(**changes):
+    usual = RankProfile(
+        host="here", device="cpu", threads=1, peak_memory_bytes=10, memory_bytes=1000, nodes=100, arcs=1000, train=10,
+        halo=(0, 10, 10, 10), bins=(EPOCH,) * 5, traffic=(FLOW,),
+    )  # fmt: skip
+    return replace(usual, **changes)
+
+
+def past(*ranks, partitioner="metis", options=(), records=(), outcome=None):
+    profile = Profile(first_epoch=1, versions={}, ranks=ranks)
+    return PastRun(
+        folder=Path("run"), name="run", graph="g", strategy="vanilla", model="sage", partitioner=partitioner,
+        ranks=len(ranks), seed="0", planned=5, options=list(options), command="", records=list(records),
+        outcome=outcome, result=[], profile=profile,
+    )  # fmt: skip
+
+
+def waiting(share, **changes):
+    return replace(EPOCH, wait_s=share, **changes)
+
+
+def test_more_threads_than_cores():
+    (text,) = advice(past(*[rank(cores=2)] * 4))
+    assert text.startswith("4 ranks with 4 threads share 2 cores on here")
+    assert advice(past(*[rank(cores=4)] * 4)) == []
+
+
+def test_sums_that_wait_for_the_last():
+    early, last = rank(bins=(replace(EPOCH, sum_s=0.5),) * 5), rank(bins=(replace(EPOCH, sum_s=0.3),) * 5)
+    (text,) = [text for text in advice(past(early, last, early, early)) if "summing" in text]
+    assert text.startswith("45 % of the epoch goes into summing")
+    assert "rank 1 spends the least there" in text
+
+
+def test_an_even_run_is_left_alone():
+    assert advice(past(*[rank()] * 4)) == []
+
+
+def test_arcs_that_are_uneven():
+    uneven = [rank(), rank(), rank(), rank(arcs=2500)]
+    (text,) = advice(past(*uneven))
+    assert text.startswith("Rank 3 has 1.8x the arcs of the mean")
+    assert "-p degree_weight=1" in text
+    (text,) = advice(past(*uneven, options=[("partitioner.degree_weight", "1.0")]))
+    assert "a larger -p degree_weight" in text
+    (text,) = advice(past(*uneven, partitioner="random"))
+    assert "--partitioner metis" in text
+
+
+def test_an_epoch_that_waits_for_whole_rows():
+    (text,) = advice(past(*[rank(bins=(waiting(0.82),) * 5)] * 4))
+    # of each 51200 bytes: four a row, 400, and a bit a number, 1600
+    assert text.startswith("82 % of the epoch waits for messages: --strategy sylvie-a would send 1/26 of the bytes")
+
+
+@pytest.mark.parametrize(("lag", "said"), [(0, "one step late hide it"), (1, "use fewer ranks, or a faster link")])
+def test_an_epoch_that_waits_for_few_bits(lag, said):
+    (text,) = advice(past(*[rank(bins=(waiting(0.6, bytes=400, lag=lag),) * 5)] * 4))
+    assert said in text
+
+
+def test_ranks_that_wait_for_one():
+    slow = rank(bins=(waiting(0.0, step_s=1.0),) * 5)
+    found = advice(past(slow, *[rank(bins=(waiting(0.6),) * 5)] * 3))
+    assert any("of rank 0 only 0 %: the others wait for its work" in text for text in found)
+    assert any(text.startswith("Rank 0 computes") for text in found)
+
+
+def test_halos_larger_than_a_mixtures_tiles():
+    (text,) = advice(past(*[rank(halo=(90, 90, 90, 0))] * 4))
+    assert "--strategy mixgcn would move 0.56 of the rows" in text
+
+
+def test_memory_that_is_nearly_used_up():
+    (text,) = advice(past(*[rank(peak_memory_bytes=220)] * 4))
+    assert "held up to 880 B of its 1 kB" in text
+    (text,) = advice(past(*[rank(peak_device_bytes=90, device_bytes=100)], *[rank()] * 3))
+    assert "Rank 0 held up to 90 B of its GPU's 100 B" in text
+
+
+def record(epoch, late=None):
+    return EpochRecord(epoch=epoch, loss=1.0, lr=0.1, epoch_s=1.0, wait_s=0.1, bytes=1, grad_bytes=1, late=late)
+
+
+def test_late_rows_that_are_far_off():
+    (text,) = advice(past(*[rank()] * 4, records=[record(1), record(2, late=1.5)]))
+    assert "Late rows were off by 150 %" in text
+
+
+@pytest.mark.parametrize(("best", "said"), [(40, "more epochs may score higher"), (8, "--patience 5"), (30, None)])
+def test_when_the_best_score_came(best, said):
+    outcome = Outcome(
+        schema=1, strategy="vanilla", model="sage", ranks=4, epochs=40, metric="accuracy", best_epoch=best, test=0.5,
+        val=0.5, epoch_s=1.0, wait_s=0.1, bytes_per_epoch=1, bytes_total=40,
+    )  # fmt: skip
+    found = advice(past(*[rank()] * 4, records=[record(epoch) for epoch in range(1, 41)], outcome=outcome))
+    assert (said is None and found == []) or (said is not None and said in found[0])
