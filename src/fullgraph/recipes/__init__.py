@@ -1,7 +1,7 @@
 """The published systems, each a choice on every axis: `recipes.pipegcn(smooth="gf")`, or by name in STRATEGIES."""
 
 from fullgraph.axes import STRATEGIES
-from fullgraph.recipes.base import Given, Strategy
+from fullgraph.recipes.base import Given, Published, Strategy
 from fullgraph.recipes.baselines import Isolated as none
 from fullgraph.recipes.baselines import Vanilla as vanilla
 from fullgraph.recipes.free import Free as free
@@ -18,6 +18,7 @@ from fullgraph.recipes.varco import Varco as varco
 __all__ = [
     "STRATEGIES",
     "Given",
+    "Published",
     "Strategy",
     "fixed",
     "free",

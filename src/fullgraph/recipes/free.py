@@ -7,7 +7,7 @@ from fullgraph.codec import AnyCodec, LowBit
 from fullgraph.exchange import AnySchedule, Pipelined, Wire
 from fullgraph.partition import Contiguous
 from fullgraph.placement import Mixture, Partitioned, Placement
-from fullgraph.recipes.base import Strategy
+from fullgraph.recipes.base import Published
 from fullgraph.recipes.pipegcn import averaging
 from fullgraph.values import OneOf
 
@@ -15,7 +15,7 @@ PLACEMENTS: dict[str, type[Placement]] = {"partitioned": Partitioned, "mixture":
 
 
 @dataclass(frozen=True, kw_only=True)
-class Free(Strategy):
+class Free(Published):
     """Any combination: `schedule` sync, pipelined, bounded or skip, `codec` (and `backward`) full to subsample.
 
     Options of the schedule and the codec are options here. placement: partitioned, or mixture, whose tiles then cross
@@ -41,7 +41,7 @@ class Free(Strategy):
         )
 
     def layout(self) -> Placement:
-        return PLACEMENTS[self.placement](narrow_first=False)
+        return PLACEMENTS[self.placement](narrow_first=self.narrow, input_ahead=True)
 
     def partitioner(self) -> Contiguous | None:
         return Contiguous() if self.placement == "mixture" else None

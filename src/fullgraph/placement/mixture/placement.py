@@ -63,7 +63,7 @@ class Mixture(AllLayers):
         rows = self._block_rows(len(local.ids), transport, f"setup/{name} rows")
         grid = whole_grid(local, rows.numbers(), rows.sizes, transport, aggregation, self.dtype, name)
         aggregated = None
-        ahead = self.precompute and not self.narrow_first and aggregation != "attention"
+        ahead = self.knows_sparse and aggregation != "attention"
         if ahead and isinstance(local.x, Adjacency):
             matrices = self.matrices(local, transport, aggregation, name)
             halo = halo_features(local, transport, f"setup/{name} features")

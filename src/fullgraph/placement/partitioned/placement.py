@@ -70,7 +70,7 @@ class Partitioned(AllLayers):
     ) -> tuple[Features | None, Features | None]:
         """Of input rows: the aggregation of sparse ones, or the halo's own; None where neither helps."""
         sparse, setup = isinstance(local.x, Adjacency), f"setup/{name} features"
-        if not self.precompute or self.narrow_first or not (sparse or aggregation == "attention"):
+        if not self.knows_sparse or not (sparse or aggregation == "attention"):
             return None, None
         if aggregation == "attention":
             return None, halo_features(local, transport, setup) if self.keep_halo else None
