@@ -183,7 +183,7 @@ class GraphView(Protocol):
         ...
 
     def maps_after(self, x: Features, width: int) -> bool:
-        """Whether rows of x cross as they are, or are known to those who read them: a map to `width` then comes after."""
+        """Whether rows of x cross as they are, or are known to who reads them: a map to `width` columns comes after."""
         ...
 
     def targets(self, x: Tensor, layer: int) -> tuple[Tensor, Tensor]:

@@ -74,6 +74,14 @@ def lowbit_decode(wire_nW: Tensor, bits: int, out_nD: Tensor) -> None:
     out_nD.copy_(torch.where((power_n == 0xFF)[:, None], value_n[:, None], grid_nD))
 
 
+def lowbit_spans(wire_nW: Tensor, bits: int) -> Tensor:
+    """The span of every row's grid, step (2^b - 1), as the wire has it [n]; 0 for a row that is marked."""
+    word_n = wire_nW[:, :PARAMETER_BYTES].contiguous().view(torch.int32)[:, 0]
+    power_n, size_n = word_n >> 24 & 0xFF, _size(word_n >> 22 & 3)
+    step_n = (power_n << 23 | word_n << 23 - size_n & 0x7FFFFF).view(torch.float32)
+    return torch.where(power_n == 0xFF, 0.0, step_n * (2**bits - 1))
+
+
 def _parameters(min_n: Tensor, max_n: Tensor, bits: int) -> tuple[Tensor, Tensor, Tensor]:
     """(word, low, step) of rows that are not marked."""
     top, lift = 2**bits - 1, _lift(bits)

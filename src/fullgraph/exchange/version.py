@@ -1,0 +1,92 @@
+"""A step's rows as its readers see them: what came, among what they had."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fullgraph.codec import Shape
+from fullgraph.exchange.memory import ByPeer, rows_of
+from fullgraph.exchange.picks import Picked
+from fullgraph.transport import Pending
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Seen:
+    """Rows by peer, and which of them are absent."""
+
+    rows: ByPeer
+    absent: ByPeer
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Filling:
+    """How the rows that crossed at a step become all rows of its messages."""
+
+    picked: Picked | None
+    scale: float  # of rows that crossed
+    shapes: dict[int, Shape]
+    silent: frozenset[int]  # peers that had nothing new to say
+    like: Tensor
+
+    def __call__(self, came: ByPeer, before: Seen | None) -> Seen:
+        rows, absent = {}, {}
+        for peer, shape in self.shapes.items():
+            old = self._old(peer, shape, before)
+            new = old if peer in self.silent else self._over(*old, peer, came.get(peer))
+            rows[peer], absent[peer] = new
+        return Seen(rows, absent)
+
+    def _old(self, peer: int, shape: Shape, before: Seen | None) -> tuple[Tensor, Tensor]:
+        if before is not None:
+            return before.rows[peer], before.absent[peer]
+        return self.like.new_zeros(shape), torch.zeros(shape[0], dtype=torch.bool)
+
+    def _over(self, old: Tensor, absent: Tensor, peer: int, came: Tensor | None) -> tuple[Tensor, Tensor]:
+        if self.picked is None:
+            assert came is not None, "a peer that is not silent sends its rows"
+            return came, absent
+        due, drawn, device = self.picked.due[peer], self.picked.come[peer], old.device
+        rows, absent = old.clone(), absent.clone()
+        rows[due.to(device)], absent[due] = 0, True
+        absent[drawn] = False
+        if came is not None:
+            rows[drawn.to(device)] = came if self.scale == 1 else came * self.scale
+        return rows, absent
+
+
+def seen_in(state: dict[str, Tensor], name: str) -> Seen:
+    """What a checkpoint holds under a name, and `absent.` before the name."""
+    absent = rows_of(state, f"absent.{name}.")
+    return Seen(rows_of(state, f"{name}."), {peer: rows.cpu() for peer, rows in absent.items()})
+
+
+class Version:
+    """Under way, and then there; `before` is the version whose rows it goes over, if it goes over any."""
+
+    def __init__(self, coming: Pending[ByPeer], filling: Filling, before: "Version | Kept | None") -> None:
+        self._coming, self._filling, self._before = coming, filling, before
+        self._seen: Seen | None = None
+
+    def seen(self) -> Seen:
+        if self._seen is None:
+            before = None if self._before is None else self._before.seen()
+            self._seen = self._filling(self._coming.wait(), before)
+            self._before = None
+        return self._seen
+
+    def wait(self) -> ByPeer:
+        return self.seen().rows
+
+
+class Kept:
+    """A version out of a checkpoint."""
+
+    def __init__(self, seen: Seen) -> None:
+        self._seen = seen
+
+    def seen(self) -> Seen:
+        return self._seen
+
+    def wait(self) -> ByPeer:
+        return self._seen.rows
