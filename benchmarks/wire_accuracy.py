@@ -35,17 +35,17 @@ def main() -> None:
 
     seeds = range(options.seeds)  # outermost: a call cut short leaves whole comparisons
     trials = [Trial(cut, name, seed, f"{COMMON} {CASES[cut]}") for seed in seeds for cut in cuts for name in wanted]
-    compare(carry_out(trials, options), cuts, list(wanted), options.seeds)
+    compare(carry_out(trials, options), {cut: f"{COMMON} {CASES[cut]}" for cut in cuts}, list(wanted), options.seeds)
 
 
-def compare(done: dict[Trial, Outcome], cuts: Sequence[Cut], strategies: Sequence[str], seeds: int) -> None:
-    """One table: the scores of every graph and strategy, and how far they are from vanilla's of the same seed."""
+def compare(done: dict[Trial, Outcome], cases: dict[Cut, str], strategies: Sequence[str], seeds: int) -> None:
+    """One table: the scores of every graph (with its flags) and strategy, and how far vanilla's of the same seed are."""
 
     def outcome(cut: Cut, strategy: str, seed: int) -> Outcome | None:
-        return done.get(Trial(cut, strategy, seed, f"{COMMON} {CASES[cut]}"))
+        return done.get(Trial(cut, strategy, seed, cases[cut]))
 
     rows = []
-    for cut in cuts:
+    for cut in cases:
         for name in strategies:
             pairs = [(outcome(cut, name, seed), outcome(cut, "vanilla", seed)) for seed in range(seeds)]
             both = [(own, exact) for own, exact in pairs if own and exact]

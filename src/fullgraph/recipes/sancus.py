@@ -16,8 +16,8 @@ class Sancus(Published):
     back in every step; with `gradients` they are skipped alike.
     """
 
-    bound: Annotated[float, Range(0, 1e9)] = 0.1
-    longest: Annotated[int, Range(0, 10**9)] = 0
+    bound: Annotated[float, Range(0, 1e9)] = 0.3
+    longest: Annotated[int, Range(0, 10**9)] = 10
     gradients: bool = False
 
     def wires(self, *, epochs: int, layers: int) -> Wire:

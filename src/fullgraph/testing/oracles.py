@@ -106,6 +106,7 @@ class DenseModel:
         self.seen: Callable[[int, Tensor], Tensor] = lambda layer, rows: rows
         self.narrow_first, self.input_ahead = True, False
         self.attention_maps_first = False  # however wide its rows become
+        self.absent: Tensor | None = None  # [P, N]: nodes that a part's attention does not see in this layer
         self.known_halo = precompute and not spec.encodes
         self.keeps_halo = True  # of sparse input rows, if their aggregation has more entries than they and the arcs
         self.num_arcs = graph.num_arcs
@@ -196,6 +197,7 @@ class DenseModel:
 
     def _seen_to_attend(self, conv: GATConv, h: Tensor, layer: int, step: int) -> Tensor:
         """W x of other parts' nodes: mapped before it crosses, or after; input rows may be known to all."""
+        self.absent = None
         known = layer == 0 and self.known_halo and (self.input_ahead or not self.narrow_first)
         narrow = self.narrow_first and conv.lin.out_features <= h.shape[1]
         if self.attention_maps_first or (not known and (narrow or (self.sparse and layer == 0))):
@@ -210,8 +212,9 @@ class DenseModel:
             seen = (others if others.dim() == 2 else others[int(p)]).unflatten(1, heads)
             rows = torch.where(mine[:, None, None], y, seen)
             scores = (y[mine] * conv.att_dst).sum(-1)[:, None] + (rows * conv.att_src).sum(-1)[None]
+            arcs = self.M[mine] if self.absent is None else self.M[mine] * ~self.absent[int(p)]
             # m arcs between two nodes count m times
-            alpha = (F.leaky_relu(scores, 0.2) + self.M[mine].log()[:, :, None]).softmax(1)
+            alpha = (F.leaky_relu(scores, 0.2) + arcs.log()[:, :, None]).softmax(1)
             out.append(torch.einsum("ijh,jho->iho", alpha, rows))
         order = torch.cat([(self.part == p).nonzero().flatten() for p in self.part.unique()])
         z = torch.cat(out)[torch.argsort(order)]
