@@ -39,7 +39,7 @@ def main() -> None:
 
 
 def compare(done: dict[Trial, Outcome], cases: dict[Cut, str], strategies: Sequence[str], seeds: int) -> None:
-    """One table: the scores of every graph (with its flags) and strategy, and how far vanilla's of the same seed are."""
+    """One table: the scores of every graph (with its flags) and strategy, and how far vanilla's of a seed are."""
 
     def outcome(cut: Cut, strategy: str, seed: int) -> Outcome | None:
         return done.get(Trial(cut, strategy, seed, cases[cut]))

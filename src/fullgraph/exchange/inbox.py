@@ -152,7 +152,7 @@ class Inbox:
         if manner.partial or manner.residuals or manner.bits:  # a message changes them when it is coded
             self._settle()
         versions = {f"version.{step}": version for step, version in self.versions.items()}
-        if self._last is not None:
+        if self._last is not None and self._last not in self.versions.values():
             versions["last"] = self._last
         state: Held = dict(versions)
         for name, version in versions.items():
@@ -169,8 +169,9 @@ class Inbox:
                 step = int(name.removeprefix("version."))
                 partial = self.manner.partial
                 self.versions[step] = Kept(seen_in(state, name)) if partial else Ready(rows_of(state, f"{name}."))
-            if "last" in state:
-                self._last = Kept(seen_in(state, "last"))
+            if self.manner.keeps_rows:
+                newest = self.versions[max(self.versions)] if self.versions else None
+                self._last = Kept(seen_in(state, "last")) if "last" in state else newest  # type: ignore[assignment]
             for part in self.manner.parts:
                 part.load(state)
         except (ValueError, TypeError) as error:

@@ -33,13 +33,13 @@ class Filling:
         rows, absent = {}, {}
         for peer, shape in self.shapes.items():
             old = self._old(peer, shape, before)
-            new = old if peer in self.silent else self._over(*old, peer, came.get(peer))
-            rows[peer], absent[peer] = new
+            rows[peer], absent[peer] = old if peer in self.silent else self._over(*old, peer, came.get(peer))
         return Seen(rows, absent)
 
     def _old(self, peer: int, shape: Shape, before: Seen | None) -> tuple[Tensor, Tensor]:
+        """A copy: versions share no memory, for a checkpoint may hold several."""
         if before is not None:
-            return before.rows[peer], before.absent[peer]
+            return before.rows[peer].clone(), before.absent[peer].clone()
         return self.like.new_zeros(shape), torch.zeros(shape[0], dtype=torch.bool)
 
     def _over(self, old: Tensor, absent: Tensor, peer: int, came: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -47,12 +47,11 @@ class Filling:
             assert came is not None, "a peer that is not silent sends its rows"
             return came, absent
         due, drawn, device = self.picked.due[peer], self.picked.come[peer], old.device
-        rows, absent = old.clone(), absent.clone()
-        rows[due.to(device)], absent[due] = 0, True
+        old[due.to(device)], absent[due] = 0, True
         absent[drawn] = False
         if came is not None:
-            rows[drawn.to(device)] = came if self.scale == 1 else came * self.scale
-        return rows, absent
+            old[drawn.to(device)] = came if self.scale == 1 else came * self.scale
+        return old, absent
 
 
 def seen_in(state: dict[str, Tensor], name: str) -> Seen:
