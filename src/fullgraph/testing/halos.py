@@ -41,12 +41,16 @@ class HaloRules:
 
 
 def halo_trace(
-    graph: Graph, part: Tensor, spec: ModelSpec, rules: HaloRules, steps: int = 7, *, narrow_first: bool = False
-) -> Trained:
-    """Losses and weight gradients of Adam steps in which parts see one another as the rules say."""
+    graph: Graph, part: Tensor, spec: ModelSpec, rules: HaloRules, steps: int = 7, *, narrow_first: bool = False,
+    weighed: bool = True,
+) -> Trained:  # fmt: skip
+    """Losses and weight gradients of Adam steps in which parts see one another as the rules say.
+
+    weighed: bits are chosen by what rows add to the variance of sums; else by their own.
+    """
     model = spec.build(graph.num_features, graph.num_classes, seed=3, dtype=torch.float64)
     dense = DenseModel(graph, spec, model, part=part)
-    halos = _Halos(graph, dense, rules, summed=spec.aggregation != "attention")
+    halos = _Halos(graph, dense, rules, summed=spec.aggregation != "attention", weighed=weighed)
     dense.narrow_first, dense.input_ahead, dense.seen = narrow_first, True, halos.seen
     return trained(graph, dense, steps, opened=halos.open)
 
@@ -54,7 +58,8 @@ def halo_trace(
 class _Halos:
     """The tables of all layers."""
 
-    def __init__(self, graph: Graph, dense: DenseModel, rules: HaloRules, *, summed: bool) -> None:
+    def __init__(self, graph: Graph, dense: DenseModel, rules: HaloRules, *, summed: bool, weighed: bool) -> None:
+        self.weighed = weighed and summed
         self.dense, self.rules, self.summed, self.part = dense, rules, summed, dense.part
         self.parts, needs = int(dense.part.max()) + 1, dense_arcs(graph, weighted=False) != 0
         self.nodes: dict[Pair, Tensor] = {}
@@ -79,7 +84,7 @@ class _Halos:
     def table(self, layer: int, way: Way) -> "_Table":
         if (layer, way) not in self.tables:
             weights = {}
-            if self.summed and way == "forward":
+            if self.weighed and way == "forward":
                 M = self.dense.M
                 weights = {p: M[self.part == p[1]][:, nodes].square().sum(0) for p, nodes in self.nodes.items()}
             self.tables[layer, way] = _Table(self.rules, self.nodes, weights, layer, way, summed=self.summed)
