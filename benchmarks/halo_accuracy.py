@@ -15,7 +15,7 @@ COMMON = "--model sage --layers 3 --hidden 64 --dropout 0.5 --lr 0.01 --eval-eve
 CASES = {
     Cut("pubmed", "row"): f"{COMMON} --weight-decay 5e-4 --epochs 100",
     Cut("cora_ml", "row"): f"{COMMON} --weight-decay 5e-4 --epochs 100",
-    Cut("amazon_photo", "row"): f"{COMMON} --epochs 300",
+    Cut("amazon_photo", "row"): f"{COMMON} --epochs 200",
     Cut("minesweeper", "none"): f"{COMMON} --epochs 200",
 }
 STRATEGIES = (

@@ -42,12 +42,12 @@ EQUATIONS = {
     "bns, all": ("bns", {"p": "1"}, HaloRules()),
     "adaqp": ("adaqp", {"period": "2"}, HaloRules(period=2)),
     "adaqp, budget": ("adaqp", {"period": "3", "budget": "3.5"}, HaloRules(period=3, budget=3.5)),
-    "sancus": ("sancus", {"bound": "0.6", "longest": "0"}, HaloRules(bound=0.6)),
+    "sancus": ("sancus", {"bound": "1", "longest": "0"}, HaloRules(bound=1.0)),
     "sancus, longest": ("sancus", {"bound": "9", "longest": "2"}, HaloRules(bound=9.0, longest=2)),
     "sancus, gradients": (
         "sancus",
-        {"bound": "0.7", "gradients": "true"},
-        HaloRules(bound=0.7, longest=10, bound_gradients=True),
+        {"bound": "1", "gradients": "true"},
+        HaloRules(bound=1.0, longest=10, bound_gradients=True),
     ),
     "cd-r": ("cd-r", {"r": "3"}, HaloRules(turns=3, **LATE)),
 }
@@ -98,7 +98,7 @@ def drawn(seed):
     """A wire with any choice on every axis, and the same as rules."""
     pick = Random(seed).choice
     schedule = pick(list(SCHEDULES))
-    share, turns, bound = pick([1.0, 0.6]), pick([1, 2, 3]), pick([None, 0.5])
+    share, turns, bound = pick([1.0, 0.6]), pick([1, 2, 3]), pick([None, 1.0])
     gradients, longest, feedback = pick([False, True]), pick([0, 2]), pick([False, True])
     codec, coded = pick([(Full(), {}), (LowBit(2), {"bits": 2}), (MinVariance(period=2), {"period": 2})])
     late = not any(schedule.turn(step).read == step for step in range(STEPS))
@@ -124,10 +124,8 @@ def test_any_combination_equals_its_equations(seed):
 
 
 def test_recipes_equal_their_equations_in_processes():
-    recipe = STRATEGIES.make(
-        "free", schedule="pipelined", codec="adaqp", period="2", share="0.6", turns="2", bound="0.5"
-    )
-    rules = HaloRules(read=lambda t: t - 1 if t else None, share=0.6, turns=2, bound=0.5, period=2)
+    recipe = STRATEGIES.make("free", schedule="pipelined", codec="adaqp", period="2", share="0.6", turns="2", bound="1")
+    rules = HaloRules(read=lambda t: t - 1 if t else None, share=0.6, turns=2, bound=1.0, period=2)
     traces = run_processes(2, trace, "directed", SPECS["sage"], recipe)
     assert_same(traces, *oracle("directed", 2, SPECS["sage"], rules))
 
@@ -165,6 +163,13 @@ def test_frozen_weights_reach_the_exact_gradients(wire):
     )
     for name, want in exact[0]["grads"][-1].items():
         torch.testing.assert_close(held[0]["grads"][-1][name], want, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("model", SPECS)
+def test_the_bound_of_these_tests_skips_some_messages_and_not_others(model):
+    some, none, all_ = (oracle("directed", 3, SPECS[model], HaloRules(bound=b))[0] for b in (1.0, 0.0, 1e9))
+    assert not torch.allclose(some, none, atol=1e-6)
+    assert not torch.allclose(some, all_, atol=1e-6)
 
 
 def test_a_sampled_row_counts_once_on_average():

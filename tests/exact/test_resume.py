@@ -32,7 +32,7 @@ WIRES = {
     "adaptive, fed back": Adaptive(tau=1, alpha=0.0, switch=True, feedback=True),
     "layers differ": Except(wire=Wire(schedule=Pipelined()), layer=1, other=Wire(schedule=Skip(4), smooth=BOTH)),
 }
-CHANGED = Drift(bound=0.5, longest=2, gradients=True)
+CHANGED = Drift(bound=0.9, longest=2, gradients=True)
 HALO_WIRES = {
     "sampled, bits by variance": Wire(codec=MinVariance(period=2), share=0.6, feedback=True),
     "late turns, skipped": Wire(schedule=Pipelined(2), turns=2, drift=CHANGED, smooth=BOTH),
