@@ -185,9 +185,13 @@ class Inbox:
         if come and any(due is not None and due < step and due not in self.versions for due in reads):
             raise self._unfit()
         sent = {peer: tuple(rows.shape) for peer, rows in packed.items()}
-        versions = [*self.versions.values(), *([] if self._last is None else [self._last])]
-        good = all(are_shaped(version.wait(), come, like.dtype) for version in versions)
-        if not good or not all(part.fits(sent, come, like.dtype) for part in self.manner.parts):
+        good = all(part.fits(sent, come, like.dtype) for part in self.manner.parts)
+        for version in [*self.versions.values(), *([self._last] if self.manner.keeps_rows else [])]:
+            if isinstance(version, Version | Kept):
+                good = good and version.seen().fits(come, like.dtype)
+            else:  # None: rows that stay as they were are not there
+                good = good and version is not None and are_shaped(version.wait(), come, like.dtype)
+        if not good:
             raise self._unfit()
 
     def _unfit(self) -> Damaged:

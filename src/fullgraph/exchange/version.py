@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from fullgraph.codec import Shape
-from fullgraph.exchange.memory import ByPeer, rows_of
+from fullgraph.exchange.memory import ByPeer, are_shaped, rows_of
 from fullgraph.exchange.picks import Picked
 from fullgraph.transport import Pending
 
@@ -17,6 +17,10 @@ class Seen:
 
     rows: ByPeer
     absent: ByPeer
+
+    def fits(self, shapes: dict[int, Shape], dtype: torch.dtype) -> bool:
+        counts = {peer: shape[:1] for peer, shape in shapes.items()}
+        return are_shaped(self.rows, shapes, dtype) and are_shaped(self.absent, counts, torch.bool)
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
