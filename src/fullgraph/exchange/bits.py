@@ -21,12 +21,14 @@ class Bits:
         self.weights: dict[Side, ByPeer] = dict(zip(SIDES, weights or ({}, {}), strict=True))
         self.bits: dict[Side, ByPeer] = {"sent": {}, "come": {}}
         self.spans: dict[Side, ByPeer] = {"sent": {}, "come": {}}
+        self._whole: dict[tuple[Side, int], ByRow] = {}  # of messages all of whose rows cross, for as long as bits hold
 
     def due(self, step: int) -> bool:
         return step > 0 and step % self.rule.period == 0
 
     def choose(self, sent: dict[int, Shape], come: dict[int, Shape]) -> None:
         """New bits for all rows of messages of these shapes, from the spans of all that crossed so far."""
+        self._whole.clear()
         for side, shapes in zip(SIDES, (sent, come), strict=True):
             for peer, spans_n in self.spans[side].items():
                 width = prod(shapes[peer][1:])
@@ -34,10 +36,11 @@ class Bits:
 
     def codec(self, side: Side, peer: int, rows: int, at: Tensor | None) -> ByRow:
         """The codec of a message of so many rows, or of those of them that cross."""
-        bits_n = self.bits[side].get(peer)
-        if bits_n is None:
-            bits_n = torch.full((rows,), self.rule.start, dtype=torch.uint8)
-        return ByRow(bits_n if at is None else bits_n[at])
+        if (side, peer) not in self._whole:
+            start = torch.full((rows,), self.rule.start, dtype=torch.uint8)
+            self._whole[side, peer] = ByRow(self.bits[side].get(peer, start))
+        whole = self._whole[side, peer]
+        return whole if at is None else ByRow(whole.bits_n[at])
 
     def note(self, side: Side, peer: int, rows: int, at: Tensor | None, spans_k: Tensor) -> None:
         """Remember the spans of what crossed, of so many rows; a row that never did has none."""
@@ -57,6 +60,7 @@ class Bits:
         }
 
     def load(self, state: dict[str, Tensor]) -> None:
+        self._whole.clear()
         for side in SIDES:
             for what, table in (("bits", self.bits), ("span", self.spans)):
                 table[side] = {peer: value.cpu() for peer, value in rows_of(state, f"{what}.{side}.").items()}

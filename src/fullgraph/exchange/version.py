@@ -36,8 +36,12 @@ class Filling:
     def __call__(self, came: ByPeer, before: Seen | None) -> Seen:
         rows, absent = {}, {}
         for peer, shape in self.shapes.items():
-            old = self._old(peer, shape, before)
-            rows[peer], absent[peer] = old if peer in self.silent else self._over(*old, peer, came.get(peer))
+            if self.picked is None and peer not in self.silent:  # all of its rows came
+                rows[peer], absent[peer] = came[peer], torch.zeros(shape[0], dtype=torch.bool)
+                continue
+            rows[peer], absent[peer] = self._old(peer, shape, before)
+            if self.picked is not None and peer not in self.silent:
+                self._put(self.picked, peer, came.get(peer), rows[peer], absent[peer])
         return Seen(rows, absent)
 
     def _old(self, peer: int, shape: Shape, before: Seen | None) -> tuple[Tensor, Tensor]:
@@ -46,16 +50,13 @@ class Filling:
             return before.rows[peer].clone(), before.absent[peer].clone()
         return self.like.new_zeros(shape), torch.zeros(shape[0], dtype=torch.bool)
 
-    def _over(self, old: Tensor, absent: Tensor, peer: int, came: Tensor | None) -> tuple[Tensor, Tensor]:
-        if self.picked is None:
-            assert came is not None, "a peer that is not silent sends its rows"
-            return came, absent
-        due, drawn, device = self.picked.due[peer], self.picked.come[peer], old.device
-        old[due.to(device)], absent[due] = 0, True
+    def _put(self, picked: Picked, peer: int, came: Tensor | None, rows: Tensor, absent: Tensor) -> None:
+        """Write what came over the rows that were due."""
+        due, drawn, device = picked.due[peer], picked.come[peer], rows.device
+        rows[due.to(device)], absent[due] = 0, True
         absent[drawn] = False
         if came is not None:
-            old[drawn.to(device)] = came if self.scale == 1 else came * self.scale
-        return old, absent
+            rows[drawn.to(device)] = came if self.scale == 1 else came * self.scale
 
 
 def seen_in(state: dict[str, Tensor], name: str) -> Seen:
