@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import NamedTuple
 
-from common import ROOT, fullgraph, train
+from common import ROOT, fullgraph, run, train
 
 
 class Cut(NamedTuple):
@@ -76,6 +76,7 @@ def add_options(parser: argparse.ArgumentParser, name: str, *, graphs: Iterable[
     parser.add_argument("--only", nargs="+", choices=list(graphs), metavar="GRAPH", default=list(graphs))
     parser.add_argument("--seeds", type=int, default=seeds)
     parser.add_argument("--jobs", type=int, default=1, help="trainings at a time, of four ranks with a thread each")
+    parser.add_argument("--simulated", action="store_true", help="ranks are threads: the same scores on a busy machine")
     parser.add_argument("--cuts", type=Path, default=runs / "cuts", help="folder of cut graphs; missing ones are cut")
     parser.add_argument("--results", type=Path, default=runs / "results.jsonl", help="file of outcomes, which grows")
     parser.add_argument("--cut-only", action="store_true", help="cut the graphs and stop (to train elsewhere)")
@@ -110,7 +111,7 @@ def _run(trials: Sequence[Trial], options: argparse.Namespace) -> dict[str, Outc
     outcomes: dict[str, Outcome] = {}
     options.results.parent.mkdir(parents=True, exist_ok=True)
     with options.results.open("a") as file, ThreadPoolExecutor(options.jobs) as pool:
-        futures = [pool.submit(_outcome, trial, options.cuts) for trial in trials]
+        futures = [pool.submit(_outcome, trial, options.cuts, options.simulated) for trial in trials]
         try:
             for future in as_completed(futures):
                 outcome = future.result()
@@ -124,16 +125,22 @@ def _run(trials: Sequence[Trial], options: argparse.Namespace) -> dict[str, Outc
     return outcomes
 
 
-def _outcome(trial: Trial, cuts: Path) -> Outcome:
+def _outcome(trial: Trial, cuts: Path, simulated: bool) -> Outcome:
     with tempfile.TemporaryDirectory(prefix="fullgraph-") as scratch:
         folder, *flags = trial.command.split()
         out = Path(scratch) / "run"
-        train(cuts / folder, out, *flags, "--threads", 1, "--checkpoint-every", 0, threads=1)
-        records = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+        if simulated:
+            file, flags = Path(scratch) / "metrics.jsonl", ["--seed", str(trial.seed), *trial.flags.split()]
+            script = ROOT / "benchmarks" / "simulated.py"
+            run([script, cuts / folder, "--out", file, "--strategy", trial.strategy, *flags], threads=1)
+        else:
+            file = out / "metrics.jsonl"
+            train(cuts / folder, out, *flags, "--threads", 1, "--checkpoint-every", 0, threads=1)
+        records = [json.loads(line) for line in file.read_text().splitlines()]
     sent, trace = 0, []
     for record in records:
         sent += record["bytes"]
-        if "val" in record:
+        if record.get("val") is not None:
             trace.append(Score(sent, record["val"], record["test"]))
     return Outcome(trial.command, trace)
 

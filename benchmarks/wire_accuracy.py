@@ -6,9 +6,10 @@
 """
 
 import argparse
+from collections.abc import Sequence
 from statistics import mean
 
-from campaign import Cut, Trial, add_options, carry_out, spread
+from campaign import Cut, Outcome, Trial, add_options, carry_out, spread
 from common import show, size
 
 STRATEGIES = ("vanilla", "pipegcn", "pipegcn-gf", "sylvie-s", "sylvie-a", "varco")
@@ -32,15 +33,21 @@ def main() -> None:
     wanted = dict.fromkeys(["vanilla", *options.strategies])  # what the others are measured against comes first
     cuts = [cut for cut in CASES if cut.graph in options.only]
 
-    def trial(cut: Cut, strategy: str, seed: int) -> Trial:
-        return Trial(cut, strategy, seed, f"{COMMON} {CASES[cut]}")
-
     seeds = range(options.seeds)  # outermost: a call cut short leaves whole comparisons
-    done = carry_out([trial(cut, name, seed) for seed in seeds for cut in cuts for name in wanted], options)
+    trials = [Trial(cut, name, seed, f"{COMMON} {CASES[cut]}") for seed in seeds for cut in cuts for name in wanted]
+    compare(carry_out(trials, options), {cut: f"{COMMON} {CASES[cut]}" for cut in cuts}, list(wanted), options.seeds)
+
+
+def compare(done: dict[Trial, Outcome], cases: dict[Cut, str], strategies: Sequence[str], seeds: int) -> None:
+    """One table: the scores of every graph (with its flags) and strategy, and how far vanilla's of a seed are."""
+
+    def outcome(cut: Cut, strategy: str, seed: int) -> Outcome | None:
+        return done.get(Trial(cut, strategy, seed, cases[cut]))
+
     rows = []
-    for cut in cuts:
-        for name in wanted:
-            pairs = [(done.get(trial(cut, name, seed)), done.get(trial(cut, "vanilla", seed))) for seed in seeds]
+    for cut in cases:
+        for name in strategies:
+            pairs = [(outcome(cut, name, seed), outcome(cut, "vanilla", seed)) for seed in range(seeds)]
             both = [(own, exact) for own, exact in pairs if own and exact]
             if not both:
                 continue

@@ -46,6 +46,7 @@ CODECS = Axis(
         "bf16": "fullgraph.codec.base:BFloat16",
         "lowbit": "fullgraph.codec.lowbit:LowBit",
         "subsample": "fullgraph.codec.subsample:Subsample",
+        "adaqp": "fullgraph.codec.variance:MinVariance",
     },
 )
 RATES = Axis(
@@ -68,6 +69,10 @@ STRATEGIES = Axis(
         "sylvie-a-bounded": "fullgraph.recipes.sylvie:SylvieABounded",
         "varco": "fullgraph.recipes.varco:Varco",
         "fixed": "fullgraph.recipes.varco:Fixed",
+        "bns": "fullgraph.recipes.bns:BNS",
+        "adaqp": "fullgraph.recipes.adaqp:AdaQP",
+        "sancus": "fullgraph.recipes.sancus:Sancus",
+        "cd-r": "fullgraph.recipes.distgnn:DelayedTurns",
         "mixgcn": "fullgraph.recipes.mixgcn:MixGCN",
         "gnnpipe": "fullgraph.recipes.gnnpipe:GNNPipe",
         "gnnpipe-hybrid": "fullgraph.recipes.gnnpipe:GNNPipeHybrid",

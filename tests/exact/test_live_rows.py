@@ -33,6 +33,8 @@ WIRES = {
     "bounded": Wire(schedule=Bounded(3)),
     "half": Wire(codec=Half()),
     "few columns": Wire(codec=Subsample(2)),
+    "few nodes": Wire(share=0.5),
+    "late turns": Wire(schedule=Pipelined(2), turns=2),
 }
 STEPS = 5
 

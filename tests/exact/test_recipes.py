@@ -17,6 +17,7 @@ STEPS = 7
 CASE = CASES["directed"]
 SAGE = nn.GraphSAGE(layers=3, hidden=16, dropout=0.5)
 GCN = nn.GCN(layers=4, hidden=12, dropout=0.3, norm="layer", linear_layers=1)
+GAT = nn.GAT(layers=3, hidden=16, heads=2, dropout=0.2)
 
 
 def today(step):
@@ -68,24 +69,25 @@ EQUATIONS = {
 }
 
 
-def oracle(name, ranks, model):
+def oracle(name, ranks, model, case=CASE, *, narrow=False):
     _, read, wire, smoothing = EQUATIONS[name]
-    graph, assignment = CASE(ranks)
+    graph, assignment = case(ranks)
     part = torch.from_numpy(assignment.part.copy())
     options = smoothing if wire is None else {**smoothing, "cross": wire(graph, part)}
-    return stale_trace(graph, part, model, read, STEPS, narrow_first=False, **options)
+    return stale_trace(graph, part, model, read, STEPS, narrow_first=narrow, input_ahead=True, **options)
 
 
-def trace(transport, strategy, model):
-    return train_trace(transport, CASE, model, STEPS, strategy=strategy)
+def trace(transport, strategy, model, case=CASE):
+    return train_trace(transport, case, model, STEPS, strategy=strategy)
 
 
-def named(name):
-    return STRATEGIES.make(name, **EQUATIONS[name][0])
+def named(name, **options):
+    return STRATEGIES.make(name, **EQUATIONS[name][0], **options)
 
 
 def test_every_recipe_has_its_equations():
     others = {"none", "gnnpipe", "gnnpipe-hybrid"}  # have their own in test_stale.py and test_pipeline.py
+    others |= {"bns", "adaqp", "sancus", "cd-r"}  # in test_halos.py
     assert {*EQUATIONS, *others} == {*STRATEGIES}
 
 
@@ -93,6 +95,16 @@ def test_every_recipe_has_its_equations():
 @pytest.mark.parametrize("name", EQUATIONS)
 def test_recipes_equal_their_equations(name, model):
     assert_same(run_threads(3, trace, named(name), model), *oracle(name, 3, model))
+
+
+@pytest.mark.parametrize("case", ["directed", "wide"])
+@pytest.mark.parametrize("model", [SAGE, GAT], ids=["sage", "gat"])
+@pytest.mark.parametrize("name", ["pipegcn", "pipegcn-gf", "sylvie-s", "sylvie-a", "varco", "fixed", "free"])
+def test_narrow_recipes_equal_their_equations(name, model, case):
+    """With narrow=true the last layer's rows are mapped before they cross; sparse input is known ahead as ever."""
+    traces = run_threads(3, trace, named(name, narrow="true"), model, CASES[case])
+    assert_same(traces, *oracle(name, 3, model, CASES[case], narrow=True))
+    assert not any(rank_state.startswith("layer0") for rank_state in traces[0]["state"])
 
 
 def in_turn(transport, strategies):

@@ -7,8 +7,8 @@ from random import Random
 import pytest
 
 from fullgraph import nn
-from fullgraph.codec import BFloat16, Exponential, Full, Half, Linear, LowBit, Subsample
-from fullgraph.exchange import Adaptive, Bounded, Except, Pipelined, Skip, Smooth, Sync, Wire
+from fullgraph.codec import BFloat16, Exponential, Full, Half, Linear, LowBit, MinVariance, Subsample
+from fullgraph.exchange import Adaptive, Bounded, Drift, Except, Pipelined, Skip, Smooth, Sync, Wire
 from fullgraph.placement import History, Mixture, Partitioned, Pipeline
 from fullgraph.recipes import STRATEGIES
 from fullgraph.testing import CASES, differing, resumed_epochs, run_threads, saved_epochs
@@ -32,6 +32,14 @@ WIRES = {
     "adaptive, fed back": Adaptive(tau=1, alpha=0.0, switch=True, feedback=True),
     "layers differ": Except(wire=Wire(schedule=Pipelined()), layer=1, other=Wire(schedule=Skip(4), smooth=BOTH)),
 }
+CHANGED = Drift(bound=0.9, longest=2, gradients=True)
+HALO_WIRES = {
+    "sampled, bits by variance": Wire(codec=MinVariance(period=2), share=0.6, feedback=True),
+    "late turns, skipped": Wire(schedule=Pipelined(2), turns=2, drift=CHANGED, smooth=BOTH),
+    "all of it": Wire(
+        schedule=Pipelined(), codec=MinVariance(period=2, budget=3), share=0.6, turns=2, drift=CHANGED, feedback=True
+    ),
+}
 
 
 # Where a run would measure, and so might cut its layers anew: two runs are compared here.
@@ -44,7 +52,7 @@ PIPES = {
     ),
 }
 
-RUNS = {name: (wire,) for name, wire in WIRES.items()}
+RUNS = {name: (wire,) for name, wire in (WIRES | HALO_WIRES).items()}
 RUNS |= {f"tiles, {name}": (wire, True, False, Mixture) for name, wire in WIRES.items()}
 RUNS |= {name: (None, True, False, None, STRATEGIES.make(name, **FIXED.get(name, {}))) for name in STRATEGIES}
 RUNS |= {
@@ -57,13 +65,27 @@ RANKS = dict.fromkeys(STRATEGIES, 2) | {name: ranks for name, (ranks, _) in PIPE
 def drawn(seed):
     """Any point of the product of all axes: ranks, and the arguments of the body."""
     pick = Random(seed).choice
-    codecs = [Full(), Half(), LowBit(1), LowBit(4), Subsample(3.0), Subsample(Exponential(steps=EPOCHS)), LATER]
+    placement = pick([Partitioned, Mixture])
+    halo = placement is Partitioned  # whose rows may be fewer
+    codecs = [
+        MinVariance(period=2),
+        Full(),
+        Half(),
+        LowBit(1),
+        LowBit(4),
+        Subsample(3.0),
+        Subsample(Exponential(steps=EPOCHS)),
+        LATER,
+    ]
     wire = Wire(
         schedule=pick([Sync(), Pipelined(), Pipelined(2), Pipelined(3, 3), Bounded(3), Skip(2), Skip(4)]),
         codec=pick(codecs),
         backward=pick([None, *codecs]),
         smooth=pick([None, BOTH, Smooth(features=False), Smooth(gradients=False)]),
         feedback=pick([False, True]),
+        share=pick([1.0, 0.5]) if halo else 1.0,
+        turns=pick([1, 1, 3]) if halo else 1,
+        drift=pick([None, CHANGED]) if halo else None,
     )
     config = replace(
         CONFIG,
@@ -76,7 +98,7 @@ def drawn(seed):
         precompute=pick([False, True]),
     )
     ranks, case, spec, narrow_first = pick([2, 3]), CASES[pick(list(CASES))], pick(SPECS), pick([False, True])
-    return ranks, case, spec, config, wire, narrow_first, False, pick([Partitioned, Mixture])
+    return ranks, case, spec, config, wire, narrow_first, False, placement
 
 
 def assert_resumes_anywhere(ranks, *run):

@@ -10,9 +10,10 @@ import fullgraph as fg
 from fullgraph import nn
 from fullgraph.axes import STRATEGIES
 from fullgraph.codec import LowBit, Subsample
+from fullgraph.errors import InputError
 from fullgraph.partition import cut_parts
 from fullgraph.placement import Partitioned
-from fullgraph.testing import CASES, coded, run_threads, stale_trace
+from fullgraph.testing import CASES, HaloRules, coded, halo_trace, run_threads, stale_trace
 from fullgraph.transport import Key
 
 pyg = pytest.importorskip("torch_geometric.nn", reason="PyG is an extra")
@@ -140,3 +141,32 @@ def test_wires_equal_their_equations(name, model):
         for got, want in zip(got_grads, grads, strict=True):
             flat = {key: value.flatten() for key, value in want.items()}
             torch.testing.assert_close(got, flat, rtol=1e-9, atol=1e-9)
+
+
+HALOS = {
+    "adaqp": ({"period": 2}, HaloRules(period=2)),
+    "sancus": ({"bound": 0.6}, HaloRules(bound=0.6, longest=10)),
+    "cd-r": ({"r": 2}, HaloRules(turns=2, read=lambda step: step - 2 if step >= 2 else None)),
+}
+
+
+@pytest.mark.parametrize("narrow", [False, True], ids=["published", "narrow"])
+@pytest.mark.parametrize("model", ["sage", "gat"])
+@pytest.mark.parametrize("name", HALOS)
+def test_partial_halos_equal_their_equations(name, model, narrow):
+    options, rules = HALOS[name]
+    graph, assignment = CASE(3)
+    part = torch.from_numpy(assignment.part.copy())
+    losses, grads = halo_trace(graph, part, SPECS[model], rules, STEPS, narrow_first=narrow, weighed=False)
+    written = in_pyg(SPECS[model], graph)
+    for got_losses, got_grads in run_threads(3, trace, written, STRATEGIES.make(name, **options, narrow=narrow)):
+        torch.testing.assert_close(got_losses, losses, rtol=1e-9, atol=1e-9)
+        for got, want in zip(got_grads, grads, strict=True):
+            flat = {key: value.flatten() for key, value in want.items()}
+            torch.testing.assert_close(got, flat, rtol=1e-9, atol=1e-9)
+
+
+def test_a_sampled_halo_is_refused():
+    """What a module does with rows that are not there is not known."""
+    with pytest.raises(InputError, match="use one of our models, or share=1"):
+        run_threads(2, trace, in_pyg(SPECS["sage"], CASE(2)[0]), STRATEGIES.make("bns"))

@@ -4,10 +4,12 @@ from typing import Annotated
 
 from fullgraph.axes import CODECS
 from fullgraph.codec.base import BFloat16, Codec, Full, Half, Shape
+from fullgraph.codec.byrow import ByRow
 from fullgraph.codec.graded import Graded, quartiles
 from fullgraph.codec.lowbit import LowBit
 from fullgraph.codec.rate import Constant, Exponential, Linear, RateSchedule, Step
 from fullgraph.codec.subsample import Subsample
+from fullgraph.codec.variance import MinVariance
 
 AnyCodec = Annotated[Codec, CODECS]
 
@@ -15,6 +17,7 @@ __all__ = [
     "CODECS",
     "AnyCodec",
     "BFloat16",
+    "ByRow",
     "Codec",
     "Constant",
     "Exponential",
@@ -23,6 +26,7 @@ __all__ = [
     "Half",
     "Linear",
     "LowBit",
+    "MinVariance",
     "RateSchedule",
     "Shape",
     "Step",

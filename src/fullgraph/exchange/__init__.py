@@ -4,7 +4,9 @@ from typing import Annotated
 
 from fullgraph.axes import SCHEDULES
 from fullgraph.exchange.adaptive import Adaptive
-from fullgraph.exchange.channel import Channel, Clock, Except, Grades, Wire, Wires
+from fullgraph.exchange.channel import Channel, Clock, Except, Wire, Wires
+from fullgraph.exchange.drift import Drift
+from fullgraph.exchange.facts import RowFacts, Sides
 from fullgraph.exchange.inbox import Held, settled
 from fullgraph.exchange.schedule import Bounded, Pipelined, Schedule, Skip, Sync, Turn, table
 from fullgraph.exchange.smooth import Smooth
@@ -18,11 +20,13 @@ __all__ = [
     "Bounded",
     "Channel",
     "Clock",
+    "Drift",
     "Except",
-    "Grades",
     "Held",
     "Pipelined",
+    "RowFacts",
     "Schedule",
+    "Sides",
     "Skip",
     "Smooth",
     "Sync",

@@ -8,7 +8,8 @@ from torch import Tensor
 
 from fullgraph.codec.graded import Graded
 from fullgraph.codec.lowbit import CHOICES, LowBit
-from fullgraph.exchange.channel import Channel, Clock, Grades, Wire
+from fullgraph.exchange.channel import Channel, Clock, Wire
+from fullgraph.exchange.facts import RowFacts
 from fullgraph.exchange.schedule import Schedule, Sync, Turn
 from fullgraph.plan import Route
 from fullgraph.transport import Key, Transport
@@ -81,11 +82,11 @@ class Adaptive(Value):
     def at(self, layer: int) -> "Adaptive":
         return self
 
-    def build(self, *, name: str, route: Route, transport: Transport, clock: Clock, grades: Grades | None) -> Channel:
+    def build(self, *, name: str, route: Route, transport: Transport, clock: Clock, facts: RowFacts | None) -> Channel:
+        grades = None if facts is None else facts.grades
         assert grades is not None, "a placement computes the grades that a graded wire asks for"
         trend = Trend(clock.losses, tau=self.tau, alpha=self.alpha)
-        packed = route.pack(grades.owned), route.T.pack(grades.halo)
-        owned, halo = ({peer: rows.cpu() for peer, rows in way.items()} for way in packed)
+        owned, halo = grades.by_peer(route)
 
         def grades_of(key: Key) -> Tensor:
             assert key.ends is not None, f"{key} does not say who sends"
@@ -99,4 +100,4 @@ class Adaptive(Value):
             codec=Graded(lambda step: trend.bits(self.bits, step), grades_of),
             feedback=self.feedback,
         )
-        return wire.build(name=name, route=route, transport=transport, clock=clock)
+        return wire.build(name=name, route=route, transport=transport, clock=clock, facts=facts)

@@ -3,15 +3,20 @@
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, NamedTuple, Protocol
+from typing import ClassVar, Protocol
 
 import torch
 from torch import Tensor
 
-from fullgraph.codec import Codec, Full
+from fullgraph.codec import Codec, Full, MinVariance
+from fullgraph.errors import InputError
+from fullgraph.exchange.bits import Bits
+from fullgraph.exchange.drift import Drift, News
+from fullgraph.exchange.facts import RowFacts, told_squares
 from fullgraph.exchange.feedback import Residuals
-from fullgraph.exchange.inbox import Held, Inbox
+from fullgraph.exchange.inbox import Held, Inbox, Manner
 from fullgraph.exchange.lateness import Lateness
+from fullgraph.exchange.picks import Picks
 from fullgraph.exchange.schedule import Schedule, Sync
 from fullgraph.exchange.smooth import Average, Smooth
 from fullgraph.exchange.tape import Tape
@@ -70,17 +75,10 @@ class Clock:
         return tensor
 
 
-class Grades(NamedTuple):
-    """How much rows matter, 0..3: owned ones and halo ones. A placement computes them for wires that are `graded`."""
-
-    owned: Tensor
-    halo: Tensor
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wire:
     """The free axes of a channel: when it is read, in how many bits (gradients may take another codec), and how it is
-    smoothed or corrected.
+    smoothed or corrected; which rows cross at a step (`share`, `turns`: see picks.py), and whether any do (`drift`).
     """
 
     schedule: Schedule = field(default_factory=Sync)
@@ -88,23 +86,68 @@ class Wire:
     backward: Codec | None = None
     smooth: Smooth | None = None
     feedback: bool = False  # add to each message what the codec dropped from the one before
+    share: float = 1.0  # of the rows that are due, drawn by chance in every step
+    turns: int = 1  # a row is due every so many steps
+    drift: Drift | None = None
     graded: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.share <= 1 or self.turns < 1:
+            raise InputError(f"share={self.share}, turns={self.turns}: a share is from 0 to 1, and turns are 1 or more")
 
     def at(self, layer: int) -> "Wire":
         """The wire of a layer: this one for all."""
         return self
 
     def build(
-        self, *, name: str, route: Route, transport: Transport, clock: Clock, grades: Grades | None = None
+        self, *, name: str, route: Route, transport: Transport, clock: Clock, facts: RowFacts | None = None
     ) -> "Channel":
-        return Channel(name, route, self, transport, clock)
+        codec, backward, smooth, drift = self.codec, self.backward or self.codec, self.smooth, self.drift
+        picks, there = self._picks(route, clock, facts), Key(name, 0, "forward", use=clock.use, run=clock.seed)
+        squares = told_squares(facts, name, route, transport) if isinstance(codec, MinVariance) and facts else None
+        features = Manner(
+            average=Average(smooth) if smooth and smooth.features else None,
+            residuals=Residuals() if self.feedback else None,
+            picks=picks,
+            news=News(drift, picks) if drift else None,
+            bits=Bits(codec, squares) if isinstance(codec, MinVariance) else None,
+        )
+        gradients = Manner(
+            average=Average(smooth) if smooth and smooth.gradients else None,
+            residuals=Residuals() if self.feedback else None,
+            picks=picks and picks.T,
+            news=News(drift, picks and picks.T) if drift and drift.gradients else None,
+            bits=Bits(backward, None) if isinstance(backward, MinVariance) else None,
+        )
+        channel = Channel(
+            route,
+            clock,
+            Inbox(there, route, codec, self.schedule, transport, features),
+            Inbox(replace(there, way="backward"), route.T, backward, self.schedule, transport, gradients),
+        )
+        if clock.use == "rows":
+            clock.channels[name] = channel
+        return channel
+
+    def _picks(self, route: Route, clock: Clock, facts: RowFacts | None) -> Picks | None:
+        if self.share == 1 and self.turns == 1:
+            return None
+        ids, summed = (None, None) if facts is None else (facts.ids, facts.summed)
+        assert ids is not None, "a placement tells the ids of halo rows"
+        if self.share < 1 and summed is None:
+            raise InputError(
+                f"share={self.share} leaves rows out, and a model of your own may do more with them than add them up; "
+                "use one of our models, or share=1"
+            )
+        sent, come = ids.by_peer(route)
+        return Picks(share=self.share, turns=self.turns, seed=clock.seed, sent=sent, come=come, summed=bool(summed))
 
 
 class Builder(Protocol):
     """Makes the channel of a layer."""
 
     def build(
-        self, *, name: str, route: Route, transport: Transport, clock: Clock, grades: Grades | None
+        self, *, name: str, route: Route, transport: Transport, clock: Clock, facts: RowFacts | None
     ) -> "Channel": ...
 
 
@@ -139,18 +182,8 @@ class Channel:
         halo = channel.end(token)
     """
 
-    def __init__(self, name: str, route: Route, wire: Wire, transport: Transport, clock: Clock) -> None:
-        self.route, self.clock = route, clock
-        if clock.use == "rows":
-            clock.channels[name] = self
-        smooth, backward = wire.smooth, wire.backward or wire.codec
-        features = Average(smooth) if smooth and smooth.features else None
-        gradients = Average(smooth) if smooth and smooth.gradients else None
-        residuals = [Residuals() if wire.feedback else None for _ in range(2)]
-        there = Key(name, 0, "forward", use=clock.use, run=clock.seed)
-        back = replace(there, way="backward")
-        self.features = Inbox(there, route, wire.codec, wire.schedule, transport, features, residuals[0])
-        self.gradients = Inbox(back, route.T, backward, wire.schedule, transport, gradients, residuals[1])
+    def __init__(self, route: Route, clock: Clock, features: Inbox, gradients: Inbox) -> None:
+        self.route, self.clock, self.features, self.gradients = route, clock, features, gradients
 
     def begin(self, x: Tensor, *, relu: bool = False, mapped: bool = False) -> tuple[Tensor, Tensor]:
         """Post the rows of x (of relu(x)) that peers read; returns x itself, and the token that `end` takes.
@@ -170,6 +203,13 @@ class Channel:
     def load_state(self, state: dict[str, Tensor]) -> None:
         for way, inbox in {"forward": self.features, "backward": self.gradients}.items():
             inbox.load_state({n.removeprefix(f"{way}."): v for n, v in state.items() if n.startswith(f"{way}.")})
+
+    def absent(self, count: int) -> Tensor | None:
+        """Which of the `count` rows that `end` gave were drawn out of it and stand for nothing; None: none of them."""
+        by_peer = self.features.absent
+        if not any(bool(rows.any()) for rows in by_peer.values()):
+            return None
+        return self.route.unpack(by_peer, torch.zeros(count, dtype=torch.bool))
 
     def look(self, used: dict[int, Tensor] | None, step: int) -> None:
         """Compare late rows with today's, in a step of training that does so."""

@@ -7,46 +7,17 @@ from torch import Tensor
 
 from fullgraph.codec import Codec, Shape
 from fullgraph.errors import Damaged, InputError
+from fullgraph.exchange.bits import Bits
+from fullgraph.exchange.coding import StepCoding
+from fullgraph.exchange.drift import News
 from fullgraph.exchange.feedback import Residuals
+from fullgraph.exchange.memory import ByPeer, Part, are_shaped, rows_of
+from fullgraph.exchange.picks import Picks
 from fullgraph.exchange.schedule import Schedule
 from fullgraph.exchange.smooth import Average
+from fullgraph.exchange.version import Filling, Kept, Version, seen_in
 from fullgraph.plan import Route
 from fullgraph.transport import Key, Pending, Ready, Transport
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Coding:
-    """The codec of one step's message, with all it must know."""
-
-    codec: Codec
-    residuals: Residuals | None
-    key: Key
-    rank: int
-    shapes: dict[int, Shape]  # of what each peer sends
-    dtype: torch.dtype
-    device: torch.device
-
-    def nbytes(self, peer: int, rows: Tensor) -> int:
-        return self.codec.nbytes(tuple(rows.shape), rows.dtype, self._to(peer))
-
-    def incoming(self) -> dict[int, int]:
-        """The bytes that each peer sends."""
-        shapes = self.shapes.items()
-        return {peer: self.codec.nbytes(shape, self.dtype, self._from(peer)) for peer, shape in shapes}
-
-    def encode(self, peer: int, rows: Tensor) -> Tensor:
-        key = self._to(peer)
-        return self.residuals.encode(self.codec, peer, rows, key) if self.residuals else self.codec.encode(rows, key)
-
-    def decode(self, peer: int, wire: Tensor) -> Tensor:
-        return self.codec.decode(wire.to(self.device), self.shapes[peer], self.dtype, self._from(peer))
-
-    def _to(self, peer: int) -> Key:
-        return replace(self.key, ends=(self.rank, peer))
-
-    def _from(self, peer: int) -> Key:
-        return replace(self.key, ends=(peer, self.rank))
-
 
 # What is held between steps: tensors, which the next step may change, and versions of rows, still on their way perhaps.
 Held = dict[str, Tensor | Pending[dict[int, Tensor]]]
@@ -64,42 +35,97 @@ def settled(held: Held) -> dict[str, Tensor]:
     return state
 
 
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Manner:
+    """What a way does to its messages beside coding them, and remembers for it; None: nothing of the kind."""
+
+    average: Average | None = None
+    residuals: Residuals | None = None
+    picks: Picks | None = None
+    news: News | None = None
+    bits: Bits | None = None
+
+    @property
+    def parts(self) -> list[Part]:
+        """Those that remember something."""
+        return [part for part in (self.average, self.residuals, self.news, self.bits) if part is not None]
+
+    @property
+    def partial(self) -> bool:
+        """Whether a message may have fewer rows than its readers see."""
+        return self.picks is not None or self.news is not None
+
+    @property
+    def keeps_rows(self) -> bool:
+        """Whether rows that do not come stay as they were."""
+        return self.news is not None or (self.picks is not None and self.picks.turns > 1)
+
+
 class Inbox:
     """Posts rows along a route and keeps the versions that a later step may read."""
 
     def __init__(
-        self, key: Key, route: Route, codec: Codec, schedule: Schedule, transport: Transport,
-        average: Average | None = None, residuals: Residuals | None = None,
-    ) -> None:  # fmt: skip
+        self, key: Key, route: Route, codec: Codec, schedule: Schedule, transport: Transport, manner: Manner
+    ) -> None:
         self.key, self.route, self.codec = key, route, codec  # the key of any step's message, but for the step
-        self.schedule, self.transport = schedule, transport
-        self.average, self.residuals = average, residuals
-        self.versions: dict[int, Pending[dict[int, Tensor]]] = {}
+        self.schedule, self.transport, self.manner = schedule, transport, manner
+        self.versions: dict[int, Pending[ByPeer]] = {}
+        self.absent: ByPeer = {}  # by peer: which of the rows that were read last never came
         self.posted = -1  # the last step that sent
+        self._last: Version | Kept | None = None  # the newest version, where later ones go over it
         self._loaded = False  # from a checkpoint, and not yet compared with what this run sends
         self._like: Tensor | None = None  # no rows, as wide as those that were posted last, and of their format
 
-    def post(self, packed: dict[int, Tensor], like: Tensor, step: int) -> None:
+    def post(self, packed: ByPeer, like: Tensor, step: int) -> None:
         """Send each peer its rows; `like` tells the width, number format and device of what will come."""
-        if self.schedule.depth:
+        if self.schedule.depth or self.manner.keeps_rows:
             self._check(step)
         if self._loaded:
             self._check_loaded(packed, like, step)
         if not self.schedule.turn(step).send:
             return
         self._like = like.new_empty((0, *like.shape[1:])) if self._like is None else self._like
-        coding = self._coding(step, like)
-        self.versions[step] = self.transport.begin(coding.key, packed, coding.incoming(), coding)
+        shapes = self.route.shapes(tuple(like.shape[1:]))
+        bits = self.manner.bits
+        if bits is not None and bits.due(step):
+            self._settle()  # both ends choose by the same messages
+            bits.choose({peer: tuple(rows.shape) for peer, rows in packed.items()}, shapes)
+        self.versions[step] = self._begin(packed, like, shapes, replace(self.key, step=step))
 
-    def _coding(self, step: int, like: Tensor) -> _Coding:
-        key, shapes = replace(self.key, step=step), self.route.shapes(tuple(like.shape[1:]))
-        return _Coding(self.codec, self.residuals, key, self.transport.rank, shapes, like.dtype, like.device)
+    def _coding(self, like: Tensor, shapes: dict[int, Shape], key: Key) -> StepCoding:
+        manner = self.manner
+        return StepCoding(
+            codec=self.codec, residuals=manner.residuals, picked=manner.picks.at(key.step) if manner.picks else None,
+            bits=manner.bits, key=key, rank=self.transport.rank, shapes=shapes, like=like.new_empty(0),
+        )  # fmt: skip
+
+    def _begin(self, packed: ByPeer, like: Tensor, shapes: dict[int, Shape], key: Key) -> Pending[ByPeer]:
+        manner, silent = self.manner, frozenset[int]()
+        if manner.news is not None:
+            packed, silent = manner.news.tell(packed, list(shapes), key, self.transport)
+        coding = self._coding(like, shapes, key)
+        outgoing = {peer: rows for peer, rows in packed.items() if coding.crosses("sent", peer)}
+        sizes = coding.incoming().items()
+        incoming = {peer: size for peer, size in sizes if peer not in silent and coding.crosses("come", peer)}
+        coming = self.transport.begin(key, outgoing, incoming, coding)
+        if not manner.partial:
+            return coming
+        scale = manner.picks.scale if manner.picks else 1.0
+        filling = Filling(picked=coding.picked, scale=scale, shapes=shapes, silent=silent, like=coding.like)
+        version = Version(coming, filling, self._last)
+        self._last = version if manner.keeps_rows else None
+        return version
 
     def expected_bytes(self, step: int) -> int:
-        """What peers send at a step as route, schedule and codec have it; no message is looked at."""
+        """What peers send at a step as route, schedule and codec have it; no message is looked at.
+
+        Rows that a bound keeps from being sent count, for only a message tells.
+        """
         if self._like is None or not self.schedule.turn(step).send:
             return 0
-        return sum(self._coding(step, self._like).incoming().values())
+        shapes = self.route.shapes(tuple(self._like.shape[1:]))
+        coding = self._coding(self._like, shapes, replace(self.key, step=step))
+        return sum(size for peer, size in coding.incoming().items() if coding.crosses("come", peer))
 
     def _check(self, step: int) -> None:
         """Rows that a later step reads must be those of one step, begun and not over."""
@@ -112,71 +138,78 @@ class Inbox:
             )
         self.posted = step
 
-    def read(self, step: int) -> dict[int, Tensor] | None:
+    def read(self, step: int) -> ByPeer | None:
         """Rows by peer of the version due at `step` (None: nothing is due yet, and it counts as zeros)."""
         due = self.schedule.turn(step).read
-        rows = None if due is None else self.versions[due].wait()
-        if due is not None and rows is not None and self.average is not None:
-            rows = self.average.take(due, rows)
+        version = None if due is None else self.versions[due]
+        rows = None if version is None else version.wait()
+        self.absent = version.seen().absent if isinstance(version, Version | Kept) else {}
+        if due is not None and rows is not None and self.manner.average is not None:
+            rows = self.manner.average.take(due, rows)
         for old in [s for s in self.versions if s <= step - self.schedule.depth]:
-            version = self.versions.pop(old)
+            passed = self.versions.pop(old)
             if old != due:
-                version.wait()  # never read, yet its buffers must not go while it is still on its way
+                passed.wait()  # never read, yet its buffers must not go while it is still on its way
         return rows
 
-    def fresher(self, step: int) -> dict[int, Tensor] | None:
+    def fresher(self, step: int) -> ByPeer | None:
         """The step's own rows, waited for, where it reads others; None where it does not, or sends none."""
         turn = self.schedule.turn(step)
         return self.versions[step].wait() if turn.send and turn.read != step else None
 
+    def _settle(self) -> None:
+        """Wait for all that is on its way."""
+        for version in self.versions.values():
+            version.wait()
+
     def held(self) -> Held:
-        """Versions and averages under names."""
-        if self.residuals is not None:  # what a message lost is known only when it has been encoded
-            for version in self.versions.values():
-                version.wait()
-        state: Held = {f"version.{step}": version for step, version in self.versions.items()}
-        if self.average is not None and self.average.version is not None:
-            state["average"] = torch.tensor([self.average.version, self.average.count])
-            state |= {f"average.{peer}": rows for peer, rows in self.average.rows.items()}
-        if self.residuals is not None:
-            state |= {f"residual.{peer}": rows for peer, rows in self.residuals.rows.items()}
+        """Versions and what else is remembered, under names."""
+        manner = self.manner
+        if manner.partial or manner.residuals or manner.bits:  # a message changes them when it is coded
+            self._settle()
+        versions = {f"version.{step}": version for step, version in self.versions.items()}
+        if self._last is not None and self._last not in self.versions.values():
+            versions["last"] = self._last
+        state: Held = dict(versions)
+        for name, version in versions.items():
+            if isinstance(version, Version | Kept):
+                state |= {f"absent.{name}.{peer}": rows for peer, rows in version.seen().absent.items()}
+        for part in manner.parts:
+            state |= part.held()
         return state
 
     def load_state(self, state: dict[str, Tensor]) -> None:
         self.versions, self._loaded = {}, bool(state)
         try:
             for name in [n for n in state if n.startswith("version.") and n.count(".") == 1]:
-                self.versions[int(name.removeprefix("version."))] = Ready(_by_peer(state, f"{name}."))
-            if self.average is not None and "average" in state:
-                self.average.version, self.average.count = state["average"].tolist()
-                self.average.rows = _by_peer(state, "average.")
-            if self.residuals is not None:
-                self.residuals.rows = _by_peer(state, "residual.")
+                step = int(name.removeprefix("version."))
+                partial = self.manner.partial
+                self.versions[step] = Kept(seen_in(state, name)) if partial else Ready(rows_of(state, f"{name}."))
+            if self.manner.keeps_rows:
+                newest = self.versions[max(self.versions)] if self.versions else None
+                self._last = Kept(seen_in(state, "last")) if "last" in state else newest  # type: ignore[assignment]
+            for part in self.manner.parts:
+                part.load(state)
         except (ValueError, TypeError) as error:
             raise self._unfit() from error
 
-    def _check_loaded(self, packed: dict[int, Tensor], like: Tensor, step: int) -> None:
+    def _check_loaded(self, packed: ByPeer, like: Tensor, step: int) -> None:
         """Refuse rows of other shapes or steps than this run's, where they would be read as if they fitted."""
         self._loaded = False
         come = self.route.shapes(tuple(like.shape[1:]))
         reads = (self.schedule.turn(later).read for later in range(step, step + self.schedule.depth))
         if come and any(due is not None and due < step and due not in self.versions for due in reads):
             raise self._unfit()
-        gone = {peer: tuple(rows.shape) for peer, rows in packed.items()}
-        held = [(version.wait(), come) for version in self.versions.values()]
-        held += [(self.average.rows, come)] if self.average is not None and self.average.rows else []
-        held += [(self.residuals.rows, gone)] if self.residuals is not None and self.residuals.rows else []
-        for rows, shapes in held:
-            kinds = {value.dtype for value in rows.values()}
-            if {peer: tuple(value.shape) for peer, value in rows.items()} != shapes or not kinds <= {like.dtype}:
-                raise self._unfit()
+        sent = {peer: tuple(rows.shape) for peer, rows in packed.items()}
+        good = all(part.fits(sent, come, like.dtype) for part in self.manner.parts)
+        for version in [*self.versions.values(), *([self._last] if self.manner.keeps_rows else [])]:
+            if isinstance(version, Version | Kept):
+                good = good and version.seen().fits(come, like.dtype)
+            else:  # None: rows that stay as they were are not there
+                good = good and version is not None and are_shaped(version.wait(), come, like.dtype)
+        if not good:
+            raise self._unfit()
 
     def _unfit(self) -> Damaged:
         told = f"what the checkpoint holds of {self.key.channel} does not fit this run"
         return Damaged(f"{told}; put the checkpoint's own files back, or start a new run")
-
-
-def _by_peer(state: dict[str, Tensor], prefix: str) -> dict[int, Tensor]:
-    """In peer order, as routes have it; a file has names in an order of its own, such as 0, 1, 10, 11, 2."""
-    rows = {int(name.removeprefix(prefix)): rows for name, rows in state.items() if name.startswith(prefix)}
-    return dict(sorted(rows.items()))

@@ -3,8 +3,11 @@
 from dataclasses import dataclass
 from typing import Annotated
 
+import torch
 from torch import Tensor
 
+from fullgraph.codec import Shape
+from fullgraph.exchange.memory import are_shaped, rows_of
 from fullgraph.values import Range, Value
 
 
@@ -40,3 +43,18 @@ class Average:
                 self.rows[peer] = (1 - gamma) * rows if old is None else old.mul_(gamma).add_(rows, alpha=1 - gamma)
         scale = 1 / (1 - gamma**self.count) if self.smooth.correct else 1.0
         return {peer: self.rows[peer] * scale for peer in received}
+
+    def held(self) -> dict[str, Tensor]:
+        if self.version is None:
+            return {}
+        return {"average": torch.tensor([self.version, self.count])} | {
+            f"average.{peer}": rows for peer, rows in self.rows.items()
+        }
+
+    def load(self, state: dict[str, Tensor]) -> None:
+        if "average" in state:
+            self.version, self.count = state["average"].tolist()
+            self.rows = rows_of(state, "average.")
+
+    def fits(self, sent: dict[int, Shape], come: dict[int, Shape], dtype: torch.dtype) -> bool:
+        return not self.rows or are_shaped(self.rows, come, dtype)

@@ -38,10 +38,10 @@ class Conv(nn.Module):
 
 
 def send_mapped(
-    dense: Callable[[Any], Tensor], x: Features, view: GraphView, layer: int, row_map: RowMap
+    dense: Callable[[Any], Tensor], width: int, x: Features, view: GraphView, layer: int, row_map: RowMap
 ) -> Message[Tensor]:
-    """dense(map(x)) on its way: mapped before it crosses, or after where the view has a layer's input cross."""
-    if view.maps_after(x):
+    """dense(map(x)), `width` columns, on its way: mapped before it crosses, or after where a layer's input crosses."""
+    if view.maps_after(x, width):
         return view.send(x, layer, row_map).mapped(dense)
     return view.send(dense(row_map(x, view.ids)), layer)
 
@@ -57,7 +57,7 @@ class GCNConv(Conv):
 
     def forward(self, x: Features, view: GraphView, layer: int, row_map: RowMap = IDENTITY) -> Tensor:
         if self.update_first(x, view):
-            return send_mapped(self.lin, x, view, layer, row_map).aggregate() + self.bias
+            return send_mapped(self.lin, self.out_width, x, view, layer, row_map).aggregate() + self.bias
         return view.send(x, layer, row_map).through(lambda _, total: linear(total, self.lin.weight, self.bias))
 
 
@@ -85,7 +85,7 @@ class SAGEConv(Conv):
 
     def forward(self, x: Features, view: GraphView, layer: int, row_map: RowMap = IDENTITY) -> Tensor:
         if self.update_first(x, view):
-            if view.maps_after(x):
+            if view.maps_after(x, self.out_width):
                 given = view.send(x, layer, row_map)
                 own, message = given.own, given.mapped(self.lin_neigh)
             else:
@@ -120,7 +120,7 @@ class GINConv(Conv):
 
     def forward(self, x: Features, view: GraphView, layer: int, row_map: RowMap = IDENTITY) -> Tensor:
         if self.update_first(x, view):
-            mapped = send_mapped(self.lin1.product, x, view, layer, row_map)
+            mapped = send_mapped(self.lin1.product, self.mapped_width, x, view, layer, row_map)
             return mapped.through(lambda own, total: self._rest(own + total + self.lin1.bias), self._weighted)
         return view.send(x, layer, row_map).through(self._mlp, lambda own: own)
 
@@ -155,7 +155,7 @@ class GATConv(Conv):
             nn.init.xavier_uniform_(weight)
 
     def forward(self, x: Features, view: GraphView, layer: int, row_map: RowMap = IDENTITY) -> Tensor:
-        message = send_mapped(self.lin, x, view, layer, row_map)
+        message = send_mapped(self.lin, self.lin.out_features, x, view, layer, row_map)
         own_nHO = message.own.unflatten(1, (self.heads, self.head_width))
         target_nH = (own_nHO * self.att_dst).sum(-1)
         out_nHO = message.attend(target_nH, self.att_src)

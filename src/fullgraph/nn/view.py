@@ -182,8 +182,8 @@ class GraphView(Protocol):
         """Whether the aggregation of x was computed ahead and costs nothing."""
         ...
 
-    def maps_after(self, x: Features) -> bool:
-        """Whether rows of x cross as they are, or are known to those who read them: dense maps then come after."""
+    def maps_after(self, x: Features, width: int) -> bool:
+        """Whether rows of x cross as they are, or are known to who reads them: a map to `width` columns comes after."""
         ...
 
     def targets(self, x: Tensor, layer: int) -> tuple[Tensor, Tensor]:

@@ -64,7 +64,7 @@ def lowbit_encode(x_nD: Tensor, key: int, bits: int, wire_nW: Tensor) -> None:
 
 def lowbit_decode(wire_nW: Tensor, bits: int, out_nD: Tensor) -> None:
     """Fill the rows from the wire; there is at least one number. float32, contiguous."""
-    word_n = wire_nW[:, :PARAMETER_BYTES].contiguous().view(torch.int32)[:, 0]
+    word_n = wire_nW[:, :PARAMETER_BYTES].clone(memory_format=torch.contiguous_format).view(torch.int32)[:, 0]
     code_nD = _unpack(wire_nW[:, PARAMETER_BYTES:], out_nD.shape[1], bits)
     power_n, size_n = word_n >> 24 & 0xFF, _size(word_n >> 22 & 3)
     low_n = _low(word_n << 10 >> 10 + size_n, power_n, size_n, bits)
@@ -72,6 +72,14 @@ def lowbit_decode(wire_nW: Tensor, bits: int, out_nD: Tensor) -> None:
     grid_nD = code_nD.float() * step_n[:, None] + low_n[:, None]
     value_n = (wire_nW[:, PARAMETER_BYTES].int() << 24 | word_n & ~MARK).view(torch.float32)
     out_nD.copy_(torch.where((power_n == 0xFF)[:, None], value_n[:, None], grid_nD))
+
+
+def lowbit_spans(wire_nW: Tensor, bits: int) -> Tensor:
+    """The span of every row's grid, step (2^b - 1), as the wire has it [n]; 0 for a row that is marked."""
+    word_n = wire_nW[:, :PARAMETER_BYTES].clone(memory_format=torch.contiguous_format).view(torch.int32)[:, 0]
+    power_n, size_n = word_n >> 24 & 0xFF, _size(word_n >> 22 & 3)
+    step_n = (power_n << 23 | word_n << 23 - size_n & 0x7FFFFF).view(torch.float32)
+    return torch.where(power_n == 0xFF, 0.0, step_n * (2**bits - 1))
 
 
 def _parameters(min_n: Tensor, max_n: Tensor, bits: int) -> tuple[Tensor, Tensor, Tensor]:

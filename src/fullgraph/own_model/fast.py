@@ -103,10 +103,11 @@ def _gat(
     if not (plain and asked) or dropped or residual or _weighted(forward, x, edge_index, None) is None:
         return None
     heads = (conv.heads, conv.out_channels)
-    if forward.graph.narrow_first:
+    narrow = conv.lin.weight.shape[0] <= x.shape[1] and forward.graph.narrow_first
+    if narrow and x is not forward.graph.x:
         y_nHO = conv.lin(x).unflatten(1, heads)
         source_mHO = forward.sources(y_nHO)
-    else:  # a published strategy has the layer's input cross
+    else:  # the layer's input crosses, once if it is the graph's
         source_mHO = conv.lin(forward.sources(x)).unflatten(1, heads)
         y_nHO = source_mHO[: len(x)]
     arcs = forward.graph.matrices("attention", weighted=False).arcs

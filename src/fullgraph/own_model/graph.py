@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from fullgraph.codec import quartiles
-from fullgraph.exchange import Channel, Clock, Grades, Held, Wire, Wires
+from fullgraph.exchange import Channel, Clock, Held, RowFacts, Sides, Wire, Wires
 from fullgraph.ops import spmm
 from fullgraph.ops.hashing import pair_ids
 from fullgraph.placement.channel_view import ChannelView
@@ -106,13 +106,17 @@ class RankGraph:
             route=self.local.route,
             transport=self.transport,
             clock=self.clock,
-            grades=self._once("grades", self._graded),
+            facts=RowFacts(
+                ids=Sides(self.local.ids, self.local.halo_ids),
+                grades=self._once("grades", self._graded) if wire.graded else None,
+                summed=None,
+            ),
         )
         return channel
 
-    def _graded(self) -> Grades:
+    def _graded(self) -> Sides:
         owned = quartiles(self.local.arcs.indptr.diff())
-        return Grades(owned, self.local.halo_of(owned, self.transport, f"setup/{self.name} own-model grades"))
+        return Sides(owned, self.local.halo_of(owned, self.transport, f"setup/{self.name} own-model grades"))
 
     def matrices(self, aggregation: str, *, weighted: bool) -> Matrices:
         """The matrix of an aggregation over these rows, normalised with global degrees."""

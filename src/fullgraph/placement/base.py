@@ -27,6 +27,7 @@ class Placement(ABC):
     precompute: aggregate input features once, so that the first layer has nothing to send.
     narrow_first: send mapped rows where they are narrower, sparse features among them, which then are not aggregated
         ahead; else, as the stale systems' equations do, a layer's input.
+    input_ahead: sparse features are known ahead although other rows are mapped first.
     dense_input: sparse input rows are made dense, so that they can cross a wire as they are.
     isolated: train as if there were no arcs between parts.
     hops: by graph layer, how far from a training node its output is read; the placement may leave out other rows.
@@ -38,6 +39,7 @@ class Placement(ABC):
     inductive: bool = False
     precompute: bool = True
     narrow_first: bool = True
+    input_ahead: bool = False
     dense_input: bool = False
     isolated: bool = False
     hops: Hops = ()
@@ -53,6 +55,11 @@ class Placement(ABC):
     @abstractmethod
     def place(self, part: Part, transport: Transport, wire: Wires, aggregation: str) -> Shard:
         """A rank's share of the work, given its part of the graph."""
+
+    @property
+    def knows_sparse(self) -> bool:
+        """Whether sparse input, and attention's, is known to those who read it before training begins."""
+        return self.precompute and (self.input_ahead or not self.narrow_first)
 
     def options_for(self, kind: type[K]) -> K:
         """Another placement with the options that all of them have."""

@@ -122,7 +122,7 @@ class ChannelView(Channels):
     def knows(self, x: Features) -> bool:
         return isinstance(self.known, Known) and x is self.known.x
 
-    def maps_after(self, x: Features) -> bool:
+    def maps_after(self, x: Features, width: int) -> bool:
         return False
 
     def targets(self, x: Tensor, layer: int) -> tuple[Tensor, Tensor]:

@@ -43,6 +43,17 @@ class Strategy(Value):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Published(Strategy):
+    """A system whose equations have a layer's input cross. narrow: mapped rows cross where they are narrower."""
+
+    narrow_first: ClassVar[bool] = False
+    narrow: bool = False
+
+    def layout(self) -> Placement:
+        return Partitioned(narrow_first=self.narrow, input_ahead=True)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Given(Strategy):
     """Wires and a placement as they are, for one's own loop, tests and benchmarks; no file can hold them."""
 

@@ -1,25 +1,28 @@
-"""Any point of the axes: a schedule, a codec, a codec for gradients, smoothing, error feedback."""
+"""Any point of the axes: a schedule, a codec, a codec for gradients, smoothing, feedback, and which rows cross."""
 
 from dataclasses import dataclass
 from typing import Annotated
 
 from fullgraph.codec import AnyCodec, LowBit
-from fullgraph.exchange import AnySchedule, Pipelined, Wire
+from fullgraph.errors import InputError
+from fullgraph.exchange import AnySchedule, Drift, Pipelined, Wire
 from fullgraph.partition import Contiguous
 from fullgraph.placement import Mixture, Partitioned, Placement
-from fullgraph.recipes.base import Strategy
+from fullgraph.recipes.base import Published
 from fullgraph.recipes.pipegcn import averaging
-from fullgraph.values import OneOf
+from fullgraph.values import OneOf, Range
 
 PLACEMENTS: dict[str, type[Placement]] = {"partitioned": Partitioned, "mixture": Mixture}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Free(Strategy):
-    """Any combination: `schedule` sync, pipelined, bounded or skip, `codec` (and `backward`) full to subsample.
+class Free(Published):
+    """Any combination: `schedule` sync, pipelined, bounded or skip, `codec` (and `backward`) full to adaqp.
 
-    Options of the schedule and the codec are options here. placement: partitioned, or mixture, whose tiles then cross
-    so; `gnnpipe` and its hybrid have wires of their own.
+    Options of the schedule and the codec are options here. share: of halo nodes that cross in a step, as in `bns`.
+    turns: a halo node crosses every so many steps, as in `cd-r`. bound, longest, bound_gradients: rows that hardly
+    changed are not sent, as in `sancus`. placement: partitioned, or mixture, whose tiles then cross so, all of them;
+    `gnnpipe` and its hybrid have wires of their own.
     """
 
     schedule: AnySchedule = Pipelined()
@@ -29,7 +32,17 @@ class Free(Strategy):
     gamma: float = 0.95
     correct: bool = False
     feedback: bool = False
+    share: Annotated[float, Range(0, 1)] = 1.0
+    turns: Annotated[int, Range(1, 10**9)] = 1
+    bound: Annotated[float, Range(0, 1e9)] | None = None
+    longest: Annotated[int, Range(0, 10**9)] = 0
+    bound_gradients: bool = False
     placement: Annotated[str, OneOf(*PLACEMENTS)] = "partitioned"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.placement == "mixture" and (self.share < 1 or self.turns > 1 or self.bound is not None):
+            raise InputError("share, turns and bound are for halo rows, which a mixture has none of; leave them out")
 
     def wires(self, *, epochs: int, layers: int) -> Wire:
         return Wire(
@@ -38,10 +51,18 @@ class Free(Strategy):
             backward=self.backward,
             smooth=averaging(self.smooth, self.gamma, self.correct),
             feedback=self.feedback,
+            share=self.share,
+            turns=self.turns,
+            drift=self._drift(),
         )
 
+    def _drift(self) -> Drift | None:
+        if self.bound is None:
+            return None
+        return Drift(bound=self.bound, longest=self.longest, gradients=self.bound_gradients)
+
     def layout(self) -> Placement:
-        return PLACEMENTS[self.placement](narrow_first=False)
+        return PLACEMENTS[self.placement](narrow_first=self.narrow, input_ahead=True)
 
     def partitioner(self) -> Contiguous | None:
         return Contiguous() if self.placement == "mixture" else None

@@ -1,10 +1,10 @@
 """PipeGCN: last step's halo features and gradients, while today's travel (arXiv:2203.10428)."""
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from fullgraph.exchange import Pipelined, Smooth, Wire
-from fullgraph.recipes.base import Strategy
+from fullgraph.recipes.base import Published
 from fullgraph.values import OneOf
 
 
@@ -14,10 +14,9 @@ def averaging(smooth: str, gamma: float, correct: bool) -> Smooth | None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PipeGCN(Strategy):
+class PipeGCN(Published):
     """Halo features and gradients one step old; `smooth` f, g or gf averages them. `warm_up`: fresh steps at first."""
 
-    narrow_first: ClassVar[bool] = False
     smooth: Annotated[str, OneOf("", "f", "g", "gf")] = ""
     gamma: float = 0.95
     lag: int = 1

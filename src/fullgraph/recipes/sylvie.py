@@ -1,21 +1,19 @@
 """Sylvie: halo features and gradients in a few bits, in step or one step behind (arXiv:2303.01277)."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from fullgraph.codec import LowBit
 from fullgraph.exchange import Adaptive, Bounded, Pipelined, Wire
-from fullgraph.recipes.base import Strategy
+from fullgraph.recipes.base import Published
 
 
 @dataclass(frozen=True, kw_only=True)
-class SylvieS(Strategy):
+class SylvieS(Published):
     """Halo features and gradients in `bits` (1, 2, 4, 8) each, in step; `feedback` sends later what was dropped.
 
     adaptive: more bits for nodes of many in-arcs, and where the loss falls more slowly than `tau` steps ago.
     """
 
-    narrow_first: ClassVar[bool] = False
     bits: int = 1
     feedback: bool = False
     adaptive: bool = False

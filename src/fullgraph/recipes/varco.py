@@ -1,11 +1,11 @@
 """VARCO: few columns early, all of them late (arXiv:2406.17611); and fixed ratios, its baselines."""
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from fullgraph.codec import Exponential, Linear, RateSchedule, Step, Subsample
 from fullgraph.exchange import Except, Wire
-from fullgraph.recipes.base import Strategy
+from fullgraph.recipes.base import Published
 from fullgraph.values import OneOf
 
 
@@ -16,10 +16,9 @@ def compressed(codec: Subsample, layers: int, *, every_layer: bool) -> Wire | Ex
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fixed(Strategy):
+class Fixed(Published):
     """The same share of columns, 1/ratio, at every step; the last layer sends all, unless `every_layer` is set."""
 
-    narrow_first: ClassVar[bool] = False
     ratio: float = 4.0
     every_layer: bool = False
 
@@ -28,13 +27,12 @@ class Fixed(Strategy):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Varco(Strategy):
+class Varco(Published):
     """A random subset of columns, from 1/c_max of them to all by 1/slope of the run.
 
     The last layer sends all, as the authors' code does; every_layer: it does not, as in the paper.
     """
 
-    narrow_first: ClassVar[bool] = False
     c_max: float = 128.0
     c_min: float = 1.0
     slope: float = 5.0

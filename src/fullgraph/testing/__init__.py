@@ -14,6 +14,7 @@ from fullgraph.testing.bodies import (
 from fullgraph.testing.cases import CASES, Case, random_graph
 from fullgraph.testing.chunked import chunked_trace
 from fullgraph.testing.crossing import coded, stale_trace
+from fullgraph.testing.halos import HaloRules, halo_trace
 from fullgraph.testing.launched import children_of, ranks_of
 from fullgraph.testing.laws import adjoint_pair, assert_schedule_law, assert_size_law
 from fullgraph.testing.oracles import DenseModel, dense_trace
@@ -23,6 +24,7 @@ __all__ = [
     "CASES",
     "Case",
     "DenseModel",
+    "HaloRules",
     "Saved",
     "Trace",
     "adjoint_pair",
@@ -35,6 +37,7 @@ __all__ = [
     "coded",
     "dense_trace",
     "differing",
+    "halo_trace",
     "random_graph",
     "ranks_of",
     "resumed_epochs",

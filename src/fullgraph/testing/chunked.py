@@ -24,6 +24,7 @@ class Chunked(DenseModel):
     ) -> None:
         super().__init__(graph, spec, model)
         self.chunk_N, self.gradients, self.dropped, self.narrow_first = chunk_N, gradients, dropped, False
+        self.attention_maps_first = True
         self.keeps_halo = False  # stages hold an aggregation of their input, however dense
         self.history: dict[int, Tensor] = {}
         self.snapshot: dict[int, Tensor] = {}

@@ -41,8 +41,11 @@ class _Staleness:
             copy = self.cross(self.step, layer, live) * 1
         else:
             copy = self._smooth("features", layer, self.sent[layer, self.version][1].detach()).clone().requires_grad_()
-            back = self.returned[layer, self.version]
-            self.extra = self.extra + (live * self._smooth("gradients", layer, back)).sum()
+        if not live.requires_grad:  # input rows: nothing is returned for them
+            return copy
+        if self.version is not None and self.version != self.step:
+            back = self._smooth("gradients", layer, self.returned[layer, self.version])
+            self.extra = self.extra + (live * back).sum()
         copy.retain_grad()
         self.copies[layer] = copy
         return copy
@@ -62,6 +65,7 @@ class _Staleness:
 def stale_trace(
     graph: Graph, part: Tensor, spec: ModelSpec, read: Callable[[int], int | None], steps: int = 6, *,
     gamma_features: float = 0.0, gamma_gradients: float = 0.0, narrow_first: bool = True,
+    input_ahead: bool = False,
     cross: Seen = lambda step, layer, rows: rows, model: Chain | None = None, objective: Objective | None = None,
 ) -> Trained:  # fmt: skip
     """PipeGCN's equations for any table of versions: step t reads rows, and gradients, of step read(t).
@@ -73,7 +77,7 @@ def stale_trace(
     model = model or spec.build(graph.num_features, graph.num_classes, seed=3, dtype=torch.float64)
     dense = DenseModel(graph, spec, model, part=part)
     stale = _Staleness(read, gamma_features, gamma_gradients, cross)
-    dense.seen, dense.narrow_first, dense.attention_maps_first = stale.seen, narrow_first, narrow_first
+    dense.seen, dense.narrow_first, dense.input_ahead = stale.seen, narrow_first, input_ahead
     told = {"opened": stale.open, "extra": lambda: stale.extra, "closed": lambda _: stale.close()}
     return trained(graph, dense, steps, **told, objective=objective)  # type: ignore[arg-type]
 

@@ -105,7 +105,7 @@ class MixedView:
     def knows(self, x: Features) -> bool:
         return False
 
-    def maps_after(self, x: Features) -> bool:
+    def maps_after(self, x: Features, width: int) -> bool:
         return False
 
     def send(self, x: Features, layer: int, row_map: RowMap = IDENTITY) -> "Message[Any]":

@@ -104,7 +104,9 @@ class DenseModel:
         self.part = part
         self.inside = (part[:, None] == part[None, :]).to(self.M.dtype)
         self.seen: Callable[[int, Tensor], Tensor] = lambda layer, rows: rows
-        self.narrow_first = self.attention_maps_first = True
+        self.narrow_first, self.input_ahead = True, False
+        self.attention_maps_first = False  # however wide its rows become
+        self.absent: Tensor | None = None  # [P, N]: nodes that a part's attention does not see in this layer
         self.known_halo = precompute and not spec.encodes
         self.keeps_halo = True  # of sparse input rows, if their aggregation has more entries than they and the arcs
         self.num_arcs = graph.num_arcs
@@ -176,7 +178,7 @@ class DenseModel:
         if isinstance(conv, GATConv):
             return self._attend(conv, dropped, self._seen_to_attend(conv, h, layer, step))
         own, weight, finish = _terms(conv, dropped)
-        if layer == 0 and self.precompute and not (self.sparse and self.narrow_first):
+        if layer == 0 and self.precompute and not (self.sparse and self.narrow_first and not self.input_ahead):
             if self.sparse and self.keeps_halo and not self._aggregation_is_small():
                 return finish(own + self.M @ dropped @ weight.T)
             return finish(own + self._drop(self.M @ h, layer, step, salt=0x5DEECE66D) @ weight.T)
@@ -195,9 +197,11 @@ class DenseModel:
 
     def _seen_to_attend(self, conv: GATConv, h: Tensor, layer: int, step: int) -> Tensor:
         """W x of other parts' nodes: mapped before it crosses, or after; input rows may be known to all."""
-        if self.attention_maps_first:
+        self.absent = None
+        known = layer == 0 and self.known_halo and (self.input_ahead or not self.narrow_first)
+        narrow = self.narrow_first and conv.lin.out_features <= h.shape[1]
+        if self.attention_maps_first or (not known and (narrow or (self.sparse and layer == 0))):
             return self.seen(layer, self._drop(h, layer, step) @ conv.lin.weight.T)
-        known = layer == 0 and self.known_halo
         return self._drop(h if known else self.seen(layer, h), layer, step) @ conv.lin.weight.T
 
     def _attend(self, conv: GATConv, h: Tensor, others: Tensor) -> Tensor:
@@ -208,8 +212,9 @@ class DenseModel:
             seen = (others if others.dim() == 2 else others[int(p)]).unflatten(1, heads)
             rows = torch.where(mine[:, None, None], y, seen)
             scores = (y[mine] * conv.att_dst).sum(-1)[:, None] + (rows * conv.att_src).sum(-1)[None]
+            arcs = self.M[mine] if self.absent is None else self.M[mine] * ~self.absent[int(p)]
             # m arcs between two nodes count m times
-            alpha = (F.leaky_relu(scores, 0.2) + self.M[mine].log()[:, :, None]).softmax(1)
+            alpha = (F.leaky_relu(scores, 0.2) + arcs.log()[:, :, None]).softmax(1)
             out.append(torch.einsum("ijh,jho->iho", alpha, rows))
         order = torch.cat([(self.part == p).nonzero().flatten() for p in self.part.unique()])
         z = torch.cat(out)[torch.argsort(order)]
@@ -265,6 +270,6 @@ def dense_trace(
     """
     model = model or spec.build(graph.num_features, graph.num_classes, seed=3, dtype=torch.float64)
     dense = DenseModel(graph, spec, model, ids, precompute, part)
-    dense.narrow_first = dense.attention_maps_first = part is None
+    dense.narrow_first = part is None
     opened = lambda step: dense.see(partial(seen, step)) if seen else None  # noqa: E731
     return trained(graph, dense, steps, opened=opened, objective=objective)

@@ -169,6 +169,17 @@ def _first(m: Adjacency, rows: int, pattern: Structure, cols: slice | Tensor) ->
     )
 
 
+def column_squares(m: Adjacency) -> Tensor:
+    """The sum of the squares of every column's numbers [C], on the host; arcs between the same two nodes are one."""
+    s = m.structure
+    numbers = torch.ones(s.num_arcs, dtype=torch.float32, device=s.indices.device) if m.weight is None else m.weight
+    numbers = numbers if m.row_scale is None else numbers * m.row_scale[s.rows]
+    numbers = numbers if m.col_scale is None else numbers * m.col_scale[s.indices.long()]
+    pairs, place = torch.unique(s.rows.cpu() * s.num_cols + s.indices.long().cpu(), return_inverse=True)
+    entries = torch.zeros(len(pairs), dtype=torch.float64).index_add_(0, place, numbers.double().cpu())
+    return torch.zeros(s.num_cols, dtype=torch.float64).index_add_(0, pairs % max(s.num_cols, 1), entries.square())
+
+
 def fine(dtype: torch.dtype) -> torch.dtype:
     """The type of factors and labels beside rows of `dtype`: never fewer than 32 bits."""
     return torch.float32 if dtype.itemsize == 2 else dtype

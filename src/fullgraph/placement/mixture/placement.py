@@ -8,7 +8,7 @@ from torch import nn
 
 from fullgraph.codec import quartiles
 from fullgraph.errors import InputError
-from fullgraph.exchange import Channel, Clock, Grades, Wires
+from fullgraph.exchange import Channel, Clock, RowFacts, Sides, Wires
 from fullgraph.ops import Adjacency
 from fullgraph.ops.parallel import even_cuts
 from fullgraph.placement.base import AllLayers
@@ -63,7 +63,7 @@ class Mixture(AllLayers):
         rows = self._block_rows(len(local.ids), transport, f"setup/{name} rows")
         grid = whole_grid(local, rows.numbers(), rows.sizes, transport, aggregation, self.dtype, name)
         aggregated = None
-        ahead = self.precompute and not self.narrow_first and aggregation != "attention"
+        ahead = self.knows_sparse and aggregation != "attention"
         if ahead and isinstance(local.x, Adjacency):
             matrices = self.matrices(local, transport, aggregation, name)
             halo = halo_features(local, transport, f"setup/{name} features")
@@ -98,13 +98,13 @@ class TileScene(Scene):
     aggregate_on: torch.device
     block_rows: BlockRows
 
-    def grades(self, name: str) -> dict[int | None, Grades]:
+    def grades(self, name: str) -> dict[int | None, Sides]:
         """Of owned rows and of all ranks', by block; None: those of all blocks."""
         own, device = quartiles(self.local.arcs.indptr.diff()).cpu(), self.local.ids.device
         everyone = gather_rows(own, self.transport, Key(f"setup/{name} grades", 0))
-        grades: dict[int | None, Grades] = {None: Grades(own, everyone)}
-        grades |= enumerate(map(Grades, own.split(self.block_rows.own), self.block_rows.by_block(everyone)))
-        return {block: Grades(*(of.to(device) for of in both)) for block, both in grades.items()}
+        grades: dict[int | None, Sides] = {None: Sides(own, everyone)}
+        grades |= enumerate(map(Sides, own.split(self.block_rows.own), self.block_rows.by_block(everyone)))
+        return {block: Sides(*(of.to(device) for of in both)) for block, both in grades.items()}
 
     def view(self, name: str, wire: Wires, clock: Clock, narrow_first: bool = True) -> MixtureView:
         grades = self.grades(name) if wire.graded else {}
@@ -116,7 +116,7 @@ class TileScene(Scene):
                 route=route,
                 transport=self.transport,
                 clock=clock,
-                grades=Grades(ours.halo, ours.owned) if ours and side == "rows" else ours,
+                facts=RowFacts(grades=Sides(ours.halo, ours.owned) if ours and side == "rows" else ours),
             )
 
         return MixtureView(

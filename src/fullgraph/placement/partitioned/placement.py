@@ -1,17 +1,19 @@
 """The partitioned placement: every rank owns some nodes, through all layers, and fetches its halo."""
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from fullgraph.codec import quartiles
-from fullgraph.exchange import Channel, Clock, Grades, Wires
+from fullgraph.exchange import Channel, Clock, RowFacts, Sides, Wires
 from fullgraph.nn.view import Features
 from fullgraph.ops import Adjacency
 from fullgraph.placement.base import AllLayers
 from fullgraph.placement.channel_view import KnownHalo
+from fullgraph.placement.holding.adjacency import column_squares
 from fullgraph.placement.holding.ahead import halo_features, sparse_aggregation, worth_aggregating
 from fullgraph.placement.holding.live import LayerRows, Live, live_rows
 from fullgraph.placement.holding.local import LocalGraph, moved
@@ -59,6 +61,7 @@ class Partitioned(AllLayers):
             num_nodes=nodes,
             counts=counts,
             whole=whole,
+            attends=aggregation == "attention",
         )
         if halo is not None:
             device = scene.local.y.device
@@ -70,7 +73,7 @@ class Partitioned(AllLayers):
     ) -> tuple[Features | None, Features | None]:
         """Of input rows: the aggregation of sparse ones, or the halo's own; None where neither helps."""
         sparse, setup = isinstance(local.x, Adjacency), f"setup/{name} features"
-        if not self.precompute or self.narrow_first or not (sparse or aggregation == "attention"):
+        if not self.knows_sparse or not (sparse or aggregation == "attention"):
             return None, None
         if aggregation == "attention":
             return None, halo_features(local, transport, setup) if self.keep_halo else None
@@ -97,19 +100,20 @@ class HaloScene(Scene):
     """Rows whose neighbours on other ranks come through a halo's channels."""
 
     whole: LayerRows
+    attends: bool
     fewer: dict[int, LayerRows] = field(default_factory=dict)
 
     def trimmed(self, live: Live | None) -> "HaloScene":
         return self if live is None else replace(self, fewer=live.layers(self.whole, self.transport))
 
-    def grades(self, name: str) -> dict[int | None, Grades]:
+    def grades(self, name: str) -> dict[int | None, Sides]:
         """By the quarter of this rank's in-degrees that its own is in: of layers with fewer rows, and (None) of all."""
         owned = quartiles(self.local.arcs.indptr.diff()).to(self.local.ids.device)
         found = {}
         for layer, rows in ({None: self.whole} | self.fewer).items():
             there = replace(self.local, route=rows.route, halo_ids=rows.halo_ids)
             ours = owned[: rows.sources]
-            found[layer] = Grades(ours, there.halo_of(ours, self.transport, f"setup/{name} grades {layer}"))
+            found[layer] = Sides(ours, there.halo_of(ours, self.transport, f"setup/{name} grades {layer}"))
         return found
 
     def view(self, name: str, wire: Wires, clock: Clock, narrow_first: bool = True) -> PartitionedView:
@@ -122,7 +126,12 @@ class HaloScene(Scene):
                 route=rows.route,
                 transport=self.transport,
                 clock=clock,
-                grades=grades.get(layer, grades.get(None)),
+                facts=RowFacts(
+                    ids=Sides(self.local.ids[: rows.sources], rows.halo_ids),
+                    grades=grades.get(layer, grades.get(None)),
+                    squares=None if self.attends else partial(column_squares, rows.matrices.outer),
+                    summed=not self.attends,
+                ),
             )
 
         return PartitionedView(

@@ -46,8 +46,9 @@ class PartitionedView(ChannelView):
         assert isinstance(x, Tensor), "sparse rows do not cross; a layer maps them first"
         return halo_message(self, x, layer, row_map)
 
-    def maps_after(self, x: Features) -> bool:
-        return self._has_halo_of(x) or (isinstance(x, Tensor) and not self.narrow_first)
+    def maps_after(self, x: Features, width: int) -> bool:
+        wider = not self.narrow_first or width > x.shape[1]
+        return self._has_halo_of(x) or (isinstance(x, Tensor) and wider)
 
     def _has_halo_of(self, x: Features) -> bool:
         return isinstance(self.known, KnownHalo) and x is self.known.x
@@ -73,8 +74,15 @@ class PartitionedView(ChannelView):
 class SourceMessage:
     """Rows of this rank, and the halo rows that its arcs read, once they are there."""
 
-    def __init__(self, rows: LayerRows, read: Operand, halo: Callable[[], Operand]) -> None:
-        self.rows, self._read, self._halo = rows, read, halo
+    def __init__(
+        self,
+        rows: LayerRows,
+        read: Operand,
+        halo: Callable[[], Operand],
+        absent: Callable[[], Tensor | None] | None = None,
+    ) -> None:
+        """absent: of halo rows that are there, those that stand for nothing, and that attention must not see."""
+        self.rows, self._read, self._halo, self._absent = rows, read, halo, absent
 
     @cached_property
     def _own_and_read(self) -> tuple[Any, Any]:
@@ -92,14 +100,19 @@ class SourceMessage:
         return at_once(self, update, own)
 
     def mapped(self, dense: Callable[[Any], Tensor]) -> "SourceMessage":
-        return SourceMessage(self.rows, dense(self._read), lambda: dense(self._halo()))
+        return SourceMessage(self.rows, dense(self._read), lambda: dense(self._halo()), self._absent)
 
     def sources(self) -> Tensor:
         return torch.cat([_dense(self._own_and_read[1]), _dense(self._halo())])
 
     def attend(self, target_nH: Tensor, weight_HO: Tensor) -> Tensor:
         source_mHO = self.sources().unflatten(1, weight_HO.shape)
-        return attend(self.rows.matrices.arcs, target_nH, (source_mHO * weight_HO).sum(-1), source_mHO)
+        source_mH = (source_mHO * weight_HO).sum(-1)
+        absent_h = self._absent() if self._absent else None
+        if absent_h is not None:
+            absent_m = torch.nn.functional.pad(absent_h, (len(source_mH) - len(absent_h), 0)).to(source_mH.device)
+            source_mH = source_mH.masked_fill(absent_m[:, None], -torch.inf)
+        return attend(self.rows.matrices.arcs, target_nH, source_mH, source_mHO)
 
 
 def halo_message(view: PartitionedView, x: Tensor, layer: int, row_map: RowMap) -> SourceMessage:
@@ -112,7 +125,7 @@ def halo_message(view: PartitionedView, x: Tensor, layer: int, row_map: RowMap) 
         # Halo rows crossed the wire activated; dropout comes after it, with the owner's own bits.
         return row_map.after_activation().dense(channel.end(token), rows.halo_ids)
 
-    return SourceMessage(rows, row_map.dense(x, view.ids), halo)
+    return SourceMessage(rows, row_map.dense(x, view.ids), halo, lambda: channel.absent(len(rows.halo_ids)))
 
 
 def _dense(rows: Operand) -> Tensor:

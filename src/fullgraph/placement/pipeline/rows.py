@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fullgraph.exchange import Channel, Clock, Grades, Held
+from fullgraph.exchange import Channel, Clock, Held, Sides
 from fullgraph.nn.view import IDENTITY, RowMap
 from fullgraph.ops import Adjacency, Structure, spmm
 from fullgraph.placement.channel_view import Channels, Tensors
@@ -46,7 +46,7 @@ class Chunk:
     backward: Adjacency  # [n, w], and
     backward_halo: Adjacency  # [h, w], rows of the transpose
     arcs: Structure  # [n, N], for attention
-    grades: Grades | None  # if a wire asks for them
+    grades: Sides | None  # if a wire asks for them
 
     @cached_property
     def columns(self) -> Tensor:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fullgraph.codec import quartiles
 from fullgraph.errors import InputError
-from fullgraph.exchange import Channel, Clock, Grades, Wires
+from fullgraph.exchange import Channel, Clock, RowFacts, Sides, Wires
 from fullgraph.nn.view import Features
 from fullgraph.ops import Adjacency, Structure
 from fullgraph.placement.channel_view import Known
@@ -119,7 +119,7 @@ class Setup:
                 route=chunk.route,
                 transport=halos,
                 clock=self.clock,
-                grades=chunk.grades,
+                facts=RowFacts(ids=Sides(chunk.ids, chunk.halo_ids), grades=chunk.grades, summed=not self._attends),
             )
 
         rows = StageRows(
@@ -173,7 +173,7 @@ class Setup:
                 route=HopRoute(pair.rank, len(chunk.span)),
                 transport=pair,
                 clock=self.clock,
-                grades=chunk.grades and Grades(chunk.grades.owned, chunk.grades.owned),
+                facts=RowFacts(grades=chunk.grades and Sides(chunk.grades.owned, chunk.grades.owned)),
             )
 
         return Border(channel_of=channel_of)
@@ -227,7 +227,7 @@ class Setup:
                     backward=backward.span(*span).to(device=device),
                     backward_halo=backward.take(halo).to(device=device),
                     arcs=arcs.span(*local).to(device),
-                    grades=None if grades is None else Grades(grades[span.rows].to(device), grades[halo].to(device)),
+                    grades=None if grades is None else Sides(grades[span.rows].to(device), grades[halo].to(device)),
                 )
             )
         return chunks

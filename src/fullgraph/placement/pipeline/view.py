@@ -55,7 +55,7 @@ class ChunkView:
     def knows(self, x: Features) -> bool:
         return self.known is not None and x is self.known.x
 
-    def maps_after(self, x: Features) -> bool:
+    def maps_after(self, x: Features, width: int) -> bool:
         return False
 
     def send(self, x: Features, layer: int, row_map: RowMap = IDENTITY) -> "Message[Any]":
