@@ -17,6 +17,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "src" / "fullgraph"
 ARROWS = """
 errors    : -
 version   : -
+display   : errors
 values    : errors
 environ   : values+
 room      : errors
@@ -26,9 +27,10 @@ axes      : named+
 storage   : values+
 data      : storage+ values room
 ops       : errors
-report    : storage+ values
+report    : storage+ values display
 nn        : ops+ axes+
 partition : data+ axes+
+cutting   : partition+ report+
 plan      : ops+ partition+
 transport : report+ environ
 codec     : ops+ axes+ transport.key
@@ -43,12 +45,14 @@ remarks   : run+
 testing   : run+
 own_model : testing+
 worker    : own_model+ remarks
-predicting: worker+
-preparing : worker+
+predicting: worker+ cutting
+preparing : worker+ cutting
 jobs      : preparing+
 api       : jobs+ predicting
 options   : api+
-cli       : options+
+doctor    : run+ version
+commands  : options+ doctor
+cli       : commands+
 __init__  : api+
 __main__  : cli
 """

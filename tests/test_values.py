@@ -52,7 +52,7 @@ def test_a_value_survives_json():
         ({"inner": {"low": True}}, "a whole number"),
         ({"inner": {"high": 1}}, "above 0 and below 1"),
         ({"inner": {"high": 10**400}}, "a finite number"),
-        ({"inner": {"lower": 1}}, "here: inner has unknown keys lower; known: low, high"),
+        ({"inner": {"lower": 1}}, r"here: inner has unknown keys lower \(did you mean low\?\); known: low, high"),
         ({"inner": 3}, "Inner"),
         ({"more": 1, "ev\x1bil": 2}, r"unknown keys more, ev\\x1bil; known: name"),
     ],

@@ -183,7 +183,7 @@ def _partitioner(random: Random, here: Path) -> Case:
     if command == "train":
         return Case("", _command({}, [*common, *pairs(random, known, "-p")]))
     out = ["--out", random.choice(["shards", "shards", *PATHS])] if command == "partition" else []
-    return Case("", [command, "g.npz", *common, *out, *pairs(random, known, "-o")])
+    return Case("", [command, "g.npz", *common, *out, *pairs(random, known, "-p")])
 
 
 def _spec(random: Random, here: Path) -> Case:

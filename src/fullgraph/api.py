@@ -12,6 +12,7 @@ import torch
 
 from fullgraph.axes import MODELS
 from fullgraph.data import Graph, as_graph, load
+from fullgraph.display import shown
 from fullgraph.environ import in_job
 from fullgraph.errors import InputError
 from fullgraph.exchange import Wires
@@ -135,7 +136,12 @@ def start(
     ahead: where the ranks come from, if that was started before. phases: what the start has taken until now.
     """
     refuse_while_running()
-    phases = phases or Phases()
+    phases = phases or Phases(display=shown())
+    with phases.display:
+        return _start(config, graph, folder, ahead, phases)
+
+
+def _start(config: Run, graph: Graph | str | Path, folder: Path, ahead: Nursery | None, phases: Phases) -> FinishedRun:
     if not in_job():
         config.packed()  # refused before a graph is read
     if in_job():
@@ -163,7 +169,7 @@ def resume(
     More epochs keep the schedules of the run (learning rate, rates of a strategy), unless schedule_epochs says for how
     many epochs to lay them out anew.
     """
-    folder, phases = Path(folder), phases or Phases()
+    folder, phases = Path(folder), phases or Phases(display=shown())
     if model is not None:
         Run.read(folder, model)  # from now on its name finds it
 

@@ -7,54 +7,58 @@ import os
 import signal
 import sys
 from contextlib import nullcontext, suppress
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fullgraph.axes import (
-    LOSSES,
-    METRICS,
-    MODELS,
-    OPTIMIZERS,
-    PARTITIONERS,
-    SCHEDULES,
-    STRATEGIES,
-    TASKS,
+from fullgraph.axes import LOSSES, METRICS, MODELS, OPTIMIZERS, STRATEGIES
+from fullgraph.commands.afterwards import next_commands
+from fullgraph.commands.doctor import doctor
+from fullgraph.commands.graphs import inspect, partition
+from fullgraph.commands.lists import schedule, strategies
+from fullgraph.commands.runs import compare, predict
+from fullgraph.commands.shared import (
+    OWN,
+    GraphArgument,
+    PartitionerName,
+    PartitionerOption,
+    SeedOption,
+    TaskOption,
+    chosen_from,
 )
+from fullgraph.display import Display, shown
 from fullgraph.environ import in_job, number
 from fullgraph.errors import Interrupted, PeerLost, RankFailed, explain
-from fullgraph.named import listed
-from fullgraph.options import only, options_of, over_a_run, pairs_of, read_config, run_of
+from fullgraph.options import only, options_of, over_a_run, read_config, run_of
 from fullgraph.report import Phases, age, read_outcome
 from fullgraph.report.terminal import complain, output_trouble, tolerate_output
 from fullgraph.train.config import FILE, device_in
 from fullgraph.train.nursery import Nursery
-from fullgraph.values import OneOf, Range, read_option
+from fullgraph.version import __version__
 
 if TYPE_CHECKING:
     from fullgraph.api import FinishedRun
 
-OWN = ", or your own: my_file.py:Name"
-FEATURES = ("none", "row", "standard")
-MOST_STEPS = 1_000_000  # lines of a printed schedule
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+app = typer.Typer(pretty_exceptions_enable=False, rich_markup_mode=None)
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        print(f"fullgraph {__version__}")
+        raise typer.Exit
 
 
 @app.callback(invoke_without_command=True)
-def fullgraph(ctx: typer.Context) -> None:
+def fullgraph(
+    ctx: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="print the version and exit")
+    ] = False,
+) -> None:
     """Train graph neural networks on the whole graph, across many workers."""
     if ctx.invoked_subcommand is None:
         print(ctx.get_help())
-
-
-GraphArgument = Annotated[str, typer.Argument(help="demo, FILE.npz, a folder of tables or of shards, pyg:CLASS/NAME, "
-                                              "ogb:NAME, saint:FOLDER, tables:KEY=VALUE,..., sbm:KEY=VALUE,... "
-                                              "or rmat:KEY=VALUE,...")]  # fmt: skip
-
-
-PartitionerOption = Annotated[list[str], typer.Option("-o", "--option", help="KEY=VALUE of the partitioner")]
 
 
 @app.command()
@@ -66,16 +70,18 @@ def train(
         typer.Option(callback=read_config, is_eager=True, help="TOML file of these options, or a run's config.json"),
     ] = None,
     parts: Annotated[int, typer.Option(help="ranks; 0: as many as the folder has parts, else 1")] = 0,
-    strategy: Annotated[str, typer.Option(help="see `fullgraph strategies`" + OWN)] = "vanilla",
+    strategy: Annotated[str, chosen_from(STRATEGIES, "see `fullgraph strategies`: ")] = "vanilla",
     option: Annotated[list[str], typer.Option("-o", "--option", help="KEY=VALUE of the strategy")] = [],  # noqa: B006
-    model: Annotated[str, typer.Option(help=", ".join(MODELS) + OWN)] = "sage",
+    model: Annotated[str, chosen_from(MODELS)] = "sage",
     layers: int = 3,
     hidden: int = 128,
     dropout: float = 0.5,
     norm: Annotated[str | None, typer.Option(help="none, layer or batch", show_default="none; resgcn: layer")] = None,
     linear_layers: Annotated[int, typer.Option(help="how many of the layers, the last ones, are dense")] = 0,
     residual: Annotated[bool, typer.Option(help="add each hidden layer's input to its output")] = False,
-    model_option: Annotated[list[str], typer.Option("-m", help="KEY=VALUE of a model of your own")] = [],  # noqa: B006
+    model_option: Annotated[
+        list[str], typer.Option("-m", "--model-option", help="KEY=VALUE of a model of your own")
+    ] = [],  # noqa: B006
     heads: Annotated[int, typer.Option(help="attention heads (gat)")] = 4,
     alpha: Annotated[float, typer.Option(help="the first rows' share of every layer (gcnii)")] = 0.1,
     lam: Annotated[float, typer.Option(help="lambda: how much of a layer's weights counts (gcnii)")] = 0.5,
@@ -83,21 +89,23 @@ def train(
     schedule_epochs: Annotated[
         int | None, typer.Option(help="epochs that schedules are laid out for", show_default="the run's first --epochs")
     ] = None,
-    task: Annotated[str, typer.Option(help=f"auto, {', '.join(TASKS)}; auto: what the labels are for")] = "auto",
-    loss: Annotated[str, typer.Option(help=f"auto, {', '.join(LOSSES)}{OWN}")] = "auto",
+    task: TaskOption = "auto",
+    loss: Annotated[str, chosen_from(["auto", *LOSSES])] = "auto",
     decoder: Annotated[str | None, typer.Option(help="of a pair's two rows (link): dot" + OWN)] = None,
-    optimizer: Annotated[str, typer.Option(help=", ".join(OPTIMIZERS) + OWN)] = "adam",
-    train_option: Annotated[list[str], typer.Option("-t", help="KEY=VALUE of the task, loss or optimizer")] = [],  # noqa: B006
+    optimizer: Annotated[str, chosen_from(OPTIMIZERS)] = "adam",
+    train_option: Annotated[
+        list[str], typer.Option("-t", "--train-option", help="KEY=VALUE of the task, loss or optimizer")
+    ] = [],  # noqa: B006
     callback: Annotated[list[str], typer.Option(help="told of every epoch: my_file.py:Name[,KEY=VALUE...]")] = [],  # noqa: B006
     lr: float = 0.01,
     weight_decay: float = 0.0,
     lr_schedule: Annotated[str, typer.Option(help="constant, cosine or step")] = "constant",
-    seed: int = 0,
-    partitioner: Annotated[str, typer.Option(help=", ".join(PARTITIONERS) + OWN)] = "metis",
-    partitioner_option: Annotated[list[str], typer.Option("-p", help="KEY=VALUE of the partitioner")] = [],  # noqa: B006
+    seed: SeedOption = 0,
+    partitioner: PartitionerName = "metis",
+    partitioner_option: PartitionerOption = [],  # noqa: B006
     features: Annotated[str, typer.Option(help="none, row or standard")] = "none",
     split: Annotated[int, typer.Option(help="which of the graph's K splits")] = 0,
-    metric: Annotated[str, typer.Option(help=f"auto, {', '.join(METRICS)}{OWN}")] = "auto",
+    metric: Annotated[str, chosen_from(["auto", *METRICS])] = "auto",
     inductive: Annotated[bool, typer.Option(help="train on the subgraph of training nodes")] = False,
     precompute: Annotated[bool, typer.Option(help="aggregate dense input features once")] = True,
     all_rows: Annotated[bool, typer.Option("--all-rows", help="also compute rows that the loss does not read")] = False,
@@ -137,20 +145,22 @@ def train(
         given["device"] = device_in(resume / FILE)
     elif config is not None and over_a_run(given):
         given.setdefault("device", device_in(config))
-    with nullcontext() if in_job() else Nursery(given["device"]) as ahead:
-        run = _train(given, ahead)
+    with nullcontext() if in_job() else Nursery(given["device"]) as ahead, shown() as display:
+        run = _train(given, ahead, display)
     if number("RANK", 0) == 0:
-        from fullgraph.report.tables import print_result
+        from fullgraph.report.tables import print_next, print_result
 
         print_result(read_outcome(run.folder), run.folder)
+        print_next(next_commands(run.folder, app))
 
 
-def _train(given: dict[str, Any], ahead: Nursery | None) -> "FinishedRun":
+def _train(given: dict[str, Any], ahead: Nursery | None, display: Display) -> "FinishedRun":
     """Start or resume a run, of ranks that are importing what they need by now."""
-    from fullgraph import api
-    from fullgraph.preparing import new_folder
+    with display.phase("starting"):
+        from fullgraph import api
+        from fullgraph.preparing import new_folder
 
-    phases = Phases({"import": age()}, aloud=number("RANK", 0) == 0 and sys.stdout.isatty())
+    phases = Phases({"import": age()}, display)
     if given["resume"] is not None:
         more = {name: given[name] for name in ("epochs", "schedule_epochs", "max_restarts")}
         more["parts"] = given["parts"] or None
@@ -159,133 +169,8 @@ def _train(given: dict[str, Any], ahead: Nursery | None) -> "FinishedRun":
     return api.start(run, run.graph, new_folder(run, given["out"]), ahead=ahead, phases=phases)
 
 
-@app.command("partition")
-def partition_command(
-    graph: GraphArgument,
-    out: Annotated[Path, typer.Option(help="folder to write")],
-    parts: int = 2,
-    partitioner: Annotated[str, typer.Option(help=", ".join(PARTITIONERS) + OWN)] = "metis",
-    features: Annotated[str, typer.Option(help="none, row or standard")] = "none",
-    split: int = 0,
-    seed: int = 0,
-    task: Annotated[str, typer.Option(help=f"auto, {', '.join(TASKS)}; link: with its pairs")] = "auto",
-    option: PartitionerOption = [],  # noqa: B006
-) -> None:
-    """Cut a graph into a folder of shards, one a rank.
-
-    Example:  fullgraph partition mygraph.npz --parts 4 --out parts/ -o node_weight=1 -o degree_weight=0.5
-    """
-    from fullgraph.data import load
-    from fullgraph.partition import partition, write_parts
-    from fullgraph.report.tables import print_quality
-    from fullgraph.tasks import fitted
-
-    read_option(Annotated[str, OneOf(*FEATURES)], "features", features)
-    chosen = PARTITIONERS.make(partitioner, **pairs_of(option))  # refused before a graph is read
-    _, whole = fitted(task, load(graph), seed)
-    assignment = partition(whole, parts, chosen, seed)
-    manifest = write_parts(out, whole, assignment, features=features, split=split)
-    print_quality(asdict(manifest.figures), manifest.method)
-    print(f"wrote {out}")
-
-
-@app.command()
-def inspect(
-    graph: GraphArgument,
-    parts: int = 2,
-    partitioner: Annotated[str, typer.Option(help=", ".join(PARTITIONERS) + OWN)] = "metis",
-    seed: int = 0,
-    option: PartitionerOption = [],  # noqa: B006
-) -> None:
-    """Print how good a cut is: arcs cut, halo rows, and each rank's share.
-
-    Example:  fullgraph inspect parts/        or:  fullgraph inspect mygraph.npz --parts 8 --partitioner random
-    """
-    from fullgraph.data import load
-    from fullgraph.partition import is_partition_folder, partition, quality, read_manifest
-    from fullgraph.report.tables import print_quality
-
-    if is_partition_folder(Path(graph)):
-        manifest = read_manifest(Path(graph))
-        print_quality(asdict(manifest.figures), manifest.method)
-        return
-    chosen = PARTITIONERS.make(partitioner, **pairs_of(option))  # refused before a graph is read
-    whole = load(graph)
-    assignment = partition(whole, parts, chosen, seed)
-    print_quality(asdict(quality(whole, assignment)), assignment.method)
-
-
-@app.command()
-def predict(
-    run: Annotated[Path, typer.Argument(help="a finished run's folder")],
-    graph: Annotated[str | None, typer.Option(help="another graph than the run's; it needs no labels")] = None,
-    parts: Annotated[int, typer.Option(help="ranks for --graph; 0: as many as the run has")] = 0,
-    embeddings: Annotated[
-        str | None, typer.Option(help="write this layer's output too: its number, from 1, or its name in the model")
-    ] = None,
-    format: Annotated[str, typer.Option(help="npy, csv or parquet")] = "npy",
-    out: Annotated[
-        Path | None, typer.Option(help="folder for the files", show_default="the run's predictions/")
-    ] = None,
-) -> None:
-    """Write every node's class and probabilities, in the graph's own node order, with a run's best model.
-
-    Example:  fullgraph predict runs/mine --graph new.npz --out predictions/ --embeddings 2 --format parquet
-    """
-    with Nursery(device_in(run / FILE)) as ahead:
-        from fullgraph.predicting import predict as written
-
-        done = written(run, out, graph=graph, parts=parts, embeddings=embeddings, format=format, ahead=ahead)
-    print(f"wrote {', '.join(map(str, done.files))}")
-
-
-@app.command()
-def compare(
-    runs: Annotated[list[Path], typer.Argument(help="folders of finished runs")],
-    target: Annotated[
-        float | None, typer.Option(help="a validation score: show the seconds until it was reached")
-    ] = None,
-) -> None:
-    """Print runs side by side: scores, epoch time, wait, bytes, time to a given score.
-
-    Example:  fullgraph compare runs/vanilla runs/pipegcn --target 0.9
-    """
-    from fullgraph.report import read_metrics, seconds_to
-    from fullgraph.report.tables import print_comparison
-
-    outcomes = {str(folder): read_outcome(folder) for folder in runs}
-    reached = {}
-    if target is not None:
-        for name, outcome in outcomes.items():
-            records = read_metrics(Path(name) / "metrics.jsonl", outcome.epochs)
-            reached[name] = seconds_to(records, target, smaller=outcome.smaller_is_better)
-    print_comparison(outcomes, reached, target)
-
-
-@app.command()
-def schedule(
-    name: Annotated[str, typer.Argument(help=", ".join(SCHEDULES) + OWN)],
-    steps: int = 10,
-    option: Annotated[list[str], typer.Option("-o", "--option", help="KEY=VALUE of the schedule")] = [],  # noqa: B006
-) -> None:
-    """Print when a schedule sends, and which step's rows it reads.
-
-    Example:  fullgraph schedule pipelined --steps 4        or:  fullgraph schedule bounded -o refresh=5
-    """
-    from fullgraph.exchange import table
-
-    read_option(Annotated[int, Range(1, MOST_STEPS)], "steps", steps)
-    print(table(SCHEDULES.make(name, **pairs_of(option)), steps))
-
-
-@app.command()
-def strategies() -> None:
-    """List the strategies, a line each, with their options.
-
-    Example:  fullgraph strategies
-    """
-    for name, kind in STRATEGIES.items():
-        print(f"{name:14}  {(kind.__doc__ or '').strip().splitlines()[0]}  [{listed(STRATEGIES.options(name))}]")
+for command in (partition, inspect, predict, compare, schedule, strategies, doctor):
+    app.command()(command)
 
 
 def main() -> None:

@@ -1,7 +1,9 @@
 """The errors a user meets, and the one place where an error of another library becomes one line of ours."""
 
+import difflib
 import errno
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 
@@ -44,6 +46,13 @@ def one_line(error: object, limit: int = 300) -> str:
     text = " ".join(str(error).split()) or ("" if isinstance(error, str) else type(error).__name__)
     text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
     return text if len(text) <= limit else text[: limit - 3] + "..."
+
+
+def nearest(name: object, known: Iterable[str]) -> str:
+    """` (did you mean NAME?)`, where a name that is unknown looks like one that is known; else nothing."""
+    by_lower = {word.lower(): word for word in known}
+    near = difflib.get_close_matches(str(name).lower()[:100], by_lower, n=1, cutoff=0.6)
+    return f" (did you mean {one_line(by_lower[near[0]], 100)}?)" if near else ""
 
 
 FOLDER = "choose another folder"

@@ -15,7 +15,7 @@ from dataclasses import MISSING, Field, fields, is_dataclass, replace
 from functools import partial
 from typing import Any
 
-from fullgraph.errors import InputError, one_line
+from fullgraph.errors import InputError, nearest, one_line
 from fullgraph.reference import load, reference_of
 from fullgraph.values import axis_of, built, hints_of, read_option, read_value, tree_of
 
@@ -51,7 +51,9 @@ class Axis(Mapping[str, Any]):
         reference = self.names.get(name, name)
         if ":" not in reference:
             known = f"known: {', '.join(self.names)}; or name your own: {OWN}"
-            raise InputError(f"{field or self.what} {one_line(name, 60)!r} is unknown; {known}")
+            raise InputError(
+                f"{field or self.what} {one_line(name, 60)!r} is unknown{nearest(name, self.names)}; {known}"
+            )
         found = load(reference)
         if self.adapter and isinstance(found, type) and not is_dataclass(found):
             found = load(self.adapter)(found)
@@ -139,7 +141,7 @@ def made(kind: type, options: Mapping[str, Any], what: str, base: Any = None) ->
     value = options_of.fill(kind, base=base)
     unknown = [key for key in options if key not in options_of.known]
     if unknown:
-        told = f"{what} has no option {one_line(', '.join(unknown), 60)}"
+        told = f"{what} has no option {one_line(', '.join(unknown), 60)}{nearest(unknown[0], options_of.known)}"
         raise InputError(f"{told}; known: {listed(options_of.known)}")
     return value
 

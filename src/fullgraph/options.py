@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from fullgraph.axes import CALLBACKS, MODELS, PARTITIONERS, STRATEGIES
-from fullgraph.errors import InputError, one_line
+from fullgraph.errors import InputError, nearest, one_line
 from fullgraph.named import made
 from fullgraph.storage import read_text
 from fullgraph.train.config import FILE, TrainConfig
@@ -41,11 +41,10 @@ def read_config(ctx: typer.Context, path: Path | None) -> Path | None:
     table = {key.replace("-", "_"): value for key, value in table.items()}
     unknown = [key for key in table if key not in known]
     if unknown:
-        raise InputError(
-            f"{path} has unknown options {', '.join(unknown)}; known: {', '.join(sorted(map(str, known)))}"
-        )
-    if isinstance(table.get("option"), dict):
-        table["option"] = [f"{key}={value}" for key, value in table["option"].items()]
+        told = f"{path} has unknown options {', '.join(unknown)}{nearest(unknown[0], map(str, known))}"
+        raise InputError(f"{told}; known: {', '.join(sorted(map(str, known)))}")
+    for key in (key for key in table if key.endswith("option") and isinstance(table[key], dict)):
+        table[key] = [f"{name}={value}" for name, value in table[key].items()]
     ctx.default_map = {**(ctx.default_map or {}), **table}
     return path
 
@@ -72,10 +71,10 @@ def run_of(given: dict[str, Any]) -> "Run":
 
     if over_a_run(given):
         return _laid_over(Run.read_file(given["config"]), given)
-    model = fields_of(MODELS[given["model"]], given) | pairs_of(given["model_option"])
+    model = fields_of(MODELS[given["model"]], given) | pairs_of(given["model_option"], "-m")
     return Run(
         **{name: given[name] for name in PLAIN},
-        partitioner=PARTITIONERS.make(given["partitioner"], **pairs_of(given["partitioner_option"])),
+        partitioner=PARTITIONERS.make(given["partitioner"], **pairs_of(given["partitioner_option"], "-p")),
         model=MODELS.make(given["model"], **model),
         strategy=STRATEGIES.make(given["strategy"], **pairs_of(given["option"])),
         train=made(TrainConfig, train_options(given), "training"),
@@ -92,14 +91,16 @@ def _laid_over(run: "Run", given: dict[str, Any]) -> "Run":
         return axis.changed(value, **options) if options else value
 
     kind = MODELS[given["model"]] if "model" in given else type(run.model)
-    model_options = fields_of(kind, given) | pairs_of(given.get("model_option", []))
+    model_options = fields_of(kind, given) | pairs_of(given.get("model_option", []), "-m")
     return replace(
         run,
         id="",
         shards="",
         shards_checksum=0,
         **{name: given[name] for name in PLAIN if name in given},
-        partitioner=chosen(PARTITIONERS, run.partitioner, "partitioner", pairs_of(given.get("partitioner_option", []))),
+        partitioner=chosen(
+            PARTITIONERS, run.partitioner, "partitioner", pairs_of(given.get("partitioner_option", []), "-p")
+        ),
         model=chosen(MODELS, run.model, "model", model_options),
         strategy=chosen(STRATEGIES, run.strategy, "strategy", pairs_of(given.get("option", []))),
         train=made(TrainConfig, train_options(given), "training", run.train),
@@ -108,11 +109,11 @@ def _laid_over(run: "Run", given: dict[str, Any]) -> "Run":
 
 def train_options(given: dict[str, Any]) -> dict[str, Any]:
     """How to train: fields of TrainConfig, and options of the task, the loss and the optimizer that these name."""
-    options = fields_of(TrainConfig, given) | pairs_of(given.get("train_option", []))
+    options = fields_of(TrainConfig, given) | pairs_of(given.get("train_option", []), "-t")
     options |= {} if given.get("decoder") is None else {"decoder": given["decoder"]}
     if given.get("callback"):
         named = [text.split(",") for text in given["callback"]]
-        options["callbacks"] = tuple(CALLBACKS.make(name, **pairs_of(pairs)) for name, *pairs in named)
+        options["callbacks"] = tuple(CALLBACKS.make(name, **pairs_of(pairs, "--callback")) for name, *pairs in named)
     return options
 
 
@@ -138,9 +139,9 @@ def fields_of(kind: type, given: dict[str, Any]) -> dict[str, Any]:
     return {name: given[name] for name in hints_of(kind) if given.get(name) is not None}
 
 
-def pairs_of(pairs: list[str]) -> dict[str, str]:
-    """KEY=VALUE, many times."""
+def pairs_of(pairs: list[str], option: str = "-o") -> dict[str, str]:
+    """KEY=VALUE, many times; `option` is what they were given by."""
     bad = [pair for pair in pairs if "=" not in pair]
     if bad:
-        raise InputError(f"-o {one_line(bad[0], 60)}: write it as KEY=VALUE")
+        raise InputError(f"{option} {one_line(bad[0], 60)}: write it as KEY=VALUE")
     return dict(pair.split("=", 1) for pair in pairs)

@@ -12,9 +12,12 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from fullgraph.cutting import cut, write_shards
 from fullgraph.data import FeatureScaler, Graph, as_graph
+from fullgraph.display import shown
 from fullgraph.errors import InputError
-from fullgraph.partition import GraphFacts, Metis, partition, read_manifest, read_names, read_scaler, write_parts
+from fullgraph.partition import GraphFacts, Metis, read_manifest, read_names, read_scaler
+from fullgraph.report import Phases
 from fullgraph.room import need_ranks
 from fullgraph.run import Run
 from fullgraph.storage import scratch
@@ -87,6 +90,7 @@ def predict(
     format: str = "npy",
     model: type | None = None,
     ahead: Nursery | None = None,
+    phases: Phases | None = None,
 ) -> Predictions:
     """Every node's class and probabilities with a run's best model, by exact evaluation on the whole graph.
 
@@ -100,8 +104,10 @@ def predict(
     folder = Path(getattr(run, "folder", run))
     config = Run.read(folder, model)
     model_file(folder)  # refused before a graph is read
-    with ahead or Nursery(config.train.device) as nursery:
-        whole = None if graph is None else as_graph(graph)
+    phases = phases or Phases(display=shown())
+    with phases.display, ahead or Nursery(config.train.device) as nursery:
+        with phases("read", f"reading {graph}" if isinstance(graph, str | Path) else ""):
+            whole = None if graph is None else as_graph(graph)
         if whole is None and parts not in (None, 0, config.parts):
             raise InputError(f"the run's own graph is cut into {config.parts} parts; leave --parts out")
         ranks = config.parts if whole is None else parts or config.parts
@@ -112,12 +118,13 @@ def predict(
             order = Order(out=str(arrays), embeddings="" if embeddings is None else str(embeddings))
             if whole is not None:
                 shards = work / "shards"
-                checksum = _cut(config, folder, whole, ranks, shards)
+                checksum = _cut(config, folder, whole, ranks, shards, phases)
                 order = replace(order, shards=str(shards), shards_checksum=checksum)
             need_ranks(ranks, config.train.threads)
             arguments = [str(folder), "predict", json.dumps(asdict(order))]
-            launch(ranks, arguments, nursery=nursery, classes=config.packed())
-            found = order.files if format == "npy" else export(arrays, target, format, read_names(shards))
+            launch(ranks, arguments, phases=phases, nursery=nursery, classes=config.packed())
+            with phases("write", "" if format == "npy" else f"writing tables as {format}"):
+                found = order.files if format == "npy" else export(arrays, target, format, read_names(shards))
             return Predictions(target, tuple(path for path in found if path.exists()))
 
 
@@ -133,7 +140,7 @@ def _made(folder: Path) -> Iterator[None]:
                 path.rmdir()
 
 
-def _cut(run: Run, folder: Path, graph: Graph, ranks: int, shards: Path) -> int:
+def _cut(run: Run, folder: Path, graph: Graph, ranks: int, shards: Path, phases: Phases) -> int:
     """Cut another graph into shards for a run's model, its features scaled as in training; returns their checksum."""
     own = run.shards_in(folder)
     facts, scaler = read_manifest(own).graph, read_scaler(own)
@@ -143,8 +150,8 @@ def _cut(run: Run, folder: Path, graph: Graph, ranks: int, shards: Path) -> int:
     bare = graph.without_labels(facts.classes, multilabel=facts.multilabel, real=facts.real)
     bare = bare if facts.pairs else bare.with_pairs(None)
     chosen = run.partitioner if run.strategy.partitioner() is None else None  # what a strategy asks for is its own
-    assignment = partition(bare, ranks, chosen or Metis(), run.train.seed)
-    return write_parts(shards, bare, assignment, features=scaler).checksum
+    assignment = cut(bare, ranks, chosen or Metis(), run.train.seed, phases)
+    return write_shards(shards, bare, assignment, phases, features=scaler).checksum
 
 
 def check_fits(graph: Graph, facts: GraphFacts, scaler: FeatureScaler) -> None:

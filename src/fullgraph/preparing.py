@@ -6,9 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 from uuid import uuid4
 
+from fullgraph.cutting import cut, write_shards
 from fullgraph.data import Graph, load
 from fullgraph.errors import InputError, explain
-from fullgraph.partition import Manifest, Metis, is_partition_folder, partition, read_manifest, write_parts
+from fullgraph.partition import Manifest, Metis, is_partition_folder, read_manifest
 from fullgraph.remarks import remarks
 from fullgraph.report import Phases
 from fullgraph.report.terminal import note
@@ -26,8 +27,9 @@ def prepare(config: Run, graph: Graph | str | Path, folder: Path, phases: Phases
             config = replace(config, train=replace(config.train, task=task))
             check_placement(config)
         else:
-            with phases("read"):
-                graph = graph if isinstance(graph, Graph) else load(str(graph))
+            if not isinstance(graph, Graph):
+                with phases("read", f"reading {graph}"):
+                    graph = load(str(graph))
             task, graph = fitted(config.train.task, graph, config.train.seed)
             config = replace(config, parts=config.parts or 1, train=replace(config.train, task=task))
             check_placement(config)
@@ -37,10 +39,9 @@ def prepare(config: Run, graph: Graph | str | Path, folder: Path, phases: Phases
                 raise InputError(
                     f"split {config.split} does not exist; the graph has splits 0 to {graph.num_splits - 1}"
                 )
-            with phases("cut"):
-                assignment = partition(graph, config.parts, partitioner, config.train.seed)
-                shards = folder / "shards"
-                manifest = write_parts(shards, graph, assignment, features=config.features, split=config.split)
+            assignment = cut(graph, config.parts, partitioner, config.train.seed, phases)
+            how = {"features": config.features, "split": config.split}
+            manifest = write_shards(folder / "shards", graph, assignment, phases, **how)
         config = replace(config, id=uuid4().hex, shards_checksum=manifest.checksum)
         config.write(folder)
         for remark in remarks(config, manifest):

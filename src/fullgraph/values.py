@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from fullgraph.errors import InputError, one_line
+from fullgraph.errors import InputError, nearest, one_line
 
 T = TypeVar("T")
 _TRUTH = {"true": True, "1": True, "false": False, "0": False}
@@ -52,7 +52,9 @@ class OneOf:
         object.__setattr__(self, "words", words)
 
     def problem(self, value: Any) -> str | None:
-        return None if value in self.words else f"one of {', '.join(word or 'nothing' for word in self.words)}"
+        if value in self.words:
+            return None
+        return f"one of {', '.join(word or 'nothing' for word in self.words)}{nearest(value, self.words)}"
 
 
 class Value:
@@ -76,7 +78,8 @@ def read_value(kind: type[T], tree: Any, where: str) -> T:
     hints = hints_of(kind)
     unknown = [one_line(key, 40) for key in tree if key not in hints]
     if unknown:
-        raise InputError(f"{where} has unknown keys {', '.join(unknown)}; known: {', '.join(hints) or 'none'}")
+        told = f"{where} has unknown keys {', '.join(unknown)}{nearest(unknown[0], hints)}"
+        raise InputError(f"{told}; known: {', '.join(hints) or 'none'}")
     given = {name: _read(hints[name], value, f"{where}: {name}") for name, value in tree.items()}
     return built(kind, given, where)
 

@@ -15,6 +15,7 @@ from typing import NoReturn, Protocol
 import torch
 from torch import Tensor
 
+from fullgraph.display import count
 from fullgraph.errors import Damaged, InputError, Interrupted, explain
 from fullgraph.ops import kernels
 from fullgraph.partition import open_part, read_names
@@ -27,7 +28,7 @@ from fullgraph.train.callbacks import Callbacks
 from fullgraph.train.checkpoint import Checkpoints
 from fullgraph.train.launch import EXIT_INPUT, EXIT_STOPPED
 from fullgraph.train.predict import Order, write_ids, write_predictions
-from fullgraph.train.progress import Lines, LiveLine, progress
+from fullgraph.train.progress import Progress
 from fullgraph.train.result import Cost, result_of
 from fullgraph.train.slowness import Slowness
 from fullgraph.train.stopping import LastWords, Stop, started
@@ -65,11 +66,12 @@ def threads_per_rank() -> int:
 
 def train(rank: Rank, stop: Stop, *, resume: bool) -> None:
     """Train to the end, or until a signal."""
-    first_epoch = FirstEpoch(rank.phases, aloud=rank.leads)
+    first_epoch = FirstEpoch(rank.phases)
     trainer, config = rank.trainer, rank.run.train
     checkpoints = Checkpoints(rank.folder / "checkpoints", rank.transport, config.checkpoint_every, rank.run.id)
     if resume:
         checkpoints.restore(trainer)
+    trainer.phase = rank.phases.display.phase
     with ExitStack() as stack:
         recorders = _recorders(rank) if rank.leads else []
         watchers: list[Watcher] = [stack.enter_context(closing(recorder)) for recorder in recorders]
@@ -95,14 +97,13 @@ def _note_choices(rank: Rank, trainer: Trainer, record: EpochRecord) -> None:
 class FirstEpoch:
     """Notes when the first epoch was over, kernels compiled and all; rank 0 says what the start took."""
 
-    def __init__(self, phases: Phases, *, aloud: bool) -> None:
-        self.phases, self.aloud, self.start = phases, aloud, time.perf_counter()
+    def __init__(self, phases: Phases) -> None:
+        self.phases, self.start = phases, time.perf_counter()
 
     def __call__(self, trainer: Trainer, record: EpochRecord) -> None:
         if "first_epoch" not in self.phases.seconds:
             self.phases.seconds["first_epoch"] = time.perf_counter() - self.start
-            if self.aloud:
-                print(self.phases, flush=True)
+            self.phases.display.line(str(self.phases))
 
 
 def _leave_early(trainer: Trainer, checkpoints: Checkpoints, stop: Stop) -> NoReturn:
@@ -134,9 +135,10 @@ def _write_outcome(rank: Rank, checkpoints: Checkpoints) -> None:
         write_document(rank.folder / "result.json", result)
 
 
-def _recorders(rank: Rank) -> list[MetricsLog | Lines | LiveLine | TensorBoard]:
+def _recorders(rank: Rank) -> list[MetricsLog | Progress | TensorBoard]:
     log = MetricsLog(rank.folder / "metrics.jsonl", rank.trainer.records)
-    return [log, progress(), *([TensorBoard(rank.folder / "tensorboard")] if rank.run.train.tensorboard else [])]
+    shown = Progress(rank.phases.display, rank.trainer)
+    return [log, shown, *([TensorBoard(rank.folder / "tensorboard")] if rank.run.train.tensorboard else [])]
 
 
 class Loads(Protocol):
@@ -175,16 +177,17 @@ def predict(rank: Rank, order: Order) -> None:
 
 
 def _write_predictions(rank: Rank, order: Order) -> None:
-    write_predictions(order, rank.trainer.model, rank.trainer.shard, rank.trainer.task)
-    if rank.leads:
-        write_ids(order, read_names(rank.shards))
+    with rank.phases.display.phase("predicting every node"):
+        write_predictions(order, rank.trainer.model, rank.trainer.shard, rank.trainer.task)
+        if rank.leads:
+            write_ids(order, read_names(rank.shards))
 
 
 def work(folder: Path, job: str, order: str, transport: Transport, stop: Stop, phases: Phases) -> None:
     """One rank's whole job over a transport it was given."""
     try:
         wanted = read_value(Order, json.loads(order), "order") if order else Order(out="")
-        with phases("place"):
+        with phases("place", f"placing the graph on {count(transport.size, 'rank')}"):
             rank = Rank(folder, transport, phases, wanted.shards, wanted.shards_checksum)
         if job == "predict":
             predict(rank, wanted)
@@ -194,6 +197,8 @@ def work(folder: Path, job: str, order: str, transport: Transport, stop: Stop, p
         raise
     except Exception as error:
         raise explain(error, folder) or error from error
+    finally:
+        phases.display.close()
 
 
 def warm_up(device: str) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from fullgraph.data.arrays import Array
 from fullgraph.data.files import foreign, need_file
-from fullgraph.errors import InputError, one_line
+from fullgraph.errors import InputError, nearest, one_line
 
 BATCH_ROWS = 1 << 18
 CSV_BLOCK = 1 << 24  # bytes of a CSV file that are read at a time
@@ -33,7 +33,8 @@ class Columns:
         if column not in self:
             there = one_line(", ".join(self.types), 120)
             raise InputError(
-                f"{self.name} has no column {column!r}, {what}; it has {there}: rename one, or say which it is"
+                f"{self.name} has no column {column!r}{nearest(column, self.types)}, {what}; it has {there}: "
+                "rename one, or say which it is"
             )
 
     def beginning(self, prefix: str, but: Collection[str] = ()) -> list[str]:

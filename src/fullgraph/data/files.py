@@ -8,8 +8,9 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import IO
 
@@ -18,13 +19,14 @@ from numpy.lib import format as npy
 
 from fullgraph.data.arrays import PARSING, Array
 from fullgraph.data.blocks import at_once
-from fullgraph.errors import InputError, one_line
+from fullgraph.errors import InputError, nearest, one_line
 from fullgraph.room import need_memory
 
 _BLOCK_BYTES = 1 << 22
 _LOCAL_HEADER = 30  # bytes, of which the last four are the lengths of the name and of the extra field after it
 _READERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 _DEFLATE_MOST = 1032  # no deflated byte becomes more bytes than this
+MOST_FILES = 10_000  # of a folder that are looked at for a similar name
 _AGAIN = "copy or write the file again"
 
 
@@ -39,10 +41,18 @@ def need_file(path: Path, fix: str) -> Path:
     try:
         if path.is_file():
             return path
-        what = "is a folder" if path.is_dir() else "does not exist"
+        what = "is a folder" if path.is_dir() else f"does not exist{_beside(path)}"
     except (OSError, ValueError) as bad:  # a name that no file can have
         what = f"cannot be a path ({one_line(bad, 60)})"
     raise InputError(f"{one_line(path)} {what}: {fix}")
+
+
+def _beside(path: Path) -> str:
+    """A file of a similar name in the same folder, if there is one."""
+    with suppress(OSError, ValueError):
+        alike = (entry.name for entry in os.scandir(path.parent) if entry.name.endswith(path.suffix))
+        return nearest(path.name, islice(alike, MOST_FILES))
+    return ""
 
 
 @contextmanager

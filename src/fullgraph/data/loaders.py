@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from fullgraph.data.demo import demo_graph
-from fullgraph.data.files import foreign
+from fullgraph.data.files import MOST_FILES, foreign
 from fullgraph.data.graph import Graph
 from fullgraph.data.npz import load_npz
 from fullgraph.data.ogb import load_ogb
@@ -15,7 +16,7 @@ from fullgraph.data.rmat import load_rmat
 from fullgraph.data.saint import load_saint
 from fullgraph.data.sbm import load_sbm
 from fullgraph.data.tables import is_table_folder, load_table_folder, load_tables
-from fullgraph.errors import InputError, one_line
+from fullgraph.errors import InputError, nearest, one_line
 
 LOADERS = {
     "pyg": load_pyg, "ogb": load_ogb, "saint": load_saint, "tables": load_tables, "sbm": load_sbm, "rmat": load_rmat,
@@ -42,7 +43,17 @@ def load(spec: str | Path = "demo") -> Graph:
             raise InputError(_folder_hint(path))
         if path.suffix == ".npz" or path.is_file():
             return load_npz(path)
-    raise InputError(f"'{one_line(text, 100)}' names no graph: give {FORMS}")
+    known = nearest(kind, LOADERS) if colon else nearest(text, ["demo", *_names_here(path)])
+    raise InputError(f"'{one_line(text, 100)}' names no graph{known}: give {FORMS}")
+
+
+def _names_here(path: Path) -> list[str]:
+    """Graphs in the folder that the path names, as a user would type them."""
+    try:
+        there = [*islice(path.parent.glob("*.npz"), MOST_FILES), *islice(path.parent.glob("*/"), MOST_FILES)]
+        return [str(file) for file in there]
+    except (OSError, ValueError):
+        return []
 
 
 def as_graph(value: Any) -> Graph:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any, TypeVar
 
-from fullgraph.errors import InputError, one_line
+from fullgraph.errors import InputError, nearest, one_line
 from fullgraph.values import read_option
 
 T = TypeVar("T")
@@ -18,7 +18,8 @@ def parse_options(kind: str, cls: type[T], text: str) -> T:
     for item in filter(None, (part.strip() for part in text.split(","))):
         key, equals, value = (piece.strip() for piece in item.partition("="))
         if key not in known:
-            raise InputError(f"{kind}: does not know '{one_line(key, 40)}': choose from {', '.join(known)}")
+            told = f"{kind}: does not know '{one_line(key, 40)}'{nearest(key, known)}"
+            raise InputError(f"{told}: choose from {', '.join(known)}")
         if key in values:
             raise InputError(f"{kind}: {key} is given twice: give it once")
         if not equals:

@@ -6,7 +6,8 @@ Legend: n owned rows, F features.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -33,15 +34,29 @@ BLOCK_ENTRIES = 1 << 22
 Files = dict[str, FileFact]
 
 
+class _Done:
+    """Counts what several threads have written: rows of features, and parts without them."""
+
+    def __init__(self, told: Callable[[int, int], None], total: int) -> None:
+        self.told, self.total, self.count = told, total, 0
+        self._lock = threading.Lock()
+
+    def more(self, count: int) -> None:
+        with self._lock:
+            self.count += count
+            self.told(self.count, self.total)
+
+
 def write_parts(
-    folder: str | Path, graph: Graph, assignment: Assignment, *, features: str | FeatureScaler = "none", split: int = 0
-) -> Manifest:
+    folder: str | Path, graph: Graph, assignment: Assignment, *, features: str | FeatureScaler = "none", split: int = 0,
+    told: Callable[[int, int], None] = lambda done, total: None,
+) -> Manifest:  # fmt: skip
     """Cut `graph` and write every part; features are scaled by `features`, fitted on the training nodes of `split`.
 
     features: how to scale, or a scaler that was fitted before. It is kept beside the parts, and so are nodes' names.
 
     Features are read in order and a block of rows at a time, so a memory-mapped graph.x is never whole in memory. They
-    are written by a thread of their own, beside the arcs.
+    are written by a thread of their own, beside the arcs. told: called with how many rows, or parts of them, are done.
     """
     scaler = features if isinstance(features, FeatureScaler) else fit_features(graph, features, split)
     layout = lay_out(graph, assignment)
@@ -52,13 +67,16 @@ def write_parts(
         for rank in range(assignment.parts):
             (building / f"part-{rank}").mkdir()
         stream = _stream_sparse if sp.issparse(graph.x) else _stream_dense
-        features_done = pool.submit(stream, building, graph, assignment, layout, scaler)
+        done = _Done(told, graph.num_nodes + assignment.parts)
+        features_done = pool.submit(stream, building, graph, assignment, layout, scaler, done)
         for name, array in _of_all_parts(graph, assignment, scaler).items():
             files[f"{name}.npy"] = npy.save(building / f"{name}.npy", array)
 
         def write(rank: int) -> Files:
             arrays = structure_of(graph, layout, rank) | labels_of(graph, layout.owned[rank])
-            return {_file(rank, name): npy.save(building / _file(rank, name), arrays[name]) for name in arrays}
+            files = {_file(rank, name): npy.save(building / _file(rank, name), arrays[name]) for name in arrays}
+            done.more(1)
+            return files
 
         for written in at_once(write, range(assignment.parts)):
             files |= written
@@ -171,7 +189,9 @@ def _blocks(
             yield rank, block[rows]
 
 
-def _stream_dense(building: Path, graph: Graph, assignment: Assignment, layout: Layout, scaler: FeatureScaler) -> Files:
+def _stream_dense(
+    building: Path, graph: Graph, assignment: Assignment, layout: Layout, scaler: FeatureScaler, done: _Done
+) -> Files:
     width = graph.num_features
     dtype = scaler.apply(graph.x[:0]).dtype
     out = {
@@ -180,11 +200,12 @@ def _stream_dense(building: Path, graph: Graph, assignment: Assignment, layout: 
     }
     for rank, block in _blocks(graph, assignment, scaler, width):
         out[_file(rank, "x")].append(block)
+        done.more(len(block))
     return {name: writer.close() for name, writer in out.items()}
 
 
 def _stream_sparse(
-    building: Path, graph: Graph, assignment: Assignment, layout: Layout, scaler: FeatureScaler
+    building: Path, graph: Graph, assignment: Assignment, layout: Layout, scaler: FeatureScaler, done: _Done
 ) -> Files:
     files: Files = {}
     out = {}
@@ -200,4 +221,5 @@ def _stream_sparse(
     for rank, block in _blocks(graph, assignment, scaler, graph.x.nnz // graph.num_nodes):
         out[_file(rank, "x_indices")].append(block.indices)
         out[_file(rank, "x_values")].append(block.data)
+        done.more(block.shape[0])
     return files | {name: writer.close() for name, writer in out.items()}

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from fullgraph.report.terminal import say
+from fullgraph.display import SILENT, Display, Told
 
 if TYPE_CHECKING:  # torch is imported where a device is asked for
     import torch
@@ -144,27 +144,20 @@ class Meter:
 class Phases:
     """Seconds of a run's start, by phase: imports, reading the graph, cutting it, starting ranks, placing, first epoch.
 
-    aloud: print each phase that is long as it begins, for a person at a terminal.
+    display: where a phase is shown while it lasts.
     """
 
-    LONG: ClassVar = {"read": "reading the graph", "cut": "cutting the graph", "place": "placing its parts"}
-
-    def __init__(self, seconds: dict[str, float] | None = None, *, aloud: bool = False) -> None:
+    def __init__(self, seconds: dict[str, float] | None = None, display: Display = SILENT) -> None:
         self.seconds = dict(seconds or {})
-        self.aloud = aloud
+        self.display = display
 
     @contextmanager
-    def __call__(self, name: str) -> Iterator[None]:
+    def __call__(self, name: str, text: str = "", *, at_once: bool = False) -> Iterator[Told]:
+        """Count what follows as `name`, and show it as `text`. What this gives is called with (done, total)."""
         start = time.perf_counter()
-        told = self.aloud and name in self.LONG
-        if told:
-            say(f"{self.LONG[name]} ... ")
-        try:
-            yield
-            self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
-        finally:
-            if told:
-                say(f"{time.perf_counter() - start:.1f} s\n")
+        with self.display.phase(text, at_once=at_once) as told:
+            yield told
+        self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
 
     def __str__(self) -> str:
         told = ", ".join(f"{name.replace('_', ' ')} {value:.1f}" for name, value in self.seconds.items())

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from fullgraph.display import milliseconds, score, size
 from fullgraph.errors import one_line
 from fullgraph.report.outcome import Outcome
 
@@ -27,50 +28,32 @@ def print_quality(figures: Mapping[str, Any], method: str) -> None:
     Console().print(table)
 
 
-def print_comparison(runs: Mapping[str, Outcome], reached: Mapping[str, float | None], target: float | None) -> None:
-    """Runs side by side, a row each; `reached` is the seconds of training until a validation score of `target`."""
+def print_result(run: Outcome, folder: Path) -> None:
+    """A finished run: how good it was, what it cost, and what to do with it."""
+    from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    table = Table()
-    columns = [
-        "run",
-        "strategy",
-        "model",
-        "ranks",
-        "test",
-        "val",
-        "best epoch",
-        "epoch",
-        "exposed wait",
-        "bytes an epoch",
-        "bytes in all",
-    ]
-    for column in [*columns, *([f"to val {target:g}"] if target is not None else [])]:
-        table.add_column(column, justify="left" if column in ("run", "strategy", "model") else "right")
-    for name, run in runs.items():
-        cells: list[object] = [name, run.strategy, run.model, run.ranks, _score(run.test), _score(run.val)]
-        cells += [run.best_epoch, _milliseconds(run.epoch_s), _milliseconds(run.wait_s)]
-        cells += [f"{run.bytes_per_epoch:,}", f"{run.bytes_total:,}"]
-        if target is not None:
-            seconds = reached[name]
-            cells.append("never" if seconds is None else f"{seconds:.2f} s")
-        table.add_row(*(Text(one_line(cell)) for cell in cells))  # as text: names may look like markup
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    cells = {
+        "strategy": run.strategy,
+        "ranks": str(run.ranks),
+        f"test {run.metric}": score(run.test),
+        "val": score(run.val),
+        "at epoch": str(run.best_epoch),
+        "epoch": milliseconds(run.epoch_s),
+        "waiting": milliseconds(run.wait_s),
+        "bytes": size(run.bytes_per_epoch),
+    }
+    for head in cells:
+        table.add_column(Text(one_line(head, 30)), justify="left" if head == "strategy" else "right", overflow="fold")
+    table.add_row(*(Text(one_line(cell, 60)) for cell in cells.values()))  # as text: names may look like markup
     Console().print(table)
-
-
-def _score(value: float | None) -> str:
-    return "none" if value is None else f"{value:.4f}"
-
-
-def _milliseconds(seconds: float) -> str:
-    return f"{seconds * 1e3:.1f} ms"
-
-
-def print_result(run: Outcome, folder: Path) -> None:
-    """A finished run in two lines."""
-    print(f"{run.strategy} on {run.ranks} ranks: test {run.metric} {_score(run.test)}, "
-          f"val {_score(run.val)} at epoch {run.best_epoch}; {_milliseconds(run.epoch_s)} an epoch, "
-          f"{_milliseconds(run.wait_s)} waiting, {run.bytes_per_epoch:,} bytes")  # fmt: skip
     print(f"run folder: {one_line(folder)}")
+
+
+def print_next(commands: Mapping[str, str]) -> None:
+    """Commands to go on with, and what each is for."""
+    for line, what in commands.items():
+        print(f"  {line}\n      {what}")

@@ -60,16 +60,17 @@ def output_trouble() -> OSError | None:
     return sys.stdout.trouble if isinstance(sys.stdout, Tolerant) else None
 
 
-def say(text: str) -> None:
-    """A part of a line, at once."""
-    print(text, end="", flush=True)
-
-
 def note(text: object) -> None:
     """One line beside the output."""
-    print(f"fullgraph: note: {one_line(text, 2000)}", file=sys.stderr, flush=True)
+    _beside(f"fullgraph: note: {one_line(text, 2000)}")
 
 
 def complain(text: object) -> None:
     """The one line with which a command fails."""
-    print(f"fullgraph: error: {one_line(text, 4000)}", file=sys.stderr, flush=True)
+    _beside(f"fullgraph: error: {one_line(text, 4000)}")
+
+
+def _beside(line: str) -> None:
+    """A line on standard error; on a terminal, in the place of what is drawn there, which is drawn anew below it."""
+    clear = "\r\033[J" if sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb" else ""
+    print(f"{clear}{line}", file=sys.stderr, flush=True)

@@ -17,6 +17,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from fullgraph.display import SILENT, count
 from fullgraph.environ import MEETING
 from fullgraph.errors import InputError, Interrupted, RankFailed
 from fullgraph.report import Phases
@@ -160,7 +161,8 @@ def launch(
         with held(scratch), _listening() as signals:
             crew = _Crew([], signals)
             try:
-                with nursery as source:
+                display = phases.display if phases else SILENT
+                with display, display.phase(f"starting {count(parts, 'rank')}"), nursery as source:
                     for rank in range(parts):
                         crew.children.append(_start(source, rank, parts, scratch, args, inherit, told, classes))
                 crew.watch()

@@ -3,13 +3,13 @@
 import json
 import os
 import signal
-import sys
 import threading
 import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Annotated
 
+from fullgraph.display import shown
 from fullgraph.report import Phases
 from fullgraph.values import OneOf, Value
 
@@ -43,10 +43,10 @@ def started() -> Phases:
     """What the start has taken until now, by the launcher's account, and since a rank left its hands."""
     try:
         seconds, left = json.loads(os.environ.get(STARTUP, "[{}, null]"))
-        aloud = os.environ.get("RANK") == "0" and sys.stdout.isatty()
-        return Phases({**seconds, **({} if left is None else {"start": max(0.0, time.time() - left)})}, aloud=aloud)
+        spent = {**seconds, **({} if left is None else {"start": max(0.0, time.time() - left)})}
     except (ValueError, TypeError):
-        return Phases()
+        spent = {}
+    return Phases(spent, shown())
 
 
 @dataclass(frozen=True, kw_only=True)

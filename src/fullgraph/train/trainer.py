@@ -3,6 +3,7 @@
 import copy
 import math
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -63,6 +64,8 @@ class Trainer:
         self.best = Best()
         self.records: list[EpochRecord] = []
         self.told_to_end = False  # by a callback
+        self.rank_seconds: list[list[float]] = []  # of each rank's last step: all of it, and what it waited
+        self.phase: Callable[[str], AbstractContextManager[object]] = nullcontext  # shows what takes long
 
     @property
     def epoch(self) -> int:
@@ -102,7 +105,8 @@ class Trainer:
         return True
 
     def score(self) -> Scores:
-        scores = evaluate(self.model, self.shard, self.task)
+        with self.phase("evaluating"):
+            scores = evaluate(self.model, self.shard, self.task)
         self.best.offer(self.epoch, scores, self.weights, smaller=smaller_is_better(self.task.metric))
         return scores
 
@@ -123,6 +127,7 @@ class Trainer:
         table = torch.zeros(transport.size, len(mine), dtype=torch.float64)
         table[transport.rank] = torch.tensor(mine, dtype=torch.float64)
         table = transport.all_reduce(Key("meter", self.epoch), table).wait()
+        self.rank_seconds = table[:, 1:3].tolist()
         total = float(table[:, 0].sum())
         if not math.isfinite(total):
             raise Diverged(f"the loss became {total} in epoch {self.epoch}: {likely_cause(self)}")

@@ -1,0 +1,1 @@
+"""The commands beside `train`, a function each; `cli.py` puts them together."""

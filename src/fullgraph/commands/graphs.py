@@ -1,0 +1,109 @@
+"""Commands on a graph: cut it, or look at it and at a cut."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fullgraph.commands.shared import (
+    GraphArgument,
+    JsonOption,
+    OldOption,
+    PartitionerName,
+    PartitionerOption,
+    PartsOption,
+    SeedOption,
+    TaskOption,
+    partitioner_of,
+    print_json,
+)
+from fullgraph.display import shown
+from fullgraph.report import Phases
+from fullgraph.values import OneOf, read_option
+
+if TYPE_CHECKING:
+    from fullgraph.data import Graph
+
+FEATURES = ("none", "row", "standard")
+
+
+def partition(
+    graph: GraphArgument,
+    out: Annotated[Path, typer.Option(help="folder to write")],
+    parts: PartsOption = 2,
+    partitioner: PartitionerName = "metis",
+    partitioner_option: PartitionerOption = [],  # noqa: B006
+    features: Annotated[str, typer.Option(help="none, row or standard")] = "none",
+    split: Annotated[int, typer.Option(help="which of the graph's K splits")] = 0,
+    seed: SeedOption = 0,
+    task: TaskOption = "auto",
+    option: OldOption = [],  # noqa: B006
+) -> None:
+    """Cut a graph into a folder of shards, one a rank.
+
+    Example:  fullgraph partition mygraph.npz --parts 4 --out parts/ -p node_weight=1 -p degree_weight=0.5
+    """
+    from fullgraph.cutting import cut, write_shards
+    from fullgraph.report.tables import print_quality
+    from fullgraph.tasks import fitted
+
+    read_option(Annotated[str, OneOf(*FEATURES)], "features", features)
+    chosen = partitioner_of(partitioner, partitioner_option, option)  # refused before a graph is read
+    with shown() as display:
+        phases = Phases(display=display)
+        _, whole = fitted(task, _read(graph, phases), seed)
+        assignment = cut(whole, parts, chosen, seed, phases)
+        manifest = write_shards(out, whole, assignment, phases, features=features, split=split)
+    print_quality(asdict(manifest.figures), manifest.method)
+    print(f"wrote {out}")
+
+
+def inspect(
+    graph: GraphArgument,
+    parts: PartsOption = 2,
+    partitioner: PartitionerName = "metis",
+    partitioner_option: PartitionerOption = [],  # noqa: B006
+    seed: SeedOption = 0,
+    as_json: JsonOption = False,
+    option: OldOption = [],  # noqa: B006
+) -> None:
+    """Describe a graph, and how good a cut of it is: arcs cut, halo rows, each rank's share, and what to do about it.
+
+    Example:  fullgraph inspect parts/        or:  fullgraph inspect mygraph.npz --parts 8 --partitioner random
+    """
+    from fullgraph.cutting import cut
+    from fullgraph.data.describe import describe
+    from fullgraph.partition import is_partition_folder, quality, read_manifest
+    from fullgraph.report.inspection import print_graph, remarks_on
+    from fullgraph.report.tables import print_quality
+
+    about: dict[str, Any]
+    if is_partition_folder(Path(graph)):
+        manifest = read_manifest(Path(graph))
+        about, figures, method = asdict(manifest.graph), asdict(manifest.figures), manifest.method
+    else:
+        chosen = partitioner_of(partitioner, partitioner_option, option)  # refused before a graph is read
+        with shown(errors=as_json) as display:
+            phases = Phases(display=display)
+            whole = _read(graph, phases)
+            with phases("look", "looking at it"):
+                about = asdict(describe(whole))
+            assignment = cut(whole, parts, chosen, seed, phases)
+            with phases("look", "measuring the cut"):
+                figures, method = asdict(quality(whole, assignment)), assignment.method
+    found = remarks_on(about, figures)
+    if as_json:
+        print_json({"graph": about, "partition": {"method": method, **figures}, "remarks": found})
+        return
+    print_graph(about)
+    print_quality(figures, method)
+    for remark in found:
+        print(f"- {remark}")
+
+
+def _read(graph: str, phases: Phases) -> "Graph":
+    from fullgraph.data import load
+
+    with phases("read", f"reading {graph}"):
+        return load(graph)

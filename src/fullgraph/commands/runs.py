@@ -1,0 +1,74 @@
+"""Commands on runs: predict with one, compare several."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fullgraph.commands.shared import GRAPHS, JsonOption, offer
+from fullgraph.display import shown
+from fullgraph.errors import InputError
+from fullgraph.report import Phases, read_outcome
+from fullgraph.train.config import FILE, device_in
+from fullgraph.train.nursery import Nursery
+
+FORMATS = ("npy", "csv", "parquet")
+
+
+def predict(
+    run: Annotated[Path, typer.Argument(help="a finished run's folder")],
+    graph: Annotated[
+        str | None,
+        typer.Option(help="another graph than the run's; it needs no labels", autocompletion=offer(GRAPHS)),
+    ] = None,
+    parts: Annotated[int, typer.Option(help="ranks for --graph; 0: as many as the run has")] = 0,
+    embeddings: Annotated[
+        str | None, typer.Option(help="write this layer's output too: its number, from 1, or its name in the model")
+    ] = None,
+    format: Annotated[str, typer.Option(help=", ".join(FORMATS), autocompletion=offer(FORMATS))] = "npy",
+    out: Annotated[
+        Path | None, typer.Option(help="folder for the files", show_default="the run's predictions/")
+    ] = None,
+) -> None:
+    """Write every node's class and probabilities, in the graph's own node order, with a run's best model.
+
+    Example:  fullgraph predict runs/mine --graph new.npz --out predictions/ --embeddings 2 --format parquet
+    """
+    with shown() as display, Nursery(device_in(run / FILE)) as ahead:
+        from fullgraph.predicting import predict as written
+
+        phases = Phases(display=display)
+        done = written(
+            run, out, graph=graph, parts=parts, embeddings=embeddings, format=format, ahead=ahead, phases=phases
+        )
+    print(f"wrote {', '.join(map(str, done.files))}")
+
+
+def compare(
+    runs: Annotated[list[Path], typer.Argument(help="folders of finished runs")],
+    target: Annotated[
+        float | None, typer.Option(help="a validation score: show the seconds until it was reached")
+    ] = None,
+    as_csv: Annotated[bool, typer.Option("--csv", help="print CSV for a machine to read")] = False,
+    as_json: JsonOption = False,
+    out: Annotated[Path | None, typer.Option(help="write to this file, FILE.csv or FILE.json")] = None,
+) -> None:
+    """Print runs side by side: scores, epoch time, wait, bytes, time to a given score.
+
+    Example:  fullgraph compare runs/vanilla runs/pipegcn --target 0.9
+    """
+    from fullgraph.report.comparison import Compared, as_csv_text, as_json_text, print_comparison
+    from fullgraph.storage import write_whole
+
+    if as_csv and as_json:
+        raise InputError("--csv and --json: leave out one of them")
+    if out is not None and out.suffix not in (".csv", ".json"):
+        raise InputError(f"--out {out}: name a file that ends in .csv or .json")
+    rows = [Compared.of(folder, read_outcome(folder), target) for folder in runs]
+    if out is not None:
+        write_whole(out, as_csv_text(rows) if out.suffix == ".csv" else as_json_text(rows))
+        print(f"wrote {out}")
+    elif as_csv or as_json:
+        print(as_csv_text(rows) if as_csv else as_json_text(rows), end="")
+    else:
+        print_comparison(rows, target)

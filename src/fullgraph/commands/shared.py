@@ -1,0 +1,52 @@
+"""Options that several commands have, each with one meaning and one name in all of them."""
+
+import json
+from collections.abc import Callable, Iterable
+from typing import Annotated, Any
+
+import typer
+
+from fullgraph.axes import PARTITIONERS, TASKS
+from fullgraph.options import pairs_of
+from fullgraph.report.terminal import note
+
+OWN = ", or your own: my_file.py:Name"
+GRAPHS = ("demo", "pyg:", "ogb:", "saint:", "tables:", "sbm:", "rmat:")
+
+
+def offer(names: Iterable[str]) -> Callable[[str], list[str]]:
+    """What a shell offers when a name is typed half; where nothing fits it offers files."""
+    return lambda incomplete: [name for name in names if name.startswith(incomplete)]
+
+
+def chosen_from(names: Iterable[str], text: str = "", own: bool = True) -> Any:
+    """An option that takes one of these names or, if `own`, a user's own."""
+    known = list(names)
+    told = f"{text}{', '.join(known)}{OWN if own else ''}"
+    return typer.Option(help=told, autocompletion=offer(known))
+
+
+GraphArgument = Annotated[str, typer.Argument(help="demo, FILE.npz, a folder of tables or of shards, pyg:CLASS/NAME, "
+                                              "ogb:NAME, saint:FOLDER, tables:KEY=VALUE,..., sbm:KEY=VALUE,... "
+                                              "or rmat:KEY=VALUE,...",
+                                              autocompletion=offer(GRAPHS))]  # fmt: skip
+PartsOption = Annotated[int, typer.Option(help="into how many parts the graph is cut, one a rank")]
+PartitionerName = Annotated[str, chosen_from(PARTITIONERS)]
+PartitionerOption = Annotated[
+    list[str], typer.Option("-p", "--partitioner-option", help="KEY=VALUE of the partitioner, many times")
+]
+OldOption = Annotated[list[str], typer.Option("-o", "--option", hidden=True)]
+TaskOption = Annotated[str, chosen_from(["auto", *TASKS], own=False)]
+JsonOption = Annotated[bool, typer.Option("--json", help="print JSON for a machine to read")]
+SeedOption = Annotated[int, typer.Option(help="of everything that is drawn at random")]
+
+
+def partitioner_of(name: str, options: list[str], old: list[str]) -> Any:
+    """The partitioner that was named, with its options."""
+    if old:
+        note("-o is for a strategy's options in other commands; a partitioner's are given by -p, here too")
+    return PARTITIONERS.make(name, **pairs_of([*old, *options], "-p"))
+
+
+def print_json(value: Any) -> None:
+    print(json.dumps(value, indent=2, allow_nan=False))

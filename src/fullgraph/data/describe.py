@@ -1,0 +1,104 @@
+"""A graph in the figures that decide how it is trained on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fullgraph.data import csr
+from fullgraph.data.graph import Graph
+
+
+@dataclass(frozen=True)
+class Split:
+    """Nodes of one split."""
+
+    train: int
+    val: int
+    test: int
+
+
+@dataclass(frozen=True)
+class Description:
+    """What a graph is. A figure that there is none of is None."""
+
+    name: str
+    nodes: int
+    arcs: int
+    directed: bool  # some arc has no reverse of the same weight
+    weighted: bool
+    features: int
+    sparse: bool  # features are compressed rows
+    edge_features: int
+    self_loops: int
+    isolated: int  # nodes without an arc but from themselves
+    mean_degree: float  # arcs into a node
+    largest_degree: int
+    labels: str  # classes, sets of classes, real numbers or none
+    classes: int
+    largest_class: float | None  # share of the labelled nodes
+    smallest_class: float | None
+    labelled: int  # nodes
+    splits: tuple[Split, ...]
+    homophily: float | None  # share of arcs between labelled nodes whose ends have the same class
+    adjusted_homophily: float | None  # 0: as if classes were dealt at random; 1: all (Platonov et al., 2209.06177)
+    pairs: int  # for link prediction
+
+
+def describe(graph: Graph) -> Description:
+    """One look at all arcs."""
+    target = csr.targets(graph.indptr, graph.indices.dtype)
+    loops = target == graph.indices
+    degree = np.diff(graph.indptr)
+    touched = np.zeros(graph.num_nodes, dtype=bool)
+    touched[target[~loops]] = touched[graph.indices[~loops]] = True
+    kind = "real numbers" if graph.real else "sets of classes" if graph.multilabel else "classes"
+    plain = kind == "classes" and graph.num_classes > 0
+    known = np.flatnonzero(graph.y >= 0) if plain else np.arange(graph.num_nodes)
+    shares = np.bincount(graph.y[known], minlength=graph.num_classes) / max(1, known.size) if plain else None
+    same, adjusted = homophily(graph, target) if plain else (None, None)
+    return Description(
+        name=graph.name,
+        nodes=graph.num_nodes,
+        arcs=graph.num_arcs,
+        directed=not graph.is_symmetric(),
+        weighted=graph.weighted,
+        features=graph.num_features,
+        sparse=not isinstance(graph.x, np.ndarray),
+        edge_features=0 if graph.edge_attr is None else int(graph.edge_attr.shape[1]),
+        self_loops=int(np.count_nonzero(loops)),
+        isolated=int(np.count_nonzero(~touched)),
+        mean_degree=float(degree.mean()),
+        largest_degree=int(degree.max()),
+        labels=kind if graph.num_classes else "none",
+        classes=graph.num_classes,
+        largest_class=None if shares is None else float(shares.max()),
+        smallest_class=None if shares is None else float(shares.min()),
+        labelled=int(known.size) if graph.num_classes else 0,
+        splits=() if graph.lacks else _splits(graph),
+        homophily=same,
+        adjusted_homophily=adjusted,
+        pairs=0 if graph.pairs is None else len(graph.pairs),
+    )
+
+
+def homophily(graph: Graph, target: np.ndarray) -> tuple[float | None, float | None]:
+    """h = share of arcs, self loops left out, whose two ends have the same class, among those whose ends have one;
+
+    adjusted: (h - s) / (1 - s),  s = sum over classes c of (D_c / D)^2,  D_c the ends of such arcs in class c, D all.
+    """
+    one, other = graph.y[graph.indices], graph.y[target]
+    arcs = (one >= 0) & (other >= 0) & (graph.indices != target)
+    count = int(np.count_nonzero(arcs))
+    if not count:
+        return None, None
+    same = float(np.count_nonzero(one[arcs] == other[arcs])) / count
+    ends = np.bincount(one[arcs], minlength=graph.num_classes) + np.bincount(other[arcs], minlength=graph.num_classes)
+    chance = float(np.square(ends / (2 * count)).sum())
+    return same, (same - chance) / (1 - chance) if chance < 1 else None
+
+
+def _splits(graph: Graph) -> tuple[Split, ...]:
+    counts = np.stack([mask.sum(axis=0) for mask in (graph.train_mask, graph.val_mask, graph.test_mask)], axis=1)
+    return tuple(Split(*row) for row in counts.tolist())

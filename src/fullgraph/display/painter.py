@@ -1,0 +1,132 @@
+"""The process that draws what another one does, since that one may be inside a library that lets no thread run:
+
+    python -I -S painter.py live|ascii|lines
+
+Each line of its input is JSON: the whole state, as `display.py` has it. It ends when the input does.
+
+live    A region at the bottom of the terminal, drawn anew at most five times a second: a table, then a bar. The cursor
+        rests at the region's beginning, so that whatever else is printed pushes the region down.
+lines   A line if nothing was said for ten seconds.
+
+It imports the standard library alone, and starts in a few hundredths of a second.
+"""
+
+import json
+import os
+import select
+import shutil
+import signal
+import sys
+import time
+from typing import Any
+
+DRAW_S = 0.2
+QUIET_S = 9.5  # a line at least every ten seconds
+WIDTH = 24  # of a bar
+SIGNS = {"live": ("━", "─", "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"), "ascii": ("#", "-", "|/-\\")}
+
+
+def elapsed(seconds: float) -> str:
+    minutes, rest = divmod(int(seconds), 60)
+    return f"{minutes} min {rest:02} s" if minutes else f"{rest} s"
+
+
+def bar(state: dict[str, Any], signs: tuple[str, str, str], now: float) -> str:
+    """How far a phase is; of one that cannot tell, how long it has lasted."""
+    full, empty, turning = signs
+    spent = now - state["since"]
+    if state["total"]:
+        share = min(1.0, state["done"] / state["total"])
+        filled = int(share * WIDTH)
+        drawn = f"{full * filled}{empty * (WIDTH - filled)} {share:4.0%}"
+    else:
+        drawn = turning[int(spent / DRAW_S) % len(turning)]
+    return f" {drawn}  {state['doing']}  {elapsed(spent)}"
+
+
+def table(rows: list[list[str]]) -> list[str]:
+    """Rows of cells as lines, every column as wide as its widest cell."""
+    columns = max(map(len, rows), default=0)
+    padded = [[*row, *[""] * (columns - len(row))] for row in rows]
+    widths = [max(len(row[column]) for row in padded) for column in range(columns)]
+    return [" " + "  ".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True)) for row in padded]
+
+
+class Live:
+    """The region at the bottom of a terminal."""
+
+    def __init__(self, signs: tuple[str, str, str]) -> None:
+        self.signs = signs
+        self.state: dict[str, Any] = {"doing": "", "rows": []}
+
+    def told(self, state: dict[str, Any]) -> None:
+        self.state = state
+        if state["lines"]:
+            write("\r\033[J" + "".join(f"{line}\n" for line in state["lines"]))
+
+    def draw(self, now: float) -> None:
+        lines = [*table(self.state["rows"]), *([bar(self.state, self.signs, now)] if self.state["doing"] else [])]
+        size = shutil.get_terminal_size()
+        lines = [line[: size.columns - 1] for line in lines][: max(1, size.lines - 1)]
+        up = f"\033[{len(lines) - 1}A" if len(lines) > 1 else ""
+        write("\r\033[J" + "\n".join(lines) + (f"{up}\r" if lines else ""))
+
+    def close(self) -> None:
+        """The table stays, the bar goes."""
+        write("\r\033[J" + "".join(f"{line}\n" for line in table(self.state["rows"])))
+
+
+class Lines:
+    """A line when the process that works has been quiet for long."""
+
+    def __init__(self) -> None:
+        self.state: dict[str, Any] = {"doing": ""}
+        self.said = 0.0
+
+    def told(self, state: dict[str, Any]) -> None:
+        self.state = state
+        self.said = max(self.said, state["said"])
+
+    def draw(self, now: float) -> None:
+        if self.state["doing"] and now - self.said >= QUIET_S:
+            share = f" {self.state['done'] / self.state['total']:.0%}," if self.state["total"] else ""
+            write(f"{self.state['doing']}:{share} {elapsed(now - self.state['since'])}\n")
+            self.said = now
+
+    def close(self) -> None:
+        pass
+
+
+def write(text: str) -> None:
+    data = text.encode("utf-8", "backslashreplace")
+    while data:
+        data = data[os.write(1, data) :]
+
+
+def main() -> None:
+    for number in (signal.SIGINT, signal.SIGTERM):  # a terminal sends these to everyone; the other process decides
+        signal.signal(number, signal.SIG_IGN)
+    mode = sys.argv[1]
+    shows = Lines() if mode == "lines" else Live(SIGNS[mode])
+    kept = b""
+    drawn = 0.0
+    try:
+        while True:
+            ready, _, _ = select.select([0], [], [], max(0.0, drawn + DRAW_S - time.monotonic()))
+            if ready:
+                data = os.read(0, 1 << 16)
+                if not data:
+                    break
+                *whole, kept = (kept + data).split(b"\n")
+                for line in whole:
+                    shows.told(json.loads(line))
+            if time.monotonic() >= drawn + DRAW_S:
+                shows.draw(time.monotonic())
+                drawn = time.monotonic()
+        shows.close()
+    except OSError:  # nobody can read it
+        pass
+
+
+if __name__ == "__main__":
+    main()

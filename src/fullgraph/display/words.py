@@ -1,0 +1,35 @@
+"""Figures as people read them."""
+
+
+def size(nbytes: float) -> str:
+    """1234567 -> '1.23 MB'."""
+    value, unit = float(nbytes), "B"
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if value < 999.5 or unit == "TB":
+            break
+        value /= 1000
+    return f"{value:.3g} {unit}"
+
+
+def milliseconds(seconds: float) -> str:
+    """Seconds of an epoch: '12.3 ms', or '4.56 s' where it is a long one."""
+    return f"{seconds * 1e3:.1f} ms" if seconds < 1 else f"{seconds:.2f} s"
+
+
+def duration(seconds: float) -> str:
+    """'0.4 s', '12 s', '3 min 05 s', '2 h 10 min'."""
+    if seconds < 9.95:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest:02} s" if minutes else f"{rest} s"
+    return f"{minutes // 60} h {minutes % 60:02} min"
+
+
+def score(value: float | None) -> str:
+    return "none" if value is None else f"{value:.4f}"
+
+
+def count(number: int, thing: str) -> str:
+    """'1 rank', '3 ranks'."""
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"

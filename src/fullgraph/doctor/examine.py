@@ -1,0 +1,43 @@
+"""All checks, in the order in which one explains the next."""
+
+from collections.abc import Callable, Iterator
+
+from fullgraph.display import SILENT, Display
+from fullgraph.doctor import machine, packages, torches
+from fullgraph.doctor.finding import BAD, Finding
+from fullgraph.doctor.trial import trial
+from fullgraph.errors import one_line
+
+CHECKS: dict[str, Callable[[], Iterator[Finding]]] = {
+    "python": packages.python,
+    "packages": packages.needed,
+    "torch": torches.torch,
+    "backends": torches.backends,
+    "GPUs": torches.gpus,
+    "Triton": torches.triton,
+    "numba": packages.numba,
+    "METIS": packages.metis,
+    "cores": machine.cores,
+    "memory": machine.memory,
+    "disk": machine.disk,
+    "open files": machine.files,
+    "processes": machine.processes,
+    "shared memory": machine.shared_memory,
+    "interfaces": machine.interfaces,
+    "extras": packages.extras,
+    "trial": trial,
+}
+
+
+def examine(leave_out: tuple[str, ...] = (), display: Display = SILENT) -> list[Finding]:
+    """What every check finds; one that fails in a way nobody thought of is a finding too."""
+    found: list[Finding] = []
+    checks = {name: check for name, check in CHECKS.items() if name not in leave_out}
+    with display.phase("looking at this machine", len(checks)):
+        for number, (name, check) in enumerate(checks.items()):
+            display.progress(number, len(checks), piece="training on two ranks" if name == "trial" else name)
+            try:
+                found += check()
+            except Exception as error:
+                found.append(Finding(name, BAD, f"the check failed: {one_line(error, 160)}", "see the line before"))
+    return found

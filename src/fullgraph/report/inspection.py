@@ -1,0 +1,126 @@
+"""A graph and a cut in words: what they are, and what to do where figures call for it."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from fullgraph.display import count
+from fullgraph.errors import one_line
+
+UNEVEN = 1.2  # max / mean over ranks
+MUCH_HALO = 1.0  # halo rows for each owned row
+FEW = 0.2  # of the labelled nodes, in the largest class to the smallest
+ALIKE, UNLIKE = 0.6, 0.3  # homophily
+MOST_SPLITS = 5  # shown
+
+
+def print_graph(about: Mapping[str, Any]) -> None:
+    """A line a fact. A folder of shards knows fewer of them than a graph."""
+    for name, text in facts(about):
+        print(f"{name:>12}  {text}")
+
+
+def facts(about: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What there is to say, under the name of each."""
+    kinds = [word for word, there in (("weighted", about["weighted"]), ("sparse features", about["sparse"])) if there]
+    if "directed" in about:
+        kinds = ["directed" if about["directed"] else "undirected", *kinds]
+    found = [("graph", one_line(about["name"], 60) + (f" ({', '.join(kinds)})" if kinds else ""))]
+    arcs = count(about["arcs"], "arc")
+    if "mean_degree" in about:
+        arcs += f", {about['mean_degree']:.1f} into a node, at most {about['largest_degree']:,}"
+    found += [("nodes", f"{about['nodes']:,}"), ("arcs", arcs), ("features", _features(about))]
+    if "isolated" in about:
+        found.append(("isolated", f"{count(about['isolated'], 'node')}; {count(about['self_loops'], 'self loop')}"))
+    found.append(("labels", _labels(about)))
+    found += _splits(about)
+    if about.get("homophily") is not None:
+        adjusted = about["adjusted_homophily"]
+        beside = "" if adjusted is None else f", {adjusted:.2f} adjusted for the sizes of classes"
+        found.append(("homophily", f"{about['homophily']:.2f}{beside}"))
+    if about["pairs"]:
+        found.append(("pairs", f"{about['pairs']:,}"))
+    return found
+
+
+def _features(about: Mapping[str, Any]) -> str:
+    arcs = about["edge_features"]
+    return f"{about['features']:,} a node" + (f", {arcs:,} an arc" if arcs else "")
+
+
+def _labels(about: Mapping[str, Any]) -> str:
+    classes = about["classes"]
+    if "labels" not in about:  # of a manifest
+        kind = "real numbers" if about["real"] else "sets of classes" if about["multilabel"] else "classes"
+        return f"{classes:,} {kind}" if classes else "none"
+    if about["labels"] == "none":
+        return "none"
+    text = f"{classes:,} {about['labels']} on {count(about['labelled'], 'node')}"
+    if about["largest_class"] is not None:
+        text += f"; the largest has {about['largest_class']:.1%} of them, the smallest {about['smallest_class']:.1%}"
+    return text
+
+
+def _splits(about: Mapping[str, Any]) -> list[tuple[str, str]]:
+    splits = about["splits"]
+    if isinstance(splits, int):  # of a manifest
+        return [("splits", f"{splits:,}")] if about["labelled"] else []
+    lines = [
+        f"{split['train']:,} train, {split['val']:,} val, {split['test']:,} test"
+        + f" ({split['train'] / about['nodes']:.1%} of nodes train)"
+        for split in splits[:MOST_SPLITS]
+    ]
+    lines += [f"and {len(splits) - MOST_SPLITS} more"] if len(splits) > MOST_SPLITS else []
+    return [("split" if len(splits) == 1 else f"split {number}", line) for number, line in enumerate(lines)]
+
+
+def remarks_on(about: Mapping[str, Any], figures: Mapping[str, Any]) -> list[str]:
+    """What a user may want to change, with the option that does; nothing, where all is well."""
+    return [*_on_graph(about), *_on_cut(about, figures)]
+
+
+def _on_graph(about: Mapping[str, Any]) -> list[str]:
+    found = []
+    if about.get("isolated", 0) > 0.1 * about["nodes"]:
+        share = about["isolated"] / about["nodes"]
+        found.append(f"{share:.0%} of the nodes have no neighbour: a model sees their own features alone")
+    largest, smallest = about.get("largest_class"), about.get("smallest_class")
+    if largest and smallest is not None and smallest < FEW * largest:
+        found.append("classes are uneven: look at macro scores too (--metric my_file.py:macro_f1, docs/extending.md)")
+    same = about.get("adjusted_homophily")
+    if same is not None and same < UNLIKE:
+        found.append(
+            "neighbours are often of other classes: models that keep a node's own row apart do better (sage, gcnii)"
+        )
+    return found
+
+
+def _on_cut(about: Mapping[str, Any], figures: Mapping[str, Any]) -> list[str]:
+    parts = len(figures["nodes"])
+    if parts < 2:
+        return []
+    found = []
+    for what, key, option in (
+        ("arcs", "edges", "-p node_weight=0 -p degree_weight=1 balances arcs"),
+        ("nodes", "nodes", "-p node_weight=1 -p degree_weight=0 balances nodes"),
+        ("halo rows", "halo", "ranks with many take longer to exchange; metis-volume cuts for few"),
+    ):
+        shares = figures[key]
+        mean = sum(shares) / parts
+        if mean and max(shares) > UNEVEN * mean:
+            ratio = max(shares) / mean
+            found.append(
+                f"rank {shares.index(max(shares))} has {ratio:.1f}x the mean's {what}, and all wait for it: {option}"
+            )
+    if not all(figures["train"]):
+        empty = figures["train"].index(0)
+        if any(figures["train"]):
+            found.append(
+                f"rank {empty} has no training node; that is exact, and its part of the last layer stands idle"
+            )
+    halo = figures["halo_rows"] / max(1, about["nodes"])
+    if halo > MUCH_HALO:
+        found.append(
+            f"{halo:.1f} halo rows for each node: most of what ranks read is on others; use fewer parts, another "
+            "partitioner, or a strategy that sends less (sylvie-a, mixgcn)"
+        )
+    return found
