@@ -183,7 +183,7 @@ def main() -> None:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, _interrupt)
     try:
-        code = app(standalone_mode=False)
+        code = app(prog_name="fullgraph", standalone_mode=False)
         _end(code if isinstance(code, int) else 0)
     except (RankFailed, PeerLost) as error:
         _fail(error, 1)

@@ -23,6 +23,7 @@ from typing import Any
 DRAW_S = 0.2
 QUIET_S = 9.5  # a line at least every ten seconds
 WIDTH = 24  # of a bar
+ASKED: list[bool] = []  # whether somebody pressed Ctrl-C
 SIGNS = {"live": ("━", "─", "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"), "ascii": ("#", "-", "|/-\\")}
 
 
@@ -41,7 +42,8 @@ def bar(state: dict[str, Any], signs: tuple[str, str, str], now: float) -> str:
         drawn = f"{full * filled}{empty * (WIDTH - filled)} {share:4.0%}"
     else:
         drawn = turning[int(spent / DRAW_S) % len(turning)]
-    return f" {drawn}  {state['doing']}  {elapsed(spent)}"
+    asked = "  stopping soon" if ASKED else ""
+    return f" {drawn}  {state['doing']}  {elapsed(spent)}{asked}"
 
 
 def table(rows: list[list[str]]) -> list[str]:
@@ -104,8 +106,8 @@ def write(text: str) -> None:
 
 
 def main() -> None:
-    for number in (signal.SIGINT, signal.SIGTERM):  # a terminal sends these to everyone; the other process decides
-        signal.signal(number, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, lambda *_: ASKED.append(True))  # a terminal sends it to all; the other one decides
     mode = sys.argv[1]
     shows = Lines() if mode == "lines" else Live(SIGNS[mode])
     kept = b""

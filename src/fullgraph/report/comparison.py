@@ -13,6 +13,9 @@ from fullgraph.report.outcome import Outcome
 from fullgraph.report.record import read_metrics, seconds_to
 
 COLUMNS = 80
+NAME = 18  # characters of a strategy's or a model's name
+WORDS = ("strategy", "model", "metric")
+LEAST_TELLING = ("best", "in all", "val", "metric", "model", "ranks")
 
 
 @dataclass(frozen=True)
@@ -58,43 +61,63 @@ def as_csv_text(rows: Sequence[Compared]) -> str:
     return text.getvalue()
 
 
-def print_comparison(rows: Sequence[Compared], target: float | None) -> None:
-    """A line a run. What all runs have in common is said above, and the folders, which are long, below."""
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    same, differ = _in_common(rows)
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    heads = ["", "strategy", *differ, "test", "val", "best", "epoch", "waiting", "bytes", "in all"]
-    for head in [*heads, *([f"to {target:g}"] if target is not None else [])]:
-        left = head in ("strategy", "model", "metric")
-        table.add_column(head, justify="left" if left else "right", overflow="fold", no_wrap=not left)
-    for number, row in enumerate(rows, start=1):
-        cells: list[object] = [number, row.strategy, *(getattr(row, name) for name in differ)]
-        cells += [score(row.test), score(row.val), row.best_epoch, milliseconds(row.epoch_s)]
-        cells += [milliseconds(row.wait_s), size(row.bytes_per_epoch), size(row.bytes_total)]
-        if target is not None:
-            cells.append("never" if row.target_s is None else duration(row.target_s))
-        table.add_row(*(Text(one_line(cell)) for cell in cells))  # as text: names may look like markup
-    console = Console()
-    console = console if console.is_terminal and console.width < COLUMNS else Console(width=COLUMNS)
-    if same:
-        console.print(Text(same))
-    console.print(table)
+def print_comparison(rows: Sequence[Compared], target: float | None, width: int = COLUMNS) -> None:
+    """A line a run, in at most `width` columns. What all runs share is said above, their folders below."""
+    told, differ = _in_common(rows)
+    columns, left_out = _fitting(_columns(rows, differ, target), width)
+    if told:
+        print(told)
+    print(" ".join(_aligned(head, head, column) for head, column in columns.items()).rstrip())
+    print(" ".join("-" * _width(head, column) for head, column in columns.items()))
+    for number in range(len(rows)):
+        print(" ".join(_aligned(column[number], head, column) for head, column in columns.items()).rstrip())
+    if left_out:
+        print(f"left out to fit {width} columns: {', '.join(left_out)}; --csv has all")
     for number, row in enumerate(rows, start=1):
         print(f"{number:>2}  {one_line(row.run, 1000)}")
 
 
+Columns = dict[str, list[str]]  # cells of every run, by head
+
+
+def _columns(rows: Sequence[Compared], differ: Sequence[str], target: float | None) -> Columns:
+    columns: Columns = {"#": [str(number) for number in range(1, len(rows) + 1)]}
+    columns |= {name: [one_line(getattr(row, name), NAME) for row in rows] for name in ("strategy", *differ)}
+    columns |= {"test": [score(row.test) for row in rows], "val": [score(row.val) for row in rows]}
+    columns |= {"best": [str(row.best_epoch) for row in rows]}
+    columns |= {"epoch": [milliseconds(row.epoch_s) for row in rows]}
+    columns |= {"waiting": [milliseconds(row.wait_s) for row in rows]}
+    columns |= {"bytes": [size(row.bytes_per_epoch) for row in rows], "in all": [size(row.bytes_total) for row in rows]}
+    if target is not None:
+        reached = ["never" if row.target_s is None else duration(row.target_s) for row in rows]
+        columns |= {f"to {target:g}": reached}
+    return columns
+
+
+def _fitting(columns: Columns, width: int) -> tuple[Columns, list[str]]:
+    """Those that fit, and those that are left out: first what the others tell nearly as well."""
+    out = []
+    for name in LEAST_TELLING:
+        if sum(_width(head, column) + 1 for head, column in columns.items()) - 1 <= width:
+            break
+        if columns.pop(name, None) is not None:
+            out.append(name)
+    return columns, out
+
+
+def _width(head: str, column: Sequence[str]) -> int:
+    return max(map(len, (head, *column)))
+
+
+def _aligned(cell: str, head: str, column: Sequence[str]) -> str:
+    """Words to the left, figures to the right."""
+    return f"{cell:{'<' if head in WORDS else '>'}{_width(head, column)}}"
+
+
 def _in_common(rows: Sequence[Compared]) -> tuple[str, list[str]]:
     """What to say once of all runs, and which columns tell them apart."""
-    values = {name: {getattr(row, name) for row in rows} for name in ("model", "ranks", "metric", "epochs")}
-    told = {name: one_line(next(iter(found)), 60) for name, found in values.items() if len(found) == 1}
-    words = {
-        "model": told.get("model", ""),
-        "ranks": f"on {count(rows[0].ranks, 'rank')}",
-        "metric": told.get("metric", ""),
-        "epochs": count(rows[0].epochs, "epoch"),
-    }
-    return ", ".join(words[name] for name in told), [name for name in values if name not in told]
+    values = {name: {getattr(row, name) for row in rows} for name in ("model", "ranks", "metric")}
+    same = [name for name, found in values.items() if len(found) == 1]
+    first = rows[0]
+    words = {"model": one_line(first.model, 60), "ranks": f"on {count(first.ranks, 'rank')}", "metric": first.metric}
+    return ", ".join(words[name] for name in same), [name for name in values if name not in same]

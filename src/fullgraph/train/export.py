@@ -8,7 +8,7 @@ import numpy as np
 from fullgraph.data import Names
 from fullgraph.data.arrays import Array
 from fullgraph.data.columns import EXTRA
-from fullgraph.errors import InputError, one_line
+from fullgraph.errors import InputError, nearest, one_line
 from fullgraph.storage import whole_file
 
 FORMATS = ("npy", "csv", "parquet")
@@ -24,7 +24,8 @@ BLOCK_ENTRIES = 1 << 22
 def check_format(kind: str) -> None:
     """Refuse a format that is unknown, or that cannot be written here."""
     if kind not in FORMATS:
-        raise InputError(f"format {one_line(kind, 40)!r} is unknown: choose from {', '.join(FORMATS)}")
+        told = f"format {one_line(kind, 40)!r} is unknown{nearest(kind, FORMATS)}"
+        raise InputError(f"{told}: choose from {', '.join(FORMATS)}")
     if kind != "npy":
         try:
             import pyarrow  # noqa: F401

@@ -1,0 +1,294 @@
+"""Commands beside `train`: what they print, for people and for machines."""
+
+import csv
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+import fullgraph as fg
+from fullgraph.cli import main
+from fullgraph.report.comparison import Compared, print_comparison
+from fullgraph.testing import random_graph
+
+
+@pytest.fixture
+def say(monkeypatch, capfd, tmp_path):
+    """Run a command in this process and this folder: (exit status, standard output, standard error)."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*args):
+        monkeypatch.setattr(sys, "argv", ["fullgraph", *map(str, args)])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        return stop.value.code, *capfd.readouterr()
+
+    return run
+
+
+def test_version(say):
+    assert say("--version") == (0, f"fullgraph {fg.__version__}\n", "")
+
+
+def test_every_command_has_an_example_and_options_mean_the_same(say):
+    commands = ["train", "partition", "inspect", "predict", "compare", "schedule", "strategies", "doctor"]
+    pages = {command: " ".join(say(command, "--help")[1].split()) for command in commands}
+    assert all(f"Example: fullgraph {command}" in page for command, page in pages.items())
+    for command in ("train", "partition", "inspect"):
+        assert "-p, --partitioner-option" in pages[command]
+    assert "-o, --option" in pages["train"]
+    assert "-o, --option" not in pages["partition"] + pages["inspect"]
+    assert all("--json" in pages[command] for command in ("inspect", "compare", "doctor"))
+
+
+# Names that are nearly right.
+
+
+@pytest.mark.parametrize(
+    ("args", "meant"),
+    [
+        (["train", "demo", "--strategy", "pipgcn"], "pipegcn"),
+        (["train", "demo", "--strategy", "Sylvie-A"], "sylvie-a"),
+        (["train", "demo", "--model", "saeg"], "sage"),
+        (["train", "demo", "--partitioner", "mettis"], "metis"),
+        (["train", "demo", "--strategy", "sylvie-a", "-o", "bit=1"], "bits"),
+        (["train", "demo", "-p", "degree_wieght=1"], "degree_weight"),
+        (["train", "demo", "--metric", "acuracy"], "accuracy"),
+        (["train", "demo", "--norm", "laier"], "layer"),
+        (["train", "demo", "--epocs", "3"], "--epochs"),
+        (["train", "--config", "bad.toml"], "epochs"),
+        (["train", "dmo"], "demo"),
+        (["train", "sbn:nodes=10"], "sbm"),
+        (["train", "sbm:node=10"], "nodes"),
+        (["train", "mygrph.npz"], "mygraph.npz"),
+        (["train", "tables"], "sourc"),
+        (["trian"], "train"),
+        (["schedule", "boundde"], "bounded"),
+    ],
+)
+def test_the_nearest_name_is_suggested(say, tmp_path, args, meant):
+    (tmp_path / "bad.toml").write_text("epoch = 3\n")
+    (tmp_path / "mygraph.npz").write_bytes(b"")
+    (tmp_path / "tables").mkdir()
+    (tmp_path / "tables" / "nodes.csv").write_text("id,x_0,label,split\n1,2,0,train\n")
+    (tmp_path / "tables" / "edges.csv").write_text("sourc,target\n1,1\n")
+    if args[:2] == ["train", "tables"]:
+        pytest.importorskip("pyarrow")
+    code, _, err = say(*args)
+    assert code == 2
+    assert len(err.strip().splitlines()) == 1
+    assert any(form in err for form in (f"did you mean {meant}?", f"Did you mean '{meant}'?", f"options: {meant}")), err
+
+
+def test_a_name_that_is_like_nothing_suggests_nothing(say):
+    assert "did you mean" not in say("train", "demo", "--strategy", "xyzzy")[2]
+
+
+# Comparing runs.
+
+ROW = Compared(
+    run="runs/one", strategy="vanilla", model="sage", ranks=2, metric="accuracy", test=0.9, val=0.8, best_epoch=10,
+    epochs=20, epoch_s=0.1234, wait_s=0.01, bytes_per_epoch=10**6, bytes_total=2 * 10**7,
+)  # fmt: skip
+
+
+def rows_of(**changes):
+    return [ROW, Compared(**(ROW.__dict__ | {"run": "r" * 200} | changes))]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {
+            "strategy": "my_strategies_file.py:AVeryLongName",
+            "model": "another_model.py:Net",
+            "ranks": 1024,
+            "metric": "mrr",
+        },
+        {"epoch_s": 123456.0, "wait_s": 12345.0, "bytes_per_epoch": 10**14, "bytes_total": 2**53, "ranks": 65535},
+        {"test": None, "val": None, "best_epoch": 0, "metric": "rmse"},
+    ],
+)
+@pytest.mark.parametrize("target", [None, 0.123456])
+def test_a_comparison_fits_80_columns(capsys, changes, target):
+    rows = rows_of(**changes)
+    print_comparison(rows, target)
+    lines = capsys.readouterr().out.splitlines()
+    table = [line for line in lines if "r" * 200 not in line]
+    assert max(map(len, table)) <= 80
+    text = "\n".join(table)
+    assert all(word in text for word in ("strategy", "test", "epoch", "waiting", "bytes", "vanilla"))
+    assert ("to 0.123456" in text) == (target is not None)
+    for name in ("val", "best", "in all"):  # it is there, or it is said that it is not
+        assert name in text
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs")
+    for name, strategy in (("one", "vanilla"), ("two", "none")):
+        options = {"epochs": 2, "eval_every": 1, "threads": 1}
+        model = fg.nn.GraphSAGE(layers=2, hidden=4)
+        fg.train(random_graph(), model=model, strategy=strategy, parts=2, out=folder / name, **options)
+    return folder
+
+
+def test_a_comparison_for_machines(runs, say, tmp_path):
+    shutil.copytree(runs, tmp_path, dirs_exist_ok=True)
+    code, out, _ = say("compare", "one", "two", "--json", "--target", 0)
+    rows = json.loads(out)
+    results = [json.loads((tmp_path / name / "result.json").read_text()) for name in ("one", "two")]
+    assert code == 0
+    assert [row["run"] for row in rows] == ["one", "two"]
+    for row, result in zip(rows, results, strict=True):
+        assert all(row[key] == result[key] for key in row if key in result)
+        assert row["target_s"] > 0
+    code, out, _ = say("compare", "one", "two", "--csv")
+    read = list(csv.DictReader(io.StringIO(out)))
+    assert [float(line["test"]) for line in read] == [result["test"] for result in results]
+    assert read[0]["target"] == ""
+    assert say("compare", "one", "two", "--out", "all.csv")[:2] == (0, "wrote all.csv\n")
+    assert (tmp_path / "all.csv").read_text() == out
+    assert say("compare", "one", "--out", "all.json")[0] == 0
+    assert len(json.loads((tmp_path / "all.json").read_text())) == 1
+    assert "did you mean csv?" in say("predict", "one", "--format", "cvs")[2]
+    assert say("compare", "one", "--csv", "--json")[0] == 2
+    assert say("compare", "one", "--out", "all.txt")[0] == 2
+    assert "two" in say("compare", "one", "two")[1]
+
+
+def test_the_end_of_a_run_names_commands_that_work(runs, tmp_path):
+    shutil.copytree(runs, tmp_path, dirs_exist_ok=True)
+    line = [sys.executable, "-m", "fullgraph", "train", "--resume", "one", "--epochs", "3"]
+    done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+    commands = [text.strip() for text in done.stdout.splitlines() if text.startswith("  fullgraph ")]
+    assert "run folder: one" in done.stdout.splitlines()
+    assert commands[-1] == "fullgraph train --resume one --epochs 6"
+    predict = next(command for command in commands if " predict " in command)
+    assert predict == "fullgraph predict one --format csv"
+    pytest.importorskip("pyarrow")
+    again = [sys.executable, "-m", *predict.split()]
+    assert subprocess.run(again, cwd=tmp_path, capture_output=True, timeout=100).returncode == 0
+    assert (tmp_path / "one" / "predictions" / "predictions.csv").exists()
+
+
+# Looking at a graph.
+
+
+def test_inspect(say, tmp_path):
+    graph = random_graph(nodes=200, arcs=800)
+    fg.save_npz(graph, tmp_path / "g.npz")
+    code, out, err = say("inspect", "g.npz", "--parts", 3, "--json")
+    assert code == 0
+    about = json.loads(out)
+    assert "reading g.npz" in err
+    assert (about["graph"]["nodes"], about["graph"]["arcs"]) == (200, graph.num_arcs)
+    assert sum(about["partition"]["nodes"]) == 200
+    assert say("partition", "g.npz", "--parts", 3, "--out", "parts")[0] == 0
+    code, out, _ = say("inspect", "parts", "--json")
+    assert json.loads(out)["partition"] == about["partition"]
+    for place in ("g.npz", "parts"):
+        code, out, _ = say("inspect", place)
+        assert code == 0
+        assert "nodes  200" in out
+        assert "max/mean" in out
+    out = say("inspect", "g.npz", "--partitioner", "random", "--parts", 8)[1]
+    assert "halo rows for each node" in out
+
+
+def test_a_partitioners_options_are_given_by_p(say, tmp_path):
+    fg.save_npz(random_graph(nodes=200, arcs=800), tmp_path / "g.npz")
+    new = say("inspect", "g.npz", "-p", "objective=cut")
+    old = say("inspect", "g.npz", "-o", "objective=cut")
+    assert (new[0], new[1], new[2]) == (old[0], old[1], "")
+    assert "given by -p" in old[2]
+
+
+# The doctor.
+
+
+def test_the_doctor_finds_this_machine_well(say):
+    """Torch, gloo, numba, METIS and loopback are what these tests run on."""
+    code, out, err = say("doctor", "--no-trial", "--json")
+    found = json.loads(out)
+    assert (code, found["ok"]) == (0, True), out
+    assert err == "looking at this machine\n"
+    names = {finding["name"] for finding in found["findings"]}
+    needed = {"torch", "gloo", "nccl", "Triton", "numba", "METIS", "memory", "disk", "open files", "shared memory"}
+    assert needed | {"loopback", "interfaces", "/dev/shm", "python"} <= names
+    assert all(finding["fix"] for finding in found["findings"] if finding["state"] != "ok")
+
+
+def test_the_doctor_says_what_is_missing_and_how_to_get_it(say, monkeypatch):
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "nowhere0")
+    monkeypatch.setitem(sys.modules, "pymetis", None)
+    code, out, _ = say("doctor", "--no-trial")
+    assert code == 1
+    lines = out.splitlines()
+    bad = [number for number, line in enumerate(lines) if line.startswith("!!")]
+    assert len(bad) == 2
+    assert "pip install" in lines[bad[0] + 1]
+    assert "GLOO_SOCKET_IFNAME=nowhere0" in lines[bad[1]]
+    assert "lo" in lines[bad[1] + 1]
+
+
+def test_a_check_that_breaks_is_a_finding(monkeypatch):
+    from fullgraph import doctor
+
+    def broken():
+        raise RuntimeError("no such thing")
+        yield
+
+    monkeypatch.setitem(doctor.CHECKS, "cores", broken)
+    found = doctor.examine(tuple(name for name in doctor.CHECKS if name != "cores"))
+    assert [(finding.name, finding.state) for finding in found] == [("cores", "missing")]
+
+
+def test_the_doctor_trains_for_a_trial(say):
+    from fullgraph.doctor.trial import trial
+
+    (found,) = trial()
+    assert found.state == "ok", found
+
+
+# Completion.
+
+TRY = """
+source ./completion
+offered() {
+    COMP_WORDS=("$@"); COMP_CWORD=$(( $# - 1 )); COMPREPLY=()
+    _fullgraph_completion fullgraph
+    echo "${COMPREPLY[*]}"
+}
+offered fullgraph train --strategy pip
+offered fullgraph train --model g
+offered fullgraph inspect --partitioner metis-
+offered fullgraph tr
+offered fullgraph train --strateg
+"""
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="no bash on this machine")
+def test_bash_completes_names(tmp_path):
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "fullgraph").write_text(f'#!/bin/sh\nexec {sys.executable} -m fullgraph "$@"\n')
+    (tmp_path / "bin" / "fullgraph").chmod(0o755)
+    env = {**os.environ, "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"}
+    script = subprocess.run(
+        ["fullgraph", "--show-completion", "bash"], env=env, capture_output=True, text=True, timeout=60
+    )
+    (tmp_path / "completion").write_text(script.stdout)
+    done = subprocess.run(["bash", "-c", TRY], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60)
+    assert done.stdout.splitlines() == [
+        "pipegcn pipegcn-f pipegcn-g pipegcn-gf",
+        "gcn gin gat gcnii",
+        "metis-cut metis-volume",
+        "train",
+        "--strategy",
+    ], (script.stderr, done.stderr)
