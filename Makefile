@@ -5,10 +5,10 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-gpu campaign lint format docs clean
+.PHONY: help demo test test-gpu campaign lint format docs dist-check clean
 
 help:  ## this list
-	@awk -F':.*## ' '/^[a-z.-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z.-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # Two stamps, because a stranger's demo needs neither the linters nor the optional partitioners.
 $(BIN)/python:
@@ -49,6 +49,9 @@ format: $(VENV)/installed-dev  ## let ruff fix and format
 docs: $(VENV)/installed-dev  ## build the documentation into site/
 	$(BIN)/python docs/pictures.py
 	$(BIN)/sphinx-build -q -W --keep-going docs site
+
+dist-check:  ## build wheel and sdist into dist/, install them elsewhere, train there
+	PYTHON=$(PYTHON) .ci/dist-check
 
 clean:  ## remove the environment, run folders and caches
 	rm -rf $(VENV) runs site build dist .mypy_cache .ruff_cache .pytest_cache

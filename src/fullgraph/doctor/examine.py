@@ -33,11 +33,15 @@ def examine(leave_out: tuple[str, ...] = (), display: Display = SILENT) -> list[
     """What every check finds; one that fails in a way nobody thought of is a finding too."""
     found: list[Finding] = []
     checks = {name: check for name, check in CHECKS.items() if name not in leave_out}
-    with display.phase("looking at this machine", len(checks)):
-        for number, (name, check) in enumerate(checks.items()):
-            display.progress(number, len(checks), piece="training on two ranks" if name == "trial" else name)
-            try:
-                found += check()
-            except Exception as error:
-                found.append(Finding(name, BAD, f"the check failed: {one_line(error, 160)}", "see the line before"))
+    with display.phase("looking at this machine"):
+        for name, check in checks.items():
+            with display.phase("training on two ranks" if name == "trial" else f"looking at {name}"):
+                found += _found(name, check)
     return found
+
+
+def _found(name: str, check: Callable[[], Iterator[Finding]]) -> list[Finding]:
+    try:
+        return list(check())
+    except Exception as error:
+        return [Finding(name, BAD, f"the check failed: {one_line(error, 160)}", "see what it says")]
