@@ -29,7 +29,7 @@ from fullgraph.commands.shared import (
 )
 from fullgraph.display import Display, shown
 from fullgraph.environ import in_job, number
-from fullgraph.errors import Interrupted, PeerLost, RankFailed, explain
+from fullgraph.errors import Interrupted, PeerLost, RankFailed, explain, one_line
 from fullgraph.options import only, options_of, over_a_run, read_config, run_of
 from fullgraph.report import Phases, age, read_outcome
 from fullgraph.report.terminal import complain, output_trouble, tolerate_output
@@ -40,6 +40,7 @@ from fullgraph.version import __version__
 if TYPE_CHECKING:
     from fullgraph.api import FinishedRun
 
+PAGE = "report.html"  # of a run, where one was written
 app = typer.Typer(pretty_exceptions_enable=False, rich_markup_mode=None)
 
 
@@ -151,6 +152,8 @@ def train(
         from fullgraph.report.tables import print_next, print_result
 
         print_result(read_outcome(run.folder), run.folder)
+        if (run.folder / PAGE).exists():
+            print(f"report: {one_line(run.folder / PAGE)}")
         print_next(next_commands(run.folder, app))
 
 

@@ -77,7 +77,7 @@ def train(rank: Rank, stop: Stop, *, resume: bool) -> None:
         watchers: list[Watcher] = [stack.enter_context(closing(recorder)) for recorder in recorders]
         if rank.leads:
             watchers += [partial(_note_choices, rank), Slowness()]
-        callbacks = Callbacks(config.callbacks, rank.transport)
+        callbacks = stack.enter_context(closing(Callbacks(config.callbacks, rank.transport)))
         callbacks.retell(trainer)
         finished = trainer.fit([first_epoch, *watchers, callbacks, checkpoints], stop)
     if not finished:

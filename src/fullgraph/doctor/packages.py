@@ -1,9 +1,11 @@
 """Packages: those that are needed, and the extras."""
 
+import os
 import platform
 import re
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, requires, version
 from importlib.util import find_spec
 from pathlib import Path
@@ -11,15 +13,15 @@ from pathlib import Path
 from fullgraph.doctor.finding import BAD, OK, OPTION, Finding
 from fullgraph.version import __version__
 
-EXTRAS = {  # package -> its module, extra, and what it is for
-    "torch_geometric": ("torch_geometric", "pyg", "graphs and layers of PyG"),
-    "pyarrow": ("pyarrow", "tables", "Parquet and CSV"),
-    "kaminpar": ("kaminpar", "partition", "--partitioner kaminpar"),
-    "mtkahypar": ("mtkahypar", "partition", "--partitioner mtkahypar"),
-    "plotly": ("plotly", "report", "report pages"),
-    "tensorboard": ("tensorboard", "tensorboard", "--tensorboard"),
-    "cloudpickle": ("cloudpickle", "notebook", "models defined in a notebook"),
+USES = {  # of what the extras bring, by package, which is its module as well
+    "torch_geometric": "graphs and layers of PyG",
+    "pyarrow": "Parquet and CSV",
+    "kaminpar": "--partitioner kaminpar",
+    "mtkahypar": "--partitioner mtkahypar",
+    "tensorboard": "--tensorboard",
+    "cloudpickle": "models defined in a notebook",
 }
+LINE = re.compile(r"([A-Za-z0-9_.-]+)(?:>=([0-9.]+))?[^;]*(?:;.*extra == ['\"](\w+)['\"])?")
 
 
 def python() -> Iterator[Finding]:
@@ -30,15 +32,9 @@ def python() -> Iterator[Finding]:
 
 def needed() -> Iterator[Finding]:
     """What the package's own metadata says it needs, but for torch and METIS, which have checks of their own."""
-    try:
-        lines = [line for line in requires("fullgraph") or [] if "extra ==" not in line]
-    except PackageNotFoundError:
-        lines = []
-        yield Finding("packages", OPTION, "fullgraph is not installed, only imported", "pip install .")
     found = []
-    for line in lines:
-        name, least = re.match(r"([A-Za-z0-9_.-]+)(?:>=([0-9.]+))?", line).groups()  # type: ignore[union-attr]
-        if name in ("torch", "pymetis"):
+    for line, name, least, extra in _requirements():
+        if extra or name in ("torch", "pymetis"):
             continue
         have = _version(name)
         if have is None or (least and _numbers(have) < _numbers(least)):
@@ -48,17 +44,28 @@ def needed() -> Iterator[Finding]:
             found.append(f"{name} {have}")
     if found:
         yield Finding("packages", OK, ", ".join(found))
+    else:
+        yield Finding("packages", OPTION, "fullgraph is imported from a folder, not installed", "pip install .")
 
 
 def extras() -> Iterator[Finding]:
     """Each brings something that everything else does without."""
-    for package, (module, extra, use) in EXTRAS.items():
-        have = _version(package.replace("_", "-"))
-        if find_spec(module) is None:
+    for _, package, _, extra in _requirements():
+        if not extra or package not in USES:
+            continue
+        if find_spec(package) is None:
             fix = f"pip install 'fullgraph[{extra}]'"
-            yield Finding(f"extra {extra}", OPTION, f"{package} is not installed: no {use}", fix)
+            yield Finding(package, OPTION, f"not installed: no {USES[package]}", fix)
         else:
-            yield Finding(f"extra {extra}", OK, f"{package} {have or ''}: {use}")
+            yield Finding(package, OK, f"{_version(package) or ''}: {USES[package]}")
+
+
+def _requirements() -> Iterator[tuple[str, str, str | None, str | None]]:
+    """(line, package, least version, extra) of what the installed package asks for."""
+    with suppress(PackageNotFoundError):
+        for line in requires("fullgraph") or []:
+            name, least, extra = LINE.match(line).groups()  # type: ignore[union-attr]
+            yield line, name, least, extra
 
 
 def numba() -> Iterator[Finding]:
@@ -109,7 +116,5 @@ def _numbers(text: str) -> list[int]:
 
 
 def _can_write(folder: Path) -> bool:
-    import os
-
     place = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     return os.access(place, os.W_OK)

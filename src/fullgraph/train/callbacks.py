@@ -17,6 +17,11 @@ class Callbacks:
     def __init__(self, callbacks: tuple[Callback, ...], transport: Transport) -> None:
         self.callbacks, self.transport = callbacks, transport
 
+    def close(self) -> None:
+        """Training is over, to its end or not: those that have a `close` of their own hear of it."""
+        for callback in self.callbacks if self.transport.rank == 0 else ():
+            getattr(callback, "close", lambda: None)()
+
     def retell(self, trainer: Trainer) -> None:
         for record in trainer.records:
             self(trainer, record)
