@@ -73,7 +73,8 @@ def as_rank(folder: Path, config: TrainConfig, begin: Callable[[int], Begun], ph
 
     stop = Stop()
     stop.listen()
-    transport = join(backend=config.backend, device=device_of(config.device), timeout=config.timeout)
+    with phases.display.phase("meeting the other ranks"):
+        transport = join(backend=config.backend, device=device_of(config.device), timeout=config.timeout)
     with ExitStack() as stack:
         stack.callback(transport.close)
         told = {"trouble": "", "job": "", "folder": str(folder)}

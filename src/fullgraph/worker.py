@@ -213,6 +213,7 @@ def main(classes: str = "") -> None:
     stop = Stop()
     stop.listen()
     tolerate_output()
+    phases = started()
     try:
         unpack(classes)
         if number("WORLD_SIZE", 1) > 1:
@@ -221,8 +222,9 @@ def main(classes: str = "") -> None:
             # nccl reads a GPU's memory alone, wherever a rank's rows are.
             nccl = loop.backend == "nccl"
             device = device_of(loop.device) if nccl else devices_of(run, number("RANK", 0))[0]
-            transport = join(backend=loop.backend, device=device, timeout=loop.timeout)
-        work(Path(folder), job, order, transport, stop, started())
+            with phases("place", "meeting the other ranks"):
+                transport = join(backend=loop.backend, device=device, timeout=loop.timeout)
+        work(Path(folder), job, order, transport, stop, phases)
         transport.close()
     except InputError as error:
         leave(EXIT_INPUT, LastWords(kind="input", text=str(error)))

@@ -5,8 +5,8 @@ import pty
 import re
 import subprocess
 import sys
-import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -68,37 +68,28 @@ class Seen:
         return max(later - earlier for earlier, later in pairwise(times))
 
 
-def watch(command, cwd, *, terminal="", keys=()):
+def watch(command, cwd, *, terminal="", after="", typed=""):
     """Run `fullgraph COMMAND` with its output in a pipe or, with the name of a kind, in a terminal of 80 columns.
 
-    keys: (second, text) to type.
+    typed: what a person types once `after` is to be read.
     """
     line = [sys.executable, "-m", "fullgraph", *map(str, command)]
     env = {**os.environ, "TERM": terminal or "dumb", "COLUMNS": "80", "LINES": "40", "PYTHONIOENCODING": "utf-8"}
-    if terminal:
-        read, write = pty.openpty()
-    else:
-        read, write = os.pipe()
-    started = time.monotonic()
+    read, write = pty.openpty() if terminal else os.pipe()
+    started, pieces, text = time.monotonic(), [], ""
     with subprocess.Popen(
         line, cwd=cwd, env=env, stdin=write if terminal else subprocess.DEVNULL, stdout=write, stderr=write,
         start_new_session=True, preexec_fn=_take_terminal if terminal else None,
     ) as process:  # fmt: skip
         os.close(write)
-        timers = [threading.Timer(second, os.write, (read, text.encode())) for second, text in keys]
-        for timer in timers:
-            timer.start()
-        pieces = []
-        try:
+        with suppress(OSError):  # a terminal that nobody has open any more
             while data := os.read(read, 65536):
                 pieces.append((time.monotonic() - started, data.decode(errors="replace")))
-        except OSError:  # a terminal that nobody has open any more
-            pass
-        finally:
-            os.close(read)
-        for timer in timers:
-            timer.cancel()
-            timer.join()
+                text += pieces[-1][1]
+                if typed and after in text:
+                    os.write(read, typed.encode())
+                    typed = ""
+        os.close(read)
     return Seen(process.returncode, pieces)
 
 
