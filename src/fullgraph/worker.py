@@ -136,17 +136,19 @@ def _write_outcome(rank: Rank, checkpoints: Checkpoints) -> None:
     """The best model first, then its predictions, then the result, which says that all is there."""
     trainer, transport = rank.trainer, rank.transport
     trainer.weights.load_state_dict(trainer.best.weights)
-    costs = torch.zeros(transport.size, 3, dtype=torch.float64)
+    live = trainer.shard.train.live
+    costs = torch.zeros(transport.size, 3 + len(live), dtype=torch.float64)
     device = trainer.shard.train.y.device
-    mine = [peak_memory_bytes(), peak_device_bytes(device), checkpoints.seconds]
+    mine = [peak_memory_bytes(), peak_device_bytes(device), checkpoints.seconds, *live.values()]
     costs[transport.rank] = torch.tensor(mine, dtype=torch.float64)
     costs = transport.all_reduce(Key("costs", 0), costs).wait()
     if rank.leads:
         write_tensors(rank.folder / MODEL, trainer.best.weights, {"run": rank.run.id})
     _write_predictions(rank, Order(out=str(rank.folder / "predictions")))
     if rank.leads:
-        peak_memory, peak_device, checkpoint_s = costs.max(0).values.tolist()
-        cost = Cost(int(peak_memory), int(peak_device), checkpoint_s, rank.phases.seconds)
+        peak_memory, peak_device, checkpoint_s = costs[:, :3].max(0).values.tolist()
+        rows = dict(zip(map(str, live), costs[:, 3:].sum(0).int().tolist(), strict=True))
+        cost = Cost(int(peak_memory), int(peak_device), checkpoint_s, rank.phases.seconds, rows)
         result = result_of(rank.run.strategy.name, rank.run.model.name, rank.part.manifest, trainer, cost)
         write_document(rank.folder / "result.json", result)
 

@@ -49,6 +49,21 @@ def test_a_run_does_not_depend_on_its_ranks(runs):
     np.testing.assert_array_equal(runs[0].predictions, runs[1].predictions)
 
 
+def test_rows_that_the_loss_reads_are_counted(graph, tmp_path):
+    """Of the last layer the training nodes, of the one before their neighbours too; on any number of ranks."""
+    few = np.zeros(graph.num_nodes, dtype=bool)
+    few[np.flatnonzero(graph.train_mask[:, 0])[:5]] = True
+    masks = {"train": few, "val": graph.val_mask[:, 0], "test": graph.test_mask[:, 0]}
+    targets = np.repeat(np.arange(graph.num_nodes), np.diff(graph.indptr))
+    small = fg.Graph(np.stack([graph.indices, targets]), graph.x, graph.y, masks)
+    reads = few.copy()
+    reads[graph.indices[few[targets]]] = True
+    for parts in (1, 3):
+        run = fg.train(small, parts=parts, epochs=1, out=tmp_path / str(parts))
+        assert run.result["live_rows"]["2"] == 5
+        assert run.result["live_rows"]["1"] == reads.sum()
+
+
 def test_the_record_is_complete(runs, graph):
     result = runs[1].result
     assert result["schema"] == 1

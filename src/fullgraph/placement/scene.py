@@ -37,10 +37,15 @@ class Scene(ABC):
         """The same scene for training, where layers compute only the rows that are read, if the placement can."""
         return self
 
+    @property
+    def live(self) -> dict[int, int]:
+        """By layer: how many rows of this rank it computes, where those are not all."""
+        return {}
+
     def rows(self, name: str, wire: Wires, clock: Clock, narrow_first: bool) -> Rows:
         splits = {split: mask.nonzero().flatten() for split, mask in self.local.masks.items()}
         view = self.view(name, wire, clock, narrow_first)
-        return Rows(view, self.local.x, self.local.y, splits, self.counts, owners=self.transport)
+        return Rows(view, self.local.x, self.local.y, splits, self.counts, owners=self.transport, live=self.live)
 
     def knowing(self, aggregated: Features | None, name: str) -> Self:
         """The same scene with its input's aggregation: the given one, else of dense rows, by one exact pass."""

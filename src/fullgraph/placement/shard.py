@@ -1,6 +1,6 @@
 """What a placement hands to the trainer: one rank's share of the work."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import torch
@@ -30,6 +30,7 @@ class Rows:
     splits: dict[str, Tensor]  # split name -> owned rows in it
     counts: dict[str, int]  # split name -> nodes in it over all ranks
     owners: Transport  # ranks that together hold every row once; sums over rows are taken over them
+    live: dict[int, int] = field(default_factory=dict)  # layer -> owned rows that it computes, where not all
 
     @property
     def ids(self) -> Tensor:

@@ -20,6 +20,7 @@ class Cost(NamedTuple):
     peak_device_bytes: int
     checkpoint_s: float  # that training stood still for checkpoints
     startup_s: dict[str, float]  # by phase
+    live_rows: dict[str, int]  # by layer: nodes that it computes in training, where those are not all
 
 
 def result_of(strategy: str, model: str, manifest: Manifest, trainer: Trainer, cost: Cost) -> dict[str, Any]:

@@ -106,6 +106,10 @@ class HaloScene(Scene):
     def trimmed(self, live: Live | None) -> "HaloScene":
         return self if live is None else replace(self, fewer=live.layers(self.whole, self.transport))
 
+    @property
+    def live(self) -> dict[int, int]:
+        return {layer: rows.targets for layer, rows in self.fewer.items()}
+
     def grades(self, name: str) -> dict[int | None, Sides]:
         """By the quarter of this rank's in-degrees that its own is in: of layers with fewer rows, and (None) of all."""
         owned = quartiles(self.local.arcs.indptr.diff()).to(self.local.ids.device)
