@@ -60,9 +60,10 @@ def test_the_tutorial_runs_from_top_to_bottom(tmp_path):
             for line in body.strip().splitlines():
                 program, *arguments = shlex.split(line)
                 ran.append(run(*(["-m", "fullgraph"] if program == "fullgraph" else []), *arguments, cwd=tmp_path))
-    assert len(ran) == 8
+    assert len(ran) == 9
     accuracy = float(ran[3].split()[2])
     assert accuracy > 0.8
+    assert (tmp_path / "three.html").exists()
     assert (tmp_path / "runs" / "exact" / "metrics.jsonl").read_text().count("\n") == 80
 
 
