@@ -234,7 +234,7 @@ WRONG = {
     "broken.py:TopK": "broken.py cannot be run (SyntaxError",
     "stops.py:TopK": "stops.py cannot be run (SystemExit: 3)",
     "loose.py:TopK": "has to be a frozen dataclass",
-    "topq": "codec 'topq' is unknown; known: full, half, bf16, lowbit, subsample, adaqp; or name your own: my_file.py:Name",
+    "topq": "codec 'topq' is unknown; known: full, half, bf16, lowbit, subsample, adaqp; or name your own",
 }
 
 
@@ -259,7 +259,7 @@ def test_wrong_names_are_one_line(name, tmp_path, monkeypatch):
     [
         ({"codec": TOPK, "k": "0"}, "k=0: at least 1"),
         ({"codec": TOPK, "k": "many"}, "k=many: a whole number"),
-        ({"codec": TOPK, "bits": "2"}, "strategy 'free' has no option bits; known: narrow=false, schedule=pipelined, lag=1"),
+        ({"codec": TOPK, "bits": "2"}, "has no option bits; known: narrow=false, schedule=pipelined, lag=1"),
         ({"codec": "half", "bits": "2"}, "has no option bits"),
         ({"schedule": "skip", "lag": "2"}, "has no option lag; known: narrow=false, schedule=pipelined, every=2"),
     ],
