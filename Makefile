@@ -28,7 +28,7 @@ demo: $(VENV)/installed  ## install, train the built-in graph with four strategi
 	$(BIN)/python benchmarks/demo.py
 
 test: $(VENV)/installed-dev  ## install, run every test that needs no GPU
-	$(BIN)/python -m pytest -q -n 2 --dist worksteal
+	$(BIN)/python -m pytest -q -n 2 --dist load
 
 # Nearly all of its time is Triton compiling each kernel for each width and type: eight processes compile at once.
 test-gpu: $(VENV)/installed-dev  ## the same bodies on a CUDA device

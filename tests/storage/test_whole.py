@@ -134,11 +134,16 @@ def test_a_swap_in_two_steps_survives_a_kill_between_them(tmp_path, state, monke
 
     child = os.fork()
     if child == 0:
-        os.rename = killed
-        with whole_folder(tmp_path / "f") as building:
-            (building / "new").touch()
-        os._exit(0)
-    os.waitpid(child, 0)
+        code = 1
+        try:
+            os.rename = killed
+            with whole_folder(tmp_path / "f") as building:
+                (building / "new").touch()
+            code = 0
+        finally:  # whatever happens, the child must not go on as the test's own process
+            os._exit(code)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == (0 if state == "after" else 9)
     sweep(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["f"]
     assert [path.name for path in (tmp_path / "f").iterdir()] == ["new" if state == "after" else "old"]
