@@ -159,39 +159,44 @@ def test_folders_of_other_names_are_no_checkpoints(finished, run, name):
     assert run(COMMANDS["resume"], must="right").err == ""
 
 
+def change(path, edit):
+    """Write a file of tensors anew, edited, with a checksum that is right again."""
+    tensors, about = read_tensors(path, fix="")
+    write_tensors(path, edit(tensors), about)
+
+
 def test_tensors_that_fit_one_rank_and_not_the_other(finished, run):
     folder, _ = finished("two")
-    path = folder / NEWEST / "rank-1.safetensors"
-    tensors, about = read_tensors(path, fix="")
-    write_tensors(path, {**tensors, "more": next(iter(tensors.values())).clone()}, about)
+    change(folder / NEWEST / "rank-1.safetensors", lambda held: held | {"more": next(iter(held.values())).clone()})
     run(COMMANDS["resume"], "does not fit this run's model or strategy")
 
 
 def test_rows_of_another_shape_are_refused_in_the_first_step(finished, run):
     """Only the first exchange can tell; by then the record of epochs was written anew, yet nothing was trained."""
     folder, _ = finished("two")
-    path = folder / NEWEST / "rank-1.safetensors"
-    tensors, about = read_tensors(path, fix="")
-    late = next(name for name in tensors if ".version." in name and tensors[name].dim() == 2)
-    write_tensors(path, {**tensors, late: tensors[late][:-1].clone()}, about)
+
+    def shortened(held):
+        late = next(name for name in held if ".version." in name and held[name].dim() == 2)
+        return held | {late: held[late][:-1].clone()}
+
+    change(folder / NEWEST / "rank-1.safetensors", shortened)
     run(COMMANDS["resume"], "does not fit this run")
 
 
 def test_rows_of_another_step_are_refused(finished, run):
     folder, _ = finished("two")
-    path = folder / NEWEST / "rank-1.safetensors"
-    tensors, about = read_tensors(path, fix="")
-    late = max(name for name in tensors if re.fullmatch(r".*\.forward\.version\.\d+", name))
-    renamed = {name.replace(f"{late}", f"{late}0"): value for name, value in tensors.items()}
-    write_tensors(path, renamed, about)
+
+    def renamed(held):
+        late = max(name for name in held if re.fullmatch(r".*\.forward\.version\.\d+", name))
+        return {name.replace(late, f"{late}0"): value for name, value in held.items()}
+
+    change(folder / NEWEST / "rank-1.safetensors", renamed)
     run(COMMANDS["resume"], "does not fit this run")
 
 
 def test_best_weights_of_another_model_are_refused(finished, run):
     folder, _ = finished("two")
-    path = folder / NEWEST / "shared.safetensors"
-    tensors, about = read_tensors(path, fix="")
-    write_tensors(path, {**tensors, "best.x": next(iter(tensors.values())).clone()}, about)
+    change(folder / NEWEST / "shared.safetensors", lambda held: held | {"best.x": next(iter(held.values())).clone()})
     run(COMMANDS["resume"], "does not fit this run's model or strategy")
 
 

@@ -7,6 +7,8 @@ mix64 is the finaliser of SplitMix64, mix32 the low-bias hash of C. Wellons. The
 numba; a test holds the two to the same bits.
 """
 
+import struct
+
 import torch
 from torch import Tensor
 
@@ -38,6 +40,12 @@ def mixed_key(key: int) -> int:
 def threshold(p: float) -> int:
     """Draws below it are dropped:  P(draw < threshold) = p to 2**-32."""
     return min(round(p * 2**32), MASK32)
+
+
+def scale_bits(p: float) -> int:
+    # 1 / (1 - p) as the 64 bits of a double: a Python float would reach the kernel rounded to 32.
+    bits: int = struct.unpack("<q", struct.pack("<d", 1 / (1 - p)))[0]
+    return bits
 
 
 def row_keys(key: int, ids: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,6 +1,5 @@
 """The Triton backend: chooses sizes, allocates results and starts the kernels."""
 
-import struct
 from typing import Any, NamedTuple
 
 import torch
@@ -9,15 +8,14 @@ from torch import Tensor
 from fullgraph.ops import (
     triton_arcs,
     triton_attention,
-    triton_dense,
     triton_lowbit,
     triton_norm,
     triton_product,
     triton_rows,
 )
-from fullgraph.ops.dense import ALIGNED, Drop
-from fullgraph.ops.hashing import mixed_key, signed, threshold
+from fullgraph.ops.hashing import mixed_key, scale_bits, signed, threshold
 from fullgraph.ops.kernels import Attended
+from fullgraph.ops.kernels_cuda_dense import rows_against_rows as rows_against_rows, rows_times as rows_times
 from fullgraph.ops.structure import Adjacency, Structure
 from fullgraph.ops.triton_base import launch, sum_dtype, triton_type
 from fullgraph.ops.triton_plan import Plan, ceil_div, padded_width, plan_arcs, plan_product, power_of_two
@@ -25,8 +23,6 @@ from fullgraph.ops.triton_tune import tuned
 
 PIECES = 8  # pieces of a long row that are added at once
 NORM_NUMBERS = 512  # of whole rows that a warp normalises at once: 16 a thread
-DENSE_ROWS, DENSE_DEPTH = 64, 32  # of a program of a dense product, and what it multiplies at once
-DENSE_PIECES = 264  # of all rows times the tiles of a result: fixed, so that its sums run in one order everywhere
 NORM_PROGRAMS = 2048  # that share the backward pass of a norm, fixed so that its sums run in one order everywhere
 
 
@@ -225,7 +221,7 @@ def dropout(x_nD: Tensor, ids_n: Tensor, key: int, p: float, relu: bool) -> Tens
     out, (columns, rows) = x_nD.new_empty(x_nD.shape), _tile(width)
     launch(
         triton_rows.dropout, (ceil_div(len(out), rows), ceil_div(width, columns)), out, x_nD, ids_n, out,
-        signed(mixed_key(key)), threshold(p), _scale_bits(p), len(out),
+        signed(mixed_key(key)), threshold(p), scale_bits(p), len(out),
         STRIDE=x_nD.stride(0), WIDTH=width, RELU=relu, ROWS=rows, COLUMNS=columns, SUM=triton_type(out.dtype),
     )  # fmt: skip
     return out
@@ -235,7 +231,7 @@ def relu_dropout_grad(grad_nD: Tensor, y_nD: Tensor, p: float) -> Tensor:
     out, block = torch.empty_like(grad_nD), 2048
     launch(
         triton_rows.relu_dropout_grad, (ceil_div(out.numel(), block),), out,
-        grad_nD, y_nD, out, _scale_bits(p), out.numel(), BLOCK=block, SUM=triton_type(out.dtype),
+        grad_nD, y_nD, out, scale_bits(p), out.numel(), BLOCK=block, SUM=triton_type(out.dtype),
     )  # fmt: skip
     return out
 
@@ -265,66 +261,9 @@ def _norm_sizes(x_nD: Tensor, eps: float) -> dict[str, Any]:
     return {"EPS": eps, "WIDTH": width, "num_warps": ceil_div(columns, 1024), **sizes}
 
 
-def rows_times(
-    x_nI: Tensor, weight_IO: Tensor, bias_O: Tensor | None, out_nO: Tensor, add: bool, drop: Drop | None
-) -> None:
-    (num_rows, width), out_width = x_nI.shape, out_nO.shape[1]
-    columns = max(16, min(128, power_of_two(out_width)))
-    split, padded = x_nI.dtype == torch.float32, DENSE_DEPTH * ceil_div(width, DENSE_DEPTH)
-    parts, block = weight_IO.new_empty(1 + split, out_width, padded), 1024
-    launch(
-        triton_dense.weight_parts, (ceil_div(out_width * padded, block),), parts, weight_IO, parts,
-        IN=width, OUT=out_width, STEP_IN=weight_IO.stride(0), STEP_OUT=weight_IO.stride(1), PADDED=padded, SPLIT=split,
-        BLOCK=block,
-    )  # fmt: skip
-    launch(
-        triton_dense.rows_times, (ceil_div(num_rows, DENSE_ROWS), ceil_div(out_width, columns)), out_nO,
-        x_nI, x_nI if drop is None else drop.ids_n, parts, parts if bias_O is None else bias_O, out_nO,
-        *_law(drop), num_rows, IN=width, **_reading(x_nI), OUT=out_width, PADDED=padded,
-        DROP=drop is not None, BIAS=bias_O is not None, ADD=add, SPLIT=split,
-        ROWS=DENSE_ROWS, COLUMNS=columns, DEPTH=DENSE_DEPTH, num_warps=4, num_stages=2 if drop and split else 3,
-    )  # fmt: skip
-
-
-def rows_against_rows(grad_nO: Tensor, x_nI: Tensor, drop: Drop | None) -> Tensor:
-    """grad^T drop(x) in float32, pieces of the rows added in order."""
-    (num_rows, width), out_width = x_nI.shape, grad_nO.shape[1]
-    most, columns, depth = 256 if x_nI.dtype == torch.bfloat16 else 128, 128, 32
-    rows = min(most, max(64, power_of_two(out_width)))
-    tiles = ceil_div(out_width, rows), ceil_div(width, columns)
-    each = depth * ceil_div(num_rows, depth * max(1, DENSE_PIECES // (tiles[0] * tiles[1])))
-    pieces = ceil_div(num_rows, each)
-    partial = x_nI.new_empty(pieces, out_width, width, dtype=torch.float32)
-    launch(
-        triton_dense.rows_against_rows, (*tiles, pieces), partial,
-        grad_nO, x_nI, x_nI if drop is None else drop.ids_n, partial, *_law(drop), each, num_rows,
-        OUT=out_width, IN=width, **_reading(x_nI), DROP=drop is not None, PRECISION=_six(partial),
-        ROWS=rows, COLUMNS=columns, DEPTH=depth, num_warps=8, num_stages=3,
-    )  # fmt: skip
-    return partial.sum(0)
-
-
-def _reading(x_nI: Tensor) -> dict[str, int]:
-    """How a row of x is read: to its end, or to the end of its last 16 bytes where those are in the same memory."""
-    (n, width), stride = x_nI.shape, x_nI.stride(0)
-    step = ALIGNED // x_nI.element_size()
-    there = x_nI.untyped_storage().nbytes() // x_nI.element_size() - x_nI.storage_offset() >= n * stride
-    wide = -(-width // step) * step
-    return {"READ": wide if stride % step == 0 and wide <= stride and there else width, "STRIDE": stride}
-
-
-def _six(like: Tensor) -> str:
-    """Six products of bfloat16 parts for one of float32 numbers; the interpreter has only three of other parts."""
-    return "bf16x6" if like.is_cuda else "tf32x3"
-
-
-def _law(drop: Drop | None) -> tuple[int, int, int]:
-    return (0, 0, 0) if drop is None else (signed(mixed_key(drop.key)), threshold(drop.p), _scale_bits(drop.p))
-
-
 def dropout_arcs(s: Structure, ids_R: Tensor, values_E: Tensor, key: int, p: float) -> Tensor:
     out, plan = torch.empty_like(values_E), plan_arcs(*s.shape, s.num_arcs, 1)
-    w, law = walk(s, plan), (signed(mixed_key(key)), threshold(p), _scale_bits(p))
+    w, law = walk(s, plan), (signed(mixed_key(key)), threshold(p), scale_bits(p))
     launch(
         triton_arcs.dropout_arcs, (w.programs,), out, s.indptr, s.indices, ids_R, values_E, out, *law, *w.args,
         ARCS=plan.arcs, SUM=triton_type(out.dtype), num_warps=plan.warps,
@@ -378,9 +317,3 @@ def _tile(width: int) -> tuple[int, int]:
     """Columns and rows of a block of 2,048 numbers, 16 a thread."""
     columns = min(512, power_of_two(width))
     return columns, 2048 // columns
-
-
-def _scale_bits(p: float) -> int:
-    # 1 / (1 - p) as the 64 bits of a double: a Python float would reach the kernel rounded to 32.
-    bits: int = struct.unpack("<q", struct.pack("<d", 1 / (1 - p)))[0]
-    return bits
