@@ -15,7 +15,8 @@ from fullgraph.ops import (
 )
 from fullgraph.ops.hashing import mixed_key, scale_bits, signed, threshold
 from fullgraph.ops.kernels import Attended
-from fullgraph.ops.kernels_cuda_dense import rows_against_rows as rows_against_rows, rows_times as rows_times
+from fullgraph.ops.kernels_cuda_dense import rows_against_rows as rows_against_rows
+from fullgraph.ops.kernels_cuda_dense import rows_times as rows_times
 from fullgraph.ops.structure import Adjacency, Structure
 from fullgraph.ops.triton_base import launch, sum_dtype, triton_type
 from fullgraph.ops.triton_plan import Plan, ceil_div, padded_width, plan_arcs, plan_product, power_of_two
