@@ -80,7 +80,7 @@ def test_ctrl_c_is_seen_at_once(written, monkeypatch):
 
 
 def test_a_region_is_no_wider_and_no_higher_than_the_terminal(written, monkeypatch):
-    monkeypatch.setattr(painter.shutil, "get_terminal_size", lambda: os.terminal_size((20, 3)))
+    monkeypatch.setattr(painter.shutil, "get_terminal_size", lambda *_, **__: os.terminal_size((20, 3)))
     live = painter.Live(painter.SIGNS["live"])
     live.told(state(doing="x" * 50, rows=[["y" * 50]] * 9))
     live.draw(0.0)
