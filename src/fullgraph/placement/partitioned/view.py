@@ -4,7 +4,7 @@ Legend: n owned rows that a layer reads, t of them that it computes, h halo rows
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from fullgraph.exchange import Channel
-from fullgraph.nn.view import IDENTITY, Features, Message, Operand, RowMap, Update, at_once
+from fullgraph.nn.view import IDENTITY, Features, Mapped, Message, Operand, RowMap, Update, at_once
 from fullgraph.ops import Structure, attend, spmm
 from fullgraph.placement.channel_view import ChannelView, Known, KnownHalo, KnownMessage
 from fullgraph.placement.holding.live import LayerRows
@@ -86,7 +86,10 @@ class SourceMessage:
 
     @cached_property
     def _own_and_read(self) -> tuple[Any, Any]:
-        return with_first(self._read, self.rows.targets) if isinstance(self._read, Tensor) else (self._read, self._read)
+        read, count = self._read, self.rows.targets
+        if isinstance(read, Tensor):
+            return with_first(read, count)
+        return replace(read, x=read.x[:count], ids=read.ids[:count]) if isinstance(read, Mapped) else read, read
 
     @property
     def own(self) -> Any:
@@ -125,10 +128,13 @@ def halo_message(view: PartitionedView, x: Tensor, layer: int, row_map: RowMap) 
         # Halo rows crossed the wire activated; dropout comes after it, with the owner's own bits.
         return row_map.after_activation().dense(channel.end(token), rows.halo_ids)
 
-    return SourceMessage(rows, row_map.dense(x, view.ids), halo, lambda: channel.absent(len(rows.halo_ids)))
+    read = row_map.dense(x, view.ids) if x.requires_grad else row_map(x, view.ids)
+    return SourceMessage(rows, read, halo, lambda: channel.absent(len(rows.halo_ids)))
 
 
 def _dense(rows: Operand) -> Tensor:
+    if isinstance(rows, Mapped):
+        return rows.whole()
     assert isinstance(rows, Tensor), "a layer maps its input rows before it aggregates them"
     return rows
 
