@@ -66,9 +66,13 @@ def test_bad_numbers_of_parts_are_one_line(make_graph, method):
 
 
 def test_unknown_names_list_the_known_ones(make_graph):
-    with pytest.raises(InputError, match="'metsi' is unknown; known: metis, metis-cut, metis-volume, random"):
+    with pytest.raises(
+        InputError, match=r"'metsi' is unknown \(did you mean metis\?\); known: metis, metis-cut, metis-volume, random"
+    ):
         partition(make_graph(), 2, "metsi")
-    with pytest.raises(InputError, match="no option objektive; known: objective=auto, node_weight="):
+    with pytest.raises(
+        InputError, match=r"no option objektive \(did you mean objective\?\); known: objective=auto, node_weight="
+    ):
         partition(make_graph(), 2, "metis", objektive="cut")
     with pytest.raises(InputError, match="objective=halo: one of auto, cut, volume"):
         partition(make_graph(), 2, "metis", objective="halo")

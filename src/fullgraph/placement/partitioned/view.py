@@ -128,7 +128,8 @@ def halo_message(view: PartitionedView, x: Tensor, layer: int, row_map: RowMap) 
         # Halo rows crossed the wire activated; dropout comes after it, with the owner's own bits.
         return row_map.after_activation().dense(channel.end(token), rows.halo_ids)
 
-    read = row_map.dense(x, view.ids) if x.requires_grad else row_map(x, view.ids)
+    is_input = torch.is_grad_enabled() and not x.requires_grad
+    read = row_map(x, view.ids) if is_input else row_map.dense(x, view.ids)
     return SourceMessage(rows, read, halo, lambda: channel.absent(len(rows.halo_ids)))
 
 
