@@ -5,24 +5,22 @@ what a killed process left behind is removed when the next one starts.
 """
 
 import itertools
+import json
 import os
-import re
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from fullgraph.errors import InputError
+from fullgraph.testing import netlink
 
 PORT = 29400
-NAMES = re.compile(r"fg(\d+)x\d+[hpb]\d*")
-NOWHERE = "02:00:00:00:00:99"  # an address that no host has
-PERMANENT = 0x80  # of a neighbour: never asked for again
 _MADE = itertools.count()
 
 
@@ -32,88 +30,68 @@ class Hosts:
     def __init__(self, count: int) -> None:
         if os.geteuid() != 0:
             raise InputError("emulated hosts need root; run it with sudo")
-        try:
-            import pyroute2
-        except ImportError as error:
-            raise InputError("emulated hosts need pyroute2: pip install 'fullgraph[dev]'") from error
-        self._net: Any = pyroute2
+        if find_spec("pyroute2") is None:
+            raise InputError("emulated hosts need pyroute2: pip install 'fullgraph[dev]'")
         mine = f"fg{os.getpid()}x{next(_MADE)}"
         self.names = [f"{mine}h{host}" for host in range(count)]
         self.ports = [f"{mine}p{host}" for host in range(count)]  # their ends of the links on this machine
         self._bridge = f"{mine}b"
+        self._net: subprocess.Popen[str] | None = None
 
     def __enter__(self) -> "Hosts":
-        self._sweep()
+        self._net = subprocess.Popen(
+            [sys.executable, netlink.__file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
         try:
-            self._build()
+            self._call("sweep")
+            addresses = [self.address(host) for host in range(len(self.names))]
+            self._call("build", names=self.names, ports=self.ports, bridge=self._bridge, addresses=addresses)
         except BaseException:
-            self._remove(self.names, [*self.ports, self._bridge])
+            self._close()
             raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._remove(self.names, [*self.ports, self._bridge])
+        self._close()
 
-    def _build(self) -> None:
-        with self._net.IPRoute() as here:
-            here.link("add", ifname=self._bridge, kind="bridge")
-            bridge = here.link_lookup(ifname=self._bridge)[0]
-            here.link("set", index=bridge, state="up")
-            for host, (name, port) in enumerate(zip(self.names, self.ports, strict=True)):
-                self._net.netns.create(name)
-                here.link("add", ifname=port, kind="veth", peer={"ifname": "wire", "net_ns_fd": name})
-                here.link("set", index=here.link_lookup(ifname=port)[0], master=bridge, state="up")
-                with self._net.NetNS(name) as there:
-                    wire = there.link_lookup(ifname="wire")[0]
-                    there.addr("add", index=wire, address=self.address(host), prefixlen=24)
-                    there.link("set", index=wire, state="up")
-                    there.link("set", index=there.link_lookup(ifname="lo")[0], state="up")
+    def _call(self, call: str, **arguments: Any) -> None:
+        net = self._net
+        assert net is not None, "hosts are there inside `with` alone"
+        assert net.stdin is not None
+        assert net.stdout is not None
+        net.stdin.write(json.dumps({"call": call, **arguments}) + "\n")
+        net.stdin.flush()
+        told = net.stdout.readline()
+        trouble = json.loads(told) if told else "the process that makes them ended"
+        if trouble:
+            raise RuntimeError(f"emulated hosts, {call}: {trouble}")
 
-    def _sweep(self) -> None:
-        """Remove the hosts of processes that are gone."""
-        with self._net.IPRoute() as here:
-            links = [dict(link["attrs"])["IFLA_IFNAME"] for link in here.get_links()]
-        names = self._net.netns.listnetns()
-        dead = [n for n in (*links, *names) if (m := NAMES.fullmatch(n)) and not Path(f"/proc/{m[1]}").exists()]
-        self._remove([n for n in dead if n in names], [n for n in dead if n in links])
-
-    def _remove(self, names: Sequence[str], links: Sequence[str]) -> None:
-        with self._net.IPRoute() as here:
-            for link in links:
-                for index in here.link_lookup(ifname=link):
-                    with suppress(self._net.NetlinkError):
-                        here.link("del", index=index)
-        for name in names:
-            with suppress(OSError):
-                self._net.netns.remove(name)
+    def _close(self) -> None:
+        net = self._net
+        assert net is not None
+        try:
+            self._call("remove", names=self.names, links=[*self.ports, self._bridge])
+        finally:
+            self._net = None
+            net.kill()
+            net.communicate()
 
     def address(self, host: int) -> str:
         return f"10.77.0.{10 + host}"
 
     def rate(self, bits_per_second: float) -> None:
         """What each link carries in each direction."""
-        # A burst above 64 KiB leaves large segments whole: splitting them costs the ranks' own cores.
-        shape = {"handle": 0x10000, "rate": f"{int(bits_per_second)}bit", "burst": 131072, "latency": "20ms"}
-        with self._net.IPRoute() as here:
-            for name, port in zip(self.names, self.ports, strict=True):
-                here.tc("replace", "tbf", here.link_lookup(ifname=port)[0], **shape)
-                with self._net.NetNS(name) as there:
-                    there.tc("replace", "tbf", there.link_lookup(ifname="wire")[0], **shape)
+        self._call("rate", names=self.names, ports=self.ports, bits_per_second=int(bits_per_second))
 
     def plug(self, host: int, *, up: bool) -> None:
         """Cut a host's link, or bring it back; the host's own interface stays up, as behind a switch that fails."""
-        with self._net.IPRoute() as here:
-            here.link("set", index=here.link_lookup(ifname=self.ports[host])[0], state="up" if up else "down")
+        self._call("plug", port=self.ports[host], up=up)
 
     def one_way(self, source: int, target: int, *, lost: bool) -> None:
         """Lose all that `source` sends to `target`; the other way stays open."""
-        with self._net.NetNS(self.names[source]) as there:
-            wire = there.link_lookup(ifname="wire")[0]
-            there.neigh("delete", dst=self.address(target), ifindex=wire) if not lost else there.neigh(
-                "replace", dst=self.address(target), lladdr=NOWHERE, ifindex=wire, state=PERMANENT
-            )
+        self._call("one_way", name=self.names[source], address=self.address(target), lost=lost)
 
     def start(
         self, host: int, command: Sequence[object], *, environ: Mapping[str, str] | None = None, **streams: Any
