@@ -75,7 +75,8 @@ def test_resumed_with_a_stale_wire_it_is_the_same_run(folder):
 def test_wrong_options_and_strategies_are_one_line(folder):
     code, told = command(folder, "train", "g.npz", "--model", "net.py:Net", "-m", "hiden=3")
     assert (code, told) == (
-        2, "fullgraph: error: model 'net.py:Net' has no option hiden (did you mean hidden?); known: hidden=12, dropout=0.4, act=",
+        2, "fullgraph: error: model 'net.py:Net' has no option hiden (did you mean hidden?); "
+        "known: hidden=12, dropout=0.4, act=",
     )  # fmt: skip
     code, told = command(folder, "train", "g.npz", "--model", "net.py:Net", "--strategy", "mixgcn", "--parts", 2)
     assert code == 2
