@@ -11,7 +11,7 @@ from fullgraph.axes import MODELS, STRATEGIES
 from fullgraph.errors import InputError, one_line
 from fullgraph.nn import AnyModel, GraphSAGE
 from fullgraph.partition import AnyPartitioner, GraphFacts, Metis, Part
-from fullgraph.placement import Shard
+from fullgraph.placement import Placement, Shard
 from fullgraph.recipes import Strategy, vanilla
 from fullgraph.reference import checksum_of, files_in, hand_over, packed
 from fullgraph.report import Meter
@@ -120,9 +120,15 @@ def build_model(run: Run, facts: GraphFacts) -> nn.Module:
 
 def build_shard(run: Run, part: Part, transport: Transport, aggregation: str = "") -> Shard:
     """A rank's share of the work, placed as the strategy says; its aggregation is the model's, unless it is given."""
-    config, spec, strategy = run.train, run.model, run.strategy
-    layout = strategy.layout()
-    placement = replace(
+    placement = replace(placement_of(run), device=devices_of(run, transport.rank)[0])
+    wires = run.strategy.wires(epochs=run.train.planned, layers=run.model.graph_layers)
+    return placement.place(part, transport, wires, aggregation or run.model.aggregation)
+
+
+def placement_of(run: Run) -> Placement:
+    """The strategy's placement, with all that the run has to say to it but the device."""
+    config, spec, layout = run.train, run.model, run.strategy.layout()
+    return replace(
         layout,
         inductive=config.inductive,
         precompute=config.precompute and not spec.encodes,
@@ -132,10 +138,7 @@ def build_shard(run: Run, part: Part, transport: Transport, aggregation: str = "
         host_rows=layout.host_rows or config.features_on == "host",
         seed=config.seed,
         dtype=rows_dtype(config.precision, getattr(torch, config.dtype)),
-        device=devices_of(run, transport.rank)[0],
     )
-    wires = strategy.wires(epochs=config.planned, layers=spec.graph_layers)
-    return placement.place(part, transport, wires, aggregation or spec.aggregation)
 
 
 def devices_of(run: Run, rank: int) -> list[torch.device]:

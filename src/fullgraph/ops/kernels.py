@@ -1,4 +1,4 @@
-"""The one place that chooses how an operation is computed: Triton kernels, numba loops, or plain torch."""
+"""The one place that chooses how an operation is computed: Triton kernels, numba loops, plain torch, or not at all."""
 
 import os
 from functools import cache
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fullgraph.errors import InputError, one_line
-from fullgraph.ops import reference
+from fullgraph.ops import kernels_meta, reference
 from fullgraph.ops.structure import Adjacency, Structure
 
 if TYPE_CHECKING:
@@ -75,6 +75,8 @@ def backend(x: Tensor) -> Backend:
 
     FULLGRAPH_KERNELS=torch, numba or triton in the environment allows only that one, and torch where it does not apply.
     """
+    if x.is_meta:
+        return kernels_meta
     kernels = fused_backend(x)
     if kernels is not None:
         return kernels
@@ -85,7 +87,7 @@ def backend(x: Tensor) -> Backend:
 def fused_backend(x: Tensor) -> Fused | None:
     """The Triton kernels, if they are the implementation for tensors like `x`."""
     choice = _choice()
-    if choice in ("numba", "torch") or not x.is_floating_point() or not (x.is_cuda or choice == "triton"):
+    if choice in ("numba", "torch") or not x.is_floating_point() or not (x.is_cuda or choice == "triton") or x.is_meta:
         return None
     if not x.is_cuda and os.environ.get("TRITON_INTERPRET") != "1":
         raise InputError("FULLGRAPH_KERNELS=triton on a CPU needs Triton's interpreter; set TRITON_INTERPRET=1 as well")

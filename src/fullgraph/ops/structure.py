@@ -109,7 +109,7 @@ class Structure:
         if square and self.indices.is_cuda and is_symmetric(self.indptr, self.indices):
             return self
         indptr, indices, _ = transpose(self.indptr, self.indices, self.num_cols, with_perm=False)
-        if square and torch.equal(indptr, self.indptr) and torch.equal(indices, self.indices):
+        if square and not indices.is_meta and torch.equal(indptr, self.indptr) and torch.equal(indices, self.indices):
             return self
         return Structure(indptr, indices, self.num_rows)
 
@@ -234,6 +234,8 @@ def _check(s: Structure) -> None:
         )
     if s.indptr.dim() != 1 or s.indices.dim() != 1 or s.indptr.numel() == 0:
         raise InputError("indptr and indices must be vectors, indptr with one entry more than there are rows")
+    if s.indptr.is_meta:  # sizes alone
+        return
     if int(s.indptr[0]) != 0 or int(s.indptr[-1]) != s.num_arcs or bool((s.indptr.diff() < 0).any()):
         raise InputError(f"indptr must rise from 0 to the number of arcs, {s.num_arcs}; give CSR row pointers")
     if s.num_arcs and (int(s.indices.min()) < 0 or int(s.indices.max()) >= s.num_cols):

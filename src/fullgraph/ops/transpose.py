@@ -21,6 +21,8 @@ def transpose(indptr: Tensor, indices: Tensor, num_cols: int, *, with_perm: bool
 
     Without `with_perm` the third tensor has no meaning.
     """
+    if indices.is_meta:  # sizes alone
+        return indptr.new_empty(num_cols + 1), torch.empty_like(indices), torch.empty_like(indices)
     if indices.is_cuda:
         return transpose_in_pieces(indptr, indices, num_cols, with_perm=with_perm)
     num_rows, num_arcs = indptr.numel() - 1, indices.numel()

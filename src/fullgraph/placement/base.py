@@ -7,8 +7,10 @@ from typing import ClassVar, TypeVar
 import torch
 from torch import Tensor, nn
 
+from fullgraph.errors import InputError
 from fullgraph.exchange import Clock, Wire, Wires
 from fullgraph.partition import Part
+from fullgraph.placement.counts import Counts
 from fullgraph.placement.holding.adjacency import Matrices, build
 from fullgraph.placement.holding.live import Hops, Live
 from fullgraph.placement.holding.local import LocalGraph
@@ -55,6 +57,10 @@ class Placement(ABC):
     @abstractmethod
     def place(self, part: Part, transport: Transport, wire: Wires, aggregation: str) -> Shard:
         """A rank's share of the work, given its part of the graph."""
+
+    def sketch(self, counts: Counts, transport: Transport, wire: Wires, aggregation: str) -> Shard:
+        """The same share without a number in it, from counts alone: what a step would do can be seen, and not done."""
+        raise InputError(f"{type(self).__name__} has no sketch, so that its cost cannot be foretold; measure it")
 
     @property
     def knows_sparse(self) -> bool:

@@ -6,19 +6,21 @@ from typing import ClassVar
 import torch
 from torch import nn
 
-from fullgraph.codec import quartiles
 from fullgraph.errors import InputError
-from fullgraph.exchange import Channel, Clock, RowFacts, Sides, Wires
+from fullgraph.exchange import Wires
 from fullgraph.ops import Adjacency
 from fullgraph.ops.parallel import even_cuts
 from fullgraph.placement.base import AllLayers
+from fullgraph.placement.counts import Counts
 from fullgraph.placement.holding.ahead import halo_features, sparse_aggregation
 from fullgraph.placement.holding.local import LocalGraph, moved
-from fullgraph.placement.mixture.grid import Grid, whole_grid
-from fullgraph.placement.mixture.view import BlockRows, MixtureView
+from fullgraph.placement.mixture.grid import whole_grid
+from fullgraph.placement.mixture.scene import TileScene
+from fullgraph.placement.mixture.sketch import sketched
+from fullgraph.placement.mixture.view import BlockRows
 from fullgraph.placement.scene import Scene, counted
-from fullgraph.plan import Route
-from fullgraph.transport import Key, Transport, gather_rows
+from fullgraph.placement.shard import Shard
+from fullgraph.transport import Key, Transport
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +53,7 @@ class Mixture(AllLayers):
 
     def scene(self, local: LocalGraph, transport: Transport, aggregation: str, name: str) -> Scene:
         local, rank = local.ordered(), transport.rank
-        aggregators = tuple(r for r in range(transport.size) if not self.roles or self.roles[r] != "dense")
+        aggregators = self.aggregators(transport.size)
         if self.roles and self.roles[rank] == "sparse" and len(local.ids):
             raise InputError(
                 f"rank {rank} is sparse, yet owns {len(local.ids)} nodes of these shards; train from the graph itself"
@@ -81,54 +83,16 @@ class Mixture(AllLayers):
         )
         return scene.knowing(aggregated, name) if self.precompute and aggregation != "attention" else scene
 
+    def aggregators(self, ranks: int) -> tuple[int, ...]:
+        """The ranks that have columns."""
+        return tuple(rank for rank in range(ranks) if not self.roles or self.roles[rank] != "dense")
+
+    def sketch(self, counts: Counts, transport: Transport, wire: Wires, aggregation: str) -> Shard:
+        return sketched(self, counts, transport, wire, aggregation)
+
     def _block_rows(self, owned: int, transport: Transport, name: str) -> BlockRows:
         """As many rows in each of this rank's blocks as can be, and what other ranks have."""
         table = torch.zeros(transport.size, self.blocks, dtype=torch.int64)
         table[transport.rank] = torch.tensor(even_cuts(owned, self.blocks)).diff()
         table = transport.all_reduce(Key(name, 0), table).wait()
         return BlockRows(transport.rank, tuple(map(tuple, table.T.tolist())))
-
-
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class TileScene(Scene):
-    """Rows whose columns go to the ranks that aggregate them, and come back."""
-
-    grid: Grid
-    aggregators: tuple[int, ...]
-    aggregate_on: torch.device
-    block_rows: BlockRows
-
-    def grades(self, name: str) -> dict[int | None, Sides]:
-        """Of owned rows and of all ranks', by block; None: those of all blocks."""
-        own, device = quartiles(self.local.arcs.indptr.diff()).cpu(), self.local.ids.device
-        everyone = gather_rows(own, self.transport, Key(f"setup/{name} grades", 0))
-        grades: dict[int | None, Sides] = {None: Sides(own, everyone)}
-        grades |= enumerate(map(Sides, own.split(self.block_rows.own), self.block_rows.by_block(everyone)))
-        return {block: Sides(*(of.to(device) for of in both)) for block, both in grades.items()}
-
-    def view(self, name: str, wire: Wires, clock: Clock, narrow_first: bool = True) -> MixtureView:
-        grades = self.grades(name) if wire.graded else {}
-
-        def channel_of(layer: int, side: str, block: int | None, route: Route) -> Channel:
-            ours = grades.get(block)
-            return wire.at(layer).build(
-                name=f"{name}/layer{layer}/{side}" + (f"/block {block}" if block else ""),
-                route=route,
-                transport=self.transport,
-                clock=clock,
-                facts=RowFacts(grades=Sides(ours.halo, ours.owned) if ours and side == "rows" else ours),
-            )
-
-        return MixtureView(
-            ids=self.local.ids,
-            num_nodes=self.num_nodes,
-            grid=self.grid,
-            rows=self.block_rows,
-            aggregators=self.aggregators,
-            aggregate_on=self.aggregate_on,
-            channel_of=channel_of,
-            transport=self.transport,
-            clock=clock,
-            known=self.known,
-            narrow_first=narrow_first,
-        )

@@ -1,25 +1,25 @@
 """The partitioned placement: every rank owns some nodes, through all layers, and fetches its halo."""
 
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from fullgraph.codec import quartiles
-from fullgraph.exchange import Channel, Clock, RowFacts, Sides, Wires
+from fullgraph.exchange import Wires
 from fullgraph.nn.view import Features
 from fullgraph.ops import Adjacency
 from fullgraph.placement.base import AllLayers
 from fullgraph.placement.channel_view import KnownHalo
-from fullgraph.placement.holding.adjacency import column_squares
+from fullgraph.placement.counts import Counts
 from fullgraph.placement.holding.ahead import halo_features, sparse_aggregation, worth_aggregating
 from fullgraph.placement.holding.live import LayerRows, Live, live_rows
 from fullgraph.placement.holding.local import LocalGraph, moved
 from fullgraph.placement.holding.locality import local_order, worth_a_look
-from fullgraph.placement.partitioned.view import PartitionedView
+from fullgraph.placement.partitioned.scene import HaloScene
+from fullgraph.placement.partitioned.sketch import sketched
 from fullgraph.placement.scene import Scene, counted
+from fullgraph.placement.shard import Shard
 from fullgraph.transport import Transport
 
 
@@ -68,6 +68,9 @@ class Partitioned(AllLayers):
             return replace(scene, known=KnownHalo(scene.local.x, halo.to(device=device)))
         return scene.knowing(aggregated, name) if self.precompute and aggregation != "attention" else scene
 
+    def sketch(self, counts: Counts, transport: Transport, wire: Wires, aggregation: str) -> Shard:
+        return sketched(self, counts, transport, wire, aggregation)
+
     def _known(
         self, local: LocalGraph, transport: Transport, aggregation: str, nodes: int, name: str
     ) -> tuple[Features | None, Features | None]:
@@ -93,59 +96,3 @@ def _ordered(local: LocalGraph, live: Live | None, order_n: Tensor | None) -> Lo
         by_level = torch.argsort(level_n, stable=True)
         order_n = by_level if order_n is None else order_n[by_level]
     return local if order_n is None else local.reordered(order_n)
-
-
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class HaloScene(Scene):
-    """Rows whose neighbours on other ranks come through a halo's channels."""
-
-    whole: LayerRows
-    attends: bool
-    fewer: dict[int, LayerRows] = field(default_factory=dict)
-
-    def trimmed(self, live: Live | None) -> "HaloScene":
-        return self if live is None else replace(self, fewer=live.layers(self.whole, self.transport))
-
-    @property
-    def live(self) -> dict[int, int]:
-        return {layer: rows.targets for layer, rows in self.fewer.items()}
-
-    def grades(self, name: str) -> dict[int | None, Sides]:
-        """By the quarter of this rank's in-degrees that its own is in: of layers with fewer rows, and (None) of all."""
-        owned = quartiles(self.local.arcs.indptr.diff()).to(self.local.ids.device)
-        found = {}
-        for layer, rows in ({None: self.whole} | self.fewer).items():
-            there = replace(self.local, route=rows.route, halo_ids=rows.halo_ids)
-            ours = owned[: rows.sources]
-            found[layer] = Sides(ours, there.halo_of(ours, self.transport, f"setup/{name} grades {layer}"))
-        return found
-
-    def view(self, name: str, wire: Wires, clock: Clock, narrow_first: bool = True) -> PartitionedView:
-        grades = self.grades(name) if wire.graded else {}
-
-        def channel_of(layer: int) -> Channel:
-            rows = self.fewer.get(layer, self.whole)
-            return wire.at(layer).build(
-                name=f"{name}/layer{layer}",
-                route=rows.route,
-                transport=self.transport,
-                clock=clock,
-                facts=RowFacts(
-                    ids=Sides(self.local.ids[: rows.sources], rows.halo_ids),
-                    grades=grades.get(layer, grades.get(None)),
-                    squares=None if self.attends else partial(column_squares, rows.matrices.outer),
-                    summed=not self.attends,
-                ),
-            )
-
-        return PartitionedView(
-            ids=self.local.ids,
-            num_nodes=self.num_nodes,
-            whole=self.whole,
-            fewer=self.fewer,
-            channel_of=channel_of,
-            transport=self.transport,
-            clock=clock,
-            known=self.known,
-            narrow_first=narrow_first,
-        )

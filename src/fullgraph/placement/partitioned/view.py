@@ -57,7 +57,8 @@ class PartitionedView(ChannelView):
         """Of the halo rows that the layer reads."""
         if layer not in self._halos:
             assert isinstance(self.known, KnownHalo)
-            chosen = torch.isin(self.whole.halo_ids, self.rows(layer).halo_ids).nonzero().flatten()
+            ids = self.rows(layer).halo_ids
+            chosen = torch.isin(self.whole.halo_ids, ids).nonzero().flatten() if not ids.is_meta else ids
             self._halos[layer] = self.known.of(chosen)
         return self._halos[layer]
 

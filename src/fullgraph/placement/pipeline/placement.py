@@ -11,9 +11,11 @@ from fullgraph.exchange import Clock, Wire, Wires
 from fullgraph.nn import GATConv
 from fullgraph.partition import Part, pieces_of
 from fullgraph.placement.base import Placement
+from fullgraph.placement.counts import Counts
 from fullgraph.placement.partitioned import Partitioned
 from fullgraph.placement.pipeline.rows import History
 from fullgraph.placement.pipeline.setup import Setup
+from fullgraph.placement.pipeline.sketch import sketched
 from fullgraph.placement.pipeline.stages import cuttable
 from fullgraph.placement.shard import Shard
 from fullgraph.transport import Mesh, Transport
@@ -67,12 +69,15 @@ class Pipeline(Placement):
 
     def place(self, part: Part, transport: Transport, wire: Wires, aggregation: str) -> Shard:
         clock = Clock(use="rows", seed=self.seed)
-        ready = self._by_parts.ready(part, transport, aggregation)
+        ready = self.by_parts.ready(part, transport, aggregation)
         scene = replace(ready.train, local=ready.train_graph)
         executor = Setup(self, scene, wire, clock, aggregation).executor()
         return ready.shard(ready.train.rows("parts", Wire(), clock, self.narrow_first), executor, clock)
 
+    def sketch(self, counts: Counts, transport: Transport, wire: Wires, aggregation: str) -> Shard:
+        return sketched(self, counts, transport, wire, aggregation)
+
     @property
-    def _by_parts(self) -> Partitioned:
+    def by_parts(self) -> Partitioned:
         """Who evaluates, and computes ahead what does not change; a chunk's rows are all computed."""
         return replace(self.options_for(Partitioned), hops=(), order="given", keep_halo=False)

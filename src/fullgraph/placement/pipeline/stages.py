@@ -160,24 +160,28 @@ class PipelineStep:
         return {"cut": tuple(self.cut)} if self.measure and self.widths is not None else {}
 
     def _costs(self, model: Chain) -> tuple[list[float], Tensor]:
-        """Of each block: its work on the largest chunk, found out by the first stage; and the widths of its state."""
-        table = torch.zeros(len(model.blocks), 1 + TENSORS, dtype=torch.float64)
-        if self.stage == 0:
-            model = copy.deepcopy(model)
-            chunk = max(self.chunks, key=lambda chunk: len(chunk.span))
-            alone = replace(self.rows, channel_of=None, stores={}, _channels={}, _loaded={}, _loaded_rows={})
-            view = replace(self.views[chunk.index], stage=alone)
-            state: tuple[Features, ...] = (self.inputs[chunk.index],)
-            for row, block in zip(table, model.blocks, strict=True):
-                taken = [_timed(block, state, view) for _ in range(REPEATS if self.measure else 1)]
-                before, state = state, taken[-1][1]
-                work = _work(block, before, state, view, alone)
-                row[0] = min(seconds for seconds, _ in taken) if self.measure else work
-                row[1 : 1 + len(state)] = torch.tensor([part.shape[1] for part in state])
-                alone.stores.clear()  # no stage holds those of all layers
+        """Of each block: its work on the largest chunk; and the widths of its state."""
+        table = self.table(model) if self.stage == 0 else torch.zeros(len(model.blocks), 1 + TENSORS).double()
         table = self.transport.all_reduce(Key("setup/costs", 0), table).wait()
         ways = self.transport.size // self.stages
         return table[:, 0].tolist(), (table[:, 1:] / ways).long()
+
+    def table(self, model: Chain) -> Tensor:
+        """Of each block: its work, then the widths of the state it makes; found out by the first stage."""
+        table = torch.zeros(len(model.blocks), 1 + TENSORS, dtype=torch.float64)
+        model = copy.deepcopy(model)
+        chunk = max(self.chunks, key=lambda chunk: len(chunk.span))
+        alone = replace(self.rows, channel_of=None, stores={}, _channels={}, _loaded={}, _loaded_rows={})
+        view = replace(self.views[chunk.index], stage=alone)
+        state: tuple[Features, ...] = (self.inputs[chunk.index],)
+        for row, block in zip(table, model.blocks, strict=True):
+            taken = [_timed(block, state, view) for _ in range(REPEATS if self.measure else 1)]
+            before, state = state, taken[-1][1]
+            work = _work(block, before, state, view, alone)
+            row[0] = min(seconds for seconds, _ in taken) if self.measure else work
+            row[1 : 1 + len(state)] = torch.tensor([part.shape[1] for part in state])
+            alone.stores.clear()  # no stage holds those of all layers
+        return table
 
     def _places(self) -> dict[str, Channels]:
         places = {"below": self.below, "above": self.above, "stage": self.rows}

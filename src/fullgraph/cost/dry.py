@@ -1,0 +1,31 @@
+"""A dry run: the trainer's own steps, on tensors without numbers, written down."""
+
+from dataclasses import replace
+
+import torch
+
+from fullgraph.cost.script import Step
+from fullgraph.cost.watch import Listed, Watch
+from fullgraph.placement.counts import META, Counts
+from fullgraph.report import Meter
+from fullgraph.run import Run, placement_of
+from fullgraph.tasks import node_task
+from fullgraph.train.trainer import Trainer
+
+
+def dry_run(run: Run, counts: Counts, rank: int, steps: int) -> list[Step]:
+    """The first steps of a rank. A wire's schedule shows in them: what is late is waited for in a later step."""
+    watch, facts = Watch(), counts.graph
+    transport = Listed(watch, rank, len(counts.ranks))
+    wires = run.strategy.wires(epochs=run.train.planned, layers=run.model.graph_layers)
+    placement = replace(placement_of(run), device=META)
+    shard = placement.sketch(counts, transport, wires, run.model.aggregation)
+    task = node_task(classes=facts.classes, multilabel=facts.multilabel, real=facts.real)
+    model = run.model.outline(facts.features, facts.classes).to(getattr(torch, run.train.dtype))
+    trainer = Trainer(model, shard, task, run.train, Meter(detail=False))
+    taken = []
+    for _ in range(steps):
+        with watch.step() as found:
+            trainer.train_step()
+        taken.append(found())
+    return taken

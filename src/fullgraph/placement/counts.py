@@ -1,0 +1,100 @@
+"""A graph that is cut, in counts alone: enough to lay out a step of training without a number in it."""
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from fullgraph.ops import Adjacency, Structure
+from fullgraph.partition import GraphFacts
+
+META = torch.device("meta")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerCounts:
+    """What a layer computes on one rank, and what it reads for it."""
+
+    targets: int  # rows that it computes
+    sources: int  # owned rows that it may read
+    inner: int  # arcs between those
+    outer: int  # arcs from halo rows
+    sent: tuple[int, ...]  # rows, by peer
+    read: tuple[int, ...]  # halo rows, by peer
+
+    @property
+    def halo(self) -> int:
+        return sum(self.read)
+
+    def isolated(self) -> "LayerCounts":
+        """The same without arcs from other ranks."""
+        none = (0,) * len(self.sent)
+        return LayerCounts(
+            targets=self.targets, sources=self.sources, inner=self.inner, outer=0, sent=none, read=none
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankCounts:
+    """One rank's part."""
+
+    whole: LayerCounts
+    train: int  # training nodes
+    fewer: dict[int, LayerCounts] = field(default_factory=dict)  # layers that do not compute all rows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counts:
+    """All parts of a graph."""
+
+    graph: GraphFacts
+    ranks: tuple[RankCounts, ...]
+    entries: int = 0  # of sparse features
+    undirected: bool = True
+
+    @property
+    def train(self) -> int:
+        return sum(rank.train for rank in self.ranks)
+
+    @property
+    def arcs(self) -> int:
+        return sum(rank.whole.inner + rank.whole.outer for rank in self.ranks)
+
+
+def numbers(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    """A tensor of this shape, without numbers."""
+    return torch.empty(shape, dtype=dtype, device=META)
+
+
+def ids(count: int) -> Tensor:
+    """As many ids."""
+    return numbers(count, dtype=torch.int64)
+
+
+def pattern(rows: int, arcs: int, cols: int) -> Structure:
+    """A structure of these sizes."""
+    return Structure(ids(rows + 1), numbers(arcs, dtype=torch.int32), cols)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """What the matrices of an aggregation are made of."""
+
+    aggregation: str
+    weighted: bool
+    undirected: bool
+    dtype: torch.dtype
+
+    @property
+    def loops(self) -> bool:
+        """Whether every row has a self loop."""
+        return self.aggregation in ("gcn", "attention")
+
+    def matrix(self, rows: int, arcs: int, cols: int) -> Adjacency:
+        """One structure serves both ways where the graph allows it."""
+        structure = pattern(rows, arcs, cols)
+        if self.undirected and rows == cols:
+            structure.paired(structure, None)
+        row = numbers(rows, dtype=self.dtype) if self.aggregation in ("gcn", "mean") else None
+        col = numbers(cols, dtype=self.dtype) if self.aggregation == "gcn" else None
+        return Adjacency(structure, numbers(arcs, dtype=self.dtype) if self.weighted else None, row, col)

@@ -1,0 +1,58 @@
+"""A rank's rows of a mixture, made ready to be seen."""
+
+from dataclasses import dataclass
+
+import torch
+
+from fullgraph.codec import quartiles
+from fullgraph.exchange import Channel, Clock, RowFacts, Sides, Wires
+from fullgraph.placement.mixture.grid import Grid
+from fullgraph.placement.mixture.view import BlockRows, MixtureView
+from fullgraph.placement.scene import Scene
+from fullgraph.plan import Route
+from fullgraph.transport import Key, gather_rows
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class TileScene(Scene):
+    """Rows whose columns go to the ranks that aggregate them, and come back."""
+
+    grid: Grid
+    aggregators: tuple[int, ...]
+    aggregate_on: torch.device
+    block_rows: BlockRows
+
+    def grades(self, name: str) -> dict[int | None, Sides]:
+        """Of owned rows and of all ranks', by block; None: those of all blocks."""
+        own, device = quartiles(self.local.arcs.indptr.diff()).cpu(), self.local.ids.device
+        everyone = gather_rows(own, self.transport, Key(f"setup/{name} grades", 0))
+        grades: dict[int | None, Sides] = {None: Sides(own, everyone)}
+        grades |= enumerate(map(Sides, own.split(self.block_rows.own), self.block_rows.by_block(everyone)))
+        return {block: Sides(*(of.to(device) for of in both)) for block, both in grades.items()}
+
+    def view(self, name: str, wire: Wires, clock: Clock, narrow_first: bool = True) -> MixtureView:
+        grades = self.grades(name) if wire.graded else {}
+
+        def channel_of(layer: int, side: str, block: int | None, route: Route) -> Channel:
+            ours = grades.get(block)
+            return wire.at(layer).build(
+                name=f"{name}/layer{layer}/{side}" + (f"/block {block}" if block else ""),
+                route=route,
+                transport=self.transport,
+                clock=clock,
+                facts=RowFacts(grades=Sides(ours.halo, ours.owned) if ours and side == "rows" else ours),
+            )
+
+        return MixtureView(
+            ids=self.local.ids,
+            num_nodes=self.num_nodes,
+            grid=self.grid,
+            rows=self.block_rows,
+            aggregators=self.aggregators,
+            aggregate_on=self.aggregate_on,
+            channel_of=channel_of,
+            transport=self.transport,
+            clock=clock,
+            known=self.known,
+            narrow_first=narrow_first,
+        )

@@ -1,0 +1,75 @@
+"""A mixture without numbers: the same view and channels, over structures that have sizes alone.
+
+Rows are in even shares, as this placement cuts them, and arcs are spread evenly over blocks.
+"""
+
+from typing import TYPE_CHECKING
+
+from fullgraph.exchange import Clock, Wires
+from fullgraph.ops.parallel import even_cuts
+from fullgraph.placement.counts import META, Counts, Kind, ids, pattern
+from fullgraph.placement.holding.adjacency import Arcs, fine
+from fullgraph.placement.holding.local import LocalGraph
+from fullgraph.placement.mixture.grid import Grid
+from fullgraph.placement.mixture.scene import TileScene
+from fullgraph.placement.mixture.view import BlockRows
+from fullgraph.placement.shard import Shard, WholeStep
+from fullgraph.placement.sketch import features, known, labels, rows_of, shard_of
+from fullgraph.plan import HaloRoute
+from fullgraph.transport import Transport
+
+if TYPE_CHECKING:
+    from fullgraph.placement.mixture.placement import Mixture
+
+
+def sketched(placement: "Mixture", counts: Counts, transport: Transport, wire: Wires, aggregation: str) -> Shard:
+    rank, size, nodes, clock = transport.rank, transport.size, counts.graph.nodes, Clock(use="rows", seed=placement.seed)
+    updaters = [r for r in range(size) if not placement.roles or placement.roles[r] != "sparse"]
+    shares = dict(zip(updaters, _even(nodes, len(updaters)), strict=True))
+    by_rank = [_even(shares.get(r, 0), placement.blocks) for r in range(size)]
+    rows = BlockRows(rank, tuple(zip(*by_rank, strict=True)))
+    own = shares.get(rank, 0)
+    x = features(counts, own, placement.dtype, dense=placement.dense_input)
+    ahead = placement.precompute and aggregation != "attention"
+    scene = TileScene(
+        local=LocalGraph(
+            ids=ids(own),
+            halo_ids=ids(0),
+            arcs=Arcs(ids(own + 1), ids(0), None, 0),
+            route=HaloRoute(ids(0), (0,) * size, (0,) * size, own),
+            x=x,
+            y=labels(counts, own),
+            masks={},
+        ),
+        transport=transport,
+        num_nodes=nodes,
+        counts={"train": counts.train},
+        known=known(x, counts.arcs * own // max(1, nodes)) if ahead else None,
+        grid=_grid(counts, rows.sizes, Kind(
+            aggregation=aggregation, weighted=counts.graph.weighted, undirected=counts.undirected,
+            dtype=fine(placement.dtype),
+        )),
+        aggregators=placement.aggregators(size),
+        aggregate_on=META,
+        block_rows=rows,
+    )  # fmt: skip
+    view = scene.view(placement.channels, wire, clock, placement.narrow_first)
+    seen = rows_of(counts, view, x, counts.train * own // max(1, nodes), transport)
+    return shard_of(counts, seen, WholeStep(seen), transport, clock)
+
+
+def _even(total: int, shares: int) -> list[int]:
+    cuts = even_cuts(total, shares)
+    return [high - low for low, high in zip(cuts, cuts[1:], strict=False)]
+
+
+def _grid(counts: Counts, sizes: tuple[int, ...], kind: Kind) -> Grid:
+    nodes, attends = counts.graph.nodes, kind.aggregation == "attention"
+    arcs = counts.arcs + (nodes if kind.loops else 0)
+    cells, patterns = {}, []
+    for b, rows in enumerate(sizes):
+        for j, cols in enumerate(sizes):
+            share = 0 if attends else arcs * rows * cols // max(1, nodes * nodes)
+            cells[b, j] = kind.matrix(rows, share, cols)
+        patterns.append(pattern(rows, arcs * rows // max(1, nodes) if attends else 0, nodes))
+    return Grid(cells, tuple(patterns))

@@ -1,0 +1,96 @@
+"""A partitioned placement without numbers: the same view and channels, over structures that have sizes alone."""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from fullgraph.exchange import Clock, Wires
+from fullgraph.nn.view import Features
+from fullgraph.ops import Adjacency
+from fullgraph.placement.channel_view import Known, KnownHalo
+from fullgraph.placement.counts import Counts, Kind, LayerCounts, ids, pattern
+from fullgraph.placement.holding.adjacency import Arcs, Matrices, fine
+from fullgraph.placement.holding.live import LayerRows
+from fullgraph.placement.holding.local import LocalGraph
+from fullgraph.placement.partitioned.scene import HaloScene
+from fullgraph.placement.shard import Shard, WholeStep
+from fullgraph.placement.sketch import aggregated_entries, features, known, labels, rows_of, shard_of
+from fullgraph.plan import HaloRoute
+from fullgraph.transport import Transport
+
+if TYPE_CHECKING:
+    from fullgraph.placement.partitioned.placement import Partitioned
+
+
+def sketched(placement: "Partitioned", counts: Counts, transport: Transport, wire: Wires, aggregation: str) -> Shard:
+    rank, clock = counts.ranks[transport.rank], Clock(use="rows", seed=placement.seed)
+    kind = Kind(
+        aggregation=aggregation, weighted=counts.graph.weighted, undirected=counts.undirected,
+        dtype=fine(placement.dtype),
+    )  # fmt: skip
+    of_all = rank.whole.isolated() if placement.isolated else rank.whole
+    trims = any(hop is not None for hop in placement.hops)
+    fewer = {} if placement.isolated or not trims else rank.fewer
+    whole = _layer(of_all, kind)
+    x = features(counts, of_all.sources, placement.dtype, dense=placement.dense_input)
+    scene = HaloScene(
+        local=_local(counts, x, whole),
+        transport=transport,
+        num_nodes=counts.graph.nodes,
+        counts={"train": counts.train},
+        whole=whole,
+        attends=aggregation == "attention",
+        fewer={layer: _layer(rows, kind) for layer, rows in fewer.items()},
+        known=_known(placement, counts, x, of_all, aggregation),
+    )
+    view = scene.view(placement.channels, wire, clock, placement.narrow_first)
+    rows = rows_of(counts, view, x, rank.train, transport)
+    return shard_of(counts, rows, WholeStep(rows), transport, clock)
+
+
+def _layer(counts: LayerCounts, kind: Kind) -> LayerRows:
+    targets, sources, halo = counts.targets, counts.sources, counts.halo
+    loops = targets if kind.loops else 0
+    attends = kind.aggregation == "attention"
+    inner, outer = (0, 0) if attends else (counts.inner + loops, counts.outer)
+    return LayerRows(
+        targets=targets,
+        sources=sources,
+        halo_ids=ids(halo),
+        route=HaloRoute(ids(sum(counts.sent)), counts.sent, counts.read, sources),
+        matrices=Matrices(
+            kind.matrix(targets, inner, sources),
+            replace(kind, undirected=False).matrix(targets, outer, halo),
+            pattern(targets, counts.inner + counts.outer + loops if attends else 0, sources + halo),
+        ),
+    )
+
+
+def _local(counts: Counts, x: Features, whole: LayerRows) -> LocalGraph:
+    n = whole.sources
+    return LocalGraph(
+        ids=ids(n),
+        halo_ids=whole.halo_ids,
+        arcs=Arcs(ids(n + 1), ids(0), None, 0),
+        route=whole.route,
+        x=x,
+        y=labels(counts, n),
+        masks={},
+    )
+
+
+def _known(
+    placement: "Partitioned", counts: Counts, x: Features, of_all: LayerCounts, aggregation: str
+) -> Known | KnownHalo | None:
+    """What is known of the input, as the placement itself would choose."""
+    arcs = of_all.inner + of_all.outer
+    if isinstance(x, Adjacency) or aggregation == "attention":
+        if not placement.knows_sparse:
+            return None
+        halo = features(counts, of_all.halo, placement.dtype, dense=placement.dense_input)
+        if aggregation == "attention":
+            return KnownHalo(x, halo) if placement.keep_halo else None
+        assert isinstance(x, Adjacency)
+        if placement.keep_halo and aggregated_entries(x, arcs) > x.structure.num_arcs + arcs:
+            return KnownHalo(x, halo)
+        return known(x, arcs)
+    return known(x, arcs) if placement.precompute else None
