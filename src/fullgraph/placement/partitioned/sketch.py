@@ -29,7 +29,9 @@ def sketched(placement: "Partitioned", counts: Counts, transport: Transport, wir
     )  # fmt: skip
     of_all = rank.whole.isolated() if placement.isolated else rank.whole
     trims = any(hop is not None for hop in placement.hops)
-    fewer = {} if placement.isolated or not trims else rank.fewer
+    fewer = rank.fewer if trims else {}
+    if placement.isolated:
+        fewer = {layer: rows.isolated() for layer, rows in fewer.items()}
     whole = _layer(of_all, kind)
     x = features(counts, of_all.sources, placement.dtype, dense=placement.dense_input)
     scene = HaloScene(

@@ -1,0 +1,57 @@
+"""Machines and the links between them, as a value that a TOML file holds."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+from fullgraph.errors import InputError, one_line
+from fullgraph.values import Range, Value, read_value
+
+Rate = Annotated[float, Range(1e3, 1e16)]
+Seconds = Annotated[float, Range(0, 3600)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Link(Value):
+    """What a port carries each way, the time a message takes besides, and what its bytes cost a core on each end."""
+
+    bits_per_s: Rate = 10e9
+    latency_s: Seconds = 50e-6
+    core_s_per_byte: Annotated[float, Range(0, 1)] = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cluster(Value):
+    """Equal machines, each with some ranks; a machine has one port to the others, and its ranks talk by `inside`.
+
+    cores: of a machine, for its ranks and their threads; with GPUs, one a rank, for the work is theirs.
+    together: the machines are emulated on one, and share its cores.
+    rates: the name of the rates that its work takes, see rates.py.
+    """
+
+    machines: Annotated[int, Range(1, 65535)] = 1
+    ranks_per_machine: Annotated[int, Range(1, 1024)] = 1
+    cores: Annotated[int, Range(1, 4096)] = 1
+    together: bool = False
+    memory_bytes: Annotated[int, Range(0, 2**62)] = 0  # of a rank; 0: not known
+    rates: str = "here"
+    link: Link = field(default_factory=Link)
+    inside: Link = field(default_factory=lambda: Link(bits_per_s=40e9, latency_s=20e-6))
+
+    @property
+    def ranks(self) -> int:
+        return self.machines * self.ranks_per_machine
+
+    def machine(self, rank: int) -> int:
+        return rank // self.ranks_per_machine
+
+    @classmethod
+    def read(cls, path: Path) -> Cluster:
+        try:
+            tree = tomllib.loads(path.read_text())
+        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+            raise InputError(f"{path} is no cluster file ({one_line(error, 100)}); see docs/planning.md") from error
+        return read_value(cls, tree, str(path))
