@@ -36,17 +36,17 @@ transport : report+ environ
 codec     : ops+ axes+ transport.key
 exchange  : codec+ plan+ transport+
 placement : exchange+ nn+
-cost      : placement+
 tasks     : placement+
 train     : tasks+ version
-recipes   : train+ cost
+recipes   : train+
 run       : recipes+
+cost      : run+
 remarks   : run+
 testing   : run+
 own_model : testing+
 worker    : own_model+ remarks
 predicting: worker+ cutting
-preparing : worker+ cutting
+preparing : worker+ cutting cost
 jobs      : preparing+
 api       : jobs+ predicting
 options   : api+

@@ -77,6 +77,7 @@ STRATEGIES = Axis(
         "gnnpipe": "fullgraph.recipes.gnnpipe:GNNPipe",
         "gnnpipe-hybrid": "fullgraph.recipes.gnnpipe:GNNPipeHybrid",
         "free": "fullgraph.recipes.free:Free",
+        "auto": "fullgraph.recipes.auto:Auto",
     },
 )
 TASKS = Axis(

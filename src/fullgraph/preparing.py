@@ -10,6 +10,7 @@ from fullgraph.cutting import cut, write_shards
 from fullgraph.data import Graph, load
 from fullgraph.errors import InputError, explain
 from fullgraph.partition import Manifest, Metis, is_partition_folder, read_manifest
+from fullgraph.recipes import Auto
 from fullgraph.remarks import remarks
 from fullgraph.report import Phases
 from fullgraph.report.terminal import note
@@ -24,7 +25,7 @@ def prepare(config: Run, graph: Graph | str | Path, folder: Path, phases: Phases
             config, manifest = _with_shards(config, Path(graph))
             task = task_for(config.train.task, manifest.graph, cut=True)
             task.check(manifest.graph, cut=True)
-            config = replace(config, train=replace(config.train, task=task))
+            config = chosen(replace(config, train=replace(config.train, task=task)), Path(graph), phases)
             check_placement(config)
         else:
             if not isinstance(graph, Graph):
@@ -42,6 +43,7 @@ def prepare(config: Run, graph: Graph | str | Path, folder: Path, phases: Phases
             assignment = cut(graph, config.parts, partitioner, config.train.seed, phases)
             how = {"features": config.features, "split": config.split}
             manifest = write_shards(folder / "shards", graph, assignment, phases, **how)
+            config = chosen(config, folder / "shards", phases)
         config = replace(config, id=uuid4().hex, shards_checksum=manifest.checksum)
         config.write(folder)
         for remark in remarks(config, manifest):
@@ -49,6 +51,19 @@ def prepare(config: Run, graph: Graph | str | Path, folder: Path, phases: Phases
     except Exception as error:
         raise explain(error, folder) or error from error
     return config
+
+
+def chosen(config: Run, shards: Path, phases: Phases) -> Run:
+    """The run with a strategy, where it left the choice open."""
+    auto = config.strategy
+    if not isinstance(auto, Auto):
+        return config
+    from fullgraph.cost.plan import choose
+
+    with phases.display.phase("choosing a strategy"):
+        name, strategy, reason = choose(config, auto, shards)
+    note(f"auto chose {name}: {reason}")
+    return replace(config, strategy=strategy)
 
 
 def is_cut(graph: Graph | str | Path) -> bool:

@@ -112,7 +112,7 @@ class _Lab:
         found = []
         for side in WIDTHS:
             x, weight, grad = self._randn(self.rows, side), self._randn(side, side), self._randn(self.rows, side)
-            call = (lambda x=x, g=grad: g.t() @ x) if back else (lambda x=x, w=weight: x @ w)  # type: ignore[misc]
+            call = (lambda x=x, g=grad: g.t() @ x) if back else (lambda x=x, w=weight: x @ w)
             found.append(timed(call, self.device) / (2 * self.rows * side * side))
         return _curve(WIDTHS, found)
 

@@ -16,10 +16,14 @@ Seconds = Annotated[float, Range(0, 3600)]
 
 @dataclass(frozen=True, kw_only=True)
 class Link(Value):
-    """What a port carries each way, the time a message takes besides, and what its bytes cost a core on each end."""
+    """What a port carries each way, and what else messages take.
+
+    latency_s: until the first byte is there. message_s: of each message. core_s_per_byte: of a core on each end.
+    """
 
     bits_per_s: Rate = 10e9
     latency_s: Seconds = 50e-6
+    message_s: Seconds = 2e-6
     core_s_per_byte: Annotated[float, Range(0, 1)] = 0.0
 
 

@@ -1,37 +1,116 @@
 """Counts of a graph that is cut: of its parts as they lie in a folder, or of parts that nobody has cut yet."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 
 from fullgraph.data.arrays import Array
-from fullgraph.partition import Part, read_manifest, open_part
+from fullgraph.partition import GraphFacts, Part, SparseRows, open_part, read_manifest
 from fullgraph.placement.counts import Counts, LayerCounts, RankCounts
 from fullgraph.placement.holding.live import WORTH, Hops
 
 
 def counted(shards: Path, hops: Hops, split: int = 0) -> Counts:
     """Of the parts in a folder. hops: how far from a training node a layer's rows are read, as a model has it."""
-    manifest = read_manifest(shards)
-    parts = [open_part(shards, rank, split=split, verify=False) for rank in range(manifest.parts)]
-    wholes = [_layer(part, len(part.ids), len(part.ids)) for part in parts]
+    parts = read_manifest(shards).parts
+    return counted_parts([open_part(shards, rank, split=split, verify=False) for rank in range(parts)], hops)
+
+
+def counted_parts(parts: Sequence[Part], hops: Hops) -> Counts:
+    """All parts of a graph."""
+    graph = parts[0].manifest.graph
     wanted = [hop for hop in hops if hop is not None]
     fewer: list[dict[int, tuple[LayerCounts, Array]]] = [{} for _ in parts]
     if wanted:
-        levels = _levels(parts, manifest.graph.nodes, max(wanted))
+        levels = _levels(parts, graph.nodes, max(wanted))
         hops = _worthwhile(parts, levels, hops)
         fewer = [_fewer(part, level, hops) for part, level in zip(parts, levels, strict=True)]
     return Counts(
-        graph=manifest.graph,
+        graph=graph,
         ranks=tuple(
-            RankCounts(whole=whole, train=int(part.train_mask.sum()), fewer=_with_sent(fewer, rank))
-            for rank, (part, (whole, _)) in enumerate(zip(parts, wholes, strict=True))
+            RankCounts(
+                whole=_layer(part, len(part.ids), len(part.ids))[0],
+                train=int(part.train_mask.sum()),
+                fewer=_with_sent(fewer, rank),
+            )
+            for rank, part in enumerate(parts)
         ),
-        entries=sum(int(part.x.indptr[-1]) for part in parts) if manifest.graph.sparse else 0,  # type: ignore[union-attr]
+        entries=sum(int(part.x.indptr[-1]) for part in parts if isinstance(part.x, SparseRows)),
         undirected=all(part.undirected for part in parts),
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Halo:
+    """How a cut grows with the number of parts:  share(P) = first (P / 2)^power.
+
+    rows: halo rows of a part to its own. arcs: a part's arcs from others to all of its arcs.
+    """
+
+    rows: float = 0.2
+    rows_power: float = 0.4
+    arcs: float = 0.1
+    arcs_power: float = 0.4
+
+    @classmethod
+    def fitted(cls, cuts: Sequence[Counts]) -> "Halo":
+        """Through what some cuts of one graph have, by least squares of logarithms."""
+        parts = np.log([len(counts.ranks) / 2 for counts in cuts])
+
+        def power(shares: list[float]) -> tuple[float, float]:
+            logs = np.log(np.maximum(shares, 1e-9))
+            slope = float(np.polyfit(parts, logs, 1)[0]) if len(set(parts.tolist())) > 1 else 0.0
+            return float(np.exp(np.mean(logs - slope * parts))), slope
+
+        wholes = [[rank.whole for rank in counts.ranks] for counts in cuts]
+        rows = power([sum(w.halo for w in ws) / max(1, sum(w.sources for w in ws)) for ws in wholes])
+        arcs = power([sum(w.outer for w in ws) / max(1, sum(w.inner + w.outer for w in ws)) for ws in wholes])
+        return cls(rows=rows[0], rows_power=rows[1], arcs=arcs[0], arcs_power=arcs[1])
+
+    def at(self, parts: int) -> tuple[float, float]:
+        grown = parts / 2
+        return self.rows * grown**self.rows_power, min(1.0, self.arcs * grown**self.arcs_power)
+
+
+def even(graph: GraphFacts, parts: int, halo: Halo, *, train: float = 0.6, hops: Hops = ()) -> Counts:
+    """A graph in equal parts, each of which reads as much of every other one.
+
+    train: which share of the nodes is trained on; where it is small, layers compute fewer rows, as if arcs were drawn
+        by chance.
+    """
+    rows, arcs = graph.nodes // parts, graph.arcs // parts
+    row_share, arc_share = halo.at(parts) if parts > 1 else (0.0, 0.0)
+    each = int(min(rows * row_share, graph.nodes - rows)) // max(1, parts - 1)
+
+    def layer(targets: int, sources: int) -> LayerCounts:
+        part = targets / max(1, rows)
+        outer = int(arcs * part * arc_share)
+        read = min(each, outer) if parts > 1 else 0
+        of = tuple(0 if peer == 0 else int(read * min(1.0, 2 * part)) for peer in range(parts))
+        return LayerCounts(
+            targets=targets, sources=sources, inner=int(arcs * part) - outer, outer=outer, sent=of, read=of
+        )  # fmt: skip
+
+    fewer, sources = {}, rows
+    for index, hop in enumerate(hops):
+        share = 1.0 if hop is None else _reached(train, graph.arcs / graph.nodes, hop)
+        targets = int(rows * share) if share <= WORTH else rows
+        if targets < rows:
+            fewer[index] = layer(targets, sources)
+        sources = targets
+    rank = RankCounts(whole=layer(rows, rows), train=int(rows * train), fewer=fewer)
+    return Counts(graph=graph, ranks=(rank,) * parts, even=True)
+
+
+def _reached(train: float, degree: float, hop: int) -> float:
+    """The share of nodes within so many hops of a training node, were arcs drawn by chance."""
+    share = train
+    for _ in range(hop):
+        share = 1 - (1 - share) * (1 - share) ** degree
+    return share
 
 
 def _levels(parts: Sequence[Part], nodes: int, deepest: int) -> list[Array]:

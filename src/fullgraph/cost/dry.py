@@ -6,6 +6,7 @@ import torch
 
 from fullgraph.cost.script import Step
 from fullgraph.cost.watch import Listed, Watch
+from fullgraph.errors import InputError
 from fullgraph.placement.counts import META, Counts
 from fullgraph.report import Meter
 from fullgraph.run import Run, placement_of
@@ -19,13 +20,20 @@ def dry_run(run: Run, counts: Counts, rank: int, steps: int) -> list[Step]:
     transport = Listed(watch, rank, len(counts.ranks))
     wires = run.strategy.wires(epochs=run.train.planned, layers=run.model.graph_layers)
     placement = replace(placement_of(run), device=META)
-    shard = placement.sketch(counts, transport, wires, run.model.aggregation)
+    with watch.step():  # what it holds from step to step is counted, too
+        shard = placement.sketch(counts, transport, wires, run.model.aggregation)
     task = node_task(classes=facts.classes, multilabel=facts.multilabel, real=facts.real)
     model = run.model.outline(facts.features, facts.classes).to(getattr(torch, run.train.dtype))
     trainer = Trainer(model, shard, task, run.train, Meter(detail=False))
     taken = []
-    for _ in range(steps):
-        with watch.step() as found:
-            trainer.train_step()
-        taken.append(found())
+    try:
+        for _ in range(steps):
+            with watch.step() as found:
+                trainer.train_step()
+            taken.append(found())
+    except (NotImplementedError, RuntimeError) as error:
+        if "meta tensor" not in str(error):
+            raise
+        told = f"what {run.strategy.name} sends depends on the rows themselves"
+        raise InputError(f"{told}, so that it cannot be foretold; measure it with `fullgraph bench`") from error
     return taken

@@ -2,16 +2,17 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 
 from fullgraph.cost.cluster import Cluster
 from fullgraph.cost.dry import dry_run
 from fullgraph.cost.rates import Rates
 from fullgraph.cost.replay import Replay, Taken
 from fullgraph.cost.script import Event, Post, Step, Sum, Wait
+from fullgraph.errors import InputError
 from fullgraph.exchange import Wire
 from fullgraph.placement.counts import Counts
-from fullgraph.run import Run
+from fullgraph.run import Run, placement_of
 
 WARM_UP = 2  # steps in which nothing late is there yet
 MEASURED = 4
@@ -26,11 +27,19 @@ class Prediction:
     peak_bytes: int  # of the fullest rank's tensors within a step
 
 
-def predict(run: Run, counts: Counts, cluster: Cluster, rates: Rates, *, near: float = 0.0, pictured: bool = False) -> Prediction:
-    period = period_of(run)
-    recorded = [dry_run(run, counts, rank, WARM_UP + period) for rank in range(len(counts.ranks))]
+def predict(
+    run: Run, counts: Counts, cluster: Cluster, rates: Rates, *, near: float = 0.0, pictured: bool = False
+) -> Prediction:
+    """near: which share of arcs reads rows close to one another. pictured: with the pieces of a step."""
+    if len(counts.ranks) != cluster.ranks:
+        raise InputError(f"the graph is cut for {len(counts.ranks)} ranks, and the cluster has {cluster.ranks}")
+    period, alike = period_of(run), counts.even and placement_of(run).alike
+    standing = range(1) if alike else range(len(counts.ranks))
+    recorded = [dry_run(run, counts, rank, WARM_UP + period) for rank in standing]
     steps = [continued(of_rank, period) for of_rank in recorded]
-    taken = Replay(cluster, partial(rates.seconds, near=near), pictured=pictured).run(steps, WARM_UP)
+    price = lru_cache(1 << 16)(partial(rates.seconds, near=near))
+    replay = Replay(cluster, price, pictured=pictured, alike=alike)
+    taken = replay.run(steps, WARM_UP)
     return Prediction(taken=taken, peak_bytes=max(step.peak_bytes for of_rank in recorded for step in of_rank))
 
 

@@ -41,6 +41,19 @@ class Taken:
     pieces: tuple[Piece, ...] = ()
 
 
+class _Stretch(NamedTuple):
+    """Pieces of work, one after the other."""
+
+    work: tuple[Work, ...]
+
+
+class _End(NamedTuple):
+    """A step is over."""
+
+
+Item = _Stretch | _End | Post | Wait | Sum
+
+
 class _Arrivals:
     """How much of a message has come, and who waits for all of it."""
 
@@ -72,7 +85,7 @@ class _Rank:
     """One rank: its program, and its queues by lane."""
 
     number: int
-    events: deque[Work | Post | Wait | Sum]
+    events: deque[Item]
     work_s: float = 0.0
     wait_s: float = 0.0
     ready: set[Key] = field(default_factory=set)
@@ -87,8 +100,9 @@ class _Rank:
 class Replay:
     """All ranks of a cluster, with their steps."""
 
-    def __init__(self, cluster: Cluster, price: Price, *, pictured: bool = False) -> None:
-        self.cluster, self.price, self.pictured = cluster, price, pictured
+    def __init__(self, cluster: Cluster, price: Price, *, pictured: bool = False, alike: bool = False) -> None:
+        """alike: all ranks do the same, so that one stands for all: what it sends comes back to it as another's."""
+        self.cluster, self.price, self.pictured, self.alike = cluster, price, pictured, alike
         self.timeline = Timeline()
         machines = range(cluster.machines)
         one = Shared(self.timeline, cluster.cores)
@@ -116,9 +130,14 @@ class Replay:
             compute_s=max(rank.work_s for rank in self.ranks) / whole,
             wait_s=max(rank.wait_s for rank in self.ranks) / whole,
             link_s=max(port.busy for ports in (self.out, self.into, self.inside) for port in ports) / whole,
-            bytes=sum(step.bytes for of_rank in steps for step in of_rank[warm_up:]) // measured,
+            bytes=sum(step.bytes for of_rank in steps for step in of_rank[warm_up:]) // measured * self._copies,
             pieces=tuple(self.pieces),
         )
+
+    @property
+    def _copies(self) -> int:
+        """How many ranks each one stands for."""
+        return self.cluster.ranks if self.alike else 1
 
     def _go_on(self, rank: _Rank) -> None:
         """A rank's next events, up to one that takes time."""
@@ -172,8 +191,11 @@ class Replay:
 
     def _encoded(self, rank: _Rank, lane: int) -> None:
         post = rank.sending[lane].popleft()
-        for peer, nbytes in post.sent.items():
-            self._cross(rank.number, peer, nbytes, partial(self._came, post.key, rank.number, peer))
+        if self.alike:
+            self._cross_alike(rank, post)
+        else:
+            for peer, nbytes in post.sent.items():
+                self._cross(rank.number, peer, nbytes, partial(self._came, post.key, rank.number, peer))
         if rank.sending[lane]:
             self._encode(rank, lane)
 
@@ -189,12 +211,36 @@ class Replay:
             nonlocal left
             left -= 1
             if not left:
-                self.timeline.after(link.latency_s, done)
+                self.timeline.after(link.latency_s + link.message_s, done)
 
         for port in ports:
             port.use(seconds, one_over)
         for machine in (here, there):
             self.cores[machine].use(on_core, one_over)
+
+    def _cross_alike(self, rank: _Rank, post: Post) -> None:
+        """All messages of a post, while the other ranks of the machine send theirs through the same port."""
+        cluster, here = self.cluster, self.cluster.machine(rank.number)
+        sums = {True: [0, 0], False: [0, 0]}
+        for peer, nbytes in post.sent.items():
+            of = sums[cluster.machine(peer) == here]
+            of[0], of[1] = of[0] + nbytes, of[1] + 1
+        ways = [(self.inside, cluster.inside, sums[True]), (self.out, cluster.link, sums[False])]
+        left = len(ways)
+
+        def one_over() -> None:
+            nonlocal left
+            left -= 1
+            if not left:
+                for peer in post.come:
+                    rank.arrivals.came(post.key, peer)
+                for peer in post.sent:
+                    rank.arrivals.came(post.key, _gone_to(peer))
+
+        for ports, link, (nbytes, messages) in ways:
+            latency = link.latency_s + messages * link.message_s if messages else 0.0
+            seconds = 8 * nbytes * cluster.ranks_per_machine / link.bits_per_s
+            ports[here].use(seconds, partial(self.timeline.after, latency, one_over))
 
     def _came(self, key: Key, sender: int, receiver: int) -> None:
         self.ranks[receiver].arrivals.came(key, sender)
@@ -231,12 +277,12 @@ class Replay:
         here = self.sums.setdefault(event.key, [])
         here.append(rank.number)
         rank.since = self.timeline.now
-        if len(here) == len(self.ranks):
+        if len(here) == len(self.ranks):  # one, where it stands for all
             self.timeline.after(self._ring_s(event.bytes), lambda: self._summed(event))
 
     def _ring_s(self, nbytes: int) -> float:
         """What a ring takes: every rank passes on all shares of the others, twice."""
-        ranks = len(self.ranks)
+        ranks = self.cluster.ranks
         if ranks == 1:
             return 0.0
         link: Link = self.cluster.link if self.cluster.machines > 1 else self.cluster.inside
@@ -255,18 +301,8 @@ def _gone_to(peer: int) -> int:
     return -1 - peer
 
 
-class _Stretch(NamedTuple):
-    """Pieces of work, one after the other."""
-
-    work: tuple[Work, ...]
-
-
-class _End(NamedTuple):
-    """A step is over."""
-
-
-def _program(steps: Sequence[Step]) -> list[object]:
-    events: list[object] = []
+def _program(steps: Sequence[Step]) -> list[Item]:
+    events: list[Item] = []
     for step in steps:
         together: list[Work] = []
         for event in (*step.events, _End()):

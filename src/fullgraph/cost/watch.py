@@ -3,7 +3,8 @@
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -15,6 +16,9 @@ from fullgraph.ops.kernels_meta import listening
 from fullgraph.placement.counts import META
 from fullgraph.transport import PLAIN, Coding, Key, Pending, Ready
 
+MANY = 32  # peers
+A = TypeVar("A")
+B = TypeVar("B")
 # Of torch's operations, by name: products of matrices, those that read or write chosen rows, and those that do nothing.
 PRODUCTS = {"mm", "addmm", "addmm_", "bmm", "baddbmm", "addmv"}
 CHOSEN = {"index", "index_select", "index_put", "index_put_", "index_add", "index_add_", "index_copy_", "gather",
@@ -27,7 +31,7 @@ class Watch(TorchDispatchMode):
     """Everything that is done inside, as events; and the bytes of all tensors that were made there and are alive."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.events: list[Event] = []
         self.alive = self.peak = 0
         self._known: set[int] = set()
@@ -89,7 +93,7 @@ class Watch(TorchDispatchMode):
         with self, listening(self.told):
             yield lambda: Step(tuple(events), self.peak)
 
-    def aside(self, work: Callable[[], Any]) -> tuple[Any, tuple[Work, ...]]:
+    def aside(self, work: Callable[[], B]) -> tuple[B, tuple[Work, ...]]:
         """What `work` returns, and what it does, which is not in the step's own order."""
         before, self.events = self.events, []
         try:
@@ -97,6 +101,14 @@ class Watch(TorchDispatchMode):
             return found, tuple(event for event in self.events if isinstance(event, Work))
         finally:
             self.events = before
+
+
+def _shape(rows: Tensor) -> object:
+    return tuple(rows.shape)
+
+
+def _wire(size: int) -> Tensor:
+    return torch.empty(size, dtype=torch.uint8, device=META)
 
 
 class _Coming:
@@ -118,18 +130,26 @@ class Listed:
     def begin(
         self, key: Key, outgoing: dict[int, Tensor], incoming: dict[int, int], coding: Coding = PLAIN
     ) -> Pending[dict[int, Tensor]]:
-        def encode() -> dict[int, int]:
-            return {peer: coding.encode(peer, rows).numel() for peer, rows in outgoing.items()}
-
-        def decode() -> dict[int, Tensor]:
-            wires = {peer: torch.empty(size, dtype=torch.uint8, device=META) for peer, size in incoming.items()}
-            return {peer: coding.decode(peer, wire) for peer, wire in wires.items()}
-
-        sent, encoding = self.watch.aside(encode)
-        rows, decoding = self.watch.aside(decode)
+        sent, encoding = self._each(outgoing, lambda peer, rows: coding.encode(peer, rows).numel(), _shape)
+        rows, decoding = self._each(incoming, lambda peer, size: coding.decode(peer, _wire(size)), int)
         post = Post(key, sent, dict(incoming), encoding, decoding, self.lane)
         self.watch.events.append(post)
         return _Coming(self.watch, post, rows)
+
+    def _each(
+        self, of_peers: dict[int, A], call: Callable[[int, A], B], alike: Callable[[A], object]
+    ) -> tuple[dict[int, B], tuple[Work, ...]]:
+        """A call for each peer, and its work; where there are many, of those with equal messages one stands for all."""
+        found: dict[int, B] = {}
+        work: list[Work] = []
+        known: dict[object, tuple[B, tuple[Work, ...]]] = {}
+        for peer, given in of_peers.items():
+            kind = alike(given) if len(of_peers) > MANY else peer
+            if kind not in known:
+                known[kind] = self.watch.aside(partial(call, peer, given))
+            found[peer], done = known[kind]
+            work += done
+        return found, tuple(work)
 
     def all_reduce(self, key: Key, x: Tensor) -> Pending[Tensor]:
         self.watch.events.append(Sum(key, x.nbytes))

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from fullgraph.axes import SCHEDULES
 from fullgraph.exchange.adaptive import Adaptive
-from fullgraph.exchange.channel import Channel, Clock, Except, Wire, Wires
+from fullgraph.exchange.channel import Builder, Channel, Clock, Except, Wire, Wires
 from fullgraph.exchange.drift import Drift
 from fullgraph.exchange.facts import RowFacts, Sides
 from fullgraph.exchange.inbox import Held, settled
@@ -18,6 +18,7 @@ __all__ = [
     "Adaptive",
     "AnySchedule",
     "Bounded",
+    "Builder",
     "Channel",
     "Clock",
     "Drift",

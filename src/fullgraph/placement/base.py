@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from fullgraph.errors import InputError
-from fullgraph.exchange import Clock, Wire, Wires
+from fullgraph.exchange import Builder, Clock, Wire, Wires
 from fullgraph.partition import Part
 from fullgraph.placement.counts import Counts
 from fullgraph.placement.holding.adjacency import Matrices, build
@@ -61,6 +61,19 @@ class Placement(ABC):
     def sketch(self, counts: Counts, transport: Transport, wire: Wires, aggregation: str) -> Shard:
         """The same share without a number in it, from counts alone: what a step would do can be seen, and not done."""
         raise InputError(f"{type(self).__name__} has no sketch, so that its cost cannot be foretold; measure it")
+
+    @property
+    def alike(self) -> bool:
+        """Whether ranks with equal parts do equal work, and send one another equal messages at the same time."""
+        return True
+
+    def stale_steps(self, ranks: int) -> int:
+        """How many steps old the oldest rows are that it reads by itself, whatever its wires do."""
+        return 0
+
+    def hops_between(self) -> tuple[Builder, ...]:
+        """The wires that are its own, beside those of the strategy."""
+        return ()
 
     @property
     def knows_sparse(self) -> bool:

@@ -51,6 +51,7 @@ class Counts:
     ranks: tuple[RankCounts, ...]
     entries: int = 0  # of sparse features
     undirected: bool = True
+    even: bool = False  # all parts are equal
 
     @property
     def train(self) -> int:

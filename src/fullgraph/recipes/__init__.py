@@ -2,6 +2,8 @@
 
 from fullgraph.axes import STRATEGIES
 from fullgraph.recipes.adaqp import AdaQP as adaqp
+from fullgraph.recipes.auto import Auto
+from fullgraph.recipes.auto import Auto as auto
 from fullgraph.recipes.base import Given, Published, Strategy
 from fullgraph.recipes.baselines import Isolated as none
 from fullgraph.recipes.baselines import Vanilla as vanilla
@@ -21,10 +23,12 @@ from fullgraph.recipes.varco import Varco as varco
 
 __all__ = [
     "STRATEGIES",
+    "Auto",
     "Given",
     "Published",
     "Strategy",
     "adaqp",
+    "auto",
     "bns",
     "cd_r",
     "fixed",

@@ -87,6 +87,10 @@ class Mixture(AllLayers):
         """The ranks that have columns."""
         return tuple(rank for rank in range(ranks) if not self.roles or self.roles[rank] != "dense")
 
+    @property
+    def alike(self) -> bool:
+        return not self.roles
+
     def sketch(self, counts: Counts, transport: Transport, wire: Wires, aggregation: str) -> Shard:
         return sketched(self, counts, transport, wire, aggregation)
 

@@ -3,6 +3,7 @@
 Rows are in even shares, as this placement cuts them, and arcs are spread evenly over blocks.
 """
 
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from fullgraph.exchange import Clock, Wires
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
 
 
 def sketched(placement: "Mixture", counts: Counts, transport: Transport, wire: Wires, aggregation: str) -> Shard:
-    rank, size, nodes, clock = transport.rank, transport.size, counts.graph.nodes, Clock(use="rows", seed=placement.seed)
+    rank, size, nodes = transport.rank, transport.size, counts.graph.nodes
+    clock = Clock(use="rows", seed=placement.seed)
     updaters = [r for r in range(size) if not placement.roles or placement.roles[r] != "sparse"]
     shares = dict(zip(updaters, _even(nodes, len(updaters)), strict=True))
     by_rank = [_even(shares.get(r, 0), placement.blocks) for r in range(size)]
@@ -59,8 +61,7 @@ def sketched(placement: "Mixture", counts: Counts, transport: Transport, wire: W
 
 
 def _even(total: int, shares: int) -> list[int]:
-    cuts = even_cuts(total, shares)
-    return [high - low for low, high in zip(cuts, cuts[1:], strict=False)]
+    return [high - low for low, high in pairwise(even_cuts(total, shares))]
 
 
 def _grid(counts: Counts, sizes: tuple[int, ...], kind: Kind) -> Grid:

@@ -7,7 +7,7 @@ from torch import nn
 
 from fullgraph.data.arrays import Array
 from fullgraph.errors import InputError
-from fullgraph.exchange import Clock, Wire, Wires
+from fullgraph.exchange import Builder, Clock, Wire, Wires
 from fullgraph.nn import GATConv
 from fullgraph.partition import Part, pieces_of
 from fullgraph.placement.base import Placement
@@ -73,6 +73,16 @@ class Pipeline(Placement):
         scene = replace(ready.train, local=ready.train_graph)
         executor = Setup(self, scene, wire, clock, aggregation).executor()
         return ready.shard(ready.train.rows("parts", Wire(), clock, self.narrow_first), executor, clock)
+
+    @property
+    def alike(self) -> bool:
+        return False  # stages differ
+
+    def stale_steps(self, ranks: int) -> int:
+        return 0 if self.chunks == 1 else self.history.freeze
+
+    def hops_between(self) -> tuple[Builder, ...]:
+        return (self.hop.at(0),)
 
     def sketch(self, counts: Counts, transport: Transport, wire: Wires, aggregation: str) -> Shard:
         return sketched(self, counts, transport, wire, aggregation)

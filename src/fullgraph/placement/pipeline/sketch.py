@@ -4,6 +4,7 @@ Ways are even shares of the nodes, and so are the chunks of a way; what ways rea
 """
 
 from dataclasses import dataclass, replace
+from math import prod
 from typing import TYPE_CHECKING
 
 import torch
@@ -156,13 +157,17 @@ class _Sketch:
         return range(first, first + self.stages)
 
     def _halo(self) -> tuple[int, ...]:
-        """Rows that this way reads of every other in one slot, by way."""
-        found = [0] * self.ways
-        for part in self._of_way():
-            for peer, rows in enumerate(self.counts.ranks[part].whole.read):
-                if peer not in self._of_way():
-                    found[peer // self.stages] += rows
-        return tuple(rows // self.slots for rows in found)
+        """Rows that this way reads of every other in one slot, by way; of its parts that read the same row, one does.
+
+        They are taken to read rows of another part by chance.
+        """
+        found = [0.0] * self.ways
+        for peer, owner in enumerate(self.counts.ranks):
+            if peer not in self._of_way():
+                rows = max(1, owner.whole.sources)
+                unread = prod(1 - self.counts.ranks[part].whole.read[peer] / rows for part in self._of_way())
+                found[peer // self.stages] += rows * (1 - unread)
+        return tuple(round(rows / self.slots) for rows in found)
 
     def _outer(self) -> int:
         """Arcs that come from other ways."""

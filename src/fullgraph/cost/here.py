@@ -1,0 +1,80 @@
+"""This machine as a cluster, and its rates, measured once and kept."""
+
+import os
+import platform
+from contextlib import suppress
+from pathlib import Path
+
+import torch
+
+from fullgraph.cost.calibrate import calibrated, fitted
+from fullgraph.cost.cluster import Cluster, Link
+from fullgraph.cost.counting import counted_parts
+from fullgraph.cost.devices import DEVICES, rates_of
+from fullgraph.cost.predict import predict
+from fullgraph.cost.rates import Rates
+from fullgraph.data import load
+from fullgraph.errors import InputError
+from fullgraph.nn import GraphSAGE
+from fullgraph.partition import cut_parts, partition
+from fullgraph.room import free_memory
+from fullgraph.run import Run, build_trainer
+from fullgraph.train.config import TrainConfig
+from fullgraph.transport import Alone
+
+SAMPLE = "sbm:nodes=20000,edges=200000,features=64,classes=16,seed=0"  # on which the rates are checked by a real step
+STEPS = 5
+# Between processes of one machine: gloo over the loopback interface.
+LOOPBACK = Link(bits_per_s=12e9, latency_s=80e-6, core_s_per_byte=4e-10)
+
+
+def rates_for(name: str, device: str = "cpu", threads: int = 1) -> Rates:
+    """By name: of this machine ("here"), of a device's data sheet, or of a file."""
+    if name == "here":
+        return rates_here(device, threads)
+    if name in DEVICES:
+        return rates_of(name)
+    if Path(name).suffix == ".json":
+        return Rates.read(Path(name))
+    return rates_of(name)  # says what is known
+
+
+def cluster_here(ranks: int) -> Cluster:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return Cluster(ranks_per_machine=ranks, cores=cores, memory_bytes=free_memory() // max(1, ranks), inside=LOOPBACK)
+
+
+def rates_here(device: str = "cpu", threads: int = 1) -> Rates:
+    """From the file of the last measurement, if there is one of the same device, threads and torch."""
+    path = kept_at(device, threads)
+    with suppress(InputError, OSError):
+        return Rates.read(path)
+    rates = measured(device, threads)
+    with suppress(OSError):  # a home that cannot be written to costs the measurement each time
+        path.parent.mkdir(parents=True, exist_ok=True)
+        rates.write(path)
+    return rates
+
+
+def kept_at(device: str, threads: int) -> Path:
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    stem = f"rates-{platform.node()}-{device}-{threads}-torch{torch.__version__}".replace("/", "-").replace(":", "-")
+    return cache / "fullgraph" / f"{stem}.json"
+
+
+def measured(device: str, threads: int) -> Rates:
+    """Each kind of work by itself, then a real step: what it took, to what the kinds say, scales them all."""
+    before = torch.get_num_threads()
+    try:
+        there = torch.device(device)
+        rates = calibrated(there, threads=threads)
+        graph = load(SAMPLE)
+        run = Run(model=GraphSAGE(layers=3, hidden=128), train=TrainConfig(epochs=STEPS, device=device, all_rows=True))
+        part = cut_parts(graph, partition(graph, 1), 0)
+        trainer = build_trainer(run, part, Alone())
+        taken = sorted(trainer.train_step()[1].step_s for _ in range(STEPS))[STEPS // 2]
+        counts = counted_parts([part], ())
+        foretold = predict(run, counts, Cluster(), rates).taken.epoch_s
+        return fitted(rates, taken, foretold)
+    finally:
+        torch.set_num_threads(before)

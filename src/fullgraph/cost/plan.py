@@ -1,0 +1,96 @@
+"""A plan: strategies ranked for a graph and a cluster, as a table, JSON or a page; and the choice of `auto`."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fullgraph.cost.calibrate import near_share
+from fullgraph.cost.choose import Choice, best, ranked
+from fullgraph.cost.cluster import Cluster
+from fullgraph.cost.counting import counted
+from fullgraph.cost.here import cluster_here, rates_for
+from fullgraph.cost.rates import Rates
+from fullgraph.ops import Adjacency, Structure
+from fullgraph.partition import open_part
+from fullgraph.placement.counts import Counts
+from fullgraph.recipes import Auto, Strategy
+from fullgraph.run import Run
+
+SAMPLED_ARCS = 4_000_000  # of a part, whose product tells how its arcs lie
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What was ranked, for what."""
+
+    counts: Counts
+    cluster: Cluster
+    rates: Rates
+    near: float
+    choices: list[Choice]
+
+    def tree(self) -> dict[str, Any]:
+        """For a program to read."""
+        return {
+            "graph": self.counts.graph.name,
+            "ranks": self.cluster.ranks,
+            "device": self.rates.device,
+            "strategies": [_row(choice) for choice in self.choices],
+        }
+
+
+def _row(choice: Choice) -> dict[str, Any]:
+    taken = choice.prediction.taken if choice.prediction is not None else None
+    return {
+        "strategy": choice.name,
+        "epoch_s": None if taken is None else taken.epoch_s,
+        "compute_s": None if taken is None else taken.compute_s,
+        "wait_s": None if taken is None else taken.wait_s,
+        "link_s": None if taken is None else taken.link_s,
+        "bytes_per_epoch": None if taken is None else taken.bytes,
+        "memory_bytes": None if taken is None else choice.memory_bytes,
+        "stale_steps": choice.risk.steps,
+        "bits": choice.risk.bits,
+        "refused": choice.refused,
+    }
+
+
+def planned(run: Run, shards: Path, cluster: Cluster, strategies: Sequence[tuple[str, Strategy]] = ()) -> Plan:
+    """For a graph that is cut into as many parts as the cluster has ranks."""
+    hops = () if run.train.all_rows else run.model.hops
+    counts = counted(shards, hops, run.split)
+    rates = rates_for(cluster.rates, run.train.device)
+    near = _near(shards, rates) if cluster.rates == "here" and run.train.device == "cpu" else 0.5
+    choices = ranked(run, counts, cluster, rates, near=near, strategies=strategies)
+    return Plan(counts=counts, cluster=cluster, rates=rates, near=near, choices=choices)
+
+
+def choose(run: Run, auto: Auto, shards: Path) -> tuple[str, Strategy, str]:
+    """The strategy that `auto` stands for, by name and as a value, and why it is that one."""
+    cluster = Cluster.read(Path(auto.cluster)) if auto.cluster else cluster_here(run.parts)
+    plan = planned(replace(run, strategy=Strategy()), shards, cluster)
+    taken = best(plan.choices, auto.allow)
+    allowed = [c for c in plan.choices if not c.refused and c.risk.kinds <= set(auto.allow) and c is not taken]
+    reason = f"{taken.epoch_s * 1e3:.3g} ms an epoch are foretold, {taken.risk}"
+    if allowed:
+        second = min(allowed, key=lambda choice: choice.epoch_s)
+        reason += f"; {second.name} would take {second.epoch_s * 1e3:.3g} ms"
+    return taken.name, taken.strategy, reason
+
+
+def _near(shards: Path, rates: Rates) -> float:
+    """Which share of the first part's arcs reads rows close to one another, by a product of a sample of its rows."""
+    part = open_part(shards, 0, verify=False)
+    arcs = int(part.indptr[-1])
+    rows = len(part.ids)
+    if arcs > SAMPLED_ARCS:
+        rows = int(torch.searchsorted(part.indptr, SAMPLED_ARCS))
+    indptr = part.indptr[: rows + 1]
+    indices = part.indices[: int(indptr[-1])]
+    if not rows or not len(indices):
+        return 0.0
+    structure = Structure(indptr, indices, len(part.ids) + len(part.halo_ids))
+    return near_share(rates, Adjacency(structure, None, torch.ones(rows), None), torch.device("cpu"))
