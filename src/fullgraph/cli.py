@@ -17,6 +17,7 @@ from fullgraph.commands.afterwards import next_commands
 from fullgraph.commands.doctor import doctor
 from fullgraph.commands.graphs import inspect, partition
 from fullgraph.commands.lists import schedule, strategies
+from fullgraph.commands.planning import calibrate, plan, simulate
 from fullgraph.commands.runs import compare, predict, report
 from fullgraph.commands.shared import (
     OWN,
@@ -177,7 +178,9 @@ def _train(given: dict[str, Any], ahead: Nursery | None, display: Display) -> "F
     return api.start(run, run.graph, new_folder(run, given["out"]), ahead=ahead, phases=phases)
 
 
-for command in (partition, inspect, predict, compare, report, schedule, strategies, doctor):
+for command in (
+    partition, inspect, predict, compare, report, plan, simulate, calibrate, schedule, strategies, doctor,
+):  # fmt: skip
     app.command()(command)
 
 

@@ -43,6 +43,9 @@ def counted_parts(parts: Sequence[Part], hops: Hops) -> Counts:
     )
 
 
+MOST_ALONE = 256  # equal parts that have counts of their own; beyond, the first one's stand for them
+
+
 @dataclass(frozen=True, kw_only=True)
 class Halo:
     """How a cut grows with the number of parts:  share(P) = first (P / 2)^power.
@@ -85,24 +88,27 @@ def even(graph: GraphFacts, parts: int, halo: Halo, *, train: float = 0.6, hops:
     row_share, arc_share = halo.at(parts) if parts > 1 else (0.0, 0.0)
     each = int(min(rows * row_share, graph.nodes - rows)) // max(1, parts - 1)
 
-    def layer(targets: int, sources: int) -> LayerCounts:
+    def layer(rank: int, targets: int, sources: int) -> LayerCounts:
         part = targets / max(1, rows)
         outer = int(arcs * part * arc_share)
-        read = min(each, outer) if parts > 1 else 0
-        of = tuple(0 if peer == 0 else int(read * min(1.0, 2 * part)) for peer in range(parts))
+        read = int(min(each, outer) * min(1.0, 2 * part))
+        of = tuple(0 if peer == rank else read for peer in range(parts))
         return LayerCounts(
             targets=targets, sources=sources, inner=int(arcs * part) - outer, outer=outer, sent=of, read=of
         )  # fmt: skip
 
-    fewer, sources = {}, rows
-    for index, hop in enumerate(hops):
-        share = 1.0 if hop is None else _reached(train, graph.arcs / graph.nodes, hop)
-        targets = int(rows * share) if share <= WORTH else rows
-        if targets < rows:
-            fewer[index] = layer(targets, sources)
-        sources = targets
-    rank = RankCounts(whole=layer(rows, rows), train=int(rows * train), fewer=fewer)
-    return Counts(graph=graph, ranks=(rank,) * parts, even=True)
+    def of_rank(rank: int) -> RankCounts:
+        fewer, sources = {}, rows
+        for index, hop in enumerate(hops):
+            share = 1.0 if hop is None else _reached(train, graph.arcs / graph.nodes, hop)
+            targets = int(rows * share) if share <= WORTH else rows
+            if targets < rows:
+                fewer[index] = layer(rank, targets, sources)
+            sources = targets
+        return RankCounts(whole=layer(rank, rows, rows), train=int(rows * train), fewer=fewer)
+
+    ranks = [of_rank(rank) for rank in range(min(parts, MOST_ALONE))]
+    return Counts(graph=graph, ranks=tuple(ranks) + (ranks[0],) * (parts - len(ranks)), even=True)
 
 
 def _reached(train: float, degree: float, hop: int) -> float:

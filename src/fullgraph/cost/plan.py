@@ -10,9 +10,12 @@ import torch
 from fullgraph.cost.calibrate import near_share
 from fullgraph.cost.choose import Choice, best, ranked
 from fullgraph.cost.cluster import Cluster
-from fullgraph.cost.counting import counted
+from fullgraph.cost.counting import Halo, counted, even
 from fullgraph.cost.here import cluster_here, rates_for
+from fullgraph.cost.predict import predict
 from fullgraph.cost.rates import Rates
+from fullgraph.cost.replay import Piece
+from fullgraph.cost.scale import NEAR
 from fullgraph.ops import Adjacency, Structure
 from fullgraph.partition import open_part
 from fullgraph.placement.counts import Counts
@@ -31,6 +34,7 @@ class Plan:
     rates: Rates
     near: float
     choices: list[Choice]
+    pieces: tuple[Piece, ...] = ()  # of a step of the first one
 
     def tree(self) -> dict[str, Any]:
         """For a program to read."""
@@ -63,9 +67,32 @@ def planned(run: Run, shards: Path, cluster: Cluster, strategies: Sequence[tuple
     hops = () if run.train.all_rows else run.model.hops
     counts = counted(shards, hops, run.split)
     rates = rates_for(cluster.rates, run.train.device)
-    near = _near(shards, rates) if cluster.rates == "here" and run.train.device == "cpu" else 0.5
+    near = _near(shards, rates) if cluster.rates == "here" and run.train.device == "cpu" else NEAR
+    return _plan(run, counts, cluster, rates, near, strategies)
+
+
+def planned_even(
+    run: Run, folders: Sequence[Path], cluster: Cluster, strategies: Sequence[tuple[str, Strategy]] = ()
+) -> Plan:
+    """For more ranks than the graph was cut for: equal parts, with a halo as the cuts in `folders` let expect."""
+    cuts = [counted(folder, ()) for folder in folders]
+    graph, train = cuts[0].graph, cuts[0].train / cuts[0].graph.nodes
+    hops = () if run.train.all_rows else run.model.hops
+    counts = even(graph, cluster.ranks, Halo.fitted(cuts), train=train, hops=hops)
+    rates = rates_for(cluster.rates, run.train.device)
+    near = _near(folders[-1], rates) if cluster.rates == "here" else NEAR
+    return _plan(run, counts, cluster, rates, near, strategies)
+
+
+def _plan(
+    run: Run, counts: Counts, cluster: Cluster, rates: Rates, near: float, strategies: Sequence[tuple[str, Strategy]]
+) -> Plan:
     choices = ranked(run, counts, cluster, rates, near=near, strategies=strategies)
-    return Plan(counts=counts, cluster=cluster, rates=rates, near=near, choices=choices)
+    pieces: tuple[Piece, ...] = ()
+    if choices and not choices[0].refused:
+        first = replace(run, strategy=choices[0].strategy, parts=cluster.ranks)
+        pieces = predict(first, counts, cluster, rates, near=near, pictured=True).taken.pieces
+    return Plan(counts=counts, cluster=cluster, rates=rates, near=near, choices=choices, pieces=pieces)
 
 
 def choose(run: Run, auto: Auto, shards: Path) -> tuple[str, Strategy, str]:

@@ -68,14 +68,14 @@ class Scale:
 
 def lines(
     curves: Sequence[Line], *, title: str, x: str, y: str, x_words: Words = figure, y_words: Words = figure,
-    log_x: bool = False, from_zero: bool = False,
+    log_x: bool = False, log_y: bool = False, from_zero: bool = False,
 ) -> Safe:  # fmt: skip
     """Curves over a number; every shown point says what it is."""
     points = [point for line in curves for point in line.points]
     log_x = log_x and all(place > 0 for place, _ in points)
     low = 0.0 if from_zero else min(value for _, value in points)
     across = Scale(min(p for p, _ in points), max(p for p, _ in points), LEFT, WIDTH - RIGHT, log=log_x)
-    up = Scale(low, max(value for _, value in points), HEIGHT - BOTTOM, TOP + 4)
+    up = Scale(low, max(value for _, value in points), HEIGHT - BOTTOM, TOP + 4, log=log_y)
     parts = [_axes(across, up, x, y, x_words, y_words)]
     for line in curves:
         kept = [(across(place), up(value)) for place, value in thinned(list(line.points), MOST_POINTS)]
