@@ -48,34 +48,39 @@ MOST_ALONE = 256  # equal parts that have counts of their own; beyond, the first
 
 @dataclass(frozen=True, kw_only=True)
 class Halo:
-    """How a cut grows with the number of parts:  share(P) = first (P / 2)^power.
+    """How a cut of P parts grows with P.
 
-    rows: halo rows of a part to its own. arcs: a part's arcs from others to all of its arcs.
+    A part reads  rows (P / 2)^rows_power  of all rows that are not its own. Of its arcs,
+    2 (1 - 1 / P) arcs (P / 2)^arcs_power  come from other parts. Both are shares, so at most one.
     """
 
     rows: float = 0.2
-    rows_power: float = 0.4
+    rows_power: float = -0.6
     arcs: float = 0.1
-    arcs_power: float = 0.4
+    arcs_power: float = 0.1
 
     @classmethod
     def fitted(cls, cuts: Sequence[Counts]) -> "Halo":
         """Through what some cuts of one graph have, by least squares of logarithms."""
-        parts = np.log([len(counts.ranks) / 2 for counts in cuts])
+        parts = np.array([len(counts.ranks) for counts in cuts])
 
-        def power(shares: list[float]) -> tuple[float, float]:
-            logs = np.log(np.maximum(shares, 1e-9))
-            slope = float(np.polyfit(parts, logs, 1)[0]) if len(set(parts.tolist())) > 1 else 0.0
-            return float(np.exp(np.mean(logs - slope * parts))), slope
+        def power(shares: Array) -> tuple[float, float]:
+            logs, sizes = np.log(np.maximum(shares, 1e-9)), np.log(parts / 2)
+            slope = float(np.polyfit(sizes, logs, 1)[0]) if len(set(parts.tolist())) > 1 else 0.0
+            return float(np.exp(np.mean(logs - slope * sizes))), slope
 
         wholes = [[rank.whole for rank in counts.ranks] for counts in cuts]
-        rows = power([sum(w.halo for w in ws) / max(1, sum(w.sources for w in ws)) for ws in wholes])
-        arcs = power([sum(w.outer for w in ws) / max(1, sum(w.inner + w.outer for w in ws)) for ws in wholes])
+        halo = np.array([sum(whole.halo for whole in of) for of in wholes])
+        outer = np.array([sum(whole.outer for whole in of) for of in wholes])
+        rows = power(halo / (cuts[0].graph.nodes * (parts - 1)))
+        arcs = power(outer / max(1, cuts[0].arcs) / (2 * (1 - 1 / parts)))
         return cls(rows=rows[0], rows_power=rows[1], arcs=arcs[0], arcs_power=arcs[1])
 
     def at(self, parts: int) -> tuple[float, float]:
+        """The shares of P parts: of other parts' rows that one reads, of its arcs that come from there."""
         grown = parts / 2
-        return self.rows * grown**self.rows_power, min(1.0, self.arcs * grown**self.arcs_power)
+        arcs = 2 * (1 - 1 / parts) * self.arcs * grown**self.arcs_power
+        return min(1.0, self.rows * grown**self.rows_power), min(1.0, arcs)
 
 
 def even(graph: GraphFacts, parts: int, halo: Halo, *, train: float = 0.6, hops: Hops = ()) -> Counts:
@@ -86,12 +91,12 @@ def even(graph: GraphFacts, parts: int, halo: Halo, *, train: float = 0.6, hops:
     """
     rows, arcs = graph.nodes // parts, graph.arcs // parts
     row_share, arc_share = halo.at(parts) if parts > 1 else (0.0, 0.0)
-    each = int(min(rows * row_share, graph.nodes - rows)) // max(1, parts - 1)
+    each = int(rows * row_share)  # rows that a part reads of each other one
 
     def layer(rank: int, targets: int, sources: int) -> LayerCounts:
         part = targets / max(1, rows)
         outer = int(arcs * part * arc_share)
-        read = int(min(each, outer) * min(1.0, 2 * part))
+        read = int(min(each, outer // max(1, parts - 1)) * min(1.0, 2 * part))
         of = tuple(0 if peer == rank else read for peer in range(parts))
         return LayerCounts(
             targets=targets, sources=sources, inner=int(arcs * part) - outer, outer=outer, sent=of, read=of

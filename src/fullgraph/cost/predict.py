@@ -15,7 +15,8 @@ from fullgraph.placement.counts import Counts
 from fullgraph.run import Run, placement_of
 
 WARM_UP = 2  # steps in which nothing late is there yet
-MEASURED = 4
+SETTLED = 5  # steps after which links are as busy as they will ever be
+MEASURED = 6
 MOST_PERIOD = 32
 
 
@@ -39,7 +40,7 @@ def predict(
     steps = [continued(of_rank, period) for of_rank in recorded]
     price = lru_cache(1 << 16)(partial(rates.seconds, near=near))
     replay = Replay(cluster, price, pictured=pictured, alike=alike)
-    taken = replay.run(steps, WARM_UP)
+    taken = replay.run(steps, SETTLED)
     return Prediction(taken=taken, peak_bytes=max(step.peak_bytes for of_rank in recorded for step in of_rank))
 
 
@@ -57,7 +58,7 @@ def period_of(run: Run) -> int:
 def continued(steps: Sequence[Step], period: int) -> list[Step]:
     """The steps, and the last `period` of them again and again until enough can be measured."""
     found = list(steps)
-    while len(found) < WARM_UP + max(period, MEASURED):
+    while len(found) < SETTLED + max(period, MEASURED):
         found.append(_later(found[-period], period))
     return found
 

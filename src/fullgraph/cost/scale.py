@@ -35,15 +35,15 @@ class Known:
 # bought together, papers that cite one another.
 KNOWN = {
     "reddit": Known(facts=_facts("reddit", 232_965, 114_615_892, 602, 41), train=0.66,
-                    halo=Halo(rows=0.6, rows_power=0.6, arcs=0.25, arcs_power=0.35)),
+                    halo=Halo(rows=0.6, rows_power=-0.4, arcs=0.25, arcs_power=0.1)),
     "products": Known(facts=_facts("products", 2_449_029, 123_718_280, 100, 47), train=0.08,
-                      halo=Halo(rows=0.12, rows_power=0.55, arcs=0.04, arcs_power=0.5)),
+                      halo=Halo(rows=0.12, rows_power=-0.5, arcs=0.05, arcs_power=0.2)),
     "yelp": Known(facts=_facts("yelp", 716_847, 13_954_819, 300, 100, multilabel=True), train=0.75,
-                  halo=Halo(rows=0.3, rows_power=0.5, arcs=0.15, arcs_power=0.4)),
+                  halo=Halo(rows=0.3, rows_power=-0.5, arcs=0.15, arcs_power=0.15)),
     "papers100M": Known(facts=_facts("papers100M", 111_059_956, 3_231_371_744, 128, 172), train=0.011,
-                        halo=Halo(rows=0.15, rows_power=0.45, arcs=0.08, arcs_power=0.4)),
+                        halo=Halo(rows=0.15, rows_power=-0.6, arcs=0.1, arcs_power=0.15)),
     "ten-billion": Known(facts=_facts("ten-billion", 500_000_000, 20_000_000_000, 128, 64), train=0.1,
-                         halo=Halo(rows=0.15, rows_power=0.45, arcs=0.08, arcs_power=0.4)),
+                         halo=Halo(rows=0.15, rows_power=-0.6, arcs=0.1, arcs_power=0.15)),
 }  # fmt: skip
 
 

@@ -1,0 +1,206 @@
+"""What a plan says: ranks, risks, what does not fit; and `auto`, which follows it."""
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+import fullgraph as fg
+from fullgraph.cost import here
+from fullgraph.cost.choose import Risk, best, offered, ranked, risk_of
+from fullgraph.cost.cluster import Cluster, Link
+from fullgraph.cost.counting import Halo, counted, even
+from fullgraph.cost.devices import DEVICES, rates_of
+from fullgraph.cost.predict import period_of
+from fullgraph.cost.rates import Curve, Rates
+from fullgraph.cost.scale import KNOWN, limits, sweep
+from fullgraph.cost.script import Work
+from fullgraph.data import load
+from fullgraph.errors import InputError
+from fullgraph.partition import partition, write_parts
+from fullgraph.recipes import STRATEGIES
+from fullgraph.run import Run
+
+RATES = rates_of("t4")
+RUN = Run(model=fg.nn.GraphSAGE(layers=3, hidden=64))
+SIZE = KNOWN["products"].facts
+
+
+def machines(count, rate, **more):
+    return Cluster(machines=count, cores=1, link=Link(bits_per_s=rate, latency_s=1e-5), rates="t4", **more)
+
+
+def plan(rate, ranks=4, **more):
+    counts = even(SIZE, ranks, KNOWN["products"].halo, train=0.6)
+    return ranked(RUN, counts, machines(ranks, rate, **more), RATES)
+
+
+def test_slow_links_favour_few_bits_and_fast_ones_exact_training():
+    slow, fast = plan(200e6), plan(400e9)
+    assert slow[0].name.startswith("sylvie")
+    epochs = {choice.name: choice.epoch_s for choice in slow}
+    assert epochs["vanilla"] > 5 * epochs["sylvie-a"]
+    assert epochs["pipegcn narrow=true"] <= epochs["vanilla"]
+    assert best(fast).risk == Risk()
+    assert {choice.name: choice for choice in fast}["vanilla"].epoch_s < 1.3 * fast[0].epoch_s
+
+
+def test_what_is_allowed_bounds_the_choice():
+    choices = plan(200e6)
+    assert best(choices).risk.kinds == frozenset()
+    assert best(choices, ["stale"]).risk.kinds <= {"stale"}
+    assert best(choices, ["stale", "lossy"]) is choices[0]
+
+
+def test_what_does_not_fit_says_what_would(monkeypatch):
+    choices = plan(10e9, memory_bytes=1 << 30)
+    vanilla = next(choice for choice in choices if choice.name == "vanilla")
+    assert "needs" in vanilla.refused
+    assert "use more ranks" in vanilla.refused
+    with pytest.raises(InputError, match="no strategy fits"):
+        best(choices)
+
+
+def test_a_strategy_that_cannot_be_laid_out_is_refused_with_its_own_line():
+    choices = {choice.name: choice for choice in plan(10e9, ranks=8)}
+    assert "8 stages for a model of 3 layers" in choices["gnnpipe"].refused
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "steps", "bits"),
+    [
+        ("vanilla", {}, 0, 32), ("vanilla", {"codec": "half"}, 0, 16), ("pipegcn", {}, 1, 32),
+        ("pipegcn", {"lag": "3"}, 3, 32), ("sylvie-s", {"bits": "4"}, 0, 4.125), ("sylvie-a", {}, 1, 1.125),
+        ("gnnpipe", {}, 23, 32), ("gnnpipe", {"chunks": "1"}, 0, 32), ("mixgcn", {}, 0, 32),
+    ],
+)  # fmt: skip
+def test_risks(name, options, steps, bits):
+    run = replace(RUN, strategy=STRATEGIES.make(name, **options), parts=2)
+    assert risk_of(run) == Risk(steps=steps, bits=bits)
+
+
+def test_the_period_of_a_schedule_is_found():
+    assert period_of(replace(RUN, strategy=STRATEGIES.make("sylvie-a-bounded", refresh="7"))) == 7
+    assert period_of(replace(RUN, strategy=STRATEGIES.make("pipegcn"))) == 1
+
+
+def test_more_devices_help_until_links_do_not():
+    known = KNOWN["products"]
+    names = [(name, strategy) for name, strategy in offered() if name in ("vanilla", "sylvie-a")]
+    points = sweep(
+        RUN, known.facts, known.halo, machines(1, 10e9), RATES, [1, 2, 4, 8, 64], train=0.08, strategies=names
+    )
+    by_name = {limit.name: limit for limit in limits(points)}
+    assert by_name["sylvie-a"].epoch_s <= by_name["vanilla"].epoch_s
+    assert points[0].choices["vanilla"].epoch_s > points[-1].choices["sylvie-a"].epoch_s
+
+
+def test_a_fit_through_cuts_is_near_another_cut(tmp_path):
+    graph, cuts = load("rmat:nodes=4096,edges=20000,features=8,classes=3,seed=1"), {}
+    for parts in (2, 4, 8, 16):
+        write_parts(tmp_path / str(parts), graph, partition(graph, parts))
+        cuts[parts] = counted(tmp_path / str(parts), ())
+    halo = Halo.fitted([cuts[2], cuts[4], cuts[8]])
+    real = sum(rank.whole.halo for rank in cuts[16].ranks)
+    foretold = sum(rank.whole.halo for rank in even(cuts[2].graph, 16, halo).ranks)
+    assert abs(foretold - real) < 0.15 * real
+
+
+def test_rates_follow_their_tables(tmp_path):
+    curve = Curve(sizes=(1.0, 100.0), values=(1.0, 4.0))
+    assert curve.at(0.5) == 1.0
+    assert curve.at(10) == pytest.approx(2.0)
+    assert curve.at(1e9) == 4.0
+    RATES.write(tmp_path / "r.json")
+    assert Rates.read(tmp_path / "r.json") == RATES
+    one, two = (RATES.seconds(Work("product", (1000, arcs, 64))) for arcs in (10**6, 2 * 10**6))
+    assert 1.5 < two / one < 2
+    assert RATES.seconds(Work("product", (1000, 10**6, 64)), 1.0) < one
+    with pytest.raises(AssertionError, match="no price"):
+        RATES.seconds(Work("magic", (1,)))
+    assert set(DEVICES) >= {"a100", "h200"}
+
+
+def command(*arguments, cwd):
+    line = [sys.executable, "-m", "fullgraph", *map(str, arguments)]
+    done = subprocess.run(line, cwd=cwd, capture_output=True, text=True, timeout=110)
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.fixture
+def kept_rates(tmp_path, monkeypatch):
+    """This machine's rates, as if they had been measured."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    path = here.kept_at("cpu", 1)
+    path.parent.mkdir(parents=True)
+    replace(RATES, device="cpu").write(path)
+
+
+GRAPH = "sbm:nodes=600,edges=3000,features=8,classes=3,seed=0"
+
+
+@pytest.mark.usefixtures("kept_rates")
+def test_the_command_ranks_strategies(tmp_path):
+    (tmp_path / "c.toml").write_text("machines = 2\ncores = 1\n[link]\nbits_per_s = 5e7\nlatency_s = 1e-4\n")
+    code, out, _ = command("plan", GRAPH, "--cluster", "c.toml", "--json", "--page", "p.html", cwd=tmp_path)
+    assert code == 0
+    found = json.loads(out[out.index("{") :])
+    assert found["ranks"] == 2
+    names = [row["strategy"] for row in found["strategies"]]
+    assert set(names) >= {"vanilla", "pipegcn", "sylvie-a", "mixgcn", "gnnpipe"}
+    epochs = [row["epoch_s"] for row in found["strategies"] if not row["refused"]]
+    assert epochs == sorted(epochs)
+    page = (tmp_path / "p.html").read_text()
+    assert "A step of" in page
+    assert "sylvie-a" in page
+
+
+@pytest.mark.usefixtures("kept_rates")
+def test_bad_files_and_names_are_one_line(tmp_path):
+    (tmp_path / "c.toml").write_text("machine = 2\n")
+    code, _, err = command("plan", GRAPH, "--cluster", "c.toml", cwd=tmp_path)
+    assert code == 2
+    assert "did you mean machines?" in err
+    (tmp_path / "d.toml").write_text("machines = [")
+    code, _, err = command("plan", GRAPH, "--cluster", "d.toml", cwd=tmp_path)
+    assert code == 2
+    assert "d.toml is no cluster file" in err
+    code, _, err = command("simulate", "paper100M", "--most", 2, cwd=tmp_path)
+    assert code == 2
+    assert "did you mean papers100M?" in err
+    code, _, err = command("simulate", "nodes=1e6,arcs=1e7", "--most", 2, "--link", "fast", cwd=tmp_path)
+    assert code == 2
+    assert "200gbit" in err
+
+
+def test_the_command_simulates(tmp_path):
+    code, out, _ = command(
+        "simulate", "nodes=1e6,arcs=2e7,features=64,classes=8", "--most", 4, "--device", "v100", "--json",
+        "--page", "s.html", "--strategy", "vanilla", "--strategy", "sylvie-a bits=2", cwd=tmp_path,
+    )  # fmt: skip
+    assert code == 0
+    found = json.loads(out[out.index("{") :])
+    assert {limit["strategy"] for limit in found["limits"]} == {"vanilla", "sylvie-a bits=2"}
+    assert [point["ranks"] for point in found["curves"]["vanilla"]] == [1, 2, 4]
+    assert "Where each strategy stops gaining" in (tmp_path / "s.html").read_text()
+
+
+@pytest.mark.usefixtures("kept_rates")
+def test_auto_chooses_says_why_and_is_exact_unless_told(tmp_path):
+    flags = ["--parts", 2, "--epochs", 2, "--hidden", 8, "--threads", 1, "--strategy", "auto"]
+    code, _, err = command("train", GRAPH, *flags, "--out", "exact", cwd=tmp_path)
+    assert code == 0, err
+    assert "auto chose" in err
+    told = json.loads((tmp_path / "exact" / "result.json").read_text())["strategy"]
+    assert told in ("vanilla", "mixgcn")
+    (tmp_path / "slow.toml").write_text("machines = 2\ncores = 1\n[link]\nbits_per_s = 1e6\n")
+    code, _, err = command(
+        "train", GRAPH, *flags, "-o", "allow=stale,lossy", "-o", "cluster=slow.toml", "--out", "any", cwd=tmp_path
+    )
+    assert code == 0, err
+    told = json.loads((tmp_path / "any" / "result.json").read_text())["strategy"]
+    assert told.startswith(("sylvie", "varco"))
+    config = json.loads((tmp_path / "any" / "config.json").read_text())
+    assert "auto" not in json.dumps(config["strategy"])
