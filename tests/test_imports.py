@@ -40,9 +40,9 @@ tasks     : placement+
 train     : tasks+ version
 recipes   : train+
 run       : recipes+
-cost      : run+
 remarks   : run+
 testing   : run+
+cost      : testing+
 own_model : testing+
 worker    : own_model+ remarks
 predicting: worker+ cutting

@@ -17,7 +17,7 @@ from fullgraph.commands.afterwards import next_commands
 from fullgraph.commands.doctor import doctor
 from fullgraph.commands.graphs import inspect, partition
 from fullgraph.commands.lists import schedule, strategies
-from fullgraph.commands.planning import calibrate, plan, simulate
+from fullgraph.commands.planning import calibrate, plan, probe, simulate
 from fullgraph.commands.runs import compare, predict, report
 from fullgraph.commands.shared import (
     OWN,
@@ -179,7 +179,7 @@ def _train(given: dict[str, Any], ahead: Nursery | None, display: Display) -> "F
 
 
 for command in (
-    partition, inspect, predict, compare, report, plan, simulate, calibrate, schedule, strategies, doctor,
+    partition, inspect, predict, compare, report, plan, simulate, calibrate, probe, schedule, strategies, doctor,
 ):  # fmt: skip
     app.command()(command)
 

@@ -204,3 +204,15 @@ def test_auto_chooses_says_why_and_is_exact_unless_told(tmp_path):
     assert told.startswith(("sylvie", "varco"))
     config = json.loads((tmp_path / "any" / "config.json").read_text())
     assert "auto" not in json.dumps(config["strategy"])
+
+
+def test_a_probe_writes_a_file_that_a_plan_reads(tmp_path):
+    code, out, err = command("probe", "--out", "c.toml", cwd=tmp_path)
+    assert code == 0, err
+    found = Cluster.read(tmp_path / "c.toml")
+    assert (found.machines, found.ranks_per_machine) == (1, 2)
+    assert 1e8 < found.inside.bits_per_s < 1e13
+    assert 0 < found.inside.latency_s < 0.5
+    assert found.inside.core_s_per_byte > 0
+    assert found.memory_bytes > 0
+    assert "wrote c.toml" in out

@@ -161,6 +161,28 @@ def calibrate(
     print(f"wrote {out or path}")
 
 
+def probe(
+    out: Annotated[Path, typer.Option(help="the file to write")] = Path("cluster.toml"),
+    parts: Annotated[int, typer.Option(help="ranks of this machine; under torchrun, its ranks are taken")] = 2,
+) -> None:
+    """Look at the links between ranks for a second, and write the file that `plan --cluster` reads.
+
+    Example:  torchrun --nnodes 2 --nproc-per-node 1 ... -m fullgraph probe --out cluster.toml
+    """
+    from fullgraph.cost.here import cluster_here, probe_here, probe_in_job
+    from fullgraph.environ import in_job
+    from fullgraph.storage import write_whole
+
+    if in_job():
+        found = probe_in_job()
+        if found is None:
+            return
+    else:
+        found = probe_here(parts) if parts > 1 else cluster_here(1)
+    write_whole(out, found.text())
+    print(f"wrote {out}")
+
+
 def _run(model: str, layers: int, hidden: int, options: list[str]) -> "Run":
     from fullgraph.run import Run
 

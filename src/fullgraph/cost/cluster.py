@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
 from fullgraph.errors import InputError, one_line
-from fullgraph.values import Range, Value, read_value
+from fullgraph.values import Range, Value, read_value, tree_of
 
 Rate = Annotated[float, Range(1e3, 1e16)]
 Seconds = Annotated[float, Range(0, 3600)]
@@ -51,6 +52,16 @@ class Cluster(Value):
 
     def machine(self, rank: int) -> int:
         return rank // self.ranks_per_machine
+
+    def text(self) -> str:
+        """As a file holds it."""
+        plain, links = [], []
+        for name, value in tree_of(self).items():
+            if isinstance(value, dict):
+                links += ["", f"[{name}]", *(f"{key} = {number!r}" for key, number in value.items())]
+            else:
+                plain.append(f"{name} = {json.dumps(value)}")
+        return "\n".join([*plain, *links, ""])
 
     @classmethod
     def read(cls, path: Path) -> Cluster:

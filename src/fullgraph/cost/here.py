@@ -12,15 +12,18 @@ from fullgraph.cost.cluster import Cluster, Link
 from fullgraph.cost.counting import counted_parts
 from fullgraph.cost.devices import DEVICES, rates_of
 from fullgraph.cost.predict import predict
+from fullgraph.cost.probe import probed
 from fullgraph.cost.rates import Rates
 from fullgraph.data import load
+from fullgraph.environ import number
 from fullgraph.errors import InputError
 from fullgraph.nn import GraphSAGE
 from fullgraph.partition import cut_parts, partition
 from fullgraph.room import free_memory
 from fullgraph.run import Run, build_trainer
+from fullgraph.testing import run_processes
 from fullgraph.train.config import TrainConfig
-from fullgraph.transport import Alone
+from fullgraph.transport import Alone, Transport, join
 
 SAMPLE = "sbm:nodes=20000,edges=200000,features=64,classes=16,seed=0"  # on which the rates are checked by a real step
 STEPS = 5
@@ -42,6 +45,29 @@ def rates_for(name: str, device: str = "cpu", threads: int = 1) -> Rates:
 def cluster_here(ranks: int) -> Cluster:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return Cluster(ranks_per_machine=ranks, cores=cores, memory_bytes=free_memory() // max(1, ranks), inside=LOOPBACK)
+
+
+def probe_here(ranks: int) -> Cluster:
+    """This machine with so many ranks, and what its own processes can send one another."""
+    found: Cluster = run_processes(ranks, _probed_alone, ranks)[0]
+    return found
+
+
+def _probed_alone(transport: Transport, ranks: int) -> Cluster:
+    here = cluster_here(ranks)
+    return probed(transport, ranks, here.cores, here.memory_bytes * ranks)
+
+
+def probe_in_job() -> Cluster | None:
+    """The machines of a job that torchrun or Slurm started; None on all ranks but the first."""
+    transport = join()
+    try:
+        each = number("LOCAL_WORLD_SIZE", 1)
+        here = cluster_here(each)
+        found = probed(transport, each, here.cores, here.memory_bytes * each)
+        return found if transport.rank == 0 else None
+    finally:
+        transport.close()
 
 
 def rates_here(device: str = "cpu", threads: int = 1) -> Rates:
