@@ -50,7 +50,9 @@ def test_rates(rate, bits):
     assert bits_per_second(rate) == bits
 
 
-@pytest.mark.parametrize("rate", ["", "fast", "1", "1gb", "-1gbit", "0mbit", "1 gbit", "infgbit"])
+@pytest.mark.parametrize(
+    "rate", ["", "fast", "1", "1gb", "-1gbit", "0mbit", "1 gbit", "infgbit", "40gbit", "1e9gbit", "0.5kbit"]
+)
 def test_bad_rates(rate):
     with pytest.raises(InputError, match="such as 200mbit"):
         bits_per_second(rate)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 LOOPBACK = "loopback"  # ranks are processes of this machine
 PEERS = ("PyG CSR", "PyG edge_index")  # in the place of a strategy
+SLOWEST, FASTEST = 1e3, 30e9  # bits a second of a link; the kernel counts bytes in 32 bits
 UNITS = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
 
 
@@ -120,9 +121,11 @@ def bits_per_second(rate: str) -> float | None:
     if rate == LOOPBACK:
         return None
     found = re.fullmatch(rf"(\d+(?:\.\d+)?)({'|'.join(UNITS)})", rate.lower())
-    if not found or not float(found[1]):
-        raise InputError(f"rate {one_line(rate, 40)!r}: write {LOOPBACK}, or a number and a unit, such as 200mbit")
-    return float(found[1]) * UNITS[found[2]]
+    bits = float(found[1]) * UNITS[found[2]] if found else 0.0
+    if not SLOWEST <= bits <= FASTEST:
+        how = "a number and a unit from 1kbit to 30gbit, such as 200mbit"
+        raise InputError(f"rate {one_line(rate, 40)!r}: write {LOOPBACK}, or {how}")
+    return bits
 
 
 def _pairs(options: list[str], what: str) -> dict[str, str]:

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from fullgraph.bench.cell import Cell
 from fullgraph.bench.tables import about, columns_of, notes, shape
 from fullgraph.display import count
+from fullgraph.errors import one_line
 from fullgraph.report.html.charts import Bar, legend, rows
 from fullgraph.report.html.document import COLOURS, charts, document, figure, table
 from fullgraph.report.html.numbers import seconds
@@ -12,6 +13,7 @@ from fullgraph.report.html.tags import Safe, tag
 
 PAGE = "bench.html"
 WAITING = 6  # the colour of no strategy
+LABEL = 20  # characters that a chart has room for; a bar says the rest when pointed at
 
 
 def page(cells: Sequence[Cell], failed: Mapping[str, str]) -> str:
@@ -47,9 +49,9 @@ def _charts(cells: Sequence[Cell], ranks: int) -> list[Safe]:
         label, wait_s = _label(cell), min(cell.wait_s, cell.epoch_s)
         wait = f"{label}: waits {seconds(cell.wait_s)}"
         work = cell.epoch_s - wait_s, colours[cell.strategy], f"{label}: epoch {seconds(cell.epoch_s)}"
-        epochs.append(Bar(label, [work, (wait_s, WAITING, wait)]))
+        epochs.append(Bar(one_line(label, LABEL), [work, (wait_s, WAITING, wait)]))
         if not cell.is_peer:
-            waits.append(Bar(label, [(cell.wait_s, colours[cell.strategy], wait)]))
+            waits.append(Bar(one_line(label, LABEL), [(cell.wait_s, colours[cell.strategy], wait)]))
     key = legend([*colours.items(), ("waiting", WAITING)])
     told = "Seconds of an epoch; the grey part is waiting."
     found = [
