@@ -14,6 +14,7 @@ import typer
 
 from fullgraph.axes import LOSSES, METRICS, MODELS, OPTIMIZERS, STRATEGIES
 from fullgraph.commands.afterwards import next_commands
+from fullgraph.commands.bench import bench
 from fullgraph.commands.doctor import doctor
 from fullgraph.commands.graphs import inspect, partition
 from fullgraph.commands.lists import schedule, strategies
@@ -177,7 +178,7 @@ def _train(given: dict[str, Any], ahead: Nursery | None, display: Display) -> "F
     return api.start(run, run.graph, new_folder(run, given["out"]), ahead=ahead, phases=phases)
 
 
-for command in (partition, inspect, predict, compare, report, schedule, strategies, doctor):
+for command in (partition, inspect, predict, compare, report, bench, schedule, strategies, doctor):
     app.command()(command)
 
 
