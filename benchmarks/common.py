@@ -7,10 +7,14 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from fullgraph.bench import Cell
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -47,6 +51,21 @@ def train(graph: object, out: Path, *arguments: object, threads: int | None = No
     fullgraph("train", graph, *arguments, "--out", out, threads=threads)
     result: dict[str, Any] = json.loads((out / "result.json").read_text())
     return result
+
+
+def bench(
+    *, graph: object, model: str, strategy: Sequence[str], ranks: int, rate: str, **how: Any
+) -> dict[str, "Cell"]:
+    """The cells of `fullgraph bench`, by strategy; one that fails ends the script. It imports torch."""
+    from fullgraph.bench import Matrix, Settings
+    from fullgraph.bench.campaign import carry_out
+
+    matrix = Matrix(graph=(str(graph),), model=(model,), strategy=tuple(strategy), ranks=(ranks,), rate=(rate,))
+    with tempfile.TemporaryDirectory() as folder:
+        book = carry_out(matrix, Settings(**how), Path(folder))
+    if book.failed:
+        raise SystemExit("\n".join(f"{where}: {why}" for where, why in book.failed_lines().items()))
+    return {cell.strategy: cell for cell in book.cells.values()}
 
 
 def fresh_folder(name: str) -> Path:

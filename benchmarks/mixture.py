@@ -7,30 +7,26 @@ volume: the bytes of one training step on 2, 3, 4 and 8 simulated ranks, counted
 (P - 1) / P; and the work of each rank, counted too: arcs times columns of its sparse products, rows of its dense ones.
 
 pipeline: an epoch on two emulated hosts with 1, 2, 4 and 8 blocks, at a link rate at which C = M: C is the epoch with
-one block on a link without limit, less what it waits, M the time in which an epoch's messages cross when nothing else
-is done. All numbers of blocks take turns in one launch, and a time is the median of the rounds. Of one graph the
-bandwidth-reducing order makes a band, in which a block reads its neighbours alone; of the other, of communities, not.
+one block on a link without limit, less what it waits, M the time in which its messages cross when nothing else is done.
+The times are those of `fullgraph bench`: all numbers of blocks take turns in one launch, and a time is the median of
+the rounds. Of one graph the bandwidth-reducing order makes a band, in which a block reads its neighbours alone; of the
+other, of communities, not.
 """
 
 import argparse
-import json
-import math
 import os
 import statistics
 import tempfile
 import threading
-import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from common import fullgraph, seconds, show, size
-
-from fullgraph.testing.hosts import Hosts
+from common import bench, seconds, show, size
 
 RANKS = (2, 3, 4, 8)
 BLOCKS = (1, 2, 4, 8)
-UNLIMITED = 40e9
+UNLIMITED = "30gbit"
 HIDDEN = 128
 
 
@@ -42,14 +38,8 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=3)
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--body", nargs=2, type=Path, help=argparse.SUPPRESS)  # what each host runs: SHARDS OUT
     options = parser.parse_args()
-    if options.body:
-        body(*options.body, options)
-    elif options.what == "volume":
-        volume(options)
-    else:
-        pipeline(options)
+    volume(options) if options.what == "volume" else pipeline(options)
 
 
 def volume(options: argparse.Namespace) -> None:
@@ -107,34 +97,27 @@ def volume(options: argparse.Namespace) -> None:
 
 
 def pipeline(options: argparse.Namespace) -> None:
-    with tempfile.TemporaryDirectory() as name, Hosts(2) as hosts:
-        folder, rows = Path(name), []
-        sbm = f"sbm:nodes={options.nodes},edges={options.nodes * options.degree // 2},features=64,p_in=0.99,seed=0"
-        for kind, graph in (("band", band(folder / "band.npz", options)), ("communities", sbm)):
-            for blocks in BLOCKS:
-                cut = ["--partitioner", "banded", "-o", f"blocks={blocks}", "--parts", 2]
-                fullgraph("partition", graph, *cut, "--out", folder / kind / str(blocks))
-
-            def measure(rate: float, rounds: int, kind: str = kind) -> dict[str, Any]:
-                hosts.rate(rate)
-                out = folder / f"{kind}-{rate:.0f}.json"
-                flags = ["--epochs", options.epochs, "--rounds", rounds, "--layers", options.layers]
-                hosts.run([__file__, "pipeline", *flags, "--body", folder / kind, out])
-                found: dict[str, Any] = json.loads(out.read_text())
-                return found
-
-            free = measure(UNLIMITED, 2)
-            compute = free["1"]["epoch_s"] - free["1"]["wait_s"]
-            found = measure(8 * free["bytes"] / 2 / compute, options.rounds)
-            for blocks in map(str, BLOCKS):
-                run = found[blocks]
+    model = f"sage:layers={options.layers},hidden={HIDDEN}"
+    strategies = {blocks: f"mixgcn blocks={blocks}" for blocks in BLOCKS}
+    sbm = f"sbm:nodes={options.nodes},edges={options.nodes * options.degree // 2},features=64,p_in=0.99,seed=0"
+    rows = []
+    with tempfile.TemporaryDirectory() as name:
+        for kind, graph in (("band", band(Path(name) / "band.npz", options)), ("communities", sbm)):
+            axes = {"graph": graph, "model": model, "ranks": 2, "epochs": options.epochs, "all_rows": True}
+            free = bench(**axes, strategy=[strategies[1]], rate=UNLIMITED, rounds=2)[strategies[1]]
+            compute = free.epoch_s - free.wait_s
+            rate = f"{8 * free.bytes / 2 / compute / 1e6:.1f}mbit"
+            found = bench(**axes, strategy=list(strategies.values()), rate=rate, rounds=options.rounds)
+            whole = found[strategies[1]]
+            for blocks, strategy in strategies.items():
+                cell = found[strategy]
+                spread = f"{seconds(min(cell.round_s))} to {seconds(max(cell.round_s))}"
                 rows.append(
-                    (kind, blocks, run["cells"], seconds(compute), seconds(found["wire_s"]), seconds(run["epoch_s"]),
-                     f"{seconds(run['best_s'])} to {seconds(run['worst_s'])}", seconds(run["wait_s"]),
-                     f"{found['1']['epoch_s'] / run['epoch_s']:.2f}x")
+                    (kind, blocks, seconds(compute), seconds(whole.messages_s), seconds(cell.epoch_s), spread,
+                     seconds(cell.wait_s), f"{whole.epoch_s / cell.epoch_s:.2f}x")
                 )  # fmt: skip
-            print(f"{kind}: {size(free['bytes'])} an epoch", flush=True)
-    columns = ["graph", "blocks", "cells", "C", "M", "epoch, median", "rounds", "waiting", "to one block"]
+            print(f"{kind}: {size(free.bytes)} an epoch", flush=True)
+    columns = ["graph", "blocks", "C", "M", "epoch, median", "rounds", "waiting", "to one block"]
     shape = f"{options.nodes} nodes, {options.nodes * options.degree} arcs, GraphSAGE {options.layers}x{HIDDEN}"
     show(f"{shape}, 2 hosts, {os.cpu_count()} cores, {options.rounds} rounds", columns, rows)
 
@@ -152,54 +135,6 @@ def band(path: Path, options: argparse.Namespace) -> Path:
     masks = {f"{split}_mask": kind % 3 == k for k, split in enumerate(("train", "val", "test"))}
     np.savez(path, edge_index=arcs, x=rng.standard_normal((nodes, 64), dtype=np.float32), y=kind, **masks)
     return path
-
-
-def body(shards: Path, out: Path, options: argparse.Namespace) -> None:
-    """One rank: every number of blocks in turn, round after round; the first rank writes what was found."""
-    import torch
-    from rank import Rank
-
-    from fullgraph import nn, recipes
-    from fullgraph.transport import Key
-
-    rank = Rank(shards / "1")
-    link, over_ranks = rank.link, rank.over_ranks
-    spec = nn.GraphSAGE(layers=options.layers, hidden=HIDDEN)
-
-    def cross(turn: int, nbytes: int) -> float:
-        """Seconds in which an epoch's messages cross, in eight pieces."""
-        piece, peer = math.ceil(nbytes / 8), 1 - link.rank
-        over_ranks(f"wire {turn}")
-        start = time.perf_counter()
-        sent = {peer: torch.zeros(piece, dtype=torch.uint8)}
-        for message in [link.begin(Key(f"wire {n}", turn), sent, {peer: piece}) for n in range(8)]:
-            message.wait()
-        return float(over_ranks(f"wire {turn} took", time.perf_counter() - start).max())
-
-    trainers = {
-        blocks: rank.trainer(recipes.mixgcn(blocks=blocks), spec, epochs=options.epochs, shards=shards / str(blocks))
-        for blocks in BLOCKS
-    }
-    rounds: dict[int, list[dict[str, float]]] = {blocks: [] for blocks in BLOCKS}
-    wires = []
-    for turn in range(options.rounds):
-        for blocks, trainer in trainers.items():
-            rounds[blocks].append(rank.timed(trainer, f"{blocks} {turn}", options.epochs))
-        wires.append(cross(turn, int(rounds[1][0]["bytes"]) // 2))
-    found: dict[str, Any] = {"bytes": rounds[1][0]["bytes"], "wire_s": statistics.median(wires)}
-    for blocks, runs in rounds.items():
-        took = [run["epoch_s"] for run in runs]
-        found[str(blocks)] = {
-            "epoch_s": statistics.median(took),
-            "best_s": min(took),
-            "worst_s": max(took),
-            "wait_s": statistics.median(run["wait_s"] for run in runs),
-            "cells": len(trainers[blocks].shard.train.view.grid.cells),
-        }
-    if link.rank == 0:
-        out.write_text(json.dumps(found))
-    over_ranks("done")
-    link.close()
 
 
 if __name__ == "__main__":

@@ -7,17 +7,18 @@ take turns, and a figure is the median over turns of a run's median epoch after 
 """
 
 import argparse
-import json
 import os
 import sys
 import tempfile
-import time
-from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from common import run, seconds, show, size, train
+
+from fullgraph.bench.peers import Figures, Order
+from fullgraph.storage import read_record, write_document
+from fullgraph.values import tree_of
 
 PYG = {
     "PyG edge_index": "edge_index",
@@ -28,13 +29,12 @@ PYG = {
 }
 # What fullgraph gives its own ranks (train/launch.py) and a careful user could give PyG.
 HUGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1", "OMP_WAIT_POLICY": "passive"}
-WARM_UP = 2
 
 
 def main() -> None:
     options = parse()
-    if options.child:
-        return child(options)
+    if options.out:
+        return make_graph(options.graph, options.out)
     spec = (
         f"sbm:nodes={options.nodes},edges={options.arcs // 2},features={options.features},"
         f"classes={options.classes},p_in={options.p_in},seed=0"
@@ -43,7 +43,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         graph = folder / "graph.npz"
-        run([__file__, "--child", "make", "--graph", spec, "--out", graph])
+        run([__file__, "--graph", spec, "--out", graph])  # in a process of its own
         for turn in range(options.repeats):
             for contender in options.only or CONTENDERS:
                 out = folder / f"{contender}-{turn}".replace(" ", "-").replace(",", "")
@@ -65,7 +65,6 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--epochs", type=int, default=8)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--only", nargs="+", choices=list(CONTENDERS), help="a choice of contenders")
-    parser.add_argument("--child", default="", help=argparse.SUPPRESS)
     parser.add_argument("--graph", help=argparse.SUPPRESS)
     parser.add_argument("--out", type=Path, help=argparse.SUPPRESS)
     return parser.parse_args()
@@ -73,12 +72,14 @@ def parse() -> argparse.Namespace:
 
 def pyg(kind: str, environ: dict[str, str]) -> Any:
     def measure(options: argparse.Namespace, graph: Path, out: Path) -> dict[str, float]:
-        arguments = [__file__, "--child", kind, "--graph", graph, "--out", out]
-        for name in ("hidden", "layers", "threads", "epochs"):
-            arguments += [f"--{name}", getattr(options, name)]
-        run(arguments, threads=options.threads, environ=environ)
-        figure: dict[str, float] = json.loads(out.read_text())
-        return figure
+        # Rounds of one epoch, so that a figure is the median epoch. This process stays small: it imports no torch.
+        chosen = {name: getattr(options, name) for name in ("hidden", "layers", "threads")}
+        order = Order(graph=str(graph), kind=kind, out=str(out), epochs=1, rounds=options.epochs, **chosen)
+        file = out.with_suffix(".order")
+        write_document(file, tree_of(order))
+        run(["-m", "fullgraph.bench.peers", file], threads=options.threads, environ=environ)
+        found = read_record(Figures, out, fix="run it again")
+        return {"epoch_s": median(found.round_s), "bytes": found.peak_memory_bytes, "loss": found.loss}
 
     return measure
 
@@ -138,78 +139,11 @@ def report(options: argparse.Namespace, figures: dict[str, dict[str, float]]) ->
         print(f"two ranks of one thread take {ratio:.2f} of one process with two (target at most 1.15)")
 
 
-def child(options: argparse.Namespace) -> None:
-    if options.child == "make":
-        make_graph(options.graph, options.out)
-    else:
-        options.out.write_text(json.dumps(train_pyg(options)))
-
-
 def make_graph(spec: str, path: Path) -> None:
     """The generated graph in the `.npz` format, so that every contender reads the same file."""
     from fullgraph.data import load, save_npz
 
     save_npz(load(spec), path)
-
-
-def train_pyg(options: argparse.Namespace) -> dict[str, float]:
-    """Plain PyG: SAGEConv, relu, dropout 0.5, cross entropy on the training nodes, Adam."""
-    import warnings
-
-    warnings.simplefilter("ignore")  # torch.jit is deprecated, CSR is in beta: nothing of ours
-    import numpy as np
-    import torch
-    import torch.nn.functional as F
-    from torch_geometric.nn import SAGEConv
-
-    torch.set_num_threads(options.threads)
-    torch.manual_seed(0)
-    file = np.load(options.graph, allow_pickle=False)
-    x, y = torch.from_numpy(file["x"]), torch.from_numpy(file["y"]).long()
-    train_mask = torch.from_numpy(file["train_mask"])
-    adjacency = adjacency_of(options.child, torch.from_numpy(file["edge_index"]).long(), len(x))
-    widths = [x.shape[1], *[options.hidden] * (options.layers - 1), int(y.max()) + 1]
-    aggr = "sum" if options.child == "csr-sum" else "mean"
-    layers = torch.nn.ModuleList(SAGEConv(i, o, aggr=aggr) for i, o in pairwise(widths))
-    optimizer = torch.optim.Adam(layers.parameters(), lr=0.01)
-    times = []
-    for _ in range(options.epochs):
-        start = time.perf_counter()
-        h = x
-        for layer in layers[:-1]:
-            h = F.dropout(layer(h, adjacency).relu(), 0.5)
-        loss = F.cross_entropy(layers[-1](h, adjacency)[train_mask], y[train_mask])
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-        times.append(time.perf_counter() - start)
-    return {"epoch_s": median(times[WARM_UP:] or times), "bytes": peak_memory(), "loss": loss.item()}
-
-
-def adjacency_of(kind: str, edge_index: Any, num_nodes: int) -> Any:
-    """What SAGEConv is given: the edge list, or A^T as torch's CSR, whose product and gradient need no torch-sparse.
-
-    `csr-mean` is the documented path (a reduced product); `csr-sum` puts 1/degree in the values for a plain one.
-    """
-    import torch
-    from torch_geometric.utils import to_torch_csr_tensor
-
-    if kind == "edge_index":
-        return edge_index
-    adjacency = to_torch_csr_tensor(edge_index.flip(0), size=(num_nodes, num_nodes))
-    if kind == "csr-mean":
-        return adjacency
-    degree = adjacency.crow_indices().diff()
-    values = (1.0 / degree.clamp(min=1)).repeat_interleave(degree)
-    return torch.sparse_csr_tensor(adjacency.crow_indices(), adjacency.col_indices(), values, adjacency.shape)
-
-
-def peak_memory() -> int:
-    """VmHWM belongs to this program alone; ru_maxrss would count what forked it."""
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) * 1024
-    raise SystemExit("this benchmark reads /proc/self/status and so needs Linux")
 
 
 if __name__ == "__main__":

@@ -47,11 +47,12 @@ own_model : testing+
 worker    : own_model+ remarks
 predicting: worker+ cutting
 preparing : worker+ cutting cost
+bench     : preparing+
 jobs      : preparing+
 api       : jobs+ predicting
 options   : api+
 doctor    : run+ version
-commands  : options+ doctor
+commands  : options+ doctor bench
 cli       : commands+
 __init__  : api+
 __main__  : cli

@@ -34,7 +34,7 @@ def imported_by(code):
     return done.stdout.split("IMPORTED")[1].split()
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["train", "--help"], ["predict", "--help"]])
+@pytest.mark.parametrize("arguments", [["--help"], ["train", "--help"], ["predict", "--help"], ["bench", "--help"]])
 def test_help_imports_nothing_large(arguments):
     code = f"""
 import sys

@@ -14,6 +14,7 @@ import typer
 
 from fullgraph.axes import LOSSES, METRICS, MODELS, OPTIMIZERS, STRATEGIES
 from fullgraph.commands.afterwards import next_commands
+from fullgraph.commands.bench import bench
 from fullgraph.commands.doctor import doctor
 from fullgraph.commands.graphs import inspect, partition
 from fullgraph.commands.lists import schedule, strategies
@@ -179,7 +180,7 @@ def _train(given: dict[str, Any], ahead: Nursery | None, display: Display) -> "F
 
 
 for command in (
-    partition, inspect, predict, compare, report, plan, simulate, calibrate, probe, schedule, strategies, doctor,
+    partition, inspect, predict, compare, report, bench, plan, simulate, calibrate, probe, schedule, strategies, doctor,
 ):  # fmt: skip
     app.command()(command)
 

@@ -45,6 +45,8 @@ def read_config(ctx: typer.Context, path: Path | None) -> Path | None:
         raise InputError(f"{told}; known: {', '.join(sorted(map(str, known)))}")
     for key in (key for key in table if key.endswith("option") and isinstance(table[key], dict)):
         table[key] = [f"{name}={value}" for name, value in table[key].items()]
+    many = {parameter.name for parameter in ctx.command.params if getattr(parameter, "multiple", False)}
+    table |= {key: [table[key]] for key in many & table.keys() if not isinstance(table[key], list)}  # one of many
     ctx.default_map = {**(ctx.default_map or {}), **table}
     return path
 

@@ -6,6 +6,7 @@ import signal
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from functools import partial
@@ -226,24 +227,33 @@ def warm_up(device: str) -> None:
 
 def main(classes: str = "") -> None:
     """classes: those of the user's that are in no file, packed."""
-    folder, job, order = (*sys.argv[1:], "")[:3]
-    transport: Transport = Alone()
     stop = Stop()
     stop.listen()
     tolerate_output()
     phases = started()
+    end_with(lambda: _main(classes, stop, phases))
+
+
+def _main(classes: str, stop: Stop, phases: Phases) -> None:
+    folder, job, order = (*sys.argv[1:], "")[:3]
+    transport: Transport = Alone()
+    unpack(classes)
+    if number("WORLD_SIZE", 1) > 1:
+        run = Run.read(Path(folder))
+        loop = run.train
+        # nccl reads a GPU's memory alone, wherever a rank's rows are.
+        nccl = loop.backend == "nccl"
+        device = device_of(loop.device) if nccl else devices_of(run, number("RANK", 0))[0]
+        with phases("place", "meeting the other ranks"):
+            transport = join(backend=loop.backend, device=device, timeout=loop.timeout)
+    work(Path(folder), job, order, transport, stop, phases)
+    transport.close()
+
+
+def end_with(work: Callable[[], None]) -> NoReturn:
+    """Do a rank's work and end; the launcher hears why, if it did not go well."""
     try:
-        unpack(classes)
-        if number("WORLD_SIZE", 1) > 1:
-            run = Run.read(Path(folder))
-            loop = run.train
-            # nccl reads a GPU's memory alone, wherever a rank's rows are.
-            nccl = loop.backend == "nccl"
-            device = device_of(loop.device) if nccl else devices_of(run, number("RANK", 0))[0]
-            with phases("place", "meeting the other ranks"):
-                transport = join(backend=loop.backend, device=device, timeout=loop.timeout)
-        work(Path(folder), job, order, transport, stop, phases)
-        transport.close()
+        work()
     except InputError as error:
         leave(EXIT_INPUT, LastWords(kind="input", text=str(error)))
     except PeerLost as error:

@@ -35,7 +35,7 @@ def test_version(say):
 
 
 def test_every_command_has_an_example_and_options_mean_the_same(say):
-    commands = ["train", "partition", "inspect", "predict", "compare", "schedule", "strategies", "doctor"]
+    commands = ["train", "partition", "inspect", "predict", "compare", "bench", "schedule", "strategies", "doctor"]
     pages = {command: " ".join(say(command, "--help")[1].split()) for command in commands}
     assert all(f"Example: fullgraph {command}" in page for command, page in pages.items())
     for command in ("train", "partition", "inspect"):

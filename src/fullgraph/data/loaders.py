@@ -11,16 +11,18 @@ from fullgraph.data.files import MOST_FILES, foreign
 from fullgraph.data.graph import Graph
 from fullgraph.data.npz import load_npz
 from fullgraph.data.ogb import load_ogb
+from fullgraph.data.options import parse_options
 from fullgraph.data.pyg import load_pyg
-from fullgraph.data.rmat import load_rmat
+from fullgraph.data.rmat import RMAT, load_rmat
 from fullgraph.data.saint import load_saint
-from fullgraph.data.sbm import load_sbm
+from fullgraph.data.sbm import SBM, load_sbm
 from fullgraph.data.tables import is_table_folder, load_table_folder, load_tables
 from fullgraph.errors import InputError, nearest, one_line
 
 LOADERS = {
     "pyg": load_pyg, "ogb": load_ogb, "saint": load_saint, "tables": load_tables, "sbm": load_sbm, "rmat": load_rmat,
 }  # fmt: skip
+GENERATED: dict[str, type] = {"sbm": SBM, "rmat": RMAT}
 FORMS = (
     "demo, FILE.npz, a folder of tables, tables:nodes=FILE,edges=FILE, pyg:CLASS/NAME, ogb:NAME, saint:FOLDER, "
     "sbm:KEY=VALUE,... or rmat:KEY=VALUE,..."
@@ -43,8 +45,22 @@ def load(spec: str | Path = "demo") -> Graph:
             raise InputError(_folder_hint(path))
         if path.suffix == ".npz" or path.is_file():
             return load_npz(path)
-    known = nearest(kind, LOADERS) if colon else nearest(text, ["demo", *_names_here(path)])
-    raise InputError(f"'{one_line(text, 100)}' names no graph{known}: give {FORMS}")
+    raise _unknown(text)
+
+
+def check_name(text: str) -> None:
+    """Refuse what names no graph; nothing is read, so that a file's content may still be refused by `load`."""
+    kind, colon, rest = text.partition(":")
+    if kind in GENERATED:
+        parse_options(kind, GENERATED[kind], rest)
+    elif text != "demo" and not (colon and kind in LOADERS) and not Path(text).exists():
+        raise _unknown(text)
+
+
+def _unknown(text: str) -> InputError:
+    kind, colon, _ = text.partition(":")
+    known = nearest(kind, LOADERS) if colon else nearest(text, ["demo", *_names_here(Path(text))])
+    return InputError(f"'{one_line(text, 100)}' names no graph{known}: give {FORMS}")
 
 
 def _names_here(path: Path) -> list[str]:

@@ -4,14 +4,15 @@ Everything is made over netlink, so no `ip` or `tc` command is needed. Names beg
 what a killed process left behind is removed when the next one starts.
 """
 
+import ctypes
 import itertools
 import json
 import os
+import signal
 import subprocess
 import sys
-import tempfile
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
@@ -19,9 +20,21 @@ from typing import Any
 
 from fullgraph.errors import InputError
 from fullgraph.testing import netlink
+from fullgraph.testing.netlink import WIRE
 
 PORT = 29400
+CLONE_NEWNET = 0x40000000
 _MADE = itertools.count()
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Hold signals back: one between a call and its answer would leave hosts behind."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class Hosts:
@@ -39,9 +52,9 @@ class Hosts:
         self._net: subprocess.Popen[str] | None = None
 
     def __enter__(self) -> "Hosts":
-        self._net = subprocess.Popen(
-            [sys.executable, netlink.__file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
+        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        # In a session of its own: Ctrl-C at a terminal is not for it, for it still has to remove the hosts.
+        self._net = subprocess.Popen([sys.executable, netlink.__file__], start_new_session=True, **pipes)
         try:
             self._call("sweep")
             addresses = [self.address(host) for host in range(len(self.names))]
@@ -56,6 +69,7 @@ class Hosts:
     ) -> None:
         self._close()
 
+    @_undisturbed()
     def _call(self, call: str, **arguments: Any) -> None:
         net = self._net
         assert net is not None, "hosts are there inside `with` alone"
@@ -99,7 +113,7 @@ class Hosts:
         """Start a command on a host, under a host name of its own."""
         named = ["unshare", "--uts", "sh", "-c", 'hostname "$0" && exec "$@"', f"host{host}"]
         inside = ["nsenter", f"--net=/var/run/netns/{self.names[host]}", *named, *map(str, command)]
-        env = {**os.environ, "GLOO_SOCKET_IFNAME": "wire", **(environ or {})}
+        env = {**os.environ, "GLOO_SOCKET_IFNAME": WIRE, **(environ or {})}
         return subprocess.Popen(inside, env=env, stdin=subprocess.DEVNULL, **streams)
 
     def rank(self, host: int, arguments: Sequence[object], **options: Any) -> "subprocess.Popen[bytes]":
@@ -109,24 +123,22 @@ class Hosts:
         environ = {**{name: str(value) for name, value in job.items()}, **options.pop("environ", {})}
         return self.start(host, [sys.executable, *arguments], environ=environ, **options)
 
-    def run(self, arguments: Sequence[object], *, limit_s: float = 900.0) -> None:
-        """`python ARGUMENTS` as one rank a host, each with one thread; what all said is shown when one fails."""
-        from fullgraph.train.nursery import DEFAULTS
 
-        environ = {**DEFAULTS, **os.environ, "GLOO_SOCKET_IFNAME": "wire", "OMP_NUM_THREADS": "1"}
-        with tempfile.TemporaryDirectory() as folder:
-            logs = [Path(folder) / str(host) for host in range(len(self.names))]
-            children = []
-            for host, path in enumerate(logs):
-                with path.open("w") as log:
-                    children.append(self.rank(host, arguments, environ=environ, stdout=log, stderr=log))
-            deadline = time.monotonic() + limit_s
-            try:
-                statuses = [child.wait(max(0.1, deadline - time.monotonic())) for child in children]
-            finally:
-                for child in children:
-                    child.kill()
-                    child.wait()
-            if any(statuses):
-                said = "\n".join(path.read_text()[-3000:] for path in logs)
-                raise RuntimeError(f"ranks exited with {statuses}:\n{said}")
+def enter(name: str) -> None:
+    """Make this process one of the host of that name. Only the calling thread moves, so call it before all others."""
+    handle = os.open(f"/var/run/netns/{name}", os.O_RDONLY)
+    try:
+        if ctypes.CDLL(None, use_errno=True).setns(handle, CLONE_NEWNET):
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), name)
+    finally:
+        os.close(handle)
+    os.environ["GLOO_SOCKET_IFNAME"] = WIRE
+
+
+def sent() -> tuple[int, int]:
+    """Bytes and packets that this host's link has carried away. /sys shows the links of whoever mounted it."""
+    for line in Path("/proc/self/net/dev").read_text().splitlines():
+        name, _, figures = line.strip().partition(":")
+        if name == WIRE:
+            return int(figures.split()[8]), int(figures.split()[9])
+    return 0, 0

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 NAMES = re.compile(r"fg(\d+)x\d+[hpb]\d*")
+WIRE = "wire"  # a host's own end of its link
 NOWHERE = "02:00:00:00:00:99"  # an address that no host has
 PERMANENT = 0x80  # of a neighbour: never asked for again
 PATIENCE_S = 60  # with a fork, on a busy machine
@@ -32,10 +33,10 @@ class Net:
             here.link("set", index=switch, state="up")
             for name, port, address in zip(names, ports, addresses, strict=True):
                 self.net.netns.create(name)
-                here.link("add", ifname=port, kind="veth", peer={"ifname": "wire", "net_ns_fd": name})
+                here.link("add", ifname=port, kind="veth", peer={"ifname": WIRE, "net_ns_fd": name})
                 here.link("set", index=here.link_lookup(ifname=port)[0], master=switch, state="up")
                 with self.net.NetNS(name) as there:
-                    wire = there.link_lookup(ifname="wire")[0]
+                    wire = there.link_lookup(ifname=WIRE)[0]
                     there.addr("add", index=wire, address=address, prefixlen=24)
                     there.link("set", index=wire, state="up")
                     there.link("set", index=there.link_lookup(ifname="lo")[0], state="up")
@@ -65,7 +66,7 @@ class Net:
             for name, port in zip(names, ports, strict=True):
                 here.tc("replace", "tbf", here.link_lookup(ifname=port)[0], **shape)
                 with self.net.NetNS(name) as there:
-                    there.tc("replace", "tbf", there.link_lookup(ifname="wire")[0], **shape)
+                    there.tc("replace", "tbf", there.link_lookup(ifname=WIRE)[0], **shape)
 
     def plug(self, port: str, up: bool) -> None:
         with self.net.IPRoute() as here:
@@ -73,7 +74,7 @@ class Net:
 
     def one_way(self, name: str, address: str, lost: bool) -> None:
         with self.net.NetNS(name) as there:
-            wire = there.link_lookup(ifname="wire")[0]
+            wire = there.link_lookup(ifname=WIRE)[0]
             if lost:
                 there.neigh("replace", dst=address, lladdr=NOWHERE, ifindex=wire, state=PERMANENT)
             else:

@@ -31,7 +31,7 @@ def main() -> None:
     launcher, orders, module = int(sys.argv[1]), socket.socket(fileno=int(sys.argv[2])), sys.argv[3]
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_SETMASK, {signal.SIGTERM})
-    _die_with(launcher)
+    die_with(launcher)
     gc.disable()  # imports leave little garbage, and looking for it takes a tenth of their time
     worker = importlib.import_module(module)
     with suppress(Exception):  # a rank says it better
@@ -53,7 +53,7 @@ def main() -> None:
     orders.close()
     while os.getppid() == here:  # the launcher's death is noticed only by its own children
         time.sleep(0.001)
-    _die_with(launcher)
+    die_with(launcher)
     rank = json.loads(text)
     _call(rank["name"])
     os.environ.update(rank["environ"], **{rank["report"]: str(handles[0])})
@@ -74,7 +74,8 @@ def _receive(orders: socket.socket) -> tuple[bytes, list[int]] | None:
     return text, handles
 
 
-def _die_with(launcher: int) -> None:
+def die_with(launcher: int) -> None:
+    """Let the kernel end this process when its parent dies; end now if that has happened already."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != launcher:  # it died before that was arranged

@@ -146,7 +146,7 @@ def launch(
     nursery: Nursery,
     classes: str = "",
 ) -> None:
-    """Run `fullgraph.worker args...` as `parts` ranks that die with this process; returns when all are done.
+    """Run the nursery's worker with `args` as `parts` ranks that die with this process; returns when all are done.
 
     inherit: descriptors that ranks keep open, such as the lock of their run's folder. phases: what the start has taken
     until now, for the ranks' own account of it. nursery: where they come from; it is closed. classes: the user's own

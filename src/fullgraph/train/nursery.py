@@ -57,12 +57,12 @@ class RankProcess:
 class Nursery:
     """A process that imports what ranks on `device` need and forks them when told to; it dies with this one.
 
-    Each order of `bear` becomes `fullgraph.worker.main(classes)` in a process; `close` makes those processes this one's
-    children.
+    Each order of `bear` becomes `main(classes)` of a module in a process, `fullgraph.worker` unless `worker` names
+    another; `close` makes those processes this one's children.
     """
 
-    def __init__(self, device: str = "cpu") -> None:
-        self.device = device
+    def __init__(self, device: str = "cpu", worker: str = "") -> None:
+        self.device, self.worker = device, worker or WORKER
         self._used = False
         self._stack = ExitStack()
         self._begin()
@@ -72,11 +72,13 @@ class Nursery:
         # A rank imports what its launcher would.
         paths = os.pathsep.join(path or os.getcwd() for path in sys.path)
         environ = {**DEFAULTS, **os.environ, "PYTHONPATH": paths}
-        line = [sys.executable, "-P", "-u", boot.__file__, str(os.getpid()), str(theirs.fileno()), WORKER, self.device]
+        line = [sys.executable, "-P", "-u", boot.__file__, str(os.getpid()), str(theirs.fileno())]
         # A signal that arrives before the first line runs is held back, not printed as a traceback.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
         try:
-            self._process = subprocess.Popen(line, env=environ, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()])
+            self._process = subprocess.Popen(
+                [*line, self.worker, self.device], env=environ, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()]
+            )
         except BaseException:
             self._orders.close()
             raise

@@ -12,7 +12,7 @@ from fullgraph.transport.machine import Bundle, share
 from fullgraph.transport.mesh import Mesh
 from fullgraph.transport.process import ProcessTransport
 from fullgraph.transport.threads import Hub, ThreadTransport
-from fullgraph.transport.wrappers import Counting, Delaying, OrderChecking
+from fullgraph.transport.wrappers import Counting, Delaying, Noted, OrderChecking, Recording
 
 __all__ = [
     "MEETING",
@@ -26,11 +26,13 @@ __all__ = [
     "Hub",
     "Key",
     "Mesh",
+    "Noted",
     "OrderChecking",
     "PeerLost",
     "Pending",
     "ProcessTransport",
     "Ready",
+    "Recording",
     "ThreadTransport",
     "Transport",
     "Use",

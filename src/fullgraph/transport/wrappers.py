@@ -1,10 +1,11 @@
-"""Wrappers that count, delay and check what passes; each is a transport around a transport."""
+"""Wrappers that count, note, delay and check what passes; each is a transport around a transport."""
 
 import time
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 import torch
@@ -99,6 +100,52 @@ class Counting(_Wrapper):
 
     def fork(self) -> "Counting":
         return Counting(self.inner.fork(), self.sent, self.waiting, self.probe)
+
+
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """One message or sum, as sizes alone."""
+
+    fork: int  # 0: it was given to the transport itself, else to that fork of it
+    key: Key
+    outgoing: dict[int, int]  # bytes by peer
+    incoming: dict[int, int]
+    summed: Tensor | None = None  # of a sum: nothing, as long as it and of its type
+
+    @property
+    def nbytes(self) -> int:
+        return sum(self.outgoing.values()) + (0 if self.summed is None else self.summed.nbytes)
+
+
+class Recording(_Wrapper):
+    """Notes the sizes of all that it is given, in order, in `notes`, while that is a list.
+
+    `links` are the transport inside and its forks, by the number that a note names.
+    """
+
+    def __init__(self, inner: Transport, first: "Recording | None" = None) -> None:
+        super().__init__(inner)
+        self.first = first or self
+        self.notes: list[Noted] | None = None
+        self.links: list[Transport] = first.links if first else []
+        self.number = len(self.links)
+        self.links.append(inner)
+
+    def begin(
+        self, key: Key, outgoing: dict[int, Tensor], incoming: dict[int, int], coding: Coding = PLAIN
+    ) -> Pending[dict[int, Tensor]]:
+        if self.first.notes is not None:
+            sizes = {peer: coding.nbytes(peer, rows) for peer, rows in outgoing.items()}
+            self.first.notes.append(Noted(self.number, key, sizes, dict(incoming)))
+        return self.inner.begin(key, outgoing, incoming, coding)
+
+    def all_reduce(self, key: Key, x: Tensor) -> Pending[Tensor]:
+        if self.first.notes is not None:
+            self.first.notes.append(Noted(self.number, key, {}, {}, x.new_empty(1).expand(x.numel())))
+        return self.inner.all_reduce(key, x)
+
+    def fork(self) -> "Recording":
+        return Recording(self.inner.fork(), self.first)
 
 
 class _Late(Generic[T]):
