@@ -41,6 +41,7 @@ def test_links(number, shared):
     assert links.trial(number, shared) in ("cut: both stopped", "one way: both stopped")
 
 
+@pytest.mark.timeout(300)
 def test_soak(shared, monkeypatch):
     monkeypatch.setattr(soak, "WARM", 200)
     monkeypatch.setattr(soak, "EPOCHS", 700)
