@@ -22,6 +22,7 @@ from fullgraph.testing.hosts import Hosts
 EPOCHS = 60
 TIMEOUT_S = 8.0
 SLACK_S = 12.0  # what torch's own connections may take on top, and busy machines
+START_S = 20.0  # in which a command has read its libraries, and begins to wait for others
 TWO_RANKS = [name for name in STRATEGIES if name != "gnnpipe-hybrid"]
 
 
@@ -84,7 +85,8 @@ def trial(number: int, shared: Path) -> str:
         ranks = [Rank(hosts, host, start, here, stack) for host in range(2)]
         phase = _moment(ranks, run, random)
         FAULTS[kind](hosts, random)
-        told = _stopped(ranks) if kind in ("cut", "one way") else _went_on_or_stopped(ranks)
+        slack = SLACK_S + (START_S if phase == "starting" else 0.0)
+        told = _stopped(ranks, slack) if kind in ("cut", "one way") else _went_on_or_stopped(ranks, slack)
         for rank in ranks:
             rank.process.wait(30)
         with Hosts(2) as healed, ExitStack() as again:
@@ -110,9 +112,9 @@ def _moment(ranks: list[Rank], run: Path, random: Random) -> str:
     return f"epoch {epoch}"
 
 
-def _stopped(ranks: list[Rank]) -> str:
+def _stopped(ranks: list[Rank], slack_s: float) -> str:
     """Both ranks are done, or stop within the timeout and name themselves and the other."""
-    deadline = time.monotonic() + TIMEOUT_S + SLACK_S
+    deadline = time.monotonic() + TIMEOUT_S + slack_s
     for rank in ranks:
         try:
             rank.process.wait(max(0.1, deadline - time.monotonic()))
@@ -133,14 +135,14 @@ def _stopped(ranks: list[Rank]) -> str:
     return "both stopped"
 
 
-def _went_on_or_stopped(ranks: list[Rank]) -> str:
+def _went_on_or_stopped(ranks: list[Rank], slack_s: float) -> str:
     deadline = time.monotonic() + 90
     while any(rank.process.poll() is None for rank in ranks) and time.monotonic() < deadline:
         if any(rank.process.returncode for rank in ranks):
-            return _stopped(ranks)
+            return _stopped(ranks, slack_s)
         time.sleep(0.05)
     assert all(rank.process.poll() is not None for rank in ranks), f"{ranks[0].said}\n{ranks[1].said}"
-    return "went on" if all(rank.process.returncode == 0 for rank in ranks) else _stopped(ranks)
+    return "went on" if all(rank.process.returncode == 0 for rank in ranks) else _stopped(ranks, slack_s)
 
 
 CAMPAIGN = Campaign(trial, 80, "a bad link is survived, or named on both hosts within the timeout", jobs=1)
