@@ -1,11 +1,11 @@
 """What a campaign measures, as a value: graphs x models x strategies x ranks x rates of the link."""
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from fullgraph.axes import MODELS, STRATEGIES
+from fullgraph.cost.cluster import bits_of
 from fullgraph.display import count
 from fullgraph.errors import InputError, one_line
 from fullgraph.values import OneOf, Range, Value
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 LOOPBACK = "loopback"  # ranks are processes of this machine
 PEERS = ("PyG CSR", "PyG edge_index")  # in the place of a strategy
 SLOWEST, FASTEST = 1e3, 30e9  # bits a second of a link; the kernel counts bytes in 32 bits
-UNITS = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
 
 
 class Group(NamedTuple):
@@ -120,8 +119,7 @@ def bits_per_second(rate: str) -> float | None:
     """Of a link, such as 200mbit; None: no link, but the loopback interface."""
     if rate == LOOPBACK:
         return None
-    found = re.fullmatch(rf"(\d+(?:\.\d+)?)({'|'.join(UNITS)})", rate.lower())
-    bits = float(found[1]) * UNITS[found[2]] if found else 0.0
+    bits = bits_of(rate) or 0.0
     if not SLOWEST <= bits <= FASTEST:
         how = "a number and a unit from 1kbit to 30gbit, such as 200mbit"
         raise InputError(f"rate {one_line(rate, 40)!r}: write {LOOPBACK}, or {how}")

@@ -18,7 +18,7 @@ from fullgraph.commands.shared import (
     print_json,
 )
 from fullgraph.display import shown
-from fullgraph.errors import InputError, nearest
+from fullgraph.errors import InputError, nearest, one_line
 from fullgraph.options import fields_of, pairs_of
 from fullgraph.report import Phases
 
@@ -194,11 +194,9 @@ def _run(model: str, layers: int, hidden: int, options: list[str]) -> "Run":
 
 
 def _strategies(texts: list[str]) -> "list[tuple[str, Strategy]]":
-    found = []
-    for text in texts:
-        name, *pairs = text.split()
-        found.append((text, STRATEGIES.make(name, **pairs_of(pairs, "--strategy"))))
-    return found
+    from fullgraph.bench.matrix import strategy_of
+
+    return [(text, strategy_of(text)) for text in texts]
 
 
 def _cut(graph: str, parts: int, partitioner: Any, scratch: Path, phases: Phases) -> Path:
@@ -250,14 +248,12 @@ def _shape(text: str, train: float | None) -> "tuple[GraphFacts, float, Halo]":
 
 
 def _bits(text: str) -> float:
-    """200gbit, 1gbit, 50mbit."""
-    for unit, factor in (("gbit", 1e9), ("mbit", 1e6), ("kbit", 1e3)):
-        if text.endswith(unit):
-            try:
-                return float(text.removesuffix(unit)) * factor
-            except ValueError:
-                break
-    raise InputError(f"rate {text!r}: write it as 200gbit or 50mbit")
+    from fullgraph.cost.cluster import bits_of
+
+    bits = bits_of(text)
+    if bits is None:
+        raise InputError(f"rate {one_line(text, 40)!r}: write it as 200gbit or 50mbit")
+    return bits
 
 
 def _html(path: Path) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +14,15 @@ from fullgraph.values import Range, Value, read_value, tree_of
 
 Rate = Annotated[float, Range(1e3, 1e16)]
 Seconds = Annotated[float, Range(0, 3600)]
+
+
+UNITS = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
+
+
+def bits_of(text: str) -> float | None:
+    """Bits a second, such as 200mbit; None: it is not written so."""
+    found = re.fullmatch(rf"(\d+(?:\.\d+)?)({'|'.join(UNITS)})", text.lower())
+    return float(found[1]) * UNITS[found[2]] if found else None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -67,7 +67,7 @@ def planned(run: Run, shards: Path, cluster: Cluster, strategies: Sequence[tuple
     hops = () if run.train.all_rows else run.model.hops
     counts = counted(shards, hops, run.split)
     rates = rates_for(cluster.rates, run.train.device)
-    near = _near(shards, rates) if cluster.rates == "here" and run.train.device == "cpu" else NEAR
+    near = near_of(shards, rates) if cluster.rates == "here" and run.train.device == "cpu" else NEAR
     return _plan(run, counts, cluster, rates, near, strategies)
 
 
@@ -80,7 +80,7 @@ def planned_even(
     hops = () if run.train.all_rows else run.model.hops
     counts = even(graph, cluster.ranks, Halo.fitted(cuts), train=train, hops=hops)
     rates = rates_for(cluster.rates, run.train.device)
-    near = _near(folders[-1], rates) if cluster.rates == "here" else NEAR
+    near = near_of(folders[-1], rates) if cluster.rates == "here" else NEAR
     return _plan(run, counts, cluster, rates, near, strategies)
 
 
@@ -108,7 +108,7 @@ def choose(run: Run, auto: Auto, shards: Path) -> tuple[str, Strategy, str]:
     return taken.name, taken.strategy, reason
 
 
-def _near(shards: Path, rates: Rates) -> float:
+def near_of(shards: Path, rates: Rates) -> float:
     """Which share of the first part's arcs reads rows close to one another, by a product of a sample of its rows."""
     part = open_part(shards, 0, verify=False)
     arcs = int(part.indptr[-1])

@@ -21,6 +21,18 @@ MOST_PERIOD = 32
 
 
 @dataclass(frozen=True, kw_only=True)
+class Recorded:
+    """Steps of ranks, written down: of all of them, or of one that stands for all."""
+
+    steps: list[list[Step]]
+    alike: bool
+
+    @property
+    def peak_bytes(self) -> int:
+        return max(step.peak_bytes for of_rank in self.steps for step in of_rank)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Prediction:
     """An epoch, and what a rank needs for it."""
 
@@ -34,14 +46,22 @@ def predict(
     """near: which share of arcs reads rows close to one another. pictured: with the pieces of a step."""
     if len(counts.ranks) != cluster.ranks:
         raise InputError(f"the graph is cut for {len(counts.ranks)} ranks, and the cluster has {cluster.ranks}")
+    written = recorded(run, counts)
+    taken = replayed(written, cluster, rates, near=near, pictured=pictured)
+    return Prediction(taken=taken, peak_bytes=written.peak_bytes)
+
+
+def recorded(run: Run, counts: Counts) -> Recorded:
+    """Enough steps to see what goes on for ever."""
     period, alike = period_of(run), counts.even and placement_of(run).alike
     standing = range(1) if alike else range(len(counts.ranks))
-    recorded = [dry_run(run, counts, rank, WARM_UP + period) for rank in standing]
-    steps = [continued(of_rank, period) for of_rank in recorded]
+    steps = [continued(dry_run(run, counts, rank, WARM_UP + period), period) for rank in standing]
+    return Recorded(steps=steps, alike=alike)
+
+
+def replayed(written: Recorded, cluster: Cluster, rates: Rates, *, near: float = 0.0, pictured: bool = False) -> Taken:
     price = lru_cache(1 << 16)(partial(rates.seconds, near=near))
-    replay = Replay(cluster, price, pictured=pictured, alike=alike)
-    taken = replay.run(steps, SETTLED)
-    return Prediction(taken=taken, peak_bytes=max(step.peak_bytes for of_rank in recorded for step in of_rank))
+    return Replay(cluster, price, pictured=pictured, alike=written.alike).run(written.steps, SETTLED)
 
 
 def period_of(run: Run) -> int:

@@ -1,0 +1,199 @@
+"""Foretold against measured: the cells of a campaign of `fullgraph bench`, each beside what `fullgraph plan` says of it.
+
+    fullgraph bench --config benchmarks/cells.toml --out runs/cells        # as root; it resumes
+    .venv/bin/python benchmarks/predicted.py runs/cells [--held-out 10] [--page runs/cells/predicted.html]
+
+Rates are those of this machine. Three figures are fitted to the cells that are not held out: how long all work takes to
+what single kinds say, what a message's bytes cost a core, and the latency of a link. Held-out cells are drawn by a seed.
+Also: how often the strategy that `auto` would take is within 10 % of the quickest one that was measured.
+"""
+
+import argparse
+import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from random import Random
+from statistics import median
+from typing import NamedTuple
+
+from common import seconds, show
+
+from fullgraph.bench import read_cells
+from fullgraph.bench.cell import Cell
+from fullgraph.bench.matrix import bits_per_second, model_of, strategy_of
+from fullgraph.cost.choose import risk_of
+from fullgraph.cost.cluster import Cluster, Link
+from fullgraph.cost.counting import counted
+from fullgraph.cost.here import rates_here
+from fullgraph.cost.plan import near_of
+from fullgraph.cost.predict import Recorded, recorded, replayed
+from fullgraph.cost.rates import Rates
+from fullgraph.data import load
+from fullgraph.errors import InputError
+from fullgraph.partition import PARTITIONERS, partition, write_parts
+from fullgraph.report.html.charts import Line, lines
+from fullgraph.report.html.document import charts, document, figure
+from fullgraph.report.html.numbers import seconds as in_words
+from fullgraph.run import Run
+from fullgraph.train.config import TrainConfig
+
+SCALES = (0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.35, 1.5, 1.7, 2.0)
+CORE_S_PER_BYTE = (1e-10, 2e-10, 4e-10, 8e-10)
+LATENCIES = (3e-5, 1e-4, 3e-4, 1e-3)
+NEARLY = 1.1  # of the quickest
+
+
+class Fit(NamedTuple):
+    scale: float
+    core_s_per_byte: float
+    latency_s: float
+
+
+class Foretold(NamedTuple):
+    """A cell, its steps written down, and how the graph's arcs lie."""
+
+    cell: Cell
+    steps: Recorded
+    near: float
+
+    def epoch_s(self, rates: Rates, fit: Fit) -> float:
+        scaled = replace(rates, scale=rates.scale * fit.scale)
+        return replayed(self.steps, cluster_of(self.cell, fit), scaled, near=self.near).epoch_s
+
+    def error(self, rates: Rates, fit: Fit) -> float:
+        return self.epoch_s(rates, fit) / self.cell.epoch_s - 1
+
+
+def cluster_of(cell: Cell, fit: Fit) -> Cluster:
+    """The machine that the cell was measured on."""
+    rate = bits_per_second(cell.rate)
+    link = Link(bits_per_s=rate or 20e9, latency_s=fit.latency_s, message_s=0.0, core_s_per_byte=fit.core_s_per_byte)
+    if rate is None:
+        return Cluster(ranks_per_machine=cell.ranks, cores=cell.cores, inside=link)
+    return Cluster(machines=cell.ranks, cores=cell.cores, together=True, link=link)
+
+
+def foretold(cells: Sequence[Cell], rates: Rates) -> list[Foretold]:
+    """All cells that can be; graphs are cut as the campaign cut them."""
+    found = []
+    with tempfile.TemporaryDirectory(prefix="fullgraph-") as scratch:
+
+        @cache
+        def shards(graph: str, parts: int, partitioner: str) -> Path:
+            whole, folder = load(graph), Path(scratch) / f"{len(list(Path(scratch).iterdir()))}"
+            write_parts(folder, whole, partition(whole, parts, PARTITIONERS.make(partitioner)))
+            return folder
+
+        @cache
+        def near(folder: Path) -> float:
+            return near_of(folder, rates)
+
+        @cache
+        def steps(graph: str, model: str, strategy: str, ranks: int, all_rows: bool) -> tuple[Recorded, float]:
+            chosen, spec = strategy_of(strategy), model_of(model)
+            run = Run(model=spec, strategy=chosen, parts=ranks, train=TrainConfig(epochs=200, all_rows=all_rows))
+            own = chosen.partitioner()
+            folder = shards(graph, ranks, "metis" if own is None else PARTITIONERS.label(own))
+            return recorded(run, counted(folder, () if all_rows else spec.hops)), near(folder)
+
+        for cell in cells:
+            try:
+                of_cell = steps(cell.graph, cell.model, cell.strategy, cell.ranks, cell.all_rows)
+            except InputError as error:
+                print(f"left out, {cell.strategy}: {error}")
+                continue
+            found.append(Foretold(cell, *of_cell))
+    return found
+
+
+def fitted(known: Sequence[Foretold], rates: Rates) -> Fit:
+    """The figures with the smallest median error; each is looked for with the others held."""
+    best = Fit(1.0, CORE_S_PER_BYTE[1], LATENCIES[1])
+
+    def off(fit: Fit) -> float:
+        return sum(min(1.0, abs(one.error(rates, fit))) for one in known)
+
+    for _ in range(2):
+        best = min((best._replace(scale=scale) for scale in SCALES), key=off)
+        best = min((best._replace(core_s_per_byte=core) for core in CORE_S_PER_BYTE), key=off)
+        best = min((best._replace(latency_s=latency) for latency in LATENCIES), key=off)
+    return best
+
+
+def quantile(values: Sequence[float], share: float) -> float:
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
+def agreement(found: Sequence[Foretold], rates: Rates, fit: Fit) -> tuple[int, int]:
+    """Of the groups, in how many the strategy foretold as quickest is within 10 % of the quickest; exact ones, then all."""
+    good = total = 0
+    for allow in (frozenset[str](), frozenset({"stale", "lossy"})):
+        for group in dict.fromkeys(one.cell.group for one in found):
+            allowed = [one for one in found if one.cell.group == group and _risks(one.cell) <= allow
+                       and one.cell.strategy != "none"]  # fmt: skip
+            if len(allowed) > 1:
+                chosen = min(allowed, key=lambda one: one.epoch_s(rates, fit))
+                total += 1
+                good += chosen.cell.epoch_s <= NEARLY * min(one.cell.epoch_s for one in allowed)
+    return good, total
+
+
+@cache
+def _risk(strategy: str, model: str, ranks: int) -> frozenset[str]:
+    return risk_of(Run(model=model_of(model), strategy=strategy_of(strategy), parts=ranks)).kinds
+
+
+def _risks(cell: Cell) -> frozenset[str]:
+    return _risk(cell.strategy, cell.model, cell.ranks)
+
+
+def page(found: Sequence[Foretold], rates: Rates, fit: Fit) -> str:
+    """One point a cell: foretold over measured."""
+    points = sorted((one.cell.epoch_s, one.epoch_s(rates, fit)) for one in found)
+    low, high = points[0][0], points[-1][0]
+    curves = [Line("the same", [(low, low), (high, high)], 1, dashed=True)]
+    curves += [Line(f"{one.cell.strategy}, {one.cell.rate}", [(one.cell.epoch_s, one.epoch_s(rates, fit))], 0)
+               for one in found]  # fmt: skip
+    chart = lines(curves, title="foretold over measured", x="measured", y="foretold", x_words=in_words,
+                  y_words=in_words, log_x=True, log_y=True)  # fmt: skip
+    return document(
+        "Foretold and measured", [], [("cells", "Cells", [charts([figure("Epochs", chart, full=True)])])], ""
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("cells", type=Path, help="folder of a campaign of `fullgraph bench`")
+    parser.add_argument("--held-out", type=int, default=10)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--page", type=Path)
+    options = parser.parse_args()
+    rates = rates_here()
+    found = foretold([cell for cell in read_cells(options.cells) if not cell.is_peer], rates)
+    Random(options.seed).shuffle(found)
+    held, known = found[: options.held_out], found[options.held_out :]
+    fit = fitted(known, rates)
+    rows = []
+    for one in sorted(found, key=lambda one: (one.cell.group, one.cell.strategy)):
+        cell, taken = one.cell, one.epoch_s(rates, fit)
+        place = f"{cell.graph[:14]} {cell.model} {cell.ranks} {cell.rate}"
+        rows.append((place, cell.strategy, seconds(cell.epoch_s), seconds(taken), f"{100 * (taken / cell.epoch_s - 1):+.0f} %",
+                     "held out" if one in held else ""))  # fmt: skip
+    show("an epoch", ["cell", "strategy", "measured", "foretold", "off by", ""], rows)
+    print(f"fitted: {fit}")
+    for name, part in (("fitted cells", known), ("held-out cells", held), ("all cells", found)):
+        errors = [abs(one.error(rates, fit)) for one in part]
+        if errors:
+            print(f"{name}: {len(errors)}, median error {100 * median(errors):.1f} %, "
+                  f"90th percentile {100 * quantile(errors, 0.9):.1f} %")  # fmt: skip
+    good, total = agreement(found, rates, fit)
+    print(f"auto within 10 % of the quickest: {good} of {total}")
+    if options.page:
+        options.page.write_text(page(found, rates, fit))
+
+
+if __name__ == "__main__":
+    main()
