@@ -1,10 +1,10 @@
-"""Foretold against measured: the cells of a campaign of `fullgraph bench`, each beside what `fullgraph plan` says of it.
+"""Foretold against measured: the cells of a campaign of `fullgraph bench`, each beside what a plan says of it.
 
     fullgraph bench --config benchmarks/cells.toml --out runs/cells        # as root; it resumes
     .venv/bin/python benchmarks/predicted.py runs/cells [--held-out 10] [--page runs/cells/predicted.html]
 
 Rates are those of this machine. Three figures are fitted to the cells that are not held out: how long all work takes to
-what single kinds say, what a message's bytes cost a core, and the latency of a link. Held-out cells are drawn by a seed.
+what single kinds say, what a message's bytes cost a core, and a link's latency. Held-out cells are drawn by a seed.
 Also: how often the strategy that `auto` would take is within 10 % of the quickest one that was measured.
 """
 
@@ -128,7 +128,7 @@ def quantile(values: Sequence[float], share: float) -> float:
 
 
 def agreement(found: Sequence[Foretold], rates: Rates, fit: Fit) -> tuple[int, int]:
-    """Of the groups, in how many the strategy foretold as quickest is within 10 % of the quickest; exact ones, then all."""
+    """In how many groups the strategy foretold as quickest is within 10 % of the quickest: of exact ones, and of all."""
     good = total = 0
     for allow in (frozenset[str](), frozenset({"stale", "lossy"})):
         for group in dict.fromkeys(one.cell.group for one in found):
@@ -180,8 +180,9 @@ def main() -> None:
     for one in sorted(found, key=lambda one: (one.cell.group, one.cell.strategy)):
         cell, taken = one.cell, one.epoch_s(rates, fit)
         place = f"{cell.graph[:14]} {cell.model} {cell.ranks} {cell.rate}"
-        rows.append((place, cell.strategy, seconds(cell.epoch_s), seconds(taken), f"{100 * (taken / cell.epoch_s - 1):+.0f} %",
-                     "held out" if one in held else ""))  # fmt: skip
+        off = f"{100 * (taken / cell.epoch_s - 1):+.0f} %"
+        said = "held out" if one in held else ""
+        rows.append((place, cell.strategy, seconds(cell.epoch_s), seconds(taken), off, said))
     show("an epoch", ["cell", "strategy", "measured", "foretold", "off by", ""], rows)
     print(f"fitted: {fit}")
     for name, part in (("fitted cells", known), ("held-out cells", held), ("all cells", found)):
