@@ -128,7 +128,7 @@ def quantile(values: Sequence[float], share: float) -> float:
 
 
 def agreement(found: Sequence[Foretold], rates: Rates, fit: Fit) -> tuple[int, int]:
-    """In how many groups the strategy foretold as quickest is within 10 % of the quickest: of exact ones, and of all."""
+    """In how many groups the strategy foretold as quickest is within 10 % of the quickest: exact ones, then all."""
     good = total = 0
     for allow in (frozenset[str](), frozenset({"stale", "lossy"})):
         for group in dict.fromkeys(one.cell.group for one in found):
