@@ -1,0 +1,114 @@
+"""How epoch time and memory grow: one size at a time is doubled, and a power is fitted to what comes out.
+
+    .venv/bin/python benchmarks/growth.py [--only nodes layers] [--turns 3]        # about 15 minutes on 2 cores
+
+An exponent of 1 is growth in proportion. Its interval holds 95 % of the fits to resampled turns. Arcs grow with nodes
+at a fixed mean degree; "arcs" alone raises the degree. "ranks" cuts one graph into more parts on the same machine, where
+an epoch can only stay as long as it was: the figure says what being cut costs. Then the partitioner by itself.
+"""
+
+import argparse
+import json
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from statistics import mean
+from typing import NamedTuple
+
+import numpy as np
+from common import Cost, fullgraph, seconds, show, size
+
+SIZES: dict[str, list[int]] = {
+    "nodes": [25_000, 50_000, 100_000, 200_000],
+    "arcs": [500_000, 1_000_000, 2_000_000, 4_000_000],
+    "layers": [2, 4, 8, 16],
+    "width": [32, 64, 128, 256],
+    "ranks": [1, 2, 4, 8],
+}
+NODES, DEGREE, LAYERS, WIDTH, EPOCHS = 50_000, 20, 3, 64, 12
+RESAMPLED = 1000
+BASE_BYTES = 300 << 20  # of a process that holds nothing yet
+
+
+class Figure(NamedTuple):
+    epoch_s: float
+    peak_bytes: int
+
+
+def train(
+    folder: Path, *, nodes: int = NODES, arcs: int = 0, layers: int = LAYERS, width: int = WIDTH, ranks: int = 1
+) -> Figure:
+    """One training as a user would start it."""
+    arcs = arcs or nodes * DEGREE
+    graph = f"sbm:nodes={nodes},edges={arcs // 2},features=64,classes=16,p_in=0.9,seed=0"
+    out = folder / f"{nodes}-{arcs}-{layers}-{width}-{ranks}-{len(list(folder.iterdir()))}"
+    fullgraph(
+        "train", graph, "--parts", ranks, "--layers", layers, "--hidden", width, "--epochs", EPOCHS,
+        "--eval-every", EPOCHS, "--checkpoint-every", 0, "--threads", 1, "--all-rows", "--no-report", "--out", out, threads=1,
+    )  # fmt: skip
+    result = json.loads((out / "result.json").read_text())
+    return Figure(result["epoch_s"], result["peak_memory_bytes"])
+
+
+def by_size(folder: Path) -> dict[str, Callable[[int], Figure]]:
+    return {
+        "nodes": lambda value: train(folder, nodes=value),
+        "arcs": lambda value: train(folder, arcs=value),
+        "layers": lambda value: train(folder, layers=value),
+        "width": lambda value: train(folder, width=value),
+        "ranks": lambda value: train(folder, ranks=value),
+    }
+
+
+def exponent(sizes: list[int], turns: list[list[float]]) -> tuple[float, float, float]:
+    """The power that fits best, and the interval of fits to turns drawn anew."""
+    dice, logs = Random(0), np.log(sizes)
+
+    def fit(chosen: list[list[float]]) -> float:
+        return float(np.polyfit(logs, np.log([mean(values) for values in chosen]), 1)[0])
+
+    fits = sorted(fit([dice.choices(values, k=len(values)) for values in turns]) for _ in range(RESAMPLED))
+    return fit(turns), fits[int(0.025 * RESAMPLED)], fits[int(0.975 * RESAMPLED)]
+
+
+def partitioner(folder: Path, nodes: int) -> Cost:
+    graph = f"sbm:nodes={nodes},edges={5 * nodes},features=8,classes=16,p_in=0.9,seed=0"
+    return fullgraph("partition", graph, "--parts", 8, "--out", folder / f"cut-{nodes}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="+", choices=list(SIZES), default=list(SIZES))
+    parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--cut", nargs="*", type=int, default=[250_000, 1_000_000], help="nodes for the partitioner")
+    options = parser.parse_args()
+    rows = []
+    with tempfile.TemporaryDirectory(prefix="fullgraph-") as name:
+        folder = Path(name)
+        for what in options.only:
+            measure, sizes = by_size(folder)[what], SIZES[what]
+            found: list[list[Figure]] = [[] for _ in sizes]
+            for _ in range(options.turns):  # sizes take turns, for machines are shared
+                for figures, value in zip(found, sizes, strict=True):
+                    figures.append(measure(value))
+            times = [[figure.epoch_s for figure in figures] for figures in found]
+            memory = [[float(max(1, figure.peak_bytes - BASE_BYTES)) for figure in figures] for figures in found]
+            fits = [exponent(sizes, values) for values in (times, memory)]
+            told = [text for best, low, high in fits for text in (f"{best:.2f}", f"{low:.2f} - {high:.2f}")]
+            ends = [seconds(mean(times[place])) for place in (0, -1)]
+            rows.append((what, f"{sizes[0]:,} - {sizes[-1]:,}", *ends, *told))
+            print(rows[-1], flush=True)
+        cuts = [(f"{nodes:,}", *_told(partitioner(folder, nodes))) for nodes in options.cut]
+    columns = ["what grows", "from - to", "epoch, first", "last", "time ^", "interval", "memory ^", "interval"]
+    show("GraphSAGE 3x64, 50,000 nodes, 1M arcs, one thread a rank", columns, rows)
+    if cuts:
+        show("METIS into 8 parts, 10 arcs a node, reading and writing included", ["nodes", "time", "memory"], cuts)
+
+
+def _told(cost: Cost) -> tuple[str, str]:
+    return seconds(cost.seconds), size(cost.peak_bytes)
+
+
+if __name__ == "__main__":
+    main()
