@@ -3,8 +3,8 @@
     .venv/bin/python benchmarks/growth.py [--only nodes layers] [--turns 3]        # about 15 minutes on 2 cores
 
 An exponent of 1 is growth in proportion. Its interval holds 95 % of the fits to resampled turns. Arcs grow with nodes
-at a fixed mean degree; "arcs" alone raises the degree. "ranks" cuts one graph into more parts on the same machine, where
-an epoch can only stay as long as it was: the figure says what being cut costs. Then the partitioner by itself.
+at a fixed mean degree; "arcs" alone raises the degree. "ranks" cuts one graph into more parts on the same machine,
+where an epoch can only stay as long as it was: the figure says what being cut costs. Then the partitioner by itself.
 """
 
 import argparse
@@ -45,7 +45,8 @@ def train(
     out = folder / f"{nodes}-{arcs}-{layers}-{width}-{ranks}-{len(list(folder.iterdir()))}"
     fullgraph(
         "train", graph, "--parts", ranks, "--layers", layers, "--hidden", width, "--epochs", EPOCHS,
-        "--eval-every", EPOCHS, "--checkpoint-every", 0, "--threads", 1, "--all-rows", "--no-report", "--out", out, threads=1,
+        "--eval-every", EPOCHS, "--checkpoint-every", 0, "--threads", 1, "--all-rows", "--no-report", "--out", out,
+        threads=1,
     )  # fmt: skip
     result = json.loads((out / "result.json").read_text())
     return Figure(result["epoch_s"], result["peak_memory_bytes"])
