@@ -10,7 +10,7 @@ from fullgraph import nn
 from fullgraph.codec import Half, Subsample
 from fullgraph.exchange import Bounded, Pipelined, Smooth, Wire
 from fullgraph.partition import Assignment, cut_parts
-from fullgraph.placement import Partitioned
+from fullgraph.placement import Mixture, Partitioned
 from fullgraph.testing import assert_same, run_processes, run_threads, train_trace, whole_logits
 from fullgraph.testing.bodies import differing, resumed_epochs
 from fullgraph.testing.cases import random_graph
@@ -57,14 +57,14 @@ CASES = {
 }
 
 
-def live(spec):
-    return partial(Partitioned, hops=spec.hops)
+def live(spec, kind=Partitioned):
+    return partial(kind, hops=spec.hops)
 
 
-def compare(case, spec, ranks, *, run=run_threads, **options):
+def compare(case, spec, ranks, *, run=run_threads, kind=Partitioned, **options):
     options = {"steps": STEPS, **options}
-    whole = run(ranks, partial(train_trace, **options), case, spec)
-    fewer = run(ranks, partial(train_trace, **options, placement=live(spec)), case, spec)
+    whole = run(ranks, partial(train_trace, **options, placement=kind), case, spec)
+    fewer = run(ranks, partial(train_trace, **options, placement=live(spec, kind)), case, spec)
     assert_same(fewer, whole[0]["losses"], whole[0]["grads"])
     # Looser: a bias before a batch norm has no gradient but rounding, which Adam makes steps of.
     torch.testing.assert_close(whole_logits(fewer, 90), whole_logits(whole, 90), rtol=1e-6, atol=1e-8)
@@ -101,6 +101,61 @@ def test_every_wire(model, wire, narrow_first):
 @pytest.mark.parametrize("case", ["undirected", "sparse"])
 def test_other_ways_to_train(case, options):
     compare(CASES[case], SPECS["sage"], 3, **options)
+
+
+ON_A_MIXTURE = [(model, "directed") for model in SPECS] + [("sage", case) for case in CASES if case != "directed"]
+
+
+@pytest.mark.parametrize(("model", "case"), ON_A_MIXTURE)
+def test_models_of_a_mixture(model, case):
+    compare(CASES[case], SPECS[model], 3, kind=Mixture)
+
+
+def test_a_mixture_of_one_rank():
+    compare(few_trained, SPECS["gcn"], 1, kind=Mixture)
+
+
+@pytest.mark.parametrize("wire", ["stale", "bounded", "half"])
+def test_every_wire_of_a_mixture(wire):
+    compare(few_trained, SPECS["sage"], 3, kind=Mixture, wire=WIRES[wire])
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [(Mixture, {"inductive": True}), (Mixture, {"precompute": False}), (partial(Mixture, blocks=2), {})],
+    ids=["inductive", "nothing ahead", "blocks"],
+)
+def test_other_mixtures(kind, options):
+    compare(few_trained, SPECS["gcn"], 3, kind=kind, **options)
+
+
+def test_a_mixture_aggregates_and_sends_only_what_is_read():
+    """Arcs into the rows of each layer; tiles of as many rows."""
+    spec = SPECS["gcn"]
+
+    def body(transport):
+        part = cut_parts(*few_trained(3), transport.rank)
+        shard = live(spec, Mixture)(dtype=torch.float64).place(part, transport, Wire(), spec.aggregation)
+        view = shard.train.view
+        layers = [view.tiles(layer) for layer in range(spec.graph_layers)]
+        return [(sum(t.sources.sizes), sum(t.targets.sizes), t.grid.cells[0, 0].structure.num_arcs) for t in layers]
+
+    source, target = few_trained(3)[0].edge_index
+    near = [np.isin(np.arange(90), (3, 17, 41))]
+    for _ in range(3):
+        near.append(near[-1].copy())
+        near[-1][source[near[-2][target]]] = True
+    loops = set(source[source == target].tolist())
+    for found in run_threads(3, body):
+        for hop, (sources, targets, arcs) in zip((3, 2, 1, 0), found, strict=True):
+            assert targets == near[hop].sum()
+            assert sources == (90 if hop == 3 else near[hop + 1].sum())
+            new = sum(node not in loops for node in np.flatnonzero(near[hop]))
+            assert arcs == near[hop][target].sum() + new
+
+
+def test_real_processes_of_a_mixture():
+    compare(few_trained, SPECS["sage"], 2, run=run_processes, kind=Mixture)
 
 
 def test_real_processes():

@@ -133,7 +133,8 @@ def privately_held(transport, case, specs):
         ).shard.full.view
         maps = [line.split() for line in Path("/proc/self/maps").read_text().splitlines() if "memfd:fullgraph" in line]
         spans = [(*(int(end, 16) for end in words[0].split("-")), words[4]) for words in maps]
-        cells, patterns = view.grid.cells.values(), view.grid.patterns
+        grid = view.whole.grid
+    cells, patterns = grid.cells.values(), grid.patterns
         for matrix in (*cells, *(cell.T for cell in cells), *patterns, *(pattern.T for pattern in patterns)):
             for name in ("indptr", "indices", "weight", "perm"):
                 tensor = getattr(getattr(matrix, "structure", matrix), name, getattr(matrix, name, None))

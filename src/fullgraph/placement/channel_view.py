@@ -143,6 +143,27 @@ def first_rows(x: Features, rows: int) -> Features:
     return x[:rows] if isinstance(x, Tensor) else x.span(0, rows)
 
 
+def with_first(x_nD: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """The first rows of x, and x; their gradient is added to that of x, of which no copy is made."""
+    if count == len(x_nD):
+        return x_nD, x_nD
+    first_tD, x_nD = _WithFirst.apply(x_nD, count)  # type: ignore[no-untyped-call]
+    return first_tD, x_nD
+
+
+class _WithFirst(torch.autograd.Function):
+    """(x[:t], x);  backward: dx = d2, d1 added to its first rows in place, for who made it has no more use for it."""
+
+    @staticmethod
+    def forward(ctx, x_nD: Tensor, count: int):  # type: ignore[no-untyped-def]
+        return x_nD[:count], x_nD.view_as(x_nD)
+
+    @staticmethod
+    def backward(ctx, first_tD: Tensor, grad_nD: Tensor):  # type: ignore[no-untyped-def]
+        grad_nD[: len(first_tD)] += first_tD
+        return grad_nD, None
+
+
 class KnownMessage:
     """Nothing to send: the aggregation is known, and dropout comes after it."""
 

@@ -1,6 +1,6 @@
 """The mixture placement: the update by rows, the aggregation by columns (MixGCN, arXiv:2501.01951)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
@@ -13,11 +13,13 @@ from fullgraph.ops.parallel import even_cuts
 from fullgraph.placement.base import AllLayers
 from fullgraph.placement.counts import Counts
 from fullgraph.placement.holding.ahead import halo_features, sparse_aggregation
+from fullgraph.placement.holding.live import Live, live_rows
 from fullgraph.placement.holding.local import LocalGraph, moved
 from fullgraph.placement.mixture.grid import whole_grid
+from fullgraph.placement.mixture.live import LayerTiles
+from fullgraph.placement.mixture.rows import BlockRows
 from fullgraph.placement.mixture.scene import TileScene
 from fullgraph.placement.mixture.sketch import sketched
-from fullgraph.placement.mixture.view import BlockRows
 from fullgraph.placement.scene import Scene, counted
 from fullgraph.placement.shard import Shard
 from fullgraph.transport import Key, Transport
@@ -51,8 +53,19 @@ class Mixture(AllLayers):
             if len(given) not in (0, ranks):
                 raise InputError(f"{len(given)} {name} for {ranks} ranks; give {name} for each rank, with commas")
 
+    def arranged(self, local: LocalGraph, transport: Transport) -> tuple[LocalGraph, Live | None]:
+        """By their places; where layers may leave rows out, those that more layers compute come first."""
+        local = replace(local.ordered(), position=None)
+        if self.inductive or self.blocks > 1 or all(hop is None for hop in self.hops):
+            return local, None
+        live = live_rows(local, self.hops, transport)
+        if live is None:
+            return local, None
+        order_n = torch.argsort(live.level_n, stable=True)
+        return local.reordered(order_n), replace(live, level_n=live.level_n[order_n])
+
     def scene(self, local: LocalGraph, transport: Transport, aggregation: str, name: str) -> Scene:
-        local, rank = local.ordered(), transport.rank
+        rank = transport.rank
         aggregators = self.aggregators(transport.size)
         if self.roles and self.roles[rank] == "sparse" and len(local.ids):
             raise InputError(
@@ -76,10 +89,10 @@ class Mixture(AllLayers):
             transport=transport,
             num_nodes=nodes,
             counts=counts,
-            grid=grid.to(device) if rank in aggregators else grid,
+            whole=LayerTiles(rows, rows, grid.to(device) if rank in aggregators else grid),
+            attends=aggregation == "attention",
             aggregators=aggregators,
             aggregate_on=device,
-            block_rows=rows,
         )
         return scene.knowing(aggregated, name) if self.precompute and aggregation != "attention" else scene
 

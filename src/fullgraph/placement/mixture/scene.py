@@ -1,13 +1,15 @@
 """A rank's rows of a mixture, made ready to be seen."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import torch
 
 from fullgraph.codec import quartiles
 from fullgraph.exchange import Channel, Clock, RowFacts, Sides, Wires
-from fullgraph.placement.mixture.grid import Grid
-from fullgraph.placement.mixture.view import BlockRows, MixtureView
+from fullgraph.placement.holding.live import Live
+from fullgraph.placement.mixture.live import LayerTiles, fewer_tiles
+from fullgraph.placement.mixture.rows import BlockRows
+from fullgraph.placement.mixture.view import MixtureView
 from fullgraph.placement.scene import Scene
 from fullgraph.plan import Route
 from fullgraph.transport import Key, gather_rows
@@ -17,10 +19,26 @@ from fullgraph.transport import Key, gather_rows
 class TileScene(Scene):
     """Rows whose columns go to the ranks that aggregate them, and come back."""
 
-    grid: Grid
+    whole: LayerTiles
+    attends: bool
+    fewer: dict[int, LayerTiles] = field(default_factory=dict)
     aggregators: tuple[int, ...]
     aggregate_on: torch.device
-    block_rows: BlockRows
+
+    @property
+    def block_rows(self) -> BlockRows:
+        return self.whole.sources
+
+    def trimmed(self, live: Live | None) -> "TileScene":
+        """Of one block, whose rows alone are in the order of their levels, and without attention."""
+        if live is None or self.attends or len(self.block_rows.table) > 1:
+            return self
+        fewer = fewer_tiles(self.whole, live, self.transport, self.aggregate_on, "setup/live tiles")
+        return replace(self, fewer=fewer)
+
+    @property
+    def live(self) -> dict[int, int]:
+        return {layer: tiles.own for layer, tiles in self.fewer.items()}
 
     def grades(self, name: str) -> dict[int | None, Sides]:
         """Of owned rows and of all ranks', by block; None: those of all blocks."""
@@ -46,8 +64,8 @@ class TileScene(Scene):
         return MixtureView(
             ids=self.local.ids,
             num_nodes=self.num_nodes,
-            grid=self.grid,
-            rows=self.block_rows,
+            whole=self.whole,
+            fewer=self.fewer,
             aggregators=self.aggregators,
             aggregate_on=self.aggregate_on,
             channel_of=channel_of,

@@ -3,6 +3,7 @@
 Rows are in even shares, as this placement cuts them, and arcs are spread evenly over blocks.
 """
 
+from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -12,8 +13,9 @@ from fullgraph.placement.counts import META, Counts, Kind, ids, pattern
 from fullgraph.placement.holding.adjacency import Arcs, fine
 from fullgraph.placement.holding.local import LocalGraph
 from fullgraph.placement.mixture.grid import Grid
+from fullgraph.placement.mixture.live import LayerTiles
+from fullgraph.placement.mixture.rows import BlockRows
 from fullgraph.placement.mixture.scene import TileScene
-from fullgraph.placement.mixture.view import BlockRows
 from fullgraph.placement.shard import Shard, WholeStep
 from fullgraph.placement.sketch import features, known, labels, rows_of, shard_of
 from fullgraph.plan import HaloRoute
@@ -33,6 +35,10 @@ def sketched(placement: "Mixture", counts: Counts, transport: Transport, wire: W
     own = shares.get(rank, 0)
     x = features(counts, own, placement.dtype, dense=placement.dense_input)
     ahead = placement.precompute and aggregation != "attention"
+    kind = Kind(
+        aggregation=aggregation, weighted=counts.graph.weighted, undirected=counts.undirected,
+        dtype=fine(placement.dtype),
+    )  # fmt: skip
     scene = TileScene(
         local=LocalGraph(
             ids=ids(own),
@@ -47,14 +53,12 @@ def sketched(placement: "Mixture", counts: Counts, transport: Transport, wire: W
         num_nodes=nodes,
         counts={"train": counts.train},
         known=known(x, counts.arcs * own // max(1, nodes)) if ahead else None,
-        grid=_grid(counts, rows.sizes, Kind(
-            aggregation=aggregation, weighted=counts.graph.weighted, undirected=counts.undirected,
-            dtype=fine(placement.dtype),
-        )),
+        whole=LayerTiles(rows, rows, _grid(counts, rows.sizes, kind)),
+        attends=aggregation == "attention",
+        fewer=_fewer(placement, counts, rows, kind),
         aggregators=placement.aggregators(size),
         aggregate_on=META,
-        block_rows=rows,
-    )  # fmt: skip
+    )
     view = scene.view(placement.channels, wire, clock, placement.narrow_first)
     seen = rows_of(counts, view, x, counts.train * own // max(1, nodes), transport)
     return shard_of(counts, seen, WholeStep(seen), transport, clock)
@@ -62,6 +66,22 @@ def sketched(placement: "Mixture", counts: Counts, transport: Transport, wire: W
 
 def _even(total: int, shares: int) -> list[int]:
     return [high - low for low, high in pairwise(even_cuts(total, shares))]
+
+
+def _fewer(placement: "Mixture", counts: Counts, rows: BlockRows, kind: Kind) -> dict[int, LayerTiles]:
+    """Layers that compute fewer rows, as many as the parts that were counted do, in shares as even as the rows'."""
+    if placement.blocks > 1 or kind.aggregation == "attention" or all(hop is None for hop in placement.hops):
+        return {}
+    found, sources = {}, rows
+    for layer in sorted(counts.ranks[0].fewer):
+        of_ranks = [rank.fewer[layer] for rank in counts.ranks]
+        share = sum(of.targets for of in of_ranks) / max(1, counts.graph.nodes)
+        targets = BlockRows(rows.rank, (tuple(int(n * share) for n in rows.table[0]),))
+        arcs = sum(of.inner + of.outer for of in of_ranks) + (targets.sizes[0] if kind.loops else 0)
+        cell = replace(kind, undirected=False).matrix(targets.sizes[0], arcs, sources.sizes[0])
+        found[layer] = LayerTiles(sources, targets, Grid({(0, 0): cell}, ()))
+        sources = targets
+    return found
 
 
 def _grid(counts: Counts, sizes: tuple[int, ...], kind: Kind) -> Grid:

@@ -3,8 +3,8 @@
 Legend: N nodes, n of them this rank's own, both in blocks; D features, k of them this rank's own.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any
 
@@ -14,63 +14,40 @@ from torch import Tensor
 from fullgraph.exchange import Channel
 from fullgraph.nn.view import IDENTITY, Features, Message, RowMap, Update
 from fullgraph.ops import Structure, attend, spmm
-from fullgraph.placement.channel_view import ChannelView, Known, KnownMessage
+from fullgraph.placement.channel_view import ChannelView, Known, KnownMessage, with_first
 from fullgraph.placement.holding.adjacency import Arcs
-from fullgraph.placement.mixture.grid import Grid
+from fullgraph.placement.mixture.live import LayerTiles
+from fullgraph.placement.mixture.rows import BlockRows
 from fullgraph.plan import Route, SpreadRoute, TileBackRoute, TileRoute
-
-
-@dataclass(frozen=True)
-class BlockRows:
-    """How many rows every rank has in every block. Nodes are numbered by block, by owner within."""
-
-    rank: int
-    table: tuple[tuple[int, ...], ...]  # [block][rank]
-
-    @property
-    def own(self) -> list[int]:
-        """Rows of this rank, by block."""
-        return [rows[self.rank] for rows in self.table]
-
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        """Rows of all ranks, by block."""
-        return tuple(map(sum, self.table))
-
-    @property
-    def of_ranks(self) -> tuple[int, ...]:
-        """Rows in all blocks, by rank."""
-        return tuple(map(sum, zip(*self.table, strict=True)))
-
-    def numbers(self) -> Tensor:
-        """Of this rank's rows."""
-        starts = [sum(self.sizes[:b]) + sum(rows[: self.rank]) for b, rows in enumerate(self.table)]
-        return torch.cat([torch.arange(start, start + n) for start, n in zip(starts, self.own, strict=True)])
-
-    def by_block(self, x_ND: Tensor) -> list[Tensor]:
-        """All rows by block, where they came by rank."""
-        blocks = len(self.table)
-        if blocks == 1:
-            return [x_ND]
-        parts = x_ND.split([n for rank in zip(*self.table, strict=True) for n in rank])
-        return [torch.cat(parts[b::blocks]) for b in range(blocks)]
 
 
 @dataclass(eq=False, kw_only=True)
 class MixtureView(ChannelView):
     """A graph whose structure is whole on every rank; `channel_of(layer, side, block, route)` makes a channel."""
 
-    grid: Grid
-    rows: BlockRows
+    whole: LayerTiles
+    fewer: Mapping[int, LayerTiles] = field(default_factory=dict)  # layers that do not compute all rows, by number
     aggregators: tuple[int, ...]  # the ranks that have columns
     aggregate_on: torch.device
     channel_of: Callable[[int, str, int | None, Route], Channel]
+
+    _known: dict[int, Known] = field(default_factory=dict)
+
+    @property
+    def rows(self) -> BlockRows:
+        return self.whole.sources
+
+    def tiles(self, layer: int) -> LayerTiles:
+        return self.fewer.get(layer, self.whole)
+
+    def targets(self, x: Tensor, layer: int) -> tuple[Tensor, Tensor]:
+        return with_first(x, self.tiles(layer).own)
 
     @cached_property
     def arcs(self) -> Structure:
         """Into owned rows, from all rows."""
         parts = []
-        for pattern, rows in zip(self.grid.patterns, self.rows.table, strict=True):
+        for pattern, rows in zip(self.whole.grid.patterns, self.rows.table, strict=True):
             low = sum(rows[: self.rows.rank])
             chosen = torch.arange(low, low + rows[self.rows.rank])
             parts.append(Arcs(pattern.indptr.cpu(), pattern.indices.cpu(), None, 0).pick(chosen))
@@ -85,7 +62,8 @@ class MixtureView(ChannelView):
 
     def send(self, x: Features, layer: int, row_map: RowMap = IDENTITY) -> "Message[Any]":
         if isinstance(self.known, Known) and x is self.known.x:
-            return KnownMessage(self.known, self.ids, row_map)
+            rows = self.tiles(layer).own
+            return KnownMessage(self._known.setdefault(layer, self.known.first(rows)), self.ids[:rows], row_map)
         assert isinstance(x, Tensor), "sparse rows do not cross; a layer maps them first"
         return TileMessage(self, x, layer, row_map)
 
@@ -118,20 +96,23 @@ class Tiles:
     """One block of rows: on its way to columns when made, and its aggregation on its way back."""
 
     def __init__(self, view: MixtureView, layer: int, block: int, x_nD: Tensor) -> None:
+        at, width = view.tiles(layer), x_nD.shape[1]
         self.device = view.aggregate_on
-        self.route = TileRoute.of(view.transport.rank, view.rows.table[block], x_nD.shape[1], view.aggregators)
+        self.route, self.back = (TileRoute.of(view.transport.rank, rows.table[block], width, view.aggregators)
+                                 for rows in (at.sources, at.targets))  # fmt: skip
         self.columns = view.side(layer, "columns", block, self.route)
-        self.rows = view.side(layer, "rows", block, self.route.T)
-        self.own, self.token = self.columns.begin(x_nD)
+        self.rows = view.side(layer, "rows", block, self.back.T)
+        x_nD, self.token = self.columns.begin(x_nD)
+        self.own, self._stays = with_first(x_nD, at.targets.own[block])
 
     def arrive(self) -> Tensor:
-        return _whole(self.route, self.own, self.columns.end(self.token)).to(self.device)
+        return _whole(self.route, self._stays, self.columns.end(self.token)).to(self.device)
 
     def give_back(self, z_Nk: Tensor, *, mapped: bool = False) -> None:
         self.z_Nk, self.token = self.rows.begin(z_Nk.to(self.own.device), mapped=mapped)
 
     def come_back(self) -> Tensor:
-        return _whole(self.route.T, self.z_Nk, self.rows.end(self.token))
+        return _whole(self.back.T, self.z_Nk, self.rows.end(self.token))
 
 
 class TileMessage:
@@ -142,8 +123,8 @@ class TileMessage:
     """
 
     def __init__(self, view: MixtureView, x: Tensor, layer: int, row_map: RowMap) -> None:
-        self.view, self.layer = view, layer
-        blocks = zip(_split(x, view.rows.own), view.ids.split(view.rows.own), strict=True)
+        self.view, self.layer, self.grid = view, layer, view.tiles(layer).grid
+        blocks = zip(_split(x, view.tiles(layer).sources.own), view.ids.split(view.rows.own), strict=True)
         self.tiles = [Tiles(view, layer, b, row_map.dense(x_b, ids)) for b, (x_b, ids) in enumerate(blocks)]
 
     @cached_property
@@ -158,7 +139,7 @@ class TileMessage:
         here: dict[int, Tensor] = {}
         for block, tiles in enumerate(self.tiles):
             z_Nk = None
-            for source, cell in self.view.grid.row(block).items():
+            for source, cell in self.grid.row(block).items():
                 if source not in here:
                     here[source] = self.tiles[source].arrive()
                 z_Nk = spmm(cell, here[source], z_Nk)
@@ -179,7 +160,7 @@ class TileMessage:
         x_Nk = _joined([tiles.arrive() for tiles in self.tiles])
         targets, sources = zip(*(block.to(x_Nk.device).chunk(2, 1) for block in scores.wait()), strict=True)
         source_NH = _joined(sources)
-        for tiles, pattern, target_bH in zip(self.tiles, view.grid.patterns, targets, strict=True):
+        for tiles, pattern, target_bH in zip(self.tiles, self.grid.patterns, targets, strict=True):
             tiles.give_back(_by_head(pattern, target_bH, source_NH, x_Nk, tiles.route, weight_HO.shape[1]))
         out_nHO: Tensor = _joined([tiles.come_back() for tiles in self.tiles]).unflatten(1, weight_HO.shape)
         return out_nHO

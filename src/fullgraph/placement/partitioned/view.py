@@ -14,7 +14,7 @@ from torch import Tensor
 from fullgraph.exchange import Channel
 from fullgraph.nn.view import IDENTITY, Features, Mapped, Message, Operand, RowMap, Update, at_once
 from fullgraph.ops import Structure, attend, spmm
-from fullgraph.placement.channel_view import ChannelView, Known, KnownHalo, KnownMessage
+from fullgraph.placement.channel_view import ChannelView, Known, KnownHalo, KnownMessage, with_first
 from fullgraph.placement.holding.live import LayerRows
 
 
@@ -139,24 +139,3 @@ def _dense(rows: Operand) -> Tensor:
         return rows.whole()
     assert isinstance(rows, Tensor), "a layer maps its input rows before it aggregates them"
     return rows
-
-
-def with_first(x_nD: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """The first rows of x, and x; their gradient is added to that of x, of which no copy is made."""
-    if count == len(x_nD):
-        return x_nD, x_nD
-    first_tD, x_nD = _WithFirst.apply(x_nD, count)  # type: ignore[no-untyped-call]
-    return first_tD, x_nD
-
-
-class _WithFirst(torch.autograd.Function):
-    """(x[:t], x);  backward: dx = d2, d1 added to its first rows in place, for who made it has no more use for it."""
-
-    @staticmethod
-    def forward(ctx, x_nD: Tensor, count: int):  # type: ignore[no-untyped-def]
-        return x_nD[:count], x_nD.view_as(x_nD)
-
-    @staticmethod
-    def backward(ctx, first_tD: Tensor, grad_nD: Tensor):  # type: ignore[no-untyped-def]
-        grad_nD[: len(first_tD)] += first_tD
-        return grad_nD, None
