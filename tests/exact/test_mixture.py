@@ -133,8 +133,7 @@ def privately_held(transport, case, specs):
         ).shard.full.view
         maps = [line.split() for line in Path("/proc/self/maps").read_text().splitlines() if "memfd:fullgraph" in line]
         spans = [(*(int(end, 16) for end in words[0].split("-")), words[4]) for words in maps]
-        grid = view.whole.grid
-    cells, patterns = grid.cells.values(), grid.patterns
+        cells, patterns = view.whole.grid.cells.values(), view.whole.grid.patterns
         for matrix in (*cells, *(cell.T for cell in cells), *patterns, *(pattern.T for pattern in patterns)):
             for name in ("indptr", "indices", "weight", "perm"):
                 tensor = getattr(getattr(matrix, "structure", matrix), name, getattr(matrix, name, None))
@@ -162,7 +161,7 @@ def test_processes_equal_threads_and_share_the_structure():
 
 def needs_one_structure(transport, case):
     shard = trainer_of(transport, case, SPECS["gcn"], TrainConfig(), placement=Mixture).shard
-    structure = shard.full.view.grid.cells[0, 0].structure
+    structure = shard.full.view.whole.grid.cells[0, 0].structure
     return structure.T is structure
 
 
@@ -174,7 +173,7 @@ def test_a_symmetric_graph_stays_one():
 
 def cells_of(transport, case):
     trainer = trainer_of(transport, case, SPECS["gcn"], TrainConfig(), placement=partial(Mixture, blocks=4))
-    return set(trainer.shard.full.view.grid.cells)
+    return set(trainer.shard.full.view.whole.grid.cells)
 
 
 def test_of_a_band_a_block_reads_its_neighbours():
