@@ -175,7 +175,8 @@ def test_an_edited_file_is_refused(home):
     try:
         file.write_text(text + "\nprint('run')\n")
         done = fullgraph("train", "--resume", "run", "--epochs", 9, cwd=home)
-        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "starting\n", 1)
+        words = {line.split(":")[0] for line in done.stdout.splitlines()}  # a busy machine is told the seconds, too
+        assert (done.returncode, words, done.stderr.count("\n")) == (2, {"starting"}, 1)
         assert f"{file} is not what it was when the run in run began" in done.stderr
         file.unlink()
         done = fullgraph("predict", "run", "--out", "again", cwd=home)
