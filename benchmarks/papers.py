@@ -2,10 +2,9 @@
 
     .venv/bin/python benchmarks/papers.py          # a minute; nothing is trained
 
-Graphs have the published sizes and, for want of the authors' own cuts, halos as METIS leaves them on graphs of their
-kind (cost/scale.py). Devices and links are what the papers name, by their data sheets. Ratios are to exact training on
-the same machines, in which a layer's input crosses as in the papers; our own `vanilla` sends mapped rows where those
-are narrower.
+Graphs have the published sizes. Their halos are assumed, for want of the authors' own cuts (cost/scale.py). Devices
+and links are what the papers name, by their data sheets. Ratios are to exact training on the same machines, in which a
+layer's input crosses as in the papers; our own `vanilla` sends mapped rows where those are narrower.
 """
 
 from dataclasses import dataclass, field

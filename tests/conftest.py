@@ -1,6 +1,7 @@
 """Fixtures of every test."""
 
 import os
+import sys
 from collections.abc import Iterator
 
 import numpy as np
@@ -49,3 +50,19 @@ def interpreted(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("FULLGRAPH_KERNELS", "triton")
     with np.errstate(all="ignore"):  # a GPU computes inf - inf, and lanes that nobody reads, without a word
         yield
+
+
+@pytest.fixture
+def say(monkeypatch, capfd, tmp_path):
+    """Run a command in this process and this folder: (exit status, standard output, standard error)."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*args):
+        monkeypatch.setattr(sys, "argv", ["fullgraph", *map(str, args)])
+        from fullgraph.cli import main
+
+        with pytest.raises(SystemExit) as stop:
+            main()
+        return stop.value.code, *capfd.readouterr()
+
+    return run

@@ -11,23 +11,8 @@ import sys
 import pytest
 
 import fullgraph as fg
-from fullgraph.cli import main
 from fullgraph.report.comparison import Compared, print_comparison
 from fullgraph.testing import random_graph
-
-
-@pytest.fixture
-def say(monkeypatch, capfd, tmp_path):
-    """Run a command in this process and this folder: (exit status, standard output, standard error)."""
-    monkeypatch.chdir(tmp_path)
-
-    def run(*args):
-        monkeypatch.setattr(sys, "argv", ["fullgraph", *map(str, args)])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        return stop.value.code, *capfd.readouterr()
-
-    return run
 
 
 def test_version(say):

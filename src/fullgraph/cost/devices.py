@@ -1,7 +1,7 @@
 """Rates from data sheets, for devices that nobody here can measure.
 
-A kernel of ours takes about 80 % of a device's memory bandwidth for what passes over numbers, and sparse products about
-half of it for the rows that they read: such shares were measured on an H200 (docs/gpu.md).
+The shares of a sheet's figures that our kernels reach are assumed, not measured. For a device that is at hand,
+`fullgraph calibrate` measures them.
 """
 
 from typing import NamedTuple

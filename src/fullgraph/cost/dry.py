@@ -31,7 +31,7 @@ def dry_run(run: Run, counts: Counts, rank: int, steps: int) -> list[Step]:
             with watch.step() as found:
                 trainer.train_step()
             taken.append(found())
-    except (NotImplementedError, RuntimeError) as error:
+    except (NotImplementedError, RuntimeError) as error:  # torch raises either where a number is asked for
         if "meta tensor" not in str(error):
             raise
         told = f"what {run.strategy.name} sends depends on the rows themselves"

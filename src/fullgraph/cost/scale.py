@@ -31,8 +31,8 @@ class Known:
     halo: Halo
 
 
-# Sizes as published. Halos are about what METIS leaves on graphs of their kind: a dense social graph, one of products
-# bought together, papers that cite one another.
+# Sizes as published. Halos are assumed, and were not fitted to cuts of these graphs: give a graph of your own to
+# `fullgraph plan` for fitted ones.
 KNOWN = {
     "reddit": Known(facts=_facts("reddit", 232_965, 114_615_892, 602, 41), train=0.66,
                     halo=Halo(rows=0.6, rows_power=-0.4, arcs=0.25, arcs_power=0.1)),
