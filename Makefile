@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-gpu campaign axe screenshots lint format docs dist-check clean
+.PHONY: help demo test test-gpu sweep campaign axe screenshots lint format docs dist-check clean
 
 help:  ## this list
 	@awk -F':.*## ' '/^[a-z.-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,7 +34,10 @@ test: $(VENV)/installed-dev  ## install, run every test that needs no GPU
 test-gpu: $(VENV)/installed-dev  ## the same bodies on a CUDA device
 	$(BIN)/python -m pytest -q -m gpu -n 8 --dist worksteal
 
-campaign: $(VENV)/installed-dev  ## long trials of faults, which resume; some need root
+sweep: $(VENV)/installed-dev  ## every case of the tests of which `make test` runs a sample
+	$(BIN)/python -m pytest -q -n 2 --dist load --sweep -m 'sweep and not gpu'
+
+campaign: sweep  ## that, and long trials of faults, which resume; some need root
 	$(BIN)/python -m faults
 
 axe:  ## fetch axe-core, with which tests look for what a screen reader cannot read

@@ -58,6 +58,8 @@ def main() -> None:
                 options.strategy,
                 "--model",
                 case.model,
+                "--norm",
+                "none",
                 "--metric",
                 case.metric,
                 "--seed",

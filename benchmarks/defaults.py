@@ -51,8 +51,10 @@ def train_pyg(graph: Any, name: str, model: str, seed: int, device: str) -> tupl
     """The same with PyG, as its examples are written."""
     import torch
     import torch.nn.functional as F
-    from sklearn.metrics import f1_score, roc_auc_score
     from torch_geometric.nn import GCN, GraphSAGE
+
+    from fullgraph.tasks.metrics import accuracy, micro_f1, roc_auc
+    from fullgraph.transport import Alone, Key
 
     torch.manual_seed(seed)
     data = graph.to_pyg().to(device)
@@ -64,12 +66,8 @@ def train_pyg(graph: Any, name: str, model: str, seed: int, device: str) -> tupl
     loss_of = F.binary_cross_entropy_with_logits if several else F.cross_entropy
 
     def score(out: torch.Tensor, mask: torch.Tensor) -> float:
-        out, y = out[mask].cpu(), data.y[mask].cpu()
-        if several:
-            return float(f1_score(y.numpy(), (out > 0).numpy(), average="micro", zero_division=0))
-        if name in AUC:
-            return float(roc_auc_score(y.numpy(), out.softmax(1)[:, 1].numpy()))
-        return float((out.argmax(1) == y).float().mean())
+        metric = micro_f1 if several else roc_auc if name in AUC else accuracy
+        return metric(out[mask], data.y[mask], Alone(), Key("score", 0))
 
     best = (0.0, 0.0)
     for epoch in range(1, EPOCHS + 1):
@@ -90,7 +88,7 @@ def work(options: argparse.Namespace, name: str) -> None:
     from fullgraph.data import load
 
     graph, known = load(str(options.data / f"{name}.npz")), read(options.results)
-    for model, setting, seed in cases(options.seeds):
+    for seed, model, setting in cases(options.seeds):
         if (name, model, setting, seed) in known:
             continue
         if setting == PYG:
@@ -103,8 +101,9 @@ def work(options: argparse.Namespace, name: str) -> None:
         print(f"{name} {model} {setting} seed {seed}: val {val:.4f}", flush=True)
 
 
-def cases(seeds: int) -> Iterator[tuple[str, str, int]]:
-    return itertools.product(MODELS, [PYG, *SETTINGS], range(seeds))
+def cases(seeds: int) -> Iterator[tuple[int, str, str]]:
+    """Seed by seed, so that a call that is cut short leaves every setting with as many."""
+    return itertools.product(range(seeds), MODELS, [PYG, *SETTINGS])
 
 
 def read(results: Path) -> dict[tuple[str, str, str, int], tuple[float, float]]:

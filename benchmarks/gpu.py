@@ -275,7 +275,7 @@ def papers() -> None:
     x, y, train = (values.cpu() for values in data_of(PAPERS, torch.bfloat16))
     part = part_of(PAPERS, s, x, y, train)
     del s, x, y, train
-    spec = fgnn.GraphSAGE(layers=PAPERS.layers, hidden=PAPERS.hidden)
+    spec = fgnn.GraphSAGE(layers=PAPERS.layers, hidden=PAPERS.hidden, norm="none")
     ours(part, spec, "bf16", "papers100M sage 3x48 bf16")
 
 

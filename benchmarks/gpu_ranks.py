@@ -143,7 +143,8 @@ class Switch:
 
     def _nothing(self, coding: Any, peer: int) -> Tensor:
         """Zeros in place of a peer's rows, made once."""
-        about = (coding.shapes[peer], coding.dtype, coding.device)
+        inner = coding.coding  # without the meter
+        about = (inner.shapes[peer], inner.like.dtype, inner.like.device)
         if about not in self._zeros:
             self._zeros[about] = torch.zeros(about[0], dtype=about[1], device=about[2])
         return self._zeros[about]

@@ -20,7 +20,7 @@ def main() -> None:
     parser.add_argument("--partitioner", default="metis")
     options = parser.parse_args()
     graph = f"sbm:nodes={options.nodes},edges={options.edges},features={options.features},seed=0"
-    flags = ["--strategy", "vanilla", "--model", "sage", "--layers", 3, "--hidden", 128]
+    flags = ["--strategy", "vanilla", "--model", "sage", "--layers", 3, "--hidden", 128, "--norm", "none"]
     flags += ["--epochs", options.epochs, "--eval-every", options.epochs, "--checkpoint-every", 0]
     rows, peaks = [], {}
     with tempfile.TemporaryDirectory() as name:

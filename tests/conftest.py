@@ -2,6 +2,7 @@
 
 import os
 import sys
+import zlib
 from collections.abc import Iterator
 
 import numpy as np
@@ -12,6 +13,27 @@ from fullgraph.testing.leaks import Snapshot, leaks, restore_environ
 
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # read where a kernel is first imported
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--sweep", action="store_true", help="every case of the tests that are marked as sweeps")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Without --sweep, each value of each parameter of a sweep is in some case that runs, and no other case runs."""
+    if config.getoption("--sweep"):
+        return
+    seen: dict[str, set[tuple[str, int]]] = {}
+    left = set()
+    for item in sorted(items, key=lambda item: zlib.crc32(item.nodeid.encode())):
+        if item.get_closest_marker("sweep"):
+            values = set(item.callspec.indices.items())  # type: ignore[attr-defined]
+            known = seen.setdefault(item.nodeid.partition("[")[0], set())
+            if values <= known:
+                left.add(item)
+            known |= values
+    config.hook.pytest_deselected(items=[item for item in items if item in left])
+    items[:] = [item for item in items if item not in left]
 
 
 @pytest.fixture(autouse=True)

@@ -1,6 +1,7 @@
 """One mutated input: the command that meets it, how it ended, and whether it kept the promise."""
 
 import hashlib
+import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -9,7 +10,8 @@ from pathlib import Path
 from faults.command import complaints
 
 LIMIT_S = 60.0
-MEMORY = 2 << 30  # bytes beyond what the program takes with nothing to do
+THREAD = 128 << 20  # bytes of addresses that a thread of a core may claim: its stack, and its share of the heap
+MEMORY = (2 << 30) + (os.cpu_count() or 1) * THREAD  # bytes beyond what the program takes with nothing to do
 ERROR, NOTE = "fullgraph: error: ", "fullgraph: note: "
 # A run that trained keeps its folder, also when it then leaves the numbers: its checkpoints are worth something.
 TRAINED = re.compile(r"the loss became|weights are not finite")

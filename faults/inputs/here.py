@@ -35,7 +35,6 @@ _INDUCTOR = os.path.join(tempfile.gettempdir(), "torchinductor_")  # torch makes
 _ALLOWED = ("/dev/", "/proc/self/", f"/proc/{os.getpid()}/", _INDUCTOR)
 
 
-THREAD = 128 << 20  # bytes of addresses that a thread of a core may claim: its stack, and its share of the heap
 # The first backward pass looks for a GPU, which on a machine that has one claims many addresses.
 torch.zeros(1, requires_grad=True).sum().backward()
 
@@ -201,8 +200,8 @@ def _limits(seconds: float) -> Iterator[None]:
     def ring(number: int, frame: object) -> None:
         raise Hang
 
-    old, threads = resource.getrlimit(resource.RLIMIT_AS), (os.cpu_count() or 1) * THREAD
-    resource.setrlimit(resource.RLIMIT_AS, (_memory("VmSize") + MEMORY + threads, old[1]))
+    old = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (_memory("VmSize") + MEMORY, old[1]))
     with contextlib.suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")  # the peak of memory starts over
     handler = signal.signal(signal.SIGALRM, ring)

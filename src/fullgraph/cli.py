@@ -79,7 +79,7 @@ def train(
     layers: int = 3,
     hidden: int = 128,
     dropout: float = 0.5,
-    norm: Annotated[str | None, typer.Option(help="none, layer or batch", show_default="none; resgcn: layer")] = None,
+    norm: Annotated[str | None, typer.Option(help="none, layer or batch", show_default="layer; gcnii: none")] = None,
     linear_layers: Annotated[int, typer.Option(help="how many of the layers, the last ones, are dense")] = 0,
     residual: Annotated[bool, typer.Option(help="add each hidden layer's input to its output")] = False,
     model_option: Annotated[

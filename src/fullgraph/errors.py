@@ -82,6 +82,7 @@ _ERRNO = {
 _WORDS = [
     (r"No space left on device|\d+ requested and \d+ written", errno.ENOSPC),
     (r"can't allocate memory|Unable to allocate|std::bad_alloc|out of memory|Cannot allocate memory", errno.ENOMEM),
+    (r"failed to map segment from shared object", errno.ENOMEM),  # the loader of libraries
     (r"Too many open files", errno.EMFILE),
     (r"embedded null (byte|character)", errno.EINVAL),
     (r"can't start new thread|Resource temporarily unavailable", errno.EAGAIN),

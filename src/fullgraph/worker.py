@@ -6,6 +6,7 @@ import signal
 import sys
 import time
 import traceback
+import warnings
 from collections.abc import Callable
 from contextlib import ExitStack, closing
 from dataclasses import replace
@@ -230,6 +231,7 @@ def main(classes: str = "") -> None:
     stop = Stop()
     stop.listen()
     tolerate_output()
+    warnings.filterwarnings("ignore", message="CUDA initialization")  # a run on a GPU fails with words of its own
     phases = started()
     end_with(lambda: _main(classes, stop, phases))
 

@@ -86,11 +86,10 @@ BY_NODES = ["vanilla", "vanilla codec=half", "none", "pipegcn", "pipegcn-gf", "p
             "sylvie-a bits=2", "sylvie-a-bounded refresh=2", "varco", "fixed"]  # fmt: skip
 
 
-CASES = [(strategy, model, "dense") for strategy in [*BY_NODES, "mixgcn"] for model in ("sage", "gat")]
-CASES += [("vanilla", model, "power") for model in MODELS]
-
-
-@pytest.mark.parametrize(("strategy", "model", "graph"), CASES)
+@pytest.mark.sweep
+@pytest.mark.parametrize("graph", GRAPHS)
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("strategy", [*BY_NODES, "mixgcn"])
 def test_messages_of_a_dry_run_are_those_of_a_real_one(shards, strategy, model, graph):
     run, folder = run_of(strategy, model), shards(graph, 3)
     counts = counted(folder, () if strategy == "mixgcn" else run.model.hops)

@@ -53,6 +53,18 @@ def test_each_kind_is_its_equation(sparse, split):
     np.testing.assert_allclose(dense(fit_features(graph, "standard", split).apply(graph.x)), expected, rtol=1e-9)
 
 
+@pytest.mark.parametrize(("kind", "order"), [(">f8", "C"), ("<f8", "F"), (">f8", "F")])
+def test_the_layout_of_features_changes_no_digit(kind, order):
+    """Bytes in the other order, columns instead of rows: the same numbers, and the same type."""
+    x = np.random.default_rng(0).standard_normal((50, 7)) * 1e3
+    masks = [np.arange(50) // 20 == role for role in range(3)]
+    graphs = [Graph(np.zeros((2, 1), int), rows, np.zeros(50, int), masks)
+              for rows in (x, np.array(x, kind, order=order))]  # fmt: skip
+    plain, other = (fit_features(graph, "standard").apply(graph.x) for graph in graphs)
+    assert other.dtype == plain.dtype == np.float64
+    assert np.array_equal(plain, other)
+
+
 def test_precision_is_kept_and_half_is_widened():
     for dtype, out in ((np.float16, np.float32), (np.float32, np.float32), (np.float64, np.float64)):
         graph, _ = graph_of(False, dtype)

@@ -83,6 +83,7 @@ def layers_of(case, spec, ranks):
     return run_threads(ranks, body)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("model", SPECS)
 @pytest.mark.parametrize("case", CASES)
 def test_every_model_on_every_graph(model, case):
@@ -90,6 +91,7 @@ def test_every_model_on_every_graph(model, case):
         compare(CASES[case], SPECS[model], ranks)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("wire", WIRES)
 @pytest.mark.parametrize("narrow_first", [True, False])
 @pytest.mark.parametrize("model", ["sage", "gcn", "gat", "resgcn"])
@@ -103,10 +105,9 @@ def test_other_ways_to_train(case, options):
     compare(CASES[case], SPECS["sage"], 3, **options)
 
 
-ON_A_MIXTURE = [(model, "directed") for model in SPECS] + [("sage", case) for case in CASES if case != "directed"]
-
-
-@pytest.mark.parametrize(("model", "case"), ON_A_MIXTURE)
+@pytest.mark.sweep
+@pytest.mark.parametrize("model", SPECS)
+@pytest.mark.parametrize("case", CASES)
 def test_models_of_a_mixture(model, case):
     compare(CASES[case], SPECS[model], 3, kind=Mixture)
 

@@ -121,6 +121,16 @@ def test_the_manifest_says_what_was_written(shards, make_graph, scatter):
     assert not is_partition_folder(shards.parent)
 
 
+@pytest.mark.parametrize("name", ["nodes", "edges", "halo", "train"])
+def test_figures_of_other_parts_are_refused(shards, name):
+    found = json.loads((shards / "manifest.json").read_text())
+    found.pop("checksum")
+    found["figures"][name].pop()
+    (shards / "manifest.json").write_text(json.dumps(sealed(found)))
+    with pytest.raises(InputError, match="its figures are not those of"):
+        read_manifest(shards)
+
+
 def test_a_rank_maps_its_own_files_and_reads_no_others(shards):
     for other in (shards / "part-1", shards / "part-2"):
         for path in other.iterdir():

@@ -249,6 +249,18 @@ def test_a_loss_that_is_not_finite_stops_the_run(here):
     assert not (here / "run").exists()
 
 
+def test_statistics_that_are_not_finite_stop_the_run(here):
+    """Batch norm divides by an infinite variance: the loss stays a number, and no prediction would be one."""
+    with np.load(here / "g.npz") as archive:
+        arrays = dict(archive)
+    arrays["x"][0, 0] = 1e38
+    np.savez(here / "large.npz", **arrays)
+    once = ["--epochs", 1, "--norm", "batch", "--checkpoint-every", 0]
+    _, err = finish("train", "large.npz", *once, "--out", "run", cwd=here, code=2)
+    assert re.search(r"weights are not finite after epoch 1: features reach 1e\+38", one_line(err))
+    assert not (here / "run" / "result.json").exists()
+
+
 def test_the_last_good_checkpoint_stays(here):
     slow = ["--optimizer", "sgd", "--lr", "30", "--checkpoint-every", 1, "--norm", "none", "--dropout", "0"]
     _, err = finish("train", "g.npz", "--epochs", 200, "--out", "run", *slow, cwd=here, code=2)

@@ -45,6 +45,14 @@ def test_other_texts_are_refused(tmp_path, text):
         read_document(tmp_path / "a.json", fix="then do this")
 
 
+def test_a_checksum_of_another_type_is_refused(tmp_path):
+    write_document(tmp_path / "a.json", TREE)
+    found = json.loads((tmp_path / "a.json").read_text())
+    (tmp_path / "a.json").write_text(json.dumps({**found, "checksum": float(found["checksum"])}))
+    with pytest.raises(Damaged, match="its checksum does not match"):
+        read_document(tmp_path / "a.json", fix="fix")
+
+
 def test_files_that_cannot_be_read(tmp_path):
     (tmp_path / "bytes").write_bytes(b"\xff\xfe\xfa")
     (tmp_path / "folder").mkdir()

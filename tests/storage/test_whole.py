@@ -2,12 +2,14 @@
 
 import os
 import signal
+import stat
 import subprocess
 import sys
 import time
 
 import pytest
 
+from fullgraph.errors import InputError
 from fullgraph.storage import held, remove_whole, sweep, whole, whole_file, whole_folder, write_whole
 
 
@@ -48,6 +50,23 @@ def test_a_file_is_synced_then_named_then_its_folder_synced(tmp_path, monkeypatc
     assert first.startswith(staged("a.json"))
     assert rest == [("replace", "a.json"), ("fsync", tmp_path.name)]
     assert (tmp_path / "a.json").stat().st_mode & 0o777 == 0o666 & ~_umask()
+
+
+def test_a_device_is_never_replaced(tmp_path):
+    """A link in a run's folder may point at one, and root may rename a file over it."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to("pipe")
+    for name in ("pipe", "link"):
+        with pytest.raises(InputError, match="pipe is a device, pipe or socket"):
+            write_whole(tmp_path / name, "text")
+    assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "pipe"]
+
+
+def test_a_text_may_hold_what_no_encoding_has(tmp_path):
+    """The name of a folder in bytes that are not UTF-8, say."""
+    write_whole(tmp_path / "page.html", "a \udcc3 b")
+    assert (tmp_path / "page.html").read_text() == "a \\udcc3 b"
 
 
 @pytest.mark.parametrize("there", [False, True])

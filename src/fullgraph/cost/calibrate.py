@@ -17,13 +17,14 @@ from fullgraph.transport import Key
 WIDTHS = (8, 32, 64, 128, 256)
 BITS = (1, 2, 4, 8)
 REPEATS = 5
+ROWS = {"cpu": 30_000, "cuda": 1_000_000}  # of the tensors that are measured: they leave the caches, and outlast a launch
 LEAST_S = 0.01  # that a measurement takes, or the call is repeated inside it
 
 
-def calibrated(device: torch.device, *, threads: int = 1, rows: int = 30_000) -> Rates:
-    """About ten seconds of work. `rows`: of the tensors that are measured, enough to leave the caches."""
+def calibrated(device: torch.device, *, threads: int = 1, rows: int = 0) -> Rates:
+    """About ten seconds of work."""
     torch.set_num_threads(threads)
-    lab = _Lab(device, rows)
+    lab = _Lab(device, rows or ROWS[device.type])
     arc, row = lab.products(near=False)
     near, _ = lab.products(near=True)
     return Rates(

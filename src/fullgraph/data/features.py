@@ -79,11 +79,16 @@ def _dense_moments(x: Array, train: Array) -> tuple[Array, Array]:
     count = int(train.sum())
     mean, square = np.zeros(x.shape[1]), np.zeros(x.shape[1])
     for rows in row_blocks(*x.shape):
-        mean += x[rows][train[rows]].sum(axis=0, dtype=np.float64)
+        mean += _rows(x, rows, train).sum(axis=0, dtype=np.float64)
     mean /= max(1, count)
     for rows in row_blocks(*x.shape):  # a second pass, since E[x^2] - E[x]^2 loses its digits
-        square += np.square(x[rows][train[rows]] - mean).sum(axis=0)
+        square += np.square(_rows(x, rows, train) - mean).sum(axis=0)
     return mean, np.sqrt(square / max(1, count))
+
+
+def _rows(x: Array, rows: slice, train: Array) -> Array:
+    """Training rows in one layout: numpy adds up columns in another order where they lie in another."""
+    return np.ascontiguousarray(x[rows][train[rows]])
 
 
 def _sparse_moments(x: Any) -> tuple[Array, Array]:

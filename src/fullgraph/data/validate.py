@@ -32,7 +32,7 @@ def as_real(what: str, values: Array) -> Array:
     if values.dtype in (np.float32, np.float64):
         return values
     with np.errstate(over="ignore"):  # what becomes infinite is refused as such
-        return values.astype(np.float64 if values.dtype.kind == "f" and values.dtype.itemsize > 8 else np.float32)
+        return values.astype(np.float64 if values.dtype.kind == "f" and values.dtype.itemsize >= 8 else np.float32)
 
 
 def check_features(x: Any) -> FeatureMatrix:

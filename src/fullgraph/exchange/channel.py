@@ -185,14 +185,17 @@ class Channel:
     def __init__(self, route: Route, clock: Clock, features: Inbox, gradients: Inbox) -> None:
         self.route, self.clock, self.features, self.gradients = route, clock, features, gradients
 
-    def begin(self, x: Tensor, *, relu: bool = False, mapped: bool = False) -> tuple[Tensor, Tensor]:
+    def begin(
+        self, x: Tensor, *, relu: bool = False, mapped: bool = False, device: torch.device | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Post the rows of x (of relu(x)) that peers read; returns x itself, and the token that `end` takes.
 
         Peers are sent relu(x) although x passes through bare, so that its owner can fuse the activation with
         the dropout that must come after the exchange. mapped: all that is done with x here is such a map, whose
         backward pass makes a new tensor; what peers return is then added to that one, not to a copy of it.
+        device: of what peers send, where x is rows that stay in the host's memory.
         """
-        x, token = Begin.apply(x, self, relu, mapped)  # type: ignore[no-untyped-call]
+        x, token = Begin.apply(x, self, relu, mapped, device or x.device)  # type: ignore[no-untyped-call]
         return x, token
 
     def held(self) -> Held:
@@ -228,28 +231,29 @@ class Begin(torch.autograd.Function):
     """forward: post rows x_t.  backward: read the returned gradients of version v(t) and add them."""
 
     @staticmethod
-    def forward(ctx, x: Tensor, channel: Channel, relu: bool, mapped: bool):  # type: ignore[no-untyped-def]
+    def forward(ctx, x: Tensor, channel: Channel, relu: bool, mapped: bool, device: torch.device):  # type: ignore[no-untyped-def]
         with channel.clock.span("pack", channel.features.key):
             packed = channel.route.pack(x)
             if relu:
                 packed = {peer: rows.relu_() for peer, rows in packed.items()}
                 ctx.save_for_backward(*(rows > 0 for rows in packed.values()))
         ctx.channel, ctx.step, ctx.relu, ctx.mapped = channel, channel.clock.step, relu, mapped
+        token = x.new_empty((0, *x.shape[1:]), device=device)
         if not channel.clock.again:
-            channel.features.post(packed, x, ctx.step)
-        return x.view_as(x), x.new_empty((0, *x.shape[1:]))
+            channel.features.post(packed, token, ctx.step)
+        return x.view_as(x), token
 
     @staticmethod
     def backward(ctx, grad: Tensor, _token: Tensor):  # type: ignore[no-untyped-def]
         returned = ctx.channel.gradients.read(ctx.step)
         if not returned:
-            return grad, None, None, None
+            return grad, None, None, None, None
         with ctx.channel.clock.span("unpack", ctx.channel.gradients.key):
             if ctx.relu:
                 gates = zip(returned.items(), ctx.saved_tensors, strict=True)
                 returned = {peer: rows * gate for (peer, rows), gate in gates}
             added = ctx.channel.route.T.unpack(returned, grad if ctx.mapped else grad.clone())
-        return added, None, None, None
+        return added, None, None, None, None
 
 
 class End(torch.autograd.Function):

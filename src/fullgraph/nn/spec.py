@@ -46,7 +46,7 @@ class ModelSpec(Value, ABC):
     layers: Annotated[int, Range(1, 10_000)] = 3
     hidden: Annotated[int, Range(1, 1_000_000)] = 128
     dropout: Annotated[float, Range(0, 1, below=True)] = 0.5
-    norm: Annotated[str, OneOf("none", "layer", "batch")] = "none"
+    norm: Annotated[str, OneOf("none", "layer", "batch")] = "layer"
 
     @property
     def graph_layers(self) -> int:
@@ -178,6 +178,7 @@ class GCNII(ModelSpec):
 
     alpha: Annotated[float, Range(0, 1)] = 0.1  # the first rows' share of every layer's input
     lam: Annotated[float, Range(0, 1e6)] = 0.5  # the paper's lambda: how much of a layer's weights counts
+    norm: Annotated[str, OneOf("none", "layer", "batch")] = "none"  # as in the paper
 
     def chain(self, in_width: int, out_width: int, seed: int) -> Chain:
         encoder, decoder = Linear(in_width, self.hidden), Linear(self.hidden, out_width)
@@ -195,8 +196,6 @@ class ResGCN(ModelSpec):
 
     aggregation: ClassVar[str] = "gcn"
     encodes: ClassVar[bool] = True
-
-    norm: Annotated[str, OneOf("none", "layer", "batch")] = "layer"
 
     def chain(self, in_width: int, out_width: int, seed: int) -> Chain:
         encoder, decoder = Linear(in_width, self.hidden), Linear(self.hidden, out_width)

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 
 from fullgraph.data import Graph
 from fullgraph.data.features import FEATURE_KINDS
-from fullgraph.errors import InputError, one_line
+from fullgraph.errors import Damaged, InputError, one_line
 from fullgraph.partition.base import MOST_PARTS, Assignment
 from fullgraph.partition.quality import Quality
 from fullgraph.storage import checksum, read_document, record_of, write_document
@@ -137,4 +137,8 @@ def read_manifest(folder: str | Path) -> Manifest:
             f"{folder} holds shards of schema {one_line(content.get('schema'), 20)}, "
             f"this version reads schema {SCHEMA}: {AGAIN}"
         )
-    return record_of(Manifest, content, str(path), AGAIN)
+    manifest = record_of(Manifest, content, str(path), AGAIN)
+    figures = manifest.figures
+    if any(len(counts) != manifest.parts for counts in (figures.nodes, figures.edges, figures.halo, figures.train)):
+        raise Damaged(f"{path} is damaged (its figures are not those of {manifest.parts} parts); {AGAIN}")
+    return manifest

@@ -23,7 +23,8 @@ class HaloRoute:
     num_owned: int
 
     def pack(self, x_nD: Tensor) -> dict[int, Tensor]:
-        rows_sD = x_nD.index_select(0, self.send_rows)
+        """Each peer's rows, on the route's own device; x may be rows that stay in the host's memory."""
+        rows_sD = x_nD.index_select(0, self.send_rows.to(x_nD.device)).to(self.send_rows.device)
         return _split(rows_sD, self.send_counts)
 
     def send_slices(self) -> dict[int, Tensor]:

@@ -19,6 +19,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from uuid import uuid4
 
+from fullgraph.errors import InputError
+
 _STAGED = re.compile(r"\..+\.[0-9a-f]{8}\.new")
 _HERE, _RENAME_EXCHANGE = -100, 2  # Linux's AT_FDCWD, and the flag of renameat2
 
@@ -53,12 +55,14 @@ def scratch(folder: Path) -> Iterator[Path]:
 
 def write_whole(path: Path, data: str | bytes) -> None:
     with whole_file(path) as staged:
-        staged.write_bytes(data.encode() if isinstance(data, str) else data)
+        staged.write_bytes(data.encode(errors="backslashreplace") if isinstance(data, str) else data)
 
 
 @contextmanager
 def _staged(final: Path, *, folder: bool) -> Iterator[Path]:
     final = Path(os.path.realpath(final))
+    if os.path.exists(final) and not (final.is_file() or final.is_dir()):
+        raise InputError(f"{final} is a device, pipe or socket, which a file must not replace; name another")
     staged = _name(final)
     staged.mkdir() if folder else staged.touch(exist_ok=False)
     try:

@@ -33,7 +33,11 @@ def main() -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, {signal.SIGTERM})
     die_with(launcher)
     gc.disable()  # imports leave little garbage, and looking for it takes a tenth of their time
-    worker = importlib.import_module(module)
+    try:
+        worker = importlib.import_module(module)
+    except Exception as error:  # the launcher says it
+        orders.sendall(f"!{type(error).__name__}: {error}".replace("\n", " ").encode(errors="replace") + b"\n")
+        os._exit(1)
     with suppress(Exception):  # a rank says it better
         worker.warm_up(sys.argv[4])
     gc.freeze()

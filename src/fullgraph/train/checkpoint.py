@@ -17,13 +17,13 @@ from typing import Annotated, Any
 import torch
 from torch import Tensor
 
-from fullgraph.errors import Damaged, Diverged, InputError
+from fullgraph.errors import Damaged, InputError
 from fullgraph.exchange import Held, settled
 from fullgraph.report import EpochRecord, as_table, from_table
 from fullgraph.report.terminal import note
 from fullgraph.storage import held, read_record, read_tensors, remove_whole, settle, write_document, write_tensors
 from fullgraph.train.optimizer import load_state, state_tensors
-from fullgraph.train.trainer import Best, Trainer, likely_cause
+from fullgraph.train.trainer import Best, Trainer
 from fullgraph.transport import Key, PeerLost, Transport
 from fullgraph.values import Range, Value
 
@@ -91,8 +91,7 @@ class Checkpoints:
         """Copy the state of this moment, and have it written."""
         start = time.perf_counter()
         self._end_writing()
-        if not all(bool(value.isfinite().all()) for value in trainer.weights.masters):
-            raise Diverged(f"weights are not finite after epoch {trainer.epoch}: {likely_cause(trainer)}")
+        trainer.check_finite()
         final = self.folder / f"epoch-{trainer.epoch:08d}"
         if final != self._last:
             self._last = final
@@ -163,19 +162,24 @@ class Checkpoints:
             epochs[: len(newest)] = torch.tensor(newest, dtype=torch.int64)
         epochs = transport.all_reduce(Key("checkpoint/found", 0), epochs).wait()
         troubles: list[Damaged] = []
+        told: list[Damaged] = []  # by this rank: of several that found the same, the first
         for epoch in epochs[epochs > 0].tolist():
             folder = self.folder / f"epoch-{epoch:08d}"
             tensors, state, trouble = self._read(folder, epoch)
-            whole = torch.tensor([int(trouble is None)])
-            if int(transport.all_reduce(Key(f"checkpoint/{epoch}/whole", 0), whole).wait()) == transport.size:
+            damaged = torch.zeros(transport.size, dtype=torch.int64)
+            damaged[transport.rank] = int(trouble is not None)
+            damaged = transport.all_reduce(Key(f"checkpoint/{epoch}/whole", 0), damaged).wait()
+            if not damaged.any():
                 assert state is not None
                 _apply(trainer, tensors, state, folder)
                 # No rank goes on, and writes, where another finds that the tensors do not fit.
                 transport.all_reduce(Key(f"checkpoint/{epoch}/applied", 0), torch.zeros(1)).wait()
-                for trouble in troubles:
+                for trouble in told:
                     note(f"{trouble}; going on from {folder}")
                 return True
-            troubles += [trouble] if trouble is not None else []
+            if trouble is not None:
+                troubles.append(trouble)
+                told += [trouble] if int(damaged.argmax()) == transport.rank else []
         if int(epochs[0]):
             why = f": {troubles[0]}" if troubles else ""
             raise Damaged(f"no checkpoint in {self.folder} is whole{why}; start a new run")

@@ -105,8 +105,11 @@ class Nursery:
         with suppress(ConnectionError):
             sent = socket.send_fds(self._orders, [order], [report[1], *inherit])
             self._orders.sendall(order[sent:])
+        with suppress(ConnectionError):  # it may have said why before it ended
             while not told.endswith(b"\n") and (part := self._orders.recv(64)):
                 told += part
+        if told.startswith(b"!"):
+            raise RankFailed(f"ranks could not start: {told[1:].decode().strip()}")
         if not told.endswith(b"\n"):
             status = self._process.wait()
             how = f"status {status}" if status >= 0 else signal.Signals(-status).name

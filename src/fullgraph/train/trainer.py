@@ -105,7 +105,13 @@ class Trainer:
             self.score()
         return True
 
+    def check_finite(self) -> None:
+        """Refuse a state that nobody could use: weights, or a norm's statistics, that left the numbers."""
+        if not all(bool(value.isfinite().all()) for value in self.weights.state_dict().values()):
+            raise Diverged(f"weights are not finite after epoch {self.epoch}: {likely_cause(self)}")
+
     def score(self) -> Scores:
+        self.check_finite()
         with self.phase("evaluating"):
             scores = evaluate(self.model, self.shard, self.task)
         self.best.offer(self.epoch, scores, self.weights, smaller=smaller_is_better(self.task.metric))

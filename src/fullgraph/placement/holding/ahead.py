@@ -69,7 +69,7 @@ def _halo_rows(own_nD: "sp.csr_array", local: LocalGraph, transport: Transport, 
 
     def cross(what: str, parts: dict[int, "np.ndarray[tuple[int], np.dtype[np.generic]]"]) -> Tensor:
         kind = np.int32 if what == "columns" else own_nD.dtype
-        wires = {p: torch.from_numpy(np.ascontiguousarray(a, dtype=kind)).view(torch.uint8) for p, a in parts.items()}
+        wires = {peer: torch.from_numpy(np.array(a, dtype=kind).view(np.uint8)) for peer, a in parts.items()}
         incoming = {peer: count * np.dtype(kind).itemsize for peer, count in sizes.items()}
         come = transport.begin(Key(f"{name} {what}", 0), wires, incoming).wait()
         return torch.cat([torch.empty(0, dtype=torch.uint8), *(come[peer] for peer in sorted(come))])

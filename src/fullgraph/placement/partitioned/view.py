@@ -123,13 +123,14 @@ def halo_message(view: PartitionedView, x: Tensor, layer: int, row_map: RowMap) 
     """Posts the boundary rows of x; what is done before the halo is read hides the wire."""
     rows = view.rows(layer)
     channel = view.channel(f"layer{layer}", lambda: view.channel_of(layer))
-    x, token = channel.begin(x, relu=row_map.relu, mapped=row_map.relu or row_map.p > 0)
+    mapped = row_map.relu or row_map.p > 0
+    x, token = channel.begin(x, relu=row_map.relu, mapped=mapped, device=view.ids.device)
 
     def halo() -> Tensor:
         # Halo rows crossed the wire activated; dropout comes after it, with the owner's own bits.
         return row_map.after_activation().dense(channel.end(token), rows.halo_ids)
 
-    is_input = torch.is_grad_enabled() and not x.requires_grad
+    is_input = x.device != view.ids.device or (torch.is_grad_enabled() and not x.requires_grad)
     read = row_map(x, view.ids) if is_input else row_map.dense(x, view.ids)
     return SourceMessage(rows, read, halo, lambda: channel.absent(len(rows.halo_ids)))
 
