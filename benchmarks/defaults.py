@@ -149,7 +149,7 @@ def main() -> None:
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--jobs", type=int, default=1, help="graphs at a time, each in a process")
-    parser.add_argument("--default", default=SETTINGS[0], help="the setting to put beside PyG's script")
+    parser.add_argument("--default", default="layer none 0.01", help="the setting to put beside PyG's script")
     parser.add_argument("--results", type=Path, default=ROOT / "runs" / "defaults" / "results.jsonl")
     parser.add_argument("--report", action="store_true", help="show what the results file holds and train nothing")
     options = parser.parse_args()

@@ -3,10 +3,10 @@
     sudo .venv/bin/python benchmarks/overlap.py [--graph sbm:nodes=100000,...] [--epochs 10] [--rounds 2]
 
 Cells of `fullgraph bench`, which says what C and M are. The rates are chosen such that M = C for exact training
-(communication is half of C + M), M = 2 C and M = 9 C. ideal = max(C, M), with each strategy's own M. Also: the bytes that the
-interfaces counted (less Ethernet, IP and TCP headers, by their count of packets) against the formula's. A layer's input
-crosses in all strategies, so that all send the same rows. The graph is about as dense, and cut about as well, as
-ogbn-products.
+(communication is half of C + M), M = 2 C and M = 9 C. ideal = max(C, M), with each strategy's own M. Also: the bytes
+that the interfaces counted (less Ethernet, IP and TCP headers, by their count of packets) against the formula's. A
+layer's input crosses in all strategies, so that all send the same rows. The graph is about as dense, and cut about as
+well, as ogbn-products.
 """
 
 import argparse
@@ -32,7 +32,11 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--rounds", type=int, default=2)
     options = parser.parse_args()
-    axes = {"graph": options.graph, "model": f"sage:layers={options.layers},hidden={options.hidden},norm=none", "ranks": 2}
+    axes = {
+        "graph": options.graph,
+        "model": f"sage:layers={options.layers},hidden={options.hidden},norm=none",
+        "ranks": 2,
+    }
     how = {"epochs": options.epochs, "rounds": options.rounds, "all_rows": True}
 
     free = bench(**axes, strategy=[STRATEGIES["vanilla"]], rate=UNLIMITED, **how)[STRATEGIES["vanilla"]]

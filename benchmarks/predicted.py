@@ -3,8 +3,9 @@
     fullgraph bench --config benchmarks/cells.toml --out runs/cells        # as root; it resumes
     .venv/bin/python benchmarks/predicted.py runs/cells [--held-out 10] [--page runs/cells/predicted.html]
 
-Rates are those of this machine. Three figures are fitted to the cells that are not held out: how long all work takes to
-what single kinds say, what a message's bytes cost a core, and a link's latency. Held-out cells are drawn by a seed.
+Rates are those of this machine. Six figures are fitted to some of the cells that are not held out: how long all work
+takes to what single kinds say, what a message and its bytes cost a core, the latency of links and of loopback, and what
+taking turns costs where more threads are at work than there are cores. Held-out cells are drawn by a seed.
 Also: how often the strategy that `auto` would take is within 10 % of the quickest one that was measured.
 """
 
@@ -27,7 +28,7 @@ from fullgraph.cost.choose import risk_of
 from fullgraph.cost.cluster import Cluster, Link
 from fullgraph.cost.counting import counted
 from fullgraph.cost.here import rates_here
-from fullgraph.cost.plan import near_of
+from fullgraph.cost.plan import rates_on
 from fullgraph.cost.predict import Recorded, recorded, replayed
 from fullgraph.cost.rates import Rates
 from fullgraph.data import load
@@ -40,39 +41,48 @@ from fullgraph.run import Run
 from fullgraph.train.config import TrainConfig
 
 SCALES = (0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.35, 1.5, 1.7, 2.0)
-CORE_S_PER_BYTE = (1e-10, 2e-10, 4e-10, 8e-10)
-LATENCIES = (3e-5, 1e-4, 3e-4, 1e-3)
+CORE_S_PER_BYTE = (1e-10, 2e-10, 4e-10, 8e-10, 1.6e-9, 3.2e-9)
+MESSAGES = (0.0, 3e-5, 1e-4, 3e-4, 1e-3)
+LATENCIES = (3e-5, 1e-4, 3e-4, 1e-3, 3e-3)
+CROWDING = (0.0, 0.2, 0.4, 0.6, 0.8, 1.2)
+FITTED = 48  # cells
+LOOPBACK = 20e9  # bits a second
 NEARLY = 1.1  # of the quickest
 
 
 class Fit(NamedTuple):
-    scale: float
-    core_s_per_byte: float
-    latency_s: float
+    scale: float = 1.0
+    core_s_per_byte: float = 4e-10
+    message_s: float = 3e-5
+    latency_s: float = 1e-4
+    inside_s: float = 1e-4  # the latency between processes of one machine
+    crowding: float = 0.4
 
 
 class Foretold(NamedTuple):
-    """A cell, its steps written down, and how the graph's arcs lie."""
+    """A cell, its steps written down, and the rates of its graph's products."""
 
     cell: Cell
     steps: Recorded
-    near: float
+    rates: Rates
 
-    def epoch_s(self, rates: Rates, fit: Fit) -> float:
-        scaled = replace(rates, scale=rates.scale * fit.scale)
-        return replayed(self.steps, cluster_of(self.cell, fit), scaled, near=self.near).epoch_s
+    def epoch_s(self, fit: Fit) -> float:
+        scaled = replace(self.rates, scale=self.rates.scale * fit.scale)
+        return replayed(self.steps, cluster_of(self.cell, fit), scaled).epoch_s
 
-    def error(self, rates: Rates, fit: Fit) -> float:
-        return self.epoch_s(rates, fit) / self.cell.epoch_s - 1
+    def error(self, fit: Fit) -> float:
+        return self.epoch_s(fit) / self.cell.epoch_s - 1
 
 
 def cluster_of(cell: Cell, fit: Fit) -> Cluster:
     """The machine that the cell was measured on."""
     rate = bits_per_second(cell.rate)
-    link = Link(bits_per_s=rate or 20e9, latency_s=fit.latency_s, message_s=0.0, core_s_per_byte=fit.core_s_per_byte)
+    busy = {"message_s": fit.message_s, "core_s_per_byte": fit.core_s_per_byte}
     if rate is None:
-        return Cluster(ranks_per_machine=cell.ranks, cores=cell.cores, inside=link)
-    return Cluster(machines=cell.ranks, cores=cell.cores, together=True, link=link)
+        inside = Link(bits_per_s=LOOPBACK, latency_s=fit.inside_s, **busy)
+        return Cluster(ranks_per_machine=cell.ranks, cores=cell.cores, crowding=fit.crowding, inside=inside)
+    link = Link(bits_per_s=rate, latency_s=fit.latency_s, **busy)
+    return Cluster(machines=cell.ranks, cores=cell.cores, crowding=fit.crowding, together=True, link=link)
 
 
 def foretold(cells: Sequence[Cell], rates: Rates) -> list[Foretold]:
@@ -87,16 +97,16 @@ def foretold(cells: Sequence[Cell], rates: Rates) -> list[Foretold]:
             return folder
 
         @cache
-        def near(folder: Path) -> float:
-            return near_of(folder, rates)
+        def own(folder: Path) -> Rates:
+            return rates_on(folder, rates)
 
         @cache
-        def steps(graph: str, model: str, strategy: str, ranks: int, all_rows: bool) -> tuple[Recorded, float]:
+        def steps(graph: str, model: str, strategy: str, ranks: int, all_rows: bool) -> tuple[Recorded, Rates]:
             chosen, spec = strategy_of(strategy), model_of(model)
             run = Run(model=spec, strategy=chosen, parts=ranks, train=TrainConfig(epochs=200, all_rows=all_rows))
-            own = chosen.partitioner()
-            folder = shards(graph, ranks, "metis" if own is None else PARTITIONERS.label(own))
-            return recorded(run, counted(folder, () if all_rows else spec.hops)), near(folder)
+            cutter = chosen.partitioner()
+            folder = shards(graph, ranks, "metis" if cutter is None else PARTITIONERS.label(cutter))
+            return recorded(run, counted(folder, () if all_rows else spec.hops)), own(folder)
 
         for cell in cells:
             try:
@@ -108,17 +118,18 @@ def foretold(cells: Sequence[Cell], rates: Rates) -> list[Foretold]:
     return found
 
 
-def fitted(known: Sequence[Foretold], rates: Rates) -> Fit:
-    """The figures with the smallest median error; each is looked for with the others held."""
-    best = Fit(1.0, CORE_S_PER_BYTE[1], LATENCIES[1])
+def fitted(known: Sequence[Foretold]) -> Fit:
+    """The figures with the smallest errors on some of the cells; each is looked for with the others held."""
+    some, best = known[:FITTED], Fit()
 
     def off(fit: Fit) -> float:
-        return sum(min(1.0, abs(one.error(rates, fit))) for one in known)
+        return sum(min(1.0, abs(one.error(fit))) for one in some)
 
+    tried = {"scale": SCALES, "crowding": CROWDING, "message_s": MESSAGES, "core_s_per_byte": CORE_S_PER_BYTE,
+             "latency_s": LATENCIES, "inside_s": LATENCIES}  # fmt: skip
     for _ in range(2):
-        best = min((best._replace(scale=scale) for scale in SCALES), key=off)
-        best = min((best._replace(core_s_per_byte=core) for core in CORE_S_PER_BYTE), key=off)
-        best = min((best._replace(latency_s=latency) for latency in LATENCIES), key=off)
+        for name, values in tried.items():
+            best = min((best._replace(**{name: value}) for value in values), key=off)
     return best
 
 
@@ -127,7 +138,7 @@ def quantile(values: Sequence[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
-def agreement(found: Sequence[Foretold], rates: Rates, fit: Fit) -> tuple[int, int]:
+def agreement(found: Sequence[Foretold], fit: Fit) -> tuple[int, int]:
     """In how many groups the strategy foretold as quickest is within 10 % of the quickest: exact ones, then all."""
     good = total = 0
     for allow in (frozenset[str](), frozenset({"stale", "lossy"})):
@@ -135,7 +146,7 @@ def agreement(found: Sequence[Foretold], rates: Rates, fit: Fit) -> tuple[int, i
             allowed = [one for one in found if one.cell.group == group and _risks(one.cell) <= allow
                        and one.cell.strategy != "none"]  # fmt: skip
             if len(allowed) > 1:
-                chosen = min(allowed, key=lambda one: one.epoch_s(rates, fit))
+                chosen = min(allowed, key=lambda one: one.epoch_s(fit))
                 total += 1
                 good += chosen.cell.epoch_s <= NEARLY * min(one.cell.epoch_s for one in allowed)
     return good, total
@@ -150,12 +161,12 @@ def _risks(cell: Cell) -> frozenset[str]:
     return _risk(cell.strategy, cell.model, cell.ranks)
 
 
-def page(found: Sequence[Foretold], rates: Rates, fit: Fit) -> str:
+def page(found: Sequence[Foretold], fit: Fit) -> str:
     """One point a cell: foretold over measured."""
-    points = sorted((one.cell.epoch_s, one.epoch_s(rates, fit)) for one in found)
+    points = sorted((one.cell.epoch_s, one.epoch_s(fit)) for one in found)
     low, high = points[0][0], points[-1][0]
     curves = [Line("the same", [(low, low), (high, high)], 1, dashed=True)]
-    curves += [Line(f"{one.cell.strategy}, {one.cell.rate}", [(one.cell.epoch_s, one.epoch_s(rates, fit))], 0)
+    curves += [Line(f"{one.cell.strategy}, {one.cell.rate}", [(one.cell.epoch_s, one.epoch_s(fit))], 0)
                for one in found]  # fmt: skip
     chart = lines(curves, title="foretold over measured", x="measured", y="foretold", x_words=in_words,
                   y_words=in_words, log_x=True, log_y=True)  # fmt: skip
@@ -175,10 +186,10 @@ def main() -> None:
     found = foretold([cell for cell in read_cells(options.cells) if not cell.is_peer], rates)
     Random(options.seed).shuffle(found)
     held, known = found[: options.held_out], found[options.held_out :]
-    fit = fitted(known, rates)
+    fit = fitted(known)
     rows = []
     for one in sorted(found, key=lambda one: (one.cell.group, one.cell.strategy)):
-        cell, taken = one.cell, one.epoch_s(rates, fit)
+        cell, taken = one.cell, one.epoch_s(fit)
         place = f"{cell.graph[:14]} {cell.model} {cell.ranks} {cell.rate}"
         off = f"{100 * (taken / cell.epoch_s - 1):+.0f} %"
         said = "held out" if one in held else ""
@@ -186,14 +197,14 @@ def main() -> None:
     show("an epoch", ["cell", "strategy", "measured", "foretold", "off by", ""], rows)
     print(f"fitted: {fit}")
     for name, part in (("fitted cells", known), ("held-out cells", held), ("all cells", found)):
-        errors = [abs(one.error(rates, fit)) for one in part]
+        errors = [abs(one.error(fit)) for one in part]
         if errors:
             print(f"{name}: {len(errors)}, median error {100 * median(errors):.1f} %, "
                   f"90th percentile {100 * quantile(errors, 0.9):.1f} %")  # fmt: skip
-    good, total = agreement(found, rates, fit)
+    good, total = agreement(found, fit)
     print(f"auto within 10 % of the quickest: {good} of {total}")
     if options.page:
-        options.page.write_text(page(found, rates, fit))
+        options.page.write_text(page(found, fit))
 
 
 if __name__ == "__main__":

@@ -88,7 +88,18 @@ def ours(ranks: int, *flags: str) -> Any:
     def measure(options: argparse.Namespace, graph: Path, out: Path) -> dict[str, float]:
         threads = max(1, options.threads // ranks)
         arguments: list[object] = ["--parts", ranks, "--strategy", "vanilla", "--model", "sage"]
-        arguments += ["--layers", options.layers, "--hidden", options.hidden, "--norm", "none", "--dropout", 0.5, "--lr", 0.01]
+        arguments += [
+            "--layers",
+            options.layers,
+            "--hidden",
+            options.hidden,
+            "--norm",
+            "none",
+            "--dropout",
+            0.5,
+            "--lr",
+            0.01,
+        ]
         # One evaluation, at the end, and more epochs: they are shorter, and result.json takes its own warm-up off.
         arguments += ["--epochs", 2 * options.epochs, "--eval-every", 2 * options.epochs, "--threads", threads]
         arguments += ["--checkpoint-every", 0]

@@ -27,7 +27,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     left = set()
     for item in sorted(items, key=lambda item: zlib.crc32(item.nodeid.encode())):
         if item.get_closest_marker("sweep"):
-            values = set(item.callspec.indices.items())  # type: ignore[attr-defined]
+            values = {(name, id(value)) for name, value in item.callspec.params.items()}  # type: ignore[attr-defined]
             known = seen.setdefault(item.nodeid.partition("[")[0], set())
             if values <= known:
                 left.add(item)

@@ -1,5 +1,7 @@
 """Steps in time: small programs whose seconds can be worked out by hand."""
 
+import dataclasses
+
 import pytest
 
 from fullgraph.cost.cluster import Cluster, Link
@@ -26,7 +28,7 @@ def post(step, *, to, size, channel="halo", encode=(), decode=(), lane=0):
 
 
 def cluster(machines=2, **changed):
-    return Cluster(**{"machines": machines, "cores": 1, "link": NO_LINK, "inside": NO_LINK, **changed})
+    return Cluster(**{"machines": machines, "cores": 1, "crowding": 0.0, "link": NO_LINK, "inside": NO_LINK, **changed})
 
 
 def taken(programs, there=None, **options):
@@ -79,6 +81,30 @@ def test_ranks_on_one_core_take_turns():
     together = cluster(2, together=True)
     assert taken([lambda step: [work(1)]] * 2, together).epoch_s == pytest.approx(2)
     assert taken([lambda step: [work(1)]] * 2, cluster(2, together=True, cores=2)).epoch_s == pytest.approx(1)
+
+
+def test_taking_turns_on_a_core_costs_more_where_it_is_crowded():
+    programs = [lambda step: [work(1)], lambda step: [work(1)]]
+    there = cluster(1, ranks_per_machine=2)
+    assert taken(programs, there).epoch_s == pytest.approx(2)
+    assert taken(programs, dataclasses.replace(there, crowding=0.5)).epoch_s == pytest.approx(2 * 1.25)
+
+
+def test_messages_of_one_connection_cross_one_after_the_other():
+    """The first of two comes after half of the time; on lanes of their own both take all of it."""
+
+    def programs(lane):
+        def ends(to):
+            def program(step):
+                sent = [post(step, to=to, size=1_000_000_000, channel=c, lane=k) for c, k in (("a", 0), ("b", lane))]
+                return [*sent, Wait(sent[0]), work(1), Wait(sent[1])]
+
+            return program
+
+        return [ends(1), ends(0)]
+
+    assert taken(programs(0)).epoch_s == pytest.approx(2)  # the work hides behind the second message
+    assert taken(programs(1)).epoch_s == pytest.approx(3)
 
 
 def test_two_messages_share_a_port():

@@ -62,6 +62,7 @@ def trace(transport, case, spec, strategy):
     return train_trace(transport, CASES[case], spec, STEPS, strategy=strategy)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("model", SPECS)
 @pytest.mark.parametrize("name", EQUATIONS)
 def test_recipes_equal_their_equations(name, model):

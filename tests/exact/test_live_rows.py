@@ -22,7 +22,7 @@ SPECS = {
     "dense end": nn.GraphSAGE(layers=4, linear_layers=1, hidden=16, norm="layer", residual=True),
     "gcn": nn.GCN(layers=4, hidden=12, dropout=0.3, norm="layer", residual=True),
     "gin": nn.GIN(layers=3, hidden=16, dropout=0.2),
-    "gat": nn.GAT(layers=3, hidden=16, heads=2, dropout=0.2),
+    "gat": nn.GAT(layers=3, hidden=16, heads=2, dropout=0.2, norm="none"),
     "gcnii": nn.GCNII(layers=4, hidden=12, dropout=0.3),
     "resgcn": nn.ResGCN(layers=3, hidden=12, dropout=0.3),
     "batch": nn.GraphSAGE(layers=3, hidden=16, norm="batch"),

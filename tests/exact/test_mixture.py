@@ -70,6 +70,7 @@ BANDED = {
 in_blocks = partial(train_trace, placement=partial(Mixture, blocks=3))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("model", SPECS)
 @pytest.mark.parametrize("case", BLOCKS)
 def test_ranks_equal_dense_algebra(case, model):

@@ -323,6 +323,7 @@ def test_a_refused_run_leaves_nothing(tmp_path):
         recipes.gnnpipe(cut="a")
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("model", [name for name in SPECS if name != "gat"])
 @pytest.mark.parametrize(
     "options",

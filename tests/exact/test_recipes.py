@@ -98,6 +98,7 @@ def test_recipes_equal_their_equations(name, model):
     assert_same(run_threads(3, trace, named(name), model), *oracle(name, 3, model))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("case", ["directed", "wide"])
 @pytest.mark.parametrize("model", [SAGE, GAT], ids=["sage", "gat"])
 @pytest.mark.parametrize("name", ["pipegcn", "pipegcn-gf", "sylvie-s", "sylvie-a", "varco", "fixed", "free"])

@@ -36,6 +36,7 @@ def oracle(case, ranks, spec, schedule, **options):
     return stale_trace(graph, part, spec, lambda t: schedule.turn(t).read, STEPS, **options)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("model", SPECS)
 @pytest.mark.parametrize("schedule", SCHEDULES, ids=str)
 def test_schedules_equal_their_equations(model, schedule):
@@ -71,6 +72,7 @@ def test_pipegcn_to_the_letter(model, schedule):
     assert_same(run_threads(3, train_trace, CASES["directed"], SPECS[model], *options), losses, grads)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("dense", [0, 10**9], ids=["kept sparse", "made dense"])
 @pytest.mark.parametrize("schedule", [Sync(), Pipelined()], ids=str)
 @pytest.mark.parametrize("model", ["sage", "gcn", "gin", "gat"])
@@ -138,6 +140,7 @@ def test_processes_equal_the_equations():
     assert_same(traces, losses, grads)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("schedule", SCHEDULES, ids=str)
 @pytest.mark.parametrize("kind", [nn.GraphSAGE, nn.GAT])
 def test_frozen_weights_reach_the_exact_gradients(schedule, kind):

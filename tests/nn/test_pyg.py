@@ -83,7 +83,7 @@ def test_logits_equal_pyg(kind, directed, ranks):
     # 40 nodes with 900 arcs: many arcs are there twice, self loops too
     nodes = 40 if directed else 200
     graph = random_graph(nodes=nodes, arcs=900, directed=directed, seed=5, features=24, classes=7)
-    spec = kind(layers=3, hidden=HIDDEN, dropout=0.5)
+    spec = kind(layers=3, hidden=HIDDEN, dropout=0.5, norm="layer" if kind is nn.ResGCN else "none")
     model = _built(graph, spec)
     targets = np.repeat(np.arange(graph.num_nodes), np.diff(graph.indptr))
     edge_index = torch.from_numpy(np.stack([graph.indices.astype(np.int64), targets]))

@@ -130,6 +130,7 @@ def oracle(name, model):
     return stale_trace(graph, part, SPECS[model], read, STEPS, narrow_first=False, **smoothing, **crossing)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("model", SPECS)
 @pytest.mark.parametrize("name", EQUATIONS)
 def test_wires_equal_their_equations(name, model):

@@ -41,6 +41,7 @@ class Order(Value):
     layers: Annotated[int, Range(1, 10_000)] = 3
     hidden: Annotated[int, Range(1, 10**6)] = 128
     dropout: float = 0.5
+    norm: Annotated[str, OneOf("none", "layer")] = "none"
     lr: float = 0.01
     epochs: Annotated[int, Range(1, 10**6)] = 8
     rounds: Annotated[int, Range(1, 10**4)] = 1
@@ -89,15 +90,18 @@ def write_graph(graph: "Graph", folder: Path) -> None:
 def measure_peer(point: Point, settings: Settings, folder: Path) -> Cell:
     """Run a peer on the graph that `write_graph` wrote there."""
     spec: Any = model_of(point.group.model)
-    plain = spec.norm == "none" and not getattr(spec, "residual", False) and not getattr(spec, "linear_layers", 0)
+    plain = spec.norm != "batch" and not getattr(spec, "residual", False) and not getattr(spec, "linear_layers", 0)
     if spec.name not in ("sage", "gcn") or not plain:
-        raise InputError(f"model {one_line(point.group.model, 60)} has no peer; sage and gcn without norm have one")
+        raise InputError(
+            f"model {one_line(point.group.model, 60)} has no peer; plain sage and gcn, norm layer or none, do"
+        )
     csr = "csr-mean" if spec.name == "sage" else "csr-sum"
     cores = len(os.sched_getaffinity(0))
     order = Order(
         graph=str(folder / GRAPH), kind=csr if "CSR" in point.strategy else "edge_index", model=spec.name,
-        layers=spec.layers, hidden=spec.hidden, dropout=spec.dropout, epochs=settings.epochs, rounds=settings.rounds,
-        threads=cores, device=settings.device, out=str(folder / FIGURES), parent=os.getpid(),
+        layers=spec.layers, hidden=spec.hidden, dropout=spec.dropout, norm=spec.norm,
+        epochs=settings.epochs, rounds=settings.rounds, threads=cores, device=settings.device,
+        out=str(folder / FIGURES), parent=os.getpid(),
     )  # fmt: skip
     found = run_peer(order, folder)
     epoch_s = median(found.round_s)
@@ -125,7 +129,7 @@ def run_peer(order: Order, folder: Path) -> Figures:
 
 
 def train_pyg(order: Order) -> Figures:
-    """Plain PyG: convolutions, relu, dropout, cross entropy on the training nodes, Adam."""
+    """Plain PyG: convolutions, norm, relu, dropout, cross entropy on the training nodes, Adam."""
     import numpy as np
     import torch
     import torch_geometric
@@ -139,15 +143,17 @@ def train_pyg(order: Order) -> Figures:
     x, y, mask, arcs = x.to(device), y.long().to(device), mask.to(device), edges.shape[1]
     convs, graph = _layers(order, edges.long(), x.shape, int(y.max()) + 1, device)
     del edges
-    optimizer = torch.optim.Adam(convs.parameters(), lr=order.lr)
+    kind = torch.nn.LayerNorm if order.norm == "layer" else torch.nn.Identity
+    norms = torch.nn.ModuleList(kind(order.hidden) for _ in convs[:-1]).to(device)
+    optimizer = torch.optim.Adam([*convs.parameters(), *norms.parameters()], lr=order.lr)
     rounds, loss, busy = [], torch.zeros(()), 0.0
     for turn in range(order.rounds + 1):  # the first one warms up
         epochs = order.epochs if turn else WARM_UP
         start, process = time.perf_counter(), time.process_time()
         for _ in range(epochs):
             h = x
-            for conv in convs[:-1]:
-                h = F.dropout(conv(h, *graph).relu(), order.dropout)
+            for conv, norm in zip(convs[:-1], norms, strict=True):
+                h = F.dropout(norm(conv(h, *graph)).relu(), order.dropout)
             loss = F.cross_entropy(convs[-1](h, *graph)[mask], y[mask])
             loss.backward()
             optimizer.step()

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from statistics import median
 
 import torch
 from torch import Tensor
@@ -17,7 +16,10 @@ from fullgraph.transport import Key
 WIDTHS = (8, 32, 64, 128, 256)
 BITS = (1, 2, 4, 8)
 REPEATS = 5
-ROWS = {"cpu": 30_000, "cuda": 1_000_000}  # of the tensors that are measured: they leave the caches, and outlast a launch
+ROWS = {
+    "cpu": 30_000,
+    "cuda": 1_000_000,
+}  # of the tensors that are measured: they leave the caches, and outlast a launch
 LEAST_S = 0.01  # that a measurement takes, or the call is repeated inside it
 
 
@@ -45,17 +47,20 @@ def calibrated(device: torch.device, *, threads: int = 1, rows: int = 0) -> Rate
     )
 
 
-def near_share(rates: Rates, adj: Adjacency, device: torch.device, width: int = 64) -> float:
-    """Which share of a matrix's arcs reads rows close to one another, by the time that its product takes here."""
-    x = torch.randn(adj.shape[1], width, device=device)
-    taken = timed(lambda: ops.spmm(adj, x), device) / width - adj.shape[0] * rates.row.at(width)
-    arc = taken / max(1, adj.structure.num_arcs)
-    far, near = rates.arc.at(width), rates.arc_near.at(width)
-    return min(1.5, max(-1.0, (far - arc) / (far - near))) if far > near else 0.0
+def of_matrix(rates: Rates, adj: Adjacency, device: torch.device) -> Rates:
+    """The same rates, but for sparse products: those of this matrix, whose arcs may lie better or worse for a cache."""
+    arcs = []
+    for width in WIDTHS:
+        x = torch.randn(adj.shape[1], width, device=device)
+        taken = timed(lambda x=x: ops.spmm(adj, x), device) / width  # type: ignore[misc]
+        least = rates.arc_near.at(width) / 4  # where rows take most of the time, little is left for arcs
+        arcs.append(max(least, (taken - adj.shape[0] * rates.row.at(width)) / max(1, adj.structure.num_arcs)))
+    curve = _curve(WIDTHS, arcs)
+    return replace(rates, arc=curve, arc_near=curve)
 
 
 def timed(call: Callable[[], object], device: torch.device) -> float:
-    """Seconds of a call, the median over some."""
+    """Seconds of a call, the least of some: what else runs on the machine only adds to it."""
     call()
 
     def once(calls: int) -> float:
@@ -67,7 +72,7 @@ def timed(call: Callable[[], object], device: torch.device) -> float:
         return (time.perf_counter() - start) / calls
 
     calls = max(1, round(LEAST_S / max(once(1), 1e-7)))
-    return median(once(min(calls, 10_000)) for _ in range(REPEATS))
+    return min(once(min(calls, 10_000)) for _ in range(REPEATS))
 
 
 def _finish(device: torch.device) -> None:

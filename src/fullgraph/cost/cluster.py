@@ -29,7 +29,8 @@ def bits_of(text: str) -> float | None:
 class Link(Value):
     """What a port carries each way, and what else messages take.
 
-    latency_s: until the first byte is there. message_s: of each message. core_s_per_byte: of a core on each end.
+    latency_s: until the first byte is there. message_s, core_s_per_byte: of a core on each end, for each message and
+    for each of its bytes.
     """
 
     bits_per_s: Rate = 10e9
@@ -43,6 +44,7 @@ class Cluster(Value):
     """Equal machines, each with some ranks; a machine has one port to the others, and its ranks talk by `inside`.
 
     cores: of a machine, for its ranks and their threads; with GPUs, one a rank, for the work is theirs.
+    crowding: with twice as many ranks and threads at work as cores, their work grows by half of this.
     together: the machines are emulated on one, and share its cores.
     rates: the name of the rates that its work takes, see rates.py.
     """
@@ -50,6 +52,7 @@ class Cluster(Value):
     machines: Annotated[int, Range(1, 65535)] = 1
     ranks_per_machine: Annotated[int, Range(1, 1024)] = 1
     cores: Annotated[int, Range(1, 4096)] = 1
+    crowding: Annotated[float, Range(0, 10)] = 0.4
     together: bool = False
     memory_bytes: Annotated[int, Range(0, 2**62)] = 0  # of a rank; 0: not known
     rates: str = "here"

@@ -3,22 +3,26 @@
 import os
 import platform
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 
-from fullgraph.cost.calibrate import calibrated, fitted
+from fullgraph.cost.calibrate import calibrated, fitted, of_matrix
 from fullgraph.cost.cluster import Cluster, Link
 from fullgraph.cost.counting import counted_parts
 from fullgraph.cost.devices import DEVICES, rates_of
+from fullgraph.cost.dry import dry_run
 from fullgraph.cost.predict import predict
 from fullgraph.cost.probe import probed
 from fullgraph.cost.rates import Rates
+from fullgraph.cost.script import Work
 from fullgraph.data import load
 from fullgraph.environ import number
 from fullgraph.errors import InputError
 from fullgraph.nn import GraphSAGE
-from fullgraph.partition import cut_parts, partition
+from fullgraph.ops import Adjacency, Structure
+from fullgraph.partition import Part, cut_parts, partition
 from fullgraph.room import free_memory
 from fullgraph.run import Run, build_trainer
 from fullgraph.testing import run_processes
@@ -26,7 +30,10 @@ from fullgraph.train.config import TrainConfig
 from fullgraph.transport import Alone, Transport, join
 
 SAMPLE = "sbm:nodes=20000,edges=200000,features=64,classes=16,seed=0"  # on which the rates are checked by a real step
-STEPS = 5
+TINY = (
+    "sbm:nodes=64,edges=128,features=8,classes=4,seed=0"  # on which operations take time, and their numbers hardly any
+)
+STEPS = 9
 # Between processes of one machine: gloo over the loopback interface.
 LOOPBACK = Link(bits_per_s=12e9, latency_s=80e-6, core_s_per_byte=4e-10)
 
@@ -89,18 +96,30 @@ def kept_at(device: str, threads: int) -> Path:
 
 
 def measured(device: str, threads: int) -> Rates:
-    """Each kind of work by itself, then a real step: what it took, to what the kinds say, scales them all."""
+    """Each kind of work by itself, then two real steps.
+
+    A tiny one tells what an operation takes besides its numbers. What a larger one took, to what the kinds say, scales
+    them all.
+    """
     before = torch.get_num_threads()
     try:
         there = torch.device(device)
         rates = calibrated(there, threads=threads)
-        graph = load(SAMPLE)
-        run = Run(model=GraphSAGE(layers=3, hidden=128), train=TrainConfig(epochs=STEPS, device=device, all_rows=True))
-        part = cut_parts(graph, partition(graph, 1), 0)
-        trainer = build_trainer(run, part, Alone())
-        taken = sorted(trainer.train_step()[1].step_s for _ in range(STEPS))[STEPS // 2]
-        counts = counted_parts([part], ())
-        foretold = predict(run, counts, Cluster(), rates).taken.epoch_s
-        return fitted(rates, taken, foretold)
+        taken, part, run = _real_step(TINY, device)
+        works = [event for event in dry_run(run, counted_parts([part], ()), 0, 3)[-1].events if isinstance(event, Work)]
+        rates = replace(rates, call=max(rates.call, taken / len(works)))
+        taken, part, run = _real_step(SAMPLE, device)
+        structure = Structure(part.indptr, part.indices, len(part.ids)).to(there)
+        own = of_matrix(rates, Adjacency(structure, None, torch.ones(len(part.ids), device=there), None), there)
+        return fitted(rates, taken, predict(run, counted_parts([part], ()), Cluster(), own).taken.epoch_s)
     finally:
         torch.set_num_threads(before)
+
+
+def _real_step(name: str, device: str) -> tuple[float, Part, Run]:
+    """Seconds of a training step on a graph, its one part, and what was run."""
+    graph = load(name)
+    run = Run(model=GraphSAGE(layers=3, hidden=128), train=TrainConfig(epochs=STEPS, device=device, all_rows=True))
+    part = cut_parts(graph, partition(graph, 1), 0)
+    trainer = build_trainer(run, part, Alone())
+    return sorted(trainer.train_step()[1].step_s for _ in range(STEPS))[STEPS // 2], part, run

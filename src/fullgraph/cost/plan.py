@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from fullgraph.cost.calibrate import near_share
+from fullgraph.cost.calibrate import of_matrix
 from fullgraph.cost.choose import Choice, best, ranked
 from fullgraph.cost.cluster import Cluster
 from fullgraph.cost.counting import Halo, counted, even
@@ -32,7 +32,6 @@ class Plan:
     counts: Counts
     cluster: Cluster
     rates: Rates
-    near: float
     choices: list[Choice]
     pieces: tuple[Piece, ...] = ()  # of a step of the first one
 
@@ -67,8 +66,9 @@ def planned(run: Run, shards: Path, cluster: Cluster, strategies: Sequence[tuple
     hops = () if run.train.all_rows else run.model.hops
     counts = counted(shards, hops, run.split)
     rates = rates_for(cluster.rates, run.train.device)
-    near = near_of(shards, rates) if cluster.rates == "here" and run.train.device == "cpu" else NEAR
-    return _plan(run, counts, cluster, rates, near, strategies)
+    if cluster.rates == "here" and run.train.device == "cpu":
+        rates = rates_on(shards, rates)
+    return _plan(run, counts, cluster, rates, strategies)
 
 
 def planned_even(
@@ -80,19 +80,18 @@ def planned_even(
     hops = () if run.train.all_rows else run.model.hops
     counts = even(graph, cluster.ranks, Halo.fitted(cuts), train=train, hops=hops)
     rates = rates_for(cluster.rates, run.train.device)
-    near = near_of(folders[-1], rates) if cluster.rates == "here" else NEAR
-    return _plan(run, counts, cluster, rates, near, strategies)
+    if cluster.rates == "here" and run.train.device == "cpu":
+        rates = rates_on(folders[-1], rates)
+    return _plan(run, counts, cluster, rates, strategies)
 
 
-def _plan(
-    run: Run, counts: Counts, cluster: Cluster, rates: Rates, near: float, strategies: Sequence[tuple[str, Strategy]]
-) -> Plan:
-    choices = ranked(run, counts, cluster, rates, near=near, strategies=strategies)
+def _plan(run: Run, counts: Counts, cluster: Cluster, rates: Rates, strategies: Sequence[tuple[str, Strategy]]) -> Plan:
+    choices = ranked(run, counts, cluster, rates, near=NEAR, strategies=strategies)
     pieces: tuple[Piece, ...] = ()
     if choices and not choices[0].refused:
         first = replace(run, strategy=choices[0].strategy, parts=cluster.ranks)
-        pieces = predict(first, counts, cluster, rates, near=near, pictured=True).taken.pieces
-    return Plan(counts=counts, cluster=cluster, rates=rates, near=near, choices=choices, pieces=pieces)
+        pieces = predict(first, counts, cluster, rates, near=NEAR, pictured=True).taken.pieces
+    return Plan(counts=counts, cluster=cluster, rates=rates, choices=choices, pieces=pieces)
 
 
 def choose(run: Run, auto: Auto, shards: Path) -> tuple[str, Strategy, str]:
@@ -108,8 +107,8 @@ def choose(run: Run, auto: Auto, shards: Path) -> tuple[str, Strategy, str]:
     return taken.name, taken.strategy, reason
 
 
-def near_of(shards: Path, rates: Rates) -> float:
-    """Which share of the first part's arcs reads rows close to one another, by a product of a sample of its rows."""
+def rates_on(shards: Path, rates: Rates) -> Rates:
+    """The rates of a graph's own products, by those of a sample of the first part's rows."""
     part = open_part(shards, 0, verify=False)
     arcs = int(part.indptr[-1])
     rows = len(part.ids)
@@ -118,6 +117,6 @@ def near_of(shards: Path, rates: Rates) -> float:
     indptr = part.indptr[: rows + 1]
     indices = part.indices[: int(indptr[-1])]
     if not rows or not len(indices):
-        return 0.0
+        return rates
     structure = Structure(indptr, indices, len(part.ids) + len(part.halo_ids))
-    return near_share(rates, Adjacency(structure, None, torch.ones(rows), None), torch.device("cpu"))
+    return of_matrix(rates, Adjacency(structure, None, torch.ones(rows), None), torch.device("cpu"))

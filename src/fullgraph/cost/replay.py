@@ -1,8 +1,8 @@
 """Steps that were written down, carried out in time: ranks work, messages cross, who waits is seen.
 
 A rank's own work, its senders' and its receivers' share the cores of a machine. A message takes its place in the
-sender's queue, is encoded there, crosses the port of one machine and that of the other, and is decoded in the queue of
-the receiver. All this is how transport/process.py does it.
+sender's queue, is encoded there, crosses the port of one machine and that of the other once those before it on the same
+connection have, and is decoded in the queue of the receiver. All this is how transport/process.py does it.
 """
 
 from collections import defaultdict, deque
@@ -16,6 +16,7 @@ from fullgraph.cost.script import Post, Step, Sum, Wait, Work
 from fullgraph.cost.shared import Done, Shared, Timeline
 from fullgraph.transport import Key
 
+Line = tuple[int, int, int]  # sender, receiver, lane
 Price = Callable[[Work], float]  # seconds that a piece of work takes alone
 
 
@@ -105,9 +106,10 @@ class Replay:
         self.cluster, self.price, self.pictured, self.alike = cluster, price, pictured, alike
         self.timeline = Timeline()
         machines = range(cluster.machines)
-        one = Shared(self.timeline, cluster.cores)
-        self.cores = [one if cluster.together else Shared(self.timeline, cluster.cores) for _ in machines]
+        all_cores = [Shared(self.timeline, cluster.cores, cluster.crowding) for _ in machines]
+        self.cores = [all_cores[0]] * len(machines) if cluster.together else all_cores
         self.out, self.into, self.inside = ([Shared(self.timeline, 1) for _ in machines] for _ in range(3))
+        self.lines: dict[Line, deque[tuple[int, Done]]] = defaultdict(deque)
         self.sums: dict[Key, list[int]] = {}
         self.pieces: list[Piece] = []
         self.ranks: list[_Rank] = []
@@ -195,15 +197,38 @@ class Replay:
             self._cross_alike(rank, post)
         else:
             for peer, nbytes in post.sent.items():
-                self._cross(rank.number, peer, nbytes, partial(self._came, post.key, rank.number, peer))
+                came = partial(self._came, post.key, rank.number, peer)
+                self._line_up((rank.number, peer, lane), nbytes, came)
         if rank.sending[lane]:
             self._encode(rank, lane)
+
+    def _line_up(self, line: Line, nbytes: int, came: Done) -> None:
+        """Messages of one lane from one rank to another share a connection, and cross one after the other."""
+        self.lines[line].append((nbytes, came))
+        if len(self.lines[line]) == 1:
+            self._next_of(line)
+
+    def _next_of(self, line: Line) -> None:
+        nbytes, came = self.lines[line][0]
+        latency = self._link(line[0], line[1]).latency_s
+
+        def over() -> None:
+            self.timeline.after(latency, came)
+            self.lines[line].popleft()
+            if self.lines[line]:
+                self._next_of(line)
+
+        self._cross(line[0], line[1], nbytes, over)
+
+    def _link(self, sender: int, receiver: int) -> Link:
+        here, there = self.cluster.machine(sender), self.cluster.machine(receiver)
+        return self.cluster.inside if here == there else self.cluster.link
 
     def _cross(self, sender: int, receiver: int, nbytes: int, done: Done) -> None:
         """Bytes over the ports of both machines, which both must carry them; cores on both ends help."""
         here, there = self.cluster.machine(sender), self.cluster.machine(receiver)
-        link = self.cluster.inside if here == there else self.cluster.link
-        seconds, on_core = 8 * nbytes / link.bits_per_s, nbytes * link.core_s_per_byte
+        link = self._link(sender, receiver)
+        seconds, on_core = 8 * nbytes / link.bits_per_s, nbytes * link.core_s_per_byte + link.message_s
         ports = [self.inside[here]] if here == there else [self.out[here], self.into[there]]
         left = len(ports) + 2
 
@@ -211,7 +236,7 @@ class Replay:
             nonlocal left
             left -= 1
             if not left:
-                self.timeline.after(link.latency_s + link.message_s, done)
+                done()
 
         for port in ports:
             port.use(seconds, one_over)

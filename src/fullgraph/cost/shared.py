@@ -31,10 +31,11 @@ class Shared:
     """Cores or a link: up to `places` users at full speed, more of them at an even share of it.
 
     Its own clock runs slower the more users there are. By that clock everyone's work ends when it would alone.
+    crowding: how much more work there is in all where users take turns: caches are filled anew at each.
     """
 
-    def __init__(self, timeline: Timeline, places: float) -> None:
-        self.timeline, self.places = timeline, places
+    def __init__(self, timeline: Timeline, places: float, crowding: float = 0.0) -> None:
+        self.timeline, self.places, self.crowding = timeline, places, crowding
         self.clock = self._seen = 0.0
         self.busy = 0.0  # seconds of work done, over all places
         self._users: list[tuple[float, int, Done]] = []
@@ -52,7 +53,8 @@ class Shared:
 
     @property
     def speed(self) -> float:
-        return min(1.0, self.places / max(1, len(self._users)))
+        share = self.places / max(1, len(self._users))
+        return 1.0 if share >= 1 else share / (1 + self.crowding * (1 - share))
 
     def _advance(self) -> None:
         passed = (self.timeline.now - self._seen) * self.speed
