@@ -10,6 +10,7 @@ Also: how often the strategy that `auto` would take is within 10 % of the quicke
 """
 
 import argparse
+import math
 import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
@@ -134,8 +135,8 @@ def fitted(known: Sequence[Foretold]) -> Fit:
 
 
 def quantile(values: Sequence[float], share: float) -> float:
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+    """The smallest value that this share of all are not above."""
+    return sorted(values)[math.ceil(share * len(values)) - 1]
 
 
 def agreement(found: Sequence[Foretold], fit: Fit) -> tuple[int, int]:
@@ -196,7 +197,9 @@ def main() -> None:
         rows.append((place, cell.strategy, seconds(cell.epoch_s), seconds(taken), off, said))
     show("an epoch", ["cell", "strategy", "measured", "foretold", "off by", ""], rows)
     print(f"fitted: {fit}")
-    for name, part in (("fitted cells", known), ("held-out cells", held), ("all cells", found)):
+    parts = {"cells of the fit": known[:FITTED], "held-out cells": held, "all but those of the fit": held + known[FITTED:],
+             "all cells": found}  # fmt: skip
+    for name, part in parts.items():
         errors = [abs(one.error(fit)) for one in part]
         if errors:
             print(f"{name}: {len(errors)}, median error {100 * median(errors):.1f} %, "
