@@ -197,8 +197,8 @@ def main() -> None:
         rows.append((place, cell.strategy, seconds(cell.epoch_s), seconds(taken), off, said))
     show("an epoch", ["cell", "strategy", "measured", "foretold", "off by", ""], rows)
     print(f"fitted: {fit}")
-    parts = {"cells of the fit": known[:FITTED], "held-out cells": held, "all but those of the fit": held + known[FITTED:],
-             "all cells": found}  # fmt: skip
+    parts = {"cells of the fit": known[:FITTED], "held-out cells": held,
+             "all but those of the fit": held + known[FITTED:], "all cells": found}  # fmt: skip
     for name, part in parts.items():
         errors = [abs(one.error(fit)) for one in part]
         if errors:

@@ -52,7 +52,7 @@ class Cluster(Value):
     machines: Annotated[int, Range(1, 65535)] = 1
     ranks_per_machine: Annotated[int, Range(1, 1024)] = 1
     cores: Annotated[int, Range(1, 4096)] = 1
-    crowding: Annotated[float, Range(0, 10)] = 0.4
+    crowding: Annotated[float, Range(0, 10)] = 0.6
     together: bool = False
     memory_bytes: Annotated[int, Range(0, 2**62)] = 0  # of a rank; 0: not known
     rates: str = "here"

@@ -30,12 +30,11 @@ from fullgraph.train.config import TrainConfig
 from fullgraph.transport import Alone, Transport, join
 
 SAMPLE = "sbm:nodes=20000,edges=200000,features=64,classes=16,seed=0"  # on which the rates are checked by a real step
-TINY = (
-    "sbm:nodes=64,edges=128,features=8,classes=4,seed=0"  # on which operations take time, and their numbers hardly any
-)
+TINY = "sbm:nodes=64,edges=128,features=8,classes=4,seed=0"  # operations take time there, and numbers hardly any
 STEPS = 9
-# Between processes of one machine: gloo over the loopback interface.
-LOOPBACK = Link(bits_per_s=12e9, latency_s=80e-6, core_s_per_byte=4e-10)
+# Between processes of one machine: gloo over the loopback interface, as fitted to measured epochs (docs/planning.md).
+# The latency is that of a message from one rank's step to another's, through the threads of both.
+LOOPBACK = Link(bits_per_s=20e9, latency_s=1e-3, message_s=3e-5, core_s_per_byte=1e-10)
 
 
 def rates_for(name: str, device: str = "cpu", threads: int = 1) -> Rates:
