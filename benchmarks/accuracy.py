@@ -60,6 +60,7 @@ def main() -> None:
                 case.model,
                 "--norm",
                 "none",
+                "--input-dropout",
                 "--metric",
                 case.metric,
                 "--seed",

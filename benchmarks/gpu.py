@@ -233,7 +233,7 @@ def beside_pyg(shape: Shape, orders: tuple[str, ...]) -> None:
     for order in orders:
         s = community_graph(shape.nodes, shape.arcs, shape.communities, inside=0.8, order=order, device=DEVICE)
         part = part_of(shape, s, x, y, train)
-        common = {"layers": shape.layers, "hidden": shape.hidden, "norm": "layer"}
+        common = {"layers": shape.layers, "hidden": shape.hidden, "norm": "layer", "input_dropout": True}
         sage = fgnn.GraphSAGE(**common)
         label = f"{shape.name} ({order})"
         mine = {p: ours(part, sage, p, f"{label} sage {p}") for p in ("fp32", "tf32", "bf16")}
@@ -275,7 +275,7 @@ def papers() -> None:
     x, y, train = (values.cpu() for values in data_of(PAPERS, torch.bfloat16))
     part = part_of(PAPERS, s, x, y, train)
     del s, x, y, train
-    spec = fgnn.GraphSAGE(layers=PAPERS.layers, hidden=PAPERS.hidden, norm="none")
+    spec = fgnn.GraphSAGE(layers=PAPERS.layers, hidden=PAPERS.hidden, norm="none", input_dropout=True)
     ours(part, spec, "bf16", "papers100M sage 3x48 bf16")
 
 
@@ -299,7 +299,7 @@ def where() -> None:
         order = "community" if shape is REDDIT else "random"
         s = community_graph(shape.nodes, shape.arcs, shape.communities, inside=0.8, order=order, device=DEVICE)
         part = part_of(shape, s, x, y, train)
-        spec = fgnn.GraphSAGE(layers=shape.layers, hidden=shape.hidden, norm="layer")
+        spec = fgnn.GraphSAGE(layers=shape.layers, hidden=shape.hidden, norm="layer", input_dropout=True)
         for precision in ("fp32", "bf16"):
             trainer = trainer_of(part, spec, precision)
             for _ in range(3):
@@ -334,7 +334,7 @@ def startup() -> None:
         print(f"{s.num_rows:,} nodes, {s.num_arcs:,} arcs, {size:.2f} GiB", flush=True)
         del s
         free()
-        model = ["--layers", shape.layers, "--hidden", shape.hidden, "--norm", "layer"]
+        model = ["--layers", shape.layers, "--hidden", shape.hidden, "--norm", "layer", "--input-dropout"]
         flags = ["--parts", 1, "--device", DEVICE, "--epochs", 3, "--eval-every", 10**6, "--checkpoint-every", 0]
         environ = {**os.environ, "TRITON_CACHE_DIR": str(folder / "kernels")}
         for title in ("kernels compiled", "kernels cached"):

@@ -30,8 +30,8 @@ PRECISIONS = ("fp32", "tf32", "bf16")
 LIMIT = 0.3  # points
 ERROR = 0.12  # points; the standard error of a difference at which no more seeds are tried
 SPECS: dict[str, ModelSpec] = {
-    "gcn": nn.GCN(layers=2, hidden=64, dropout=0.5, norm="none"),
-    "sage": nn.GraphSAGE(layers=2, hidden=64, dropout=0.5, norm="none"),
+    "gcn": nn.GCN(layers=2, hidden=64, dropout=0.5, norm="none", input_dropout=True),
+    "sage": nn.GraphSAGE(layers=2, hidden=64, dropout=0.5, norm="none", input_dropout=True),
 }
 
 

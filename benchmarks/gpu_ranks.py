@@ -75,7 +75,7 @@ class Setting:
 
     @property
     def model(self) -> list[object]:
-        return ["--layers", self.layers, "--hidden", self.hidden, "--norm", "layer"]
+        return ["--layers", self.layers, "--hidden", self.hidden, "--norm", "layer", "--input-dropout"]
 
     def write(self, path: Path) -> Path:
         s = community_graph(self.nodes, self.arcs, 40, inside=self.inside, order="community", device=self.device)
@@ -176,7 +176,7 @@ class Rank:
 
     @cached_property
     def spec(self) -> nn.GraphSAGE:
-        return nn.GraphSAGE(layers=self.setting.layers, hidden=self.setting.hidden, norm="layer")
+        return nn.GraphSAGE(layers=self.setting.layers, hidden=self.setting.hidden, norm="layer", input_dropout=True)
 
     def over_ranks(self, value: float = 0.0) -> Tensor:
         """Every rank's value; no rank returns before all have come."""

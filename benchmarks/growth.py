@@ -44,7 +44,8 @@ def train(
     graph = f"sbm:nodes={nodes},edges={arcs // 2},features=64,classes=16,p_in=0.9,seed=0"
     out = folder / f"{nodes}-{arcs}-{layers}-{width}-{ranks}-{len(list(folder.iterdir()))}"
     fullgraph(
-        "train", graph, "--parts", ranks, "--layers", layers, "--hidden", width, "--norm", "none", "--epochs", EPOCHS,
+        "train", graph, "--parts", ranks, "--layers", layers, "--hidden", width, "--norm", "none",
+        "--input-dropout", "--epochs", EPOCHS,
         "--eval-every", EPOCHS, "--checkpoint-every", 0, "--threads", 1, "--all-rows", "--no-report", "--out", out,
         threads=1,
     )  # fmt: skip

@@ -11,7 +11,7 @@ import argparse
 from campaign import Cut, Trial, add_options, carry_out
 from wire_accuracy import compare
 
-COMMON = "--model sage --norm none --layers 3 --hidden 64 --dropout 0.5 --lr 0.01 --eval-every 5"
+COMMON = "--model sage --norm none --input-dropout --layers 3 --hidden 64 --dropout 0.5 --lr 0.01 --eval-every 5"
 CASES = {
     Cut("pubmed", "row"): f"{COMMON} --weight-decay 5e-4 --epochs 100",
     Cut("cora_ml", "row"): f"{COMMON} --weight-decay 5e-4 --epochs 100",

@@ -21,7 +21,7 @@ def main() -> None:
     options = parser.parse_args()
     graph = f"sbm:nodes={options.nodes},edges={options.edges},features={options.features},seed=0"
     flags = ["--strategy", "vanilla", "--model", "sage", "--layers", 3, "--hidden", 128, "--norm", "none"]
-    flags += ["--epochs", options.epochs, "--eval-every", options.epochs, "--checkpoint-every", 0]
+    flags += ["--input-dropout", "--epochs", options.epochs, "--eval-every", options.epochs, "--checkpoint-every", 0]
     rows, peaks = [], {}
     with tempfile.TemporaryDirectory() as name:
         for parts in (1, options.parts):

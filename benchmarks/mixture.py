@@ -55,7 +55,7 @@ def volume(options: argparse.Namespace) -> None:
     from fullgraph.transport import Counting, Transport
 
     graph = fg.load("sbm:nodes=20000,edges=200000,features=64,classes=24,seed=0")
-    spec = fg.nn.GraphSAGE(layers=options.layers, hidden=HIDDEN, norm="none")
+    spec = fg.nn.GraphSAGE(layers=options.layers, hidden=HIDDEN, norm="none", input_dropout=True)
     work: Counter[str] = Counter()
     kernels = sparse.backend
 

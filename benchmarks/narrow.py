@@ -25,7 +25,7 @@ STRATEGIES = (
     "sancus",
     "cd-r",
 )
-COMMON = "--model sage --norm none --layers 3 --hidden 128 --dropout 0.5 --lr 0.01 --eval-every 5"
+COMMON = "--model sage --norm none --input-dropout --layers 3 --hidden 128 --dropout 0.5 --lr 0.01 --eval-every 5"
 CASES = {
     Cut("demo", "none"): f"{COMMON} --epochs 60",
     Cut("cora_ml", "row"): f"{COMMON} --weight-decay 5e-4 --epochs 100",

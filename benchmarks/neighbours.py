@@ -19,7 +19,7 @@ from fullgraph.partition import partition, write_parts
 from fullgraph.tasks import node_task
 from fullgraph.train.evaluate import evaluate
 
-MODEL = fg.nn.GraphSAGE(layers=3, hidden=64, norm="none")
+MODEL = fg.nn.GraphSAGE(layers=3, hidden=64, norm="none", input_dropout=True)
 
 
 def keep_arcs(graph: fg.Graph, keep: np.ndarray, name: str) -> fg.Graph:

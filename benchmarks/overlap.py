@@ -34,7 +34,7 @@ def main() -> None:
     options = parser.parse_args()
     axes = {
         "graph": options.graph,
-        "model": f"sage:layers={options.layers},hidden={options.hidden},norm=none",
+        "model": f"sage:layers={options.layers},hidden={options.hidden},norm=none,input_dropout=true",
         "ranks": 2,
     }
     how = {"epochs": options.epochs, "rounds": options.rounds, "all_rows": True}

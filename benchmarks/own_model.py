@@ -39,7 +39,7 @@ def epochs(transport: Transport, num_epochs: int) -> tuple[list[float], list[flo
     part = cut_parts(graph, partition(graph, transport.size, method="metis", seed=0), transport.rank)
     shard = Partitioned().place(part, transport, fg.Wire(), "mean")
     task = node_task(multilabel=False, classes=graph.num_classes)
-    ours = nn.GraphSAGE(layers=LAYERS, hidden=HIDDEN, dropout=0.5, norm="none").build(
+    ours = nn.GraphSAGE(layers=LAYERS, hidden=HIDDEN, dropout=0.5, norm="none", input_dropout=True).build(
         graph.num_features, graph.num_classes, seed=0, dtype=torch.float32
     )
     other = Partitioned(precompute=False).place(part, transport, fg.Wire(), "sum")

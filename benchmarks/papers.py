@@ -41,6 +41,7 @@ class Setting:
 
 
 ETHERNET = Link(bits_per_s=1e9, latency_s=50e-6)
+GCN3 = nn.GCN(layers=3, hidden=128, norm="none", input_dropout=True)
 SETTINGS = [
     Setting("PipeGCN", "reddit", nn.GraphSAGE(layers=4, hidden=256, norm="layer"), 1, 2, "rtx2080ti", PCIE3, PCIE3,
             {"pipegcn": "1.7 - 2.2"}),
@@ -48,9 +49,9 @@ SETTINGS = [
             {"pipegcn": "1.7 - 2.2"}),
     Setting("PipeGCN", "yelp", nn.GraphSAGE(layers=4, hidden=512, linear_layers=2, norm="layer"), 1, 3, "rtx2080ti",
             PCIE3, PCIE3, {"pipegcn": "1.7 - 2.2"}),
-    Setting("Sylvie", "products", nn.GCN(layers=3, hidden=128, norm="none"), 2, 4, "v100", ETHERNET, PCIE3,
+    Setting("Sylvie", "products", GCN3, 2, 4, "v100", ETHERNET, PCIE3,
             {"sylvie-a": "28.1", "sylvie-s": "18.4", "pipegcn": "1.2"}),
-    Setting("Sylvie", "products", nn.GCN(layers=3, hidden=128, norm="none"), 1, 4, "v100", ETHERNET, PCIE3,
+    Setting("Sylvie", "products", GCN3, 1, 4, "v100", ETHERNET, PCIE3,
             {"sylvie-a": "2.5 - 3"}),
     Setting("GNNPipe", "reddit", nn.GCN(layers=32, hidden=100, norm="layer"), 2, 4, "a100",
             Link(bits_per_s=100e9, latency_s=10e-6), NVLINK, {"gnnpipe": "2.45", "gnnpipe-hybrid": "up to 2.45"}),
@@ -73,7 +74,7 @@ def foretold(setting: Setting) -> dict[str, Choice]:
 
 def constant_volume() -> list[tuple[str, ...]]:
     """MixGCN's bytes do not grow with the ranks; a halo's do."""
-    known, run, rows = KNOWN["products"], Run(model=nn.GCN(layers=3, hidden=128, norm="none")), []
+    known, run, rows = KNOWN["products"], Run(model=GCN3), []
     for ranks in (2, 4, 8, 16, 32):
         cluster = Cluster(machines=ranks, cores=1, rates="a100")
         counts = even(known.facts, ranks, known.halo, train=known.train, hops=())

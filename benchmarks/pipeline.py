@@ -39,7 +39,7 @@ def main() -> None:
 
 
 def measure(count: int, options: argparse.Namespace) -> list[tuple[str, ...]]:
-    model = f"gcn:layers={options.layers},hidden={options.hidden},norm=layer,residual=true"
+    model = f"gcn:layers={options.layers},hidden={options.hidden},norm=layer,residual=true,input_dropout=true"
     axes = {"graph": options.graph, "model": model, "ranks": count, "all_rows": True}
     free = bench(**axes, strategy=["vanilla"], rate=UNLIMITED, epochs=2, rounds=1)["vanilla"]
     print(f"{count} hosts, unlimited: vanilla {seconds(free.epoch_s)}", flush=True)

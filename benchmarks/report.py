@@ -78,7 +78,9 @@ def body(transport: Transport, strategy: str, nodes: int, epochs: int, folder: s
     part = cut_parts(graph, partition(graph, transport.size), transport.rank)
     config = TrainConfig(epochs=10**6, trace=True, trace_epochs=1000, trace_skip=10**6)
     trainer = build_trainer(
-        Run(model=nn.GraphSAGE(norm="none"), strategy=STRATEGIES[strategy], train=config), part, transport
+        Run(model=nn.GraphSAGE(norm="none", input_dropout=True), strategy=STRATEGIES[strategy], train=config),
+        part,
+        transport,
     )
     profiler, tracer = Profiler(trainer, part, Path(folder)), Tracer(trainer, Path(folder))
     counting = trainer.shard.transport

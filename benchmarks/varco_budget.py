@@ -16,7 +16,7 @@ from campaign import Cut, Outcome, Trial, add_options, carry_out, spread
 from common import ROOT, show, size
 
 EPOCHS = 300
-COMMON = f"--model sage --norm none --layers 3 --dropout 0.5 --lr 0.01 --epochs {EPOCHS} --eval-every 5"
+COMMON = f"--model sage --norm none --input-dropout --layers 3 --dropout 0.5 --lr 0.01 --epochs {EPOCHS} --eval-every 5"
 GRAPHS = {"demo": "none", "minesweeper": "none", "amazon_photo": "row"}  # and how features are scaled
 FLAGS = {"minesweeper": " --metric roc_auc"}
 PARTITIONERS = ("metis", "random")

@@ -22,7 +22,7 @@ CASES = {
     Cut("amazon_photo", "row"): "--epochs 400",  # where late halos learn more slowly: 200 are too few for them
     Cut("musae_github", "row"): "--epochs 200",
 }
-COMMON = "--model sage --norm none --layers 3 --hidden 128 --dropout 0.5 --lr 0.01 --eval-every 5"
+COMMON = "--model sage --norm none --input-dropout --layers 3 --hidden 128 --dropout 0.5 --lr 0.01 --eval-every 5"
 
 
 def main() -> None:

@@ -81,6 +81,7 @@ def train(
     dropout: float = 0.5,
     norm: Annotated[str | None, typer.Option(help="none, layer or batch", show_default="layer; gcnii: none")] = None,
     linear_layers: Annotated[int, typer.Option(help="how many of the layers, the last ones, are dense")] = 0,
+    input_dropout: Annotated[bool, typer.Option(help="drop input features, too")] = False,
     residual: Annotated[bool, typer.Option(help="add each hidden layer's input to its output")] = False,
     model_option: Annotated[
         list[str], typer.Option("-m", "--model-option", help="KEY=VALUE of a model of your own")

@@ -16,7 +16,8 @@ from fullgraph.values import hints_of
 if TYPE_CHECKING:
     from fullgraph.run import Run
 
-MODEL_OPTIONS = {"layers", "hidden", "dropout", "norm", "linear_layers", "residual", "heads", "alpha", "lam"}
+MODEL_OPTIONS = {"layers", "hidden", "dropout", "norm", "linear_layers", "input_dropout", "residual"}
+MODEL_OPTIONS |= {"heads", "alpha", "lam"}
 PLAIN = ("graph", "parts", "features", "split")  # options of `train` that are fields of a run
 
 

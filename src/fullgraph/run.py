@@ -23,7 +23,7 @@ from fullgraph.train.trainer import Trainer
 from fullgraph.transport import Counting, Transport, number
 from fullgraph.values import OneOf, Range, Value, tree_of
 
-SCHEMA = 2  # of config.json; 1 had none of its own
+SCHEMA = 3  # of config.json; 2 dropped input features without saying so, 1 had none of its own
 
 
 @dataclass(frozen=True, kw_only=True)

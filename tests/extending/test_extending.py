@@ -151,7 +151,7 @@ def test_a_run_from_the_shell(home):
 
 def test_the_config_names_files_in_full(home):
     config = json.loads((home / "run" / "config.json").read_text())
-    assert config["schema"] == 2
+    assert config["schema"] == 3
     assert config["strategy"]["codec"] == {"name": f"{home / 'topk.py'}:TopK", "k": 4}
     assert config["model"]["share"] == 0.5
     assert config["train"]["metric"] == f"{home / 'macro_f1.py'}:macro_f1"
@@ -205,7 +205,7 @@ def test_a_run_of_before_is_refused(home):
         path.write_text(json.dumps(sealed({"id": "", "graph": "demo", "strategy": {"name": "vanilla"}})))
         done = fullgraph("predict", "run", cwd=home)
         assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-        assert "schema 1, this version reads schema 2; start a new run" in done.stderr
+        assert "schema 1, this version reads schema 3; start a new run" in done.stderr
     finally:
         path.write_text(before)
 

@@ -107,8 +107,9 @@ class GNN(Chain):
     """x_{l+1} = norm(conv_l(drop(act(x_l)))) (+ x_l);  the last layer has neither norm nor residual."""
 
     def __init__(
-        self, convs: list[Conv], linears: list[Linear], *, norm: str, dropout: float, residual: bool, seed: int
-    ) -> None:
+        self, convs: list[Conv], linears: list[Linear], *, norm: str, dropout: float, input_dropout: bool,
+        residual: bool, seed: int,
+    ) -> None:  # fmt: skip
         super().__init__()
         self.convs, self.linears = nn.ModuleList(convs), nn.ModuleList(linears)
         widths = [conv.out_width for conv in convs] + [linear.out_features for linear in linears]
@@ -117,9 +118,12 @@ class GNN(Chain):
         updates: list[Conv | Linear] = [*convs, *linears]
         pairs = enumerate(zip(updates, [*norms, None], strict=True))
         self.blocks = tuple(
-            Layer(i, *pair, relu=i > 0, residual=residual and 0 < i < len(norms), dropout=dropout, seed=seed)
+            Layer(
+                i, *pair, relu=i > 0, residual=residual and 0 < i < len(norms),
+                dropout=dropout if i or input_dropout else 0.0, seed=seed,
+            )
             for i, pair in pairs
-        )
+        )  # fmt: skip
 
 
 def make_norm(name: str, width: int) -> nn.Module:

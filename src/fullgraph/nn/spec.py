@@ -37,7 +37,7 @@ def drawing(seed: int) -> Iterator[None]:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelSpec(Value, ABC):
-    """What every model has: `layers` of `hidden` features, dropout before each, a norm."""
+    """What every model has: `layers` of `hidden` features, dropout between them, a norm."""
 
     aggregation: ClassVar[str]  # which A the view multiplies by: "gcn", "mean", "sum" or "attention"
     encodes: ClassVar[bool] = False  # maps its input before the first convolution, which so knows nothing ahead
@@ -87,6 +87,7 @@ class Stack(ModelSpec):
 
     linear_layers: Annotated[int, Range(0, 10_000)] = 0
     residual: bool = False
+    input_dropout: bool = False  # before the first layer, too
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -109,7 +110,10 @@ class Stack(ModelSpec):
             self.conv(i, o, last=layer == self.layers - 1) for layer, (i, o) in enumerate(pairs[: self.graph_layers])
         ]
         linears = [Linear(i, o) for i, o in pairs[self.graph_layers :]]
-        return GNN(convs, linears, norm=self.norm, dropout=self.dropout, residual=self.residual, seed=seed)
+        return GNN(
+            convs, linears, norm=self.norm, dropout=self.dropout, input_dropout=self.input_dropout,
+            residual=self.residual, seed=seed,
+        )  # fmt: skip
 
     @abstractmethod
     def conv(self, in_width: int, out_width: int, *, last: bool) -> Conv:

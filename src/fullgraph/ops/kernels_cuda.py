@@ -292,10 +292,12 @@ def lowbit_decode(wire_nW: Tensor, bits: int, out_nD: Tensor) -> None:
 def lowbit_encode_rows(x_nD: Tensor, rows_k: Tensor | None, key: int, bits: int, relu: bool, wire_kW: Tensor) -> None:
     count, width = wire_kW.shape[0], x_nD.shape[1]
     columns = max(8 // bits, power_of_two(width))
-    rows = max(1, 1024 // columns)  # of one warp, so that no minimum has to cross warps
+    rows = max(1, 2048 // columns)  # 64 numbers a thread of one warp, so that no minimum has to cross warps
+    at_once = min(16 // x_nD.element_size(), width & -width)  # numbers that a thread may load together
+    part = min(columns, max(8 // bits, 4 * at_once, columns // 16))  # 4 threads have a row, in up to 16 slices
     launch(
         triton_lowbit.encode, (ceil_div(count, rows),), wire_kW, x_nD, rows_k, wire_kW, signed(mixed_key(key)), count,
-        WIDTH=width, BITS=bits, RELU=relu, ROWS=rows, COLUMNS=columns,
+        WIDTH=width, BITS=bits, RELU=relu, ROWS=rows, SLICE=part,
         num_warps=min(8, ceil_div(columns, 2048)), enable_fp_fusion=False,
     )  # fmt: skip
 

@@ -6,6 +6,8 @@ import triton.language as tl
 
 from fullgraph.ops.triton_base import jit
 
+COLUMN = tl.constexpr(0x9E3779B9)
+
 
 @jit
 def _mix64(z: tl.tensor) -> Any:
@@ -23,8 +25,18 @@ def row_keys(key: tl.tensor, ids: tl.tensor) -> Any:
 @jit
 def draws(row_keys: tl.tensor, columns: tl.tensor) -> Any:
     """The 32 bits of each (row, column), broadcast together."""
-    h = columns.to(tl.uint32) * 0x9E3779B9 + row_keys.to(tl.uint32)
-    h = (h ^ (h >> 16)) * 0x7FEB352D
+    return draws_from(starts(row_keys, columns), row_keys)
+
+
+@jit
+def starts(row_keys: tl.tensor, columns: tl.tensor) -> Any:
+    """Where draws begin: one column further each is COLUMN more."""
+    return columns.to(tl.uint32) * COLUMN + row_keys.to(tl.uint32)
+
+
+@jit
+def draws_from(starts: tl.tensor, row_keys: tl.tensor) -> Any:
+    h = (starts ^ (starts >> 16)) * 0x7FEB352D
     h = h ^ (row_keys >> 32).to(tl.uint32)
     h = (h ^ (h >> 15)) * 0x846CA68B
     return h ^ (h >> 16)

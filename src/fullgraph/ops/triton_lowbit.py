@@ -8,7 +8,7 @@ from typing import Any
 import triton.language as tl
 
 from fullgraph.ops.triton_base import jit
-from fullgraph.ops.triton_hashing import draws, row_keys
+from fullgraph.ops.triton_hashing import COLUMN, draws_from, row_keys, starts
 
 
 @jit
@@ -50,31 +50,46 @@ def _parameters(min_bits: tl.tensor, high: tl.tensor, BITS: tl.constexpr) -> Any
 
 
 @jit
+def _least(a: tl.tensor, b: tl.tensor) -> Any:
+    return tl.minimum(a, b, propagate_nan=tl.PropagateNan.ALL)
+
+
+@jit
+def _most(a: tl.tensor, b: tl.tensor) -> Any:
+    return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
+
+
+@jit
 def encode(
     x: tl.tensor, rows: tl.tensor, wire: tl.tensor, key: tl.tensor, num_rows: tl.tensor, WIDTH: tl.constexpr,
-    BITS: tl.constexpr, RELU: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+    BITS: tl.constexpr, RELU: tl.constexpr, ROWS: tl.constexpr, SLICE: tl.constexpr,
 ) -> None:  # fmt: skip
-    """wire[k] = the row x[rows[k]], or x[k] without `rows`; COLUMNS covers a row"""
+    """wire[k] = the row x[rows[k]], or x[k] without `rows`
+
+    A row is kept in slices, so that few threads share one: each of them computes anew what a row has once.
+    """
     TOP: tl.constexpr = 2**BITS - 1
     PER_BYTE: tl.constexpr = 8 // BITS
     BYTES: tl.constexpr = (WIDTH * BITS + 7) // 8
     k = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
-    columns = tl.arange(0, COLUMNS)
     present = k < num_rows
     sources = k if rows is None else tl.load(rows + k, mask=present, other=0).to(tl.int64)
-    at = x + sources[:, None] * WIDTH + columns[None, :]
-    if WIDTH == COLUMNS:
-        value = tl.load(at, mask=present[:, None], other=0).to(tl.float32)
-    else:
-        inside = (columns < WIDTH)[None, :]
-        value = tl.load(at, mask=present[:, None] & inside, other=0).to(tl.float32)
-    if RELU:
-        value = tl.where(value <= 0, 0.0, value)
-    rank = _rank(value.to(tl.int32, bitcast=True))
-    if WIDTH == COLUMNS:
-        least, most = tl.min(rank, 1), tl.max(rank, 1)
-    else:
-        least, most = tl.min(tl.where(inside, rank, 0x7FFFFFFF), 1), tl.max(tl.where(inside, rank, -0x80000000), 1)
+    lows, highs = tl.full([ROWS, SLICE], float("inf"), tl.float32), tl.full([ROWS, SLICE], float("-inf"), tl.float32)
+    values = ()
+    for first in tl.static_range(0, WIDTH, SLICE):
+        columns = (first + tl.arange(0, SLICE))[None, :]
+        inside = present[:, None] if first + SLICE <= WIDTH else present[:, None] & (columns < WIDTH)
+        value = tl.load(x + (sources * WIDTH)[:, None] + columns, mask=inside, other=0).to(tl.float32)
+        if RELU:
+            value = tl.where(value <= 0, 0.0, value)
+        if first + SLICE <= WIDTH:
+            lows, highs = _least(lows, value), _most(highs, value)
+        else:
+            lows = _least(lows, tl.where(columns < WIDTH, value, float("inf")))
+            highs = _most(highs, tl.where(columns < WIDTH, value, float("-inf")))
+        values += (value,)  # type: ignore[assignment]
+    least = tl.min(_rank(lows.to(tl.int32, bitcast=True)), 1)
+    most = tl.max(_rank(highs.to(tl.int32, bitcast=True)), 1)
     min_bits = _rank(least)
     high = _rank(most).to(tl.float32, bitcast=True)
     word, low, step = _parameters(min_bits, high, BITS)
@@ -84,25 +99,29 @@ def encode(
     finite = (least > -0x7F800001) & (most < 0x7F800000) & ((end_bits & 0x7FFFFFFF) < 0x7F800000)
     marked = same | (finite == 0)
     constant = tl.where(same, min_bits, 0x7FC00000)
-
-    u = (draws(row_keys(key, k)[:, None], columns[None, :]) >> 8).to(tl.int32).to(tl.float32) * (2.0**-24)
-    place = (value - low[:, None]) * tl.div_rn(tl.full([ROWS], 1.0, tl.float32), step)[:, None] + u
-    # Outside of the row, and in a marked row, codes are 0.
-    place = tl.where(marked[:, None], 0, place)
-    if WIDTH != COLUMNS:
-        place = tl.where(inside, place, 0)
-    if TOP == 1:
-        codes = (place >= 1).to(tl.int32)
-    else:
-        codes = tl.minimum(place.to(tl.int32), TOP)
-
-    shifts = (tl.arange(0, PER_BYTE) * BITS)[None, None, :]
-    packed = tl.sum(tl.reshape(codes, [ROWS, COLUMNS // PER_BYTE, PER_BYTE]) << shifts, 2)
-    places = tl.arange(0, COLUMNS // PER_BYTE)
-    packed |= tl.where(places[None, :] == 0, tl.where(marked, constant >> 24, 0)[:, None], 0)
+    inverse = tl.where(marked, 0.0, tl.div_rn(tl.full([ROWS], 1.0, tl.float32), step))
+    keys = row_keys(key, k)
     line = wire + k * (BYTES + 4)
-    fits = present[:, None] & (places < BYTES)[None, :]
-    tl.store(line[:, None] + 4 + places[None, :], packed.to(tl.uint8), mask=fits)
+    begin = starts(keys[:, None], tl.arange(0, SLICE)[None, :])
+    shifts = (tl.arange(0, SLICE) % PER_BYTE * BITS)[None, :]
+    ones = 1 << shifts
+    for first in tl.static_range(0, WIDTH, SLICE):
+        columns = (first + tl.arange(0, SLICE))[None, :]
+        draws = draws_from(begin + first * COLUMN % 2**32, keys[:, None])
+        u = (draws >> 8).to(tl.int32).to(tl.float32)
+        place = tl.fma(u, 2.0**-24, (values[first // SLICE] - low[:, None]) * inverse[:, None])
+        # In a marked row places are below 1 or NaN; codes are 0 there, and outside of the row.
+        if TOP == 1:
+            codes = tl.where(place >= 1, ones, 0)
+        else:
+            codes = tl.minimum(tl.where(place >= 1, place, 0).to(tl.int32), TOP) << shifts
+        if first + SLICE > WIDTH:
+            codes = tl.where(columns < WIDTH, codes, 0)
+        packed = tl.sum(tl.reshape(codes, [ROWS, SLICE // PER_BYTE, PER_BYTE]), 2)
+        places = (first // PER_BYTE + tl.arange(0, SLICE // PER_BYTE))[None, :]
+        if first == 0:
+            packed |= tl.where(places == 0, tl.where(marked, constant >> 24, 0)[:, None], 0)
+        tl.store(line[:, None] + 4 + places, packed.to(tl.uint8), mask=present[:, None] & (places < BYTES))
     word = tl.where(marked, constant | -0x1000000, word)
     for byte in tl.static_range(4):
         tl.store(line + byte, (word >> 8 * byte).to(tl.uint8), mask=present)

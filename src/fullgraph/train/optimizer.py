@@ -176,6 +176,7 @@ def load_state(optimizer: Optimizer, tensors: Mapping[str, Tensor]) -> None:
         kept = optimizer.state[weights[index]]
         for slot, value in slots.items():
             if isinstance(value, Tensor) and kept[slot].dtype != value.dtype:  # torch casts to the weight's type
-                if type(optimizer).__module__.startswith("torch.") and not value.is_floating_point():
+                scalar = value.dim() == 0 and value.dtype == torch.float32  # ASGD keeps such beside any weight
+                if type(optimizer).__module__.startswith("torch.") and not scalar:
                     raise ValueError(f"{slot} is of type {value.dtype}, which {type(optimizer).__name__} never keeps")
                 kept[slot] = value.to(kept[slot].device)
