@@ -92,7 +92,7 @@ BY_NODES = ["vanilla", "vanilla codec=half", "none", "pipegcn", "pipegcn-gf", "p
 @pytest.mark.parametrize("strategy", [*BY_NODES, "mixgcn"])
 def test_messages_of_a_dry_run_are_those_of_a_real_one(shards, strategy, model, graph):
     run, folder = run_of(strategy, model), shards(graph, 3)
-    counts = counted(folder, () if strategy == "mixgcn" else run.model.hops)
+    counts = counted(folder, run.model.hops)
     even = strategy != "mixgcn"  # whose parts are cut otherwise than these
     for rank, (messages, nbytes) in enumerate(real(folder, 3, run)):
         for step, written in enumerate(dry_run(run, counts, rank, STEPS)):
