@@ -5,7 +5,8 @@ every rank, as where rows have a halo (holding/live.py).
 """
 
 from dataclasses import dataclass
-from itertools import pairwise
+from functools import cached_property
+from itertools import accumulate, pairwise
 
 import torch
 from torch import Tensor
@@ -31,6 +32,16 @@ class LayerTiles:
         """Rows of this rank that the layer computes."""
         return sum(self.targets.own)
 
+    @cached_property
+    def among(self) -> Tensor | None:
+        """Of one block: where the targets are among the sources of all ranks; None: they are the same rows."""
+        if self.targets == self.sources:
+            return None
+        (read,), (computed,) = self.sources.table, self.targets.table
+        pairs = zip(accumulate(read[:-1], initial=0), computed, strict=True)
+        device = self.grid.patterns[0].indptr.device
+        return torch.cat([torch.arange(first, first + rows, device=device) for first, rows in pairs])
+
 
 def fewer_tiles(
     whole: LayerTiles, live: Live, transport: Transport, device: torch.device, name: str
@@ -45,19 +56,23 @@ def fewer_tiles(
     def make(leaders: Leaders) -> dict[str, Patterned] | None:
         if transport.rank not in leaders:
             return None
-        matrix = whole.grid.cells[0, 0].to(device="cpu")
-        return {str(layer): _between(matrix, *pair) for layer, pair in layers.items()}
+        grid = whole.grid.to(torch.device("cpu"))
+        matrix, arcs = grid.cells[0, 0], Adjacency(grid.patterns[0])
+        cells: dict[str, Patterned] = {f"{layer}": _between(matrix, *pair) for layer, pair in layers.items()}
+        return cells | {f"{layer} arcs": _between(arcs, *pair).structure for layer, pair in layers.items() if attends}
 
     def rows(kept_N: Tensor) -> BlockRows:
         of_ranks = tuple(int(kept.sum()) for kept in kept_N.split(counts))
         return BlockRows(whole.sources.rank, (of_ranks,))
 
+    attends = whole.grid.patterns[0].num_arcs > 0
     shared = share_matrices(make, transport, f"{name} structure")
     found = {}
     for layer, (sources_N, targets_N) in layers.items():
-        cell = shared[str(layer)]
+        cell, arcs = shared[f"{layer}"], shared[f"{layer} arcs"] if attends else whole.grid.patterns[0]
         assert isinstance(cell, Adjacency)
-        grid = Grid({(0, 0): cell}, whole.grid.patterns)
+        assert isinstance(arcs, Structure)
+        grid = Grid({(0, 0): cell}, (arcs,))
         found[layer] = LayerTiles(rows(sources_N), rows(targets_N), grid.to(device))
     return found
 

@@ -30,8 +30,8 @@ class TileScene(Scene):
         return self.whole.sources
 
     def trimmed(self, live: Live | None) -> "TileScene":
-        """Of one block, whose rows alone are in the order of their levels, and without attention."""
-        if live is None or self.attends or len(self.block_rows.table) > 1:
+        """Of one block: the first rows of several are not the first rows of a rank."""
+        if live is None or len(self.block_rows.table) > 1:
             return self
         fewer = fewer_tiles(self.whole, live, self.transport, self.aggregate_on, "setup/live tiles")
         return replace(self, fewer=fewer)

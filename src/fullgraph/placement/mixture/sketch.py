@@ -70,16 +70,18 @@ def _even(total: int, shares: int) -> list[int]:
 
 def _fewer(placement: "Mixture", counts: Counts, rows: BlockRows, kind: Kind) -> dict[int, LayerTiles]:
     """Layers that compute fewer rows, as many as the parts that were counted do, in shares as even as the rows'."""
-    if placement.blocks > 1 or kind.aggregation == "attention" or all(hop is None for hop in placement.hops):
+    if placement.blocks > 1 or all(hop is None for hop in placement.hops):
         return {}
+    attends = kind.aggregation == "attention"
     found, sources = {}, rows
     for layer in sorted(counts.ranks[0].fewer):
         of_ranks = [rank.fewer[layer] for rank in counts.ranks]
         share = sum(of.targets for of in of_ranks) / max(1, counts.graph.nodes)
         targets = BlockRows(rows.rank, (tuple(int(n * share) for n in rows.table[0]),))
         arcs = sum(of.inner + of.outer for of in of_ranks) + (targets.sizes[0] if kind.loops else 0)
-        cell = replace(kind, undirected=False).matrix(targets.sizes[0], arcs, sources.sizes[0])
-        found[layer] = LayerTiles(sources, targets, Grid({(0, 0): cell}, ()))
+        cell = replace(kind, undirected=False).matrix(targets.sizes[0], 0 if attends else arcs, sources.sizes[0])
+        seen = pattern(targets.sizes[0], arcs if attends else 0, sources.sizes[0])
+        found[layer] = LayerTiles(sources, targets, Grid({(0, 0): cell}, (seen,)))
         sources = targets
     return found
 

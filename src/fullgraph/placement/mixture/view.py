@@ -75,7 +75,7 @@ class MixtureView(ChannelView):
         return _joined(self.spread(x, layer, "sources", tuple(range(self.transport.size))).wait())
 
     def spread(self, x: Tensor, layer: int, side: str, readers: tuple[int, ...]) -> "Spread":
-        return Spread(self.rows, readers, partial(self.side, layer, side, None), x)
+        return Spread(self.tiles(layer).sources, readers, partial(self.side, layer, side, None), x)
 
 
 class Spread:
@@ -103,10 +103,10 @@ class Tiles:
         self.columns = view.side(layer, "columns", block, self.route)
         self.rows = view.side(layer, "rows", block, self.back.T)
         x_nD, self.token = self.columns.begin(x_nD)
-        self.own, self._stays = with_first(x_nD, at.targets.own[block])
+        self.own, self.read = with_first(x_nD, at.targets.own[block])
 
     def arrive(self) -> Tensor:
-        return _whole(self.route, self._stays, self.columns.end(self.token)).to(self.device)
+        return _whole(self.route, self.read, self.columns.end(self.token)).to(self.device)
 
     def give_back(self, z_Nk: Tensor, *, mapped: bool = False) -> None:
         self.z_Nk, self.token = self.rows.begin(z_Nk.to(self.own.device), mapped=mapped)
@@ -155,12 +155,16 @@ class TileMessage:
 
     def attend(self, target_nH: Tensor, weight_HO: Tensor) -> Tensor:
         """Scores are made where rows are whole, and go to where columns are summed, two numbers a head."""
-        view, source_nH = self.view, (self.own.unflatten(1, weight_HO.shape) * weight_HO).sum(-1)
+        view, among = self.view, self.view.tiles(self.layer).among
+        read_nD = _joined([tiles.read for tiles in self.tiles])
+        source_nH = (read_nD.unflatten(1, weight_HO.shape) * weight_HO).sum(-1)
+        target_nH = torch.nn.functional.pad(target_nH, (0, 0, 0, len(source_nH) - len(target_nH)))
         scores = view.spread(torch.cat([target_nH, source_nH], 1), self.layer, "scores", view.aggregators)
         x_Nk = _joined([tiles.arrive() for tiles in self.tiles])
         targets, sources = zip(*(block.to(x_Nk.device).chunk(2, 1) for block in scores.wait()), strict=True)
         source_NH = _joined(sources)
         for tiles, pattern, target_bH in zip(self.tiles, self.grid.patterns, targets, strict=True):
+            target_bH = target_bH if among is None else target_bH[among]
             tiles.give_back(_by_head(pattern, target_bH, source_NH, x_Nk, tiles.route, weight_HO.shape[1]))
         out_nHO: Tensor = _joined([tiles.come_back() for tiles in self.tiles]).unflatten(1, weight_HO.shape)
         return out_nHO

@@ -71,8 +71,9 @@ class Pipeline(Placement):
         clock = Clock(use="rows", seed=self.seed)
         ready = self.by_parts.ready(part, transport, aggregation)
         scene = replace(ready.train, local=ready.train_graph)
-        executor = Setup(self, scene, wire, clock, aggregation).executor()
-        return ready.shard(ready.train.rows("parts", Wire(), clock, self.narrow_first), executor, clock)
+        setup = Setup(self, scene, wire, clock, aggregation)
+        rows = ready.train.rows("parts", Wire(), clock, self.narrow_first)
+        return ready.shard(replace(rows, live=setup.live_of_part), setup.executor(), clock)
 
     @property
     def alike(self) -> bool:
@@ -89,5 +90,5 @@ class Pipeline(Placement):
 
     @property
     def by_parts(self) -> Partitioned:
-        """Who evaluates, and computes ahead what does not change; a chunk's rows are all computed."""
+        """Who evaluates, and computes ahead what does not change; of all rows."""
         return replace(self.options_for(Partitioned), hops=(), order="given", keep_halo=False)

@@ -1,9 +1,10 @@
 """What a stage of a pipeline holds: rows of all nodes, fresh or historical, and gradients that chunks hand one another.
 
-Legend: N nodes, w of them this way's own; n rows of the chunk, h of other ways' chunks in the same slot; D features.
+Legend: N nodes, w of them this way's own; n rows of the chunk, t of them that a layer computes, h of other ways' chunks
+in the same slot; D features.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
@@ -15,6 +16,7 @@ from fullgraph.exchange import Channel, Clock, Held, Sides
 from fullgraph.nn.view import IDENTITY, RowMap
 from fullgraph.ops import Adjacency, Structure, spmm
 from fullgraph.placement.channel_view import Channels, Tensors
+from fullgraph.placement.pipeline.live import LiveRows
 from fullgraph.plan import HaloRoute
 from fullgraph.transport import Transport
 
@@ -33,19 +35,22 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Chunk:
-    """Rows that go through a stage together. Nodes are numbered by way, then by chunk."""
+    """Rows that go through a stage together, as a layer sees them. Nodes are numbered by way, then by chunk.
+
+    A layer reads n rows of the chunk and computes the first t of them, which are all n unless it leaves rows out.
+    """
 
     index: int
-    span: Span  # its rows in the numbering of all N
-    local: Span  # and in that of the way
+    span: Span  # the n rows in the numbering of all N
+    local: Span  # the t rows in the numbering of the way
     ids: Tensor  # [n] global ids
     halo: Tensor  # [h] numbers of the rows that this way reads of other ways' chunks in the same slot
     halo_ids: Tensor  # [h]
     route: HaloRoute  # brings them
-    forward: Adjacency  # [n, N]
+    forward: Adjacency  # [t, N]
     backward: Adjacency  # [n, w], and
     backward_halo: Adjacency  # [h, w], rows of the transpose
-    arcs: Structure  # [n, N], for attention
+    arcs: Structure  # [t, N], for attention
     grades: Sides | None  # if a wire asks for them
 
     @cached_property
@@ -184,8 +189,19 @@ class StageRows(Channels):
     history: History
     single: bool  # one chunk a way: all is fresh, no history is kept
     channel_of: Callable[[int, Chunk], Channel] | None  # None: nobody is asked, to measure a stage alone
+    live: LiveRows
+    chunks_of: Callable[[int], Sequence[Chunk]]  # as a layer that leaves rows out sees them
     stores: dict[int, Store] = field(default_factory=dict)
+    _fewer: dict[int, Sequence[Chunk]] = field(default_factory=dict)
     _loaded_rows: dict[str, Tensor] = field(default_factory=dict)  # of stores that are not made yet
+
+    def at(self, layer: int, whole: Chunk) -> Chunk:
+        """A chunk as a layer sees it; made when first used, for other stages have the other layers."""
+        if layer not in self.live.fewer:
+            return whole
+        if layer not in self._fewer:
+            self._fewer[layer] = self.chunks_of(layer)
+        return self._fewer[layer][whole.index]
 
     def store(self, layer: int, like: Tensor, row_map: RowMap) -> Store:
         if layer not in self.stores:

@@ -1,8 +1,9 @@
 """How a pipeline is set up: nodes numbered by way and chunk, and every rank given what its stage needs.
 
-Legend: N nodes, w of them this way's own, n this rank's part; W ways, K chunks a way, S stages.
+Legend: N nodes, w of them this way's own, n this rank's part; W ways, K chunks a way, V levels, S stages.
 """
 
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import torch
@@ -14,8 +15,10 @@ from fullgraph.exchange import Channel, Clock, RowFacts, Sides, Wires
 from fullgraph.nn.view import Features
 from fullgraph.ops import Adjacency, Structure
 from fullgraph.placement.channel_view import Known
+from fullgraph.placement.holding.live import Live, live_rows
 from fullgraph.placement.holding.local import LocalGraph
 from fullgraph.placement.holding.whole import whole_matrices
+from fullgraph.placement.pipeline.live import LiveRows, Numbering, rows_kept
 from fullgraph.placement.pipeline.rows import Chunk, Span, StageRows
 from fullgraph.placement.pipeline.stages import Border, PipelineStep
 from fullgraph.placement.pipeline.view import ChunkView
@@ -43,15 +46,30 @@ class Setup:
         if placement.chunks > scene.num_nodes:
             raise InputError(f"chunks={placement.chunks}: more than the {scene.num_nodes} nodes; choose fewer, or 0")
         local = scene.local
-        number_n, self.starts = self._numbers(local)
-        self.number_N = self._gather("numbers", number_n).long()  # in rank order
+        self.live = self._levels(local)
+        self.numbers = self._numbers(local)
+        self.starts = self.numbers.starts
+        self.number_N = self._gather("numbers", self.numbers.number_n).long()  # in rank order
         self.ids_N = torch.empty_like(self.number_N).scatter_(0, self.number_N, self._gather("ids", local.ids))
         self.whole = whole_matrices(
-            local, number_n, scene.num_nodes, self.transport, aggregation, placement.dtype, "stages"
+            local, self.numbers.number_n, scene.num_nodes, self.transport, aggregation, placement.dtype, "stages"
         )
 
-    def _numbers(self, local: LocalGraph) -> tuple[Tensor, Tensor]:
-        """The new number of every row of this part; and where each way's chunks begin [W, K + 1]."""
+    def _levels(self, local: LocalGraph) -> Live:
+        """Which rows of this part each layer computes."""
+        hops = self.placement.hops
+        trims = any(hop is not None for hop in hops)
+        live = live_rows(local, hops, self.transport) if trims else None
+        return live or Live(torch.zeros(len(local.ids), dtype=torch.int8), (None,) * len(hops))
+
+    @property
+    def live_of_part(self) -> dict[int, int]:
+        """By layer: how many rows of this rank's part are computed, where those are not all."""
+        level_n, hops = self.live.level_n, enumerate(self.live.hops)
+        return {layer: int((level_n <= hop).sum()) for layer, hop in hops if hop is not None}
+
+    def _numbers(self, local: LocalGraph) -> Numbering:
+        """The nodes by way, chunk and level. Levels cut no chunk: a layer computes the first rows of all chunks."""
         way, place = divmod(self.transport.rank, self.stages)
         first, last = place * self.slots // self.stages, (place + 1) * self.slots // self.stages
         if self.slots == 1:
@@ -59,17 +77,23 @@ class Setup:
         inner = local.arcs.keep(local.arcs.indices < len(local.ids))
         with self.transport.away("cutting its part into chunks"):
             pieces = self.placement.pieces(inner.indptr.numpy(), inner.indices.numpy(), last - first)
-        chunk_n = torch.from_numpy(pieces).long() + first
-        sizes = torch.zeros(self.ways, self.slots, self.stages, dtype=torch.int64)
-        sizes[way, :, place] = torch.bincount(chunk_n, minlength=self.slots)
+        levels = 2 + max((hop for hop in self.live.hops if hop is not None), default=-1)
+        group_n = (torch.from_numpy(pieces).long() + first) * levels + self.live.level_n
+        sizes = torch.zeros(self.ways, self.slots * levels, self.stages, dtype=torch.int64)
+        sizes[way, :, place] = torch.bincount(group_n, minlength=self.slots * levels)
         sizes = self.transport.all_reduce(Key("setup/chunks", 0), sizes).wait()
         begin = (sizes.flatten().cumsum(0) - sizes.flatten()).view_as(sizes)
-        order = torch.argsort(chunk_n, stable=True)
-        within = torch.arange(len(order)) - torch.searchsorted(chunk_n[order], chunk_n[order])
+        order = torch.argsort(group_n, stable=True)
+        within = torch.arange(len(order)) - torch.searchsorted(group_n[order], group_n[order])
         number_n = torch.empty_like(order)
-        number_n[order] = begin[way, chunk_n[order], place] + within
+        number_n[order] = begin[way, group_n[order], place] + within
         ends = begin[:, :1, 0] + sizes.sum((1, 2))[:, None]
-        return number_n.int(), torch.cat([begin[:, :, 0], ends], 1)
+        return Numbering(
+            number_n=number_n.int(),
+            starts=torch.cat([begin[:, ::levels, 0], ends], 1),
+            near=sizes.sum(2).view(self.ways, self.slots, levels).cumsum(2),
+            hops=self.live.hops,
+        )
 
     def _gather(self, what: str, values: Tensor, to: int | None = None) -> Tensor:
         """All ranks' rows in rank order, on all; or of a way's parts, on the ranks of stage `to` in that way."""
@@ -111,7 +135,7 @@ class Setup:
         halos = Among(transport.fork() if self.ways > 1 else transport, self.mesh.along("way", transport.rank))
         # A border has a lane, and a stage's two borders never the same.
         lanes = [transport.fork() for _ in range(min(2, self.stages - 1))]
-        chunks = self._chunks(device)
+        chunks = self._chunks()
 
         def channel_of(layer: int, chunk: Chunk) -> Channel:
             return self.wire.at(layer).build(
@@ -132,6 +156,8 @@ class Setup:
             history=placement.history,
             single=self.slots == 1,
             channel_of=channel_of,
+            live=self._live_rows(),
+            chunks_of=self._chunks,
         )
         known, inputs = self._inputs(chunks)
         y = self._gather("labels", scene.local.y, to=self.stages - 1)
@@ -167,13 +193,14 @@ class Setup:
         ranks = [self.mesh.rank(stage=stage, way=self.way) for stage in (border, border + 1)]
         pair = Among(lanes[border % 2], ranks)
 
-        def channel_of(chunk: Chunk) -> Channel:
+        def channel_of(chunk: Chunk, rows: int) -> Channel:
+            grades = None if chunk.grades is None else chunk.grades.owned[:rows]
             return self.placement.hop.at(border).build(
                 name=f"hops/{border}/chunk{chunk.index}",
-                route=HopRoute(pair.rank, len(chunk.span)),
+                route=HopRoute(pair.rank, rows),
                 transport=pair,
                 clock=self.clock,
-                facts=RowFacts(grades=chunk.grades and Sides(chunk.grades.owned, chunk.grades.owned)),
+                facts=RowFacts(grades=None if grades is None else Sides(grades, grades)),
             )
 
         return Border(channel_of=channel_of)
@@ -191,22 +218,19 @@ class Setup:
             return [None] * len(chunks), inputs
         return [Known(rows, _rows(ahead, c.local, device)) for c, rows in zip(chunks, inputs, strict=True)], inputs
 
-    def _chunks(self, device: torch.device) -> list[Chunk]:
-        own, inner = self.span, self.whole.inner
-        forward, arcs = inner.span(*own), self.whole.arcs.span(*own)
-        backward = inner.T if self.ways == 1 else forward.T
-        if self.ways == 1:
-            reads = [torch.zeros(self.scene.num_nodes, dtype=torch.bool)]
-        else:
-            reads = [self._read_by(way) for way in range(self.ways)]
-        grades = None
-        if self.wire.graded or self.placement.hop.graded:
-            grades = quartiles((self.whole.arcs.indptr if self._attends else inner.structure.indptr).diff())
+    def _chunks(self, layer: int | None = None) -> list[Chunk]:
+        """The chunks as a layer sees them; None: as layers do that compute all rows."""
+        device, own, numbers = self.placement.device, self.span, self.numbers
+        read, computed = numbers.computed(None if layer is None else layer - 1), numbers.computed(layer)
+        forward, arcs = self.whole.inner.span(*own), self.whole.arcs.span(*own)
+        backward, grades = self._backward(layer), self._grades
+        reads = [self._read_by(way, layer) for way in range(self.ways)] if self.ways > 1 else [self._nothing()]
         chunks = []
         for index in range(self.slots):
-            bounds = [Span(*self.starts[way, index : index + 2].tolist()) for way in range(self.ways)]
+            bounds = [Span(first, first + rows) for first, rows in zip(
+                self.starts[:, index].tolist(), read[:, index].tolist(), strict=True)]  # fmt: skip
             span = bounds[self.way]
-            local = Span(span.first - own.first, span.last - own.first)
+            local = Span(span.first - own.first, span.first - own.first + int(computed[self.way, index]))
             halos, sends = [], []
             for way, other in enumerate(bounds):
                 mine = way == self.way
@@ -232,15 +256,47 @@ class Setup:
             )
         return chunks
 
+    def _backward(self, layer: int | None) -> Adjacency:
+        """The transpose of the way's rows that a layer computes [N, w]."""
+        if layer is None and self.ways == 1:
+            return self.whole.inner.T  # which all ranks of a machine share
+        forward = self.whole.inner.span(*self.span)
+        return (forward if layer is None else rows_kept(forward, self.numbers.is_computed(self.way, layer))).T
+
+    @cached_property
+    def _grades(self) -> Tensor | None:
+        """Of all nodes, if a wire asks for them."""
+        graded = self.wire.graded or self.placement.hop.graded
+        return quartiles(self._pattern.indptr.diff()) if graded else None
+
+    def _live_rows(self) -> LiveRows:
+        """Of this way's chunks."""
+        numbers, way = self.numbers, self.way
+        degree_w = self._pattern.span(*self.span).indptr.diff()
+        arcs = {layer: int(degree_w[numbers.is_computed(way, layer)].sum()) for layer in numbers.trimmed}
+        return LiveRows(
+            numbers.computed(None)[way].tolist(),
+            {layer: numbers.computed(layer)[way].tolist() for layer in arcs},
+            {layer: count / max(1, int(degree_w.sum())) for layer, count in arcs.items()},
+        )
+
     @property
     def _attends(self) -> bool:
         return self.whole.arcs.num_arcs > 0
 
-    def _read_by(self, way: int) -> Tensor:
-        """Which nodes a way's arcs come from [N]."""
-        structure = self.whole.arcs if self._attends else self.whole.inner.structure
-        arcs = structure.span(int(self.starts[way, 0]), int(self.starts[way, -1]))
-        return torch.zeros(self.scene.num_nodes, dtype=torch.bool).index_fill_(0, arcs.indices.long(), True)
+    @property
+    def _pattern(self) -> Structure:
+        """The arcs of all nodes."""
+        return self.whole.arcs if self._attends else self.whole.inner.structure
+
+    def _nothing(self) -> Tensor:
+        return torch.zeros(self.scene.num_nodes, dtype=torch.bool)
+
+    def _read_by(self, way: int, layer: int | None) -> Tensor:
+        """Which nodes the arcs come from, of the rows of a way that a layer computes [N]."""
+        arcs = self._pattern.span(int(self.starts[way, 0]), int(self.starts[way, -1]))
+        chosen = torch.repeat_interleave(self.numbers.is_computed(way, layer), arcs.indptr.diff())
+        return self._nothing().index_fill_(0, arcs.indices[chosen].long(), True)
 
 
 def _rows(x: Features, span: Span, device: torch.device) -> Features:

@@ -1,9 +1,11 @@
 """A pipeline without numbers: the same stages, chunks and channels, over structures that have sizes alone.
 
-Ways are even shares of the nodes, and so are the chunks of a way; what ways read of one another is spread over slots.
+Ways are even shares of the nodes, and so are the chunks of a way; what ways read of one another is spread over slots,
+and so are the rows that a layer computes.
 """
 
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -13,8 +15,9 @@ from torch import Tensor
 from fullgraph.errors import InputError
 from fullgraph.exchange import Channel, Clock, RowFacts, Sides, Wire, Wires
 from fullgraph.nn import Chain
-from fullgraph.placement.counts import META, Counts, Kind, ids, pattern
+from fullgraph.placement.counts import META, Counts, Kind, LayerCounts, ids, pattern
 from fullgraph.placement.holding.adjacency import fine
+from fullgraph.placement.pipeline.live import LiveRows
 from fullgraph.placement.pipeline.rows import Chunk, Span, StageRows
 from fullgraph.placement.pipeline.setup import CHUNKS
 from fullgraph.placement.pipeline.stages import Border, PipelineStep
@@ -66,7 +69,8 @@ class _Sketch:
         self.way = Span(nodes * way // self.ways, nodes * (way + 1) // self.ways)
         self.halo_lane = transport.fork() if self.ways > 1 else transport
         self.lanes = [transport.fork() for _ in range(min(2, self.stages - 1))]
-        self.chunks = [self._chunk(index) for index in range(self.slots)]
+        self.live = self._live_rows()
+        self.chunks = self._chunks()
 
     def step(self, stage: int) -> SketchedStep:
         placement, counts = self.placement, self.counts
@@ -81,6 +85,8 @@ class _Sketch:
             history=placement.history,
             single=self.slots == 1,
             channel_of=lambda layer, chunk: self._channel(layer, chunk, halos),
+            live=self.live,
+            chunks_of=self._chunks,
         )
         inputs = [features(counts, len(c.span), placement.dtype, dense=placement.dense_input) for c in self.chunks]
         ahead = [known(x, c.forward.structure.num_arcs) if placement.precompute else None
@@ -120,64 +126,97 @@ class _Sketch:
             return Border(channel_of=_never)
         pair = Among(self.lanes[border % 2], ranks)
 
-        def channel_of(chunk: Chunk) -> Channel:
+        def channel_of(chunk: Chunk, rows: int) -> Channel:
             return self.placement.hop.at(border).build(
-                name=f"hops/{border}/chunk{chunk.index}", route=HopRoute(pair.rank, len(chunk.span)), transport=pair,
+                name=f"hops/{border}/chunk{chunk.index}", route=HopRoute(pair.rank, rows), transport=pair,
                 clock=self.clock, facts=None,
             )  # fmt: skip
 
         return Border(channel_of=channel_of)
 
-    def _chunk(self, index: int) -> Chunk:
-        nodes, way = self.counts.graph.nodes, len(self.way)
-        local = Span(way * index // self.slots, way * (index + 1) // self.slots)
-        span = Span(local.first + self.way.first, local.last + self.way.first)
-        rows, halo = len(span), self._halo()
-        arcs = self.counts.arcs * rows // max(1, nodes) + (rows if self.kind.loops else 0)
-        inner = arcs if self.ways == 1 else arcs - self._outer() // self.slots
-        read = sum(halo)
-        return Chunk(
-            index=index,
-            span=span,
-            local=local,
-            ids=ids(rows),
-            halo=ids(read),
-            halo_ids=ids(read),
-            route=HaloRoute(ids(read), halo, halo, rows),
-            forward=self.kind.matrix(rows, arcs, nodes),
-            backward=self.kind.matrix(rows, inner, way),
-            backward_halo=self.kind.matrix(read, self._outer() // self.slots if read else 0, way),
-            arcs=pattern(rows, 0, nodes),
-            grades=None,
+    def _live_rows(self) -> LiveRows:
+        """As many rows as the parts of this way that were counted compute."""
+        trims = any(hop is not None for hop in self.placement.hops)
+        layers = sorted(self.counts.ranks[0].fewer) if trims else []
+        rows, arcs = self._of_way(None)
+        fewer = {layer: self._of_way(layer) for layer in layers}
+        return LiveRows(
+            _shares(len(self.way), self.slots),
+            {layer: _shares(len(self.way) * found // max(1, rows), self.slots) for layer, (found, _) in fewer.items()},
+            {layer: found / max(1, arcs) for layer, (_, found) in fewer.items()},
         )
 
-    def _of_way(self) -> range:
+    def _chunks(self, layer: int | None = None) -> list[Chunk]:
+        """The chunks as a layer sees them; None: as layers do that compute all rows."""
+        live, nodes, way = self.live, self.counts.graph.nodes, len(self.way)
+        read = live.whole if layer is None else live.after(layer - 1)
+        computed = live.whole if layer is None else live.after(layer)
+        halo, outer = self._halo(layer), self._outer(layer) // self.slots
+        _, of_way = self._of_way(layer)
+        chunks = []
+        for index, first in enumerate(accumulate(live.whole[:-1], initial=0)):
+            rows, targets = read[index], computed[index]
+            arcs = of_way * targets // max(1, sum(computed))
+            chunks.append(
+                Chunk(
+                    index=index,
+                    span=Span(self.way.first + first, self.way.first + first + rows),
+                    local=Span(first, first + targets),
+                    ids=ids(rows),
+                    halo=ids(sum(halo)),
+                    halo_ids=ids(sum(halo)),
+                    route=HaloRoute(ids(sum(halo)), halo, halo, rows),
+                    forward=self.kind.matrix(targets, arcs, nodes),
+                    backward=self.kind.matrix(rows, arcs - min(arcs, outer), way),
+                    backward_halo=self.kind.matrix(sum(halo), outer if sum(halo) else 0, way),
+                    arcs=pattern(targets, 0, nodes),
+                    grades=None,
+                )
+            )
+        return chunks
+
+    def _parts(self) -> range:
         """The parts of this way."""
         first = self.place["way"] * self.stages
         return range(first, first + self.stages)
 
-    def _halo(self) -> tuple[int, ...]:
+    def _part(self, part: int, layer: int | None) -> LayerCounts:
+        rank = self.counts.ranks[part]
+        return rank.whole if layer is None else rank.fewer.get(layer, rank.whole)
+
+    def _of_way(self, layer: int | None) -> tuple[int, int]:
+        """Rows of this way that a layer computes, and arcs into them."""
+        parts = [self._part(part, layer) for part in self._parts()]
+        rows = sum(of.targets for of in parts)
+        return rows, sum(of.inner + of.outer for of in parts) + (rows if self.kind.loops else 0)
+
+    def _halo(self, layer: int | None) -> tuple[int, ...]:
         """Rows that this way reads of every other in one slot, by way; of its parts that read the same row, one does.
 
         They are taken to read rows of another part by chance.
         """
         found = [0.0] * self.ways
-        for peer, owner in enumerate(self.counts.ranks):
-            if peer not in self._of_way():
-                rows = max(1, owner.whole.sources)
-                unread = prod(1 - self.counts.ranks[part].whole.read[peer] / rows for part in self._of_way())
+        for peer in range(len(self.counts.ranks)):
+            if peer not in self._parts():
+                rows = max(1, self._part(peer, layer).sources)
+                unread = prod(1 - self._part(part, layer).read[peer] / rows for part in self._parts())
                 found[peer // self.stages] += rows * (1 - unread)
         return tuple(round(rows / self.slots) for rows in found)
 
-    def _outer(self) -> int:
+    def _outer(self, layer: int | None) -> int:
         """Arcs that come from other ways."""
         total = 0
-        for part in self._of_way():
-            whole = self.counts.ranks[part].whole
-            beyond = sum(rows for peer, rows in enumerate(whole.read) if peer not in self._of_way())
-            total += whole.outer * beyond // max(1, whole.halo)
+        for part in self._parts():
+            of = self._part(part, layer)
+            beyond = sum(rows for peer, rows in enumerate(of.read) if peer not in self._parts())
+            total += of.outer * beyond // max(1, of.halo)
         return total
 
 
-def _never(chunk: Chunk) -> Channel:
+def _shares(total: int, shares: int) -> list[int]:
+    """Even shares; of fewer rows, none is larger."""
+    return [total // shares + (index < total % shares) for index in range(shares)]
+
+
+def _never(chunk: Chunk, rows: int) -> Channel:
     raise AssertionError("no message of another stage is written down")

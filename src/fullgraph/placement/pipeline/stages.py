@@ -32,7 +32,8 @@ NUMBER = 16  # a number that norms, activations and dropout pass over
 class Border(Channels):
     """Between two stages: a channel a chunk, whose features go up and whose gradients come down."""
 
-    channel_of: Callable[[Chunk], Channel]
+    channel_of: Callable[[Chunk, int], Channel]  # of a chunk, so many of whose rows cross
+    rows: Sequence[int] = ()  # by chunk; known when the stages have their layers
 
     def up(self, chunk: Chunk) -> Inbox:
         return self._at(chunk).features
@@ -41,7 +42,7 @@ class Border(Channels):
         return self._at(chunk).gradients
 
     def _at(self, chunk: Chunk) -> Channel:
-        return self.channel(f"chunk{chunk.index}", lambda: self.channel_of(chunk))
+        return self.channel(f"chunk{chunk.index}", lambda: self.channel_of(chunk, self.rows[chunk.index]))
 
 
 def _send(inbox: Inbox, rows: Tensor, step: int) -> None:
@@ -57,11 +58,11 @@ def _expect(inboxes: Iterable[Inbox], like: Tensor, step: int) -> None:
         inbox.post({}, like, step)
 
 
-def _take(inbox: Inbox, chunk: Chunk, like: Tensor, step: int) -> Tensor:
-    """What the one peer sent; zeros where nothing is due yet."""
-    for rows in (inbox.read(step) or {}).values():
-        return rows
-    return like.new_zeros(len(chunk.span), like.shape[1])
+def _take(inbox: Inbox, rows: int, like: Tensor, step: int) -> Tensor:
+    """The rows that the one peer sent; zeros where nothing is due yet, and none where a chunk has none."""
+    for came in (inbox.read(step) or {}).values():
+        return came
+    return like.new_zeros(rows, like.shape[1])
 
 
 def _coming(order: list[Chunk], slot: int) -> list[Chunk]:
@@ -116,7 +117,9 @@ class PipelineStep:
                 root = loss(state[0][picked], labels, self.count)  # type: ignore[index]
                 total += root.detach()
             else:
-                root = torch.cat(state, 1) if len(state) > 1 else state[0]  # type: ignore[arg-type,assignment]
+                rows = self.above.rows[chunk.index]
+                root = torch.cat([part[:rows] for part in state], 1) if len(state) > 1 else state[0]  # type: ignore[index,assignment]
+                assert len(root) == rows, "a block's number says behind which graph layer it comes"
                 _send(self.above.up(chunk), root.detach(), step)
             entries.append(entry)
             roots.append(root)
@@ -133,7 +136,7 @@ class PipelineStep:
             return (self.inputs[chunk.index],), None
         like = self.like.new_empty(0, sum(widths))
         _expect(map(self.below.up, coming), like, step)
-        entry = _take(self.below.up(chunk), chunk, like, step).detach().requires_grad_()
+        entry = _take(self.below.up(chunk), self.below.rows[chunk.index], like, step).detach().requires_grad_()
         return entry.split(list(widths), 1), entry
 
     def _walk_back(self, chunk: Chunk, coming: list[Chunk], entry: Tensor | None, root: Tensor, step: int) -> None:
@@ -142,7 +145,7 @@ class PipelineStep:
             root.backward()
         else:
             _expect(map(self.above.down, coming), root[:0].detach(), step)
-            root.backward(_take(self.above.down(chunk), chunk, root, step))
+            root.backward(_take(self.above.down(chunk), len(root), root, step))
         if self.below is not None and entry is not None:
             _send(self.below.down(chunk), torch.zeros_like(entry) if entry.grad is None else entry.grad, step)
 
@@ -154,13 +157,16 @@ class PipelineStep:
             self.cut = self.cut or balanced(costs, self.stages)
         first, last = [0, *self.cut, len(chain.blocks)][self.stage : self.stage + 2]
         widths = [width for width in self.widths[first - 1].tolist() if width] if first else []
+        for border, block in ((self.below, first - 1), (self.above, last - 1)):
+            if border is not None:
+                border.rows = self.rows.live.after(chain.blocks[block].layer)
         return chain.blocks[first:last], widths
 
     def choices(self) -> dict[str, object]:
         return {"cut": tuple(self.cut)} if self.measure and self.widths is not None else {}
 
     def _costs(self, model: Chain) -> tuple[list[float], Tensor]:
-        """Of each block: its work on the largest chunk; and the widths of its state."""
+        """Of each block: its work, as that on the largest chunk tells; and the widths of its state."""
         table = self.table(model) if self.stage == 0 else torch.zeros(len(model.blocks), 1 + TENSORS).double()
         table = self.transport.all_reduce(Key("setup/costs", 0), table).wait()
         ways = self.transport.size // self.stages
@@ -171,14 +177,16 @@ class PipelineStep:
         table = torch.zeros(len(model.blocks), 1 + TENSORS, dtype=torch.float64)
         model = copy.deepcopy(model)
         chunk = max(self.chunks, key=lambda chunk: len(chunk.span))
-        alone = replace(self.rows, channel_of=None, stores={}, _channels={}, _loaded={}, _loaded_rows={})
-        view = replace(self.views[chunk.index], stage=alone)
+        whole = replace(self.rows.live, fewer={})  # one chunk cannot tell how many rows the layers leave out of all
+        alone = replace(self.rows, channel_of=None, live=whole, stores={}, _channels={}, _loaded={}, _loaded_rows={})
+        view = replace(self.views[chunk.index], stage=alone, _known={})
         state: tuple[Features, ...] = (self.inputs[chunk.index],)
         for row, block in zip(table, model.blocks, strict=True):
             taken = [_timed(block, state, view) for _ in range(REPEATS if self.measure else 1)]
             before, state = state, taken[-1][1]
-            work = _work(block, before, state, view, alone)
-            row[0] = min(seconds for seconds, _ in taken) if self.measure else work
+            work = _work(block, before, state, view, alone, (1.0, 1.0))
+            live = _work(block, before, state, view, alone, self.rows.live.shares(block.layer))
+            row[0] = min(seconds for seconds, _ in taken) * live / work if self.measure else live
             row[1 : 1 + len(state)] = torch.tensor([part.shape[1] for part in state])
             alone.stores.clear()  # no stage holds those of all layers
         return table
@@ -208,15 +216,17 @@ class PipelineStep:
 
 
 def _work(
-    block: Block, before: tuple[Features, ...], after: tuple[Features, ...], view: ChunkView, stage: StageRows
-) -> float:
-    """Multiply-adds of a block that ran just now, and what else takes time, in theirs."""
+    block: Block, before: tuple[Features, ...], after: tuple[Features, ...], view: ChunkView, stage: StageRows,
+    shares: tuple[float, float],
+) -> float:  # fmt: skip
+    """Multiply-adds of a block that ran just now, and what else takes time, in theirs; for shares of rows and arcs."""
     rows, x = len(view.ids), before[0]
     entries = rows * x.shape[1] if isinstance(x, Tensor) else x.structure.num_arcs
     weights = sum(weight.numel() for weight in block.parameters() if weight.dim() > 1)
     sparse = view.chunk.forward.structure.num_arcs * sum(store.rows.shape[1] for store in stage.stores.values())
     numbers = rows * sum(part.shape[1] for part in after)
-    return weights * entries / max(1, x.shape[1]) + SPARSE * sparse + NUMBER * numbers
+    of_rows, of_arcs = shares
+    return of_rows * (weights * entries / max(1, x.shape[1]) + NUMBER * numbers) + of_arcs * SPARSE * sparse
 
 
 def _timed(block: Block, state: tuple[Features, ...], view: ChunkView) -> tuple[float, tuple[Features, ...]]:

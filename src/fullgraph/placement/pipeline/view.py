@@ -1,11 +1,12 @@
 """The view of one chunk of a pipeline: rows of chunks done this step are fresh, the others historical.
 
-Legend: N nodes, w of them this way's own; n rows of the chunk, h of other ways' chunks in the same slot; D features.
+Legend: N nodes, w of them this way's own; n rows of the chunk, t of them that a layer computes, h of other ways' chunks
+in the same slot; D features.
 """
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor
@@ -13,7 +14,7 @@ from torch import Tensor
 from fullgraph.exchange import Channel
 from fullgraph.nn.view import IDENTITY, Features, Message, RowMap, Update, at_once
 from fullgraph.ops import Structure, attend
-from fullgraph.placement.channel_view import Known, KnownMessage
+from fullgraph.placement.channel_view import Known, KnownMessage, with_first
 from fullgraph.placement.pipeline.rows import Chunk, Gather, Mix, StageRows, Store
 
 
@@ -24,6 +25,7 @@ class ChunkView:
     stage: StageRows
     chunk: Chunk
     known: Known | None = None
+    _known: dict[int, Known] = field(default_factory=dict)  # by layer: of the rows that it computes
 
     @property
     def ids(self) -> Tensor:
@@ -60,7 +62,10 @@ class ChunkView:
 
     def send(self, x: Features, layer: int, row_map: RowMap = IDENTITY) -> "Message[Any]":
         if self.known is not None and x is self.known.x:
-            return KnownMessage(self.known, self.ids, row_map)
+            targets = self._targets(layer)
+            if layer not in self._known:
+                self._known[layer] = self.known.first(targets)
+            return KnownMessage(self._known[layer], self.ids[:targets], row_map)
         assert isinstance(x, Tensor), "sparse rows do not cross; a layer maps them first"
         return ChunkMessage(self, x, layer, row_map)
 
@@ -71,7 +76,11 @@ class ChunkView:
         return ChunkMessage(self, x, layer, IDENTITY).sources()
 
     def targets(self, x: Tensor, layer: int) -> tuple[Tensor, Tensor]:
-        return x, x
+        return with_first(x, self._targets(layer))
+
+    def _targets(self, layer: int) -> int:
+        """How many rows of the chunk a layer computes."""
+        return len(self.stage.at(layer, self.chunk).local)
 
     def reduce(self, x: Tensor) -> Tensor:
         raise AssertionError("a chunk's sum is not the graph's; norms that need that are refused")
@@ -81,16 +90,17 @@ class ChunkMessage:
     """The chunk's rows, on their way to the other ways; what is done before `aggregate` hides the wire."""
 
     def __init__(self, view: ChunkView, x: Tensor, layer: int, row_map: RowMap) -> None:
-        stage, chunk = view.stage, view.chunk
-        self.view, self.row_map = view, row_map
+        stage, chunk = view.stage, view.stage.at(layer, view.chunk)
+        self.stage, self.chunk, self.row_map = stage, chunk, row_map
         self.store = stage.store(layer, x, row_map)
         self.channel: Channel | None = None
         if stage.channel_of is not None and stage.transport.size > 1:
             make = stage.channel_of
             self.channel = stage.channel(f"layer{layer}/chunk{chunk.index}", lambda: make(layer, chunk))
             x, self.token = self.channel.begin(x, relu=row_map.relu, mapped=row_map.relu or row_map.p > 0)
-        self.own = row_map.dense(x, chunk.ids)
-        stage.keep(self.store, chunk.span.rows, x, self.own, relu=row_map.relu)
+        read = row_map.dense(x, chunk.ids)
+        stage.keep(self.store, chunk.span.rows, x, read, relu=row_map.relu)
+        self.own, self._read = with_first(read, len(chunk.local))
 
     def aggregate(self) -> Tensor:
         z: Tensor = Mix.apply(*self._rows())  # type: ignore[no-untyped-call]
@@ -108,16 +118,16 @@ class ChunkMessage:
 
     def attend(self, target_nH: Tensor, weight_HO: Tensor) -> Tensor:
         source_mHO = self.sources().unflatten(1, weight_HO.shape)
-        return attend(self.view.arcs, target_nH, (source_mHO * weight_HO).sum(-1), source_mHO)
+        return attend(self.chunk.compact, target_nH, (source_mHO * weight_HO).sum(-1), source_mHO)
 
     def _rows(self) -> tuple[Tensor, Tensor, Store, Chunk, float]:
-        chunk = self.view.chunk
-        return self.own, self._halo(chunk), self.store, chunk, self.view.stage.history.weight
+        return self._read, self._halo(), self.store, self.chunk, self.stage.history.weight
 
-    def _halo(self, chunk: Chunk) -> Tensor:
+    def _halo(self) -> Tensor:
+        chunk = self.chunk
         if self.channel is None:
-            return self.own.new_zeros(len(chunk.halo), self.own.shape[1])
+            return self._read.new_zeros(len(chunk.halo), self._read.shape[1])
         halo = self.channel.end(self.token)
         mapped = self.row_map.after_activation().dense(halo, chunk.halo_ids)
-        self.view.stage.keep(self.store, chunk.halo, halo, mapped)
+        self.stage.keep(self.store, chunk.halo, halo, mapped)
         return mapped
