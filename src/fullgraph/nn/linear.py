@@ -12,7 +12,7 @@ from torch.autograd.function import FunctionCtx, once_differentiable
 from torch.nn import functional as F
 
 from fullgraph.nn.view import Mapped, Operand
-from fullgraph.ops import Adjacency, Drop, dense_kernels, pooled_linear, pools, rows_linear, spmm
+from fullgraph.ops import Adjacency, Drop, dense_kernels, pool, pooled_linear, pools, rows_linear, spmm
 
 
 def linear(x: Operand, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -72,7 +72,7 @@ class _MappedProduct(torch.autograd.Function):
     ) -> Tensor:
         ctx.x = x  # type: ignore[attr-defined]
         if base_nO is None:
-            out_nO = weight_OI.new_empty(x.shape[0], weight_OI.shape[0])
+            out_nO = pool.empty(weight_OI, x.shape[0], weight_OI.shape[0])
         else:
             ctx.mark_dirty(base_nO)
             out_nO = base_nO
