@@ -47,8 +47,8 @@ class Run(Value):
         return Path(self.shards) if self.shards else folder / "shards"
 
     def on_shards(self, shards: str, checksum: int) -> "Run":
-        """The same model on another graph that no one trains on: exact, by rows, all of them."""
-        train = replace(self.train, inductive=False, all_rows=True)
+        """The same model on another graph that no one trains on: exact, by rows, all of them, as they come."""
+        train = replace(self.train, inductive=False, all_rows=True, order="given")
         return replace(self, shards=shards, shards_checksum=checksum, split=0, strategy=vanilla(), train=train)
 
     def write(self, folder: Path) -> None:

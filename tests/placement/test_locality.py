@@ -91,7 +91,8 @@ def test_where_an_order_is_looked_for(monkeypatch):
     monkeypatch.undo()
     assert locality.worth_a_look(10**6, torch.device("cuda"))
     assert not locality.worth_a_look(10**4, torch.device("cuda"))
-    assert not locality.worth_a_look(10**6, torch.device("cpu"))
+    assert locality.worth_a_look(10**6, torch.device("cpu"))
+    assert not locality.worth_a_look(10**6, torch.device("meta"))
 
 
 @pytest.mark.parametrize("rows", [0, 1, 7])

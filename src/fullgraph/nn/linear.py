@@ -3,6 +3,7 @@
 Legend: n rows, b of them in a block; I in, O out features.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -11,7 +12,7 @@ from torch.autograd.function import FunctionCtx, once_differentiable
 from torch.nn import functional as F
 
 from fullgraph.nn.view import Mapped, Operand
-from fullgraph.ops import Adjacency, Drop, dense_kernels, rows_linear, spmm
+from fullgraph.ops import Adjacency, Drop, dense_kernels, pool, pooled_linear, pools, rows_linear, spmm
 
 
 def linear(x: Operand, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -19,7 +20,8 @@ def linear(x: Operand, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     if isinstance(x, Mapped):
         return _mapped_product(x, weight, bias, None)
     if not isinstance(x, Adjacency):
-        return F.linear(x, weight, bias) if dense_kernels(x) is None else rows_linear(x, weight, bias)
+        own = _own_product(x)
+        return F.linear(x, weight, bias) if own is None else own(x, weight, bias)
     y = spmm(x, weight.t())
     return y if bias is None else y + bias
 
@@ -30,7 +32,15 @@ def add_linear(y: Tensor, x: Operand, weight: Tensor) -> Tensor:
         return _mapped_product(x, weight, None, y)
     if isinstance(x, Adjacency):
         return y.add_(linear(x, weight))
-    return y.addmm_(x, weight.t()) if dense_kernels(x) is None else rows_linear(x, weight, None, y)
+    own = _own_product(x)
+    return y.addmm_(x, weight.t()) if own is None else own(x, weight, None, y)
+
+
+def _own_product(x: Tensor) -> Callable[..., Tensor] | None:
+    """Our product of rows like these, where it is faster than torch's."""
+    if dense_kernels(x) is not None:
+        return rows_linear
+    return pooled_linear if pools(x) else None
 
 
 class Linear(nn.Linear):
@@ -62,7 +72,7 @@ class _MappedProduct(torch.autograd.Function):
     ) -> Tensor:
         ctx.x = x  # type: ignore[attr-defined]
         if base_nO is None:
-            out_nO = weight_OI.new_empty(x.shape[0], weight_OI.shape[0])
+            out_nO = pool.empty(weight_OI, x.shape[0], weight_OI.shape[0])
         else:
             ctx.mark_dirty(base_nO)
             out_nO = base_nO

@@ -16,10 +16,9 @@ from fullgraph.ops import Adjacency, Structure, act_dropout, dropout_arcs, host_
 
 Features = Tensor | Adjacency  # dense rows, or sparse ones as a CSR matrix
 
-# By device. Dropout computed twice costs a CPU up to a quarter of the first layer's time, so a small copy is kept.
-# KEPT: input rows of fewer bytes are mapped once, and the result is kept. BLOCK: of others, mapped at once, which is
-# near the caches, yet worth a launch.
-KEPT_BYTES = {"cpu": 1 << 30, "cuda": 64 << 20, "meta": 1 << 30}
+# By device. KEPT: input rows of fewer bytes are mapped once, and the result is kept; a larger result costs more to
+# write and to read than to compute twice. BLOCK: of larger rows, mapped at once, near the caches, yet worth a launch.
+KEPT_BYTES = {"cpu": 64 << 20, "cuda": 64 << 20, "meta": 1 << 30}
 BLOCK_BYTES = {"cpu": 16 << 20, "cuda": 64 << 20, "meta": 1 << 60}
 
 

@@ -2,6 +2,7 @@
 
 from fullgraph.ops.attention import attend, edge_scores, edge_softmax, spmm_heads
 from fullgraph.ops.dense import Drop, aligned_rows, dense_kernels, rows_linear
+from fullgraph.ops.dense_cpu import pooled_linear, pools
 from fullgraph.ops.dropout import act_dropout, dropout_arcs
 from fullgraph.ops.hashing import dropout_key
 from fullgraph.ops.norm import layer_norm
@@ -26,6 +27,8 @@ __all__ = [
     "encode_rows",
     "gather_rows",
     "layer_norm",
+    "pooled_linear",
+    "pools",
     "rows_linear",
     "spmm",
     "spmm_heads",

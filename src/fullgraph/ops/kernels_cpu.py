@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fullgraph.ops import loops, loops_lowbit
+from fullgraph.ops import loops, loops_lowbit, pool
 from fullgraph.ops.hashing import mixed_key, row_keys, threshold
 from fullgraph.ops.parallel import even_cuts, num_chunks, run
 from fullgraph.ops.structure import Adjacency, Structure
@@ -27,7 +27,7 @@ def spmm(adj: Adjacency, x_CD: Tensor, out_RD: Tensor, add: bool) -> None:
 
 
 def spmm_heads(s: Structure, perm_E: Tensor | None, alpha_EH: Tensor, x_CHD: Tensor) -> Tensor:
-    out = x_CHD.new_empty(s.num_rows, *x_CHD.shape[1:])
+    out = pool.empty(x_CHD, s.num_rows, *x_CHD.shape[1:])
     cuts = s.cuts(x_CHD.shape[1] * x_CHD.shape[2])
     _run(loops.spmm_heads, cuts, s.indptr, s.indices, _given(perm_E), alpha_EH, x_CHD, out)
     return out
@@ -66,13 +66,13 @@ def softmax_grad(s: Structure, alpha_EH: Tensor, grad_EH: Tensor) -> Tensor:
 
 def dropout(x_nD: Tensor, ids_n: Tensor, key: int, p: float, relu: bool) -> Tensor:
     x_nD = x_nD.contiguous()
-    out = torch.empty_like(x_nD)
+    out = pool.empty(x_nD, *x_nD.shape)
     _run(loops.dropout, _even(x_nD, HASH_COST), x_nD, ids_n, *_law(key, p, x_nD.dtype), relu, out)
     return out
 
 
 def relu_dropout_grad(grad_nD: Tensor, y_nD: Tensor, p: float) -> Tensor:
-    out = torch.empty_like(grad_nD)
+    out = pool.empty(grad_nD, *grad_nD.shape)
     flat = (t.view(-1) for t in (grad_nD, y_nD))
     cuts = even_cuts(out.numel(), num_chunks(out.numel()))
     _run(loops.relu_dropout_grad, cuts, *flat, _scale(p, out.dtype), out.view(-1))

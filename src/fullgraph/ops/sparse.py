@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.autograd.function import FunctionCtx
 
 from fullgraph.errors import InputError
+from fullgraph.ops import pool
 from fullgraph.ops.kernels import backend
 from fullgraph.ops.structure import Adjacency
 
@@ -25,7 +26,7 @@ class _Spmm(torch.autograd.Function):
     def forward(ctx: FunctionCtx, adj: Adjacency, x_CD: Tensor, base_RD: Tensor | None) -> Tensor:
         ctx.adj = adj  # type: ignore[attr-defined]
         if base_RD is None:
-            out_RD = x_CD.new_empty(adj.shape[0], x_CD.shape[1])
+            out_RD = pool.empty(x_CD, adj.shape[0], x_CD.shape[1])
         else:
             ctx.mark_dirty(base_RD)
             out_RD = base_RD

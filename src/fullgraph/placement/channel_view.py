@@ -145,8 +145,6 @@ def first_rows(x: Features, rows: int) -> Features:
 
 def with_first(x_nD: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """The first rows of x, and x; their gradient is added to that of x, of which no copy is made."""
-    if count == len(x_nD):
-        return x_nD, x_nD
     first_tD, x_nD = _WithFirst.apply(x_nD, count)  # type: ignore[no-untyped-call]
     return first_tD, x_nD
 
@@ -156,10 +154,16 @@ class _WithFirst(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, x_nD: Tensor, count: int):  # type: ignore[no-untyped-def]
+        ctx.rows = len(x_nD)
+        ctx.set_materialize_grads(False)
         return x_nD[:count], x_nD.view_as(x_nD)
 
     @staticmethod
-    def backward(ctx, first_tD: Tensor, grad_nD: Tensor):  # type: ignore[no-untyped-def]
+    def backward(ctx, first_tD: Tensor | None, grad_nD: Tensor | None):  # type: ignore[no-untyped-def]
+        if first_tD is None:
+            return grad_nD, None
+        if grad_nD is None:
+            return torch.nn.functional.pad(first_tD, (0, 0, 0, ctx.rows - len(first_tD))), None
         grad_nD[: len(first_tD)] += first_tD
         return grad_nD, None
 

@@ -96,7 +96,8 @@ class WholeStep:
         rows = self.rows
         picked = rows.splits["train"]
         logits = model(rows.x, rows.view)
-        value = loss(logits[picked], rows.y[picked], rows.counts["train"])
+        read = logits if len(logits) == len(picked) else logits[picked]  # picked rows ascend: as many are all, in order
+        value = loss(read, rows.y[picked], rows.counts["train"])
         value.backward()
         return value.detach()
 

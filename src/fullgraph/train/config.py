@@ -41,7 +41,7 @@ class TrainConfig(Value):
     inductive: bool = False
     precompute: bool = True
     all_rows: bool = False  # layers compute rows, too, that the loss does not read
-    order: Annotated[str, OneOf("auto", "given")] = "auto"  # of a rank's rows; auto: on a GPU by clusters
+    order: Annotated[str, OneOf("auto", "given")] = "auto"  # of a rank's rows; auto: by clusters where there are many
     dtype: Annotated[str, OneOf(*DTYPES)] = "float32"
     precision: Annotated[str, OneOf("fp32", "tf32", "bf16")] = "fp32"  # of matrix products; bf16: of rows and wires too
     features_on: Annotated[str, OneOf("device", "host")] = "device"  # where dense input rows are kept

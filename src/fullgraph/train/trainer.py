@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 
 from fullgraph.errors import Diverged, InputError
 from fullgraph.nn import Chain
+from fullgraph.ops.pool import POOL
 from fullgraph.placement import Shard
 from fullgraph.report import EpochRecord, Meter, Tally
 from fullgraph.tasks import Scores, Task, smaller_is_better
@@ -88,6 +89,12 @@ class Trainer:
 
     def fit(self, watchers: list[Watcher], stop: Callable[[], bool] = lambda: False) -> bool:
         """Train to the end, or until some rank's `stop` says so; returns whether this is the end."""
+        try:
+            return self._fit(watchers, stop)
+        finally:
+            POOL.clear()
+
+    def _fit(self, watchers: list[Watcher], stop: Callable[[], bool]) -> bool:
         while self.epoch < self.config.epochs and not self.exhausted:
             lr = learning_rate(self.config, self.epoch)
             for group in self.optimizer.param_groups:

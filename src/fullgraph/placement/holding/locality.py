@@ -13,7 +13,7 @@ from fullgraph.ops.hashing import draws, row_keys
 from fullgraph.ops.transpose import rows_of
 from fullgraph.placement.holding.adjacency import Arcs
 
-DEVICES = ("cuda",)  # where an order is looked for
+DEVICES = ("cpu", "cuda")  # where an order is looked for
 MIN_ROWS = 100_000  # fewer fit into a cache in any order
 NEAR = 25_000  # rows; of 512 bytes, they fill a quarter of a cache of 50 MB
 LOCAL = 0.5  # a given order with this share of near arcs is kept
