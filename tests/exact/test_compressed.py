@@ -16,7 +16,7 @@ from fullgraph.testing import CASES, assert_same, coded, dense_trace, random_gra
 from fullgraph.transport import Key
 
 TIGHT = {"rtol": 1e-10, "atol": 1e-10}
-SAGE = nn.GraphSAGE(layers=3, hidden=16, dropout=0.5)
+SAGE = nn.GraphSAGE(layers=3, hidden=16, dropout=0.5, input_dropout=True)
 STEPS = 6
 
 
@@ -28,7 +28,7 @@ def columns_of(codec, step, layer, width):
 
 @pytest.mark.parametrize("rate", [3.0, Linear(steps=STEPS, c_max=16, slope=2)], ids=str)
 @pytest.mark.parametrize(
-    "model", [SAGE, nn.GCN(layers=3, hidden=16, dropout=0.2), nn.GIN(layers=3, hidden=16)], ids=str
+    "model", [SAGE, nn.GCN(layers=3, hidden=16, dropout=0.2, input_dropout=True), nn.GIN(layers=3, hidden=16)], ids=str
 )
 def test_a_subset_of_columns_equals_its_equations(rate, model):
     """Other parts see H_t times the mask; the gradients they return are masked alike, by the chain rule."""
@@ -49,7 +49,9 @@ def test_a_subset_of_columns_equals_its_equations(rate, model):
     "codecs", [(LowBit(1), None), (LowBit(4), None), (Full(), LowBit(2)), (Half(), BFloat16())], ids=str
 )
 @pytest.mark.parametrize(
-    "model", [SAGE, nn.GCN(layers=3, hidden=16), nn.GAT(layers=3, hidden=8, heads=2, dropout=0.3)], ids=str
+    "model",
+    [SAGE, nn.GCN(layers=3, hidden=16), nn.GAT(layers=3, hidden=8, heads=2, dropout=0.3, input_dropout=True)],
+    ids=str,
 )
 def test_coded_wires_equal_their_equations(codecs, model):
     """Sylvie's algebra: rows quantised on their way out, their gradients on their way back, nothing else changed."""

@@ -19,15 +19,17 @@ from fullgraph.testing import (
 
 TIGHT = {"rtol": 1e-10, "atol": 1e-10}
 SPECS = {
-    "gcn": nn.GCN(layers=3, hidden=16, dropout=0.5),
-    "sage": nn.GraphSAGE(layers=3, hidden=16, dropout=0.5),
-    "gin": nn.GIN(layers=3, hidden=16, dropout=0.3),
-    "gat": nn.GAT(layers=3, hidden=16, heads=2, dropout=0.5),
+    "gcn": nn.GCN(layers=3, hidden=16, dropout=0.5, input_dropout=True),
+    "sage": nn.GraphSAGE(layers=3, hidden=16, dropout=0.5, input_dropout=True),
+    "gin": nn.GIN(layers=3, hidden=16, dropout=0.3, input_dropout=True),
+    "gat": nn.GAT(layers=3, hidden=16, heads=2, dropout=0.5, input_dropout=True),
 }
 SHAPES = {
-    "batch norm, residual": nn.GraphSAGE(layers=4, hidden=16, dropout=0.2, norm="batch", residual=True),
-    "layer norm, linear": nn.GCN(layers=4, hidden=16, dropout=0.2, norm="layer", linear_layers=2),
-    "wide": nn.GraphSAGE(layers=2, hidden=8, dropout=0.5),
+    "batch norm, residual": nn.GraphSAGE(
+        layers=4, hidden=16, dropout=0.2, input_dropout=True, norm="batch", residual=True
+    ),
+    "layer norm, linear": nn.GCN(layers=4, hidden=16, dropout=0.2, input_dropout=True, norm="layer", linear_layers=2),
+    "wide": nn.GraphSAGE(layers=2, hidden=8, dropout=0.5, input_dropout=True),
     "one layer": nn.GIN(layers=1, dropout=0.0),
     "batch norm, deep": nn.ResGCN(layers=4, hidden=8, dropout=0.3, norm="batch"),
 }

@@ -28,10 +28,10 @@ from fullgraph.transport import Counting
 
 STEPS = 7
 SPECS = {
-    "sage": nn.GraphSAGE(layers=3, hidden=16, dropout=0.5),
-    "gcn": nn.GCN(layers=4, hidden=12, dropout=0.3, norm="layer"),
+    "sage": nn.GraphSAGE(layers=3, hidden=16, dropout=0.5, input_dropout=True),
+    "gcn": nn.GCN(layers=4, hidden=12, dropout=0.3, input_dropout=True, norm="layer"),
     "gin": nn.GIN(layers=3, hidden=16, dropout=0.0),
-    "gat": nn.GAT(layers=3, hidden=16, heads=2, dropout=0.2),
+    "gat": nn.GAT(layers=3, hidden=16, heads=2, dropout=0.2, input_dropout=True),
 }
 LATE = {"read": lambda step: step - 3 if step >= 3 else None}
 

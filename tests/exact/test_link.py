@@ -35,8 +35,8 @@ from fullgraph.train.config import TrainConfig
 
 sklearn = pytest.importorskip("sklearn.metrics")
 SPECS = {
-    "sage": nn.GraphSAGE(layers=2, hidden=16, dropout=0.5, norm="layer"),
-    "gcn": nn.GCN(layers=2, hidden=12, dropout=0.2),
+    "sage": nn.GraphSAGE(layers=2, hidden=16, dropout=0.5, input_dropout=True, norm="layer"),
+    "gcn": nn.GCN(layers=2, hidden=12, dropout=0.2, input_dropout=True),
     "gat": nn.GAT(layers=2, hidden=16, heads=2),
 }
 NODES, STEPS, SEED = 90, 4, 3  # SEED is that of train_trace

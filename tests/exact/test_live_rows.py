@@ -17,12 +17,12 @@ from fullgraph.testing.cases import random_graph
 from fullgraph.train.config import TrainConfig
 
 SPECS = {
-    "sage": nn.GraphSAGE(layers=3, hidden=16, dropout=0.5),
-    "narrow": nn.GraphSAGE(layers=3, hidden=3, dropout=0.5, norm="layer"),
+    "sage": nn.GraphSAGE(layers=3, hidden=16, dropout=0.5, input_dropout=True),
+    "narrow": nn.GraphSAGE(layers=3, hidden=3, dropout=0.5, input_dropout=True, norm="layer"),
     "dense end": nn.GraphSAGE(layers=4, linear_layers=1, hidden=16, norm="layer", residual=True),
-    "gcn": nn.GCN(layers=4, hidden=12, dropout=0.3, norm="layer", residual=True),
-    "gin": nn.GIN(layers=3, hidden=16, dropout=0.2),
-    "gat": nn.GAT(layers=3, hidden=16, heads=2, dropout=0.2),
+    "gcn": nn.GCN(layers=4, hidden=12, dropout=0.3, input_dropout=True, norm="layer", residual=True),
+    "gin": nn.GIN(layers=3, hidden=16, dropout=0.2, input_dropout=True),
+    "gat": nn.GAT(layers=3, hidden=16, heads=2, dropout=0.2, input_dropout=True),
     "gcnii": nn.GCNII(layers=4, hidden=12, dropout=0.3),
     "resgcn": nn.ResGCN(layers=3, hidden=12, dropout=0.3),
     "batch": nn.GraphSAGE(layers=3, hidden=16, norm="batch"),

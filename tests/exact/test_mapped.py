@@ -15,12 +15,12 @@ from fullgraph.train.config import TrainConfig
 from fullgraph.transport import Alone
 
 SPECS = {
-    "gcn": nn.GCN(layers=3, hidden=16, dropout=0.5, norm="layer"),
-    "narrow gcn": nn.GCN(layers=2, hidden=4, dropout=0.5),
-    "sage": nn.GraphSAGE(layers=3, hidden=16, dropout=0.5, norm="batch"),
-    "narrow sage": nn.GraphSAGE(layers=2, hidden=4, dropout=0.5),
-    "gin": nn.GIN(layers=3, hidden=16, dropout=0.3),
-    "gat": nn.GAT(layers=3, hidden=16, heads=2, dropout=0.5),
+    "gcn": nn.GCN(layers=3, hidden=16, dropout=0.5, input_dropout=True, norm="layer"),
+    "narrow gcn": nn.GCN(layers=2, hidden=4, dropout=0.5, input_dropout=True),
+    "sage": nn.GraphSAGE(layers=3, hidden=16, dropout=0.5, input_dropout=True, norm="batch"),
+    "narrow sage": nn.GraphSAGE(layers=2, hidden=4, dropout=0.5, input_dropout=True),
+    "gin": nn.GIN(layers=3, hidden=16, dropout=0.3, input_dropout=True),
+    "gat": nn.GAT(layers=3, hidden=16, heads=2, dropout=0.5, input_dropout=True),
     "gcnii": nn.GCNII(layers=3, hidden=8, dropout=0.3, norm="layer"),
     "resgcn": nn.ResGCN(layers=3, hidden=8, dropout=0.3),
 }

@@ -35,19 +35,21 @@ from fullgraph.transport import Counting
 
 TIGHT = {"rtol": 1e-10, "atol": 1e-10}
 SPECS = {
-    "gcn": nn.GCN(layers=3, hidden=16, dropout=0.5),
-    "sage": nn.GraphSAGE(layers=3, hidden=16, dropout=0.5),
-    "gin": nn.GIN(layers=3, hidden=16, dropout=0.3),
-    "gat": nn.GAT(layers=3, hidden=15, heads=3, dropout=0.5),
+    "gcn": nn.GCN(layers=3, hidden=16, dropout=0.5, input_dropout=True),
+    "sage": nn.GraphSAGE(layers=3, hidden=16, dropout=0.5, input_dropout=True),
+    "gin": nn.GIN(layers=3, hidden=16, dropout=0.3, input_dropout=True),
+    "gat": nn.GAT(layers=3, hidden=15, heads=3, dropout=0.5, input_dropout=True),
     "gcnii": nn.GCNII(layers=4, hidden=8, dropout=0.3),
     "resgcn": nn.ResGCN(layers=4, hidden=8, dropout=0.3),
 }
 SHAPES = {
-    "batch norm, residual": nn.GraphSAGE(layers=4, hidden=13, dropout=0.2, norm="batch", residual=True),
-    "layer norm, linear": nn.GCN(layers=4, hidden=13, dropout=0.2, norm="layer", linear_layers=2),
-    "narrow": nn.GraphSAGE(layers=3, hidden=3, dropout=0.5),
+    "batch norm, residual": nn.GraphSAGE(
+        layers=4, hidden=13, dropout=0.2, input_dropout=True, norm="batch", residual=True
+    ),
+    "layer norm, linear": nn.GCN(layers=4, hidden=13, dropout=0.2, input_dropout=True, norm="layer", linear_layers=2),
+    "narrow": nn.GraphSAGE(layers=3, hidden=3, dropout=0.5, input_dropout=True),
     "one layer": nn.GIN(layers=1, dropout=0.0),
-    "narrow heads": nn.GAT(layers=2, hidden=3, heads=1, dropout=0.2),
+    "narrow heads": nn.GAT(layers=2, hidden=3, heads=1, dropout=0.2, input_dropout=True),
 }
 mixed = partial(train_trace, placement=Mixture)
 

@@ -36,10 +36,10 @@ from fullgraph.train.config import TrainConfig
 from fullgraph.transport import Alone, Counting
 
 SPECS = {
-    "gcn": nn.GCN(layers=5, hidden=9, dropout=0.5, norm="layer", residual=True),
-    "sage": nn.GraphSAGE(layers=5, hidden=9, dropout=0.4, linear_layers=1),
-    "gin": nn.GIN(layers=5, hidden=8, dropout=0.3),
-    "gat": nn.GAT(layers=5, hidden=8, heads=2, dropout=0.5),
+    "gcn": nn.GCN(layers=5, hidden=9, dropout=0.5, input_dropout=True, norm="layer", residual=True),
+    "sage": nn.GraphSAGE(layers=5, hidden=9, dropout=0.4, input_dropout=True, linear_layers=1),
+    "gin": nn.GIN(layers=5, hidden=8, dropout=0.3, input_dropout=True),
+    "gat": nn.GAT(layers=5, hidden=8, heads=2, dropout=0.5, input_dropout=True),
     "gcnii": nn.GCNII(layers=4, hidden=7, dropout=0.4),
     "resgcn": nn.ResGCN(layers=4, hidden=7, dropout=0.4),
 }
@@ -108,7 +108,7 @@ def test_chunks_equal_the_mixed_forward_pass(model, mesh):
 @pytest.mark.parametrize("case", CASES)
 def test_awkward_graphs(case):
     """Empty parts, isolated nodes, sparse features and so on, over three stages."""
-    spec = nn.GCN(layers=4, hidden=6, dropout=0.5)
+    spec = nn.GCN(layers=4, hidden=6, dropout=0.5, input_dropout=True)
     outcomes = run_threads(3, piped, CASES[case], spec, {"chunks": 6, "history": History(1)})
     assert_same([trace for trace, *_ in outcomes], *oracle(3, CASES[case], spec, outcomes, freeze=1))
 

@@ -15,9 +15,9 @@ from fullgraph.transport import Key
 
 STEPS = 7
 CASE = CASES["directed"]
-SAGE = nn.GraphSAGE(layers=3, hidden=16, dropout=0.5)
-GCN = nn.GCN(layers=4, hidden=12, dropout=0.3, norm="layer", linear_layers=1)
-GAT = nn.GAT(layers=3, hidden=16, heads=2, dropout=0.2)
+SAGE = nn.GraphSAGE(layers=3, hidden=16, dropout=0.5, input_dropout=True)
+GCN = nn.GCN(layers=4, hidden=12, dropout=0.3, input_dropout=True, norm="layer", linear_layers=1)
+GAT = nn.GAT(layers=3, hidden=16, heads=2, dropout=0.2, input_dropout=True)
 
 
 def today(step):

@@ -20,10 +20,10 @@ from fullgraph.train.config import TrainConfig
 from fullgraph.transport import Alone, Transport
 
 SPECS = {
-    "gcn": nn.GCN(layers=4, hidden=16, dropout=0.5, norm="layer", linear_layers=1, residual=True),
-    "sage": nn.GraphSAGE(layers=3, hidden=16, dropout=0.5, norm="batch"),
-    "gin": nn.GIN(layers=3, hidden=16, dropout=0.3, norm="batch", residual=True),
-    "gat": nn.GAT(layers=3, hidden=16, heads=2, dropout=0.5),
+    "gcn": nn.GCN(layers=4, hidden=16, dropout=0.5, input_dropout=True, norm="layer", linear_layers=1, residual=True),
+    "sage": nn.GraphSAGE(layers=3, hidden=16, dropout=0.5, input_dropout=True, norm="batch"),
+    "gin": nn.GIN(layers=3, hidden=16, dropout=0.3, input_dropout=True, norm="batch", residual=True),
+    "gat": nn.GAT(layers=3, hidden=16, heads=2, dropout=0.5, input_dropout=True),
     "gcnii": nn.GCNII(layers=3, hidden=8, dropout=0.3, norm="batch"),
     "resgcn": nn.ResGCN(layers=3, hidden=8, dropout=0.3),
 }
@@ -110,7 +110,7 @@ def kept(spec: nn.ModelSpec, twice: bool) -> int:
 
 def test_less_is_kept() -> None:
     """Of 5 hidden layers: the inner rows of the last block alone, not of all."""
-    spec = nn.GraphSAGE(layers=6, hidden=16, dropout=0.5, norm="layer")
+    spec = nn.GraphSAGE(layers=6, hidden=16, dropout=0.5, input_dropout=True, norm="layer")
     assert kept(spec, True) * 4 < kept(spec, False)
 
 

@@ -17,8 +17,8 @@ from fullgraph.testing import assert_same, dense_trace, random_graph, run_proces
 from fullgraph.testing import whole_logits as whole_out
 
 SPECS = {
-    "sage": nn.GraphSAGE(layers=3, hidden=16, dropout=0.5, norm="layer"),
-    "gcn": nn.GCN(layers=3, hidden=12, dropout=0.2),
+    "sage": nn.GraphSAGE(layers=3, hidden=16, dropout=0.5, input_dropout=True, norm="layer"),
+    "gcn": nn.GCN(layers=3, hidden=12, dropout=0.2, input_dropout=True),
     "gat": nn.GAT(layers=2, hidden=16, heads=2),
 }
 PLAIN = {"mse": F.mse_loss, "mae": F.l1_loss, "huber": F.huber_loss}

@@ -16,7 +16,7 @@ from fullgraph.train.config import LR_SCHEDULES, TrainConfig
 from fullgraph.train.optimizer import OPTIMIZERS
 
 EPOCHS = 5
-SAGE = nn.GraphSAGE(layers=3, hidden=8, dropout=0.5)
+SAGE = nn.GraphSAGE(layers=3, hidden=8, dropout=0.5, input_dropout=True)
 NORMED = nn.GraphSAGE(layers=3, hidden=8, norm="batch", residual=True)
 SPECS = [NORMED, nn.GCN(layers=3, hidden=8, linear_layers=1), nn.GIN(layers=2, hidden=8), nn.GAT(layers=2, hidden=8)]
 CONFIG = TrainConfig(epochs=EPOCHS, eval_every=3, checkpoint_every=1)

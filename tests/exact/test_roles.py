@@ -24,9 +24,9 @@ from fullgraph.train.config import TrainConfig
 from fullgraph.transport import Counting
 
 SPECS = {
-    "sage": nn.GraphSAGE(layers=3, hidden=16, dropout=0.5),
-    "gin": nn.GIN(layers=3, hidden=8, dropout=0.3, norm="batch"),
-    "gat": nn.GAT(layers=3, hidden=15, heads=3, dropout=0.5),
+    "sage": nn.GraphSAGE(layers=3, hidden=16, dropout=0.5, input_dropout=True),
+    "gin": nn.GIN(layers=3, hidden=8, dropout=0.3, input_dropout=True, norm="batch"),
+    "gat": nn.GAT(layers=3, hidden=15, heads=3, dropout=0.5, input_dropout=True),
 }
 MIXES = ["sparse,dense", "dense,both", "both,sparse,dense", "sparse,dense,sparse,dense"]
 

@@ -13,10 +13,10 @@ from fullgraph.testing import CASES, assert_same, dense_trace, run_processes, ru
 
 TIGHT = {"rtol": 1e-10, "atol": 1e-10}
 SPECS = {
-    "sage": nn.GraphSAGE(layers=3, hidden=16, dropout=0.5),
-    "gcn": nn.GCN(layers=4, hidden=12, dropout=0.3, norm="layer"),
+    "sage": nn.GraphSAGE(layers=3, hidden=16, dropout=0.5, input_dropout=True),
+    "gcn": nn.GCN(layers=4, hidden=12, dropout=0.3, input_dropout=True, norm="layer"),
     "gin": nn.GIN(layers=3, hidden=16, dropout=0.0),
-    "gat": nn.GAT(layers=3, hidden=16, heads=2, dropout=0.2),
+    "gat": nn.GAT(layers=3, hidden=16, heads=2, dropout=0.2, input_dropout=True),
 }
 SCHEDULES = [
     Pipelined(),

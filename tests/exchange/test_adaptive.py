@@ -125,7 +125,7 @@ class ByNode:
 @pytest.mark.parametrize("runner", [run_threads, run_processes], ids=["threads", "processes"])
 def test_adaptive_wires_equal_their_equations(runner):
     """tau = 1: the bits change while it runs, as told by the losses that came out."""
-    spec, steps = nn.GraphSAGE(layers=3, hidden=16, dropout=0.5), 8
+    spec, steps = nn.GraphSAGE(layers=3, hidden=16, dropout=0.5, input_dropout=True), 8
     graph, assignment = CASES["directed"](2)
     part = torch.from_numpy(assignment.part.copy())
     wire = Adaptive(bits=1, tau=1, alpha=0.3)

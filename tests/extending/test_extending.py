@@ -50,7 +50,7 @@ TOPK, FRESH, DEGREE, F1, CONTRAST, THRIFTY = (
 )  # fmt: skip
 CASE, STEPS = CASES["directed"], 6
 pytestmark = pytest.mark.timeout(600)  # several runs from the shell share one fixture
-SAGE = fg.nn.GraphSAGE(layers=3, hidden=16, dropout=0.5)
+SAGE = fg.nn.GraphSAGE(layers=3, hidden=16, dropout=0.5, input_dropout=True)
 
 
 def fullgraph(*args, cwd):

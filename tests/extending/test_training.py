@@ -39,7 +39,7 @@ FOCAL, LION, GOOD, DISTANCE = (
         "focal": "Focal", "lion": "Lion", "good_enough": "GoodEnough", "distance": "Distance",
     }.items()
 )  # fmt: skip
-GCN = fg.nn.GCN(layers=2, hidden=12, dropout=0.3, norm="none")
+GCN = fg.nn.GCN(layers=2, hidden=12, dropout=0.3, input_dropout=True, norm="none")
 CASE = CASES["directed"]
 
 

@@ -46,7 +46,7 @@ def trained(transport: Transport, placement: Partitioned, spec: nn.ModelSpec) ->
 
 @pytest.mark.parametrize("norm", ["none", "batch"])
 def test_copies_of_rows_count_once(norm: str) -> None:
-    spec = nn.GraphSAGE(layers=2, hidden=8, dropout=0.3, norm=norm)
+    spec = nn.GraphSAGE(layers=2, hidden=8, dropout=0.3, input_dropout=True, norm=norm)
     once = run_threads(PARTS, trained, Partitioned(), spec)[0]
     for losses, scores, weights in run_threads(COPIES * PARTS, trained, Copied(), spec):
         assert losses == pytest.approx(once[0], abs=1e-12)

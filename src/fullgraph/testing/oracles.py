@@ -158,7 +158,8 @@ class DenseModel:
         return F.linear(self._drop(h, last, step), model.decoder.weight, model.decoder.bias)
 
     def _drop(self, h: Tensor, layer: int, step: int, salt: int = 0) -> Tensor:
-        p = self.spec.dropout if self.model.training else 0.0
+        kept = layer == 0 and not getattr(self.spec, "input_dropout", True)
+        p = self.spec.dropout if self.model.training and not kept else 0.0
         if p == 0.0:
             return h
         key = dropout_key(self.model.blocks[0].seed, step, layer) ^ salt
