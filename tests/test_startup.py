@@ -280,3 +280,12 @@ def test_an_import_that_fails_is_one_line(worker, tmp_path, capfd):
     (tmp_path / "fake_worker.py").write_text("raise SystemExit(7)")
     with Nursery() as source, pytest.raises(RankFailed, match="ended with status 7"):
         borne(source, 0, "0")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a rank is started by itself")
+def test_an_import_that_never_ends_is_not_waited_for(worker, tmp_path, monkeypatch):
+    (tmp_path / "fake_worker.py").write_text("while True: pass")
+    monkeypatch.setattr(nursery, "IMPORT_S", 1.0)
+    with Nursery() as source, pytest.raises(RankFailed, match="took over 1 s"):
+        borne(source, 0, "0")
+    assert source._process.returncode == -signal.SIGKILL

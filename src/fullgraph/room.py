@@ -13,6 +13,7 @@ GROUP_MEMORY = (
     ("memory.max", "memory.current"),
     ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
 )
+RANK_ADDRESSES = 512 << 20
 LARGER = "use a larger machine, or more --parts over several machines"
 
 
@@ -36,12 +37,26 @@ def free_memory() -> int:
     for limit, used in GROUP_MEMORY:
         with suppress(OSError, ValueError, StopIteration):  # no such file, or no limit
             free.append(int((CGROUP / limit).read_text()) - int((CGROUP / used).read_text()) + _file_pages())
+    free.append(free_addresses())
+    return max(0, min(free))
+
+
+def free_addresses() -> int:
+    """What this process may still map: its limit, `ulimit -v`, less what it has mapped."""
     soft = resource.getrlimit(resource.RLIMIT_AS)[0]
     if soft != resource.RLIM_INFINITY:
         with suppress(OSError, ValueError, StopIteration):
             pages = int(Path("/proc/self/statm").read_text().split()[0])
-            free.append(soft - pages * resource.getpagesize())
-    return max(0, min(free))
+            return soft - pages * resource.getpagesize()
+    return 1 << 62
+
+
+def need_addresses() -> None:
+    """Room for a rank's threads and compiled loops: where C++ finds none, it ends the process with words of its own."""
+    free = free_addresses()
+    if free < RANK_ADDRESSES:
+        told = f"a rank needs {size(RANK_ADDRESSES)} of addresses beside its code, and {size(max(0, free))} are left"
+        raise InputError(f"{told}; raise `ulimit -v`")
 
 
 def _file_pages() -> int:
@@ -83,6 +98,7 @@ def need_ranks(ranks: int, threads: int) -> None:
             raise InputError(
                 f"{ranks} ranks on one machine need {ports} ports, and it has {high - low}; use fewer --parts"
             )
+    need_addresses()  # this process has mapped what a rank will
     need_threads(threads)
     wanted = ranks * (max(threads, 1) + 8 + groups)
     allowed = [value for value in (resource.getrlimit(resource.RLIMIT_NPROC)[0], _pids()) if value > 0]

@@ -25,6 +25,7 @@ from fullgraph.reference import unpack
 from fullgraph.report import EpochRecord, MetricsLog, Phases, peak_device_bytes, peak_memory_bytes
 from fullgraph.report.html import PAGE, write_report
 from fullgraph.report.terminal import tolerate_output, tolerated
+from fullgraph.room import need_addresses
 from fullgraph.run import Run, build_trainer, device_of, devices_of
 from fullgraph.storage import read_tensors, write_document, write_tensors
 from fullgraph.train.callbacks import Callbacks
@@ -239,6 +240,7 @@ def main(classes: str = "") -> None:
 def _main(classes: str, stop: Stop, phases: Phases) -> None:
     folder, job, order = (*sys.argv[1:], "")[:3]
     transport: Transport = Alone()
+    need_addresses()
     unpack(classes)
     if number("WORLD_SIZE", 1) > 1:
         run = Run.read(Path(folder))

@@ -357,6 +357,12 @@ def test_few_descriptors_are_one_line(here):
     assert "ulimit -n" in one_line(err)
 
 
+def test_few_addresses_are_one_line(here):
+    limited = ["sh", "-c", 'ulimit -v 1100000 && exec "$@"', "sh"]
+    _, err = finish("train", "g.npz", "--parts", 2, "--out", "run", cwd=here, code=2, prefix=limited)
+    assert "ulimit -v" in one_line(err)
+
+
 def test_a_wrong_environment_is_one_line(here):
     for name in ("WORLD_SIZE", "RANK"):
         _, err = finish("train", "g.npz", "--out", "run", cwd=here, code=2, env={"WORLD_SIZE": "2", name: "abc"})

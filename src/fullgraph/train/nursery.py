@@ -18,6 +18,7 @@ from fullgraph.errors import RankFailed
 from fullgraph.train import boot
 
 WORKER = "fullgraph.worker"
+IMPORT_S = 600.0  # the longest that a rank's imports may take; without memory some libraries never end theirs
 PR_SET_CHILD_SUBREAPER, PR_GET_CHILD_SUBREAPER = 36, 37
 
 # What a rank runs with unless the user says otherwise. Ranks of one machine talk over loopback. Idle threads sleep,
@@ -63,7 +64,7 @@ class Nursery:
 
     def __init__(self, device: str = "cpu", worker: str = "") -> None:
         self.device, self.worker = device, worker or WORKER
-        self._used = False
+        self._used = self._bore = False
         self._stack = ExitStack()
         self._begin()
 
@@ -105,9 +106,14 @@ class Nursery:
         with suppress(ConnectionError):
             sent = socket.send_fds(self._orders, [order], [report[1], *inherit])
             self._orders.sendall(order[sent:])
+        self._orders.settimeout(IMPORT_S)
         with suppress(ConnectionError):  # it may have said why before it ended
-            while not told.endswith(b"\n") and (part := self._orders.recv(64)):
-                told += part
+            try:
+                while not told.endswith(b"\n") and (part := self._orders.recv(64)):
+                    told += part
+            except TimeoutError:
+                raise RankFailed(f"ranks could not start: what they import took over {IMPORT_S:g} s") from None
+        self._bore = True
         if told.startswith(b"!"):
             raise RankFailed(f"ranks could not start: {told[1:].decode().strip()}")
         if not told.endswith(b"\n"):
@@ -118,10 +124,10 @@ class Nursery:
 
     def close(self) -> None:
         """End it, at once if it has no ranks; else they are this process's own from now on."""
-        if not self._used:
+        if not self._bore:
             self._process.kill()
         self._orders.close()
-        if boot.FORKS or not self._used:
+        if boot.FORKS or not self._bore:
             self._process.wait()
         self._stack.close()
 
