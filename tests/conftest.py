@@ -1,6 +1,7 @@
 """Fixtures of every test."""
 
 import os
+import subprocess
 import sys
 import zlib
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ import pytest
 import torch
 
 from fullgraph.testing.leaks import Snapshot, leaks, restore_environ
+from tests import warm
 
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # read where a kernel is first imported
@@ -34,6 +36,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             known |= values
     config.hook.pytest_deselected(items=[item for item in items if item in left])
     items[:] = [item for item in items if item not in left]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def forked_commands() -> Iterator[None]:
+    """Commands that tests start have torch imported already, except where the start itself is tested."""
+    with warm.kept():
+        yield
+
+
+@pytest.fixture(autouse=True)
+def cold_commands(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.node.get_closest_marker("cold"):
+        monkeypatch.setattr(subprocess, "Popen", warm.COLD)
 
 
 @pytest.fixture(autouse=True)
