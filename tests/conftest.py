@@ -10,11 +10,13 @@ import numpy as np
 import pytest
 import torch
 
+from fullgraph.testing import ranks
 from fullgraph.testing.leaks import Snapshot, leaks, restore_environ
 from tests import warm
 
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # read where a kernel is first imported
+ranks.PRELOADED += ["pytest", "torch_geometric.nn"]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -46,9 +48,11 @@ def forked_commands() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def cold_commands(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if request.node.get_closest_marker("cold"):
-        monkeypatch.setattr(subprocess, "Popen", warm.COLD)
+def cold_commands(request: pytest.FixtureRequest) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        if request.node.get_closest_marker("cold"):
+            patch.setattr(subprocess, "Popen", warm.COLD)
+        yield
 
 
 @pytest.fixture(autouse=True)

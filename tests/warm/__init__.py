@@ -21,14 +21,16 @@ from fullgraph.train import boot
 from fullgraph.train.nursery import DEFAULTS, adopting
 
 COLD = subprocess.Popen
-MODULES = ("fullgraph", "faults.inputs")
+MODULES = ("fullgraph", "faults.inputs", "torch.distributed.run")
 # What a keeper imports: a command's modules, and packages that some commands need.
 PRELOADED = (
     "fullgraph.worker", "fullgraph.cli", "fullgraph.api", "fullgraph.predicting", "fullgraph.jobs",
     "fullgraph.report.tables", "fullgraph.own_model", "rich.table", "pymetis", "torch_geometric.nn",
 )  # fmt: skip
 # Read when an interpreter or a library starts: where they differ from the keeper's, a command starts anew.
-EARLY = ("PYTHON", "LC_", "LANG", "LD_", "GLIBC_", "NUMBA_", "OMP_", "MKL_", "KMP_", "TORCH_", "TRITON_", "CUDA_")
+EARLY = (
+    "PYTHON", "LC_", "LANG", "LD_", "GLIBC_", "NUMBA_", "OMP_WAIT", "MKL_", "KMP_", "TORCH_CPP", "TRITON_", "CUDA_",
+)  # fmt: skip
 FLAGS = ("-P", "-u")  # of the interpreter, which a keeper knows
 PIPES = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
 PARAMETERS = list(inspect.signature(COLD._execute_child).parameters)

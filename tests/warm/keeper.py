@@ -22,6 +22,8 @@ import time
 import types
 from contextlib import suppress
 
+import torch
+
 from fullgraph.ops import kernels
 from fullgraph.train import boot
 from tests import warm
@@ -105,6 +107,8 @@ def _become(order, handles):
     sys.stdin, sys.stdout, sys.stderr = (_stream(old, number, at_once) for number, old in enumerate(streams))
     sys.__stdin__, sys.__stdout__, sys.__stderr__ = sys.stdin, sys.stdout, sys.stderr
     importlib.invalidate_caches()
+    with suppress(ValueError):  # read when OpenMP is loaded, which it is
+        torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "")))
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.pthread_sigmask(signal.SIG_SETMASK, order["mask"])
 
