@@ -24,9 +24,28 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Without --sweep, each value of each parameter of a sweep is in some case that runs, and no other case runs."""
-    if config.getoption("--sweep"):
-        return
+    if not config.getoption("--sweep"):
+        _sample(config, items)
+    for item in items:
+        if _shares(item):
+            item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
+    items.sort(key=_patience, reverse=True)
+
+
+def _shares(item: pytest.Item) -> bool:
+    """Whether it has a fixture of its module: one process makes that, for all tests that read it."""
+    made = item._fixtureinfo.name2fixturedefs.values()  # type: ignore[attr-defined]
+    return any(fixture.scope == "module" for fixtures in made for fixture in fixtures)
+
+
+def _patience(item: pytest.Item) -> float:
+    """Tests that may take longest are the first, so that no process is left alone with one of them."""
+    mark = item.get_closest_marker("timeout")
+    return float(mark.args[0]) if mark else 0.0
+
+
+def _sample(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Each value of each parameter of a sweep is in some case that runs, and no other case runs."""
     seen: dict[str, set[tuple[str, int]]] = {}
     left = set()
     for item in sorted(items, key=lambda item: zlib.crc32(item.nodeid.encode())):
