@@ -1,5 +1,6 @@
 """Runs a test's body on many ranks: threads for speed, processes for truth."""
 
+import gc
 import multiprocessing as mp
 import os
 import shutil
@@ -115,6 +116,7 @@ def _child(
     rank: int, size: int, meeting: str, silence: float, medium: tuple[str, str], environ: dict[str, str],
     pipe: Connection, body: Body, args: tuple[Any, ...],
 ) -> None:  # fmt: skip
+    gc.freeze()  # what the server imported stays
     os.environ.clear()  # a server's variables are those of its first use
     os.environ.update(environ)
     os.environ.update(
