@@ -14,7 +14,7 @@ from tests import warm
 SCRIPT = """
 import json, os, signal, sys, threading
 told = {
-    "argv": sys.argv, "path": sys.path[0], "cwd": os.getcwd(), "name": __name__, "file": __file__,
+    "argv": sys.argv, "path": sys.path, "cwd": os.getcwd(), "name": __name__, "file": __file__,
     "main": sys.modules["__main__"].__dict__ is globals(), "variable": os.environ.get("FG_WORD"),
     "parent": os.getppid(), "alone": os.getpgid(0) == os.getpid(), "threads": threading.active_count(),
     "blocked": sorted(map(int, signal.pthread_sigmask(signal.SIG_BLOCK, []))),

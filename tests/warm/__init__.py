@@ -15,10 +15,10 @@ import subprocess
 import sys
 import threading
 from contextlib import contextmanager
-from pathlib import Path
 
 from fullgraph.train import boot
 from fullgraph.train.nursery import DEFAULTS, adopting
+from tests.warm import keeper
 
 COLD = subprocess.Popen
 MODULES = ("fullgraph", "faults.inputs", "torch.distributed.run")
@@ -31,7 +31,6 @@ PRELOADED = (
 EARLY = (
     "PYTHON", "LC_", "LANG", "LD_", "GLIBC_", "NUMBA_", "OMP_WAIT", "MKL_", "KMP_", "TORCH_CPP", "TRITON_", "CUDA_",
 )  # fmt: skip
-FLAGS = ("-P", "-u")  # of the interpreter, which a keeper knows
 PIPES = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
 PARAMETERS = list(inspect.signature(COLD._execute_child).parameters)
 
@@ -39,12 +38,13 @@ PARAMETERS = list(inspect.signature(COLD._execute_child).parameters)
 @contextmanager
 def kept():
     """While it lasts, `subprocess.Popen` forks our commands."""
+    if not boot.FORKS:
+        yield
+        return
     ours, theirs = socket.socketpair()
-    environ = {**DEFAULTS, **os.environ}
-    paths = [str(Path(__file__).parents[2]), *(path or os.getcwd() for path in sys.path)]
-    line = [sys.executable, "-P", "-u", Path(__file__).with_name("keeper.py"), str(os.getpid()), str(theirs.fileno())]
-    keeper = COLD(
-        [*line, *PRELOADED], cwd="/", env={**environ, "PYTHONPATH": os.pathsep.join(paths)}, pass_fds=[theirs.fileno()],
+    line = [sys.executable, "-P", "-u", keeper.__file__, str(os.getpid()), str(theirs.fileno()), *PRELOADED]
+    process = COLD(
+        line, cwd="/", env={**DEFAULTS, **os.environ}, pass_fds=[theirs.fileno()],
         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
     )  # fmt: skip
     theirs.close()
@@ -54,8 +54,8 @@ def kept():
     finally:
         subprocess.Popen = COLD
         ours.close()
-        keeper.kill()
-        keeper.wait()
+        process.kill()
+        process.wait()
 
 
 def forking(orders):
@@ -105,7 +105,7 @@ def _order(how, began):
 
 def _ours(line):
     """The script or the module that a keeper would run; nothing: none."""
-    words = [word for word in line[:2] if word not in FLAGS] + line[2:]
+    words = [word for word in line[:2] if word not in keeper.FLAGS] + line[2:]
     if words[:1] == ["-m"]:
         return words[1] if words[1:2] and words[1] in MODULES else ""
     return words[0] if words and words[0].endswith(".py") else ""

@@ -21,13 +21,15 @@ import sys
 import time
 import types
 from contextlib import suppress
+from pathlib import Path
 
 import torch
 
 from fullgraph.ops import kernels
 from fullgraph.train import boot
-from tests import warm
 
+ROOT = str(Path(__file__).parents[2])
+FLAGS = ("-P", "-u")  # of the interpreter, which are known here
 FREE = 512  # descriptors from here on are nobody's
 
 
@@ -36,6 +38,10 @@ def main():
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to everyone
     boot.die_with(parent)
     gc.disable()
+    sys.path.insert(0, ROOT)
+    from tests import warm
+
+    del sys.path[0]  # a command does not see it
     for module in sys.argv[3:]:
         with suppress(ImportError):  # a package that is not installed
             importlib.import_module(module)
@@ -129,7 +135,7 @@ def _stream(old, number, at_once):
 
 def _run(line):
     """Run a command line as `python LINE` does."""
-    flags = [word for word in line[:2] if word in warm.FLAGS]
+    flags = [word for word in line[:2] if word in FLAGS]
     name, *arguments = line[len(flags) :]
     if name == "-m":
         sys.path.insert(0, os.getcwd())
