@@ -25,7 +25,8 @@ MODULES = ("fullgraph", "faults.inputs", "torch.distributed.run")
 # What a keeper imports: a command's modules, and packages that some commands need.
 PRELOADED = (
     "fullgraph.worker", "fullgraph.cli", "fullgraph.api", "fullgraph.predicting", "fullgraph.jobs",
-    "fullgraph.report.tables", "fullgraph.own_model", "rich.table", "pymetis", "torch_geometric.nn",
+    "fullgraph.report.tables", "fullgraph.own_model", "rich.console", "pymetis",
+    "pydantic.type_adapter", "safetensors.torch", "torch_geometric.nn",
 )  # fmt: skip
 # Read when an interpreter or a library starts: where they differ from the keeper's, a command starts anew.
 EARLY = (
