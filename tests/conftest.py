@@ -24,24 +24,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--sweep", action="store_true", help="every case of the tests that are marked as sweeps")
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if not config.getoption("--sweep"):
         _sample(config, items)
-    for item in items:
-        if _shares(item):
-            item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
     items.sort(key=_patience, reverse=True)
 
 
 def pytest_collection_finish() -> None:
     gc.freeze()  # what is imported by now stays: a tenth of the tests' time went into looking for garbage in it
-
-
-def _shares(item: pytest.Item) -> bool:
-    """Whether it has a fixture of its module: one process makes that, for all tests that read it."""
-    made = item._fixtureinfo.name2fixturedefs.values()  # type: ignore[attr-defined]
-    return any(fixture.scope == "module" for fixtures in made for fixture in fixtures)
 
 
 def _patience(item: pytest.Item) -> float:
