@@ -27,15 +27,16 @@ $(VENV): $(VENV)/installed-dev  ## the development environment
 demo: $(VENV)/installed  ## install, train the built-in graph with four strategies, print one table
 	$(BIN)/python benchmarks/demo.py
 
+# Each process begins with half of the tests, in their order: tests that share a module's fixture mostly stay together.
 test: $(VENV)/installed-dev  ## install, run every test that needs no GPU
-	$(BIN)/python -m pytest -q -n 2 --dist load
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal
 
 # Nearly all of its time is Triton compiling each kernel for each width and type: eight processes compile at once.
 test-gpu: $(VENV)/installed-dev  ## the same bodies on a CUDA device
 	$(BIN)/python -m pytest -q -m gpu -n 8 --dist worksteal
 
 sweep: $(VENV)/installed-dev  ## every case of the tests of which `make test` runs a sample
-	$(BIN)/python -m pytest -q -n 2 --dist load --sweep -m 'sweep and not gpu'
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal --sweep -m 'sweep and not gpu'
 
 campaign: sweep  ## that, and long trials of faults, which resume; some need root
 	$(BIN)/python -m faults

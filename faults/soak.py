@@ -4,10 +4,11 @@ import os
 import tempfile
 from pathlib import Path
 
-from faults.command import STRATEGIES, Command, epochs_done, options, small_graph, wait_for
+from faults.command import RANKS, STRATEGIES, Command, epochs_done, options, small_graph, wait_for
 from faults.trials import Campaign
 
 WARM, EPOCHS = 500, 3000
+MORE = 100  # epochs, so that ranks are still there when they are looked at
 GROWTH_BYTES = 8 << 20
 
 
@@ -16,13 +17,14 @@ def trial(number: int, shared: Path) -> str:
     with tempfile.TemporaryDirectory(dir=shared) as scratch:
         here = Path(scratch)
         small_graph(here)
-        arguments = ["train", "g.npz", "--epochs", EPOCHS + 500, "--out", "run", *options(strategy)]
+        arguments = ["train", "g.npz", "--epochs", EPOCHS + MORE, "--out", "run", *options(strategy)]
         with Command(*arguments, cwd=here) as command:
             ranks = {}
             usage = []
             for epoch in (WARM, EPOCHS):
                 wait_for(lambda e=epoch: epochs_done(here / "run") >= e, f"epoch {epoch}: {command.err}", 900)
                 ranks = command.ranks()
+                assert len(ranks) == RANKS.get(strategy, 2), f"epoch {epoch}: only {sorted(ranks)} are left"
                 usage.append({rank: used_by(pid) for rank, pid in ranks.items()})
             assert command.finish(300).code == 0, command.err
         for rank in ranks:

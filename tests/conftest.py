@@ -1,6 +1,8 @@
 """Fixtures of every test."""
 
+import gc
 import os
+import subprocess
 import sys
 import zlib
 from collections.abc import Iterator
@@ -9,10 +11,13 @@ import numpy as np
 import pytest
 import torch
 
+from fullgraph.testing import ranks
 from fullgraph.testing.leaks import Snapshot, leaks, restore_environ
+from tests import warm
 
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # read where a kernel is first imported
+ranks.PRELOADED += ["pytest", "torch_geometric.nn"]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -20,9 +25,23 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Without --sweep, each value of each parameter of a sweep is in some case that runs, and no other case runs."""
-    if config.getoption("--sweep"):
-        return
+    if not config.getoption("--sweep"):
+        _sample(config, items)
+    items.sort(key=_patience, reverse=True)
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()  # what is imported by now stays: a tenth of the tests' time went into looking for garbage in it
+
+
+def _patience(item: pytest.Item) -> float:
+    """Tests that may take longest are the first, so that no process is left alone with one of them."""
+    mark = item.get_closest_marker("timeout")
+    return float(mark.args[0]) if mark else 0.0
+
+
+def _sample(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Each value of each parameter of a sweep is in some case that runs, and no other case runs."""
     seen: dict[str, set[tuple[str, int]]] = {}
     left = set()
     for item in sorted(items, key=lambda item: zlib.crc32(item.nodeid.encode())):
@@ -34,6 +53,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             known |= values
     config.hook.pytest_deselected(items=[item for item in items if item in left])
     items[:] = [item for item in items if item not in left]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def forked_commands() -> Iterator[None]:
+    """Commands that tests start have torch imported already, except where the start itself is tested."""
+    with warm.kept():
+        yield
+
+
+@pytest.fixture(autouse=True)
+def cold_commands(request: pytest.FixtureRequest) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        if request.node.get_closest_marker("cold"):
+            patch.setattr(subprocess, "Popen", warm.COLD)
+        yield
 
 
 @pytest.fixture(autouse=True)

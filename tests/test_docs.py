@@ -26,6 +26,7 @@ def test_the_readme_is_short():
     assert len((ROOT / "README.md").read_text().splitlines()) <= 120
 
 
+@pytest.mark.cold
 def test_the_readme_example_runs(tmp_path):
     example, _ = blocks("README.md", "python")
     (tmp_path / "example.py").write_text(example)

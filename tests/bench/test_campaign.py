@@ -224,6 +224,7 @@ def test_links_are_measured_and_removed(tmp_path):
     }  # fmt: skip
 
 
+@pytest.mark.cold
 @pytest.mark.skipif(os.geteuid() != 0, reason="emulated hosts need root")
 def test_a_campaign_that_is_asked_to_stop_leaves_nothing(tmp_path):
     pytest.importorskip("pyroute2")

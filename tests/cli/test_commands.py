@@ -147,6 +147,7 @@ def test_a_comparison_for_machines(runs, say, tmp_path):
     assert "two" in say("compare", "one", "two")[1]
 
 
+@pytest.mark.cold
 def test_the_end_of_a_run_names_commands_that_work(runs, tmp_path):
     shutil.copytree(runs, tmp_path, dirs_exist_ok=True)
     line = [sys.executable, "-m", "fullgraph", "train", "--resume", "one", "--epochs", "3"]
@@ -235,11 +236,32 @@ def test_a_check_that_breaks_is_a_finding(monkeypatch):
     assert [(finding.name, finding.state) for finding in found] == [("cores", "missing")]
 
 
+@pytest.mark.cold
 def test_the_doctor_trains_for_a_trial(say):
     from fullgraph.doctor.trial import trial
 
     (found,) = trial()
     assert found.state == "ok", found
+
+
+# By themselves, as a user starts them; other tests start the other commands so.
+
+
+@pytest.mark.cold
+@pytest.mark.parametrize(
+    ("line", "word"),
+    [
+        ("inspect sbm:nodes=60 --parts 2", "max/mean"),
+        ("schedule bounded --steps 4", "read"),
+        ("strategies", "pipegcn"),
+        ("doctor --no-trial", "METIS"),
+    ],
+)
+def test_a_command_by_itself(tmp_path, line, word):
+    command = [sys.executable, "-m", "fullgraph", *line.split()]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert word in done.stdout
 
 
 # Completion.

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
+from functools import cache
 
 import pytest
 
@@ -32,6 +33,7 @@ def machines(count, rate, **more):
     return Cluster(machines=count, cores=1, link=Link(bits_per_s=rate, latency_s=1e-5), rates="t4", **more)
 
 
+@cache
 def plan(rate, ranks=4, **more):
     counts = even(SIZE, ranks, KNOWN["products"].halo, train=0.6)
     return ranked(RUN, counts, machines(ranks, rate, **more), RATES)
@@ -141,6 +143,7 @@ def kept_rates(tmp_path, monkeypatch):
 GRAPH = "sbm:nodes=600,edges=3000,features=8,classes=3,seed=0"
 
 
+@pytest.mark.cold
 @pytest.mark.usefixtures("kept_rates")
 def test_the_command_ranks_strategies(tmp_path):
     (tmp_path / "c.toml").write_text("machines = 2\ncores = 1\n[link]\nbits_per_s = 5e7\nlatency_s = 1e-4\n")
@@ -175,6 +178,7 @@ def test_bad_files_and_names_are_one_line(tmp_path):
     assert "200gbit" in err
 
 
+@pytest.mark.cold
 def test_the_command_simulates(tmp_path):
     code, out, _ = command(
         "simulate", "nodes=1e6,arcs=2e7,features=64,classes=8", "--most", 4, "--device", "v100", "--json",
@@ -206,6 +210,7 @@ def test_auto_chooses_says_why_and_is_exact_unless_told(tmp_path):
     assert "auto" not in json.dumps(config["strategy"])
 
 
+@pytest.mark.cold
 def test_a_probe_writes_a_file_that_a_plan_reads(tmp_path):
     code, out, err = command("probe", "--out", "c.toml", cwd=tmp_path)
     assert code == 0, err

@@ -39,6 +39,7 @@ DEEP = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("model", SPECS)
 @pytest.mark.parametrize("case", CASES)
 def test_ranks_equal_dense_algebra(case, model):

@@ -84,6 +84,7 @@ def narrow_oracle(case, model, rules):
     return oracle(case, 3, SPECS[model], rules, narrow_first=True)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("case", ["sparse", "weighted", "no training nodes", "no halo", "empty parts"])
 @pytest.mark.parametrize("name", ["bns", "adaqp", "sancus", "cd-r"])
 def test_awkward_parts(name, case):

@@ -36,6 +36,7 @@ def compare(case, spec, ranks, nodes=90, hops=None, **options):
     return given, ordered
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("model", SPECS)
 @pytest.mark.parametrize("live", [True, False])
 def test_every_model(model, live):

@@ -124,6 +124,7 @@ def test_recipes_equal_their_equations(name):
     assert len({tuple(order) for order in outcomes[0][2]}) == STEPS  # another order every step
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("ranks", "ways"), [(3, 1), (3, 3), (4, 2)])
 @pytest.mark.parametrize("model", SPECS)
 def test_one_chunk_is_vanilla(model, ranks, ways):

@@ -92,6 +92,7 @@ def test_every_recipe_has_its_equations():
     assert {*EQUATIONS, *others} == {*STRATEGIES}
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("model", [SAGE, GCN], ids=["sage", "gcn"])
 @pytest.mark.parametrize("name", EQUATIONS)
 def test_recipes_equal_their_equations(name, model):

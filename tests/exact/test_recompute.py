@@ -67,6 +67,7 @@ def assert_same_bits(once: list[Any], again: list[Any]) -> None:
         assert [name for name in state if not torch.equal(state[name], other_state[name])] == []
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("placement", "ranks"), [("partitioned", 1), ("partitioned", 3), ("mixture", 2)])
 @pytest.mark.parametrize("model", SPECS)
 def test_every_model(model: str, placement: str, ranks: int) -> None:
@@ -74,6 +75,7 @@ def test_every_model(model: str, placement: str, ranks: int) -> None:
     assert_same_bits(run_threads(*run, False), run_threads(*run, True))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("placement", PLACEMENTS)
 @pytest.mark.parametrize("wire", WIRES)
 @pytest.mark.parametrize("model", ["sage", "gat"])

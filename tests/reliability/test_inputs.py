@@ -344,6 +344,7 @@ def real(arguments, cwd, **how):
     return subprocess.run(command, cwd=cwd, text=True, timeout=100, stderr=how.pop("stderr", subprocess.PIPE), **how)
 
 
+@pytest.mark.cold
 def test_a_name_that_no_encoding_has_is_printed_all_the_same(here):
     small_graph(here)
     command = [sys.executable, "-m", "fullgraph", "partition", "g.npz", "--parts", "2", "--out", b"\xff"]

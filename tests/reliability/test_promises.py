@@ -329,6 +329,7 @@ def test_names_cannot_steer_a_terminal(here):
     assert "\\x1b[31mred" in one_line(err)
 
 
+@pytest.mark.cold
 def test_compare_takes_folders_with_any_name(finished, tmp_path):
     odd = tmp_path / "a[" / "b]"
     odd.parent.mkdir()

@@ -102,6 +102,7 @@ def test_the_command_on_the_page_does_the_same_again(runs):
     assert losses[0] == losses[1]
 
 
+@pytest.mark.cold
 def test_several_runs_from_the_command_line(runs, tmp_path):
     done = fullgraph("report", *runs.values(), "--out", tmp_path / "many.html", cwd=tmp_path)
     assert done.returncode == 0, done.stderr

@@ -111,6 +111,7 @@ def test_other_ways_to_train(options, labels, tmp_path):
         assert run.result["epochs"] < 40
 
 
+@pytest.mark.cold
 def test_torchrun_joins_in(graph, tmp_path):
     """Two ranks that torchrun started: rank 0 cuts the graph, both train."""
     fg.save_npz(graph, tmp_path / "g.npz")

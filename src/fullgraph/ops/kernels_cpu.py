@@ -126,8 +126,21 @@ def _law(key: int, p: float, dtype: torch.dtype) -> tuple[np.uint64, np.uint32, 
 def _run(loop: Any, cuts: Sequence[int], *args: Any) -> None:
     """Run `loop` over the chunks of rows; tensors must be contiguous and are passed as arrays, without a copy."""
     arrays = tuple(a.detach().numpy() if isinstance(a, Tensor) else a for a in args)
-    _compile(loop, tuple(numba.typeof(a) for a in arrays))
+    kinds = (loop, *map(_kind, arrays))
+    if kinds not in _COMPILED:
+        _compile(loop, tuple(numba.typeof(a) for a in arrays))
+        _COMPILED.add(kinds)
     run(lambda first, last: loop(*arrays, first, last), cuts)
+
+
+_COMPILED: set[tuple[Any, ...]] = set()
+
+
+def _kind(a: Any) -> Any:
+    """What numba's type of a value depends on; asking numba itself takes longer than a loop over a small graph."""
+    if isinstance(a, np.ndarray):
+        return a.dtype, a.ndim, a.flags.c_contiguous, a.flags.writeable
+    return numba.typeof(a)
 
 
 @cache

@@ -28,7 +28,7 @@ from fullgraph.transport import Key, OrderChecking, Transport
 from fullgraph.values import read_value
 
 Trace = dict[str, Any]
-Saved = tuple[bytes, str]  # a rank's checkpoint: its tensors as safetensors, the rest as json
+Saved = tuple[dict[str, Tensor], str]  # of a checkpoint: its tensors, and the rest as JSON
 Epochs = tuple[list[float], list[Saved]]  # losses; checkpoints, the first from before the first epoch
 
 
@@ -113,18 +113,17 @@ def saved_epochs(
 ) -> Epochs:
     """Train to the end, from this rank's checkpoint if there is one: losses, and the checkpoints before and after."""
     trainer = trainer_of(transport, case, spec, config, wire, narrow_first, isolated, placement, strategy)
+    keep = _filed if start is None else _copied
     if start is not None:
-        from safetensors.torch import load
-
         tensors, scalars = start
-        names = sorted(load(tensors).items(), reverse=True)  # a file keeps names, not their order
+        names = sorted(_copied(tensors).items(), reverse=True)  # a file keeps names, not their order
         restore_trainer(trainer, dict(names), read_value(Scalars, json.loads(scalars), "a checkpoint"))
-    losses, saved = [], [_saved(trainer)]
+    losses, saved = [], [_saved(trainer, keep)]
 
     def watch(trainer: Trainer, record: EpochRecord) -> None:
         losses.append(record.loss)
         if trainer.epoch % config.checkpoint_every == 0:
-            saved.append(_saved(trainer))
+            saved.append(_saved(trainer, keep))
 
     trainer.fit([watch])
     return losses, saved
@@ -137,17 +136,25 @@ def resumed_epochs(transport: OrderChecking, *run: Any) -> list[Epochs]:
     return [whole, *(anew(transport, partial(saved_epochs, start=start), *run) for start in starts)]
 
 
-def _saved(trainer: Trainer) -> Saved:
-    from safetensors.torch import save
+def _saved(trainer: Trainer, keep: Callable[[dict[str, Tensor]], dict[str, Tensor]]) -> Saved:
+    return keep(tensors_of(trainer)), json.dumps(asdict(state_of(trainer)))
 
-    return save(tensors_of(trainer)), json.dumps(asdict(state_of(trainer)))
+
+def _filed(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """What a file of a checkpoint would hold."""
+    from safetensors.torch import load, save
+
+    return load(save(tensors))
+
+
+def _copied(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The same for less: a resumed run's are compared, and never resumed from."""
+    return {name: tensor.detach().clone() for name, tensor in tensors.items()}
 
 
 def differing(one: Saved, other: Saved) -> list[str]:
     """Names of what two checkpoints do not share to the bit, but for seconds and scores."""
-    from safetensors.torch import load
-
-    a, b = ({**load(tensors), **json.loads(scalars)} for tensors, scalars in (one, other))
+    a, b = ({**tensors, **json.loads(scalars)} for tensors, scalars in (one, other))
     kept = [FIELDS.index(name) for name in ("epoch", "loss", "lr", "bytes", "grad_bytes")]
     a["history"], b["history"] = a["history"][:, kept], b["history"][:, kept]
     return [name for name in sorted(a.keys() | b.keys()) if not _same(a.get(name), b.get(name))]

@@ -77,18 +77,18 @@ def _environ() -> dict[str, str]:
 
 def _children() -> dict[int, str]:
     """This process's live children, pid to command line; zombies hold nothing and are not counted."""
-    proc = Path("/proc")
-    if not proc.is_dir():
+    if not os.path.isdir("/proc"):
         return {child.pid: child.name for child in multiprocessing.active_children() if child.pid is not None}
     found = {}
-    for stat in proc.glob("[0-9]*/stat"):
+    for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
-            state, parent = stat.read_text().rpartition(")")[2].split()[:2]
-            if int(parent) != os.getpid() or state == "Z":
+            with open(f"/proc/{pid}/stat", "rb") as stat:  # twice a test: pathlib would take three times as long
+                state, parent = stat.read().rpartition(b")")[2].split()[:2]
+            if int(parent) != os.getpid() or state == b"Z":
                 continue
-            command = (stat.parent / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+            command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
         except OSError:  # it ended while we read
             continue
         if not any(helper in command for helper in HELPERS):
-            found[int(stat.parent.name)] = command[:200]
+            found[int(pid)] = command[:200]
     return found

@@ -1,5 +1,6 @@
 """Runs a test's body on many ranks: threads for speed, processes for truth."""
 
+import gc
 import multiprocessing as mp
 import os
 import shutil
@@ -17,6 +18,7 @@ from torch import Tensor
 from fullgraph.transport import MEETING, Alone, Hub, OrderChecking, PeerLost, Transport, join
 
 Body = Callable[..., Any]  # body(transport, *args) -> value
+PRELOADED = ["fullgraph.testing", "fullgraph.ops.kernels_cpu"]
 
 
 def run_threads(size: int, body: Body, *args: Any, timeout: float = 60.0) -> list[Any]:
@@ -51,17 +53,18 @@ def run_processes(
     size: int, body: Body, *args: Any, timeout: float = 120.0, silence: float = 30.0, device: str = "cpu",
     backend: str = "gloo",
 ) -> list[Any]:  # fmt: skip
-    """The same on `size` spawned processes; a child's traceback is the failure's text.
+    """The same on `size` processes, forked from one that has imported torch; a child's traceback is the failure's text.
 
     silence: after so many seconds without a sign of life, ranks give one another up. device: of their rows.
     """
-    context = mp.get_context("spawn")
+    context = mp.get_context("forkserver")
+    context.set_forkserver_preload(PRELOADED)
     meeting = tempfile.mkdtemp(prefix="fullgraph-test-")
     pipes = [context.Pipe(duplex=False) for _ in range(size)]
     children = [
         context.Process(
             target=_child,
-            args=(rank, size, meeting, silence, (device, backend), pipes[rank][1], body, args),
+            args=(rank, size, meeting, silence, (device, backend), dict(os.environ), pipes[rank][1], body, args),
             daemon=True,
         )
         for rank in range(size)
@@ -110,9 +113,12 @@ def _collect(pipes: list[Connection], deadline: float, timeout: float) -> list[A
 
 
 def _child(
-    rank: int, size: int, meeting: str, silence: float, medium: tuple[str, str], pipe: Connection, body: Body,
-    args: tuple[Any, ...],
+    rank: int, size: int, meeting: str, silence: float, medium: tuple[str, str], environ: dict[str, str],
+    pipe: Connection, body: Body, args: tuple[Any, ...],
 ) -> None:  # fmt: skip
+    gc.freeze()  # what the server imported stays
+    os.environ.clear()  # a server's variables are those of its first use
+    os.environ.update(environ)
     os.environ.update(
         RANK=str(rank), WORLD_SIZE=str(size), LOCAL_RANK=str(rank), LOCAL_WORLD_SIZE=str(size),
         GLOO_SOCKET_IFNAME="lo", **{MEETING: meeting},

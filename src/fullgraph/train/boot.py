@@ -42,7 +42,7 @@ def main() -> None:
         worker.warm_up(sys.argv[4])
     gc.freeze()
     here = os.getpid()
-    while order := _receive(orders):
+    while order := receive(orders):
         text, handles = order
         child = os.fork() if FORKS else 0
         if child == 0:
@@ -67,7 +67,7 @@ def main() -> None:
     os._exit(0)
 
 
-def _receive(orders: socket.socket) -> tuple[bytes, list[int]] | None:
+def receive(orders: socket.socket) -> tuple[bytes, list[int]] | None:
     """The next order and its descriptors; None when the launcher has no more."""
     text, handles = b"", list[int]()
     while not text.endswith(b"\n"):

@@ -99,7 +99,7 @@ class Nursery:
             self._orders.close()
             self._begin()
         if not self._used:
-            self._stack.enter_context(_adopting())
+            self._stack.enter_context(adopting())
         self._used = True
         about = {"name": name, "arguments": list(arguments), "environ": dict(environ), "report": report[0]}
         order, told = json.dumps({**about, "classes": classes}).encode() + b"\n", b""
@@ -141,7 +141,7 @@ class Nursery:
 
 
 @contextmanager
-def _adopting() -> Iterator[None]:
+def adopting() -> Iterator[None]:
     """Meanwhile a process whose parent ends becomes a child of this one, if it descends from it."""
     if not boot.FORKS:
         yield
