@@ -4,7 +4,9 @@
 
 An epoch is counted in CPU seconds of a rank, all of its threads and the profiler's own work included. On a machine that
 others use, too, even these vary by more than what is looked for; so the first table has what measuring takes by itself,
-without an epoch to measure: the marks of four messages each way, their sums, and a bin.
+without an epoch to measure: the marks of four messages each way, their sums, and a bin. For the trace, the marks of
+three layers both ways are added, and what is kept of all marks; what three layers of one number take without them is
+taken off.
 """
 
 import argparse
@@ -20,7 +22,9 @@ from fullgraph import nn, recipes
 from fullgraph.data import load
 from fullgraph.partition import cut_parts, partition
 from fullgraph.report import EpochRecord, Meter
+from fullgraph.report.events import slices_of
 from fullgraph.report.profile import Bins
+from fullgraph.report.spans import Rows
 from fullgraph.run import Run, build_trainer
 from fullgraph.testing import run_processes
 from fullgraph.train.config import TrainConfig
@@ -45,15 +49,20 @@ class Nothing:
         return wire
 
 
-def alone(peers: int, messages: int = 4, epochs: int = 300) -> float:
-    """Seconds an epoch that marks and sums take; the least of five rounds."""
+def alone(peers: int, *, layers: int = 0, trace: bool = False, messages: int = 4, epochs: int = 300) -> float:
+    """Seconds an epoch that marks and sums take, beside layers of one number; the least of five rounds."""
     meter, bins, rows = Meter(), Bins(), torch.zeros(4)
+    model, one, places = torch.nn.Sequential(*(torch.nn.Linear(1, 1) for _ in range(layers))), torch.ones(1, 1), Rows()
+    if trace:
+        Layers(model, meter)
     outgoing, incoming = dict.fromkeys(range(peers), rows), dict.fromkeys(range(peers), 16)
     rounds = []
     for _ in range(5):
         start = time.process_time()
         for epoch in range(epochs):
             meter.open_step(epoch)
+            if layers:
+                model(one).sum().backward()
             for message in range(messages):
                 key = Key(f"halo/layer{message // 2}", epoch, use="rows")
                 with meter.span("pack", key):
@@ -67,6 +76,8 @@ def alone(peers: int, messages: int = 4, epochs: int = 300) -> float:
                     pass
             tally = meter.close_step()
             bins.add(tally.share(), tally.numbers, tally.halo_bytes, tally.lag)
+            if trace:
+                slices_of(meter.last, places)
         rounds.append((time.process_time() - start) / epochs)
     return min(rounds)
 
@@ -110,9 +121,11 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=120)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    show(
-        "measuring by itself, an epoch", ["peers", "CPU"], [(str(peers), seconds(alone(peers))) for peers in (1, 3, 7)]
-    )
+    own = []
+    for peers in (1, 3, 7):
+        trace = alone(peers, layers=3, trace=True) - alone(peers, layers=3)
+        own.append((str(peers), seconds(alone(peers)), seconds(trace)))
+    show("measuring by itself, an epoch", ["peers", "report", "the trace adds"], own)
     rows = []
     for strategy in STRATEGIES:
         with tempfile.TemporaryDirectory() as folder:
