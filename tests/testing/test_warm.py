@@ -32,6 +32,9 @@ sys.exit(5)
 """
 
 
+HANDLE = 400  # a descriptor whose number does not depend on what else is open
+
+
 def told_to(popen, folder, *flags, arguments=(), **how):
     """(what the script saw, how it ended)"""
     command = [sys.executable, *flags, "script.py", *arguments]
@@ -54,9 +57,10 @@ def test_a_script_sees_what_it_would_see_anyway(folder, session):
     for popen in (warm.COLD, subprocess.Popen):
         read, write = os.pipe()
         os.write(write, b"here")
-        how = {"pass_fds": [read], "env": {**os.environ, "FG_WORD": "mine"}, "start_new_session": session}
-        found.append(told_to(popen, folder, arguments=[str(read), "-m", "ü"], **how))
-        os.close(read), os.close(write)
+        handle = os.dup2(read, HANDLE)
+        how = {"pass_fds": [handle], "env": {**os.environ, "FG_WORD": "mine"}, "start_new_session": session}
+        found.append(told_to(popen, folder, arguments=[str(handle), "-m", "ü"], **how))
+        os.close(handle), os.close(read), os.close(write)
     (before, anew), (after, forked) = found
     assert (before, after) == (False, True)
     assert forked == anew
