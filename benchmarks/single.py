@@ -112,6 +112,7 @@ def ours(ranks: int, *flags: str) -> Any:
 CONTENDERS = {
     **{name: pyg(kind, HUGE_PAGES if "huge" in name else {}) for name, kind in PYG.items()},
     "fullgraph": ours(1),
+    "fullgraph, all rows": ours(1, "--all-rows"),
     "fullgraph, no precompute": ours(1, "--no-precompute"),
     "fullgraph, 2 ranks": ours(2),
 }
@@ -138,10 +139,10 @@ def report(options: argparse.Namespace, figures: dict[str, dict[str, float]]) ->
     csr = [f for name, f in figures.items() if name.startswith("PyG CSR") and "huge" not in name]
     if csr and "fullgraph" in figures:
         best = min(f["epoch_s"] for f in csr)
-        print(f"faster than PyG's better CSR path {best / base['epoch_s']:.2f}x (target 2)", end="")
+        print(f"faster than PyG's better CSR path {best / base['epoch_s']:.2f}x (target 3.5)", end="")
         if "PyG edge_index" in figures:
             print(
-                f", than its edge_index path {figures['PyG edge_index']['epoch_s'] / base['epoch_s']:.2f}x (target 5)",
+                f", than its edge_index path {figures['PyG edge_index']['epoch_s'] / base['epoch_s']:.2f}x (target 8)",
                 end="",
             )
         print()

@@ -63,6 +63,7 @@ def test_a_script_sees_what_it_would_see_anyway(folder, session):
         os.close(handle), os.close(read), os.close(write)
     (before, anew), (after, forked) = found
     assert (before, after) == (False, True)
+    assert {name: (value, anew[0][name]) for name, value in forked[0].items() if value != anew[0][name]} == {}
     assert forked == anew
 
 
