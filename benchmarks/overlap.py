@@ -5,8 +5,8 @@
 Cells of `fullgraph bench`, which says what C and M are. The rates are chosen such that M = C for exact training
 (communication is half of C + M), M = 2 C and M = 9 C. ideal = max(C, M), with each strategy's own M. Also: the bytes
 that the interfaces counted (less Ethernet, IP and TCP headers, by their count of packets) against the formula's. All
-strategies map a layer's rows before they cross where that is narrower, so that all send the same rows, and multiply as
-the training without halos does whose compute is C. The graph is about as dense, and cut about as well, as ogbn-products.
+strategies map a layer's rows before they cross where that is narrower: so all send the same rows, and multiply as the
+training without halos does whose compute is C. The graph is about as dense, and cut about as well, as ogbn-products.
 """
 
 import argparse
