@@ -57,7 +57,7 @@ def sparse_aggregation(
     sizes = torch.tensor([out_nD.nnz, prod(out_nD.shape)])
     entries, full = transport.all_reduce(Key(f"{name} density", 0), sizes).wait().tolist()
     if DENSE * entries > full:
-        return torch.from_numpy(out_nD.toarray())
+        return torch.from_numpy(out_nD.toarray()).clone()  # at an address of torch's, on which rounding depends
     return _features(out_nD)
 
 
