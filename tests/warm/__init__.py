@@ -100,6 +100,7 @@ def _order(how, began):
         "numbers": [0, 1, 2, *how["pass_fds"]],
         "starts": not nursery,
         "session": how["start_new_session"],
+        "deaf": signal.getsignal(signal.SIGINT) is signal.SIG_IGN,  # as a shell's command in the background is
         "mask": [int(number) for number in signal.pthread_sigmask(signal.SIG_BLOCK, [])],
     }
 

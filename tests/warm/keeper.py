@@ -115,7 +115,7 @@ def _become(order, handles):
     importlib.invalidate_caches()
     with suppress(ValueError):  # read when OpenMP is loaded, which it is
         torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "")))
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGINT, signal.SIG_IGN if order["deaf"] else signal.default_int_handler)
     signal.pthread_sigmask(signal.SIG_SETMASK, order["mask"])
 
 
