@@ -43,10 +43,9 @@ def test_links(number, shared):
 
 @pytest.mark.timeout(300)
 def test_soak(shared, monkeypatch):
-    monkeypatch.setattr(soak, "WARM", 150)
-    monkeypatch.setattr(soak, "EPOCHS", 450)
+    monkeypatch.setattr(soak, "WARM", 200)
+    monkeypatch.setattr(soak, "EPOCHS", 700)
     monkeypatch.setattr(soak, "MORE", 50)
-    monkeypatch.setattr(soak, "GROWTH_BYTES", soak.GROWTH_BYTES * 300 // 500)  # as many for each epoch
     assert soak.trial(2, shared) == "flat"
 
 
