@@ -1,23 +1,34 @@
-"""Many trainings on graphs that are cut once, some at a time, each one's outcome a line of a file.
+"""Many trainings, some at a time, each one's outcome a line of a file.
 
-A call that is cut short loses only the trainings under way: the next call skips what the file already holds.
+A call that is cut short loses only the trainings under way: the next call skips what the file already holds. One that
+fails is named, and the others go on. Trials come seed by seed: whenever a call ends, every cell has as many seeds.
 """
 
 import argparse
 import json
+import os
 import tempfile
-from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
-from math import inf, nan
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from math import inf, nan, sqrt
 from pathlib import Path
 from statistics import mean, stdev
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, TypeVar
 
-from common import ROOT, fullgraph, run, train
+from common import ROOT, fullgraph
+from workers import Failed, side_by_side
+
+NOTE = "fullgraph: note: "
+# Two-sided 95 % quantiles of Student's t for 1, 2, .. degrees of freedom; beyond them the normal one is near enough.
+T95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131)
 
 
 class Cut(NamedTuple):
-    """A graph, cut into a folder of this name that all trainings on it share."""
+    """A graph, cut into a folder of this name that all trainings on it share.
+
+    graph: the name of a file in the folder of graphs, or a source that `fullgraph train` takes: demo, sbm:nodes=...
+    """
 
     graph: str
     features: str
@@ -25,11 +36,17 @@ class Cut(NamedTuple):
     parts: int = 4
 
     @property
+    def label(self) -> str:
+        """The graph's name in tables: a source without its options."""
+        return self.graph.split(":")[0]
+
+    @property
     def name(self) -> str:
-        return f"{self.graph}-{self.features}-{self.partitioner}-{self.parts}"
+        graph = self.graph.replace(":", "-").replace(",", "-")
+        return f"{graph}-{self.features}-{self.partitioner}-{self.parts}"
 
     def make(self, data: Path, folder: Path) -> None:
-        source = self.graph if self.graph == "demo" else data / f"{self.graph}.npz"
+        source = self.graph if self.graph == "demo" or ":" in self.graph else data / f"{self.graph}.npz"
         options = ["--parts", self.parts, "--partitioner", self.partitioner, "--features", self.features]
         fullgraph("partition", source, *options, "--out", folder / self.name)
 
@@ -58,6 +75,9 @@ class Score(NamedTuple):
 class Outcome(NamedTuple):
     command: str
     trace: list[Score]
+    notes: Sequence[str] = ()  # what the run had to say to its user
+    device: str = "cpu"
+    seconds: float = 0.0
 
     @property
     def bytes(self) -> int:
@@ -69,80 +89,148 @@ class Outcome(NamedTuple):
         return max(affordable, key=lambda score: score.val, default=Score(0, nan, nan))
 
 
-def add_options(parser: argparse.ArgumentParser, name: str, *, graphs: Iterable[str], seeds: int) -> None:
+class Named(Protocol):
+    """A training, as a value that can be sent to another process."""
+
+    @property
+    def command(self) -> str: ...
+
+
+N = TypeVar("N", bound=Named)
+
+
+def add_options(parser: argparse.ArgumentParser, name: str, *, graphs: Iterable[str], seeds: int = 5) -> None:
     """What every campaign takes."""
-    runs = ROOT / "runs" / name
+    runs, graphs = ROOT / "runs" / name, list(graphs)
     parser.add_argument("--data", type=Path, default=ROOT.parent / "shared" / "data", help="folder of .npz graphs")
-    parser.add_argument("--only", nargs="+", choices=list(graphs), metavar="GRAPH", default=list(graphs))
+    parser.add_argument("--only", nargs="+", choices=graphs, metavar="GRAPH", default=graphs, help="of these graphs")
     parser.add_argument("--seeds", type=int, default=seeds)
-    parser.add_argument("--jobs", type=int, default=1, help="trainings at a time, of four ranks with a thread each")
-    parser.add_argument("--simulated", action="store_true", help="ranks are threads: the same scores on a busy machine")
+    parser.add_argument("--epochs", type=int, help="in place of each case's own, for a look")
+    parser.add_argument("--jobs", type=int, default=1, help="trainings at a time")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--limit-s", type=float, default=inf, metavar="SECONDS", help="begin no training after so long")
     parser.add_argument("--cuts", type=Path, default=runs / "cuts", help="folder of cut graphs; missing ones are cut")
     parser.add_argument("--results", type=Path, default=runs / "results.jsonl", help="file of outcomes, which grows")
     parser.add_argument("--cut-only", action="store_true", help="cut the graphs and stop (to train elsewhere)")
     parser.add_argument("--report", action="store_true", help="show what the results file holds and train nothing")
+    parser.add_argument("--markdown", action="store_true", help="show tables as Markdown")
 
 
-def carry_out(trials: Sequence[Trial], options: argparse.Namespace) -> dict[Trial, Outcome]:
-    """Run the trials that the results file does not hold yet; the outcomes of all that it then holds."""
-    known = _read(options.results)
+def add_simulated(parser: argparse.ArgumentParser) -> None:
+    """What campaigns of `fullgraph train` take besides."""
+    told = "ranks are threads of a process that lives on for the next training: the same scores, sooner"
+    parser.add_argument("--simulated", action="store_true", help=told)
+
+
+def flags_of(options: argparse.Namespace, flags: str) -> str:
+    """A case's flags, with another number of epochs where that is asked for."""
+    return flags if options.epochs is None else f"{flags} --epochs {options.epochs}"
+
+
+def carry_out(
+    trials: Sequence[Trial], options: argparse.Namespace, table: Callable[[dict[Trial, Outcome]], None]
+) -> None:
+    """Cut the graphs of the trials, and `complete` them."""
     if not options.report:
-        waiting = [trial for trial in trials if trial.command not in known]
-        for cut in dict.fromkeys(trial.cut for trial in waiting):
+        known = _read(options.results)
+        for cut in dict.fromkeys(trial.cut for trial in trials if trial.command not in known):
             if not (options.cuts / cut.name).exists():
                 print(f"cutting {cut.name} ...", flush=True)
                 cut.make(options.data, options.cuts)
-        if options.cut_only:
-            print(f"cut graphs are in {options.cuts}")
-            raise SystemExit
-        known |= _run(waiting, options)
-    if not any(trial.command in known for trial in trials):
-        raise SystemExit(f"{options.results} holds none of these trainings; leave out --report to run them")
-    return {trial: known[trial.command] for trial in trials if trial.command in known}
+    if options.cut_only:
+        print(f"cut graphs are in {options.cuts}")
+        return
+    work = partial(train_on, cuts=options.cuts, device=options.device, simulated=options.simulated)
+    complete(trials, work, options, table)
+
+
+def complete(
+    trials: Sequence[N],
+    work: Callable[[N], Outcome],
+    options: argparse.Namespace,
+    table: Callable[[dict[N, Outcome]], None],
+) -> None:
+    """Run the trials that the results file does not hold yet; show the table of all that it then holds."""
+    known, failed = _read(options.results), dict[str, Failed]()
+    if not options.report:
+        waiting = [trial for trial in trials if trial.command not in known]
+        done, failed = _run(waiting, work, options)
+        known |= done
+    held = {trial: known[trial.command] for trial in trials if trial.command in known}
+    if held:
+        table(held)
+    missing = len(trials) - len(held) - len(failed)
+    if missing:
+        print(f"{missing} of {len(trials)} trainings are not in {options.results}: the same command goes on with them")
+    for command, reason in failed.items():
+        print(f"FAILED {command}: {reason}")
+    if failed:
+        raise SystemExit(1)
 
 
 def spread(values: Sequence[float], sign: str = "") -> str:
-    """Mean ± standard deviation, in points of 100."""
-    deviation = f" ± {100 * stdev(values):.2f}" if len(values) > 1 else ""
-    return f"{100 * mean(values):{sign}.2f}{deviation}"
+    """Mean ± half the width of its 95 % confidence interval (Student's t), in points of 100."""
+    around = f" ± {100 * half_width(values):.2f}" if len(values) > 1 else ""
+    return f"{100 * mean(values):{sign}.2f}{around}"
 
 
-def _run(trials: Sequence[Trial], options: argparse.Namespace) -> dict[str, Outcome]:
-    outcomes: dict[str, Outcome] = {}
-    options.results.parent.mkdir(parents=True, exist_ok=True)
-    with options.results.open("a") as file, ThreadPoolExecutor(options.jobs) as pool:
-        futures = [pool.submit(_outcome, trial, options.cuts, options.simulated) for trial in trials]
-        try:
-            for future in as_completed(futures):
-                outcome = future.result()
-                outcomes[outcome.command] = outcome
-                file.write(json.dumps(outcome._asdict()) + "\n")
-                file.flush()
-                print(f"{len(outcomes)}/{len(trials)} {outcome.command}: val {outcome.best().val:.4f}", flush=True)
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
-    return outcomes
+def half_width(values: Sequence[float]) -> float:
+    """Of the mean's 95 % confidence interval."""
+    freedom = len(values) - 1
+    quantile = T95[freedom - 1] if freedom <= len(T95) else 1.96
+    return quantile * stdev(values) / sqrt(len(values))
 
 
-def _outcome(trial: Trial, cuts: Path, simulated: bool) -> Outcome:
+def train_on(trial: Trial, *, cuts: Path, device: str, simulated: bool) -> Outcome:
+    """One training on a graph that is cut, by threads of this process or by the command."""
+    os.environ |= {"OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}  # read when torch is imported
+    start = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="fullgraph-") as scratch:
         folder, *flags = trial.command.split()
         out = Path(scratch) / "run"
+        how = ["--device", device, "--threads", "1", "--checkpoint-every", "0", "--no-report"]
+        arguments = [str(cuts / folder), *flags, *how]
         if simulated:
-            file, flags = Path(scratch) / "metrics.jsonl", ["--seed", str(trial.seed), *trial.flags.split()]
-            script = ROOT / "benchmarks" / "simulated.py"
-            run([script, cuts / folder, "--out", file, "--strategy", trial.strategy, *flags], threads=1)
+            from simulated import train
+
+            beside = train(arguments, out)
         else:
-            file = out / "metrics.jsonl"
-            train(cuts / folder, out, *flags, "--threads", 1, "--checkpoint-every", 0, threads=1)
-        records = [json.loads(line) for line in file.read_text().splitlines()]
+            beside = fullgraph("train", *arguments, "--out", out, threads=1).output
+        records = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    notes = [line.removeprefix(NOTE) for line in beside.splitlines() if line.startswith(NOTE)]
+    return Outcome(trial.command, trace_of(records), notes, device, round(time.perf_counter() - start, 1))
+
+
+def trace_of(records: Iterable[Mapping[str, float | None]]) -> list[Score]:
+    """The evaluations among the records of a run's epochs."""
     sent, trace = 0, []
     for record in records:
-        sent += record["bytes"]
-        if record.get("val") is not None:
-            trace.append(Score(sent, record["val"], record["test"]))
-    return Outcome(trial.command, trace)
+        sent += int(record["bytes"] or 0)
+        val, test = record.get("val"), record.get("test")
+        if val is not None and test is not None:
+            trace.append(Score(sent, val, test))
+    return trace
+
+
+def _run(
+    trials: Sequence[N], work: Callable[[N], Outcome], options: argparse.Namespace
+) -> tuple[dict[str, Outcome], dict[str, Failed]]:
+    """Train, and write a line of the results file for each; what came of them, and what failed."""
+    outcomes: dict[str, Outcome] = {}
+    failed: dict[str, Failed] = {}
+    options.results.parent.mkdir(parents=True, exist_ok=True)
+    with options.results.open("a") as file:
+        for trial, outcome in side_by_side(work, trials, jobs=options.jobs, limit_s=options.limit_s):
+            place = f"{len(outcomes) + len(failed) + 1}/{len(trials)} {trial.command}"
+            if isinstance(outcome, Failed):
+                failed[trial.command] = outcome
+                print(f"{place}: FAILED: {outcome}", flush=True)
+                continue
+            outcomes[trial.command] = outcome
+            file.write(json.dumps(outcome._asdict()) + "\n")
+            file.flush()
+            print(f"{place}: val {outcome.best().val:.4f}, {outcome.seconds:.1f} s", flush=True)
+    return outcomes, failed
 
 
 def _read(path: Path) -> dict[str, Outcome]:
@@ -153,5 +241,6 @@ def _read(path: Path) -> dict[str, Outcome]:
     whole = text[: text.rfind("\n") + 1]
     if whole != text:
         path.write_text(whole)
-    lines = (json.loads(line) for line in whole.splitlines())
-    return {line["command"]: Outcome(line["command"], [Score(*score) for score in line["trace"]]) for line in lines}
+    lines = [json.loads(line) for line in whole.splitlines()]
+    outcomes = (Outcome(**{**line, "trace": [Score(*score) for score in line["trace"]]}) for line in lines)
+    return {outcome.command: outcome for outcome in outcomes}

@@ -22,6 +22,7 @@ ROOT = Path(__file__).resolve().parents[1]
 class Cost(NamedTuple):
     seconds: float
     peak_bytes: int  # the largest process of the command
+    output: str  # standard output and error together
 
 
 def run(arguments: Sequence[object], *, threads: int | None = None, environ: Mapping[str, str] | None = None) -> Cost:
@@ -38,7 +39,7 @@ def run(arguments: Sequence[object], *, threads: int | None = None, environ: Map
         child.returncode = os.waitstatus_to_exitcode(status)
     if child.returncode != 0:
         raise SystemExit(f"{' '.join(command)}\nexited with {child.returncode}:\n{output[-4000:]}")
-    return Cost(time.perf_counter() - start, usage.ru_maxrss * 1024)
+    return Cost(time.perf_counter() - start, usage.ru_maxrss * 1024, output)
 
 
 def fullgraph(*arguments: object, threads: int | None = None) -> Cost:
@@ -75,8 +76,10 @@ def fresh_folder(name: str) -> Path:
     return folder
 
 
-def show(title: str, columns: Iterable[str], rows: Iterable[Iterable[object]]) -> None:
-    """One rich table; the first column is text, the others are figures."""
+def show(title: str, columns: Iterable[str], rows: Iterable[Iterable[object]], *, markdown: bool = False) -> None:
+    """One table; the first column is text, the others are figures. markdown: as documents have it."""
+    if markdown:
+        return show_markdown(title, list(columns), rows)
     from rich.console import Console
     from rich.table import Table
 
@@ -87,6 +90,14 @@ def show(title: str, columns: Iterable[str], rows: Iterable[Iterable[object]]) -
         table.add_row(*map(str, row))
     # A pipe has no width: let the table be as wide as it is.
     Console(width=None if sys.stdout.isatty() else 160).print(table)
+
+
+def show_markdown(title: str, columns: Sequence[str], rows: Iterable[Iterable[object]]) -> None:
+    """The title as a line of text, and a table."""
+    rule = ["---", *["---:"] * (len(columns) - 1)]
+    print(f"\n{title}\n")
+    for row in (columns, rule, *rows):
+        print(f"| {' | '.join(map(str, row))} |")
 
 
 def size(nbytes: float) -> str:

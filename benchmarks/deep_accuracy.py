@@ -1,6 +1,6 @@
 """What chunks, snapshots and dropped gradients cost in test score: GNNPipe and its hybrid against exact training.
 
-    .venv/bin/python benchmarks/deep_accuracy.py --data FOLDER [--jobs 2] [--device cuda] [--only pubmed] [--ablation]
+    .venv/bin/python benchmarks/deep_accuracy.py --data FOLDER [--device cuda --jobs 6] [--only pubmed] [--ablation]
 
 16- and 32-layer GCNII and ResGCN+ as 8 ranks would train them: 8 stages (gnnpipe) or 4 ways by 2 stages (hybrid), on
 8 METIS parts with 4 chunks each. One process computes what all of them would, to 1e-10 (tests/exact/test_pipeline.py).
@@ -9,19 +9,15 @@ The same settings, epochs and seeds for all, test score at the best validation e
 """
 
 import argparse
-import json
-import os
-from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+import time
 from functools import cache, partial
-from multiprocessing import get_context
 from pathlib import Path
 from statistics import mean
 from typing import Any, NamedTuple
 
 import numpy as np
-from campaign import spread
-from common import ROOT, show
+from campaign import Outcome, add_options, complete, spread, trace_of
+from common import show
 
 RANKS, PIECES, TOLERANCE = 8, 4, 0.5
 # Epochs, weight decay. Where chunks learn more slowly than all nodes at once, 300 epochs are too few for them.
@@ -34,6 +30,7 @@ GRAPHS: dict[str, dict[str, Any]] = {
 # Of 0.03 (tried for GCNII on amazon_photo alone), 0.01, 0.003 and 0.001, by the validation score of exact training.
 RATES = {"gcnii": 0.01, "resgcn": 0.003}
 LR = {("amazon_photo", "gcnii"): 0.03}
+# The number of ways, and options of `gnnpipe`. None: no chunks.
 STAGES: dict[str, dict[str, Any] | None] = {
     "exact": None,
     "gnnpipe": {},
@@ -58,14 +55,8 @@ class Trial(NamedTuple):
     epochs: int
 
     @property
-    def name(self) -> str:
+    def command(self) -> str:
         return " ".join(map(str, self))
-
-
-class Outcome(NamedTuple):
-    val: float
-    test: float
-    epoch: int
 
 
 @cache
@@ -100,7 +91,7 @@ def train(trial: Trial, data: Path, cuts: Path, device: str) -> Outcome:
 
     from fullgraph.nn import MODELS
     from fullgraph.partition import cut_parts, partition
-    from fullgraph.placement import Partitioned, Placement
+    from fullgraph.placement import History, Partitioned, Placement
     from fullgraph.recipes import Given
     from fullgraph.run import Run, build_trainer
     from fullgraph.testing.layerwise import Layerwise
@@ -108,6 +99,7 @@ def train(trial: Trial, data: Path, cuts: Path, device: str) -> Outcome:
     from fullgraph.transport import Alone
 
     torch.set_num_threads(1)
+    start = time.perf_counter()
     graph, options = load(data, trial.graph), STAGES[trial.strategy]
     spec = MODELS[trial.model](layers=trial.layers, hidden=64, dropout=0.5)
     placement: Placement = Partitioned(narrow_first=False)
@@ -115,8 +107,10 @@ def train(trial: Trial, data: Path, cuts: Path, device: str) -> Outcome:
         ways = options.get("ways", 1)
         part, piece = pieces(data, cuts, trial.graph)
         chunk = part % (RANKS // ways) * PIECES + piece  # the same slot on all ways is one chunk
-        own = {key: value for key, value in options.items() if key != "ways"}
-        placement = Layerwise(narrow_first=False, **own, chunk_of=lambda ids: torch.from_numpy(chunk).long()[ids])
+        history = History(**{key: options[key] for key in History._fields if key in options})
+        others = {key: value for key, value in options.items() if key not in (*History._fields, "ways")}
+        slots = torch.from_numpy(chunk).long()
+        placement = Layerwise(narrow_first=False, history=history, chunk_of=lambda ids: slots[ids], **others)
     whole = cut_parts(graph, partition(graph, 1), 0, features="row")
     lr = LR.get((trial.graph, trial.model), RATES[trial.model])
     decay = GRAPHS[trial.graph].get("weight_decay", 0.0)
@@ -126,91 +120,59 @@ def train(trial: Trial, data: Path, cuts: Path, device: str) -> Outcome:
     run = Run(model=spec, strategy=Given(placement=placement), train=config)
     trainer = build_trainer(run, whole, Alone())
     trainer.fit([])
-    return Outcome(trainer.best.scores["val"], trainer.best.scores["test"], trainer.best.epoch)
+    records = [{"bytes": 0, "val": record.val, "test": record.test} for record in trainer.records]
+    return Outcome(trial.command, trace_of(records), (), device, round(time.perf_counter() - start, 1))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    runs = ROOT / "runs" / "deep_accuracy"
-    parser.add_argument("--data", type=Path, default=ROOT.parent / "shared" / "data", help="folder of .npz graphs")
-    parser.add_argument("--only", nargs="+", choices=GRAPHS, metavar="GRAPH", default=list(GRAPHS))
+    add_options(parser, "deep_accuracy", graphs=GRAPHS)
     parser.add_argument("--models", nargs="+", choices=RATES, metavar="MODEL", default=list(RATES))
     parser.add_argument("--layers", nargs="+", type=int, default=[16, 32])
     parser.add_argument("--strategies", nargs="+", choices=STAGES, default=["exact", "gnnpipe", "hybrid"])
     parser.add_argument("--ablation", action="store_true", help="T1, T2, T3 in all combinations")
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--epochs", type=int, help="in place of each graph's own")
-    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
-    parser.add_argument("--jobs", type=int, default=1, help="trainings at a time")
-    parser.add_argument("--cuts", type=Path, default=runs / "cuts", help="folder of cut graphs; missing ones are cut")
-    parser.add_argument("--results", type=Path, default=runs / "results.jsonl", help="file of outcomes, which grows")
-    parser.add_argument("--cut-only", action="store_true", help="cut the graphs and stop (to train elsewhere)")
-    parser.add_argument("--report", action="store_true", help="show what the results file holds and train nothing")
     options = parser.parse_args()
-    if options.cut_only:
+    if not options.report:
         for graph in options.only:
             pieces(options.data, options.cuts, graph)
+    if options.cut_only:
         return
     wanted = ABLATION if options.ablation else dict.fromkeys(["exact", *options.strategies])
     trials = [
         Trial(graph, model, layers, strategy, seed, options.epochs or GRAPHS[graph]["epochs"])
         for seed in range(options.seeds)
-        for layers in sorted(options.layers, reverse=True)
+        for layers in sorted(options.layers, reverse=True)  # the longest first
         for strategy in wanted
         for graph in options.only
         for model in options.models
     ]
-    known = read(options.results)
-    if not options.report:
-        known |= run([trial for trial in trials if trial.name not in known], options)
-    table(trials, known, options)
+    work = partial(train, data=options.data, cuts=options.cuts, device=options.device)
+    complete(trials, work, options, partial(table, markdown=options.markdown))
 
 
-def run(trials: Sequence[Trial], options: argparse.Namespace) -> dict[str, Outcome]:
-    """Train, longest first, a line of the results file for each."""
-    os.environ |= {"OMP_NUM_THREADS": "1"}
-    options.results.parent.mkdir(parents=True, exist_ok=True)
-    done: dict[str, Outcome] = {}
-    with options.results.open("a") as file, ProcessPoolExecutor(options.jobs, get_context("spawn")) as pool:
-        work = partial(train, data=options.data, cuts=options.cuts, device=options.device)
-        futures = {pool.submit(work, trial): trial for trial in trials}
-        for future in as_completed(futures):
-            name, outcome = futures[future].name, future.result()
-            done[name] = outcome
-            file.write(json.dumps({"name": name, **outcome._asdict()}) + "\n")
-            file.flush()
-            print(f"{len(done)}/{len(trials)} {name}: val {outcome.val:.4f} test {outcome.test:.4f}", flush=True)
-    return done
-
-
-def read(path: Path) -> dict[str, Outcome]:
-    if not path.exists():
-        return {}
-    lines = [json.loads(line) for line in path.read_text().splitlines() if line.endswith("}")]
-    return {line.pop("name"): Outcome(**line) for line in lines}
-
-
-def table(trials: Sequence[Trial], known: dict[str, Outcome], options: argparse.Namespace) -> None:
+def table(done: dict[Trial, Outcome], *, markdown: bool) -> None:
     rows = []
-    for case in dict.fromkeys(trial._replace(seed=0) for trial in sorted(trials)):
-        seeds = [case._replace(seed=seed) for seed in range(options.seeds)]
-        pairs = [(known.get(t.name), known.get(t._replace(strategy="exact").name)) for t in seeds]
-        both = [(own, exact) for own, exact in pairs if own and exact]
+    for case in dict.fromkeys(trial._replace(seed=0) for trial in sorted(done)):
+        own = [trial for trial in done if trial._replace(seed=0) == case]
+        pairs = [(done[trial], done.get(trial._replace(strategy="exact"))) for trial in own]
+        both = [(mixed.best(), exact.best()) for mixed, exact in pairs if exact]
         if both:
-            away = [own.test - exact.test for own, exact in both]
+            away = [mixed.test - exact.test for mixed, exact in both]
             rows.append(
                 (
                     f"{case.graph} {case.model} {case.layers}",
                     case.strategy,
-                    spread([own.val for own, _ in both]),
-                    spread([own.test for own, _ in both]),
+                    spread([mixed.val for mixed, _ in both]),
+                    spread([mixed.test for mixed, _ in both]),
                     "" if case.strategy == "exact" else spread(away, sign="+"),
                     len(both),
                     "BELOW" if 100 * mean(away) < -TOLERANCE else "",
                 )
             )
-    title = f"Accuracy in points of 100, 8 ranks' worth; BELOW: more than {TOLERANCE} points under exact training"
-    show(title, ["graph, model, layers", "", "val", "test", "against exact", "seeds", ""], rows)
+    title = "Test score at the best validation epoch, in points of 100, 8 ranks' worth; ±: 95 % confidence interval; "
+    title += f"BELOW: more than {TOLERANCE} points under exact training"
+    columns = ["graph, model, layers", "", "val", "test", "against exact", "seeds", ""]
+    show(title, columns, rows, markdown=markdown)
 
 
 if __name__ == "__main__":

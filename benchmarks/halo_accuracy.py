@@ -1,6 +1,6 @@
 """Test score of boundary sampling, bits by variance, skipped broadcasts and halos in turns, against exact training.
 
-    .venv/bin/python benchmarks/halo_accuracy.py --data FOLDER [--jobs 2] [--only pubmed] [--seeds 3] [--report]
+    .venv/bin/python benchmarks/halo_accuracy.py --data FOLDER [--simulated --device cuda --jobs 6] [--only pubmed]
 
 `bns`, `adaqp`, `sancus` and `cd-r` at the settings of their papers: 4 ranks on METIS parts, 3-layer GraphSAGE, the same
 epochs and seeds for all, at the best validation epoch. A call cut short goes on where it stopped.
@@ -8,8 +8,8 @@ epochs and seeds for all, at the best validation epoch. A call cut short goes on
 
 import argparse
 
-from campaign import Cut, Trial, add_options, carry_out
-from wire_accuracy import compare
+from campaign import Cut, add_options, add_simulated
+from wire_accuracy import carry_out_against_vanilla
 
 COMMON = "--model sage --norm none --input-dropout --layers 3 --hidden 64 --dropout 0.5 --lr 0.01 --eval-every 5"
 CASES = {
@@ -29,13 +29,10 @@ STRATEGIES = (
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    add_options(parser, "halo_accuracy", graphs=[cut.graph for cut in CASES], seeds=3)
+    add_options(parser, "halo_accuracy", graphs=[cut.label for cut in CASES])
+    add_simulated(parser)
     parser.add_argument("--strategies", nargs="+", metavar="NAME", default=list(STRATEGIES))
-    options = parser.parse_args()
-    wanted = list(dict.fromkeys(["vanilla", *options.strategies]))
-    cuts, seeds = [cut for cut in CASES if cut.graph in options.only], range(options.seeds)
-    trials = [Trial(cut, name, seed, CASES[cut]) for seed in seeds for cut in cuts for name in wanted]
-    compare(carry_out(trials, options), {cut: CASES[cut] for cut in cuts}, wanted, options.seeds)
+    carry_out_against_vanilla(CASES, parser.parse_args())
 
 
 if __name__ == "__main__":

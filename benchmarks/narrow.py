@@ -1,6 +1,6 @@
 """Bytes and test score of every strategy that sends a layer's input, and with `-o narrow=true`.
 
-    .venv/bin/python benchmarks/narrow.py --data FOLDER [--only demo] [--seeds 3] [--simulated] [--report]
+    .venv/bin/python benchmarks/narrow.py --data FOLDER [--simulated --device cuda --jobs 6] [--only demo]
 
 4 ranks on METIS parts, 3-layer GraphSAGE, the same epochs and seeds for all, at the best validation epoch; beside them
 `vanilla`, which maps first in any case. A call cut short goes on where it stopped.
@@ -10,7 +10,7 @@ import argparse
 from collections.abc import Sequence
 from statistics import mean
 
-from campaign import Cut, Outcome, Trial, add_options, carry_out, spread
+from campaign import Cut, Outcome, Trial, add_options, add_simulated, carry_out, flags_of, spread
 from common import show, size
 
 STRATEGIES = (
@@ -35,24 +35,29 @@ CASES = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    add_options(parser, "narrow", graphs=[cut.graph for cut in CASES], seeds=3)
+    add_options(parser, "narrow", graphs=[cut.label for cut in CASES])
+    add_simulated(parser)
     parser.add_argument("--strategies", nargs="+", choices=STRATEGIES, metavar="NAME", default=list(STRATEGIES))
     options = parser.parse_args()
-    cuts = [cut for cut in CASES if cut.graph in options.only]
+    cases = {cut: flags_of(options, flags) for cut, flags in CASES.items() if cut.label in options.only}
     wanted = ["vanilla", *(f"{name}{narrow}" for name in options.strategies for narrow in ("", " -o narrow=true"))]
-    seeds = range(options.seeds)  # outermost: a call cut short leaves whole comparisons
-    trials = [Trial(cut, name, seed, CASES[cut]) for seed in seeds for cut in cuts for name in wanted]
-    done = carry_out(trials, options)
-    for cut in cuts:
-        table(cut, done, options.strategies, seeds)
+    seeds = range(options.seeds)
+    trials = [Trial(cut, name, seed, cases[cut]) for seed in seeds for cut in cases for name in wanted]
+
+    def tables(done: dict[Trial, Outcome]) -> None:
+        for cut, flags in cases.items():
+            title = f"{cut.label}: 4 ranks, METIS, {flags}; ±: 95 % confidence interval"
+            runs = {trial: outcome for trial, outcome in done.items() if trial.cut == cut}
+            table(title, runs, options.strategies, markdown=options.markdown)
+
+    carry_out(trials, options, tables)
 
 
-def table(cut: Cut, done: dict[Trial, Outcome], strategies: Sequence[str], seeds: range) -> None:
+def table(title: str, done: dict[Trial, Outcome], strategies: Sequence[str], *, markdown: bool) -> None:
     """One graph: a strategy a row, both orders beside one another."""
 
     def outcomes(name: str) -> list[Outcome]:
-        found = (done.get(Trial(cut, name, seed, CASES[cut])) for seed in seeds)
-        return [outcome for outcome in found if outcome]
+        return [outcome for trial, outcome in done.items() if trial.strategy == name]
 
     rows = []
     for name in ("vanilla", *strategies):
@@ -64,7 +69,7 @@ def table(cut: Cut, done: dict[Trial, Outcome], strategies: Sequence[str], seeds
         cells = (spread(less), size(fewer), f"{fewer / sent:.2f}") if narrow else ("", "", "")
         rows.append((name, spread(test), size(sent), *cells, len(wide)))
     columns = ["strategy", "test", "halo bytes in all", "narrow: test", "bytes", "of the other", "seeds"]
-    show(f"{cut.graph}: 4 ranks, METIS, {CASES[cut]}", columns, rows)
+    show(title, columns, rows, markdown=markdown)
 
 
 if __name__ == "__main__":

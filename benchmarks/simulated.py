@@ -1,67 +1,53 @@
-"""`fullgraph train FOLDER ...` with threads for ranks: the same losses and scores, in a process that waits for nobody.
+"""`fullgraph train ARGUMENTS --out FOLDER` with threads for ranks: the same files and scores, in this process.
 
-    .venv/bin/python benchmarks/simulated.py CUT --out FILE.jsonl --strategy "bns -o p=0.1" --epochs 200
-
-For campaigns on a machine that others use: four processes that wait for one another lose most of their time there.
+For campaigns of many short trainings: nothing is started for each of them, and no rank waits for a busy machine's
+scheduler. On a GPU all ranks use its default stream, so that what one of them sends is ready where another reads it.
 """
 
-import argparse
-import json
-import shlex
+import gc
+from collections.abc import Sequence
+from contextlib import redirect_stderr
+from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import torch
+from typer.main import get_command
 
-from fullgraph import nn
-from fullgraph.partition import open_part, read_manifest
-from fullgraph.recipes import STRATEGIES
-from fullgraph.report import EpochRecord
-from fullgraph.run import Run, build_trainer
+from fullgraph.cli import app
+from fullgraph.options import options_of, run_of
+from fullgraph.preparing import is_cut, prepare
+from fullgraph.report import Phases
+from fullgraph.run import Run
 from fullgraph.testing import run_threads
-from fullgraph.train.config import TrainConfig
-from fullgraph.train.trainer import Trainer
+from fullgraph.train.folder import RunFolder
+from fullgraph.train.stopping import Stop
 from fullgraph.transport import Transport
+from fullgraph.worker import work
+
+LONGEST_S = 3600.0  # of a training: ranks that wait for one another for longer never end
 
 
-def records(transport: Transport, cut: Path, run: Run) -> list[dict[str, float | None]]:
-    """What metrics.jsonl would hold."""
-    lines: list[dict[str, float | None]] = []
-
-    def watch(trainer: Trainer, record: EpochRecord) -> None:
-        lines.append({"bytes": record.bytes, "val": record.val, "test": record.test})
-
-    build_trainer(run, open_part(cut, transport.rank), transport).fit([watch])
-    return lines
-
-
-def strategy_of(text: str) -> tuple[str, dict[str, str]]:
-    """The name and the options in `sancus -o bound=0.3 -o longest=10`."""
-    name, *rest = shlex.split(text)
-    return name, dict(pair.split("=", 1) for pair in rest if pair != "-o")
+def train(arguments: Sequence[str], folder: Path) -> str:
+    """Train, and return what the command would have written to standard error."""
+    config = run_from([*arguments, "--out", str(folder)])
+    beside = StringIO()
+    with redirect_stderr(beside), RunFolder.new(folder, shards=not is_cut(config.graph)):
+        ready = prepare(config, config.graph, folder, Phases())
+        run_threads(ready.parts, be_rank, folder, timeout=LONGEST_S)
+    if ready.train.device == "cuda":  # several processes share the GPU
+        gc.collect()
+        torch.cuda.empty_cache()
+    return beside.getvalue()
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("cut", type=Path)
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--strategy", required=True)
-    parser.add_argument("--model", default="sage")
-    for name, kind in (("layers", int), ("hidden", int), ("dropout", float)):
-        parser.add_argument(f"--{name}", type=kind, required=True)
-    for name, kind in (("epochs", int), ("seed", int), ("eval-every", int), ("lr", float), ("weight-decay", float)):
-        parser.add_argument(f"--{name}", type=kind, default=getattr(TrainConfig, name.replace("-", "_")))
-    options = parser.parse_args()
-    torch.set_num_threads(1)
-    name, chosen = strategy_of(options.strategy)
-    train = TrainConfig(
-        epochs=options.epochs, seed=options.seed, eval_every=options.eval_every, lr=options.lr,
-        weight_decay=options.weight_decay,
-    )  # fmt: skip
-    model = nn.MODELS.make(options.model, layers=options.layers, hidden=options.hidden, dropout=options.dropout)
-    run = Run(model=model, strategy=STRATEGIES.make(name, **chosen), train=train)
-    lines, *_ = run_threads(read_manifest(options.cut).parts, records, options.cut, run, timeout=10**6)
-    options.out.write_text("".join(json.dumps(line) + "\n" for line in lines))
+def run_from(arguments: Sequence[str]) -> Run:
+    """The run that `fullgraph train ARGUMENTS` would start, read by the command line itself."""
+    commands: Any = get_command(app)
+    with commands.commands["train"].make_context("train", list(arguments)) as context:
+        return run_of(options_of(context))
 
 
-if __name__ == "__main__":
-    main()
+def be_rank(transport: Transport, folder: Path) -> None:
+    """One rank's whole job."""
+    work(folder, "train", "", transport, Stop(), Phases())

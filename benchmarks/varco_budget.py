@@ -12,7 +12,7 @@ from math import inf
 from pathlib import Path
 from statistics import mean
 
-from campaign import Cut, Outcome, Trial, add_options, carry_out, spread
+from campaign import Cut, Outcome, Trial, add_options, add_simulated, carry_out, flags_of, spread
 from common import ROOT, show, size
 
 EPOCHS = 300
@@ -37,7 +37,8 @@ def varco(slope: float) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    add_options(parser, "varco_budget", graphs=GRAPHS, seeds=3)
+    add_options(parser, "varco_budget", graphs=GRAPHS)
+    add_simulated(parser)
     strategies = ["none", FULL, *map(fixed, RATIOS), *map(varco, SLOPES)]
     parser.add_argument("--hidden", type=int, default=256, help="width of the layers")
     parser.add_argument("--strategies", nargs="+", choices=strategies, metavar="STRATEGY", default=strategies)
@@ -48,15 +49,19 @@ def main() -> None:
             Cut(graph, GRAPHS[graph], partitioner),
             strategy,
             seed,
-            f"{COMMON} --hidden {options.hidden}{FLAGS.get(graph, '')}",
+            flags_of(options, f"{COMMON} --hidden {options.hidden}{FLAGS.get(graph, '')}"),
         )
         for seed in range(options.seeds)  # outermost: a call cut short leaves whole comparisons
         for graph in options.only
         for partitioner in PARTITIONERS
         for strategy in options.strategies
     ]
+    carry_out(trials, options, lambda outcomes: show_all(outcomes, options))
+
+
+def show_all(outcomes: dict[Trial, Outcome], options: argparse.Namespace) -> None:
     done: Done = {}
-    for trial, outcome in carry_out(trials, options).items():
+    for trial, outcome in outcomes.items():
         done.setdefault((trial.cut.graph, trial.cut.partitioner, trial.strategy), []).append(outcome)
     cuts = list(dict.fromkeys(key[:2] for key in done))
     show_claim(cuts, done)

@@ -1,6 +1,6 @@
 """What late, smoothed, few-bit and few-column halos cost in test score: every strategy against vanilla.
 
-    .venv/bin/python benchmarks/wire_accuracy.py --data FOLDER [--jobs 4] [--only pubmed] [--strategies pipegcn varco]
+    .venv/bin/python benchmarks/wire_accuracy.py --data FOLDER [--simulated --device cuda --jobs 6] [--only pubmed]
 
 4 ranks on METIS parts, 3-layer GraphSAGE, the same settings, epochs and seeds for all, at the best validation epoch.
 """
@@ -9,7 +9,7 @@ import argparse
 from collections.abc import Sequence
 from statistics import mean
 
-from campaign import Cut, Outcome, Trial, add_options, carry_out, spread
+from campaign import Cut, Outcome, Trial, add_options, add_simulated, carry_out, flags_of, spread
 from common import show, size
 
 STRATEGIES = ("vanilla", "pipegcn", "pipegcn-gf", "sylvie-s", "sylvie-a", "varco")
@@ -27,34 +27,36 @@ COMMON = "--model sage --norm none --input-dropout --layers 3 --hidden 128 --dro
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    add_options(parser, "wire_accuracy", graphs=[cut.graph for cut in CASES], seeds=5)
+    add_options(parser, "wire_accuracy", graphs=[cut.label for cut in CASES])
+    add_simulated(parser)
     parser.add_argument("--strategies", nargs="+", choices=STRATEGIES, metavar="NAME", default=list(STRATEGIES))
     options = parser.parse_args()
-    wanted = dict.fromkeys(["vanilla", *options.strategies])  # what the others are measured against comes first
-    cuts = [cut for cut in CASES if cut.graph in options.only]
-
-    seeds = range(options.seeds)  # outermost: a call cut short leaves whole comparisons
-    trials = [Trial(cut, name, seed, f"{COMMON} {CASES[cut]}") for seed in seeds for cut in cuts for name in wanted]
-    compare(carry_out(trials, options), {cut: f"{COMMON} {CASES[cut]}" for cut in cuts}, list(wanted), options.seeds)
+    carry_out_against_vanilla({cut: f"{COMMON} {flags}" for cut, flags in CASES.items()}, options)
 
 
-def compare(done: dict[Trial, Outcome], cases: dict[Cut, str], strategies: Sequence[str], seeds: int) -> None:
-    """One table: the scores of every graph (with its flags) and strategy, and how far vanilla's of a seed are."""
+def carry_out_against_vanilla(cases: dict[Cut, str], options: argparse.Namespace) -> None:
+    """Every strategy that is asked for, and vanilla, on each graph with its flags."""
+    wanted = list(dict.fromkeys(["vanilla", *options.strategies]))  # what the others are measured against comes first
+    chosen = {cut: flags_of(options, flags) for cut, flags in cases.items() if cut.label in options.only}
+    seeds = range(options.seeds)
+    trials = [Trial(cut, name, seed, chosen[cut]) for seed in seeds for cut in chosen for name in wanted]
+    carry_out(trials, options, lambda done: compare(done, wanted, markdown=options.markdown))
 
-    def outcome(cut: Cut, strategy: str, seed: int) -> Outcome | None:
-        return done.get(Trial(cut, strategy, seed, cases[cut]))
 
+def compare(done: dict[Trial, Outcome], strategies: Sequence[str], *, markdown: bool) -> None:
+    """One table: the scores of every graph and strategy, and how far vanilla's of a seed are."""
     rows = []
-    for cut in cases:
+    for cut in dict.fromkeys(trial.cut for trial in done):
         for name in strategies:
-            pairs = [(outcome(cut, name, seed), outcome(cut, "vanilla", seed)) for seed in range(seeds)]
-            both = [(own, exact) for own, exact in pairs if own and exact]
+            runs = [trial for trial in done if (trial.cut, trial.strategy) == (cut, name)]
+            pairs = [(done[trial], done.get(trial._replace(strategy="vanilla"))) for trial in runs]
+            both = [(own, exact) for own, exact in pairs if exact]
             if not both:
                 continue
             away = [own.best().test - exact.best().test for own, exact in both]
             rows.append(
                 (
-                    cut.graph,
+                    cut.label,
                     name,
                     spread([own.best().val for own, _ in both]),
                     spread([own.best().test for own, _ in both]),
@@ -64,9 +66,10 @@ def compare(done: dict[Trial, Outcome], cases: dict[Cut, str], strategies: Seque
                     "BELOW" if 100 * mean(away) < -TOLERANCE else "",
                 )
             )
-    title = f"Accuracy in points of 100, 4 ranks, METIS; BELOW: more than {TOLERANCE} points under vanilla"
+    title = "Test score at the best validation epoch, in points of 100, 4 ranks, METIS; ±: 95 % confidence interval; "
+    title += f"BELOW: more than {TOLERANCE} points under vanilla"
     columns = ["graph", "strategy", "val", "test", "test - vanilla, by seed", "halo bytes in all", "seeds", ""]
-    show(title, columns, rows)
+    show(title, columns, rows, markdown=markdown)
 
 
 if __name__ == "__main__":

@@ -110,11 +110,12 @@ def test_processes_equal_dense_algebra(ranks):
 @pytest.mark.gpu
 @pytest.mark.parametrize("model", SPECS)
 @pytest.mark.parametrize("case", ["undirected", "weighted", "sparse"])
-def test_gpu_equals_dense_algebra(case, model):
-    """The same body with the rank's rows on a CUDA device."""
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_gpu_equals_dense_algebra(ranks, case, model):
+    """The same body with the rows of all simulated ranks on one CUDA device."""
     make, spec = CASES[case], SPECS[model]
-    traces = run_threads(1, train_trace, make, spec, 5, None, False, True, "cuda")
-    assert_same(traces, *dense_trace(make(1)[0], spec))
+    traces = run_threads(ranks, train_trace, make, spec, 5, None, False, True, "cuda")
+    assert_same(traces, *dense_trace(make(ranks)[0], spec))
 
 
 WIRES = [Wire(), Wire(schedule=Pipelined(), codec=LowBit(2)), Wire(codec=Half())]

@@ -31,7 +31,9 @@ def run_threads(size: int, body: Body, *args: Any, timeout: float = 60.0) -> lis
 
     def rank(transport: Transport) -> None:
         try:
-            values[transport.rank] = _checked(body, transport, args)
+            # A GPU has one thread for the backward passes of all ranks, where one that waits would stop the others.
+            with torch.autograd.set_multithreading_enabled(False):
+                values[transport.rank] = _checked(body, transport, args)
         except BaseException as error:
             errors[transport.rank] = error
             hub.fail(f"rank {transport.rank} failed with {type(error).__name__}: {error}")
