@@ -35,6 +35,8 @@ STAGES: dict[str, dict[str, Any] | None] = {
     "exact": None,
     "gnnpipe": {},
     "hybrid": {"ways": 4},
+    "gnnpipe exact": {"exact_from": 0.8},
+    "hybrid exact": {"ways": 4, "exact_from": 0.8},
     "T1": {"freeze": 1, "gradients": "last"},
     "T2": {"shuffle": False, "gradients": "last"},
     "T3": {"shuffle": False, "freeze": 1},

@@ -137,6 +137,7 @@ def placement_of(run: Run) -> Placement:
         order=config.order if layout.order == "auto" else layout.order,
         host_rows=layout.host_rows or config.features_on == "host",
         seed=config.seed,
+        epochs=config.planned,
         dtype=rows_dtype(config.precision, getattr(torch, config.dtype)),
     )
 

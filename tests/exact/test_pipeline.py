@@ -18,6 +18,7 @@ from fullgraph.exchange import Bounded, Pipelined, Wire
 from fullgraph.partition import Assignment
 from fullgraph.placement import History, Pipeline
 from fullgraph.placement.pipeline import stages
+from fullgraph.placement.pipeline.exact_end import ExactEnd
 from fullgraph.placement.pipeline.stages import balanced
 from fullgraph.recipes import STRATEGIES
 from fullgraph.testing import (
@@ -58,7 +59,8 @@ def piped(transport, case, spec, options, steps=STEPS, wire=None, strategy=None,
     """A trace, and how the nodes were cut: the chunk of every id, and the orders of the steps."""
     placement = partial(Pipeline, **options)
     config = TrainConfig(epochs=steps, seed=3, dtype="float64")
-    plan = trainer_of(transport, case, spec, config, wire, False, placement=placement, strategy=strategy).shard.executor
+    trainer = trainer_of(transport, case, spec, config, wire, False, placement=placement, strategy=strategy)
+    plan = chunked(trainer.shard.executor)
     cut = [(chunk.index, chunk.ids) for chunk in plan.chunks]
     orders = [[chunk.index for chunk in plan.order(step)] for step in range(steps)]
     run = partial(train_trace, narrow_first=False, placement=placement, strategy=strategy, **others)
@@ -69,6 +71,11 @@ def piped(transport, case, spec, options, steps=STEPS, wire=None, strategy=None,
         cut,
         orders,
     )
+
+
+def chunked(executor):
+    """The part of it that works on chunks."""
+    return executor.early if isinstance(executor, ExactEnd) else executor
 
 
 def oracle(ranks, case, spec, outcomes, **options):

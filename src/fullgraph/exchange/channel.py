@@ -1,5 +1,6 @@
 """A channel: one route, read on one schedule, in one codec, over one transport."""
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -45,6 +46,11 @@ class Clock:
 
     def tick(self) -> None:
         self.step += 1
+
+    def retire(self) -> None:
+        """From this step on, none of the channels so far sends anything."""
+        for channel in self.channels.values():
+            channel.until = min(channel.until, self.step)
 
     def span(self, kind: str, key: Key) -> AbstractContextManager[None]:
         """Around a piece of work for messages of a channel."""
@@ -184,6 +190,7 @@ class Channel:
 
     def __init__(self, route: Route, clock: Clock, features: Inbox, gradients: Inbox) -> None:
         self.route, self.clock, self.features, self.gradients = route, clock, features, gradients
+        self.since, self.until = clock.step, sys.maxsize  # steps in which it is used
 
     def begin(
         self, x: Tensor, *, relu: bool = False, mapped: bool = False, device: torch.device | None = None

@@ -36,6 +36,7 @@ class Placement(ABC):
     host_rows: dense input rows and their aggregation stay in the host's memory, and come to the device block by block.
     order: "auto" may put a rank's rows in an order in which neighbours are close together; "given" does not.
     seed: of what a placement draws.
+    epochs: of the run, as it was planned; a placement may work otherwise in the last ones.
     """
 
     inductive: bool = False
@@ -48,6 +49,7 @@ class Placement(ABC):
     host_rows: bool = False
     order: str = "auto"
     seed: int = 0
+    epochs: int = 0
     dtype: torch.dtype = torch.float32
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
 

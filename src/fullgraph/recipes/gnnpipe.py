@@ -7,7 +7,7 @@ from fullgraph.codec import AnyCodec, Full
 from fullgraph.exchange import AnySchedule, Sync, Wire
 from fullgraph.placement import History, Pipeline
 from fullgraph.recipes.base import Strategy
-from fullgraph.values import OneOf
+from fullgraph.values import OneOf, Range
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,7 +19,8 @@ class GNNPipe(Strategy):
     last step ("last", the authors' code without their third technique). late_snapshots, dropped_history: snapshots as
     that code takes them, first after step freeze - 1, and after dropout. cut: the first layer of each rank
     but the first, such as 3,6 (a deep model's encoder is layer 0); if empty, ranks get the same work by count, or by
-    a measurement with `measure`, whose result is written to the run's config. codec, schedule and their options:
+    a measurement with `measure`, whose result is written to the run's config. exact_from: of the epochs, from which
+    share on they are exact, by parts as in `vanilla` (0.8: the last fifth; 1: none). codec, schedule and their options:
     between stages, as in `free`.
     """
 
@@ -31,6 +32,7 @@ class GNNPipe(Strategy):
     dropped_history: bool = False
     cut: tuple[int, ...] = ()
     measure: bool = False
+    exact_from: Annotated[float, Range(0, 1)] = 1.0
     codec: AnyCodec = Full()
     schedule: AnySchedule = Sync()
 
@@ -46,6 +48,7 @@ class GNNPipe(Strategy):
             history=History(self.freeze, self.late_snapshots, self.dropped_history, self.gradients),
             cut=self.cut,
             measure=self.measure,
+            exact_from=self.exact_from,
             hop=Wire(schedule=self.schedule, codec=self.codec),
             narrow_first=False,
         )

@@ -32,10 +32,11 @@ class Chunked(DenseModel):
         self.products: list[Tensor] = []  # of this step, in order
         self.last: list[Tensor] = []  # the gradients of the last step's
 
-    def open(self, order: Sequence[int]) -> None:
+    def open(self, order: Sequence[int], *, exact: bool) -> None:
+        """exact: all nodes are of one chunk in this step."""
         slot = torch.empty(len(order), dtype=torch.int64)
         slot[torch.tensor(order)] = torch.arange(len(order))
-        slot_N = slot[self.chunk_N]
+        slot_N = torch.zeros_like(self.chunk_N) if exact else slot[self.chunk_N]
         self.same = (slot_N[:, None] == slot_N[None, :]).to(self.M.dtype)
         self.earlier = (slot_N[:, None] > slot_N[None, :]).to(self.M.dtype)
         self.later = 1 - self.same - self.earlier
@@ -87,8 +88,12 @@ class Chunked(DenseModel):
 def chunked_trace(
     graph: Graph, spec: ModelSpec, chunk_N: Tensor, order: Callable[[int], Sequence[int]], steps: int = 5, *,
     freeze: int = 23, late: bool = False, dropped: bool = False, gradients: str = "double",
+    exact_from: int | None = None,
 ) -> Trained:  # fmt: skip
-    """Losses and weight gradients of steps with the mixed forward pass, chunks in the order that order(step) says."""
+    """Losses and weight gradients of steps with the mixed forward pass, chunks in the order that order(step) says.
+
+    exact_from: the first step that has no chunks.
+    """
     model = spec.build(graph.num_features, graph.num_classes, seed=3, dtype=torch.float64)
     dense = Chunked(graph, spec, model, chunk_N, gradients, dropped=dropped)
 
@@ -96,7 +101,7 @@ def chunked_trace(
         graph,
         dense,
         steps,
-        opened=lambda step: dense.open(order(step)),
+        opened=lambda step: dense.open(order(step), exact=exact_from is not None and step >= exact_from),
         extra=lambda: dense.extra,
         closed=lambda step: dense.close(freeze=(step + 1 if late else step) % freeze != 0),
     )

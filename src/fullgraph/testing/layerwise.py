@@ -18,6 +18,7 @@ from fullgraph.ops import Adjacency, Structure, spmm
 from fullgraph.partition import Part
 from fullgraph.placement import History, Loss, Shard
 from fullgraph.placement.partitioned import Partitioned
+from fullgraph.placement.pipeline.exact_end import ExactEnd, first_exact
 from fullgraph.placement.pipeline.stages import shuffled
 from fullgraph.placement.shard import Rows
 from fullgraph.transport import Transport
@@ -30,6 +31,7 @@ class Layerwise(Partitioned):
     chunk_of: Callable[[Tensor], Tensor]  # ids -> chunks
     shuffle: bool = True
     history: History = History()
+    exact_from: float = 1.0
 
     def place(self, part: Part, transport: Transport, wire: Wires, aggregation: str) -> Shard:
         assert transport.size == 1, "one rank does the work of all"
@@ -43,7 +45,9 @@ class Layerwise(Partitioned):
             clock=shard.clock,
             placement=self,
         )
-        return replace(shard, executor=LayerwiseStep(rows, view))
+        first, mixed = first_exact(self.exact_from, self.epochs), LayerwiseStep(rows, view)
+        end = mixed if first is None else ExactEnd(early=mixed, exact=shard.executor, first=first)
+        return replace(shard, executor=end)
 
 
 @dataclass(eq=False, kw_only=True)

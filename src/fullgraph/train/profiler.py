@@ -3,6 +3,7 @@
 import json
 import os
 import platform
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -125,17 +126,23 @@ class Profiler:
 def expected_bytes(channels: dict[str, Channel], steps: range) -> dict[tuple[str, str], int]:
     """By channel and way, the bytes that this rank is to receive in these steps; of many steps a sample is asked."""
     sums: dict[tuple[str, str], float] = {}
-    ways = [(name, way, inbox) for name, channel in channels.items()
-            for way, inbox in (("forward", channel.features), ("backward", channel.gradients))]  # fmt: skip
-    asked = min(len(steps), max(16, MOST_CALLS // max(1, len(ways))))
-    # Spread by the golden ratio, so that a schedule's period does not meet the sample's.
-    picked = steps if asked == len(steps) else [steps[int((i * 0.6180339887) % 1 * len(steps))] for i in range(asked)]
-    for name, way, inbox in ways:
-        found = sum(map(inbox.expected_bytes, picked)) * len(steps) / max(1, asked)
-        if found:
-            label = PIECE.sub("", name), way
-            sums[label] = sums.get(label, 0.0) + found
+    most = max(16, MOST_CALLS // max(1, 2 * len(channels)))
+    for name, channel in channels.items():
+        used = range(max(steps.start, channel.since), min(steps.stop, channel.until))
+        picked = _sample(used, most)
+        for way, inbox in (("forward", channel.features), ("backward", channel.gradients)):
+            found = sum(map(inbox.expected_bytes, picked)) * len(used) / max(1, len(picked))
+            if found:
+                label = PIECE.sub("", name), way
+                sums[label] = sums.get(label, 0.0) + found
     return {label: round(value) for label, value in sums.items()}
+
+
+def _sample(steps: range, most: int) -> Sequence[int]:
+    """So many of the steps, spread by the golden ratio: the period of a schedule does not meet the sample's."""
+    if len(steps) <= most:
+        return steps
+    return [steps[int((i * 0.6180339887) % 1 * len(steps))] for i in range(most)]
 
 
 def pieces_of(tally: Tally) -> tuple[Piece, ...]:

@@ -13,11 +13,12 @@ from fullgraph.partition import Part, pieces_of
 from fullgraph.placement.base import Placement
 from fullgraph.placement.counts import Counts
 from fullgraph.placement.partitioned import Partitioned
+from fullgraph.placement.pipeline.exact_end import ExactEnd, first_exact
 from fullgraph.placement.pipeline.rows import History
 from fullgraph.placement.pipeline.setup import Setup
 from fullgraph.placement.pipeline.sketch import sketched
 from fullgraph.placement.pipeline.stages import cuttable
-from fullgraph.placement.shard import Shard
+from fullgraph.placement.shard import Executor, Rows, Shard, WholeStep
 from fullgraph.transport import Mesh, Transport
 
 Pieces = Callable[[Array, Array, int], Array]  # (indptr, indices, number of pieces) -> the piece of each row
@@ -38,6 +39,8 @@ class Pipeline(Placement):
     hop: the wire between stages.
     cut: the first block of each stage but stage 0; empty: such that all have the same work.
     measure: find out that work by measuring, not by counting; runs with late or lossy hops then need not repeat.
+    exact_from: the share of the run's steps behind which they are exact: by parts, every rank all layers of its own
+        rows, which cross fresh and as they are. 1: no step is.
     """
 
     ways: int = 1
@@ -48,6 +51,7 @@ class Pipeline(Placement):
     hop: Wires = field(default_factory=Wire)
     cut: tuple[int, ...] = ()
     measure: bool = False
+    exact_from: float = 1.0
     pieces: Pieces = pieces_of  # how a part is cut into chunks
 
     def mesh(self, ranks: int) -> Mesh:
@@ -72,15 +76,20 @@ class Pipeline(Placement):
         ready = self.by_parts.ready(part, transport, aggregation)
         scene = replace(ready.train, local=ready.train_graph)
         setup = Setup(self, scene, wire, clock, aggregation)
-        rows = ready.train.rows("parts", Wire(), clock, self.narrow_first)
-        return ready.shard(replace(rows, live=setup.live_of_part), setup.executor(), clock)
+        rows = replace(ready.train.rows(Partitioned.channels, Wire(), clock, True), live=setup.live_of_part)
+        return ready.shard(rows, self._ending(setup.executor(), rows), clock)
+
+    def _ending(self, chunked: Executor, rows: Rows) -> Executor:
+        """The chunks' steps, then those by parts."""
+        first = first_exact(self.exact_from, self.epochs)
+        return chunked if first is None else ExactEnd(early=chunked, exact=WholeStep(rows), first=first)
 
     @property
     def alike(self) -> bool:
         return False  # stages differ
 
     def stale_steps(self, ranks: int) -> int:
-        return 0 if self.chunks == 1 else self.history.freeze
+        return 0 if self.chunks == 1 or self.exact_from == 0 else self.history.freeze
 
     def hops_between(self) -> tuple[Builder, ...]:
         return (self.hop.at(0),)

@@ -1,0 +1,243 @@
+"""A pipeline whose last steps are exact: they equal vanilla's, in loss, gradients and bytes, and resume to the bit."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+
+import fullgraph as fg
+from fullgraph import nn
+from fullgraph.codec import Half, LowBit
+from fullgraph.errors import InputError
+from fullgraph.exchange import Bounded, Pipelined, Wire
+from fullgraph.placement import History, Partitioned, Pipeline
+from fullgraph.placement.pipeline.exact_end import first_exact
+from fullgraph.recipes import STRATEGIES
+from fullgraph.testing import (
+    CASES,
+    anew,
+    assert_same,
+    dense_trace,
+    random_graph,
+    run_processes,
+    run_threads,
+    train_trace,
+    trainer_of,
+)
+from fullgraph.testing.bodies import differing, resumed_epochs
+from fullgraph.testing.layerwise import Layerwise
+from fullgraph.train.config import TrainConfig
+from fullgraph.transport import Alone, Counting, Key
+from tests.exact.test_live_rows import few_trained
+from tests.exact.test_pipeline import HISTORIES, MESHES, SPECS, in_turn, oracle, piped
+
+ENDING = {"exact_from": 0.6}  # of five steps, the last two
+FIRST = 3
+
+
+@pytest.mark.parametrize(
+    ("share", "epochs", "first"),
+    [(1.0, 300, None), (0.8, 300, 240), (0.8, 5, 4), (0.29, 100, 29), (0.999, 200, 200), (0.0, 200, 0)],
+)
+def test_the_first_exact_step(share, epochs, first):
+    assert first_exact(share, epochs) == first
+
+
+def follows_its_equations(case, model, mesh, live, history=HISTORIES[0], more=None):
+    (ranks, options), spec = MESHES[mesh], SPECS[model]
+    options = {**options, **ENDING, "history": history, "hops": spec.hops if live else (), **(more or {})}
+    outcomes = run_threads(ranks, piped, case, spec, options)
+    wanted = oracle(ranks, case, spec, outcomes, **history._asdict(), exact_from=FIRST)
+    assert_same([trace for trace, *_ in outcomes], *wanted, tolerance=1e-9 if live else 1e-10)
+    assert all(trace["state"] == {} for trace, *_ in outcomes), "exact steps keep nothing"
+
+
+@pytest.mark.parametrize("live", [False, True], ids=["all rows", "live rows"])
+@pytest.mark.parametrize("model", SPECS)
+def test_every_model_turns_exact(model, live):
+    follows_its_equations(few_trained if live else CASES["weighted"], model, "2 ways, 2 stages", live)
+
+
+@pytest.mark.parametrize("live", [False, True], ids=["all rows", "live rows"])
+@pytest.mark.parametrize(("mesh", "history"), list(zip(MESHES, [*HISTORIES, HISTORIES[0]], strict=True)))
+def test_every_mesh_and_history_turns_exact(mesh, history, live):
+    follows_its_equations(few_trained if live else CASES["directed"], "sage", mesh, live, history)
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("live", [False, True], ids=["all rows", "live rows"])
+@pytest.mark.parametrize("mesh", MESHES)
+@pytest.mark.parametrize("model", SPECS)
+def test_every_model_on_every_mesh_turns_exact(model, mesh, live):
+    follows_its_equations(few_trained if live else CASES["directed"], model, mesh, live)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_awkward_graphs_turn_exact(case):
+    follows_its_equations(CASES[case], "gcn", "3 stages", live=False, more={"chunks": 6})
+
+
+def beside_vanilla(transport, spec, strategy, steps, hops):
+    """A pipeline's step and vanilla's, with the same weights, in the same step of the run."""
+    config = TrainConfig(epochs=steps, lr=0.05, seed=3, dtype="float64")
+    piped = trainer_of(transport, few_trained, spec, config, strategy=strategy)
+    for _ in range(steps - 1):
+        piped.train_step()
+    weights = {name: value.clone() for name, value in piped.weights.state_dict().items()}
+
+    def last(transport, trainer):
+        trainer.weights.load_state_dict(weights)
+        trainer.shard.clock.step = steps - 2
+        trainer.optimizer.zero_grad = lambda set_to_none=True: None
+        loss, _ = trainer.train_step()
+        return (
+            transport.all_reduce(Key("loss", 0), loss.clone()).wait(),
+            {name: p.grad.clone() for name, p in trainer.model.named_parameters()},
+        )
+
+    def vanilla(transport):
+        placement = partial(Partitioned, hops=hops)
+        return last(transport, trainer_of(transport, few_trained, spec, config, placement=placement))
+
+    return last(transport, piped), anew(transport, vanilla) if transport.size > 1 else vanilla(transport)
+
+
+@pytest.mark.parametrize("hops", ["all rows", "live rows"])
+@pytest.mark.parametrize(("name", "ranks"), [("gnnpipe", 1), ("gnnpipe", 3), ("gnnpipe-hybrid", 4)])
+def test_the_last_step_is_vanillas(name, ranks, hops):
+    for model in ("sage", "gat", "gcnii"):
+        spec, strategy = SPECS[model], STRATEGIES.make(name, exact_from="0.75", freeze="2")
+        for (loss, grads), (want, exact) in run_threads(
+            ranks, beside_vanilla, spec, strategy, 4, spec.hops if hops == "live rows" else ()
+        ):
+            torch.testing.assert_close(loss, want, rtol=1e-10, atol=1e-10)
+            torch.testing.assert_close(grads, exact, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize(("ranks", "ways"), [(1, 1), (3, 1), (4, 2)])
+def test_exact_from_the_start_is_exact_training(ranks, ways):
+    case, spec = CASES["weighted"], SPECS["gcn"]
+    exact = dense_trace(case(ranks)[0], spec, part=torch.zeros(60))
+    run = partial(train_trace, narrow_first=False, placement=partial(Pipeline, ways=ways, exact_from=0.0))
+    assert_same(run_threads(ranks, run, case, spec), *exact)
+
+
+LATE = {
+    "late hops in two bits": (2, {"hop": Wire(schedule=Pipelined(), codec=LowBit(2)), "cut": (2,)}, Wire()),
+    "late halos, half": (2, {"ways": 2}, Wire(schedule=Bounded(3), codec=Half())),
+}
+
+
+@pytest.mark.parametrize("name", LATE)
+def test_wires_are_plain_in_exact_steps(name):
+    """With weights that hardly move, the first exact loss is the exact one, whatever crossed late or rounded before."""
+    ranks, options, wire = LATE[name]
+    case, spec = CASES["directed"], nn.GCN(layers=4, hidden=8, dropout=0.0, norm="layer")
+    exact, _ = dense_trace(case(ranks)[0], spec, 1, part=torch.zeros(60))
+    options = {**options, **ENDING, "chunks": 4, "history": History(2)}
+    for trace, *_ in run_threads(ranks, partial(piped, lr=1e-300), case, spec, options, 5, wire):
+        assert (trace["losses"][:FIRST] - exact[0]).abs().min() > 1e-6, "otherwise this test shows nothing"
+        torch.testing.assert_close(trace["losses"][FIRST:], exact.expand(2), rtol=1e-12, atol=1e-12)
+
+
+def test_processes_turn_exact():
+    mesh = {"ways": 2, "history": History(2), "hop": Wire(schedule=Pipelined(), codec=Half()), **ENDING}
+    runs = [(few_trained, SPECS["gat"], {**mesh, "hop": Wire()}), (CASES["directed"], SPECS["gcn"], mesh)]
+    plain, late = zip(*run_processes(4, in_turn, runs), strict=True)
+    wanted = oracle(4, few_trained, SPECS["gat"], plain, freeze=2, exact_from=FIRST)
+    assert_same([trace for trace, *_ in plain], *wanted)
+    (threads, *_), *_ = run_threads(4, piped, *runs[1])
+    assert_same([trace for trace, *_ in late], threads["losses"], threads["grads"])
+
+
+RESUMED = {
+    "stages, late hops": (3, {"chunks": 6, "cut": (2, 4), "hop": Wire(schedule=Pipelined(2), codec=LowBit(2))}, Wire()),
+    "ways, last gradients": (
+        4,
+        {"ways": 2, "chunks": 3, "history": History(2, gradients="last")},
+        Wire(schedule=Pipelined()),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", RESUMED)
+def test_a_run_resumed_before_at_or_after_the_switch_is_the_same_run(name):
+    ranks, options, wire = RESUMED[name]
+    config = TrainConfig(epochs=5, checkpoint_every=1, lr=0.05, seed=3, dtype="float64")
+    placement = partial(Pipeline, **options, **ENDING, hops=SPECS["gcn"].hops)
+    run = (few_trained, SPECS["gcn"], config, wire, False, False, placement)
+    for (losses, saved), *others in run_threads(ranks, resumed_epochs, *run):
+        for start, (again, kept) in enumerate(others):
+            assert again == losses[start:]
+            for want, got in zip(saved[start:], kept, strict=True):
+                assert differing(want, got) == []
+
+
+def sent(transport, case, spec, options, steps):
+    """Bytes of rows of every step on this rank, by what they are of."""
+    counts = [{"hops": 0, "halo": 0} for _ in range(steps)]
+
+    def count(key, nbytes):
+        if key.use == "rows":
+            counts[key.step][key.channel.split("/")[0]] += nbytes
+
+    config = TrainConfig(epochs=steps, dtype="float64")
+    placement = partial(Pipeline, **options)
+    trainer = trainer_of(Counting(transport, count), case, spec, config, None, False, placement=placement)
+    for _ in range(steps):
+        trainer.train_step()
+    return counts
+
+
+def halo_rows(case, parts, ways=None):
+    """Rows that parts (or ways of several) read of one another, each of them once."""
+    graph, assignment = case(parts)
+    owner = assignment.part // (parts // (ways or parts))
+    source, target = graph.edge_index
+    cross = owner[source] != owner[target]
+    return len(np.unique(np.stack([source, owner[target]])[:, cross], axis=1).T)
+
+
+@pytest.mark.parametrize(("ranks", "ways"), [(2, 1), (4, 1), (4, 2), (3, 3)])
+def test_bytes_of_exact_steps_are_those_of_graph_parallelism(ranks, ways):
+    """2 (L - 1) halo rows of a cut into as many parts as there are ranks, and nothing between stages."""
+    case, spec = CASES["directed"], nn.GCN(layers=5, hidden=9)
+    found = run_threads(ranks, sent, case, spec, {"ways": ways, **ENDING}, 5)
+    for step in range(5):
+        total = {kind: sum(counts[step][kind] for counts in found) for kind in ("hops", "halo")}
+        hops, halo = 2 * (ranks // ways - 1) * 60, 2 * 4 * halo_rows(case, ranks, ways)
+        if step >= FIRST:
+            # The last layer maps to four classes before it sends.
+            hops, halo = 0, 2 * (3 + 4 / 9) * halo_rows(case, ranks)
+        assert total == {"hops": hops * 9 * 8, "halo": round(halo * 9 * 8)}
+
+
+def test_a_continued_run_stays_exact_from_where_it_was(tmp_path):
+    options = {"parts": 2, "epochs": 4, "checkpoint_every": 4, "out": tmp_path / "run"}
+    strategy = fg.recipes.gnnpipe(exact_from=0.5)
+    run = fg.train(random_graph(), model=nn.GCN(layers=3, hidden=16), strategy=strategy, **options)
+    sent = [record.bytes for record in run.metrics]
+    assert sent[0] == sent[1] != sent[2] == sent[3]
+    longer = fg.resume(run.folder, epochs=6)
+    assert [record.bytes for record in longer.metrics] == [*sent, sent[-1], sent[-1]]
+    never = fg.train(
+        random_graph(), model=nn.GCN(layers=3, hidden=16), strategy="gnnpipe", **options | {"out": tmp_path / "never"}
+    )
+    assert {record.bytes for record in fg.resume(never.folder, epochs=6).metrics} == {sent[0]}
+
+
+@pytest.mark.parametrize("model", [name for name in SPECS if name != "gat"])
+def test_layer_by_layer_turns_exact(model):
+    case, spec, chunk_N = CASES["weighted"], SPECS[model], torch.arange(60) * 7 % 5
+    whole = partial(Layerwise, chunk_of=lambda ids: chunk_N[ids], history=History(2), **ENDING)
+    pieces = partial(Pipeline, chunks=5, pieces=lambda *_: chunk_N.numpy(), history=History(2), **ENDING)
+    run = partial(train_trace, precompute=False, narrow_first=False)
+    trace, want = (run(Alone(), case, spec, placement=placement) for placement in (whole, pieces))
+    assert_same([trace], want["losses"], want["grads"])
+
+
+@pytest.mark.parametrize("share", ["1.1", "-0.1", "x"])
+def test_refused(share):
+    with pytest.raises(InputError, match="exact_from"):
+        STRATEGIES.make("gnnpipe", exact_from=share)
