@@ -1,0 +1,88 @@
+"""Does any strategy fall far below vanilla at its defaults, and does the run say so?
+
+    .venv/bin/python benchmarks/late_halos.py --data FOLDER [--simulated --device cuda --jobs 6] [--only pubmed]
+
+The command's own GraphSAGE and GCN on every graph, cut at random for 3 ranks, which makes most rows halo rows: 200
+epochs, test score at the best validation epoch, in points against vanilla of the same seed. 14 graphs, 2 models, 11
+strategies and 3 seeds: 924 trainings.
+"""
+
+import argparse
+from statistics import mean
+
+from campaign import Cut, Outcome, Trial, add_options, add_simulated, carry_out, flags_of
+from common import show
+
+GRAPHS = (
+    "amazon_photo", "blogcatalog3_multilabel", "chameleon_directed", "citeseer", "coauthor_cs", "coauthor_physics",
+    "cora", "cora_ml", "fb100_amherst41", "minesweeper", "musae_github", "pubmed", "squirrel", "tolokers",
+)  # fmt: skip
+AUC = ("minesweeper", "tolokers")  # scored by ROC-AUC, as their paper does
+MODELS = ("sage", "gcn")
+STRATEGIES = (
+    "pipegcn", "pipegcn-gf", "sylvie-s", "sylvie-a", "sylvie-a-bounded", "varco", "bns", "adaqp", "sancus", "cd-r",
+)  # fmt: skip
+TOLERANCE = 2.0  # points below vanilla
+WARNING = "the loss has hardly fallen"  # how the run's own word about late rows begins
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_options(parser, "late_halos", graphs=GRAPHS, seeds=3)
+    add_simulated(parser)
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
+    parser.add_argument("--strategies", nargs="+", metavar="NAME", default=list(STRATEGIES))
+    options = parser.parse_args()
+    wanted = list(dict.fromkeys(["vanilla", *options.strategies]))
+    trials = [
+        Trial(Cut(graph, "none", "random", 3), strategy, seed, flags_of(options, flags(graph, model)))
+        for seed in range(options.seeds)
+        for graph in options.only
+        for model in options.models
+        for strategy in wanted
+    ]
+
+    def tables(done: dict[Trial, Outcome]) -> None:
+        for model in options.models:
+            runs = {trial: outcome for trial, outcome in done.items() if f"--model {model} " in trial.flags}
+            table(model, runs, wanted[1:], markdown=options.markdown)
+
+    carry_out(trials, options, tables)
+
+
+def flags(graph: str, model: str) -> str:
+    """The command's defaults; the metric is the graph's."""
+    return f"--model {model} --epochs 200" + (" --metric roc_auc" if graph in AUC else "")
+
+
+def table(model: str, done: dict[Trial, Outcome], strategies: list[str], *, markdown: bool) -> None:
+    """A row a graph: vanilla's score, and how far each strategy is from it."""
+    rows, below = [], []
+    for cut in dict.fromkeys(trial.cut for trial in done):
+        exact = {trial.seed: run for trial, run in done.items() if (trial.cut, trial.strategy) == (cut, "vanilla")}
+        if not exact:
+            continue
+        cells = []
+        for name in strategies:
+            runs = {trial.seed: run for trial, run in done.items() if (trial.cut, trial.strategy) == (cut, name)}
+            cells.append(cell(runs, exact))
+        below += [text for text in cells if "BELOW" in text]
+        rows.append((cut.label, f"{100 * mean(run.best().test for run in exact.values()):.2f}", *cells))
+    title = f"{model}: points against vanilla, 3 random parts, mean over seeds. BELOW: more than {TOLERANCE} points "
+    title += f"({len(below)} cells, in {sum(' w' not in text for text in below)} of them no run warned). "
+    title += "w: so many runs warned that late rows may keep the model from learning"
+    show(title, ["graph", "vanilla", *strategies], rows, markdown=markdown)
+
+
+def cell(runs: dict[int, Outcome], exact: dict[int, Outcome]) -> str:
+    """Mean difference over the seeds that both have, marked where it is far below; and how many of them warned."""
+    both = [seed for seed in runs if seed in exact]
+    if not both:
+        return ""
+    away = 100 * mean(runs[seed].best().test - exact[seed].best().test for seed in both)
+    warned = sum(any(note.startswith(WARNING) for note in runs[seed].notes) for seed in both)
+    return f"{away:+.1f}{' BELOW' if away < -TOLERANCE else ''}{f' w{warned}' if warned else ''}"
+
+
+if __name__ == "__main__":
+    main()
