@@ -14,7 +14,7 @@ from fullgraph.cost.choose import Risk, best, offered, ranked, risk_of
 from fullgraph.cost.cluster import Cluster, Link
 from fullgraph.cost.counting import Halo, counted, even
 from fullgraph.cost.devices import DEVICES, rates_of
-from fullgraph.cost.predict import period_of
+from fullgraph.cost.predict import period_of, predict
 from fullgraph.cost.rates import Curve, Rates
 from fullgraph.cost.scale import KNOWN, limits, sweep
 from fullgraph.cost.script import Work
@@ -75,12 +75,31 @@ def test_a_strategy_that_cannot_be_laid_out_is_refused_with_its_own_line():
     [
         ("vanilla", {}, 0, 32), ("vanilla", {"codec": "half"}, 0, 16), ("pipegcn", {}, 1, 32),
         ("pipegcn", {"lag": "3"}, 3, 32), ("sylvie-s", {"bits": "4"}, 0, 4.125), ("sylvie-a", {}, 1, 1.125),
-        ("gnnpipe", {}, 23, 32), ("gnnpipe", {"chunks": "1"}, 0, 32), ("mixgcn", {}, 0, 32),
+        ("gnnpipe", {}, 23, 32), ("gnnpipe", {"chunks": "1"}, 0, 32), ("gnnpipe", {"exact_from": "0"}, 0, 32),
+        ("gnnpipe", {"exact_from": "0.8"}, 23, 32), ("mixgcn", {}, 0, 32),
     ],
 )  # fmt: skip
 def test_risks(name, options, steps, bits):
     run = replace(RUN, strategy=STRATEGIES.make(name, **options), parts=2)
     assert risk_of(run) == Risk(steps=steps, bits=bits)
+
+
+def test_an_epoch_is_the_mean_of_a_runs_phases():
+    counts, cluster = even(SIZE, 2, KNOWN["products"].halo, train=0.6), machines(2, 1e9)
+
+    def foretold(share):
+        run = replace(RUN, strategy=STRATEGIES.make("gnnpipe", exact_from=share), parts=2)
+        return predict(run, counts, cluster, RATES)
+
+    chunked, mixed, exact = (foretold(share) for share in ("1", "0.75", "0"))
+    for what in ("epoch_s", "compute_s", "wait_s", "link_s", "bytes"):
+        first, mean, last = (getattr(found.taken, what) for found in (chunked, mixed, exact))
+        assert mean == pytest.approx(0.75 * first + 0.25 * last), what
+    assert exact.taken.bytes != chunked.taken.bytes
+    assert mixed.peak_bytes == max(chunked.peak_bytes, exact.peak_bytes)
+    vanilla = predict(replace(RUN, parts=2), counts, cluster, RATES).taken
+    assert exact.taken.bytes == vanilla.bytes
+    assert exact.taken.epoch_s == pytest.approx(vanilla.epoch_s, rel=0.01)
 
 
 def test_the_period_of_a_schedule_is_found():

@@ -14,6 +14,7 @@ from fullgraph.exchange import Bounded, Pipelined, Wire
 from fullgraph.placement import History, Partitioned, Pipeline
 from fullgraph.placement.pipeline.exact_end import first_exact
 from fullgraph.recipes import STRATEGIES
+from fullgraph.report.profile import read_profile
 from fullgraph.testing import (
     CASES,
     anew,
@@ -29,6 +30,7 @@ from fullgraph.testing.bodies import differing, resumed_epochs
 from fullgraph.testing.layerwise import Layerwise
 from fullgraph.train.config import TrainConfig
 from fullgraph.transport import Alone, Counting, Key
+from tests.exact.test_live_pipeline import near
 from tests.exact.test_live_rows import few_trained
 from tests.exact.test_pipeline import HISTORIES, MESHES, SPECS, in_turn, oracle, piped
 
@@ -213,6 +215,35 @@ def test_bytes_of_exact_steps_are_those_of_graph_parallelism(ranks, ways):
         assert total == {"hops": hops * 9 * 8, "halo": round(halo * 9 * 8)}
 
 
+@pytest.mark.parametrize("ways", [1, 2])
+def test_exact_steps_send_only_the_rows_that_are_read(ways):
+    spec, ranks = nn.GCN(layers=4, hidden=9), 2
+    found = run_threads(ranks, sent, few_trained, spec, {"ways": ways, "hops": spec.hops, **ENDING}, 5)
+    graph, assignment = few_trained(ranks)
+    source, target = graph.edge_index
+    numbers = 0
+    for hop, width in ((2, 9), (1, 9), (0, graph.num_classes)):  # the first layer's aggregation is known
+        crosses = (assignment.part[source] != assignment.part[target]) & near(hop)[target]
+        numbers += width * len(np.unique(np.stack([source, assignment.part[target]])[:, crosses], axis=1).T)
+    for step in range(FIRST, 5):
+        assert sum(counts[step]["halo"] for counts in found) == 2 * numbers * 8
+
+
+def test_a_report_predicts_the_bytes_of_both_phases(tmp_path):
+    """Of channels that stop and of others that begin, in a run that was resumed after its switch."""
+    strategy = fg.recipes.gnnpipe_hybrid(ways=2, exact_from=0.5)
+    options = {"parts": 4, "epochs": 6, "checkpoint_every": 5, "out": tmp_path / "run", "strategy": strategy}
+    run = fg.train(random_graph(), model=nn.GCN(layers=4, hidden=16), **options)
+    for _ in range(2):
+        flows = [flow for rank in read_profile(run.folder).ranks for flow in rank.traffic]
+        by_label = {(flow.channel, flow.way) for flow in flows}
+        assert {channel.split("/")[0] for channel, _ in by_label} == {"hops", "halo"}
+        for label in by_label:
+            mine = [flow for flow in flows if (flow.channel, flow.way) == label]
+            assert sum(flow.bytes for flow in mine) == sum(flow.expected for flow in mine) > 0
+        run = fg.resume(run.folder, epochs=9)
+
+
 def test_a_continued_run_stays_exact_from_where_it_was(tmp_path):
     options = {"parts": 2, "epochs": 4, "checkpoint_every": 4, "out": tmp_path / "run"}
     strategy = fg.recipes.gnnpipe(exact_from=0.5)
@@ -241,3 +272,32 @@ def test_layer_by_layer_turns_exact(model):
 def test_refused(share):
     with pytest.raises(InputError, match="exact_from"):
         STRATEGIES.make("gnnpipe", exact_from=share)
+
+
+def test_chunks_do_not_depend_on_the_exact_end():
+    """Parts whose layers compute few rows have them in another order."""
+    spec = SPECS["gcn"]
+    never, ends = (
+        run_threads(2, piped, few_trained, spec, {"chunks": 6, "hops": spec.hops, "exact_from": share}, 1)
+        for share in (1.0, 0.0)
+    )
+    for (_, cut, orders), (_, other, others) in zip(never, ends, strict=True):
+        assert orders == others
+        assert [(i, ids.tolist()) for i, ids in cut] == [(i, ids.tolist()) for i, ids in other]
+
+
+def on_gpu(transport, runs):
+    return [anew(transport, partial(piped, device="cuda"), *run) for run in runs]
+
+
+@pytest.mark.gpu
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("mesh", ["3 stages", "2 ways, 2 stages"])
+def test_gpu_processes_turn_exact(mesh):
+    ranks, options = MESHES[mesh]
+    options = {**options, **ENDING, "history": History(2)}
+    runs = [(few_trained, spec, {**options, "hops": spec.hops}) for spec in SPECS.values()]
+    done = run_processes(ranks, on_gpu, runs, timeout=280, device="cuda")
+    for (case, spec, _), *outcomes in zip(runs, *done, strict=True):
+        wanted = oracle(ranks, case, spec, outcomes, freeze=2, exact_from=FIRST)
+        assert_same([trace for trace, *_ in outcomes], *wanted, tolerance=1e-9)

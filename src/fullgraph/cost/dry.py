@@ -7,6 +7,7 @@ import torch
 from fullgraph.cost.script import Step
 from fullgraph.cost.watch import Listed, Watch
 from fullgraph.errors import InputError
+from fullgraph.placement import Placement
 from fullgraph.placement.counts import META, Counts
 from fullgraph.report import Meter
 from fullgraph.run import Run, placement_of
@@ -14,12 +15,15 @@ from fullgraph.tasks import node_task
 from fullgraph.train.trainer import Trainer
 
 
-def dry_run(run: Run, counts: Counts, rank: int, steps: int) -> list[Step]:
-    """The first steps of a rank. A wire's schedule shows in them: what is late is waited for in a later step."""
+def dry_run(run: Run, counts: Counts, rank: int, steps: int, placement: Placement | None = None) -> list[Step]:
+    """The first steps of a rank. A wire's schedule shows in them: what is late is waited for in a later step.
+
+    placement: in place of the run's own.
+    """
     watch, facts = Watch(), counts.graph
     transport = Listed(watch, rank, len(counts.ranks))
     wires = run.strategy.wires(epochs=run.train.planned, layers=run.model.graph_layers)
-    placement = replace(placement_of(run), device=META)
+    placement = replace(placement or placement_of(run), device=META)
     with watch.step():  # what it holds from step to step is counted, too
         shard = placement.sketch(counts, transport, wires, run.model.aggregation)
     task = node_task(classes=facts.classes, multilabel=facts.multilabel, real=facts.real)

@@ -1,6 +1,6 @@
 """What an epoch of a run takes on a cluster: its steps written down, then carried out in time."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 
@@ -11,6 +11,7 @@ from fullgraph.cost.replay import Replay, Taken
 from fullgraph.cost.script import Event, Post, Step, Sum, Wait
 from fullgraph.errors import InputError
 from fullgraph.exchange import Wire
+from fullgraph.placement import Placement
 from fullgraph.placement.counts import Counts
 from fullgraph.run import Run, placement_of
 
@@ -34,7 +35,7 @@ class Recorded:
 
 @dataclass(frozen=True, kw_only=True)
 class Prediction:
-    """An epoch, and what a rank needs for it."""
+    """An epoch, the mean of all of the run's, and what a rank needs for the fullest of them."""
 
     taken: Taken
     peak_bytes: int  # of the fullest rank's tensors within a step
@@ -46,16 +47,38 @@ def predict(
     """near: which share of arcs reads rows close to one another. pictured: with the pieces of a step."""
     if len(counts.ranks) != cluster.ranks:
         raise InputError(f"the graph is cut for {len(counts.ranks)} ranks, and the cluster has {cluster.ranks}")
-    written = recorded(run, counts)
-    taken = replayed(written, cluster, rates, near=near, pictured=pictured)
-    return Prediction(taken=taken, peak_bytes=written.peak_bytes)
+    phases = placement_of(run).phases()
+    written = [recorded(run, counts, placement) for placement, _ in phases]
+    taken = [replayed(steps, cluster, rates, near=near, pictured=pictured) for steps in written]
+    return Prediction(
+        taken=mean_of(taken, [epochs for _, epochs in phases]), peak_bytes=max(steps.peak_bytes for steps in written)
+    )
 
 
-def recorded(run: Run, counts: Counts) -> Recorded:
-    """Enough steps to see what goes on for ever."""
-    period, alike = period_of(run), counts.even and placement_of(run).alike
+def mean_of(taken: Sequence[Taken], epochs: Sequence[int]) -> Taken:
+    """The mean epoch of phases with so many each; pieces are those of the longest."""
+    if len(taken) == 1:
+        return taken[0]
+
+    def mean(of: Callable[[Taken], float]) -> float:
+        return sum(count * of(phase) for phase, count in zip(taken, epochs, strict=True)) / sum(epochs)
+
+    return Taken(
+        epoch_s=mean(lambda phase: phase.epoch_s),
+        compute_s=mean(lambda phase: phase.compute_s),
+        wait_s=mean(lambda phase: phase.wait_s),
+        link_s=mean(lambda phase: phase.link_s),
+        bytes=round(mean(lambda phase: phase.bytes)),
+        pieces=taken[epochs.index(max(epochs))].pieces,
+    )
+
+
+def recorded(run: Run, counts: Counts, placement: Placement | None = None) -> Recorded:
+    """Enough steps to see what goes on for ever. placement: of a phase; else the run's own."""
+    placement = placement or placement_of(run)
+    period, alike = period_of(run), counts.even and placement.alike
     standing = range(1) if alike else range(len(counts.ranks))
-    steps = [continued(dry_run(run, counts, rank, WARM_UP + period), period) for rank in standing]
+    steps = [continued(dry_run(run, counts, rank, WARM_UP + period, placement), period) for rank in standing]
     return Recorded(steps=steps, alike=alike)
 
 

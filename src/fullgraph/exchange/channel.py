@@ -15,7 +15,7 @@ from fullgraph.exchange.bits import Bits
 from fullgraph.exchange.drift import Drift, News
 from fullgraph.exchange.facts import RowFacts, told_squares
 from fullgraph.exchange.feedback import Residuals
-from fullgraph.exchange.inbox import Held, Inbox, Manner
+from fullgraph.exchange.inbox import Held, Inbox, Manner, settled
 from fullgraph.exchange.lateness import Lateness
 from fullgraph.exchange.picks import Picks
 from fullgraph.exchange.schedule import Schedule, Sync
@@ -48,9 +48,10 @@ class Clock:
         self.step += 1
 
     def retire(self) -> None:
-        """From this step on, none of the channels so far sends anything."""
+        """From this step on none of the channels so far sends anything; late rows that nobody will read come first."""
         for channel in self.channels.values():
             channel.until = min(channel.until, self.step)
+            settled(channel.held())
 
     def span(self, kind: str, key: Key) -> AbstractContextManager[None]:
         """Around a piece of work for messages of a channel."""

@@ -73,6 +73,10 @@ class Placement(ABC):
         """How many steps old the oldest rows are that it reads by itself, whatever its wires do."""
         return 0
 
+    def phases(self) -> tuple[tuple["Placement", int], ...]:
+        """Placements of one way of working each, one after the other, and how many of the run's epochs each has."""
+        return ((self, self.epochs),)
+
     def hops_between(self) -> tuple[Builder, ...]:
         """The wires that are its own, beside those of the strategy."""
         return ()

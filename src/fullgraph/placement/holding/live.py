@@ -6,7 +6,7 @@ rows of what the layer before it computed, and its matrix the first rows of the 
 Legend: n owned rows, h halo rows.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import torch
@@ -59,6 +59,10 @@ class Live:
 
     level_n: Tensor  # hops from a training node; rows must be in its order
     hops: Hops
+
+    def in_order(self) -> "Live":
+        """The levels of the rows after they were put in this order, on the host."""
+        return replace(self, level_n=self.level_n.cpu().sort().values)
 
     def layers(self, whole: LayerRows, transport: Transport) -> dict[int, LayerRows]:
         """The layers that compute fewer rows than there are, by number."""

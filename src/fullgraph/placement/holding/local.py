@@ -154,6 +154,22 @@ def moved(local: LocalGraph, device: torch.device, *, arcs: bool = False, host_r
     )
 
 
+def on_host(local: LocalGraph) -> LocalGraph:
+    """The same where arcs were read, if they were moved; input rows stay where they are."""
+    host = torch.device("cpu")
+    if local.arcs.device == host:
+        return local
+    return replace(
+        local,
+        arcs=local.arcs.to(host),
+        ids=local.ids.to(host),
+        halo_ids=local.halo_ids.to(host),
+        route=local.route.to(host),
+        y=local.y.to(host),
+        masks={name: mask.to(host) for name, mask in local.masks.items()},
+    )
+
+
 def _asked(route: HaloRoute, wanted_h: Tensor, transport: Transport, name: str) -> dict[int, Tensor]:
     wanted = route.T.pack(wanted_h.to(torch.uint8))
     incoming = {peer: count for peer, count in enumerate(route.send_counts) if count}

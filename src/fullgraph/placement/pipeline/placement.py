@@ -10,15 +10,17 @@ from fullgraph.errors import InputError
 from fullgraph.exchange import Builder, Clock, Wire, Wires
 from fullgraph.nn import GATConv
 from fullgraph.partition import Part, pieces_of
-from fullgraph.placement.base import Placement
+from fullgraph.placement.base import Placement, Prepared
 from fullgraph.placement.counts import Counts
+from fullgraph.placement.holding.live import Live, live_rows
+from fullgraph.placement.holding.local import LocalGraph, on_host
 from fullgraph.placement.partitioned import Partitioned
 from fullgraph.placement.pipeline.exact_end import ExactEnd, first_exact
 from fullgraph.placement.pipeline.rows import History
 from fullgraph.placement.pipeline.setup import Setup
 from fullgraph.placement.pipeline.sketch import sketched
 from fullgraph.placement.pipeline.stages import cuttable
-from fullgraph.placement.shard import Executor, Rows, Shard, WholeStep
+from fullgraph.placement.shard import Executor, Shard, WholeStep
 from fullgraph.transport import Mesh, Transport
 
 Pieces = Callable[[Array, Array, int], Array]  # (indptr, indices, number of pieces) -> the piece of each row
@@ -72,17 +74,29 @@ class Pipeline(Placement):
         cuttable(model, self.mesh(ranks).sizes["stage"], self.cut)
 
     def place(self, part: Part, transport: Transport, wire: Wires, aggregation: str) -> Shard:
-        clock = Clock(use="rows", seed=self.seed)
-        ready = self.by_parts.ready(part, transport, aggregation)
-        scene = replace(ready.train, local=ready.train_graph)
-        setup = Setup(self, scene, wire, clock, aggregation)
-        rows = replace(ready.train.rows(Partitioned.channels, Wire(), clock, True), live=setup.live_of_part)
-        return ready.shard(rows, self._ending(setup.executor(), rows), clock)
+        clock, by_parts = Clock(use="rows", seed=self.seed), self.by_parts
+        ready = by_parts.ready(part, transport, aggregation)
+        scene = replace(ready.train, local=on_host(ready.train_graph))
+        setup = Setup(self, scene, self._live(ready, scene.local, transport), wire, clock, aggregation)
+        parts = ready.train.trimmed(ready.live).rows(by_parts.channels, Wire(), clock, by_parts.narrow_first)
+        rows = replace(parts, live=setup.live_of_part)
+        return ready.shard(rows, self.ending(setup.executor(), WholeStep(rows)), clock)
 
-    def _ending(self, chunked: Executor, rows: Rows) -> Executor:
-        """The chunks' steps, then those by parts."""
-        first = first_exact(self.exact_from, self.epochs)
-        return chunked if first is None else ExactEnd(early=chunked, exact=WholeStep(rows), first=first)
+    def _live(self, ready: Prepared, local: LocalGraph, transport: Transport) -> Live | None:
+        """Which rows of a part each layer computes; None: all."""
+        if self.by_parts.hops:  # then it is known, and the rows were put in its order
+            return None if ready.live is None else ready.live.in_order()
+        return live_rows(local, self.hops, transport) if any(hop is not None for hop in self.hops) else None
+
+    def ending(self, chunked: Executor, exact: Executor) -> Executor:
+        """The chunks' steps, then the exact ones, if there are any."""
+        first = self.first_exact
+        return chunked if first is None else ExactEnd(early=chunked, exact=exact, first=first)
+
+    @property
+    def first_exact(self) -> int | None:
+        """The first step that is exact; None: none is."""
+        return first_exact(self.exact_from, self.epochs)
 
     @property
     def alike(self) -> bool:
@@ -90,6 +104,11 @@ class Pipeline(Placement):
 
     def stale_steps(self, ranks: int) -> int:
         return 0 if self.chunks == 1 or self.exact_from == 0 else self.history.freeze
+
+    def phases(self) -> tuple[tuple[Placement, int], ...]:
+        chunked = self.epochs if self.first_exact is None else self.first_exact
+        found = ((replace(self, exact_from=1.0), chunked), (replace(self, exact_from=0.0), self.epochs - chunked))
+        return tuple(phase for phase in found if phase[1] > 0) or found[:1]
 
     def hops_between(self) -> tuple[Builder, ...]:
         return (self.hop.at(0),)
@@ -99,5 +118,13 @@ class Pipeline(Placement):
 
     @property
     def by_parts(self) -> Partitioned:
-        """Who evaluates, and computes ahead what does not change; of all rows."""
-        return replace(self.options_for(Partitioned), hops=(), order="given", keep_halo=False)
+        """Who evaluates, computes ahead what does not change, and trains exactly. Only this last leaves rows out."""
+        hops = () if self.first_exact is None else self.hops
+        return replace(
+            self.options_for(Partitioned),
+            hops=hops,
+            order="given",
+            keep_halo=False,
+            narrow_first=True,
+            input_ahead=self.input_ahead or not self.narrow_first,
+        )

@@ -15,7 +15,7 @@ from fullgraph.exchange import Channel, Clock, RowFacts, Sides, Wires
 from fullgraph.nn.view import Features
 from fullgraph.ops import Adjacency, Structure
 from fullgraph.placement.channel_view import Known
-from fullgraph.placement.holding.live import Live, live_rows
+from fullgraph.placement.holding.live import Live
 from fullgraph.placement.holding.local import LocalGraph
 from fullgraph.placement.holding.whole import whole_matrices
 from fullgraph.placement.pipeline.live import LiveRows, Numbering, rows_kept
@@ -35,7 +35,10 @@ CHUNKS = 4  # for each stage, unless the run says how many
 class Setup:
     """Numbers the nodes by way and chunk, and hands every rank what its stage needs."""
 
-    def __init__(self, placement: "Pipeline", scene: Scene, wire: Wires, clock: Clock, aggregation: str) -> None:
+    def __init__(
+        self, placement: "Pipeline", scene: Scene, live: Live | None, wire: Wires, clock: Clock, aggregation: str
+    ) -> None:
+        """live: which rows of this part each layer computes; None: all."""
         self.placement, self.scene, self.wire, self.clock = placement, scene, wire, clock
         self.transport: Transport = scene.transport
         self.mesh = placement.mesh(self.transport.size)
@@ -46,7 +49,8 @@ class Setup:
         if placement.chunks > scene.num_nodes:
             raise InputError(f"chunks={placement.chunks}: more than the {scene.num_nodes} nodes; choose fewer, or 0")
         local = scene.local
-        self.live = self._levels(local)
+        everywhere = Live(torch.zeros(len(local.ids), dtype=torch.int8), (None,) * len(placement.hops))
+        self.live = live or everywhere
         self.numbers = self._numbers(local)
         self.starts = self.numbers.starts
         self.number_N = self._gather("numbers", self.numbers.number_n).long()  # in rank order
@@ -54,13 +58,6 @@ class Setup:
         self.whole = whole_matrices(
             local, self.numbers.number_n, scene.num_nodes, self.transport, aggregation, placement.dtype, "stages"
         )
-
-    def _levels(self, local: LocalGraph) -> Live:
-        """Which rows of this part each layer computes."""
-        hops = self.placement.hops
-        trims = any(hop is not None for hop in hops)
-        live = live_rows(local, hops, self.transport) if trims else None
-        return live or Live(torch.zeros(len(local.ids), dtype=torch.int8), (None,) * len(hops))
 
     @property
     def live_of_part(self) -> dict[int, int]:
@@ -74,11 +71,9 @@ class Setup:
         first, last = place * self.slots // self.stages, (place + 1) * self.slots // self.stages
         if self.slots == 1:
             first, last = 0, 1
-        inner = local.arcs.keep(local.arcs.indices < len(local.ids))
-        with self.transport.away("cutting its part into chunks"):
-            pieces = self.placement.pieces(inner.indptr.numpy(), inner.indices.numpy(), last - first)
+        pieces_n = self._pieces(local, last - first)
         levels = 2 + max((hop for hop in self.live.hops if hop is not None), default=-1)
-        group_n = (torch.from_numpy(pieces).long() + first) * levels + self.live.level_n
+        group_n = (pieces_n + first) * levels + self.live.level_n
         sizes = torch.zeros(self.ways, self.slots * levels, self.stages, dtype=torch.int64)
         sizes[way, :, place] = torch.bincount(group_n, minlength=self.slots * levels)
         sizes = self.transport.all_reduce(Key("setup/chunks", 0), sizes).wait()
@@ -94,6 +89,15 @@ class Setup:
             near=sizes.sum(2).view(self.ways, self.slots, levels).cumsum(2),
             hops=self.live.hops,
         )
+
+    def _pieces(self, local: LocalGraph, count: int) -> Tensor:
+        """The piece of every row of this part. It does not depend on the order that the rows are in."""
+        inner, order_n = local.arcs.keep(local.arcs.indices < len(local.ids)), torch.argsort(local.ids)
+        if bool((local.ids.diff() < 0).any()):
+            inner = inner.reordered(order_n)
+        with self.transport.away("cutting its part into chunks"):
+            pieces = self.placement.pieces(inner.indptr.numpy(), inner.indices.numpy(), count)
+        return torch.empty_like(order_n).scatter_(0, order_n, torch.from_numpy(pieces).long())
 
     def _gather(self, what: str, values: Tensor, to: int | None = None) -> Tensor:
         """All ranks' rows in rank order, on all; or of a way's parts, on the ranks of stage `to` in that way."""

@@ -23,7 +23,7 @@ from fullgraph.placement.pipeline.setup import CHUNKS
 from fullgraph.placement.pipeline.stages import Border, PipelineStep
 from fullgraph.placement.pipeline.view import ChunkView
 from fullgraph.placement.shard import Shard
-from fullgraph.placement.sketch import features, known, labels, rows_of, shard_of
+from fullgraph.placement.sketch import features, known, labels
 from fullgraph.plan import HaloRoute, HopRoute
 from fullgraph.transport import Among, Transport
 
@@ -32,11 +32,9 @@ if TYPE_CHECKING:
 
 
 def sketched(placement: "Pipeline", counts: Counts, transport: Transport, wire: Wires, aggregation: str) -> Shard:
-    sketch = _Sketch(placement, counts, transport, wire, aggregation)
-    step = sketch.step(sketch.place["stage"])
     parts = replace(placement.by_parts, isolated=False).sketch(counts, transport, Wire(), aggregation)
-    rows = rows_of(counts, parts.train.view, parts.train.x, counts.ranks[transport.rank].train, transport)
-    return shard_of(counts, rows, step, transport, sketch.clock)
+    sketch = _Sketch(placement, counts, transport, wire, aggregation, parts.clock)
+    return replace(parts, executor=placement.ending(sketch.step(sketch.place["stage"]), parts.executor))
 
 
 @dataclass(eq=False, kw_only=True)
@@ -52,16 +50,15 @@ class SketchedStep(PipelineStep):
 
 class _Sketch:
     def __init__(
-        self, placement: "Pipeline", counts: Counts, transport: Transport, wire: Wires, aggregation: str
+        self, placement: "Pipeline", counts: Counts, transport: Transport, wire: Wires, aggregation: str, clock: Clock
     ) -> None:
         if aggregation == "attention":
             raise InputError("what attention reads in a pipeline depends on the graph, not on its size; measure it")
-        self.placement, self.counts, self.transport, self.wire = placement, counts, transport, wire
+        self.placement, self.counts, self.transport, self.wire, self.clock = placement, counts, transport, wire, clock
         self.mesh = placement.mesh(transport.size)
         self.place = self.mesh.at(transport.rank)
         self.stages, self.ways = self.mesh.sizes["stage"], self.mesh.sizes["way"]
         self.slots = placement.chunks or CHUNKS * self.stages
-        self.clock = Clock(use="rows", seed=placement.seed)
         self.kind = Kind(
             aggregation=aggregation, weighted=counts.graph.weighted, undirected=False, dtype=fine(placement.dtype)
         )
