@@ -1,0 +1,97 @@
+"""The scripts behind tables of docs/benchmarks.md: what they count, and what they make of it."""
+
+import json
+from math import inf
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fullgraph.data import Graph
+from fullgraph.partition import partition, write_parts
+
+BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
+
+
+@pytest.fixture(autouse=True)
+def on_path(monkeypatch):
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+
+
+def few_trained(nodes=60, arcs=150):
+    """A random directed graph with three training nodes."""
+    rng = np.random.default_rng(5)
+    masks = {name: np.zeros(nodes, dtype=bool) for name in ("train", "val", "test")}
+    for name, rows in zip(masks, ([3, 17, 40], range(41, 50), range(50, 60)), strict=True):
+        masks[name][list(rows)] = True
+    x, y = rng.standard_normal((nodes, 4), dtype=np.float32), rng.integers(0, 3, nodes)
+    return Graph(rng.integers(0, nodes, (2, arcs)), x, y, masks)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("strategy", ["Vanilla", "PipeGCN"])
+def test_ranks_count_the_arcs_they_multiply(strategy, tmp_path):
+    """Arcs into the rows that the loss reads, hop by hop; of dense features the first product is known ahead."""
+    from common import train
+
+    graph = few_trained()
+    write_parts(tmp_path / "cut", graph, partition(graph, 2))
+    named = ["--strategy", f"{BENCHMARKS / 'counted.py'}:{strategy}"]
+    found = {}
+    for name, flags in {"live": [], "all": ["--all-rows"]}.items():
+        counts = tmp_path / name
+        counts.mkdir()
+        train(tmp_path / "cut", tmp_path / f"run-{name}", *named, "-o", f"counts={counts}", "--epochs", 1, *flags)
+        ranks = [json.loads((counts / f"{rank}.json").read_text()) for rank in range(2)]
+        found[name] = [(sum(r[n]["rows"] for r in ranks), sum(r[n]["arcs"] for r in ranks)) for n in range(3)]
+    degree, source = np.diff(graph.indptr), graph.indices
+    target = np.repeat(np.arange(graph.num_nodes), degree)
+    read = graph.train_mask[:, 0].copy()
+    expected = []
+    for _ in range(3):
+        expected.insert(0, (int(read.sum()), int(degree[read].sum())))
+        read = read | np.isin(np.arange(graph.num_nodes), source[read[target]])
+    assert expected[2][0] == 3
+    assert expected[1][1] < expected[0][1] < graph.num_arcs
+    assert found["live"] == [(expected[0][0], 0), *expected[1:]]
+    assert found["all"] == [(graph.num_nodes, 0), *[(graph.num_nodes, graph.num_arcs)] * 2]
+
+
+def test_live_rows_go_on_where_they_stopped(tmp_path):
+    """A line that was cut short is dropped, the others are what was measured."""
+    from live_rows import Case, Figures, Trial, read
+
+    trial = Trial(Case("cora", 2, "vanilla"), True, 0, 0, 0, 60, 1)
+    figures = Figures(0.5, 0.1, 7, 9, [3, 2, 1], [6, 4, 2])
+    path = tmp_path / "results.jsonl"
+    line = {**trial.case._asdict(), **trial._asdict(), **figures._asdict()}
+    del line["case"]
+    path.write_text(json.dumps(line) + "\n" + '{"graph": "co')
+    assert read(path) == {trial: figures}
+    assert path.read_text() == json.dumps(line) + "\n"
+
+
+def test_bytes_until_a_run_scores_as_vanilla(monkeypatch):
+    """By the validation score of vanilla's best evaluation with the same seed, half a point allowed."""
+    import narrow
+    from campaign import Cut, Outcome, Score, Trial
+
+    def run(*vals):
+        return Outcome("", [Score(1000 * (n + 1), val, val) for n, val in enumerate(vals)])
+
+    cut = Cut("demo", "none")
+    first, second = (Trial(cut, "vanilla", seed, "") for seed in (0, 1))
+    done = {}
+    for trial, exact, late in [(first, run(0.5, 0.9, 0.8), run(0.5, 0.8, 0.896)), (second, run(0.7, 0.6), run(0.6))]:
+        for stage in narrow.stages(trial):
+            done[stage] = exact
+        for stage in narrow.stages(trial._replace(strategy="pipegcn")):
+            done[stage] = late
+    shown = []
+    monkeypatch.setattr(narrow, "show", lambda title, columns, rows, markdown: shown.extend(rows))
+    narrow.table(done, ["vanilla", "pipegcn"], markdown=False)
+    vanilla, late = shown
+    assert vanilla[2:6] == ("1.46 KiB", "1.46 KiB", "", "1.00x")  # 2000 bytes of one seed, 1000 of the other
+    assert late[2:6] == (*["never (1 of 2 seeds)"] * 3, "")
+    assert narrow.until(run(0.1, 0.2, 0.3), 0.2) == 2000
+    assert narrow.until(run(0.1), 0.2) == inf
