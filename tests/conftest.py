@@ -6,6 +6,7 @@ import subprocess
 import sys
 import zlib
 from collections.abc import Iterator
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -57,8 +58,11 @@ def _sample(config: pytest.Config, items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def forked_commands() -> Iterator[None]:
-    """Commands that tests start have torch imported already, except where the start itself is tested."""
-    with warm.kept():
+    """Commands that tests start have torch imported already, except where the start itself is tested.
+
+    Where there is a GPU all of them start as ever: its driver does not survive a fork (testing/ranks.py).
+    """
+    with nullcontext() if torch.cuda.is_available() else warm.kept():
         yield
 
 

@@ -13,7 +13,7 @@ GROUP_MEMORY = (
     ("memory.max", "memory.current"),
     ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
 )
-RANK_ADDRESSES = 512 << 20
+RANK_ADDRESSES = {"cpu": 512 << 20, "gpu": 2 << 30}  # beside its code, by what torch is built for
 LARGER = "use a larger machine, or more --parts over several machines"
 
 
@@ -52,10 +52,15 @@ def free_addresses() -> int:
 
 
 def need_addresses() -> None:
-    """Room for a rank's threads and compiled loops: where C++ finds none, it ends the process with words of its own."""
-    free = free_addresses()
-    if free < RANK_ADDRESSES:
-        told = f"a rank needs {size(RANK_ADDRESSES)} of addresses beside its code, and {size(max(0, free))} are left"
+    """Room for a rank's threads and compiled loops: where C++ finds none, it ends the process with words of its own.
+
+    A torch that is built for GPUs looks for one in the first backward pass, and maps the driver for it.
+    """
+    from torch import version
+
+    need, free = RANK_ADDRESSES["gpu" if version.cuda or version.hip else "cpu"], free_addresses()
+    if free < need:
+        told = f"a rank needs {size(need)} of addresses beside its code, and {size(max(0, free))} are left"
         raise InputError(f"{told}; raise `ulimit -v`")
 
 

@@ -207,6 +207,16 @@ def test_a_folder_in_a_files_place_is_named(finished, run):
     run(COMMANDS["resume"], "run/result.json is a folder")
 
 
+def test_a_pipe_in_the_place_of_what_a_run_writes_is_refused_before_it_writes(finished, run):
+    folder, _ = finished("two")
+    model = folder / "model.safetensors"
+    model.write_bytes(b"mine")
+    (folder / "result.json").unlink()
+    os.mkfifo(folder / "result.json")
+    run(COMMANDS["again"], "run/result.json is a device, pipe or socket")
+    assert model.read_bytes() == b"mine"
+
+
 @pytest.mark.parametrize("change", ["last line", "line end", "words behind"])
 def test_a_record_without_its_end_is_refused(finished, run, change):
     folder, _ = finished()

@@ -63,8 +63,9 @@ class RunFolder:
         if not (path / CONFIG).is_file():
             raise InputError(f"{path / CONFIG} does not exist; name a folder that `fullgraph train` wrote")
         for file in (path / name for name in NAMES if "." in name):
-            if file.is_dir():
-                raise InputError(f"{file} is a folder, where the run writes a file; move it away")
+            if file.exists() and not file.is_file():
+                kind = "folder" if file.is_dir() else "device, pipe or socket"
+                raise InputError(f"{file} is a {kind}, where the run writes a file; move it away")
         folder = cls(path, FolderLock(path), [], [])
         folder.sweep()
         return folder
