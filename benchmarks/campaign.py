@@ -7,6 +7,7 @@ fails is named, and the others go on. Trials come seed by seed: whenever a call 
 import argparse
 import json
 import os
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -133,12 +134,10 @@ def carry_out(
     """Cut the graphs of the trials, and `complete` them."""
     if not options.report:
         known = _read(options.results)
-        for cut in dict.fromkeys(trial.cut for trial in trials if trial.command not in known):
-            if not (options.cuts / cut.name).exists():
-                print(f"cutting {cut.name} ...", flush=True)
-                cut.make(options.data, options.cuts)
+        cuts = dict.fromkeys(trial.cut for trial in trials if trial.command not in known)
+        _cut([cut for cut in cuts if not (options.cuts / cut.name).exists()], options)
     if options.cut_only:
-        print(f"cut graphs are in {options.cuts}")
+        tell(f"cut graphs are in {options.cuts}")
         return
     work = partial(train_on, cuts=options.cuts, device=options.device, simulated=options.simulated)
     complete(trials, work, options, table)
@@ -161,11 +160,16 @@ def complete(
         table(held)
     missing = len(trials) - len(held) - len(failed)
     if missing:
-        print(f"{missing} of {len(trials)} trainings are not in {options.results}: the same command goes on with them")
+        tell(f"{missing} of {len(trials)} trainings are not in {options.results}: the same command goes on with them")
     for command, reason in failed.items():
-        print(f"FAILED {command}: {reason}")
+        tell(f"FAILED {command}: {reason}")
     if failed:
         raise SystemExit(1)
+
+
+def tell(text: str) -> None:
+    """Beside the tables, which are all of standard output."""
+    print(text, file=sys.stderr, flush=True)
 
 
 def spread(values: Sequence[float], sign: str = "") -> str:
@@ -212,6 +216,15 @@ def trace_of(records: Iterable[Mapping[str, float | None]]) -> list[Score]:
     return trace
 
 
+def _cut(cuts: Sequence[Cut], options: argparse.Namespace) -> None:
+    """Cut graphs, some at a time; one that cannot be cut is named again by each of its trainings."""
+    work = partial(Cut.make, data=options.data, folder=options.cuts)
+    for cut, failed in side_by_side(work, cuts, jobs=options.jobs):
+        tell(f"{cut.name}: {failed or 'cut'}")
+        if failed and options.cut_only:
+            raise SystemExit(1)
+
+
 def _run(
     trials: Sequence[N], work: Callable[[N], Outcome], options: argparse.Namespace
 ) -> tuple[dict[str, Outcome], dict[str, Failed]]:
@@ -224,12 +237,12 @@ def _run(
             place = f"{len(outcomes) + len(failed) + 1}/{len(trials)} {trial.command}"
             if isinstance(outcome, Failed):
                 failed[trial.command] = outcome
-                print(f"{place}: FAILED: {outcome}", flush=True)
+                tell(f"{place}: FAILED: {outcome}")
                 continue
             outcomes[trial.command] = outcome
             file.write(json.dumps(outcome._asdict()) + "\n")
             file.flush()
-            print(f"{place}: val {outcome.best().val:.4f}, {outcome.seconds:.1f} s", flush=True)
+            tell(f"{place}: val {outcome.best().val:.4f}, {outcome.seconds:.1f} s")
     return outcomes, failed
 
 

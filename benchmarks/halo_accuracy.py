@@ -3,7 +3,7 @@
     .venv/bin/python benchmarks/halo_accuracy.py --data FOLDER [--simulated --device cuda --jobs 6] [--only pubmed]
 
 `bns`, `adaqp`, `sancus` and `cd-r` at the settings of their papers: 4 ranks on METIS parts, 3-layer GraphSAGE, the same
-epochs and seeds for all, at the best validation epoch. A call cut short goes on where it stopped.
+epochs and seeds for all, at the best validation epoch. 5 strategies on 4 graphs by 5 seeds: 100 trainings.
 """
 
 import argparse

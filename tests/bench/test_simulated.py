@@ -56,7 +56,7 @@ def test_one_that_fails_is_named_and_the_next_call_goes_on(tmp_path, capsys):
         carry_out(trials, options_for(tmp_path), shown.append)
     assert end.value.code == 1
     assert sorted(trial.strategy for trial in shown[0]) == ["pipegcn", "vanilla"]
-    failures = [line for line in capsys.readouterr().out.splitlines() if line.startswith("FAILED ")]
+    failures = [line for line in capsys.readouterr().err.splitlines() if line.startswith("FAILED ")]
     assert len(failures) == 1
     assert failures[0].startswith(f"FAILED {trials[1].command}: InputError: ")
     assert "slop" in failures[0].partition(": ")[2]
@@ -65,7 +65,7 @@ def test_one_that_fails_is_named_and_the_next_call_goes_on(tmp_path, capsys):
     carry_out([trials[0], trials[2]], options_for(tmp_path), shown.append)
     assert all(shown[1][trial].trace == outcome.trace for trial, outcome in shown[0].items())
     assert len(results.read_text().splitlines()) == 2
-    assert capsys.readouterr().out.count("val ") == 1
+    assert capsys.readouterr().err.count("val ") == 1
 
 
 class Piece(NamedTuple):
@@ -96,12 +96,12 @@ def test_one_that_dies_takes_no_other_along(tmp_path, capsys):
     with pytest.raises(SystemExit):
         complete(pieces, work, options_for(tmp_path), shown.append)
     assert sorted(piece.seed for piece in shown[0]) == [0, 3, 4]
-    told = capsys.readouterr().out
+    told = capsys.readouterr().err
     assert "FAILED piece 1: ValueError: one" in told
     assert "FAILED piece 2: its process died, exit code 3" in told
     complete(pieces, work, options_for(tmp_path, limit_s=0.0), shown.append)
     assert sorted(piece.seed for piece in shown[1]) == [0, 3, 4]
-    assert "2 of 5 trainings are not in" in capsys.readouterr().out
+    assert "2 of 5 trainings are not in" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         complete(pieces, work, options_for(tmp_path), shown.append)
     assert sorted(piece.seed for piece in shown[2]) == [0, 2, 3, 4]
@@ -119,3 +119,43 @@ def options_for(tmp_path, **given):
     known = {"results": tmp_path / "results.jsonl", "jobs": 2, "limit_s": inf, "report": False, "cut_only": False}
     known |= {"cuts": tmp_path / "cuts", "data": tmp_path, "device": "cpu", "simulated": True}
     return argparse.Namespace(**known | given)
+
+
+@pytest.mark.timeout(300)
+def test_a_paper_s_page_gets_the_tables_of_its_campaigns(tmp_path, monkeypatch):
+    """From results that lie there, nothing trained; the text around the tables stays."""
+    import paper_pages
+    from campaign import Trial
+    from common import ROOT
+    from wire_accuracy import CASES, COMMON
+
+    cut = next(cut for cut in CASES if cut.graph == "pubmed")
+    scores = {
+        Trial(cut, name, 0, f"{COMMON} {CASES[cut]}"): test for name, test in (("vanilla", 0.75), ("pipegcn", 0.74))
+    }
+    lines = [{"command": trial.command, "trace": [[9, 0.5, test]]} for trial, test in scores.items()]
+    results = tmp_path / "runs" / "wire_accuracy" / "results.jsonl"
+    results.parent.mkdir(parents=True)
+    results.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    page = tmp_path / "docs" / "papers" / "pipegcn.md"
+    page.parent.mkdir(parents=True)
+    page.write_text((ROOT / "docs" / "papers" / "pipegcn.md").read_text())
+    before, after = page.read_text().split(paper_pages.OPENS)[0], page.read_text().split(paper_pages.CLOSES)[1]
+    monkeypatch.setattr(paper_pages, "DOCS", tmp_path / "docs")
+    monkeypatch.setattr("sys.argv", ["paper_pages", "pipegcn", "--report", "--write", "--runs", str(tmp_path / "runs")])
+    paper_pages.main()
+    text = page.read_text()
+    assert text.startswith(before)
+    assert text.endswith(after)
+    assert "| pubmed | pipegcn | 50.00 | 74.00 | -1.00 | 9 B | 1 | BELOW |" in text
+    assert "musae_github | 86.66" not in text
+
+
+def test_every_page_has_a_place_for_its_tables():
+    import paper_pages
+
+    for paper, campaigns in paper_pages.PAGES.items():
+        text = (paper_pages.DOCS / "papers" / f"{paper}.md").read_text()
+        assert text.index(paper_pages.OPENS) < text.index(paper_pages.CLOSES)
+        assert f"benchmarks/paper_pages.py {paper} " in text
+        assert all((BENCHMARKS / f"{campaign.split()[0]}.py").exists() for campaign in campaigns)
