@@ -41,7 +41,7 @@ def main() -> None:
     parser.add_argument("--hosts", nargs="+", type=int, default=[2, 4])
     parser.add_argument("--classes", nargs="+", type=int, choices=list(CLASSES), default=list(CLASSES))
     parser.add_argument("--share", type=float, default=0.99, help="of vanilla's epoch that messages take")
-    parser.add_argument("--epochs", type=int, default=1)
+    parser.add_argument("--epochs", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--markdown", action="store_true", help="show the table as Markdown")
     options = parser.parse_args()

@@ -58,9 +58,7 @@ def options_of(ctx: typer.Context) -> dict[str, Any]:
     if over_a_run(given):
         typed = {name: given[name] for name in by_hand(ctx)}
         return {"resume": None, "out": None, **typed, "config": given["config"]}
-    if given["model"] not in MODELS:  # a model of one's own has its own defaults
-        given |= dict.fromkeys(left_alone(ctx) & MODEL_OPTIONS)
-    return given
+    return given | dict.fromkeys(left_alone(ctx) & MODEL_OPTIONS)  # a model has its own defaults
 
 
 def over_a_run(given: dict[str, Any]) -> bool:
@@ -74,7 +72,7 @@ def run_of(given: dict[str, Any]) -> "Run":
 
     if over_a_run(given):
         return _laid_over(Run.read_file(given["config"]), given)
-    model = fields_of(MODELS[given["model"]], given) | pairs_of(given["model_option"], "-m")
+    model = model_options(MODELS[given["model"]], given, given["model"])
     return Run(
         **{name: given[name] for name in PLAIN},
         partitioner=PARTITIONERS.make(given["partitioner"], **pairs_of(given["partitioner_option"], "-p")),
@@ -94,7 +92,7 @@ def _laid_over(run: "Run", given: dict[str, Any]) -> "Run":
         return axis.changed(value, **options) if options else value
 
     kind = MODELS[given["model"]] if "model" in given else type(run.model)
-    model_options = fields_of(kind, given) | pairs_of(given.get("model_option", []), "-m")
+    model = model_options(kind, given, given.get("model", run.model.name))
     return replace(
         run,
         id="",
@@ -104,10 +102,20 @@ def _laid_over(run: "Run", given: dict[str, Any]) -> "Run":
         partitioner=chosen(
             PARTITIONERS, run.partitioner, "partitioner", pairs_of(given.get("partitioner_option", []), "-p")
         ),
-        model=chosen(MODELS, run.model, "model", model_options),
+        model=chosen(MODELS, run.model, "model", model),
         strategy=chosen(STRATEGIES, run.strategy, "strategy", pairs_of(given.get("option", []))),
         train=made(TrainConfig, train_options(given), "training", run.train),
     )
+
+
+def model_options(kind: type, given: dict[str, Any], name: str) -> dict[str, Any]:
+    """Options of a model: those that it has among the command's, and those given by -m; another model's are refused."""
+    strange = [option for option in sorted(MODEL_OPTIONS - hints_of(kind).keys()) if given.get(option) is not None]
+    if strange:
+        known = [other for other in MODELS if strange[0] in hints_of(MODELS[other])]
+        option = f"--{strange[0].replace('_', '-')}"
+        raise InputError(f"{option} is an option of --model {' or '.join(known)}, not of {name}; leave it out")
+    return fields_of(kind, given) | pairs_of(given.get("model_option", []), "-m")
 
 
 def train_options(given: dict[str, Any]) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from fullgraph.exchange import Wire
 from fullgraph.partition import Manifest
-from fullgraph.run import Run
+from fullgraph.run import Run, placement_of
 
 
 def remarks(run: Run, manifest: Manifest) -> list[str]:
@@ -18,7 +18,22 @@ def remarks(run: Run, manifest: Manifest) -> list[str]:
             f"--strategy {run.strategy.name} changes nothing here: its first layer's rows are known ahead, and the "
             "last layer's are sent as they are; use more layers, or -o every_layer=true"
         )
+    if whole := _behind_batch_norm(run):
+        found.append(
+            f"batch norm takes its statistics from all rows, so {whole} all rows, not only those that the loss reads; "
+            "with --norm layer they would not"
+        )
     return found
+
+
+def _behind_batch_norm(run: Run) -> str:
+    """The layers that have no live rows because a batch norm reads what they compute; empty if there are none."""
+    if getattr(run.model, "norm", "") != "batch" or run.train.inductive:  # where all rows are training nodes
+        return ""
+    layers = [layer for layer, hop in enumerate(placement_of(run).hops, start=1) if hop is None]
+    if len(layers) < 2:
+        return f"layer {layers[0]} computes" if layers else ""
+    return f"layers {layers[0]} to {layers[-1]} compute"
 
 
 def _idle(run: Run) -> bool:

@@ -7,10 +7,15 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import fields
+from inspect import signature
 
 import pytest
 
 import fullgraph as fg
+from fullgraph.axes import MODELS
+from fullgraph.cli import app
+from fullgraph.options import MODEL_OPTIONS
 from fullgraph.report.comparison import Compared, print_comparison
 from fullgraph.testing import random_graph
 
@@ -299,3 +304,23 @@ def test_bash_completes_names(tmp_path):
         "train",
         "--strategy",
     ], (script.stderr, done.stderr)
+
+
+# Options of models.
+
+
+def test_help_shows_the_defaults_of_the_models():
+    """What nobody gave is the model's own; the command's defaults only tell of it."""
+    (command,) = (command for command in app.registered_commands if command.callback.__name__ == "train")
+    shown = {name: parameter.default for name, parameter in signature(command.callback).parameters.items()}
+    for name, model in MODELS.items():
+        own = {field.name: field.default for field in fields(model) if field.name in MODEL_OPTIONS - {"norm"}}
+        assert own == {option: shown[option] for option in own}, name
+    assert {field.name for model in MODELS.values() for field in fields(model)} == MODEL_OPTIONS
+
+
+def test_another_models_option_in_a_file_is_refused(say, tmp_path):
+    (tmp_path / "run.toml").write_text('model = "gat"\nheads = 2\n')
+    code, _, err = say("train", "demo", "--config", "run.toml", "--model", "gcn")
+    assert code == 2
+    assert "--heads is an option of --model gat, not of gcn; leave it out" in err

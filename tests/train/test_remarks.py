@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from fullgraph import nn, recipes
+from fullgraph import api, nn, recipes
 from fullgraph.partition import partition, write_parts
 from fullgraph.remarks import remarks
 from fullgraph.run import Run
@@ -58,3 +58,40 @@ def test_what_edge_weights_do(told, model, words):
 def test_one_column_of_labels(told):
     (text,) = told(Run(), multilabel=True, classes=1)
     assert "labels of shape [nodes, 1]" in text
+
+
+@pytest.mark.parametrize(
+    ("model", "which"),
+    [
+        (nn.GraphSAGE(norm="batch"), "layers 1 to 2 compute"),
+        (nn.GraphSAGE(norm="batch", layers=2), "layer 1 computes"),
+        (nn.GraphSAGE(norm="batch", layers=4, linear_layers=1), "layers 1 to 3 compute"),
+        (nn.GCNII(norm="batch", layers=2), "layers 1 to 2 compute"),
+    ],
+    ids=str,
+)
+def test_batch_norm_says_which_layers_have_no_live_rows(told, model, which):
+    (text,) = told(Run(model=model))
+    assert f"{which} all rows" in text
+    assert "--norm layer" in text
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        Run(model=nn.GraphSAGE(norm="layer")),
+        Run(model=nn.GraphSAGE(norm="batch", layers=1)),  # nothing normalises the logits
+        Run(model=nn.GraphSAGE(norm="batch"), train=TrainConfig(all_rows=True)),
+        Run(model=nn.GraphSAGE(norm="batch"), train=TrainConfig(inductive=True)),
+    ],
+    ids=["layer norm", "one layer", "all rows", "inductive"],
+)
+def test_nothing_is_said_where_batch_norm_changes_nothing(told, run):
+    assert not told(run)
+
+
+def test_a_run_says_what_batch_norm_does(tmp_path, capfd):
+    """In one line, before it trains."""
+    api.train(random_graph(), model=nn.GraphSAGE(norm="batch", hidden=4), epochs=1, out=tmp_path / "run")
+    notes = [line for line in capfd.readouterr().err.splitlines() if "batch norm" in line]
+    assert len(notes) == 1

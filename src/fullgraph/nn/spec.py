@@ -25,8 +25,8 @@ _DRAWING = threading.Lock()
 @contextmanager
 def drawing(seed: int) -> Iterator[None]:
     """Weights drawn within are those of the seed: torch has one generator, and one default type, for all threads."""
-    default = torch.get_default_dtype()
     with _DRAWING, torch.random.fork_rng(devices=[]):
+        default = torch.get_default_dtype()  # of nobody who is drawing
         torch.manual_seed(seed)
         torch.set_default_dtype(torch.float32)
         try:
