@@ -1,5 +1,7 @@
 """Late rows: how far off they were is measured, and a run that hardly learns says so."""
 
+from types import SimpleNamespace
+
 import pytest
 
 import fullgraph as fg
@@ -7,7 +9,7 @@ from fullgraph.codec import Full
 from fullgraph.exchange import Bounded, Pipelined, Sync, Wire
 from fullgraph.testing import CASES, run_threads, trainer_of
 from fullgraph.train.config import TrainConfig
-from fullgraph.train.slowness import hardly_learns
+from fullgraph.train.slowness import Slowness, hardly_learns, swings
 
 
 def late(transport, schedule, lr):
@@ -18,16 +20,16 @@ def late(transport, schedule, lr):
     return [record.late for record in trainer.records]
 
 
-@pytest.mark.parametrize("schedule", [Pipelined(), Bounded(7)], ids=str)
+@pytest.mark.parametrize("schedule", [Pipelined(), Bounded(7), Bounded(10)], ids=str)
 def test_late_rows_are_compared_with_fresh_ones_now_and_then(schedule):
     for found in run_threads(3, late, schedule, 0.01):
-        assert [epoch for epoch, value in enumerate(found, 1) if value is not None] == [20, 40]
-        assert all(0 < value < 1 for value in (found[19], found[39]))
+        assert [epoch for epoch, value in enumerate(found, 1) if value is not None] == [19, 39]
+        assert all(0 < value < 1 for value in (found[18], found[38]))
 
 
 def test_rows_that_stand_still_are_not_off():
     for found in run_threads(2, late, Pipelined(), 1e-300):
-        assert (found[19], found[39]) == (0.0, 0.0)
+        assert (found[18], found[38]) == (0.0, 0.0)
 
 
 def test_fresh_rows_are_not_late():
@@ -38,3 +40,26 @@ def test_fresh_rows_are_not_late():
 def test_losses_that_hardly_fall():
     assert "hardly fallen in 50 epochs (2.1 to 2)" in hardly_learns([2.1, *[7.0] * 39, *[2.0] * 10])
     assert not hardly_learns([2.1, *[1.5] * 49])
+
+
+def test_losses_that_swing():
+    steady = [2.0 * 0.97**epoch for epoch in range(75)]
+    assert not swings(steady)
+    assert not swings([loss * (1.05 if epoch % 2 else 1.0) for epoch, loss in enumerate(steady)])
+    unsteady = [2.0 if epoch % 3 else 1.0 for epoch in range(75)]
+    assert "swings (2 times the best so far in epochs up to 75)" in swings(unsteady)
+
+
+def test_a_run_says_once_that_its_loss_swings(capsys):
+    """Looked at after 50, 75, 100 epochs, and only where rows were late."""
+
+    def told(late):
+        trained, look = SimpleNamespace(records=[]), Slowness()
+        for epoch in range(1, 151):
+            loss = 0.97**epoch * (1.0 if epoch < 60 or epoch % 3 == 0 else 1.5)
+            trained.records.append(SimpleNamespace(epoch=epoch, loss=loss, late=late if epoch == 19 else None))
+            look(trained, trained.records[-1])
+        return capsys.readouterr().err
+
+    assert told(0.3).count("swings") == 1
+    assert told(None) == ""

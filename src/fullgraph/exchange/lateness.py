@@ -16,7 +16,8 @@ class Lateness:
 
     @staticmethod
     def looks(step: int) -> bool:
-        return step % EVERY == EVERY - 1
+        """One step before those in which a schedule that refreshes every 5, 10 or 20 steps reads fresh rows."""
+        return step % EVERY == EVERY - 2
 
     def add(self, used: Mapping[int, Tensor] | None, fresh: Mapping[int, Tensor]) -> None:
         """Rows by peer; None where zeros stood in for them."""

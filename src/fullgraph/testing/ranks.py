@@ -60,7 +60,7 @@ def run_processes(
     silence: after so many seconds without a sign of life, ranks give one another up. device: of their rows. Ranks on a
     GPU start anew: its driver does not survive a fork, and what was imported may have asked for it.
     """
-    context = mp.get_context("forkserver" if device == "cpu" else "spawn")
+    context = mp.get_context("forkserver") if device == "cpu" else mp.get_context("spawn")
     context.set_forkserver_preload(PRELOADED)
     meeting = tempfile.mkdtemp(prefix="fullgraph-test-")
     pipes = [context.Pipe(duplex=False) for _ in range(size)]
