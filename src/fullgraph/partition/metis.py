@@ -56,7 +56,7 @@ class Metis(Value):
         check_parts(graph, parts)
         if needs_no_search(graph, parts):
             return Assignment(blocks_of_ids(graph.num_nodes, parts), parts)
-        pymetis = require("pymetis")
+        pymetis = require("pymetis", "pymetis")
         index = pymetis.zero_copy_dtype()
         need_memory(BYTES_PER_ARC * graph.num_arcs, "METIS", "choose --partitioner contiguous or random")
         weight = vertex_weight(graph, self.node_weight, self.degree_weight, int(np.iinfo(index).max) // 4)
