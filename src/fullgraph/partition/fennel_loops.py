@@ -22,6 +22,11 @@ def _jit(loop: Loop) -> Loop:
         return cast(Loop, njit(nogil=True)(loop))
 
 
+def _inline(loop: Loop) -> Loop:
+    # A call that takes an array counts references, atomically.
+    return cast(Loop, njit(inline="always")(loop))
+
+
 @_jit
 def weight_of(degree: int, a: float, b: float) -> int:
     """A node without weight would be free to pile up in one part."""
@@ -48,13 +53,10 @@ def place(
     """Move each row to the part with the best  count[p] - price * w * sqrt(load[p]);  return how many moved.
 
     count[p]: neighbours in p. Candidates are the row's own part, those of its neighbours, and a light one, each if the
-    row fits under `cap`. Where none has room, a row goes to the lightest part; unless `everyone` is to have a part, it
-    goes to none, and the light part is no candidate.
+    row fits under `cap`. Where none has room, the row goes to the lightest part. If not `everyone` must have a part, it
+    goes to none then, and the light part is no candidate.
 
-    Of a directed graph a row lists only the nodes that it reads. The parts of its readers are then counted by a
-    majority vote (Boyer and Moore 1981) since the row was last seen: votes[i] for vote[i]. Both are empty otherwise.
-
-    light: a part of little load, and the part to compare it with next, from one call to the next.
+    light: a part of little load, and the part to compare with it next; kept from one call to the next.
     """
     moved = 0
     for i in range(first, last):
@@ -65,29 +67,23 @@ def place(
         light[1] = (light[1] + 1) % load.size
         if load[light[1]] < load[light[0]]:
             light[0] = light[1]
+
+        room, rate = cap - w, price * w
+        told = vote[i] if votes.size and votes[i] > 0 else -1
         for e in range(low, high):
             j = indices[e]
             if j != i and part[j] >= 0 and (e == low or j != indices[e - 1]):  # rows are sorted: duplicates count once
                 count[part[j]] += 1
-        if votes.size and vote[i] >= 0:
-            count[vote[i]] += votes[i]
+        if told >= 0:
+            count[told] += votes[i]
 
-        best, score, rate = -1, -np.inf, price * w
-        if own >= 0 and load[own] + w <= cap:
-            best, score = own, count[own] - rate * math.sqrt(load[own])
+        best, score = _better(own, count[own], load[own], -1, -np.inf, room, rate)
+        best, score = _better(told, count[told], load[told], best, score, room, rate)
         for e in range(low, high):
             p = part[indices[e]]
-            if p >= 0 and count[p] > 0 and load[p] + w <= cap:
-                s = count[p] - rate * math.sqrt(load[p])
-                if s > score:
-                    best, score = p, s
-        if votes.size and vote[i] >= 0 and load[vote[i]] + w <= cap:
-            s = count[vote[i]] - rate * math.sqrt(load[vote[i]])
-            if s > score:
-                best, score = vote[i], s
+            best, score = _better(p, count[p], load[p], best, score, room, rate)
         if everyone:
-            if load[light[0]] + w <= cap and count[light[0]] - rate * math.sqrt(load[light[0]]) > score:
-                best = light[0]
+            best, score = _better(light[0], count[light[0]], load[light[0]], best, score, room, rate)
             if best < 0:
                 best = int(np.argmin(load))
 
@@ -95,11 +91,10 @@ def place(
             if part[indices[e]] >= 0:
                 count[part[indices[e]]] = 0
         if votes.size:
-            if vote[i] >= 0:
-                count[vote[i]] = 0
-            vote[i], votes[i] = -1, 0
-            if best >= 0:
-                _tell(indices, low, high, i, best, vote, votes)
+            if told >= 0:
+                count[told] = 0
+            votes[i] = 0
+            _tell(indices, low, high, i, best, vote, votes)
         part[i] = best
         if best >= 0:
             load[best] += w
@@ -108,18 +103,28 @@ def place(
 
 
 @_jit
+def _better(p: int, neighbours: int, load: int, best: int, score: float, room: float, rate: float) -> tuple[int, float]:
+    """The better of part p, where it is one and has room, and of the best one so far."""
+    if p >= 0 and p != best and load <= room:
+        s = neighbours - rate * math.sqrt(load)
+        if s > score:
+            return p, s
+    return best, score
+
+
+@_inline
 def _tell(indices: Array, low: int, high: int, i: int, own: int, vote: Array, votes: Array) -> None:
-    """Row i votes for its part at each node that it reads."""
+    """Row i, in part `own`, votes at each node that it reads; the majority is kept (Boyer and Moore 1981).
+
+    A row of a directed graph lists only the nodes that it reads. So it learns the parts of its readers.
+    """
     for e in range(low, high):
         j = indices[e]
-        if j == i or (e > low and j == indices[e - 1]):
+        if own < 0 or j == i or (e > low and j == indices[e - 1]):
             continue
-        if vote[j] == own:
-            votes[j] += 1
-        elif votes[j] == 0:
-            vote[j], votes[j] = own, 1
-        else:
-            votes[j] -= 1
+        if votes[j] == 0:
+            vote[j] = own
+        votes[j] += 1 if vote[j] == own else -1
 
 
 @_jit
