@@ -5,7 +5,7 @@
 An exponent of 1 is growth in proportion. Its interval holds 95 % of the fits to resampled turns. Arcs grow with nodes
 at a fixed mean degree; "arcs" alone raises the degree. "ranks" cuts one graph into more parts on the same machine,
 where an epoch can only stay as long as it was: the figure says what being cut costs. Memory is that of the worst
-rank, less that of a run on a tiny graph. Then the partitioner by itself.
+rank, less that of a run on a tiny graph. Partitioners are measured by benchmarks/partitioning.py.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from statistics import mean
 from typing import NamedTuple
 
 import numpy as np
-from common import Cost, fullgraph, seconds, show, size
+from common import fullgraph, seconds, show
 
 SIZES: dict[str, list[int]] = {
     "nodes": [25_000, 50_000, 100_000, 200_000],
@@ -75,16 +75,10 @@ def exponent(sizes: list[int], turns: list[list[float]]) -> tuple[float, float, 
     return fit(turns), fits[int(0.025 * RESAMPLED)], fits[int(0.975 * RESAMPLED)]
 
 
-def partitioner(folder: Path, nodes: int) -> Cost:
-    graph = f"sbm:nodes={nodes},edges={5 * nodes},features=8,classes=16,p_in=0.9,seed=0"
-    return fullgraph("partition", graph, "--parts", 8, "--out", folder / f"cut-{nodes}")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", choices=list(SIZES), default=list(SIZES))
     parser.add_argument("--turns", type=int, default=3)
-    parser.add_argument("--cut", nargs="*", type=int, default=[250_000, 1_000_000], help="nodes for the partitioner")
     options = parser.parse_args()
     rows = []
     with tempfile.TemporaryDirectory(prefix="fullgraph-") as name:
@@ -103,15 +97,8 @@ def main() -> None:
             ends = [seconds(mean(times[place])) for place in (0, -1)]
             rows.append((what, f"{sizes[0]:,} - {sizes[-1]:,}", *ends, *told))
             print(rows[-1], flush=True)
-        cuts = [(f"{nodes:,}", *_told(partitioner(folder, nodes))) for nodes in options.cut]
     columns = ["what grows", "from - to", "epoch, first", "last", "time ^", "interval", "memory ^", "interval"]
     show("GraphSAGE 3x64, 50,000 nodes, 1M arcs, one thread a rank", columns, rows)
-    if cuts:
-        show("METIS into 8 parts, 10 arcs a node, reading and writing included", ["nodes", "time", "memory"], cuts)
-
-
-def _told(cost: Cost) -> tuple[str, str]:
-    return seconds(cost.seconds), size(cost.peak_bytes)
 
 
 if __name__ == "__main__":

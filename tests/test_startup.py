@@ -141,10 +141,12 @@ def test_an_optimizer_steps_as_torchs_does(name):
 def test_one_part_copies_neither_arcs_nor_features(weighted):
     graph = random_graph(nodes=50, arcs=300, weighted=weighted)
     assignment = partition(graph, 1)
-    arrays = cut.structure_of(graph, lay_out(graph, assignment), 0)
-    assert np.shares_memory(arrays["indices"], graph.indices)
-    assert np.shares_memory(arrays["indptr"], graph.indptr)
-    assert not weighted or np.shares_memory(arrays["weight"], graph.edge_weight)
+    layout = lay_out(graph, assignment)
+    (_, arcs), *more = cut.arcs_of(graph, layout, 0)
+    assert not more
+    assert np.shares_memory(arcs["indices"], graph.indices)
+    assert np.shares_memory(cut.structure_of(graph, layout, 0)["indptr"], graph.indptr)
+    assert not weighted or np.shares_memory(arcs["weight"], graph.edge_weight)
     scaler = store.fit_features(graph, "none")
     blocks = list(store._blocks(graph, assignment, scaler, graph.num_features))
     assert [rank for rank, _ in blocks] == [0]

@@ -15,6 +15,7 @@ PARTITIONERS = Axis(
         "random": "fullgraph.partition.random:Random",
         "contiguous": "fullgraph.partition.contiguous:Contiguous",
         "banded": "fullgraph.partition.banded:Banded",
+        "fennel": "fullgraph.partition.fennel:Fennel",
         "kaminpar": "fullgraph.partition.kaminpar:KaMinPar",
         "mtkahypar": "fullgraph.partition.mtkahypar:MtKaHyPar",
     },

@@ -43,6 +43,14 @@ def as_csr_array(value: Any) -> Any | None:
     return None
 
 
+def in_file(array: Array) -> bool:
+    """Whether an array lies in a file that is mapped for reading."""
+    base: Any = array
+    while base is not None and not isinstance(base, np.memmap):
+        base = getattr(base, "base", None)
+    return base is not None and not base.flags.writeable
+
+
 def frozen(array: Array) -> Array:
     """A read-only view, so that the caller's own array keeps its flags."""
     view = array.view()

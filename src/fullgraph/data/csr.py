@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from fullgraph.data.arrays import Array
+from fullgraph.data.arrays import Array, in_file
 from fullgraph.data.blocks import over_blocks
 
 
@@ -79,7 +79,9 @@ def sort_rows(
 
 
 def compact(ids: Array, num_nodes: int) -> Array:
-    """A copy in the smallest type."""
+    """Ids in the smallest type: those of a file as they lie there, where that is possible, others as a copy."""
+    if in_file(ids) and ids.dtype == index_dtype(num_nodes) and ids.flags.c_contiguous and ids.flags.aligned:
+        return ids
     out = np.empty(ids.shape[0], dtype=index_dtype(num_nodes))
 
     def copy(low: int, high: int) -> None:

@@ -12,6 +12,7 @@ from fullgraph.partition.banded import Banded
 from fullgraph.partition.base import Assignment, Partitioner, check_parts, check_seed, undirected_csr
 from fullgraph.partition.contiguous import Contiguous
 from fullgraph.partition.cut import cut_parts
+from fullgraph.partition.fennel import Fennel
 from fullgraph.partition.kaminpar import KaMinPar
 from fullgraph.partition.manifest import FileFact, GraphFacts, Manifest, facts_of, is_partition_folder, read_manifest
 from fullgraph.partition.metis import Metis, MetisCut, MetisVolume
@@ -53,6 +54,7 @@ __all__ = [
     "Assignment",
     "Banded",
     "Contiguous",
+    "Fennel",
     "FileFact",
     "GraphFacts",
     "KaMinPar",

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Annotated, Any, Protocol
 
 import numpy as np
@@ -23,6 +24,7 @@ Imbalance = Annotated[float, Range(0, 100, above=True)]
 Threads = Annotated[int, Range(0, 4096)]
 MOST_PARTS = 65535
 MOST_SEED = 2**63 - 1
+RUN_ARCS = 1 << 22
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,10 +125,20 @@ def blocks_of_ids(num_nodes: int, parts: int) -> Array:
 
 def needs_no_search(graph: Graph, parts: int) -> bool:
     """Whether any balanced assignment is as good as another: one part, or no arc between two nodes."""
-    if parts == 1 or graph.num_arcs == 0:
-        return True
-    row = np.repeat(np.arange(graph.num_nodes, dtype=graph.indices.dtype), np.diff(graph.indptr))
-    return bool((row == graph.indices).all())
+    return parts == 1 or not any(_has_neighbours(graph, *run) for run in row_runs(graph.indptr))
+
+
+def _has_neighbours(graph: Graph, first: int, last: int) -> bool:
+    """Whether one of the rows [first, last) has an arc from another node."""
+    indptr = graph.indptr[first : last + 1]
+    row = np.repeat(np.arange(first, last, dtype=graph.indices.dtype), np.diff(indptr))
+    return bool((row != graph.indices[indptr[0] : indptr[-1]]).any())
+
+
+def row_runs(indptr: Array) -> Iterator[tuple[int, int]]:
+    """(first, last + 1) of runs of consecutive rows, of a few million arcs each, that make up all rows."""
+    starts = np.searchsorted(indptr, np.arange(0, int(indptr[-1]), RUN_ARCS))
+    return pairwise(np.unique([0, *starts.tolist(), len(indptr) - 1]).tolist())
 
 
 @contextmanager
@@ -142,11 +154,11 @@ def quietly() -> Iterator[None]:
         os.close(null)
 
 
-def require(module: str) -> Any:
-    """The optional package `module`, or one line that says how to install it."""
+def require(module: str, package: str = "fullgraph[partition]") -> Any:
+    """The optional module, or one line that says what to install."""
     try:
         return importlib.import_module(module)
     except ImportError:
         raise InputError(
-            f"{module} is not installed: run `pip install fullgraph[partition]`, or choose another partitioner"
+            f"{module} is not installed: run `pip install {package}`, or choose another partitioner"
         ) from None

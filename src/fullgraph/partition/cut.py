@@ -5,6 +5,7 @@ Legend: n owned rows, h halo rows, e arcs into owned rows.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, overload
 
 import numpy as np
@@ -21,63 +22,66 @@ from fullgraph.partition.quality import quality
 
 
 def structure_of(graph: Graph, layout: Layout, rank: int) -> dict[str, Array]:
-    """A part's ids, arcs and routes.
+    """A part's ids, routes, and where the arcs of each row begin.
 
-    Local column of a source: its row at the owner if that is `rank`, else n + its place in halo_ids. The rows sent to
-    peer q are the local rows of  halo_from(q, rank),  so both ends agree on their order without talking.
+    The rows sent to peer q are the local rows of  halo_from(q, rank),  so both ends agree on their order without
+    talking.
     """
     ids, halo = layout.owned[rank], layout.halo[rank]
     n, h = len(ids), len(halo)
     if n + h > INT32_MAX:
         raise InputError(f"part {rank} reads {n + h} rows, more than 32 bits can number; use more parts")
-    indptr, indices, weight, attr = _whole(graph) if layout.parts == 1 else _arcs_of(graph, layout, rank)
     sent = [layout.row[layout.halo_from(peer, rank)] for peer in range(layout.parts)]
     arrays = {
         "ids": ids.astype(np.int64),
         "halo_ids": halo.astype(np.int64),
-        "indptr": indptr,
-        "indices": indices,
+        "indptr": graph.indptr if layout.parts == 1 else _indptr_of(graph, ids),
         "recv_counts": layout.recv_counts[rank].copy(),
         "send_counts": layout.recv_counts[:, rank].copy(),
         "send_rows": np.concatenate(sent).astype(np.int64),
     }
-    if weight is not None:
-        arrays["weight"] = weight
-    if attr is not None:
-        arrays["edge_attr"] = attr
     if layout.position is not None:
         arrays["position"] = layout.position[ids]
     return arrays
 
 
-Arcs = tuple[Array, Array, Array | None, Array | None]  # indptr, indices, weights, features
-
-
-def _whole(graph: Graph) -> Arcs:
-    """The arcs of the one part there is: the graph's own, not a copy."""
-    return graph.indptr, graph.indices.astype(np.int32, copy=False), graph.edge_weight, graph.edge_attr
-
-
-def _arcs_of(graph: Graph, layout: Layout, rank: int) -> Arcs:
-    """A part's arcs over local columns."""
-    ids, halo = layout.owned[rank], layout.halo[rank]
-    column = layout.row.copy()
-    column[halo] = np.arange(len(ids), len(ids) + len(halo))
+def _indptr_of(graph: Graph, ids: Array) -> Array:
     indptr = np.zeros(len(ids) + 1, dtype=np.int64)
     np.cumsum(graph.indptr[ids + 1] - graph.indptr[ids], out=indptr[1:])
-    indices = np.empty(int(indptr[-1]), dtype=np.int32)
-    weight, attr = (_like(values, len(indices)) for values in (graph.edge_weight, graph.edge_attr))
+    return indptr
+
+
+def no_arcs(graph: Graph) -> dict[str, Array]:
+    """What arcs have, of no arc: local columns, and weights and features where the graph has them."""
+    held = {"indices": np.empty(0, dtype=np.int32), "weight": graph.edge_weight, "edge_attr": graph.edge_attr}
+    return {name: values[:0] for name, values in held.items() if values is not None}
+
+
+def arcs_of(graph: Graph, layout: Layout, rank: int) -> Iterator[tuple[slice, dict[str, Array]]]:
+    """A part's arcs over local columns, a few million at a time: their place among the part's, and what they have.
+
+    Local column of a source: its row at the owner if that is `rank`, else n + its place in halo_ids. Where there is one
+    part, the arcs are the graph's own, not a copy.
+    """
+    ids, halo = layout.owned[rank], layout.halo[rank]
+    whole = {"indices": graph.indices, "weight": graph.edge_weight, "edge_attr": graph.edge_attr}
+    column = None
+    if layout.parts > 1:
+        column = layout.row.copy()
+        column[halo] = np.arange(len(ids), len(ids) + len(halo))
     for place, arcs in arc_blocks(graph.indptr, ids):
-        indices[place] = column[graph.indices[arcs]]
-        for mine, whole in ((weight, graph.edge_weight), (attr, graph.edge_attr)):
-            if mine is not None and whole is not None:
-                mine[place] = whole[arcs]
-    return indptr, indices, weight, attr
+        block = {name: values[arcs] for name, values in whole.items() if values is not None}
+        local = block["indices"] if column is None else column[block["indices"]]
+        yield place, block | {"indices": local.astype(np.int32, copy=False)}
 
 
-def _like(values: Array | None, count: int) -> Array | None:
-    """Room for that many of such values."""
-    return None if values is None else np.empty((count, *values.shape[1:]), dtype=values.dtype)
+def _held_arcs(graph: Graph, layout: Layout, rank: int, count: int) -> dict[str, Array]:
+    """All of a part's arcs."""
+    held = {name: np.empty((count, *kind.shape[1:]), kind.dtype) for name, kind in no_arcs(graph).items()}
+    for place, block in arcs_of(graph, layout, rank):
+        for name, values in block.items():
+            held[name][place] = values
+    return held
 
 
 def labels_of(graph: Graph, ids: Array) -> dict[str, Array]:
@@ -122,7 +126,8 @@ def cut_parts(
     def one(part: int) -> Part:
         ids = layout.owned[part]
         x = scaler.apply(graph.x[ids])
-        arrays = {**structure_of(graph, layout, part), **labels_of(graph, ids)}
+        arrays = structure_of(graph, layout, part) | labels_of(graph, ids)
+        arrays |= _held_arcs(graph, layout, part, int(arrays["indptr"][-1]))
         arrays.update(csr_arrays(x) if sp.issparse(x) else {"x": np.ascontiguousarray(x)})
         arrays = {name: array if array.flags.writeable else array.copy() for name, array in arrays.items()}
         return assemble(arrays, part, manifest, split)

@@ -83,9 +83,11 @@ def owned_rows(graph: Graph, assignment: Assignment) -> tuple[tuple[Array, ...],
     ends = np.cumsum(count)
     if count.max(initial=0) > INT32_MAX:
         raise InputError(f"a part of {count.max()} nodes has more rows than 32 bits can number; use more parts")
+    owned = tuple(order[end - size : end] for end, size in zip(ends, count, strict=True))
     row = np.empty(len(part), dtype=np.int32)
-    row[order] = np.arange(len(part)) - np.repeat(ends - count, count)
-    return tuple(order[end - size : end] for end, size in zip(ends, count, strict=True)), row
+    for ids in owned:
+        row[ids] = np.arange(len(ids))
+    return owned, row
 
 
 def arc_blocks(indptr: Array, rows: Array) -> Iterator[tuple[slice, Array | slice]]:

@@ -20,7 +20,7 @@ from fullgraph.data.blocks import at_once
 from fullgraph.errors import InputError
 from fullgraph.partition import npy
 from fullgraph.partition.base import Assignment
-from fullgraph.partition.cut import labels_of, structure_of
+from fullgraph.partition.cut import arcs_of, labels_of, no_arcs, structure_of
 from fullgraph.partition.folder import replaced_folder
 from fullgraph.partition.layout import Layout, lay_out
 from fullgraph.partition.manifest import AGAIN, FileFact, Manifest, describe, read_manifest
@@ -55,8 +55,8 @@ def write_parts(
 
     features: how to scale, or a scaler that was fitted before. It is kept beside the parts, and so are nodes' names.
 
-    Features are read in order and a block of rows at a time, so a memory-mapped graph.x is never whole in memory. They
-    are written by a thread of their own, beside the arcs. told: called with how many rows, or parts of them, are done.
+    Features and arcs are read in order and a block at a time, so neither has to be whole in memory. Features are
+    written by a thread of their own, beside the arcs. told: called with how many rows, or parts of them, are done.
     """
     scaler = features if isinstance(features, FeatureScaler) else fit_features(graph, features, split)
     layout = lay_out(graph, assignment)
@@ -75,6 +75,7 @@ def write_parts(
         def write(rank: int) -> Files:
             arrays = structure_of(graph, layout, rank) | labels_of(graph, layout.owned[rank])
             files = {_file(rank, name): npy.save(building / _file(rank, name), arrays[name]) for name in arrays}
+            files |= _stream_arcs(building, graph, layout, rank, int(arrays["indptr"][-1]))
             done.more(1)
             return files
 
@@ -187,6 +188,17 @@ def _blocks(
         ranks, first = np.unique(part[order], return_index=True)
         for rank, rows in zip(ranks.tolist(), np.split(order, first[1:]), strict=True):
             yield rank, block[rows]
+
+
+def _stream_arcs(building: Path, graph: Graph, layout: Layout, rank: int, count: int) -> Files:
+    out = {
+        name: npy.NpyWriter(building / _file(rank, name), (count, *kind.shape[1:]), kind.dtype)
+        for name, kind in no_arcs(graph).items()
+    }
+    for _, block in arcs_of(graph, layout, rank):
+        for name, values in block.items():
+            out[name].append(values)
+    return {_file(rank, name): writer.close() for name, writer in out.items()}
 
 
 def _stream_dense(

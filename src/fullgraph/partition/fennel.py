@@ -1,0 +1,158 @@
+"""The streaming partitioner: memory in proportion to nodes; arcs are read in order, and may lie in a file.
+
+Legend: N nodes, P parts or clusters.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from fullgraph.data import Graph
+from fullgraph.data.arrays import Array
+from fullgraph.partition.base import (
+    Assignment,
+    Imbalance,
+    Weight,
+    blocks_of_ids,
+    check_parts,
+    check_weights,
+    needs_no_search,
+    quietly,
+    require,
+    row_runs,
+)
+from fullgraph.partition.metis import RECURSIVE_PARTS
+from fullgraph.values import Range, Value
+
+FEWEST = 8  # clusters a part: with fewer there is little to choose
+CLUSTER_PASSES = 4
+CLUSTER_ROOM = 4  # times the mean load
+CLUSTER_PRICE = 0.1  # of what crowding costs in a part: clusters may be uneven
+SETTLED = 0.001  # the share of nodes that may still move at the end
+MEAN_WEIGHT = 1000  # weights are whole numbers, so that loads are exact
+
+
+@dataclass(frozen=True)
+class Fennel(Value):
+    """Puts one node after another where most of its neighbours are, unless it is crowded there.
+
+    argmax_p  |N(i) in p| - 1.5 alpha w_i sqrt(load_p),   alpha = m sqrt(P) / N^1.5,   load_p + w_i <= cap,
+    m edges, w = a + b * degree in units of its mean (Tsourakakis et al., WSDM 2014). Nodes come in their given order,
+    at most `passes` times (restreaming: Nishimura & Ugander, KDD 2013), until few of them move.
+
+    Before that, the same rule grows `clusters` clusters, and METIS groups them to parts; so nodes start near their
+    place (Akhremtsev, Sanders & Schulz, arXiv:1404.4887). clusters=0 starts from nothing, as do too small graphs.
+    """
+
+    clusters: Annotated[int, Range(0, 4096)] = 1024
+    passes: Annotated[int, Range(1, 1000)] = 10
+    imbalance: Imbalance = 0.03
+    node_weight: Weight | None = None
+    degree_weight: Weight = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_weights(self.node_weight, self.degree_weight)
+
+    def assign(self, graph: Graph, parts: int, *, seed: int) -> Assignment:
+        check_parts(graph, parts)
+        if needs_no_search(graph, parts):
+            return Assignment(blocks_of_ids(graph.num_nodes, parts), parts)
+        rows = _Rows(graph, self.node_weight, self.degree_weight)
+        part = self._first_guess(rows, parts, seed)
+        sweep = _Sweep(rows, part, parts)
+        for _ in range(self.passes):
+            if sweep.run(room=1 + self.imbalance) <= SETTLED * rows.num_nodes:
+                break
+        return Assignment(part, parts)
+
+    def _first_guess(self, rows: _Rows, parts: int, seed: int) -> Array:
+        """Parts made of clusters; no part for any node where there are too few clusters."""
+        clusters = min(self.clusters, rows.num_nodes // 2)
+        cluster = np.full(rows.num_nodes, -1, dtype=np.int32)
+        if clusters < FEWEST * parts:
+            return cluster
+        stride = rows.num_nodes // clusters
+        cluster[seed % stride :: stride][:clusters] = np.arange(clusters)
+        sweep = _Sweep(rows, cluster, clusters)
+        for turn in range(CLUSTER_PASSES):
+            # A cluster that took nodes without neighbours in it would never be of one piece.
+            sweep.run(room=CLUSTER_ROOM, price=CLUSTER_PRICE, everyone=turn == CLUSTER_PASSES - 1)
+        return _grouped(rows.links(cluster, clusters), sweep.load, parts, seed)[cluster]
+
+
+class _Rows:
+    """A graph's rows, to be read in order, and the weights of its nodes."""
+
+    def __init__(self, graph: Graph, node_weight: float | None, degree_weight: float) -> None:
+        require("numba", "numba")
+        from fullgraph.partition import fennel_loops
+
+        self.loops: Any = fennel_loops
+        self.arrays = graph.indptr, graph.indices
+        self.runs = list(row_runs(graph.indptr))
+        self.num_nodes = graph.num_nodes
+        mean = graph.num_arcs / graph.num_nodes
+        a = max(1.0, mean) if node_weight is None else node_weight
+        scale = MEAN_WEIGHT / (a + degree_weight * mean)
+        self.weighing = a * scale, degree_weight * scale
+        self.directed = sum(int(fennel_loops.lopsided(*self.arrays, *run)) for run in self.runs) % (1 << 64) != 0
+        self.num_edges = graph.num_arcs if self.directed else graph.num_arcs / 2
+
+    def links(self, part: Array, parts: int) -> Array:
+        """Arcs from part to part, [P, P]; none from a part to itself."""
+        links = np.zeros((parts, parts), dtype=np.int64)
+        for run in self.runs:
+            self.loops.add_links(*self.arrays, *run, part, links)
+        return links
+
+
+class _Sweep:
+    """What passes over all rows share: the load of each part, and the votes of readers."""
+
+    def __init__(self, rows: _Rows, part: Array, parts: int) -> None:
+        self.rows, self.part = rows, part
+        self.load, self._count = np.zeros(parts, dtype=np.int64), np.zeros(parts, dtype=np.int64)
+        self._light = np.zeros(2, dtype=np.int64)
+        voters = rows.num_nodes if rows.directed else 0
+        self._vote, self._votes = np.full(voters, -1, dtype=np.int32), np.zeros(voters, dtype=np.int32)
+        self.total = int(rows.loops.add_weights(rows.arrays[0], *rows.weighing, part, self.load))
+
+    def run(self, *, room: float, price: float = 1.0, everyone: bool = True) -> int:
+        """One pass: each node takes its best part of at most `room` times the mean load; returns how many moved."""
+        rows, parts = self.rows, len(self.load)
+        cap, mean = room * self.total / parts, self.total / rows.num_nodes
+        alpha = rows.num_edges * parts**0.5 / rows.num_nodes**1.5
+        per_weight = price * 1.5 * alpha / mean**1.5
+        return sum(
+            rows.loops.place(
+                *rows.arrays, *run, *rows.weighing, self.part, self.load, cap, per_weight, everyone,
+                self._count, self._vote, self._votes, self._light,
+            )
+            for run in rows.runs
+        )  # fmt: skip
+
+
+def _grouped(links: Array, load: Array, parts: int, seed: int) -> Array:
+    """The part of every cluster, by METIS; -1 for all where no arc joins two of them."""
+    links += links.T.copy()
+    if not links.any():
+        return np.full(len(load), -1, dtype=np.int32)
+    pymetis = require("pymetis", "pymetis")
+    index = pymetis.zero_copy_dtype()
+    between = sp.csr_array(links)
+    weight = np.maximum(1, load * (MEAN_WEIGHT * len(load)) // load.sum())
+    with quietly():
+        found = pymetis.part_graph(
+            parts,
+            pymetis.CSRAdjacency(between.indptr.astype(index), between.indices.astype(index)),
+            vweights=weight.astype(index),
+            eweights=between.data.astype(index),
+            recursive=parts <= RECURSIVE_PARTS,
+            options=pymetis.Options(seed=seed % (1 << 31)),
+        )
+    return np.asarray(found.vertex_part).astype(np.int32)

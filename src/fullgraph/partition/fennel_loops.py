@@ -1,0 +1,157 @@
+"""The numba loops of the streaming partitioner: each reads the arcs of the rows [first, last) in order.
+
+They release the GIL. Beside the arcs they touch arrays of one entry a node and one entry a part.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+import numpy as np
+from numba import njit
+
+Loop = TypeVar("Loop", bound=Callable[..., Any])
+Array = Any  # a numpy array; numba infers the rest
+
+
+def _jit(loop: Loop) -> Loop:
+    # No fastmath: the same parts come out on every machine.
+    try:
+        return cast(Loop, njit(cache=True, nogil=True)(loop))
+    except RuntimeError:  # no folder to cache in is writable
+        return cast(Loop, njit(nogil=True)(loop))
+
+
+def _inline(loop: Loop) -> Loop:
+    # A call that takes an array counts references, atomically.
+    return cast(Loop, njit(inline="always")(loop))
+
+
+@_jit
+def weight_of(degree: int, a: float, b: float) -> int:
+    """A node without weight would be free to pile up in one part."""
+    return max(1, int(np.rint(a + b * degree)))
+
+
+@_jit
+def add_weights(indptr: Array, a: float, b: float, part: Array, load: Array) -> int:
+    """load[p] += the weight of every node in p; returns the weight of all nodes, with a part or without."""
+    total = 0
+    for i in range(part.size):
+        w = weight_of(indptr[i + 1] - indptr[i], a, b)
+        total += w
+        if part[i] >= 0:
+            load[part[i]] += w
+    return total
+
+
+@_jit
+def place(
+    indptr: Array, indices: Array, first: int, last: int, a: float, b: float, part: Array, load: Array, cap: float,
+    price: float, everyone: bool, count: Array, vote: Array, votes: Array, light: Array,
+) -> int:  # fmt: skip
+    """Move each row to the part with the best  count[p] - price * w * sqrt(load[p]);  return how many moved.
+
+    count[p]: neighbours in p. Candidates are the row's own part, those of its neighbours, and a light one, each if the
+    row fits under `cap`. Where none has room, the row goes to the lightest part. If not `everyone` must have a part, it
+    goes to none then, and the light part is no candidate.
+
+    light: a part of little load, and the part to compare with it next; kept from one call to the next.
+    """
+    moved = 0
+    for i in range(first, last):
+        low, high, own = indptr[i], indptr[i + 1], part[i]
+        w = weight_of(high - low, a, b)
+        if own >= 0:
+            load[own] -= w
+        light[1] = (light[1] + 1) % load.size
+        if load[light[1]] < load[light[0]]:
+            light[0] = light[1]
+
+        room, rate = cap - w, price * w
+        told = vote[i] if votes.size and votes[i] > 0 else -1
+        for e in range(low, high):
+            j = indices[e]
+            if j != i and part[j] >= 0 and (e == low or j != indices[e - 1]):  # rows are sorted: duplicates count once
+                count[part[j]] += 1
+        if told >= 0:
+            count[told] += votes[i]
+
+        best, score = _better(own, count[own], load[own], -1, -np.inf, room, rate)
+        best, score = _better(told, count[told], load[told], best, score, room, rate)
+        for e in range(low, high):
+            p = part[indices[e]]
+            best, score = _better(p, count[p], load[p], best, score, room, rate)
+        if everyone:
+            best, score = _better(light[0], count[light[0]], load[light[0]], best, score, room, rate)
+            if best < 0:
+                best = int(np.argmin(load))
+
+        for e in range(low, high):
+            if part[indices[e]] >= 0:
+                count[part[indices[e]]] = 0
+        if votes.size:
+            if told >= 0:
+                count[told] = 0
+            votes[i] = 0
+            _tell(indices, low, high, i, best, vote, votes)
+        part[i] = best
+        if best >= 0:
+            load[best] += w
+        moved += best != own
+    return moved
+
+
+@_jit
+def _better(p: int, neighbours: int, load: int, best: int, score: float, room: float, rate: float) -> tuple[int, float]:
+    """The better of part p, where it is one and has room, and of the best one so far."""
+    if p >= 0 and p != best and load <= room:
+        s = neighbours - rate * math.sqrt(load)
+        if s > score:
+            return p, s
+    return best, score
+
+
+@_inline
+def _tell(indices: Array, low: int, high: int, i: int, own: int, vote: Array, votes: Array) -> None:
+    """Row i, in part `own`, votes at each node that it reads; the majority is kept (Boyer and Moore 1981).
+
+    A row of a directed graph lists only the nodes that it reads. So it learns the parts of its readers.
+    """
+    for e in range(low, high):
+        j = indices[e]
+        if own < 0 or j == i or (e > low and j == indices[e - 1]):
+            continue
+        if votes[j] == 0:
+            vote[j] = own
+        votes[j] += 1 if vote[j] == own else -1
+
+
+@_jit
+def add_links(indptr: Array, indices: Array, first: int, last: int, part: Array, links: Array) -> None:
+    """links[p, q] += the arcs into rows of p from nodes of another part q."""
+    for i in range(first, last):
+        own = part[i]
+        for e in range(indptr[i], indptr[i + 1]):
+            if part[indices[e]] != own:
+                links[own, part[indices[e]]] += 1
+
+
+@_jit
+def lopsided(indptr: Array, indices: Array, first: int, last: int) -> np.uint64:
+    """The sum over arcs j -> i of  hash(i, j) - hash(j, i),  in 64 bits: over a whole symmetric graph it is zero."""
+    total = np.uint64(0)
+    for i in range(first, last):
+        for e in range(indptr[i], indptr[i + 1]):
+            j = indices[e]
+            total += _mixed(np.uint64(i), np.uint64(j)) - _mixed(np.uint64(j), np.uint64(i))
+    return total
+
+
+@_jit
+def _mixed(i: np.uint64, j: np.uint64) -> np.uint64:
+    """The finalizer of SplitMix64 over a pair."""
+    z = i * np.uint64(0x9E3779B97F4A7C15) + j
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))
