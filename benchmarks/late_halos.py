@@ -45,7 +45,8 @@ def main() -> None:
     def tables(done: dict[Trial, Outcome]) -> None:
         for model in options.models:
             runs = {trial: outcome for trial, outcome in done.items() if f"--model {model} " in trial.flags}
-            table(model, runs, wanted[1:], markdown=options.markdown)
+            if runs:
+                table(model, runs, wanted[1:], markdown=options.markdown)
 
     carry_out(trials, options, tables)
 
