@@ -250,6 +250,27 @@ def test_a_saved_graph_is_mapped_and_may_be_saved_over_itself(tmp_path):
     assert_same(graph_of(), graph)
 
 
+@pytest.mark.parametrize("shift", range(4))
+@pytest.mark.parametrize("dtype", [np.int32, np.int64, ">i4"])
+@pytest.mark.parametrize("ordered", [True, False])
+def test_arcs_stay_in_the_file_where_they_lie_as_they_are_used(tmp_path, dtype, ordered, shift):
+    """32 bits, by target, at an address that is a multiple of four; others are copied, and equal."""
+    arrays = dense_arrays()
+    source, target = [2, 0, 1], [0, 1, 2]
+    arrays["edge_index"] = np.array([source, target] if ordered else [source[::-1], target[::-1]], dtype=dtype)
+    np.savez(tmp_path / "plain.npz", **{"pad" + "_" * shift: np.zeros(4, np.uint8), **arrays})
+    graph = load(str(tmp_path / "plain.npz"))
+    aligned = (len("pad") + shift + 4 + len("edge_index.npy")) % 4 == 0  # names are in the way, beside what is even
+    assert (mapped_file(graph.indices) is not None) == (ordered and dtype == np.int32 and aligned)
+    assert (graph.indices.dtype, graph.indices.tolist()) == (np.int32, [2, 0, 1])
+    assert graph.indices.flags.aligned
+
+
+def test_the_arcs_of_a_saved_graph_are_mapped(tmp_path):
+    save_npz(graph_of(), tmp_path / "kept.npz")
+    assert mapped_file(load(str(tmp_path / "kept.npz")).indices) == tmp_path / "kept.npz"
+
+
 @pytest.mark.parametrize("dtype", [np.int64, np.uint8, np.bool_])
 def test_uncompressed_integers_are_cast_to_float32(tmp_path, dtype):
     arrays = dense_arrays(np.int64)
