@@ -35,7 +35,7 @@ GRAPHS = {
     "power law, directed": lambda: load("rmat:nodes=3000,edges=20000,features=2,directed=1"),
     "grid": lambda: grid(50),
     "star": lambda: graph_of(both_ways(np.stack([np.zeros(999, int), np.arange(1, 1000)])), 1000),
-    "hubs that nobody reads": lambda: graph_of([np.arange(1000), np.arange(1000) % 7], 1000),
+    "hubs that read all others": lambda: graph_of([np.arange(1000), np.arange(1000) % 7], 1000),
     "path and isolated nodes": lambda: graph_of(both_ways(np.stack([np.arange(400), np.arange(1, 401)])), 2000),
     "parallel arcs and loops": lambda: graph_of(np.random.default_rng(0).integers(0, 60, (2, 5000)), 500),
 }
@@ -209,7 +209,7 @@ def test_memory_grows_with_nodes_and_not_with_arcs(monkeypatch, directed):
     sizes = (50_000, 50_000), (50_000, 500_000), (200_000, 200_000)
     few, many, large = (peak(load(spec.format(*size))) for size in sizes)
     assert many < 1.1 * few
-    assert 2 * few < large < 200_000 * (17 if directed else 9)  # bytes a node: cluster and part, and votes
+    assert 2 * few < large < 200_000 * (21 if directed else 13)  # bytes a node: a cluster, two parts, votes
 
 
 def test_arcs_in_a_file_are_read_from_there(tmp_path):
@@ -258,7 +258,7 @@ def test_metis_is_refused_before_it_starts_where_it_would_not_fit(monkeypatch, d
     monkeypatch.setattr(metis, "_search", lambda *_: pytest.fail("it started"))
     monkeypatch.setattr(room, "free_memory", lambda: metis.BYTES_PER_ARC * both - 1)
     with pytest.raises(
-        InputError, match=r"METIS needs 5.0 MiB of memory, and 5.0 MiB are free; choose --partitioner fennel"
+        InputError, match=r"METIS needs 5.7 MiB of memory, and 5.7 MiB are free; choose --partitioner fennel"
     ):
         Metis().assign(graph, 4, seed=0)
     Fennel().assign(graph, 4, seed=0)

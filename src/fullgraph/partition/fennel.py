@@ -44,8 +44,9 @@ class Fennel(Value):
     m edges, w = a + b * degree in units of its mean (Tsourakakis et al., WSDM 2014). Nodes come in their given order,
     at most `passes` times (restreaming: Nishimura & Ugander, KDD 2013), until few of them move.
 
-    Before that, the same rule grows `clusters` clusters, and METIS groups them to parts; so nodes start near their
-    place (Akhremtsev, Sanders & Schulz, arXiv:1404.4887). clusters=0 starts from nothing, as do too small graphs.
+    Before that, the same rule grows `clusters` clusters, and METIS groups them to parts, so that nodes start near their
+    place (Akhremtsev, Sanders & Schulz, arXiv:1404.4887). clusters=0 starts from nothing, and so do graphs that are too
+    small for eight clusters a part.
     """
 
     clusters: Annotated[int, Range(0, 4096)] = 1024
@@ -63,26 +64,33 @@ class Fennel(Value):
         if needs_no_search(graph, parts):
             return Assignment(blocks_of_ids(graph.num_nodes, parts), parts)
         rows = _Rows(graph, self.node_weight, self.degree_weight)
-        part = self._first_guess(rows, parts, seed)
+        clusters = min(self.clusters, graph.num_nodes // 2)
+        if clusters < FEWEST * parts:
+            return Assignment(self._streamed(rows, np.full(graph.num_nodes, -1, dtype=np.int32), parts), parts)
+        return Assignment(self._by_clusters(rows, clusters, parts, seed), parts)
+
+    def _streamed(self, rows: _Rows, part: Array, parts: int) -> Array:
+        """The same array after passes over all nodes, until few of them move."""
         sweep = _Sweep(rows, part, parts)
         for _ in range(self.passes):
             if sweep.run(room=1 + self.imbalance) <= SETTLED * rows.num_nodes:
                 break
-        return Assignment(part, parts)
+        return part
 
-    def _first_guess(self, rows: _Rows, parts: int, seed: int) -> Array:
-        """Parts made of clusters; no part for any node where there are too few clusters."""
-        clusters = min(self.clusters, rows.num_nodes // 2)
-        cluster = np.full(rows.num_nodes, -1, dtype=np.int32)
-        if clusters < FEWEST * parts:
-            return cluster
+    def _by_clusters(self, rows: _Rows, clusters: int, parts: int, seed: int) -> Array:
+        """The better of two cuts. Of the first one, clusters learn which of their nodes belong elsewhere."""
+
+        def cut(passes: int) -> Array:
+            load = _grown(rows, cluster, clusters, passes)
+            part = _grouped(rows.links(cluster, clusters), load, parts, seed)[cluster]
+            return self._streamed(rows, part, parts)
+
         stride = rows.num_nodes // clusters
+        cluster = np.full(rows.num_nodes, -1, dtype=np.int32)
         cluster[seed % stride :: stride][:clusters] = np.arange(clusters)
-        sweep = _Sweep(rows, cluster, clusters)
-        for turn in range(CLUSTER_PASSES):
-            # A cluster that took nodes without neighbours in it would never be of one piece.
-            sweep.run(room=CLUSTER_ROOM, price=CLUSTER_PRICE, everyone=turn == CLUSTER_PASSES - 1)
-        return _grouped(rows.links(cluster, clusters), sweep.load, parts, seed)[cluster]
+        first = cut(CLUSTER_PASSES)
+        rows.leave_strangers(cluster, clusters, first, parts)
+        return min(first, cut(CLUSTER_PASSES // 2), key=lambda part: int(rows.links(part, parts).sum()))
 
 
 class _Rows:
@@ -110,6 +118,16 @@ class _Rows:
             self.loops.add_links(*self.arrays, *run, part, links)
         return links
 
+    def leave_strangers(self, cluster: Array, clusters: int, part: Array, parts: int) -> None:
+        """Only those nodes stay in a cluster that are in the part where most of it is."""
+        shared = np.zeros(clusters * parts, dtype=np.int64)
+        for first, last in self.runs:
+            pair = cluster[first:last].astype(np.int64) * parts + part[first:last]
+            shared += np.bincount(pair, minlength=clusters * parts)
+        home = shared.reshape(clusters, parts).argmax(axis=1)
+        for first, last in self.runs:
+            cluster[first:last][home[cluster[first:last]] != part[first:last]] = -1
+
 
 class _Sweep:
     """What passes over all rows share: the load of each part, and the votes of readers."""
@@ -135,6 +153,15 @@ class _Sweep:
             )
             for run in rows.runs
         )  # fmt: skip
+
+
+def _grown(rows: _Rows, cluster: Array, clusters: int, passes: int) -> Array:
+    """Clusters take in nodes that have none yet; returns their loads."""
+    sweep = _Sweep(rows, cluster, clusters)
+    for turn in range(passes):
+        # Nodes without neighbours in a cluster wait for the last pass: taken in early, they would draw in others.
+        sweep.run(room=CLUSTER_ROOM, price=CLUSTER_PRICE, everyone=turn == passes - 1)
+    return sweep.load
 
 
 def _grouped(links: Array, load: Array, parts: int, seed: int) -> Array:
