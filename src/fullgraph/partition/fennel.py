@@ -28,6 +28,7 @@ from fullgraph.partition.base import (
 from fullgraph.partition.metis import RECURSIVE_PARTS
 from fullgraph.values import Range, Value
 
+# Settings with the fewest arcs cut on the average of 18 graphs, most of them real, into 4, 8 and 16 parts.
 FEWEST = 8  # clusters a part: with fewer there is little to choose
 CLUSTER_PASSES = 4
 CLUSTER_ROOM = 4  # times the mean load
@@ -130,7 +131,7 @@ class _Rows:
 
 
 class _Sweep:
-    """What passes over all rows share: the load of each part, and the votes of readers."""
+    """Passes over all rows that move nodes between parts: what they share are loads, and votes of readers."""
 
     def __init__(self, rows: _Rows, part: Array, parts: int) -> None:
         self.rows, self.part = rows, part

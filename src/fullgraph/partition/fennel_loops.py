@@ -29,7 +29,7 @@ def _inline(loop: Loop) -> Loop:
 
 @_jit
 def weight_of(degree: int, a: float, b: float) -> int:
-    """A node without weight would be free to pile up in one part."""
+    """a + b * degree, rounded; at least 1, for nodes without weight would be free to pile up in one part."""
     return max(1, int(np.rint(a + b * degree)))
 
 
@@ -116,7 +116,7 @@ def _better(p: int, neighbours: int, load: int, best: int, score: float, room: f
 def _tell(indices: Array, low: int, high: int, i: int, own: int, vote: Array, votes: Array) -> None:
     """Row i, in part `own`, votes at each node that it reads; the majority is kept (Boyer and Moore 1981).
 
-    A row of a directed graph lists only the nodes that it reads. So it learns the parts of its readers.
+    A row of a directed graph lists only the nodes that it reads. Votes tell it the parts of those that read it.
     """
     for e in range(low, high):
         j = indices[e]
