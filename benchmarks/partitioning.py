@@ -64,7 +64,8 @@ def anonymous(pid: int) -> int:
 def measure(graph: str, method: str, parts: int, path: str, folder: Path) -> dict[str, Any]:
     """One `fullgraph partition`."""
     out = folder / "shards"
-    flags = ["--parts", str(parts), "--partitioner", method, "--out", str(out)]
+    name, *pairs = method.split(",")
+    flags = ["--parts", str(parts), "--partitioner", name, *(f"-p{pair}" for pair in pairs), "--out", str(out)]
     took, said = watched([sys.executable, "-m", "fullgraph", "partition", path, *flags])
     record: dict[str, Any] = {"graph": graph, "method": method, "parts": parts, **took}
     if took["status"] == 2:
@@ -99,7 +100,8 @@ def main() -> None:
     parser.add_argument("--graphs", nargs="*", default=[], help="what `fullgraph partition` accepts")
     parser.add_argument("--nodes", nargs="*", type=int, default=[], help="sizes of block models")
     parser.add_argument("--features", type=int, default=8, help="of block models")
-    parser.add_argument("--methods", nargs="+", default=["metis", "fennel", "random", "contiguous"])
+    methods = ["metis", "fennel", "random", "contiguous"]
+    parser.add_argument("--methods", nargs="+", default=methods, help="names, and options: fennel,clusters=0")
     parser.add_argument("--parts", type=int, default=8)
     parser.add_argument("--results", type=Path, default=ROOT / "runs" / "partitioning.jsonl")
     options = parser.parse_args()
