@@ -13,7 +13,18 @@ import numpy as np
 import pytest
 
 from faults import ports
-from faults.command import Command, difference, epochs_done, leftovers, options, ranks_on, send, small_graph, wait_for
+from faults.command import (
+    Command,
+    complaints,
+    difference,
+    epochs_done,
+    leftovers,
+    options,
+    ranks_on,
+    send,
+    small_graph,
+    wait_for,
+)
 from fullgraph.testing import children_of  # fmt: skip
 
 ENDLESS = ["train", "g.npz", "--epochs", 10**6, "--out", "run"]
@@ -32,7 +43,7 @@ def finish(*arguments, cwd, code=0, **how):
 
 
 def one_line(err):
-    lines = err.strip().splitlines()
+    lines = complaints(err)
     assert len(lines) == 1, err
     assert lines[0].startswith("fullgraph: error: ")
     return lines[0]
