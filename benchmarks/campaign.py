@@ -1,7 +1,9 @@
 """Many trainings, some at a time, each one's outcome a line of a file.
 
-A call that is cut short loses only the trainings under way: the next call skips what the file already holds. One that
-fails is named, and the others go on. Trials come seed by seed: whenever a call ends, every cell has as many seeds.
+A call that is cut short loses only the trainings under way: the next call skips what the file already holds. The files
+behind the tables of the documentation are in benchmarks/results, so a campaign that they hold in full trains nothing.
+One that fails is named, and the others go on. Trials come seed by seed: whenever a call ends, every cell has as many
+seeds.
 """
 
 import argparse
@@ -12,6 +14,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from itertools import accumulate
 from math import inf, nan, sqrt
 from pathlib import Path
 from statistics import mean, stdev
@@ -21,6 +24,7 @@ from common import ROOT, fullgraph
 from workers import Failed, side_by_side
 
 NOTE = "fullgraph: note: "
+RESULTS = ROOT / "benchmarks" / "results"
 # Two-sided 95 % quantiles of Student's t for 1, 2, .. degrees of freedom; beyond them the normal one is near enough.
 T95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131)
 
@@ -75,7 +79,7 @@ class Score(NamedTuple):
 
 class Outcome(NamedTuple):
     command: str
-    trace: list[Score]
+    trace: list[Score]  # evaluations that were better than all before them, and the last
     notes: Sequence[str] = ()  # what the run had to say to its user
     device: str = "cpu"
     seconds: float = 0.0
@@ -102,7 +106,7 @@ N = TypeVar("N", bound=Named)
 
 def add_options(parser: argparse.ArgumentParser, name: str, *, graphs: Iterable[str], seeds: int = 5) -> None:
     """What every campaign takes."""
-    runs, graphs = ROOT / "runs" / name, list(graphs)
+    results, cuts, graphs = RESULTS / f"{name}.jsonl", ROOT / "runs" / name / "cuts", list(graphs)
     parser.add_argument("--data", type=Path, default=ROOT.parent / "shared" / "data", help="folder of .npz graphs")
     parser.add_argument("--only", nargs="+", choices=graphs, metavar="GRAPH", default=graphs, help="of these graphs")
     parser.add_argument("--seeds", type=int, default=seeds)
@@ -110,8 +114,8 @@ def add_options(parser: argparse.ArgumentParser, name: str, *, graphs: Iterable[
     parser.add_argument("--jobs", type=int, default=1, help="trainings at a time")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--limit-s", type=float, default=inf, metavar="SECONDS", help="begin no training after so long")
-    parser.add_argument("--cuts", type=Path, default=runs / "cuts", help="folder of cut graphs; missing ones are cut")
-    parser.add_argument("--results", type=Path, default=runs / "results.jsonl", help="file of outcomes, which grows")
+    parser.add_argument("--cuts", type=Path, default=cuts, help="folder of cut graphs; missing ones are cut")
+    parser.add_argument("--results", type=Path, default=results, help="file of outcomes, which grows")
     parser.add_argument("--cut-only", action="store_true", help="cut the graphs and stop (to train elsewhere)")
     parser.add_argument("--report", action="store_true", help="show what the results file holds and train nothing")
     parser.add_argument("--markdown", action="store_true", help="show tables as Markdown")
@@ -206,14 +210,15 @@ def train_on(trial: Trial, *, cuts: Path, device: str, simulated: bool) -> Outco
 
 
 def trace_of(records: Iterable[Mapping[str, float | None]]) -> list[Score]:
-    """The evaluations among the records of a run's epochs."""
-    sent, trace = 0, []
+    """Of the evaluations among the records of a run's epochs, those that a table can ask for."""
+    sent, scores = 0, []
     for record in records:
         sent += int(record["bytes"] or 0)
         val, test = record.get("val"), record.get("test")
         if val is not None and test is not None:
-            trace.append(Score(sent, val, test))
-    return trace
+            scores.append(Score(sent, round(val, 6), round(test, 6)))
+    before = [-inf, *accumulate((score.val for score in scores), max)]
+    return [score for score, best in zip(scores, before, strict=False) if score.val > best or score is scores[-1]]
 
 
 def _cut(cuts: Sequence[Cut], options: argparse.Namespace) -> None:
@@ -233,7 +238,8 @@ def _run(
     failed: dict[str, Failed] = {}
     options.results.parent.mkdir(parents=True, exist_ok=True)
     with options.results.open("a") as file:
-        for trial, outcome in side_by_side(work, trials, jobs=options.jobs, limit_s=options.limit_s):
+        every = {"jobs": options.jobs, "limit_s": options.limit_s, "pinned": getattr(options, "simulated", False)}
+        for trial, outcome in side_by_side(work, trials, **every):
             place = f"{len(outcomes) + len(failed) + 1}/{len(trials)} {trial.command}"
             if isinstance(outcome, Failed):
                 failed[trial.command] = outcome

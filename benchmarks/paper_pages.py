@@ -14,6 +14,7 @@ import time
 from math import inf
 from pathlib import Path
 
+from campaign import RESULTS
 from common import ROOT
 
 DOCS = ROOT / "docs"
@@ -49,7 +50,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, help="in place of each campaign's own number")
     parser.add_argument("--epochs", type=int, help="in place of each case's own, for a look")
     parser.add_argument("--limit-s", type=float, default=inf, metavar="SECONDS", help="begin no training after so long")
-    parser.add_argument("--runs", type=Path, default=ROOT / "runs", help="folder with a folder a campaign")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="folder with a file of outcomes a campaign")
     parser.add_argument("--report", action="store_true", help="show what the results files hold and train nothing")
     parser.add_argument("--write", action="store_true", help="put the tables into the paper's page")
     options = parser.parse_args()
@@ -71,9 +72,8 @@ def main() -> None:
 def command(line: str, options: argparse.Namespace, left: float) -> list[str]:
     """A campaign's command, as it is called here."""
     name, *own = line.split()
-    runs = options.runs / name
     shared = ["--data", options.data, "--device", options.device, "--jobs", options.jobs, "--limit-s", left]
-    shared += ["--results", runs / "results.jsonl", "--cuts", runs / "cuts", "--markdown"]
+    shared += ["--results", options.results / f"{name}.jsonl", "--markdown"]
     for flag, value in (("--seeds", options.seeds), ("--epochs", options.epochs)):
         shared += [] if value is None else [flag, value]
     shared += ["--report"] if options.report else []

@@ -179,7 +179,7 @@ def plot(done: Done, path: Path) -> None:
         place = {"row": index // 2 + 1, "col": index % 2 + 1}
         for name, (strategy, color, dash) in lines.items():
             if strategy in runs:
-                sent = [score.bytes for score in next(iter(runs[strategy].values())).trace]
+                sent = sorted({score.bytes for run in runs[strategy].values() for score in run.trace})
                 scores = [100 * mean(scores_of(runs[strategy], budget)) for budget in sent]
                 look = {"mode": "lines", "line": {"color": color, "dash": dash}}
                 line = Scatter(x=sent, y=scores, name=name, legendgroup=name, showlegend=index == 0, **look)

@@ -115,6 +115,25 @@ def test_intervals_are_student_s():
     assert spread(scores) == "54.00 ± 3.93"
 
 
+def test_a_trace_keeps_what_a_budget_could_buy():
+    """The best evaluation within any number of bytes is the one of the whole trace, and all bytes are counted."""
+    from campaign import Outcome, Score, trace_of
+
+    vals = [0.3, 0.5, 0.4, 0.5, 0.6, 0.2, 0.6]
+    records = [{"bytes": 10, "val": val, "test": index / 10} for index, val in enumerate(vals)]
+    records.insert(3, {"bytes": 5, "val": None, "test": None})
+    whole, sent = [], 0
+    for record in records:
+        sent += record["bytes"]
+        if record["val"] is not None:
+            whole.append(Score(sent, record["val"], record["test"]))
+    kept = Outcome("", trace_of(records))
+    assert [score.val for score in kept.trace] == [0.3, 0.5, 0.6, 0.6]
+    assert kept.bytes == sent == 75
+    assert all(kept.best(budget) == Outcome("", whole).best(budget) for budget in range(10, 80))
+    assert trace_of([]) == []
+
+
 def options_for(tmp_path, **given):
     known = {"results": tmp_path / "results.jsonl", "jobs": 2, "limit_s": inf, "report": False, "cut_only": False}
     known |= {"cuts": tmp_path / "cuts", "data": tmp_path, "device": "cpu", "simulated": True}
@@ -134,15 +153,14 @@ def test_a_paper_s_page_gets_the_tables_of_its_campaigns(tmp_path, monkeypatch):
         Trial(cut, name, 0, f"{COMMON} {CASES[cut]}"): test for name, test in (("vanilla", 0.75), ("pipegcn", 0.74))
     }
     lines = [{"command": trial.command, "trace": [[9, 0.5, test]]} for trial, test in scores.items()]
-    results = tmp_path / "runs" / "wire_accuracy" / "results.jsonl"
-    results.parent.mkdir(parents=True)
+    results = tmp_path / "wire_accuracy.jsonl"
     results.write_text("".join(json.dumps(line) + "\n" for line in lines))
     page = tmp_path / "docs" / "papers" / "pipegcn.md"
     page.parent.mkdir(parents=True)
     page.write_text((ROOT / "docs" / "papers" / "pipegcn.md").read_text())
     before, after = page.read_text().split(paper_pages.OPENS)[0], page.read_text().split(paper_pages.CLOSES)[1]
     monkeypatch.setattr(paper_pages, "DOCS", tmp_path / "docs")
-    monkeypatch.setattr("sys.argv", ["paper_pages", "pipegcn", "--report", "--write", "--runs", str(tmp_path / "runs")])
+    monkeypatch.setattr("sys.argv", ["paper_pages", "pipegcn", "--report", "--write", "--results", str(tmp_path)])
     paper_pages.main()
     text = page.read_text()
     assert text.startswith(before)
