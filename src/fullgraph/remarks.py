@@ -1,8 +1,13 @@
 """What may surprise a user about a run, told before it starts: none of it is an error."""
 
-from fullgraph.exchange import Wire
+from fullgraph.exchange import Skip, Sync, Wire
 from fullgraph.partition import Manifest
 from fullgraph.run import Run, placement_of
+
+MANY = 0.5  # of the arcs, above which it matters what becomes of halo rows
+MAY_NOT_LEARN = (
+    "on this cut that can keep a model from learning; try --strategy pipegcn-gf, --partitioner metis, or vanilla"
+)
 
 
 def remarks(run: Run, manifest: Manifest) -> list[str]:
@@ -23,7 +28,18 @@ def remarks(run: Run, manifest: Manifest) -> list[str]:
             f"batch norm takes its statistics from all rows, so {whole} all rows, not only those that the loss reads; "
             "with --norm layer they would not"
         )
+    share = manifest.figures.edge_cut / max(1, facts.arcs)
+    if run.parts > 1 and share > MANY and (how := _unlike_fresh(run)):
+        found.append(f"{share:.0%} of all arcs read halo rows, {how}: {MAY_NOT_LEARN}")
     return found
+
+
+def _unlike_fresh(run: Run) -> str:
+    """What a strategy does with halo rows besides rounding them; empty if nothing."""
+    used = [wire for layer in range(run.model.graph_layers) if isinstance(wire := run.wires.at(layer), Wire)]
+    if any(wire.turns > 1 or wire.drift or not isinstance(wire.schedule, Sync | Skip) for wire in used):
+        return "which come late"
+    return "of which few are sent in a step" if any(wire.share < 1 for wire in used) else ""
 
 
 def _behind_batch_norm(run: Run) -> str:
@@ -38,8 +54,7 @@ def _behind_batch_norm(run: Run) -> str:
 
 def _idle(run: Run) -> bool:
     """Whether the strategy's wires differ from plain ones only in layers whose rows do not cross."""
-    layers, model = run.model.graph_layers, run.model
-    wires = run.strategy.wires(epochs=run.train.planned, layers=layers)
+    model = run.model
     ahead = run.train.precompute and not model.encodes and model.aggregation != "attention"
-    plain = [wires.at(layer) == Wire() for layer in range(layers)]
+    plain = [run.wires.at(layer) == Wire() for layer in range(model.graph_layers)]
     return not all(plain) and all(plain[1 if ahead else 0 :])

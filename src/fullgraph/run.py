@@ -9,6 +9,7 @@ from torch import nn
 
 from fullgraph.axes import MODELS, STRATEGIES
 from fullgraph.errors import InputError, one_line
+from fullgraph.exchange import Wires
 from fullgraph.nn import AnyModel, GraphSAGE
 from fullgraph.partition import AnyPartitioner, GraphFacts, Metis, Part
 from fullgraph.placement import Placement, Shard
@@ -41,6 +42,11 @@ class Run(Value):
     model: AnyModel = GraphSAGE()
     strategy: Annotated[Strategy, STRATEGIES] = vanilla()
     train: TrainConfig = field(default_factory=TrainConfig)
+
+    @property
+    def wires(self) -> Wires:
+        """What the strategy's channels do in a run of so many epochs and layers."""
+        return self.strategy.wires(epochs=self.train.planned, layers=self.model.graph_layers)
 
     def shards_in(self, folder: Path) -> Path:
         """Where the parts of the run in `folder` are."""
@@ -121,8 +127,7 @@ def build_model(run: Run, facts: GraphFacts) -> nn.Module:
 def build_shard(run: Run, part: Part, transport: Transport, aggregation: str = "") -> Shard:
     """A rank's share of the work, placed as the strategy says; its aggregation is the model's, unless it is given."""
     placement = replace(placement_of(run), device=devices_of(run, transport.rank)[0])
-    wires = run.strategy.wires(epochs=run.train.planned, layers=run.model.graph_layers)
-    return placement.place(part, transport, wires, aggregation or run.model.aggregation)
+    return placement.place(part, transport, run.wires, aggregation or run.model.aggregation)
 
 
 def placement_of(run: Run) -> Placement:

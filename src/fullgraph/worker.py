@@ -17,8 +17,10 @@ from typing import NoReturn, Protocol
 import torch
 from torch import Tensor
 
+from fullgraph.codec import Full
 from fullgraph.display import count
 from fullgraph.errors import Damaged, InputError, Interrupted, explain
+from fullgraph.exchange import Wire
 from fullgraph.ops import kernels
 from fullgraph.partition import open_part, read_names
 from fullgraph.reference import unpack
@@ -82,7 +84,7 @@ def train(rank: Rank, stop: Stop, *, resume: bool) -> None:
         recorders = _recorders(rank) if rank.leads else []
         watchers: list[Watcher] = [stack.enter_context(closing(recorder)) for recorder in recorders]
         if rank.leads:
-            watchers += [partial(_note_choices, rank), Slowness()]
+            watchers += [partial(_note_choices, rank), Slowness(rounded=_rounded(rank.run))]
         callbacks = stack.enter_context(closing(Callbacks(config.callbacks, rank.transport)))
         callbacks.retell(trainer)
         profiler = Profiler(trainer, rank.part, rank.folder) if config.report else None
@@ -113,6 +115,12 @@ def _note_choices(rank: Rank, trainer: Trainer, record: EpochRecord) -> None:
     if any(getattr(rank.run.strategy, name) != value for name, value in choices.items()):
         rank.run = replace(rank.run, strategy=replace(rank.run.strategy, **choices))
         rank.run.write(rank.folder)
+
+
+def _rounded(run: Run) -> bool:
+    """Whether halo rows may cross in fewer bits, or columns, than they have."""
+    wires = (run.wires.at(layer) for layer in range(run.model.graph_layers))
+    return not all(isinstance(wire, Wire) and isinstance(wire.codec, Full) for wire in wires)
 
 
 class FirstEpoch:

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from fullgraph import api, nn, recipes
+from fullgraph.data import load
 from fullgraph.partition import partition, write_parts
 from fullgraph.remarks import remarks
 from fullgraph.run import Run
@@ -53,6 +54,31 @@ def test_what_edge_weights_do(told, model, words):
     found = told(Run(model=model), weighted=True)
     assert words in found[0] if words else not found, found
     assert not told(Run(model=model), weighted=False)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "words"),
+    [
+        (recipes.pipegcn(), "which come late"),
+        (recipes.sylvie_a(), "which come late"),
+        (recipes.cd_r(), "which come late"),
+        (recipes.sancus(), "which come late"),
+        (recipes.bns(), "of which few are sent"),
+        (recipes.vanilla(), None),
+        (recipes.sylvie_s(), None),
+        (recipes.varco(), None),
+        (recipes.none(), None),
+    ],
+    ids=str,
+)
+def test_a_cut_on_which_most_rows_come_from_other_ranks(tmp_path, strategy, words):
+    """Said of random parts, where two arcs of three cross, and not of two that hardly touch."""
+    run = Run(model=nn.GraphSAGE(layers=3), strategy=strategy, parts=3)
+    graph = random_graph(90, 1200)
+    found = remarks(run, write_parts(tmp_path / "random", graph, partition(graph, 3, method="random")))
+    assert words in found[0] if words else not found, found
+    apart = load("sbm:nodes=90,edges=600,classes=3,blocks=3,p_in=1.0")
+    assert not remarks(run, write_parts(tmp_path / "blocks", apart, partition(apart, 3)))
 
 
 def test_one_column_of_labels(told):

@@ -9,7 +9,7 @@ from fullgraph.codec import Full
 from fullgraph.exchange import Bounded, Pipelined, Sync, Wire
 from fullgraph.testing import CASES, run_threads, trainer_of
 from fullgraph.train.config import TrainConfig
-from fullgraph.train.slowness import Slowness, hardly_learns, swings
+from fullgraph.train.slowness import Slowness, hardly_learns, lingers, swings
 
 
 def late(transport, schedule, lr):
@@ -50,11 +50,35 @@ def test_losses_that_swing():
     assert "swings (2 times the best so far in epochs up to 75)" in swings(unsteady)
 
 
+def test_losses_near_zero_may_swing():
+    steady = [2.0 * 0.9**epoch for epoch in range(75)]
+    assert steady[-1] < 0.02 * steady[0]
+    assert not swings([loss * (3.0 if epoch % 3 else 1.0) for epoch, loss in enumerate(steady)])
+
+
+def test_late_rows_that_come_no_nearer():
+    assert not lingers([0.2, 0.3])  # too early to say
+    assert "late rows are 20% off fresh ones, and were 6% off at first" in lingers([0.06, 0.05, 0.1, 0.2, 0.22])
+    assert not lingers([0.3, 0.2, 0.1, 0.1])
+    assert not lingers([0.01, 0.02, 0.03, 0.04])  # they are near enough
+
+
+def test_what_rounding_adds_to_the_error_is_not_held_against_late_rows(capsys):
+    """The loss falls as it should; only rows that cross as they are can be judged by their error."""
+    for rounded in (False, True):
+        trained, look = SimpleNamespace(records=[]), Slowness(rounded=rounded)
+        for epoch in range(1, 101):
+            late = 0.9 if epoch % 20 == 19 else None
+            trained.records.append(SimpleNamespace(epoch=epoch, loss=2.0 * 0.99**epoch, late=late))
+            look(trained, trained.records[-1])
+        assert ("late rows are 90% off" in capsys.readouterr().err) is not rounded
+
+
 def test_a_run_says_once_that_its_loss_swings(capsys):
     """Looked at after 50, 75, 100 epochs, and only where rows were late."""
 
     def told(late):
-        trained, look = SimpleNamespace(records=[]), Slowness()
+        trained, look = SimpleNamespace(records=[]), Slowness(rounded=False)
         for epoch in range(1, 151):
             loss = 0.97**epoch * (1.0 if epoch < 60 or epoch % 3 == 0 else 1.5)
             trained.records.append(SimpleNamespace(epoch=epoch, loss=loss, late=late if epoch == 19 else None))

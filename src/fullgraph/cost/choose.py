@@ -115,9 +115,8 @@ def best(choices: Sequence[Choice], allow: Iterable[str] = ()) -> Choice:
 def risk_of(run: Run) -> Risk:
     """What the wires and the placement say of themselves."""
     placement = placement_of(run)
-    wires = run.strategy.wires(epochs=run.train.planned, layers=run.model.graph_layers)
     steps, bits = placement.stale_steps(run.parts), FULL_BITS
-    for wire in (*(wires.at(layer) for layer in range(run.model.graph_layers)), *placement.hops_between()):
+    for wire in (*(run.wires.at(layer) for layer in range(run.model.graph_layers)), *placement.hops_between()):
         if not isinstance(wire, Wire):
             return Risk(steps=max(1, steps), bits=1.0)
         late = [step - turn.read for step in range(WARM_UP, WARM_UP + 64)

@@ -22,10 +22,9 @@ def dry_run(run: Run, counts: Counts, rank: int, steps: int, placement: Placemen
     """
     watch, facts = Watch(), counts.graph
     transport = Listed(watch, rank, len(counts.ranks))
-    wires = run.strategy.wires(epochs=run.train.planned, layers=run.model.graph_layers)
     placement = replace(placement or placement_of(run), device=META)
     with watch.step():  # what it holds from step to step is counted, too
-        shard = placement.sketch(counts, transport, wires, run.model.aggregation)
+        shard = placement.sketch(counts, transport, run.wires, run.model.aggregation)
     task = node_task(classes=facts.classes, multilabel=facts.multilabel, real=facts.real)
     model = run.model.outline(facts.features, facts.classes).to(getattr(torch, run.train.dtype))
     trainer = Trainer(model, shard, task, run.train, Meter(detail=False))

@@ -89,8 +89,7 @@ def replayed(written: Recorded, cluster: Cluster, rates: Rates, *, near: float =
 
 def period_of(run: Run) -> int:
     """After how many steps the wires do the same again."""
-    wires = run.strategy.wires(epochs=run.train.planned, layers=run.model.graph_layers)
-    wire = wires.at(1)
+    wire = run.wires.at(1)
     if not isinstance(wire, Wire):
         return 1
     turns = [wire.schedule.turn(step) for step in range(WARM_UP, WARM_UP + 3 * MOST_PERIOD)]
