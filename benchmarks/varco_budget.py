@@ -1,6 +1,6 @@
 """VARCO's claim: at equal total bytes, at or above every fixed ratio; in the end, as good as full communication.
 
-    .venv/bin/python benchmarks/varco_budget.py --data FOLDER [--simulated --device cuda --jobs 6] [--plot varco.html]
+    .venv/bin/python benchmarks/varco_budget.py --data FOLDER [--simulated --device cuda --jobs 6] [--plot varco.svg]
 
 The paper's setup (arXiv:2406.17611): 3-layer GraphSAGE of width 256, Adam 0.01, 300 epochs, random and METIS parts.
 At equal bytes: with a share of all the bytes that a fixed ratio sends, each has a best validation epoch so far, and its
@@ -39,7 +39,7 @@ CASES = {
 }
 PARTITIONERS = ("metis", "random")
 RATIOS, SLOPES, SHARES = (2, 4, 16), (1, 2, 5, 7), (0.1, 0.25, 0.5, 1.0)
-DEFAULT = 5  # slope
+SHOWN = 2  # the slope of `varco-slow`, whose leads are shown one by one
 # Not vanilla, which maps rows before they are sent where that makes them narrower: the last layer's bytes would differ.
 FULL = "fixed -o ratio=1"
 EVERY = " -o every_layer=true"
@@ -63,7 +63,7 @@ def main() -> None:
     parser.add_argument("--hidden", type=int, default=256, help="width of the layers")
     parser.add_argument("--strategies", nargs="+", choices=strategies, metavar="STRATEGY", default=strategies)
     parser.add_argument("--every-layer", action="store_true", help="compress the last layer too, as the paper says")
-    parser.add_argument("--plot", type=Path, help="page to write: test score against bytes")
+    parser.add_argument("--plot", type=Path, help="picture to write: test score against bytes")
     options = parser.parse_args()
     trials = [
         Trial(
@@ -86,8 +86,11 @@ def show_all(outcomes: dict[Trial, Outcome], options: argparse.Namespace) -> Non
     for trial, outcome in outcomes.items():
         runs = done.setdefault(trial.cut, {}).setdefault(trial.strategy.removesuffix(EVERY), {})
         runs[trial.seed] = outcome
+    if all(set(runs) == {"none"} for runs in done.values()):
+        return
     counts = {len(runs) for by_strategy in done.values() for runs in by_strategy.values()}
     seeds = f"{min(counts)} to {max(counts)} seeds" if len(counts) > 1 else f"{max(counts)} seeds"
+    show_slopes(done, seeds, markdown=options.markdown)
     show_claim(done, seeds, markdown=options.markdown)
     show_ends(done, seeds, markdown=options.markdown)
     if options.plot:
@@ -103,29 +106,50 @@ def bytes_of(runs: Runs) -> float:
     return mean(outcome.bytes for outcome in runs.values())
 
 
+def show_slopes(done: Done, seeds: str, *, markdown: bool) -> None:
+    """A row a slope: how it does against all fixed ratios on all cuts, with shares of their bytes."""
+    rows = []
+    for slope in SLOPES:
+        cells, against = [], rivals(done, slope)
+        if not against:
+            continue
+        for share in SHARES:
+            leads = [lead(runs[varco(slope)], base, share * bytes_of(base)) for runs, base in against]
+            sure = [gaps for gaps in leads if len(gaps) > 1]
+            at_least = sum(mean(gaps) >= 0 for gaps in leads if gaps)
+            above = sum(mean(gaps) > half_width(gaps) for gaps in sure)
+            below = sum(mean(gaps) < -half_width(gaps) for gaps in sure)
+            cells.append(f"{at_least} of {sum(map(bool, leads))} (+{above} -{below})")
+        rows.append((f"a={slope}", *cells))
+    title = "In how many comparisons with a fixed ratio varco is at or above it, by slope and share of its bytes; in "
+    title += f"brackets, how many 95 % intervals are above 0, and below; {seeds}"
+    show(title, ["slope", *(f"{share:.0%}" for share in SHARES)], rows, markdown=markdown)
+
+
+def rivals(done: Done, slope: float) -> list[tuple[dict[str, Runs], Runs]]:
+    """On each cut that this slope was trained on: all its runs, and those of each fixed ratio."""
+    names = (FULL, *map(fixed, RATIOS))
+    return [(runs, runs[name]) for runs in done.values() if varco(slope) in runs for name in names if name in runs]
+
+
 def show_claim(done: Done, seeds: str, *, markdown: bool) -> None:
-    """A row a fixed ratio: its score, varco's lead with shares of its bytes, and by slope with all of them."""
-    others = [slope for slope in SLOPES if slope != DEFAULT]
-    rows, table = [], []
+    """A row a fixed ratio: its score, and varco's lead with shares of its bytes."""
+    rows = []
     for cut, runs in done.items():
         for name in (FULL, *map(fixed, RATIOS)):
             if name not in runs:
                 continue
             base = runs[name]
             budget = bytes_of(base)
-            leads = [lead(runs.get(varco(DEFAULT), {}), base, share * budget) for share in SHARES]
-            leads += [lead(runs.get(varco(slope), {}), base, budget) for slope in others]
-            table.append(leads)
+            leads = [lead(runs.get(varco(SHOWN), {}), base, share * budget) for share in SHARES]
             ratio = "full" if name == FULL else name.split("=")[1]
             cells = [spread(gaps, sign="+") if gaps else "" for gaps in leads]
-            told = verdict(leads[: len(SHARES)])
-            rows.append((f"{cut.label} {cut.partitioner}", ratio, size(budget), spread(scores_of(base)), *cells, told))
-    columns = [[mean(gaps) for gaps in column if gaps] for column in zip(*table, strict=True)]
-    rows.append(("at or above", "", "", "", *(f"{sum(m >= 0 for m in means)}/{len(means)}" for means in columns), ""))
-    heads = [f"a={DEFAULT}, {share:.0%}" for share in SHARES] + [f"a={slope}" for slope in others]
-    title = "varco - fixed in test score (points of 100) with shares of the fixed ratio's bytes, by seed; "
-    title += f"±: 95 % confidence interval; {seeds}. BELOW: an interval under 0"
-    show(title, ["graph, parts", "ratio", "bytes", "fixed", *heads, f"a={DEFAULT}"], rows, markdown=markdown)
+            about = (f"{cut.label} {cut.partitioner}", ratio, size(budget), spread(scores_of(base)))
+            rows.append((*about, *cells, verdict(leads)))
+    title = f"varco of slope {SHOWN} - fixed in test score (points of 100) with shares of the fixed ratio's bytes, by "
+    title += f"seed; ±: 95 % confidence interval; {seeds}. BELOW: an interval under 0"
+    heads = [f"{share:.0%}" for share in SHARES]
+    show(title, ["graph, parts", "ratio", "bytes", "fixed", *heads, ""], rows, markdown=markdown)
 
 
 def lead(runs: Runs, base: Runs, budget: float) -> list[float]:
@@ -162,36 +186,30 @@ def show_ends(done: Done, seeds: str, *, markdown: bool) -> None:
 def plot(done: Done, path: Path) -> None:
     """Test score of the best validation epoch so far against bytes so far, mean over seeds."""
     try:
-        from plotly.colors import sample_colorscale
-        from plotly.graph_objects import Scatter
-        from plotly.subplots import make_subplots
+        from matplotlib import colormaps, pyplot
     except ImportError:
-        raise SystemExit("the plot needs plotly: pip install plotly") from None
-    lines = {"full": (FULL, "black", "solid")}
-    for ratio, dash in zip(RATIOS, ("solid", "dash", "dot"), strict=True):
+        raise SystemExit("the plot needs matplotlib: pip install matplotlib") from None
+    lines = {"full": (FULL, "black", "-")}
+    for ratio, dash in zip(RATIOS, ("-", "--", ":"), strict=True):
         lines[f"ratio {ratio}"] = (fixed(ratio), "firebrick", dash)
-    blues = sample_colorscale("Blues", [0.5 + 0.2 * step for step in range(len(SLOPES))])
-    for slope, blue in zip(SLOPES, blues, strict=True):
-        lines[f"varco a={slope}"] = (varco(slope), blue, "solid")
-    num_rows = (len(done) + 1) // 2
-    figure = make_subplots(num_rows, 2, subplot_titles=[f"{cut.label}, {cut.partitioner}" for cut in done])
-    for index, runs in enumerate(done.values()):
-        place = {"row": index // 2 + 1, "col": index % 2 + 1}
+    for index, slope in enumerate(SLOPES):
+        lines[f"varco a={slope}"] = (varco(slope), colormaps["Blues"](0.4 + 0.6 * index / len(SLOPES)), "-")
+    rows = (len(done) + 1) // 2
+    figure, axes = pyplot.subplots(rows, 2, figsize=(10, 3 * rows), squeeze=False, layout="constrained")
+    for axis, (cut, runs) in zip(axes.flat, done.items(), strict=False):
         for name, (strategy, color, dash) in lines.items():
             if strategy in runs:
                 sent = sorted({score.bytes for run in runs[strategy].values() for score in run.trace})
                 scores = [100 * mean(scores_of(runs[strategy], budget)) for budget in sent]
-                look = {"mode": "lines", "line": {"color": color, "dash": dash}}
-                line = Scatter(x=sent, y=scores, name=name, legendgroup=name, showlegend=index == 0, **look)
-                figure.add_trace(line, **place)
+                axis.plot([budget / 2**30 for budget in sent], scores, dash, color=color, label=name, linewidth=1.2)
         if "none" in runs:  # sends nothing: a level to compare with
-            figure.add_hline(100 * mean(scores_of(runs["none"])), line={"color": "gray", "dash": "dot"}, **place)
-    figure.update_xaxes(title="halo bytes so far", exponentformat="SI")
-    figure.update_yaxes(title="test score")
-    title = "Test score at the best validation epoch so far, mean over seeds; dotted grey: no communication"
-    figure.update_layout(height=420 * num_rows + 100, template="plotly_white", title=title)
+            axis.axhline(100 * mean(scores_of(runs["none"])), color="gray", linestyle="-.", linewidth=0.8, label="none")
+        axis.set(title=f"{cut.label}, {cut.partitioner}", xscale="log", xlabel="halo bytes so far, GiB")
+        axis.set_ylabel("test score")
+    shown = {label: line for axis in axes.flat for line, label in zip(*axis.get_legend_handles_labels(), strict=True)}
+    figure.legend(shown.values(), shown.keys(), loc="outside upper center", ncols=5)
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.write_html(path, include_plotlyjs=True)
+    figure.savefig(path)
     print(f"wrote {path}")
 
 

@@ -69,6 +69,7 @@ STRATEGIES = Axis(
         "sylvie-a": "fullgraph.recipes.sylvie:SylvieA",
         "sylvie-a-bounded": "fullgraph.recipes.sylvie:SylvieABounded",
         "varco": "fullgraph.recipes.varco:Varco",
+        "varco-slow": "fullgraph.recipes.varco:VarcoSlow",
         "fixed": "fullgraph.recipes.varco:Fixed",
         "bns": "fullgraph.recipes.bns:BNS",
         "adaqp": "fullgraph.recipes.adaqp:AdaQP",

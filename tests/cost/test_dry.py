@@ -145,11 +145,22 @@ def test_a_step_has_its_work_its_waits_and_one_sum_of_weights(shards):
     kinds = [event.kind for event in step.events if isinstance(event, Work)]
     # Two layers beside the one that is known, over two matrices, forth and back.
     assert kinds.count("product") == 8
-    assert sum(isinstance(event, Wait) for event in step.events) == len(step.posts) == 4
     (summed,) = [event for event in step.events if isinstance(event, Sum)]
+    assert [event.on for event in step.events if isinstance(event, Wait)][-1] is summed
+    assert sum(isinstance(event, Wait) for event in step.events) - 1 == len(step.posts) == 4
     model = run.model.build(10, 4)
     assert summed.bytes == 4 * sum(weight.numel() for weight in model.parameters())
     assert isinstance(step.posts[0], Post)
+
+
+def test_a_wide_model_s_sums_begin_within_the_backward_pass(shards):
+    run = Run(model=fg.nn.GraphSAGE(layers=3, hidden=128), parts=3, train=TrainConfig(epochs=2))
+    step = dry_run(run, counted(shards("dense", 3), run.model.hops), 0, 2)[1]
+    sums = [at for at, event in enumerate(step.events) if isinstance(event, Sum)]
+    dense = [at for at, event in enumerate(step.events) if isinstance(event, Work) and event.kind == "dense"]
+    assert sums[0] < dense[-1] < sums[-1]
+    model = run.model.build(10, 4)
+    assert sum(step.events[at].bytes for at in sums) == 4 * sum(weight.numel() for weight in model.parameters())
 
 
 def test_memory_of_a_step_is_what_its_tensors_take(shards):

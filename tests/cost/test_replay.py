@@ -155,10 +155,27 @@ def test_a_sum_waits_for_the_slowest_and_takes_a_ring():
     there = cluster(4, link=Link(bits_per_s=8e9, latency_s=0.5, message_s=0.0))
 
     def program(rank):
-        return lambda step: [work(1 + rank), Sum(Key("weights", step, use="weights"), 4_000_000_000)]
+        return lambda step: [work(1 + rank), total := weights(step), Wait(total)]
 
     # six passes of a quarter of the bytes
     assert taken([program(rank) for rank in range(4)], there).epoch_s == pytest.approx(4 + 6 * (1 + 0.5))
+
+
+def test_sums_go_on_under_work_one_after_the_other():
+    """Two of 9 s each: beside 10 s of work only the second one's last 8 are waited for."""
+    there = cluster(4, link=Link(bits_per_s=8e9, latency_s=0.5, message_s=0.0))
+
+    def program(step):
+        sums = [weights(step, chunk) for chunk in (0, 1)]
+        return [sums[0], sums[1], work(10), *map(Wait, sums)]
+
+    found = taken([program] * 4, there)
+    assert found.epoch_s == pytest.approx(18)
+    assert found.wait_s == pytest.approx(8)
+
+
+def weights(step, chunk=0):
+    return Sum(Key("weights", step, chunk=chunk, use="weights"), 4_000_000_000)
 
 
 def test_one_rank_stands_for_all_that_are_alike():
@@ -187,7 +204,7 @@ def test_steps_go_on_as_the_last_ones_did():
     steps = [Step((post(step, to=1, size=step), Wait(post(step - 1, to=1, size=step))), 0) for step in range(3)]
     more = continued(steps, 1)
     assert [step.events[0].key.step for step in more] == list(range(len(more)))
-    assert [step.events[1].post.key.step for step in more] == [step - 1 for step in range(len(more))]
+    assert [step.events[1].on.key.step for step in more] == [step - 1 for step in range(len(more))]
 
 
 def test_users_of_a_thing_get_even_shares():

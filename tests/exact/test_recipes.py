@@ -64,6 +64,7 @@ EQUATIONS = {
     "sylvie-a": ({"bits": "2"}, yesterday, bits(2), {}),
     "sylvie-a-bounded": ({"bits": "2", "refresh": "3"}, yesterday_but_every_third, bits(2), {}),
     "varco": ({"c_max": "9", "slope": "2"}, today, columns(lambda t: max(9 - 2 * 8 * t / (STEPS - 1), 1)), {}),
+    "varco-slow": ({"c_max": "9"}, today, columns(lambda t: max(9 - 2 * 8 * t / (STEPS - 1), 1)), {}),
     "fixed": ({}, today, columns(lambda t: 4.0), {}),
     "free": (FREE, yesterday, bits(2, Half()), {"gamma_features": 0.8, "gamma_gradients": 0.8}),
 }

@@ -115,8 +115,7 @@ def _shifted(event: Event, by: int) -> Event:
             return replace(event, key=replace(event.key, step=event.key.step + by))
         case Sum():
             return replace(event, key=replace(event.key, step=event.key.step + by))
-        case Wait():
-            post = event.post
-            return Wait(replace(post, key=replace(post.key, step=post.key.step + by)))
+        case Wait(on):
+            return Wait(replace(on, key=replace(on.key, step=on.key.step + by)))
         case _:
             return event

@@ -111,6 +111,7 @@ class Replay:
         self.out, self.into, self.inside = ([Shared(self.timeline, 1) for _ in machines] for _ in range(3))
         self.lines: dict[Line, deque[tuple[int, Done]]] = defaultdict(deque)
         self.sums: dict[Key, list[int]] = {}
+        self.summing_until = 0.0  # one sum after the other: they share the links
         self.pieces: list[Piece] = []
         self.ranks: list[_Rank] = []
         self.last = 0  # the step whose pieces are kept
@@ -156,9 +157,8 @@ class Replay:
                 self._post(rank, event)
             elif isinstance(event, Sum):
                 self._sum(rank, event)
-                return
-            elif event.post.key not in rank.ready:
-                rank.waiting, rank.since = event.post.key, self.timeline.now
+            elif event.on.key not in rank.ready:
+                rank.waiting, rank.since = event.on.key, self.timeline.now
                 return
 
     def _timed(self, rank: int, row: str, kind: str, seconds: float, done: Done) -> None:
@@ -283,27 +283,27 @@ class Replay:
                     lambda: self._decoded(rank, lane))  # fmt: skip
 
     def _decoded(self, rank: _Rank, lane: int) -> None:
-        key = rank.receiving[lane].popleft().key
-        rank.ready.add(key)
-        if rank.waiting == key:
-            self._wake(rank)
+        self._is_there(rank, rank.receiving[lane].popleft().key, "wait")
         if rank.receiving[lane]:
             self._expect(rank, lane)
 
-    def _wake(self, rank: _Rank) -> None:
-        rank.waiting = None
-        rank.wait_s += self.timeline.now - rank.since
-        self._picture(rank.number, "step", "wait", rank.since)
-        self._go_on(rank)
+    def _is_there(self, rank: _Rank, key: Key, kind: str) -> None:
+        """A rank has what it may be waiting for."""
+        rank.ready.add(key)
+        if rank.waiting == key:
+            rank.waiting = None
+            rank.wait_s += self.timeline.now - rank.since
+            self._picture(rank.number, "step", kind, rank.since)
+            self._go_on(rank)
 
     # A sum over all ranks.
 
     def _sum(self, rank: _Rank, event: Sum) -> None:
         here = self.sums.setdefault(event.key, [])
         here.append(rank.number)
-        rank.since = self.timeline.now
         if len(here) == len(self.ranks):  # one, where it stands for all
-            self.timeline.after(self._ring_s(event.bytes), lambda: self._summed(event))
+            self.summing_until = max(self.timeline.now, self.summing_until) + self._ring_s(event.bytes)
+            self.timeline.at(self.summing_until, lambda: self._summed(event))
 
     def _ring_s(self, nbytes: int) -> float:
         """What a ring takes: every rank passes on all shares of the others, twice."""
@@ -315,10 +315,7 @@ class Replay:
 
     def _summed(self, event: Sum) -> None:
         for number in self.sums.pop(event.key):
-            rank = self.ranks[number]
-            rank.wait_s += self.timeline.now - rank.since
-            self._picture(number, "step", "sum", rank.since)
-            self._go_on(rank)
+            self._is_there(self.ranks[number], event.key, "sum")
 
 
 def _gone_to(peer: int) -> int:

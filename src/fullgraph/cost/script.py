@@ -34,14 +34,14 @@ class Post:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Wait:
-    """The step needs what a message brings."""
+    """The step needs what a message brings, or a sum."""
 
-    post: Post
+    on: "Post | Sum"
 
 
 @dataclass(frozen=True, slots=True)
 class Sum:
-    """A sum over all ranks, which the step waits for."""
+    """A sum over all ranks, under way from here on."""
 
     key: Key
     bytes: int

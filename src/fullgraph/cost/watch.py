@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_leaves
 from fullgraph.cost.script import Event, Post, Step, Sum, Wait, Work
 from fullgraph.ops.kernels_meta import listening
 from fullgraph.placement.counts import META
-from fullgraph.transport import PLAIN, Coding, Key, Pending, Ready
+from fullgraph.transport import PLAIN, Coding, Key, Pending
 
 MANY = 32  # peers
 A = TypeVar("A")
@@ -120,6 +120,15 @@ class _Coming:
         return self.rows
 
 
+class _Summed:
+    def __init__(self, watch: Watch, sum_: Sum, x: Tensor) -> None:
+        self.watch, self.sum, self.x = watch, sum_, x
+
+    def wait(self) -> Tensor:
+        self.watch.events.append(Wait(self.sum))
+        return self.x
+
+
 class Listed:
     """A transport of one rank that sends nothing: it writes down what it was given."""
 
@@ -152,8 +161,9 @@ class Listed:
         return found, tuple(work)
 
     def all_reduce(self, key: Key, x: Tensor) -> Pending[Tensor]:
-        self.watch.events.append(Sum(key, x.nbytes))
-        return Ready(x)
+        sum_ = Sum(key, x.nbytes)
+        self.watch.events.append(sum_)
+        return _Summed(self.watch, sum_, x)
 
     def fork(self) -> "Listed":
         self.forks += 1

@@ -46,6 +46,11 @@ class Loss(Protocol):
 class Executor(Protocol):
     """Runs one step's forward and backward pass; returns this rank's part of the loss."""
 
+    @property
+    def one_pass(self) -> bool:
+        """Whether one call does the whole backward pass, so that a gradient is complete when it comes."""
+        ...
+
     def step(self, model: nn.Module, shard: "Shard", loss: Loss) -> Tensor: ...
     def held(self) -> Held: ...
     def load_state(self, state: dict[str, Tensor]) -> None: ...
@@ -88,6 +93,8 @@ class Shard(PygFields):
 
 class WholeStep:
     """One forward and one backward pass over all owned rows."""
+
+    one_pass = True
 
     def __init__(self, rows: Rows) -> None:
         self.rows = rows

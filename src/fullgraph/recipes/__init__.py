@@ -20,6 +20,7 @@ from fullgraph.recipes.sylvie import SylvieABounded as sylvie_a_bounded
 from fullgraph.recipes.sylvie import SylvieS as sylvie_s
 from fullgraph.recipes.varco import Fixed as fixed
 from fullgraph.recipes.varco import Varco as varco
+from fullgraph.recipes.varco import VarcoSlow as varco_slow
 
 __all__ = [
     "STRATEGIES",
@@ -44,4 +45,5 @@ __all__ = [
     "sylvie_s",
     "vanilla",
     "varco",
+    "varco_slow",
 ]

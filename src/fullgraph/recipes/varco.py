@@ -49,3 +49,10 @@ class Varco(Published):
             return Step(every=every, c_max=self.c_max, c_min=self.c_min)
         kind = Exponential if self.schedule == "exponential" else Linear
         return kind(steps=epochs, slope=self.slope, c_max=self.c_max, c_min=self.c_min)
+
+
+@dataclass(frozen=True, kw_only=True)
+class VarcoSlow(Varco):
+    """`varco` that takes half of the run until all columns cross: of the paper's slopes the best for its bytes."""
+
+    slope: float = 2.0

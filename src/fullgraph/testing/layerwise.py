@@ -176,6 +176,8 @@ class _Mix(torch.autograd.Function):
 class LayerwiseStep:
     """One forward and one backward pass over all rows."""
 
+    one_pass = True
+
     def __init__(self, rows: Rows, view: MixedView) -> None:
         self.rows, self.view = rows, view
 

@@ -31,6 +31,11 @@ class Weights:
         for own in self._own:
             own.data = own.data.to(dtype)
 
+    @property
+    def in_full(self) -> bool:
+        """Whether the model computes with them as they are."""
+        return all(master is own for master, own in zip(self.masters, self._own, strict=True))
+
     def gather(self) -> Iterable[nn.Parameter]:
         """The parameters to step, each with the gradient that its model's own received."""
         for master, own in zip(self.masters, self._own, strict=True):

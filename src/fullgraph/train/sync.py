@@ -1,22 +1,66 @@
-"""Weight gradients, summed over ranks in one message."""
+"""Weight gradients, summed over ranks: most of them while the backward pass still computes the others."""
 
-from collections.abc import Iterable
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from fullgraph.transport import Key, Transport
+from fullgraph.transport import Key, Pending, Transport
+
+ENOUGH = 32 << 10  # bytes of gradients that are worth a message of their own
 
 
 class GradSync:
-    """g <- sum over ranks of g, as one flat buffer; every rank's loss is already a part of the global mean."""
+    """g <- sum over ranks of g, in a few flat buffers; every rank's loss is already a part of the global mean."""
 
     def __init__(self, transport: Transport) -> None:
         self.transport = transport
+        self._coming: list[tuple[list[Tensor], Pending[Tensor]]] = []  # gradients, and their sum
+        self._waiting: list[list[nn.Parameter]] | None = None  # groups that a backward pass left; None: there was none
 
     def __call__(self, parameters: Iterable[nn.Parameter], step: int) -> None:
+        """Add up what is not under way yet, and wait for all of it."""
         if self.transport.size == 1:
             return
+        groups = [_trained(parameters)] if self._waiting is None else self._waiting
+        for group in groups:
+            self._begin(group, step)
+        for grads, coming in self._coming:
+            parts = coming.wait().split([grad.numel() for grad in grads])
+            for grad, part in zip(grads, parts, strict=True):
+                grad.copy_(part.view_as(grad))
+        self._coming, self._waiting = [], None
+
+    @contextmanager
+    def under_way(self, model: nn.Module, step: int) -> Iterator[None]:
+        """Around one backward pass: gradients leave as they come, some at a time, from the last layer back.
+
+        Sums begin in the same order on all ranks. Where a gradient never comes, that group and those after it are left
+        to the call that follows.
+        """
+        if self.transport.size == 1:
+            yield
+            return
+        came: set[nn.Parameter] = set()
+        waiting = _groups(model)
+
+        def on(parameter: nn.Parameter) -> None:
+            came.add(parameter)
+            while waiting and came.issuperset(waiting[0]):
+                self._begin(waiting.pop(0), step)
+
+        self._coming, self._waiting = [], waiting
+        hooks = [parameter.register_post_accumulate_grad_hook(on) for group in waiting for parameter in group]
+        try:
+            yield
+        finally:
+            for hook in hooks:
+                hook.remove()
+
+    def _begin(self, parameters: Sequence[nn.Parameter], step: int) -> None:
         # A weight no path reached on this rank has no gradient here, yet takes part in the sum.
         grads = []
         for parameter in parameters:
@@ -24,6 +68,28 @@ class GradSync:
                 parameter.grad = torch.zeros_like(parameter)
             grads.append(parameter.grad)
         flat = torch.cat([grad.reshape(-1) for grad in grads])
-        flat = self.transport.all_reduce(Key("weights", step, use="weights"), flat).wait()
-        for grad, part in zip(grads, flat.split([grad.numel() for grad in grads]), strict=True):
-            grad.copy_(part.view_as(grad))
+        key = Key("weights", step, chunk=len(self._coming), use="weights")
+        self._coming.append((grads, self.transport.all_reduce(key, flat)))
+
+
+def _trained(parameters: Iterable[nn.Parameter]) -> list[nn.Parameter]:
+    """Without those that are frozen."""
+    return [parameter for parameter in parameters if parameter.requires_grad]
+
+
+def _groups(model: nn.Module) -> list[list[nn.Parameter]]:
+    """Parameters about as their gradients come: from the last layer back, whole layers, enough for a message each.
+
+    A parameter's layer is the first number in its name, or that of the one before it.
+    """
+    layers, layer = defaultdict[int, list[nn.Parameter]](list), 0
+    for name, parameter in model.named_parameters():
+        number = re.search(r"\d+", name)
+        layer = int(number[0]) if number else layer
+        layers[layer] += _trained([parameter])
+    groups: list[list[nn.Parameter]] = [[]]
+    for layer in sorted(layers, reverse=True):
+        groups[-1] += layers[layer]
+        if sum(parameter.nbytes for parameter in groups[-1]) >= ENOUGH:
+            groups.append([])
+    return [group for group in groups if group]

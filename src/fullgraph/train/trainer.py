@@ -77,7 +77,7 @@ class Trainer:
     def train_step(self) -> tuple[Tensor, Tally]:
         self.meter.open_step(self.epoch)
         self.shard.clock.tick()
-        with self.meter.span("forward_backward"):
+        with self.meter.span("forward_backward"), self._sums_under_way():
             loss = self.shard.executor.step(self.model, self.shard, self.task.loss)
         with self.meter.span("sum"):
             self.grad_sync(self.weights.gather(), self.epoch)
@@ -86,6 +86,15 @@ class Trainer:
             self.optimizer.zero_grad(set_to_none=True)
             self.weights.publish()
         return loss, self.meter.close_step()
+
+    def _sums_under_way(self) -> AbstractContextManager[None]:
+        """Around the backward pass, in which gradients may leave if each is complete, and as it will be summed."""
+        config, weights = self.config, self.weights
+        on_cpu = config.device == "cpu" and not any(master.is_cuda for master in weights.masters)
+        complete = self.shard.executor.one_pass and not config.checkpoint_layers
+        if on_cpu and complete and weights.in_full:
+            return self.grad_sync.under_way(self.model, self.epoch)
+        return nullcontext()
 
     def fit(self, watchers: list[Watcher], stop: Callable[[], bool] = lambda: False) -> bool:
         """Train to the end, or until some rank's `stop` says so; returns whether this is the end."""

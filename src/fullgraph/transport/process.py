@@ -107,7 +107,8 @@ class _Sum:
 
 
 class ProcessTransport:
-    """One rank among processes: two communicators, so that a sum never queues behind a halo.
+    """One rank among processes: three communicators, so that a sum never queues behind a halo, nor one within the
+    backward pass behind gradients of weights that other ranks have not come to yet.
 
     Threads of its own code what crosses, so that the one that trains does not: the sender encodes and posts, the
     receiver waits for what comes and decodes it, both in the order of `begin`; sums of a GPU's tensors have a third.
@@ -126,7 +127,7 @@ class ProcessTransport:
         self.stage, self.sum_stage = (
             OnDevice(self.device, host_wires=self.host_wires) if on_device else OnHost() for _ in range(2)
         )
-        self.halo, self.sums = dist.new_group(), dist.new_group()
+        self.halo, self.sums, self.weights = (dist.new_group() for _ in range(3))
         if not self.host_wires:
             if self.device.index is not None:
                 torch.cuda.set_device(self.device)  # nccl goes by the current one
@@ -188,7 +189,8 @@ class ProcessTransport:
         options = dist.AllreduceOptions()
         options.timeout = _BACKEND_TIMEOUT
         with self.naming(key, "summed over all ranks"):
-            return _work(self.sums.allreduce([wire], options))
+            group = self.weights if key.use == "weights" else self.sums
+            return _work(group.allreduce([wire], options))
 
     def _sum_staged(self, key: Key, x: Tensor, ready: Mark) -> tuple[Tensor, Mark]:
         with self.sum_stage.leaving(ready):

@@ -182,12 +182,13 @@ class OrderChecking(_Wrapper):
     """Fails when a key is used twice, or when ranks did not post the same keys in the same order.
 
     A medium without tags matches messages by their order alone, and a clash of tags is harmless only where it agrees.
+    Gradients of weights have a communicator, and so an order, of their own.
     """
 
     def __init__(self, inner: Transport) -> None:
         super().__init__(inner)
         self.seen: set[Key] = set()
-        self.digest = 0
+        self.digests = [0, 0]  # of the weights' gradients, and of all else
 
     def begin(
         self, key: Key, outgoing: dict[int, Tensor], incoming: dict[int, int], coding: Coding = PLAIN
@@ -205,12 +206,13 @@ class OrderChecking(_Wrapper):
 
     def check(self) -> None:
         """Compare the order of keys over all ranks; every rank calls it."""
-        digests = torch.zeros(self.size, dtype=torch.int64)
-        digests[self.rank] = self.digest
+        digests = torch.zeros(self.size, 2, dtype=torch.int64)
+        digests[self.rank] = torch.tensor(self.digests)
         digests = self.inner.all_reduce(Key("order", len(self.seen)), digests).wait()
-        assert len(digests.unique()) == 1, f"ranks posted different messages, or in another order: {digests.tolist()}"
+        assert len(digests.unique(dim=0)) == 1, f"ranks posted other messages, or in another order: {digests.tolist()}"
 
     def _note(self, key: Key) -> None:
         assert key not in self.seen, f"rank {self.rank} used the key {key} twice"
         self.seen.add(key)
-        self.digest = zlib.crc32(str(key).encode(), self.digest)
+        which = int(key.use != "weights")
+        self.digests[which] = zlib.crc32(str(key).encode(), self.digests[which])

@@ -29,6 +29,10 @@ class ExactEnd:
     def now(self) -> Executor:
         return self.exact if self.early is None else self.early
 
+    @property
+    def one_pass(self) -> bool:
+        return self.now.one_pass
+
     def step(self, model: nn.Module, shard: Shard, loss: Loss) -> Tensor:
         if self.early is not None and shard.clock.step >= self.first:
             shard.clock.retire()

@@ -5,6 +5,7 @@ import time
 import zlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -95,6 +96,7 @@ class PipelineStep:
     cut: Sequence[int]  # the first block of each stage but stage 0; empty: such that stages have the same work
     measure: bool  # which is then measured, not counted
     widths: Tensor | None = None  # a row a block: the widths of the state it makes
+    one_pass: ClassVar[bool] = False  # but one a chunk
 
     def order(self, step: int) -> list[Chunk]:
         """The chunks in the order of this step, the same on all ranks."""

@@ -1,0 +1,155 @@
+"""Gradients of weights: summed over ranks on their way, in groups that begin in the same order everywhere."""
+
+from contextlib import nullcontext, suppress
+
+import pytest
+import torch
+from torch import nn
+
+import fullgraph as fg
+from fullgraph.testing import CASES, run_processes, run_threads, trainer_of
+from fullgraph.train.config import TrainConfig
+from fullgraph.train.sync import ENOUGH, GradSync, _groups
+from fullgraph.transport import Alone, Key
+
+
+class Noting:
+    """A transport that notes when sums begin, and which gradients the model has by then."""
+
+    def __init__(self, inner, model):
+        self.inner, self.model, self.begun = inner, model, []
+        self.rank, self.size = inner.rank, inner.size
+
+    def all_reduce(self, key, x):
+        have = [name for name, parameter in self.model.named_parameters() if parameter.grad is not None]
+        self.begun.append((key, x.numel(), have))
+        return self.inner.all_reduce(key, x)
+
+
+def stack(width=128, layers=3):
+    torch.manual_seed(0)
+    return nn.Sequential(*(nn.Linear(width, width, dtype=torch.float64) for _ in range(layers)))
+
+
+def summed(transport, lost_on=None, frozen=False):
+    """A step of a stack of layers on rows of this rank; on one rank the middle layer may be passed by."""
+    model = stack()
+    if frozen:
+        model[1].requires_grad_(False)
+    noting = Noting(transport, model)
+    sync, x = GradSync(noting), torch.full((4, 128), 1.0 + transport.rank, dtype=torch.float64)
+    with sync.under_way(model, 7):
+        used = [layer for index, layer in enumerate(model) if (transport.rank, index) != (lost_on, 1)]
+        nn.Sequential(*used)(x).square().sum().backward()
+    under_way = len(noting.begun)
+    sync(model.parameters(), 7)
+    grads = {name: None if p.grad is None else p.grad.clone() for name, p in model.named_parameters()}
+    return grads, noting.begun, under_way
+
+
+def alone(rank, *, without_middle=False):
+    model = stack()
+    used = [model[0], model[2]] if without_middle else list(model)
+    nn.Sequential(*used)(torch.full((4, 128), 1.0 + rank, dtype=torch.float64)).square().sum().backward()
+    return {n: torch.zeros_like(p) if p.grad is None else p.grad for n, p in model.named_parameters()}
+
+
+def added(*of_ranks):
+    return {name: sum(grads[name] for grads in of_ranks) for name in of_ranks[0]}
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_sums_begin_while_the_backward_pass_goes_on(ranks):
+    expected = added(*(alone(rank) for rank in range(ranks)))
+    for grads, begun, under_way in run_threads(ranks, summed):
+        assert [key.chunk for key, _, _ in begun] == list(range(len(begun)))
+        assert under_way == len(begun) == 3  # a matrix and a bias are enough for a message
+        assert begun[0][2] == ["2.weight", "2.bias"]  # the others had no gradient yet
+        for name, grad in grads.items():
+            torch.testing.assert_close(grad, expected[name], rtol=1e-12, atol=0)
+
+
+def test_a_gradient_that_one_rank_does_not_have():
+    """Its groups are those of the others, in their order, only later."""
+    expected = added(alone(0), alone(1, without_middle=True))
+    (_, first, early), (_, second, late) = found = run_threads(2, summed, 1)
+    assert (early, late) == (3, 1)
+    assert [(key, size) for key, size, _ in first] == [(key, size) for key, size, _ in second]
+    for grads, _, _ in found:
+        for name, grad in grads.items():
+            torch.testing.assert_close(grad, expected[name], rtol=1e-12, atol=0)
+
+
+def test_frozen_weights_take_no_part():
+    for grads, begun, _ in run_threads(2, summed, None, True):
+        assert grads["1.weight"] is None
+        assert sum(size for _, size, _ in begun) == 2 * (128 * 128 + 128)
+
+
+def test_a_step_that_failed_leaves_nothing_to_the_next():
+    def body(transport):
+        model, x = stack(), torch.ones(4, 128, dtype=torch.float64)
+        sync = GradSync(transport)
+        with suppress(ZeroDivisionError), sync.under_way(model, 0):
+            model(x).sum().backward()
+            raise ZeroDivisionError
+        model.zero_grad(set_to_none=True)
+        with sync.under_way(model, 1):
+            model(x).sum().backward()
+        sync(model.parameters(), 1)
+        model(x).sum().backward()  # and no hook is left, which would begin another sum
+        return len(sync._coming)
+
+    assert run_threads(2, body) == [0, 0]
+
+
+def test_groups_follow_the_layers_not_the_order_of_their_names():
+    """A norm is listed behind all layers, and its gradient comes with those of its own."""
+    model = fg.nn.GraphSAGE(layers=3, hidden=128, norm="layer").build(10, 4)
+    names = {parameter: name for name, parameter in model.named_parameters()}
+    groups = [[names[one] for one in group] for group in _groups(model)]
+    later = {name for name in names.values() if name.startswith(("convs.2", "convs.1", "norms.1"))}
+    assert [set(group) for group in groups] == [later, set(names.values()) - later]
+
+
+def test_one_rank_sums_nothing():
+    model = stack()
+    sync = GradSync(Alone())
+    with sync.under_way(model, 0):
+        model(torch.ones(4, 128, dtype=torch.float64)).sum().backward()
+    before = model[0].weight.grad.clone()
+    sync(model.parameters(), 0)
+    assert torch.equal(model[0].weight.grad, before)
+
+
+def trained(transport, norm, early):
+    spec = fg.nn.GraphSAGE(layers=3, hidden=96, dropout=0.5, norm=norm)
+    config = TrainConfig(epochs=4, dtype="float64", eval_every=4)
+    trainer = trainer_of(transport, CASES["undirected"], spec, config)
+    if not early:
+        trainer._sums_under_way = lambda: nullcontext()
+    sums = []
+    inner = trainer.grad_sync.transport.all_reduce
+    trainer.grad_sync.transport = _Told(trainer.grad_sync.transport, sums, inner)
+    trainer.fit([])
+    return {name: value.clone() for name, value in trainer.model.state_dict().items()}, len(sums)
+
+
+class _Told:
+    def __init__(self, transport, sums, inner):
+        self.rank, self.size, self.sums, self.inner = transport.rank, transport.size, sums, inner
+
+    def all_reduce(self, key: Key, x):
+        self.sums.append(key)
+        return self.inner(key, x)
+
+
+@pytest.mark.parametrize("norm", ["none", "batch"])
+@pytest.mark.parametrize("run", [run_threads, run_processes])
+def test_weights_are_those_of_one_sum_after_the_backward_pass(run, norm):
+    """Batch norm adds up statistics within the backward pass, between the sums of the weights."""
+    for (early, many), (late, few) in zip(run(3, trained, norm, True), run(3, trained, norm, False), strict=True):
+        assert many > few == 4
+        assert ENOUGH < 96 * 96 * 8
+        for name, value in late.items():
+            torch.testing.assert_close(early[name], value, rtol=1e-7, atol=1e-9)
