@@ -3,11 +3,9 @@
 from fullgraph.exchange import Skip, Sync, Wire
 from fullgraph.partition import Manifest
 from fullgraph.run import Run, placement_of
+from fullgraph.train.slowness import MAY_NOT_LEARN
 
 MANY = 0.5  # of the arcs, above which it matters what becomes of halo rows
-MAY_NOT_LEARN = (
-    "on this cut that can keep a model from learning; try --strategy pipegcn-gf, --partitioner metis, or vanilla"
-)
 
 
 def remarks(run: Run, manifest: Manifest) -> list[str]:

@@ -27,8 +27,12 @@ class Noting:
 
 
 def stack(width=128, layers=3):
-    torch.manual_seed(0)
-    return nn.Sequential(*(nn.Linear(width, width, dtype=torch.float64) for _ in range(layers)))
+    """The same on all ranks; they are threads, which would share torch's own generator."""
+    model, draw = nn.Sequential(*(nn.Linear(width, width).double() for _ in range(layers))), torch.Generator()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(torch.rand(parameter.shape, generator=draw.manual_seed(0), dtype=torch.float64) / width)
+    return model
 
 
 def summed(transport, lost_on=None, frozen=False):

@@ -3,7 +3,6 @@
 from itertools import accumulate
 from statistics import median
 
-from fullgraph.remarks import MAY_NOT_LEARN
 from fullgraph.report import EpochRecord
 from fullgraph.report.terminal import note
 from fullgraph.train.trainer import Trainer
@@ -16,6 +15,9 @@ SWINGING = 30  # the last epochs, of which the median counts
 LEARNT = 0.02  # of the first loss: below it, swings say nothing
 LOOKS = 3  # at late rows, the last ones, of which the median counts
 SMALL, NEARER = 0.05, 0.9  # an error of rows that does not matter; above this share of the first, it has not shrunk
+MAY_NOT_LEARN = (
+    "on this cut that can keep a model from learning; try --strategy pipegcn-gf, --partitioner metis, or vanilla"
+)
 FIX = f"and halo rows come late: {MAY_NOT_LEARN}"
 
 
