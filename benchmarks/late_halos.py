@@ -23,7 +23,7 @@ STRATEGIES = (
     "pipegcn", "pipegcn-gf", "sylvie-s", "sylvie-a", "sylvie-a-bounded", "varco", "bns", "adaqp", "sancus", "cd-r",
 )  # fmt: skip
 TOLERANCE = 2.0  # points below vanilla
-WARNING = "halo rows come late"  # in the run's own word about them
+DURING, BEFORE = "halo rows come late", "of all arcs read halo rows"  # in the run's own words about them
 
 
 def main() -> None:
@@ -70,19 +70,23 @@ def table(model: str, done: dict[Trial, Outcome], strategies: list[str], *, mark
         below += [text for text in cells if "BELOW" in text]
         rows.append((cut.label, f"{100 * mean(run.best().test for run in exact.values()):.2f}", *cells))
     title = f"{model}: points against vanilla, 3 random parts, mean over seeds. BELOW: more than {TOLERANCE} points "
-    title += f"({len(below)} cells, in {sum(' w' not in text for text in below)} of them no run warned). "
-    title += "w: so many runs warned that late rows may keep the model from learning"
+    title += f"({len(below)} cells, in {sum(' w' not in text and ' s' not in text for text in below)} of them no run "
+    title += "warned). So many runs warned that such rows may keep the model from learning: s, at the start; w, later"
     show(title, ["graph", "vanilla", *strategies], rows, markdown=markdown)
 
 
 def cell(runs: dict[int, Outcome], exact: dict[int, Outcome]) -> str:
-    """Mean difference over the seeds that both have, marked where it is far below; and how many of them warned."""
+    """Mean difference over the seeds that both have, marked where it is far below; and how many of them warned, and when."""
     both = [seed for seed in runs if seed in exact]
     if not both:
         return ""
     away = 100 * mean(runs[seed].best().test - exact[seed].best().test for seed in both)
-    warned = sum(any(WARNING in note for note in runs[seed].notes) for seed in both)
-    return f"{away:+.1f}{' BELOW' if away < -TOLERANCE else ''}{f' w{warned}' if warned else ''}"
+    marks = [
+        f" {mark}{warned}"
+        for mark, words in (("s", BEFORE), ("w", DURING))
+        if (warned := sum(any(words in note for note in runs[seed].notes) for seed in both))
+    ]
+    return f"{away:+.1f}{' BELOW' if away < -TOLERANCE else ''}{''.join(marks)}"
 
 
 if __name__ == "__main__":

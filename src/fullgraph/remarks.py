@@ -1,11 +1,15 @@
 """What may surprise a user about a run, told before it starts: none of it is an error."""
 
+import torch
+
 from fullgraph.exchange import Skip, Sync, Wire
 from fullgraph.partition import Manifest
 from fullgraph.run import Run, placement_of
 from fullgraph.train.slowness import MAY_NOT_LEARN
+from fullgraph.transport import Key
 
 MANY = 0.5  # of the arcs, above which it matters what becomes of halo rows
+LITTLE = 0.1  # of the bytes of a row
 
 
 def remarks(run: Run, manifest: Manifest) -> list[str]:
@@ -33,11 +37,20 @@ def remarks(run: Run, manifest: Manifest) -> list[str]:
 
 
 def _unlike_fresh(run: Run) -> str:
-    """What a strategy does with halo rows besides rounding them; empty if nothing."""
+    """What a strategy does with halo rows; empty if it sends them at once and nearly as they are."""
     used = [wire for layer in range(run.model.graph_layers) if isinstance(wire := run.wires.at(layer), Wire)]
     if any(wire.turns > 1 or wire.drift or not isinstance(wire.schedule, Sync | Skip) for wire in used):
         return "which come late"
-    return "of which few are sent in a step" if any(wire.share < 1 for wire in used) else ""
+    if any(wire.share < 1 for wire in used):
+        return "of which few are sent in a step"
+    return "of which little is sent at first" if any(_little(wire) for wire in used) else ""
+
+
+def _little(wire: Wire) -> bool:
+    """Whether its first message is of few bits or few columns."""
+    shape = (1000, 128)  # as good as any
+    sent, whole = (codec.nbytes(shape, torch.float32, Key("halo", 0)) for codec in (wire.codec, Wire().codec))
+    return sent < LITTLE * whole
 
 
 def _behind_batch_norm(run: Run) -> str:
