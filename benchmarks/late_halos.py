@@ -76,7 +76,7 @@ def table(model: str, done: dict[Trial, Outcome], strategies: list[str], *, mark
 
 
 def cell(runs: dict[int, Outcome], exact: dict[int, Outcome]) -> str:
-    """Mean difference over the seeds that both have, marked where it is far below; and how many of them warned, and when."""
+    """Mean difference over the seeds that both have, marked where it is far below, and how many warned, and when."""
     both = [seed for seed in runs if seed in exact]
     if not both:
         return ""

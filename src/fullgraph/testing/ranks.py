@@ -57,10 +57,11 @@ def run_processes(
 ) -> list[Any]:  # fmt: skip
     """The same on `size` processes, forked from one that has imported torch; a child's traceback is the failure's text.
 
-    silence: after so many seconds without a sign of life, ranks give one another up. device: of their rows. Ranks on a
-    GPU start anew: its driver does not survive a fork, and what was imported may have asked for it.
+    silence: after so many seconds without a sign of life, ranks give one another up. device: of their rows. Where there
+    is a GPU, ranks start anew, those on the CPU too: its driver does not survive a fork, and what was imported may have
+    asked for it.
     """
-    context = mp.get_context("forkserver") if device == "cpu" else mp.get_context("spawn")
+    context = mp.get_context("spawn" if torch.cuda.is_available() else "forkserver")
     context.set_forkserver_preload(PRELOADED)
     meeting = tempfile.mkdtemp(prefix="fullgraph-test-")
     pipes = [context.Pipe(duplex=False) for _ in range(size)]
