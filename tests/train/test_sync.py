@@ -7,10 +7,12 @@ import torch
 from torch import nn
 
 import fullgraph as fg
+from fullgraph.exchange import Bounded, Except, Pipelined, Sync, Wire
 from fullgraph.testing import CASES, run_processes, run_threads, trainer_of
 from fullgraph.train.config import TrainConfig
 from fullgraph.train.sync import ENOUGH, GradSync, _groups
 from fullgraph.transport import Alone, Key
+from fullgraph.transport.wrappers import Recording
 
 
 class Noting:
@@ -157,3 +159,58 @@ def test_weights_are_those_of_one_sum_after_the_backward_pass(run, norm):
         assert ENOUGH < 96 * 96 * 8
         for name, value in late.items():
             torch.testing.assert_close(early[name], value, rtol=1e-7, atol=1e-9)
+
+
+def order_of_messages(transport, wire, steps):
+    """The messages of the last step but for those of its forward pass, in the order in which they left."""
+    noted = Recording(transport)
+    spec, config = fg.nn.GraphSAGE(layers=3, hidden=96, norm="none"), TrainConfig(epochs=9, dtype="float64")
+    trainer = trainer_of(noted, CASES["undirected"], spec, config, wire, narrow_first=False)
+    for _ in range(steps):
+        noted.notes = []
+        trainer.train_step()
+    keys = [note.key for note in noted.notes]
+    return [key.channel for key in keys if key.use == "weights" or key.way == "backward"]
+
+
+SUMS, HALOS = ["weights", "weights"], ["halo/layer2", "halo/layer1"]
+
+
+@pytest.mark.parametrize(
+    ("wire", "steps", "left"),
+    [
+        (Wire(schedule=Pipelined()), 3, [*SUMS, *HALOS]),
+        (Wire(schedule=Pipelined(warm_up=3)), 3, None),
+        (Wire(schedule=Bounded(refresh=3)), 2, [*SUMS, *HALOS]),
+        (Wire(schedule=Bounded(refresh=3)), 3, None),
+        (Wire(), 3, None),
+    ],
+    ids=["late", "warm-up", "late for once", "fresh for once", "fresh"],
+)
+def test_late_gradients_of_rows_leave_after_the_sums_that_all_wait_for(wire, steps, left):
+    for found in run_threads(2, order_of_messages, wire, steps):
+        assert sorted(found) == sorted([*SUMS, *HALOS])
+        if left is None:  # what this step itself reads goes at once, and the last sum comes after the backward pass
+            assert found[0] == HALOS[0]
+            assert found[-1] == "weights"
+        else:
+            assert found == left
+
+
+def test_a_fresh_message_does_not_wait_behind_a_late_one():
+    wires = Except(wire=Wire(schedule=Sync()), layer=2, other=Wire(schedule=Pipelined()))
+    for found in run_threads(2, order_of_messages, wires, 3):
+        assert found[-1] == "halo/layer2"
+        assert sorted(found[:3]) == sorted(["halo/layer1", *SUMS])
+
+
+def test_a_step_that_failed_sends_nothing_late():
+    def body(transport):
+        clock, sent = trainer_of(transport, CASES["undirected"], fg.nn.GCN(layers=2), TrainConfig()).shard.clock, []
+        with suppress(ZeroDivisionError), clock.making_way():
+            clock.later(lambda: sent.append("in it"))
+            raise ZeroDivisionError
+        clock.later(lambda: sent.append("after it"))
+        return sent
+
+    assert run_threads(2, body) == [["after it"]] * 2

@@ -32,7 +32,8 @@ class Clock:
     The trainer owns it, channels only read it. `use` is what the messages of its steps are for, `seed` the run's, from
     which codecs draw. It also tells channels of a part of a step that runs forward twice, because its backward pass
     computes again what it did not keep. `channels` are those of training
-    that follow it, and `meter` hears of their work.
+    that follow it, and `meter` hears of their work. Gradients of rows that nobody reads in this step can make way for
+    what is waited for.
     """
 
     def __init__(self, step: int = -1, use: Use = "other", seed: int = 0) -> None:
@@ -43,9 +44,33 @@ class Clock:
         self.meter: Meter | None = None
         self.again = False  # within a second forward pass: nothing is sent
         self._tape: Tape | None = None
+        self._sends: list[Callable[[], None]] | None = None  # that make way; None: nothing does
 
     def tick(self) -> None:
         self.step += 1
+
+    @contextmanager
+    def making_way(self) -> Iterator[None]:
+        """Around a backward pass and the sums of its gradients: late gradients of rows leave when it is over.
+
+        All ranks wait for the sums, and share their links with what is sent before. Rows that are read in the next
+        step come in time all the same.
+        """
+        self._sends = []
+        try:
+            yield
+            sends = self._sends
+        finally:
+            self._sends = None
+        for send in sends:
+            send()
+
+    def later(self, send: Callable[[], None]) -> None:
+        """Send now, or after what goes first."""
+        if self._sends is None:
+            send()
+        else:
+            self._sends.append(send)
 
     def retire(self) -> None:
         """From this step on none of the channels so far sends anything; late rows that nobody will read come first."""
@@ -285,5 +310,5 @@ class End(torch.autograd.Function):
         channel = ctx.channel
         with channel.clock.span("pack", channel.gradients.key):
             packed = channel.route.T.pack(grad.contiguous())
-        channel.gradients.post(packed, grad, ctx.step)
+        channel.gradients.post(packed, grad, ctx.step, channel.clock.later)
         return grad.new_empty(ctx.token), None

@@ -1,6 +1,8 @@
 """One way of a channel: what was posted, what has come, what a later step may still read."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -19,6 +21,7 @@ from fullgraph.exchange.version import Filling, Kept, Version, seen_in
 from fullgraph.plan import Route
 from fullgraph.transport import Key, Pending, Ready, Transport
 
+Later = Callable[[Callable[[], None]], None]
 # What is held between steps: tensors, which the next step may change, and versions of rows, still on their way perhaps.
 Held = dict[str, Tensor | Pending[dict[int, Tensor]]]
 
@@ -76,15 +79,26 @@ class Inbox:
         self._loaded = False  # from a checkpoint, and not yet compared with what this run sends
         self._like: Tensor | None = None  # no rows, as wide as those that were posted last, and of their format
 
-    def post(self, packed: ByPeer, like: Tensor, step: int) -> None:
-        """Send each peer its rows; `like` tells the width, number format and device of what will come."""
+    def post(self, packed: ByPeer, like: Tensor, step: int, later: Later | None = None) -> None:
+        """Send each peer its rows; `like` tells the width, number format and device of what will come.
+
+        later: is given the sending of rows that this step does not read.
+        """
         if self.schedule.depth or self.manner.keeps_rows:
             self._check(step)
         if self._loaded:
             self._check_loaded(packed, like, step)
-        if not self.schedule.turn(step).send:
+        turn = self.schedule.turn(step)
+        if not turn.send:
             return
         self._like = like.new_empty((0, *like.shape[1:])) if self._like is None else self._like
+        send = partial(self._send, packed, like.new_empty((0, *like.shape[1:])), step)
+        if later is not None and turn.read != step:
+            later(send)
+        else:
+            send()
+
+    def _send(self, packed: ByPeer, like: Tensor, step: int) -> None:
         shapes = self.route.shapes(tuple(like.shape[1:]))
         bits = self.manner.bits
         if bits is not None and bits.due(step):

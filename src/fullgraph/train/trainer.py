@@ -77,10 +77,11 @@ class Trainer:
     def train_step(self) -> tuple[Tensor, Tally]:
         self.meter.open_step(self.epoch)
         self.shard.clock.tick()
-        with self.meter.span("forward_backward"), self._sums_under_way():
-            loss = self.shard.executor.step(self.model, self.shard, self.task.loss)
-        with self.meter.span("sum"):
-            self.grad_sync(self.weights.gather(), self.epoch)
+        with self.shard.clock.making_way():
+            with self.meter.span("forward_backward"), self._sums_under_way():
+                loss = self.shard.executor.step(self.model, self.shard, self.task.loss)
+            with self.meter.span("sum"):
+                self.grad_sync(self.weights.gather(), self.epoch)
         with self.meter.span("update"):
             self.optimizer.step()
             self.optimizer.zero_grad(set_to_none=True)
