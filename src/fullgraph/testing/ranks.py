@@ -61,7 +61,7 @@ def run_processes(
     is a GPU, ranks start anew, those on the CPU too: its driver does not survive a fork, and what was imported may have
     asked for it.
     """
-    context = mp.get_context("spawn" if torch.cuda.is_available() else "forkserver")
+    context = mp.get_context("spawn") if torch.cuda.is_available() else mp.get_context("forkserver")
     context.set_forkserver_preload(PRELOADED)
     meeting = tempfile.mkdtemp(prefix="fullgraph-test-")
     pipes = [context.Pipe(duplex=False) for _ in range(size)]
