@@ -36,7 +36,9 @@ PAGES = {
     ),
     "gnnpipe": (
         "deep_accuracy",
-        "deep_accuracy --ablation --models resgcn --layers 16 --only amazon_photo squirrel",
+        "deep_accuracy --study techniques --models resgcn --layers 16 --only amazon_photo squirrel",
+        "deep_accuracy --study settings --models resgcn --layers 32 --only squirrel",
+        "deep_accuracy --study switches --models resgcn --layers 16 --only amazon_photo squirrel",
     ),
 }
 

@@ -70,6 +70,7 @@ def test_cells_have_their_figures(measured):
         assert cell.messages_s > 0
         assert 0 <= cell.wait_s <= cell.epoch_s
         assert cell.wait_s == pytest.approx(max(cell.rank_wait_s), rel=0.5)
+        assert 0 < cell.sum_wait_s <= cell.wait_s
         assert 0 < cell.compute_s < cell.epoch_s * 20
         assert max(cell.rank_thread_s) <= cell.processor_s * 1.5
         assert cell.peak_memory_bytes > 10**7

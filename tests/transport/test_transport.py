@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from fullgraph.testing import run_processes, run_threads
-from fullgraph.transport import Counting, Hub, Key, OrderChecking, PeerLost
+from fullgraph.transport import Counting, Hub, Key, OrderChecking, PeerLost, sums
 
 RUNNERS = {"threads": run_threads, "processes": run_processes}
 
@@ -39,6 +39,55 @@ def test_messages_find_their_keys(runner, size):
         assert early == {p: p for p in peers}
         assert late == {p: p + 100 for p in peers}
         assert torch.equal(total, size * torch.arange(3.0) + sum(range(size)))
+
+
+def parts_of_a_sum(rank, numbers):
+    """Numbers of many sizes, whose sum depends on the order in which they are added."""
+    draw = torch.Generator().manual_seed(rank)
+    return torch.randn(numbers, generator=draw) * 10 ** torch.randint(-4, 5, (numbers,), generator=draw)
+
+
+def summed(transport, *lengths):
+    """Sums that are under way at the same time, read in another order than they were begun."""
+    coming = [
+        transport.all_reduce(Key("weights", step, use="weights"), parts_of_a_sum(transport.rank, numbers))
+        for step, numbers in enumerate(lengths)
+    ]
+    assert all(one.wait() is one.wait() for one in coming[::-1])
+    return [one.wait() for one in coming]
+
+
+LONG = 1 + sums.SHORT // 4  # numbers that two ranks swap and three pass round a ring
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_short_sums_have_the_bits_of_adding_in_rank_order(size):
+    lengths = (1, 0, 1000, LONG if size == 2 else sums.SHORT // 8)
+    expected = []
+    for numbers in lengths:
+        total = torch.zeros(numbers)
+        for rank in range(size):
+            total += parts_of_a_sum(rank, numbers)
+        expected.append(total)
+    for runner in RUNNERS.values():
+        for found in runner(size, summed, *lengths):
+            assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))
+
+
+def test_long_sums_of_three_ranks_go_round_a_ring():
+    assert not sums.swaps(4 * LONG, 3)
+    first, *others = run_processes(3, summed, LONG)
+    exact = sum(parts_of_a_sum(rank, LONG).double() for rank in range(3))
+    torch.testing.assert_close(first[0].double(), exact, rtol=1e-5, atol=1e-2)
+    assert all(torch.equal(first[0], found[0]) for found in others)
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "ranks", "cost"),
+    [(100, 1, (0, 0)), (10**9, 2, (1, 10**9)), (1000, 4, (1, 3000)), (10**6, 4, (6, 1.5e6))],
+)
+def test_what_a_sum_costs(nbytes, ranks, cost):
+    assert sums.cost_of(nbytes, ranks) == cost
 
 
 def test_counting_reports_bytes_and_waits():

@@ -37,6 +37,7 @@ class Cell(Value):
     compute_s: Seconds  # C: of `none` in the same job, without its waiting, on the slowest rank
     messages_s: Seconds  # M: one step's messages, sent again as they were with nothing else to do
     wait_s: Seconds  # exposed wait, of the rank that waits longest
+    sum_wait_s: Seconds = 0.0  # of exposed wait, for the sums of weights, of the rank that waits longest for them
     processor_s: Seconds  # of the busiest rank's process, all threads
     round_s: tuple[Seconds, ...]  # an epoch, by round
     rank_wait_s: tuple[Seconds, ...]

@@ -47,6 +47,7 @@ class Turn(NamedTuple):
     messages_s: float
     own_s: list[float]  # of each rank: its steps without their waiting
     wait_s: list[float]
+    sum_wait_s: list[float]  # of it, for the sums of weights
     thread_s: list[float]
     processor_s: list[float]
     bytes: float
@@ -99,10 +100,12 @@ class Gauge:
         waits = mean(tally.wait_s for tally in tallies)
         own = mean(tally.step_s for tally in tallies) - waits
         rows, weights = mean(t.halo_bytes for t in tallies), mean(t.weight_bytes for t in tallies)
-        table = self.of_ranks(own, waits, thread / self.epochs, process / self.epochs, rows, weights, *crossed)
-        own_s, wait_s, thread_s, processor_s = table[:, :4].T.tolist()
+        sums = mean(tally.waited_for("weights") for tally in tallies)
+        of_each = own, waits, sums, thread / self.epochs, process / self.epochs
+        table = self.of_ranks(*of_each, rows, weights, *crossed)
         messages_s = self._alone(recording, self._usual(notes))
-        return Turn(epoch_s, messages_s, own_s, wait_s, thread_s, processor_s, *table[:, 4:].sum(0).tolist())
+        each, together = table.split([len(of_each), table.shape[1] - len(of_each)], dim=1)
+        return Turn(epoch_s, messages_s, *each.T.tolist(), *together.sum(0).tolist())
 
     def _usual(self, notes: list[list[Noted]]) -> list[Noted]:
         """The messages of the step whose bytes are the median, the same step on all ranks: some steps send nothing."""

@@ -116,6 +116,7 @@ class Rank:
             threads=torch.get_num_threads(), cores=len(os.sched_getaffinity(0)),
             epoch_s=median(turn.epoch_s for turn in turns), compute_s=compute_s,
             messages_s=median(turn.messages_s for turn in turns), wait_s=median(max(turn.wait_s) for turn in turns),
+            sum_wait_s=median(max(turn.sum_wait_s) for turn in turns),
             processor_s=median(max(turn.processor_s) for turn in turns), round_s=tuple(t.epoch_s for t in turns),
             rank_wait_s=by_rank("wait_s"), rank_thread_s=by_rank("thread_s"), rank_processor_s=by_rank("processor_s"),
             bytes=usual("bytes"), weight_bytes=usual("weight_bytes"),

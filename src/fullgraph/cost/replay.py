@@ -15,6 +15,7 @@ from fullgraph.cost.cluster import Cluster, Link
 from fullgraph.cost.script import Post, Step, Sum, Wait, Work
 from fullgraph.cost.shared import Done, Shared, Timeline
 from fullgraph.transport import Key
+from fullgraph.transport.sums import cost_of
 
 Line = tuple[int, int, int]  # sender, receiver, lane
 Price = Callable[[Work], float]  # seconds that a piece of work takes alone
@@ -302,16 +303,13 @@ class Replay:
         here = self.sums.setdefault(event.key, [])
         here.append(rank.number)
         if len(here) == len(self.ranks):  # one, where it stands for all
-            self.summing_until = max(self.timeline.now, self.summing_until) + self._ring_s(event.bytes)
+            self.summing_until = max(self.timeline.now, self.summing_until) + self._sum_s(event.bytes)
             self.timeline.at(self.summing_until, lambda: self._summed(event))
 
-    def _ring_s(self, nbytes: int) -> float:
-        """What a ring takes: every rank passes on all shares of the others, twice."""
-        ranks = self.cluster.ranks
-        if ranks == 1:
-            return 0.0
+    def _sum_s(self, nbytes: int) -> float:
+        cost = cost_of(nbytes, self.cluster.ranks)
         link: Link = self.cluster.link if self.cluster.machines > 1 else self.cluster.inside
-        return 2 * (ranks - 1) * (link.latency_s + 8 * nbytes / ranks / link.bits_per_s)
+        return cost.in_a_row * link.latency_s + 8 * cost.bytes / link.bits_per_s
 
     def _summed(self, event: Sum) -> None:
         for number in self.sums.pop(event.key):

@@ -82,7 +82,7 @@ class Inbox:
     def post(self, packed: ByPeer, like: Tensor, step: int, later: Later | None = None) -> None:
         """Send each peer its rows; `like` tells the width, number format and device of what will come.
 
-        later: is given the sending of rows that this step does not read.
+        later: may put off sending rows that this step does not read.
         """
         if self.schedule.depth or self.manner.keeps_rows:
             self._check(step)
@@ -91,8 +91,9 @@ class Inbox:
         turn = self.schedule.turn(step)
         if not turn.send:
             return
-        self._like = like.new_empty((0, *like.shape[1:])) if self._like is None else self._like
-        send = partial(self._send, packed, like.new_empty((0, *like.shape[1:])), step)
+        like = like.new_empty((0, *like.shape[1:]))
+        self._like = like if self._like is None else self._like
+        send = partial(self._send, packed, like, step)
         if later is not None and turn.read != step:
             later(send)
         else:

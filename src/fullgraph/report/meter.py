@@ -99,6 +99,10 @@ class Tally:
         """How long whoever computes stood still for messages."""
         return sum(map(self.watch.seconds, self.waits))
 
+    def waited_for(self, use: str) -> float:
+        """Of `wait_s`: for messages of this use."""
+        return sum(self.watch.seconds(span.interval) for span in self.spans if span.kind == "wait" and span.use == use)
+
     def when(self, interval: Interval) -> tuple[float, float]:
         """Both ends in seconds since the step began."""
         assert self.step is not None, "the step is not over"

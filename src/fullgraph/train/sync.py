@@ -1,7 +1,6 @@
 """Weight gradients, summed over ranks: most of them while the backward pass still computes the others."""
 
 import re
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -78,18 +77,19 @@ def _trained(parameters: Iterable[nn.Parameter]) -> list[nn.Parameter]:
 
 
 def _groups(model: nn.Module) -> list[list[nn.Parameter]]:
-    """Parameters about as their gradients come: from the last layer back, whole layers, enough for a message each.
+    """Parameters about as their gradients come, enough for a message each: backwards, from the last layer on.
 
     A parameter's layer is the first number in its name, or that of the one before it.
     """
-    layers, layer = defaultdict[int, list[nn.Parameter]](list), 0
+    layer, found = 0, list[tuple[int, nn.Parameter]]()
     for name, parameter in model.named_parameters():
         number = re.search(r"\d+", name)
         layer = int(number[0]) if number else layer
-        layers[layer] += _trained([parameter])
+        found.append((layer, parameter))
+    backwards = [parameter for _, parameter in sorted(found, key=lambda pair: pair[0])][::-1]
     groups: list[list[nn.Parameter]] = [[]]
-    for layer in sorted(layers, reverse=True):
-        groups[-1] += layers[layer]
-        if sum(parameter.nbytes for parameter in groups[-1]) >= ENOUGH:
+    for parameter in _trained(backwards):
+        groups[-1].append(parameter)
+        if sum(one.nbytes for one in groups[-1]) >= ENOUGH:
             groups.append([])
     return [group for group in groups if group]

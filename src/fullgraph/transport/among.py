@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 
-import torch
 from torch import Tensor
 
 from fullgraph.transport.base import PLAIN, Coding, Pending, Transport
 from fullgraph.transport.key import Key
+from fullgraph.transport.sums import Swap
 
 
 class _Renumbered:
@@ -34,23 +34,6 @@ class _Received:
         return {self.coding.number[peer]: rows for peer, rows in self.pending.wait().items()}
 
 
-class _Sum:
-    """Everyone's x, added in order so that all get the same."""
-
-    def __init__(self, pending: Pending[dict[int, Tensor]], rank: int, x: Tensor) -> None:
-        self.pending, self.rank, self.x, self.done = pending, rank, x, False
-
-    def wait(self) -> Tensor:
-        if not self.done:
-            parts = {peer: wire.view(self.x.dtype).view(self.x.shape) for peer, wire in self.pending.wait().items()}
-            parts[self.rank] = self.x.clone()
-            self.x.zero_()
-            for _, part in sorted(parts.items()):
-                self.x += part.to(self.x.device)
-            self.done = True
-        return self.x
-
-
 class Among:
     """The given ranks of a transport, which must hold this one."""
 
@@ -67,10 +50,7 @@ class Among:
         return _Received(self.inner.begin(key, sent, expected, renumbered), renumbered)
 
     def all_reduce(self, key: Key, x: Tensor) -> Pending[Tensor]:
-        wire = x.clone().view(-1).view(torch.uint8)
-        peers = [peer for peer in range(self.size) if peer != self.rank]
-        pending = self.begin(key, dict.fromkeys(peers, wire), dict.fromkeys(peers, x.nbytes))
-        return _Sum(pending, self.rank, x)
+        return Swap(self, key, x)
 
     def fork(self) -> "Among":
         return Among(self.inner.fork(), self.ranks)

@@ -18,6 +18,7 @@ from fullgraph.errors import PeerLost, one_line
 from fullgraph.transport.base import PLAIN, Coding, Pending
 from fullgraph.transport.key import Key
 from fullgraph.transport.stage import Mark, OnDevice, OnHost
+from fullgraph.transport.sums import add_up, swaps
 from fullgraph.transport.watch import PATIENCE_S, Watch
 
 T = TypeVar("T")
@@ -88,10 +89,10 @@ class _Coming(Generic[T]):
 
 
 class _Sum:
-    """An all-reduce under way, of a tensor that the backend reads where it is."""
+    """An all-reduce of the backend's own under way, of a tensor that it reads where it is."""
 
-    def __init__(self, owner: "ProcessTransport", key: Key, work: dist.Work, x: Tensor) -> None:
-        self.owner, self.text, self.work, self.x = owner, f"{key} summed over all ranks", work, x
+    def __init__(self, owner: "ProcessTransport", text: str, work: dist.Work, x: Tensor) -> None:
+        self.owner, self.text, self.work, self.x = owner, text, work, x
         self.done = False
 
     def wait(self) -> Tensor:
@@ -111,7 +112,8 @@ class ProcessTransport:
     backward pass behind gradients of weights that other ranks have not come to yet.
 
     Threads of its own code what crosses, so that the one that trains does not: the sender encodes and posts, the
-    receiver waits for what comes and decodes it, both in the order of `begin`; sums of a GPU's tensors have a third.
+    receiver waits for what comes and decodes it, both in the order of `begin`. A third adds up what ranks swapped (see
+    sums.py), and sends a GPU's tensors to a sum.
     A fourth leaves signs of life (see watch.py). On a GPU each has a stream (see stage.py).
 
     gloo cannot send CUDA tensors: they go through pinned memory of the host. nccl sends them where they are, all
@@ -154,21 +156,28 @@ class ProcessTransport:
             wires = {peer: self.stage.empty_wire(nbytes) for peer, nbytes in incoming.items()}
             sent = {peer: self.stage.to_wire(coding.encode(peer, rows)) for peer, rows in outgoing.items()}
             self.stage.left()
-            moves: list[tuple[str, Callable[..., dist.Work | None], Tensor, int]]
-            moves = [(f"from rank {peer}", dist.irecv, wire, peer) for peer, wire in wires.items()]
-            moves += [(f"to rank {peer}", dist.isend, wire, peer) for peer, wire in sent.items()]
-            works = []
-            if self.host_wires:
-                for whom, move, wire, peer in moves:
-                    with self.naming(key, whom):
-                        works.append((whom, _work(move(wire, peer, group=self.halo, tag=key.tag))))
-            elif moves:
-                # nccl has no tags, and deadlocks on sends posted one by one.
-                operations = [dist.P2POp(move, wire, peer, self.halo) for _, move, wire, peer in moves]
-                works = [("with its peers", work) for work in dist.batch_isend_irecv(operations)]
+            works = self._move(key, self.halo, wires, sent)
         # What was copied to the host is there; what nccl sends it reads where it is, encoded or not.
         kept = list(sent.values()) if self.host_wires else [*sent.values(), *outgoing.values()]
         return _Exchange(self, key, works, wires, kept)
+
+    def _move(
+        self, key: Key, group: dist.ProcessGroup, wires: dict[int, Tensor], sent: dict[int, Tensor]
+    ) -> list[tuple[str, dist.Work]]:
+        """Post receives into `wires` and sends of `sent`, by peer."""
+        moves: list[tuple[str, Callable[..., dist.Work | None], Tensor, int]]
+        moves = [(f"from rank {peer}", dist.irecv, wire, peer) for peer, wire in wires.items()]
+        moves += [(f"to rank {peer}", dist.isend, wire, peer) for peer, wire in sent.items()]
+        works = []
+        if self.host_wires:
+            for whom, move, wire, peer in moves:
+                with self.naming(key, whom):
+                    works.append((whom, _work(move(wire, peer, group=group, tag=key.tag))))
+        elif moves:
+            # nccl has no tags, and deadlocks on sends posted one by one.
+            operations = [dist.P2POp(move, wire, peer, group) for _, move, wire, peer in moves]
+            works = [("with its peers", work) for work in dist.batch_isend_irecv(operations)]
+        return works
 
     def _receive(self, posted: "Future[_Exchange]", coding: Coding) -> tuple[dict[int, Tensor], Mark]:
         exchange = posted.result()
@@ -180,24 +189,45 @@ class ProcessTransport:
 
     def all_reduce(self, key: Key, x: Tensor) -> Pending[Tensor]:
         self.watch.doing(f"adding {key}")
+        text = f"{key} summed over all ranks"
         if x.is_cuda == self.host_wires:  # x is not where the backend reads
-            future = self.summer.submit(self._sum_staged, key, x, self.sum_stage.mark())
-            return _Coming(self, f"{key} summed over all ranks", future)
-        return _Sum(self, key, self._sum(key, x), x)
+            return _Coming(self, text, self.summer.submit(self._sum_staged, key, x, self.sum_stage.mark()))
+        if self._swaps(x):
+            return _Coming(self, text, self.summer.submit(self._add_up, self._swap(key, x), x))
+        return _Sum(self, text, self._ring(key, x), x)
 
-    def _sum(self, key: Key, wire: Tensor) -> dist.Work:
+    def _swaps(self, wire: Tensor) -> bool:
+        return self.host_wires and swaps(wire.nbytes, self.size)
+
+    def _swap(self, key: Key, wire: Tensor) -> _Exchange:
+        """Send all others this rank's part of a sum, and expect theirs."""
+        others = {peer: torch.empty_like(wire) for peer in range(self.size) if peer != self.rank}
+        works = self._move(key, self._group(key), others, dict.fromkeys(others, wire))
+        return _Exchange(self, key, works, others, [wire])
+
+    def _add_up(self, parts: _Exchange, wire: Tensor) -> tuple[Tensor, Mark]:
+        return add_up(wire, self.rank, parts.wait()), self.sum_stage.mark()
+
+    def _ring(self, key: Key, wire: Tensor) -> dist.Work:
         options = dist.AllreduceOptions()
         options.timeout = _BACKEND_TIMEOUT
         with self.naming(key, "summed over all ranks"):
-            group = self.weights if key.use == "weights" else self.sums
-            return _work(group.allreduce([wire], options))
+            return _work(self._group(key).allreduce([wire], options))
+
+    def _group(self, key: Key) -> dist.ProcessGroup:
+        """The communicator of a sum."""
+        group: dist.ProcessGroup = self.weights if key.use == "weights" else self.sums
+        return group
 
     def _sum_staged(self, key: Key, x: Tensor, ready: Mark) -> tuple[Tensor, Mark]:
         with self.sum_stage.leaving(ready):
             wire = self.sum_stage.to_wire(x)
             self.sum_stage.left()
-            with self.naming(key, "summed over all ranks"):
-                self._sum(key, wire).wait()
+            if self._swaps(wire):
+                self._add_up(self._swap(key, wire), wire)
+            else:
+                with self.naming(key, "summed over all ranks"):
+                    self._ring(key, wire).wait()
             x.copy_(wire, non_blocking=x.is_cuda)
             return x, self.sum_stage.mark()
 

@@ -4,12 +4,12 @@ import threading
 from collections.abc import Hashable
 from contextlib import AbstractContextManager, nullcontext
 
-import torch
 from torch import Tensor
 
 from fullgraph.errors import PeerLost
 from fullgraph.transport.base import PLAIN, Coding, Pending
 from fullgraph.transport.key import Key
+from fullgraph.transport.sums import Swap
 
 
 class Hub:
@@ -66,23 +66,6 @@ class _Mail:
         return self.rows
 
 
-class _Sum:
-    """The sum over ranks, added in rank order so that it is the same on each."""
-
-    def __init__(self, transport: "ThreadTransport", key: Key, x: Tensor) -> None:
-        self.mail = _Mail(transport, key, {p: x.nbytes for p in range(transport.size) if p != transport.rank})
-        self.x, self.done = x, False
-
-    def wait(self) -> Tensor:
-        if not self.done:
-            parts = {**self.mail.wait(), self.mail.transport.rank: self.x.reshape(-1).view(torch.uint8).clone()}
-            self.x.zero_()
-            for _, part in sorted(parts.items()):
-                self.x += part.view(self.x.dtype).view(self.x.shape)
-            self.done = True
-        return self.x
-
-
 class ThreadTransport:
     """One simulated rank."""
 
@@ -97,11 +80,7 @@ class ThreadTransport:
         return _Mail(self, key, incoming, coding)
 
     def all_reduce(self, key: Key, x: Tensor) -> Pending[Tensor]:
-        wire = x.contiguous().view(-1).view(torch.uint8)
-        for peer in range(self.size):
-            if peer != self.rank:
-                self.hub.put((self.rank, peer, key), wire.clone())
-        return _Sum(self, key, x)
+        return Swap(self, key, x)
 
     def fork(self) -> "ThreadTransport":
         return self  # every message is waited for where it is read

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from fullgraph.transport.base import PLAIN, Coding, Pending, Transport
 from fullgraph.transport.key import Key
+from fullgraph.transport.sums import cost_of
 
 T = TypeVar("T")
 
@@ -171,7 +172,7 @@ class Delaying(_Wrapper):
         return _Late(self.inner.begin(key, outgoing, incoming, coding), time.perf_counter() + seconds)
 
     def all_reduce(self, key: Key, x: Tensor) -> Pending[Tensor]:
-        seconds = self.latency + 2 * x.nbytes * (self.size - 1) / self.size / self.rate  # what a ring takes
+        seconds = self.latency + cost_of(x.nbytes, self.size).bytes / self.rate
         return _Late(self.inner.all_reduce(key, x), time.perf_counter() + seconds)
 
     def fork(self) -> "Delaying":
