@@ -69,8 +69,8 @@ WAYS: dict[str, Chunks | None] = {
     "freeze 5": Chunks(history={"freeze": 5}),
     "freeze 50": Chunks(history={"freeze": 50}),
     "gradients none": Chunks(history={"gradients": "none"}),
-    "late snapshots": Chunks(history={"late_snapshots": True}),
-    "dropped history": Chunks(history={"dropped_history": True}),
+    "late snapshots": Chunks(history={"late": True}),
+    "dropped history": Chunks(history={"dropped": True}),
 }
 COMPARED = ("exact", "gnnpipe", "hybrid", "gnnpipe exact", "hybrid exact")
 STUDIES = {

@@ -86,9 +86,9 @@ def show_all(outcomes: dict[Trial, Outcome], options: argparse.Namespace) -> Non
     for trial, outcome in outcomes.items():
         runs = done.setdefault(trial.cut, {}).setdefault(trial.strategy.removesuffix(EVERY), {})
         runs[trial.seed] = outcome
-    if all(set(runs) == {"none"} for runs in done.values()):
+    counts = {len(runs) for of_cut in done.values() for name, runs in of_cut.items() if name != "none"}
+    if not counts:
         return
-    counts = {len(runs) for by_strategy in done.values() for runs in by_strategy.values()}
     seeds = f"{min(counts)} to {max(counts)} seeds" if len(counts) > 1 else f"{max(counts)} seeds"
     show_slopes(done, seeds, markdown=options.markdown)
     show_claim(done, seeds, markdown=options.markdown)
@@ -179,6 +179,8 @@ def show_ends(done: Done, seeds: str, *, markdown: bool) -> None:
         rows.append((f"{cut.label} {cut.partitioner}", *(spread(scores_of(each)) if each else "" for each in wanted)))
         shares = [f"{bytes_of(each) / full:.2f}" if each else "" for each in wanted]
         rows.append((f"  of {size(full)}", *shares))
+    if not rows:
+        return
     title = f"Test score (points of 100) after all epochs, and share of full's bytes; ±: 95 % interval; {seeds}"
     show(title, ["graph, parts", *names], rows, markdown=markdown)
 

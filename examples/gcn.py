@@ -1,4 +1,4 @@
-"""A GCN on a citation graph, in one process:  python examples/gcn.py [GRAPH] [EPOCHS]"""
+"""A GCN, in one process:  python examples/gcn.py [GRAPH] [EPOCHS]"""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""A GCN on a citation graph:  torchrun --nproc-per-node 3 examples/gcn_distributed.py [GRAPH] [EPOCHS]"""
+"""A GCN on many ranks:  torchrun --nproc-per-node 3 examples/gcn_distributed.py [GRAPH] [EPOCHS]"""
 
 import sys
 

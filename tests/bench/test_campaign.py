@@ -20,6 +20,7 @@ from fullgraph.bench.campaign import carry_out
 from fullgraph.bench.cell import Cell
 from fullgraph.bench.outcome import Book
 from fullgraph.bench.page import page
+from fullgraph.bench.rank import share_of
 from fullgraph.bench.tables import markdown, print_cells
 from fullgraph.cli import main
 from fullgraph.errors import Damaged, RankFailed
@@ -85,6 +86,12 @@ def test_cells_have_their_figures(measured):
     halo = sum(exact.rank_halo)
     assert exact.bytes == halo * 10 * 4 * 2
     assert late.bytes == halo * (16 * 2 // 8 + 4) * 2
+
+
+def test_every_host_has_cores_of_its_own():
+    assert [share_of([0, 1, 2, 3, 8], host, 2) for host in range(2)] == [[0, 1], [2, 3, 8]]
+    assert [share_of([4, 5], host, 2) for host in range(2)] == [[4], [5]]
+    assert [share_of([4, 5], host, 3) for host in range(3)] == [[4], [4], [5]]
 
 
 def test_a_score_is_that_of_the_same_training(measured, tmp_path):

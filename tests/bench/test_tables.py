@@ -95,3 +95,15 @@ def test_bytes_until_a_run_scores_as_vanilla(monkeypatch):
     assert late[2:6] == (*["never (1 of 2 seeds)"] * 3, "")
     assert narrow.until(run(0.1, 0.2, 0.3), 0.2) == 2000
     assert narrow.until(run(0.1), 0.2) == inf
+
+
+def test_every_way_to_train_deep_models_can_be_built():
+    """Names of the studies, and options of a history, are looked at only when a training begins."""
+    from deep_accuracy import COMPARED, STUDIES, WAYS, named
+
+    from fullgraph.placement import History
+
+    assert named("gnnpipe at 0.01 for 1000").groupdict() == {"way": "gnnpipe", "rate": "0.01", "epochs": "1000"}
+    for name in [*COMPARED, *(way for study in STUDIES.values() for way in study)]:
+        assert named(name)["way"] in WAYS, name
+    assert all(History(**chunks.history).freeze > 0 for chunks in WAYS.values() if chunks)

@@ -71,10 +71,12 @@ def test_the_switch_follows_the_trend():
 
 def test_grades_are_quartiles():
     degrees = torch.arange(100)[torch.randperm(100, generator=torch.Generator().manual_seed(0))]
-    grades = quartiles(degrees)
+    grades = quartiles(degrees, degrees)
     assert grades.bincount().tolist() == [25] * 4
-    assert quartiles(torch.tensor([5, 5, 5, 9])).tolist() == [0, 0, 0, 3]
-    assert [quartiles(torch.arange(n)).tolist() for n in (0, 1, 2)] == [[], [0], [0, 3]]
+    assert quartiles(torch.tensor([5, 5, 5, 9]), torch.tensor([5, 5, 5, 9])).tolist() == [0, 0, 0, 3]
+    assert [quartiles(torch.arange(n), torch.arange(n)).tolist() for n in (0, 1, 2)] == [[], [0], [0, 3]]
+    assert quartiles(torch.tensor([0, 1, 3, 40]), torch.arange(4)).tolist() == [0, 1, 3, 3]
+    assert quartiles(torch.tensor([7, 8]), torch.zeros(0)).tolist() == [0, 0], "no node is read by another rank"
 
 
 @pytest.mark.parametrize("base", [1, 2, 8])
@@ -100,10 +102,11 @@ class ByNode:
     def __init__(self, graph, part, bits_at):
         self.needs = dense_arcs(graph, weighted=False) != 0
         self.part, self.bits_at = part, bits_at
-        self.grade = torch.zeros(graph.num_nodes, dtype=torch.uint8)
         degree = torch.from_numpy(np.diff(graph.indptr).copy())
-        for p in part.unique():
-            self.grade[part == p] = quartiles(degree[part == p])
+        boundary = torch.stack([(part != p) & self.needs[part == p].any(0) for p in part.unique()]).any(0)
+        assert not boundary.all()
+        quarter = degree[boundary].double().quantile(torch.tensor([0.25, 0.5, 0.75]).double(), interpolation="lower")
+        self.grade = (degree[:, None] > quarter).sum(1)
 
     def encode(self, x, key):
         return x, key

@@ -8,6 +8,7 @@ from torch import nn
 
 import fullgraph as fg
 from fullgraph.exchange import Bounded, Except, Pipelined, Sync, Wire
+from fullgraph.ops import spmm
 from fullgraph.testing import CASES, run_processes, run_threads, trainer_of
 from fullgraph.train.config import TrainConfig
 from fullgraph.train.sync import ENOUGH, GradSync, _groups
@@ -121,6 +122,27 @@ def test_groups_follow_the_layers_not_the_order_of_their_names():
         ["convs.1.lin_self.bias", "convs.1.lin_self.weight"],
     ]
     assert {name for group in groups[2:] for name in group} == {name for name in names.values() if ".0." in name}
+
+
+def test_a_layers_own_weights_have_gradients_before_the_product_is_walked_back(monkeypatch):
+    """The product takes long: what is known before it can leave while it goes on."""
+    came = []
+
+    def told(matrix, x, *add):
+        out = spmm(matrix, x, *add)
+        if out.grad_fn is not None and not add:
+            out.grad_fn.register_prehook(lambda _: came.append("product"))
+        return out
+
+    monkeypatch.setattr("fullgraph.placement.partitioned.view.spmm", told)
+    spec = fg.nn.GraphSAGE(layers=3, hidden=16, norm="none")
+    trainer = trainer_of(Alone(), CASES["undirected"], spec, TrainConfig(), narrow_first=False)
+    for name, parameter in trainer.model.named_parameters():
+        parameter.register_post_accumulate_grad_hook(lambda _, name=name: came.append(name))
+    trainer.train_step()
+    assert came.count("product") == 2
+    last, middle = (index for index, name in enumerate(came) if name == "product")
+    assert came.index("convs.2.lin_self.weight") < last < came.index("convs.1.lin_self.weight") < middle
 
 
 def test_one_rank_sums_nothing():

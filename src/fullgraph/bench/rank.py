@@ -70,8 +70,8 @@ class Found(Value):
 class Rank:
     """Measures the strategies of a job in the same processes, in turn, round after round."""
 
-    def __init__(self, job: Job, link: Transport) -> None:
-        self.job, self.link = job, link
+    def __init__(self, job: Job, link: Transport, cores: int) -> None:
+        self.job, self.link, self.cores = job, link, cores
         self.device = device_of(job.settings.device)
         self.model = model_of(job.model)
         self.gauge = Gauge(link, self.device, job.settings.epochs)
@@ -113,7 +113,7 @@ class Rank:
         return Cell(
             **{name: getattr(self.job, name) for name in Group._fields}, strategy=contender.strategy,
             device=own.device, epochs=own.epochs, rounds=own.rounds, all_rows=own.all_rows,
-            threads=torch.get_num_threads(), cores=len(os.sched_getaffinity(0)),
+            threads=torch.get_num_threads(), cores=self.cores,
             epoch_s=median(turn.epoch_s for turn in turns), compute_s=compute_s,
             messages_s=median(turn.messages_s for turn in turns), wait_s=median(max(turn.wait_s) for turn in turns),
             sum_wait_s=median(max(turn.sum_wait_s) for turn in turns),
@@ -148,15 +148,24 @@ def main(classes: str = "") -> None:
     end_with(lambda: _work(Path(sys.argv[1])))
 
 
+def share_of(cores: list[int], host: int, hosts: int) -> list[int]:
+    """A host's own cores, next to one another; one that it shares where there are fewer cores than hosts."""
+    first, end = (number * len(cores) // hosts for number in (host, host + 1))
+    return cores[first:end] or [cores[first]]
+
+
 def _work(path: Path) -> None:
     job = read_record(Job, path, fix="start the campaign again")
+    cores = sorted(os.sched_getaffinity(0))
     if job.hosts:
-        enter(job.hosts[number("RANK", 0)])
+        host = number("RANK", 0)
+        enter(job.hosts[host])
+        os.sched_setaffinity(0, share_of(cores, host, len(job.hosts)))
     torch.set_num_threads(1 if job.hosts else threads_per_rank())
     link: Transport = Alone()
     if job.ranks > 1:
         link = join(device=device_of(job.settings.device), timeout=SILENCE_S)
-    found = Rank(job, link).measure()
+    found = Rank(job, link, len(cores)).measure()
     if link.rank == 0:
         write_document(path.with_name(FOUND), tree_of(found))
     link.close()

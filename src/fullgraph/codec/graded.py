@@ -49,10 +49,10 @@ class Graded:
                 yield LowBit(min(bits << grade, CHOICES[-1])), rows, replace(key, chunk=GRADES * key.chunk + grade)
 
 
-def quartiles(values_n: Tensor) -> Tensor:
-    """The grade of each value: 0 in the lowest quarter, 3 in the highest; equal values have equal grades."""
-    if not len(values_n):
-        return values_n.to(torch.uint8)
-    ordered = values_n.sort().values
+def quartiles(values_n: Tensor, among: Tensor) -> Tensor:
+    """The grade of each value: 0 in the lowest quarter of `among`, 3 in the highest; equal values have equal grades."""
+    if not len(among):
+        return torch.zeros_like(values_n, dtype=torch.uint8)
+    ordered = among.sort().values
     bounds = ordered[[max(len(ordered) * quarter // GRADES - 1, 0) for quarter in range(1, GRADES)]]
     return torch.bucketize(values_n, bounds).to(torch.uint8)

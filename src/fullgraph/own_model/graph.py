@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from fullgraph.codec import quartiles
 from fullgraph.exchange import Channel, Clock, Held, RowFacts, Sides, Wire, Wires
 from fullgraph.ops import spmm
 from fullgraph.ops.hashing import pair_ids
@@ -115,8 +114,9 @@ class RankGraph:
         return channel
 
     def _graded(self) -> Sides:
-        owned = quartiles(self.local.arcs.indptr.diff())
-        return Sides(owned, self.local.halo_of(owned, self.transport, f"setup/{self.name} own-model grades"))
+        name = f"setup/{self.name} own-model grades"
+        owned = self.local.grades(self.transport, f"{name} of owned rows")
+        return Sides(owned, self.local.halo_of(owned, self.transport, name))
 
     def matrices(self, aggregation: str, *, weighted: bool) -> Matrices:
         """The matrix of an aggregation over these rows, normalised with global degrees."""

@@ -50,7 +50,7 @@ def _chosen(strategy: Strategy | str | None) -> Strategy:
     if type(chosen.layout()) is not Partitioned:
         raise InputError(
             f"strategy {chosen.name!r} lays work over ranks as our own models allow it; for yours use vanilla, "
-            "pipegcn, sylvie-s, sylvie-a, sylvie-a-bounded, varco, varco-slow, fixed, none or free"
+            "pipegcn, sylvie-s, sylvie-a, sylvie-a-bounded, varco, varco-slow, fixed, adaqp, sancus, cd-r, none or free"
         )
     return chosen
 

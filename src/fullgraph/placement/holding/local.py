@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from fullgraph.codec import quartiles
 from fullgraph.exchange import Clock, Wire
 from fullgraph.nn.view import Features
 from fullgraph.ops import Adjacency, Structure
@@ -15,7 +16,7 @@ from fullgraph.partition import Part
 from fullgraph.placement.holding.adjacency import Arcs, fine
 from fullgraph.plan import HaloRoute
 from fullgraph.room import need_memory
-from fullgraph.transport import Key, Transport
+from fullgraph.transport import Key, Transport, gather_rows
 
 SPLITS = ("train", "val", "test")
 
@@ -89,6 +90,12 @@ class LocalGraph:
         channel = Wire().build(name=name, route=self.route, transport=transport, clock=Clock())
         with torch.no_grad():
             return channel.end(channel.begin(values)[1])
+
+    def grades(self, transport: Transport, name: str) -> Tensor:
+        """How much owned rows matter, 0..3: quarters by in-degree, among the nodes of all ranks that others read."""
+        degree_n, read = self.arcs.indptr.diff().cpu(), self.route.send_rows.unique().cpu()
+        boundary = gather_rows(degree_n[read], transport, Key(name, 0))
+        return quartiles(degree_n, boundary).to(self.ids.device)
 
     def asked_of_owners(self, wanted_h: Tensor, transport: Transport, name: str) -> dict[int, Tensor]:
         """By peer: which of the rows that it holds as halo, in the route's order, it wants."""

@@ -41,9 +41,10 @@ class TileScene(Scene):
         return {layer: tiles.own for layer, tiles in self.fewer.items()}
 
     def grades(self, name: str) -> dict[int | None, Sides]:
-        """Of owned rows and of all ranks', by block; None: those of all blocks."""
-        own, device = quartiles(self.local.arcs.indptr.diff()).cpu(), self.local.ids.device
-        everyone = gather_rows(own, self.transport, Key(f"setup/{name} grades", 0))
+        """By in-degree among all nodes: of owned rows and of all ranks', by block; None: those of all blocks."""
+        degree, device = self.local.arcs.indptr.diff().cpu(), self.local.ids.device
+        degrees = gather_rows(degree, self.transport, Key(f"setup/{name} grades", 0))
+        own, everyone = quartiles(degree, degrees), quartiles(degrees, degrees)
         grades: dict[int | None, Sides] = {None: Sides(own, everyone)}
         grades |= enumerate(map(Sides, own.split(self.block_rows.own), self.block_rows.by_block(everyone)))
         return {block: Sides(*(of.to(device) for of in both)) for block, both in grades.items()}

@@ -3,7 +3,6 @@
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from fullgraph.codec import quartiles
 from fullgraph.exchange import Channel, Clock, RowFacts, Sides, Wires
 from fullgraph.placement.holding.adjacency import column_squares
 from fullgraph.placement.holding.live import LayerRows, Live
@@ -27,8 +26,8 @@ class HaloScene(Scene):
         return {layer: rows.targets for layer, rows in self.fewer.items()}
 
     def grades(self, name: str) -> dict[int | None, Sides]:
-        """By the quarter of this rank's in-degrees that its own is in: of layers with fewer rows, and (None) of all."""
-        owned = quartiles(self.local.arcs.indptr.diff()).to(self.local.ids.device)
+        """Of layers with fewer rows, and (None) of all rows."""
+        owned = self.local.grades(self.transport, f"setup/{name} grades")
         found = {}
         for layer, rows in ({None: self.whole} | self.fewer).items():
             there = replace(self.local, route=rows.route, halo_ids=rows.halo_ids)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from fullgraph.exchange import Channel
-from fullgraph.nn.view import IDENTITY, Features, Mapped, Message, Operand, RowMap, Update, at_once
+from fullgraph.nn.view import IDENTITY, Features, Mapped, Message, Operand, RowMap, Update
 from fullgraph.ops import Structure, attend, spmm
 from fullgraph.placement.channel_view import ChannelView, Known, KnownHalo, KnownMessage, with_first
 from fullgraph.placement.holding.live import LayerRows
@@ -97,11 +97,14 @@ class SourceMessage:
         return self._own_and_read[0]
 
     def aggregate(self) -> Tensor:
-        inner = spmm(self.rows.matrices.inner, _dense(self._own_and_read[1]))  # hides the wire
-        return spmm(self.rows.matrices.outer, _dense(self._halo()), inner)
+        return self.through(lambda _, total: total)
 
     def through(self, update: Update, own: Callable[[Any], Any] | None = None) -> Tensor:
-        return at_once(self, update, own)
+        # Both hide the wire. Autograd walks back in the other order: the gradients of own's weights are known, and can
+        # leave, before the product's backward pass, which takes long.
+        inner = spmm(self.rows.matrices.inner, _dense(self._own_and_read[1]))
+        beside = None if own is None else own(self.own)
+        return update(beside, spmm(self.rows.matrices.outer, _dense(self._halo()), inner))
 
     def mapped(self, dense: Callable[[Any], Tensor]) -> "SourceMessage":
         return SourceMessage(self.rows, dense(self._read), lambda: dense(self._halo()), self._absent)

@@ -269,9 +269,11 @@ class Setup:
 
     @cached_property
     def _grades(self) -> Tensor | None:
-        """Of all nodes, if a wire asks for them."""
-        graded = self.wire.graded or self.placement.hop.graded
-        return quartiles(self._pattern.indptr.diff()) if graded else None
+        """Of all nodes, by in-degree among them, if a wire asks for it."""
+        if not (self.wire.graded or self.placement.hop.graded):
+            return None
+        degrees = self._pattern.indptr.diff()
+        return quartiles(degrees, degrees)
 
     def _live_rows(self) -> LiveRows:
         """Of this way's chunks."""
