@@ -113,9 +113,7 @@ def train(
     inductive: Annotated[bool, typer.Option(help="train on the subgraph of training nodes")] = False,
     precompute: Annotated[bool, typer.Option(help="aggregate dense input features once")] = True,
     all_rows: Annotated[bool, typer.Option("--all-rows", help="also compute rows that the loss does not read")] = False,
-    order: Annotated[
-        str, typer.Option(help="of a rank's rows: given, or auto (neighbours close together)")
-    ] = "auto",
+    order: Annotated[str, typer.Option(help="of a rank's rows: given, or auto (neighbours close together)")] = "auto",
     eval_every: int = 10,
     patience: Annotated[int, typer.Option(help="stop after this many evaluations without a better one; 0: never")] = 0,
     checkpoint_every: Annotated[int, typer.Option(help="epochs; 0: never")] = 10,

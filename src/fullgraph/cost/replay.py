@@ -11,13 +11,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
-from fullgraph.cost.cluster import Cluster, Link
+from fullgraph.cost.cluster import Cluster
+from fullgraph.cost.network import Network
 from fullgraph.cost.script import Post, Step, Sum, Wait, Work
 from fullgraph.cost.shared import Done, Shared, Timeline
 from fullgraph.transport import Key
-from fullgraph.transport.sums import cost_of
 
-Line = tuple[int, int, int]  # sender, receiver, lane
 Price = Callable[[Work], float]  # seconds that a piece of work takes alone
 
 
@@ -109,8 +108,7 @@ class Replay:
         machines = range(cluster.machines)
         all_cores = [Shared(self.timeline, cluster.cores, cluster.crowding) for _ in machines]
         self.cores = [all_cores[0]] * len(machines) if cluster.together else all_cores
-        self.out, self.into, self.inside = ([Shared(self.timeline, 1) for _ in machines] for _ in range(3))
-        self.lines: dict[Line, deque[tuple[int, Done]]] = defaultdict(deque)
+        self.network = Network(cluster, self.timeline, self.cores)
         self.sums: dict[Key, list[int]] = {}
         self.summing_until = 0.0  # one sum after the other: they share the links
         self.pieces: list[Piece] = []
@@ -133,7 +131,7 @@ class Replay:
             epoch_s=(ends[1] - ends[0]) / measured,
             compute_s=max(rank.work_s for rank in self.ranks) / whole,
             wait_s=max(rank.wait_s for rank in self.ranks) / whole,
-            link_s=max(port.busy for ports in (self.out, self.into, self.inside) for port in ports) / whole,
+            link_s=self.network.busy_s / whole,
             bytes=sum(step.bytes for of_rank in steps for step in of_rank[warm_up:]) // measured * self._copies,
             pieces=tuple(self.pieces),
         )
@@ -195,78 +193,19 @@ class Replay:
     def _encoded(self, rank: _Rank, lane: int) -> None:
         post = rank.sending[lane].popleft()
         if self.alike:
-            self._cross_alike(rank, post)
+            self.network.send_as_all_do(rank.number, post.sent, partial(self._all_came, rank, post))
         else:
             for peer, nbytes in post.sent.items():
-                came = partial(self._came, post.key, rank.number, peer)
-                self._line_up((rank.number, peer, lane), nbytes, came)
+                self.network.send((rank.number, peer, lane), nbytes, partial(self._came, post.key, rank.number, peer))
         if rank.sending[lane]:
             self._encode(rank, lane)
 
-    def _line_up(self, line: Line, nbytes: int, came: Done) -> None:
-        """Messages of one lane from one rank to another share a connection, and cross one after the other."""
-        self.lines[line].append((nbytes, came))
-        if len(self.lines[line]) == 1:
-            self._next_of(line)
-
-    def _next_of(self, line: Line) -> None:
-        nbytes, came = self.lines[line][0]
-        latency = self._link(line[0], line[1]).latency_s
-
-        def over() -> None:
-            self.timeline.after(latency, came)
-            self.lines[line].popleft()
-            if self.lines[line]:
-                self._next_of(line)
-
-        self._cross(line[0], line[1], nbytes, over)
-
-    def _link(self, sender: int, receiver: int) -> Link:
-        here, there = self.cluster.machine(sender), self.cluster.machine(receiver)
-        return self.cluster.inside if here == there else self.cluster.link
-
-    def _cross(self, sender: int, receiver: int, nbytes: int, done: Done) -> None:
-        """Bytes over the ports of both machines, which both must carry them; cores on both ends help."""
-        here, there = self.cluster.machine(sender), self.cluster.machine(receiver)
-        link = self._link(sender, receiver)
-        seconds, on_core = 8 * nbytes / link.bits_per_s, nbytes * link.core_s_per_byte + link.message_s
-        ports = [self.inside[here]] if here == there else [self.out[here], self.into[there]]
-        left = len(ports) + 2
-
-        def one_over() -> None:
-            nonlocal left
-            left -= 1
-            if not left:
-                done()
-
-        for port in ports:
-            port.use(seconds, one_over)
-        for machine in (here, there):
-            self.cores[machine].use(on_core, one_over)
-
-    def _cross_alike(self, rank: _Rank, post: Post) -> None:
-        """All messages of a post, while the other ranks of the machine send theirs through the same port."""
-        cluster, here = self.cluster, self.cluster.machine(rank.number)
-        sums = {True: [0, 0], False: [0, 0]}
-        for peer, nbytes in post.sent.items():
-            of = sums[cluster.machine(peer) == here]
-            of[0], of[1] = of[0] + nbytes, of[1] + 1
-        ways = [(self.inside, cluster.inside, sums[True]), (self.out, cluster.link, sums[False])]
-        left = len(ways)
-
-        def one_over() -> None:
-            nonlocal left
-            left -= 1
-            if not left:
-                for peer in post.come:
-                    rank.arrivals.came(post.key, peer)
-                for peer in post.sent:
-                    rank.arrivals.came(post.key, _gone_to(peer))
-
-        for ports, link, (nbytes, messages) in ways:
-            latency = link.latency_s + messages * link.message_s if messages else 0.0
-            seconds = 8 * nbytes * cluster.ranks_per_machine / link.bits_per_s
-            ports[here].use(seconds, partial(self.timeline.after, latency, one_over))
+    def _all_came(self, rank: _Rank, post: Post) -> None:
+        """To a rank that stands for all: what it sent comes back to it as another's."""
+        for peer in post.come:
+            rank.arrivals.came(post.key, peer)
+        for peer in post.sent:
+            rank.arrivals.came(post.key, _gone_to(peer))
 
     def _came(self, key: Key, sender: int, receiver: int) -> None:
         self.ranks[receiver].arrivals.came(key, sender)
@@ -303,13 +242,8 @@ class Replay:
         here = self.sums.setdefault(event.key, [])
         here.append(rank.number)
         if len(here) == len(self.ranks):  # one, where it stands for all
-            self.summing_until = max(self.timeline.now, self.summing_until) + self._sum_s(event.bytes)
+            self.summing_until = max(self.timeline.now, self.summing_until) + self.network.sum_s(event.bytes)
             self.timeline.at(self.summing_until, lambda: self._summed(event))
-
-    def _sum_s(self, nbytes: int) -> float:
-        cost = cost_of(nbytes, self.cluster.ranks)
-        link: Link = self.cluster.link if self.cluster.machines > 1 else self.cluster.inside
-        return cost.in_a_row * link.latency_s + 8 * cost.bytes / link.bits_per_s
 
     def _summed(self, event: Sum) -> None:
         for number in self.sums.pop(event.key):

@@ -4,12 +4,14 @@ from typing import Annotated
 
 from fullgraph.axes import SCHEDULES
 from fullgraph.exchange.adaptive import Adaptive
-from fullgraph.exchange.channel import Builder, Channel, Clock, Except, Wire, Wires
+from fullgraph.exchange.channel import Channel
+from fullgraph.exchange.clock import Clock
 from fullgraph.exchange.drift import Drift
 from fullgraph.exchange.facts import RowFacts, Sides
 from fullgraph.exchange.inbox import Held, settled
 from fullgraph.exchange.schedule import Bounded, Pipelined, Schedule, Skip, Sync, Turn, table
 from fullgraph.exchange.smooth import Smooth
+from fullgraph.exchange.wire import Builder, Except, Wire, Wires
 
 AnySchedule = Annotated[Schedule, SCHEDULES]
 

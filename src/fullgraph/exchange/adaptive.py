@@ -8,9 +8,11 @@ from torch import Tensor
 
 from fullgraph.codec.graded import Graded
 from fullgraph.codec.lowbit import CHOICES, LowBit
-from fullgraph.exchange.channel import Channel, Clock, Wire
+from fullgraph.exchange.channel import Channel
+from fullgraph.exchange.clock import Clock
 from fullgraph.exchange.facts import RowFacts
 from fullgraph.exchange.schedule import Schedule, Sync, Turn
+from fullgraph.exchange.wire import Wire
 from fullgraph.plan import Route
 from fullgraph.transport import Key, Transport
 from fullgraph.values import Range, Value

@@ -1,0 +1,96 @@
+"""The step number, and what channels and the trainer agree on about a step."""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+from fullgraph.exchange.inbox import settled
+from fullgraph.exchange.lateness import Lateness
+from fullgraph.exchange.tape import Tape
+from fullgraph.report import Meter
+from fullgraph.transport import Key, Use
+
+if TYPE_CHECKING:
+    from fullgraph.exchange.channel import Channel
+
+
+class Clock:
+    """The step number, -1 before the first, and the loss of every step so far, as all ranks know it.
+
+    The trainer owns it, channels only read it. `use` is what its steps' messages are for. `seed` is the run's, from
+    which codecs draw. `channels` are those of training that follow it, and `meter` hears of their work. The clock also
+    tells channels of a part of a step that runs forward twice (`twice`), and lets late gradients of rows make way for
+    sums that all ranks wait for (`making_way`).
+    """
+
+    def __init__(self, step: int = -1, use: Use = "other", seed: int = 0) -> None:
+        self.step, self.use, self.seed = step, use, seed
+        self.losses: list[float] = []
+        self.lateness = Lateness()
+        self.channels: dict[str, Channel] = {}  # by name
+        self.meter: Meter | None = None
+        self.again = False  # within a second forward pass: nothing is sent
+        self._tape: Tape | None = None
+        self._sends: list[Callable[[], None]] | None = None  # that make way; None: nothing does
+
+    def tick(self) -> None:
+        self.step += 1
+
+    @contextmanager
+    def making_way(self) -> Iterator[None]:
+        """Around a backward pass and the sums of its gradients: late gradients of rows leave when it is over.
+
+        All ranks wait for the sums, and share their links with what is sent before. Rows that are read in the next
+        step come in time all the same.
+        """
+        self._sends = []
+        try:
+            yield
+            sends = self._sends
+        finally:
+            self._sends = None
+        for send in sends:
+            send()
+
+    def later(self, send: Callable[[], None]) -> None:
+        """Send now, or after what goes first."""
+        if self._sends is None:
+            send()
+        else:
+            self._sends.append(send)
+
+    def retire(self) -> None:
+        """From this step on none of the channels so far sends anything; late rows that nobody will read come first."""
+        for channel in self.channels.values():
+            channel.until = min(channel.until, self.step)
+            settled(channel.held())
+
+    def span(self, kind: str, key: Key) -> AbstractContextManager[None]:
+        """Around a piece of work for messages of a channel."""
+        return nullcontext() if self.meter is None else self.meter.span(kind, key)
+
+    def twice(self) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
+        """Around the first forward pass of a part of a step, and around its second."""
+        tape = Tape()
+        return self._on(tape, again=False), self._on(tape, again=True)
+
+    @contextmanager
+    def _on(self, tape: Tape, *, again: bool) -> Iterator[None]:
+        before = self._tape, self.again
+        tape.rewind()
+        self._tape, self.again = tape, again
+        try:
+            yield
+        finally:
+            self._tape, self.again = before
+
+    def once(self, receive: Callable[[], Tensor]) -> Tensor:
+        """What `receive` brings from other ranks; in a second forward pass, what it brought in the first."""
+        if self._tape is not None and self.again:
+            return self._tape.replay()
+        tensor = receive()
+        if self._tape is not None:
+            self._tape.record(tensor)
+        return tensor

@@ -1,0 +1,116 @@
+"""The free axes of a channel, as values: when it is read, in how many bits, which rows cross."""
+
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Protocol
+
+from fullgraph.codec import Codec, Full, MinVariance
+from fullgraph.errors import InputError
+from fullgraph.exchange.bits import Bits
+from fullgraph.exchange.channel import Channel
+from fullgraph.exchange.clock import Clock
+from fullgraph.exchange.drift import Drift, News
+from fullgraph.exchange.facts import RowFacts, told_squares
+from fullgraph.exchange.feedback import Residuals
+from fullgraph.exchange.inbox import Inbox, Manner
+from fullgraph.exchange.picks import Picks
+from fullgraph.exchange.schedule import Schedule, Sync
+from fullgraph.exchange.smooth import Average, Smooth
+from fullgraph.plan import Route
+from fullgraph.transport import Key, Transport
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wire:
+    """The free axes of a channel: when it is read, in how many bits (gradients may take another codec), and how it is
+    smoothed or corrected; which rows cross at a step (`share`, `turns`: see picks.py), and whether any do (`drift`).
+    """
+
+    schedule: Schedule = field(default_factory=Sync)
+    codec: Codec = field(default_factory=Full)
+    backward: Codec | None = None
+    smooth: Smooth | None = None
+    feedback: bool = False  # add to each message what the codec dropped from the one before
+    share: float = 1.0  # of the rows that are due, drawn by chance in every step
+    turns: int = 1  # a row is due every so many steps
+    drift: Drift | None = None
+    graded: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.share <= 1 or self.turns < 1:
+            raise InputError(f"share={self.share}, turns={self.turns}: a share is from 0 to 1, and turns are 1 or more")
+
+    def at(self, layer: int) -> "Wire":
+        """The wire of a layer: this one for all."""
+        return self
+
+    def build(
+        self, *, name: str, route: Route, transport: Transport, clock: Clock, facts: RowFacts | None = None
+    ) -> Channel:
+        codec, backward, smooth, drift = self.codec, self.backward or self.codec, self.smooth, self.drift
+        picks, there = self._picks(route, clock, facts), Key(name, 0, "forward", use=clock.use, run=clock.seed)
+        squares = told_squares(facts, name, route, transport) if isinstance(codec, MinVariance) and facts else None
+        features = Manner(
+            average=Average(smooth) if smooth and smooth.features else None,
+            residuals=Residuals() if self.feedback else None,
+            picks=picks,
+            news=News(drift, picks) if drift else None,
+            bits=Bits(codec, squares) if isinstance(codec, MinVariance) else None,
+        )
+        gradients = Manner(
+            average=Average(smooth) if smooth and smooth.gradients else None,
+            residuals=Residuals() if self.feedback else None,
+            picks=picks and picks.T,
+            news=News(drift, picks and picks.T) if drift and drift.gradients else None,
+            bits=Bits(backward, None) if isinstance(backward, MinVariance) else None,
+        )
+        channel = Channel(
+            route,
+            clock,
+            Inbox(there, route, codec, self.schedule, transport, features),
+            Inbox(replace(there, way="backward"), route.T, backward, self.schedule, transport, gradients),
+        )
+        if clock.use == "rows":
+            clock.channels[name] = channel
+        return channel
+
+    def _picks(self, route: Route, clock: Clock, facts: RowFacts | None) -> Picks | None:
+        if self.share == 1 and self.turns == 1:
+            return None
+        ids, summed = (None, None) if facts is None else (facts.ids, facts.summed)
+        assert ids is not None, "a placement tells the ids of halo rows"
+        if self.share < 1 and summed is None:
+            raise InputError(
+                f"share={self.share} leaves rows out, and a model of your own may do more with them than add them up; "
+                "use one of our models, or share=1"
+            )
+        sent, come = ids.by_peer(route)
+        return Picks(share=self.share, turns=self.turns, seed=clock.seed, sent=sent, come=come, summed=bool(summed))
+
+
+class Builder(Protocol):
+    """Makes the channel of a layer."""
+
+    def build(
+        self, *, name: str, route: Route, transport: Transport, clock: Clock, facts: RowFacts | None
+    ) -> Channel: ...
+
+
+class Wires(Protocol):
+    """What the channel of every layer does; `graded` if it asks for the grades of rows."""
+
+    @property
+    def graded(self) -> bool: ...
+    def at(self, layer: int) -> Builder: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Except:
+    """One wire for all layers but one."""
+
+    wire: Wire
+    layer: int
+    other: Wire
+    graded: ClassVar[bool] = False
+
+    def at(self, layer: int) -> Wire:
+        return self.other if layer == self.layer else self.wire
