@@ -68,11 +68,12 @@ def table(model: str, done: dict[Trial, Outcome], strategies: list[str], *, mark
             runs = {trial.seed: run for trial, run in done.items() if (trial.cut, trial.strategy) == (cut, name)}
             cells.append(cell(runs, exact))
         below += [text for text in cells if "BELOW" in text]
-        rows.append((cut.label, f"{100 * mean(run.best().test for run in exact.values()):.2f}", *cells))
+        scores = [run.best().test for run in exact.values()]
+        rows.append((cut.label, len(scores), f"{100 * mean(scores):.2f}", *cells))
     title = f"{model}: points against vanilla, 3 random parts, mean over seeds. BELOW: more than {TOLERANCE} points "
     title += f"({len(below)} cells, in {sum(' w' not in text and ' s' not in text for text in below)} of them no run "
     title += "warned). So many runs warned that such rows may keep the model from learning: s, at the start; w, later"
-    show(title, ["graph", "vanilla", *strategies], rows, markdown=markdown)
+    show(title, ["graph", "seeds", "vanilla", *strategies], rows, markdown=markdown)
 
 
 def cell(runs: dict[int, Outcome], exact: dict[int, Outcome]) -> str:

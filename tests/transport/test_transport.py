@@ -74,6 +74,23 @@ def test_short_sums_have_the_bits_of_adding_in_rank_order(size):
             assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))
 
 
+def overtaking(transport, numbers):
+    """Rank 0 begins a sum of weights that rank 1 comes to only after others, which both wait for."""
+    weights, early = Key("weights", 0, use="weights"), None
+    if transport.rank == 0:
+        early = transport.all_reduce(weights, torch.ones(numbers))
+    between = [float(transport.all_reduce(Key("norm", step), torch.ones(1)).wait()) for step in range(3)]
+    return between, (early or transport.all_reduce(weights, torch.ones(numbers))).wait()
+
+
+@pytest.mark.parametrize("numbers", [8, LONG])
+@pytest.mark.parametrize("size", [2, 3])
+def test_sums_within_a_backward_pass_do_not_queue_behind_those_of_weights(size, numbers):
+    for between, total in run_processes(size, overtaking, numbers):
+        assert between == [size] * 3
+        assert torch.equal(total, torch.full((numbers,), float(size)))
+
+
 def test_long_sums_of_three_ranks_go_round_a_ring():
     assert not sums.swaps(4 * LONG, 3)
     first, *others = run_processes(3, summed, LONG)

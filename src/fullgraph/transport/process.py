@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from concurrent.futures import wait as wait_for
 from contextlib import AbstractContextManager
 from datetime import timedelta
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -107,14 +107,21 @@ class _Sum:
         return self.x
 
 
+class _Sums(NamedTuple):
+    """Who carries out sums of a kind, in the order in which they are begun."""
+
+    group: dist.ProcessGroup
+    lane: _Lane
+
+
 class ProcessTransport:
     """One rank among processes: three communicators, so that a sum never queues behind a halo, nor one within the
     backward pass behind gradients of weights that other ranks have not come to yet.
 
     Threads of its own code what crosses, so that the one that trains does not: the sender encodes and posts, the
-    receiver waits for what comes and decodes it, both in the order of `begin`. A third adds up what ranks swapped (see
-    sums.py), and sends a GPU's tensors to a sum.
-    A fourth leaves signs of life (see watch.py). On a GPU each has a stream (see stage.py).
+    receiver waits for what comes and decodes it, both in the order of `begin`. Two more add up what ranks swapped (see
+    sums.py), and bring a GPU's tensors to sums: one for gradients of weights, one for all else. The last leaves signs
+    of life (see watch.py). On a GPU each has a stream (see stage.py).
 
     gloo cannot send CUDA tensors: they go through pinned memory of the host. nccl sends them where they are, all
     messages of a key as one group. Its test is one rank that sends to itself; several GPUs were never tried.
@@ -129,15 +136,14 @@ class ProcessTransport:
         self.stage, self.sum_stage = (
             OnDevice(self.device, host_wires=self.host_wires) if on_device else OnHost() for _ in range(2)
         )
-        self.halo, self.sums, self.weights = (dist.new_group() for _ in range(3))
+        self.halo = dist.new_group()
         if not self.host_wires:
             if self.device.index is not None:
                 torch.cuda.set_device(self.device)  # nccl goes by the current one
             # The first call on a communicator of nccl must be one of all ranks; messages may be between two.
             self.halo.allreduce([torch.zeros(1, device=self.device)]).wait()
-        self.sender, self.receiver, self.summer = (
-            _Lane(f"fullgraph-{name}") for name in ("sender", "receiver", "summer")
-        )
+        self.sender, self.receiver = _Lane("fullgraph-sender"), _Lane("fullgraph-receiver")
+        self.sums = {name: _Sums(dist.new_group(), _Lane(f"fullgraph-{name}")) for name in ("weights", "sums")}
         self.forks: list[ProcessTransport] = []
 
     def begin(
@@ -191,10 +197,13 @@ class ProcessTransport:
         self.watch.doing(f"adding {key}")
         text = f"{key} summed over all ranks"
         if x.is_cuda == self.host_wires:  # x is not where the backend reads
-            return _Coming(self, text, self.summer.submit(self._sum_staged, key, x, self.sum_stage.mark()))
+            return _Coming(self, text, self._sums(key).lane.submit(self._sum_staged, key, x, self.sum_stage.mark()))
         if self._swaps(x):
-            return _Coming(self, text, self.summer.submit(self._add_up, self._swap(key, x), x))
+            return _Coming(self, text, self._sums(key).lane.submit(self._add_up, self._swap(key, x), x))
         return _Sum(self, text, self._ring(key, x), x)
+
+    def _sums(self, key: Key) -> _Sums:
+        return self.sums["weights" if key.use == "weights" else "sums"]
 
     def _swaps(self, wire: Tensor) -> bool:
         return self.host_wires and swaps(wire.nbytes, self.size)
@@ -202,7 +211,7 @@ class ProcessTransport:
     def _swap(self, key: Key, wire: Tensor) -> _Exchange:
         """Send all others this rank's part of a sum, and expect theirs."""
         others = {peer: torch.empty_like(wire) for peer in range(self.size) if peer != self.rank}
-        works = self._move(key, self._group(key), others, dict.fromkeys(others, wire))
+        works = self._move(key, self._sums(key).group, others, dict.fromkeys(others, wire))
         return _Exchange(self, key, works, others, [wire])
 
     def _add_up(self, parts: _Exchange, wire: Tensor) -> tuple[Tensor, Mark]:
@@ -212,12 +221,7 @@ class ProcessTransport:
         options = dist.AllreduceOptions()
         options.timeout = _BACKEND_TIMEOUT
         with self.naming(key, "summed over all ranks"):
-            return _work(self._group(key).allreduce([wire], options))
-
-    def _group(self, key: Key) -> dist.ProcessGroup:
-        """The communicator of a sum."""
-        group: dist.ProcessGroup = self.weights if key.use == "weights" else self.sums
-        return group
+            return _work(self._sums(key).group.allreduce([wire], options))
 
     def _sum_staged(self, key: Key, x: Tensor, ready: Mark) -> tuple[Tensor, Mark]:
         with self.sum_stage.leaving(ready):
@@ -250,7 +254,7 @@ class ProcessTransport:
 
     def close(self) -> None:
         for transport in (self, *self.forks):
-            for lane in (transport.sender, transport.receiver, transport.summer):
+            for lane in (transport.sender, transport.receiver, *(sums.lane for sums in transport.sums.values())):
                 lane.close()
         self.watch.close()
         if dist.is_initialized():
