@@ -183,10 +183,10 @@ def test_more_training_nodes_mean_more_work(shards):
     assert dry_run(run, trimmed, 0, 2)[1].bytes < dry_run(run, whole, 0, 2)[1].bytes
 
 
-@pytest.mark.parametrize("strategy", ["bns", "cd-r", "sancus", "adaqp"])
+@pytest.mark.parametrize("strategy", ["bns", "cd-r", "sancus", "adaqp", "sylvie-s adaptive=true"])
 def test_what_depends_on_the_rows_is_refused_in_one_line(shards, strategy):
     run = run_of(strategy, "sage")
-    with pytest.raises(InputError, match=f"{strategy}.*measure"):
+    with pytest.raises(InputError, match=f"{run.strategy.name}.*measure"):
         dry_run(run, counted(shards("dense", 3), run.model.hops), 0, 2)
 
 

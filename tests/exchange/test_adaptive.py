@@ -105,8 +105,9 @@ class ByNode:
         degree = torch.from_numpy(np.diff(graph.indptr).copy())
         boundary = torch.stack([(part != p) & self.needs[part == p].any(0) for p in part.unique()]).any(0)
         assert not boundary.all()
-        quarter = degree[boundary].double().quantile(torch.tensor([0.25, 0.5, 0.75]).double(), interpolation="lower")
-        self.grade = (degree[:, None] > quarter).sum(1)
+        ranked = sorted(degree[boundary].tolist())
+        bounds = [ranked[max(len(ranked) * quarter // 4 - 1, 0)] for quarter in (1, 2, 3)]
+        self.grade = torch.tensor([sum(value > bound for bound in bounds) for value in degree.tolist()])
 
     def encode(self, x, key):
         return x, key

@@ -91,8 +91,39 @@ def test_sums_within_a_backward_pass_do_not_queue_behind_those_of_weights(size, 
         assert torch.equal(total, torch.full((numbers,), float(size)))
 
 
+def in_any_mode(transport):
+    """Sums of tensors that a thread in its usual mode may not write, and of one that is not contiguous."""
+    with torch.inference_mode():
+        dreamt = transport.all_reduce(Key("dreamt", 0), torch.ones(4)).wait().tolist()
+    leaf, inner = torch.ones(4, requires_grad=True), torch.ones(4, requires_grad=True) * 2
+    came_from = inner.grad_fn
+    kept = transport.all_reduce(Key("leaf", 0), leaf).wait().tolist(), leaf.requires_grad
+    rest = transport.all_reduce(Key("inner", 0), inner).wait().tolist(), inner.grad_fn is came_from
+    turned = transport.all_reduce(Key("turned", 0), torch.arange(6.0).view(2, 3).t()).wait().tolist()
+    return dreamt, kept, rest, turned
+
+
+@pytest.mark.parametrize("runner", RUNNERS)
+@pytest.mark.parametrize("size", [2, 3])
+def test_sums_take_tensors_of_any_mode_and_layout(runner, size):
+    for dreamt, kept, rest, turned in RUNNERS[runner](size, in_any_mode):
+        assert dreamt == [size] * 4
+        assert kept == ([size] * 4, True)
+        assert rest == ([2 * size] * 4, True)
+        assert turned == [[0, 3 * size], [size, 4 * size], [2 * size, 5 * size]]
+
+
+def summed_by(transport):
+    """Who carries out a sum of these lengths, by the transport's own class for it."""
+    lengths = (1, LONG)
+    coming = [transport.inner.all_reduce(Key("a", n), torch.ones(numbers)) for n, numbers in enumerate(lengths)]
+    assert all(float(one.wait().max()) == transport.size for one in coming)
+    return [type(one).__name__ for one in coming]
+
+
 def test_long_sums_of_three_ranks_go_round_a_ring():
-    assert not sums.swaps(4 * LONG, 3)
+    assert run_processes(3, summed_by) == [["_Coming", "_Sum"]] * 3
+    assert run_processes(2, summed_by) == [["_Coming", "_Coming"]] * 2
     first, *others = run_processes(3, summed, LONG)
     exact = sum(parts_of_a_sum(rank, LONG).double() for rank in range(3))
     torch.testing.assert_close(first[0].double(), exact, rtol=1e-5, atol=1e-2)

@@ -23,13 +23,13 @@ def dry_run(run: Run, counts: Counts, rank: int, steps: int, placement: Placemen
     watch, facts = Watch(), counts.graph
     transport = Listed(watch, rank, len(counts.ranks))
     placement = replace(placement or placement_of(run), device=META)
-    with watch.step():  # what it holds from step to step is counted, too
-        shard = placement.sketch(counts, transport, run.wires, run.model.aggregation)
-    task = node_task(classes=facts.classes, multilabel=facts.multilabel, real=facts.real)
-    model = run.model.outline(facts.features, facts.classes).to(getattr(torch, run.train.dtype))
-    trainer = Trainer(model, shard, task, run.train, Meter(detail=False))
     taken = []
     try:
+        with watch.step():  # what it holds from step to step is counted, too
+            shard = placement.sketch(counts, transport, run.wires, run.model.aggregation)
+        task = node_task(classes=facts.classes, multilabel=facts.multilabel, real=facts.real)
+        model = run.model.outline(facts.features, facts.classes).to(getattr(torch, run.train.dtype))
+        trainer = Trainer(model, shard, task, run.train, Meter(detail=False))
         for _ in range(steps):
             with watch.step() as found:
                 trainer.train_step()

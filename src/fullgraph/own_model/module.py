@@ -166,7 +166,7 @@ class Distributed(nn.Module):
         self._grad_sync(self.parameters(), clock.step)
         if loss is not None:
             total = self.given.train.owners.all_reduce(
-                Key("loss", clock.step), loss.detach().double().cpu().view(1).clone()
+                Key("loss of a step", clock.step), loss.detach().double().cpu().view(1).clone()
             )
             clock.losses.append(float(total.wait()))
         self.is_open = False

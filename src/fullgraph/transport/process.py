@@ -121,7 +121,7 @@ class ProcessTransport:
     Threads of its own code what crosses, so that the one that trains does not: the sender encodes and posts, the
     receiver waits for what comes and decodes it, both in the order of `begin`. Two more add up what ranks swapped (see
     sums.py), and bring a GPU's tensors to sums: one for gradients of weights, one for all else. The last leaves signs
-    of life (see watch.py). On a GPU each has a stream (see stage.py).
+    of life (see watch.py). On a GPU the first two have a stream each, and sums have one (see stage.py).
 
     gloo cannot send CUDA tensors: they go through pinned memory of the host. nccl sends them where they are, all
     messages of a key as one group. Its test is one rank that sends to itself; several GPUs were never tried.
@@ -210,6 +210,7 @@ class ProcessTransport:
 
     def _swap(self, key: Key, wire: Tensor) -> _Exchange:
         """Send all others this rank's part of a sum, and expect theirs."""
+        wire = wire.detach().contiguous()  # the medium reads memory as it lies
         others = {peer: torch.empty_like(wire) for peer in range(self.size) if peer != self.rank}
         works = self._move(key, self._sums(key).group, others, dict.fromkeys(others, wire))
         return _Exchange(self, key, works, others, [wire])
@@ -232,7 +233,8 @@ class ProcessTransport:
             else:
                 with self.naming(key, "summed over all ranks"):
                     self._ring(key, wire).wait()
-            x.copy_(wire, non_blocking=x.is_cuda)
+            with torch.inference_mode():  # whatever the mode of who computes: it is this thread that writes
+                x.copy_(wire, non_blocking=x.is_cuda)
             return x, self.sum_stage.mark()
 
     def tell(self, text: str) -> str:

@@ -36,6 +36,7 @@ def cost_of(nbytes: int, ranks: int) -> SumCost:
     return SumCost(1, others * nbytes) if swaps(nbytes, ranks) else SumCost(2 * others, 2 * others * nbytes / ranks)
 
 
+@torch.inference_mode()  # a thread of the transport's adds up what another one computed, in whatever mode
 def add_up(x: Tensor, rank: int, others: Mapping[int, Tensor]) -> Tensor:
     """x <- the sum of this rank's x and the others', in the order of ranks: the same bits everywhere."""
     parts = {**others, rank: x.clone()}
