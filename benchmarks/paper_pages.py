@@ -8,6 +8,7 @@ puts them into docs/papers/PAPER.md instead.
 """
 
 import argparse
+import shlex
 import subprocess
 import sys
 import time
@@ -32,7 +33,8 @@ PAGES = {
     "varco": (
         "wire_accuracy --strategies varco",
         "varco_budget",
-        "varco_budget --every-layer",
+        "varco_budget --every-layer --strategies none 'fixed -o ratio=1' 'fixed -o ratio=4' 'fixed -o ratio=16' "
+        "'varco -o slope=2' 'varco -o slope=5'",
     ),
     "gnnpipe": (
         "deep_accuracy",
@@ -73,7 +75,7 @@ def main() -> None:
 
 def command(line: str, options: argparse.Namespace, left: float) -> list[str]:
     """A campaign's command, as it is called here."""
-    name, *own = line.split()
+    name, *own = shlex.split(line)
     shared = ["--data", options.data, "--device", options.device, "--jobs", options.jobs, "--limit-s", left]
     shared += ["--results", options.results / f"{name}.jsonl", "--markdown"]
     for flag, value in (("--seeds", options.seeds), ("--epochs", options.epochs)):

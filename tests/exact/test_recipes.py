@@ -173,6 +173,8 @@ def test_a_refresh_of_every_step_is_sylvie_s():
         ("free", {"bits": "3"}, "bits=3 does not pack into bytes; choose one of 1, 2, 4, 8"),
         ("sylvie-s", {"adaptive": "true", "tau": "0"}, "tau=0: at least 1"),
         ("sylvie-a", {"adaptive": "true", "bits": "16"}, "bits=16 does not pack"),
+        ("sylvie-a", {"adaptive": "true", "warm_up": "5"}, "warm_up=5 have no say with adaptive=true"),
+        ("sylvie-a-bounded", {"adaptive": "true"}, "use --strategy sylvie-a without them"),
         ("sylvie-a", {"refresh": "-1"}, "refresh=-1: at least 1"),
         ("varco", {"slope": "0"}, "slope=0.0: at least 1e-09"),
         ("fixed", {"ratio": "0.5"}, "rate=0.5: at least 1"),

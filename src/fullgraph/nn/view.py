@@ -117,9 +117,10 @@ class Message(Protocol[R]):
         ...
 
     def through(self, update: Update, own: Callable[[Any], Any] | None = None) -> Tensor:
-        """update(own(rows), A @ map(x)), both row by row, so that it may come in blocks of rows; rows are `own`'s.
+        """update(own(rows), A @ map(x)), where `rows` are this message's `own`.
 
-        What `own` does hides the wire; without it, update is given None.
+        Both callbacks must work row by row: they may be called once per block. What `own` does hides the wire; without
+        it, update is given None.
         """
         ...
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from fullgraph.codec import LowBit
+from fullgraph.errors import InputError
 from fullgraph.exchange import Adaptive, Bounded, Pipelined, Wire
 from fullgraph.recipes.base import Published
 
@@ -29,7 +30,7 @@ class SylvieS(Published):
 class SylvieA(SylvieS):
     """The same one step behind, with a fresh step every `refresh` (0: never); the first `warm_up` steps are in step.
 
-    adaptive: the loss also chooses between in step and behind, in place of `refresh`.
+    adaptive: the loss also chooses between in step and behind, so there is no `refresh` and no `warm_up`.
     """
 
     refresh: int = 0
@@ -39,6 +40,9 @@ class SylvieA(SylvieS):
         late = Pipelined(warm_up=self.warm_up)
         schedule = Bounded(self.refresh, self.warm_up) if self.refresh else late
         if self.adaptive:
+            if self.refresh or self.warm_up:
+                told = f"refresh={self.refresh} and warm_up={self.warm_up} have no say with adaptive=true"
+                raise InputError(f"{told}, where the loss chooses the fresh steps; use --strategy sylvie-a without them")
             return Adaptive(bits=self.bits, tau=self.tau, switch=True, feedback=self.feedback)
         return Wire(schedule=schedule, codec=LowBit(self.bits), feedback=self.feedback)
 

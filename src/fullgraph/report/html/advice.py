@@ -147,7 +147,7 @@ def _late(run: PastRun) -> Iterator[str]:
     if seen and seen[-1] > FAR:
         yield (
             f"Late rows were off by {percent(seen[-1])} of fresh ones when last compared: if the score lags, try "
-            "a warm-up (-o warm_up=20), smoothing (pipegcn-gf) or sylvie-a-bounded."
+            "averages of them (pipegcn-gf), a cut with fewer halo rows (--partitioner metis) or rows in time (adaqp)."
         )
 
 
