@@ -35,6 +35,7 @@ PAGES = {
         "varco_budget",
         "varco_budget --every-layer --strategies none 'fixed -o ratio=1' 'fixed -o ratio=4' 'fixed -o ratio=16' "
         "'varco -o slope=2' 'varco -o slope=5'",
+        "varco_budget --readings",
     ),
     "gnnpipe": (
         "deep_accuracy",

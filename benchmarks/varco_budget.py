@@ -1,12 +1,14 @@
 """VARCO's claim: at equal total bytes, at or above every fixed ratio; in the end, as good as full communication.
 
-    .venv/bin/python benchmarks/varco_budget.py --data FOLDER [--simulated --device cuda --jobs 6] [--plot varco.svg]
+    .venv/bin/python benchmarks/varco_budget.py --data FOLDER [--simulated --device cuda --jobs 6]
+    .venv/bin/python benchmarks/varco_budget.py --report --readings --plot varco.svg
 
 The paper's setup (arXiv:2406.17611): 3-layer GraphSAGE of width 256, Adam 0.01, 300 epochs, random and METIS parts.
 At equal bytes: with a share of all the bytes that a fixed ratio sends, each has a best validation epoch so far, and its
 test scores are compared. With all of a ratio's bytes its run is over, and varco's, which sends more in the end, is not.
-9 strategies on 6 graphs, cut in 2 ways, by 5 seeds: 540 trainings. With --every-layer the last layer is compressed, too,
-as the paper's text has it; `none` and full communication are then the same trainings.
+9 strategies on 6 graphs, cut in 2 ways, by 5 seeds: 540 trainings. With --every-layer the last layer is compressed,
+too, as the paper's text has it; `none` and full communication are then the same trainings. --readings compares the two:
+mean scores with shares of full communication's bytes.
 """
 
 import argparse
@@ -45,6 +47,7 @@ SHOWN = 2  # the slope of `varco-slow`, whose leads are shown one by one
 FULL = "fixed -o ratio=1"
 EVERY = " -o every_layer=true"
 UNCOMPRESSED = ("none", FULL)  # the same whichever layers are compressed
+OF_FULL = (0.02, 0.05, 0.1, 0.25, 0.5, 1.0)  # shares of full communication's bytes
 Runs = dict[int, Outcome]  # by seed
 Done = dict[Cut, dict[str, Runs]]  # by strategy
 
@@ -57,6 +60,9 @@ def varco(slope: float) -> str:
     return f"varco -o slope={slope}"
 
 
+READINGS = [FULL, *(name + every for name in (fixed(16), fixed(4), varco(5), varco(2)) for every in ("", EVERY))]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_options(parser, "varco_budget", graphs=[cut.label for cut in CASES])
@@ -65,22 +71,28 @@ def main() -> None:
     parser.add_argument("--hidden", type=int, default=256, help="width of the layers")
     parser.add_argument("--strategies", nargs="+", choices=strategies, metavar="STRATEGY", default=strategies)
     parser.add_argument("--every-layer", action="store_true", help="compress the last layer too, as the paper says")
-    parser.add_argument("--plot", type=Path, help="picture to write: test score against bytes")
+    parser.add_argument("--readings", action="store_true", help="compare both: the last layer whole, and compressed")
+    parser.add_argument("--plot", type=Path, help="with --readings, picture to write: test score against bytes")
     options = parser.parse_args()
+    wanted = options.strategies
+    if options.readings:
+        wanted = READINGS
+    elif options.every_layer:
+        wanted = [name if name in UNCOMPRESSED else f"{name}{EVERY}" for name in wanted]
     trials = [
         Trial(
             cut._replace(partitioner=partitioner),
-            f"{strategy}{EVERY}" if options.every_layer and strategy not in UNCOMPRESSED else strategy,
+            strategy,
             seed,
             flags_of(options, f"{COMMON} --hidden {options.hidden}{flags}"),
         )
         for seed in range(options.seeds)
         for cut, flags in CASES.items()
         for partitioner in PARTITIONERS
-        for strategy in options.strategies
+        for strategy in wanted
         if cut.label in options.only
     ]
-    carry_out(trials, options, lambda outcomes: show_all(outcomes, options))
+    carry_out(trials, options, lambda outcomes: (show_readings if options.readings else show_all)(outcomes, options))
 
 
 def show_all(outcomes: dict[Trial, Outcome], options: argparse.Namespace) -> None:
@@ -95,6 +107,30 @@ def show_all(outcomes: dict[Trial, Outcome], options: argparse.Namespace) -> Non
     show_slopes(done, seeds, markdown=options.markdown)
     show_claim(done, seeds, markdown=options.markdown)
     show_ends(done, seeds, markdown=options.markdown)
+
+
+def show_readings(outcomes: dict[Trial, Outcome], options: argparse.Namespace) -> None:
+    """A row a strategy: its mean test score over all cuts and seeds with shares of full communication's bytes."""
+    done: Done = {}
+    for trial, outcome in outcomes.items():
+        done.setdefault(trial.cut, {}).setdefault(trial.strategy, {})[trial.seed] = outcome
+    rows = []
+    for name in READINGS:
+        cells = []
+        for share in OF_FULL:
+            scores = [
+                mean(scores_of(runs[name], share * bytes_of(runs[FULL]))) for runs in done.values() if name in runs
+            ]
+            known = [score for score in scores if not isnan(score)]
+            cells.append(f"{100 * mean(known):.1f}" if len(known) == len(done) else "")
+        label = name.removesuffix(EVERY).replace(" -o ", " ")
+        layers = "" if name == FULL else "every layer" if name.endswith(EVERY) else "not the last"
+        rows.append(("full" if name == FULL else label, layers, *cells))
+    title = (
+        f"Mean test score over {len(done)} cuts (points of 100) with shares of full communication's bytes; empty: on "
+    )
+    title += "some cut no evaluation is so cheap"
+    show(title, ["strategy", "compressed", *(f"{share:.0%}" for share in OF_FULL)], rows, markdown=options.markdown)
     if options.plot:
         plot(done, options.plot)
 
@@ -191,14 +227,14 @@ def show_ends(done: Done, seeds: str, *, markdown: bool) -> None:
 def plot(done: Done, path: Path) -> None:
     """Test score of the best validation epoch so far against bytes so far, mean over seeds."""
     try:
-        from matplotlib import colormaps, pyplot
+        from matplotlib import pyplot
     except ImportError:
         raise SystemExit("the plot needs matplotlib: pip install matplotlib") from None
     lines = {"full": (FULL, "black", "-")}
-    for ratio, dash in zip(RATIOS, ("-", "--", ":"), strict=True):
-        lines[f"ratio {ratio}"] = (fixed(ratio), "firebrick", dash)
-    for index, slope in enumerate(SLOPES):
-        lines[f"varco a={slope}"] = (varco(slope), colormaps["Blues"](0.4 + 0.6 * index / len(SLOPES)), "-")
+    colors = {fixed(16): "firebrick", fixed(4): "darkorange", varco(5): "skyblue", varco(2): "navy"}
+    for strategy, color in colors.items():
+        label = strategy.replace(" -o ", " ")
+        lines |= {label: (strategy, color, ":"), f"{label}, every layer": (strategy + EVERY, color, "-")}
     rows = (len(done) + 1) // 2
     figure, axes = pyplot.subplots(rows, 2, figsize=(10, 3 * rows), squeeze=False, layout="constrained")
     for axis, (cut, runs) in zip(axes.flat, done.items(), strict=False):
@@ -207,12 +243,10 @@ def plot(done: Done, path: Path) -> None:
                 sent = sorted({score.bytes for run in runs[strategy].values() for score in run.trace})
                 scores = [100 * mean(scores_of(runs[strategy], budget)) for budget in sent]
                 axis.plot([budget / 2**30 for budget in sent], scores, dash, color=color, label=name, linewidth=1.2)
-        if "none" in runs:  # sends nothing: a level to compare with
-            axis.axhline(100 * mean(scores_of(runs["none"])), color="gray", linestyle="-.", linewidth=0.8, label="none")
         axis.set(title=f"{cut.label}, {cut.partitioner}", xscale="log", xlabel="halo bytes so far, GiB")
         axis.set_ylabel("test score")
     shown = {label: line for axis in axes.flat for line, label in zip(*axis.get_legend_handles_labels(), strict=True)}
-    figure.legend(shown.values(), shown.keys(), loc="outside upper center", ncols=5)
+    figure.legend(shown.values(), shown.keys(), loc="outside upper center", ncols=3)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path)
     print(f"wrote {path}")

@@ -36,11 +36,15 @@ def bits(number, back=None):
     return lambda graph, part: coded(graph, part, LowBit(number), back or LowBit(number))
 
 
-def columns(rate):
-    """1/rate(t) of the columns cross, both ways; all of them in the last graph layer, which is layer 2."""
+def falling(step):
+    return max(9 - 2 * 8 * step / (STEPS - 1), 1)
+
+
+def columns(rate, *, every_layer=False):
+    """1/rate(t) of the columns cross, both ways; by default all of them in the last graph layer, which is layer 2."""
 
     def seen(step, layer, rows):
-        if layer == 2:
+        if layer == 2 and not every_layer:
             return rows
         width = rows.shape[1]
         chosen = Subsample(rate(step)).columns(width, Key(f"halo/layer{layer}", step, run=3))
@@ -63,8 +67,8 @@ EQUATIONS = {
     "sylvie-s": ({}, today, bits(1), {}),
     "sylvie-a": ({"bits": "2"}, yesterday, bits(2), {}),
     "sylvie-a-bounded": ({"bits": "2", "refresh": "3"}, yesterday_but_every_third, bits(2), {}),
-    "varco": ({"c_max": "9", "slope": "2"}, today, columns(lambda t: max(9 - 2 * 8 * t / (STEPS - 1), 1)), {}),
-    "varco-slow": ({"c_max": "9"}, today, columns(lambda t: max(9 - 2 * 8 * t / (STEPS - 1), 1)), {}),
+    "varco": ({"c_max": "9", "slope": "2"}, today, columns(falling), {}),
+    "varco-slow": ({"c_max": "9"}, today, columns(falling, every_layer=True), {}),
     "fixed": ({}, today, columns(lambda t: 4.0), {}),
     "free": (FREE, yesterday, bits(2, Half()), {"gamma_features": 0.8, "gamma_gradients": 0.8}),
 }
@@ -103,7 +107,9 @@ def test_recipes_equal_their_equations(name, model):
 @pytest.mark.sweep
 @pytest.mark.parametrize("case", ["directed", "wide"])
 @pytest.mark.parametrize("model", [SAGE, GAT], ids=["sage", "gat"])
-@pytest.mark.parametrize("name", ["pipegcn", "pipegcn-gf", "sylvie-s", "sylvie-a", "varco", "fixed", "free"])
+@pytest.mark.parametrize(
+    "name", ["pipegcn", "pipegcn-gf", "sylvie-s", "sylvie-a", "varco", "varco-slow", "fixed", "free"]
+)
 def test_narrow_recipes_equal_their_equations(name, model, case):
     """With narrow=true the last layer's rows are mapped before they cross; sparse input is known ahead as ever."""
     traces = run_threads(3, trace, named(name, narrow="true"), model, CASES[case])

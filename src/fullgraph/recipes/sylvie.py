@@ -42,7 +42,7 @@ class SylvieA(SylvieS):
         if self.adaptive:
             if self.refresh or self.warm_up:
                 told = f"refresh={self.refresh} and warm_up={self.warm_up} have no say with adaptive=true"
-                raise InputError(f"{told}, where the loss chooses the fresh steps; use --strategy sylvie-a without them")
+                raise InputError(f"{told}: the loss chooses the fresh steps; use --strategy sylvie-a without them")
             return Adaptive(bits=self.bits, tau=self.tau, switch=True, feedback=self.feedback)
         return Wire(schedule=schedule, codec=LowBit(self.bits), feedback=self.feedback)
 
