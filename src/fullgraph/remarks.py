@@ -2,10 +2,11 @@
 
 import torch
 
-from fullgraph.exchange import Skip, Sync, Wire
+from fullgraph.exchange import Adaptive, Wire
 from fullgraph.partition import Manifest
+from fullgraph.placement import Partitioned, Pipeline
 from fullgraph.run import Run, placement_of
-from fullgraph.train.slowness import MAY_NOT_LEARN
+from fullgraph.train.slowness import may_not_learn
 from fullgraph.transport import Key
 
 MANY = 0.5  # of the arcs, above which it matters what becomes of halo rows
@@ -21,9 +22,11 @@ def remarks(run: Run, manifest: Manifest) -> list[str]:
     if facts.multilabel and facts.classes == 1:
         found.append("labels of shape [nodes, 1] are one yes-or-no label a node; give them as [nodes] to mean classes")
     if run.parts > 1 and _idle(run):
+        exempt = getattr(run.strategy, "every_layer", None) is False
+        last, way = (", and the last layer's are sent as they are", ", or -o every_layer=true") if exempt else ("", "")
         found.append(
-            f"--strategy {run.strategy.name} changes nothing here: its first layer's rows are known ahead, and the "
-            "last layer's are sent as they are; use more layers, or -o every_layer=true"
+            f"--strategy {run.strategy.name} changes nothing here: its first layer's rows are known ahead{last}; use "
+            f"more layers{way if run.model.graph_layers > 1 else ''}"
         )
     if whole := _behind_batch_norm(run):
         found.append(
@@ -32,15 +35,35 @@ def remarks(run: Run, manifest: Manifest) -> list[str]:
         )
     share = manifest.figures.edge_cut / max(1, facts.arcs)
     if run.parts > 1 and share > MANY and (how := _unlike_fresh(run)):
-        found.append(f"{share:.0%} of all arcs read halo rows, {how}: {MAY_NOT_LEARN}")
+        found.append(f"{share:.0%} of all arcs read halo rows, {how}: {may_not_learn(averaged=averaged(run))}")
     return found
 
 
+def late_halos(run: Run) -> bool:
+    """Whether the strategy reads halo rows of an earlier step, by a schedule, in turns, or while they hardly change."""
+    wires = [run.wires.at(layer) for layer in range(run.model.graph_layers)]
+    return isinstance(placement_of(run), Partitioned) and any(_late(wire) for wire in wires)
+
+
+def _late(wire: object) -> bool:
+    if isinstance(wire, Adaptive):
+        return wire.switch
+    return isinstance(wire, Wire) and (wire.turns > 1 or wire.drift is not None or wire.schedule.depth > 0)
+
+
+def averaged(run: Run) -> bool:
+    """Whether the strategy averages rows or gradients over steps."""
+    wires = (run.wires.at(layer) for layer in range(run.model.graph_layers))
+    return any(isinstance(wire, Wire) and wire.smooth is not None for wire in wires)
+
+
 def _unlike_fresh(run: Run) -> str:
-    """What a strategy does with halo rows; empty if it sends them at once and nearly as they are."""
-    used = [wire for layer in range(run.model.graph_layers) if isinstance(wire := run.wires.at(layer), Wire)]
-    if any(wire.turns > 1 or wire.drift or not isinstance(wire.schedule, Sync | Skip) for wire in used):
+    """What a strategy does with halo rows; empty if it sends them at once and nearly as they are, or has none."""
+    if late_halos(run):
         return "which come late"
+    used = [wire for layer in range(run.model.graph_layers) if isinstance(wire := run.wires.at(layer), Wire)]
+    if not isinstance(placement_of(run), Partitioned):
+        return ""
     if any(wire.share < 1 for wire in used):
         return "of which few are sent in a step"
     return "of which little is sent at first" if any(_little(wire) for wire in used) else ""
@@ -65,7 +88,10 @@ def _behind_batch_norm(run: Run) -> str:
 
 def _idle(run: Run) -> bool:
     """Whether the strategy's wires differ from plain ones only in layers whose rows do not cross."""
-    model = run.model
-    ahead = run.train.precompute and not model.encodes and model.aggregation != "attention"
+    model, placement = run.model, placement_of(run)
+    if isinstance(placement, Pipeline) or run.strategy.wires(epochs=100, layers=2).at(0) == Wire():
+        return False
+    fetched = isinstance(placement, Partitioned) and placement.knows_sparse  # the halo's input rows, for attention
+    ahead = placement.precompute and (model.aggregation != "attention" or fetched)
     plain = [run.wires.at(layer) == Wire() for layer in range(model.graph_layers)]
-    return not all(plain) and all(plain[1 if ahead else 0 :])
+    return all(plain[1 if ahead else 0 :])

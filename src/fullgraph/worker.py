@@ -24,6 +24,7 @@ from fullgraph.exchange import Wire
 from fullgraph.ops import kernels
 from fullgraph.partition import open_part, read_names
 from fullgraph.reference import unpack
+from fullgraph.remarks import averaged, late_halos
 from fullgraph.report import EpochRecord, MetricsLog, Phases, peak_device_bytes, peak_memory_bytes
 from fullgraph.report.html import PAGE, write_report
 from fullgraph.report.terminal import tolerate_output, tolerated
@@ -84,7 +85,7 @@ def train(rank: Rank, stop: Stop, *, resume: bool) -> None:
         recorders = _recorders(rank) if rank.leads else []
         watchers: list[Watcher] = [stack.enter_context(closing(recorder)) for recorder in recorders]
         if rank.leads:
-            watchers += [partial(_note_choices, rank), Slowness(rounded=_rounded(rank.run))]
+            watchers += [partial(_note_choices, rank), _slowness(rank.run)]
         callbacks = stack.enter_context(closing(Callbacks(config.callbacks, rank.transport)))
         callbacks.retell(trainer)
         profiler = Profiler(trainer, rank.part, rank.folder) if config.report else None
@@ -117,10 +118,10 @@ def _note_choices(rank: Rank, trainer: Trainer, record: EpochRecord) -> None:
         rank.run.write(rank.folder)
 
 
-def _rounded(run: Run) -> bool:
-    """Whether halo rows may cross in fewer bits, or columns, than they have."""
-    wires = (run.wires.at(layer) for layer in range(run.model.graph_layers))
-    return not all(isinstance(wire, Wire) and isinstance(wire.codec, Full) for wire in wires)
+def _slowness(run: Run) -> Slowness:
+    wires = [run.wires.at(layer) for layer in range(run.model.graph_layers)]
+    rounded = not all(isinstance(wire, Wire) and isinstance(wire.codec, Full) for wire in wires)
+    return Slowness(rounded=rounded, late=late_halos(run), averaged=averaged(run))
 
 
 class FirstEpoch:

@@ -5,7 +5,9 @@ from dataclasses import replace
 import pytest
 
 from fullgraph import api, nn, recipes
+from fullgraph.codec import Full
 from fullgraph.data import load
+from fullgraph.exchange import Skip
 from fullgraph.partition import partition, write_parts
 from fullgraph.remarks import remarks
 from fullgraph.run import Run
@@ -22,12 +24,19 @@ def told(tmp_path):
     return of
 
 
+@pytest.mark.parametrize("model", [nn.GraphSAGE(layers=2), nn.GAT(layers=2)], ids=str)
 @pytest.mark.parametrize("strategy", [recipes.varco(), recipes.fixed()], ids=str)
-def test_a_strategy_that_changes_nothing_says_so(told, strategy):
-    run = Run(model=nn.GraphSAGE(layers=2), strategy=strategy, parts=2)
-    (text,) = told(run)
+def test_a_strategy_that_changes_nothing_says_so(told, strategy, model):
+    (text,) = told(Run(model=model, strategy=strategy, parts=2))
     assert "changes nothing here" in text
     assert "every_layer=true" in text
+
+
+@pytest.mark.parametrize("strategy", [recipes.varco(), recipes.pipegcn(), recipes.bns()], ids=str)
+def test_one_layer_sends_nothing(told, strategy):
+    """Whatever is known ahead; no option of the strategy's would help."""
+    (text,) = told(Run(model=nn.GraphSAGE(layers=1), strategy=strategy, parts=2))
+    assert text.endswith("; use more layers")
 
 
 @pytest.mark.parametrize(
@@ -37,7 +46,8 @@ def test_a_strategy_that_changes_nothing_says_so(told, strategy):
         {"strategy": recipes.varco(every_layer=True)},
         {"strategy": recipes.vanilla()},
         {"train": TrainConfig(precompute=False)},
-        {"model": nn.GAT(layers=2)},
+        {"model": nn.GAT(layers=3)},
+        {"model": nn.GAT(layers=2), "train": TrainConfig(precompute=False)},
         {"parts": 1},
     ],
     ids=str,
@@ -62,6 +72,11 @@ def test_what_edge_weights_do(told, model, words):
         (recipes.pipegcn(), "which come late"),
         (recipes.sylvie_a(), "which come late"),
         (recipes.cd_r(), "which come late"),
+        (recipes.sylvie_a(adaptive=True), "which come late"),
+        (recipes.free(schedule=Skip(10), codec=Full()), "which come late"),
+        (recipes.free(schedule=Skip(1), codec=Full()), None),
+        (recipes.free(placement="mixture"), None),
+        (recipes.pipegcn(smooth="gf"), "try --partitioner metis"),
         (recipes.sancus(), "which come late"),
         (recipes.bns(), "of which few are sent"),
         (recipes.vanilla(), None),

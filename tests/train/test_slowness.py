@@ -75,15 +75,16 @@ def test_what_rounding_adds_to_the_error_is_not_held_against_late_rows(capsys):
 
 
 def test_a_run_says_once_that_its_loss_swings(capsys):
-    """Looked at after 50, 75, 100 epochs, and only where rows were late."""
+    """Looked at after 50, 75, 100 epochs, and only where rows were late, or are by the strategy."""
 
-    def told(late):
-        trained, look = SimpleNamespace(records=[]), Slowness(rounded=False)
+    def told(off, **strategy):
+        trained, look = SimpleNamespace(records=[]), Slowness(rounded=False, **strategy)
         for epoch in range(1, 151):
             loss = 0.97**epoch * (1.0 if epoch < 60 or epoch % 3 == 0 else 1.5)
-            trained.records.append(SimpleNamespace(epoch=epoch, loss=loss, late=late if epoch == 19 else None))
+            trained.records.append(SimpleNamespace(epoch=epoch, loss=loss, late=off if epoch == 19 else None))
             look(trained, trained.records[-1])
         return capsys.readouterr().err
 
     assert told(0.3).count("swings") == 1
     assert told(None) == ""
+    assert told(None, late=True, averaged=True).count("try --partitioner metis, or --strategy vanilla") == 1

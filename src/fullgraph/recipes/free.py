@@ -9,7 +9,7 @@ from fullgraph.exchange import AnySchedule, Drift, Pipelined, Wire
 from fullgraph.partition import Contiguous
 from fullgraph.placement import Mixture, Partitioned, Placement
 from fullgraph.recipes.base import Published
-from fullgraph.recipes.pipegcn import averaging
+from fullgraph.recipes.pipegcn import GAMMA, averaging
 from fullgraph.values import OneOf, Range
 
 PLACEMENTS: dict[str, type[Placement]] = {"partitioned": Partitioned, "mixture": Mixture}
@@ -29,7 +29,7 @@ class Free(Published):
     codec: AnyCodec = LowBit()
     backward: AnyCodec | None = None
     smooth: Annotated[str, OneOf("", "f", "g", "gf")] = ""
-    gamma: float = 0.95
+    gamma: float = GAMMA
     correct: bool = False
     feedback: bool = False
     share: Annotated[float, Range(0, 1)] = 1.0
@@ -58,6 +58,10 @@ class Free(Published):
 
     def _drift(self) -> Drift | None:
         if self.bound is None:
+            if self.longest or self.bound_gradients:
+                raise InputError(
+                    "longest and bound_gradients say how rows are skipped; add -o bound=0.3, or leave them out"
+                )
             return None
         return Drift(bound=self.bound, longest=self.longest, gradients=self.bound_gradients)
 

@@ -3,13 +3,18 @@
 from dataclasses import dataclass
 from typing import Annotated
 
+from fullgraph.errors import InputError
 from fullgraph.exchange import Pipelined, Smooth, Wire
 from fullgraph.recipes.base import Published
 from fullgraph.values import OneOf
 
+GAMMA = 0.95
+
 
 def averaging(smooth: str, gamma: float, correct: bool) -> Smooth | None:
     """Of features, gradients or both: f, g or gf; "" is none."""
+    if not smooth and (gamma != GAMMA or correct):
+        raise InputError(f"gamma={gamma:g} and correct={str(correct).lower()} are for averages; add -o smooth=gf")
     return Smooth(gamma=gamma, features="f" in smooth, gradients="g" in smooth, correct=correct) if smooth else None
 
 
@@ -18,7 +23,7 @@ class PipeGCN(Published):
     """Halo features and gradients one step old; `smooth` f, g or gf averages them. `warm_up`: fresh steps at first."""
 
     smooth: Annotated[str, OneOf("", "f", "g", "gf")] = ""
-    gamma: float = 0.95
+    gamma: float = GAMMA
     lag: int = 1
     warm_up: int = 0
     correct: bool = False

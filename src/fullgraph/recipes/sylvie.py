@@ -1,11 +1,15 @@
 """Sylvie: halo features and gradients in a few bits, in step or one step behind (arXiv:2303.01277)."""
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from fullgraph.codec import LowBit
 from fullgraph.errors import InputError
 from fullgraph.exchange import Adaptive, Bounded, Pipelined, Wire
 from fullgraph.recipes.base import Published
+from fullgraph.values import Range
+
+TAU = 10
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,12 +22,17 @@ class SylvieS(Published):
     bits: int = 1
     feedback: bool = False
     adaptive: bool = False
-    tau: int = 10
+    tau: int = TAU
 
     def wires(self, *, epochs: int, layers: int) -> Adaptive | Wire:
         if self.adaptive:
             return Adaptive(bits=self.bits, tau=self.tau, feedback=self.feedback)
+        self._check_tau()
         return Wire(codec=LowBit(self.bits), feedback=self.feedback)
+
+    def _check_tau(self) -> None:
+        if self.tau != TAU:
+            raise InputError(f"tau={self.tau} is the pace of adaptive bits; add -o adaptive=true, or leave it out")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +42,7 @@ class SylvieA(SylvieS):
     adaptive: the loss also chooses between in step and behind, so there is no `refresh` and no `warm_up`.
     """
 
-    refresh: int = 0
+    refresh: Annotated[int, Range(0, 10**9)] = 0
     warm_up: int = 0
 
     def wires(self, *, epochs: int, layers: int) -> Adaptive | Wire:
@@ -44,6 +53,7 @@ class SylvieA(SylvieS):
                 told = f"refresh={self.refresh} and warm_up={self.warm_up} have no say with adaptive=true"
                 raise InputError(f"{told}: the loss chooses the fresh steps; use --strategy sylvie-a without them")
             return Adaptive(bits=self.bits, tau=self.tau, switch=True, feedback=self.feedback)
+        self._check_tau()
         return Wire(schedule=schedule, codec=LowBit(self.bits), feedback=self.feedback)
 
 
@@ -51,4 +61,4 @@ class SylvieA(SylvieS):
 class SylvieABounded(SylvieA):
     """`sylvie-a` with the paper's bounded staleness: a fresh step every `refresh`."""
 
-    refresh: int = 10
+    refresh: Annotated[int, Range(0, 10**9)] = 10

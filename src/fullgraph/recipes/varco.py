@@ -6,7 +6,7 @@ from typing import Annotated
 from fullgraph.codec import Exponential, Linear, RateSchedule, Step, Subsample
 from fullgraph.exchange import Except, Wire
 from fullgraph.recipes.base import Published
-from fullgraph.values import OneOf
+from fullgraph.values import OneOf, Range
 
 
 def compressed(codec: Subsample, layers: int, *, every_layer: bool) -> Wire | Except:
@@ -19,7 +19,7 @@ def compressed(codec: Subsample, layers: int, *, every_layer: bool) -> Wire | Ex
 class Fixed(Published):
     """The same share of columns, 1/ratio, at every step; the last layer sends all, unless `every_layer` is set."""
 
-    ratio: float = 4.0
+    ratio: Annotated[float, Range(1, 1e9)] = 4.0
     every_layer: bool = False
 
     def wires(self, *, epochs: int, layers: int) -> Wire | Except:
