@@ -21,6 +21,10 @@ def remarks(run: Run, manifest: Manifest) -> list[str]:
         found.append(f"the graph's edges have weights, which with --model {model.name} {weights_do}")
     if facts.multilabel and facts.classes == 1:
         found.append("labels of shape [nodes, 1] are one yes-or-no label a node; give them as [nodes] to mean classes")
+    if run.parts == 1 and _sends(run):
+        found.append(
+            f"one rank sends nothing, so --strategy {run.strategy.name} changes nothing; give --parts 2 or more"
+        )
     if run.parts > 1 and _idle(run):
         exempt = getattr(run.strategy, "every_layer", None) is False
         last, way = (", and the last layer's are sent as they are", ", or -o every_layer=true") if exempt else ("", "")
@@ -86,10 +90,16 @@ def _behind_batch_norm(run: Run) -> str:
     return f"layers {layers[0]} to {layers[-1]} compute"
 
 
+def _sends(run: Run) -> bool:
+    """Whether the strategy is about what ranks send one another, and not about how they divide the work."""
+    plain = run.strategy.wires(epochs=100, layers=2).at(0) == Wire()
+    return not plain and not isinstance(placement_of(run), Pipeline)
+
+
 def _idle(run: Run) -> bool:
     """Whether the strategy's wires differ from plain ones only in layers whose rows do not cross."""
     model, placement = run.model, placement_of(run)
-    if isinstance(placement, Pipeline) or run.strategy.wires(epochs=100, layers=2).at(0) == Wire():
+    if not _sends(run):
         return False
     fetched = isinstance(placement, Partitioned) and placement.knows_sparse  # the halo's input rows, for attention
     ahead = placement.precompute and (model.aggregation != "attention" or fetched)

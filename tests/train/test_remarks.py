@@ -33,6 +33,13 @@ def test_a_strategy_that_changes_nothing_says_so(told, strategy, model):
 
 
 @pytest.mark.parametrize("strategy", [recipes.varco(), recipes.pipegcn(), recipes.bns()], ids=str)
+def test_one_rank_sends_nothing(told, strategy):
+    (text,) = told(Run(model=nn.GraphSAGE(layers=3), strategy=strategy))
+    assert "give --parts" in text
+    assert not told(Run(model=nn.GraphSAGE(layers=3), strategy=recipes.vanilla()))
+
+
+@pytest.mark.parametrize("strategy", [recipes.varco(), recipes.pipegcn(), recipes.bns()], ids=str)
 def test_one_layer_sends_nothing(told, strategy):
     """Whatever is known ahead; no option of the strategy's would help."""
     (text,) = told(Run(model=nn.GraphSAGE(layers=1), strategy=strategy, parts=2))
@@ -48,7 +55,6 @@ def test_one_layer_sends_nothing(told, strategy):
         {"train": TrainConfig(precompute=False)},
         {"model": nn.GAT(layers=3)},
         {"model": nn.GAT(layers=2), "train": TrainConfig(precompute=False)},
-        {"parts": 1},
     ],
     ids=str,
 )
