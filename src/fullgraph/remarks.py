@@ -45,8 +45,8 @@ def remarks(run: Run, manifest: Manifest) -> list[str]:
 
 def late_halos(run: Run) -> bool:
     """Whether the strategy reads halo rows of an earlier step, by a schedule, in turns, or while they hardly change."""
-    wires = [run.wires.at(layer) for layer in range(run.model.graph_layers)]
-    return isinstance(placement_of(run), Partitioned) and any(_late(wire) for wire in wires)
+    wires = (run.wires.at(layer) for layer in range(run.model.graph_layers))
+    return run.parts > 1 and isinstance(placement_of(run), Partitioned) and any(map(_late, wires))
 
 
 def _late(wire: object) -> bool:

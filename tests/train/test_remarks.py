@@ -9,7 +9,7 @@ from fullgraph.codec import Full
 from fullgraph.data import load
 from fullgraph.exchange import Skip
 from fullgraph.partition import partition, write_parts
-from fullgraph.remarks import remarks
+from fullgraph.remarks import late_halos, remarks
 from fullgraph.run import Run
 from fullgraph.testing import random_graph
 from fullgraph.train.config import TrainConfig
@@ -36,6 +36,7 @@ def test_a_strategy_that_changes_nothing_says_so(told, strategy, model):
 def test_one_rank_sends_nothing(told, strategy):
     (text,) = told(Run(model=nn.GraphSAGE(layers=3), strategy=strategy))
     assert "give --parts" in text
+    assert not late_halos(Run(strategy=strategy))
     assert not told(Run(model=nn.GraphSAGE(layers=3), strategy=recipes.vanilla()))
 
 
