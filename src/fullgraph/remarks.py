@@ -43,10 +43,14 @@ def remarks(run: Run, manifest: Manifest) -> list[str]:
     return found
 
 
+def _wires(run: Run) -> list[object]:
+    """Of each graph layer."""
+    return [run.wires.at(layer) for layer in range(run.model.graph_layers)]
+
+
 def late_halos(run: Run) -> bool:
     """Whether the strategy reads halo rows of an earlier step, by a schedule, in turns, or while they hardly change."""
-    wires = (run.wires.at(layer) for layer in range(run.model.graph_layers))
-    return run.parts > 1 and isinstance(placement_of(run), Partitioned) and any(map(_late, wires))
+    return run.parts > 1 and isinstance(placement_of(run), Partitioned) and any(map(_late, _wires(run)))
 
 
 def _late(wire: object) -> bool:
@@ -57,17 +61,16 @@ def _late(wire: object) -> bool:
 
 def averaged(run: Run) -> bool:
     """Whether the strategy averages rows or gradients over steps."""
-    wires = (run.wires.at(layer) for layer in range(run.model.graph_layers))
-    return any(isinstance(wire, Wire) and wire.smooth is not None for wire in wires)
+    return any(isinstance(wire, Wire) and wire.smooth is not None for wire in _wires(run))
 
 
 def _unlike_fresh(run: Run) -> str:
     """What a strategy does with halo rows; empty if it sends them at once and nearly as they are, or has none."""
     if late_halos(run):
         return "which come late"
-    used = [wire for layer in range(run.model.graph_layers) if isinstance(wire := run.wires.at(layer), Wire)]
     if not isinstance(placement_of(run), Partitioned):
         return ""
+    used = [wire for wire in _wires(run) if isinstance(wire, Wire)]
     if any(wire.share < 1 for wire in used):
         return "of which few are sent in a step"
     return "of which little is sent at first" if any(_little(wire) for wire in used) else ""
@@ -103,5 +106,5 @@ def _idle(run: Run) -> bool:
         return False
     fetched = isinstance(placement, Partitioned) and placement.knows_sparse  # the halo's input rows, for attention
     ahead = placement.precompute and (model.aggregation != "attention" or fetched)
-    plain = [run.wires.at(layer) == Wire() for layer in range(model.graph_layers)]
+    plain = [wire == Wire() for wire in _wires(run)]
     return all(plain[1 if ahead else 0 :])
