@@ -18,7 +18,17 @@ if TYPE_CHECKING:
     from fullgraph.data import Graph, load, save_npz
     from fullgraph.errors import InputError
     from fullgraph.exchange import Wire
-    from fullgraph.own_model import checkpoint_context, distribute, evaluate, gather_rows, mean_loss, sync_gradients
+    from fullgraph.own_model import (
+        checkpoint_context,
+        distribute,
+        evaluate,
+        gather_rows,
+        max_over_nodes,
+        mean_loss,
+        mean_over_nodes,
+        sum_over_nodes,
+        sync_gradients,
+    )
     from fullgraph.predicting import Predictions, predict
     from fullgraph.run import Run
     from fullgraph.train.sync import GradSync
@@ -36,7 +46,9 @@ _PLACES = {
     "evaluate": "fullgraph.own_model",
     "gather_rows": "fullgraph.own_model",
     "load": "fullgraph.data",
+    "max_over_nodes": "fullgraph.own_model",
     "mean_loss": "fullgraph.own_model",
+    "mean_over_nodes": "fullgraph.own_model",
     "nn": "fullgraph",
     "open_shard": "fullgraph.api",
     "Predictions": "fullgraph.predicting",
@@ -44,6 +56,7 @@ _PLACES = {
     "recipes": "fullgraph",
     "resume": "fullgraph.api",
     "save_npz": "fullgraph.data",
+    "sum_over_nodes": "fullgraph.own_model",
     "sync_gradients": "fullgraph.own_model",
     "tasks": "fullgraph",
     "train": "fullgraph.api",
@@ -90,13 +103,16 @@ __all__ = [
     "evaluate",
     "gather_rows",
     "load",
+    "max_over_nodes",
     "mean_loss",
+    "mean_over_nodes",
     "nn",
     "open_shard",
     "predict",
     "recipes",
     "resume",
     "save_npz",
+    "sum_over_nodes",
     "sync_gradients",
     "tasks",
     "train",

@@ -110,6 +110,9 @@ def train(
     features: Annotated[str, typer.Option(help="none, row or standard")] = "none",
     split: Annotated[int, typer.Option(help="which of the graph's K splits")] = 0,
     metric: Annotated[str, chosen_from(["auto", *METRICS])] = "auto",
+    check: Annotated[
+        bool, typer.Option(help="watch a model of your own for operations that mix rows of one rank")
+    ] = True,
     inductive: Annotated[bool, typer.Option(help="train on the subgraph of training nodes")] = False,
     precompute: Annotated[bool, typer.Option(help="aggregate dense input features once")] = True,
     all_rows: Annotated[bool, typer.Option("--all-rows", help="also compute rows that the loss does not read")] = False,

@@ -107,7 +107,9 @@ def build_trainer(run: Run, part: Part, transport: Transport) -> Trainer:
     shard = build_shard(run, part, Counting(transport, meter.sent, meter.waiting, probe))
     own = model = build_model(run, facts).to(device)
     if hasattr(spec, "distributed"):  # a module of the user's, which knows no view
-        model = spec.distributed(model, shard, run.strategy, epochs=config.planned, seed=config.seed)
+        model = spec.distributed(
+            model, shard, run.strategy, epochs=config.planned, seed=config.seed, check=config.check
+        )
         own, shard = model.module, model.shard
     task = task_for(config.task, facts, cut=True).build(
         facts, metric=config.metric, loss=config.loss, seed=config.seed, part=part, shard=shard, model=own

@@ -3,5 +3,9 @@
 from fullgraph.own_model.loop import evaluate, gather_rows, mean_loss, sync_gradients
 from fullgraph.own_model.mode import checkpoint_context
 from fullgraph.own_model.module import Distributed, distribute
+from fullgraph.own_model.over_nodes import max_over_nodes, mean_over_nodes, sum_over_nodes
 
-__all__ = ["Distributed", "checkpoint_context", "distribute", "evaluate", "gather_rows", "mean_loss", "sync_gradients"]
+__all__ = [
+    "Distributed", "checkpoint_context", "distribute", "evaluate", "gather_rows", "max_over_nodes", "mean_loss",
+    "mean_over_nodes", "sum_over_nodes", "sync_gradients",
+]  # fmt: skip

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from fullgraph.ops import attend
 from fullgraph.own_model.forward import Forward, running
-from fullgraph.own_model.index import ArcIndex
+from fullgraph.own_model.rows.spaces import Ends, rows_of
 
 Fast = Callable[..., Tensor | None]
 
@@ -38,7 +38,8 @@ def use_kernels(part: Any) -> None:
 
 def _weighted(forward: Forward, x: Any, edge_index: Any, edge_weight: Any) -> bool | None:
     """Whether the graph's own weights are meant; None where the call is not over the graph's own arcs."""
-    whole = isinstance(edge_index, ArcIndex) and edge_index.whole
+    arcs = rows_of(edge_index)
+    whole = arcs is not None and arcs.space.whole and arcs.points is Ends.BOTH
     if not whole or not isinstance(x, Tensor) or x.dim() != 2 or x.dtype != forward.graph.x.dtype:
         return None
     if edge_weight is None:
@@ -102,6 +103,11 @@ def _gat(
     residual = getattr(conv, "res", None) is not None
     if not (plain and asked) or dropped or residual or _weighted(forward, x, edge_index, None) is None:
         return None
+    with forward.trust():
+        return forward.as_nodes(_attended(forward, conv, x))
+
+
+def _attended(forward: Forward, conv: Any, x: Tensor) -> Tensor:
     heads = (conv.heads, conv.out_channels)
     narrow = conv.lin.weight.shape[0] <= x.shape[1] and forward.graph.narrow_first
     if narrow and x is not forward.graph.x:
@@ -114,7 +120,7 @@ def _gat(
     target_nH, source_mH = (y_nHO * conv.att_dst).sum(-1), (source_mHO * conv.att_src).sum(-1)
     out_nHO = attend(arcs, target_nH, source_mH, source_mHO)
     out = out_nHO.flatten(1) if conv.concat else out_nHO.mean(1)
-    return out if conv.bias is None else out + conv.bias
+    return out if conv.bias is None else out + conv.bias  # type: ignore[no-any-return]
 
 
 FAST: dict[str, Fast] = {

@@ -17,7 +17,12 @@ from torch import Tensor
 from fullgraph.errors import InputError
 from fullgraph.ops import act_dropout, dropout_key, spmm
 from fullgraph.own_model.graph import RankGraph
-from fullgraph.own_model.index import ArcIndex, arc_index
+from fullgraph.own_model.rows.count import Count, made_of
+from fullgraph.own_model.rows.guard import Guard
+from fullgraph.own_model.rows.place import refuse, within_checkpoint
+from fullgraph.own_model.rows.spaces import Rows, Sets, Space, mark, rows_of
+from fullgraph.own_model.rows.values import is_even
+from fullgraph.transport import Transport
 
 running: ContextVar["Forward | None"] = ContextVar("running", default=None)  # the pass that this thread is in
 
@@ -37,21 +42,61 @@ class Counts:
 class Forward:
     """The state of one forward pass over a rank's rows."""
 
-    def __init__(self, graph: RankGraph, *, seed: int, draws: bool = True) -> None:
-        """draws: False leaves all numbers in; the self-check compares with a model that drops nothing."""
+    def __init__(self, graph: RankGraph, *, seed: int, guard: Guard | None = None, draws: bool = True) -> None:
+        """guard: what is known of the model's calls. draws: False drops nothing, for the self-check."""
         self.graph, self.seed, self.draws = graph, seed, draws
+        self.guard = guard or Guard()
+        self.sets = Sets(graph.nodes, graph.edges)
         self.counts = Counts()
-        self.arc_ids = graph.arc_ids  # of the arcs that a layer works on
-        self.on_arcs = False  # inside a layer's message, where rows are arcs
+        self.trusted = 0  # calls under way whose operations are not followed: ours, and PyG's aggregations
+        self.own_numbers: set[float] = set()  # that a model may have made of this rank's number of rows
+        self.gave_nodes = False
         self._with_grad, self._hooks = torch.is_grad_enabled(), _saved_tensor_hooks()
-        self._fetched: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}  # of the layer that runs
+        self._fetched: dict[tuple[int, int, int], tuple[Tensor, Tensor]] = {}  # of the layer that runs
         self._kept: dict[int, Tensor] = {}  # what a checkpointed part received
         self.keeping = self.replaying = False
 
+    # Rows, and how many of them there are
+
+    @contextmanager
+    def trust(self) -> Iterator[None]:
+        """Around calls that are known to be right: their operations are not followed, and their results not marked."""
+        self.trusted += 1
+        try:
+            yield
+        finally:
+            self.trusted -= 1
+
+    def as_rows(self, x: Tensor, rows: Rows | None) -> Tensor:
+        return mark(x, rows)
+
+    def as_nodes(self, x: Tensor) -> Tensor:
+        return mark(x, Rows(self.sets.nodes, 0))
+
+    def count(self, space: Space, each: int = 1) -> Count:
+        return Count.of(space, self.total, self.gave, each)
+
+    def total(self, space: Space) -> int:
+        """How many rows of a set all ranks have."""
+        if space.total is not None:
+            return space.total
+        return int(self.reduce(torch.tensor([space.size])))
+
+    def gave(self, size: int) -> None:
+        """The model was given this rank's number of rows as a plain number."""
+        if size == self.sets.nodes.size:
+            self.gave_nodes = True
+        if self.transport.size > 1:
+            self.own_numbers |= made_of(size)
+
     @property
-    def arcs(self) -> ArcIndex:
-        """The edge_index that the model is given."""
-        return arc_index(self.graph.edge_index, self.graph.arc_ids, self, whole=True)
+    def transport(self) -> Transport:
+        return self.graph.transport
+
+    def last_position(self, rows: Rows, largest: bool) -> Tensor:
+        """edge_index.max() + 1 is how PyG counts nodes: here, the owned ones."""
+        points = rows.points if isinstance(rows.points, Space) else self.sets.nodes
+        return torch.tensor(points.size - 1 if largest else 0)
 
     # Layers
 
@@ -66,34 +111,50 @@ class Forward:
         self.counts.inside -= 1
         if not self.counts.inside:
             self._fetched = {}
-        self.arc_ids = self.graph.arc_ids
 
     # Rows of neighbours
 
-    def lift(self, rows: Tensor, dim: int, source_e: Tensor, arc_ids: Tensor) -> Tensor:
-        """rows[source] along a dimension, one row for every arc."""
-        self.arc_ids = arc_ids
-        if dim % rows.dim():
-            return self.sources(rows.movedim(dim, 0)).index_select(0, source_e).movedim(0, dim)
-        return self.sources(rows).index_select(0, source_e)
+    def lift(self, x: Tensor, dim: int, source: Tensor) -> Tensor:
+        """x[source] along a dimension: a row for every edge."""
+        by, rows, dim = rows_of(source), rows_of(x), dim % x.dim()
+        assert by is not None
+        every = self.sources(x, dim)
+        if source.dim() == 1:
+            out = every.index_select(dim, source)
+        else:
+            out = every.movedim(dim, 0)[source.detach()]
+            if dim:
+                refuse("rows are read by an index of several dimensions; index the rows with x[source]")
+        return mark(out, Rows(by.space, dim + by.dim, points=rows.points if rows is not None else None))
 
-    def sources(self, rows: Tensor) -> Tensor:
+    def sources(self, x: Tensor, dim: int = 0) -> Tensor:
         """Owned, then halo rows; rows that a layer lifts twice cross once."""
-        before, fetched = self._fetched.get((id(rows), rows._version), (None, rows))
+        before, fetched = self._fetched.get((id(x), x._version, dim), (None, x))
         if before is not None:
             return fetched
-        fetched = self._crossed(rows)
+        self._check_owned(x, dim)
+        with self.trust():
+            fetched = self._crossed(x) if not dim else self._crossed(x.movedim(dim, 0)).movedim(0, dim)
         if self.counts.inside:
-            self._fetched[id(rows), rows._version] = rows, fetched
+            self._fetched[id(x), x._version, dim] = x, fetched
         return fetched
+
+    def _check_owned(self, x: Tensor, dim: int) -> None:
+        """Neighbours are read in rows of nodes alone."""
+        n, rows = self.graph.num_owned, rows_of(x)
+        if x.shape[dim] != n:
+            refuse(
+                f"a layer reads its neighbours in a tensor of {x.shape[dim]} rows where this rank owns {n} nodes; "
+                "give it a row for every node, made from x (an embedding of all nodes belongs into the graph's x)"
+            )
+        if self.trusted or not self.guard.checks:
+            return
+        owned = rows is not None and rows.dim == dim and rows.space.is_like(self.sets.nodes)
+        if not owned and not is_even(x, dim):
+            refuse("a layer reads its neighbours in a table that is not made of rows of nodes; make it from x")
 
     def _crossed(self, rows: Tensor) -> Tensor:
         graph, n = self.graph, self.graph.num_owned
-        if rows.shape[0] != n:
-            raise InputError(
-                f"a layer reads its neighbours in a tensor of {rows.shape[0]} rows where this rank owns {n} nodes; "
-                "give it a row for every node, made from x (an embedding of all nodes belongs into the graph's x)"
-            )
         self._guard()
         if rows is graph.x:
             return graph.known_sources
@@ -101,9 +162,15 @@ class Forward:
         return torch.cat([own_nD, halo()]).view(-1, *rows.shape[1:])
 
     def aggregate(self, x_nD: Tensor, aggregation: str, *, weighted: bool = False) -> Tensor:
-        """A @ x over all in-neighbours, by our own kernel; the product with owned rows hides the wire."""
-        graph = self.graph
+        """A @ x over all in-neighbours, by our own kernel."""
+        self._check_owned(x_nD, 0)
         self._guard()
+        with self.trust():
+            return self.as_nodes(self._product(x_nD, aggregation, weighted))
+
+    def _product(self, x_nD: Tensor, aggregation: str, weighted: bool) -> Tensor:
+        """The product with owned rows hides the wire."""
+        graph = self.graph
         if x_nD is graph.x:
             return graph.known(aggregation, weighted=weighted)
         matrices = graph.matrices(aggregation, weighted=weighted)
@@ -140,6 +207,13 @@ class Forward:
         self._guard()
         return self._shared(None if self.replaying else self.graph.channels.reduce(x))
 
+    @torch.no_grad()
+    def gather(self, x: Tensor) -> Tensor:
+        """The tensors of all ranks [ranks, ...]; no gradient flows back."""
+        each = x.new_zeros(self.transport.size, *x.shape)
+        each[self.transport.rank] = x
+        return self.reduce(each)
+
     def _shared(self, value: Tensor | None) -> Tensor:
         """A value that came from other ranks; a part that is computed again is given what it got the first time."""
         number = self.counts.shared
@@ -160,18 +234,26 @@ class Forward:
             return x
         if p == 1:
             return x * 0
-        key = dropout_key(self.seed, self.graph.step, self.counts.draws)
-        flat = x.reshape(x.shape[0], prod(x.shape[1:])) if x.dim() else x.reshape(1, 1)
-        return act_dropout(flat, self._ids(len(flat), x), key=key, p=p, act="none").view(x.shape)
+        key, rows = dropout_key(self.seed, self.graph.step, self.counts.draws), rows_of(x)
+        if rows is not None and (rows.dim or rows.blocks > 1):
+            parted = x.unflatten(rows.dim, (rows.blocks, rows.space.size * rows.each)).movedim(rows.dim + 1, 0)
+            out = self._dropped(parted, rows, key, p).movedim(0, rows.dim + 1)
+            return mark(out.reshape(x.shape), rows)
+        out = self._dropped(x, rows, key, p)
+        return out if rows is None else mark(out, rows)
 
-    def _ids(self, rows: int, x: Tensor) -> Tensor:
-        """Rows are nodes, or arcs; a tensor of neither is the same on every rank."""
-        nodes, arcs = self.graph.ids, self.arc_ids
-        first, second = (arcs, nodes) if self.on_arcs else (nodes, arcs)
-        for ids in (first, second):
-            if len(ids) == rows and not isinstance(x, torch.nn.Parameter):
-                return ids
-        return torch.arange(rows, device=x.device)
+    def _dropped(self, x: Tensor, rows: Rows | None, key: int, p: float) -> Tensor:
+        size = rows.space.size if rows is not None else len(x) if x.dim() else 1
+        flat = x.reshape(size, x.numel() // size if size else prod(x.shape[1:]))
+        return act_dropout(flat, self._ids(flat, rows), key=key, p=p, act="none").view(x.shape)
+
+    def _ids(self, flat: Tensor, rows: Rows | None) -> Tensor:
+        """Rows are known by their ids; a tensor that is the same on every rank by its place."""
+        if rows is not None:
+            return rows.space.ids
+        if self.trusted and len(flat) == self.graph.num_owned:
+            return self.graph.ids
+        return torch.arange(len(flat), device=flat.device)
 
     # Parts that are computed again in the backward pass
 
@@ -179,11 +261,10 @@ class Forward:
         """Refuse a part of the model that would be computed again without our knowing."""
         if self.keeping or self.replaying:
             return
-        if torch.is_grad_enabled() != self._with_grad:
+        if torch.is_grad_enabled() != self._with_grad and within_checkpoint():
             raise InputError(
-                "a part of the model that reads neighbours, draws or normalises turns gradients off "
-                "(torch.no_grad, or checkpoint with use_reentrant=True); use checkpoint(..., use_reentrant=False, "
-                "context_fn=fg.checkpoint_context)"
+                "a checkpointed part of the model reads neighbours, draws or normalises (checkpoint with "
+                "use_reentrant=True); use checkpoint(..., use_reentrant=False, context_fn=fg.checkpoint_context)"
             )
         if _saved_tensor_hooks() != self._hooks:
             raise InputError(

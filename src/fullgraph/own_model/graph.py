@@ -13,6 +13,7 @@ from torch import Tensor
 from fullgraph.exchange import Channel, Clock, Held, RowFacts, Sides, Wire, Wires
 from fullgraph.ops import spmm
 from fullgraph.ops.hashing import pair_ids
+from fullgraph.own_model.rows.spaces import Ends, Rows, Space, mark
 from fullgraph.placement.channel_view import ChannelView
 from fullgraph.placement.holding.adjacency import Matrices, build
 from fullgraph.placement.holding.local import LocalGraph
@@ -64,6 +65,35 @@ class RankGraph:
 
     def _edge_index(self) -> Tensor:
         return torch.stack([self.local.arcs.indices.long(), self.local.arcs.targets()])
+
+    @property
+    def nodes(self) -> Space:
+        """The owned nodes, a part of all nodes."""
+        return self._once("nodes", self._nodes)
+
+    def _nodes(self) -> Space:
+        ids = self.local.ids
+        return Space(
+            "nodes", len(ids), ids=lambda: ids, targets=lambda: torch.arange(len(ids), device=ids.device),
+            edge_ids=lambda: pair_ids(ids, ~ids), total=self.num_nodes, whole=True,
+        )  # fmt: skip
+
+    @property
+    def edges(self) -> Space:
+        """The edges into owned nodes, a part of all edges."""
+        return self._once("edges", self._edges)
+
+    def _edges(self) -> Space:
+        return Space(
+            "edges", self.edge_index.shape[1], ids=lambda: self.arc_ids, targets=lambda: self.edge_index[1],
+            edge_ids=lambda: self.arc_ids, whole=True,
+        )  # fmt: skip
+
+    @property
+    def marked_edge_index(self) -> Tensor:
+        """The edge_index that a model is given; other tensors must not be taken for it."""
+        rows = Rows(self.edges, 1, points=Ends.BOTH)
+        return self._once("marked edge_index", lambda: mark(self.edge_index.detach(), rows))
 
     @property
     def arc_ids(self) -> Tensor:

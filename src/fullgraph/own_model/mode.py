@@ -10,8 +10,13 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-from fullgraph.errors import InputError
 from fullgraph.own_model.forward import Counts, Forward, running
+from fullgraph.own_model.rows.place import refuse
+from fullgraph.own_model.rows.special import SPECIAL
+from fullgraph.own_model.rows.spaces import mark, rows_of
+from fullgraph.own_model.rows.sums import SUMS
+
+NUMPYS = {"axis": "dim", "keepdims": "keepdim"}  # torch takes these names too
 
 
 class RowMode(TorchFunctionMode):
@@ -22,10 +27,25 @@ class RowMode(TorchFunctionMode):
         self.forward = forward
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs, forward = kwargs or {}, self.forward
         rule = _RULES.get(func)
         if rule is not None:
-            return rule(self.forward, func, *args, **(kwargs or {}))
-        return func(*args, **(kwargs or {}))
+            return rule(forward, func, *args, **kwargs)
+        if forward.trusted:
+            return func(*args, **kwargs)
+        if torch._C._functorch.peek_interpreter_stack() is not None:
+            refuse("torch.func and vmap hide which rows a tensor holds; write the computation without them")
+        out = self._special(func, args, kwargs)
+        return forward.guard.call(forward, func, args, kwargs) if out is NotImplemented else out
+
+    def _special(self, func: Any, args: Any, kwargs: Any) -> Any:
+        if func in SUMS:
+            named = {NUMPYS.get(name, name): value for name, value in kwargs.items()}
+            first = () if args else (named.pop("input", None),)
+            return SUMS[func](self.forward, *first, *args, **named) if rows_of((*first, *args)[0]) else NotImplemented
+        if func in SPECIAL:
+            return SPECIAL[func](self.forward, func, *args, **kwargs)
+        return NotImplemented
 
 
 @contextmanager
@@ -72,9 +92,12 @@ def _batch_norm(
     eps: float = 1e-5,
 ) -> Tensor:  # fmt: skip
     """(x - mean) / sqrt(var + eps) * weight + bias,  mean and variance over the rows of all ranks."""
-    if not training:
-        out: Tensor = func(input, running_mean, running_var, weight, bias, False, momentum, eps)
-        return out
+    rows = rows_of(input)
+    if rows is not None and rows.dim == 1:
+        refuse("a batch norm has rows of nodes for channels")
+    if not training or (rows is None and not forward.trusted):
+        out: Tensor = func(input, running_mean, running_var, weight, bias, training, momentum, eps)
+        return mark(out, rows)
     fine = torch.promote_types(input.dtype, torch.float32)
     x = input.to(fine)
     dims = [0, *range(2, x.dim())]
@@ -93,11 +116,11 @@ def _batch_norm(
         out = out * weight.view(shape)
     if bias is not None:
         out = out + bias.view(shape)
-    return out.to(input.dtype)
+    return mark(out.to(input.dtype), rows)
 
 
 def _refused(forward: Forward, func: Any, *args: Any, **kwargs: Any) -> Any:
-    raise InputError(
+    refuse(
         f"the model calls {getattr(func, '__name__', func)}, whose draws depend on the number of ranks; "
         "use F.dropout or nn.Dropout, which draw by node, or add the random numbers to the graph's x"
     )
@@ -113,6 +136,7 @@ _RULES: dict[Any, Callable[..., Any]] = {
             torch.rand, torch.randn, torch.randint, torch.randperm, torch.normal, torch.bernoulli, torch.multinomial,
             torch.poisson, torch.rand_like, torch.randn_like, torch.randint_like, Tensor.bernoulli, Tensor.bernoulli_,
             Tensor.multinomial, Tensor.normal_, Tensor.uniform_, Tensor.random_, Tensor.exponential_,
+            Tensor.geometric_, Tensor.cauchy_, Tensor.log_normal_, torch.binomial,
         ),
         _refused,
     ),

@@ -11,9 +11,11 @@ from torch import Tensor, nn
 from fullgraph.axes import STRATEGIES
 from fullgraph.errors import InputError, one_line
 from fullgraph.exchange import Adaptive, Wire, Wires
-from fullgraph.own_model.check import self_check
+from fullgraph.own_model.buffers import Buffers
+from fullgraph.own_model.check import WAY_OUT, self_check
+from fullgraph.own_model.drawing import drawing_alike
 from fullgraph.own_model.graph import RankGraph
-from fullgraph.own_model.on_rows import OnRows, arc_inputs_of
+from fullgraph.own_model.on_rows import OnRows, inputs_of
 from fullgraph.own_model.prepare import is_message_passing, unwrapped
 from fullgraph.placement import Partitioned, Rows, Shard, WholeStep
 from fullgraph.placement.scene import counted
@@ -30,8 +32,9 @@ def distribute(
 
     model: any module called as forward(x, edge_index[, edge_weight | edge_attr]) that gives logits for every node.
     strategy: what crosses between ranks, when and in how many bits: one of ours or its name; `wire` says it directly.
-    epochs: how many steps the run has, for strategies that follow them. seed: of dropout. check: before the first
-    step, compare one process with simulated ranks on a small piece of the graph.
+    epochs: how many steps the run has, for strategies that follow them. seed: of dropout. check: refuse operations
+    that mix rows of one rank alone, in every step; and before the first step compare one process with simulated ranks
+    on a small piece of the graph.
     Every rank starts with rank 0's weights; the state dict keeps the model's own names.
     """
     if not isinstance(model, nn.Module):
@@ -65,8 +68,9 @@ class Distributed(nn.Module):
         super().__init__()
         _fill_lazy(model, shard)
         self._as_written = _copies(model) if check else []
-        self.on_rows = OnRows(model, seed=seed)
+        self.on_rows = OnRows(model, seed=seed, checks=check)
         self.module = self.on_rows.module
+        self._buffers_kept = Buffers(self.module, shard.transport) if check else None
         self.transport, self.check = shard.transport, check
         self.wires = wire or strategy.wires(epochs=epochs, layers=_num_layers(self.module))
         layout = strategy.layout()
@@ -105,7 +109,7 @@ class Distributed(nn.Module):
                 "shard's own rows, or fg.evaluate for scores"
             )
         if edge_index is None or not isinstance(edge_index, Tensor):
-            kwargs = self.on_rows.arc_inputs(graph) | kwargs
+            kwargs = self.on_rows.inputs(graph) | kwargs
         if self.isolated and graph is self.train_graph and isinstance(edge_index, Tensor):
             args, kwargs = self._inner_arcs(args, kwargs)
         if self.check:
@@ -117,7 +121,11 @@ class Distributed(nn.Module):
         return self._run(graph, x, args, kwargs)
 
     def _run(self, graph: RankGraph, x: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
-        return self.on_rows(graph, x, *args, **kwargs)
+        with drawing_alike(self.on_rows.seed, graph.step):
+            out = self.on_rows(graph, x, *args, **kwargs)
+        if self._buffers_kept is not None:
+            self._buffers_kept.check()
+        return out
 
     def _graph(self, edge_index: Any) -> tuple[RankGraph, bool]:
         """Which rows are meant, and whether the caller's loop is the user's own."""
@@ -230,7 +238,7 @@ def _copies(model: nn.Module) -> list[nn.Module]:
         return [copy.deepcopy(unwrapped(model))]
     except Exception as error:
         raise InputError(
-            f"self-check: the model cannot be copied ({type(error).__name__}: {one_line(error)}); pass check=False"
+            f"self-check: the model cannot be copied ({type(error).__name__}: {one_line(error)}); {WAY_OUT}"
         ) from error
 
 
@@ -240,8 +248,10 @@ def _fill_lazy(model: nn.Module, shard: Shard) -> None:
     if not any(isinstance(p, nn.parameter.UninitializedParameter) for p in model.parameters()):
         return
     x, arcs = shard.x[:2], shard.train_rows.arcs
-    has = {"edge_weight": arcs.weight, "edge_attr": arcs.attr}
-    inputs = {name: value[:0] for name in arc_inputs_of(model) if (value := has[name]) is not None}
+    has = {"edge_weight": arcs.weight, "edge_attr": arcs.attr, "node_id": shard.train_rows.ids}
+    inputs = {
+        name: value[: 2 if name == "node_id" else 0] for name in inputs_of(model) if (value := has[name]) is not None
+    }
     was_training = model.training
     model.eval()(x.new_zeros(2, x.shape[1]), shard.edge_index[:, :0], **inputs)
     model.train(was_training)

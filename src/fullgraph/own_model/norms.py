@@ -12,6 +12,7 @@ from torch import Tensor
 
 from fullgraph.errors import InputError
 from fullgraph.own_model.forward import Forward, running
+from fullgraph.own_model.rows.spaces import rows_of
 
 Norm = Callable[[Forward, Any, Tensor], Tensor]
 
@@ -27,11 +28,11 @@ def over_all_ranks(part: Any, label: str) -> None:
         now = running.get()
         if now is None:
             return kind.forward(self, x, batch, batch_size, **kwargs)
-        if batch is not None or len(x) != now.graph.num_owned:
-            raise InputError(
-                f"the layer {label} is given {len(x)} rows or a batch; give it the rows of all nodes, alone"
-            )
-        return norm(now, self, x)
+        rows = rows_of(x)
+        if batch is not None or rows is None or rows.dim or not rows.space.is_like(now.sets.nodes):
+            raise InputError(f"the layer {label} is given other rows or a batch; give it the rows of all nodes, alone")
+        with now.trust():
+            return now.as_nodes(norm(now, self, x))
 
     part.forward = MethodType(forward, part)
 

@@ -10,44 +10,68 @@ from fullgraph.own_model.forward import Forward
 from fullgraph.own_model.graph import RankGraph
 from fullgraph.own_model.mode import entered
 from fullgraph.own_model.prepare import prepared
+from fullgraph.own_model.rows.guard import Guard
+from fullgraph.own_model.rows.spaces import Even, Rows, mark, mark_of, rows_of
 
-ARC_INPUTS = ("edge_weight", "edge_attr")
+INPUTS = ("edge_weight", "edge_attr", "node_id")
 
 
-def arc_inputs_of(module: nn.Module) -> list[str]:
-    """What a model's forward takes of the arcs. PyG's own models name both, and say elsewhere which they can use."""
-    named = [name for name in ARC_INPUTS if name in inspect.signature(module.forward).parameters]
+def inputs_of(module: nn.Module) -> list[str]:
+    """What a model's forward takes beside x and edge_index.
+
+    PyG's own models name edge_weight and edge_attr, and say elsewhere which of them they can use.
+    """
+    named = [name for name in INPUTS if name in inspect.signature(module.forward).parameters]
     if not hasattr(module, "supports_edge_attr"):
         return named
     made_for = any(getattr(part, "edge_dim", None) for part in module.modules())
     can = {"edge_weight": module.supports_edge_weight, "edge_attr": module.supports_edge_attr and made_for}
-    return [name for name in named if can[name]]
+    return [name for name in named if can.get(name, True)]
 
 
 class OnRows:
     """Runs a module on the owned rows of a graph."""
 
-    def __init__(self, module: nn.Module, *, seed: int, draws: bool = True) -> None:
-        self.seed, self.draws = seed, draws
+    def __init__(self, module: nn.Module, *, seed: int, draws: bool = True, checks: bool = True) -> None:
+        """checks: refuse operations that mix rows of one rank alone."""
+        self.seed, self.draws, self.guard = seed, draws, Guard(checks=checks)
         self.module = prepared(module)
         self.layers = 0  # that the last forward pass entered
-        self.takes = arc_inputs_of(self.module)
+        self.takes = inputs_of(self.module)
 
     def __call__(self, graph: RankGraph, x: Any, *args: Any, **kwargs: Any) -> Tensor:
         """The module's output, a row for every owned node."""
-        forward = Forward(graph, seed=self.seed, draws=self.draws)
+        forward = Forward(graph, seed=self.seed, guard=self.guard, draws=self.draws)
+        args = tuple(_marked(graph, value, "edge") for value in args)
+        kwargs = {name: _marked(graph, value, name) for name, value in kwargs.items()}
         with entered(forward):
-            out = self.module(x, forward.arcs, *args, **kwargs)
+            out = self.module(forward.as_nodes(x), graph.marked_edge_index, *args, **kwargs)
         self.layers = forward.counts.layers
         if not isinstance(out, Tensor) or out.shape[:1] != (graph.num_owned,):
             given = f"shape {tuple(out.shape)}" if isinstance(out, Tensor) else type(out).__name__
             raise InputError(
                 f"the model returned {given} for {graph.num_owned} nodes; its forward must return logits, a row a node"
             )
+        rows = rows_of(out)
+        owned = rows is not None and not rows.dim and rows.points is None and rows.space.is_like(graph.nodes)
+        if self.guard.checks and not owned and not isinstance(mark_of(out), Even):
+            raise InputError(
+                "the model returned a tensor that is not made of rows of nodes; return a row for each row of x"
+            )
         return out
 
-    def arc_inputs(self, graph: RankGraph) -> dict[str, Tensor]:
-        """The graph's own edge weights and features, as far as the model's forward takes them."""
+    def inputs(self, graph: RankGraph) -> dict[str, Tensor]:
+        """The graph's own edge weights, edge features and node ids, as far as the model's forward takes them."""
         arcs = graph.local.arcs
-        has = {"edge_weight": arcs.weight, "edge_attr": arcs.attr}
+        has = {"edge_weight": arcs.weight, "edge_attr": arcs.attr, "node_id": graph.ids}
         return {name: value for name in self.takes if (value := has[name]) is not None}
+
+
+def _marked(graph: RankGraph, value: Any, name: str) -> Any:
+    """An input of the model, marked as rows of nodes or of edges by its length."""
+    if not isinstance(value, Tensor) or not value.dim() or mark_of(value) is not None:
+        return value
+    fits = {"edges": len(value) == graph.edges.size, "nodes": len(value) == graph.num_owned}
+    if fits["edges"] and ("edge" in name or not fits["nodes"]):
+        return mark(value, Rows(graph.edges, 0))
+    return mark(value, Rows(graph.nodes, 0)) if fits["nodes"] else value

@@ -1,5 +1,6 @@
 """Walk a user's module: number its message-passing layers, adapt what PyG computes from the arcs, refuse the rest."""
 
+from types import MethodType
 from typing import Any
 
 import torch
@@ -9,6 +10,7 @@ from fullgraph.errors import InputError
 from fullgraph.own_model.fast import use_kernels
 from fullgraph.own_model.forward import running
 from fullgraph.own_model.norms import over_all_ranks
+from fullgraph.own_model.rows.spaces import Ends, Rows, mark, rows_of
 
 POOL = "a pooling of all nodes; the model must give logits for every node: pool outside of it, with fg.gather_rows"
 ALL = "attention between all nodes; use layers over arcs, such as TransformerConv or GATv2Conv"
@@ -44,6 +46,7 @@ def prepared(module: nn.Module) -> nn.Module:
         label = f"{type(part).__name__}{f' ({name})' if name else ''}"
         _check(part, label)
         over_all_ranks(part, label)
+        _trust(part)
         if hasattr(part, "cached") and isinstance(part.cached, bool):
             part.cached = False  # a cache made in training would be read in evaluation
         if is_message_passing(part):
@@ -73,13 +76,9 @@ def is_message_passing(part: nn.Module) -> bool:
 
 
 def _number(part: Any) -> None:
-    """Tell the forward pass when a layer begins and ends, and when its rows are arcs."""
+    """Tell the forward pass when a layer begins and ends."""
     part.register_forward_pre_hook(_enter)
     part.register_forward_hook(_leave)
-    part.register_message_forward_pre_hook(_on_arcs)
-    part.register_message_forward_hook(_on_rows)
-    part.register_edge_update_forward_pre_hook(_on_arcs)
-    part.register_edge_update_forward_hook(_on_rows)
 
 
 def _enter(*_: Any) -> None:
@@ -92,14 +91,21 @@ def _leave(*_: Any) -> None:
         forward.leave()
 
 
-def _on_arcs(*_: Any) -> None:
-    if (forward := running.get()) is not None:
-        forward.on_arcs = True
+def _trust(part: Any) -> None:
+    """PyG's aggregations of messages by their target are right as they are: a rank has all messages to its nodes."""
+    kind = type(part)
+    if not kind.__module__.startswith("torch_geometric.nn.aggr."):
+        return
 
+    def forward(self: Any, x: Tensor, index: Any = None, *args: Any, **kwargs: Any) -> Any:
+        now, by, rows = running.get(), rows_of(index), rows_of(x)
+        if now is None or by is None or rows is None or by.points is not now.sets.nodes:
+            return kind.forward(self, x, index, *args, **kwargs)
+        with now.trust():
+            out = kind.forward(self, x, index, *args, **kwargs)
+        return mark(out, Rows(now.sets.nodes, rows.dim))
 
-def _on_rows(*_: Any) -> None:
-    if (forward := running.get()) is not None:
-        forward.on_arcs = False
+    part.forward = MethodType(forward, part)
 
 
 def _quieten(part: Any, label: str) -> None:
@@ -108,7 +114,10 @@ def _quieten(part: Any, label: str) -> None:
         return
 
     def no_arcs(*_: Any, **__: Any) -> Tensor:
-        return torch.empty(2, 0, dtype=torch.int64, device=next(part.parameters()).device)
+        none = torch.empty(2, 0, dtype=torch.int64, device=next(part.parameters()).device)
+        if (now := running.get()) is not None:
+            mark(none, Rows(now.sets.picked(now.sets.edges, none[0], 0), 1, points=Ends.BOTH))
+        return none
 
     def no_loss() -> Tensor:
         raise InputError(f"the attention loss of {label} samples arcs of the whole graph; train on the logits alone")

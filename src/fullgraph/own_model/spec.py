@@ -73,9 +73,11 @@ class OwnModel(Value):
         """The module, to look at."""
         return self.build(in_width, out_width)
 
-    def distributed(self, model: nn.Module, shard: Shard, strategy: Strategy, *, epochs: int, seed: int) -> Distributed:
+    def distributed(
+        self, model: nn.Module, shard: Shard, strategy: Strategy, *, epochs: int, seed: int, check: bool = True
+    ) -> Distributed:
         """The module on this rank's rows."""
-        return distribute(model, shard, strategy, epochs=epochs, seed=seed)
+        return distribute(model, shard, strategy, epochs=epochs, seed=seed, check=check)
 
 
 def as_model(kind: type) -> type:

@@ -44,6 +44,11 @@ class PygFields:
     def y(self) -> Tensor:
         return self.train_rows.y
 
+    @property
+    def node_id(self) -> Tensor:
+        """The number [n] of each node in the whole graph."""
+        return self.train_rows.ids
+
     @cached_property
     def edge_index(self) -> Tensor:
         """Arcs [2, e] into owned rows; pass it to the distributed model as it is."""

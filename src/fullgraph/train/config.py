@@ -38,6 +38,7 @@ class TrainConfig(Value):
     max_restarts: Annotated[int, Range(0, 10**6)] = 0  # resume by itself so often after a rank died
     metric: Annotated[Any, METRICS] | Auto = "auto"
     callbacks: tuple[Annotated[Any, CALLBACKS], ...] = ()  # told of every epoch, on rank 0
+    check: bool = True  # watch a user's own model for operations that mix rows of one rank alone
     inductive: bool = False
     precompute: bool = True
     all_rows: bool = False  # layers compute rows, too, that the loss does not read

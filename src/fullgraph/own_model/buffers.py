@@ -1,0 +1,69 @@
+"""Buffers that a model keeps by itself, such as a running mean, must be the same on every rank."""
+
+import torch
+from torch import Tensor, nn
+
+from fullgraph.errors import InputError
+from fullgraph.own_model.rows.spaces import rows_of
+from fullgraph.transport import Key, Transport
+
+
+class Buffers:
+    """Compares the buffers of a model over ranks whenever a forward pass has changed one.
+
+    Batch norms are left out: their buffers are written from sums over all ranks.
+    """
+
+    def __init__(self, module: nn.Module, transport: Transport) -> None:
+        self.transport, self._checks = transport, 0
+        self._parts = [
+            (name, part)
+            for name, part in module.named_modules()
+            if not isinstance(part, nn.modules.batchnorm._BatchNorm)
+        ]
+        self._seen = self._now()
+
+    def _now(self) -> dict[str, tuple[Tensor, int]]:
+        return {
+            f"{name}.{key}".lstrip("."): (value, value._version)
+            for name, part in self._parts
+            for key, value in part._buffers.items()
+            if value is not None
+        }
+
+    def check(self) -> None:
+        """Raise where a buffer holds rows of one rank, or differs between ranks."""
+        now, before = self._now(), self._seen
+        self._seen = now
+        for name, (value, _) in now.items():
+            if rows_of(value) is not None:
+                raise InputError(
+                    f"the buffer {name} holds rows of nodes, which a checkpoint would not keep for all ranks; "
+                    "keep a mean or sum over nodes, or a plain attribute"
+                )
+        changed = now.keys() != before.keys() or any(
+            value is not before[name][0] or version != before[name][1] for name, (value, version) in now.items()
+        )
+        if changed and self.transport.size > 1:
+            self._compare({name: value for name, (value, _) in now.items()})
+
+    @torch.no_grad()
+    def _compare(self, buffers: dict[str, Tensor]) -> None:
+        self._checks += 1
+        digests = torch.stack([_digest(value) for value in buffers.values()]) if buffers else torch.zeros(0, 2)
+        each = digests.new_zeros(self.transport.size, *digests.shape)
+        each[self.transport.rank] = digests
+        each = self.transport.all_reduce(Key("buffers of the model", self._checks), each).wait()
+        same = (each == each[0]) | (each.isnan() & each[0].isnan())
+        for name, equal in zip(buffers, same.all(2).all(0).tolist(), strict=True):
+            if not equal:
+                raise InputError(
+                    f"the buffer {name} has other values on one rank than on another after a forward pass; update it "
+                    "from a mean or sum over nodes (h.mean(0), fg.mean_over_nodes)"
+                )
+
+
+def _digest(value: Tensor) -> Tensor:
+    """Two numbers that differ where the values do, or their order."""
+    flat = value.detach().flatten().double().cpu()
+    return torch.stack([flat.sum(), (flat * torch.arange(1, len(flat) + 1, dtype=torch.float64)).sum()])

@@ -1,0 +1,23 @@
+"""Python's and NumPy's own generators, which a model may draw from: the same draws on every rank."""
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+
+from fullgraph.ops import dropout_key
+
+
+@contextmanager
+def drawing_alike(seed: int, step: int) -> Iterator[None]:
+    """Inside, `random` and `numpy.random` draw what every rank draws in this step; afterwards they go on as before."""
+    key = dropout_key(seed, step, 0)
+    python, numpys = random.getstate(), np.random.get_state()
+    random.seed(key)
+    np.random.seed(key & 0xFFFFFFFF)
+    try:
+        yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpys)

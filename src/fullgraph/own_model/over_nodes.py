@@ -1,0 +1,23 @@
+"""Means, sums and extremes over all nodes inside of a model: the same on one rank and on many.
+
+In a distributed forward pass torch's own x.mean(0), x.sum(0) and x.amax(0) mean the same; these say it in words.
+
+Legend: N nodes, D features.
+"""
+
+from torch import Tensor
+
+
+def mean_over_nodes(x: Tensor) -> Tensor:
+    """The mean row [D] over all N nodes; gradients flow back to all of them."""
+    return x.mean(0)
+
+
+def sum_over_nodes(x: Tensor) -> Tensor:
+    """The sum [D] of the rows of all N nodes."""
+    return x.sum(0)
+
+
+def max_over_nodes(x: Tensor) -> Tensor:
+    """The largest value [D] of each feature over all N nodes."""
+    return x.amax(0)

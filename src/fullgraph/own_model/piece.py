@@ -1,0 +1,72 @@
+"""A small piece of a rank's graph, cut into parts: what the self-check runs a model on.
+
+Legend: n owned rows, e arcs; m rows and a arcs of the piece.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fullgraph.data import Graph
+from fullgraph.own_model.graph import RankGraph
+from fullgraph.partition import Assignment
+
+ROWS, RING, RANKS = 60, 12, 3
+Inputs = tuple[tuple[Any, ...], dict[str, Any]]
+
+
+@dataclass(frozen=True, eq=False)
+class Piece:
+    """Some rows and the arcs between them, cut into parts; `edge_attr` of the graph holds the arcs' numbers."""
+
+    graph: Graph
+    part: Assignment
+    rows_m: Tensor  # owned rows of the real graph
+    arcs_a: Tensor  # its arcs
+    sizes: tuple[int, int]  # n and e
+
+    def cut(self, value: Any, name: str, nodes: Tensor, arcs: Tensor) -> Any:
+        """An input of the model for some nodes and arcs of the piece, in float64."""
+        if not isinstance(value, Tensor):
+            return value
+        value = value.detach().cpu()
+        n, e = self.sizes
+        if value.dim() and len(value) == e and (e != n or "edge" in name):
+            value = value[self.arcs_a[arcs]]
+        elif value.dim() and len(value) == n:
+            value = value[self.rows_m[nodes]]
+        return value.double() if value.is_floating_point() else value
+
+    def inputs(self, inputs: Inputs, nodes: Tensor, arcs: Tensor) -> Inputs:
+        """What the model is called with beside x and edge_index."""
+        args, kwargs = inputs
+        named = {name: self.cut(value, name, nodes, arcs) for name, value in kwargs.items()}
+        return tuple(self.cut(value, "edge", nodes, arcs) for value in args), named
+
+
+def piece_of(graph: RankGraph) -> Piece:
+    """Rows around the first ones and the arcs between them; where there are too few, a ring of some rows."""
+    source, target = graph.edge_index.cpu()
+    n, e = graph.num_owned, len(source)
+    inner = (source < n).nonzero().flatten()
+    chosen = torch.zeros(n, dtype=torch.bool)
+    chosen[: ROWS // 6] = True
+    for _ in range(8):
+        reached = torch.cat([source[inner][chosen[target[inner]]], target[inner][chosen[source[inner]]]]).unique()
+        chosen[reached[~chosen[reached]][: ROWS - int(chosen.sum())]] = True
+    rows_m, number = chosen.nonzero().flatten(), torch.cumsum(chosen, 0) - 1
+    arcs_a = inner[chosen[source[inner]] & chosen[target[inner]]]
+    ends = torch.stack([number[source[arcs_a]], number[target[arcs_a]]])
+    if ends.shape[1] < RING:
+        ring = torch.arange(RING)
+        rows_m, arcs_a = ring % n, ring % max(1, e)
+        ends = torch.stack([ring, (ring + 1) % RING])
+    m = len(rows_m)
+    masks = tuple(np.arange(m) % 3 == split for split in range(3))
+    numbers = np.arange(len(arcs_a), dtype=np.float64)
+    small = Graph(ends.numpy(), np.zeros((m, 1)), np.zeros(m, dtype=np.int64), masks, edge_attr=numbers)
+    part = np.random.default_rng(0).integers(0, RANKS, m).astype(np.int32)
+    return Piece(small, Assignment(part, RANKS, "random", 0), rows_m, arcs_a, (n, e))

@@ -1,0 +1,1 @@
+"""Rows of nodes and edges, followed through everything that a user's model does with them."""

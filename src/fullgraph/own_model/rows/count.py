@@ -1,0 +1,158 @@
+"""Numbers of rows, as a model asks for them: x.size(0), x.shape[0], edge_index.numel()."""
+
+import math
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from fullgraph.own_model.rows.spaces import Space
+
+
+class Count(np.int64):  # type: ignore[misc]
+    """scale * rows + shift. As the size of a tensor it counts this rank's rows; as a number it counts all ranks' rows.
+
+    So zeros(x.size(0), 8) has a row for each row of x, and h.sum(0) / x.size(0) is the mean over all nodes.
+    NumPy's integer, because torch takes it for a number, and Python asks us what `1.0 / count` is; of a subclass of int
+    it would not ask.
+    """
+
+    space: Space
+    ask: Callable[[Space], int]  # the number of rows of all ranks
+    given: Callable[[int], None]  # is told that this rank's number left as a plain number
+    scale: int
+    shift: int
+
+    @staticmethod
+    def of(
+        space: Space, ask: Callable[[Space], int], given: Callable[[int], None], scale: int = 1, shift: int = 0
+    ) -> "Count":
+        made = Count(space.size * scale + shift)
+        made.space, made.ask, made.given, made.scale, made.shift = space, ask, given, scale, shift
+        return made
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        """isinstance(x.size(0), int) holds, as models and PyG expect."""
+        return int
+
+    @property
+    def rows(self) -> int:
+        """This rank's number."""
+        return self.space.size * self.scale + self.shift
+
+    @property
+    def total(self) -> int:
+        return self.ask(self.space) * self.scale + self.shift
+
+    def _linear(self, scale: int, shift: int) -> "Count":
+        return Count.of(self.space, self.ask, self.given, self.scale * scale, self.shift * scale + shift)
+
+    def __index__(self) -> int:
+        return self.rows
+
+    def __int__(self) -> int:
+        self.given(self.rows)
+        return self.rows
+
+    def __float__(self) -> float:
+        return float(self.total)
+
+    def __bool__(self) -> bool:
+        return bool(self.total)
+
+    def __add__(self, other: Any) -> Any:
+        return self._linear(1, other) if type(other) is int else self.total + number(other)
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Any) -> Any:
+        return self._linear(1, -other) if type(other) is int else self.total - number(other)
+
+    def __mul__(self, other: Any) -> Any:
+        return self._linear(other, 0) if type(other) is int else self.total * number(other)
+
+    __rmul__ = __mul__
+
+    def __eq__(self, other: Any) -> bool:
+        """Sizes are compared with sizes, and with numbers of either meaning."""
+        if type(other) is Count:
+            return self.rows == other.rows
+        return bool(other in (self.total, self.rows))
+
+    def __ne__(self, other: Any) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash(self.rows)
+
+    def __repr__(self) -> str:
+        return str(self.rows)
+
+    def __format__(self, how: str) -> str:
+        return format(self.rows, how)
+
+
+def number(value: Any) -> Any:
+    """A count as the number that it is on all ranks together; anything else as it is."""
+    return value.total if type(value) is Count else value
+
+
+def _on_totals(function: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda self, *others: function(self.total, *map(number, others))
+
+
+def _reversed(function: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda self, other: function(number(other), self.total)
+
+
+for _name in (
+    "truediv",
+    "floordiv",
+    "mod",
+    "pow",
+    "neg",
+    "pos",
+    "abs",
+    "lt",
+    "le",
+    "gt",
+    "ge",
+    "sub",
+    "divmod",
+    "round",
+):
+    _function = getattr(operator, _name, None) or {"divmod": divmod, "round": round}[_name]
+    if _name != "sub":
+        setattr(Count, f"__{_name}__", _on_totals(_function))
+    if _name in ("truediv", "floordiv", "mod", "pow", "sub", "divmod"):
+        setattr(Count, f"__r{_name}__", _reversed(_function))
+
+
+class Shape(tuple[Any, ...]):
+    """A tensor's shape, with counts in the place of numbers of rows."""
+
+    __slots__ = ()
+
+    def numel(self) -> Any:
+        return math.prod(self)
+
+    def __add__(self, other: Any) -> "Shape":
+        return Shape((*self, *other))
+
+    def __getitem__(self, key: Any) -> Any:
+        found = super().__getitem__(key)
+        return Shape(found) if isinstance(key, slice) else found
+
+
+def made_of(size: int) -> set[float]:
+    """Numbers that models make of the number of rows; on one rank they count that rank's rows alone.
+
+    Few rows, and round numbers, are left out: a constant of the model may be equal to them.
+    """
+    if size < 100:
+        return set()
+    made = {math.log(size), math.log2(size), math.log10(size), math.sqrt(size), 1 / math.sqrt(size)}
+    odd = {value for value in made if not value.is_integer() and not (1 / value).is_integer()}
+    return {size, size - 1, 1 / size, 1 / (size - 1), *odd}

@@ -1,0 +1,164 @@
+"""Follow rows through one torch function: which rows its result holds, decided from the operations it is made of.
+
+A function of torch is a composition of a few hundred basic operations. `Follow` sees each of them and asks its rule for
+the mark of the result. A rule that finds rows of different nodes mixed refuses, or, where only a sum over all ranks is
+missing, says PARTIAL. An operation without a rule is refused if it is given rows.
+"""
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from fullgraph.errors import InputError
+from fullgraph.own_model.rows.place import refuse
+from fullgraph.own_model.rows.spaces import PARTIAL, SAME, Mark, Rows, Sets, Space, mark, mark_of, rows_of
+
+UNKNOWN = "; write it with operations on single rows and message passing, or go without the check (--no-check)"
+
+
+@dataclass(eq=False)
+class Op:
+    """One basic operation: what it was given, and what it gave."""
+
+    func: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    out: Any
+    follow: "Follow"
+
+    @cached_property
+    def name(self) -> str:
+        """Without the underscore of an operation that works in place."""
+        return str(self.func._schema.name).split("::")[1].rstrip("_")
+
+    @cached_property
+    def given(self) -> dict[str, Any]:
+        """The arguments by name, defaults included."""
+        named = {}
+        for index, argument in enumerate(self.func._schema.arguments):
+            default = argument.default_value if argument.has_default_value() else None
+            named[argument.name] = (
+                self.args[index] if index < len(self.args) else self.kwargs.get(argument.name, default)
+            )
+        return named
+
+    @cached_property
+    def tensors(self) -> list[Tensor]:
+        return list(flat((self.args, tuple(self.kwargs.values()))))
+
+    @property
+    def x(self) -> Tensor:
+        """The first argument."""
+        first: Tensor = self.args[0]
+        return first
+
+    @cached_property
+    def marked(self) -> list[tuple[Tensor, Rows]]:
+        """The arguments that hold rows."""
+        return [(x, rows) for x in self.tensors if (rows := rows_of(x)) is not None]
+
+    def dim(self, name: str, of: Tensor) -> int:
+        """A dimension among the arguments, counted from 0."""
+        value: int = self.given[name]
+        return value % max(1, of.dim())
+
+    def what(self) -> str:
+        """What the rows stand for, in words."""
+        return f"rows of {self.marked[0][1].space.kind}" if self.marked else "rows"
+
+
+Rule = Callable[[Op], Any]  # -> the mark of the result, or a list of marks
+
+
+@dataclass
+class Follow(TorchDispatchMode):  # type: ignore[misc]
+    """Marks the results of all operations inside."""
+
+    rules: dict[str, Rule]
+    sets: Sets
+    checks: bool = True  # False: an operation without a rule gives what it gives
+    writes: bool = False  # the call is x[index] = value; torch drops leading dimensions of length 1 from the value
+    made_set: bool = False  # whether a new set of rows was made, which differs from step to step
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    @property
+    def nodes(self) -> Space:
+        return self.sets.nodes
+
+    def picked(self, space: Space, chosen: Tensor, size: int) -> Space:
+        self.made_set = True
+        return self.sets.picked(space, chosen, size)
+
+    def joined(self, spaces: list[Space]) -> Space:
+        self.made_set = True
+        return self.sets.joined(spaces)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        op = Op(func, args, kwargs or {}, None, self)
+        before = [mark_of(x) for x in op.tensors]
+        try:
+            op.out = func(*args, **op.kwargs)
+        except (RuntimeError, IndexError):
+            self._explained(op, before)
+            raise
+        if any(before) or op.name in MAKERS:
+            self._mark(op, self._allowed(op, before))
+        return op.out
+
+    def _explained(self, op: Op, before: list[Mark | None]) -> None:
+        """An operation failed: where its rule refuses it, that says why."""
+        if any(before):
+            with suppress(AttributeError, TypeError, KeyError):  # a rule may want to look at the result
+                self._ruled(op, before)
+
+    def _allowed(self, op: Op, before: list[Mark | None]) -> Any:
+        try:
+            return self._ruled(op, before)
+        except InputError:
+            if self.checks:
+                raise
+        outs = op.out if isinstance(op.out, tuple | list) else [op.out]
+        n = self.nodes.size
+        return [Rows(self.nodes, 0) if isinstance(x, Tensor) and x.shape[:1] == (n,) else None for x in outs]
+
+    def _ruled(self, op: Op, before: list[Mark | None]) -> Any:
+        if PARTIAL in before and op.name not in LINEAR:
+            refuse(f"{op.name} of a sum over {op.what()} within one call; take the sum first, in a line of its own")
+        rule = self.rules.get(op.name)
+        if rule is None and torch.Tag.pointwise in op.func.tags:
+            rule = self.rules["pointwise"]
+        if rule is not None:
+            return rule(op)
+        if op.marked and torch.Tag.nondeterministic_seeded in op.func.tags:
+            refuse(f"{op.name} draws numbers for {op.what()}, which depend on the number of ranks; use F.dropout")
+        if op.marked:
+            refuse(f"{op.name} is not known to work on {op.what()} of one rank alone{UNKNOWN}")
+        return None
+
+    def _mark(self, op: Op, marks: Any) -> None:
+        outs = list(flat(op.out))
+        for out, what in zip(outs, marks if isinstance(marks, list) else [marks] * len(outs), strict=True):
+            mark(out, SAME if what is None else what)
+
+
+MAKERS = {"zeros", "ones", "full", "empty", "new_zeros", "new_ones", "new_full", "new_empty", "expand", "clone", "view",
+          "_unsafe_view", "zeros_like", "ones_like", "full_like", "empty_like", "zero", "fill"}  # fmt: skip
+LINEAR = {"view", "_unsafe_view", "permute", "transpose", "t", "unsqueeze", "squeeze", "clone", "detach", "alias",
+          "_to_copy"}  # fmt: skip
+
+
+def flat(value: Any) -> Any:
+    """The tensors in nested tuples and lists."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, tuple | list):
+        for item in value:
+            yield from flat(item)

@@ -1,0 +1,199 @@
+"""Follow rows through every torch function that a model calls.
+
+The first time a function is called with such rows and shapes, `Follow` watches the operations it is made of. What it
+finds is kept, so that in later steps the call costs a look-up.
+"""
+
+from collections.abc import Hashable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from fullgraph.own_model.rows.count import Count, Shape, number
+from fullgraph.own_model.rows.follow import Follow, flat
+from fullgraph.own_model.rows.indexing import INDEXING
+from fullgraph.own_model.rows.place import refuse
+from fullgraph.own_model.rows.shapes import SHAPES
+from fullgraph.own_model.rows.spaces import PARTIAL, SAME, Even, Mark, Rows, Space, mark, mark_of, rows_of
+from fullgraph.own_model.rows.values import VALUES
+
+if TYPE_CHECKING:
+    from fullgraph.own_model.forward import Forward
+
+RULES = VALUES | SHAPES | INDEXING
+MOST = 20_000  # calls that are kept
+Outcome = tuple[Any, ...]  # a mark for each tensor of the result, with sets of rows by their number in the call
+_T = Tensor
+SIZED = {
+    _T.view, _T.reshape, torch.reshape, _T.expand, _T.repeat, _T.unflatten, torch.unflatten, _T.narrow, torch.narrow,
+    _T.split, torch.split, _T.broadcast_to, torch.broadcast_to, _T.tile, torch.tile, _T.new_tensor, _T.as_strided,
+}  # fmt: skip
+SPREADS = {_T.expand, _T.repeat, _T.broadcast_to, torch.broadcast_to}
+
+
+class Guard:
+    """What is known of the calls of one model."""
+
+    def __init__(self, *, checks: bool = True) -> None:
+        """checks: False lets calls through that mix rows of one rank alone."""
+        self.checks = checks
+        self._known: dict[Hashable, Outcome] = {}
+
+    def call(self, forward: "Forward", func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The function's result, marked; sums that lack the other ranks' share are completed."""
+        scan = Scan(forward, func)
+        key = scan.key(args, kwargs)
+        if not scan.marked and not scan.counts:
+            return func(*args, **kwargs)
+        if scan.counts:
+            args, kwargs = scan.without_counts(args), scan.without_counts(kwargs)
+        if not scan.marked:
+            return self._spread(scan, func, func(*args, **kwargs))
+        known = self._known.get(key) if key is not None else None
+        if known is not None:
+            out = func(*args, **kwargs)
+            for x, what in zip(flat(out), known, strict=True):
+                mark(x, scan.restored(what))
+        else:
+            out = self._watched(scan, key, func, args, kwargs)
+        if scan.counts:
+            self._spread(scan, func, out)
+        return _completed(forward, out)
+
+    def _watched(self, scan: "Scan", key: Hashable | None, func: Any, args: Any, kwargs: Any) -> Any:
+        follow = Follow(RULES, scan.forward.sets, self.checks, func is _T.__setitem__)
+        with follow:
+            out = func(*args, **kwargs)
+        outs = list(flat(out))
+        for x in outs:
+            if getattr(x, "_fullgraph_mark", None) is None:
+                mark(x, self._guessed(scan, func, x))
+        outcome = tuple(scan.numbered(mark_of(x)) for x in outs)
+        if key is not None and not follow.made_set and not follow.writes and None not in outcome:
+            if len(self._known) >= MOST:
+                self._known.clear()
+            self._known[key] = outcome
+        return out
+
+    def _guessed(self, scan: "Scan", func: Any, x: Tensor) -> Mark:
+        """The mark of a result that no operation made, such as x.data."""
+        for given in scan.tensors:
+            rows = rows_of(given)
+            if rows is not None and given.shape == x.shape:
+                return rows
+        if self.checks and any(rows_of(given) is not None for given in scan.tensors):
+            refuse(f"{_name(func)} gives rows in a form that cannot be followed over ranks")
+        return SAME
+
+    def _spread(self, scan: "Scan", func: Any, out: Any) -> Any:
+        """A row that is repeated for each row of a set is rows of that set."""
+        if func in SPREADS and isinstance(mark_of(out), Even | None) and out.dim():
+            for dim, size in enumerate(scan.sizes[-out.dim() :]):
+                if type(size) is Count and not size.shift:
+                    mark(out, Rows(size.space, dim, size.scale))
+        return out
+
+
+def _completed(forward: "Forward", out: Any) -> Any:
+    if isinstance(out, Tensor):
+        return mark(forward.reduce(out), SAME) if getattr(out, "_fullgraph_mark", None) is PARTIAL else out
+    if isinstance(out, tuple | list) and any(mark_of(x) is PARTIAL for x in out if isinstance(x, Tensor)):
+        refuse("several sums over rows in one call; take each in a line of its own")
+    return out
+
+
+class Scan:
+    """The arguments of one call: which of them hold rows, and a key under which the call is known."""
+
+    def __init__(self, forward: "Forward", func: Any) -> None:
+        self.forward, self.func = forward, func
+        self.spaces: list[Any] = [forward.sets.nodes, forward.sets.edges]
+        self.tensors: list[Tensor] = []
+        self.sizes: list[Any] = []
+        self.marked = self.counts = False
+
+    def key(self, args: Any, kwargs: Any) -> Hashable | None:
+        """None where the call cannot be known again."""
+        described = self._described(args), *((name, self._described(value)) for name, value in kwargs.items())
+        key = (self.func, *described)
+        try:
+            hash(key)
+        except TypeError:
+            return None
+        return key
+
+    def _described(self, value: Any) -> Any:
+        kind = type(value)
+        if isinstance(value, Tensor):
+            self.tensors.append(value)
+            what = getattr(value, "_fullgraph_mark", None)
+            if what is None or what is SAME:
+                return value.shape, value.dtype
+            self.marked = True
+            return self.numbered(what), value.shape, value.dtype
+        if kind is tuple or kind is list or kind is torch.Size or kind is Shape:
+            return (kind, *map(self._described, value))
+        if kind is slice:
+            return "slice", self._described(value.start), self._described(value.stop), self._described(value.step)
+        if kind is Count:
+            self.counts = True
+            self.sizes.append(value)
+            return "count", self._number(value.space), value.scale, value.shift
+        if kind is float:
+            self._check_number(value)
+            return float
+        if kind is int:
+            self.sizes.append(value)
+            self._check_number(value)
+        return (kind, value) if kind is bool else value
+
+    def _check_number(self, value: float) -> None:
+        """A number that the model made of the number of this rank's rows differs between ranks."""
+        if value in self.forward.own_numbers and self.func not in SIZED and self.forward.guard.checks:
+            refuse(
+                f"the number {value:.6g} is made of the number of rows on this rank (len(x), int(x.size(0)) or math.log); "
+                "use x.size(0) itself, which counts the rows of all ranks in computations"
+            )
+
+    def numbered(self, what: Mark | None) -> Any:
+        if isinstance(what, Rows):
+            points = self._number(what.points) if isinstance(what.points, Space) else what.points
+            return "rows", self._number(what.space), what.dim, what.each, points, what.blocks
+        return SAME if what is None else what
+
+    def restored(self, what: Any) -> Mark:
+        if type(what) is not tuple:
+            found: Mark = what
+            return found
+        _, space, dim, each, points, blocks = what
+        return Rows(self.spaces[space], dim, each, self.spaces[points] if type(points) is int else points, blocks)
+
+    def _number(self, space: Space) -> int:
+        for number_, known in enumerate(self.spaces):
+            if known is space:
+                return number_
+        self.spaces.append(space)
+        return len(self.spaces) - 1
+
+    def without_counts(self, value: Any) -> Any:
+        """Counts as sizes or numbers; a slice over all rows of a set has no bounds."""
+        kind = type(value)
+        if kind is Count:
+            return value.rows if self.func in SIZED else number(value)
+        if kind is dict:
+            return {name: self.without_counts(item) for name, item in value.items()}
+        if kind is tuple or kind is list or kind is torch.Size or kind is Shape:
+            return (list if kind is list else tuple)(map(self.without_counts, value))
+        if kind is slice:
+            whole = type(value.stop) is Count and not value.stop.shift and not value.start and value.step in (None, 1)
+            return slice(None) if whole else slice(*(_size(end) for end in (value.start, value.stop, value.step)))
+        return value
+
+
+def _size(value: Any) -> Any:
+    return value.rows if type(value) is Count else value
+
+
+def _name(func: Any) -> str:
+    return str(getattr(func, "__name__", func))

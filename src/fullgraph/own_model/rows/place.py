@@ -1,0 +1,60 @@
+"""Where in a user's model something happens: file, line, layer."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+from torch import nn
+
+from fullgraph.errors import InputError
+
+LIBRARIES = ("torch", "torch_geometric", "fullgraph", "contextlib", "functools")
+
+
+def refuse(text: str) -> NoReturn:
+    """Stop with one line that begins with the place in the user's model."""
+    raise InputError(f"{place()}{text}")
+
+
+def place() -> str:
+    """`net.py:12, Net (layer convs.0): `, as far as it is known."""
+    line = next((f"{Path(f.f_code.co_filename).name}:{f.f_lineno}" for f in _frames() if not _is_library(f)), "")
+    layer = _layer()
+    return f"{', '.join(filter(None, (line, layer)))}: " if line or layer else ""
+
+
+def within_checkpoint() -> bool:
+    """Whether torch.utils.checkpoint runs a part of the model that it will compute again without its context."""
+    return any(f.f_globals.get("__name__") == "torch.utils.checkpoint" for f in _frames())
+
+
+def _frames() -> Iterator[FrameType]:
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def _is_library(frame: FrameType) -> bool:
+    return str(frame.f_globals.get("__name__", "")).split(".")[0] in LIBRARIES
+
+
+def _layer() -> str:
+    """The innermost module that runs, under its name in the model."""
+    running = [module for frame in _frames() if (module := _module(frame)) is not None]
+    if not running:
+        return ""
+    inner, outer = running[0], running[-1]
+    name = next((name for module in reversed(running) for name, part in module.named_modules() if part is inner), "")
+    name = next((name for name, part in outer.named_modules() if part is inner), name)
+    return f"{type(inner).__name__} (layer {name})" if name else type(inner).__name__
+
+
+def _module(frame: FrameType) -> nn.Module | None:
+    """The user's or PyG's module whose method this frame runs."""
+    if str(frame.f_globals.get("__name__", "")) == "torch.nn.modules.module":
+        return None
+    owner = frame.f_locals.get("self")
+    return owner if isinstance(owner, nn.Module) and not type(owner).__module__.startswith("fullgraph") else None

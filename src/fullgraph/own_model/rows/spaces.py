@@ -1,0 +1,184 @@
+"""Which rows a tensor holds. Every tensor of a distributed forward pass is one of these:
+
+    Rows      one row for each of a set of nodes or edges, which is spread over the ranks
+    Even      the same numbers along some dimensions, such as zeros or an expanded row: it fits rows of any set
+    PARTIAL   this rank's share of a sum over all ranks
+    no mark   the same tensor on every rank
+
+A mark is an attribute of the tensor. Torch keeps a tensor's Python object as long as the tensor itself, so marks are
+not lost on the way through autograd.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from enum import Enum
+from functools import cached_property
+from math import prod
+from typing import Any
+
+import torch
+from torch import Tensor
+
+NAME = "_fullgraph_mark"
+
+
+class Space:
+    """A set of rows that is spread over the ranks: the nodes, the edges, or a selection of them."""
+
+    def __init__(
+        self, kind: str, size: int, *, ids: Callable[[], Tensor], targets: Callable[[], Tensor],
+        edge_ids: Callable[[], Tensor], total: int | None = None, whole: bool = False,
+    ) -> None:  # fmt: skip
+        """kind: "nodes" or "edges". size: rows on this rank. total: rows on all ranks, where that is known.
+
+        ids: a number for each row, which no other row of the graph has; dropout draws by it. targets: the node that
+        each edge goes to; for a node, the node itself. edge_ids: the ids of edges; for a node, of its self loop.
+        whole: all nodes or all edges of the graph, as the model was given them.
+        """
+        self.kind, self.size, self.total, self.whole = kind, size, total, whole
+        self._ids, self._targets, self._edge_ids = ids, targets, edge_ids
+
+    @cached_property
+    def ids(self) -> Tensor:
+        return self._ids()
+
+    @cached_property
+    def targets(self) -> Tensor:
+        return self._targets()
+
+    @cached_property
+    def edge_ids(self) -> Tensor:
+        return self._edge_ids()
+
+    def picked(self, chosen: Tensor, size: int) -> "Space":
+        """The rows that a mask or positions choose."""
+        return Space(
+            self.kind, size, ids=lambda: self.ids[chosen], targets=lambda: self.targets[chosen],
+            edge_ids=lambda: self.edge_ids[chosen],
+        )  # fmt: skip
+
+    def is_like(self, other: "Space") -> bool:
+        """Whether the two hold the same rows in the same order; a node and its self loop are the same row."""
+        if self is other or self.size != other.size:
+            return self is other
+        if self.kind == other.kind:
+            return torch.equal(self.ids, other.ids)
+        return torch.equal(self.edge_ids, other.edge_ids)
+
+
+def joined(spaces: list[Space]) -> Space:
+    """The rows of several sets, one set after the other; nodes among edges are self loops."""
+    kind = "nodes" if all(space.kind == "nodes" for space in spaces) else "edges"
+
+    def edge_ids() -> Tensor:
+        return torch.cat([space.edge_ids for space in spaces])
+
+    return Space(
+        kind, sum(space.size for space in spaces),
+        ids=edge_ids if kind == "edges" else lambda: torch.cat([space.ids for space in spaces]),
+        targets=lambda: torch.cat([space.targets for space in spaces]), edge_ids=edge_ids,
+    )  # fmt: skip
+
+
+class Sets:
+    """The sets of rows that one forward pass has met; the same selection made twice is the same set."""
+
+    def __init__(self, nodes: Space, edges: Space) -> None:
+        self.nodes, self.edges = nodes, edges
+        self._picked: dict[tuple[int, int, int], tuple[Space, Tensor, Space]] = {}
+        self._joined: dict[tuple[int, ...], tuple[list[Space], Space]] = {}
+
+    def picked(self, space: Space, chosen: Tensor, size: int) -> Space:
+        key = id(space), id(chosen), chosen._version  # the values below keep both alive, so no id is used again
+        if key not in self._picked:
+            self._picked[key] = space, chosen, space.picked(chosen, size)
+        return self._picked[key][-1]
+
+    def joined(self, spaces: list[Space]) -> Space:
+        key = tuple(map(id, spaces))
+        if key not in self._joined:
+            self._joined[key] = spaces, joined(spaces)
+        return self._joined[key][-1]
+
+
+class Ends(Enum):
+    """What the values of an index tensor point to, where it is not a set of rows of this rank."""
+
+    SOURCES = "owned and halo nodes"  # the values are positions among owned nodes, then halo nodes
+    BOTH = "the two ends of edges"  # a tensor [2, e]: sources, then targets
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Dimension `dim` has `each` consecutive entries for every row of `space`, and all that `blocks` times over."""
+
+    space: Space
+    dim: int
+    each: int = 1
+    points: Space | Ends | None = None  # the values are positions in this space, and differ between ranks
+    blocks: int = 1
+
+    def at(self, dim: int) -> "Rows":
+        return replace(self, dim=dim)
+
+    @property
+    def is_single(self) -> bool:
+        """Whether the dimension has one entry for every row."""
+        return self.each == 1 and self.blocks == 1
+
+    def fits(self, other: "Rows") -> bool:
+        """Whether the two have entries for the same rows in the same order."""
+        return self.each == other.each and self.blocks == other.blocks and self.space.is_like(other.space)
+
+    @property
+    def values(self) -> "Rows":
+        """The same rows, with values that are no positions."""
+        return self if self.points is None else replace(self, points=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Even:
+    """The same numbers along each of `dims`; `zero`: all numbers are zero."""
+
+    dims: tuple[int, ...]
+    zero: bool = False
+
+
+class Plain(Enum):
+    """Marks without a value."""
+
+    PARTIAL = "a share of a sum"
+    SAME = "the same on every rank"
+
+
+PARTIAL, SAME = Plain.PARTIAL, Plain.SAME
+Mark = Rows | Even | Plain
+
+
+def mark(x: Tensor, what: Mark | None) -> Tensor:
+    setattr(x, NAME, what)
+    return x
+
+
+def mark_of(x: Any) -> Mark | None:
+    """The mark of a tensor; None where the tensor is the same on every rank."""
+    what: Mark | None = getattr(x, NAME, None)
+    return None if what is SAME else what
+
+
+def rows_of(x: Any) -> Rows | None:
+    what = getattr(x, NAME, None)
+    return what if type(what) is Rows else None
+
+
+def moved(before: tuple[int, ...], after: tuple[int, ...], rows: Rows) -> Rows | None:
+    """The mark after a view from one shape to another; None where rows would be torn apart."""
+    pre, post = prod(before[: rows.dim]) * rows.blocks, prod(before[rows.dim + 1 :]) * rows.each
+    size = before[rows.dim] // (rows.blocks * rows.each)
+    for dim, width in enumerate(after):
+        outer, inner = prod(after[:dim]), prod(after[dim + 1 :])
+        if outer and inner and not pre % outer and not post % inner:
+            blocks, each = pre // outer, post // inner
+            if blocks and each and width == blocks * size * each:
+                return replace(rows, dim=dim, each=each, blocks=blocks)
+    return None

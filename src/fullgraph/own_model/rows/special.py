@@ -1,0 +1,293 @@
+"""Torch functions that mean something else inside a distributed forward pass, beside sums, dropout and norms.
+
+Sizes count rows of all ranks when they are used as numbers; an index of sources reads halo rows; values of rows do not
+leave torch, where they could not be followed. A function returns NotImplemented where there is nothing special.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from fullgraph.own_model.rows.count import Count, Shape, number
+from fullgraph.own_model.rows.follow import flat
+from fullgraph.own_model.rows.place import refuse
+from fullgraph.own_model.rows.spaces import Ends, Even, Rows, mark, rows_of
+from fullgraph.own_model.rows.values import POSITION, REVERSED
+
+if TYPE_CHECKING:
+    from fullgraph.own_model.forward import Forward
+
+
+# Sizes
+
+
+def shape(forward: "Forward", func: Any, x: Tensor) -> Any:
+    rows = rows_of(x)
+    sizes: Any = func(x)
+    if rows is None:
+        return sizes
+    return Shape(
+        forward.count(rows.space, rows.each * rows.blocks) if d == rows.dim else size for d, size in enumerate(sizes)
+    )
+
+
+def size(forward: "Forward", func: Any, x: Tensor, dim: int | None = None) -> Any:
+    if rows_of(x) is None:
+        return func(x) if dim is None else func(x, dim)
+    sizes = shape(forward, Tensor.size, x)
+    return sizes if dim is None else sizes[dim]
+
+
+def numel(forward: "Forward", func: Any, x: Tensor) -> Any:
+    rows = rows_of(x)
+    count: int = func(x)
+    if rows is None:
+        return count
+    return forward.count(rows.space, rows.each * rows.blocks * count // x.shape[rows.dim] if count else 1)
+
+
+def length(forward: "Forward", func: Any, x: Tensor) -> int:
+    rows = rows_of(x)
+    if rows is not None and rows.dim == 0:
+        forward.gave(len(x))
+    return func(x)  # type: ignore[no-any-return]
+
+
+# New tensors
+
+
+def made(zero: bool) -> Callable[..., Any]:
+    def function(forward: "Forward", func: Any, *args: Any, **kwargs: Any) -> Any:
+        """zeros, ones, empty and their like: a tensor of so many rows holds rows."""
+        given = kwargs.pop("size", None)
+        of = args[:1] if args and isinstance(args[0], Tensor) else ()
+        sizes = given if given is not None else args[len(of) :]
+        sizes = sizes[0] if len(sizes) == 1 and isinstance(sizes[0], tuple | list) else sizes
+        out = func(*of, [_plain(size) for size in sizes], **{name: number(value) for name, value in kwargs.items()})
+        return _as_rows(forward, out, sizes, zero)
+
+    return function
+
+
+def made_full(forward: "Forward", func: Any, *args: Any, **kwargs: Any) -> Any:
+    """full(size, value) and x.new_full(size, value)."""
+    of = args[:1] if args and isinstance(args[0], Tensor) else ()
+    rest = list(args[len(of) :])
+    sizes = rest.pop(0) if rest else kwargs.pop("size")
+    value = rest.pop(0) if rest else kwargs.pop("fill_value")
+    if rows_of(value) is not None:
+        refuse(f"full is given a value of rows; {POSITION}")
+    sizes = [sizes] if isinstance(sizes, int) else sizes
+    out = func(*of, [_plain(size) for size in sizes], number(value), **kwargs)
+    return _as_rows(forward, out, sizes, False)
+
+
+def arange(forward: "Forward", func: Any, *args: Any, **kwargs: Any) -> Any:
+    """arange(x.size(0)) are the positions of this rank's rows."""
+    counts = [value for value in (*args, *kwargs.values()) if type(value) is Count]
+    out = func(*map(_plain, args), **{name: _plain(value) for name, value in kwargs.items()})
+    whole = len(counts) == 1 and counts[0].scale == 1 and not counts[0].shift and len(out) == counts[0].rows
+    if not counts:
+        return out
+    if not whole or out.is_floating_point():
+        refuse(f"arange numbers the rows of one rank; {POSITION}")
+    return mark(out, Rows(counts[0].space, 0, points=counts[0].space))
+
+
+def _plain(value: Any) -> Any:
+    return value.rows if type(value) is Count else value
+
+
+def _as_rows(forward: "Forward", out: Tensor, sizes: Any, zero: bool) -> Tensor:
+    places = [(d, size) for d, size in enumerate(sizes) if type(size) is Count and not size.shift]
+    if len(places) > 1:
+        refuse("a tensor with an entry for each pair of rows would have to hold the rows of all ranks")
+    if places:
+        dim, count = places[0]
+        return mark(out, Rows(count.space, dim, count.scale))
+    nodes = forward.sets.nodes
+    plain = [d for d, size in enumerate(sizes) if type(size) is int and size == nodes.size and forward.gave_nodes]
+    if len(plain) == 1:
+        return mark(out, Rows(nodes, plain[0]))
+    return mark(out, Even(tuple(range(out.dim())), zero))
+
+
+def eye(forward: "Forward", func: Any, *args: Any, **kwargs: Any) -> Any:
+    if any(type(value) is Count for value in (*args, *kwargs.values())):
+        refuse("a tensor with an entry for each pair of rows would have to hold the rows of all ranks")
+    return func(*args, **kwargs)
+
+
+def tensor(forward: "Forward", func: Any, data: Any, **kwargs: Any) -> Any:
+    if isinstance(data, list | tuple):
+        data = type(data)(map(number, data))
+    return NotImplemented if isinstance(data, Tensor) else func(number(data), **kwargs)
+
+
+# Reading and writing by index
+
+
+def getitem(forward: "Forward", func: Any, x: Any, key: Any) -> Any:
+    parts = key if isinstance(key, tuple) else (key,)
+    _check_slices(x, parts)
+    sources = [_reads_sources(part) for part in parts]
+    if not any(sources):
+        return NotImplemented
+    if not sources[0] or any(sources[1:]):
+        refuse("rows are read by a source in a place other than the first; index the rows with x[source]")
+    lifted = forward.lift(x, 0, parts[0])
+    return lifted if len(parts) == 1 else forward.guard.call(forward, func, (lifted, (slice(None), *parts[1:])), {})
+
+
+def setitem(forward: "Forward", func: Any, x: Any, key: Any, value: Any) -> Any:
+    """Only self loops may be written by their source, which is their target."""
+    rows = rows_of(key)
+    _check_slices(x, key if isinstance(key, tuple) else (key,))
+    if rows is None or rows.points is not Ends.SOURCES:
+        return NotImplemented
+    if not torch.equal(key, rows.space.targets):
+        refuse(f"the model writes rows by the sources of edges: {REVERSED}")
+    loops = mark(key.detach().clone(), Rows(rows.space, 0, points=forward.sets.nodes))
+    return forward.guard.call(forward, func, (x, loops, value), {})
+
+
+def _check_slices(x: Any, parts: tuple[Any, ...]) -> None:
+    """table[: x.size(0)] takes the first rows of a table, which belong to other nodes on every rank."""
+    cuts = any(type(part) is slice and Count in map(type, (part.start, part.stop)) for part in parts)
+    if cuts and rows_of(x) is None:
+        refuse(f"the first rows of a table are taken for the rows of this rank; {POSITION}")
+
+
+def index_select(forward: "Forward", func: Any, x: Any, dim: int, index: Any) -> Any:
+    return forward.lift(x, dim, index) if _reads_sources(index) else NotImplemented
+
+
+def gather(forward: "Forward", func: Any, x: Any, dim: int, index: Any, **kwargs: Any) -> Any:
+    if not _reads_sources(index):
+        return NotImplemented
+    rows = rows_of(index)
+    assert rows is not None
+    if rows.dim != dim % x.dim():
+        refuse("rows are read by a source in a place other than their own dimension; index the rows with x[source]")
+    return mark(func(forward.sources(x, dim), dim, index, **kwargs), rows.values)
+
+
+def _reads_sources(value: Any) -> bool:
+    rows = rows_of(value)
+    return rows is not None and rows.points is Ends.SOURCES
+
+
+# Others
+
+
+def one_hot(forward: "Forward", func: Any, tensor: Tensor, num_classes: int = -1) -> Any:
+    rows = rows_of(tensor)
+    if rows is None:
+        return NotImplemented
+    if rows.points is not None or num_classes < 1:
+        refuse("one_hot counts the classes of one rank's rows; give num_classes")
+    return mark(func(tensor, num_classes), rows)
+
+
+def recurrent(forward: "Forward", func: Any, *args: Any) -> Any:
+    """LSTM, GRU and RNN over short sequences: each row is a sequence of its own."""
+    rows = rows_of(args[0])
+    if rows is None:
+        return NotImplemented
+    if not isinstance(args[3], bool):
+        refuse("packed sequences of rows cannot be followed over ranks; give a tensor [rows, steps, features]")
+    along = 0 if args[-1] else 1
+    if args[0].dim() != 3 or rows.dim != along:
+        refuse("a recurrent network runs along the rows of nodes; there is no order of nodes over ranks")
+    if args[5] and args[6]:
+        refuse("dropout inside of a recurrent network depends on the number of ranks; use F.dropout on its output")
+    out, *states = func(*args)
+    return (mark(out, rows), *(mark(state, rows.at(1)) for state in states))
+
+
+def bilinear(
+    forward: "Forward", func: Any, one: Tensor, other: Tensor, weight: Tensor, bias: Tensor | None = None
+) -> Any:
+    """Row by row over two inputs: y = one W other + b."""
+    marks = [rows_of(x) for x in (one, other)]
+    if not any(marks):
+        return NotImplemented
+    rows = marks[0]
+    if (
+        rows is None
+        or marks[1] is None
+        or rows.dim == one.dim() - 1
+        or rows.dim != marks[1].dim
+        or not rows.fits(marks[1])
+    ):
+        refuse(f"bilinear is given rows of different sets, or rows beside a tensor that has none; {POSITION}")
+    return mark(func(one, other, weight, bias), rows)
+
+
+def leaves(forward: "Forward", func: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
+    rows = rows_of(x)
+    if rows is not None and forward.guard.checks:
+        refuse(
+            f"the values of rows of {rows.space.kind} leave torch ({_name(func)}), where they cannot be followed over "
+            "ranks; compute with torch, or before training"
+        )
+    return func(x, *args, **kwargs)
+
+
+def refused(text: str) -> Callable[..., Any]:
+    def function(forward: "Forward", func: Any, *args: Any, **kwargs: Any) -> Any:
+        given = flat((args, tuple(kwargs.values())))
+        if forward.guard.checks and any(rows_of(value) is not None for value in given):
+            refuse(text.format(_name(func)))
+        return func(*args, **kwargs)
+
+    return function
+
+
+def _name(func: Any) -> str:
+    return str(getattr(func, "__name__", func))
+
+
+_T: Any = Tensor
+_VF: Any = torch._VF  # type: ignore[attr-defined]
+MATRIX = refused(
+    "{} makes a matrix of the graph; use message passing, such as GCNConv, with edge_index and edge_weight"
+)
+GRADIENT = refused("{} inside of the model computes gradients of rows, which other ranks have a share in")
+SPECIAL: dict[Any, Callable[..., Any]] = {
+    _T.shape.__get__: shape,
+    _T.size: size,
+    **dict.fromkeys((_T.numel, torch.numel, _T.nelement), numel),
+    _T.__len__: length,
+    **dict.fromkeys((torch.zeros, _T.new_zeros), made(zero=True)),
+    **dict.fromkeys((torch.ones, torch.empty, _T.new_ones, _T.new_empty), made(zero=False)),
+    **dict.fromkeys((torch.full, _T.new_full), made_full),
+    torch.arange: arange,
+    torch.eye: eye,
+    **dict.fromkeys((torch.tensor, torch.as_tensor), tensor),
+    _T.__getitem__: getitem,
+    _T.__setitem__: setitem,
+    **dict.fromkeys((_T.index_select, torch.index_select), index_select),
+    **dict.fromkeys((_T.gather, torch.gather), gather),
+    F.one_hot: one_hot,
+    F.bilinear: bilinear,
+    **dict.fromkeys((_VF.lstm, _VF.gru, _VF.rnn_tanh, _VF.rnn_relu), recurrent),
+    **dict.fromkeys(
+        (
+            _T.numpy,
+            _T.tolist,
+            _T.__array__,
+            _T.__dlpack__,
+            _T.data_ptr,
+            _T.untyped_storage,
+            _T.storage,
+            _T.__cuda_array_interface__.__get__,
+        ),
+        leaves,
+    ),
+    **dict.fromkeys((torch.sparse_coo_tensor, torch.sparse_csr_tensor, torch.sparse_csc_tensor), MATRIX),
+    **dict.fromkeys((torch.autograd.grad, torch.autograd.backward, _T.backward), GRADIENT),
+}

@@ -1,0 +1,88 @@
+"""Models that mix rows of different nodes, in training and evaluation, on 1 to 3 ranks: right, or refused by name."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F
+
+import fullgraph as fg
+from fullgraph.testing import run_threads
+
+pytest.importorskip("torch_geometric", reason="PyG is an extra")
+
+from tests.own_model.mixing import LATE, REFUSED, RIGHT
+from tests.own_model.nets import case_graph, shard_of
+
+STEPS = 4
+
+
+def in_one_process(model):
+    """Losses and evaluated logits of plain PyG."""
+    graph, model = case_graph(), copy.deepcopy(model)
+    x, y, mask = torch.tensor(graph.x), torch.tensor(graph.y), torch.tensor(graph.train_mask[:, 0])
+    edge_index = torch.from_numpy(graph.edge_index.astype(np.int64))
+    more = [torch.arange(len(x))] if type(model).__name__ == "ById" else []
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.5)
+    losses, logits = [], []
+    for _ in range(STEPS):
+        loss = F.cross_entropy(model.train()(x, edge_index, *more)[mask], y[mask])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.detach())
+        with torch.no_grad():
+            logits.append(model.eval()(x, edge_index, *more))
+    return torch.stack(losses), torch.stack(logits), dict(model.named_buffers())
+
+
+def on_ranks(transport, model):
+    """The same of one's own loop over ranks."""
+    shard = shard_of(transport, case_graph())
+    model = fg.distribute(copy.deepcopy(model), shard)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.5)
+    more = [shard.node_id] if type(model.module).__name__ == "ById" else []
+    losses, logits = [], []
+    for _ in range(STEPS):
+        out = model.train()(shard.x, shard.edge_index, *more)
+        mask = shard.train_mask
+        loss = fg.mean_loss(F.cross_entropy(out[mask], shard.y[mask], reduction="none"), shard)
+        optimizer.zero_grad()
+        loss.backward()
+        fg.sync_gradients(model)
+        optimizer.step()
+        losses.append(loss.detach())
+        with torch.no_grad():
+            logits.append(fg.gather_rows(model.eval()(), shard))
+    return torch.stack(losses), torch.stack(logits), dict(model.module.named_buffers())
+
+
+def made(kind):
+    torch.manual_seed(3)
+    return kind().double()
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_equal_to_one_process(name):
+    model = made(RIGHT[name])
+    losses, logits, buffers = in_one_process(model)
+    for ranks in (1, 2, 3):
+        for mine, rows, kept in (got := run_threads(ranks, on_ranks, model)):
+            assert len(mine) == STEPS
+            torch.testing.assert_close(rows, logits, rtol=1e-9, atol=1e-9)
+            torch.testing.assert_close(kept, buffers, rtol=1e-9, atol=1e-9)
+        torch.testing.assert_close(sum(mine for mine, _, _ in got), losses, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("kind", REFUSED, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_refused_by_name(kind, ranks):
+    with pytest.raises(fg.InputError, match=REFUSED[kind]):
+        run_threads(ranks, on_ranks, made(kind))
+
+
+@pytest.mark.parametrize("kind", LATE, ids=lambda kind: kind.__name__)
+def test_refused_in_the_step_where_it_begins(kind):
+    with pytest.raises(fg.InputError, match=rf"mixing\.py:\d+, {kind.__name__}: .*{LATE[kind]}"):
+        run_threads(3, on_ranks, made(kind))
