@@ -322,7 +322,7 @@ def split_rows(self, h, x, e):
 
 @between
 def rows_one_by_one(self, h, x, e):
-    return torch.stack([row for row in h])
+    return torch.stack(list(h))
 
 
 @between

@@ -55,13 +55,18 @@ def self_check(module: nn.Module, graph: RankGraph, x: Tensor, inputs: Inputs, *
     except InputError:
         raise
     except Exception as error:
+        problem = f"{type(error).__name__}: {one_line(error)}"
+        table = (
+            f"put what has a row for every node of {graph.num_nodes} into the graph's x; "
+            if (str(graph.num_nodes) in problem)
+            else ""
+        )
         raise InputError(
-            f"self-check: the model fails on a small piece of the graph ({type(error).__name__}: {one_line(error)}); "
-            f"{WAY_OUT}"
+            f"self-check: the model fails on a small piece of the graph ({problem}); {table}{WAY_OUT}"
         ) from error
     if _generators() != drawn:
         raise InputError(
-            "self-check: the model draws from Python's random or NumPy's, whose draws differ between ranks; use F.dropout"
+            "self-check: the model draws from Python's random or NumPy's, which differ between ranks; use F.dropout"
         )
     _compare(alone, _over_ranks(model, piece, x, inputs, RANKS, seed=seed, draws=False), "one process")
     one = _over_ranks(model, piece, x, inputs, 1, seed=seed, draws=True)[0]
@@ -69,7 +74,7 @@ def self_check(module: nn.Module, graph: RankGraph, x: Tensor, inputs: Inputs, *
 
 
 def _generators() -> tuple[Any, ...]:
-    kind, keys, *rest = np.random.get_state(legacy=True)
+    kind, keys, *rest = np.random.get_state(legacy=True)  # noqa: NPY002
     return random.getstate(), kind, bytes(keys), *rest  # type: ignore[arg-type]
 
 
@@ -126,8 +131,8 @@ def _over_ranks(
         seen: list[Seen] = run_threads(ranks, body)
     except AssertionError as error:  # ranks that wait for one another
         raise InputError(
-            f"self-check: on {ranks} ranks the model takes other ways on one rank than on another ({one_line(error, 80)}); "
-            f"{WAY_OUT}"
+            f"self-check: on {ranks} ranks the model calls other layers on one rank than on another "
+            f"({one_line(error, 80)}); {WAY_OUT}"
         ) from error
     return seen
 
@@ -165,7 +170,7 @@ def _descend(params: dict[str, nn.Parameter], grads: dict[str, Tensor]) -> None:
     largest = max((float(grad.abs().max()) for grad in grads.values() if grad.numel()), default=0.0)
     for name, p in params.items():
         if p.requires_grad:
-            p -= RATE / (1 + largest) * grads[name].view_as(p)
+            p.sub_(grads[name].view_as(p), alpha=RATE / (1 + largest))
         p.grad = None
 
 
@@ -216,6 +221,6 @@ def _stop(where: str, got: Tensor, want: Tensor, what: str) -> None:
     error = float((got.double() - want.double()).abs().max()) if got.shape == want.shape else float("nan")
     raise InputError(
         f"self-check: {where} on {RANKS} ranks is not that of {what} (off by {error:.2g}); a part of the model looks "
-        "further than a node's in-neighbours, or computes with the number of rows (len(x)): use x.size(0), mean, sum and "
-        "max over nodes, BatchNorm, F.dropout and message-passing layers"
+        "further than a node's in-neighbours, or computes with the number of rows (len(x)): use x.size(0), mean, sum "
+        "and max over nodes, BatchNorm, F.dropout and message-passing layers"
     )

@@ -13,11 +13,11 @@ from fullgraph.ops import dropout_key
 def drawing_alike(seed: int, step: int) -> Iterator[None]:
     """Inside, `random` and `numpy.random` draw what every rank draws in this step; afterwards they go on as before."""
     key = dropout_key(seed, step, 0)
-    python, numpys = random.getstate(), np.random.get_state()
+    python, numpys = random.getstate(), np.random.get_state()  # noqa: NPY002
     random.seed(key)
-    np.random.seed(key & 0xFFFFFFFF)
+    np.random.seed(key & 0xFFFFFFFF)  # noqa: NPY002
     try:
         yield
     finally:
         random.setstate(python)
-        np.random.set_state(numpys)
+        np.random.set_state(numpys)  # noqa: NPY002

@@ -120,7 +120,7 @@ def _attended(forward: Forward, conv: Any, x: Tensor) -> Tensor:
     target_nH, source_mH = (y_nHO * conv.att_dst).sum(-1), (source_mHO * conv.att_src).sum(-1)
     out_nHO = attend(arcs, target_nH, source_mH, source_mHO)
     out = out_nHO.flatten(1) if conv.concat else out_nHO.mean(1)
-    return out if conv.bias is None else out + conv.bias  # type: ignore[no-any-return]
+    return out if conv.bias is None else out + conv.bias
 
 
 FAST: dict[str, Fast] = {

@@ -20,7 +20,7 @@ from fullgraph.own_model.graph import RankGraph
 from fullgraph.own_model.rows.count import Count, made_of
 from fullgraph.own_model.rows.guard import Guard
 from fullgraph.own_model.rows.place import refuse, within_checkpoint
-from fullgraph.own_model.rows.spaces import Rows, Sets, Space, mark, rows_of
+from fullgraph.own_model.rows.spaces import Rows, Space, mark, rows_of
 from fullgraph.own_model.rows.values import is_even
 from fullgraph.transport import Transport
 
@@ -46,8 +46,9 @@ class Forward:
         """guard: what is known of the model's calls. draws: False drops nothing, for the self-check."""
         self.graph, self.seed, self.draws = graph, seed, draws
         self.guard = guard or Guard()
-        self.sets = Sets(graph.nodes, graph.edges)
+        self.sets = graph.sets
         self.counts = Counts()
+        self.trace, self._calls = self.guard.trace(graph, torch.is_grad_enabled()), 0
         self.trusted = 0  # calls under way whose operations are not followed: ours, and PyG's aggregations
         self.own_numbers: set[float] = set()  # that a model may have made of this rank's number of rows
         self.gave_nodes = False
@@ -66,6 +67,11 @@ class Forward:
             yield
         finally:
             self.trusted -= 1
+
+    def next_call(self) -> int:
+        """The place of a call of torch's functions in this pass."""
+        self._calls += 1
+        return self._calls - 1
 
     def as_rows(self, x: Tensor, rows: Rows | None) -> Tensor:
         return mark(x, rows)

@@ -13,7 +13,7 @@ from torch import Tensor
 from fullgraph.exchange import Channel, Clock, Held, RowFacts, Sides, Wire, Wires
 from fullgraph.ops import spmm
 from fullgraph.ops.hashing import pair_ids
-from fullgraph.own_model.rows.spaces import Ends, Rows, Space, mark
+from fullgraph.own_model.rows.spaces import Ends, Rows, Sets, Space, mark
 from fullgraph.placement.channel_view import ChannelView
 from fullgraph.placement.holding.adjacency import Matrices, build
 from fullgraph.placement.holding.local import LocalGraph
@@ -88,6 +88,11 @@ class RankGraph:
             "edges", self.edge_index.shape[1], ids=lambda: self.arc_ids, targets=lambda: self.edge_index[1],
             edge_ids=lambda: self.arc_ids, whole=True,
         )  # fmt: skip
+
+    @property
+    def sets(self) -> Sets:
+        """The sets of rows that the model has made of this graph."""
+        return self._once("sets", lambda: Sets(self.nodes, self.edges))
 
     @property
     def marked_edge_index(self) -> Tensor:

@@ -12,10 +12,17 @@ from torch.overrides import TorchFunctionMode
 
 from fullgraph.own_model.forward import Counts, Forward, running
 from fullgraph.own_model.rows.place import refuse
-from fullgraph.own_model.rows.special import SPECIAL
 from fullgraph.own_model.rows.spaces import mark, rows_of
+from fullgraph.own_model.rows.special import SPECIAL
 from fullgraph.own_model.rows.sums import SUMS
 
+ASKS = frozenset(
+    [Tensor.dim, Tensor.is_floating_point, Tensor.is_complex]
+    + [
+        getattr(Tensor, name).__get__
+        for name in ("dtype", "device", "ndim", "layout", "requires_grad", "is_cuda", "is_sparse", "is_leaf", "grad_fn")
+    ]
+)  # what they tell of a tensor is the same on every rank
 NUMPYS = {"axis": "dim", "keepdims": "keepdim"}  # torch takes these names too
 
 
@@ -28,6 +35,8 @@ class RowMode(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs, forward = kwargs or {}, self.forward
+        if func in ASKS:
+            return func(*args, **kwargs)
         rule = _RULES.get(func)
         if rule is not None:
             return rule(forward, func, *args, **kwargs)

@@ -10,7 +10,7 @@ import numpy as np
 from fullgraph.own_model.rows.spaces import Space
 
 
-class Count(np.int64):  # type: ignore[misc]
+class Count(np.int64):
     """scale * rows + shift. As the size of a tensor it counts this rank's rows; as a number it counts all ranks' rows.
 
     So zeros(x.size(0), 8) has a row for each row of x, and h.sum(0) / x.size(0) is the mean over all nodes.
@@ -107,23 +107,13 @@ def _reversed(function: Callable[..., Any]) -> Callable[..., Any]:
     return lambda self, other: function(number(other), self.total)
 
 
-for _name in (
-    "truediv",
-    "floordiv",
-    "mod",
-    "pow",
-    "neg",
-    "pos",
-    "abs",
-    "lt",
-    "le",
-    "gt",
-    "ge",
-    "sub",
-    "divmod",
-    "round",
-):
-    _function = getattr(operator, _name, None) or {"divmod": divmod, "round": round}[_name]
+_NUMBERS: dict[str, Callable[..., Any]] = {
+    **{name: getattr(operator, name) for name in ("truediv", "floordiv", "mod", "pow", "neg", "pos", "abs")},
+    **{name: getattr(operator, name) for name in ("lt", "le", "gt", "ge", "sub")},
+    "divmod": divmod,
+    "round": round,
+}
+for _name, _function in _NUMBERS.items():
     if _name != "sub":
         setattr(Count, f"__{_name}__", _on_totals(_function))
     if _name in ("truediv", "floordiv", "mod", "pow", "sub", "divmod"):

@@ -77,28 +77,29 @@ Rule = Callable[[Op], Any]  # -> the mark of the result, or a list of marks
 
 
 @dataclass
-class Follow(TorchDispatchMode):  # type: ignore[misc]
+class Follow(TorchDispatchMode):
     """Marks the results of all operations inside."""
 
     rules: dict[str, Rule]
     sets: Sets
     checks: bool = True  # False: an operation without a rule gives what it gives
     writes: bool = False  # the call is x[index] = value; torch drops leading dimensions of length 1 from the value
-    made_set: bool = False  # whether a new set of rows was made, which differs from step to step
+    picked_rows: bool = False  # whether rows were chosen by values, which differ from step to step
+    joined_rows: bool = False  # whether sets of rows were joined to one that is not among the arguments
 
     def __post_init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
 
     @property
     def nodes(self) -> Space:
         return self.sets.nodes
 
     def picked(self, space: Space, chosen: Tensor, size: int) -> Space:
-        self.made_set = True
+        self.picked_rows = True
         return self.sets.picked(space, chosen, size)
 
     def joined(self, spaces: list[Space]) -> Space:
-        self.made_set = True
+        self.joined_rows = True
         return self.sets.joined(spaces)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -15,7 +15,8 @@ from fullgraph.own_model.rows.follow import Follow, flat
 from fullgraph.own_model.rows.indexing import INDEXING
 from fullgraph.own_model.rows.place import refuse
 from fullgraph.own_model.rows.shapes import SHAPES
-from fullgraph.own_model.rows.spaces import PARTIAL, SAME, Even, Mark, Rows, Space, mark, mark_of, rows_of
+from fullgraph.own_model.rows.spaces import NAME, PARTIAL, SAME, Even, Mark, Rows, Space, mark, mark_of, rows_of
+from fullgraph.own_model.rows.trace import Call, Trace, marked_as
 from fullgraph.own_model.rows.values import VALUES
 
 if TYPE_CHECKING:
@@ -39,12 +40,25 @@ class Guard:
         """checks: False lets calls through that mix rows of one rank alone."""
         self.checks = checks
         self._known: dict[Hashable, Outcome] = {}
+        self._traces: dict[Hashable, Trace] = {}
+
+    def trace(self, graph: Any, training: bool) -> Trace:
+        """The calls of the last pass over a graph."""
+        return self._traces.setdefault((graph, training), Trace())
 
     def call(self, forward: "Forward", func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The function's result, marked; sums that lack the other ranks' share are completed."""
+        place, trace = forward.next_call(), forward.trace
+        again = trace.again(place, func, args, kwargs)
+        if again is not None:
+            out = func(*args, **kwargs)
+            marked_as(out, again.marks)
+            return out
+        trace.keep(place, None)
         scan = Scan(forward, func)
         key = scan.key(args, kwargs)
         if not scan.marked and not scan.counts:
+            trace.keep(place, Call(func, args, kwargs, ()))
             return func(*args, **kwargs)
         if scan.counts:
             args, kwargs = scan.without_counts(args), scan.without_counts(kwargs)
@@ -52,25 +66,33 @@ class Guard:
             return self._spread(scan, func, func(*args, **kwargs))
         known = self._known.get(key) if key is not None else None
         if known is not None:
+            marks = tuple(map(scan.restored, known))
+            if not scan.counts and PARTIAL not in marks:
+                trace.keep(place, Call(func, args, kwargs, marks))
             out = func(*args, **kwargs)
-            for x, what in zip(flat(out), known, strict=True):
-                mark(x, scan.restored(what))
+            marked_as(out, marks)
         else:
-            out = self._watched(scan, key, func, args, kwargs)
+            out = self._watched(scan, place, key, func, args, kwargs)
         if scan.counts:
             self._spread(scan, func, out)
         return _completed(forward, out)
 
-    def _watched(self, scan: "Scan", key: Hashable | None, func: Any, args: Any, kwargs: Any) -> Any:
+    def _watched(self, scan: "Scan", place: int, key: Hashable | None, func: Any, args: Any, kwargs: Any) -> Any:
         follow = Follow(RULES, scan.forward.sets, self.checks, func is _T.__setitem__)
         with follow:
             out = func(*args, **kwargs)
         outs = list(flat(out))
         for x in outs:
-            if getattr(x, "_fullgraph_mark", None) is None:
+            if getattr(x, NAME, None) is None:
                 mark(x, self._guessed(scan, func, x))
+        if follow.picked_rows or follow.writes:
+            return out
+        if follow.joined_rows:
+            if not scan.counts:
+                scan.forward.trace.keep(place, Call(func, args, kwargs, tuple(getattr(x, NAME) for x in outs)))
+            return out
         outcome = tuple(scan.numbered(mark_of(x)) for x in outs)
-        if key is not None and not follow.made_set and not follow.writes and None not in outcome:
+        if key is not None and None not in outcome:
             if len(self._known) >= MOST:
                 self._known.clear()
             self._known[key] = outcome
@@ -97,7 +119,7 @@ class Guard:
 
 def _completed(forward: "Forward", out: Any) -> Any:
     if isinstance(out, Tensor):
-        return mark(forward.reduce(out), SAME) if getattr(out, "_fullgraph_mark", None) is PARTIAL else out
+        return mark(forward.reduce(out), SAME) if getattr(out, NAME, None) is PARTIAL else out
     if isinstance(out, tuple | list) and any(mark_of(x) is PARTIAL for x in out if isinstance(x, Tensor)):
         refuse("several sums over rows in one call; take each in a line of its own")
     return out
@@ -127,7 +149,7 @@ class Scan:
         kind = type(value)
         if isinstance(value, Tensor):
             self.tensors.append(value)
-            what = getattr(value, "_fullgraph_mark", None)
+            what = getattr(value, NAME, None)
             if what is None or what is SAME:
                 return value.shape, value.dtype
             self.marked = True
@@ -152,8 +174,8 @@ class Scan:
         """A number that the model made of the number of this rank's rows differs between ranks."""
         if value in self.forward.own_numbers and self.func not in SIZED and self.forward.guard.checks:
             refuse(
-                f"the number {value:.6g} is made of the number of rows on this rank (len(x), int(x.size(0)) or math.log); "
-                "use x.size(0) itself, which counts the rows of all ranks in computations"
+                f"the number {value:.6g} is made of the number of rows on this rank (len(x), int(x.size(0)) or "
+                "math.log); use x.size(0) itself, which counts the rows of all ranks in computations"
             )
 
     def numbered(self, what: Mark | None) -> Any:

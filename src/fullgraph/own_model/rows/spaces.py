@@ -81,24 +81,40 @@ def joined(spaces: list[Space]) -> Space:
 
 
 class Sets:
-    """The sets of rows that one forward pass has met; the same selection made twice is the same set."""
+    """The sets of rows that a model has made of one graph; a selection that is made again is the same set."""
+
+    KEPT = 4  # newest selections from each set that are remembered
 
     def __init__(self, nodes: Space, edges: Space) -> None:
         self.nodes, self.edges = nodes, edges
-        self._picked: dict[tuple[int, int, int], tuple[Space, Tensor, Space]] = {}
-        self._joined: dict[tuple[int, ...], tuple[list[Space], Space]] = {}
+        self._picked: dict[Space, list[tuple[Tensor, Space]]] = {}
+        self._joined: dict[tuple[Space, ...], Space] = {}
 
     def picked(self, space: Space, chosen: Tensor, size: int) -> Space:
-        key = id(space), id(chosen), chosen._version  # the values below keep both alive, so no id is used again
-        if key not in self._picked:
-            self._picked[key] = space, chosen, space.picked(chosen, size)
-        return self._picked[key][-1]
+        """The rows that a mask or positions choose."""
+        before = self._picked.setdefault(space, [])
+        for known, found in before:
+            if found.size == size and known.shape == chosen.shape and torch.equal(known, chosen):
+                return found
+        chosen = chosen.detach().clone()  # the model may write to its own
+        made = space.picked(chosen, size)
+        for _, forgotten in before[: len(before) + 1 - self.KEPT]:
+            self._forget(forgotten)
+        self._picked[space] = [*before[-self.KEPT + 1 :], (chosen, made)]
+        return made
 
     def joined(self, spaces: list[Space]) -> Space:
-        key = tuple(map(id, spaces))
+        key = tuple(spaces)
         if key not in self._joined:
-            self._joined[key] = spaces, joined(spaces)
-        return self._joined[key][-1]
+            self._joined[key] = joined(spaces)
+        return self._joined[key]
+
+    def _forget(self, space: Space) -> None:
+        """Drop a set, and all that were made of it."""
+        made = [found for _, found in self._picked.pop(space, [])]
+        made += [self._joined.pop(key) for key in [key for key in self._joined if space in key]]
+        for found in made:
+            self._forget(found)
 
 
 class Ends(Enum):

@@ -252,7 +252,7 @@ def _name(func: Any) -> str:
 
 
 _T: Any = Tensor
-_VF: Any = torch._VF  # type: ignore[attr-defined]
+_VF: Any = torch._VF
 MATRIX = refused(
     "{} makes a matrix of the graph; use message passing, such as GCNConv, with edge_index and edge_weight"
 )

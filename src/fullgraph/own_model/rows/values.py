@@ -1,6 +1,6 @@
 """Rules of operations on values: number by number, along one dimension, row by row, products of matrices."""
 
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
@@ -15,8 +15,8 @@ REVERSED = (
 )
 COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 POSITION = (
-    "each rank has other nodes at these positions; choose rows by a mask made of node inputs (x, node_id, a field of the "
-    "graph), and keep numbers of a node in the graph"
+    "each rank has other nodes at these positions; choose rows by a mask made of node inputs (x, node_id, a field of "
+    "the graph), and keep numbers of a node in the graph"
 )
 
 
@@ -108,14 +108,14 @@ def along(op: Op) -> Any:
         refuse(f"{op.name} along {op.what()} mixes the rows of all ranks; {_way_out(op.name)}")
     if rows.points is not None:
         refuse(f"{op.name} computes with positions of nodes; {POSITION}")
-    outs = [out for out in (op.out if isinstance(op.out, tuple | list) else [op.out])]
+    outs = list(op.out if isinstance(op.out, tuple | list) else [op.out])
     kept = outs[0].dim() == x.dim()
     return rows.at(rows.dim if kept else rows.dim - sum(dim < rows.dim for dim in dims))
 
 
 def _dims(op: Op, x: Tensor) -> set[int]:
     given = op.given.get("dim", op.given.get("dims"))
-    if op.name == "aminmax" and given is None or given is None or given == []:
+    if (op.name == "aminmax" and given is None) or given is None or given == []:
         return set(range(x.dim()))
     return {dim % max(1, x.dim()) for dim in ([given] if isinstance(given, int) else given)}
 
@@ -127,12 +127,12 @@ def _way_out(name: str) -> str:
     return "use mean, sum, max, min, std, var, norm or softmax over nodes, which are taken over all ranks"
 
 
-def unknown(op: Op) -> None:
+def unknown(op: Op) -> NoReturn:
     refuse(f"{op.name} is not known to work on {op.what()} of one rank alone when it is called like this")
 
 
 def first(op: Op) -> Any:
-    """Row by row along dimension 0: convolutions of short sequences, cells of recurrent networks, poolings of features."""
+    """Row by row along dimension 0: convolutions of short sequences, recurrent cells, poolings of features."""
     if any(rows.dim or rows.points for _, rows in op.marked):
         refuse(f"{op.name} mixes {op.what()}; every rank has only its own rows")
     if op.given.get("dropout_p"):
@@ -140,10 +140,8 @@ def first(op: Op) -> Any:
     rows = op.marked[0][1]
     if any(not rows.fits(other) for _, other in op.marked):
         unknown(op)
-    for x in op.tensors:
-        if rows_of(x) is None and x.dim() and x is not op.given.get("weight") and x.shape[0] == op.x.shape[0] != 1:
-            if not is_even(x, 0) and op.name.startswith("_scaled"):
-                unknown(op)
+    if op.name.startswith("_scaled") and any(x.dim() and x.shape[0] != 1 and not is_even(x, 0) for x in op.tensors):
+        unknown(op)  # attention of rows to a tensor that has a row per position
     outs = op.out if isinstance(op.out, tuple | list) else [op.out]
     return [rows if isinstance(o, Tensor) and o.dim() and o.shape[0] == op.x.shape[0] else None for o in outs]
 
@@ -156,7 +154,7 @@ def layer_norm(op: Op) -> Any:
 
 
 def product(op: Op) -> Mark | None:
-    """mm, mv, bmm, addmm, baddbmm:  rows times a matrix keep their place; rows summed with rows are a share of a sum."""
+    """mm, mv, bmm, addmm, baddbmm:  rows times a matrix stay rows; rows summed with rows are a share of a sum."""
     a, b = [x for x in (op.given.get(n) for n in ("self", "mat1", "batch1", "input", "mat2", "batch2", "vec", "other",
                         "tensor")) if isinstance(x, Tensor)][-2:]  # fmt: skip
     bias = op.given["self"] if op.name.startswith(("add", "badd")) else None
@@ -164,7 +162,7 @@ def product(op: Op) -> Mark | None:
     if any(rows is not None and rows.points is not None for rows in (left, right)):
         refuse(f"{op.name} computes with positions of nodes; {POSITION}")
     summed = a.dim() - 1, max(0, b.dim() - 2)
-    if left is not None and left.dim == summed[0] or right is not None and right.dim == summed[1]:
+    if (left is not None and left.dim == summed[0]) or (right is not None and right.dim == summed[1]):
         return _contracted(op, a, b, left, right, bias)
     place: Rows | None = left
     if right is not None:
