@@ -41,7 +41,7 @@ def pieces():
 def messages():
     """Lines of the blocks that show output, without what the command adds before and after."""
     lines = "".join(re.findall(r"```text\n(.*?)```", PAGE, re.DOTALL)).splitlines()
-    told = [re.sub(r"^fullgraph: (error|note): ", "", line) for line in lines]
+    told = [re.sub(r"^fullgraph: (error|note): (net\.py:\d+, [^:]+: )?", "", line) for line in lines]
     return [re.sub(r"; to go on: fullgraph train --resume \S+$", "", line) for line in told]
 
 
