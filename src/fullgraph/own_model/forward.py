@@ -17,9 +17,9 @@ from torch import Tensor
 from fullgraph.errors import InputError
 from fullgraph.ops import act_dropout, dropout_key, spmm
 from fullgraph.own_model.graph import RankGraph
-from fullgraph.own_model.rows.count import Count, made_of
+from fullgraph.own_model.rows.count import Count
 from fullgraph.own_model.rows.guard import Guard
-from fullgraph.own_model.rows.place import refuse, within_checkpoint
+from fullgraph.own_model.rows.place import in_users_code, refuse, within_checkpoint
 from fullgraph.own_model.rows.spaces import Rows, Space, mark, rows_of
 from fullgraph.own_model.rows.values import is_even
 from fullgraph.transport import Transport
@@ -50,8 +50,7 @@ class Forward:
         self.counts = Counts()
         self.trace, self._calls = self.guard.trace(graph, torch.is_grad_enabled()), 0
         self.trusted = 0  # calls under way whose operations are not followed: ours, and PyG's aggregations
-        self.own_numbers: set[float] = set()  # that a model may have made of this rank's number of rows
-        self.gave_nodes = False
+        self.gave_nodes = False  # whether a layer of PyG's was given this rank's number of nodes
         self._with_grad, self._hooks = torch.is_grad_enabled(), _saved_tensor_hooks()
         self._fetched: dict[tuple[int, int, int], tuple[Tensor, Tensor]] = {}  # of the layer that runs
         self._kept: dict[int, Tensor] = {}  # what a checkpointed part received
@@ -89,11 +88,14 @@ class Forward:
         return int(self.reduce(torch.tensor([space.size])))
 
     def gave(self, size: int) -> None:
-        """The model was given this rank's number of rows as a plain number."""
+        """A layer of PyG's was given this rank's number of rows as a plain number, to make tensors of that size."""
+        if self.guard.checks and in_users_code():
+            refuse(
+                "this makes a plain number of the rows of one rank; use x.size(0) as it is, which counts the rows of all"
+                " ranks in computations"
+            )
         if size == self.sets.nodes.size:
             self.gave_nodes = True
-        if self.transport.size > 1:
-            self.own_numbers |= made_of(size)
 
     @property
     def transport(self) -> Transport:
@@ -101,6 +103,8 @@ class Forward:
 
     def last_position(self, rows: Rows, largest: bool) -> Tensor:
         """edge_index.max() + 1 is how PyG counts nodes: here, the owned ones."""
+        if self.guard.checks and in_users_code():
+            refuse("edge_index.max() is the largest position on one rank; count nodes with x.size(0)")
         points = rows.points if isinstance(rows.points, Space) else self.sets.nodes
         return torch.tensor(points.size - 1 if largest else 0)
 
@@ -148,9 +152,11 @@ class Forward:
     def _check_owned(self, x: Tensor, dim: int) -> None:
         """Neighbours are read in rows of nodes alone."""
         n, rows = self.graph.num_owned, rows_of(x)
-        if x.shape[dim] != n:
+        with torch._C.DisableTorchFunction():
+            size = x.shape[dim]
+        if size != n:
             refuse(
-                f"a layer reads its neighbours in a tensor of {x.shape[dim]} rows where this rank owns {n} nodes; "
+                f"a layer reads its neighbours in a tensor of {size} rows where this rank owns {n} nodes; "
                 "give it a row for every node, made from x (an embedding of all nodes belongs into the graph's x)"
             )
         if self.trusted or not self.guard.checks:

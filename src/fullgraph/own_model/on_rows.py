@@ -42,6 +42,7 @@ class OnRows:
     def __call__(self, graph: RankGraph, x: Any, *args: Any, **kwargs: Any) -> Tensor:
         """The module's output, a row for every owned node."""
         forward = Forward(graph, seed=self.seed, guard=self.guard, draws=self.draws)
+        self.guard.passes += self.module.training
         args = tuple(_marked(graph, value, "edge") for value in args)
         kwargs = {name: _marked(graph, value, name) for name, value in kwargs.items()}
         with entered(forward):

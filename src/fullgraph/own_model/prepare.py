@@ -7,10 +7,12 @@ import torch
 from torch import Tensor, nn
 
 from fullgraph.errors import InputError
+from fullgraph.own_model.counting import count_all_rows
 from fullgraph.own_model.fast import use_kernels
 from fullgraph.own_model.forward import running
 from fullgraph.own_model.norms import over_all_ranks
 from fullgraph.own_model.rows.spaces import Ends, Rows, mark, rows_of
+from fullgraph.own_model.rows.special import SHARE
 
 POOL = "a pooling of all nodes; the model must give logits for every node: pool outside of it, with fg.gather_rows"
 ALL = "attention between all nodes; use layers over arcs, such as TransformerConv or GATv2Conv"
@@ -42,11 +44,13 @@ def unwrapped(module: nn.Module) -> nn.Module:
 def prepared(module: nn.Module) -> nn.Module:
     """The same module, able to run on one rank's rows; its weights and their names stay."""
     module = unwrapped(module)
+    _check_weights(module)
     for name, part in module.named_modules():
         label = f"{type(part).__name__}{f' ({name})' if name else ''}"
         _check(part, label)
         over_all_ranks(part, label)
         _trust(part)
+        count_all_rows(part)
         if hasattr(part, "cached") and isinstance(part.cached, bool):
             part.cached = False  # a cache made in training would be read in evaluation
         if is_message_passing(part):
@@ -54,6 +58,12 @@ def prepared(module: nn.Module) -> nn.Module:
             use_kernels(part)
             _quieten(part, label)
     return module
+
+
+def _check_weights(module: nn.Module) -> None:
+    for name, weight in module.named_parameters():
+        if weight._backward_hooks or getattr(weight, "_post_accumulate_grad_hooks", None):
+            raise InputError(f"the hook of the weight {name}: a hook {SHARE}")
 
 
 def _check(part: nn.Module, label: str) -> None:

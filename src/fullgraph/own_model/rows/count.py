@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from fullgraph.own_model.rows.place import in_users_code
 from fullgraph.own_model.rows.spaces import Space
 
 
@@ -76,10 +77,10 @@ class Count(np.int64):
     __rmul__ = __mul__
 
     def __eq__(self, other: Any) -> bool:
-        """Sizes are compared with sizes, and with numbers of either meaning."""
+        """The number of all rows counts; libraries also compare it with a size that they read from a tensor."""
         if type(other) is Count:
             return self.rows == other.rows
-        return bool(other in (self.total, self.rows))
+        return bool(other == self.total or (other == self.rows and not in_users_code()))
 
     def __ne__(self, other: Any) -> bool:
         return not self == other
@@ -88,10 +89,19 @@ class Count(np.int64):
         return hash(self.rows)
 
     def __repr__(self) -> str:
-        return str(self.rows)
+        return str(self.total)
+
+    __str__ = __repr__
 
     def __format__(self, how: str) -> str:
-        return format(self.rows, how)
+        return format(self.total, how)
+
+    def __array_ufunc__(self, function: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        """np.log(x.size(0)) and their like."""
+        return getattr(function, method)(*map(number, inputs), **kwargs)
+
+    def item(self, *_: Any) -> int:
+        return self.total
 
 
 def number(value: Any) -> Any:
@@ -110,13 +120,14 @@ def _reversed(function: Callable[..., Any]) -> Callable[..., Any]:
 _NUMBERS: dict[str, Callable[..., Any]] = {
     **{name: getattr(operator, name) for name in ("truediv", "floordiv", "mod", "pow", "neg", "pos", "abs")},
     **{name: getattr(operator, name) for name in ("lt", "le", "gt", "ge", "sub")},
+    **{name: getattr(operator, f"__{name}__") for name in ("and", "or", "xor", "lshift", "rshift", "invert")},
     "divmod": divmod,
     "round": round,
 }
 for _name, _function in _NUMBERS.items():
     if _name != "sub":
         setattr(Count, f"__{_name}__", _on_totals(_function))
-    if _name in ("truediv", "floordiv", "mod", "pow", "sub", "divmod"):
+    if _name in ("truediv", "floordiv", "mod", "pow", "sub", "divmod", "and", "or", "xor", "lshift", "rshift"):
         setattr(Count, f"__r{_name}__", _reversed(_function))
 
 
@@ -134,15 +145,3 @@ class Shape(tuple[Any, ...]):
     def __getitem__(self, key: Any) -> Any:
         found = super().__getitem__(key)
         return Shape(found) if isinstance(key, slice) else found
-
-
-def made_of(size: int) -> set[float]:
-    """Numbers that models make of the number of rows; on one rank they count that rank's rows alone.
-
-    Few rows, and round numbers, are left out: a constant of the model may be equal to them.
-    """
-    if size < 100:
-        return set()
-    made = {math.log(size), math.log2(size), math.log10(size), math.sqrt(size), 1 / math.sqrt(size)}
-    odd = {value for value in made if not value.is_integer() and not (1 / value).is_integer()}
-    return {size, size - 1, 1 / size, 1 / (size - 1), *odd}

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import BackwardCFunction
 
 from fullgraph.own_model.rows.count import Count, Shape, number
 from fullgraph.own_model.rows.follow import Follow, flat
@@ -41,10 +42,21 @@ class Guard:
         self.checks = checks
         self._known: dict[Hashable, Outcome] = {}
         self._traces: dict[Hashable, Trace] = {}
+        self._met: set[str] = set()
+        self.passes = 0  # in training
 
     def trace(self, graph: Any, training: bool) -> Trace:
         """The calls of the last pass over a graph."""
         return self._traces.setdefault((graph, training), Trace())
+
+    def meet(self, what: str) -> None:
+        """Something whose backward pass is not followed, such as a hook: right if the self-check has compared it."""
+        if what not in self._met and self.checks and self.passes > 1:
+            refuse(
+                f"{what} begins in a later step, and the self-check has not compared its gradients; use it from the "
+                "first step on, or go without the check (--no-check)"
+            )
+        self._met.add(what)
 
     def call(self, forward: "Forward", func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The function's result, marked; sums that lack the other ranks' share are completed."""
@@ -57,6 +69,10 @@ class Guard:
         trace.keep(place, None)
         scan = Scan(forward, func)
         key = scan.key(args, kwargs)
+        for x in scan.tensors:
+            node: Any = x.grad_fn
+            if isinstance(node, BackwardCFunction):
+                self._meet_function(node)
         if not scan.marked and not scan.counts:
             trace.keep(place, Call(func, args, kwargs, ()))
             return func(*args, **kwargs)
@@ -76,6 +92,11 @@ class Guard:
         if scan.counts:
             self._spread(scan, func, out)
         return _completed(forward, out)
+
+    def _meet_function(self, node: Any) -> None:
+        kind = node._forward_cls
+        if not kind.__module__.startswith(("fullgraph.", "torch.utils.")):
+            self.meet(f"the autograd function {kind.__name__}")
 
     def _watched(self, scan: "Scan", place: int, key: Hashable | None, func: Any, args: Any, kwargs: Any) -> Any:
         follow = Follow(RULES, scan.forward.sets, self.checks, func is _T.__setitem__)
@@ -163,20 +184,10 @@ class Scan:
             self.sizes.append(value)
             return "count", self._number(value.space), value.scale, value.shift
         if kind is float:
-            self._check_number(value)
             return float
         if kind is int:
             self.sizes.append(value)
-            self._check_number(value)
         return (kind, value) if kind is bool else value
-
-    def _check_number(self, value: float) -> None:
-        """A number that the model made of the number of this rank's rows differs between ranks."""
-        if value in self.forward.own_numbers and self.func not in SIZED and self.forward.guard.checks:
-            refuse(
-                f"the number {value:.6g} is made of the number of rows on this rank (len(x), int(x.size(0)) or "
-                "math.log); use x.size(0) itself, which counts the rows of all ranks in computations"
-            )
 
     def numbered(self, what: Mark | None) -> Any:
         if isinstance(what, Rows):

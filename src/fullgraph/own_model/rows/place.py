@@ -20,7 +20,7 @@ def refuse(text: str) -> NoReturn:
 
 def place() -> str:
     """`net.py:12, Net (layer convs.0): `, as far as it is known."""
-    line = next((f"{Path(f.f_code.co_filename).name}:{f.f_lineno}" for f in _frames() if not _is_library(f)), "")
+    line = next((f"{Path(f.f_code.co_filename).name}:{f.f_lineno}" for f in _frames() if not is_library(_home(f))), "")
     layer = _layer()
     return f"{', '.join(filter(None, (line, layer)))}: " if line or layer else ""
 
@@ -37,8 +37,24 @@ def _frames() -> Iterator[FrameType]:
         frame = frame.f_back
 
 
-def _is_library(frame: FrameType) -> bool:
-    return str(frame.f_globals.get("__name__", "")).split(".")[0] in LIBRARIES
+def is_library(module: str) -> bool:
+    return module.split(".")[0] in LIBRARIES
+
+
+def in_users_code() -> bool:
+    """Whether a file of the user's, and not a layer of PyG's or ours, asks torch for something."""
+    asked = next((home for frame in _frames() if not _is_between(home := _home(frame))), "")
+    return not is_library(asked)
+
+
+def _is_between(module: str) -> bool:
+    """Whether a module only passes calls on: torch, and what follows rows."""
+    ours = ("rows", "mode", "forward", "counting")
+    return module.split(".")[0] == "torch" or module.startswith(tuple(f"fullgraph.own_model.{name}" for name in ours))
+
+
+def _home(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__", ""))
 
 
 def _layer() -> str:
@@ -54,7 +70,7 @@ def _layer() -> str:
 
 def _module(frame: FrameType) -> nn.Module | None:
     """The user's or PyG's module whose method this frame runs."""
-    if str(frame.f_globals.get("__name__", "")) == "torch.nn.modules.module":
+    if _home(frame) == "torch.nn.modules.module":
         return None
     owner = frame.f_locals.get("self")
     return owner if isinstance(owner, nn.Module) and not type(owner).__module__.startswith("fullgraph") else None

@@ -155,10 +155,40 @@ def setitem(forward: "Forward", func: Any, x: Any, key: Any, value: Any) -> Any:
 
 
 def _check_slices(x: Any, parts: tuple[Any, ...]) -> None:
-    """table[: x.size(0)] takes the first rows of a table, which belong to other nodes on every rank."""
-    cuts = any(type(part) is slice and Count in map(type, (part.start, part.stop)) for part in parts)
-    if cuts and rows_of(x) is None:
-        refuse(f"the first rows of a table are taken for the rows of this rank; {POSITION}")
+    """x[:500] and table[: x.size(0)] take the first rows, which belong to other nodes on every rank.
+
+    Torch leaves out a slice that is as long as this rank's rows, so such a slice is seen here and nowhere else.
+    """
+    if not isinstance(x, Tensor):
+        return
+    rows, dim = rows_of(x), 0
+    for place, part in enumerate(parts):
+        if part is Ellipsis:
+            dim = x.dim() - sum(map(_dims_of, parts[place + 1 :]))
+            continue
+        if type(part) is slice and not _is_whole(part, rows):
+            if rows is None and Count in map(type, (part.start, part.stop)):
+                refuse(f"the first rows of a table are taken for the rows of this rank; {POSITION}")
+            if rows is not None and rows.dim == dim:
+                refuse(f"rows of {rows.space.kind} are taken by their position; {POSITION}")
+        dim += _dims_of(part)
+
+
+def _is_whole(part: slice, rows: Rows | None) -> bool:
+    """Whether a slice takes all rows: [:], [0:], or up to the number of rows itself."""
+    stop = part.stop
+    if type(stop) is Count:
+        ends = rows is not None and (stop.space, stop.scale, stop.shift) == (rows.space, rows.each * rows.blocks, 0)
+    else:
+        ends = stop is None
+    return ends and type(part.start) is not Count and not part.start and part.step in (None, 1)
+
+
+def _dims_of(part: Any) -> int:
+    """How many dimensions of a tensor a part of an index stands for."""
+    if part is None or isinstance(part, bool):
+        return 0
+    return part.dim() if isinstance(part, Tensor) and part.dtype in (torch.bool, torch.uint8) else 1
 
 
 def index_select(forward: "Forward", func: Any, x: Any, dim: int, index: Any) -> Any:
@@ -181,6 +211,14 @@ def _reads_sources(value: Any) -> bool:
 
 
 # Others
+
+
+def hook(forward: "Forward", func: Any, x: Tensor, *args: Any, **kwargs: Any) -> Any:
+    """A hook of a tensor runs in the backward pass, on one rank's rows."""
+    if rows_of(x) is None and forward.guard.checks:
+        refuse(f"{_name(func)} {SHARE}")
+    forward.guard.meet("a hook of a tensor")
+    return func(x, *args, **kwargs)
 
 
 def one_hot(forward: "Forward", func: Any, tensor: Tensor, num_classes: int = -1) -> Any:
@@ -253,6 +291,8 @@ def _name(func: Any) -> str:
 
 _T: Any = Tensor
 _VF: Any = torch._VF
+SHARE = "of a weight would see one rank's share of its gradient; change gradients after they were summed over ranks"
+BYTES = refused("{} counts the rows of one rank; use x.numel(), which counts those of all ranks in computations")
 MATRIX = refused(
     "{} makes a matrix of the graph; use message passing, such as GCNConv, with edge_index and edge_weight"
 )
@@ -288,6 +328,8 @@ SPECIAL: dict[Any, Callable[..., Any]] = {
         ),
         leaves,
     ),
+    **dict.fromkeys((_T.register_hook, _T.register_post_accumulate_grad_hook), hook),
+    _T.nbytes.__get__: BYTES,
     **dict.fromkeys((torch.sparse_coo_tensor, torch.sparse_csr_tensor, torch.sparse_csc_tensor), MATRIX),
     **dict.fromkeys((torch.autograd.grad, torch.autograd.backward, _T.backward), GRADIENT),
 }
