@@ -281,13 +281,18 @@ class Frozen(Base):
             return self.first(x, e).tanh() - h.mean(0)
 
 
+@between
+def len_of_rows(self, h, x, e):
+    return h * (10 / len(x))
+
+
 RIGHT = {
     kind.__name__: kind
     for kind in (
         centred, centred_by_keyword, standardised, standardised_at_once, scaled_columns, divided_by_the_number_of_nodes,
         global_attention, log_sum, largest, largest_with_its_row, covariance, clusters, by_groups, pooled, VirtualNode,
         masked_rows, chosen_columns, views, Sequences, reversed_gradient, OwnLayer, InEvaluationOnly, RunningMean,
-        RunningMeanInTraining, AfterWarmUp, MemoryOfRows, ById, Frozen,
+        RunningMeanInTraining, AfterWarmUp, MemoryOfRows, ById, Frozen, len_of_rows,
     )
 }  # fmt: skip
 
@@ -504,11 +509,6 @@ class RowsInABuffer(Base):
 
 
 @between
-def len_of_rows(self, h, x, e):
-    return h * (10 / len(x))
-
-
-@between
 def vectorised(self, h, x, e):
     return h - torch.func.vmap(lambda row: row * 2)(h).mean(0)
 
@@ -596,7 +596,6 @@ REFUSED = {
     instance_norm: "rows of nodes",
     MemoryBank: "first rows of a table",
     RowsInABuffer: "the buffer rows after step 1 on 3 ranks",
-    len_of_rows: "self-check: the output of len_of_rows|len",
     vectorised: "vmap hide",
     inner_gradient: "computes gradients of rows",
     product_over_nodes: "prod along rows of nodes",

@@ -91,7 +91,7 @@ class Forward:
         """A layer of PyG's was given this rank's number of rows as a plain number, to make tensors of that size."""
         if self.guard.checks and in_users_code():
             refuse(
-                "this makes a plain number of the rows of one rank; use x.size(0) as it is, which counts the rows of all"
+                "this makes a plain number of the rows of one rank; use x.size(0) as it is, which counts those of all"
                 " ranks in computations"
             )
         if size == self.sets.nodes.size:

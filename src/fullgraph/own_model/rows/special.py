@@ -169,7 +169,7 @@ def _check_slices(x: Any, parts: tuple[Any, ...]) -> None:
         if type(part) is slice and not _is_whole(part, rows):
             if rows is None and Count in map(type, (part.start, part.stop)):
                 refuse(f"the first rows of a table are taken for the rows of this rank; {POSITION}")
-            if rows is not None and rows.dim == dim:
+            if rows is not None and rows.dim == dim and rows.space.size:
                 refuse(f"rows of {rows.space.kind} are taken by their position; {POSITION}")
         dim += _dims_of(part)
 
