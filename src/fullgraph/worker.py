@@ -65,6 +65,7 @@ class Rank:
                 f"{self.shards} are not the shards this run began with; put those back, or start a new run"
             )
         self.trainer = build_trainer(self.run, self.part, transport)
+        self.transport = self.trainer.shard.transport  # the same, all that it is given counted
         self.leads = transport.rank == 0  # rank 0 keeps the record
 
 

@@ -1,5 +1,6 @@
 """Late rows: how far off they were is measured, and a run that hardly learns says so."""
 
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -12,9 +13,9 @@ from fullgraph.train.config import TrainConfig
 from fullgraph.train.slowness import Slowness, hardly_learns, lingers, swings
 
 
-def late(transport, schedule, lr):
+def late(transport, schedule, lr, **options):
     config = TrainConfig(epochs=41, lr=lr, dtype="float64", eval_every=100)
-    spec = fg.nn.GraphSAGE(layers=3, hidden=8, dropout=0.0)
+    spec = fg.nn.GraphSAGE(layers=3, hidden=8, **{"dropout": 0.0, **options})
     trainer = trainer_of(transport, CASES["undirected"], spec, config, Wire(schedule=schedule, codec=Full()), False)
     trainer.fit([])
     return [record.late for record in trainer.records]
@@ -27,9 +28,16 @@ def test_late_rows_are_compared_with_fresh_ones_now_and_then(schedule):
         assert all(0 < value < 1 for value in (found[18], found[38]))
 
 
-def test_rows_that_stand_still_are_not_off():
-    for found in run_threads(2, late, Pipelined(), 1e-300):
+@pytest.mark.parametrize("dropout", [0.0, 0.5])
+def test_rows_that_stand_still_are_not_off(dropout):
+    """Whatever masks each step has: rows are compared that no dropout came before."""
+    for found in run_threads(2, partial(late, dropout=dropout), Pipelined(), 1e-300):
         assert (found[18], found[38]) == (0.0, 0.0)
+
+
+def test_dropout_of_the_input_leaves_nothing_to_compare():
+    for found in run_threads(2, partial(late, dropout=0.5, input_dropout=True), Pipelined(), 0.01):
+        assert not any(value is not None for value in found)
 
 
 def test_fresh_rows_are_not_late():
