@@ -70,7 +70,9 @@ def from_table(table: Tensor) -> list[EpochRecord]:
     """The records that `as_table` made numbers of; an older table has fewer fields, the first of them."""
     records = []
     for row in table.tolist():
-        values = {name: None if math.isnan(value) else value for name, value in zip(FIELDS[: len(row)], row, strict=True)}
+        values = {
+            name: None if math.isnan(value) else value for name, value in zip(FIELDS[: len(row)], row, strict=True)
+        }
         whole = {name: int(value) for name, value in values.items() if name in WHOLE and value is not None}
         records.append(read_value(EpochRecord, values | whole, "the checkpoint's history"))
     return records
