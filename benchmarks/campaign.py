@@ -83,6 +83,7 @@ class Outcome(NamedTuple):
     notes: Sequence[str] = ()  # what the run had to say to its user
     device: str = "cpu"
     seconds: float = 0.0
+    losses: Sequence[float] = ()  # of all epochs, where a table needs them
 
     @property
     def bytes(self) -> int:
@@ -133,9 +134,10 @@ def flags_of(options: argparse.Namespace, flags: str) -> str:
 
 
 def carry_out(
-    trials: Sequence[Trial], options: argparse.Namespace, table: Callable[[dict[Trial, Outcome]], None]
-) -> None:
-    """Cut the graphs of the trials, and `complete` them."""
+    trials: Sequence[Trial], options: argparse.Namespace, table: Callable[[dict[Trial, Outcome]], None], *,
+    losses: bool = False,
+) -> None:  # fmt: skip
+    """Cut the graphs of the trials, and `complete` them. losses: keep those of all epochs, too."""
     if not options.report:
         known = _read(options.results)
         cuts = dict.fromkeys(trial.cut for trial in trials if trial.command not in known)
@@ -143,7 +145,8 @@ def carry_out(
     if options.cut_only:
         tell(f"cut graphs are in {options.cuts}")
         return
-    work = partial(train_on, cuts=options.cuts, device=options.device, simulated=options.simulated)
+    how = {"device": options.device, "simulated": options.simulated, "losses": losses}
+    work = partial(train_on, cuts=options.cuts, **how)
     complete(trials, work, options, table)
 
 
@@ -189,7 +192,7 @@ def half_width(values: Sequence[float]) -> float:
     return quantile * stdev(values) / sqrt(len(values))
 
 
-def train_on(trial: Trial, *, cuts: Path, device: str, simulated: bool) -> Outcome:
+def train_on(trial: Trial, *, cuts: Path, device: str, simulated: bool, losses: bool = False) -> Outcome:
     """One training on a graph that is cut, by threads of this process or by the command."""
     os.environ |= {"OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}  # read when torch is imported
     start = time.perf_counter()
@@ -206,7 +209,8 @@ def train_on(trial: Trial, *, cuts: Path, device: str, simulated: bool) -> Outco
             beside = fullgraph("train", *arguments, "--out", out, threads=1).output
         records = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
     notes = [line.removeprefix(NOTE) for line in beside.splitlines() if line.startswith(NOTE)]
-    return Outcome(trial.command, trace_of(records), notes, device, round(time.perf_counter() - start, 1))
+    each = [float(f"{record['loss']:.4g}") for record in records] if losses else []
+    return Outcome(trial.command, trace_of(records), notes, device, round(time.perf_counter() - start, 1), each)
 
 
 def trace_of(records: Iterable[Mapping[str, float | None]]) -> list[Score]:

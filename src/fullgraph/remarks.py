@@ -1,16 +1,9 @@
 """What may surprise a user about a run, told before it starts: none of it is an error."""
 
-import torch
-
 from fullgraph.exchange import Adaptive, Wire
 from fullgraph.partition import Manifest
 from fullgraph.placement import Partitioned, Pipeline
 from fullgraph.run import Run, placement_of
-from fullgraph.train.slowness import may_not_learn
-from fullgraph.transport import Key
-
-MANY = 0.5  # of the arcs, above which it matters what becomes of halo rows
-LITTLE = 0.1  # of the bytes of a row
 
 
 def remarks(run: Run, manifest: Manifest) -> list[str]:
@@ -37,9 +30,6 @@ def remarks(run: Run, manifest: Manifest) -> list[str]:
             f"batch norm takes its statistics from all rows, so {whole} all rows, not only those that the loss reads; "
             "with --norm layer they would not"
         )
-    share = manifest.figures.edge_cut / max(1, facts.arcs)
-    if run.parts > 1 and share > MANY and (how := _unlike_fresh(run)):
-        found.append(f"{share:.0%} of all arcs read halo rows, {how}: {may_not_learn(averaged=averaged(run))}")
     return found
 
 
@@ -62,25 +52,6 @@ def _late(wire: object) -> bool:
 def averaged(run: Run) -> bool:
     """Whether the strategy averages rows or gradients over steps."""
     return any(isinstance(wire, Wire) and wire.smooth is not None for wire in _wires(run))
-
-
-def _unlike_fresh(run: Run) -> str:
-    """What a strategy does with halo rows; empty if it sends them at once and nearly as they are, or has none."""
-    if late_halos(run):
-        return "which come late"
-    if not isinstance(placement_of(run), Partitioned):
-        return ""
-    used = [wire for wire in _wires(run) if isinstance(wire, Wire)]
-    if any(wire.share < 1 for wire in used):
-        return "of which few are sent in a step"
-    return "of which little is sent at first" if any(_little(wire) for wire in used) else ""
-
-
-def _little(wire: Wire) -> bool:
-    """Whether its first message is of few bits or few columns."""
-    shape = (1000, 128)  # as good as any
-    sent, whole = (codec.nbytes(shape, torch.float32, Key("halo", 0)) for codec in (wire.codec, Wire().codec))
-    return sent < LITTLE * whole
 
 
 def _behind_batch_norm(run: Run) -> str:

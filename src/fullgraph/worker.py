@@ -17,10 +17,8 @@ from typing import NoReturn, Protocol
 import torch
 from torch import Tensor
 
-from fullgraph.codec import Full
 from fullgraph.display import count
 from fullgraph.errors import Damaged, InputError, Interrupted, explain
-from fullgraph.exchange import Wire
 from fullgraph.ops import kernels
 from fullgraph.partition import open_part, read_names
 from fullgraph.reference import unpack
@@ -38,7 +36,7 @@ from fullgraph.train.predict import Order, write_ids, write_predictions
 from fullgraph.train.profiler import Profiler
 from fullgraph.train.progress import Progress
 from fullgraph.train.result import Cost, result_of
-from fullgraph.train.slowness import Slowness
+from fullgraph.train.slowness import Slowness, fixes_for
 from fullgraph.train.stopping import LastWords, Stop, started
 from fullgraph.train.tensorboard import TensorBoard
 from fullgraph.train.tracing import Tracer
@@ -65,6 +63,7 @@ class Rank:
                 f"{self.shards} are not the shards this run began with; put those back, or start a new run"
             )
         self.trainer = build_trainer(self.run, self.part, transport)
+        self.transport = self.trainer.shard.transport  # the same, all that it is given counted
         self.leads = transport.rank == 0  # rank 0 keeps the record
 
 
@@ -85,7 +84,7 @@ def train(rank: Rank, stop: Stop, *, resume: bool) -> None:
         recorders = _recorders(rank) if rank.leads else []
         watchers: list[Watcher] = [stack.enter_context(closing(recorder)) for recorder in recorders]
         if rank.leads:
-            watchers += [partial(_note_choices, rank), _slowness(rank.run)]
+            watchers += [partial(_note_choices, rank), *_slowness(rank)]
         callbacks = stack.enter_context(closing(Callbacks(config.callbacks, rank.transport)))
         callbacks.retell(trainer)
         profiler = Profiler(trainer, rank.part, rank.folder) if config.report else None
@@ -118,10 +117,10 @@ def _note_choices(rank: Rank, trainer: Trainer, record: EpochRecord) -> None:
         rank.run.write(rank.folder)
 
 
-def _slowness(run: Run) -> Slowness:
-    wires = [run.wires.at(layer) for layer in range(run.model.graph_layers)]
-    rounded = not all(isinstance(wire, Wire) and isinstance(wire.codec, Full) for wire in wires)
-    return Slowness(rounded=rounded, late=late_halos(run), averaged=averaged(run))
+def _slowness(rank: Rank) -> list[Watcher]:
+    """Who looks at the loss of a run with late rows."""
+    method = rank.part.manifest.method
+    return [Slowness(fixes_for(method=method, averaged=averaged(rank.run)))] if late_halos(rank.run) else []
 
 
 class FirstEpoch:

@@ -98,9 +98,9 @@ def record(epoch, late=None):
     return EpochRecord(epoch=epoch, loss=1.0, lr=0.1, epoch_s=1.0, wait_s=0.1, bytes=1, grad_bytes=1, late=late)
 
 
-def test_late_rows_that_are_far_off():
-    (text,) = advice(past(*[rank()] * 4, records=[record(1), record(2, late=1.5)]))
-    assert "Late rows were off by 150 %" in text
+def test_how_late_rows_are_is_no_advice():
+    """It does not tell a run that suffers from one that does not (docs/benchmarks.md)."""
+    assert advice(past(*[rank()] * 4, records=[record(1), record(2, late=1.5)])) == []
 
 
 @pytest.mark.parametrize(("best", "said"), [(40, "more epochs may score higher"), (8, "--patience 5"), (30, None)])

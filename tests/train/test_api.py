@@ -78,7 +78,21 @@ def test_the_record_is_complete(runs, graph):
     widths = 16 + graph.num_classes
     assert result["bytes_per_epoch"] == 2 * widths * result["partition"]["halo_rows"] * 8
     model = load_file(runs[1].folder / "model.safetensors")
-    assert result["grad_bytes_per_epoch"] == 3 * 8 * sum(v.numel() for k, v in model.items() if "running" not in k)
+    weights = 8 * sum(v.numel() for k, v in model.items() if "running" not in k)
+    assert result["grad_bytes_per_epoch"] == 3 * 2 * weights  # each rank sends its own to both others
+
+
+def test_lines_of_metrics_are_records_and_mappings(runs):
+    first, last = runs[1].metrics[0], runs[1].metrics[-1]
+    assert first["loss"] == first.loss
+    assert first["val"] is first.val is None
+    written = json.loads((runs[1].folder / "metrics.jsonl").read_text().splitlines()[-1])
+    assert {name: value for name, value in last.items() if value is not None} == {
+        name: value for name, value in written.items() if name != "checksum"
+    }
+    assert [record["other_bytes"] > 0 for record in runs[1].metrics] == [True] * len(runs[1].metrics)
+    with pytest.raises(KeyError, match="bites: an epoch's record has epoch, loss"):
+        first["bites"]
 
 
 def test_the_model_reloads_in_one_process(runs, graph, tmp_path):

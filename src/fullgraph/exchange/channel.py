@@ -23,6 +23,7 @@ class Channel:
     def __init__(self, route: Route, clock: Clock, features: Inbox, gradients: Inbox) -> None:
         self.route, self.clock, self.features, self.gradients = route, clock, features, gradients
         self.since, self.until = clock.step, sys.maxsize  # steps in which it is used
+        self._comparable = True  # the rows posted last, with those of another step
 
     def begin(
         self, x: Tensor, *, relu: bool = False, mapped: bool = False, device: torch.device | None = None
@@ -34,6 +35,7 @@ class Channel:
         backward pass makes a new tensor; what peers return is then added to that one, not to a copy of it.
         device: of what peers send, where x is rows that stay in the host's memory.
         """
+        self._comparable = not self.clock.dropped
         x, token = Begin.apply(x, self, relu, mapped, device or x.device)  # type: ignore[no-untyped-call]
         return x, token
 
@@ -54,8 +56,8 @@ class Channel:
         return self.route.unpack(by_peer, torch.zeros(count, dtype=torch.bool))
 
     def look(self, used: dict[int, Tensor] | None, step: int) -> None:
-        """Compare late rows with today's, in a step of training that does so."""
-        if self.clock.use == "rows" and self.clock.lateness.looks(step):
+        """Compare late rows with today's, in a step of training that does so, before any dropout."""
+        if self.clock.use == "rows" and self._comparable and self.clock.lateness.looks(step):
             fresh = self.features.fresher(step)
             if fresh is not None:
                 self.clock.lateness.add(used, fresh)

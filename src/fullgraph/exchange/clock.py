@@ -32,11 +32,13 @@ class Clock:
         self.channels: dict[str, Channel] = {}  # by name
         self.meter: Meter | None = None
         self.again = False  # within a second forward pass: nothing is sent
+        self.dropped = False  # dropout has changed rows of this step: those after it differ by their masks
         self._tape: Tape | None = None
         self._sends: list[Callable[[], None]] | None = None  # that make way; None: nothing does
 
     def tick(self) -> None:
         self.step += 1
+        self.dropped = False
 
     @contextmanager
     def making_way(self) -> Iterator[None]:

@@ -1,4 +1,7 @@
-"""How far late rows are from those that would have been read in step."""
+"""How far late rows are from those that would have been read in step.
+
+Only rows that no dropout came before are compared: each step has masks of its own, by which others would differ.
+"""
 
 from collections.abc import Mapping
 

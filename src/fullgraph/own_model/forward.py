@@ -244,6 +244,7 @@ class Forward:
         self.counts.draws += 1
         if not self.draws:
             return x
+        self.graph.clock.dropped = True
         if p == 1:
             return x * 0
         key, rows = dropout_key(self.seed, self.graph.step, self.counts.draws), rows_of(x)

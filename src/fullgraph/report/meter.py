@@ -86,7 +86,7 @@ class Tally:
     spans: list[Span] = field(default_factory=list)
     flights: list[Interval] = field(default_factory=list)  # from posting a message until its rows are here
     halo_bytes: int = 0  # features and their gradients given to the transport
-    weight_bytes: int = 0
+    weight_bytes: float = 0.0  # this rank's share of those that sums of weights' gradients take
     numbers: int = 0  # in those rows, before a codec made bytes of them
     lag: int = 0  # steps by which the oldest rows that were read are late
 
@@ -139,17 +139,20 @@ class Meter:
         self.watch, self.detail = stopwatch_of(device), detail
         self.tally = Tally(self.watch)
         self.last = self.tally  # of the last step that is over
+        self.other_bytes = 0.0  # all else that was given to the transport, in a step or between two
         self.traffic: dict[tuple[str, str], Traffic] = {}  # by channel and way, since the meter was made
         self._start = self.watch.mark()
         self._aside: set[int] = set()  # threads whose waiting holds up no step
         self._flying: dict[TimedCoding, Mark] = {}
         self._lock = threading.Lock()
 
-    def sent(self, key: Purpose, nbytes: int) -> None:
+    def sent(self, key: Purpose, nbytes: float) -> None:
         if key.use == "rows":
-            self.tally.halo_bytes += nbytes
+            self.tally.halo_bytes += int(nbytes)
         elif key.use == "weights":
             self.tally.weight_bytes += nbytes
+        else:
+            self.other_bytes += nbytes
 
     def message(self, key: Purpose, outgoing: Mapping[int, Tensor], incoming: Mapping[int, int], coding: Any) -> Any:
         """Of a message that is posted now: its coding, timed. Only rows of training are."""

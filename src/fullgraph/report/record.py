@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from statistics import median
+from statistics import mean, median
 from typing import TYPE_CHECKING, Annotated
 
 from fullgraph.errors import Damaged
@@ -21,8 +22,11 @@ Seconds = Annotated[float, Range(0, 1e12)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EpochRecord(Value):
-    """One epoch; seconds are the slowest rank's, bytes the sum over ranks. A score that does not exist is None."""
+class EpochRecord(Value, Mapping[str, "int | float | None"]):
+    """One epoch; seconds are the slowest rank's, bytes the sum over ranks. A score that does not exist is None.
+
+    A field is read as `record.loss` or as `record["loss"]`; `dict(record)` has all of them.
+    """
 
     epoch: Annotated[int, Range(1, 2**53)]  # the first one is 1
     loss: float
@@ -35,10 +39,23 @@ class EpochRecord(Value):
     val: float | None = None
     test: float | None = None
     late: Annotated[float, Range(0, 1e300)] | None = None  # |late - fresh| / |fresh| of halo rows, now and then
+    other_bytes: Bytes = 0  # 0 in files of before it was counted
+
+    def __getitem__(self, name: str) -> int | float | None:
+        if name not in FIELDS:
+            raise KeyError(f"{name}: an epoch's record has {', '.join(FIELDS)}")
+        value: int | float | None = getattr(self, name)
+        return value
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(FIELDS)
+
+    def __len__(self) -> int:
+        return len(FIELDS)
 
 
 FIELDS = tuple(field.name for field in fields(EpochRecord))
-WHOLE = ("epoch", "bytes", "grad_bytes")
+WHOLE = ("epoch", "bytes", "grad_bytes", "other_bytes")
 
 
 def as_table(records: list[EpochRecord]) -> Tensor:
@@ -50,10 +67,12 @@ def as_table(records: list[EpochRecord]) -> Tensor:
 
 
 def from_table(table: Tensor) -> list[EpochRecord]:
-    """The records that `as_table` made numbers of."""
+    """The records that `as_table` made numbers of; an older table has fewer fields, the first of them."""
     records = []
     for row in table.tolist():
-        values = {name: None if math.isnan(value) else value for name, value in zip(FIELDS, row, strict=True)}
+        values = {
+            name: None if math.isnan(value) else value for name, value in zip(FIELDS[: len(row)], row, strict=True)
+        }
         whole = {name: int(value) for name, value in values.items() if name in WHOLE and value is not None}
         records.append(read_value(EpochRecord, values | whole, "the checkpoint's history"))
     return records
@@ -111,11 +130,15 @@ def seconds_to(records: list[EpochRecord], score: float, *, smaller: bool = Fals
 
 
 def medians(records: list[EpochRecord]) -> dict[str, float]:
-    """Medians over epochs after warm-up (the first tenth, at most five epochs)."""
+    """Medians over epochs after warm-up: all but the first 1 + (a tenth, rounded down), at most 5, of the epochs.
+
+    Other bytes are a mean: they come with evaluations, which a median of epochs would miss.
+    """
     warm = records[min(5, len(records) // 10 + 1) :] or records
     return {
         "epoch_s": median(r.epoch_s for r in warm),
         "wait_s": median(r.wait_s for r in warm),
         "bytes_per_epoch": int(median(r.bytes for r in warm)),
         "grad_bytes_per_epoch": int(median(r.grad_bytes for r in warm)),
+        "other_bytes_per_epoch": round(mean(r.other_bytes for r in warm)),
     }

@@ -22,7 +22,7 @@ from fullgraph.train.evaluate import evaluate
 from fullgraph.train.precision import Weights, rows_dtype
 from fullgraph.train.schedule import learning_rate
 from fullgraph.train.sync import GradSync
-from fullgraph.transport import Key
+from fullgraph.transport import Key, cost_of
 
 
 @dataclass
@@ -105,6 +105,7 @@ class Trainer:
             POOL.clear()
 
     def _fit(self, watchers: list[Watcher], stop: Callable[[], bool]) -> bool:
+        self.meter.other_bytes = 0.0  # what set the run up belongs to no epoch
         while self.epoch < self.config.epochs and not self.exhausted:
             lr = learning_rate(self.config, self.epoch)
             for group in self.optimizer.param_groups:
@@ -147,10 +148,11 @@ class Trainer:
         transport = self.shard.transport
         copies = transport.size // self.shard.train.owners.size
         mine = [float(loss) / copies, tally.step_s, tally.wait_s, tally.halo_bytes, tally.weight_bytes, stop]
-        mine += self.shard.clock.lateness.take()
+        mine += [*self.shard.clock.lateness.take(), self.meter.other_bytes]
         table = torch.zeros(transport.size, len(mine), dtype=torch.float64)
         table[transport.rank] = torch.tensor(mine, dtype=torch.float64)
         table = transport.all_reduce(Key("meter", self.epoch), table).wait()
+        self.meter.other_bytes = 0.0  # this sum's own are added below
         self.rank_seconds = table[:, 1:3].tolist()
         total = float(table[:, 0].sum())
         if not math.isfinite(total):
@@ -162,8 +164,9 @@ class Trainer:
             epoch_s=float(table[:, 1].max()),
             wait_s=float(table[:, 2].max()),
             bytes=int(table[:, 3].sum()),
-            grad_bytes=int(table[:, 4].sum()),
-            late=_ratio(*table[:, 6:].sum(0).tolist()),
+            grad_bytes=round(float(table[:, 4].sum())),
+            other_bytes=round(float(table[:, 8].sum()) + transport.size * cost_of(table.nbytes, transport.size).bytes),
+            late=_ratio(*table[:, 6:8].sum(0).tolist()),
             **scores,
         )
         return record, bool(table[:, 5].any())

@@ -11,6 +11,7 @@ from fullgraph.transport.key import Key, Use, Way
 from fullgraph.transport.machine import Bundle, share
 from fullgraph.transport.mesh import Mesh
 from fullgraph.transport.process import ProcessTransport
+from fullgraph.transport.sums import cost_of
 from fullgraph.transport.threads import Hub, ThreadTransport
 from fullgraph.transport.wrappers import Counting, Delaying, Noted, OrderChecking, Recording
 
@@ -38,6 +39,7 @@ __all__ = [
     "Use",
     "Way",
     "adopt_slurm",
+    "cost_of",
     "gather_rows",
     "join",
     "number",

@@ -71,13 +71,14 @@ class Probe(Protocol):
 
 
 class Counting(_Wrapper):
-    """Reports the bytes given to the transport, and stands around every wait; `sent` and `waiting` are told the key.
+    """Reports the bytes that this rank sends, and stands around every wait; `sent` and `waiting` are told the key.
 
+    Of a sum these are the bytes of its messages (`cost_of`), a share of what all ranks send: not always a whole number.
     probe: hears of every message besides, and of the time its rows take to become bytes and to come back.
     """
 
     def __init__(
-        self, inner: Transport, sent: Callable[[Key, int], None], waiting: Waiting = _uncounted,
+        self, inner: Transport, sent: Callable[[Key, float], None], waiting: Waiting = _uncounted,
         probe: Probe | None = None,
     ) -> None:  # fmt: skip
         super().__init__(inner)
@@ -96,7 +97,7 @@ class Counting(_Wrapper):
         return _Timed(pending, lambda: self.waiting(key))
 
     def all_reduce(self, key: Key, x: Tensor) -> Pending[Tensor]:
-        self.sent(key, x.nbytes)
+        self.sent(key, cost_of(x.nbytes, self.size).bytes)
         return _Timed(self.inner.all_reduce(key, x), lambda: self.waiting(key))
 
     def fork(self) -> "Counting":

@@ -61,6 +61,7 @@ class MixtureView(ChannelView):
         return self.channel(f"layer{layer}/{side}/{block}", lambda: self.channel_of(layer, side, block, route))
 
     def send(self, x: Features, layer: int, row_map: RowMap = IDENTITY) -> "Message[Any]":
+        self.clock.dropped |= row_map.p > 0  # rows are posted after the map
         if isinstance(self.known, Known) and x is self.known.x:
             rows = self.tiles(layer).own
             return KnownMessage(self._known.setdefault(layer, self.known.first(rows)), self.ids[:rows], row_map)

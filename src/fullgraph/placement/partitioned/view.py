@@ -36,6 +36,11 @@ class PartitionedView(ChannelView):
         return self.fewer.get(layer, self.whole)
 
     def send(self, x: Features, layer: int, row_map: RowMap = IDENTITY) -> "Message[Any]":
+        message = self._message(x, layer, row_map)  # its rows are posted before the map
+        self.clock.dropped |= row_map.p > 0
+        return message
+
+    def _message(self, x: Features, layer: int, row_map: RowMap) -> "Message[Any]":
         rows = self.rows(layer)
         if isinstance(self.known, Known) and x is self.known.x:
             known = self._known.setdefault(layer, self.known.first(rows.targets))

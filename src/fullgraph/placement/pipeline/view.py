@@ -98,6 +98,7 @@ class ChunkMessage:
             make = stage.channel_of
             self.channel = stage.channel(f"layer{layer}/chunk{chunk.index}", lambda: make(layer, chunk))
             x, self.token = self.channel.begin(x, relu=row_map.relu, mapped=row_map.relu or row_map.p > 0)
+        stage.clock.dropped |= row_map.p > 0
         read = row_map.dense(x, chunk.ids)
         stage.keep(self.store, chunk.span.rows, x, read, relu=row_map.relu)
         self.own, self._read = with_first(read, len(chunk.local))

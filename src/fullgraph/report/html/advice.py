@@ -13,7 +13,6 @@ UNEVEN = 1.25  # the busiest rank to the mean: beyond it, the others wait
 MUCH_WAIT = 0.3  # of an epoch
 FULL_BITS = 16  # a number that takes as many on the wire is hardly compressed
 MEMORY = 0.8  # of what a machine has
-FAR = 1.0  # |late - fresh| / |fresh|
 LEAST_GAIN = 3  # a strategy that sends so many times fewer bytes is worth a word
 
 
@@ -21,7 +20,7 @@ def advice(run: PastRun) -> list[str]:
     """One text for each thing that stands out; none where nothing does."""
     rules: list[Callable[[PastRun, Profile], Iterator[str]]] = [_cores, _cut, _compute, _waits, _sums, _halo, _memory]
     found = [text for rule in rules for text in rule(run, run.profile)] if run.profile else []
-    return [*found, *_late(run), *_learning(run)]
+    return [*found, *_learning(run)]
 
 
 def warm(bins: tuple[Bin, ...]) -> Bin:
@@ -140,15 +139,6 @@ def _memory(run: PastRun, profile: Profile) -> Iterator[str]:
                 f"Rank {number} held up to {size(rank.peak_device_bytes)} of its GPU's {size(rank.device_bytes)}: "
                 "--checkpoint-layers or --features-on host take less."
             )
-
-
-def _late(run: PastRun) -> Iterator[str]:
-    seen = [record.late for record in run.records if record.late is not None]
-    if seen and seen[-1] > FAR:
-        yield (
-            f"Late rows were off by {percent(seen[-1])} of fresh ones when last compared: if the score lags, try "
-            "averages of them (pipegcn-gf), a cut with fewer halo rows (--partitioner metis) or rows in time (adaqp)."
-        )
 
 
 def _learning(run: PastRun) -> Iterator[str]:

@@ -140,7 +140,8 @@ def wire_section(run: PastRun, profile: Profile) -> list[Safe]:
     if late:
         chart = lines([Line("off by", late, 2)], title="How far late rows are from fresh ones, over epochs", x="epoch",
                       y="|late - fresh| / |fresh|", y_words=percent, from_zero=True)  # fmt: skip
-        figures.append(figure("How far late rows are off", chart, about="Compared every 20 epochs."))
+        about = "Compared every 20 epochs; only rows that no dropout came before."
+        figures.append(figure("How far late rows are off", chart, about=about))
     cells = [
         (f"{channel} {way}", count(messages), count(rows), f"{8 * sent / numbers:.3g}" if numbers else "",
          size(sent / epochs), size(expected / epochs), _agreed(sent, expected))
