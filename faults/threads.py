@@ -11,13 +11,14 @@ from faults.trials import Campaign
 
 THREADS, RUNS, LIMIT_S = 8, 40, 900.0
 SCRIPT = """
-import asyncio, ctypes, json, sys, zlib
+import asyncio, ctypes, faulthandler, json, sys, zlib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 import fullgraph as fg
 from fullgraph.testing import random_graph
 
 how, runs, threads = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+faulthandler.dump_traceback_later(float(sys.argv[4]), exit=True)  # a hang says where
 graph = random_graph(nodes=80, arcs=400)
 
 def one(number):
@@ -49,9 +50,9 @@ def run(how: str, shared: Path, runs: int) -> str:
     with tempfile.TemporaryDirectory(dir=shared) as scratch:
         here = Path(scratch)
         (here / "script.py").write_text(SCRIPT)
-        line = [sys.executable, "script.py", how, str(runs), str(THREADS)]
+        line = [sys.executable, "script.py", how, str(runs), str(THREADS), str(LIMIT_S)]
         environ = {**os.environ, "TMPDIR": str(here)}
-        done = subprocess.run(line, cwd=here, env=environ, capture_output=True, text=True, timeout=LIMIT_S)
+        done = subprocess.run(line, cwd=here, env=environ, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         adopts, found = json.loads((here / "found.json").read_text())
         assert len(found) == runs

@@ -38,7 +38,8 @@ def test_stalls(number, shared, monkeypatch):
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("how", ["threads", "asyncio"])
-def test_threads(how, shared):
+def test_threads(how, shared, monkeypatch):
+    monkeypatch.setattr(threads, "LIMIT_S", 250.0)
     assert threads.run(how, shared, 8) == f"8 trained from {how}"
 
 
