@@ -7,7 +7,20 @@ from pathlib import Path
 
 from faults.trials import Campaign, carry_out, table
 
-NAMES = ("ports", "kills", "signals", "stops", "crashes", "disks", "restarts", "links", "soak", "inputs")
+NAMES = (
+    "ports",
+    "kills",
+    "signals",
+    "stops",
+    "stalls",
+    "threads",
+    "crashes",
+    "disks",
+    "restarts",
+    "links",
+    "soak",
+    "inputs",
+)
 
 
 def main() -> None:

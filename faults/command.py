@@ -2,10 +2,14 @@
 
 import json
 import os
+import pty
+import select
 import signal
 import subprocess
 import sys
 import tempfile
+import termios
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -53,20 +57,68 @@ def complaints(text: str) -> list[str]:
     return [line for line in text.strip().splitlines() if not line.startswith("fullgraph: note: ")]
 
 
-class Command:
-    """`fullgraph ARGUMENTS` in a folder; its output goes to files, so that no pipe can hold it up."""
+class Terminal:
+    """A terminal of one command, all of whose output is read until somebody closes it."""
 
-    def __init__(self, *arguments: object, cwd: Path, env: Mapping[str, str] | None = None, prefix: Sequence[str] = ()):
+    def __init__(self) -> None:
+        self._screen, self.end = pty.openpty()
+        termios.tcsetwinsize(self._screen, (24, 100))
+        self._closing = threading.Event()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        while not self._closing.is_set():
+            if select.select([self._screen], [], [], 0.02)[0]:
+                try:
+                    os.read(self._screen, 65536)
+                except OSError:  # the last program that had it open has ended
+                    return
+
+    # The shell that leads the session dies of SIGHUP, and then the kernel sends it to all that run in the terminal.
+    # The inner one survives, and writes down how the command ended.
+    SHELL = (
+        "setsid", "--ctty", "sh", "-c",
+        """sh -c 'trap : HUP; "$@"; echo $? >status.part; mv status.part status' sh "$@"; :""", "sh",
+    )  # fmt: skip
+
+    def close(self) -> None:
+        """As a window is closed, or a connection lost: the kernel sends SIGHUP to whoever runs in it."""
+        if not self._closing.is_set():
+            self._closing.set()
+            self._reader.join()
+            os.close(self._screen)
+
+
+class Command:
+    """`fullgraph ARGUMENTS` in a folder; its output goes to files, so that no pipe can hold it up.
+
+    session: it leads a process group of its own. terminal: it runs in a terminal of its own, which takes its output.
+    """
+
+    def __init__(
+        self, *arguments: object, cwd: Path, env: Mapping[str, str] | None = None, prefix: Sequence[str] = (),
+        session: bool = False, terminal: bool = False,
+    ):  # fmt: skip
         self.started = time.monotonic()
         self._out, self._err = tempfile.TemporaryFile(), tempfile.TemporaryFile()  # noqa: SIM115  # closed by close()
-        line = [*prefix, sys.executable, "-m", "fullgraph", *map(str, arguments)]
+        self.terminal = Terminal() if terminal else None
+        begin = self.terminal.SHELL if self.terminal else ()
+        self._status = cwd / "status" if self.terminal else None
+        streams = [self.terminal.end] * 3 if self.terminal else [subprocess.DEVNULL, self._out, self._err]
+        environ = {**os.environ, "TMPDIR": str(cwd), **({"TERM": "xterm"} if terminal else {}), **(env or {})}
+        line = [*begin, *prefix, sys.executable, "-m", "fullgraph", *map(str, arguments)]
         self.process = subprocess.Popen(
-            line, cwd=cwd, env={**os.environ, "TMPDIR": str(cwd), **(env or {})},
-            stdin=subprocess.DEVNULL, stdout=self._out, stderr=self._err,
+            line, cwd=cwd, env=environ, start_new_session=session,
+            stdin=streams[0], stdout=streams[1], stderr=streams[2],
         )  # fmt: skip
+        if self.terminal:
+            os.close(self.terminal.end)
 
     def finish(self, seconds: float = LIMIT_S) -> "Command":
         """Wait for its end; it is ended, and that is an error, when it takes longer."""
+        if self._status is not None:
+            wait_for(self._status.exists, "it did not end", seconds)
         try:
             self.process.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -77,7 +129,9 @@ class Command:
 
     @property
     def code(self) -> int:
-        return self.process.returncode
+        if self._status is None:
+            return self.process.returncode
+        return int(self._status.read_text())  # 128 + n where a signal ended it
 
     @property
     def out(self) -> str:
@@ -99,6 +153,8 @@ class Command:
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait()
+        if self.terminal:
+            self.terminal.close()
         self._out.close()
         self._err.close()
 

@@ -1,5 +1,12 @@
-"""SIGTERM or SIGINT at any moment: a checkpoint of it, one line that says so, and a resume that is identical."""
+"""A signal at any moment, to anyone: a checkpoint of it, the documented status, and a resume that is identical.
 
+launcher    SIGTERM, SIGINT or SIGHUP to the command alone
+rank        SIGTERM to a rank stops all; SIGINT and SIGHUP are the launcher's alone, and the run goes on
+group       to the command and all that it started, twice, as `timeout` and shells that are closed do
+terminal    the terminal in which the command runs is closed
+"""
+
+import os
 import re
 import signal
 import tempfile
@@ -14,6 +21,7 @@ from faults.command import (
     epochs_done,
     leftovers,
     ranks_on,
+    send,
     signal_name,
     small_graph,
     wait_for,
@@ -22,36 +30,59 @@ from faults.kills import reference, start, start_or_resume
 from faults.trials import Campaign
 
 EPOCHS = 120
-LEAVES_S = 30.0
+LEAVES_S = 60.0
+TARGETS = ("launcher", "rank", "group", "terminal")
 
 
 def trial(number: int, shared: Path) -> str:
     random = Random(number)
     strategy = list(STRATEGIES)[number % len(STRATEGIES)]
+    target = TARGETS[number % len(TARGETS)]
     whole = reference(strategy, shared, EPOCHS)
     with tempfile.TemporaryDirectory(dir=shared) as scratch:
         here = Path(scratch)
         run = here / "run"
         small_graph(here)
-        asked = random.choice([signal.SIGTERM, signal.SIGTERM, signal.SIGINT])
-        with Command(*start(strategy, EPOCHS), cwd=here) as command:
+        asked = random.choice([signal.SIGTERM, signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+        asked = signal.SIGHUP if target == "terminal" else asked
+        alone = {"session": target == "group", "terminal": target == "terminal"}
+        with Command(*start(strategy, EPOCHS), cwd=here, **alone) as command:
             if random.random() < 0.8:
                 epoch = random.randint(0, EPOCHS)
                 wait_for(lambda: epochs_done(run) >= epoch or command.process.poll() is not None, f"epoch {epoch}")
                 time.sleep(random.uniform(0, 0.05))
             else:
                 time.sleep(random.uniform(0.1, 9.0))
-            command.process.send_signal(asked)
-            command.finish(LEAVES_S)
-            told = outcome(command, asked, run)
+            heard = ask(command, target, asked, random)
+            command.finish(LEAVES_S if heard else 240)
+            told = outcome(command, asked, run) if heard else "went on"
+            assert heard or command.code == 0, f"exit status {command.code}: {command.err}"
             assert not ranks_on(run), f"ranks live on: {ranks_on(run)}"
+        (here / "status").unlink(missing_ok=True)
         with Command(*start_or_resume(strategy, run, EPOCHS), cwd=here) as command:
             if not (run / "result.json").exists():
                 assert command.finish().code == 0, command.err
         differs = difference(whole, run)
-        assert not differs, f"{strategy}, {told}: other {differs.names}"
+        assert not differs, f"{strategy}, {target}, {signal_name(asked)}, {told}: other {differs.names}"
         assert not leftovers(run), f"left behind: {leftovers(run)}"
-    return told
+    return f"{target}: {told}"
+
+
+def ask(command: Command, target: str, asked: signal.Signals, random: Random) -> bool:
+    """Send the signal; whether the run is to stop of it."""
+    if command.terminal:
+        command.terminal.close()
+    elif target == "launcher":
+        command.process.send_signal(asked)
+    elif target == "group":
+        for _ in range(2):
+            if command.process.poll() is None:
+                os.killpg(command.process.pid, asked)
+    else:
+        wait_for(lambda: command.ranks() or command.process.poll() is not None, "ranks")
+        ranks = list(command.ranks().values())
+        return bool(ranks) and send(random.choice(ranks), asked) and asked == signal.SIGTERM
+    return True
 
 
 def outcome(command: Command, asked: signal.Signals, run: Path) -> str:
@@ -62,6 +93,8 @@ def outcome(command: Command, asked: signal.Signals, run: Path) -> str:
         assert not run.exists() or not (run / "config.json").exists(), "died of the signal while it trained"
         return "died while it started"
     assert command.code == 128 + asked, f"exit status {command.code}: {command.err}"
+    if command.terminal:  # nobody can read what it says
+        return _kept(run)
     lines = command.complaints
     assert len(lines) == 1, command.err
     assert signal_name(asked) in lines[0] or "interrupted" in lines[0], command.err
@@ -77,4 +110,16 @@ def outcome(command: Command, asked: signal.Signals, run: Path) -> str:
     return "checkpoint written"
 
 
-CAMPAIGN = Campaign(trial, 50, "SIGTERM or SIGINT at any moment leaves a checkpoint of it; resumed runs are the same")
+def _kept(run: Path) -> str:
+    if not run.exists():
+        return "nothing kept"
+    epoch = epochs_done(run)
+    if (run / "checkpoints" / f"epoch-{epoch:08d}").is_dir():
+        return "checkpoint written"
+    assert not epoch, f"no checkpoint of epoch {epoch}"
+    return "before the first epoch"
+
+
+CAMPAIGN = Campaign(
+    trial, 50, "a signal to anyone leaves a checkpoint and the promised status; resumed runs are the same"
+)

@@ -2,6 +2,7 @@
 
 import json
 import re
+import signal
 import time
 import traceback
 from collections import Counter
@@ -35,6 +36,9 @@ class Outcome:
 
 def run_one(name: str, campaign: Campaign, number: int, shared: Path) -> Outcome:
     start = time.monotonic()
+    # Commands of a trial begin with the usual actions, also where this was started in the background or by nohup.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     try:
         good, text = True, campaign.trial(number, shared)
     except AssertionError as error:

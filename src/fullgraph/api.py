@@ -14,7 +14,7 @@ from fullgraph.axes import MODELS
 from fullgraph.data import Graph, as_graph, load
 from fullgraph.display import shown
 from fullgraph.environ import in_job
-from fullgraph.errors import InputError
+from fullgraph.errors import InputError, exits_refused
 from fullgraph.exchange import Wires
 from fullgraph.jobs import as_rank, begin_in_job, launch_ranks, with_parts
 from fullgraph.nn import ModelSpec
@@ -86,6 +86,7 @@ class FinishedRun:
         return self.prediction("probabilities")
 
 
+@exits_refused()
 def train(
     graph: Any = "demo",
     *,
@@ -159,6 +160,7 @@ def _start(config: Run, graph: Graph | str | Path, folder: Path, ahead: Nursery 
     return FinishedRun(folder)
 
 
+@exits_refused()
 def resume(
     folder: str | Path, *, epochs: int | None = None, schedule_epochs: int | None = None, parts: int | None = None,
     max_restarts: int | None = None, model: type[torch.nn.Module] | None = None, ahead: Nursery | None = None,

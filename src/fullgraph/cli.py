@@ -31,12 +31,13 @@ from fullgraph.commands.shared import (
 )
 from fullgraph.display import Display, shown
 from fullgraph.environ import in_job, number
-from fullgraph.errors import Interrupted, PeerLost, RankFailed, explain, one_line
+from fullgraph.errors import Interrupted, PeerLost, RankFailed, exits_refused, explain, one_line
 from fullgraph.options import only, options_of, over_a_run, read_config, run_of
 from fullgraph.report import Phases, age, read_outcome
 from fullgraph.report.terminal import complain, output_trouble, tolerate_output
 from fullgraph.train.config import FILE, device_in
 from fullgraph.train.nursery import Nursery
+from fullgraph.train.stopping import SIGNALS, ignore, interrupt
 from fullgraph.version import __version__
 
 if TYPE_CHECKING:
@@ -159,6 +160,8 @@ def train(
         given.setdefault("device", device_in(config))
     with nullcontext() if in_job() else Nursery(given["device"]) as ahead, shown() as display:
         run = _train(given, ahead, display)
+        for asked in SIGNALS:  # all is kept: what follows are words
+            signal.signal(asked, ignore)
     if number("RANK", 0) == 0:
         from fullgraph.report.tables import print_next, print_result
 
@@ -196,10 +199,13 @@ def main() -> None:
     """
     tolerate_output()
     with suppress(ValueError):  # not in the main thread
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, _interrupt)
+        for asked in SIGNALS:
+            if asked != signal.SIGHUP or signal.getsignal(asked) is not signal.SIG_IGN:  # as under `nohup`
+                signal.signal(asked, interrupt)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # a parent that ignores it hides how ranks end
     try:
-        code = app(prog_name="fullgraph", standalone_mode=False)
+        with exits_refused():
+            code = app(prog_name="fullgraph", standalone_mode=False)
         _end(code if isinstance(code, int) else 0)
     except (RankFailed, PeerLost) as error:
         _fail(error, 1)
@@ -213,12 +219,6 @@ def main() -> None:
         if not hasattr(error, "format_message"):
             raise
         _fail(error.format_message(), 2)
-
-
-def _interrupt(number: int, frame: object) -> None:
-    """While ranks train, the launcher has handlers of its own."""
-    name = signal.Signals(number).name
-    raise Interrupted(f"interrupted by {name} before training began; nothing was kept", number)
 
 
 def _end(code: int) -> None:

@@ -3,7 +3,10 @@
 import difflib
 import errno
 import re
-from collections.abc import Iterable
+import signal
+import traceback
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 
@@ -36,6 +39,28 @@ class Interrupted(BaseException):
     def __init__(self, text: str, number: int) -> None:
         super().__init__(text)
         self.number = number  # of the signal
+
+
+def signal_name(number: int) -> str:
+    """SIGTERM, SIGRTMIN+5: real-time signals have numbers, and only their first and last have names."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        first = getattr(signal, "SIGRTMIN", number + 1)
+        return f"SIGRTMIN+{number - first}" if number > first else f"signal {number}"
+
+
+@contextmanager
+def exits_refused() -> Iterator[None]:
+    """Around calls of the user's code: `sys.exit()` there is an error, or a run would seem to have ended well."""
+    try:
+        yield
+    except SystemExit as error:
+        *_, last = traceback.extract_tb(error.__traceback__)
+        raise InputError(
+            f"{last.filename}:{last.lineno} called sys.exit({error.code!r}), which would end a run as if it were done; "
+            "raise an error there instead"
+        ) from error
 
 
 def one_line(error: object, limit: int = 300) -> str:

@@ -5,11 +5,10 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from signal import Signals
 
 from fullgraph.data import Graph
 from fullgraph.environ import number
-from fullgraph.errors import InputError, Interrupted, RankFailed
+from fullgraph.errors import InputError, Interrupted, RankFailed, signal_name
 from fullgraph.partition import (
     read_manifest,
 )
@@ -42,7 +41,7 @@ def launch_ranks(run: RunFolder, config: Run, job: str, phases: Phases, nursery:
             note(f"{error}; resuming from the newest checkpoint, {left} restarts left")
         except Interrupted as error:
             go_on = f"to go on: fullgraph train --resume {run.path}"
-            raise Interrupted(f"interrupted by {Signals(error.number).name}: {error}; {go_on}", error.number) from None
+            raise Interrupted(f"interrupted by {signal_name(error.number)}: {error}; {go_on}", error.number) from None
         job, nursery = "resume", None
 
 

@@ -15,7 +15,7 @@ import scipy.sparse as sp
 from fullgraph.cutting import cut, write_shards
 from fullgraph.data import FeatureScaler, Graph, as_graph
 from fullgraph.display import shown
-from fullgraph.errors import InputError
+from fullgraph.errors import InputError, exits_refused
 from fullgraph.partition import GraphFacts, Metis, read_manifest, read_names, read_scaler
 from fullgraph.report import Phases
 from fullgraph.room import need_ranks
@@ -80,6 +80,7 @@ class Predictions:
         return np.load(path)  # type: ignore[no-any-return]
 
 
+@exits_refused()
 def predict(
     run: Any,
     out: str | Path | None = None,

@@ -1,14 +1,14 @@
 """Before any rank starts: the graph is read, checked against the run and cut, and the config is written."""
 
-import os
 import time
 from dataclasses import replace
 from pathlib import Path
+from threading import get_native_id
 from uuid import uuid4
 
 from fullgraph.cutting import cut, write_shards
 from fullgraph.data import Graph, load
-from fullgraph.errors import InputError, explain
+from fullgraph.errors import InputError, exits_refused, explain
 from fullgraph.partition import Manifest, Metis, is_partition_folder, read_manifest
 from fullgraph.recipes import Auto
 from fullgraph.remarks import remarks
@@ -18,6 +18,7 @@ from fullgraph.run import Run
 from fullgraph.tasks import TaskSpec, fitted, task_for
 
 
+@exits_refused()  # a user's partitioner or model
 def prepare(config: Run, graph: Graph | str | Path, folder: Path, phases: Phases) -> Run:
     """Fill the run's folder: shards (unless the graph is a folder of them) and the resolved config."""
     try:
@@ -99,4 +100,4 @@ def new_folder(config: Run, out: str | Path | None) -> Path:
     if out is not None:
         return Path(out)
     stem = f"{Path(config.graph).stem.split(':')[0]}-{config.model.name}-{config.strategy.name}".replace(":", "-")
-    return Path("runs") / f"{stem[:100]}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
+    return Path("runs") / f"{stem[:100]}-{time.strftime('%Y%m%d-%H%M%S')}-{get_native_id()}"

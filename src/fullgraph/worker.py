@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from fullgraph.display import count
-from fullgraph.errors import Damaged, InputError, Interrupted, explain
+from fullgraph.errors import Damaged, InputError, Interrupted, exits_refused, explain
 from fullgraph.ops import kernels
 from fullgraph.partition import open_part, read_names
 from fullgraph.reference import unpack
@@ -216,12 +216,13 @@ def work(folder: Path, job: str, order: str, transport: Transport, stop: Stop, p
     """One rank's whole job over a transport it was given."""
     try:
         wanted = read_value(Order, json.loads(order), "order") if order else Order(out="")
-        with phases("place", f"placing the graph on {count(transport.size, 'rank')}"):
-            rank = Rank(folder, transport, phases, wanted.shards, wanted.shards_checksum)
-        if job == "predict":
-            predict(rank, wanted)
-        else:
-            train(rank, stop, resume=job == "resume")
+        with exits_refused():
+            with phases("place", f"placing the graph on {count(transport.size, 'rank')}"):
+                rank = Rank(folder, transport, phases, wanted.shards, wanted.shards_checksum)
+            if job == "predict":
+                predict(rank, wanted)
+            else:
+                train(rank, stop, resume=job == "resume")
     except PeerLost:
         raise
     except Exception as error:
@@ -263,7 +264,7 @@ def _main(classes: str, stop: Stop, phases: Phases) -> None:
 
 
 def end_with(work: Callable[[], None]) -> NoReturn:
-    """Do a rank's work and end; the launcher hears why, if it did not go well."""
+    """Do a rank's work and end; the launcher hears that it is done, or why not."""
     try:
         work()
     except InputError as error:
@@ -275,13 +276,12 @@ def end_with(work: Callable[[], None]) -> NoReturn:
     except Exception as error:
         text = f"{type(error).__name__}: {error}"
         leave(1, LastWords(kind="failed", text=text, trace=traceback.format_exc()[-20000:]))
-    leave(0)
+    leave(0, LastWords(kind="done"))
 
 
-def leave(status: int, words: LastWords | None = None) -> NoReturn:
+def leave(status: int, words: LastWords) -> NoReturn:
     """End at once: while peers are still talking, the backend's threads may not survive an orderly exit."""
-    if words is not None:
-        words.tell()
+    words.tell()
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status)

@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from faults import crashes, disks, kills, links, ports, restarts, signals, soak, stops
+from faults import crashes, disks, kills, links, ports, restarts, signals, soak, stalls, stops, threads
 from faults.trials import Campaign, Outcome, carry_out, read, table
 
 NEEDS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="emulated hosts and small disks need root")
@@ -20,6 +20,27 @@ def shared(tmp_path_factory):
 @pytest.mark.parametrize("number", [2, 6])
 def test_kills(number, shared):
     assert kills.trial(number, shared).startswith("killed")
+
+
+@pytest.mark.cold  # ranks of forked commands are in another process group
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_signals(number, shared):
+    """To a rank, to the group, and by a terminal that is closed; tests/reliability/test_endings.py has the launcher."""
+    assert signals.trial(number, shared).startswith(signals.TARGETS[number])
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("number", [2, 7])
+def test_stalls(number, shared, monkeypatch):
+    monkeypatch.setattr(stalls, "BUSY", 6)
+    assert stalls.trial(number, shared) == "finished, identical"
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("how", ["threads", "asyncio"])
+def test_threads(how, shared, monkeypatch):
+    monkeypatch.setattr(threads, "LIMIT_S", 250.0)
+    assert threads.run(how, shared, 8) == f"8 trained from {how}"
 
 
 @NEEDS_STRACE
@@ -67,6 +88,6 @@ def test_a_campaign_goes_on_where_it_stopped(tmp_path):
 
 
 def test_every_campaign_says_what_it_promises():
-    for module in (crashes, disks, kills, links, ports, restarts, signals, soak, stops):
+    for module in (crashes, disks, kills, links, ports, restarts, signals, soak, stalls, stops, threads):
         assert module.CAMPAIGN.promise
         assert module.CAMPAIGN.trials > 0

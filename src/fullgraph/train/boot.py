@@ -7,8 +7,8 @@ user's classes of one rank. The rank is forked, and the answer is its process nu
 socket this process ends, and its ranks become the launcher's own children (nursery.py). Nothing here may start a
 thread: none survives a fork.
 
-A rank dies with its launcher, however that dies. SIGTERM is held back until the rank can act on it, and SIGINT is the
-launcher's alone: a terminal sends it to both.
+A rank dies with its launcher, however that dies. SIGTERM is held back until the rank can act on it. SIGINT and SIGHUP
+are the launcher's alone: a terminal sends them to both.
 """
 
 import ctypes
@@ -29,7 +29,9 @@ FORKS = sys.platform == "linux"  # elsewhere this process is its one rank itself
 
 def main() -> None:
     launcher, orders, module = int(sys.argv[1]), socket.socket(fileno=int(sys.argv[2])), sys.argv[3]
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # where the launcher ignores it, so would this process
     signal.pthread_sigmask(signal.SIG_SETMASK, {signal.SIGTERM})
     die_with(launcher)
     gc.disable()  # imports leave little garbage, and looking for it takes a tenth of their time

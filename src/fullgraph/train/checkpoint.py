@@ -5,6 +5,7 @@ checkpoints/epoch-00000020/shared.safetensors      what all ranks have alike: we
                            state.json              the rest; written last
 """
 
+import os
 import re
 import secrets
 import threading
@@ -118,7 +119,11 @@ class Checkpoints:
                 tensors = settled(own)
             to.folder.mkdir(exist_ok=True)
             rank, size = self.transport.rank, self.transport.size
-            write_tensors(to.folder / f"rank-{rank}.safetensors", tensors, _about(state, rank))
+            own_file = to.folder / f"rank-{rank}.safetensors"
+            written = own_file.with_suffix(".written")
+            write_tensors(written, tensors, _about(state, rank))
+            # The last that a rank does in this folder: once all ranks have, rank 0 syncs it and renames it.
+            os.rename(written, own_file)
             if rank == 0:
                 with held(to.folder):
                     write_tensors(to.folder / "shared.safetensors", settled(shared), _about(state))

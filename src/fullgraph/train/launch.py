@@ -19,18 +19,18 @@ from pathlib import Path
 
 from fullgraph.display import SILENT, count
 from fullgraph.environ import MEETING
-from fullgraph.errors import InputError, Interrupted, RankFailed
+from fullgraph.errors import InputError, Interrupted, RankFailed, signal_name
 from fullgraph.report import Phases
 from fullgraph.storage import held, remove_if_dead
 from fullgraph.train.nursery import Nursery, RankProcess
-from fullgraph.train.stopping import REPORT, STARTUP, LastWords
+from fullgraph.train.stopping import REPORT, SIGNALS, STARTUP, LastWords, ignore, interrupt
 from fullgraph.values import read_value
 
 EXIT_INPUT, EXIT_STOPPED = 2, 3  # a rank's exit status when the input is wrong, and when a signal stopped it
 SCRATCH = "fullgraph-ranks-"
 CAUSE_S = 3.0  # after a rank says that a peer is gone, the launcher waits so long for the peer's own end
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+ONE_REQUEST_S = 0.5  # signals that follow one another faster are one request: `timeout` sends two
 
 
 @dataclass(eq=False)
@@ -41,15 +41,33 @@ class _Child:
     words: bytes = b""
     ended_at: float = 0.0
 
-    def ended_well(self, asked: Sequence[int]) -> bool:
-        """Done, or stopped because a signal asked for it."""
-        status = self.process.returncode
-        return status in (0, EXIT_STOPPED) or (bool(asked) and status == -signal.SIGTERM)
-
     def last_words(self) -> LastWords | None:
         with suppress(ValueError):
             return read_value(LastWords, json.loads(self.words), "last words")
         return None
+
+    @property
+    def kind(self) -> str:
+        """Of its last words; nothing: it ended without."""
+        words = self.last_words()
+        return words.kind if words else ""
+
+    def end(self) -> str:
+        """How it ended, where it said nothing."""
+        status, who = self.process.returncode, f"rank {self.rank} (pid {self.process.pid})"
+        if status is None:
+            return f"{who} ended without a word; how is unknown, since this process ignores SIGCHLD"
+        if status < 0:
+            return f"{who} was ended by {signal_name(-status)}"
+        return f"{who} ended with status {status} before its work was done; look for os._exit in your own code"
+
+
+@dataclass(eq=False)
+class _Ears:
+    """Where the numbers of signals can be read."""
+
+    pipe: int | None
+    leaving: bool = False  # a command that stops because of a signal needs no other
 
 
 @dataclass(eq=False)
@@ -57,8 +75,10 @@ class _Crew:
     """The ranks, and the signals that this process has received for them."""
 
     children: list[_Child]
-    signals: int | None  # where signal numbers can be read
+    signals: int | None
     asked: list[int] = field(default_factory=list)
+    asked_at: float = 0.0
+    asked_twice: bool = False  # a person, or a service manager, no longer waits
 
     def watch(self) -> None:
         """Until all ranks are done, or one has failed, or a second signal says to leave at once."""
@@ -75,15 +95,14 @@ class _Crew:
                 for key, _ in selector.select(patience):
                     if key.data is None:
                         self._relay(os.read(key.fd, 1)[0])
-                        if len(self.asked) > 1:
+                        if self.asked_twice:
                             return
                     elif self._ended(key.data):
                         selector.unregister(key.fd)
-                        if key.data.process.returncode not in (0, EXIT_STOPPED):
-                            words = key.data.last_words()
-                            if words is None or words.kind != "lost":
-                                return
+                        if key.data.kind == "lost":
                             deadline = time.monotonic() + CAUSE_S
+                        elif key.data.kind not in ("done", "stopped"):
+                            return
 
     def _ended(self, child: _Child) -> bool:
         """Read what a rank says; its pipe closes when it ends."""
@@ -95,6 +114,11 @@ class _Crew:
         return not text
 
     def _relay(self, number: int) -> None:
+        """Pass a signal on. A closed terminal sends SIGHUP several times, so that it never is a second request."""
+        now = time.monotonic()
+        if self.asked and number != signal.SIGHUP and now - self.asked_at > ONE_REQUEST_S:
+            self.asked_twice = True
+        self.asked_at = self.asked_at or now
         self.asked.append(number)
         for child in self.children:
             child.process.send_signal(signal.SIGTERM)
@@ -108,33 +132,31 @@ class _Crew:
             os.close(child.pipe)
 
     def failure(self, killed_before: int) -> Exception | None:
-        """The first cause: a rank that a signal ended, else bad input, else a crash, else a rank that lost a peer."""
+        """The first cause: a rank that ended without a word, else bad input, else a crash, else a lost peer."""
         ended = sorted((c for c in self.children if c.ended_at), key=lambda child: child.ended_at)
-        failed = [child for child in ended if not child.ended_well(self.asked)]
-        for child in failed:
-            status = child.process.returncode or 0
-            if status < 0:
-                who, name = f"rank {child.rank} (pid {child.process.pid})", signal.Signals(-status).name
+        for child in ended:
+            terminated = bool(self.asked) and child.process.returncode == -signal.SIGTERM
+            if not child.kind and not terminated:
                 why = " for lack of memory" if _oom_kills() > killed_before else ""
-                return RankFailed(f"{who} was ended by {name}{why}; the other ranks were stopped")
-        said = [(child, child.last_words()) for child in failed]
+                return RankFailed(f"{child.end()}{why}; the other ranks were stopped")
         for kind in ("input", "failed", "lost"):
-            for child, words in said:
+            for child in ended:
+                words = child.last_words()
                 if words is not None and words.kind == kind:
                     sys.stderr.write(words.trace)
                     if kind == "input":
                         return InputError(words.text)
                     return RankFailed(f"rank {child.rank} failed: {words.text}")
-        for child in failed:
-            return RankFailed(f"rank {child.rank} ended with status {child.process.returncode} without a word")
         return None
 
     def stopped(self) -> Interrupted | None:
-        """What to say when a signal asked to leave and some rank did not come to its own end."""
-        if not self.asked or all(child.process.returncode == 0 for child in self.children):
-            return None
+        """What to say when a signal to this process, or to one of its ranks, asked the run to stop."""
         said = [words.text for child in self.children if (words := child.last_words()) and words.kind == "stopped"]
-        return Interrupted(said[0] if said else "no checkpoint was added", self.asked[0])
+        if all(child.kind == "done" for child in self.children) or not (said or self.asked):
+            return None
+        # A rank under a launcher listens to SIGTERM alone.
+        number = self.asked[0] if self.asked else signal.SIGTERM
+        return Interrupted(said[0] if said else "no checkpoint was added", number)
 
 
 def launch(
@@ -158,8 +180,8 @@ def launch(
     scratch = Path(tempfile.mkdtemp(prefix=SCRATCH))  # not in the run's folder: ranks meet also when its disk is full
     killed_before = _oom_kills()
     try:
-        with held(scratch), _listening() as signals:
-            crew = _Crew([], signals)
+        with held(scratch), _listening() as ears:
+            crew = _Crew([], ears.pipe)
             try:
                 display = phases.display if phases else SILENT
                 with display, display.phase(f"starting {count(parts, 'rank')}"), nursery as source:
@@ -168,7 +190,8 @@ def launch(
                 crew.watch()
             finally:
                 crew.end()
-        trouble = crew.failure(killed_before) or crew.stopped()
+            trouble = crew.failure(killed_before) or crew.stopped()
+            ears.leaving = isinstance(trouble, Interrupted)
         if trouble is not None:
             raise trouble
     finally:
@@ -193,10 +216,10 @@ def _start(
 
 
 @contextmanager
-def _listening() -> Iterator[int | None]:
-    """A descriptor on which signals arrive as bytes while the block runs; None where signals go to another thread."""
+def _listening() -> Iterator[_Ears]:
+    """Signals arrive as bytes in a pipe while the block runs; there is none where signals go to another thread."""
     if threading.current_thread() is not threading.main_thread():
-        yield None
+        yield _Ears(None)
         return
     read, write = os.pipe()
     heard = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
@@ -205,11 +228,12 @@ def _listening() -> Iterator[int | None]:
         os.write(write, bytes([number]))
 
     before = {number: signal.signal(number, hear) for number in heard}
+    ears = _Ears(read)
     try:
-        yield read
+        yield ears
     finally:
         for number, handler in before.items():
-            signal.signal(number, handler)
+            signal.signal(number, ignore if ears.leaving and handler is interrupt else handler)
         os.close(read)
         os.close(write)
 

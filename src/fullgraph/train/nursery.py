@@ -10,11 +10,12 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from types import TracebackType
 
-from fullgraph.errors import RankFailed
+from fullgraph.errors import RankFailed, signal_name
 from fullgraph.train import boot
 
 WORKER = "fullgraph.worker"
@@ -37,17 +38,18 @@ class RankProcess:
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
-        self.returncode: int | None = None
+        self.ended = False
+        self.returncode: int | None = None  # of one that ended; None: unknown, where this process ignores SIGCHLD
 
     def wait(self) -> None:
-        if self.returncode is None:
-            status = 0  # where this process ignores SIGCHLD nobody can tell
+        if not self.ended:
             with suppress(ChildProcessError):
                 _, status = os.waitpid(self.pid, 0)
-            self.returncode = os.waitstatus_to_exitcode(status)
+                self.returncode = os.waitstatus_to_exitcode(status)
+            self.ended = True
 
     def send_signal(self, number: int) -> None:
-        if self.returncode is None:  # until it is waited for, its number is nobody else's
+        if not self.ended:  # until it is waited for, its number is nobody else's
             with suppress(ProcessLookupError):
                 os.kill(self.pid, number)
 
@@ -75,7 +77,7 @@ class Nursery:
         environ = {**DEFAULTS, **os.environ, "PYTHONPATH": paths}
         line = [sys.executable, "-P", "-u", boot.__file__, str(os.getpid()), str(theirs.fileno())]
         # A signal that arrives before the first line runs is held back, not printed as a traceback.
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
         try:
             self._process = subprocess.Popen(
                 [*line, self.worker, self.device], env=environ, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()]
@@ -118,7 +120,7 @@ class Nursery:
             raise RankFailed(f"ranks could not start: {told[1:].decode().strip()}")
         if not told.endswith(b"\n"):
             status = self._process.wait()
-            how = f"status {status}" if status >= 0 else signal.Signals(-status).name
+            how = f"status {status}" if status >= 0 else signal_name(-status)
             raise RankFailed(f"ranks could not start: the process that imports for them ended with {how}")
         return RankProcess(int(told))
 
@@ -140,16 +142,41 @@ class Nursery:
         self.close()
 
 
+class _Adoption:
+    """The kernel's flag that makes this process adopt orphans among its descendants.
+
+    The flag belongs to the whole process: the first thread that needs it sets it, and the last one puts it back.
+    """
+
+    def __init__(self) -> None:
+        self._lock, self._users, self._before = threading.Lock(), 0, ctypes.c_int()
+
+    def begin(self) -> None:
+        with self._lock:
+            if not self._users:
+                libc = ctypes.CDLL(None)
+                libc.prctl(PR_GET_CHILD_SUBREAPER, ctypes.byref(self._before))
+                libc.prctl(PR_SET_CHILD_SUBREAPER, 1)
+            self._users += 1
+
+    def end(self) -> None:
+        with self._lock:
+            self._users -= 1
+            if not self._users:
+                ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, self._before.value)
+
+
+_adoption = _Adoption()
+
+
 @contextmanager
 def adopting() -> Iterator[None]:
     """Meanwhile a process whose parent ends becomes a child of this one, if it descends from it."""
     if not boot.FORKS:
         yield
         return
-    libc, before = ctypes.CDLL(None), ctypes.c_int()
-    libc.prctl(PR_GET_CHILD_SUBREAPER, ctypes.byref(before))
-    libc.prctl(PR_SET_CHILD_SUBREAPER, 1)
+    _adoption.begin()
     try:
         yield
     finally:
-        libc.prctl(PR_SET_CHILD_SUBREAPER, before.value)
+        _adoption.end()

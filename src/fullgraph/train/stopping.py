@@ -10,11 +10,14 @@ from dataclasses import asdict, dataclass
 from typing import Annotated
 
 from fullgraph.display import shown
+from fullgraph.errors import Interrupted, signal_name
 from fullgraph.report import Phases
 from fullgraph.values import OneOf, Value
 
 STARTUP = "FULLGRAPH_STARTUP"  # seconds by phase that the launcher took, and the moment when it started the ranks
 REPORT = "FULLGRAPH_REPORT"  # the descriptor of the pipe on which a rank tells its launcher how it ended
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # that ask a run to stop
 
 
 class Stop:
@@ -27,16 +30,25 @@ class Stop:
         return self.number != 0
 
     def listen(self) -> None:
-        """Note SIGTERM, and SIGINT where no launcher takes it, instead of dying of them."""
+        """Note SIGTERM, and SIGINT and SIGHUP where no launcher takes them, instead of dying of them."""
         if threading.current_thread() is not threading.main_thread():
             return
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in SIGNALS:
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, self._note)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
 
     def _note(self, number: int, frame: object) -> None:
         self.number = number
+
+
+def interrupt(number: int, frame: object) -> None:
+    """What a command does when a signal comes while no ranks train."""
+    raise Interrupted(f"interrupted by {signal_name(number)} before training began; nothing was kept", number)
+
+
+def ignore(number: int, frame: object) -> None:
+    """What a command does that is ending: another signal must not cut its last steps short."""
 
 
 def started() -> Phases:
@@ -51,11 +63,12 @@ def started() -> Phases:
 
 @dataclass(frozen=True, kw_only=True)
 class LastWords(Value):
-    """Why a rank ended."""
+    """How a rank ended. One that ends without them did not do its work, whatever its exit status."""
 
-    # input: the user's input; lost: a peer was gone; stopped: a signal asked for it; failed: anything else
-    kind: Annotated[str, OneOf("input", "lost", "stopped", "failed")]
-    text: str
+    # done: all of its work; input: the user's input; lost: a peer was gone; stopped: a signal asked for it;
+    # failed: anything else
+    kind: Annotated[str, OneOf("done", "input", "lost", "stopped", "failed")]
+    text: str = ""
     trace: str = ""
 
     def tell(self) -> None:

@@ -1,0 +1,67 @@
+"""Ranks short of processor time, with a checkpoint every epoch: a run takes longer, and ends the same to the bit."""
+
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+
+from faults.command import STRATEGIES, Command, difference, leftovers, send, small_graph
+from faults.kills import reference, start
+from faults.trials import Campaign
+
+BUSY = 20  # processes beside the run that never rest
+SHORTEST_S, LONGEST_S = 0.04, 0.12  # of a rank that is stopped
+LIMIT_S = 900.0
+
+
+def trial(number: int, shared: Path) -> str:
+    random = Random(number)
+    strategy = list(STRATEGIES)[number % len(STRATEGIES)]
+    whole = reference(strategy, shared)
+    with tempfile.TemporaryDirectory(dir=shared) as scratch:
+        here = Path(scratch)
+        small_graph(here)
+        with busy(BUSY), Command(*start(strategy), "--checkpoint-every", 1, cwd=here) as command:
+            deadline, stops = time.monotonic() + LIMIT_S, 0
+            while command.process.poll() is None:
+                assert time.monotonic() < deadline, f"it did not end within {LIMIT_S:g} s: {command.err}"
+                stops += stop_for_a_while(list(command.ranks().values()), random)
+                time.sleep(random.uniform(0.0, 0.1))
+            assert command.code == 0, f"{strategy}, {stops} stops: {command.err}"
+        differs = difference(whole, here / "run")
+        assert not differs, f"{strategy}, {stops} stops: other {differs.names}"
+        assert not leftovers(here / "run"), f"left behind: {leftovers(here / 'run')}"
+    return "finished, identical"
+
+
+def stop_for_a_while(ranks: list[int], random: Random) -> bool:
+    victim = random.choice(ranks) if ranks else 0
+    if not victim or not send(victim, signal.SIGSTOP):
+        return False
+    time.sleep(random.uniform(SHORTEST_S, LONGEST_S))
+    return send(victim, signal.SIGCONT)
+
+
+@contextmanager
+def busy(processes: int) -> Iterator[None]:
+    """Meanwhile so many processes want a core for themselves."""
+    running = [subprocess.Popen(["sh", "-c", "while :; do :; done"]) for _ in range(processes)]
+    try:
+        yield
+    finally:
+        for process in running:
+            process.kill()
+        for process in running:
+            process.wait()
+
+
+CAMPAIGN = Campaign(
+    trial,
+    200,
+    "ranks stopped for 40 to 120 ms beside 20 busy processes: every run finishes, the same to the bit",
+    jobs=1,
+)
