@@ -59,7 +59,7 @@ class Rank:
         self.run = run.on_shards(shards, checksum) if shards else run
         torch.set_num_threads(self.run.train.threads or threads_per_rank())
         self.shards = self.run.shards_in(folder)
-        self.part = open_part(self.shards, transport.rank, split=self.run.split)
+        self.part = open_part(self.shards, transport.rank, split=self.run.column)
         if self.part.manifest.checksum != self.run.shards_checksum:
             raise InputError(
                 f"{self.shards} are not the shards this run began with; put those back, or start a new run"

@@ -12,8 +12,8 @@ from fullgraph.errors import InputError
 
 MOST_NODES = 1 << 17  # a model's first weights have a row for each
 NOTE = (
-    "the graph has no features: each of its {nodes:,} nodes gets a column of its own (one-hot), so a model learns a row "
-    "for each node, and can predict on these nodes alone"
+    "the graph has no features: each of its {nodes:,} nodes gets a column of its own (one-hot), so a model learns a "
+    "row for each node, and can predict on these nodes alone"
 )
 
 

@@ -157,7 +157,9 @@ class Graph:
             value = values.pop(field.name)
             if isinstance(value, np.ndarray):
                 value = frozen(value)
-            object.__setattr__(self, field.name, frozen_csr(value) if field.name == "x" and sp.issparse(value) else value)
+            object.__setattr__(
+                self, field.name, frozen_csr(value) if field.name == "x" and sp.issparse(value) else value
+            )
         assert not values, values
 
     def _with(self, **changes: Any) -> Graph:

@@ -61,7 +61,9 @@ def _check_lengths(path: Path, members: Members) -> None:
     """Refuse arrays that cannot belong to one graph before any of them is unpacked."""
     length = {key: member.shape[0] for key, member in members.items() if member.nbytes}
     listed = {key for key in MASK_KEYS if key in members and members[key].dtype.kind in "iu"}  # node ids, any number
-    nodes: dict[str, int] = {key: length[key] for key in ("x", "y", *MASK_KEYS, "names") if key in length.keys() - listed}
+    nodes: dict[str, int] = {
+        key: length[key] for key in ("x", "y", *MASK_KEYS, "names") if key in length.keys() - listed
+    }
     if "x_indptr" in length and "x" not in length:
         nodes["x_indptr"] = length["x_indptr"] - 1
     if len(set(nodes.values())) > 1:

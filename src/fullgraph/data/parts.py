@@ -20,7 +20,9 @@ def files_of(path: Path) -> tuple[Path, ...]:
     folders = [entry for entry in there if entry.is_dir()]
     if folders:
         told = f"{one_line(path)} holds the folder {one_line(folders[0].name, 60)}"
-        raise InputError(f"{told}: write the table without partitions by a column (no partitionBy), all parts in one folder")
+        raise InputError(
+            f"{told}: write the table without partitions by a column (no partitionBy), all parts in one folder"
+        )
     strange = [entry.name for entry in there if entry.suffix not in ENDINGS]
     if strange:
         told = f"{one_line(path)} holds {one_line(strange[0], 60)}, which is neither .parquet nor .csv"
@@ -38,6 +40,6 @@ def _numbers(path: Path) -> list[tuple[int, str]]:
 
 
 def found_in(folder: Path, stem: str) -> list[Path]:
-    """The tables of that name in a folder: `nodes.parquet`, `nodes.csv` or `nodes`, each a file or a folder of parts."""
+    """A folder's tables of that name: `nodes.parquet`, `nodes.csv` or `nodes`, each a file or a folder of parts."""
     named = [folder / f"{stem}{ending}" for ending in ENDINGS]
     return [path for path in named if path.exists()] + ([folder / stem] if (folder / stem).is_dir() else [])

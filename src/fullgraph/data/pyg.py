@@ -81,7 +81,9 @@ def _unused(data: Any, used: set[str]) -> list[str]:
         left.remove("adj_t")
     if not left:
         return []
-    told = f"of the PyG data, {', '.join(one_line(key, 40) for key in left)} {'is' if len(left) == 1 else 'are'} not used"
+    told = (
+        f"of the PyG data, {', '.join(one_line(key, 40) for key in left)} {'is' if len(left) == 1 else 'are'} not used"
+    )
     if "edge_label_index" in left:
         return [f"{told}; for RandomLinkSplit's own pairs give all three of it: Graph.from_pyg((train, val, test))"]
     return [f"{told}; join what describes nodes to x, as in torch.cat([data.x, data.{left[0]}], 1)"]

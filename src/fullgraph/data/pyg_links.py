@@ -29,7 +29,9 @@ def link_pairs(splits: Sequence[Any]) -> tuple[dict[str, Array], list[str]]:
     if not any(more):
         return pairs, []
     told = ", ".join(f"{count:+,} for {what}" for count, what in zip(more, ("val", "test"), strict=True) if count)
-    return pairs, [f"rows of all pairs are computed from the training arcs; the other two PyG data have others ({told})"]
+    return pairs, [
+        f"rows of all pairs are computed from the training arcs; the other two PyG data have others ({told})"
+    ]
 
 
 def _of_split(data: Any, mask: str) -> tuple[Array, Array]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -38,19 +40,28 @@ def is_drawn(split: Any) -> bool:
 def shares_of(split: str) -> tuple[float, float]:
     """Of `random:60/20/20` the shares of train and validation nodes: percent or fractions, or any numbers."""
     numbers: list[float] = []
-    try:
-        numbers = [float(part) for part in split.removeprefix(DRAWN).split("/")]
-    except ValueError:
-        pass
+    with suppress(ValueError):
+        numbers = [float(part) for part in split.removeprefix(DRAWN).split("/") if is_drawn(split)]
     total = sum(numbers)
-    if len(numbers) != 3 or not all(0 < number < float("inf") for number in numbers) or not (
-        abs(total - 100) < 1e-6 or abs(total - 1) < 1e-6
-    ):
+    right = abs(total - 100) < 1e-6 or abs(total - 1) < 1e-6
+    if len(numbers) != 3 or not all(number > 0 for number in numbers) or not right:
         raise InputError(
             f"split {one_line(split, 60)}: write random:TRAIN/VAL/TEST, three shares that make 100 (or 1), as in "
             "random:60/20/20"
         )
     return numbers[0] / total, numbers[1] / total
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A split that is to be drawn, as the field of a value."""
+
+    def problem(self, value: Any) -> str | None:
+        try:
+            shares_of(value)
+        except InputError as bad:
+            return str(bad).partition(": ")[2]
+        return None
 
 
 def draw_masks(labels: Array, split: str, seed: int) -> dict[str, Array]:

@@ -69,7 +69,9 @@ def _only_file(folder: Path, stem: str) -> Path:
     found = found_in(folder, stem)
     if len(found) > 1:
         raise InputError(f"{folder} holds {found[0].name} and {found[1].name}: keep one of them")
-    return found[0] if found else need_file(folder / f"{stem}.parquet", f"add it, {stem}.csv, or a folder of part files")
+    return (
+        found[0] if found else need_file(folder / f"{stem}.parquet", f"add it, {stem}.csv, or a folder of part files")
+    )
 
 
 def graph_from_tables(nodes: Any, edges: Any, names: TableNames, name: str) -> Graph:
