@@ -35,11 +35,22 @@ def coded(y: Any, classes: Any = None) -> tuple[Any, tuple[str, ...]]:
         raise InputError(f"y mixes texts and other objects ({type(strange).__name__}): give texts, or class numbers")
     found, numbers = np.unique(np.array([text for text, ok in zip(texts, known, strict=True) if ok], dtype=str),
                                return_inverse=True)  # fmt: skip
+    if any(map(is_number, found.tolist())):
+        raise InputError(f"y has the type {labels.dtype} with numbers as texts: give class numbers as integers, or texts "
+                         "that are no numbers")  # fmt: skip
     if len(found) > MOST_TEXTS:
         raise InputError(f"y has {len(found):,} different texts, more than {MOST_TEXTS:,}: give classes, not names")
     coded = np.full(len(texts), -1)
     coded[known] = numbers
     return coded, tuple(found.tolist())
+
+
+def is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _texts_of(classes: Array, y: Any) -> tuple[str, ...]:

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 
 from fullgraph.data.arrays import as_csr_array, as_numpy
+from fullgraph.data.csr import targets
 from fullgraph.data.files import data_root
 from fullgraph.data.graph import Graph
 from fullgraph.data.pairs import KEYS as PAIRS
-from fullgraph.data.pyg_links import keys_of, link_pairs
+from fullgraph.data.pyg_links import LABELS, keys_of, link_pairs
 from fullgraph.data.splits import MASK_KEYS, masks_of
 from fullgraph.errors import InputError, one_line
 
@@ -45,7 +46,7 @@ def graph_from_pyg(data: Any, name: str = "graph", masks: Any = None) -> Graph:
         name=name,
         num_nodes=getattr(data, "num_nodes", None) if "num_nodes" in keys_of(data) else None,
         class_names=getattr(data, "class_names", None),
-        notes=[*notes, *_unused(data, {"edge_label", "edge_label_index"} if pairs else set())],
+        notes=[*notes, *_unused(data, set(LABELS) if pairs else set())],
     )
 
 
@@ -60,6 +61,9 @@ def _arcs(data: Any) -> tuple[Any, Any, Any]:
     if callable(getattr(adj_t, "coo", None)):  # torch_sparse's own class
         target, source, value = adj_t.coo()
         values = None if value is None else as_numpy(value)
+    elif str(getattr(adj_t, "layout", "")) == "torch.sparse_csr":
+        target = targets(as_numpy(adj_t.crow_indices()))
+        source, values = adj_t.col_indices(), as_numpy(adj_t.values())
     else:
         matrix = as_csr_array(adj_t)
         if matrix is None:

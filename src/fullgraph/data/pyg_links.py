@@ -11,6 +11,7 @@ from fullgraph.data.arrays import Array, as_numpy
 from fullgraph.data.pairs import MASKS
 from fullgraph.errors import InputError
 
+LABELS = tuple(f"{sign}edge_label{what}" for sign in ("", "pos_", "neg_") for what in ("", "_index"))
 FIX = "give what RandomLinkSplit returns, (train, val, test)"
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from fullgraph.data.arrays import Array
 from fullgraph.data.columns import Columns
-from fullgraph.data.labels import MOST_TEXTS
+from fullgraph.data.labels import MOST_TEXTS, is_number
 from fullgraph.errors import InputError, one_line
 
 
@@ -65,8 +65,8 @@ def _of_words(table: Columns, label: str) -> tuple[Array, Array | None]:
     if len(texts) > MOST_TEXTS:
         told = f"{table.name} has {len(texts):,} different texts as {label}"
         raise InputError(f"{told}, more than {MOST_TEXTS:,}: give classes, not names")
-    if any(map(_is_number, texts)):
-        strange = next(text for text in texts if not _is_number(text))
+    if any(map(is_number, texts)):
+        strange = next(text for text in texts if not is_number(text))
         row = int(pc.index(words, strange).as_py())
         told = f"{table.at(row)} has {label} {one_line(repr(strange), 60)}, and other rows have numbers"
         raise InputError(f"{told}: give numbers alone, or texts that are no numbers")
@@ -75,11 +75,3 @@ def _of_words(table: Columns, label: str) -> tuple[Array, Array | None]:
     number[order], number[-1] = np.arange(len(texts)), -1
     codes = np.asarray(pc.fill_null(found.indices, len(texts)))
     return number[codes], np.array(texts, dtype=str)[order]
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
