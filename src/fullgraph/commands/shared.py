@@ -38,7 +38,7 @@ PartitionerOption = Annotated[
 OldOption = Annotated[list[str], typer.Option("-o", "--option", hidden=True)]
 TaskOption = Annotated[str, chosen_from(["auto", *TASKS], own=False)]
 SplitOption = Annotated[
-    str, typer.Option(help="which of the graph's K splits, or random:60/20/20 to draw one of the labelled nodes")
+    str, typer.Option(help="which of the graph's K splits, or random:60/20/20 to draw one among labelled nodes")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="print JSON for a machine to read")]
 SeedOption = Annotated[int, typer.Option(help="of everything that is drawn at random")]

@@ -36,8 +36,8 @@ def coded(y: Any, classes: Any = None) -> tuple[Any, tuple[str, ...]]:
     found, numbers = np.unique(np.array([text for text, ok in zip(texts, known, strict=True) if ok], dtype=str),
                                return_inverse=True)  # fmt: skip
     if any(map(is_number, found.tolist())):
-        raise InputError(f"y has the type {labels.dtype} with numbers as texts: give class numbers as integers, or texts "
-                         "that are no numbers")  # fmt: skip
+        told = f"y has the type {labels.dtype}, and some of its texts are numbers"
+        raise InputError(f"{told}: give class numbers as integers, or texts that are no numbers")
     if len(found) > MOST_TEXTS:
         raise InputError(f"y has {len(found):,} different texts, more than {MOST_TEXTS:,}: give classes, not names")
     coded = np.full(len(texts), -1)
