@@ -38,7 +38,7 @@ def test_what_is_not_used_is_said():
     assert Graph.from_pyg(data()).notes == ()
     given = data(pe=torch.randn(N, 4), pos=torch.zeros(N, 2), kind="a text")
     (told,) = Graph.from_pyg(given).notes
-    assert told.startswith("of the PyG data, pos, pe are not used; join what describes nodes to x")
+    assert told.startswith("of the PyG data, pe, pos are not used; join what describes nodes to x")
     (told,) = Graph.from_pyg(data(edge_label_index=torch.zeros(2, 3).long(), edge_label=torch.ones(3))).notes
     assert "edge_label_index" in told
     assert "give all three of it: Graph.from_pyg((train, val, test))" in told
