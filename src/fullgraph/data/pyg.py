@@ -80,7 +80,9 @@ def _arcs(data: Any) -> tuple[Any, Any, Any]:
 
 def _unused(data: Any, used: set[str]) -> list[str]:
     """A line for what a `Data` holds and a graph does not: arrays under names that mean nothing here."""
-    left = [key for key in sorted(keys_of(data)) if key not in _USED | used and hasattr(getattr(data, key, None), "shape")]
+    left = [
+        key for key in sorted(keys_of(data)) if key not in _USED | used and hasattr(getattr(data, key, None), "shape")
+    ]
     if "adj_t" in left and getattr(data, "edge_index", None) is None:
         left.remove("adj_t")
     if not left:
