@@ -17,7 +17,7 @@ from fullgraph.environ import in_job
 from fullgraph.errors import InputError, exits_refused
 from fullgraph.exchange import Wires
 from fullgraph.jobs import as_rank, begin_in_job, launch_ranks, with_parts
-from fullgraph.nn import ModelSpec
+from fullgraph.nn import ModelSpec, Usual
 from fullgraph.own_model.unseen import unseen
 from fullgraph.partition import (
     Partitioner,
@@ -90,20 +90,21 @@ class FinishedRun:
 def train(
     graph: Any = "demo",
     *,
-    model: ModelSpec | str | Callable[..., torch.nn.Module] = "sage",
+    model: ModelSpec | str | Callable[..., torch.nn.Module] | None = None,
     strategy: Strategy | str = "vanilla",
     parts: int | None = None,
     partitioner: Partitioner | str = "metis",
     features: str = "none",
-    split: int = 0,
+    split: int | str = 0,
     out: str | Path | None = None,
     **options: Any,
 ) -> FinishedRun:
     """Train `model` on the whole graph over `parts` processes; `options` are the fields of TrainConfig.
 
-    graph: a Graph, a PyG `Data`, a name that `load` takes, or a folder that `fullgraph partition` wrote.
-    model, strategy, partitioner: values, or the names of some, your own (`my_file.py:Name`) among them. model may be a
-    torch module's class, which is called as PyG's are, or functools.partial(Net, hidden=64) of it.
+    graph: a Graph, a PyG `Data` (or the three of RandomLinkSplit), a name that `load` takes, or a folder that
+    `fullgraph partition` wrote. split: a number, or `random:60/20/20`. model, strategy, partitioner: values, or the
+    names of some, your own (`my_file.py:Name`) among them. model may be a torch module's class, which is called as
+    PyG's are, or functools.partial(Net, hidden=64) of it; by default it is the task's usual one.
     """
     graph = graph if isinstance(graph, str | Path) else as_graph(graph)
     run = Run(
@@ -112,7 +113,7 @@ def train(
         partitioner=partitioner,  # type: ignore[arg-type]  # a name becomes the value it stands for
         features=features,
         split=split,
-        model=_chosen(model),
+        model=Usual() if model is None else _chosen(model),
         strategy=strategy,  # type: ignore[arg-type]
         train=read_value(TrainConfig, options, "fg.train"),
     )

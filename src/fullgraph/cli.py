@@ -26,6 +26,7 @@ from fullgraph.commands.shared import (
     PartitionerName,
     PartitionerOption,
     SeedOption,
+    SplitOption,
     TaskOption,
     chosen_from,
 )
@@ -76,7 +77,10 @@ def train(
     parts: Annotated[int, typer.Option(help="ranks; 0: as many as the folder has parts, else 1")] = 0,
     strategy: Annotated[str, chosen_from(STRATEGIES, "see `fullgraph strategies`: ")] = "vanilla",
     option: Annotated[list[str], typer.Option("-o", "--option", help="KEY=VALUE of the strategy")] = [],  # noqa: B006
-    model: Annotated[str, chosen_from(MODELS)] = "sage",
+    model: Annotated[
+        str | None,
+        chosen_from(MODELS, default="sage; --task link: gcn, 2 layers, without norm and dropout"),
+    ] = None,
     layers: int = 3,
     hidden: int = 128,
     dropout: float = 0.5,
@@ -109,7 +113,7 @@ def train(
     partitioner: PartitionerName = "metis",
     partitioner_option: PartitionerOption = [],  # noqa: B006
     features: Annotated[str, typer.Option(help="none, row or standard")] = "none",
-    split: Annotated[int, typer.Option(help="which of the graph's K splits")] = 0,
+    split: SplitOption = "0",
     metric: Annotated[str, chosen_from(["auto", *METRICS])] = "auto",
     check: Annotated[
         bool, typer.Option(help="watch a model of your own for operations that mix rows of one rank")

@@ -1,6 +1,7 @@
 """How what a user typed, or wrote into a file of options, becomes the values of a run."""
 
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ from fullgraph.errors import InputError, nearest, one_line
 from fullgraph.named import made
 from fullgraph.storage import read_text
 from fullgraph.train.config import FILE, TrainConfig
-from fullgraph.values import hints_of
+from fullgraph.values import hints_of, read_option
 
 if TYPE_CHECKING:
     from fullgraph.run import Run
@@ -72,19 +73,37 @@ def run_of(given: dict[str, Any]) -> "Run":
 
     if over_a_run(given):
         return _laid_over(Run.read_file(given["config"]), given)
-    model = model_options(MODELS[given["model"]], given, given["model"])
     return Run(
-        **{name: given[name] for name in PLAIN},
+        **plain_of(given),
         partitioner=PARTITIONERS.make(given["partitioner"], **pairs_of(given["partitioner_option"], "-p")),
-        model=MODELS.make(given["model"], **model),
+        model=model_of(given),
         strategy=STRATEGIES.make(given["strategy"], **pairs_of(given["option"])),
         train=made(TrainConfig, train_options(given), "training"),
     )
 
 
+def plain_of(given: dict[str, Any]) -> dict[str, Any]:
+    """Options that are fields of a run as they are; a split is a number, or the shares of one to draw."""
+    from fullgraph.run import Run
+
+    plain = {name: given[name] for name in PLAIN if name in given}
+    if "split" in plain:
+        plain["split"] = read_option(hints_of(Run)["split"], "split", plain["split"])
+    return plain
+
+
+def model_of(given: dict[str, Any]) -> Any:
+    """The model that was named, or the usual one, with its options."""
+    from fullgraph.nn import GraphSAGE, Usual
+
+    if given["model"] is not None:
+        return MODELS.make(given["model"], **model_options(MODELS[given["model"]], given, given["model"]))
+    options = model_options(GraphSAGE, given, "sage")
+    return replace(made(Usual, options, "model 'sage'"), given=tuple(options))
+
+
 def _laid_over(run: "Run", given: dict[str, Any]) -> "Run":
     """A new run of the same values but for those given; an option of what is named anew is the new one's."""
-    from dataclasses import replace
 
     def chosen(axis: Any, value: Any, field: str, options: dict[str, Any]) -> Any:
         if field in given:
@@ -98,7 +117,7 @@ def _laid_over(run: "Run", given: dict[str, Any]) -> "Run":
         id="",
         shards="",
         shards_checksum=0,
-        **{name: given[name] for name in PLAIN if name in given},
+        **plain_of(given),
         partitioner=chosen(
             PARTITIONERS, run.partitioner, "partitioner", pairs_of(given.get("partitioner_option", []), "-p")
         ),

@@ -18,6 +18,7 @@ from fullgraph.display import shown
 from fullgraph.errors import InputError, exits_refused
 from fullgraph.partition import GraphFacts, Metis, read_manifest, read_names, read_scaler
 from fullgraph.report import Phases
+from fullgraph.report.terminal import note
 from fullgraph.room import need_ranks
 from fullgraph.run import Run
 from fullgraph.storage import scratch
@@ -37,13 +38,18 @@ class Predictions:
 
     @property
     def classes(self) -> np.ndarray[Any, Any]:
-        """Every node's class [N]; multi-label: 0 or 1 [N, C]."""
+        """Every node's class [N], as a text where labels were texts; multi-label: 0 or 1 [N, C]."""
         return self._array("classes")
 
     @property
     def probabilities(self) -> np.ndarray[Any, Any]:
         """[N, C]."""
         return self._array("probabilities")
+
+    @property
+    def labels(self) -> np.ndarray[Any, Any]:
+        """What each column of `probabilities` is called [C], where labels were texts."""
+        return self._array("labels")
 
     @property
     def values(self) -> np.ndarray[Any, Any]:
@@ -109,6 +115,8 @@ def predict(
     with phases.display, ahead or Nursery(config.train.device) as nursery:
         with phases("read", f"reading {graph}" if isinstance(graph, str | Path) else ""):
             whole = None if graph is None else as_graph(graph)
+        for line in () if whole is None else whole.notes:
+            note(line)
         if whole is None and parts not in (None, 0, config.parts):
             raise InputError(f"the run's own graph is cut into {config.parts} parts; leave --parts out")
         ranks = config.parts if whole is None else parts or config.parts
@@ -148,7 +156,8 @@ def _cut(run: Run, folder: Path, graph: Graph, ranks: int, shards: Path, phases:
     check_fits(graph, facts, scaler)
     if facts.pairs and graph.pairs is None:
         raise InputError(f"{graph.name} has no pairs, and the run scores pairs; give it `pairs` (docs/data.md)")
-    bare = graph.without_labels(facts.classes, multilabel=facts.multilabel, real=facts.real)
+    kind = {"multilabel": facts.multilabel, "real": facts.real, "class_names": facts.class_names}
+    bare = graph.without_labels(facts.classes, **kind)  # type: ignore[arg-type]
     bare = bare if facts.pairs else bare.with_pairs(None)
     chosen = run.partitioner if run.strategy.partitioner() is None else None  # what a strategy asks for is its own
     assignment = cut(bare, ranks, chosen or Metis(), run.train.seed, phases)

@@ -8,7 +8,9 @@ from uuid import uuid4
 
 from fullgraph.cutting import cut, write_shards
 from fullgraph.data import Graph, load
+from fullgraph.data.splits import is_drawn
 from fullgraph.errors import InputError, exits_refused, explain
+from fullgraph.nn import Usual
 from fullgraph.partition import Manifest, Metis, is_partition_folder, read_manifest
 from fullgraph.recipes import Auto
 from fullgraph.remarks import remarks
@@ -26,32 +28,38 @@ def prepare(config: Run, graph: Graph | str | Path, folder: Path, phases: Phases
             config, manifest = _with_shards(config, Path(graph))
             task = task_for(config.train.task, manifest.graph, cut=True)
             task.check(manifest.graph, cut=True)
-            config = chosen(replace(config, train=replace(config.train, task=task)), Path(graph), phases)
+            config = chosen(with_task(config, task), Path(graph), phases)
             check_placement(config)
         else:
             if not isinstance(graph, Graph):
                 with phases("read", f"reading {graph}"):
                     graph = load(str(graph))
-            task, graph = fitted(config.train.task, graph, config.train.seed)
-            config = replace(config, parts=config.parts or 1, train=replace(config.train, task=task))
+            task, graph = fitted(config.train.task, graph, config.train.seed, config.split)
+            config = with_task(replace(config, parts=config.parts or 1), task)
             check_placement(config)
             partitioner = config.strategy.partitioner() or config.partitioner or Metis()
             config = replace(config, partitioner=partitioner)
-            if not 0 <= config.split < graph.num_splits:
+            if config.column >= graph.num_splits:
                 raise InputError(
                     f"split {config.split} does not exist; the graph has splits 0 to {graph.num_splits - 1}"
                 )
             assignment = cut(graph, config.parts, partitioner, config.train.seed, phases)
-            how = {"features": config.features, "split": config.split}
+            how = {"features": config.features, "split": config.column}
             manifest = write_shards(folder / "shards", graph, assignment, phases, **how)
             config = chosen(config, folder / "shards", phases)
         config = replace(config, id=uuid4().hex, shards_checksum=manifest.checksum)
         config.write(folder)
-        for remark in remarks(config, manifest):
+        for remark in [*(graph.notes if isinstance(graph, Graph) else ()), *remarks(config, manifest)]:
             note(remark)
     except Exception as error:
         raise explain(error, folder) or error from error
     return config
+
+
+def with_task(config: Run, task: TaskSpec) -> Run:
+    """The run with its task, and with the model that is usual for it where nobody named one."""
+    model = config.model.settled(*task.usual) if isinstance(config.model, Usual) else config.model
+    return replace(config, model=model, train=replace(config.train, task=task))
 
 
 def chosen(config: Run, shards: Path, phases: Phases) -> Run:
@@ -77,6 +85,8 @@ def _with_shards(config: Run, shards: Path) -> tuple[Run, Manifest]:
     manifest = read_manifest(shards)
     if config.parts not in (0, manifest.parts):
         raise InputError(f"{shards} holds {manifest.parts} parts, not {config.parts}; pass --parts {manifest.parts}")
+    if is_drawn(config.split):
+        raise InputError(f"{shards} has its splits; run `fullgraph partition` again with --split {config.split}")
     if config.features not in ("none", manifest.features):
         raise InputError(f"{shards} was written with features {manifest.features!r}; partition again to change them")
     config = replace(
@@ -99,5 +109,7 @@ def new_folder(config: Run, out: str | Path | None) -> Path:
     """The folder asked for, or a fresh one under runs/."""
     if out is not None:
         return Path(out)
-    stem = f"{Path(config.graph).stem.split(':')[0]}-{config.model.name}-{config.strategy.name}".replace(":", "-")
+    links = isinstance(config.model, Usual) and config.train.task not in ("auto", None)
+    model = with_task(config, config.train.task).model if links else config.model  # type: ignore[arg-type]
+    stem = f"{Path(config.graph).stem.split(':')[0]}-{model.name}-{config.strategy.name}".replace(":", "-")
     return Path("runs") / f"{stem[:100]}-{time.strftime('%Y%m%d-%H%M%S')}-{get_native_id()}"

@@ -12,6 +12,8 @@ def remarks(run: Run, manifest: Manifest) -> list[str]:
     weights_do = getattr(model, "weights_do", "")
     if facts.weighted and weights_do:
         found.append(f"the graph's edges have weights, which with --model {model.name} {weights_do}")
+    if unused := _unused(run, manifest):
+        found.append(f"{unused} (docs/own_models.md)")
     if facts.multilabel and facts.classes == 1:
         found.append("labels of shape [nodes, 1] are one yes-or-no label a node; give them as [nodes] to mean classes")
     if run.parts == 1 and _sends(run):
@@ -31,6 +33,17 @@ def remarks(run: Run, manifest: Manifest) -> list[str]:
             "with --norm layer they would not"
         )
     return found
+
+
+def _unused(run: Run, manifest: Manifest) -> str:
+    """What the graph's arcs have and the model does not read."""
+    facts, own = manifest.graph, getattr(run.model, "forward_inputs", None)
+    has = {"edge_attr": facts.edge_features > 0, "edge_weight": facts.weighted and own is not None}
+    lost = [name for name, there in has.items() if there and name not in (own or ())]
+    if not lost:
+        return ""
+    how = "it takes them as arguments of its forward" if own is not None else "a model of your own may"
+    return f"--model {run.model.name} does not use the {' and '.join(lost)} of the graph's arcs; {how}"
 
 
 def _wires(run: Run) -> list[object]:

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from fullgraph.axes import MODELS, STRATEGIES
+from fullgraph.data.splits import Drawn
 from fullgraph.errors import InputError, one_line
 from fullgraph.exchange import Wires
 from fullgraph.nn import AnyModel, GraphSAGE
@@ -38,7 +39,7 @@ class Run(Value):
     shards_checksum: Annotated[int, Range(0, 2**32 - 1)] = 0  # of their manifest
     partitioner: AnyPartitioner | None = Metis()  # None: the graph was cut before
     features: Annotated[str, OneOf("none", "row", "standard")] = "none"
-    split: Annotated[int, Range(0, 10**6)] = 0
+    split: Annotated[int, Range(0, 10**6)] | Annotated[str, Drawn()] = 0  # one of the graph's, or shares to draw
     model: AnyModel = GraphSAGE()
     strategy: Annotated[Strategy, STRATEGIES] = vanilla()
     train: TrainConfig = field(default_factory=TrainConfig)
@@ -47,6 +48,11 @@ class Run(Value):
     def wires(self) -> Wires:
         """What the strategy's channels do in a run of so many epochs and layers."""
         return self.strategy.wires(epochs=self.train.planned, layers=self.model.graph_layers)
+
+    @property
+    def column(self) -> int:
+        """Which of the splits in the shards is the run's; one that was drawn is the only one."""
+        return 0 if isinstance(self.split, str) else self.split
 
     def shards_in(self, folder: Path) -> Path:
         """Where the parts of the run in `folder` are."""

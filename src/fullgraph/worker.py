@@ -32,7 +32,7 @@ from fullgraph.storage import read_tensors, write_document, write_tensors
 from fullgraph.train.callbacks import Callbacks
 from fullgraph.train.checkpoint import Checkpoints
 from fullgraph.train.launch import EXIT_INPUT, EXIT_STOPPED
-from fullgraph.train.predict import Order, write_ids, write_predictions
+from fullgraph.train.predict import Order, write_ids, write_labels, write_predictions
 from fullgraph.train.profiler import Profiler
 from fullgraph.train.progress import Progress
 from fullgraph.train.result import Cost, result_of
@@ -57,7 +57,7 @@ class Rank:
         self.run = run.on_shards(shards, checksum) if shards else run
         torch.set_num_threads(self.run.train.threads or threads_per_rank())
         self.shards = self.run.shards_in(folder)
-        self.part = open_part(self.shards, transport.rank, split=self.run.split)
+        self.part = open_part(self.shards, transport.rank, split=self.run.column)
         if self.part.manifest.checksum != self.run.shards_checksum:
             raise InputError(
                 f"{self.shards} are not the shards this run began with; put those back, or start a new run"
@@ -207,9 +207,11 @@ def predict(rank: Rank, order: Order) -> None:
 
 def _write_predictions(rank: Rank, order: Order) -> None:
     with rank.phases.display.phase("predicting every node"):
-        write_predictions(order, rank.trainer.model, rank.trainer.shard, rank.trainer.task)
+        class_names = rank.part.manifest.graph.class_names
+        write_predictions(order, rank.trainer.model, rank.trainer.shard, rank.trainer.task, class_names)
         if rank.leads:
             write_ids(order, read_names(rank.shards))
+            write_labels(order, class_names)
 
 
 def work(folder: Path, job: str, order: str, transport: Transport, stop: Stop, phases: Phases) -> None:

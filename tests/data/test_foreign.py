@@ -221,8 +221,8 @@ def test_pyg_data_without_parts_names_them():
     from torch_geometric.data import Data
 
     assert Graph.from_pyg(pyg_data(masks=False)).lacks == ("train_mask", "val_mask", "test_mask")
-    with pytest.raises(InputError, match="lacks x: give"):
-        Graph.from_pyg(Data(edge_index=torch.zeros(2, 1, dtype=torch.long)))
+    with pytest.raises(InputError, match="lacks edge_index: give"):
+        Graph.from_pyg(Data(x=torch.zeros(2, 1)))
 
 
 def serve(monkeypatch, make):

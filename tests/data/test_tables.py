@@ -146,17 +146,22 @@ def put(table, column, row, value):
     return table.set_column(table.column_names.index(column), column, pa.array(values))
 
 
+def as_texts(table, changed):
+    """The same table with its labels as texts, some of them others."""
+    values = [changed.get(row, str(value)) for row, value in enumerate(table["label"].to_pylist())]
+    return table.set_column(table.column_names.index("label"), "label", pa.array(values))
+
+
 WRONG = {
     "an unknown id": (lambda n, e: (n, put(e, "target", 9, "zed")), "row 10 has the target 'zed', which is no id of"),
     "a doubled id": (lambda n, e: (put(n, "id", 3, n["id"][0].as_py()), e), "more than once: keep one row a node"),
     "no id column": (lambda n, e: (n.drop_columns("id"), e), "no column 'id', what each node is called; it has x_0"),
     "no source": (lambda n, e: (n, e.drop_columns("source")), "no column 'source'"),
-    "no features": (lambda n, e: (n.select(["id", "label", "split"]), e), "has no feature column: add some, named x_0"),
+    "labels of two kinds": (lambda n, e: (as_texts(n, {3: "cat"}), e), "row 4 has label .cat., and other rows have"),
     "texts as features": (lambda n, e: (put(n.set_column(0, "x_0", n["id"]), "x_0", 2, "?"), e), "x_0|conversion"),
     "a feature that is missing": (lambda n, e: (put(n, "x_1", 4, None), e), "row 5 has no x_1: give it a number"),
     "a weight that is missing": (lambda n, e: (n, put(e, "weight", 6, None)), "row 7 has no weight"),
     "an unknown split": (lambda n, e: (put(n, "split", 2, "dev"), e), "row 3 has split 'dev': write train, val, test"),
-    "a label of text": (lambda n, e: (n.set_column(2, "label", n["id"]), e), "label|conversion error to int64"),
 }  # fmt: skip
 
 

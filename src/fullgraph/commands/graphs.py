@@ -14,13 +14,15 @@ from fullgraph.commands.shared import (
     PartitionerOption,
     PartsOption,
     SeedOption,
+    SplitOption,
     TaskOption,
     partitioner_of,
     print_json,
 )
 from fullgraph.display import shown
 from fullgraph.report import Phases
-from fullgraph.values import OneOf, read_option
+from fullgraph.report.terminal import note
+from fullgraph.values import OneOf, hints_of, read_option
 
 if TYPE_CHECKING:
     from fullgraph.data import Graph
@@ -35,7 +37,7 @@ def partition(
     partitioner: PartitionerName = "metis",
     partitioner_option: PartitionerOption = [],  # noqa: B006
     features: Annotated[str, typer.Option(help="none, row or standard")] = "none",
-    split: Annotated[int, typer.Option(help="which of the graph's K splits")] = 0,
+    split: SplitOption = "0",
     seed: SeedOption = 0,
     task: TaskOption = "auto",
     option: OldOption = [],  # noqa: B006
@@ -46,15 +48,20 @@ def partition(
     """
     from fullgraph.cutting import cut, write_shards
     from fullgraph.report.tables import print_quality
+    from fullgraph.run import Run
     from fullgraph.tasks import fitted
 
     read_option(Annotated[str, OneOf(*FEATURES)], "features", features)
+    wanted = read_option(hints_of(Run)["split"], "split", split)
     chosen = partitioner_of(partitioner, partitioner_option, option)  # refused before a graph is read
     with shown() as display:
         phases = Phases(display=display)
-        _, whole = fitted(task, _read(graph, phases), seed)
+        _, whole = fitted(task, _read(graph, phases), seed, wanted)
         assignment = cut(whole, parts, chosen, seed, phases)
-        manifest = write_shards(out, whole, assignment, phases, features=features, split=split)
+        manifest = write_shards(
+            out, whole, assignment, phases, features=features, split=0 if isinstance(wanted, str) else wanted
+        )
+    _say(whole)
     print_quality(asdict(manifest.figures), manifest.method)
     print(f"wrote {out}")
 
@@ -92,6 +99,7 @@ def inspect(
             assignment = cut(whole, parts, chosen, seed, phases)
             with phases("look", "measuring the cut"):
                 figures, method = asdict(quality(whole, assignment)), assignment.method
+        _say(whole)
     found = remarks_on(about, figures)
     if as_json:
         print_json({"graph": about, "partition": {"method": method, **figures}, "remarks": found})
@@ -107,3 +115,8 @@ def _read(graph: str, phases: Phases) -> "Graph":
 
     with phases("read", f"reading {graph}"):
         return load(graph)
+
+
+def _say(graph: "Graph") -> None:
+    for line in graph.notes:
+        note(line)

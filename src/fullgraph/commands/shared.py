@@ -19,11 +19,11 @@ def offer(names: Iterable[str]) -> Callable[[str], list[str]]:
     return lambda incomplete: [name for name in names if name.startswith(incomplete)]
 
 
-def chosen_from(names: Iterable[str], text: str = "", own: bool = True) -> Any:
+def chosen_from(names: Iterable[str], text: str = "", own: bool = True, default: bool | str = True) -> Any:
     """An option that takes one of these names or, if `own`, a user's own."""
     known = list(names)
     told = f"{text}{', '.join(known)}{OWN if own else ''}"
-    return typer.Option(help=told, autocompletion=offer(known))
+    return typer.Option(help=told, autocompletion=offer(known), show_default=default)
 
 
 GraphArgument = Annotated[str, typer.Argument(help="demo, FILE.npz, a folder of tables or of shards, pyg:CLASS/NAME, "
@@ -37,6 +37,9 @@ PartitionerOption = Annotated[
 ]
 OldOption = Annotated[list[str], typer.Option("-o", "--option", hidden=True)]
 TaskOption = Annotated[str, chosen_from(["auto", *TASKS], own=False)]
+SplitOption = Annotated[
+    str, typer.Option(help="which of the graph's K splits, or random:60/20/20 to draw one among labelled nodes")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="print JSON for a machine to read")]
 SeedOption = Annotated[int, typer.Option(help="of everything that is drawn at random")]
 

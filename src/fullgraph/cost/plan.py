@@ -64,7 +64,7 @@ def _row(choice: Choice) -> dict[str, Any]:
 def planned(run: Run, shards: Path, cluster: Cluster, strategies: Sequence[tuple[str, Strategy]] = ()) -> Plan:
     """For a graph that is cut into as many parts as the cluster has ranks."""
     hops = () if run.train.all_rows else run.model.hops
-    counts = counted(shards, hops, run.split)
+    counts = counted(shards, hops, run.column)
     rates = rates_for(cluster.rates, run.train.device)
     if cluster.rates == "here" and run.train.device == "cpu":
         rates = rates_on(shards, rates)

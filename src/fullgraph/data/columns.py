@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 
 from fullgraph.data.arrays import Array
-from fullgraph.data.files import foreign, need_file
+from fullgraph.data.files import foreign
+from fullgraph.data.parts import files_of
 from fullgraph.errors import InputError, nearest, one_line
 
 BATCH_ROWS = 1 << 18
 CSV_BLOCK = 1 << 24  # bytes of a CSV file that are read at a time
+LIST = "list:"  # begins the kind of a column of lists
 EXTRA = "pip install 'fullgraph[tables]'"
 
 
@@ -24,7 +26,7 @@ class Columns:
 
     name: str
     types: Mapping[str, Any]  # pyarrow types; of a CSV file's columns, None: they are what is asked for
-    source: Any = field(repr=False)  # a path, or a pyarrow table
+    source: Any = field(repr=False)  # paths, or a pyarrow table
 
     def __contains__(self, column: object) -> bool:
         return column in self.types
@@ -63,14 +65,42 @@ class Columns:
         """float64 where a column has so many digits, else float32; a column of texts is refused."""
         import pyarrow as pa
 
-        kinds = {column: self.types[column] for column in columns if self.types[column] is not None}
+        kinds = {column: self._number(column) for column in columns if self.types[column] is not None}
         for column, kind in kinds.items():
             if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
+                listed = " (of a struct, such as Spark's vectors, a list: vector_to_array)"
                 raise InputError(
-                    f"{self.name} has {column} as {kind}, where numbers belong: make it numbers, leave it out, "
+                    f"{self.name} has {column} as {one_line(self.types[column], 80)}, where numbers belong: make it "
+                    f"numbers{listed if pa.types.is_struct(kind) else ''}, leave it out, "
                     "or name the features by a beginning of their own (x_ for nodes, e_ for edges)"
                 )
         return np.dtype(np.float64 if any(pa.types.is_float64(kind) for kind in kinds.values()) else np.float32)
+
+    def _number(self, column: str) -> Any:
+        """The type of a column, or of what its lists hold."""
+        kind = self.types[column]
+        return kind.value_type if self.is_list(column) else kind
+
+    def is_text(self, column: str) -> bool:
+        return _is_text(self.types[column])
+
+    def is_list(self, column: str) -> bool:
+        """Whether each row holds a list."""
+        import pyarrow as pa
+
+        kind, tests = self.types[column], (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+        return kind is not None and any(test(kind) for test in tests)
+
+    def as_numbers(self, columns: Sequence[str], dtype: np.dtype[Any]) -> dict[str, str]:
+        """What `batches` is asked for: numbers, or lists of them."""
+        return {column: f"{LIST if self.is_list(column) else ''}{dtype.name}" for column in columns}
+
+    def width(self, column: str) -> int:
+        """How many numbers a row has in a column: of lists, as many as the first one."""
+        if not self.is_list(column):
+            return 1
+        first = next(self.batches({column: f"{LIST}float64"}), None)
+        return 0 if first is None else int(self.rows_of(first.slice(0, 1).column(0), column, 0).shape[1])
 
     def whole(self, column: str, kind: str) -> Any:
         """One column as one pyarrow array."""
@@ -81,15 +111,55 @@ class Columns:
 
     def batches(self, columns: Mapping[str, str]) -> Iterator[Any]:
         """Batches of some columns, in the types asked for."""
-        rows = self._read(columns)
-        while True:
-            with foreign(self.name, "correct the table"):
-                batch = next(rows, None)
-                if batch is None:
-                    return
-                batch = _cast(batch, columns, self.name)
-            if len(batch):
-                yield batch
+        for name, rows in self._files(columns):
+            while True:
+                with foreign(name, "correct the table"):
+                    batch = next(rows, None)
+                    if batch is None:
+                        break
+                    batch = _cast(batch, columns, name)
+                if len(batch):
+                    yield batch
+
+    def at(self, row: int) -> str:
+        """A row for an error line: its file, and its number there, from 1."""
+        if isinstance(self.source, tuple) and len(self.source) > 1:
+            column = next(iter(self.types))
+            for name, rows in self._files({column: "string"}):
+                count = sum(map(len, rows))
+                if row < count:
+                    return f"{name} row {row + 1}"
+                row -= count
+        return f"{self.name} row {row + 1}"
+
+    def rows_of(self, array: Any, column: str, row: int, missing: int | None = None) -> Array:
+        """A column's numbers [rows], or of lists [rows, width]; `row` is the table's row that they begin with.
+
+        Nulls are `missing`, or refused.
+        """
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        if array.null_count:
+            if missing is None:
+                bad = row + int(pc.index(pc.is_null(array), True).as_py())
+                raise InputError(f"{self.at(bad)} has no {column}: give it a number, or leave the row out")
+            array = pc.fill_null(array, missing)
+        if not (pa.types.is_list(array.type) or pa.types.is_large_list(array.type)):
+            numbers: Array = np.asarray(array)
+            return numbers
+        length = np.asarray(pc.list_value_length(array))
+        wrong = np.flatnonzero(length != length[:1])
+        if wrong.size or not length[:1].any():
+            bad = int(wrong[0]) if wrong.size else 0
+            told = f"{self.at(row + bad)} has a list of {length[bad]} numbers as {column}"
+            raise InputError(f"{told}, and others have {length[0]}: give all rows equally many, at least one")
+        flat = array.flatten()
+        if flat.null_count:
+            bad = row + int(pc.index(pc.is_null(flat), True).as_py()) // int(length[0])
+            raise InputError(f"{self.at(bad)} lacks a number within {column}: give it one, or leave the row out")
+        matrix: Array = np.asarray(flat).reshape(len(length), -1)
+        return matrix
 
     def groups(self, columns: Mapping[str, str], least: int) -> Iterator[Any]:
         """The same as tables of at least so many rows, but for the last one."""
@@ -104,28 +174,33 @@ class Columns:
         if held:
             yield pa.Table.from_batches(held)
 
-    def _read(self, columns: Mapping[str, str]) -> Iterator[Any]:
-        names = list(columns)
-        if not isinstance(self.source, Path):
-            yield from self.source.select(names).to_batches(max_chunksize=BATCH_ROWS)
-        elif self.source.suffix == ".csv":
-            from pyarrow import csv
-
-            types = {name: _type(kind) for name, kind in columns.items()}
-            convert = csv.ConvertOptions(column_types=types, include_columns=names)
-            yield from csv.open_csv(
-                self.source, convert_options=convert, read_options=csv.ReadOptions(block_size=CSV_BLOCK)
-            )
+    def _files(self, columns: Mapping[str, str]) -> Iterator[tuple[str, Iterator[Any]]]:
+        """Each file's name and its batches."""
+        if isinstance(self.source, tuple):
+            for path in self.source:
+                yield str(path), _read(path, columns)
         else:
-            import pyarrow.parquet as pq
+            yield self.name, iter(self.source.select(list(columns)).to_batches(max_chunksize=BATCH_ROWS))
 
-            with pq.ParquetFile(self.source, memory_map=True) as file:
-                for batch in file.iter_batches(BATCH_ROWS, columns=names):
-                    yield batch.select(names)  # the file's own order may be another
+
+def _read(path: Path, columns: Mapping[str, str]) -> Iterator[Any]:
+    names = list(columns)
+    if path.suffix == ".csv":
+        from pyarrow import csv
+
+        types = {name: _type(kind) for name, kind in columns.items()}
+        convert = csv.ConvertOptions(column_types=types, include_columns=names)
+        yield from csv.open_csv(path, convert_options=convert, read_options=csv.ReadOptions(block_size=CSV_BLOCK))
+    else:
+        import pyarrow.parquet as pq
+
+        with pq.ParquetFile(path, memory_map=True) as file:
+            for batch in file.iter_batches(BATCH_ROWS, columns=names):
+                yield batch.select(names)  # the file's own order may be another
 
 
 def open_columns(table: Any, what: str) -> Columns:
-    """The columns of a file, or of a pyarrow table."""
+    """The columns of a file, of a folder of part files, or of a pyarrow table."""
     try:
         import pyarrow as pa
     except ImportError:
@@ -136,17 +211,34 @@ def open_columns(table: Any, what: str) -> Columns:
         raise InputError(
             f"{what} is a {type(table).__name__}: give the path of a .parquet or .csv file, or a pyarrow table"
         )
-    path = need_file(Path(table), "give the path of a .parquet or .csv file")
+    path = Path(table)
+    files = files_of(path)
+    if len(files) > 1 and files[0].suffix == ".csv":  # a part without rows may lack even the names
+        files = tuple(file for file in files if file.stat().st_size) or files[:1]
+    types = _columns_of(files[0])
+    for file in files[1:]:
+        others = _columns_of(file)
+        if others.keys() != types.keys():
+            odd = sorted(others.keys() ^ types.keys())[0]
+            raise InputError(f"{file} and {files[0].name} have other columns (one lacks {one_line(odd, 60)!r}): write "
+                             "all parts alike")  # fmt: skip
+        types = {name: others[name] if kind is not None and pa.types.is_null(kind) else kind
+                 for name, kind in types.items()}  # fmt: skip
+    return Columns(str(path), types, files)
+
+
+def _columns_of(path: Path) -> dict[str, Any]:
+    """The names and types of a file's columns; in CSV they have none."""
     if path.suffix == ".csv":
         names = _csv_header(path)
-        return Columns(str(path), _checked(names, [None] * len(names), str(path)), path)
+        return _checked(names, [None] * len(names), str(path))
     if path.suffix != ".parquet":
         raise InputError(f"{path} is neither .parquet nor .csv: give one of the two")
     import pyarrow.parquet as pq
 
     with foreign(path, "write it again as Parquet"):
         schema = pq.read_schema(path)
-    return Columns(str(path), _checked(schema.names, schema.types, str(path)), path)
+    return _checked(schema.names, schema.types, str(path))
 
 
 def _csv_header(path: Path) -> list[str]:
@@ -163,7 +255,8 @@ def _checked(names: Sequence[str], types: Sequence[Any], where: str) -> dict[str
     twice = [name for name in names if names.count(name) > 1]
     if twice:
         raise InputError(f"{where} has the column {one_line(repr(twice[0]), 60)} twice: keep one of them")
-    return dict(zip(names, types, strict=True))
+    plain = [getattr(kind, "storage_type", kind) for kind in types]  # of tensors, lists
+    return dict(zip(names, plain, strict=True))
 
 
 def _is_text(kind: Any) -> bool:
@@ -175,6 +268,8 @@ def _is_text(kind: Any) -> bool:
 def _type(kind: str) -> Any:
     import pyarrow as pa
 
+    if kind.startswith(LIST):
+        return pa.large_list(pa.type_for_alias(kind.removeprefix(LIST)))
     return {"string": pa.large_string(), "bool": pa.bool_()}.get(kind) or pa.type_for_alias(kind)
 
 
@@ -184,10 +279,10 @@ def _cast(batch: Any, columns: Mapping[str, str], where: str) -> Any:
 
     arrays = []
     for array, (name, kind) in zip(batch.columns, columns.items(), strict=True):
-        array = array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
+        array = array.dictionary_decode() if pa.types.is_dictionary(array.type) else getattr(array, "storage", array)
         try:
             # A float64 of a table of floats may become a float32; a fraction never becomes a whole number.
-            arrays.append(array.cast(_type(kind), safe=not kind.startswith("float")))
+            arrays.append(array.cast(_type(kind), safe=not kind.removeprefix(LIST).startswith("float")))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as bad:
             raise InputError(
                 f"{where} has {name} as {array.type}, where {kind} belongs ({one_line(bad, 100)})"
@@ -195,24 +290,6 @@ def _cast(batch: Any, columns: Mapping[str, str], where: str) -> Any:
     return pa.record_batch(arrays, names=list(columns))
 
 
-def column_of(batch: Any, number: int, where: str, column: str, row: int) -> Array:
-    """A batch's column of numbers; `row` is the table's row that the batch begins with."""
-    return numbers_of(batch.column(number), where, column, row=row)
-
-
-def numbers_of(array: Any, where: str, column: str, *, row: int = 0, missing: int | None = None) -> Array:
-    """A column as numpy; nulls are `missing`, or refused."""
-    import pyarrow.compute as pc
-
-    if array.null_count:
-        if missing is None:
-            bad = row + int(pc.index(pc.is_null(array), True).as_py())
-            raise InputError(f"{where} row {bad + 1} has no {column}: give it a number, or leave the row out")
-        array = pc.fill_null(array, missing)
-    numbers: Array = np.asarray(array)
-    return numbers
-
-
 def stacked(values: Sequence[Array], rows: int, dtype: np.dtype[Any]) -> Array:
     """Columns beside one another [rows, columns]."""
-    return np.stack(values, axis=1) if values else np.empty((rows, 0), dtype)
+    return np.column_stack(values) if values else np.empty((rows, 0), dtype)

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
 from fullgraph.data import csr
 from fullgraph.data.arrays import Array, FeatureMatrix, as_numpy, frozen, frozen_csr
+from fullgraph.data.featureless import NOTE, nodes_of, one_hot
+from fullgraph.data.labels import as_classes, check_labels, coded, is_real, whole_numbers
 from fullgraph.data.names import Names
 from fullgraph.data.pairs import Pairs, check_pairs
+from fullgraph.data.splits import check_masks, draw_masks, missing_of
 from fullgraph.data.validate import (
     check_csr,
     check_edge_features,
     check_edge_index,
     check_features,
-    check_labels,
-    check_masks,
     check_names,
     check_weight,
-    is_real,
-    missing_of,
 )
 from fullgraph.errors import InputError
 from fullgraph.values import read_value
@@ -36,7 +37,8 @@ class Graph:
     y: int64 [N], -1 unlabelled, 0/1 float32 [N, C], or real numbers [N] or [N, C]. Masks: bool [N, K]. edge_weight: [E]
     in CSR order, or None; edge_attr: features of arcs [E, K] likewise. names: what the user calls each node, or None.
     pairs: nodes that are an edge or none, for link prediction. lacks: what training on nodes needs and is not there;
-    such a graph is for link prediction, or can be predicted on.
+    such a graph is for link prediction, or can be predicted on. class_names: what each class is called, where labels
+    were texts. notes: what reading it left out or made up, which a run says.
     """
 
     indptr: Array
@@ -54,28 +56,39 @@ class Graph:
     real: bool  # y is real numbers
     names: Names | None
     lacks: tuple[str, ...]
+    class_names: tuple[str, ...]
+    notes: tuple[str, ...]
 
     def __init__(
         self, edge_index: Any, x: Any, y: Any = None, masks: Any = None, *, edge_weight: Any = None,
-        edge_attr: Any = None, pairs: Any = None, names: Any = None, name: str = "graph",
+        edge_attr: Any = None, pairs: Any = None, names: Any = None, name: str = "graph", num_nodes: Any = None,
+        class_names: Any = None, notes: Sequence[str] = (),
     ) -> None:  # fmt: skip
-        """From arcs [2, E] (source, target), as numpy or torch; `masks` maps train, val, test to bool [N] or [N, K].
+        """From arcs [2, E] (source, target), as numpy or torch; `masks` maps train, val, test to bool [N] or [N, K],
+        or to lists of node ids.
 
-        pairs: what `Pairs` holds, or a mapping with `pairs`, the three pair masks (`pair_train_mask`, ...) and
-        `pair_y`. names: whole numbers or texts, one a node; results carry them.
+        x: None gives every node a column of its own. y: texts are classes too. pairs: what `Pairs` holds, or a mapping
+        with `pairs`, the three pair masks (`pair_train_mask`, ...) and `pair_y`. names: whole numbers or texts, one a
+        node; results carry them. class_names: texts of the classes, where y is numbers.
         """
+        if x is None:
+            x = one_hot(nodes_of(num_nodes, y, names, edge_index))
+            notes = (*notes, NOTE.format(nodes=x.shape[0]))
         features = check_features(x)
-        num_nodes = features.shape[0]
-        edges, found = check_edge_index(edge_index, num_nodes)
+        nodes = features.shape[0]
+        edges, found = check_edge_index(edge_index, nodes)
         weight = None if edge_weight is None else check_weight(edge_weight, edges.shape[1])
         attr = None if edge_attr is None else check_edge_features(edge_attr, edges.shape[1])
         if attr is None:
-            rows = csr.csr_by_target(edges[0], edges[1], num_nodes, weight, found)
+            rows = csr.csr_by_target(edges[0], edges[1], nodes, weight, found)
         else:  # sort the arcs' numbers, and then all that arcs have by them
             numbers = np.arange(edges.shape[1])
-            indptr, indices, order = csr.csr_by_target(edges[0], edges[1], num_nodes, numbers, found)
+            indptr, indices, order = csr.csr_by_target(edges[0], edges[1], nodes, numbers, found)
             rows, attr = (indptr, indices, None if weight is None else weight[order]), attr[order]
-        self._finish(rows, features, y, masks, name, attr, check_names(names, num_nodes), check_pairs(pairs, num_nodes))
+        self._finish(
+            rows, features, y, masks, class_names, edge_attr=attr, pairs=check_pairs(pairs, nodes),
+            names=check_names(names, nodes), name=str(name), notes=tuple(notes),
+        )  # fmt: skip
 
     @classmethod
     def from_csr(
@@ -88,15 +101,20 @@ class Graph:
         indptr, indices = check_csr(indptr, indices, num_nodes)
         weight = None if edge_weight is None else check_weight(edge_weight, indices.shape[0])
         graph = cls.__new__(cls)
-        graph._finish(csr.sort_rows(indptr, indices, num_nodes, weight), features, y, masks, name)
+        rows = csr.sort_rows(indptr, indices, num_nodes, weight)
+        graph._finish(rows, features, y, masks, None, edge_attr=None, pairs=None, names=None, name=str(name), notes=())
         return graph
 
     @classmethod
-    def from_pyg(cls, data: Any, name: str = "graph") -> Graph:
-        """From a torch_geometric `Data`: edge_index, x, y, the three masks; edge_weight, edge_attr if there."""
+    def from_pyg(cls, data: Any, name: str = "graph", *, masks: Any = None) -> Graph:
+        """From a torch_geometric `Data`: edge_index or adj_t, x, y, the three masks; edge_weight, edge_attr if there.
+
+        data: or the three that RandomLinkSplit gives, whose pairs are then the graph's. masks: in place of its own,
+        as OGB's `get_idx_split()` gives them.
+        """
         from fullgraph.data.pyg import graph_from_pyg
 
-        return graph_from_pyg(data, name)
+        return graph_from_pyg(data, name, masks)
 
     @classmethod
     def from_tables(cls, nodes: Any, edges: Any, *, name: str = "graph", **columns: Any) -> Graph:
@@ -116,53 +134,39 @@ class Graph:
         return graph_to_pyg(self, split)
 
     def _finish(
-        self, rows: tuple[Array, Array, Array | None], x: FeatureMatrix, y: Any, masks: Any, name: str,
-        attr: Array | None = None, names: Names | None = None, pairs: Pairs | None = None,
+        self, rows: tuple[Array, Array, Array | None], x: FeatureMatrix, y: Any, masks: Any, class_names: Any,
+        **others: Any,
     ) -> None:  # fmt: skip
-        lacks = missing_of(y, masks, x.shape[0])
-        none = np.zeros((x.shape[0], 1), dtype=bool)
-        three = (none, none, none) if lacks else check_masks(masks, x.shape[0])
-        labels = check_labels(y, three, x.shape[0])
+        num_nodes = x.shape[0]
+        y, texts = coded(y, class_names)
+        lacks = missing_of(y, masks, num_nodes)
+        none = np.zeros((num_nodes, 1), dtype=bool)
+        three = (none, none, none) if lacks else check_masks(masks, num_nodes)
+        labels = check_labels(y, three, num_nodes)
         real = is_real(labels)
         columns = 1 if labels.ndim == 1 else int(labels.shape[1])
-        num_classes = columns if real or labels.ndim == 2 else int(labels.max()) + 1
-        self._set(rows, x, labels, three, name, num_classes, real, attr, names, lacks, pairs)
+        num_classes = columns if real or labels.ndim == 2 else len(texts) or int(labels.max()) + 1
+        self._set(
+            **_rows(rows), **_masks(three), x=x, y=labels, num_classes=num_classes, real=real, lacks=lacks,
+            class_names=texts, **others,
+        )  # fmt: skip
 
-    def _set(
-        self,
-        rows: tuple[Array, Array, Array | None],
-        x: FeatureMatrix,
-        y: Array,
-        masks: tuple[Array, Array, Array],
-        name: str,
-        num_classes: int,
-        real: bool,
-        attr: Array | None = None,
-        names: Names | None = None,
-        lacks: tuple[str, ...] = (),
-        pairs: Pairs | None = None,
-    ) -> None:
-        indptr, indices, weight = rows
-        train, val, test = masks
-        fields = {
-            "indptr": frozen(indptr),
-            "indices": frozen(indices),
-            "x": frozen(x) if isinstance(x, np.ndarray) else frozen_csr(x),
-            "y": frozen(y),
-            "train_mask": frozen(train),
-            "val_mask": frozen(val),
-            "test_mask": frozen(test),
-            "edge_weight": None if weight is None else frozen(weight),
-            "edge_attr": None if attr is None else frozen(attr),
-            "pairs": pairs,
-            "name": str(name),
-            "num_classes": num_classes,
-            "real": real,
-            "names": names,
-            "lacks": lacks,
-        }
-        for key, value in fields.items():
-            object.__setattr__(self, key, value)
+    def _set(self, **values: Any) -> None:
+        """All fields, arrays as read-only views."""
+        for field in fields(Graph):
+            value = values.pop(field.name)
+            if isinstance(value, np.ndarray):
+                value = frozen(value)
+            object.__setattr__(
+                self, field.name, frozen_csr(value) if field.name == "x" and sp.issparse(value) else value
+            )
+        assert not values, values
+
+    def _with(self, **changes: Any) -> Graph:
+        """The same graph but for some fields."""
+        graph = Graph.__new__(Graph)
+        graph._set(**{field.name: getattr(self, field.name) for field in fields(Graph)} | changes)
+        return graph
 
     @property
     def num_nodes(self) -> int:
@@ -213,51 +217,61 @@ class Graph:
         in_degree = np.bincount(new_id[target[arcs]], minlength=int(keep.sum()))
         indptr = np.concatenate([[0], np.cumsum(in_degree)]).astype(np.int64)
         weight = None if self.edge_weight is None else self.edge_weight[arcs]
-        graph = Graph.__new__(Graph)
-        graph._set(
-            (indptr, new_id[self.indices[arcs]].astype(index), weight),
-            self.x[keep],
-            self.y[keep],
-            (self.train_mask[keep], self.val_mask[keep], self.test_mask[keep]),
-            self.name,
-            self.num_classes,
-            self.real,
-            None if self.edge_attr is None else self.edge_attr[arcs],
-            None if self.names is None else self.names.picked(keep),
-            self.lacks,
+        return self._with(
+            **_rows((indptr, new_id[self.indices[arcs]].astype(index), weight)),
+            **_masks((self.train_mask[keep], self.val_mask[keep], self.test_mask[keep])),
+            x=self.x[keep],
+            y=self.y[keep],
+            edge_attr=None if self.edge_attr is None else self.edge_attr[arcs],
+            names=None if self.names is None else self.names.picked(keep),
+            pairs=None,
         )
-        return graph
 
     def with_pairs(self, pairs: Pairs | None, *, held_out: Array | None = None, masks: Any = None) -> Graph:
         """The same graph with other pairs; without the arcs marked in `held_out`, and with other masks if given."""
-        rows, attr = (self.indptr, self.indices, self.edge_weight), self.edge_attr
+        changes: dict[str, Any] = {} if masks is None else {**_masks(masks), "lacks": ()}
         if held_out is not None:
             kept = np.concatenate([[0], np.cumsum(~held_out)])
             weight = None if self.edge_weight is None else self.edge_weight[~held_out]
-            rows = kept[self.indptr], self.indices[~held_out], weight
-            attr = None if attr is None else attr[~held_out]
-        graph = Graph.__new__(Graph)
-        three = masks or (self.train_mask, self.val_mask, self.test_mask)
-        known = self.x, self.y, three, self.name, self.num_classes, self.real
-        graph._set(rows, *known, attr, self.names, () if masks else self.lacks, pairs)
-        return graph
+            changes |= _rows((kept[self.indptr], self.indices[~held_out], weight))
+            changes["edge_attr"] = None if self.edge_attr is None else self.edge_attr[~held_out]
+        return self._with(pairs=pairs, **changes)
 
-    def without_labels(self, num_classes: int, *, multilabel: bool, real: bool = False) -> Graph:
+    def without_labels(
+        self, num_classes: int, *, multilabel: bool, real: bool = False, class_names: tuple[str, ...] = ()
+    ) -> Graph:
         """The same nodes, arcs and features for a model of so many classes; no node is labelled or in a mask."""
         columns = multilabel or real
         y = np.zeros((self.num_nodes, num_classes), np.float32) if columns else np.full(self.num_nodes, -1)
         none = np.zeros((self.num_nodes, 1), dtype=bool)
-        graph = Graph.__new__(Graph)
-        rows = self.indptr, self.indices, self.edge_weight
-        known = self.x, y, (none,) * 3, self.name, num_classes, real
-        graph._set(rows, *known, self.edge_attr, self.names, self.lacks, self.pairs)
-        return graph
+        return self._with(y=y, **_masks((none,) * 3), num_classes=num_classes, real=real, class_names=class_names)
+
+    def with_split(self, split: str, seed: int) -> Graph:
+        """The same graph with one split that is drawn: `random:60/20/20` of the labelled nodes, by the seed."""
+        if "y" in self.lacks:
+            raise InputError(f"{self.name} has no labels, and --split {split} draws among labelled nodes: leave it out")
+        masks = check_masks(draw_masks(self.y, split, seed), self.num_nodes)
+        return self._with(**_masks(masks), lacks=())
+
+    def as_classes(self) -> Graph:
+        """The same graph, its real labels read as class numbers: whole numbers from 0 on."""
+        if not whole_numbers(self.y):
+            raise InputError(
+                f"{self.name} has real numbers for labels: use --task regression, or give y as integers from 0 on"
+            )
+        y = as_classes(self.y)
+        return self._with(y=y, num_classes=int(y.max()) + 1, real=False)
+
+    def noted(self, *notes: str) -> Graph:
+        """The same graph with more that a run says of it."""
+        return self._with(notes=(*self.notes, *notes))
 
     def need_labels(self) -> None:
         """Refuse a graph whose nodes cannot be trained on."""
         if self.lacks:
+            draw = "" if "y" in self.lacks else " (--split random:60/20/20 draws them)"
             raise InputError(
-                f"{self.name} lacks {', '.join(self.lacks)}: training needs labels and three masks; "
+                f"{self.name} lacks {', '.join(self.lacks)}: training needs labels and three masks{draw}; "
                 "only --task link and `fullgraph predict RUN --graph ...` do without"
             )
 
@@ -271,3 +285,11 @@ class Graph:
             f"Graph({self.name!r}, {self.num_nodes:,} nodes, {self.num_arcs:,} arcs, "
             f"{self.num_features} features, {self.num_classes} {kind}, {self.num_splits} split(s))"
         )
+
+
+def _rows(parts: tuple[Array, Array, Array | None]) -> dict[str, Any]:
+    return dict(zip(("indptr", "indices", "edge_weight"), parts, strict=True))
+
+
+def _masks(three: Sequence[Array]) -> dict[str, Any]:
+    return dict(zip(("train_mask", "val_mask", "test_mask"), three, strict=True))

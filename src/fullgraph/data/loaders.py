@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -78,9 +79,14 @@ def as_graph(value: Any) -> Graph:
         return value
     if isinstance(value, str | Path):
         return load(value)
-    if hasattr(value, "edge_index"):
+    if any(hasattr(one, key) for one in _of_three(value) for key in ("edge_index", "adj_t")):
         return Graph.from_pyg(value)
     raise InputError(f"a {type(value).__name__} is no graph; give a fullgraph.Graph, a PyG Data object, or {FORMS}")
+
+
+def _of_three(value: Any) -> Sequence[Any]:
+    """RandomLinkSplit gives three PyG data."""
+    return value if isinstance(value, list | tuple) else (value,)
 
 
 def _folder_hint(path: Path) -> str:

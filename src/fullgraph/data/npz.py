@@ -13,16 +13,18 @@ from fullgraph.data.files import Members, read_npz
 from fullgraph.data.graph import Graph
 from fullgraph.data.pairs import KEYS as PAIRS
 from fullgraph.data.pairs import arrays_of
+from fullgraph.data.splits import MASK_KEYS, masks_of
 from fullgraph.data.validate import as_real
 from fullgraph.errors import InputError, explain, one_line
 from fullgraph.storage import sweep, whole_file
 
 _CSR_KEYS = ("x_data", "x_indices", "x_indptr", "x_shape")
 _MASKS = ("train_mask", "val_mask", "test_mask")
+_OTHERS = ("y", "class_names", "num_nodes", *MASK_KEYS, "edge_weight", "edge_attr", "names")
 
 
 def load_npz(path: str | Path) -> Graph:
-    """The graph in `path`: edge_index, x or its CSR parts (x_data, ...), and, where it has them, y and the masks,
+    """The graph in `path`: edge_index, and, where it has them, x or its CSR parts (x_data, ...), y and the masks,
     edge_weight, edge_attr, pairs, names.
 
     An uncompressed x stays in the file, memory-mapped; so do arcs while they are put in order. All else is read.
@@ -31,22 +33,23 @@ def load_npz(path: str | Path) -> Graph:
     arrays = read_npz(
         path,
         ("edge_index",),
-        ("x", *_CSR_KEYS, "y", *_MASKS, "edge_weight", "edge_attr", "names", *PAIRS),
+        ("x", *_CSR_KEYS, *_OTHERS, *PAIRS),
         mapped=("x", "edge_index"),
         check=lambda members: _check_lengths(path, members),
     )
-    masks = {name.removesuffix("_mask"): arrays.get(name) for name in _MASKS}
     pairs = {key: arrays[key] for key in PAIRS if key in arrays}
     try:
         return Graph(
             arrays["edge_index"],
             _features(path, arrays),
             arrays.get("y"),
-            masks,
+            masks_of(arrays.get),
             edge_weight=arrays.get("edge_weight"),
             edge_attr=arrays.get("edge_attr"),
             pairs=pairs or None,
             names=arrays.get("names"),
+            num_nodes=arrays.get("num_nodes"),
+            class_names=arrays.get("class_names"),
             name=path.stem,
         )
     except InputError as bad:
@@ -57,7 +60,10 @@ def load_npz(path: str | Path) -> Graph:
 def _check_lengths(path: Path, members: Members) -> None:
     """Refuse arrays that cannot belong to one graph before any of them is unpacked."""
     length = {key: member.shape[0] for key, member in members.items() if member.nbytes}
-    nodes: dict[str, int] = {key: length[key] for key in ("x", "y", *_MASKS, "names") if key in length}
+    listed = {key for key in MASK_KEYS if key in members and members[key].dtype.kind in "iu"}  # node ids, any number
+    nodes: dict[str, int] = {
+        key: length[key] for key in ("x", "y", *MASK_KEYS, "names") if key in length.keys() - listed
+    }
     if "x_indptr" in length and "x" not in length:
         nodes["x_indptr"] = length["x_indptr"] - 1
     if len(set(nodes.values())) > 1:
@@ -70,9 +76,11 @@ def _check_lengths(path: Path, members: Members) -> None:
         raise InputError(f"{path}: edge_attr is {members['edge_attr'].shape} for edge_index {edges}: one row an arc")
 
 
-def _features(path: Path, arrays: dict[str, Array]) -> FeatureMatrix:
+def _features(path: Path, arrays: dict[str, Array]) -> FeatureMatrix | None:
     if "x" in arrays:
         return arrays["x"]
+    if not any(key in arrays for key in _CSR_KEYS):
+        return None
     missing = [key for key in _CSR_KEYS if key not in arrays]
     if missing:
         raise InputError(f"{path} has no x and lacks {', '.join(missing)}: add x, or all of {', '.join(_CSR_KEYS)}")
@@ -96,6 +104,8 @@ def save_npz(graph: Graph, path: str | Path) -> None:
     arrays: dict[str, Any] = {"edge_index": graph.edge_index}
     if "y" not in graph.lacks:
         arrays["y"] = graph.y
+    if graph.class_names:
+        arrays["class_names"] = np.array(graph.class_names)
     if sp.issparse(graph.x):
         arrays |= {"x_data": graph.x.data, "x_indices": graph.x.indices, "x_indptr": graph.x.indptr}
         arrays["x_shape"] = np.asarray(graph.x.shape, dtype=np.int64)

@@ -7,31 +7,92 @@ from typing import Any
 
 import numpy as np
 
-from fullgraph.data.arrays import as_numpy
+from fullgraph.data.arrays import as_csr_array, as_numpy
+from fullgraph.data.csr import targets
 from fullgraph.data.files import data_root
 from fullgraph.data.graph import Graph
 from fullgraph.data.pairs import KEYS as PAIRS
-from fullgraph.data.splits import random_masks
+from fullgraph.data.pyg_links import LABELS, keys_of, link_pairs
+from fullgraph.data.splits import MASK_KEYS, masks_of
 from fullgraph.errors import InputError, one_line
 
 _MASKS = ("train_mask", "val_mask", "test_mask")
+_USED = {"edge_index", "edge_weight", "edge_attr", "x", "y", "num_nodes", "class_names", *MASK_KEYS, *PAIRS}
+SPLIT = "random:60/20/20"  # of a data set that has none
 
 
-def graph_from_pyg(data: Any, name: str = "graph") -> Graph:
+def graph_from_pyg(data: Any, name: str = "graph", masks: Any = None) -> Graph:
     """The same arcs, features, labels and masks as a `Graph`; y [N, 1] is read as class numbers [N].
 
-    Without labels or masks it is a graph to predict on; RandomNodeSplit of PyG's adds masks.
+    Without labels or masks it is a graph to predict on; RandomNodeSplit of PyG's adds masks. Three `Data` are those of
+    RandomLinkSplit: the arcs are the first one's, the pairs those of all, and nodes have no split.
     """
-    missing = [key for key in ("edge_index", "x") if getattr(data, key, None) is None]
-    if missing:
-        raise InputError(f"the PyG data lacks {', '.join(missing)}: give a homogeneous Data object that has them")
-    masks = {key.removesuffix("_mask"): getattr(data, key, None) for key in _MASKS}
+    splits = tuple(data) if isinstance(data, list | tuple) else (data,)
+    pairs, notes = (None, []) if len(splits) == 1 else link_pairs(splits)
+    data = splits[0]
+    edge_index, weight, attr = _arcs(data)
+    given = {key: value for key in PAIRS if (value := getattr(data, key, None)) is not None}
+    if pairs is None and masks is None:
+        masks = masks_of(lambda key: getattr(data, key, None))
     y = getattr(data, "y", None)
-    labels = None if y is None else _labels(y)
-    weight = getattr(data, "edge_weight", None)
-    attr = getattr(data, "edge_attr", None)
-    pairs = {key: value for key in PAIRS if (value := getattr(data, key, None)) is not None} or None
-    return Graph(data.edge_index, data.x, labels, masks, edge_weight=weight, edge_attr=attr, pairs=pairs, name=name)
+    return Graph(
+        edge_index,
+        getattr(data, "x", None),
+        None if y is None else _labels(y),
+        masks,
+        edge_weight=weight,
+        edge_attr=attr,
+        pairs=pairs or given or None,
+        name=name,
+        num_nodes=getattr(data, "num_nodes", None) if "num_nodes" in keys_of(data) else None,
+        class_names=getattr(data, "class_names", None),
+        notes=[*notes, *_unused(data, set(LABELS) if pairs else set())],
+    )
+
+
+def _arcs(data: Any) -> tuple[Any, Any, Any]:
+    """edge_index, weights and features of arcs: as they are, or from `adj_t`, whose rows are the targets."""
+    edge_index, adj_t = (getattr(data, key, None) for key in ("edge_index", "adj_t"))
+    weight, attr = (getattr(data, key, None) for key in ("edge_weight", "edge_attr"))
+    if edge_index is not None:
+        return edge_index, weight, attr
+    if adj_t is None:
+        raise InputError("the PyG data lacks edge_index: give a homogeneous Data object that has it (or adj_t)")
+    if callable(getattr(adj_t, "coo", None)):  # torch_sparse's own class
+        target, source, value = adj_t.coo()
+        values = None if value is None else as_numpy(value)
+    elif str(getattr(adj_t, "layout", "")) == "torch.sparse_csr":
+        target = targets(as_numpy(adj_t.crow_indices()))
+        source, values = adj_t.col_indices(), as_numpy(adj_t.values())
+    else:
+        matrix = as_csr_array(adj_t)
+        if matrix is None:
+            raise InputError(f"adj_t is a {type(adj_t).__name__}: give a sparse matrix, as ToSparseTensor makes it")
+        coo = matrix.tocoo()
+        (target, source), values = coo.coords, coo.data
+    if values is not None and values.ndim == 1 and (values == 1).all():
+        values = None  # no weights: a matrix of torch's has to have numbers
+    arcs = np.stack([as_numpy(source), as_numpy(target)])
+    if values is not None and values.ndim == 2:
+        return arcs, weight, values
+    return arcs, values if weight is None else weight, attr
+
+
+def _unused(data: Any, used: set[str]) -> list[str]:
+    """A line for what a `Data` holds and a graph does not: arrays under names that mean nothing here."""
+    left = [
+        key for key in sorted(keys_of(data)) if key not in _USED | used and hasattr(getattr(data, key, None), "shape")
+    ]
+    if "adj_t" in left and getattr(data, "edge_index", None) is None:
+        left.remove("adj_t")
+    if not left:
+        return []
+    told = (
+        f"of the PyG data, {', '.join(one_line(key, 40) for key in left)} {'is' if len(left) == 1 else 'are'} not used"
+    )
+    if "edge_label_index" in left:
+        return [f"{told}; for RandomLinkSplit's own pairs give all three of it: Graph.from_pyg((train, val, test))"]
+    return [f"{told}; join what describes nodes to x, as in torch.cat([data.x, data.{left[0]}], 1)"]
 
 
 def graph_to_pyg(graph: Graph, split: int = 0) -> Any:
@@ -44,11 +105,12 @@ def graph_to_pyg(graph: Graph, split: int = 0) -> Any:
         raise InputError("to_pyg needs torch_geometric: pip install torch_geometric") from None
     x = graph.x if isinstance(graph.x, np.ndarray) else graph.x.toarray()
     masks = {key: torch.tensor(getattr(graph, key)[:, split]) for key in _MASKS}
+    named = {"class_names": list(graph.class_names)} if graph.class_names else {}
     arcs = {
         key: torch.tensor(value) for key in ("edge_weight", "edge_attr") if (value := getattr(graph, key)) is not None
     }
     edge_index = torch.from_numpy(graph.edge_index.astype(np.int64))
-    return Data(x=torch.tensor(x).float(), y=torch.tensor(graph.y), edge_index=edge_index, **masks, **arcs)
+    return Data(x=torch.tensor(x).float(), y=torch.tensor(graph.y), edge_index=edge_index, **masks, **arcs, **named)
 
 
 def _labels(y: Any) -> Any:
@@ -87,19 +149,7 @@ def load_pyg(spec: str) -> Graph:
         ) from None
     if count != 1:
         raise InputError(f"pyg:{spec} holds {count} graphs: name a data set with one graph")
-    return graph_from_pyg(_with_masks(data), name=(dataset_name or class_name).lower())
-
-
-def _with_masks(data: Any) -> Any:
-    y = getattr(data, "y", None)
-    if y is None or any(getattr(data, key, None) is not None for key in _MASKS):
-        return data
-    labels = _labels(y)
-    real = labels.dtype.kind == "f"
-    rows = np.isfinite(labels.reshape(len(labels), -1)).all(1) if real else labels >= 0
-    known = np.flatnonzero(rows) if rows.ndim == 1 else np.arange(labels.shape[0])
-    for name, mask in random_masks(np.random.default_rng(0), known.size, 0.6, 0.2).items():
-        full = np.zeros(labels.shape[0], dtype=bool)
-        full[known[mask]] = True
-        setattr(data, f"{name}_mask", full)
-    return data
+    graph = graph_from_pyg(data, name=(dataset_name or class_name).lower())
+    if any(mask is not None for mask in masks_of(lambda key: getattr(data, key, None)).values()) or "y" in graph.lacks:
+        return graph
+    return graph.with_split(SPLIT, seed=0).noted(f"{graph.name} comes without masks: {SPLIT} was drawn, with seed 0")

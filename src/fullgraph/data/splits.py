@@ -1,11 +1,76 @@
-"""Train, validation and test masks from fractions or from lists of node ids."""
+"""Train, validation and test nodes: masks, lists of node ids, or shares to draw."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
 import numpy as np
 
-from fullgraph.data.arrays import Array
-from fullgraph.errors import InputError
+from fullgraph.data.arrays import Array, as_numpy
+from fullgraph.errors import InputError, one_line
+
+SPLIT_NAMES = ("train", "val", "test")
+ALSO = {"valid": "val", "validation": "val"}  # what others call them
+DRAWN = "random:"  # begins a split that is drawn
+
+
+def masks_of(find: Callable[[str], Any]) -> dict[str, Any]:
+    """The masks that a file or an object holds under `train_mask`, `train_idx`, `valid_mask`, ...; None where none."""
+    calls = {name: [name, *(other for other, meant in ALSO.items() if meant == name)] for name in SPLIT_NAMES}
+    keys = {name: [f"{call}_{form}" for call in called for form in ("mask", "idx")] for name, called in calls.items()}
+    found: dict[str, Any] = {}
+    for name, tried in keys.items():
+        there = [key for key in tried if find(key) is not None]
+        if len(there) > 1:
+            raise InputError(f"{' and '.join(there)} say the same thing twice: keep one of them")
+        found[name] = find(there[0]) if there else None
+    return found
+
+
+MASK_KEYS = tuple(f"{name}_{form}" for name in (*SPLIT_NAMES, *ALSO) for form in ("mask", "idx"))
+
+
+def is_drawn(split: Any) -> bool:
+    return isinstance(split, str) and split.startswith(DRAWN)
+
+
+def shares_of(split: str) -> tuple[float, float]:
+    """Of `random:60/20/20` the shares of train and validation nodes: percent or fractions, or any numbers."""
+    numbers: list[float] = []
+    with suppress(ValueError):
+        numbers = [float(part) for part in split.removeprefix(DRAWN).split("/") if is_drawn(split)]
+    total = sum(numbers)
+    right = abs(total - 100) < 1e-6 or abs(total - 1) < 1e-6
+    if len(numbers) != 3 or not all(number > 0 for number in numbers) or not right:
+        raise InputError(
+            f"split {one_line(split, 60)}: write random:TRAIN/VAL/TEST, three shares that make 100 (or 1), as in "
+            "random:60/20/20"
+        )
+    return numbers[0] / total, numbers[1] / total
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A split that is to be drawn, as the field of a value."""
+
+    def problem(self, value: Any) -> str | None:
+        try:
+            shares_of(value)
+        except InputError as bad:
+            return str(bad).partition(": ")[2]
+        return None
+
+
+def draw_masks(labels: Array, split: str, seed: int) -> dict[str, Array]:
+    """A random split of the labelled nodes:  y != -1, or every number of a node finite."""
+    train, val = shares_of(split)
+    rows = labels.reshape(len(labels), -1)
+    known = np.flatnonzero(np.isfinite(rows).all(axis=1) if labels.dtype.kind == "f" else (rows >= 0).all(axis=1))
+    masks = random_masks(np.random.default_rng(seed), known.size, train, val)
+    return {name: mask_of(known[mask], len(labels)) for name, mask in masks.items()}
 
 
 def random_masks(rng: np.random.Generator, num_nodes: int, train: float, val: float) -> dict[str, Array]:
@@ -28,3 +93,87 @@ def mask_of(ids: Array, num_nodes: int) -> Array:
     mask = np.zeros(num_nodes, dtype=bool)
     mask[ids] = True
     return mask
+
+
+def missing_of(y: Any, masks: Any, num_nodes: int) -> tuple[str, ...]:
+    """What training needs and is not there. Masks that all mark no node are the same as none."""
+    three = (None,) * 3 if masks is None else _three(masks)
+    given = {n: _mask(n, mask, num_nodes) for n, mask in zip(SPLIT_NAMES, three, strict=True) if mask is not None}
+    missing = [f"{name}_mask" for name in SPLIT_NAMES if name not in given]
+    if not missing and not any(mask.any() for mask in given.values()):
+        missing = ["a node in its masks"]
+    return (*(["y"] if y is None else []), *missing)
+
+
+def check_masks(masks: Any, num_nodes: int) -> tuple[Array, Array, Array]:
+    """The three masks as bool [N, K]; in every split none is empty and no node is in two."""
+    three = tuple(_mask(name, value, num_nodes) for name, value in zip(SPLIT_NAMES, _three(masks), strict=True))
+    num_splits = max(mask.shape[1] for mask in three)
+    for name, mask in zip(SPLIT_NAMES, three, strict=True):
+        if mask.shape[1] not in (1, num_splits):
+            raise InputError(
+                f"{name}_mask has {mask.shape[1]} splits where another mask has {num_splits}: give all masks the same"
+            )
+    train, val, test = (np.ascontiguousarray(np.broadcast_to(mask, (num_nodes, num_splits))) for mask in three)
+    for name, mask in zip(SPLIT_NAMES, (train, val, test), strict=True):
+        empty = np.flatnonzero(~mask.any(axis=0))
+        if empty.size:
+            raise InputError(f"{name}_mask is empty{_in_split(empty[0], num_splits)}: mark at least one node")
+    for a, b, left, right in (("train", "val", train, val), ("train", "test", train, test), ("val", "test", val, test)):
+        both = left & right
+        if both.any():
+            node, split = (int(v) for v in np.argwhere(both)[0])
+            raise InputError(
+                f"{a}_mask and {b}_mask overlap (node {node}{_in_split(split, num_splits)}): "
+                "a node may be in one mask only"
+            )
+    return train, val, test
+
+
+def _three(masks: Any) -> tuple[Any, Any, Any]:
+    if isinstance(masks, Mapping):
+        masks = {ALSO.get(name, name): mask for name, mask in masks.items()}
+        missing = [name for name in SPLIT_NAMES if name not in masks]
+        if missing:
+            raise InputError(f"masks lacks {', '.join(missing)}: give a mapping with train, val and test")
+        return masks["train"], masks["val"], masks["test"]
+    if isinstance(masks, (tuple, list)) and len(masks) == 3:
+        return masks[0], masks[1], masks[2]
+    raise InputError(
+        "masks has to be a mapping with train, val and test, or those three in a tuple: give one of the two"
+    )
+
+
+def _mask(name: str, value: Any, num_nodes: int) -> Array:
+    """bool [N, K] from booleans, from zeros and ones, or from a list of node ids."""
+    given = mask = as_numpy(value)
+    if mask.dtype.kind in "iu":
+        whole = mask.shape[:1] == (num_nodes,) and num_nodes > 2 and bool(((mask == 0) | (mask == 1)).all())
+        mask = mask.astype(bool) if whole else _listed(name, mask, num_nodes)
+    if mask.dtype != np.bool_:
+        raise InputError(f"{name}_mask has the type {mask.dtype}: give booleans, one a node, or a list of node ids")
+    if mask.ndim == 1:
+        mask = mask[:, None]
+    if mask.ndim != 2 or mask.shape[0] != num_nodes or mask.shape[1] == 0:
+        raise InputError(
+            f"{name}_mask has shape {given.shape} for the {num_nodes} nodes of x: "
+            "give [nodes] or [nodes, splits], or a list of node ids"
+        )
+    return mask
+
+
+def _listed(name: str, ids: Array, num_nodes: int) -> Array:
+    """The nodes in a list of ids, as OGB gives a split."""
+    if ids.ndim != 1:
+        raise InputError(f"{name}_mask is {ids.dtype} {ids.shape}: give booleans, one a node, or a list of node ids")
+    if ids.size and (ids.min() < 0 or ids.max() >= num_nodes):
+        bad = int(ids.min() if ids.min() < 0 else ids.max())
+        raise InputError(f"{name}_mask lists the node id {bad}, but ids run from 0 to {num_nodes - 1}: fix the ids")
+    mask = mask_of(ids, num_nodes)
+    if int(mask.sum()) != ids.size:
+        raise InputError(f"{name}_mask lists a node id more than once: list each node once, or give booleans")
+    return mask
+
+
+def _in_split(split: int, num_splits: int) -> str:
+    return f" in split {split}" if num_splits > 1 else ""

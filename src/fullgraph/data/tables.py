@@ -1,4 +1,4 @@
-"""Node and edge tables with named columns, as Parquet, CSV or pyarrow's own, through pyarrow.
+"""Node and edge tables with named columns, as Parquet, CSV, folders of part files, or pyarrow's own.
 
     nodes   id   | label | split | x_0 | x_1 | ...          edges   source | target | weight | e_0 | ...
 
@@ -15,16 +15,18 @@ from typing import Any
 import numpy as np
 
 from fullgraph.data.arrays import Array, frozen
-from fullgraph.data.columns import Columns, column_of, numbers_of, open_columns, stacked
+from fullgraph.data.columns import Columns, open_columns, stacked
 from fullgraph.data.files import need_file
 from fullgraph.data.graph import Graph
 from fullgraph.data.names import Names
 from fullgraph.data.options import parse_options
+from fullgraph.data.parts import found_in
+from fullgraph.data.splits import ALSO
+from fullgraph.data.table_labels import read_labels
 from fullgraph.errors import InputError, one_line
 from fullgraph.room import need_memory
 
 SPLITS = ("train", "val", "test")
-ENDINGS = (".parquet", ".csv")
 Masks = dict[str, Array | None]
 
 
@@ -35,7 +37,7 @@ class TableNames:
     nodes: str = ""
     edges: str = ""
     id: str = "id"
-    label: str = "label"  # class numbers, nothing: unlabelled; or label_0, label_1, ...: 0 or 1 each
+    label: str = "label"  # numbers or texts, nothing: unlabelled; or label_0, label_1, ...: 0 or 1 each
     split: str = "split"  # train, val, test or nothing; or train_mask, val_mask, test_mask: true or false each
     features: str = "x_"  # what the names of feature columns begin with; where none does, all others are features
     source: str = "source"
@@ -60,24 +62,30 @@ def load_table_folder(folder: Path) -> Graph:
 
 
 def is_table_folder(folder: Path) -> bool:
-    return any((folder / f"nodes{ending}").is_file() for ending in ENDINGS)
+    return bool(found_in(folder, "nodes"))
 
 
 def _only_file(folder: Path, stem: str) -> Path:
-    found = [folder / f"{stem}{ending}" for ending in ENDINGS if (folder / f"{stem}{ending}").is_file()]
+    found = found_in(folder, stem)
     if len(found) > 1:
         raise InputError(f"{folder} holds {found[0].name} and {found[1].name}: keep one of them")
-    return found[0] if found else need_file(folder / f"{stem}{ENDINGS[0]}", f"add it, or {stem}.csv")
+    return (
+        found[0] if found else need_file(folder / f"{stem}.parquet", f"add it, {stem}.csv, or a folder of part files")
+    )
 
 
 def graph_from_tables(nodes: Any, edges: Any, names: TableNames, name: str) -> Graph:
-    """nodes, edges: paths of .parquet or .csv files, or pyarrow tables."""
+    """nodes, edges: paths of .parquet or .csv files or of folders of such parts, or pyarrow tables."""
     node_table, edge_table = open_columns(nodes, "nodes"), open_columns(edges, "edges")
     ids = _ids(node_table, names.id)
-    y, masks = _labels(node_table, names), _masks(node_table, names.split)
+    y, class_names = read_labels(node_table, names.label)
+    masks = _masks(node_table, names.split)
     x = _features(node_table, _feature_columns(node_table, names), len(ids))
     edge_index, weight, attr = _edges(edge_table, ids, names, node_table.name)
-    return Graph(edge_index, x, y, masks, edge_weight=weight, edge_attr=attr, names=_names(ids), name=name)
+    return Graph(
+        edge_index, x, y, masks, edge_weight=weight, edge_attr=attr, names=_names(ids), name=name, num_nodes=len(ids),
+        class_names=class_names,
+    )  # fmt: skip
 
 
 def _ids(table: Columns, column: str) -> Any:
@@ -88,7 +96,7 @@ def _ids(table: Columns, column: str) -> Any:
     ids = table.whole(column, table.id_type(column))
     if ids.null_count:
         row = int(pc.index(pc.is_null(ids), True).as_py())
-        raise InputError(f"{table.name} row {row + 1} has no {column}: give every node one")
+        raise InputError(f"{table.at(row)} has no {column}: give every node one")
     if not len(ids):
         raise InputError(f"{table.name} has no row: give one a node")
     if pc.count_distinct(ids).as_py() != len(ids):
@@ -112,21 +120,11 @@ def _names(ids: Any) -> Names:
     return Names(frozen(letters), frozen(offsets - offsets[0]))
 
 
-def _labels(table: Columns, names: TableNames) -> Array | None:
-    """Class numbers [N], or 0 and 1 [N, C]; None where the table has neither."""
-    many = table.beginning(f"{names.label}_")
-    if names.label in table:
-        return numbers_of(table.whole(names.label, "int64"), table.name, names.label, missing=-1)
-    if not many:
-        return None
-    return np.stack([numbers_of(table.whole(name, "float32"), table.name, name) for name in many], axis=1)
-
-
 def _masks(table: Columns, column: str) -> Masks:
     """The split as three masks, from one column of words or three of booleans."""
     if column not in table:
         return {
-            split: numbers_of(table.whole(f"{split}_mask", "bool"), table.name, f"{split}_mask")
+            split: table.rows_of(table.whole(f"{split}_mask", "bool"), f"{split}_mask", 0)
             if f"{split}_mask" in table
             else None
             for split in SPLITS
@@ -135,11 +133,13 @@ def _masks(table: Columns, column: str) -> Masks:
     import pyarrow.compute as pc
 
     words = table.whole(column, "string")
-    masks = {split: np.asarray(pc.fill_null(pc.equal(words, split), False)) for split in SPLITS}
-    known = pc.is_in(words, value_set=pa.array([*SPLITS, "", None], pa.large_string()))
+    called = {split: [split, *(other for other, meant in ALSO.items() if meant == split)] for split in SPLITS}
+    sets = {split: pa.array(names, pa.large_string()) for split, names in called.items()}
+    masks = {split: np.asarray(pc.is_in(words, value_set=names)) for split, names in sets.items()}
+    known = pc.is_in(words, value_set=pa.array([*SPLITS, *ALSO, "", None], pa.large_string()))
     if not pc.all(known).as_py():
         row = int(pc.index(known, False).as_py())
-        told = f"{table.name} row {row + 1} has {column} {one_line(repr(words[row].as_py()), 60)}"
+        told = f"{table.at(row)} has {column} {one_line(repr(words[row].as_py()), 60)}"
         raise InputError(f"{told}: write train, val, test or nothing")
     return dict(masks)
 
@@ -147,26 +147,40 @@ def _masks(table: Columns, column: str) -> Masks:
 def _feature_columns(table: Columns, names: TableNames) -> Sequence[str]:
     """Columns with the features' beginning; where there are none, all that are nothing else."""
     labels = {names.label, *table.beginning(f"{names.label}_")}
-    taken = {names.id, *labels, names.split, *(f"{split}_mask" for split in SPLITS)}
-    found = table.beginning(names.features, but=taken) or table.beginning("", but=taken)
-    if not found:
-        raise InputError(
-            f"{table.name} has no feature column: add some, named {names.features}0, {names.features}1, ..."
-        )
-    return found
+    return _beginning(table, names.features, {names.id, *labels, names.split, *(f"{split}_mask" for split in SPLITS)})
 
 
-def _features(table: Columns, columns: Sequence[str], num_nodes: int) -> Array:
-    """x [N, F], filled a batch of rows at a time."""
+def _beginning(table: Columns, prefix: str, taken: set[str]) -> Sequence[str]:
+    """Columns with a beginning, or a column of lists with that name; where there are none, all but some."""
+    found = table.beginning(prefix, but=taken)
+    alone = prefix.rstrip("_")
+    lists = [alone] if alone in table and alone not in taken and table.is_list(alone) else []
+    return lists + [column for column in found if column not in lists] or table.beginning("", but=taken)
+
+
+def _features(table: Columns, columns: Sequence[str], num_nodes: int) -> Array | None:
+    """x [N, F], filled a batch of rows at a time; None where a table has no column of features."""
+    if not columns:
+        return None
     dtype = table.number_type(columns)
-    need_memory(num_nodes * len(columns) * dtype.itemsize, f"reading the features of {table.name}")
-    x = np.empty((num_nodes, len(columns)), dtype=dtype)
+    widths = [table.width(column) for column in columns]
+    ends = np.cumsum(widths).tolist()
+    need_memory(num_nodes * ends[-1] * dtype.itemsize, f"reading the features of {table.name}")
+    x = np.empty((num_nodes, ends[-1]), dtype=dtype)
     row = 0
-    for batch in table.batches(dict.fromkeys(columns, dtype.name)):
+    for batch in table.batches(table.as_numbers(columns, dtype)):
         for number, column in enumerate(columns):
-            x[row : row + len(batch), number] = column_of(batch, number, table.name, column, row)
+            values = table.rows_of(batch.column(number), column, row).reshape(len(batch), -1)
+            _check_width(table, column, row, values.shape[1], widths[number])
+            x[row : row + len(batch), ends[number] - widths[number] : ends[number]] = values
         row += len(batch)
     return x
+
+
+def _check_width(table: Columns, column: str, row: int, width: int, wanted: int) -> None:
+    if width != wanted:
+        told = f"{table.at(row)} has a list of {width} numbers as {column}, and others have {wanted}"
+        raise InputError(f"{told}: give all rows equally many, at least one")
 
 
 def _edges(table: Columns, ids: Any, names: TableNames, node_table: str) -> tuple[Array, Array | None, Array | None]:
@@ -179,25 +193,23 @@ def _edges(table: Columns, ids: Any, names: TableNames, node_table: str) -> tupl
     ends = {names.source: table.id_type(names.source, like=ids), names.target: table.id_type(names.target, like=ids)}
     weighted = [names.weight] if names.weight in table else []
     taken = {*ends, names.weight}
-    attr_columns = table.beginning(names.edge_features, but=taken) or table.beginning("", but=taken)
-    dtype = table.number_type([*weighted, *attr_columns])
+    attr_columns = _beginning(table, names.edge_features, taken)
+    columns = [*weighted, *attr_columns]
+    dtype = table.number_type(columns)
+    if weighted and table.is_list(names.weight):
+        raise InputError(f"{table.name} has {names.weight} as lists: give one number an edge")
+    widths = [table.width(column) for column in columns]
     blocks: list[tuple[Array, Array]] = []
     row = 0
-    for batch in table.groups(ends | dict.fromkeys([*weighted, *attr_columns], dtype.name), len(ids)):
-        arcs = [
-            _looked_up(batch.column(end), ids, f"{table.name} row", row, column, node_table)
-            for end, column in enumerate(ends)
-        ]
-        values = [
-            column_of(batch, 2 + number, table.name, column, row)
-            for number, column in enumerate([*weighted, *attr_columns])
-        ]
+    for batch in table.groups(ends | table.as_numbers(columns, dtype), len(ids)):
+        arcs = [_looked_up(batch.column(end), ids, table, row, column, node_table) for end, column in enumerate(ends)]
+        values = [table.rows_of(_one(batch.column(2 + at)), column, row) for at, column in enumerate(columns)]
+        for value, column, width in zip(values, columns, widths, strict=True):
+            _check_width(table, column, row, value.reshape(len(batch), -1).shape[1], width)
         blocks.append((np.stack(arcs), stacked(values, len(batch), dtype)))
         row += len(batch)
     edge_index = np.concatenate([np.empty((2, 0), np.int32), *(arcs for arcs, _ in blocks)], axis=1)
-    numbers = np.concatenate(
-        [np.empty((0, len(weighted) + len(attr_columns)), dtype), *(values for _, values in blocks)]
-    )
+    numbers = np.concatenate([np.empty((0, sum(widths)), dtype), *(values for _, values in blocks)])
     if names.undirected:
         edge_index, numbers = np.concatenate([edge_index, edge_index[::-1]], axis=1), np.concatenate([numbers] * 2)
     weight = np.ascontiguousarray(numbers[:, 0]) if weighted else None
@@ -205,7 +217,12 @@ def _edges(table: Columns, ids: Any, names: TableNames, node_table: str) -> tupl
     return edge_index, weight, attr
 
 
-def _looked_up(ends: Any, ids: Any, where: str, row: int, column: str, node_table: str) -> Array:
+def _one(chunked: Any) -> Any:
+    """A column of a table as one array."""
+    return chunked.combine_chunks() if hasattr(chunked, "combine_chunks") else chunked
+
+
+def _looked_up(ends: Any, ids: Any, table: Columns, row: int, column: str, node_table: str) -> Array:
     """The node numbers of some ids."""
     import pyarrow.compute as pc
 
@@ -213,7 +230,7 @@ def _looked_up(ends: Any, ids: Any, where: str, row: int, column: str, node_tabl
     if found.null_count:
         bad = int(pc.index(pc.is_null(found), True).as_py())
         value = ends[bad].as_py()
-        told = f"{where} {row + bad + 1} has "
+        told = f"{table.at(row + bad)} has "
         if value is None:
             raise InputError(f"{told}no {column}: give the id of a node")
         raise InputError(

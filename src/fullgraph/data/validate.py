@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,6 @@ from fullgraph.data.csr import Survey, survey
 from fullgraph.data.names import Names
 from fullgraph.errors import InputError, one_line
 
-SPLIT_NAMES = ("train", "val", "test")
 _BLOCK_ENTRIES = 1 << 22
 
 
@@ -160,129 +159,3 @@ def check_names(names: Any, num_nodes: int) -> Names | None:
     if len(checked) != num_nodes:
         raise InputError(f"names has {len(checked)} entries for the {num_nodes} nodes of x: give one a node")
     return checked
-
-
-def missing_of(y: Any, masks: Any, num_nodes: int) -> tuple[str, ...]:
-    """What training needs and is not there. Masks that all mark no node are the same as none."""
-    three = (None,) * 3 if masks is None else _three(masks)
-    given = {n: _mask(n, mask, num_nodes) for n, mask in zip(SPLIT_NAMES, three, strict=True) if mask is not None}
-    missing = [f"{name}_mask" for name in SPLIT_NAMES if name not in given]
-    if not missing and not any(mask.any() for mask in given.values()):
-        missing = ["a node in its masks"]
-    return (*(["y"] if y is None else []), *missing)
-
-
-def check_masks(masks: Any, num_nodes: int) -> tuple[Array, Array, Array]:
-    """The three masks as bool [N, K]; in every split none is empty and no node is in two."""
-    three = tuple(_mask(name, value, num_nodes) for name, value in zip(SPLIT_NAMES, _three(masks), strict=True))
-    num_splits = max(mask.shape[1] for mask in three)
-    for name, mask in zip(SPLIT_NAMES, three, strict=True):
-        if mask.shape[1] not in (1, num_splits):
-            raise InputError(
-                f"{name}_mask has {mask.shape[1]} splits where another mask has {num_splits}: give all masks the same"
-            )
-    train, val, test = (np.ascontiguousarray(np.broadcast_to(mask, (num_nodes, num_splits))) for mask in three)
-    for name, mask in zip(SPLIT_NAMES, (train, val, test), strict=True):
-        empty = np.flatnonzero(~mask.any(axis=0))
-        if empty.size:
-            raise InputError(f"{name}_mask is empty{_in_split(empty[0], num_splits)}: mark at least one node")
-    for a, b, left, right in (("train", "val", train, val), ("train", "test", train, test), ("val", "test", val, test)):
-        both = left & right
-        if both.any():
-            node, split = (int(v) for v in np.argwhere(both)[0])
-            raise InputError(
-                f"{a}_mask and {b}_mask overlap (node {node}{_in_split(split, num_splits)}): "
-                "a node may be in one mask only"
-            )
-    return train, val, test
-
-
-def _three(masks: Any) -> tuple[Any, Any, Any]:
-    if isinstance(masks, Mapping):
-        missing = [name for name in SPLIT_NAMES if name not in masks]
-        if missing:
-            raise InputError(f"masks lacks {', '.join(missing)}: give a mapping with train, val and test")
-        return masks["train"], masks["val"], masks["test"]
-    if isinstance(masks, (tuple, list)) and len(masks) == 3:
-        return masks[0], masks[1], masks[2]
-    raise InputError(
-        "masks has to be a mapping with train, val and test, or those three in a tuple: give one of the two"
-    )
-
-
-def _mask(name: str, value: Any, num_nodes: int) -> Array:
-    mask = as_numpy(value)
-    if mask.dtype != np.bool_:
-        raise InputError(f"{name}_mask has the type {mask.dtype}: give booleans, one a node")
-    if mask.ndim == 1:
-        mask = mask[:, None]
-    if mask.ndim != 2 or mask.shape[0] != num_nodes or mask.shape[1] == 0:
-        raise InputError(
-            f"{name}_mask has shape {as_numpy(value).shape} for the {num_nodes} nodes of x: "
-            "give [nodes] or [nodes, splits]"
-        )
-    return mask
-
-
-def _in_split(split: int, num_splits: int) -> str:
-    return f" in split {split}" if num_splits > 1 else ""
-
-
-def check_labels(y: Any, masks: tuple[Array, Array, Array], num_nodes: int) -> Array:
-    """y as int64 [N] with -1 outside the masks only, as 0/1 float32 [N, C], or as real numbers [N] or [N, C].
-
-    None labels no node.
-    """
-    if y is None:
-        return np.full(num_nodes, -1)
-    labels = as_numpy(y)
-    if labels.ndim not in (1, 2) or labels.shape[0] != num_nodes:
-        raise InputError(f"y has shape {labels.shape} for the {num_nodes} nodes of x: give [nodes] or [nodes, classes]")
-    if labels.ndim == 2 and labels.shape[1] == 0:
-        raise InputError("y has no class columns: give [nodes, classes] with zeros and ones, or class numbers [nodes]")
-    if labels.ndim == 2 and labels.dtype.kind in "iubf" and ((labels == 0) | (labels == 1)).all():
-        return labels.astype(np.float32, copy=False)
-    if labels.dtype.kind == "f":
-        return _check_real(labels, masks)
-    if labels.ndim == 2:
-        raise InputError(
-            f"y of shape {labels.shape} is multi-label and may hold only 0 and 1: "
-            "give zeros and ones, class numbers as [nodes], or real numbers as floats"
-        )
-    return _check_single(labels, masks, num_nodes)
-
-
-def is_real(labels: Array) -> bool:
-    """Whether checked labels are real numbers, and no classes."""
-    return labels.dtype.kind == "f" and (labels.ndim == 1 or not ((labels == 0) | (labels == 1)).all())
-
-
-def _check_real(labels: Array, masks: tuple[Array, Array, Array]) -> Array:
-    labels = as_real("y", labels)
-    unknown = ~np.isfinite(labels.reshape(len(labels), -1)).all(axis=1)
-    for name, mask in zip(SPLIT_NAMES, masks, strict=True):
-        bad = np.flatnonzero(unknown & mask.any(axis=1))
-        if bad.size:
-            told = f"{bad.size} nodes whose y is NaN or infinite (node {bad[0]})"
-            raise InputError(f"{name}_mask marks {told}: take them out of the mask, or give them finite numbers")
-    return labels
-
-
-def _check_single(labels: Array, masks: tuple[Array, Array, Array], num_nodes: int) -> Array:
-    if labels.dtype.kind not in "iu":
-        raise InputError(f"y has the type {labels.dtype}: give class numbers as integers, or real numbers as floats")
-    low, high = int(labels.min()), int(labels.max())
-    if low < -1:
-        raise InputError(f"y holds the label {low}: classes start at 0, and -1 means unlabelled")
-    if high >= num_nodes:
-        raise InputError(
-            f"y holds the label {high} for {num_nodes} nodes: number the classes 0, 1, 2, ... without gaps"
-        )
-    unlabelled = labels == -1
-    for name, mask in zip(SPLIT_NAMES, masks, strict=True):
-        bad = np.flatnonzero(unlabelled & mask.any(axis=1))
-        if bad.size:
-            raise InputError(
-                f"{name}_mask marks {bad.size} unlabelled nodes (node {bad[0]} has y = -1): take them out of the mask"
-            )
-    return labels.astype(np.int64, copy=False)

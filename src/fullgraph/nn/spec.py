@@ -3,11 +3,11 @@
 import math
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
 
@@ -139,6 +139,25 @@ class GraphSAGE(Stack):
 
     def conv(self, in_width: int, out_width: int, *, last: bool) -> Conv:
         return SAGEConv(in_width, out_width)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Usual(GraphSAGE):
+    """The model of a run that names none: GraphSAGE, until the task is known, which may have another.
+
+    given: the options that somebody chose.
+    """
+
+    given: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return "sage"
+
+    def settled(self, name: str, options: Mapping[str, Any]) -> ModelSpec:
+        """The model of that name, with a task's options where nobody chose others."""
+        model: ModelSpec = MODELS.make(name, **{**options, **{field: getattr(self, field) for field in self.given}})
+        return model
 
 
 @dataclass(frozen=True, kw_only=True)

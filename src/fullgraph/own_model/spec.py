@@ -21,6 +21,7 @@ from fullgraph.axes import MODELS
 from fullgraph.errors import InputError, one_line
 from fullgraph.nn.spec import drawing
 from fullgraph.own_model.module import Distributed, distribute
+from fullgraph.own_model.on_rows import inputs_of
 from fullgraph.own_model.prepare import is_message_passing
 from fullgraph.placement import Shard
 from fullgraph.recipes import Strategy
@@ -55,6 +56,11 @@ class OwnModel(Value):
     @property
     def layers(self) -> int:
         return self.graph_layers
+
+    @property
+    def forward_inputs(self) -> list[str]:
+        """What its forward takes beside x and edge_index."""
+        return inputs_of(self.outline(1, 2))
 
     def build(self, in_width: int, out_width: int, *, seed: int = 0, dtype: torch.dtype = torch.float32) -> nn.Module:
         """The module; equal seeds give equal weights on every rank."""

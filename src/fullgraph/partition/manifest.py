@@ -51,6 +51,7 @@ class GraphFacts(Value):
     real: bool = False  # labels are real numbers, `classes` of them a node
     labelled: bool = True
     pairs: Count = 0  # for link prediction; its masks are then of the nodes that pairs read
+    class_names: tuple[str, ...] = ()  # where labels were texts
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,6 +116,7 @@ def facts_of(graph: Graph) -> GraphFacts:
         real=graph.real,
         labelled=graph.labelled,
         pairs=0 if graph.pairs is None else len(graph.pairs),
+        class_names=graph.class_names,
     )
 
 

@@ -4,6 +4,9 @@ from typing import Any
 
 from fullgraph.axes import LOSSES, METRICS, TASKS
 from fullgraph.data import Graph
+from fullgraph.data.labels import whole_numbers
+from fullgraph.data.splits import is_drawn
+from fullgraph.errors import InputError
 from fullgraph.partition import GraphFacts, facts_of
 from fullgraph.tasks.base import Scores, Table, Task, TaskSpec
 from fullgraph.tasks.link import Link
@@ -22,12 +25,27 @@ def task_for(chosen: TaskSpec | str, facts: GraphFacts, *, cut: bool) -> TaskSpe
     return Link() if facts.pairs and (cut or not facts.labelled) else Regression() if facts.real else Classification()
 
 
-def fitted(chosen: TaskSpec | str, graph: Graph, seed: int) -> tuple[TaskSpec, Graph]:
-    """The task for a graph, and the graph as it is cut for that task."""
+def fitted(chosen: TaskSpec | str, graph: Graph, seed: int, split: int | str = 0) -> tuple[TaskSpec, Graph]:
+    """The task for a graph, and the graph as it is cut for that task; a split of nodes may have to be drawn."""
+    if is_drawn(split):
+        if isinstance(chosen, Link) or chosen == "link":
+            raise InputError(f"--split {split} draws nodes; of links, -t val=0.05 -t test=0.1 says the shares")
+        graph = graph.with_split(str(split), seed)
     facts = facts_of(graph)
     task = task_for(chosen, facts, cut=False)
     task.check(facts, cut=False)
-    return task, task.prepared(graph, seed)
+    return task, task.prepared(graph, seed).noted(*(_guessed(task, graph) if chosen == "auto" else ()))
+
+
+def _guessed(task: TaskSpec, graph: Graph) -> list[str]:
+    """What `auto` chose where the graph would have fitted another task, too."""
+    found = []
+    if isinstance(task, Regression) and whole_numbers(graph.y):
+        found.append("y is floats, all of them whole numbers, and is learned as real numbers (regression); "
+                     "--task classification reads it as classes")  # fmt: skip
+    if graph.pairs is not None and not isinstance(task, Link):
+        found.append("the graph's pairs are not used: its nodes have labels and masks; --task link learns from pairs")
+    return found
 
 
 def metric_name(task: Task) -> str:

@@ -1,7 +1,7 @@
 """What a task is: a value of a run, and the object that a rank makes of it."""
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import torch
@@ -54,6 +54,8 @@ class Task(Protocol):
 
 class TaskSpec(Protocol):
     """A task as a value of a run."""
+
+    usual: ClassVar[tuple[str, dict[str, Any]]]  # the model of a run that names none, and its options
 
     def check(self, facts: GraphFacts, *, cut: bool) -> None:
         """Refuse a graph, or one that was cut before, that this task cannot learn from."""

@@ -6,7 +6,7 @@ the strategy does between layers.
 
 import math
 from dataclasses import dataclass, replace
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import torch
@@ -41,6 +41,9 @@ class Link(Value):
     message passing. Where a split has no pairs that are no edge, some are drawn: (u, w) for an edge (u, v), w any node
     but u.
     """
+
+    # A norm or dropout of the rows that are multiplied costs what tells an edge from none (docs/running.md).
+    usual: ClassVar[tuple[str, dict[str, Any]]] = ("gcn", {"layers": 2, "dropout": 0.0, "norm": "none"})
 
     decoder: Annotated[Any, DECODERS] = "dot"
     embedding: Annotated[int, Range(1, 1_000_000)] = 64  # columns of a node's row

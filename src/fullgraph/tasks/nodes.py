@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +21,8 @@ from fullgraph.values import Value
 
 class _OfNodes(Value):
     """What the tasks of single nodes have in common."""
+
+    usual: ClassVar[tuple[str, dict[str, Any]]] = ("sage", {})
 
     def check_placement(self, placement: Placement, *, inductive: bool) -> None:
         """Every placement trains them."""
@@ -43,8 +46,14 @@ class Classification(_OfNodes):
 
     def check(self, facts: GraphFacts, *, cut: bool) -> None:
         _check(facts, cut=cut)
-        if facts.real:
-            raise InputError(f"{facts.name} has real numbers for labels: use --task regression, or give y as integers")
+        if facts.real and cut:
+            raise InputError(f"{facts.name} was cut with real numbers for labels: use --task regression, or partition "
+                             "it again with --task classification")  # fmt: skip
+
+    def prepared(self, graph: Graph, seed: int) -> Graph:
+        """Floats that are whole numbers are classes where somebody says so."""
+        graph = super().prepared(graph, seed)
+        return graph.as_classes() if graph.real else graph
 
     def out_width(self, facts: GraphFacts) -> int:
         return facts.classes

@@ -40,13 +40,15 @@ def export(arrays: Path, out: Path, kind: str, names: Names | None) -> list[Path
         there = {name: arrays / f"{name}.npy" for name in columns if (arrays / f"{name}.npy").exists()}
         if there:
             loaded = {columns[name]: np.load(path, mmap_mode="r") for name, path in there.items()}
+            texts = np.load(arrays / "labels.npy").tolist() if (arrays / "labels.npy").exists() else []
             written.append(out / f"{table}.{kind}")
             with whole_file(written[-1]) as staged:
-                _write(staged, kind, loaded, None if table == "pairs" else names)
+                _write(staged, kind, loaded, None if table == "pairs" else names, texts)
     return written
 
 
-def _write(path: Path, kind: str, arrays: dict[str, Array], names: Names | None) -> None:
+def _write(path: Path, kind: str, arrays: dict[str, Array], names: Names | None, texts: list[str]) -> None:
+    """texts: of the classes, which the columns of their probabilities are called by."""
     import pyarrow as pa
 
     rows = len(next(iter(arrays.values())))
@@ -57,7 +59,7 @@ def _write(path: Path, kind: str, arrays: dict[str, Array], names: Names | None)
         for low in range(0, rows, step):
             high = min(rows, low + step)
             ids = pa.array(range(low, high) if names is None else names.block(low, high))
-            batch = pa.record_batch({"id": ids} | _columns(arrays, low, high))
+            batch = pa.record_batch({"id": ids} | _columns(arrays, low, high, texts))
             writer = writer or _writer(path, kind, batch.schema)
             writer.write_batch(batch)
     finally:
@@ -65,14 +67,15 @@ def _write(path: Path, kind: str, arrays: dict[str, Array], names: Names | None)
             writer.close()
 
 
-def _columns(arrays: dict[str, Array], low: int, high: int) -> dict[str, Array]:
+def _columns(arrays: dict[str, Array], low: int, high: int, texts: list[str]) -> dict[str, Array]:
     columns: dict[str, Array] = {}
     for prefix, array in arrays.items():
         block = np.asarray(array[low:high])
         if block.ndim == 1:
             columns[prefix.removesuffix("_")] = block
         else:
-            columns |= {f"{prefix}{c}": np.ascontiguousarray(block[:, c]) for c in range(block.shape[1])}
+            ends = texts if prefix == "p_" and texts else range(block.shape[1])
+            columns |= {f"{prefix}{end}": np.ascontiguousarray(block[:, c]) for c, end in enumerate(ends)}
     return columns
 
 

@@ -2,7 +2,7 @@
 
 import os
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,7 +20,7 @@ from fullgraph.transport import Key
 from fullgraph.values import Range, Value
 
 BLOCK_ROWS = 1 << 16
-TABLES = ("classes", "probabilities", "values", "embeddings", "pairs", "scores", "ids")
+TABLES = ("classes", "probabilities", "values", "embeddings", "pairs", "scores", "ids", "labels")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,12 +38,16 @@ class Order(Value):
         return [Path(self.out) / f"{name}.npy" for name in TABLES]
 
 
-def write_predictions(order: Order, model: nn.Module, shard: Shard, task: Task) -> None:
+def write_predictions(
+    order: Order, model: nn.Module, shard: Shard, task: Task, class_names: tuple[str, ...] = ()
+) -> None:
     """The task's tables, and those of a layer that is asked for (`embeddings.npy` [N, D]):
 
     classes     `probabilities.npy` [N, C] float32, `classes.npy` [N] (or [N, C] 0/1, multi-label)
     regression  `values.npy` [N, C] float32
     link        `embeddings.npy` [N, D] float32; `pairs.npy` [P, 2] and the probability of each, `scores.npy` [P]
+
+    class_names: texts of the classes, which `classes.npy` [N] then has.
 
     Each is there whole or not at all. Each rank writes its own rows to a file of its own, and rank 0 merges them: two
     machines never write one page.
@@ -52,6 +56,8 @@ def write_predictions(order: Order, model: nn.Module, shard: Shard, task: Task) 
     with watched(model, order.embeddings) as seen:
         out = logits_of(model, shard)
     tables = task.tables(out, shard)
+    if class_names and "classes" in tables:
+        tables["classes"] = replace(tables["classes"], rows=np.array(class_names)[tables["classes"].rows])
     if order.embeddings:
         rows = rows_seen(seen, order.embeddings, len(out)).cpu().numpy()
         tables["embeddings"] = Table(rows, shard.full.ids.cpu().numpy(), shard.full.view.num_nodes)
@@ -85,6 +91,16 @@ def write_ids(order: Order, names: Names | None) -> None:
             out[low : low + BLOCK_ROWS] = names.block(low, min(len(names), low + BLOCK_ROWS))
         out.flush()
         del out
+
+
+def write_labels(order: Order, class_names: tuple[str, ...]) -> None:
+    """`labels.npy` [C]: the text of each column of `probabilities.npy`, where labels were texts."""
+    path = Path(order.out) / "labels.npy"
+    if not class_names:
+        path.unlink(missing_ok=True)  # of another graph, predicted before
+        return
+    with whole_file(path) as staged, staged.open("wb") as file:
+        np.save(file, np.array(class_names))
 
 
 def _piece(folder: Path, name: str, rank: int) -> Path:
