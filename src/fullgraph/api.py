@@ -18,6 +18,7 @@ from fullgraph.errors import InputError
 from fullgraph.exchange import Wires
 from fullgraph.jobs import as_rank, begin_in_job, launch_ranks, with_parts
 from fullgraph.nn import ModelSpec
+from fullgraph.own_code import own_code
 from fullgraph.own_model.unseen import unseen
 from fullgraph.partition import (
     Partitioner,
@@ -86,6 +87,7 @@ class FinishedRun:
         return self.prediction("probabilities")
 
 
+@own_code()
 def train(
     graph: Any = "demo",
     *,
@@ -159,6 +161,7 @@ def _start(config: Run, graph: Graph | str | Path, folder: Path, ahead: Nursery 
     return FinishedRun(folder)
 
 
+@own_code()
 def resume(
     folder: str | Path, *, epochs: int | None = None, schedule_epochs: int | None = None, parts: int | None = None,
     max_restarts: int | None = None, model: type[torch.nn.Module] | None = None, ahead: Nursery | None = None,
@@ -203,6 +206,7 @@ def resume(
     return FinishedRun(folder)
 
 
+@own_code()
 def open_shard(
     graph: Graph | str | Path,
     *,

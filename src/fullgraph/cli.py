@@ -33,6 +33,7 @@ from fullgraph.display import Display, shown
 from fullgraph.environ import in_job, number
 from fullgraph.errors import Interrupted, PeerLost, RankFailed, explain, one_line
 from fullgraph.options import only, options_of, over_a_run, read_config, run_of
+from fullgraph.own_code import own_code
 from fullgraph.report import Phases, age, read_outcome
 from fullgraph.report.terminal import complain, output_trouble, tolerate_output
 from fullgraph.train.config import FILE, device_in
@@ -199,7 +200,8 @@ def main() -> None:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, _interrupt)
     try:
-        code = app(prog_name="fullgraph", standalone_mode=False)
+        with own_code():
+            code = app(prog_name="fullgraph", standalone_mode=False)
         _end(code if isinstance(code, int) else 0)
     except (RankFailed, PeerLost) as error:
         _fail(error, 1)
@@ -230,8 +232,9 @@ def _end(code: int) -> None:
     _exit(code)
 
 
-def _fail(text: object, code: int) -> None:
-    complain(text)
+def _fail(error: object, code: int) -> None:
+    complain(error)
+    sys.stderr.write(getattr(error, "trace", ""))  # of a user's own code: how it came to the error
     _exit(code)
 
 

@@ -38,12 +38,20 @@ class Interrupted(BaseException):
         self.number = number  # of the signal
 
 
+def text_of(error: object) -> str:
+    """Its own text; a user's exception may fail to give one."""
+    try:
+        return str(error)
+    except Exception as trouble:
+        return f"{type(error).__name__}, whose text fails with {type(trouble).__name__}"
+
+
 def one_line(error: object, limit: int = 300) -> str:
     """A text, or an exception's text, on one printable line, shortened.
 
     Control characters are spelled out: names inside a user's file may hold terminal escapes.
     """
-    text = " ".join(str(error).split()) or ("" if isinstance(error, str) else type(error).__name__)
+    text = " ".join(text_of(error).split()) or ("" if isinstance(error, str) else type(error).__name__)
     text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
     return text if len(text) <= limit else text[: limit - 3] + "..."
 
@@ -97,6 +105,12 @@ _NETWORK = [
         "no free port: another program holds MASTER_PORT, or every port is in use; choose another or close some",
     ),
 ]
+
+
+def lacks_memory(error: BaseException) -> bool:
+    """Whether a library ran out of memory."""
+    told = text_of(error)
+    return isinstance(error, MemoryError) or any(n == errno.ENOMEM and re.search(words, told) for words, n in _WORDS)
 
 
 def explain(error: BaseException, where: Path | None = None) -> InputError | None:

@@ -16,6 +16,7 @@ from fullgraph.cutting import cut, write_shards
 from fullgraph.data import FeatureScaler, Graph, as_graph
 from fullgraph.display import shown
 from fullgraph.errors import InputError
+from fullgraph.own_code import own_code
 from fullgraph.partition import GraphFacts, Metis, read_manifest, read_names, read_scaler
 from fullgraph.report import Phases
 from fullgraph.room import need_ranks
@@ -80,6 +81,7 @@ class Predictions:
         return np.load(path)  # type: ignore[no-any-return]
 
 
+@own_code()
 def predict(
     run: Any,
     out: str | Path | None = None,

@@ -1,6 +1,5 @@
 """Tasks of single nodes: classes, sets of classes, real numbers."""
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -11,7 +10,7 @@ from fullgraph.data import Graph
 from fullgraph.errors import InputError
 from fullgraph.partition import GraphFacts, Part
 from fullgraph.placement import Placement, Shard
-from fullgraph.tasks.base import SPLITS, Scores, Table, Task, chosen_loss, chosen_metric
+from fullgraph.tasks.base import SPLITS, Scores, Table, Task, chosen_loss, chosen_metric, scored_by
 from fullgraph.tasks.losses import MeanLoss, RowLoss, full
 from fullgraph.tasks.metrics import Metric
 from fullgraph.transport import Key
@@ -114,8 +113,8 @@ class NodeTask:
         for split in SPLITS:
             rows = shard.full.splits[split]
             picked, key = full(out[rows]), Key(f"eval/{split}", shard.eval_clock.step)
-            score = self.metric(picked, self._target(picked, shard.full.y[rows]), shard.full.owners, key)
-            scores[split] = None if math.isnan(score) else score
+            target = self._target(picked, shard.full.y[rows])
+            scores[split] = scored_by(self.metric, picked, target, shard.full.owners, key)
         return scores
 
     def tables(self, out: Tensor, shard: Shard) -> dict[str, Table]:

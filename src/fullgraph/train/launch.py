@@ -19,7 +19,8 @@ from pathlib import Path
 
 from fullgraph.display import SILENT, count
 from fullgraph.environ import MEETING
-from fullgraph.errors import InputError, Interrupted, RankFailed
+from fullgraph.errors import Interrupted, RankFailed
+from fullgraph.own_code import told_by_rank
 from fullgraph.report import Phases
 from fullgraph.storage import held, remove_if_dead
 from fullgraph.train.nursery import Nursery, RankProcess
@@ -121,9 +122,9 @@ class _Crew:
         for kind in ("input", "failed", "lost"):
             for child, words in said:
                 if words is not None and words.kind == kind:
-                    sys.stderr.write(words.trace)
                     if kind == "input":
-                        return InputError(words.text)
+                        return told_by_rank(words.text, words.trace)
+                    sys.stderr.write(words.trace)
                     return RankFailed(f"rank {child.rank} failed: {words.text}")
         for child in failed:
             return RankFailed(f"rank {child.rank} ended with status {child.process.returncode} without a word")
