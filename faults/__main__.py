@@ -7,7 +7,7 @@ from pathlib import Path
 
 from faults.trials import Campaign, carry_out, table
 
-NAMES = ("ports", "kills", "signals", "stops", "crashes", "disks", "restarts", "links", "soak", "inputs")
+NAMES = ("ports", "kills", "signals", "stops", "crashes", "disks", "restarts", "links", "soak", "inputs", "user-files")
 
 
 def main() -> None:
@@ -21,7 +21,7 @@ def main() -> None:
     outcomes, promises = {}, {}
     options.folder.mkdir(parents=True, exist_ok=True)
     for name in options.names or NAMES:
-        campaign: Campaign = importlib.import_module(f"faults.{name}").CAMPAIGN
+        campaign: Campaign = importlib.import_module(f"faults.{name.replace('-', '_')}").CAMPAIGN
         campaign = campaign._replace(jobs=options.jobs or campaign.jobs)
         numbers = range(options.first, options.first + (options.trials or campaign.trials))
         shared = (options.folder / "shared").resolve()

@@ -32,7 +32,7 @@ from fullgraph.commands.shared import (
 from fullgraph.display import Display, shown
 from fullgraph.environ import in_job, number
 from fullgraph.errors import Interrupted, PeerLost, RankFailed, explain, one_line
-from fullgraph.options import only, options_of, over_a_run, read_config, run_of
+from fullgraph.options import only, options_of, over_a_run, place_in_config, read_config, run_of
 from fullgraph.own_code import own_code
 from fullgraph.report import Phases, age, read_outcome
 from fullgraph.report.terminal import complain, output_trouble, tolerate_output
@@ -214,7 +214,7 @@ def main() -> None:
         # Wrong options: typer may carry its own copy of click, so its class cannot be named.
         if not hasattr(error, "format_message"):
             raise
-        _fail(error.format_message(), 2)
+        _fail(f"{place_in_config(error)}{error.format_message()}", 2)
 
 
 def _interrupt(number: int, frame: object) -> None:

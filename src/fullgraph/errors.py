@@ -124,7 +124,7 @@ def explain(error: BaseException, where: Path | None = None) -> InputError | Non
         seen.append(cause)
         if isinstance(cause, InputError):
             return cause
-        text = str(cause)
+        text = text_of(cause)
         for pattern, line in _NETWORK:
             if re.search(pattern, text) and not (isinstance(cause, OSError) and cause.filename):
                 return InputError(line)

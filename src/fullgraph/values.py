@@ -18,7 +18,7 @@ from dataclasses import MISSING, dataclass, fields, is_dataclass
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from fullgraph.errors import InputError, nearest, one_line
-from fullgraph.own_code import own_code
+from fullgraph.own_code import own_code, unfit
 
 T = TypeVar("T")
 _TRUTH = {"true": True, "1": True, "false": False, "0": False}
@@ -90,7 +90,7 @@ def built(kind: type[T], given: Mapping[str, Any], where: str) -> T:
     known = {field.name: field for field in fields(kind) if field.init}  # type: ignore[arg-type]
     needed = [n for n, f in known.items() if f.default is MISSING and f.default_factory is MISSING and n not in given]
     if needed:
-        raise InputError(f"{where} lacks {', '.join(needed)}{getattr(kind, 'if_lacking', '')}")
+        raise unfit(kind, f"lacks {', '.join(needed)}{getattr(kind, 'if_lacking', '')}", where)
     for name, value in given.items():
         problem = problem_of(hints_of(kind)[name], value)
         if problem:

@@ -6,16 +6,21 @@ import torch
 from torch import Tensor
 
 from fullgraph.codec import Codec, Shape
+from fullgraph.errors import InputError, one_line
 from fullgraph.exchange.schedule import Schedule, Turn
 from fullgraph.own_code import is_ours, own_code, told, unfit
 from fullgraph.transport import Key
 
 
 def checked_codec(codec: Codec) -> Codec:
+    if not all(hasattr(codec, name) for name in ("encode", "decode", "nbytes")):
+        raise InputError(f"codec={one_line(codec, 60)}: give a codec, such as fullgraph.codec.LowBit(4)")
     return codec if is_ours(codec) else CheckedCodec(codec)
 
 
 def checked_schedule(schedule: Schedule) -> Schedule:
+    if not all(hasattr(schedule, name) for name in ("depth", "turn")):
+        raise InputError(f"schedule={one_line(schedule, 60)}: give a schedule, such as fullgraph.exchange.Skip(4)")
     return schedule if is_ours(schedule) else CheckedSchedule(schedule)
 
 

@@ -22,7 +22,7 @@ from fullgraph.own_model.on_rows import OnRows
 from fullgraph.own_model.prepare import is_message_passing, unwrapped
 from fullgraph.placement import Partitioned, Rows, Shard, WholeStep
 from fullgraph.placement.scene import counted
-from fullgraph.recipes import Strategy, vanilla
+from fullgraph.recipes import Strategy, vanilla, wires_of
 from fullgraph.train.sync import GradSync
 from fullgraph.transport import Key, Transport, gather_rows
 
@@ -75,7 +75,7 @@ class Distributed(nn.Module):
         self.module = self.on_rows.module
         self._buffers_kept = Buffers(self.module, shard.transport) if check else None
         self.transport, self.check = shard.transport, check
-        self.wires = wire or strategy.wires(epochs=epochs, layers=_num_layers(self.module))
+        self.wires = wire or wires_of(strategy, epochs=epochs, layers=_num_layers(self.module))
         layout = strategy.layout()
         shard.eval_clock.tick()  # so that the messages of several models have names of their own
         self.given, self.isolated, setup = shard, layout.isolated, f"own model {shard.eval_clock.step}"
