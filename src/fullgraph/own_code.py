@@ -206,12 +206,14 @@ def _told(place: str, error: BaseException, fix: str) -> str:
 def of_file(error: BaseException, file: str) -> OwnCodeError | None:
     """The error with which a user's file or module could not be run, at the line that caused it."""
     own = as_own(error)
+    if isinstance(error, InputError):
+        return own
     if isinstance(error, SyntaxError):  # it lies in a file that did not begin to run
         pointed = "".join(traceback.format_exception_only(error)[:-1])
         own = OwnCodeError(_told(_at(error.filename or file, error.lineno), error, ""), _printable(pointed))
     if own is None and file.endswith(".py"):  # it could not even be read as Python
         own = OwnCodeError(_told(_at(file, None), error, ""))
-    return own
+    return own and OwnCodeError(f"{own}; the file cannot be run", own.trace)
 
 
 def _printable(lines: str) -> str:

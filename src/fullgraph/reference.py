@@ -202,6 +202,8 @@ def _refuse(error: BaseException, place: str) -> NoReturn:
         raise error
     if (told := of_file(error, place)) is not None:
         raise told from None
+    if isinstance(error, InputError):
+        raise error
     raise InputError(
         f"{one_line(place, 100)} cannot be run ({type(error).__name__}: {one_line(error, 160)})"
     ) from error
