@@ -37,8 +37,8 @@ def read_config(ctx: typer.Context, path: Path | None) -> Path | None:
     try:
         table = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
-        told = re.search(r"at line (\d+)", str(error))
-        line = int(told[1]) if told else len(text.splitlines())
+        at = re.search(r"at line (\d+)", str(error))
+        line = int(at[1]) if at else len(text.splitlines())
         raise InputError(f"{path}:{line} is not TOML: {one_line(error, 100)}") from error
     known = {parameter.name for parameter in ctx.command.params} - {"config"}
     table = {key.replace("-", "_"): value for key, value in table.items()}
