@@ -25,7 +25,9 @@ from fullgraph.own_code import PACKAGE
 
 REAL = 40  # one trial in so many runs in processes of its own
 # Errors that have no line: a name that is not in the file, or an option that is not in the class.
-NO_LINE = re.compile(r"has no \w+; it has|has no option|has unknown options|leave it out|is unknown|not text|is no \w+: it has no")
+NO_LINE = re.compile(
+    r"has no \w+; it has|has no option|has unknown options|leave it out|is unknown|not text|is no \w+: it has no"
+)
 
 
 def trial(number: int, shared: Path, *, real: bool | None = None) -> str:
