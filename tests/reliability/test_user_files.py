@@ -53,7 +53,7 @@ def test_two_ranks_say_it_once(change, place, words, tmp_path):
     options = ("--parts", "2", "--epochs", "3", "--threads", "1", "--out", "run", "--no-check")
     with Command("train", GRAPH, "--model", "net.py:Net", *options, cwd=tmp_path) as command:
         assert command.finish().code == 2, command.err
-        line, *below = command.complaints()
+        line, *below = command.complaints
         assert line.startswith(f"fullgraph: error: {place}: ")
         assert words in line
         assert all(one.startswith("  ") for one in below)

@@ -94,13 +94,13 @@ def scored_by(metric: Metric, logits: Tensor, target: Tensor, transport: Transpo
     return None if math.isnan(one) else float(one)
 
 
-def check_logits(model: object, out: Tensor, *, columns: int, what: str, trains: bool) -> None:
+def check_logits(model: nn.Module, out: Tensor, *, columns: int, what: str, trains: bool) -> None:
     """Refuse a model's output that no loss could read, or that would be read as something else."""
     if not out.is_floating_point() or out.dim() != 2 or out.shape[1] != columns:
         problem = f"returned {told(out)} for {what}: return a row of {columns} numbers for each node"
-        raise unfit(model, problem, "the model")
+        raise unfit(model.forward, problem, "the model")
     if trains and len(out) and not out.requires_grad:
-        raise unfit(model, "returned rows without a gradient: leave out detach() and no_grad()", "the model")
+        raise unfit(model.forward, "returned rows without a gradient: leave out detach() and no_grad()", "the model")
 
 
 def chosen_metric(metric: Metric | str, fitting: list[str], what: str) -> Metric:
