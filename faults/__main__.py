@@ -20,6 +20,7 @@ NAMES = (
     "links",
     "soak",
     "inputs",
+    "user-files",
 )
 
 
@@ -34,7 +35,7 @@ def main() -> None:
     outcomes, promises = {}, {}
     options.folder.mkdir(parents=True, exist_ok=True)
     for name in options.names or NAMES:
-        campaign: Campaign = importlib.import_module(f"faults.{name}").CAMPAIGN
+        campaign: Campaign = importlib.import_module(f"faults.{name.replace('-', '_')}").CAMPAIGN
         campaign = campaign._replace(jobs=options.jobs or campaign.jobs)
         numbers = range(options.first, options.first + (options.trials or campaign.trials))
         shared = (options.folder / "shared").resolve()

@@ -16,12 +16,13 @@ PACKAGE = Path(__file__).resolve().parents[1] / "src" / "fullgraph"
 # that module alone.
 ARROWS = """
 errors    : -
+own_code  : errors
 version   : -
 display   : errors
-values    : errors
+values    : own_code+
 environ   : values+
 room      : errors
-reference : errors
+reference : own_code+
 named     : reference+ values+
 axes      : named+
 storage   : values+

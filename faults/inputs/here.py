@@ -18,8 +18,9 @@ from unittest.mock import patch
 import torch
 
 from faults.inputs.case import MEMORY, Case, Ended
-from fullgraph import api, cli, jobs, predicting, worker
+from fullgraph import api, cli, jobs, own_code, predicting, worker
 from fullgraph.errors import InputError, Interrupted
+from fullgraph.own_code import told_by_rank
 from fullgraph.report import Phases
 from fullgraph.testing import run_threads
 from fullgraph.train.launch import RankFailed
@@ -96,7 +97,7 @@ def _ranks_here(
     try:
         run_threads(parts, body, timeout=30.0)
     except InputError as error:
-        raise InputError(str(error)) from None
+        raise told_by_rank(str(error), getattr(error, "trace", "")) from None
     except PeerLost as error:
         raise RankFailed(f"rank failed: {error}") from None
     except Interrupted:
@@ -114,6 +115,8 @@ def run_here(case: Case, here: Path, scratch: Path) -> Ended:
         _streams(scratch) as texts, _environ(case, here), _limits(case.limit_s), warnings.catch_warnings(),
         patch.object(cli, "_exit", sys.exit), contextlib.ExitStack() as stack,  # also where RANK is set
     ):  # fmt: skip
+        # What stands in for `launch` is no user's code.
+        stack.enter_context(patch.object(own_code, "LIBRARIES", (*own_code.LIBRARIES, os.path.dirname(__file__))))
         for module in (jobs, predicting):
             stack.enter_context(patch.object(module, "launch", _ranks_here))
         for module in (api, cli, jobs, predicting):

@@ -14,10 +14,11 @@ from fullgraph.axes import MODELS
 from fullgraph.data import Graph, as_graph, load
 from fullgraph.display import shown
 from fullgraph.environ import in_job
-from fullgraph.errors import InputError, exits_refused
+from fullgraph.errors import InputError
 from fullgraph.exchange import Wires
 from fullgraph.jobs import as_rank, begin_in_job, launch_ranks, with_parts
 from fullgraph.nn import ModelSpec, Usual
+from fullgraph.own_code import own_code
 from fullgraph.own_model.unseen import unseen
 from fullgraph.partition import (
     Partitioner,
@@ -86,7 +87,7 @@ class FinishedRun:
         return self.prediction("probabilities")
 
 
-@exits_refused()
+@own_code()
 def train(
     graph: Any = "demo",
     *,
@@ -161,7 +162,7 @@ def _start(config: Run, graph: Graph | str | Path, folder: Path, ahead: Nursery 
     return FinishedRun(folder)
 
 
-@exits_refused()
+@own_code()
 def resume(
     folder: str | Path, *, epochs: int | None = None, schedule_epochs: int | None = None, parts: int | None = None,
     max_restarts: int | None = None, model: type[torch.nn.Module] | None = None, ahead: Nursery | None = None,
@@ -206,6 +207,7 @@ def resume(
     return FinishedRun(folder)
 
 
+@own_code()
 def open_shard(
     graph: Graph | str | Path,
     *,

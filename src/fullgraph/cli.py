@@ -32,8 +32,9 @@ from fullgraph.commands.shared import (
 )
 from fullgraph.display import Display, shown
 from fullgraph.environ import in_job, number
-from fullgraph.errors import Interrupted, PeerLost, RankFailed, exits_refused, explain, one_line
-from fullgraph.options import only, options_of, over_a_run, read_config, run_of
+from fullgraph.errors import Interrupted, PeerLost, RankFailed, explain, one_line
+from fullgraph.options import only, options_of, over_a_run, place_in_config, read_config, run_of
+from fullgraph.own_code import own_code
 from fullgraph.report import Phases, age, read_outcome
 from fullgraph.report.terminal import complain, output_trouble, tolerate_output
 from fullgraph.train.config import FILE, device_in
@@ -208,7 +209,7 @@ def main() -> None:
                 signal.signal(asked, interrupt)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # a parent that ignores it hides how ranks end
     try:
-        with exits_refused():
+        with own_code():
             code = app(prog_name="fullgraph", standalone_mode=False)
         _end(code if isinstance(code, int) else 0)
     except (RankFailed, PeerLost) as error:
@@ -222,7 +223,7 @@ def main() -> None:
         # Wrong options: typer may carry its own copy of click, so its class cannot be named.
         if not hasattr(error, "format_message"):
             raise
-        _fail(error.format_message(), 2)
+        _fail(f"{place_in_config(error)}{error.format_message()}", 2)
 
 
 def _end(code: int) -> None:
@@ -234,8 +235,9 @@ def _end(code: int) -> None:
     _exit(code)
 
 
-def _fail(text: object, code: int) -> None:
-    complain(text)
+def _fail(error: object, code: int) -> None:
+    complain(error)
+    sys.stderr.write(getattr(error, "trace", ""))  # of a user's own code: how it came to the error
     _exit(code)
 
 

@@ -4,9 +4,7 @@ import difflib
 import errno
 import re
 import signal
-import traceback
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path
 
 
@@ -50,17 +48,12 @@ def signal_name(number: int) -> str:
         return f"SIGRTMIN+{number - first}" if number > first else f"signal {number}"
 
 
-@contextmanager
-def exits_refused() -> Iterator[None]:
-    """Around calls of the user's code: `sys.exit()` there is an error, or a run would seem to have ended well."""
+def text_of(error: object) -> str:
+    """Its own text; a user's exception may fail to give one."""
     try:
-        yield
-    except SystemExit as error:
-        *_, last = traceback.extract_tb(error.__traceback__)
-        raise InputError(
-            f"{last.filename}:{last.lineno} called sys.exit({error.code!r}), which would end a run as if it were done; "
-            "raise an error there instead"
-        ) from error
+        return str(error)
+    except Exception as trouble:
+        return f"{type(error).__name__}, whose text fails with {type(trouble).__name__}"
 
 
 def one_line(error: object, limit: int = 300) -> str:
@@ -68,7 +61,7 @@ def one_line(error: object, limit: int = 300) -> str:
 
     Control characters are spelled out: names inside a user's file may hold terminal escapes.
     """
-    text = " ".join(str(error).split()) or ("" if isinstance(error, str) else type(error).__name__)
+    text = " ".join(text_of(error).split()) or ("" if isinstance(error, str) else type(error).__name__)
     text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
     return text if len(text) <= limit else text[: limit - 3] + "..."
 
@@ -124,6 +117,12 @@ _NETWORK = [
 ]
 
 
+def lacks_memory(error: BaseException) -> bool:
+    """Whether a library ran out of memory."""
+    told = text_of(error)
+    return isinstance(error, MemoryError) or any(n == errno.ENOMEM and re.search(words, told) for words, n in _WORDS)
+
+
 def explain(error: BaseException, where: Path | None = None) -> InputError | None:
     """The line for an error that comes down to the user's machine or input, else None.
 
@@ -135,7 +134,7 @@ def explain(error: BaseException, where: Path | None = None) -> InputError | Non
         seen.append(cause)
         if isinstance(cause, InputError):
             return cause
-        text = str(cause)
+        text = text_of(cause)
         for pattern, line in _NETWORK:
             if re.search(pattern, text) and not (isinstance(cause, OSError) and cause.filename):
                 return InputError(line)

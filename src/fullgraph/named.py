@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any
 
 from fullgraph.errors import InputError, nearest, one_line
+from fullgraph.own_code import own_code, unfit
 from fullgraph.reference import load, reference_of
 from fullgraph.values import axis_of, built, hints_of, read_option, read_value, tree_of
 
@@ -55,15 +56,16 @@ class Axis(Mapping[str, Any]):
                 f"{field or self.what} {one_line(name, 60)!r} is unknown{nearest(name, self.names)}; {known}"
             )
         found = load(reference)
-        if self.adapter and isinstance(found, type) and not is_dataclass(found):
-            found = load(self.adapter)(found)
-        lacks = [need for need in self.needs if not hasattr(found, need) and need not in _fields(found)]
+        with own_code(found):
+            if self.adapter and isinstance(found, type) and not is_dataclass(found):
+                found = load(self.adapter)(found)
+            lacks = [need for need in self.needs if not _has(found, need)]
+            frozen = getattr(getattr(found, "__dataclass_params__", None), "frozen", False)
         if lacks or not callable(found):
-            raise InputError(f"{one_line(name, 100)} is no {self.what}: it has no {', '.join(lacks) or 'call'}")
-        frozen = getattr(getattr(found, "__dataclass_params__", None), "frozen", False)
+            raise unfit(found, f"is no {self.what}: it has no {', '.join(lacks) or 'call'}", one_line(name, 100))
         if isinstance(found, type) and (not frozen or "name" in _fields(found)):
             fix = "write @dataclass(frozen=True) above it, and call no field `name`"
-            raise InputError(f"{one_line(name, 100)} has to be a frozen dataclass: {fix}")
+            raise unfit(found, f"has to be a frozen dataclass: {fix}", one_line(name, 100))
         return found
 
     def problem(self, value: Any) -> str | None:
@@ -171,7 +173,10 @@ class _Options:
                 filled[field.name] = self.fill(found, below) if isinstance(found, type) else found
             elif key in self.given:
                 filled[field.name] = read_option(hint, key, value)
-        return built(kind, filled, kind.__name__) if base is None else replace(base, **filled)
+        if base is None:
+            return built(kind, filled, kind.__name__)
+        with own_code(kind):
+            return replace(base, **filled)
 
 
 def _reads(hint: Any, text: str) -> bool:
@@ -204,6 +209,13 @@ def listed(options: Mapping[str, Any]) -> str:
         (key, texts[value] if value is None or isinstance(value, bool) else value) for key, value in options.items()
     )
     return ", ".join(f"{key}={value}" for key, value in pairs) or "none"
+
+
+def _has(found: Any, need: str) -> bool:
+    """Whether a function, or the values of a class, have it; every class can itself be called."""
+    if need == "__call__" and isinstance(found, type):
+        return any(need in vars(kind) for kind in found.__mro__)
+    return hasattr(found, need) or need in _fields(found)
 
 
 def _fields(kind: Any) -> list[str]:

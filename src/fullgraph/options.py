@@ -1,5 +1,6 @@
 """How what a user typed, or wrote into a file of options, becomes the values of a run."""
 
+import re
 import tomllib
 from dataclasses import replace
 from pathlib import Path
@@ -33,12 +34,13 @@ def read_config(ctx: typer.Context, path: Path | None) -> Path | None:
         return path / FILE
     if path.suffix == ".json":
         return path
+    text = read_text(path, fix="name a TOML file of options, or a run's config.json", limit=1 << 20)
     try:
-        table = tomllib.loads(read_text(path, fix="name a TOML file of options, or a run's config.json", limit=1 << 20))
+        table = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(f"{path} is not TOML: {one_line(error, 100)}") from error
+        at = re.search(r"at line (\d+)", str(error))
+        line = int(at[1]) if at else len(text.splitlines())
+        raise InputError(f"{path}:{line} is not TOML: {one_line(error, 100)}") from error
     known = {parameter.name for parameter in ctx.command.params} - {"config"}
     table = {key.replace("-", "_"): value for key, value in table.items()}
     unknown = [key for key in table if key not in known]
@@ -51,6 +53,17 @@ def read_config(ctx: typer.Context, path: Path | None) -> Path | None:
     table |= {key: [table[key]] for key in many & table.keys() if not isinstance(table[key], list)}  # one of many
     ctx.default_map = {**(ctx.default_map or {}), **table}
     return path
+
+
+def place_in_config(error: Any) -> str:
+    """`FILE:LINE: `, where a value from a file of options is none of its option's."""
+    ctx, name = getattr(error, "ctx", None), getattr(getattr(error, "param", None), "name", None)
+    if ctx is None or name is None or not str(ctx.get_parameter_source(name)).endswith("DEFAULT_MAP"):
+        return ""
+    path = Path(ctx.params["config"])
+    spelled = re.compile(rf"\s*[\"']?{re.escape(name).replace('_', '[-_]')}[\"']?\s*[.=]")
+    lines = read_text(path, fix="name a TOML file", limit=1 << 20).splitlines()
+    return f"{path}:{next((number for number, text in enumerate(lines, 1) if spelled.match(text)), 1)}: "
 
 
 def options_of(ctx: typer.Context) -> dict[str, Any]:

@@ -15,7 +15,8 @@ import scipy.sparse as sp
 from fullgraph.cutting import cut, write_shards
 from fullgraph.data import FeatureScaler, Graph, as_graph
 from fullgraph.display import shown
-from fullgraph.errors import InputError, exits_refused
+from fullgraph.errors import InputError
+from fullgraph.own_code import own_code
 from fullgraph.partition import GraphFacts, Metis, read_manifest, read_names, read_scaler
 from fullgraph.report import Phases
 from fullgraph.report.terminal import note
@@ -86,7 +87,7 @@ class Predictions:
         return np.load(path)  # type: ignore[no-any-return]
 
 
-@exits_refused()
+@own_code()
 def predict(
     run: Any,
     out: str | Path | None = None,

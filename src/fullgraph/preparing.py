@@ -9,8 +9,9 @@ from uuid import uuid4
 from fullgraph.cutting import cut, write_shards
 from fullgraph.data import Graph, load
 from fullgraph.data.splits import is_drawn
-from fullgraph.errors import InputError, exits_refused, explain
+from fullgraph.errors import InputError, explain
 from fullgraph.nn import Usual
+from fullgraph.own_code import own_code
 from fullgraph.partition import Manifest, Metis, is_partition_folder, read_manifest
 from fullgraph.recipes import Auto
 from fullgraph.remarks import remarks
@@ -20,7 +21,7 @@ from fullgraph.run import Run
 from fullgraph.tasks import TaskSpec, fitted, task_for
 
 
-@exits_refused()  # a user's partitioner or model
+@own_code()
 def prepare(config: Run, graph: Graph | str | Path, folder: Path, phases: Phases) -> Run:
     """Fill the run's folder: shards (unless the graph is a folder of them) and the resolved config."""
     try:

@@ -17,6 +17,7 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 from fullgraph.errors import InputError, explain, one_line
+from fullgraph.own_code import name_file, of_file
 
 _files: dict[Path, ModuleType] = {}  # run in this process
 _running: list[Path] = []  # being run now
@@ -37,7 +38,8 @@ def load(reference: str) -> Any:
         for part in name.split("."):
             found = getattr(found, part)
     except AttributeError:
-        there = ", ".join(key for key, value in vars(found).items() if callable(value) and not key.startswith("_"))
+        names = vars(found) if hasattr(found, "__dict__") else {}
+        there = ", ".join(key for key, value in names.items() if callable(value) and not key.startswith("_")) or "none"
         raise InputError(f"{one_line(place, 100)} has no {one_line(name, 60)}; it has {one_line(there, 120)}") from None
     return found
 
@@ -188,14 +190,18 @@ def _imported(name: str) -> ModuleType:
     try:
         if os.getcwd() not in sys.path:
             sys.path.append(os.getcwd())
-        return importlib.import_module(name)
+        module = importlib.import_module(name)
     except BaseException as error:
         _refuse(error, name)
+    name_file(getattr(module, "__file__", None))
+    return module
 
 
 def _refuse(error: BaseException, place: str) -> NoReturn:
     if not isinstance(error, Exception | SystemExit):
         raise error
+    if (told := of_file(error, place)) is not None:
+        raise told from None
     if isinstance(error, InputError):
         raise error
     raise InputError(

@@ -3,6 +3,7 @@
 from fullgraph.exchange import Adaptive, Wire
 from fullgraph.partition import Manifest
 from fullgraph.placement import Partitioned, Pipeline
+from fullgraph.recipes import wires_of
 from fullgraph.run import Run, placement_of
 
 
@@ -79,7 +80,7 @@ def _behind_batch_norm(run: Run) -> str:
 
 def _sends(run: Run) -> bool:
     """Whether the strategy is about what ranks send one another, and not about how they divide the work."""
-    plain = run.strategy.wires(epochs=100, layers=2).at(0) == Wire()
+    plain = wires_of(run.strategy, epochs=100, layers=2).at(0) == Wire()
     return not plain and not isinstance(placement_of(run), Pipeline)
 
 

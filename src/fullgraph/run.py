@@ -11,10 +11,11 @@ from fullgraph.axes import MODELS, STRATEGIES
 from fullgraph.data.splits import Drawn
 from fullgraph.errors import InputError, one_line
 from fullgraph.exchange import Wires
-from fullgraph.nn import AnyModel, GraphSAGE
+from fullgraph.nn import AnyModel, Chain, GraphSAGE, check_spec
+from fullgraph.own_code import own_code, told, unfit
 from fullgraph.partition import AnyPartitioner, GraphFacts, Metis, Part
 from fullgraph.placement import Placement, Shard
-from fullgraph.recipes import Strategy, vanilla
+from fullgraph.recipes import Strategy, check_strategy, vanilla, wires_of
 from fullgraph.reference import checksum_of, files_in, hand_over, packed
 from fullgraph.report import Meter
 from fullgraph.storage import read_document, record_of, write_document
@@ -47,7 +48,12 @@ class Run(Value):
     @property
     def wires(self) -> Wires:
         """What the strategy's channels do in a run of so many epochs and layers."""
-        return self.strategy.wires(epochs=self.train.planned, layers=self.model.graph_layers)
+        return wires_of(self.strategy, epochs=self.train.planned, layers=self.model.graph_layers)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_strategy(self.strategy)
+        check_spec(self.model)
 
     @property
     def column(self) -> int:
@@ -127,8 +133,15 @@ def build_trainer(run: Run, part: Part, transport: Transport) -> Trainer:
 def build_model(run: Run, facts: GraphFacts) -> nn.Module:
     """The model, as wide as the graph and the task ask for, with what the task trains beside it."""
     task, seed, dtype = task_for(run.train.task, facts, cut=True), run.train.seed, getattr(torch, run.train.dtype)
-    model: nn.Module = run.model.build(facts.features, task.out_width(facts), seed=seed, dtype=dtype)
+    spec, width = run.model, task.out_width(facts)
+    sized = {"facts": facts} if hasattr(spec, "distributed") else {}  # a module of the user's may have lazy layers
+    with own_code(spec):
+        model: nn.Module = spec.build(facts.features, width, seed=seed, dtype=dtype, **sized)
+    if not isinstance(model, nn.Module if sized else Chain):
+        raise unfit(spec, f"built {told(model)}; `build` has to return a fullgraph.nn.Chain")
     task.equip(model, seed=seed, dtype=dtype)
+    if not any(weight.requires_grad for weight in model.parameters()):
+        raise unfit(spec, "has no weights to train: give it parameters, and leave some of them trainable")
     return model
 
 

@@ -18,6 +18,7 @@ from dataclasses import MISSING, dataclass, fields, is_dataclass
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from fullgraph.errors import InputError, nearest, one_line
+from fullgraph.own_code import own_code, unfit
 
 T = TypeVar("T")
 _TRUTH = {"true": True, "1": True, "false": False, "0": False}
@@ -89,13 +90,14 @@ def built(kind: type[T], given: Mapping[str, Any], where: str) -> T:
     known = {field.name: field for field in fields(kind) if field.init}  # type: ignore[arg-type]
     needed = [n for n, f in known.items() if f.default is MISSING and f.default_factory is MISSING and n not in given]
     if needed:
-        raise InputError(f"{where} lacks {', '.join(needed)}{getattr(kind, 'if_lacking', '')}")
+        raise unfit(kind, f"lacks {', '.join(needed)}{getattr(kind, 'if_lacking', '')}", where)
     for name, value in given.items():
         problem = problem_of(hints_of(kind)[name], value)
         if problem:
             raise InputError(f"{where}: {name}={one_line(value, 60)}: {problem}")
     try:
-        return kind(**given)
+        with own_code(kind):
+            return kind(**given)
     except InputError:
         raise
     except (ValueError, TypeError) as error:  # a user's own class may refuse so
@@ -129,7 +131,8 @@ def axis_of(hint: Any) -> Any:
 def hints_of(kind: type) -> dict[str, Any]:
     """The annotations of a dataclass, which take a moment to resolve and never change."""
     if kind not in _RESOLVED:
-        hints = get_type_hints(kind, include_extras=True)
+        with own_code(kind):
+            hints = get_type_hints(kind, include_extras=True)
         _RESOLVED[kind] = {field.name: hints[field.name] for field in fields(kind) if field.init}
     return _RESOLVED[kind]
 

@@ -18,8 +18,9 @@ import torch
 from torch import Tensor
 
 from fullgraph.display import count
-from fullgraph.errors import Damaged, InputError, Interrupted, exits_refused, explain
+from fullgraph.errors import Damaged, InputError, Interrupted, explain
 from fullgraph.ops import kernels
+from fullgraph.own_code import own_code
 from fullgraph.partition import open_part, read_names
 from fullgraph.reference import unpack
 from fullgraph.remarks import averaged, late_halos
@@ -90,7 +91,8 @@ def train(rank: Rank, stop: Stop, *, resume: bool) -> None:
         profiler = Profiler(trainer, rank.part, rank.folder) if config.report else None
         tracer = Tracer(trainer, rank.folder) if config.trace else None
         looks = [look for look in (profiler, tracer) if look is not None]
-        finished = trainer.fit([first_epoch, *looks, *watchers, callbacks, checkpoints], stop)
+        with own_code(rank.run.model, config.loss, torch_alone=True):  # in a backward pass no frame of theirs is seen
+            finished = trainer.fit([first_epoch, *looks, *watchers, callbacks, checkpoints], stop)
     kept = "" if finished else _kept(trainer, checkpoints)
     checkpoints.finish()
     if finished:
@@ -217,8 +219,8 @@ def _write_predictions(rank: Rank, order: Order) -> None:
 def work(folder: Path, job: str, order: str, transport: Transport, stop: Stop, phases: Phases) -> None:
     """One rank's whole job over a transport it was given."""
     try:
-        wanted = read_value(Order, json.loads(order), "order") if order else Order(out="")
-        with exits_refused():
+        with own_code():
+            wanted = read_value(Order, json.loads(order), "order") if order else Order(out="")
             with phases("place", f"placing the graph on {count(transport.size, 'rank')}"):
                 rank = Rank(folder, transport, phases, wanted.shards, wanted.shards_checksum)
             if job == "predict":
@@ -270,7 +272,7 @@ def end_with(work: Callable[[], None]) -> NoReturn:
     try:
         work()
     except InputError as error:
-        leave(EXIT_INPUT, LastWords(kind="input", text=str(error)))
+        leave(EXIT_INPUT, LastWords(kind="input", text=str(error), trace=getattr(error, "trace", "")))
     except PeerLost as error:
         leave(1, LastWords(kind="lost", text=str(error)))
     except Interrupted as error:

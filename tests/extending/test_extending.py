@@ -232,8 +232,8 @@ WRONG = {
     "topk.py:TopQ": "topk.py has no TopQ; it has",
     "fresh_first.py:FreshFirst": "is no codec: it has no encode, decode, nbytes",
     "nowhere.at.all:TopK": "nowhere.at.all cannot be run (ModuleNotFoundError",
-    "broken.py:TopK": "broken.py cannot be run (SyntaxError",
-    "stops.py:TopK": "stops.py cannot be run (SystemExit: 3)",
+    "broken.py:TopK": "broken.py:1: SyntaxError: invalid syntax; the file cannot be run",
+    "stops.py:TopK": "stops.py:1: SystemExit(3): code that a run calls must not end the process",
     "loose.py:TopK": "has to be a frozen dataclass",
     "topq": "codec 'topq' is unknown; known: full, half, bf16, lowbit, subsample, adaqp; or name your own",
 }

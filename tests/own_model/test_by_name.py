@@ -34,6 +34,34 @@ class Net(torch.nn.Module):
 """
 
 
+LAZY = """
+import torch
+from torch_geometric.nn import SAGEConv
+
+
+class Lazy(torch.nn.Module):
+    def __init__(self, hidden=8, out_channels=2):
+        super().__init__()
+        self.one, self.two = SAGEConv(-1, hidden), SAGEConv((-1, -1), out_channels)
+
+    def forward(self, x, edge_index):
+        return self.two(self.one(x, edge_index).relu(), edge_index)
+"""
+
+
+def test_lazy_layers_work(tmp_path, monkeypatch):
+    """As PyG writes them: the widths come from the graph; 1 and 3 ranks train alike, resume and predict."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "lazy.py").write_text(LAZY)
+    graph, options = random_graph(), {"epochs": 4, "dtype": "float64", "eval_every": 2, "checkpoint_every": 2}
+    one, three = (fg.train(graph, model="lazy.py:Lazy", parts=parts, out=f"r{parts}", **options) for parts in (1, 3))
+    np.testing.assert_allclose([r.loss for r in one.metrics], [r.loss for r in three.metrics], rtol=1e-10)
+    again = fg.resume("r3", epochs=6)
+    assert again.result["epochs"] == 6
+    assert again.model.one.lin_l.weight.shape == (8, graph.num_features)
+    np.testing.assert_array_equal(fg.predict("r3").classes, again.predictions)
+
+
 @pytest.fixture
 def folder(tmp_path):
     (tmp_path / "net.py").write_text(NET)

@@ -198,7 +198,9 @@ def own(here, constructor="", forward="pass"):
 def test_sys_exit_in_forward_is_an_error_that_names_its_line(here, code):
     with Command(*own(here, forward=code), cwd=here) as command:
         assert command.finish().code == 2, command.err
-        assert re.search(r"net\.py:\d+ called sys\.exit\(\w*\).*raise an error there instead", one_line(command.err))
+        assert re.search(
+            r"net\.py:\d+: SystemExit\(\w*\): code that a run calls must not end the process", one_line(command.err)
+        )
     assert not (here / "run" / "result.json").exists()
 
 
@@ -219,14 +221,14 @@ def test_sys_exit_before_a_run_is_an_error(here, where):
         arguments += ["--partitioner", "parts.py:Parts"]
     with Command(*arguments, cwd=here) as command:
         assert command.finish().code == 2, command.err
-        assert re.search(r"(net|parts)\.py:\d+ called sys\.exit\(0\)", one_line(command.err))
+        assert re.search(r"(net|parts)\.py:\d+: SystemExit\(0\): code that a run calls", one_line(command.err))
     assert not (here / "run").exists()
 
 
 def test_sys_exit_of_a_partitioner_does_not_end_a_script(here, monkeypatch):
     monkeypatch.chdir(here)
     (here / "parts.py").write_text(PARTITIONER)
-    with pytest.raises(InputError, match=r"parts\.py:\d+ called sys\.exit\(0\)"):
+    with pytest.raises(InputError, match=r"parts\.py:\d+: SystemExit\(0\): code that a run calls"):
         fg.train(random_graph(nodes=60, arcs=240), parts=2, partitioner="parts.py:Parts", out="run")
 
 

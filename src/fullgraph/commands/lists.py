@@ -22,10 +22,10 @@ def schedule(
 
     Example:  fullgraph schedule pipelined --steps 4        or:  fullgraph schedule bounded -o refresh=5
     """
-    from fullgraph.exchange import table
+    from fullgraph.exchange import checked_schedule, table
 
     read_option(Annotated[int, Range(1, MOST_STEPS)], "steps", steps)
-    print(table(SCHEDULES.make(name, **pairs_of(option)), steps))
+    print(table(checked_schedule(SCHEDULES.make(name, **pairs_of(option))), steps))
 
 
 def strategies() -> None:

@@ -9,6 +9,7 @@ from fullgraph.exchange.clock import Clock
 from fullgraph.exchange.drift import Drift
 from fullgraph.exchange.facts import RowFacts, Sides
 from fullgraph.exchange.inbox import Held, settled
+from fullgraph.exchange.own import checked_schedule
 from fullgraph.exchange.schedule import Bounded, Pipelined, Schedule, Skip, Sync, Turn, table
 from fullgraph.exchange.smooth import Smooth
 from fullgraph.exchange.wire import Builder, Except, Wire, Wires
@@ -36,6 +37,7 @@ __all__ = [
     "Turn",
     "Wire",
     "Wires",
+    "checked_schedule",
     "settled",
     "table",
 ]

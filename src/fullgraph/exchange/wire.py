@@ -12,6 +12,7 @@ from fullgraph.exchange.drift import Drift, News
 from fullgraph.exchange.facts import RowFacts, told_squares
 from fullgraph.exchange.feedback import Residuals
 from fullgraph.exchange.inbox import Inbox, Manner
+from fullgraph.exchange.own import checked_codec, checked_schedule
 from fullgraph.exchange.picks import Picks
 from fullgraph.exchange.schedule import Schedule, Sync
 from fullgraph.exchange.smooth import Average, Smooth
@@ -36,6 +37,9 @@ class Wire:
     graded: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "codec", checked_codec(self.codec))
+        object.__setattr__(self, "backward", self.backward and checked_codec(self.backward))
+        object.__setattr__(self, "schedule", checked_schedule(self.schedule))
         if not 0 <= self.share <= 1 or self.turns < 1:
             raise InputError(f"share={self.share}, turns={self.turns}: a share is from 0 to 1, and turns are 1 or more")
 

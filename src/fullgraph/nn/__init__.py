@@ -6,7 +6,7 @@ from fullgraph.nn.deep import InitialResidual, PreActivation
 from fullgraph.nn.linear import Linear
 from fullgraph.nn.model import GNN, Block, Chain, State
 from fullgraph.nn.norm import BatchNorm, LayerNorm
-from fullgraph.nn.spec import GAT, GCN, GCNII, GIN, AnyModel, GraphSAGE, ModelSpec, ResGCN, Stack, Usual
+from fullgraph.nn.spec import GAT, GCN, GCNII, GIN, AnyModel, GraphSAGE, ModelSpec, ResGCN, Stack, Usual, check_spec
 from fullgraph.nn.view import IDENTITY, Features, GraphView, Mapped, Message, RowMap
 
 __all__ = [
@@ -42,4 +42,5 @@ __all__ = [
     "Stack",
     "State",
     "Usual",
+    "check_spec",
 ]

@@ -12,6 +12,7 @@ from fullgraph.nn.linear import Linear
 from fullgraph.nn.norm import BatchNorm, LayerNorm
 from fullgraph.nn.view import Features, GraphView, RowMap, WholeView
 from fullgraph.ops import dropout_key
+from fullgraph.own_code import own_code, told, unfit
 
 State = tuple[Features, ...]  # what travels from block to block: the rows, then what later blocks still need of them
 
@@ -97,7 +98,10 @@ class Layer(Block):
         row_map = self.row_map(view.step)
         out: Tensor
         if isinstance(self.update, Conv):
-            out = self.update(z, view, self.layer, row_map)
+            with own_code(self.update, fix="a convolution is called with (x, view, layer, row_map)"):
+                out = self.update(z, view, self.layer, row_map)
+            if not isinstance(out, Tensor) or out.shape[1:] != (self.update.out_width,):
+                raise unfit(self.update, f"returned {told(out)}: return rows of {self.update.out_width} columns")
         else:
             out = self.update(row_map(z, view.ids))
         return out

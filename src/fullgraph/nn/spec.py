@@ -17,8 +17,10 @@ from fullgraph.nn.conv import Conv, GATConv, GCN2Conv, GCNConv, GINConv, SAGECon
 from fullgraph.nn.deep import InitialResidual, PreActivation
 from fullgraph.nn.linear import Linear
 from fullgraph.nn.model import GNN, Chain
+from fullgraph.own_code import is_ours, own_code, told, unfit
 from fullgraph.values import OneOf, Range, Value
 
+AGGREGATIONS = ("gcn", "mean", "sum", "attention")
 _DRAWING = threading.Lock()
 
 
@@ -63,7 +65,7 @@ class ModelSpec(Value, ABC):
 
     def build(self, in_width: int, out_width: int, *, seed: int = 0, dtype: torch.dtype = torch.float32) -> Chain:
         """The module; equal seeds give equal weights on every rank."""
-        with drawing(seed):
+        with drawing(seed), own_code(self):
             model = self.chain(in_width, out_width, seed)
         return model.to(dtype)
 
@@ -79,6 +81,22 @@ class ModelSpec(Value, ABC):
     @property
     def name(self) -> str:
         return MODELS.label(self)
+
+
+def check_spec(spec: ModelSpec) -> None:
+    """Refuse a user's own description of a model that does not say what it has to."""
+    if is_ours(spec) or hasattr(spec, "distributed"):  # a module of PyG's kind says nothing of itself
+        return
+    with own_code(spec):
+        sizes = {name: getattr(spec, name) for name in ("layers", "hidden", "graph_layers")}
+        aggregation, hops = spec.aggregation, spec.hops
+    for name, size in sizes.items():
+        if not isinstance(size, int) or size < 1:
+            raise unfit(spec, f"has {name} = {size!r}: give a whole number, 1 or more")
+    if aggregation not in AGGREGATIONS:
+        raise unfit(spec, f"has aggregation = {aggregation!r}: give one of {', '.join(AGGREGATIONS)}")
+    if not isinstance(hops, tuple) or not all(hop is None or isinstance(hop, int) for hop in hops):
+        raise unfit(spec, f"has hops = {hops!r}: give a tuple with a whole number, or None, for each layer; or ()")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,6 +127,11 @@ class Stack(ModelSpec):
         convs = [
             self.conv(i, o, last=layer == self.layers - 1) for layer, (i, o) in enumerate(pairs[: self.graph_layers])
         ]
+        for conv, (_, width) in zip(convs, pairs, strict=False):
+            if not isinstance(conv, Conv):
+                raise unfit(self.conv, f"returned {told(conv)}: return a fullgraph.nn.Conv")
+            if getattr(conv, "out_width", None) != width:
+                raise unfit(conv, f"has no out_width of {width}: call super().__init__(in_width, out_width)")
         linears = [Linear(i, o) for i, o in pairs[self.graph_layers :]]
         return GNN(
             convs, linears, norm=self.norm, dropout=self.dropout, input_dropout=self.input_dropout,

@@ -1,6 +1,7 @@
 """`distribute`: a model written for PyG, on one rank's rows."""
 
 import copy
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -11,15 +12,17 @@ from torch import Tensor, nn
 from fullgraph.axes import STRATEGIES
 from fullgraph.errors import InputError, one_line
 from fullgraph.exchange import Adaptive, Wire, Wires
+from fullgraph.own_code import own_code, told_by_rank
 from fullgraph.own_model.buffers import Buffers
 from fullgraph.own_model.check import WAY_OUT, self_check
 from fullgraph.own_model.drawing import drawing_alike
 from fullgraph.own_model.graph import RankGraph
-from fullgraph.own_model.on_rows import OnRows, inputs_of
+from fullgraph.own_model.lazy import fill_lazy
+from fullgraph.own_model.on_rows import OnRows
 from fullgraph.own_model.prepare import is_message_passing, unwrapped
 from fullgraph.placement import Partitioned, Rows, Shard, WholeStep
 from fullgraph.placement.scene import counted
-from fullgraph.recipes import Strategy, vanilla
+from fullgraph.recipes import Strategy, vanilla, wires_of
 from fullgraph.train.sync import GradSync
 from fullgraph.transport import Key, Transport, gather_rows
 
@@ -72,7 +75,7 @@ class Distributed(nn.Module):
         self.module = self.on_rows.module
         self._buffers_kept = Buffers(self.module, shard.transport) if check else None
         self.transport, self.check = shard.transport, check
-        self.wires = wire or strategy.wires(epochs=epochs, layers=_num_layers(self.module))
+        self.wires = wire or wires_of(strategy, epochs=epochs, layers=_num_layers(self.module))
         layout = strategy.layout()
         shard.eval_clock.tick()  # so that the messages of several models have names of their own
         self.given, self.isolated, setup = shard, layout.isolated, f"own model {shard.eval_clock.step}"
@@ -186,14 +189,15 @@ class Distributed(nn.Module):
         counts = gather_rows(torch.tensor([len(x)]), self.transport, Key("setup/self-check rows", step))
         if self.transport.rank == int(counts.argmax()):
             try:
-                with torch.enable_grad(), self.transport.away("checking the model on a small piece of the graph"):
+                away = self.transport.away("checking the model on a small piece of the graph")
+                with torch.enable_grad(), away, own_code(written):
                     self_check(written, graph, x, (args, kwargs), seed=self.on_rows.seed)
             except InputError as error:
-                trouble = str(error)
+                trouble = json.dumps([str(error), getattr(error, "trace", "")])
         letters = torch.tensor(list(trouble.encode()), dtype=torch.uint8)
         told = gather_rows(letters, self.transport, Key("setup/self-check", step))
         if len(told):
-            raise InputError(bytes(told.tolist()).decode())
+            raise told_by_rank(*json.loads(bytes(told.tolist())))
 
     def _inner_arcs(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Inputs of all the shard's arcs, without those of the arcs from other parts."""
@@ -235,26 +239,21 @@ def _rows(graph: RankGraph, counts: dict[str, int]) -> Rows:
 def _copies(model: nn.Module) -> list[nn.Module]:
     """The model before anything was changed in it, in a list: torch takes no notice of modules there."""
     try:
-        return [copy.deepcopy(unwrapped(model))]
+        with own_code():
+            return [copy.deepcopy(unwrapped(model))]
+    except InputError:
+        raise
     except Exception as error:
         raise InputError(
             f"self-check: the model cannot be copied ({type(error).__name__}: {one_line(error)}); {WAY_OUT}"
         ) from error
 
 
-@torch.no_grad()
 def _fill_lazy(model: nn.Module, shard: Shard) -> None:
-    """Give weights of unknown shape theirs, by a forward pass over two rows without arcs."""
-    if not any(isinstance(p, nn.parameter.UninitializedParameter) for p in model.parameters()):
-        return
-    x, arcs = shard.x[:2], shard.train_rows.arcs
+    arcs = shard.train_rows.arcs
     has = {"edge_weight": arcs.weight, "edge_attr": arcs.attr, "node_id": shard.train_rows.ids}
-    inputs = {
-        name: value[: 2 if name == "node_id" else 0] for name in inputs_of(model) if (value := has[name]) is not None
-    }
-    was_training = model.training
-    model.eval()(x.new_zeros(2, x.shape[1]), shard.edge_index[:, :0], **inputs)
-    model.train(was_training)
+    inputs = {name: value[: 2 if name == "node_id" else 0] for name, value in has.items() if value is not None}
+    fill_lazy(model, shard.x.shape[1], inputs)
 
 
 @torch.no_grad()

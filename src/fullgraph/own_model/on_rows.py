@@ -6,6 +6,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from fullgraph.errors import InputError
+from fullgraph.own_code import own_code, unfit
 from fullgraph.own_model.forward import Forward
 from fullgraph.own_model.graph import RankGraph
 from fullgraph.own_model.mode import entered
@@ -45,14 +46,13 @@ class OnRows:
         self.guard.passes += self.module.training
         args = tuple(_marked(graph, value, "edge") for value in args)
         kwargs = {name: _marked(graph, value, name) for name, value in kwargs.items()}
-        with entered(forward):
+        with entered(forward), own_code(self.module, fix="forward is called with (x, edge_index)", torch_alone=True):
             out = self.module(forward.as_nodes(x), graph.marked_edge_index, *args, **kwargs)
         self.layers = forward.counts.layers
         if not isinstance(out, Tensor) or out.shape[:1] != (graph.num_owned,):
             given = f"shape {tuple(out.shape)}" if isinstance(out, Tensor) else type(out).__name__
-            raise InputError(
-                f"the model returned {given} for {graph.num_owned} nodes; its forward must return logits, a row a node"
-            )
+            problem = f"returned {given} for {graph.num_owned} nodes; its forward must return logits, a row a node"
+            raise unfit(self.module.forward, problem, "the model")
         rows = rows_of(out)
         owned = rows is not None and not rows.dim and rows.points is None and rows.space.is_like(graph.nodes)
         if self.guard.checks and not owned and not isinstance(mark_of(out), Even):

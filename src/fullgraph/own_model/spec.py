@@ -18,11 +18,13 @@ import torch
 from torch import nn
 
 from fullgraph.axes import MODELS
-from fullgraph.errors import InputError, one_line
 from fullgraph.nn.spec import drawing
+from fullgraph.own_code import DEFINITION, own_code, unfit
+from fullgraph.own_model.lazy import fill_lazy, inputs_as
 from fullgraph.own_model.module import Distributed, distribute
 from fullgraph.own_model.on_rows import inputs_of
 from fullgraph.own_model.prepare import is_message_passing
+from fullgraph.partition import GraphFacts
 from fullgraph.placement import Shard
 from fullgraph.recipes import Strategy
 from fullgraph.values import Value
@@ -62,18 +64,23 @@ class OwnModel(Value):
         """What its forward takes beside x and edge_index."""
         return inputs_of(self.outline(1, 2))
 
-    def build(self, in_width: int, out_width: int, *, seed: int = 0, dtype: torch.dtype = torch.float32) -> nn.Module:
-        """The module; equal seeds give equal weights on every rank."""
-        given = {one.name: getattr(self, one.name) for one in fields(self)}
+    def build(
+        self, in_width: int, out_width: int, *, seed: int = 0, dtype: torch.dtype = torch.float32,
+        facts: GraphFacts | None = None,
+    ) -> nn.Module:  # fmt: skip
+        """The module; equal seeds give equal weights on every rank. facts: of the graph that lazy layers are for."""
+        given: dict[str, Any] = {one.name: getattr(self, one.name) for one in fields(self)}
         names = inspect.signature(type(self).module).parameters
         given |= {name: in_width for name in IN if name in names} | {name: out_width for name in OUT if name in names}
-        with drawing(seed):
-            try:
-                model = type(self).module(**given)
-            except Exception as error:
-                told = f"{type(error).__name__}: {one_line(error, 160)}"
-                raise InputError(f"{self.name} cannot be made ({told}); give its options with -m KEY=VALUE") from error
-        return model.to(dtype)
+        kind = type(self).module
+        with drawing(seed), own_code(kind, fix=f"{self.name} cannot be made; give its options with -m KEY=VALUE"):
+            model = kind(**given)
+        if not isinstance(model, nn.Module) or not callable(getattr(model, "forward", None)):
+            raise unfit(kind, f"made a {type(model).__name__}; it has to be a torch.nn.Module")
+        with drawing(seed), own_code(kind, fix="its lazy layers could not be given their widths"):
+            if facts is not None:
+                fill_lazy(model, in_width, inputs_as(facts))
+            return model.to(dtype)
 
     def outline(self, in_width: int, out_width: int) -> nn.Module:
         """The module, to look at."""
@@ -104,7 +111,12 @@ def spec_of(module: type[nn.Module]) -> type[OwnModel]:
         elif isinstance(default, PLAIN) or default is None:
             described.append((name, kind | None if default is None else kind, field(default=default)))
     made = make_dataclass(
-        module.__name__, described, bases=(OwnModel,), namespace={"module": module}, frozen=True, kw_only=True
+        module.__name__,
+        described,
+        bases=(OwnModel,),
+        namespace={"module": module, DEFINITION: module},
+        frozen=True,
+        kw_only=True,
     )
     made.__module__, made.__qualname__ = module.__module__, module.__qualname__
     return made

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from fullgraph.axes import PARTITIONERS
 from fullgraph.data import Graph
 from fullgraph.errors import InputError, one_line
+from fullgraph.own_code import own_code, told, unfit
 from fullgraph.partition.banded import Banded
 from fullgraph.partition.base import Assignment, Partitioner, check_parts, check_seed, undirected_csr
 from fullgraph.partition.contiguous import Contiguous
@@ -35,7 +36,8 @@ def partition(
     check_seed(seed)
     name = PARTITIONERS.label(partitioner)
     try:
-        found = partitioner.assign(graph, parts, seed=seed)
+        with own_code(partitioner, fix="`assign(graph, parts, *, seed)` returns a fullgraph.partition.Assignment"):
+            found = partitioner.assign(graph, parts, seed=seed)
     except (InputError, MemoryError):
         raise
     except (ValueError, TypeError, RuntimeError) as bad:  # a partitioner's library, of a graph or options beyond it
@@ -43,8 +45,15 @@ def partition(
             f"partitioner '{name}' failed ({one_line(bad, 160)}): change its options, choose another, "
             "or give it more memory"
         ) from bad
+    if not isinstance(found, Assignment):
+        raise unfit(
+            partitioner.assign,
+            f"returned {told(found)}: return fullgraph.partition.Assignment(part, parts)",
+            label=name,
+        )
     if found.part.shape != (graph.num_nodes,) or found.parts != parts:
-        raise InputError(f"partitioner '{name}' returned {found.part.shape} for {parts} parts: give each node one part")
+        problem = f"returned {found.part.shape} for {parts} parts: give each node one part"
+        raise unfit(partitioner.assign, problem, f"partitioner '{name}'")
     return replace(found, method=name, seed=seed)
 
 

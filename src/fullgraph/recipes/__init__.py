@@ -4,7 +4,7 @@ from fullgraph.axes import STRATEGIES
 from fullgraph.recipes.adaqp import AdaQP as adaqp
 from fullgraph.recipes.auto import Auto
 from fullgraph.recipes.auto import Auto as auto
-from fullgraph.recipes.base import Given, Published, Strategy
+from fullgraph.recipes.base import Given, Published, Strategy, check_strategy, wires_of
 from fullgraph.recipes.baselines import Isolated as none
 from fullgraph.recipes.baselines import Vanilla as vanilla
 from fullgraph.recipes.bns import BNS as bns
@@ -32,6 +32,7 @@ __all__ = [
     "auto",
     "bns",
     "cd_r",
+    "check_strategy",
     "fixed",
     "free",
     "gnnpipe",
@@ -46,4 +47,5 @@ __all__ = [
     "vanilla",
     "varco",
     "varco_slow",
+    "wires_of",
 ]

@@ -5,6 +5,7 @@ from typing import ClassVar
 
 from fullgraph.axes import STRATEGIES
 from fullgraph.exchange import Wire, Wires
+from fullgraph.own_code import is_ours, own_code, told, unfit
 from fullgraph.partition import Partitioner
 from fullgraph.placement import Partitioned, Placement
 from fullgraph.values import Value
@@ -65,3 +66,28 @@ class Given(Strategy):
 
     def layout(self) -> Placement:
         return self.placement
+
+
+def check_strategy(strategy: Strategy) -> None:
+    """Refuse a user's own strategy whose methods return something else than they have to."""
+    if is_ours(strategy):
+        return
+    with own_code(strategy):
+        layout, partitioner, devices = strategy.layout(), strategy.partitioner(), strategy.devices_of(0)
+    wires_of(strategy, epochs=100, layers=2)
+    if not isinstance(layout, Placement):
+        raise unfit(strategy.layout, f"returned {told(layout)}: return a placement, such as Partitioned()")
+    if partitioner is not None and not hasattr(partitioner, "assign"):
+        raise unfit(strategy.partitioner, f"returned {told(partitioner)}: return a partitioner, or None")
+    if not isinstance(devices, tuple) or not all(isinstance(device, str) for device in devices):
+        raise unfit(strategy.devices_of, f"returned {told(devices)}: return a tuple of devices' names, or ()")
+
+
+def wires_of(strategy: Strategy, *, epochs: int, layers: int) -> Wires:
+    """What the channels of a run of so many epochs and graph layers do."""
+    with own_code(strategy):
+        wires = strategy.wires(epochs=epochs, layers=layers)
+        of_layers = [wires.at(layer) for layer in range(layers)] if hasattr(wires, "graded") else None
+    if isinstance(wires, type) or of_layers is None or not all(hasattr(wire, "build") for wire in of_layers):
+        raise unfit(strategy.wires, f"returned {told(wires)}: return a Wire, or one for each layer (Except)")
+    return wires

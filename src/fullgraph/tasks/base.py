@@ -1,5 +1,6 @@
 """What a task is: a value of a run, and the object that a rank makes of it."""
 
+import math
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
@@ -10,10 +11,12 @@ from torch import Tensor, nn
 from fullgraph.axes import LOSSES, METRICS
 from fullgraph.data import Graph
 from fullgraph.errors import InputError
+from fullgraph.own_code import own_code, told, unfit
 from fullgraph.partition import GraphFacts, Part
 from fullgraph.placement import Loss, Placement, Shard
 from fullgraph.tasks.losses import RowLoss
 from fullgraph.tasks.metrics import Metric
+from fullgraph.transport import Key, Transport
 
 SPLITS = ("train", "val", "test")
 Scores = dict[str, float | None]  # a split without both kinds of label has no ROC-AUC
@@ -81,6 +84,25 @@ class TaskSpec(Protocol):
         self, facts: GraphFacts, *, metric: Metric | str, loss: RowLoss | str, seed: int,
         part: Part, shard: Shard, model: nn.Module,
     ) -> Task: ...  # fmt: skip
+
+
+def scored_by(metric: Metric, logits: Tensor, target: Tensor, transport: Transport, key: Key) -> float | None:
+    """The metric's score of the rows of all ranks; None where there is none."""
+    with own_code(metric, fix="a metric is called with (logits, target, transport, key)"):
+        found: Any = metric(logits, target, transport, key)
+        one = found.item() if isinstance(found, Tensor | np.generic) and found.shape == () else found
+    if not isinstance(one, int | float):
+        raise unfit(metric, f"returned {told(found)}: return one number, the same on every rank")
+    return None if math.isnan(one) else float(one)
+
+
+def check_logits(model: nn.Module, out: Tensor, *, columns: int, what: str, trains: bool) -> None:
+    """Refuse a model's output that no loss could read, or that would be read as something else."""
+    if not out.is_floating_point() or out.dim() != 2 or out.shape[1] != columns:
+        problem = f"returned {told(out)} for {what}: return a row of {columns} numbers for each node"
+        raise unfit(model.forward, problem, "the model")
+    if trains and len(out) and not out.requires_grad:
+        raise unfit(model.forward, "returned rows without a gradient: leave out detach() and no_grad()", "the model")
 
 
 def chosen_metric(metric: Metric | str, fitting: list[str], what: str) -> Metric:

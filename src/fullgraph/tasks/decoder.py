@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from fullgraph.errors import InputError, one_line
 from fullgraph.nn.spec import drawing
-from fullgraph.tasks.losses import full
+from fullgraph.own_code import DEFINITION, own_code, told, unfit
+from fullgraph.tasks.losses import full, is_floats
 from fullgraph.values import Value
 
 WIDTHS = ("in_channels", "in_features", "in_dim", "width", "hidden_channels")
@@ -42,17 +42,10 @@ class OwnDecoder(Value):
         """The module; equal seeds give equal weights on every rank."""
         given = {one.name: getattr(self, one.name) for one in fields_of(self)}
         names = inspect.signature(self.module).parameters
-        with drawing(seed):
-            try:
-                decoder = self.module(**given, **{name: width for name in WIDTHS if name in names}).to(dtype)
-                _check(decoder, torch.randn(6, width, dtype=dtype), torch.randn(6, width, dtype=dtype))
-            except InputError:
-                raise
-            except Exception as error:
-                told = f"{type(error).__name__}: {one_line(error, 160)}"
-                raise InputError(
-                    f"decoder {self.module.__name__} fails ({told}); it is called with two rows"
-                ) from error
+        fix = "a decoder is made with -t KEY=VALUE, and called with two tensors of rows"
+        with drawing(seed), own_code(self.module, fix=fix):
+            decoder = self.module(**given, **{name: width for name in WIDTHS if name in names}).to(dtype)
+            _check(decoder, torch.randn(6, width, dtype=dtype), torch.randn(6, width, dtype=dtype))
         return decoder
 
 
@@ -62,18 +55,18 @@ def _check(decoder: nn.Module, a: Tensor, b: Tensor) -> None:
     whole = scored(decoder, a, b)
     parts = torch.cat([scored(decoder, a[:1], b[:1]), scored(decoder, a[1:], b[1:])])
     if not torch.allclose(whole, parts, rtol=1e-3, atol=1e-5):
-        raise InputError(
-            f"decoder {type(decoder).__name__} gives a pair another score among other pairs: leave out dropout, batch "
-            "norm and whatever looks beyond a pair"
+        raise unfit(
+            decoder,
+            "gives a pair another score among other pairs: leave out dropout, batch norm and whatever looks beyond one",
         )
 
 
 def scored(decoder: nn.Module, a: Tensor, b: Tensor) -> Tensor:
     """A decoder's scores as a column, [p, 1]."""
-    found = decoder(a, b)
-    if not isinstance(found, Tensor) or found.shape not in ((len(a),), (len(a), 1)):
-        told = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
-        raise InputError(f"decoder {type(decoder).__name__} returned {told} for {len(a)} pairs: return a score a pair")
+    with own_code(decoder):
+        found = decoder(a, b)
+    if not is_floats(found) or found.shape not in ((len(a),), (len(a), 1)):
+        raise unfit(decoder, f"returned {told(found)} for {len(a)} pairs: return a score a pair")
     return full(found).view(len(a), 1)
 
 
@@ -89,7 +82,7 @@ def as_decoder(kind: type) -> type:
         default = parameter.default
         described.append((name, type(default), field(default=default)) if isinstance(default, bool | int | float | str)
                          else (name, int | float | str, field()))  # fmt: skip
-    space = {"module": kind}
+    space = {"module": kind, DEFINITION: kind}
     made = make_dataclass(kind.__name__, described, bases=(OwnDecoder,), namespace=space, frozen=True, kw_only=True)
     made.__module__, made.__qualname__ = kind.__module__, kind.__qualname__
     return made

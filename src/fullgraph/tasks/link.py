@@ -4,7 +4,6 @@ A pair belongs to the rank that owns its first node; the row of the other node i
 the strategy does between layers.
 """
 
-import math
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar
 
@@ -18,7 +17,7 @@ from fullgraph.data.pairs import Pairs, drawn
 from fullgraph.errors import InputError
 from fullgraph.partition import GraphFacts, Part, PartPairs
 from fullgraph.placement import Loss, Pipeline, Placement, Rows, Shard, WholeStep
-from fullgraph.tasks.base import SPLITS, Scores, Table, Task, chosen_loss, chosen_metric
+from fullgraph.tasks.base import SPLITS, Scores, Table, Task, chosen_loss, chosen_metric, scored_by
 from fullgraph.tasks.decoder import scored
 from fullgraph.tasks.fetch import Fetch, Owners
 from fullgraph.tasks.losses import MeanLoss, RowLoss
@@ -215,10 +214,8 @@ class LinkTask:
             scores, y = self.blockwise(rows, sample), sample.y
             if not getattr(self.metric, "ranked", False):
                 scores, y = scores.view(-1, 1), y.reshape(-1, 1)
-            score = self.metric(
-                scores, y.to(scores.dtype), shard.full.owners, Key(f"eval/{split}", shard.eval_clock.step)
-            )
-            found[split] = None if math.isnan(score) else score
+            key = Key(f"eval/{split}", shard.eval_clock.step)
+            found[split] = scored_by(self.metric, scores, y.to(scores.dtype), shard.full.owners, key)
         return found
 
     def tables(self, out: Tensor, shard: Shard) -> dict[str, Table]:

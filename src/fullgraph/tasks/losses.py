@@ -3,14 +3,14 @@
 A loss of one's own is such a function, or returns the sum of its rows, `(logits, target) -> Tensor`.
 """
 
-from typing import Protocol
+from typing import Protocol, TypeGuard
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from fullgraph.axes import LOSSES
-from fullgraph.errors import InputError
+from fullgraph.own_code import own_code, told, unfit
 
 
 class RowLoss(Protocol):
@@ -53,10 +53,14 @@ class MeanLoss:
 
     def __call__(self, logits: Tensor, target: Tensor, count: int) -> Tensor:
         """`count`: rows of all ranks."""
-        found = self.loss(logits, target)
-        if not isinstance(found, Tensor) or found.shape not in ((), logits.shape[:1], logits.shape):
-            told = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
-            raise InputError(f"loss {self.name} returned {told} for {len(logits)} rows: return one number a row")
+        with own_code(self.loss, fix="a loss is called with (logits, target)"):
+            found = self.loss(logits, target)
+        if not is_floats(found) or found.shape not in ((), logits.shape[:1], logits.shape):
+            raise unfit(self.loss, f"returned {told(found)} for {len(logits)} rows: return one number a row")
+        if logits.requires_grad and not found.requires_grad and len(logits):
+            raise unfit(
+                self.loss, "returned numbers without a gradient: compute them from logits, without detach or no_grad"
+            )
         if found.dim() == 0 and not self._sums_are_sums and len(logits):
             self._check_sum(logits.detach(), target, found.detach())
         return found.sum() / (count * (logits.shape[1] if found.dim() == 2 else 1))
@@ -64,13 +68,21 @@ class MeanLoss:
     @torch.no_grad()
     def _check_sum(self, logits: Tensor, target: Tensor, found: Tensor) -> None:
         """A mean of one rank's rows is no part of the mean over all: twice the rows must give twice the sum."""
-        twice = self.loss(torch.cat([logits, logits]), torch.cat([target, target]))
-        if not torch.allclose(twice, 2 * found, rtol=1e-3):
-            raise InputError(
-                f"loss {self.name} returns the mean of its rows, which depends on the ranks: return one number a row "
-                "(reduction='none'), or their sum"
+        with own_code(self.loss):
+            twice = self.loss(torch.cat([logits, logits]), torch.cat([target, target]))
+            as_sums = torch.allclose(twice, 2 * found, rtol=1e-3)
+        if not as_sums:
+            raise unfit(
+                self.loss,
+                "returns the mean of its rows, which depends on the ranks: return one number a row "
+                "(reduction='none'), or their sum",
             )
         self._sums_are_sums = True
+
+
+def is_floats(found: object) -> TypeGuard[Tensor]:
+    """Whether it is a tensor of real numbers."""
+    return isinstance(found, Tensor) and found.is_floating_point()
 
 
 def full(rows: Tensor) -> Tensor:

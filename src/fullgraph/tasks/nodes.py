@@ -1,8 +1,8 @@
 """Tasks of single nodes: classes, sets of classes, real numbers."""
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
@@ -12,7 +12,7 @@ from fullgraph.data import Graph
 from fullgraph.errors import InputError
 from fullgraph.partition import GraphFacts, Part
 from fullgraph.placement import Placement, Shard
-from fullgraph.tasks.base import SPLITS, Scores, Table, Task, chosen_loss, chosen_metric
+from fullgraph.tasks.base import SPLITS, Scores, Table, Task, check_logits, chosen_loss, chosen_metric, scored_by
 from fullgraph.tasks.losses import MeanLoss, RowLoss, full
 from fullgraph.tasks.metrics import Metric
 from fullgraph.transport import Key
@@ -62,7 +62,7 @@ class Classification(_OfNodes):
         self, facts: GraphFacts, *, metric: Metric | str, loss: RowLoss | str, seed: int, part: Part, shard: Shard,
         model: nn.Module,
     ) -> Task:  # fmt: skip
-        return node_task(classes=facts.classes, multilabel=facts.multilabel, metric=metric, loss=loss)
+        return node_task(classes=facts.classes, multilabel=facts.multilabel, metric=metric, loss=loss, model=model)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,14 +79,14 @@ class Regression(_OfNodes):
         self, facts: GraphFacts, *, metric: Metric | str, loss: RowLoss | str, seed: int, part: Part, shard: Shard,
         model: nn.Module,
     ) -> Task:  # fmt: skip
-        return node_task(classes=self.out_width(facts), real=True, metric=metric, loss=loss)
+        return node_task(classes=self.out_width(facts), real=True, metric=metric, loss=loss, model=model)
 
 
 def node_task(
     *, classes: int, multilabel: bool = False, real: bool = False, metric: Metric | str = "auto",
-    loss: RowLoss | str = "auto",
+    loss: RowLoss | str = "auto", model: nn.Module | None = None,
 ) -> "NodeTask":  # fmt: skip
-    """The usual task for such labels, or the loss and the metric asked for where they fit them."""
+    """The usual task for such labels, or the loss and the metric asked for where they fit them; `model` learns it."""
     if real:
         metrics, losses, what = ["rmse", "mae", "r2"], ["mse", "mae", "huber"], "real numbers"
     elif multilabel:
@@ -99,6 +99,7 @@ def node_task(
         MeanLoss(chosen_loss(loss, losses, what)),
         _columns if real else _as_they_are,
         _values if real else _sets if multilabel else _classes,
+        partial(check_logits, model, columns=classes, what=what) if model is not None else None,
     )
 
 
@@ -107,11 +108,13 @@ class NodeTask:
 
     def __init__(
         self, metric: Metric, loss: MeanLoss, target: Callable[[Tensor, Tensor], Tensor],
-        predicted: Callable[[Tensor], dict[str, Tensor]],
+        predicted: Callable[[Tensor], dict[str, Tensor]], check: Callable[..., None] | None = None,
     ) -> None:  # fmt: skip
-        self.metric, self._loss, self._target, self._predicted = metric, loss, target, predicted
+        self.metric, self._loss, self._target, self._predicted, self._check = metric, loss, target, predicted, check
 
     def loss(self, logits: Tensor, target: Tensor, count: int) -> Tensor:
+        if self._check is not None:
+            self._check(logits, trains=True)
         logits = full(logits)
         return self._loss(logits, self._target(logits, target), count)
 
@@ -119,12 +122,14 @@ class NodeTask:
         return shard
 
     def scores(self, out: Tensor, shard: Shard) -> Scores:
+        if self._check is not None:
+            self._check(out, trains=False)
         scores: Scores = {}
         for split in SPLITS:
             rows = shard.full.splits[split]
             picked, key = full(out[rows]), Key(f"eval/{split}", shard.eval_clock.step)
-            score = self.metric(picked, self._target(picked, shard.full.y[rows]), shard.full.owners, key)
-            scores[split] = None if math.isnan(score) else score
+            target = self._target(picked, shard.full.y[rows])
+            scores[split] = scored_by(self.metric, picked, target, shard.full.owners, key)
         return scores
 
     def tables(self, out: Tensor, shard: Shard) -> dict[str, Table]:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import torch
 
+from fullgraph.own_code import own_code
 from fullgraph.report import EpochRecord
 from fullgraph.train.trainer import Trainer
 from fullgraph.transport import Key, Transport
@@ -20,7 +21,8 @@ class Callbacks:
     def close(self) -> None:
         """Training is over, to its end or not: those that have a `close` of their own hear of it."""
         for callback in self.callbacks if self.transport.rank == 0 else ():
-            getattr(callback, "close", lambda: None)()
+            with own_code(callback):
+                getattr(callback, "close", lambda: None)()
 
     def retell(self, trainer: Trainer) -> None:
         for record in trainer.records:
@@ -29,6 +31,11 @@ class Callbacks:
     def __call__(self, trainer: Trainer, record: EpochRecord) -> None:
         if not self.callbacks:
             return
-        wishes = [callback(record) for callback in self.callbacks] if self.transport.rank == 0 else []
+        wishes = [self._ask(callback, record) for callback in self.callbacks] if self.transport.rank == 0 else []
         end = torch.tensor([int(any(wishes))])
         trainer.told_to_end = bool(self.transport.all_reduce(Key("callbacks", record.epoch), end).wait())
+
+    @staticmethod
+    def _ask(callback: Callback, record: EpochRecord) -> bool:
+        with own_code(callback, fix="a callback is called with the record of an epoch; true ends the run"):
+            return bool(callback(record))

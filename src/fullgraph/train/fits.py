@@ -1,5 +1,7 @@
 """Whether a run can fit this machine, from figures that are known before a rank starts."""
 
+from torch.nn.parameter import is_lazy
+
 from fullgraph.nn import ModelSpec
 from fullgraph.partition import Manifest
 from fullgraph.room import need_memory, need_ranks
@@ -15,7 +17,9 @@ def need_room(manifest: Manifest, spec: ModelSpec, config: TrainConfig) -> None:
     if config.device == "cpu":
         width = task_for(config.task, manifest.graph, cut=True).out_width(manifest.graph)
         weights = spec.outline(manifest.graph.features, width).parameters()
-        count = sum(weight.numel() for weight in weights) * (COPIES + getattr(config.optimizer, "slots", 2))
+        count = sum(weight.numel() for weight in weights if not is_lazy(weight)) * (
+            COPIES + getattr(config.optimizer, "slots", 2)
+        )
         least = manifest.parts * count * _itemsize(config)
         least += sum(least_bytes(manifest, spec, config, rank) for rank in range(manifest.parts))
         need_memory(least, f"training on {manifest.parts} ranks of this machine")

@@ -19,7 +19,8 @@ from pathlib import Path
 
 from fullgraph.display import SILENT, count
 from fullgraph.environ import MEETING
-from fullgraph.errors import InputError, Interrupted, RankFailed, signal_name
+from fullgraph.errors import Interrupted, RankFailed, signal_name
+from fullgraph.own_code import told_by_rank
 from fullgraph.report import Phases
 from fullgraph.storage import held, remove_if_dead
 from fullgraph.train.nursery import Nursery, RankProcess
@@ -143,9 +144,9 @@ class _Crew:
             for child in ended:
                 words = child.last_words()
                 if words is not None and words.kind == kind:
-                    sys.stderr.write(words.trace)
                     if kind == "input":
-                        return InputError(words.text)
+                        return told_by_rank(words.text, words.trace)
+                    sys.stderr.write(words.trace)
                     return RankFailed(f"rank {child.rank} failed: {words.text}")
         return None
 

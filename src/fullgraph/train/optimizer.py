@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from fullgraph.axes import OPTIMIZERS
-from fullgraph.errors import InputError, one_line
+from fullgraph.errors import InputError
+from fullgraph.own_code import DEFINITION, own_code, unfit
 from fullgraph.values import Range, Value
 
 # What torch wraps so that its compiler leaves the method alone; the wrapper imports the compiler to say so.
@@ -33,7 +34,7 @@ def uncompiled(kind: type[Optimizer]) -> type[Optimizer]:
     }
     if kind.__module__.startswith("torch."):
         bare["step"] = torch.no_grad()(inspect.unwrap(kind.step))
-    return type(kind.__name__, (kind,), bare)
+    return type(kind.__name__, (kind,), {**bare, DEFINITION: kind})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,13 +50,8 @@ class Described(Value):
             raise InputError(f"optimizer {OPTIMIZERS.label(self)} takes no weight_decay; leave out --weight-decay")
         given = {name: value for name, value in {"lr": lr, "weight_decay": weight_decay}.items() if name in takes}
         given |= {one.name: getattr(self, one.name) for one in fields(self)}
-        try:
+        with own_code(self.kind, fix=f"optimizer {OPTIMIZERS.label(self)} cannot be made; change its options"):
             return uncompiled(self.kind)(weights, **given)  # type: ignore[arg-type]
-        except Exception as error:
-            told = f"{type(error).__name__}: {one_line(error, 160)}"
-            raise InputError(
-                f"optimizer {OPTIMIZERS.label(self)} cannot be made ({told}); change its options"
-            ) from error
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,7 +96,9 @@ def as_optimizer(kind: type) -> type:
         if name not in GIVEN and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
     ]
     kept = [one for one in described if one[1] is not None]
-    made = make_dataclass(kind.__name__, kept, bases=(Described,), namespace={"kind": kind}, frozen=True, kw_only=True)
+    made = make_dataclass(
+        kind.__name__, kept, bases=(Described,), namespace={"kind": kind, DEFINITION: kind}, frozen=True, kw_only=True
+    )
     made.__module__, made.__qualname__ = kind.__module__, kind.__qualname__
     return made
 
@@ -132,17 +130,17 @@ READ: dict[str, Callable[[Tensor], Any]] = {
 
 def state_tensors(optimizer: Optimizer) -> dict[str, Tensor]:
     """All that an optimiser keeps, of weights ("0.exp_avg") and of groups of them ("group0.k#int"); numbers too."""
-    state = optimizer.state_dict()
+    with own_code(optimizer):
+        state = optimizer.state_dict()
+        kept = [(index, slot, value) for index, slots in state["state"].items() for slot, value in slots.items()]
     found: dict[str, Tensor] = {}
-    for index, slots in state["state"].items():
-        for slot, value in slots.items():
-            name, tensor = _named(f"{index}.{slot}", value)
-            if tensor is None:
-                told = f"optimizer {type(optimizer).__name__} keeps {slot!r} as a {type(value).__name__}"
-                raise InputError(
-                    f"{told}, which a checkpoint cannot hold; keep tensors and numbers, or --checkpoint-every 0"
-                )
-            found[name] = tensor
+    for index, slot, value in kept:
+        name, tensor = _named(f"{index}.{slot}", value)
+        if tensor is None:
+            problem = f"keeps {slot!r} as a {type(value).__name__}, which a checkpoint cannot hold"
+            label = f"optimizer {type(optimizer).__name__}"
+            raise unfit(optimizer, f"{problem}; keep tensors and numbers, or --checkpoint-every 0", label)
+        found[name] = tensor
     for number, group in enumerate(state["param_groups"]):
         for key, value in group.items():
             name, tensor = _named(f"group{number}.{key}", value)

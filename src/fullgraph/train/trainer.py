@@ -14,6 +14,7 @@ from torch.optim import Optimizer
 from fullgraph.errors import Diverged, InputError
 from fullgraph.nn import Chain
 from fullgraph.ops.pool import POOL
+from fullgraph.own_code import own_code, unfit
 from fullgraph.placement import Shard
 from fullgraph.report import EpochRecord, Meter, Tally
 from fullgraph.tasks import Scores, Task, smaller_is_better
@@ -59,9 +60,13 @@ class Trainer:
         if config.checkpoint_layers:
             checkpoint_layers(model)
         self.weights = Weights(model, rows_dtype(config.precision, getattr(torch, config.dtype)))
-        self.optimizer: Optimizer = config.optimizer.build(
-            self.weights.masters, lr=config.lr, weight_decay=config.weight_decay
-        )
+        with own_code(config.optimizer):
+            self.optimizer: Optimizer = config.optimizer.build(
+                self.weights.masters, lr=config.lr, weight_decay=config.weight_decay
+            )
+            groups = self.optimizer.param_groups
+        if not isinstance(groups, list) or not all("params" in group for group in groups):
+            raise unfit(config.optimizer, "has no list of groups: call super().__init__(params, defaults)")
         self.grad_sync = GradSync(shard.train.owners)
         self.best = Best()
         self.records: list[EpochRecord] = []
@@ -82,7 +87,7 @@ class Trainer:
                 loss = self.shard.executor.step(self.model, self.shard, self.task.loss)
             with self.meter.span("sum"):
                 self.grad_sync(self.weights.gather(), self.epoch)
-        with self.meter.span("update"):
+        with self.meter.span("update"), own_code(self.config.optimizer):
             self.optimizer.step()
             self.optimizer.zero_grad(set_to_none=True)
             self.weights.publish()
@@ -108,8 +113,9 @@ class Trainer:
         self.meter.other_bytes = 0.0  # what set the run up belongs to no epoch
         while self.epoch < self.config.epochs and not self.exhausted:
             lr = learning_rate(self.config, self.epoch)
-            for group in self.optimizer.param_groups:
-                group["lr"] = lr
+            with own_code(self.config.optimizer):
+                for group in self.optimizer.param_groups:
+                    group["lr"] = lr
             loss, tally = self.train_step()
             scores = self.score() if self._scores_now() else {}
             record, stopping = self._record(lr, loss, tally, scores, stop())

@@ -57,12 +57,13 @@ class _Mail:
 
     def wait(self) -> dict[int, Tensor]:
         if self.rows is None:
-            self.rows = {}
+            rows: dict[int, Tensor] = {}
             hub, rank = self.transport.hub, self.transport.rank
             for peer, nbytes in self.incoming.items():
                 wire = hub.take((peer, rank, self.key), f"rank {rank} waited for {self.key} from rank {peer}")
                 assert wire.numel() == nbytes, f"{self.key}: rank {peer} sent {wire.numel()} bytes, expected {nbytes}"
-                self.rows[peer] = self.coding.decode(peer, wire)
+                rows[peer] = self.coding.decode(peer, wire)
+            self.rows = rows  # whole: a wait that failed is none
         return self.rows
 
 

@@ -1,0 +1,126 @@
+"""Errors in users' own files: a sample of the campaign, and the ways in which they are shown."""
+
+import re
+import subprocess
+import sys
+import traceback
+
+import pytest
+import torch
+
+import fullgraph as fg
+from faults import user_files
+from faults.command import Command
+from faults.user_files.files import GRAPH, KINDS, NET
+from fullgraph.errors import InputError, PeerLost, explain
+from fullgraph.nn.model import make_norm
+from fullgraph.own_code import MOST_TRACE, OwnCodeError, as_own, own_code, own_frames
+from fullgraph.partition import partition
+from fullgraph.tasks import node_task
+from fullgraph.testing import random_graph
+from tests.reliability import own_things
+
+pytest.importorskip("torch_geometric")
+HERE = "own_things.py"
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory):
+    return tmp_path_factory.mktemp("shared")
+
+
+@pytest.mark.parametrize("kind", range(len(KINDS)), ids=list(KINDS))
+@pytest.mark.parametrize("lap", [3, 9])
+def test_a_sample_of_the_campaign(kind, lap, shared):
+    assert user_files.trial(lap * len(KINDS) + kind, shared, real=False)
+
+
+# --- as a user sees it
+
+
+@pytest.mark.parametrize(
+    ("change", "place", "words"),
+    [(("h = self.first", "1 / 0; h = self.first"), "net.py:15", "ZeroDivisionError: division by zero"),
+     (("return self.last(h, edge_index)", "return None"), "net.py:14", "the model returned NoneType"),
+     (("hidden, out_channels)", "hidden, 1)"), "net.py:14", "return a row of 3 numbers for each node"),
+     (("self.last(h, edge_index)", "self.last(h, edge_index).detach()"), "net.py:14", "without a gradient"),
+     (("edge_index).relu()", "edge_index).relu().exp_()"), "net.py:7", "modified by an inplace operation")],
+    ids=["raises", "None", "width", "detached", "backward"],
+)  # fmt: skip
+def test_two_ranks_say_it_once(change, place, words, tmp_path):
+    assert change[0] in NET
+    (tmp_path / "net.py").write_text(NET.replace(*change))
+    options = ("--parts", "2", "--epochs", "3", "--threads", "1", "--out", "run", "--no-check")
+    with Command("train", GRAPH, "--model", "net.py:Net", *options, cwd=tmp_path) as command:
+        assert command.finish().code == 2, command.err
+        line, *below = command.complaints
+        assert line.startswith(f"fullgraph: error: {place}: ")
+        assert words in line
+        assert all(one.startswith("  ") for one in below)
+        assert sum("File" in one for one in below) == (1 if "Zero" in words else 0)
+    assert not (tmp_path / "run").exists()
+
+
+def test_from_python_it_is_an_input_error_with_the_frames_as_a_note():
+    with pytest.raises(InputError, match=rf"{HERE}:\d+: KeyError: 'nothing'") as caught:
+        fg.train(GRAPH, loss=own_things.Failing(), parts=2, epochs=2)
+    shown = "".join(traceback.format_exception_only(caught.value))
+    assert shown.count("in __call__") == 1
+    assert "fullgraph/tasks" not in shown
+
+
+def test_a_partitioner_that_returns_an_array_is_told_what_to_return():
+    with pytest.raises(InputError, match=rf"{HERE}:\d+: .*Dealt returned a ndarray of int64, \(60,\): return"):
+        partition(random_graph(nodes=60, arcs=200), 2, own_things.Dealt())
+
+
+def test_a_module_whose_getattr_fails_is_told_the_line(tmp_path):
+    failing = "def __getattr__(self, name):\n        return {}[name]\n\n    def forward"
+    (tmp_path / "net.py").write_text(NET.replace("def forward", failing))
+    done = subprocess.run(
+        [sys.executable, "-m", "fullgraph", "train", GRAPH, "--model", "net.py:Net", "--epochs", "2", "--out", "run"],
+        cwd=tmp_path, capture_output=True, text=True, timeout=100,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert re.search(r"fullgraph: error: net\.py:15: .*KeyError", done.stderr)
+    assert "Traceback" not in done.stderr
+
+
+# --- the mechanism
+
+
+def test_what_is_nobodys_own_passes_as_it_is():
+    with pytest.raises(KeyError) as caught:
+        make_norm("no such norm", 8)
+    of_ours = caught.value.with_traceback(caught.value.__traceback__.tb_next)
+    assert as_own(of_ours) is None
+    assert as_own(of_ours, [fg.InputError, "a text", 3]) is None
+    assert as_own(of_ours, [own_things.Failing]) is not None
+    for error in (PeerLost("gone"), MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory")):
+        with pytest.raises(type(error)) as caught, own_code(own_things.Failing):
+            own_things.fail(error)
+        assert caught.value is error
+    assert "out of memory" in str(explain(MemoryError()))
+
+
+@pytest.mark.parametrize("error", [own_things.Silent(), SystemExit(0), ValueError("two\nlines \x1b[31m"), KeyError()])
+def test_any_error_is_one_printable_line(error):
+    with pytest.raises(OwnCodeError, match=rf"{HERE}:\d+: ") as caught, own_code():
+        own_things.fail(error)
+    assert str(caught.value).isprintable()
+    assert caught.value.trace.startswith('  File "')
+
+
+def test_a_trace_is_short():
+    with pytest.raises(OwnCodeError) as caught, own_code():
+        own_things.again()
+    assert "more times]" in caught.value.trace
+    assert len(caught.value.trace) <= MOST_TRACE
+
+
+def test_only_frames_of_users_are_told():
+    logits, target = torch.randn(5, 3, requires_grad=True), torch.zeros(5, dtype=torch.int64)
+    with pytest.raises(OwnCodeError) as caught:
+        node_task(classes=3, loss=own_things.Failing()).loss(logits, target, 5)
+    assert [frame.name for frame in own_frames(caught.value.__context__)][-1:] == ["__call__"]
+    assert "losses.py" not in caught.value.trace
