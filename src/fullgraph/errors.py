@@ -38,13 +38,18 @@ class Interrupted(BaseException):
         self.number = number  # of the signal
 
 
+def printable(text: object) -> str:
+    """A text on one line that no terminal acts on: control characters are spelled out."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text))
+
+
 def one_line(error: object, limit: int = 300) -> str:
     """A text, or an exception's text, on one printable line, shortened.
 
     Control characters are spelled out: names inside a user's file may hold terminal escapes.
     """
     text = " ".join(str(error).split()) or ("" if isinstance(error, str) else type(error).__name__)
-    text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    text = printable(text)
     return text if len(text) <= limit else text[: limit - 3] + "..."
 
 

@@ -10,7 +10,7 @@ from signal import Signals
 
 from fullgraph.bench.cell import Cell, key_of
 from fullgraph.bench.matrix import PEERS, Group, Matrix, Point, Settings, bits_per_second, model_of, strategy_of
-from fullgraph.bench.outcome import Book
+from fullgraph.bench.outcome import DOCUMENT, FAILED, LINES, Book
 from fullgraph.bench.page import PAGE, page
 from fullgraph.bench.peers import measure_peer, write_graph
 from fullgraph.bench.rank import BASELINE, FOUND, Found, Job
@@ -18,7 +18,7 @@ from fullgraph.bench.tables import TABLE, markdown
 from fullgraph.cutting import cut, write_shards
 from fullgraph.data import Graph, load
 from fullgraph.display import SILENT, Display, count, milliseconds
-from fullgraph.errors import Interrupted, PeerLost, RankFailed, explain, one_line
+from fullgraph.errors import InputError, Interrupted, PeerLost, RankFailed, explain, one_line
 from fullgraph.partition import PARTITIONERS, Metis, read_manifest
 from fullgraph.preparing import check_placement
 from fullgraph.report import Phases
@@ -41,7 +41,12 @@ def carry_out(matrix: Matrix, settings: Settings, out: Path, display: Display = 
     """Measure the cells that `out` does not hold yet, then write all of its cells as a document, a table and a page."""
     matrix.check()
     out.mkdir(parents=True, exist_ok=True)
-    with FolderLock(out), scratch(out) as work:
+    with FolderLock(out) as lock, scratch(out) as work:
+        try:
+            lock.claim([LINES, FAILED, DOCUMENT, TABLE, PAGE])
+        except InputError:
+            lock.remove()
+            raise
         book = Book(out)
         try:
             _Campaign(matrix, settings, book, work, display).run()

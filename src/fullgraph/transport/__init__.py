@@ -12,6 +12,7 @@ from fullgraph.transport.machine import Bundle, share
 from fullgraph.transport.mesh import Mesh
 from fullgraph.transport.process import ProcessTransport
 from fullgraph.transport.threads import Hub, ThreadTransport
+from fullgraph.transport.token import shared_token
 from fullgraph.transport.wrappers import Counting, Delaying, Noted, OrderChecking, Recording
 
 __all__ = [
@@ -42,4 +43,5 @@ __all__ = [
     "join",
     "number",
     "share",
+    "shared_token",
 ]
