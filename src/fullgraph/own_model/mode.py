@@ -12,8 +12,8 @@ from torch.overrides import TorchFunctionMode
 
 from fullgraph.own_model.forward import Counts, Forward, running
 from fullgraph.own_model.rows.place import refuse
-from fullgraph.own_model.rows.spaces import mark, rows_of
 from fullgraph.own_model.rows.special import SPECIAL
+from fullgraph.own_model.rows.spaces import mark, rows_of
 from fullgraph.own_model.rows.sums import SUMS
 
 NUMPYS = {"axis": "dim", "keepdims": "keepdim"}  # torch takes these names too

@@ -218,10 +218,10 @@ def index_put(op: Op) -> Mark | None:
     written = by.space if chosen.dtype == torch.bool else by.points
     assert isinstance(written, Space)
     _check_written(op, x, dim, written)
-    if (values.dim() and values.shape[0] != 1) or rows_of(values) is not None:
+    if values.dim() and values.shape[0] != 1 or rows_of(values) is not None:
         mark = rows_of(values)
         within = op.follow.picked(written, chosen, int(chosen.sum())) if chosen.dtype == torch.bool else by.space
-        if (mark is None and not is_even(values, 0)) or (mark is not None and not mark.space.is_like(within)):
+        if mark is None and not is_even(values, 0) or mark is not None and not mark.space.is_like(within):
             refuse(f"{op.name} writes other rows than its index points to; {POSITION}")
     return Rows(written, dim, 1, target.points if isinstance(target, Rows) else None)
 

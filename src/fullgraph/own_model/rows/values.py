@@ -115,7 +115,7 @@ def along(op: Op) -> Any:
 
 def _dims(op: Op, x: Tensor) -> set[int]:
     given = op.given.get("dim", op.given.get("dims"))
-    if (op.name == "aminmax" and given is None) or given is None or given == []:
+    if op.name == "aminmax" and given is None or given is None or given == []:
         return set(range(x.dim()))
     return {dim % max(1, x.dim()) for dim in ([given] if isinstance(given, int) else given)}
 
@@ -164,7 +164,7 @@ def product(op: Op) -> Mark | None:
     if any(rows is not None and rows.points is not None for rows in (left, right)):
         refuse(f"{op.name} computes with positions of nodes; {POSITION}")
     summed = a.dim() - 1, max(0, b.dim() - 2)
-    if (left is not None and left.dim == summed[0]) or (right is not None and right.dim == summed[1]):
+    if left is not None and left.dim == summed[0] or right is not None and right.dim == summed[1]:
         return _contracted(op, a, b, left, right, bias)
     place: Rows | None = left
     if right is not None:
