@@ -141,8 +141,8 @@ def _claimed(target: Path, run: Path, format: str) -> Iterator[None]:
     arrays = [f"{name}.npy" for name in TABLES]
     names = arrays if format == "npy" else files_of(format)
     with FolderLock(target) as lock:
+        lock.claim(names, arrays if os.path.realpath(target) == os.path.realpath(run / "predictions") else ())
         try:
-            lock.claim(names, arrays if os.path.realpath(target) == os.path.realpath(run / "predictions") else ())
             yield
         except BaseException:
             if not any(os.path.lexists(target / name) for name in names):

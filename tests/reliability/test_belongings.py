@@ -209,7 +209,7 @@ def test_somebody_elses_result_cannot_steer_a_terminal(here):
 # The lock of a folder.
 
 
-@pytest.mark.parametrize("kind", ["link", "dangling", "pipe", "folder", "text", "hard link"])
+@pytest.mark.parametrize("kind", ["link", "dangling", "pipe", "folder", "text", "empty", "hard link"])
 def test_a_lock_that_is_not_ours_is_refused_and_not_changed(tmp_path, kind):
     lock, precious = tmp_path / ".fullgraph.lock", tmp_path / "precious"
     precious.write_text("mine")
@@ -219,6 +219,7 @@ def test_a_lock_that_is_not_ours_is_refused_and_not_changed(tmp_path, kind):
         "pipe": lambda: os.mkfifo(lock),
         "folder": lock.mkdir,
         "text": lambda: lock.write_text("mine"),
+        "empty": lock.touch,
         "hard link": lambda: os.link(precious, lock),
     }[kind]()
     before = os.lstat(lock)

@@ -18,7 +18,7 @@ from fullgraph.bench.tables import TABLE, markdown
 from fullgraph.cutting import cut, write_shards
 from fullgraph.data import Graph, load
 from fullgraph.display import SILENT, Display, count, milliseconds
-from fullgraph.errors import InputError, Interrupted, PeerLost, RankFailed, explain, one_line
+from fullgraph.errors import Interrupted, PeerLost, RankFailed, explain, one_line
 from fullgraph.partition import PARTITIONERS, Metis, read_manifest
 from fullgraph.preparing import check_placement
 from fullgraph.report import Phases
@@ -42,11 +42,7 @@ def carry_out(matrix: Matrix, settings: Settings, out: Path, display: Display = 
     matrix.check()
     out.mkdir(parents=True, exist_ok=True)
     with FolderLock(out) as lock, scratch(out) as work:
-        try:
-            lock.claim([LINES, FAILED, DOCUMENT, TABLE, PAGE])
-        except InputError:
-            lock.remove()
-            raise
+        lock.claim([LINES, FAILED, DOCUMENT, TABLE, PAGE])
         book = Book(out)
         try:
             _Campaign(matrix, settings, book, work, display).run()

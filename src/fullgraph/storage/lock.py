@@ -1,5 +1,6 @@
 """One writer a folder: the lock that a run holds on its folder, and that goes with its last process."""
 
+import errno
 import fcntl
 import json
 import os
@@ -14,8 +15,10 @@ from typing import Any
 
 from fullgraph.errors import InputError, one_line
 from fullgraph.storage.whole import discard, refuse_link
+from fullgraph.storage.workspace import NEW, workspace
 
 FILE = ".fullgraph.lock"
+SAYS = {"pid", "host", "since"}  # what every lock says
 _TRIES = 100
 
 
@@ -30,7 +33,7 @@ class FolderLock:
         self.folder = folder
         for _ in range(_TRIES):
             self.handle, self.made = self._open()
-            self.before = self._read()  # what the last holder noted
+            self.before = _first_object(self.handle)  # what the last holder noted
             try:
                 fcntl.flock(self.handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -41,31 +44,59 @@ class FolderLock:
             except OSError:  # a file system without locks: that nobody else writes here is then the user's own promise
                 break
             if os.fstat(self.handle).st_nlink:  # else its holder removed it just now
-                self.before = self._read()
+                self.before = _first_object(self.handle)
                 break
             os.close(self.handle)
-        self.wrote: list[str] = [name for name in self.before.get("wrote", ()) if isinstance(name, str)]
+        wrote = self.before.get("wrote")
+        self.wrote = [str(name) for name in wrote] if isinstance(wrote, list) else []
         self.note()
 
     def _open(self) -> tuple[int, bool]:
         """The lock's file, made or found; a file of that name that is not ours is refused, and not changed."""
         path = self.folder / FILE
-        with suppress(FileExistsError):
-            return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), True
+        for _ in range(_TRIES):
+            with suppress(FileExistsError, FileNotFoundError):  # another process was faster to make or to remove it
+                return (self._found(path), False) if os.path.lexists(path) else (self._new(path), True)
+        raise InputError(f"{path} is made and removed all the time; choose another folder")
+
+    def _new(self, path: Path) -> int:
+        """It gets its name when it says that it is ours, so that no file of the user's is ever taken for it."""
+        with workspace(self.folder) as work:
+            handle = os.open(work / NEW, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+            try:
+                self._write(handle, [])
+                with suppress(OSError):
+                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                os.link(work / NEW, path)
+            except FileExistsError:
+                os.close(handle)
+                raise
+            except OSError as error:
+                os.close(handle)
+                if error.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS):
+                    raise
+                return self._new_without_links(path)
+            return handle
+
+    def _new_without_links(self, path: Path) -> int:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        self._write(handle, [])
+        return handle
+
+    def _found(self, path: Path) -> int:
         refuse_link(path)
-        kind = os.lstat(path).st_mode
         foreign = InputError(f"{path} is not a lock of ours; move it away, or choose another folder")
-        if not stat.S_ISREG(kind):
+        if not stat.S_ISREG(os.lstat(path).st_mode):
             raise foreign
         handle = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
         about = os.fstat(handle)
         owned = about.st_uid == os.geteuid() or os.geteuid() == 0
-        if not stat.S_ISREG(about.st_mode) or about.st_nlink > 1 or not owned or not _ours(handle):
+        if not stat.S_ISREG(about.st_mode) or not owned or not _first_object(handle).keys() >= SAYS:
             os.close(handle)
             raise foreign
         if stat.S_IMODE(about.st_mode) & 0o077:  # an older version let others open it, and so hold it
             os.fchmod(handle, 0o600)
-        return handle, False
+        return handle
 
     def claim(self, names: Iterable[str], known: Iterable[str] = ()) -> None:
         """Refuse where one of these names is there that no command of ours wrote; note the others as ours from now on.
@@ -77,6 +108,7 @@ class FolderLock:
         ours = {*self.wrote, *known, *(names if older else ())}
         taken = [name for name in names if os.path.lexists(self.folder / name) and name not in ours]
         if taken:
+            self.remove()
             raise InputError(
                 f"{self.folder} holds {', '.join(taken)}, which this would overwrite; choose another folder, or move "
                 f"{'it' if len(taken) == 1 else 'them'} away"
@@ -86,13 +118,14 @@ class FolderLock:
 
     def note(self, **creating: Any) -> None:
         """Say who holds the folder, and what this process is creating in it."""
-        about = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
-        text = json.dumps({**about, "wrote": self.wrote, **creating}).encode() + b"\n"
-        os.pwrite(self.handle, text, 0)
-        os.truncate(self.handle, len(text))
+        self._write(self.handle, self.wrote, **creating)
 
-    def _read(self) -> dict[str, Any]:
-        return _first_object(self.handle) or {}
+    @staticmethod
+    def _write(handle: int, wrote: list[str], **creating: Any) -> None:
+        about = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
+        text = json.dumps({**about, "wrote": wrote, **creating}).encode() + b"\n"
+        os.pwrite(handle, text, 0)
+        os.truncate(handle, len(text))
 
     def _holder(self) -> str:
         about = self.before
@@ -117,14 +150,9 @@ class FolderLock:
         self.close()
 
 
-def _ours(handle: int) -> bool:
-    """Whether a file is empty, as its writer may have left it, or begins with what a lock says."""
-    return not os.fstat(handle).st_size or {"pid", "host", "since"} <= (_first_object(handle) or {}).keys()
-
-
-def _first_object(handle: int) -> dict[str, Any] | None:
+def _first_object(handle: int) -> dict[str, Any]:
     """What a lock says; behind it there may be the rest of a longer text."""
     with suppress(ValueError, OSError, RecursionError):
         about, _ = json.JSONDecoder().raw_decode(os.pread(handle, 8000, 0).decode())
-        return about if isinstance(about, dict) else None
-    return None
+        return about if isinstance(about, dict) else {}
+    return {}
