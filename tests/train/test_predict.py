@@ -81,7 +81,12 @@ def test_its_own_graph_without_labels_gives_what_training_gave(run, graph):
         np.testing.assert_allclose(got.probabilities, run.probabilities, rtol=1e-6, atol=1e-7)
         np.testing.assert_array_equal(got.classes, run.predictions)
         np.testing.assert_array_equal(got.ids, graph.names.numpy())
-        assert sorted(path.name for path in got.folder.iterdir()) == [".fullgraph.lock", "classes.npy", "ids.npy", "probabilities.npy"]
+        assert sorted(path.name for path in got.folder.iterdir()) == [
+            ".fullgraph.lock",
+            "classes.npy",
+            "ids.npy",
+            "probabilities.npy",
+        ]
     np.testing.assert_array_equal(np.load(run.folder / "predictions" / "ids.npy"), graph.names.numpy())
 
 
