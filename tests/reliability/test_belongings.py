@@ -171,8 +171,10 @@ def test_a_link_in_a_run_is_not_written_through(here, name):
     path.symlink_to(here / "valuables" if name in ("predictions", "checkpoints") else here / "precious")
     for line in (["report", "run"], ["predict", "run"], ["train", "--resume", "run", "--epochs", 5]):
         with Command(*line, cwd=here) as command:
-            if command.finish().code:
-                assert "symbolic link" in one_line(command.err)
+            if command.finish().code:  # a report may find that what it reads through a link is not the run's
+                assert "symbolic link" in one_line(command.err) or line[0] == "report"
+            else:
+                assert line[0] == "report"
         assert kept()
         assert len(list((here / "valuables").iterdir())) == 1
 
