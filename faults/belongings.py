@@ -79,7 +79,9 @@ def seen(paths: list[Path]) -> Known:
             about = os.lstat(path)
             held = path.read_bytes() if stat.S_ISREG(about.st_mode) else b""
             held = os.readlink(path).encode() if stat.S_ISLNK(about.st_mode) else held
-            found[path] = (about.st_ino, about.st_mode, about.st_uid, about.st_nlink * path.is_file(), held)
+            # A command may put its folder in the place of an empty one that it was given.
+            inode = 0 if stat.S_ISDIR(about.st_mode) else about.st_ino
+            found[path] = (inode, about.st_mode, about.st_uid, about.st_nlink * path.is_file(), held)
     return found
 
 
