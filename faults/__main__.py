@@ -21,6 +21,7 @@ NAMES = (
     "soak",
     "inputs",
     "user-files",
+    "belongings",
 )
 
 

@@ -207,9 +207,9 @@ def epochs_done(run: Path) -> int:
 
 
 def leftovers(run: Path) -> list[str]:
-    """Staged names in a run's folder, and scratch folders of its launchers beside it."""
-    staged = [str(path.relative_to(run)) for path in run.rglob(".*") if path.suffix in (".new", ".old")]
-    return staged + [path.name for path in run.parent.glob("fullgraph-*")]
+    """Workspaces in a run's folder, and those of its launchers beside it."""
+    staged = [str(path.relative_to(run)) for path in run.rglob(".fullgraph-*")]
+    return staged + [path.name for path in run.parent.glob(".fullgraph-*")]
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ MEMORY = (2 << 30) + (os.cpu_count() or 1) * THREAD  # bytes beyond what the pro
 ERROR, NOTE = "fullgraph: error: ", "fullgraph: note: "
 # A run that trained keeps its folder, also when it then leaves the numbers: its checkpoints are worth something.
 TRAINED = re.compile(r"the loss became|weights are not finite")
-OURS = re.compile(r"\.fullgraph\.lock|\..+\.[0-9a-f]{8}\.new|\..+\.old")  # locks and staged files come and go
+OURS = re.compile(r"\.fullgraph(\.lock|-[0-9a-f]{32})")  # locks and workspaces come and go
 
 Files = dict[str, str]  # path inside the case's folder -> what it holds, as a hash
 

@@ -152,7 +152,7 @@ def _start(config: Run, graph: Graph | str | Path, folder: Path, ahead: Nursery 
         return FinishedRun(as_rank(folder, config.train, lambda size: begin(with_parts(config, size)), phases))
     with RunFolder.new(folder, shards=not is_cut(graph)) as run, ahead or Nursery(config.train.device) as nursery:
         try:
-            launch_ranks(run, prepare(config, graph, folder, phases), "train", phases, nursery)
+            launch_ranks(run, prepare(config, graph, run, phases), "train", phases, nursery)
         except BaseException as error:
             # A run that never trained is taken back, unless it was cut short and stands ready to be resumed.
             ready = (folder / "config.json").exists() and not isinstance(error, InputError)

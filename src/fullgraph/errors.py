@@ -56,13 +56,18 @@ def text_of(error: object) -> str:
         return f"{type(error).__name__}, whose text fails with {type(trouble).__name__}"
 
 
+def printable(text: object) -> str:
+    """A text on one line that no terminal acts on: control characters are spelled out."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text))
+
+
 def one_line(error: object, limit: int = 300) -> str:
     """A text, or an exception's text, on one printable line, shortened.
 
     Control characters are spelled out: names inside a user's file may hold terminal escapes.
     """
     text = " ".join(text_of(error).split()) or ("" if isinstance(error, str) else type(error).__name__)
-    text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    text = printable(text)
     return text if len(text) <= limit else text[: limit - 3] + "..."
 
 

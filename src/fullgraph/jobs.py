@@ -60,7 +60,7 @@ def begin_in_job(config: Run, graph: Graph | str | Path, folder: Path, phases: P
         return "resume", RunFolder.existing(folder), config
     run = RunFolder.new(folder, shards=not is_cut(graph))
     try:
-        return "train", run, prepare(config, graph, folder, phases)
+        return "train", run, prepare(config, graph, run, phases)
     except BaseException:
         run.undo()
         raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
@@ -22,11 +23,12 @@ from fullgraph.report import Phases
 from fullgraph.report.terminal import note
 from fullgraph.room import need_ranks
 from fullgraph.run import Run
-from fullgraph.storage import scratch
-from fullgraph.train.export import check_format, export
+from fullgraph.storage import FolderLock, scratch
+from fullgraph.train.export import check_format, export, files_of
+from fullgraph.train.folder import check_names
 from fullgraph.train.launch import launch
 from fullgraph.train.nursery import Nursery
-from fullgraph.train.predict import Order
+from fullgraph.train.predict import TABLES, Order
 from fullgraph.worker import model_file
 
 
@@ -111,6 +113,7 @@ def predict(
     check_format(format)
     folder = Path(getattr(run, "folder", run))
     config = Run.read(folder, model)
+    check_names(folder)
     model_file(folder)  # refused before a graph is read
     phases = phases or Phases(display=shown())
     with phases.display, ahead or Nursery(config.train.device) as nursery:
@@ -123,7 +126,7 @@ def predict(
         ranks = config.parts if whole is None else parts or config.parts
         there = "" if whole is None else Path(whole.name).name or "graph"
         target = Path(out) if out is not None else folder / "predictions" / there
-        with _made(target), scratch(target) as work:
+        with _made(target), _claimed(target, folder, format), scratch(target) as work:
             arrays, shards = (target if format == "npy" else work), config.shards_in(folder)
             order = Order(out=str(arrays), embeddings="" if embeddings is None else str(embeddings))
             if whole is not None:
@@ -136,6 +139,25 @@ def predict(
             with phases("write", "" if format == "npy" else f"writing tables as {format}"):
                 found = order.files if format == "npy" else export(arrays, target, format, read_names(shards))
             return Predictions(target, tuple(path for path in found if path.exists()))
+
+
+@contextmanager
+def _claimed(target: Path, run: Path, format: str) -> Iterator[None]:
+    """Hold the folder; a file there that no command of ours wrote is refused, not replaced.
+
+    What `fullgraph train` predicted at its end lies in the run's own folder of predictions.
+    """
+    target.mkdir(parents=True, exist_ok=True)
+    arrays = [f"{name}.npy" for name in TABLES]
+    names = arrays if format == "npy" else files_of(format)
+    with FolderLock(target) as lock:
+        lock.claim(names, arrays if os.path.realpath(target) == os.path.realpath(run / "predictions") else ())
+        try:
+            yield
+        except BaseException:
+            if not any(os.path.lexists(target / name) for name in names):
+                lock.remove()
+            raise
 
 
 @contextmanager

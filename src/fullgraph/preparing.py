@@ -18,12 +18,15 @@ from fullgraph.remarks import remarks
 from fullgraph.report import Phases
 from fullgraph.report.terminal import note
 from fullgraph.run import Run
+from fullgraph.storage import scratch
 from fullgraph.tasks import TaskSpec, fitted, task_for
+from fullgraph.train.folder import SHARDS, RunFolder
 
 
 @own_code()
-def prepare(config: Run, graph: Graph | str | Path, folder: Path, phases: Phases) -> Run:
+def prepare(config: Run, graph: Graph | str | Path, run: RunFolder, phases: Phases) -> Run:
     """Fill the run's folder: shards (unless the graph is a folder of them) and the resolved config."""
+    folder = run.path
     try:
         if not isinstance(graph, Graph) and is_cut(graph):
             config, manifest = _with_shards(config, Path(graph))
@@ -46,10 +49,16 @@ def prepare(config: Run, graph: Graph | str | Path, folder: Path, phases: Phases
                 )
             assignment = cut(graph, config.parts, partitioner, config.train.seed, phases)
             how = {"features": config.features, "split": config.column}
-            manifest = write_shards(folder / "shards", graph, assignment, phases, **how)
-            config = chosen(config, folder / "shards", phases)
+            with scratch(folder) as work:
+                try:
+                    manifest = write_shards(work / SHARDS, graph, assignment, phases, **how)
+                except InputError as error:
+                    raise InputError(str(error).replace(str(work), str(folder))) from None
+                run.place_shards(work / SHARDS)
+            config = chosen(config, folder / SHARDS, phases)
         config = replace(config, id=uuid4().hex, shards_checksum=manifest.checksum)
         config.write(folder)
+        run.ready()
         for remark in [*(graph.notes if isinstance(graph, Graph) else ()), *remarks(config, manifest)]:
             note(remark)
     except Exception as error:

@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from faults import crashes, disks, kills, links, ports, restarts, signals, soak, stalls, stops, threads
+from faults import belongings, crashes, disks, kills, links, ports, restarts, signals, soak, stalls, stops, threads
 from faults.trials import Campaign, Outcome, carry_out, read, table
 
 NEEDS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="emulated hosts and small disks need root")
@@ -88,6 +88,6 @@ def test_a_campaign_goes_on_where_it_stopped(tmp_path):
 
 
 def test_every_campaign_says_what_it_promises():
-    for module in (crashes, disks, kills, links, ports, restarts, signals, soak, stalls, stops, threads):
+    for module in (belongings, crashes, disks, kills, links, ports, restarts, signals, soak, stalls, stops, threads):
         assert module.CAMPAIGN.promise
         assert module.CAMPAIGN.trials > 0

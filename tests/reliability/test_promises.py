@@ -137,7 +137,7 @@ def test_a_stopped_rank_is_named_in_time(here, phase):
         wait_for(lambda: epochs_done(here / "run") > 2, f"epochs: {command.err}")
         if phase == "checkpointing":
             staged = here / "run" / "checkpoints"
-            wait_for(lambda: list(staged.glob(".epoch-*.new")), "a checkpoint on its way")
+            wait_for(lambda: list(staged.glob(".fullgraph-*")), "a checkpoint on its way")
         victim = command.ranks()[1]
         send(victim, signal.SIGSTOP)
         command.finish(20)
@@ -326,7 +326,10 @@ def test_max_restarts_resumes_by_itself(here):
 
 
 def test_all_files_of_a_run_have_the_same_mode(finished):
-    modes = {path.stat().st_mode & 0o777 for path in (finished / "run").rglob("*") if path.is_file()}
+    """But for the lock, which nobody else may open: whoever can open a file can hold its lock."""
+    files = {path for path in (finished / "run").rglob("*") if path.is_file()}
+    modes = {path.stat().st_mode & 0o777 for path in files - {finished / "run" / ".fullgraph.lock"}}
+    assert (finished / "run" / ".fullgraph.lock").stat().st_mode & 0o777 == 0o600
     assert len(modes) == 1, modes
 
 

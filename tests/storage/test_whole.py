@@ -1,16 +1,17 @@
 """Files and folders are there whole or not at all; only what a dead writer left is swept away."""
 
+import fcntl
 import os
+import shutil
 import signal
 import stat
 import subprocess
 import sys
-import time
 
 import pytest
 
 from fullgraph.errors import InputError
-from fullgraph.storage import held, remove_whole, sweep, whole, whole_file, whole_folder, write_whole
+from fullgraph.storage import discard, sweep, whole, whole_file, whole_folder, workspace, write_whole
 
 
 class Recorder:
@@ -38,17 +39,14 @@ class Recorder:
         return recorded
 
 
-def staged(name):
-    return f".{name}."
+def anything(path):
+    return ""
 
 
 def test_a_file_is_synced_then_named_then_its_folder_synced(tmp_path, monkeypatch):
     recorder = Recorder(monkeypatch)
     write_whole(tmp_path / "a.json", "{}")
-    (sync, first), *rest = recorder.calls
-    assert sync == "fsync"
-    assert first.startswith(staged("a.json"))
-    assert rest == [("replace", "a.json"), ("fsync", tmp_path.name)]
+    assert recorder.calls == [("fsync", "new"), ("replace", "a.json"), ("fsync", tmp_path.name)]
     assert (tmp_path / "a.json").stat().st_mode & 0o777 == 0o666 & ~_umask()
 
 
@@ -57,7 +55,7 @@ def test_a_device_is_never_replaced(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "link").symlink_to("pipe")
     for name in ("pipe", "link"):
-        with pytest.raises(InputError, match="pipe is a device, pipe or socket"):
+        with pytest.raises(InputError, match="is a device, pipe or socket"):
             write_whole(tmp_path / name, "text")
     assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "pipe"]
@@ -74,14 +72,13 @@ def test_every_file_of_a_folder_is_synced_before_its_name(tmp_path, monkeypatch,
     if there:
         (tmp_path / "f" / "old").mkdir(parents=True)
     recorder = Recorder(monkeypatch)
-    with whole_folder(tmp_path / "f") as building:
+    with whole_folder(tmp_path / "f", anything) as building:
         (building / "part-0").mkdir()
         (building / "part-0" / "x.npy").write_text("x")
         (building / "b").write_text("b")
     names = [what for call, what in recorder.calls if call == "fsync"]
     assert set(names[:3]) == {"x.npy", "b", "part-0"}
-    assert names[3].startswith(staged("f"))
-    assert names[4:] == [tmp_path.name]
+    assert names[3:] == ["new", tmp_path.name]
     assert recorder.calls[4] == (("swap" if there else "replace"), "f")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["f"]
     assert sorted(path.name for path in (tmp_path / "f").iterdir()) == ["b", "part-0"]
@@ -93,7 +90,7 @@ def _umask():
     return old
 
 
-@pytest.mark.parametrize("make", [whole_file, whole_folder])
+@pytest.mark.parametrize("make", [whole_file, lambda path: whole_folder(path, anything)])
 def test_a_failure_leaves_what_was_there(tmp_path, make):
     write_whole(tmp_path / "old", "old") if make is whole_file else (tmp_path / "old").mkdir()
     with pytest.raises(KeyboardInterrupt), make(tmp_path / "old"):
@@ -105,7 +102,7 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from fullgraph.storage import whole_file, whole_folder
-make = {"file": whole_file, "folder": whole_folder}[sys.argv[1]]
+make = {"file": whole_file, "folder": lambda path: whole_folder(path, lambda _: "")}[sys.argv[1]]
 with make(Path(sys.argv[2])) as staged:
     print("staged", flush=True)
     sys.stdin.read()
@@ -121,14 +118,13 @@ def test_only_what_a_dead_writer_left_is_swept(tmp_path, kind):
         assert len(list(tmp_path.iterdir())) == 1, "a living writer's work was swept"
         os.kill(writer.pid, signal.SIGKILL)
         writer.wait()
-        sweep(tmp_path, "other")
-        assert len(list(tmp_path.iterdir())) == 1
-        sweep(tmp_path, "thing")
+        sweep(tmp_path)
         assert list(tmp_path.iterdir()) == []
 
 
 def test_names_that_only_look_staged_are_left_alone(tmp_path):
-    names = [".bashrc", ".a.new", "a.12345678.new", ".a.1234567.new", ".a.old.txt"]
+    token = "0123456789abcdef" * 2
+    names = [".bashrc", ".notes.old", ".a.12345678.new", "fullgraph-ranks-x", f".fullgraph-{token}"]
     for name in names:
         (tmp_path / name).touch()
     sweep(tmp_path)
@@ -144,19 +140,19 @@ def test_a_swap_in_two_steps_survives_a_kill_between_them(tmp_path, state, monke
     renames = 0
     rename = os.rename
 
-    def killed(source, target):
+    def killed(source, target, **how):
         nonlocal renames
         renames += 1
         if renames == {"before": 1, "between": 2, "after": 99}[state]:
             os._exit(9)
-        rename(source, target)
+        rename(source, target, **how)
 
     child = os.fork()
     if child == 0:
         code = 1
         try:
             os.rename = killed
-            with whole_folder(tmp_path / "f") as building:
+            with whole_folder(tmp_path / "f", anything) as building:
                 (building / "new").touch()
             code = 0
         finally:  # whatever happens, the child must not go on as the test's own process
@@ -168,19 +164,68 @@ def test_a_swap_in_two_steps_survives_a_kill_between_them(tmp_path, state, monke
     assert [path.name for path in (tmp_path / "f").iterdir()] == ["new" if state == "after" else "old"]
 
 
-def test_what_is_removed_leaves_its_name_at_once(tmp_path):
+def test_what_is_removed_leaves_its_name_at_once(tmp_path, monkeypatch):
     (tmp_path / "epoch-1").mkdir()
     (tmp_path / "epoch-1" / "state.json").touch()
-    remove_whole(tmp_path / "epoch-1")
+    monkeypatch.setattr(shutil, "rmtree", lambda *a, **k: os._exit(9))
+    if os.fork() == 0:
+        discard(tmp_path / "epoch-1", anything)
+        os._exit(0)
+    _, status = os.wait()
+    assert os.waitstatus_to_exitcode(status) == 9
+    assert not (tmp_path / "epoch-1").exists()
+    monkeypatch.undo()
+    sweep(tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_held_folder_is_let_go_at_the_end(tmp_path):
-    path = tmp_path / ".x.00000000.new"
-    path.mkdir()
-    with held(path):
+def test_what_holds_something_else_is_not_removed(tmp_path):
+    (tmp_path / "epoch-1").mkdir()
+    (tmp_path / "epoch-1" / "notes.txt").touch()
+    found = lambda path: ", ".join(file.name for file in path.iterdir())  # noqa: E731
+    assert not discard(tmp_path / "epoch-1", found)
+    (tmp_path / "f").mkdir()
+    (tmp_path / "f" / "notes.txt").touch()
+    with pytest.raises(InputError, match=r"f holds notes.txt"), whole_folder(tmp_path / "f", found):
+        pass
+    assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")) == [
+        "epoch-1", "epoch-1/notes.txt", "f", "f/notes.txt"
+    ]  # fmt: skip
+
+
+KILLS = ["mkdir", "open", "flock", "pwrite", "listdir", "unlink", "rmdir"]
+
+
+@pytest.mark.parametrize("call", KILLS)
+def test_a_kill_at_any_call_leaves_what_the_next_sweep_removes(tmp_path, call, monkeypatch):
+    for when in range(8):
+        if os.fork() == 0:
+            calls = 0
+            module = fcntl if call == "flock" else os
+            real = getattr(module, call)
+
+            def counted(*a, real=real, when=when, **k):
+                nonlocal calls
+                calls += 1
+                out = real(*a, **k)
+                if calls == when + 1:
+                    os._exit(9)  # just after it took effect
+                return out
+
+            setattr(module, call, counted)
+            write_whole(tmp_path / "a", "a")
+            os._exit(0)
+        os.wait()
         sweep(tmp_path)
-        assert path.exists()
-    sweep(tmp_path)
-    assert not path.exists()
-    assert time.monotonic() > 0
+        assert {path.name for path in tmp_path.iterdir()} <= {"a"}, (call, when)
+
+
+def test_ranks_share_a_workspace_and_its_owner_removes_it(tmp_path):
+    token = "0123456789abcdef" * 2
+    with workspace(tmp_path, token) as work:
+        with workspace(tmp_path, token, owner=False) as same:
+            assert same == work
+            (same / "rank-1").touch()
+        sweep(tmp_path)
+        assert (work / "rank-1").exists()
+    assert list(tmp_path.iterdir()) == []

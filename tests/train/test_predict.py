@@ -81,7 +81,12 @@ def test_its_own_graph_without_labels_gives_what_training_gave(run, graph):
         np.testing.assert_allclose(got.probabilities, run.probabilities, rtol=1e-6, atol=1e-7)
         np.testing.assert_array_equal(got.classes, run.predictions)
         np.testing.assert_array_equal(got.ids, graph.names.numpy())
-        assert sorted(path.name for path in got.folder.iterdir()) == ["classes.npy", "ids.npy", "probabilities.npy"]
+        assert sorted(path.name for path in got.folder.iterdir()) == [
+            ".fullgraph.lock",
+            "classes.npy",
+            "ids.npy",
+            "probabilities.npy",
+        ]
     np.testing.assert_array_equal(np.load(run.folder / "predictions" / "ids.npy"), graph.names.numpy())
 
 
@@ -153,7 +158,9 @@ def test_tables_from_the_shell_under_the_users_ids(own_run, graph, tmp_path, for
                 column: np.asarray(values)
                 for column, values in pyarrow.parquet.read_table(out / f"{name}.parquet").to_pydict().items()
             }
-    assert sorted(path.name for path in out.iterdir()) == [f"embeddings.{format}", f"predictions.{format}"]
+    assert sorted(path.name for path in out.iterdir()) == [
+        ".fullgraph.lock", f"embeddings.{format}", f"predictions.{format}"
+    ]  # fmt: skip
     classes = own_run.probabilities.shape[1]
     assert list(tables["predictions"]) == ["id", "class", *(f"p_{c}" for c in range(classes))]
     assert list(tables["embeddings"]) == ["id", *(f"x_{c}" for c in range(classes))]

@@ -18,6 +18,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import types
 from contextlib import suppress
@@ -108,6 +109,7 @@ def _become(order, handles):
     os.chdir(order["cwd"])
     os.environ.clear()
     os.environ.update(order["environ"])
+    tempfile.tempdir = None  # found again by this environment
     at_once = "-u" in order["line"][:2] or bool(os.environ.get("PYTHONUNBUFFERED"))
     streams = (sys.stdin, sys.stdout, sys.stderr)
     sys.stdin, sys.stdout, sys.stderr = (_stream(old, number, at_once) for number, old in enumerate(streams))

@@ -10,7 +10,7 @@ from signal import Signals
 
 from fullgraph.bench.cell import Cell, key_of
 from fullgraph.bench.matrix import PEERS, Group, Matrix, Point, Settings, bits_per_second, model_of, strategy_of
-from fullgraph.bench.outcome import Book
+from fullgraph.bench.outcome import DOCUMENT, FAILED, LINES, Book
 from fullgraph.bench.page import PAGE, page
 from fullgraph.bench.peers import measure_peer, write_graph
 from fullgraph.bench.rank import BASELINE, FOUND, Found, Job
@@ -41,7 +41,8 @@ def carry_out(matrix: Matrix, settings: Settings, out: Path, display: Display = 
     """Measure the cells that `out` does not hold yet, then write all of its cells as a document, a table and a page."""
     matrix.check()
     out.mkdir(parents=True, exist_ok=True)
-    with FolderLock(out), scratch(out) as work:
+    with FolderLock(out) as lock, scratch(out) as work:
+        lock.claim([LINES, FAILED, DOCUMENT, TABLE, PAGE])
         book = Book(out)
         try:
             _Campaign(matrix, settings, book, work, display).run()

@@ -8,7 +8,16 @@ from typing import Any
 from fullgraph.bench.cell import Cell, Key
 from fullgraph.bench.matrix import Point
 from fullgraph.errors import one_line
-from fullgraph.storage import read_text, record_of, sealed, unsealed, write_document, write_whole
+from fullgraph.storage import (
+    discard,
+    open_to_append,
+    read_text,
+    record_of,
+    sealed,
+    unsealed,
+    write_document,
+    write_whole,
+)
 from fullgraph.values import tree_of
 
 LINES, FAILED, DOCUMENT = "cells.jsonl", "failed.jsonl", "cells.json"
@@ -32,7 +41,7 @@ class Book:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        (folder / FAILED).unlink(missing_ok=True)  # what failed is tried again
+        discard(folder / FAILED, lambda _: "")  # what failed is tried again
         self.cells = {cell.key: cell for cell in self._so_far()}
         self.failed: dict[Point, str] = {}
 
@@ -54,7 +63,7 @@ class Book:
         self._append(FAILED, {**point.group._asdict(), "strategy": point.strategy, "error": self.failed[point]})
 
     def _append(self, name: str, tree: dict[str, Any]) -> None:
-        with (self.folder / name).open("a") as file:
+        with os.fdopen(open_to_append(self.folder / name), "a") as file:
             file.write(json.dumps(sealed(tree), allow_nan=False) + "\n")
             file.flush()
             os.fsync(file.fileno())

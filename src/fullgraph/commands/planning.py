@@ -22,6 +22,9 @@ from fullgraph.errors import InputError, nearest, one_line
 from fullgraph.options import fields_of, pairs_of
 from fullgraph.report import Phases
 
+# What a file of ours begins with, so that a file of the user's is not taken for one.
+CLUSTER, RATES = "# written by fullgraph probe\n", '{\n "device": '
+
 if TYPE_CHECKING:
     from fullgraph.cost.counting import Halo
     from fullgraph.partition import GraphFacts
@@ -62,23 +65,24 @@ def plan(
         from fullgraph.cost.here import cluster_here
         from fullgraph.cost.plan import planned, planned_even
         from fullgraph.cost.show import plan_page, plan_table
-        from fullgraph.storage import write_whole
+        from fullgraph.report.html.document import MARK
+        from fullgraph.storage import scratch, write_whole
 
         phases = Phases(display=display)
         machines = Cluster.read(cluster) if cluster is not None else cluster_here(parts)
         run, offered = _run(model, layers, hidden, model_option), _strategies(strategy)
         cutter = partitioner_of(partitioner, partitioner_option, [])
-        with tempfile.TemporaryDirectory(prefix="fullgraph-plan-") as scratch:
+        with scratch(Path(tempfile.gettempdir())) as work:
             if machines.ranks <= MOST_CUT:
-                shards = _cut(graph, machines.ranks, cutter, Path(scratch), phases)
+                shards = _cut(graph, machines.ranks, cutter, work, phases)
                 with display.phase("foretelling"):
                     found = planned(run, shards, machines, offered)
             else:
-                folders = [_cut(graph, size, cutter, Path(scratch), phases) for size in FITTED]
+                folders = [_cut(graph, size, cutter, work, phases) for size in FITTED]
                 with display.phase("foretelling"):
                     found = planned_even(run, folders, machines, offered)
     if page is not None:
-        write_whole(_html(page), plan_page(found))
+        write_whole(_html(page), plan_page(found), MARK)
     if as_json:
         print_json(found.tree())
         return
@@ -115,6 +119,7 @@ def simulate(
         from fullgraph.cost.here import rates_for
         from fullgraph.cost.scale import limits, sweep
         from fullgraph.cost.show import limits_tree, scale_page, scale_table
+        from fullgraph.report.html.document import MARK
         from fullgraph.storage import write_whole
 
         facts, share, halo = _shape(graph, train)
@@ -132,7 +137,7 @@ def simulate(
         with display.phase("foretelling"):
             points = sweep(run, facts, halo, machines, rates, sizes, train=share, strategies=_strategies(strategy))
     if page is not None:
-        write_whole(_html(page), scale_page(facts.name, device, points))
+        write_whole(_html(page), scale_page(facts.name, device, points), MARK)
     if as_json:
         print_json(limits_tree(points))
         return
@@ -156,8 +161,9 @@ def calibrate(
         rates = measured(device, threads)
         path = kept_at(device, threads)
         path.parent.mkdir(parents=True, exist_ok=True)
-        for place in (path, *([out] if out is not None else [])):
-            rates.write(place)
+        rates.write(path)
+        if out is not None:
+            rates.write(out, over=RATES)
     print(f"wrote {out or path}")
 
 
@@ -179,7 +185,7 @@ def probe(
             return
     else:
         found = probe_here(parts) if parts > 1 else cluster_here(1)
-    write_whole(out, found.text())
+    write_whole(out, CLUSTER + found.text(), CLUSTER)
     print(f"wrote {out}")
 
 
@@ -199,7 +205,7 @@ def _strategies(texts: list[str]) -> "list[tuple[str, Strategy]]":
     return [(text, strategy_of(text)) for text in texts]
 
 
-def _cut(graph: str, parts: int, partitioner: Any, scratch: Path, phases: Phases) -> Path:
+def _cut(graph: str, parts: int, partitioner: Any, work: Path, phases: Phases) -> Path:
     """A folder of so many parts: the one given, or a new one."""
     from fullgraph.cutting import cut, write_shards
     from fullgraph.data import load
@@ -211,7 +217,7 @@ def _cut(graph: str, parts: int, partitioner: Any, scratch: Path, phases: Phases
         return Path(graph)
     with phases("read", f"reading {graph}"):
         whole = load(graph)
-    folder = scratch / str(parts)
+    folder = work / str(parts)
     write_shards(folder, whole, cut(whole, parts, partitioner, 0, phases), phases)
     return folder
 

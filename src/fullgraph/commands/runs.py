@@ -57,7 +57,7 @@ def compare(
 
     Example:  fullgraph compare runs/vanilla runs/pipegcn --target 0.9
     """
-    from fullgraph.report.comparison import Compared, as_csv_text, as_json_text, print_comparison
+    from fullgraph.report.comparison import CSV_MARK, JSON_MARK, Compared, as_csv_text, as_json_text, print_comparison
     from fullgraph.storage import write_whole
 
     if as_csv and as_json:
@@ -66,7 +66,8 @@ def compare(
         raise InputError(f"--out {out}: name a file that ends in .csv or .json")
     rows = [Compared.of(folder, read_outcome(folder), target) for folder in runs]
     if out is not None:
-        write_whole(out, as_csv_text(rows) if out.suffix == ".csv" else as_json_text(rows))
+        text, mark = (as_csv_text(rows), CSV_MARK) if out.suffix == ".csv" else (as_json_text(rows), JSON_MARK)
+        write_whole(out, text, mark)
         print(f"wrote {out}")
     elif as_csv or as_json:
         print(as_csv_text(rows) if as_csv else as_json_text(rows), end="")

@@ -82,7 +82,7 @@ def rates_here(device: str = "cpu", threads: int = 1) -> Rates:
     with suppress(InputError, OSError):
         return Rates.read(path)
     rates = measured(device, threads)
-    with suppress(OSError):  # a home that cannot be written to costs the measurement each time
+    with suppress(InputError, OSError):  # a home that cannot be written to costs the measurement each time
         path.parent.mkdir(parents=True, exist_ok=True)
         rates.write(path)
     return rates

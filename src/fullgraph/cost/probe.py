@@ -33,7 +33,9 @@ def _link(transport: Transport, other: int, name: str) -> Link:
             figures = torch.tensor([ping, taken, busy], dtype=torch.float64)
     ping, taken, busy = transport.all_reduce(Key(f"probe/{name}", 0), figures).wait().tolist()
     rate = 8 * LARGE / max(1e-9, taken - ping)
-    return Link(bits_per_s=min(1e16, max(1e3, rate)), latency_s=ping, message_s=0.0, core_s_per_byte=busy / LARGE / 2)
+    return Link(
+        bits_per_s=min(1e16, max(1e3, rate)), latency_s=max(0.0, ping), message_s=0.0, core_s_per_byte=busy / LARGE / 2
+    )
 
 
 def _exchange(transport: Transport, peer: int, nbytes: int, times: int, name: str) -> tuple[float, float]:

@@ -93,8 +93,8 @@ class Rates(Value):
         curve = self.flop_back if k == longest and k > max(m, n) else self.flop
         return 2 * m * k * n * curve.at(side)
 
-    def write(self, path: Path) -> None:
-        write_document(path, tree_of(self))
+    def write(self, path: Path, over: str = "") -> None:
+        write_document(path, tree_of(self), over)
 
     @classmethod
     def read(cls, path: Path) -> Rates:

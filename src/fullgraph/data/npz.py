@@ -122,7 +122,7 @@ def save_npz(graph: Graph, path: str | Path) -> None:
     if graph.names is not None:
         arrays["names"] = graph.names.numpy()
     try:
-        sweep(path.absolute().parent, path.name)
+        sweep(path.absolute().parent)
         with whole_file(path) as staged, staged.open("wb") as file:
             np.savez(file, **arrays)
     except OSError as bad:

@@ -5,10 +5,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 from fullgraph.doctor.finding import BAD, OK, Finding
 from fullgraph.doctor.machine import surroundings
 from fullgraph.errors import one_line
+from fullgraph.storage import scratch
 
 LIMIT_S = 180
 COMMAND = (
@@ -27,7 +29,7 @@ COMMAND = (
 
 def trial() -> Iterator[Finding]:
     start = time.perf_counter()
-    with tempfile.TemporaryDirectory(prefix="fullgraph-doctor-") as folder:
+    with scratch(Path(tempfile.gettempdir())) as folder:
         line = [sys.executable, "-m", "fullgraph", *COMMAND]
         try:
             done = subprocess.run(line, cwd=folder, env=surroundings(), capture_output=True, text=True, timeout=LIMIT_S)

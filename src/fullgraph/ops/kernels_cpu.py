@@ -1,6 +1,7 @@
 """The numba backend: hands tensors to the loops as arrays, chunk by chunk of rows."""
 
 import os
+import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -157,7 +158,10 @@ def _one_process_at_a_time(folder: str | None) -> Iterator[None]:
         import fcntl
 
         if folder is not None:
-            lock = os.open(os.path.join(folder, "fullgraph.lock"), os.O_CREAT | os.O_RDWR, 0o644)
+            path = os.path.join(folder, "fullgraph.lock")
+            lock = os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
+            if stat.S_IMODE(os.fstat(lock).st_mode) & 0o077:  # whoever may open it might hold it for ever
+                os.fchmod(lock, 0o600)
             fcntl.flock(lock, fcntl.LOCK_EX)
     try:
         yield

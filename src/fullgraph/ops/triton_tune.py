@@ -12,6 +12,7 @@ from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
+from tempfile import mkstemp
 
 import torch
 from torch import Tensor
@@ -73,10 +74,11 @@ def _known() -> dict[str, Plan]:
 
 
 def _write(known: dict[str, Plan]) -> None:
-    part = _file().with_suffix(f".{os.getpid()}")
     try:
-        part.parent.mkdir(parents=True, exist_ok=True)
-        part.write_text(json.dumps({key: asdict(plan) for key, plan in known.items()}, indent=1))
-        part.replace(_file())
+        _file().parent.mkdir(parents=True, exist_ok=True)
+        handle, part = mkstemp(prefix="plans-", dir=_file().parent)
+        with os.fdopen(handle, "w") as file:
+            json.dump({key: asdict(plan) for key, plan in known.items()}, file, indent=1)
+        os.replace(part, _file())
     except OSError:  # nowhere to write: this process alone knows
         pass

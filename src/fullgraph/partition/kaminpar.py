@@ -26,6 +26,7 @@ from fullgraph.partition.base import (
     vertex_weight,
 )
 from fullgraph.room import need_threads
+from fullgraph.storage import scratch
 from fullgraph.values import Value
 
 
@@ -73,8 +74,8 @@ def _hand_over(kaminpar: Any, indptr: Array, indices: Array, weight: Array) -> A
     head = np.array([version, len(weight), len(indices)], dtype=np.uint64)
     first = head.nbytes + 8 * len(indptr)
     try:
-        with tempfile.TemporaryDirectory(prefix="fullgraph-") as folder:
-            path = Path(folder) / "graph.parhip"
+        with scratch(Path(tempfile.gettempdir())) as folder:
+            path = folder / "graph.parhip"
             with path.open("wb") as file:
                 head.tofile(file)
                 (first + 8 * indptr.astype(np.uint64)).tofile(file)

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 from fullgraph.display import count, duration, milliseconds, score, size
-from fullgraph.errors import one_line
+from fullgraph.errors import one_line, printable
 from fullgraph.report.outcome import Outcome
 from fullgraph.report.record import read_metrics, seconds_to
 
@@ -48,6 +48,9 @@ class Compared:
         return cls(run=str(folder), **known, target=target, target_s=reached)
 
 
+JSON_MARK, CSV_MARK = '[\n  {\n    "run": ', ",".join(field.name for field in fields(Compared))
+
+
 def as_json_text(rows: Sequence[Compared]) -> str:
     return json.dumps([asdict(row) for row in rows], indent=2, allow_nan=False) + "\n"
 
@@ -57,7 +60,7 @@ def as_csv_text(rows: Sequence[Compared]) -> str:
     text = io.StringIO()
     writer = csv.DictWriter(text, [field.name for field in fields(Compared)], lineterminator="\n")
     writer.writeheader()
-    writer.writerows(asdict(row) for row in rows)
+    writer.writerows({**asdict(row), "run": printable(row.run)} for row in rows)
     return text.getvalue()
 
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated
 
+from fullgraph.errors import printable
 from fullgraph.report.record import Bytes, Seconds
 from fullgraph.storage import read_document, record_of
 from fullgraph.values import Range, Value
@@ -36,4 +37,5 @@ def read_outcome(folder: Path) -> Outcome:
     path = folder / "result.json"
     tree = read_document(path, fix=FIX)
     known = {field.name: tree[field.name] for field in fields(Outcome) if field.name in tree}
+    known = {name: printable(value) if isinstance(value, str) else value for name, value in known.items()}
     return record_of(Outcome, known, str(path), FIX)

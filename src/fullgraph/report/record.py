@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -11,7 +12,7 @@ from statistics import mean, median
 from typing import TYPE_CHECKING, Annotated
 
 from fullgraph.errors import Damaged
-from fullgraph.storage import read_text, record_of, sealed, unsealed, write_whole
+from fullgraph.storage import open_to_append, read_text, record_of, sealed, unsealed, write_whole
 from fullgraph.values import Range, Value, read_value
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ class MetricsLog:
 
     def __init__(self, path: Path, so_far: list[EpochRecord]) -> None:
         write_whole(path, "".join(_line(record) for record in so_far))
-        self._file = path.open("a")
+        self._file = os.fdopen(open_to_append(path), "a")
 
     def __call__(self, trainer: object, record: EpochRecord) -> None:
         self._file.write(_line(record))

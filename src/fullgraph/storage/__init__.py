@@ -14,29 +14,32 @@ from fullgraph.storage.document import (
 from fullgraph.storage.lock import FolderLock
 from fullgraph.storage.tensors import read_tensors, write_tensors
 from fullgraph.storage.whole import (
-    held,
-    remove_if_dead,
-    remove_whole,
+    Foreign,
+    discard,
+    open_to_append,
+    refuse_link,
     scratch,
     settle,
-    sweep,
     whole_file,
     whole_folder,
     write_whole,
 )
+from fullgraph.storage.workspace import NEW, sweep, workspace
 
 __all__ = [
+    "NEW",
     "FolderLock",
+    "Foreign",
     "checksum",
-    "held",
+    "discard",
+    "open_to_append",
     "parse_json",
     "read_document",
     "read_record",
     "read_tensors",
     "read_text",
     "record_of",
-    "remove_if_dead",
-    "remove_whole",
+    "refuse_link",
     "scratch",
     "sealed",
     "settle",
@@ -44,6 +47,7 @@ __all__ = [
     "unsealed",
     "whole_file",
     "whole_folder",
+    "workspace",
     "write_document",
     "write_tensors",
     "write_whole",

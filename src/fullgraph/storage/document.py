@@ -22,9 +22,9 @@ Tree = dict[str, Any]
 T = TypeVar("T")
 
 
-def write_document(path: Path, tree: Mapping[str, Any]) -> None:
-    """Write the object and its checksum; numbers that JSON does not have are refused."""
-    write_whole(path, json.dumps(sealed(tree), indent=1, allow_nan=False) + "\n")
+def write_document(path: Path, tree: Mapping[str, Any], over: str = "") -> None:
+    """Write the object and its checksum; numbers that JSON does not have are refused. over: as of `whole_file`."""
+    write_whole(path, json.dumps(sealed(tree), indent=1, allow_nan=False) + "\n", over)
 
 
 def read_document(path: Path, *, fix: str) -> Tree:

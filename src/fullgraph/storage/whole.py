@@ -1,42 +1,57 @@
 """Write a file or a folder so that it is there whole or not at all, also after a kill or a power cut.
 
-    1. write under a staged name beside the final one      .NAME.3f9a1c02.new
+    1. write it inside a workspace beside its final name      .fullgraph-TOKEN/new
     2. sync every byte of it
     3. rename it to its final name
     4. sync the folder that holds the name
 
-The writer holds a lock on what it stages. The kernel drops that lock when the writer dies, however it dies, so `sweep`
-can tell what a dead writer left behind from what a living one is still writing.
+A final name that is a symbolic link is refused: what it points to is not ours to write.
 """
 
 import ctypes
-import fcntl
 import os
-import re
-import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from uuid import uuid4
 
 from fullgraph.errors import InputError
+from fullgraph.storage.workspace import GONE, NEW, OLD, sweep, workspace
 
-_STAGED = re.compile(r"\..+\.[0-9a-f]{8}\.new")
 _HERE, _RENAME_EXCHANGE = -100, 2  # Linux's AT_FDCWD, and the flag of renameat2
+_HEAD = 4096  # bytes of a file, in which a mark of ours would stand
+
+Foreign = Callable[[Path], str]  # names what in a file or folder is not ours, in words; empty: all of it is
+
+
+def nothing_foreign(path: Path) -> str:
+    """For what is known to be ours by where it is."""
+    return ""
 
 
 @contextmanager
-def whole_file(path: str | Path) -> Iterator[Path]:
-    """A new, empty file to write to; it takes the name `path` when the block ends well, and vanishes otherwise."""
-    with _staged(Path(path), folder=False) as staged:
+def whole_file(path: str | Path, over: str = "") -> Iterator[Path]:
+    """A new, empty file to write to; it takes the name `path` when the block ends well, and vanishes otherwise.
+
+    over: for a name that the user chose; a file that is there is replaced only if its beginning holds this text.
+    """
+    final = _final(path)
+    _check_file(final, over)
+    with workspace(final.parent) as work, _naming(work / NEW, final):
+        staged = work / NEW
+        os.close(os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666))
         yield staged
+        settle(staged, final)
 
 
 @contextmanager
-def whole_folder(path: str | Path) -> Iterator[Path]:
-    """The same for a folder; a folder that stands at `path` stays until then, and is replaced in one step."""
-    with _staged(Path(path), folder=True) as staged:
-        yield staged
+def whole_folder(path: str | Path, foreign: Foreign) -> Iterator[Path]:
+    """The same for a folder; one that stands at `path` is replaced in one step, if nothing in it is foreign."""
+    final = _final(path)
+    with workspace(final.parent) as work, _naming(work / NEW, final):
+        (work / NEW).mkdir()
+        yield work / NEW
+        settle(work / NEW, final, foreign)
 
 
 @contextmanager
@@ -44,95 +59,98 @@ def scratch(folder: Path) -> Iterator[Path]:
     """A folder inside `folder` for what is on its way; it vanishes with the block, or is swept if the writer dies."""
     folder.mkdir(parents=True, exist_ok=True)
     sweep(folder)
-    staged = _name(folder / "scratch")
-    staged.mkdir()
-    try:
-        with held(staged):
-            yield staged
-    finally:
-        _remove(staged)
+    with workspace(folder) as work:
+        (work / NEW).mkdir()
+        yield work / NEW
 
 
-def write_whole(path: Path, data: str | bytes) -> None:
-    with whole_file(path) as staged:
+def write_whole(path: Path, data: str | bytes, over: str = "") -> None:
+    with whole_file(path, over) as staged:
         staged.write_bytes(data.encode(errors="backslashreplace") if isinstance(data, str) else data)
 
 
-@contextmanager
-def _staged(final: Path, *, folder: bool) -> Iterator[Path]:
-    final = Path(os.path.realpath(final))
-    if os.path.exists(final) and not (final.is_file() or final.is_dir()):
-        raise InputError(f"{final} is a device, pipe or socket, which a file must not replace; name another")
-    staged = _name(final)
-    staged.mkdir() if folder else staged.touch(exist_ok=False)
-    try:
-        with held(staged):
-            yield staged
-            settle(staged, final)
-    finally:
-        _remove(staged)
-
-
-def _name(final: Path) -> Path:
-    return final.with_name(f".{final.name[:200]}.{uuid4().hex[:8]}.new")
-
-
-def settle(staged: Path, final: Path) -> None:
-    """Give what is staged its final name, for good; what had that name takes the staged one and is removed."""
+def settle(staged: Path, final: Path, foreign: Foreign = nothing_foreign) -> None:
+    """Give what lies in a workspace its final name, for good; what had that name is removed with the workspace."""
+    refuse_link(final)
     sync(staged)
     if staged.is_dir() and os.path.lexists(final):
-        _exchange(staged, final)
+        _refuse_foreign(final, foreign)
+        _exchange(staged, final, foreign)
     else:
         os.replace(staged, final)
     _sync_one(final.parent)
-    _remove(staged)
 
 
-def remove_whole(path: Path) -> None:
-    """Remove a folder so that a kill on the way leaves nothing under its name."""
-    retired = _name(path)
-    os.rename(path, retired)
-    _remove(retired)
+def discard(path: Path, foreign: Foreign) -> bool:
+    """Remove a file or folder of which nothing is foreign, so that a kill on the way leaves nothing under its name."""
+    if not os.path.lexists(path) or foreign(path):
+        return False
+    with workspace(path.parent) as work:
+        gone = work / GONE
+        os.rename(path, gone)
+        if foreign(gone):  # it came between the two lines
+            os.rename(gone, path)
+            return False
+    return True
+
+
+def open_to_append(path: Path) -> int:
+    """A handle that appends to a plain file of one name, made where it is missing; a link or a pipe is refused."""
+    refuse_link(path)
+    handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+    about = os.fstat(handle)
+    if not stat.S_ISREG(about.st_mode) or about.st_nlink != 1:
+        os.close(handle)
+        raise InputError(f"{path} is no plain file with one name; move it away, or choose another folder")
+    return handle
+
+
+def refuse_link(path: Path) -> None:
+    if path.is_symlink():
+        raise InputError(f"{path} is a symbolic link, which is not written through; name what it points to")
+
+
+def _final(path: str | Path) -> Path:
+    """The name with the folders before it resolved, and itself not: what a link points to is not written."""
+    path = Path(path)
+    if path.name in ("", ".."):
+        return Path(os.path.realpath(path))
+    return Path(os.path.realpath(path.parent)) / path.name
+
+
+def _check_file(final: Path, over: str) -> None:
+    try:
+        about = os.lstat(final)
+    except OSError:
+        return
+    target = os.stat(final) if os.path.exists(final) else about
+    if not (stat.S_ISREG(target.st_mode) or stat.S_ISDIR(target.st_mode) or stat.S_ISLNK(target.st_mode)):
+        raise InputError(f"{final} is a device, pipe or socket, which a file must not replace; name another")
+    refuse_link(final)
+    if over and stat.S_ISREG(about.st_mode):
+        handle = os.open(final, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        try:
+            if over.encode() not in os.pread(handle, _HEAD, 0):
+                raise InputError(f"{final} is there already and is not of this command; move it away, or name another")
+        finally:
+            os.close(handle)
 
 
 @contextmanager
-def held(path: Path) -> Iterator[None]:
-    """Hold the lock that tells others that this process still writes `path`."""
-    handle = os.open(path, os.O_RDONLY)
+def _naming(staged: Path, final: Path) -> Iterator[None]:
+    """An error of the system that names what is staged names the final path instead."""
     try:
-        with suppress(OSError):  # some network file systems have no locks; `sweep` then leaves everything alone
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
-    finally:
-        os.close(handle)
+    except OSError as error:
+        if isinstance(error.filename, str) and error.filename.startswith(str(staged)):
+            error.filename = str(final) + error.filename[len(str(staged)) :]
+        raise
 
 
-def sweep(folder: Path, name: str = "*") -> None:
-    """Remove what dead writers of `name` left staged in `folder`, and finish a swap that was cut short."""
-    for path in folder.glob(f".{name}.*.new"):
-        if _STAGED.fullmatch(path.name):
-            remove_if_dead(path)
-    for retired in folder.glob(f".{name}.old"):
-        final = retired.with_name(retired.name[1 : -len(".old")])
-        if os.path.lexists(final):
-            _remove(retired)
-        else:
-            os.rename(retired, final)
-
-
-def remove_if_dead(path: Path) -> None:
-    """Remove a file or folder whose writer is gone; leave it where nobody can tell."""
-    try:
-        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
-    except OSError:
-        return
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        _remove(path)
-    except OSError:
-        pass
-    finally:
-        os.close(handle)
+def _refuse_foreign(path: Path, foreign: Foreign, name: Path | None = None) -> None:
+    found = foreign(path)
+    if found:
+        raise InputError(f"{name or path} holds {found}; move that away, or choose another name")
 
 
 def sync(path: Path) -> None:
@@ -151,28 +169,26 @@ def _sync_one(path: Path) -> None:
         os.close(handle)
 
 
-def _exchange(staged: Path, final: Path) -> None:
+def _exchange(staged: Path, final: Path, foreign: Foreign) -> None:
     """Swap two names in one step; where the system cannot, in two, and `sweep` finishes what a kill cut short."""
     if _swap_at_once(staged, final):
+        try:
+            _refuse_foreign(staged, foreign, final)
+        except InputError:
+            _swap_at_once(staged, final)
+            raise
         return
-    retired = final.with_name(f".{final.name}.old")
+    retired = staged.with_name(OLD) / final.name
+    retired.parent.mkdir()
     os.rename(final, retired)
     try:
+        _refuse_foreign(retired, foreign, final)
         os.rename(staged, final)
-    except OSError:
+    except BaseException:
         os.rename(retired, final)
         raise
-    _remove(retired)
 
 
 def _swap_at_once(one: Path, other: Path) -> bool:
     rename = getattr(ctypes.CDLL(None), "renameat2", None)  # Python has no name for it
     return rename is not None and not rename(_HERE, os.fsencode(one), _HERE, os.fsencode(other), _RENAME_EXCHANGE)
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        with suppress(OSError):
-            path.unlink()

@@ -5,9 +5,8 @@ checkpoints/epoch-00000020/shared.safetensors      what all ranks have alike: we
                            state.json              the rest; written last
 """
 
-import os
+import hashlib
 import re
-import secrets
 import threading
 import time
 from collections.abc import Mapping
@@ -18,19 +17,29 @@ from typing import Annotated, Any
 import torch
 from torch import Tensor
 
-from fullgraph.errors import Damaged, InputError
+from fullgraph.errors import Damaged, InputError, one_line
 from fullgraph.exchange import Held, settled
 from fullgraph.report import EpochRecord, as_table, from_table
 from fullgraph.report.terminal import note
-from fullgraph.storage import held, read_record, read_tensors, remove_whole, settle, write_document, write_tensors
+from fullgraph.storage import (
+    NEW,
+    discard,
+    read_record,
+    read_tensors,
+    settle,
+    workspace,
+    write_document,
+    write_tensors,
+)
 from fullgraph.train.optimizer import load_state, state_tensors
 from fullgraph.train.trainer import Best, Trainer
-from fullgraph.transport import Key, PeerLost, Transport
+from fullgraph.transport import Key, PeerLost, Transport, shared_token
 from fullgraph.values import Range, Value
 
 KEEP = 2
 SCHEMA = 3  # 2 counted epochs from 0
 NAME = re.compile(r"epoch-([0-9]{8,10})")
+FILES = re.compile(r"state\.json|(shared|rank-[0-9]+)\.safetensors")
 LOOK_BACK = 8  # checkpoints that a damaged newest one may fall back on
 FIX = "remove this checkpoint"
 
@@ -59,7 +68,7 @@ class Scalars(Value):
 class _Writing:
     """A checkpoint on its way to the disk."""
 
-    folder: Path  # staged
+    token: str  # of the workspace that all ranks write into
     final: Path
     thread: threading.Thread | None = None
     error: BaseException | None = None
@@ -80,9 +89,7 @@ class Checkpoints:
         self._writing: _Writing | None = None
         self._last: Path | None = None
         # Ranks of a run that died may still be writing for a moment: each run stages under a name of its own.
-        # Not drawn from torch's generator: simulated ranks share it, and others may be drawing their weights.
-        token = torch.tensor([secrets.randbits(32) if transport.rank == 0 else 0])
-        self._token = int(transport.all_reduce(Key("checkpoint/token", 0), token).wait())
+        self._token = shared_token(transport, Key("checkpoint/token", 0))
 
     def __call__(self, trainer: Trainer, record: EpochRecord) -> None:
         if self.every and (trainer.epoch % self.every == 0 or trainer.epoch == trainer.config.epochs):
@@ -99,7 +106,8 @@ class Checkpoints:
             self.folder.mkdir(parents=True, exist_ok=True)
             shared, own = _copied(shared_tensors(trainer)), _copied(trainer.shard.held())
             state = state_of(trainer, self.run)
-            self._writing = _Writing(final.with_name(f".{final.name}.{self._token:08x}.new"), final)
+            name = f"{self._token} {final.name}"
+            self._writing = _Writing(hashlib.blake2b(name.encode(), digest_size=16).hexdigest(), final)
             arguments = (self._writing, shared, own, state, trainer)
             self._writing.thread = threading.Thread(
                 target=self._write, args=arguments, name="fullgraph-checkpoint", daemon=True
@@ -117,31 +125,29 @@ class Checkpoints:
         try:
             with trainer.meter.aside():
                 tensors = settled(own)
-            to.folder.mkdir(exist_ok=True)
             rank, size = self.transport.rank, self.transport.size
-            own_file = to.folder / f"rank-{rank}.safetensors"
-            written = own_file.with_suffix(".written")
-            write_tensors(written, tensors, _about(state, rank))
-            # The last that a rank does in this folder: once all ranks have, rank 0 syncs it and renames it.
-            os.rename(written, own_file)
-            if rank == 0:
-                with held(to.folder):
-                    write_tensors(to.folder / "shared.safetensors", settled(shared), _about(state))
-                    self._name(to, state, size)
+            with workspace(self.folder, to.token, owner=rank == 0) as work:
+                folder = work / NEW
+                folder.mkdir(exist_ok=True)
+                write_tensors(folder / f"rank-{rank}.safetensors", tensors, _about(state, rank))
+                (work / f"rank-{rank}").touch()  # its file is there, synced, and not touched any more
+                if rank == 0:
+                    write_tensors(folder / "shared.safetensors", settled(shared), _about(state))
+                    self._name(folder, to, state, size)
         except BaseException as error:
             to.error = error
 
-    def _name(self, to: _Writing, state: Scalars, size: int) -> None:
+    def _name(self, folder: Path, to: _Writing, state: Scalars, size: int) -> None:
         """Once all files are there, give the folder its name and let the oldest checkpoint go."""
-        files = [to.folder / f"rank-{rank}.safetensors" for rank in range(size)]
+        files = [folder.parent / f"rank-{rank}" for rank in range(size)]
         while not (to.all_written.wait(0.02) or all(file.exists() for file in files)):
             pass
-        write_document(to.folder / "state.json", asdict(state))
-        settle(to.folder, to.final)
+        write_document(folder / "state.json", asdict(state))
+        settle(folder, to.final, _beside_checkpoint)
         # Checkpoints of later epochs than this one are damaged, or it would not have been written.
         whole = [path for epoch, path in found(self.folder).items() if epoch <= state.epoch]
         for old in whole[:-KEEP]:
-            remove_whole(old)
+            discard(old, _beside_checkpoint)
 
     def _end_writing(self) -> None:
         """Wait for the checkpoint that is being written: first everyone's files, then its name."""
@@ -209,6 +215,14 @@ def found(folder: Path) -> dict[int, Path]:
     """Everything in a folder that has a checkpoint's name, by epoch, the oldest first."""
     named = [(NAME.fullmatch(path.name), path) for path in folder.glob("epoch-*")]
     return dict(sorted((int(match[1]), path) for match, path in named if match))
+
+
+def _beside_checkpoint(folder: Path) -> str:
+    """What a checkpoint's folder holds that is not a checkpoint's, in words; empty: nothing."""
+    if folder.is_symlink() or not folder.is_dir():
+        return "something other than a folder"
+    others = [path.name for path in folder.iterdir() if not FILES.fullmatch(path.name) or path.is_dir()]
+    return f"{one_line(', '.join(others), 200)}, which is not of a checkpoint" if others else ""
 
 
 def check_ranks(written: int, now: int) -> None:

@@ -21,6 +21,11 @@ TABLES = {
 BLOCK_ENTRIES = 1 << 22
 
 
+def files_of(kind: str) -> list[str]:
+    """All tables that there may be."""
+    return [f"{table}.{kind}" for table in TABLES]
+
+
 def check_format(kind: str) -> None:
     """Refuse a format that is unknown, or that cannot be written here."""
     if kind not in FORMATS:

@@ -6,7 +6,6 @@ Ranks meet in a folder that only this user can open, and talk over loopback: not
 import json
 import os
 import selectors
-import shutil
 import signal
 import sys
 import tempfile
@@ -22,13 +21,12 @@ from fullgraph.environ import MEETING
 from fullgraph.errors import Interrupted, RankFailed, signal_name
 from fullgraph.own_code import told_by_rank
 from fullgraph.report import Phases
-from fullgraph.storage import held, remove_if_dead
+from fullgraph.storage import scratch
 from fullgraph.train.nursery import Nursery, RankProcess
 from fullgraph.train.stopping import REPORT, SIGNALS, STARTUP, LastWords, ignore, interrupt
 from fullgraph.values import read_value
 
 EXIT_INPUT, EXIT_STOPPED = 2, 3  # a rank's exit status when the input is wrong, and when a signal stopped it
-SCRATCH = "fullgraph-ranks-"
 CAUSE_S = 3.0  # after a rank says that a peer is gone, the launcher waits so long for the peer's own end
 
 ONE_REQUEST_S = 0.5  # signals that follow one another faster are one request: `timeout` sends two
@@ -176,35 +174,30 @@ def launch(
     that are in no file, packed.
     """
     told = {STARTUP: json.dumps([phases.seconds, time.time()])} if phases else {}
-    for old in Path(tempfile.gettempdir()).glob(f"{SCRATCH}*"):
-        remove_if_dead(old)
-    scratch = Path(tempfile.mkdtemp(prefix=SCRATCH))  # not in the run's folder: ranks meet also when its disk is full
     killed_before = _oom_kills()
-    try:
-        with held(scratch), _listening() as ears:
-            crew = _Crew([], ears.pipe)
-            try:
-                display = phases.display if phases else SILENT
-                with display, display.phase(f"starting {count(parts, 'rank')}"), nursery as source:
-                    for rank in range(parts):
-                        crew.children.append(_start(source, rank, parts, scratch, args, inherit, told, classes))
-                crew.watch()
-            finally:
-                crew.end()
-            trouble = crew.failure(killed_before) or crew.stopped()
-            ears.leaving = isinstance(trouble, Interrupted)
-        if trouble is not None:
-            raise trouble
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+    # Not in the run's folder: ranks meet also when its disk is full.
+    with scratch(Path(tempfile.gettempdir())) as meeting, _listening() as ears:
+        crew = _Crew([], ears.pipe)
+        try:
+            display = phases.display if phases else SILENT
+            with display, display.phase(f"starting {count(parts, 'rank')}"), nursery as source:
+                for rank in range(parts):
+                    crew.children.append(_start(source, rank, parts, meeting, args, inherit, told, classes))
+            crew.watch()
+        finally:
+            crew.end()
+        trouble = crew.failure(killed_before) or crew.stopped()
+        ears.leaving = isinstance(trouble, Interrupted)
+    if trouble is not None:
+        raise trouble
 
 
 def _start(
-    source: Nursery, rank: int, parts: int, scratch: Path, args: Sequence[str], inherit: Sequence[int],
+    source: Nursery, rank: int, parts: int, meeting: Path, args: Sequence[str], inherit: Sequence[int],
     told: Mapping[str, str], classes: str,
 ) -> _Child:  # fmt: skip
     read, write = os.pipe()
-    about = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": parts, "LOCAL_WORLD_SIZE": parts, MEETING: scratch}
+    about = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": parts, "LOCAL_WORLD_SIZE": parts, MEETING: meeting}
     environ = {name: str(value) for name, value in about.items()} | dict(told)
     try:
         process = source.bear(f"fullgraph-{rank}", args, environ, (REPORT, write), inherit, classes)

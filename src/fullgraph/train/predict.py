@@ -1,7 +1,6 @@
 """What a model predicts, as tables that all ranks write together: in the graph's own order of nodes and of pairs."""
 
 import os
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,11 +11,11 @@ from torch import nn
 
 from fullgraph.data import Names
 from fullgraph.placement import Shard
-from fullgraph.storage import held, whole_file
+from fullgraph.storage import discard, whole_file, workspace
 from fullgraph.tasks import Table, Task
 from fullgraph.train.embeddings import rows_seen, watched
 from fullgraph.train.evaluate import logits_of
-from fullgraph.transport import Key
+from fullgraph.transport import Key, shared_token
 from fullgraph.values import Range, Value
 
 BLOCK_ROWS = 1 << 16
@@ -63,18 +62,16 @@ def write_predictions(
         tables["embeddings"] = Table(rows, shard.full.ids.cpu().numpy(), shard.full.view.num_nodes)
     transport, step = shard.transport, shard.eval_clock.step
     folder.mkdir(parents=True, exist_ok=True)
-    with ExitStack() as stack:
+    token = shared_token(transport, Key("predict/token", step))
+    with workspace(folder, token, owner=transport.rank == 0) as work:
         for name, table in tables.items():
             for piece, rows in ((name, table.rows), (f"{name}-index", table.index)):
-                path = _piece(folder, piece, transport.rank)
-                with path.open("wb") as file:
-                    stack.callback(path.unlink, missing_ok=True)
-                    stack.enter_context(held(path))
+                with _piece(work, piece, transport.rank).open("xb") as file:
                     np.save(file, rows)
         transport.all_reduce(Key("predict/written", step), torch.zeros(1)).wait()
         if transport.rank == 0:
             for name, table in tables.items():
-                _merge(folder, name, table.count, transport.size)
+                _merge(work, folder / f"{name}.npy", table.count, transport.size)
         transport.all_reduce(Key("predict/merged", step), torch.zeros(1)).wait()
 
 
@@ -82,7 +79,7 @@ def write_ids(order: Order, names: Names | None) -> None:
     """`ids.npy` [N]: what the user calls each node, whole numbers or texts; nodes without names have no such file."""
     path = Path(order.out) / "ids.npy"
     if names is None:
-        path.unlink(missing_ok=True)  # of another graph, predicted before
+        discard(path, lambda _: "")  # of another graph, predicted before
         return
     width = 0 if names.starts is None else max(1, int(np.diff(names.starts).max()))
     with whole_file(path) as staged:
@@ -97,23 +94,22 @@ def write_labels(order: Order, class_names: tuple[str, ...]) -> None:
     """`labels.npy` [C]: the text of each column of `probabilities.npy`, where labels were texts."""
     path = Path(order.out) / "labels.npy"
     if not class_names:
-        path.unlink(missing_ok=True)  # of another graph, predicted before
+        discard(path, lambda _: "")  # of another graph, predicted before
         return
     with whole_file(path) as staged, staged.open("wb") as file:
         np.save(file, np.array(class_names))
 
 
-def _piece(folder: Path, name: str, rank: int) -> Path:
-    """Named as staged files are, so that the next run sweeps it away should this one die."""
-    return folder / f".{name}.npy.{rank:08x}.new"
+def _piece(work: Path, name: str, rank: int) -> Path:
+    return work / f"{name}-{rank}.npy"
 
 
-def _merge(folder: Path, name: str, count: int, ranks: int) -> None:
+def _merge(work: Path, path: Path, count: int, ranks: int) -> None:
     """One table from the ranks' pieces, a piece in memory at a time."""
-    with whole_file(folder / f"{name}.npy") as staged:
+    with whole_file(path) as staged:
         out = None
         for rank in range(ranks):
-            rows, index = np.load(_piece(folder, name, rank)), np.load(_piece(folder, f"{name}-index", rank))
+            rows, index = np.load(_piece(work, path.stem, rank)), np.load(_piece(work, f"{path.stem}-index", rank))
             if out is None:
                 out = _room(staged, (count, *rows.shape[1:]), rows.dtype)
             out[index] = rows

@@ -13,6 +13,7 @@ from fullgraph.transport.mesh import Mesh
 from fullgraph.transport.process import ProcessTransport
 from fullgraph.transport.sums import cost_of
 from fullgraph.transport.threads import Hub, ThreadTransport
+from fullgraph.transport.token import shared_token
 from fullgraph.transport.wrappers import Counting, Delaying, Noted, OrderChecking, Recording
 
 __all__ = [
@@ -44,4 +45,5 @@ __all__ = [
     "join",
     "number",
     "share",
+    "shared_token",
 ]

@@ -11,6 +11,9 @@ DARK = ("#6ea8e8", "#f2a65a", "#ef7b6c", "#b794f0", "#4fc3ba", "#a3cc5c", "#a9b0
 COLOURS = len(LIGHT)
 
 
+MARK = '<meta name="generator" content="fullgraph">'  # on every page of ours, near its beginning
+
+
 def _colours(values: Sequence[str]) -> str:
     return "".join(f"--c{i}:{value};" for i, value in enumerate(values))
 
@@ -80,6 +83,7 @@ def document(title: str, head: Sequence[Safe], sections: Sequence[tuple[str, str
     policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
     head_tags = [
         tag("meta", charset="utf-8"),
+        Safe(MARK),
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
         tag("meta", http_equiv="Content-Security-Policy", content=policy),
         tag("meta", name="referrer", content="no-referrer"),

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from fullgraph.errors import InputError
 from fullgraph.report.html.charts import Line, Words, legend, lines
-from fullgraph.report.html.document import COLOURS, charts, document, figure, table
+from fullgraph.report.html.document import COLOURS, MARK, charts, document, figure, table
 from fullgraph.report.html.numbers import figure as number
 from fullgraph.report.html.numbers import seconds, size
 from fullgraph.report.html.past import PastRun, read_run
@@ -42,7 +42,7 @@ class Worth(NamedTuple):
 
 def write_comparison(folders: Sequence[Path], out: Path) -> Path:
     """Write the page of the runs in these folders."""
-    write_whole(out, page([read_run(folder) for folder in folders]))
+    write_whole(out, page([read_run(folder) for folder in folders]), MARK)
     return out
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from fullgraph.report.html.advice import advice
 from fullgraph.report.html.charts import Line, legend, lines
-from fullgraph.report.html.document import charts, document, figure, folded, table, tiles
+from fullgraph.report.html.document import MARK, charts, document, figure, folded, table, tiles
 from fullgraph.report.html.numbers import seconds, size
 from fullgraph.report.html.past import PastRun, read_run
 from fullgraph.report.html.ranks import cut_section, epoch_section, memory_section, wire_section
@@ -21,7 +21,7 @@ MOST_ROWS = 60  # of a table below a chart
 def write_report(folder: Path, out: Path | None = None, *, records: list[EpochRecord] | None = None) -> Path:
     """Write the page of the run in `folder`, there or where `out` says; records: as `read_run` takes them."""
     path = out or folder / PAGE
-    write_whole(path, page(read_run(folder, records)))
+    write_whole(path, page(read_run(folder, records)), MARK)
     return path
 
 

@@ -1,8 +1,13 @@
-"""Elements of HTML and SVG; every text is escaped, unless it is an element itself."""
+"""Elements of HTML and SVG; every text is escaped, unless it is an element itself.
+
+A name from somebody else's run may hold line ends, and a program may read a page line by line: they are spelled out.
+"""
 
 from __future__ import annotations
 
 from html import escape
+
+from fullgraph.errors import printable
 
 Attribute = str | int | float | bool | None
 
@@ -20,8 +25,8 @@ def tag(name: str, /, *children: object, **attributes: Attribute) -> Safe:
         if value is None or value is False:
             continue
         key = key.rstrip("_").replace("_", "-")
-        words.append(key if value is True else f'{key}="{escape(_number(value))}"')
-    inside = "".join(child if isinstance(child, Safe) else escape(str(child)) for child in children)
+        words.append(key if value is True else f'{key}="{escape(printable(_number(value)))}"')
+    inside = "".join(child if isinstance(child, Safe) else escape(printable(child)) for child in children)
     return Safe(f"<{' '.join(words)}>{inside}</{name}>" if name not in VOID else f"<{' '.join(words)}>")
 
 

@@ -1,0 +1,21 @@
+"""A random name that all ranks agree on."""
+
+import secrets
+
+import torch
+
+from fullgraph.transport.base import Transport
+from fullgraph.transport.key import Key
+
+BYTES = 16
+
+
+def shared_token(transport: Transport, key: Key) -> str:
+    """128 random bits of rank 0's, as 32 hexadecimal digits.
+
+    They are not drawn from torch's generator: simulated ranks share it, and others may be drawing their weights.
+    """
+    drawn = torch.zeros(BYTES, dtype=torch.int64)
+    if transport.rank == 0:
+        drawn = torch.tensor(list(secrets.token_bytes(BYTES)), dtype=torch.int64)
+    return bytes(transport.all_reduce(key, drawn).wait().tolist()).hex()
