@@ -7,7 +7,7 @@ from pathlib import Path
 
 from faults.trials import Campaign, carry_out, table
 
-NAMES = ("ports", "kills", "signals", "stops", "crashes", "disks", "restarts", "links", "soak", "inputs")
+NAMES = ("ports", "kills", "signals", "stops", "crashes", "disks", "restarts", "links", "hosts", "soak", "inputs")
 
 
 def main() -> None:
