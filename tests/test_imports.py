@@ -20,7 +20,9 @@ version   : -
 display   : errors
 values    : errors
 environ   : values+
-room      : errors
+cgroup    : -
+proc      : -
+room      : errors cgroup
 reference : errors
 named     : reference+ values+
 axes      : named+
@@ -32,7 +34,7 @@ nn        : ops+ axes+
 partition : data+ axes+
 cutting   : partition+ report+
 plan      : ops+ partition+
-transport : report+ environ
+transport : report+ environ proc
 codec     : ops+ axes+ transport.key
 exchange  : codec+ plan+ transport+
 placement : exchange+ nn+

@@ -16,7 +16,6 @@ from fullgraph.preparing import is_cut, prepare
 from fullgraph.report import Phases
 from fullgraph.report.terminal import note
 from fullgraph.run import Run, device_of
-from fullgraph.train.config import FILE as CONFIG
 from fullgraph.train.config import TrainConfig
 from fullgraph.train.fits import need_room
 from fullgraph.train.folder import RunFolder
@@ -34,6 +33,7 @@ def launch_ranks(run: RunFolder, config: Run, job: str, phases: Phases, nursery:
         try:
             arguments = [str(run.path), job]
             nursery = nursery or Nursery(config.train.device)
+            nursery.timeout = config.train.timeout
             handles, classes = [run.lock.handle], config.packed()
             return launch(config.parts, arguments, inherit=handles, phases=phases, nursery=nursery, classes=classes)
         except RankFailed as error:
