@@ -18,6 +18,7 @@ NAMES = (
     "disks",
     "restarts",
     "links",
+    "hosts",
     "soak",
     "inputs",
     "user-files",

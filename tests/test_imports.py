@@ -21,7 +21,9 @@ version   : -
 display   : errors
 values    : own_code+
 environ   : values+
-room      : errors
+cgroup    : -
+proc      : -
+room      : errors cgroup
 reference : own_code+
 named     : reference+ values+
 axes      : named+
@@ -33,7 +35,7 @@ nn        : ops+ axes+
 partition : data+ axes+
 cutting   : partition+ report+
 plan      : ops+ partition+
-transport : report+ environ
+transport : report+ environ proc
 codec     : ops+ axes+ transport.key
 exchange  : codec+ plan+ transport+
 placement : exchange+ nn+

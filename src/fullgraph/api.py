@@ -16,7 +16,7 @@ from fullgraph.display import shown
 from fullgraph.environ import in_job
 from fullgraph.errors import InputError
 from fullgraph.exchange import Wires
-from fullgraph.jobs import as_rank, begin_in_job, launch_ranks, with_parts
+from fullgraph.jobs import as_rank, asked, begin_in_job, launch_ranks, with_parts
 from fullgraph.nn import ModelSpec, Usual
 from fullgraph.own_code import own_code
 from fullgraph.own_model.unseen import unseen
@@ -149,7 +149,8 @@ def _start(config: Run, graph: Graph | str | Path, folder: Path, ahead: Nursery 
         config.packed()  # refused before a graph is read
     if in_job():
         begin = partial(begin_in_job, graph=graph, folder=folder, phases=phases)
-        return FinishedRun(as_rank(folder, config.train, lambda size: begin(with_parts(config, size)), phases))
+        about = partial(asked, "train", config, graph)
+        return FinishedRun(as_rank(folder, config.train, lambda size: begin(with_parts(config, size)), phases, about))
     with RunFolder.new(folder, shards=not is_cut(graph)) as run, ahead or Nursery(config.train.device) as nursery:
         try:
             launch_ranks(run, prepare(config, graph, run, phases), "train", phases, nursery)
@@ -196,7 +197,8 @@ def resume(
     if in_job():
         config = Run.read(folder)
         again = lambda size: ("resume", RunFolder.existing(folder), extended(size))  # noqa: E731
-        return FinishedRun(as_rank(folder, config.train, again, phases))
+        told = {"epochs": epochs, "schedule_epochs": schedule_epochs, "max_restarts": max_restarts}
+        return FinishedRun(as_rank(folder, config.train, again, phases, lambda: asked("resume", config) | told))
     with RunFolder.existing(folder) as run:
         try:
             launch_ranks(run, extended(0), "resume", phases, ahead)

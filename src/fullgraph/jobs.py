@@ -1,13 +1,12 @@
 """How the ranks of a run come to be: started here, or by torchrun or Slurm, of whose ranks this process is one."""
 
 import json
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 
 from fullgraph.data import Graph
-from fullgraph.environ import number
 from fullgraph.errors import InputError, Interrupted, RankFailed, signal_name
 from fullgraph.partition import (
     read_manifest,
@@ -21,8 +20,9 @@ from fullgraph.train.fits import need_room
 from fullgraph.train.folder import RunFolder
 from fullgraph.train.launch import launch
 from fullgraph.train.nursery import Nursery
+from fullgraph.train.result import versions
 from fullgraph.train.stopping import Stop
-from fullgraph.transport import join
+from fullgraph.transport import agree, begun, join, note_begun
 
 
 def launch_ranks(run: RunFolder, config: Run, job: str, phases: Phases, nursery: Nursery | None) -> None:
@@ -32,6 +32,7 @@ def launch_ranks(run: RunFolder, config: Run, job: str, phases: Phases, nursery:
         try:
             arguments = [str(run.path), job]
             nursery = nursery or Nursery(config.train.device)
+            nursery.timeout = config.train.timeout
             handles, classes = [run.lock.handle], config.packed()
             return launch(config.parts, arguments, inherit=handles, phases=phases, nursery=nursery, classes=classes)
         except RankFailed as error:
@@ -55,19 +56,37 @@ Begun = tuple[str, RunFolder, Run]  # what the ranks shall do, the folder that r
 
 
 def begin_in_job(config: Run, graph: Graph | str | Path, folder: Path, phases: Phases) -> Begun:
-    """Rank 0's part of a new run; after torchrun started all ranks again, of the same run."""
-    if number("TORCHELASTIC_RESTART_COUNT", 0) and (folder / "config.json").exists():
-        return "resume", RunFolder.existing(folder), config
+    """Rank 0's part of a new run; after torchrun started all ranks again, of the run that this job began."""
+    with suppress(InputError):  # another run's, which is refused below
+        if begun((there := Run.read(folder)).id):
+            return "resume", RunFolder.existing(folder), there
     run = RunFolder.new(folder, shards=not is_cut(graph))
     try:
-        return "train", run, prepare(config, graph, run, phases)
+        config = prepare(config, graph, run, phases)
     except BaseException:
         run.undo()
         raise
+    note_begun(config.id)
+    return "train", run, config
 
 
-def as_rank(folder: Path, config: TrainConfig, begin: Callable[[int], Begun], phases: Phases) -> Path:
-    """Be one rank of a job started elsewhere: rank 0 prepares, the others hear where, and whether it went well."""
+def asked(job: str, config: Run, graph: object = None) -> dict[str, object]:
+    """What a host was asked to do, by name."""
+    given = {"graph": graph} if isinstance(graph, str | Path) else {}
+    return {"the command": job, **config.facts(), **given, **versions()}
+
+
+def as_rank(
+    folder: Path,
+    config: TrainConfig,
+    begin: Callable[[int], Begun],
+    phases: Phases,
+    about: Callable[[], Mapping[str, object]],
+) -> Path:
+    """Be one rank of a job started elsewhere: rank 0 prepares, the others hear where, and whether it went well.
+
+    about: what this host was asked to do, which must be the same on all of them.
+    """
     from fullgraph.worker import work
 
     stop = Stop()
@@ -76,6 +95,7 @@ def as_rank(folder: Path, config: TrainConfig, begin: Callable[[int], Begun], ph
         transport = join(backend=config.backend, device=device_of(config.device), timeout=config.timeout)
     with ExitStack() as stack:
         stack.callback(transport.close)
+        agree(transport, about, "ask for")
         told = {"trouble": "", "job": "", "folder": str(folder)}
         run: RunFolder | None = None
         if transport.rank == 0:

@@ -117,6 +117,7 @@ def predict(
     model_file(folder)  # refused before a graph is read
     phases = phases or Phases(display=shown())
     with phases.display, ahead or Nursery(config.train.device) as nursery:
+        nursery.timeout = config.train.timeout
         with phases("read", f"reading {graph}" if isinstance(graph, str | Path) else ""):
             whole = None if graph is None else as_graph(graph)
         for line in () if whole is None else whole.notes:

@@ -1,18 +1,16 @@
 """Fits or says so: memory, disk, descriptors, ports and threads are looked at before they are taken."""
 
+import fcntl
 import os
 import resource
 import shutil
+import tempfile
 from contextlib import suppress
 from pathlib import Path
 
-from fullgraph.errors import InputError
+from fullgraph import cgroup
+from fullgraph.errors import InputError, one_line
 
-CGROUP = Path("/sys/fs/cgroup")
-GROUP_MEMORY = (
-    ("memory.max", "memory.current"),
-    ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
-)
 RANK_ADDRESSES = {"cpu": 512 << 20, "gpu": 2 << 30}  # beside its code, by what torch is built for
 LARGER = "use a larger machine, or more --parts over several machines"
 
@@ -34,10 +32,8 @@ def free_memory() -> int:
     free = [1 << 62]
     with suppress(OSError, ValueError, StopIteration):
         free.append(_field(Path("/proc/meminfo"), "MemAvailable:") * 1024)
-    for limit, used in GROUP_MEMORY:
-        with suppress(OSError, ValueError, StopIteration):  # no such file, or no limit
-            free.append(int((CGROUP / limit).read_text()) - int((CGROUP / used).read_text()) + _file_pages())
-    free.append(free_addresses())
+    group = cgroup.free_memory()
+    free += [free_addresses(), *([] if group is None else [group])]
     return max(0, min(free))
 
 
@@ -62,13 +58,6 @@ def need_addresses() -> None:
     if free < need:
         told = f"a rank needs {size(need)} of addresses beside its code, and {size(max(0, free))} are left"
         raise InputError(f"{told}; raise `ulimit -v`")
-
-
-def _file_pages() -> int:
-    """Bytes of files that the control group keeps in memory and gives up when asked."""
-    with suppress(OSError, ValueError, StopIteration):
-        return _field(CGROUP / "memory.stat", "file")
-    return 0
 
 
 def _field(path: Path, name: str) -> int:
@@ -106,9 +95,25 @@ def need_ranks(ranks: int, threads: int) -> None:
     need_addresses()  # this process has mapped what a rank will
     need_threads(threads)
     wanted = ranks * (max(threads, 1) + 8 + groups)
-    allowed = [value for value in (resource.getrlimit(resource.RLIMIT_NPROC)[0], _pids()) if value > 0]
-    if os.geteuid() != 0 and allowed and wanted > min(allowed):
-        raise InputError(f"{ranks} ranks start {wanted} threads, and {min(allowed)} are allowed; raise `ulimit -u`")
+    own = resource.getrlimit(resource.RLIMIT_NPROC)[0]
+    if os.geteuid() != 0 and 0 < own < wanted:
+        raise InputError(f"{ranks} ranks start {wanted} threads, and {own} are allowed; raise `ulimit -u`")
+    group = cgroup.most_threads()
+    if group is not None and group < wanted:
+        told = f"{ranks} ranks start {wanted} threads, and this job's control group allows {group} (pids.max)"
+        raise InputError(f"{told}; ask for more, or use fewer --parts")
+    if ranks > 1:
+        need_locks(Path(tempfile.gettempdir()))
+
+
+def need_locks(folder: Path) -> None:
+    """Files there can be locked, as the one through which ranks meet has to be: without, C++ would end them all."""
+    with tempfile.TemporaryFile(dir=folder) as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            told = f"the temporary folder {folder} has no locks on files ({one_line(error, 80)})"
+            raise InputError(f"{told}, through which ranks meet; set TMPDIR to a folder on a local disk") from None
 
 
 def need_threads(threads: int) -> None:
@@ -118,9 +123,3 @@ def need_threads(threads: int) -> None:
         raise InputError(
             f"threads={threads}: this machine has {cores} cores; give at most {4 * cores}, or leave it out"
         )
-
-
-def _pids() -> int:
-    with suppress(OSError, ValueError, StopIteration):
-        return int((CGROUP / "pids.max").read_text())
-    return -1

@@ -24,7 +24,7 @@ from fullgraph.train.config import FILE, FIX, TrainConfig
 from fullgraph.train.precision import allow_tf32, rows_dtype
 from fullgraph.train.trainer import Trainer
 from fullgraph.transport import Counting, Transport, number
-from fullgraph.values import OneOf, Range, Value, tree_of
+from fullgraph.values import OneOf, Range, Value, flat, tree_of
 
 SCHEMA = 3  # of config.json; 2 dropped input features without saying so, 1 had none of its own
 
@@ -103,6 +103,15 @@ class Run(Value):
                     f"{file} is not what it was when the run in {path.parent} began; put that back, or start anew"
                 )
         return record_of(cls, tree, str(path), FIX)
+
+    def facts(self) -> dict[str, object]:
+        """All that decides its result, by name: every field, and the checksums of the user's own files."""
+        tree, found = tree_of(self), dict[str, object]()
+        files = {path: Path(path).name for path in sorted(files_in(tree))}  # hosts may have them in other folders
+        for name, value in flat(tree).items():
+            path = value.rpartition(":")[0] if isinstance(value, str) else ""
+            found[name] = value.replace(path, files[path], 1) if path in files else value
+        return found | {f"the content of {name}": checksum_of(path) for path, name in files.items()}
 
     def packed(self) -> str:
         """The classes of no file that the run names, for its ranks."""

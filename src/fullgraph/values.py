@@ -109,6 +109,14 @@ def tree_of(value: Any) -> dict[str, Any]:
     return {name: _tree(hint, getattr(value, name), name) for name, hint in hints_of(type(value)).items()}
 
 
+def flat(tree: Mapping[str, Any], within: str = "") -> dict[str, Any]:
+    """Every leaf of a JSON tree under its dotted name."""
+    found: dict[str, Any] = {}
+    for name, value in tree.items():
+        found |= flat(value, f"{within}{name}.") if isinstance(value, Mapping) else {f"{within}{name}": value}
+    return found
+
+
 def read_option(hint: Any, name: str, value: Any) -> Any:
     """The value of an option: a text is read as the field's type has it; any other value has to be of that type."""
     read = _from_text(hint, value) if isinstance(value, str) else value

@@ -36,13 +36,13 @@ from fullgraph.train.launch import EXIT_INPUT, EXIT_STOPPED
 from fullgraph.train.predict import Order, write_ids, write_labels, write_predictions
 from fullgraph.train.profiler import Profiler
 from fullgraph.train.progress import Progress
-from fullgraph.train.result import Cost, result_of
+from fullgraph.train.result import Cost, result_of, versions
 from fullgraph.train.slowness import Slowness, fixes_for
 from fullgraph.train.stopping import LastWords, Stop, started
 from fullgraph.train.tensorboard import TensorBoard
 from fullgraph.train.tracing import Tracer
 from fullgraph.train.trainer import Trainer, Watcher
-from fullgraph.transport import Alone, Key, PeerLost, Transport, join, number
+from fullgraph.transport import Alone, Key, PeerLost, Transport, agree, join, number
 from fullgraph.values import read_value
 
 MODEL = "model.safetensors"
@@ -54,6 +54,7 @@ class Rank:
     def __init__(self, folder: Path, transport: Transport, phases: Phases, shards: str = "", checksum: int = 0) -> None:
         """shards: of another graph than the run's own, and the checksum of their manifest."""
         self.folder, self.phases, self.transport = folder, phases, transport
+        agree(transport, lambda: {**Run.read(folder).facts(), **versions()}, "read")
         run = Run.read(folder)
         self.run = run.on_shards(shards, checksum) if shards else run
         torch.set_num_threads(self.run.train.threads or threads_per_rank())

@@ -12,7 +12,7 @@ import fullgraph as fg
 from fullgraph.cost import here
 from fullgraph.cost.choose import Risk, best, offered, ranked, risk_of
 from fullgraph.cost.cluster import Cluster, Link
-from fullgraph.cost.counting import Halo, counted, even
+from fullgraph.cost.counting import Halo, counted, counted_parts, even
 from fullgraph.cost.devices import DEVICES, rates_of
 from fullgraph.cost.predict import period_of, predict
 from fullgraph.cost.rates import Curve, Rates
@@ -20,7 +20,7 @@ from fullgraph.cost.scale import KNOWN, limits, sweep
 from fullgraph.cost.script import Work
 from fullgraph.data import load
 from fullgraph.errors import InputError
-from fullgraph.partition import partition, write_parts
+from fullgraph.partition import cut_parts, partition, write_parts
 from fullgraph.recipes import STRATEGIES
 from fullgraph.run import Run
 
@@ -208,6 +208,32 @@ def test_the_command_simulates(tmp_path):
     assert {limit["strategy"] for limit in found["limits"]} == {"vanilla", "sylvie-a bits=2"}
     assert [point["ranks"] for point in found["curves"]["vanilla"]] == [1, 2, 4]
     assert "Where each strategy stops gaining" in (tmp_path / "s.html").read_text()
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_graphs_of_a_few_nodes_are_foretold(ranks):
+    """Of so few rows, one way may read some of another that reads none of it: a message that only one side knew of."""
+    there, run = Cluster(cores=1, ranks_per_machine=ranks), replace(RUN, strategy=STRATEGIES.make("gnnpipe-hybrid"))
+    for edges in (20, 40, 60):
+        graph = load(f"sbm:nodes=24,edges={edges},features=4,classes=2")
+        assignment = partition(graph, ranks)
+        counts = counted_parts([cut_parts(graph, assignment, rank) for rank in range(ranks)], RUN.model.hops)
+        assert predict(replace(run, parts=ranks), counts, there, RATES).taken.epoch_s > 0
+
+
+def test_a_model_of_more_layers_than_a_byte_counts_is_foretold():
+    graph = load("sbm:nodes=200,edges=300,features=4,classes=2,train=0.1")
+    run = Run(model=fg.nn.GraphSAGE(layers=130, hidden=4))
+    parts = [cut_parts(graph, partition(graph, 2), rank) for rank in range(2)]
+    assert len(counted_parts(parts, run.model.hops).ranks) == 2
+
+
+@pytest.mark.parametrize("graph", ["nodes=inf,arcs=5", "nodes=nan,arcs=5", "nodes=0,arcs=5", "nodes=5,arcs=-1"])
+def test_a_graph_of_no_size_is_refused(graph, tmp_path):
+    code, _, err = command("simulate", graph, "--most", 2, cwd=tmp_path)
+    assert code == 2
+    assert err.count("\n") == 1
+    assert "give a number" in err or "at least" in err
 
 
 @pytest.mark.usefixtures("kept_rates")

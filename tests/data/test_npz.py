@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from fullgraph.data import Graph, load, save_npz
+from fullgraph.data import Graph, Names, load, save_npz
 from fullgraph.errors import InputError
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
@@ -139,6 +139,17 @@ def test_names_of_nodes_are_kept(tmp_path, names):
         Graph(np.zeros((2, 0)), rng.random((9, 2)), names=names[:8])
     with pytest.raises(InputError, match="one whole number or one text a node"):
         Graph(np.zeros((2, 0)), rng.random((9, 2)), names=rng.random(9))
+
+
+@pytest.mark.parametrize("name", [b"caf\xe9", "caf\udce9"])
+def test_names_that_are_not_utf8_are_refused_before_anything_is_trained(name):
+    with pytest.raises(InputError, match=r"the name b?'caf\S+' is not UTF-8: give names as text"):
+        Graph(np.zeros((2, 0)), np.ones((2, 2)), names=np.array([name, type(name)()]))
+
+
+def test_shards_with_such_names_still_give_results():
+    there = Names(np.frombuffer(b"caf\xe9x", np.uint8), np.array([0, 4, 5]))
+    assert there.block(0, 2) == ["caf\\xe9", "x"]
 
 
 class Trap:

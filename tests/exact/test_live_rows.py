@@ -206,3 +206,9 @@ def test_a_run_resumed_is_the_same_run():
         for start, (again, kept) in enumerate(others):
             assert again == losses[start:]
             assert differing(kept[-1], saved[-1]) == []
+
+
+def test_models_deeper_than_a_byte_counts():
+    found = layers_of(few_trained, nn.GraphSAGE(layers=130, hidden=4), 2)
+    assert all(rows[0] >= rows[-1] for rows in found)
+    assert all(rows[-1][0] < rows[0][0] for rows in found)

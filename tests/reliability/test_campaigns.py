@@ -5,7 +5,21 @@ import shutil
 
 import pytest
 
-from faults import belongings, crashes, disks, kills, links, ports, restarts, signals, soak, stalls, stops, threads
+from faults import (
+    belongings,
+    crashes,
+    disks,
+    hosts,
+    kills,
+    links,
+    ports,
+    restarts,
+    signals,
+    soak,
+    stalls,
+    stops,
+    threads,
+)
 from faults.trials import Campaign, Outcome, carry_out, read, table
 
 NEEDS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="emulated hosts and small disks need root")
@@ -62,6 +76,24 @@ def test_links(number, shared):
     assert links.trial(number, shared) in ("cut: both stopped", "one way: both stopped")
 
 
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("kind", ["rates", "resumes", "code", "apart"])
+def test_hosts_that_differ_are_refused_in_words(kind, tmp_path):
+    assert hosts.refused(kind, tmp_path) == "refused"
+
+
+@pytest.mark.cold
+@pytest.mark.timeout(300)
+def test_ranks_that_torchrun_starts_again_meet_again(tmp_path):
+    assert hosts.started_again(1, tmp_path) == "met again"
+
+
+@pytest.mark.cold
+@pytest.mark.timeout(240)
+def test_ranks_that_torchrun_starts_again_take_no_other_run(tmp_path):
+    assert hosts.another_run(tmp_path) == "another run stayed"
+
+
 @pytest.mark.timeout(300)
 def test_soak(shared, monkeypatch):
     monkeypatch.setattr(soak, "WARM", 200)
@@ -88,6 +120,7 @@ def test_a_campaign_goes_on_where_it_stopped(tmp_path):
 
 
 def test_every_campaign_says_what_it_promises():
-    for module in (belongings, crashes, disks, kills, links, ports, restarts, signals, soak, stalls, stops, threads):
+    modules = (belongings, crashes, disks, hosts, kills, links, ports, restarts, signals, soak, stalls, stops, threads)
+    for module in modules:
         assert module.CAMPAIGN.promise
         assert module.CAMPAIGN.trials > 0

@@ -74,11 +74,11 @@ def apart(transport):
 
 def everywhere(transport):
     one = anew(transport, shared)
-    own, machine._machine = machine._machine, lambda: transport.rank // 2
+    own, machine.machine = machine.machine, lambda: transport.rank // 2
     try:
         two = anew(transport, apart)
     finally:
-        machine._machine = own
+        machine.machine = own
     opened, machine._open = machine._open, lambda *_: None
     try:
         return one, two, anew(transport, apart)

@@ -15,9 +15,9 @@ from fullgraph.transport.watch import Judge, Watch
 WORKS, WAITS = Sign(host="h", pid=7), Sign(host="h", pid=7, waiting=True, doing="halo/layer1")
 
 
-def judged(beats, *, limit=5, patience=100, contact=lambda beat: beat):
+def judged(beats, *, limit=5, patience=100, contact=lambda beat: beat, at_it=lambda sign: False):
     """The first verdict of rank 0 among three, and the beat at which it falls; beats(beat, rank) is a rank's sign."""
-    judge = Judge(0, 3, limit, patience)
+    judge = Judge(0, 3, limit, patience, at_it)
     for beat in range(200):
         signs = {rank: sign for rank in (1, 2) if (sign := beats(beat, rank)) is not None}
         verdict = judge.tick(signs, contact(beat))
@@ -68,6 +68,15 @@ def test_old_signs_condemn_nobody_but_oneself():
     assert verdict == "rank 0 has lost touch with all others: its network is down"
 
 
+def test_a_rank_that_the_kernel_sees_at_work_is_only_slow():
+    """Its signs stop at beat 10: the thread that leaves them gets no core; then they come again."""
+    starved = lambda beat, rank: replace(WAITS if rank == 1 else WORKS, beat=min(beat, 10))  # noqa: E731
+    assert judged(starved)[0] == 15
+    assert judged(starved, at_it=lambda sign: True)[0] == 99
+    stopped = judged(starved, at_it=lambda sign: not sign.waiting)
+    assert stopped == (15, "rank 1 on h (pid 7) gives no sign of life (last: halo/layer1)")
+
+
 def test_a_short_silence_is_forgiven():
     assert judged(lambda beat, rank: replace(WORKS, beat=beat - beat % 4))[0] >= 99
 
@@ -113,6 +122,32 @@ def test_two_that_wait_for_one_another_stop(watch):
         thread.join(10)
     assert len(seen) == 2
     assert time.monotonic() - start < 4
+
+
+def starved(transport):
+    """Rank 1's signs stop, and it computes on for twice the timeout."""
+    if transport.rank == 1:
+        transport.inner.watch.close()
+        deadline = time.monotonic() + 5
+        while time.monotonic() < deadline:
+            pass
+    return transport.all_reduce(Key("weights", 3), torch.ones(1)).wait()
+
+
+def test_a_rank_that_computes_is_not_dead_however_long_its_signs_have_not_come():
+    assert [float(total) for total in run_processes(2, starved, silence=2.0)] == [2.0, 2.0]
+
+
+def test_one_whose_own_thread_gets_no_core_has_lost_nobody(tmp_path):
+    """Between beats, and not in a call to the board: what it knows is old, and tells nothing of the network."""
+    watches = [Watch(FolderBoard(tmp_path, 2), rank, 2, timeout=2.0) for rank in range(2)]
+    pulse, over = watches[0], threading.Event()
+    pulse._over.wait = lambda seconds: time.sleep(6) or pulse._over.is_set()  # its next beat comes late
+    time.sleep(0.5)
+    threading.Timer(4.5, over.set).start()
+    pulse.wait(over.wait, "halo from rank 1")
+    for watch in watches:
+        watch.close()
 
 
 def late(transport):

@@ -21,6 +21,7 @@ from fullgraph.display import shown
 from fullgraph.errors import InputError, nearest, one_line
 from fullgraph.options import fields_of, pairs_of
 from fullgraph.report import Phases
+from fullgraph.values import Range
 
 # What a file of ours begins with, so that a file of the user's is not taken for one.
 CLUSTER, RATES = "# written by fullgraph probe\n", '{\n "device": '
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 MOST_CUT = 32  # ranks; for more a graph is cut into fewer parts, and what they read of one another is extrapolated
 FITTED = (2, 4, 8, 16)
+MOST_OF_ANY = 10**15  # nodes, arcs, features or classes
 StrategyOption = Annotated[
     list[str],
     typer.Option("--strategy", help="only these; options follow the name: 'sylvie-a bits=2'",
@@ -134,8 +136,12 @@ def simulate(
         )
         sizes = [1 << power for power in range(most.bit_length()) if 1 << power <= most]
         run = _run(model, layers, hidden, model_option)
-        with display.phase("foretelling"):
-            points = sweep(run, facts, halo, machines, rates, sizes, train=share, strategies=_strategies(strategy))
+        points = []
+        for size in sizes:  # the work grows with the devices, so the wait is shown for each size
+            with display.phase(f"foretelling {size} of {sizes[-1]} devices"):
+                points += sweep(
+                    run, facts, halo, machines, rates, [size], train=share, strategies=_strategies(strategy)
+                )
     if page is not None:
         write_whole(_html(page), scale_page(facts.name, device, points), MARK)
     if as_json:
@@ -241,8 +247,11 @@ def _shape(text: str, train: float | None) -> "tuple[GraphFacts, float, Halo]":
             raise InputError(f"a graph has no {key}; give nodes, arcs, features and classes")
         try:
             sizes[key] = int(float(value))
-        except ValueError as error:
-            raise InputError(f"{key}={value}: give a number, such as 1e9") from error
+        except (ValueError, OverflowError):
+            raise InputError(f"{key}={one_line(value, 40)}: give a number, such as 1e9") from None
+        problem = Range(0 if key == "arcs" else 1, MOST_OF_ANY).problem(sizes[key])
+        if problem:
+            raise InputError(f"{key}={one_line(value, 40)}: {problem}")
     missing = [key for key in ("nodes", "arcs") if key not in sizes]
     if missing:
         raise InputError(f"a graph needs {' and '.join(missing)}, such as nodes=1e8,arcs=2e9")

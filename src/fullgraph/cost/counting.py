@@ -126,7 +126,7 @@ def _reached(train: float, degree: float, hop: int) -> float:
 
 def _levels(parts: Sequence[Part], nodes: int, deepest: int) -> list[Array]:
     """By part, how many hops every row is from a training node that reads it; deepest + 1 if it is farther."""
-    level = np.full(nodes, deepest + 1, np.int8)
+    level = np.full(nodes, deepest + 1, np.int16)
     for part in parts:
         level[part.ids.numpy()[part.train_mask.numpy()]] = 0
     for hop in range(1, deepest + 1):

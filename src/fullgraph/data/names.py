@@ -41,7 +41,7 @@ class Names:
             raise InputError(f"the name {name} occurs twice: give each node its own")
         if not texts:
             return cls(frozen(names.astype(np.int64, copy=False)))
-        coded = [name if isinstance(name, bytes) else name.encode() for name in names.tolist()]
+        coded = [_coded(name) for name in names.tolist()]
         starts = np.zeros(len(coded) + 1, dtype=np.int64)
         np.cumsum([len(name) for name in coded], out=starts[1:])
         return cls(frozen(np.frombuffer(b"".join(coded), dtype=np.uint8)), frozen(starts))
@@ -56,7 +56,8 @@ class Names:
             return numbers
         ends = self.starts[low : high + 1].tolist()
         text = self.values[ends[0] : ends[-1]].tobytes()
-        return [text[a - ends[0] : b - ends[0]].decode() for a, b in pairwise(ends)]
+        # Shards of an older version may hold other bytes, which are spelled out: their runs can still be finished.
+        return [text[a - ends[0] : b - ends[0]].decode(errors="backslashreplace") for a, b in pairwise(ends)]
 
     def numpy(self) -> Array:
         """All of them as int64 [N], or as texts [N]."""
@@ -79,3 +80,12 @@ class Names:
     def from_arrays(cls, arrays: Mapping[str, Array]) -> Names:
         numbers, text, starts = cls.ARRAYS
         return cls(arrays[numbers]) if numbers in arrays else cls(arrays[text], arrays[starts])
+
+
+def _coded(name: str | bytes) -> bytes:
+    """A text as UTF-8; bytes of another encoding are refused."""
+    try:
+        return name.encode() if isinstance(name, str) else name.decode().encode()
+    except UnicodeError:
+        fix = "give names as text, such as np.char.decode(names, 'latin-1')"
+        raise InputError(f"the name {one_line(repr(name), 60)} is not UTF-8: {fix}") from None

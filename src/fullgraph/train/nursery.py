@@ -16,10 +16,12 @@ from contextlib import ExitStack, contextmanager, suppress
 from types import TracebackType
 
 from fullgraph.errors import RankFailed, signal_name
+from fullgraph.proc import Progress
 from fullgraph.train import boot
 
 WORKER = "fullgraph.worker"
 IMPORT_S = 600.0  # the longest that a rank's imports may take; without memory some libraries never end theirs
+LOOK_S = 0.5
 PR_SET_CHILD_SUBREAPER, PR_GET_CHILD_SUBREAPER = 36, 37
 
 # What a rank runs with unless the user says otherwise. Ranks of one machine talk over loopback. Idle threads sleep,
@@ -66,6 +68,7 @@ class Nursery:
 
     def __init__(self, device: str = "cpu", worker: str = "") -> None:
         self.device, self.worker = device, worker or WORKER
+        self.timeout = IMPORT_S  # of a process that is not at work, until the run says less
         self._used = self._bore = False
         self._stack = ExitStack()
         self._begin()
@@ -108,13 +111,9 @@ class Nursery:
         with suppress(ConnectionError):
             sent = socket.send_fds(self._orders, [order], [report[1], *inherit])
             self._orders.sendall(order[sent:])
-        self._orders.settimeout(IMPORT_S)
         with suppress(ConnectionError):  # it may have said why before it ended
-            try:
-                while not told.endswith(b"\n") and (part := self._orders.recv(64)):
-                    told += part
-            except TimeoutError:
-                raise RankFailed(f"ranks could not start: what they import took over {IMPORT_S:g} s") from None
+            while not told.endswith(b"\n") and (part := self._answer()):
+                told += part
         self._bore = True
         if told.startswith(b"!"):
             raise RankFailed(f"ranks could not start: {told[1:].decode().strip()}")
@@ -124,13 +123,33 @@ class Nursery:
             raise RankFailed(f"ranks could not start: the process that imports for them ended with {how}")
         return RankProcess(int(told))
 
+    def _answer(self) -> bytes:
+        """What it says next; it is waited for while it is at work, and no longer than imports may take."""
+        self._orders.settimeout(LOOK_S)
+        progress, silent = Progress(), 0
+        for _ in range(round(IMPORT_S / LOOK_S)):
+            with suppress(TimeoutError):
+                return self._orders.recv(64)
+            silent = 0 if progress.made(self._process.pid) else silent + 1
+            if silent * LOOK_S >= self.timeout:
+                told = f"the process that imports for them (pid {self._process.pid}) gives no sign of life"
+                raise RankFailed(f"ranks could not start: {told} for {self.timeout:g} s; is it stopped?")
+        raise RankFailed(f"ranks could not start: what they import took over {IMPORT_S:g} s")
+
+    def _ended(self) -> None:
+        """Wait for its end; one that is stopped is killed, and its ranks are this process's own all the same."""
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(self.timeout)
+        self._process.kill()
+        self._process.wait()
+
     def close(self) -> None:
         """End it, at once if it has no ranks; else they are this process's own from now on."""
         if not self._bore:
             self._process.kill()
         self._orders.close()
         if boot.FORKS or not self._bore:
-            self._process.wait()
+            self._ended()
         self._stack.close()
 
     def __enter__(self) -> "Nursery":

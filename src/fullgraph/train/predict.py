@@ -81,11 +81,13 @@ def write_ids(order: Order, names: Names | None) -> None:
     if names is None:
         discard(path, lambda _: "")  # of another graph, predicted before
         return
-    width = 0 if names.starts is None else max(1, int(np.diff(names.starts).max()))
+    blocks = [(low, min(len(names), low + BLOCK_ROWS)) for low in range(0, len(names), BLOCK_ROWS)]
+    texts = names.starts is not None
+    width = max((len(str(name)) for block in blocks for name in names.block(*block)), default=1) if texts else 0
     with whole_file(path) as staged:
-        out = _room(staged, (len(names),), np.dtype(f"<U{width}" if width else np.int64))
-        for low in range(0, len(names), BLOCK_ROWS):
-            out[low : low + BLOCK_ROWS] = names.block(low, min(len(names), low + BLOCK_ROWS))
+        out = _room(staged, (len(names),), np.dtype(f"<U{max(1, width)}" if texts else np.int64))
+        for low, high in blocks:
+            out[low:high] = names.block(low, high)
         out.flush()
         del out
 

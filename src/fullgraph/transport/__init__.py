@@ -2,11 +2,12 @@
 
 from fullgraph.environ import MEETING, adopt_slurm, number
 from fullgraph.errors import PeerLost
+from fullgraph.transport.agree import agree
 from fullgraph.transport.alone import Alone
 from fullgraph.transport.among import Among
 from fullgraph.transport.base import PLAIN, Coding, Pending, Ready, Transport
 from fullgraph.transport.gather import gather_rows
-from fullgraph.transport.job import join
+from fullgraph.transport.job import begun, join, note_begun
 from fullgraph.transport.key import Key, Use, Way
 from fullgraph.transport.machine import Bundle, share
 from fullgraph.transport.mesh import Mesh
@@ -40,9 +41,12 @@ __all__ = [
     "Use",
     "Way",
     "adopt_slurm",
+    "agree",
+    "begun",
     "cost_of",
     "gather_rows",
     "join",
+    "note_begun",
     "number",
     "share",
     "shared_token",

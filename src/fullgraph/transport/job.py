@@ -3,15 +3,16 @@
 import os
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import FileStore, PrefixStore, TCPStore
+from torch.distributed.distributed_c10d import Store
 
 from fullgraph.environ import MEETING, adopt_slurm, number
 from fullgraph.errors import InputError, PeerLost, explain
 from fullgraph.transport.board import Board, FolderBoard, StoreBoard
+from fullgraph.transport.meeting import MET, meet
 from fullgraph.transport.process import ProcessTransport, cause_of
 from fullgraph.transport.watch import Watch
 
@@ -27,13 +28,19 @@ def join(*, backend: str = "gloo", device: torch.device | None = None, timeout: 
     number("MASTER_PORT", 1)
     if not 0 <= rank < size:
         raise InputError(f"RANK={rank} of WORLD_SIZE={size}: ranks run from 0 to {size - 1}")
-    limit = timedelta(seconds=timeout)
+    limit, prefix = timedelta(seconds=timeout), ""
     try:
         if not dist.is_initialized():
-            store = FileStore(str(Path(os.environ[MEETING]) / "store"), size) if MEETING in os.environ else None
-            where: dict[str, Any] = {"init_method": "env://"} if store is None else {"store": store}
-            dist.init_process_group(backend, timeout=limit, rank=rank, world_size=size, **where)
-        return ProcessTransport(Watch(_board(size, limit), rank, size, timeout), device=device)
+            if MEETING in os.environ:
+                store: Store = FileStore(str(Path(os.environ[MEETING]) / "store"), size)
+            else:
+                lasting, _, _ = next(dist.rendezvous("env://", rank, size, timeout=limit))
+                # Of ranks that are started again, others may first have to notice that one died.
+                again = lasting.check([MET])
+                prefix = f"fullgraph/{meet(lasting, rank, size, 2 * timeout if again else timeout)}"
+                store = PrefixStore(prefix, lasting)
+            dist.init_process_group(backend, timeout=limit, rank=rank, world_size=size, store=store)
+        return ProcessTransport(Watch(_board(size, limit, prefix), rank, size, timeout), device=device)
     except (RuntimeError, ValueError, OSError) as error:
         at = os.environ.get("MASTER_ADDR", "this machine")
         known = explain(error)
@@ -43,10 +50,27 @@ def join(*, backend: str = "gloo", device: torch.device | None = None, timeout: 
         ) from error
 
 
-def _board(size: int, limit: timedelta) -> Board:
+def _board(size: int, limit: timedelta, prefix: str) -> Board:
     if MEETING in os.environ:
         return FolderBoard(Path(os.environ[MEETING]), size)
     # A connection of its own: on the one that ranks met through, a long wait would hold up the signs of life.
-    host, port = os.environ["MASTER_ADDR"], number("MASTER_PORT", 0)
-    store = TCPStore(host, port, None, False, limit)
-    return StoreBoard(PrefixStore(f"again {os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store), size)
+    return StoreBoard(PrefixStore(f"{prefix}/signs", _lasting_store(limit)), size)
+
+
+def _lasting_store(limit: timedelta) -> Store:
+    """The job's store, which outlives the ranks that torchrun starts again."""
+    return TCPStore(os.environ["MASTER_ADDR"], number("MASTER_PORT", 0), None, False, limit)
+
+
+BEGUN = "fullgraph/begun"
+ASK_S = 30.0
+
+
+def note_begun(run: str) -> None:
+    """Leave word of a run that this job began, for the ranks that torchrun starts again."""
+    _lasting_store(timedelta(seconds=ASK_S)).set(f"{BEGUN}/{run}", "")
+
+
+def begun(run: str) -> bool:
+    """Whether this job began that run, before its ranks were started again."""
+    return bool(_lasting_store(timedelta(seconds=ASK_S)).check([f"{BEGUN}/{run}"]))

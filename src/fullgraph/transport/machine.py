@@ -3,10 +3,7 @@
 import json
 import mmap
 import os
-import socket
-import zlib
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +11,7 @@ import torch
 from torch import Tensor
 
 from fullgraph.errors import InputError
+from fullgraph.proc import machine
 from fullgraph.transport.base import Transport
 from fullgraph.transport.gather import gather_rows
 from fullgraph.transport.key import Key
@@ -52,11 +50,11 @@ def share(make: Callable[[tuple[int, ...]], Bundle | None], transport: Transport
 def _meet(transport: Transport, name: str) -> tuple[int, list[int]]:
     """The file of this machine's leader, open, and the leader of every rank."""
     file = _file()
-    facts = torch.tensor([[_machine(), os.getpid(), file, os.fstat(file).st_ino]])
+    facts = torch.tensor([[machine(), os.getpid(), file, os.fstat(file).st_ino]])
     ranks = gather_rows(facts, transport, Key(f"{name} machines", 0)).tolist()
     leader, found = transport.rank, file
-    for peer, (machine, pid, number, inode) in enumerate(ranks[: transport.rank]):
-        opened = _open(pid, number, inode) if machine == _machine() else None
+    for peer, (where, pid, number, inode) in enumerate(ranks[: transport.rank]):
+        opened = _open(pid, number, inode) if where == machine() else None
         if opened is not None:
             leader, found = peer, opened
             break
@@ -67,15 +65,6 @@ def _meet(transport: Transport, name: str) -> tuple[int, list[int]]:
     if other != kept:
         os.close(other)
     return kept, leaders
-
-
-def _machine() -> int:
-    """The same on all ranks that one kernel runs and that see one another's processes."""
-    try:
-        text = Path("/proc/sys/kernel/random/boot_id").read_text() + os.readlink("/proc/self/ns/pid")
-    except OSError:
-        text = socket.gethostname()
-    return zlib.crc32(text.encode())
 
 
 def _file() -> int:

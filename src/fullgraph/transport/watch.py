@@ -4,15 +4,17 @@ Every rank leaves a sign of life each beat, from a thread of its own. A rank tha
 
 | signs                                              | verdict                                              |
 |----------------------------------------------------|------------------------------------------------------|
-| a rank has left none for `timeout`                 | that rank, or its host, is dead or stopped           |
+| a rank has left none for `timeout`, and is not at work either | that rank, or its host, is dead or stopped |
 | no sign can be left or read for `timeout`          | this rank has lost the others                        |
 | all ranks wait, and none has moved for `timeout`   | messages are lost: the link between the two is down  |
 | some rank is at work, or said it would be silent   | slow: wait on, for `PATIENCE_S` at the most          |
 
 Silence is counted in beats of the one who listens and not by the clock, so that a machine that was suspended wakes up
-to a run that goes on.
+to a run that goes on. Of a rank on the listener's own machine the kernel is asked, too: a process that uses a core, or
+would if it got one, is slow and not dead, however long its signs have not come.
 """
 
+import os
 import sys
 import threading
 import time
@@ -21,9 +23,11 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 from fullgraph.errors import PeerLost, one_line
+from fullgraph.proc import Progress, born, machine
 from fullgraph.transport.board import Board, Sign
 
 PATIENCE_S = 4 * 3600.0  # how long a living rank may be at work without a message: rank 0 may cut a large graph
+LATE = 2  # beats that may be missed; then the kernel is asked
 BEAT_S = 1.0  # a sign of life this often, or ten times in a timeout
 
 
@@ -35,6 +39,7 @@ class Judge:
     size: int
     limit: int  # beats of silence that count as death
     patience: int  # beats that a rank may be at work
+    at_it: Callable[[Sign], bool] = lambda sign: False  # does the kernel say that it is at work?
     silent: dict[int, int] = field(default_factory=dict)
     unmoved: int = 0
     cut_off: int = 0
@@ -55,8 +60,10 @@ class Judge:
         moved = False
         for rank in others:
             now, then = signs.get(rank), self._before.get(rank)
-            self.silent[rank] = self.silent.get(rank, 0) + 1 if now == then else 0
-            moved |= now is None or then is None or not now.waiting or now.moves != then.moves
+            silent = self.silent.get(rank, 0) + 1 if now == then else 0
+            at_it = now is not None and silent > LATE and self.at_it(now)
+            self.silent[rank] = LATE if at_it else silent
+            moved |= at_it or now is None or then is None or not now.waiting or now.moves != then.moves
         self.unmoved = 0 if moved else self.unmoved + 1
         self._before = dict(signs)
         dead = [rank for rank in others if self.silent[rank] >= self.limit and not _is_away(signs, rank)]
@@ -74,11 +81,23 @@ class Judge:
     def at_work(self, signs: Mapping[int, Sign]) -> list[int]:
         """Ranks that give signs of life and do not wait, or that said they would be silent."""
         heard = [rank for rank, sign in signs.items() if rank != self.rank and not sign.waiting]
-        return [rank for rank in heard if signs[rank].away or self.silent.get(rank, 0) < 3]
+        return [rank for rank in heard if signs[rank].away or self.silent.get(rank, 0) <= LATE]
 
     def _name(self, rank: int, signs: Mapping[int, Sign]) -> str:
         sign = signs.get(rank)
         return f"rank {rank}" if sign is None else f"rank {rank} on {one_line(sign.host, 80)} (pid {sign.pid})"
+
+
+class _Kernel:
+    """What it knows of the processes that left a sign, where they are on this machine."""
+
+    def __init__(self) -> None:
+        self.progress = Progress()
+
+    def at_it(self, sign: Sign) -> bool:
+        if sign.machine != machine() or sign.pid == os.getpid():  # simulated ranks share a process
+            return False
+        return born(sign.pid) == sign.born != 0 and self.progress.made(sign.pid)
 
 
 def _is_away(signs: Mapping[int, Sign], rank: int) -> bool:
@@ -100,6 +119,7 @@ class Watch:
         self.signs: Mapping[int, Sign] = {}
         self.contact = 0  # beats at which the board could be reached
         self._doing, self._moves, self._waiting, self._beat = "starting", 0, 0, 0
+        self._asking = False  # is it in a call to the board, or did the last one fail?
         with suppress(OSError, RuntimeError):  # a run may be over its first epochs before the first beat
             self._post()
         self._over = threading.Event()
@@ -121,10 +141,14 @@ class Watch:
         self._moves += 1
 
     def _wait(self, done: Callable[[float], bool], text: str) -> None:
-        judge = Judge(self.rank, self.size, self.limit, patience=round(PATIENCE_S / self.beat_s))
+        judge = Judge(self.rank, self.size, self.limit, round(PATIENCE_S / self.beat_s), at_it=_Kernel().at_it)
         start = time.monotonic()
+        seen = -1
         while not done(self.beat_s):
-            verdict = judge.tick(self.signs, self.contact)
+            if self.contact == seen and not self._asking and self._thread.is_alive():
+                continue  # the thread that asks got no core meanwhile: what is known is old
+            seen = self.contact
+            verdict = judge.tick(self.signs, seen)
             waited = time.monotonic() - start + self.beat_s
             if verdict:
                 raise PeerLost(f"{self} waited {waited:.0f} s for {text}; {verdict}")
@@ -161,8 +185,10 @@ class Watch:
     def _pulse(self) -> None:
         """Leave a sign each beat; a board that fails is tried again, and `contact` tells how long it has failed."""
         while not self._over.wait(self.beat_s):
+            self._asking = True
             with suppress(OSError, RuntimeError):
                 self._post()
                 if self._waiting:
                     self.signs = self.board.read()
                 self.contact += 1
+                self._asking = False

@@ -19,6 +19,7 @@ from fullgraph.transport import Key, Transport
 
 # By graph layer: how many hops from a training node its output is read; None: wherever there are nodes.
 Hops = tuple[int | None, ...]
+LEVELS = torch.int16  # holds the hops of the deepest model that a run may have, and one more
 WORTH = 0.95  # a layer keeps all rows if it would still compute more than this share of its arcs
 
 
@@ -88,7 +89,7 @@ def _levels(local: LocalGraph, deepest: int, transport: Transport) -> Tensor:
     """How many hops every owned row is from a training node that reads it, [n]; deepest + 1 if it is farther."""
     n = len(local.ids)
     near = local.masks["train"].clone()
-    level_n = torch.full((n,), deepest + 1, dtype=torch.int8, device=near.device)
+    level_n = torch.full((n,), deepest + 1, dtype=LEVELS, device=near.device)
     level_n[near] = 0
     for hop in range(1, deepest + 1):
         read = local.arcs.sources_of(near)

@@ -15,7 +15,7 @@ from fullgraph.exchange import Channel, Clock, RowFacts, Sides, Wires
 from fullgraph.nn.view import Features
 from fullgraph.ops import Adjacency, Structure
 from fullgraph.placement.channel_view import Known
-from fullgraph.placement.holding.live import Live
+from fullgraph.placement.holding.live import LEVELS, Live
 from fullgraph.placement.holding.local import LocalGraph
 from fullgraph.placement.holding.whole import whole_matrices
 from fullgraph.placement.pipeline.live import LiveRows, Numbering, rows_kept
@@ -49,7 +49,7 @@ class Setup:
         if placement.chunks > scene.num_nodes:
             raise InputError(f"chunks={placement.chunks}: more than the {scene.num_nodes} nodes; choose fewer, or 0")
         local = scene.local
-        everywhere = Live(torch.zeros(len(local.ids), dtype=torch.int8), (None,) * len(placement.hops))
+        everywhere = Live(torch.zeros(len(local.ids), dtype=LEVELS), (None,) * len(placement.hops))
         self.live = live or everywhere
         self.numbers = self._numbers(local)
         self.starts = self.numbers.starts

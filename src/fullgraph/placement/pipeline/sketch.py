@@ -4,6 +4,8 @@ Ways are even shares of the nodes, and so are the chunks of a way; what ways rea
 and so are the rows that a layer computes.
 """
 
+from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from math import prod
@@ -39,13 +41,13 @@ def sketched(placement: "Pipeline", counts: Counts, transport: Transport, wire: 
 
 @dataclass(eq=False, kw_only=True)
 class SketchedStep(PipelineStep):
-    """Knows what the first stage would find out and tell the others."""
+    """Knows what the first stages of all ways would find out and tell the others."""
 
-    first: PipelineStep | None
+    firsts: Sequence[PipelineStep] = ()
 
     def _costs(self, model: Chain) -> tuple[list[float], Tensor]:
-        table = (self.first or self).table(model)
-        return table[:, 0].tolist(), table[:, 1:].long()
+        tables = [first.table(model) for first in self.firsts]
+        return sum(table[:, 0] for table in tables).tolist(), tables[0][:, 1:].long()  # type: ignore[union-attr]
 
 
 class _Sketch:
@@ -59,17 +61,30 @@ class _Sketch:
         self.place = self.mesh.at(transport.rank)
         self.stages, self.ways = self.mesh.sizes["stage"], self.mesh.sizes["way"]
         self.slots = placement.chunks or CHUNKS * self.stages
+        self.halo_lane = transport.fork() if self.ways > 1 else transport
+        self.lanes = [transport.fork() for _ in range(min(2, self.stages - 1))]
         self.kind = Kind(
             aggregation=aggregation, weighted=counts.graph.weighted, undirected=False, dtype=fine(placement.dtype)
         )
-        nodes, way = counts.graph.nodes, self.place["way"]
+        self._look_at(self.place["way"])
+
+    def _look_at(self, way: int) -> None:
+        nodes, self.place = self.counts.graph.nodes, {**self.place, "way": way}
         self.way = Span(nodes * way // self.ways, nodes * (way + 1) // self.ways)
-        self.halo_lane = transport.fork() if self.ways > 1 else transport
-        self.lanes = [transport.fork() for _ in range(min(2, self.stages - 1))]
         self.live = self._live_rows()
         self.chunks = self._chunks()
 
     def step(self, stage: int) -> SketchedStep:
+        """This rank's; every way's first stage has a say in where the model is cut, and equal ways say the same."""
+        ways = [self.place["way"]] if self.counts.even else range(self.ways)
+        return replace(self._step(stage), firsts=[self._of(way)._step(0) for way in ways])
+
+    def _of(self, way: int) -> "_Sketch":
+        other = copy(self)
+        other._look_at(way)
+        return other
+
+    def _step(self, stage: int) -> SketchedStep:
         placement, counts = self.placement, self.counts
         halos = Among(self.halo_lane, self.mesh.along("way", self.transport.rank))
         rows = StageRows(
@@ -108,7 +123,6 @@ class _Sketch:
             seed=placement.seed,
             cut=placement.cut,
             measure=False,
-            first=self.step(0) if stage else None,
         )  # fmt: skip
 
     def _channel(self, layer: int, chunk: Chunk, halos: Transport) -> Channel:
@@ -148,7 +162,8 @@ class _Sketch:
         live, nodes, way = self.live, self.counts.graph.nodes, len(self.way)
         read = live.whole if layer is None else live.after(layer - 1)
         computed = live.whole if layer is None else live.after(layer)
-        halo, outer = self._halo(layer), self._outer(layer) // self.slots
+        halo, sent = self._halo(layer), self._sent(layer)
+        outer = self._outer(layer) // self.slots
         _, of_way = self._of_way(layer)
         chunks = []
         for index, first in enumerate(accumulate(live.whole[:-1], initial=0)):
@@ -162,7 +177,7 @@ class _Sketch:
                     ids=ids(rows),
                     halo=ids(sum(halo)),
                     halo_ids=ids(sum(halo)),
-                    route=HaloRoute(ids(sum(halo)), halo, halo, rows),
+                    route=HaloRoute(ids(sum(sent)), sent, halo, rows),
                     forward=self.kind.matrix(targets, arcs, nodes),
                     backward=self.kind.matrix(rows, arcs - min(arcs, outer), way),
                     backward_halo=self.kind.matrix(sum(halo), outer if sum(halo) else 0, way),
@@ -172,9 +187,9 @@ class _Sketch:
             )
         return chunks
 
-    def _parts(self) -> range:
-        """The parts of this way."""
-        first = self.place["way"] * self.stages
+    def _parts(self, way: int | None = None) -> range:
+        """The parts of a way; None: of this one."""
+        first = (self.place["way"] if way is None else way) * self.stages
         return range(first, first + self.stages)
 
     def _part(self, part: int, layer: int | None) -> LayerCounts:
@@ -188,17 +203,25 @@ class _Sketch:
         return rows, sum(of.inner + of.outer for of in parts) + (rows if self.kind.loops else 0)
 
     def _halo(self, layer: int | None) -> tuple[int, ...]:
-        """Rows that this way reads of every other in one slot, by way; of its parts that read the same row, one does.
+        """Rows that this way reads of every other in one slot, by way."""
+        return tuple(self._read(layer, self.place["way"], way) for way in range(self.ways))
+
+    def _sent(self, layer: int | None) -> tuple[int, ...]:
+        """Rows that every other way reads of this one in one slot, by way."""
+        return tuple(self._read(layer, way, self.place["way"]) for way in range(self.ways))
+
+    def _read(self, layer: int | None, reader: int, owner: int) -> int:
+        """Rows that one way reads of another in one slot; of its parts that read the same row, one does.
 
         They are taken to read rows of another part by chance.
         """
-        found = [0.0] * self.ways
-        for peer in range(len(self.counts.ranks)):
-            if peer not in self._parts():
-                rows = max(1, self._part(peer, layer).sources)
-                unread = prod(1 - self._part(part, layer).read[peer] / rows for part in self._parts())
-                found[peer // self.stages] += rows * (1 - unread)
-        return tuple(round(rows / self.slots) for rows in found)
+        if reader == owner:
+            return 0
+        found = 0.0
+        for peer in self._parts(owner):
+            rows = max(1, self._part(peer, layer).sources)
+            found += rows * (1 - prod(1 - self._part(part, layer).read[peer] / rows for part in self._parts(reader)))
+        return round(found / self.slots)
 
     def _outer(self, layer: int | None) -> int:
         """Arcs that come from other ways."""

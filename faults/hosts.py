@@ -1,0 +1,210 @@
+"""Two hosts are asked for different things, or have other files; and torchrun starts ranks again after one was killed.
+
+Hosts that differ are refused on both sides, in a line that says in what. Ranks that are started again meet again, and
+go on with the run that their job began and with no other.
+"""
+
+import os
+import random as randomness
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from faults.command import Command, difference, epochs_done, send, small_graph, wait_for
+from faults.trials import Campaign
+
+SMALL = ["--hidden", 8, "--layers", 2, "--threads", 1, "--timeout", 20]
+NET = """
+import torch
+from torch_geometric.nn import GCNConv
+
+
+class Net(torch.nn.Module):
+    def __init__(self, in_channels, out_channels):
+        super().__init__()
+        self.one, self.two = GCNConv(in_channels, {width}), GCNConv({width}, out_channels)
+
+    def forward(self, x, edge_index):
+        return self.two(self.one(x, edge_index).relu(), edge_index)
+"""
+
+
+def free_port() -> int:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return int(s.getsockname()[1])
+
+
+@contextmanager
+def on_two_hosts(one: list[object], other: list[object], folders: tuple[Path, Path]) -> Iterator[list[Command]]:
+    """The same job, a command and a folder a host; variables tell each its rank, as Slurm's do."""
+    port = free_port()
+    with ExitStack() as stack:
+        commands = []
+        for rank, (arguments, folder) in enumerate(zip((one, other), folders, strict=True)):
+            job = {"RANK": rank, "WORLD_SIZE": 2, "LOCAL_RANK": 0, "LOCAL_WORLD_SIZE": 1, "MASTER_PORT": port}
+            env = {**{name: str(value) for name, value in job.items()}, "MASTER_ADDR": "127.0.0.1"}
+            commands.append(stack.enter_context(Command(*arguments, cwd=folder, env={**env, **LOOPBACK})))
+        yield commands
+
+
+LOOPBACK = {"GLOO_SOCKET_IFNAME": "lo"}
+
+
+def train(*more: object) -> list[object]:
+    return ["train", "g.npz", "--epochs", 6, "--checkpoint-every", 2, "--out", "run", *SMALL, *more]
+
+
+def rates(here: Path, there: Path) -> tuple[list[object], list[object], str]:
+    return train("--lr", 0.01), train("--lr", 0.5), "train.optimizer.lr|train.lr"
+
+
+def seeds(here: Path, there: Path) -> tuple[list[object], list[object], str]:
+    return train("--seed", 1), train("--seed", 2), "train.seed"
+
+
+def resumes(here: Path, there: Path) -> tuple[list[object], list[object], str]:
+    """The other host goes on with a run of the day before, which lies in its own folder."""
+    with Command("train", "g.npz", "--epochs", 4, "--parts", 2, "--out", "run", *SMALL, cwd=there) as before:
+        assert before.finish().code == 0, before.err
+    return train(), ["train", "--resume", "run"], "the command"
+
+
+def copies(here: Path, there: Path) -> tuple[list[object], list[object], str]:
+    """Both go on with a run of their own under the same name."""
+    for folder, seed in ((here, 1), (there, 2)):
+        with Command(*train("--seed", seed, "--parts", 2), cwd=folder) as before:
+            assert before.finish().code == 0, before.err
+    again = ["train", "--resume", "run", "--epochs", 9]
+    return again, again, "id"
+
+
+def code(here: Path, there: Path) -> tuple[list[object], list[object], str]:
+    for folder, width in ((here, 8), (there, 9)):
+        (folder / "net.py").write_text(NET.format(width=width))
+    asked = train("--model", "net.py:Net")
+    del asked[asked.index("--hidden") : asked.index("--threads")]
+    return asked, asked, "the content of net.py"
+
+
+def apart(here: Path, there: Path) -> tuple[list[object], list[object], str]:
+    """The hosts do not share the folder of the run."""
+    return train(), train(), "run/config.json"
+
+
+DIFFERENCES: dict[str, Callable[[Path, Path], tuple[list[object], list[object], str]]] = {
+    "rates": rates, "seeds": seeds, "resumes": resumes, "copies": copies, "code": code, "apart": apart,
+}  # fmt: skip
+
+
+def refused(kind: str, scratch: Path) -> str:
+    """Hosts that differ so are both refused, and told in what."""
+    here, there = (scratch / name for name in ("one", "other"))
+    for folder in (here, there):
+        folder.mkdir()
+        small_graph(folder)
+    one, other, what = DIFFERENCES[kind](here, there)
+    with on_two_hosts(one, other, (here, there)) as commands:
+        for command in commands:
+            assert command.finish().code == 2, f"{kind}: exit status {command.code}: {command.err}"
+            lines = command.complaints
+            assert len(lines) == 1, f"{kind}: {command.err}"
+            assert "rank 1 on " in lines[0], lines[0]
+            assert any(name in lines[0] for name in what.split("|")), f"{kind}: {lines[0]}"
+    return "refused"
+
+
+def torchrun(
+    cwd: Path, port: int, node: int, nodes: int, arguments: list[object], restarts: int
+) -> "subprocess.Popen[bytes]":
+    where = ["--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{port}", "--rdzv-id", "job"]
+    line = ["-m", "torch.distributed.run", "--nnodes", nodes, "--nproc-per-node", 1, "--max-restarts", restarts, *where]
+    with (cwd / f"err{node}").open("wb") as err:
+        return subprocess.Popen(
+            [sys.executable, *map(str, line), "-m", "fullgraph", *map(str, arguments)], cwd=cwd, stderr=err,
+            stdout=subprocess.DEVNULL, env={**os.environ, **LOOPBACK, "TMPDIR": str(cwd), "OMP_NUM_THREADS": "1"},
+        )  # fmt: skip
+
+
+def workers_of(agent: int) -> list[int]:
+    """What a torchrun has started."""
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(fields[1]) == agent:
+            found.append(int(pid))
+    return found
+
+
+def started_again(number: int, scratch: Path, kills: int = 1) -> str:
+    """A rank of two torchruns is killed; all ranks are started again, meet, and end as if nothing had happened."""
+    random = randomness.Random(number)
+    small_graph(scratch)
+    epochs = ["train", "g.npz", "--epochs", 60, "--eval-every", 1, "--checkpoint-every", 1, *SMALL]
+    with Command(*epochs, "--parts", 2, "--out", "whole", cwd=scratch) as whole:
+        assert whole.finish().code == 0, whole.err
+    port, run = free_port(), scratch / "run"
+    agents = [torchrun(scratch, port, node, 2, [*epochs, "--out", "run"], 3) for node in range(2)]
+    said = lambda: "\n".join((scratch / f"err{node}").read_text()[-3000:] for node in range(2))  # noqa: E731
+    try:
+        for kill in range(kills):
+            at = epochs_done(run) + random.randint(2, 8)
+            wait_for(lambda at=at: epochs_done(run) >= at or agents[0].poll() is not None, f"epoch {at}: {said()}")
+            victims = workers_of(agents[random.randrange(2)].pid)
+            kill += sum(send(pid, signal.SIGKILL) for pid in victims)
+        deadline = time.monotonic() + 200
+        for agent in agents:
+            agent.wait(max(1.0, deadline - time.monotonic()))
+            assert agent.returncode == 0, said()
+    finally:
+        for agent in agents:
+            for pid in workers_of(agent.pid) if agent.poll() is None else []:
+                send(pid, signal.SIGKILL)
+            agent.kill()
+            agent.wait()
+    differs = difference(scratch / "whole", run)
+    assert not differs, f"started again: other {differs.names}"
+    return "met again"
+
+
+def another_run(scratch: Path) -> str:
+    """A run of another model lies in --out: torchrun starts its ranks again, and it is refused each time."""
+    small_graph(scratch)
+    with Command(
+        "train", "g.npz", "--epochs", 4, "--parts", 2, "--model", "sage", "--out", "run", *SMALL, cwd=scratch
+    ) as old:
+        assert old.finish().code == 0, old.err
+    before = {path: path.read_bytes() for path in (scratch / "run").rglob("*.json*")}
+    asked = ["train", "g.npz", "--epochs", 6, "--model", "gcn", "--out", "run", *SMALL]
+    agent = torchrun(scratch, free_port(), 0, 1, asked, 1)
+    try:
+        assert agent.wait(120) != 0, "another run was taken for the one that was asked for"
+    finally:
+        agent.kill()
+        agent.wait()
+    assert "holds a run already" in (scratch / "err0").read_text()
+    assert before == {path: path.read_bytes() for path in (scratch / "run").rglob("*.json*")}
+    return "another run stayed"
+
+
+def trial(number: int, shared: Path) -> str:
+    scratch = Path(tempfile.mkdtemp(dir=shared))
+    try:
+        kinds = [*DIFFERENCES, "again", "again"]
+        kind = kinds[number % len(kinds)]
+        return started_again(number, scratch, 1 + number % 2) if kind == "again" else refused(kind, scratch)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+CAMPAIGN = Campaign(trial, 40, "hosts that differ are refused in words; ranks that are started again go on", jobs=1)

@@ -1,0 +1,67 @@
+"""Ranks that torchrun or Slurm started meet through a store, attempt after attempt.
+
+torchrun keeps one store while it starts ranks again and again, and its count of restarts differs between hosts. So an
+attempt is named after the processes that take part: each leaves a name of its own, rank 0 publishes the names of all,
+and the meeting is over when every rank has found itself among them and said so. What they then say to one another goes
+under the attempt's name, where nothing of an earlier attempt lies.
+"""
+
+import hashlib
+import time
+from uuid import uuid4
+
+from torch.distributed.distributed_c10d import Store
+
+LOOK_S = 0.05
+ROSTER, MET = "fullgraph/roster", "fullgraph/met"
+
+
+def meet(store: Store, rank: int, size: int, seconds: float) -> str:
+    """The name of the attempt that all ranks take part in; RuntimeError when some do not come within `seconds`."""
+    deadline = time.monotonic() + seconds
+    mine = uuid4().hex
+    store.set(_here(rank), mine)
+    seen = ""
+    while time.monotonic() < deadline:
+        roster = _call_the_roll(store, size) if rank == 0 else _text(store, ROSTER)
+        if roster and roster.split(",")[rank : rank + 1] == [mine]:
+            name = hashlib.sha256(roster.encode()).hexdigest()[:16]
+            if name != seen:
+                seen = name
+                store.set(_ready(rank), name)
+            if rank == 0 and all(_text(store, _ready(other)) == name for other in range(size)):
+                store.set(MET, name)
+            if _text(store, MET) == name:
+                return name
+        time.sleep(LOOK_S)
+    raise RuntimeError(_missing(store, rank, size, seen))
+
+
+def _call_the_roll(store: Store, size: int) -> str:
+    """By rank, the name of the process that came last; nothing until all have come."""
+    keys = [_here(rank) for rank in range(size)]
+    if not store.check(keys):
+        return ""
+    roster = ",".join(name.decode() for name in store.multi_get(keys))
+    if _text(store, ROSTER) != roster:
+        store.set(ROSTER, roster)
+    return roster
+
+
+def _missing(store: Store, rank: int, size: int, seen: str) -> str:
+    never = [other for other in range(size) if not store.check([_here(other)])]
+    late = [other for other in range(size) if other not in (rank, *never) and _text(store, _ready(other)) != seen]
+    who = ", ".join(map(str, never or late or [0]))
+    return f"rank {who} {'never came' if never else 'is of another attempt'}"
+
+
+def _text(store: Store, key: str) -> str:
+    return store.get(key).decode() if store.check([key]) else ""
+
+
+def _here(rank: int) -> str:
+    return f"fullgraph/here/{rank}"
+
+
+def _ready(rank: int) -> str:
+    return f"fullgraph/ready/{rank}"
