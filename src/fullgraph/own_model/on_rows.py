@@ -45,9 +45,9 @@ class OnRows:
         forward = Forward(graph, seed=self.seed, guard=self.guard, draws=self.draws)
         args = tuple(_marked(graph, value, "edge") for value in args)
         kwargs = {name: _marked(graph, value, name) for name, value in kwargs.items()}
-        rows, edge_index = forward.as_nodes(x), graph.marked_edge_index
+        x, edge_index = forward.as_nodes(x), graph.marked_edge_index
         with entered(forward):
-            out = self.module(rows, edge_index, *args, **kwargs)
+            out = self.module(x, edge_index, *args, **kwargs)
         self.layers = forward.counts.layers
         if not isinstance(out, Tensor) or out.shape[:1] != (graph.num_owned,):
             given = f"shape {tuple(out.shape)}" if isinstance(out, Tensor) else type(out).__name__

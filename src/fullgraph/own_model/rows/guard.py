@@ -117,8 +117,6 @@ class Guard:
         for x in outs:
             if getattr(x, NAME, None) is None:
                 mark(x, self._guessed(scan, func, x))
-            elif x.is_nested and self.checks:
-                refuse(f"{_name(func)} makes a nested tensor of rows, which cannot be followed over ranks")
         if follow.picked_rows or follow.writes:
             return out
         if follow.joined_rows:
@@ -136,7 +134,7 @@ class Guard:
         """The mark of a result that no operation made, such as x.data."""
         for given in scan.tensors:
             rows = rows_of(given)
-            if rows is not None and not x.is_nested and given.shape == x.shape:
+            if rows is not None and given.shape == x.shape:
                 return rows
         if self.checks and any(rows_of(given) is not None for given in scan.tensors):
             refuse(f"{_name(func)} gives rows in a form that cannot be followed over ranks")
@@ -198,6 +196,8 @@ class Scan:
             self.tensors.append(value)
             what = current(value)
             if what is None:
+                if value.is_nested and self.forward.guard.checks:
+                    refuse("the model makes a nested tensor, in which rows of nodes cannot be followed over ranks")
                 self.unknown.append(value)
             if what is None or what is SAME:
                 return value.shape, value.dtype

@@ -74,9 +74,7 @@ def matrix_norm(
 
 
 def _refuse_order(order: Any) -> None:
-    refuse(
-        f"a norm of order {order} over rows of all ranks needs all of them in one place; use the order 2 of a vector"
-    )
+    refuse(f"a norm of order {order} over rows of all ranks needs all of them in one place; use order 2 of a vector")
 
 
 def normalize(

@@ -1,6 +1,7 @@
-"""What runs where calls of torch's functions are not seen: threads, and TorchScript. Rows must not get there.
+"""What a mode of torch's functions does not see: threads, TorchScript, and tensors that take over another's memory.
 
-Both are asked at their beginning, for as long as the process lasts; outside of a forward pass over ranks they go on.
+Rows must not get there. Each is asked at its beginning, for as long as the process lasts; outside of a forward pass
+over ranks it goes on.
 """
 
 import threading
@@ -22,10 +23,12 @@ def watch_outside() -> None:
     """From now on, a model that starts a thread or calls TorchScript with rows is stopped."""
     if _watched:
         return
-    _watched.extend((threading.Thread, torch._C.ScriptFunction, torch._C.ScriptMethod))
+    _watched.append(threading.Thread)
     _ask_first(threading.Thread, "start", _no_thread)
-    _ask_first(torch._C.ScriptFunction, "__call__", _no_script)
-    _ask_first(torch._C.ScriptMethod, "__call__", _no_script)
+    for script in (torch._C.ScriptFunction, torch._C.ScriptMethod):
+        _ask_first(script, "__call__", _no_rows("TorchScript", "call the Python function itself"))
+    for kind, name in ((torch.nn.Parameter, "__new__"), (torch.Tensor, "set_"), (torch.Tensor, "as_subclass")):
+        _ask_first(kind, name, _no_rows(f"{kind.__name__}.{name}".removesuffix(".__new__"), "use the rows themselves"))
 
 
 def _ask_first(kind: Any, name: str, ask: Callable[..., None]) -> None:
@@ -37,7 +40,7 @@ def _ask_first(kind: Any, name: str, ask: Callable[..., None]) -> None:
             ask(self, *args, **kwargs)
         return function(self, *args, **kwargs)
 
-    setattr(kind, name, asked)
+    setattr(kind, name, staticmethod(asked) if name == "__new__" else asked)
 
 
 def _no_thread(thread: Any) -> None:
@@ -46,6 +49,9 @@ def _no_thread(thread: Any) -> None:
         refuse("the model starts a thread, where rows of nodes cannot be followed over ranks; compute without threads")
 
 
-def _no_script(function: Any, *args: Any, **kwargs: Any) -> None:
-    if any(rows_of(x) is not None for x in flat((args, tuple(kwargs.values())))):
-        refuse("TorchScript is given rows of nodes, which cannot be followed in it; call the Python function itself")
+def _no_rows(name: str, way_out: str) -> Callable[..., None]:
+    def ask(*args: Any, **kwargs: Any) -> None:
+        if any(rows_of(x) is not None for x in flat((args, tuple(kwargs.values())))):
+            refuse(f"{name} is given rows of nodes, which cannot be followed over ranks from there on; {way_out}")
+
+    return ask

@@ -12,7 +12,7 @@ from torch import nn
 
 from fullgraph.errors import InputError
 
-LIBRARIES = ("torch", "torch_geometric", "fullgraph", "contextlib", "functools")
+LIBRARIES = ("torch", "torch_geometric", "fullgraph", "contextlib", "functools", "threading", "concurrent")
 
 
 refused: ContextVar[list[InputError] | None] = ContextVar("refused", default=None)  # in the forward pass that runs

@@ -213,7 +213,10 @@ def padded(op: Op) -> Mark | None:
 
 def set_to(op: Op) -> Mark | None:
     """x.set_(y): x is y."""
-    return mark_of(op.given["source"]) if isinstance(op.given.get("source"), Tensor) else refused_view(op)
+    source = op.given.get("source")
+    if not isinstance(source, Tensor):
+        refused_view(op)
+    return mark_of(source)
 
 
 def refused_view(op: Op) -> None:

@@ -58,9 +58,7 @@ def _pointing(op: Op, rows: Rows) -> Rows:
         if len(op.marked) < 2 or None in points:
             refuse(f"{op.name} compares positions of nodes with numbers; {POSITION}")
         if op.name in ORDERS:
-            refuse(
-                f"{op.name} asks for an order of nodes; every rank has its own: compare node_id, an input of forward"
-            )
+            refuse(f"{op.name} asks for an order of nodes; every rank has its own: compare node_id, a model input")
         return rows.values
     if len(points) == 1 and op.name in ("clone", "copy", "where", "detach", "alias", "_to_copy"):
         if op.out.is_floating_point():
