@@ -42,13 +42,13 @@ def sums_by_groups_in_place(self, h, x, e):
     group = (x[:, 0] > 0).long()
     wide = group[:, None].expand(-1, HIDDEN)
     summed = torch.zeros(2, HIDDEN, dtype=h.dtype)
+    for row in summed:
+        row += 0.5
     summed.index_add_(0, group, h)
     summed[0] = 5
     summed.scatter_add_(0, wide, h)
     summed.scatter_add_(0, wide, 2 * h)
     summed.view(-1).add_(1)
-    for row in summed:
-        row += 0.5
     return h + summed.index_add(0, group, h)[group] / x.size(0)
 
 
