@@ -1,6 +1,8 @@
 """Models that mix rows of different nodes, in training and evaluation, on 1 to 3 ranks: right, or refused by name."""
 
 import copy
+import io
+import time
 
 import numpy as np
 import pytest
@@ -12,10 +14,13 @@ from fullgraph.testing import run_threads
 
 pytest.importorskip("torch_geometric", reason="PyG is an extra")
 
-from tests.own_model.mixing import LATE, REFUSED, RIGHT
+from tests.own_model import mixing, mixing_more
 from tests.own_model.nets import case_graph, shard_of
 
 STEPS = 4
+RIGHT = mixing.RIGHT | mixing_more.RIGHT
+REFUSED = mixing.REFUSED | mixing_more.REFUSED
+LATE = mixing.LATE | mixing_more.LATE
 
 
 def in_one_process(model):
@@ -84,5 +89,31 @@ def test_refused_by_name(kind, ranks):
 
 @pytest.mark.parametrize("kind", LATE, ids=lambda kind: kind.__name__)
 def test_refused_in_the_step_where_it_begins(kind):
-    with pytest.raises(fg.InputError, match=rf"mixing\.py:\d+, {kind.__name__}: .*{LATE[kind]}"):
+    with pytest.raises(fg.InputError, match=rf"mixing\w*\.py:\d+, ({kind.__name__}|\w+ \(layer \w+\)): .*{LATE[kind]}"):
         run_threads(3, on_ranks, made(kind))
+
+
+def test_ranks_that_wait_for_one_another_are_told_at_once():
+    (kind, place), *_ = mixing_more.WAITING.items()
+    begun = time.process_time()
+    with pytest.raises(fg.InputError, match=rf"self-check: .*({place}).*one rank waits here for another"):
+        run_threads(3, on_ranks, made(kind))
+    assert time.process_time() - begun < 30
+
+
+def test_a_number_drawn_for_a_row_is_the_same_on_any_number_of_ranks():
+    one, _, _ = run_threads(1, on_ranks, made(mixing_more.Dropped))[0]
+    three = run_threads(3, on_ranks, made(mixing_more.Dropped))
+    torch.testing.assert_close(sum(losses for losses, _, _ in three), one, rtol=1e-9, atol=1e-9)
+    assert len(one.unique()) == STEPS
+
+
+def test_the_output_can_be_saved():
+    def body(transport):
+        shard = shard_of(transport, case_graph())
+        out = fg.distribute(made(mixing.Base), shard, check=False).eval()()
+        torch.save(out.detach(), file := io.BytesIO())
+        file.seek(0)
+        return torch.equal(torch.load(file), out)
+
+    assert run_threads(2, body) == [True] * 2

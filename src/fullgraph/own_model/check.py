@@ -6,6 +6,8 @@ and the buffers must be the same. It finds what the guard (`rows/`) cannot see, 
 
 import copy
 import random
+import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import count
@@ -17,16 +19,20 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-from fullgraph.errors import InputError, one_line
+from fullgraph.errors import InputError, PeerLost, one_line
 from fullgraph.exchange import Clock, Wire
 from fullgraph.own_model.graph import RankGraph
 from fullgraph.own_model.on_rows import OnRows
 from fullgraph.own_model.piece import RANKS, Inputs, Piece, piece_of
+from fullgraph.own_model.prepare import quieten
+from fullgraph.own_model.rows.draws import MIDDLE
+from fullgraph.own_model.rows.place import place_of
 from fullgraph.partition import Assignment, cut_parts
 from fullgraph.placement.holding.local import LocalGraph
 from fullgraph.transport import Key, Transport
 
 STEPS, RATE, TOLERANCE = 3, 0.1, 1e-8
+LEAST_WORK, MORE_WORK = 600.0, 300  # seconds of processor time for simulated ranks, at least and times one process's
 WAY_OUT = "correct the model, or go without the check (--no-check, check=False)"
 Outputs = dict[tuple[str, int, int], Tensor]  # by part of the model, pass, and call in that pass
 Sum = Callable[[Tensor], Tensor]
@@ -47,8 +53,7 @@ def self_check(module: nn.Module, graph: RankGraph, x: Tensor, inputs: Inputs, *
     """Raise, in one line, where one process and simulated ranks differ; `module` is a copy to be used up."""
     if not graph.num_owned:
         return
-    piece = piece_of(graph)
-    drawn = _generators()
+    piece, begun = piece_of(graph), time.process_time()
     try:
         model = module.cpu().double()
         alone = _in_one_process(model, piece, x, inputs)
@@ -64,13 +69,13 @@ def self_check(module: nn.Module, graph: RankGraph, x: Tensor, inputs: Inputs, *
         raise InputError(
             f"self-check: the model fails on a small piece of the graph ({problem}); {table}{WAY_OUT}"
         ) from error
-    if _generators() != drawn:
-        raise InputError(
-            "self-check: the model draws from Python's random or NumPy's, which differ between ranks; use F.dropout"
-        )
-    _compare(alone, _over_ranks(model, piece, x, inputs, RANKS, seed=seed, draws=False), "one process")
-    one = _over_ranks(model, piece, x, inputs, 1, seed=seed, draws=True)[0]
-    _compare(one, _over_ranks(model, piece, x, inputs, RANKS, seed=seed, draws=True), "one rank, with dropout")
+    work = max(LEAST_WORK, MORE_WORK * (time.process_time() - begun))
+
+    def over(ranks: int, *, draws: bool) -> list[Seen]:
+        return _over_ranks(model, piece, x, inputs, ranks, seed=seed, draws=draws, work=work)
+
+    _compare(alone, over(RANKS, draws=False), "one process")
+    _compare(over(1, draws=True)[0], over(RANKS, draws=True), "one rank, with dropout")
 
 
 def _generators() -> tuple[Any, ...]:
@@ -79,14 +84,19 @@ def _generators() -> tuple[Any, ...]:
 
 
 class _Still(TorchFunctionMode):
-    """Nothing is dropped."""
+    """Nothing is dropped, and random numbers are all the same."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return args[0] if func in (F.dropout, torch.dropout) else func(*args, **(kwargs or {}))
+        if func in (F.dropout, torch.dropout):
+            return args[0]
+        out = func(*args, **(kwargs or {}))
+        return out.fill_(MIDDLE) if func is torch.rand else out
 
 
 def _in_one_process(model: nn.Module, piece: Piece, x: Tensor, inputs: Inputs) -> Seen:
     model = copy.deepcopy(model)
+    for name, part in model.named_modules():
+        quieten(part, name)
     edge_index = torch.from_numpy(piece.graph.edge_index.astype(np.int64))
     assert piece.graph.edge_attr is not None
     arcs = torch.from_numpy(piece.graph.edge_attr[:, 0].copy()).long()
@@ -94,17 +104,22 @@ def _in_one_process(model: nn.Module, piece: Piece, x: Tensor, inputs: Inputs) -
     args, kwargs = piece.inputs(inputs, nodes, arcs)
 
     def run() -> Tensor:
+        drawn = _generators()
         with _Still():
             out: Tensor = model(piece.cut(x, "x", nodes, arcs), edge_index, *args, **kwargs)
+        if _generators() != drawn:
+            raise InputError(
+                "self-check: the model draws from Python's random or NumPy's, which differ between ranks; use F.dropout"
+            )
         return out
 
     return _trained(model, nodes, run, lambda total: total)
 
 
 def _over_ranks(
-    model: nn.Module, piece: Piece, x: Tensor, inputs: Inputs, ranks: int, *, seed: int, draws: bool
+    model: nn.Module, piece: Piece, x: Tensor, inputs: Inputs, ranks: int, *, seed: int, draws: bool, work: float
 ) -> list[Seen]:
-    from fullgraph.testing.ranks import run_threads
+    from fullgraph.testing.ranks import StillRuns, run_threads
 
     part = Assignment(piece.part.part % ranks, ranks, "random", 0)
 
@@ -128,11 +143,17 @@ def _over_ranks(
         return _trained(on_rows.module, mine.ids, run, over_ranks)
 
     try:
-        seen: list[Seen] = run_threads(ranks, body)
-    except AssertionError as error:  # ranks that wait for one another
+        seen: list[Seen] = run_threads(ranks, body, work=work)
+    except StillRuns as error:
         raise InputError(
-            f"self-check: on {ranks} ranks the model calls other layers on one rank than on another "
-            f"({one_line(error, 80)}); {WAY_OUT}"
+            f"self-check: on {ranks} simulated ranks the model is not done after {work:.0f} s of processor time "
+            f"({one_line(error, 80)}): a loop in it may not end on a part of the rows; {WAY_OUT}"
+        ) from error
+    except (PeerLost, AssertionError) as error:  # ranks that wait for one another, or for something else
+        raise InputError(
+            f"self-check: {place_of(error)}one rank waits here for another, which does something else: the model takes "
+            "a sum or calls a layer on some ranks alone, such as under `if len(index) > 0`; do it on all ranks, an "
+            f"empty set of rows included ({one_line(error, 160)}); {WAY_OUT}"
         ) from error
     return seen
 
@@ -181,6 +202,7 @@ def _recorder(label: str, seen: Seen) -> Callable[..., None]:
             call = next(call for call in count() if (label, passes, call) not in seen.outputs)
             seen.outputs[label, passes, call] = out.detach()
 
+    record.looks_on = True  # type: ignore[attr-defined]  # our kernels need not make way for it
     return record
 
 
@@ -193,8 +215,9 @@ def _compare(one: Seen, many: list[Seen], what: str) -> None:
             out[seen.ids] = value
         return out
 
+    calls = [Counter(call[:2] for call in seen.outputs) for seen in (one, *many)]
     for call, want in one.outputs.items():
-        if all(call in seen.outputs for seen in many):  # our own kernels leave some parts of a layer out
+        if len({calls_of[call[:2]] for calls_of in calls}) == 1:  # our own kernels leave some parts of a layer out
             got = joined([seen.outputs[call] for seen in many])
             if got is not None and got.shape == want.shape and not _close(got, want):
                 _stop(f"the output of {call[0]}", got, want, what)

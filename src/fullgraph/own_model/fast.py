@@ -11,7 +11,7 @@ from types import MethodType
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fullgraph.ops import attend
@@ -19,6 +19,9 @@ from fullgraph.own_model.forward import Forward, running
 from fullgraph.own_model.rows.spaces import Ends, rows_of
 
 Fast = Callable[..., Tensor | None]
+PYG_PARTS = ("torch_geometric.nn.dense.linear.Linear", "torch_geometric.nn.aggr.")
+PYG_STEPS = ("propagate", "message", "aggregate", "update", "message_and_aggregate", "edge_update")
+PYG_HOOKS = ("_forward_pre_hooks", "_forward_hooks")
 
 
 def use_kernels(part: Any) -> None:
@@ -30,10 +33,30 @@ def use_kernels(part: Any) -> None:
 
     def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
         pass_now = running.get()
-        out = None if pass_now is None else fast(pass_now, self, *args, **kwargs)
+        out = None if pass_now is None or _is_changed(self) else fast(pass_now, self, *args, **kwargs)
         return kind.forward(self, *args, **kwargs) if out is None else out
 
     part.forward = MethodType(forward, part)
+
+
+def _is_changed(conv: Any) -> bool:
+    """Whether a part of a layer does more than PyG wrote: it has hooks, other functions or another class."""
+    if any(hooks for name, hooks in vars(conv).items() if name.endswith(PYG_HOOKS) and name[1:].startswith(PYG_STEPS)):
+        return True
+    if any(step in vars(conv) for step in PYG_STEPS):
+        return True
+    for name, part in conv.named_children():
+        plain = name == "nn" or f"{type(part).__module__}.{type(part).__name__}".startswith(PYG_PARTS)
+        if not plain or (name != "nn" and _has_hooks(part)):
+            return True
+    return False
+
+
+def _has_hooks(part: nn.Module) -> bool:
+    hooks = (*part._forward_pre_hooks.values(), *part._forward_hooks.values())
+    return bool(part._backward_hooks or part._backward_pre_hooks) or not all(
+        getattr(hook, "looks_on", False) for hook in hooks
+    )
 
 
 def _weighted(forward: Forward, x: Any, edge_index: Any, edge_weight: Any) -> bool | None:

@@ -11,8 +11,11 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from fullgraph.own_model.forward import Counts, Forward, running
-from fullgraph.own_model.rows.place import refuse
-from fullgraph.own_model.rows.spaces import mark, rows_of
+from fullgraph.own_model.rows.draws import uniform
+from fullgraph.own_model.rows.lengths import LENGTHS
+from fullgraph.own_model.rows.outside import watch_outside
+from fullgraph.own_model.rows.place import refuse, refused
+from fullgraph.own_model.rows.spaces import SAME, current, mark, rows_of
 from fullgraph.own_model.rows.special import SPECIAL
 from fullgraph.own_model.rows.sums import SUMS
 
@@ -20,10 +23,22 @@ ASKS = frozenset(
     [Tensor.dim, Tensor.is_floating_point, Tensor.is_complex]
     + [
         getattr(Tensor, name).__get__
-        for name in ("dtype", "device", "ndim", "layout", "requires_grad", "is_cuda", "is_sparse", "is_leaf", "grad_fn")
+        for name in (
+            "dtype",
+            "device",
+            "ndim",
+            "layout",
+            "requires_grad",
+            "is_cuda",
+            "is_sparse",
+            "is_leaf",
+            "grad_fn",
+            "_version",
+        )
     ]
 )  # what they tell of a tensor is the same on every rank
 NUMPYS = {"axis": "dim", "keepdims": "keepdim"}  # torch takes these names too
+OVER_RANKS = SUMS | LENGTHS
 
 
 class RowMode(TorchFunctionMode):
@@ -39,32 +54,58 @@ class RowMode(TorchFunctionMode):
             return func(*args, **kwargs)
         rule = _RULES.get(func)
         if rule is not None:
-            return rule(forward, func, *args, **kwargs)
+            return _seen(rule(forward, func, *args, **kwargs))
         if forward.trusted:
             return func(*args, **kwargs)
         if torch._C._functorch.peek_interpreter_stack() is not None:
             refuse("torch.func and vmap hide which rows a tensor holds; write the computation without them")
         out = self._special(func, args, kwargs)
-        return forward.guard.call(forward, func, args, kwargs) if out is NotImplemented else out
+        return forward.guard.call(forward, func, args, kwargs) if out is NotImplemented else _seen(out)
 
     def _special(self, func: Any, args: Any, kwargs: Any) -> Any:
-        if func in SUMS:
+        if func in OVER_RANKS:
             named = {NUMPYS.get(name, name): value for name, value in kwargs.items()}
             first = () if args else (named.pop("input", None),)
-            return SUMS[func](self.forward, *first, *args, **named) if rows_of((*first, *args)[0]) else NotImplemented
+            into = named.pop("out", None)
+            if not rows_of((*first, *args)[0]):
+                return NotImplemented
+            found = OVER_RANKS[func](self.forward, *first, *args, **named)
+            return found if into is None or found is NotImplemented else _written(found, into)
         if func in SPECIAL:
             return SPECIAL[func](self.forward, func, *args, **kwargs)
         return NotImplemented
 
 
+def _seen(out: Any) -> Any:
+    """Results without a mark are the same on every rank."""
+    for x in (out,) if isinstance(out, Tensor) else out if isinstance(out, tuple | list) else ():
+        if isinstance(x, Tensor) and current(x) is None:
+            mark(x, SAME)
+    return out
+
+
+def _written(found: Any, into: Any) -> Any:
+    """The result in the tensor that was given as `out`."""
+    if not isinstance(found, Tensor) or not isinstance(into, Tensor):
+        refuse("several results over rows of all ranks are written with out=; take them as results")
+    return mark(into.resize_(found.shape).copy_(found), current(found))
+
+
 @contextmanager
 def entered(forward: Forward) -> Iterator[None]:
-    """Inside, torch's functions and the model's layers know that rows are one rank's."""
-    token = running.set(forward)
+    """Inside, torch's functions and the model's layers know that rows are one rank's.
+
+    A refusal that the model caught is raised at the end: what it went on with is not what one process computes.
+    """
+    watch_outside()
+    token, caught = running.set(forward), refused.set([] if forward.guard.checks else None)
     try:
         with RowMode(forward):
             yield
+        if errors := refused.get():
+            raise errors[0]
     finally:
+        refused.reset(caught)
         running.reset(token)
 
 
@@ -135,14 +176,21 @@ def _refused(forward: Forward, func: Any, *args: Any, **kwargs: Any) -> Any:
     )
 
 
+def _rand(forward: Forward, func: Any, *sizes: Any, **kwargs: Any) -> Any:
+    """rand(e.size(1)): a number for each edge or node, drawn by its id as dropout does."""
+    out = uniform(forward, *sizes, **kwargs)
+    return _refused(forward, func) if out is NotImplemented else out
+
+
 _RULES: dict[Any, Callable[..., Any]] = {
+    torch.rand: _rand,
     F.dropout: _dropout,
     torch.dropout: _torch_dropout,
     F.batch_norm: _batch_norm,
     **dict.fromkeys(
         (
             F.alpha_dropout, F.feature_alpha_dropout, F.dropout1d, F.dropout2d, F.dropout3d, F.gumbel_softmax,
-            torch.rand, torch.randn, torch.randint, torch.randperm, torch.normal, torch.bernoulli, torch.multinomial,
+            torch.randn, torch.randint, torch.randperm, torch.normal, torch.bernoulli, torch.multinomial,
             torch.poisson, torch.rand_like, torch.randn_like, torch.randint_like, Tensor.bernoulli, Tensor.bernoulli_,
             Tensor.multinomial, Tensor.normal_, Tensor.uniform_, Tensor.random_, Tensor.exponential_,
             Tensor.geometric_, Tensor.cauchy_, Tensor.log_normal_, torch.binomial,

@@ -12,7 +12,7 @@ from fullgraph.own_model.graph import RankGraph
 from fullgraph.own_model.mode import entered
 from fullgraph.own_model.prepare import prepared
 from fullgraph.own_model.rows.guard import Guard
-from fullgraph.own_model.rows.spaces import Even, Rows, mark, mark_of, rows_of
+from fullgraph.own_model.rows.spaces import SAME, Even, Rows, mark, mark_of, rows_of
 
 INPUTS = ("edge_weight", "edge_attr", "node_id")
 
@@ -37,6 +37,7 @@ class OnRows:
         """checks: refuse operations that mix rows of one rank alone."""
         self.seed, self.draws, self.guard = seed, draws, Guard(checks=checks)
         self.module = prepared(module)
+        self.guard.owned = {id(x) for x in (*self.module.parameters(), *self.module.buffers())}
         self.layers = 0  # that the last forward pass entered
         self.takes = inputs_of(self.module)
 
@@ -46,8 +47,9 @@ class OnRows:
         self.guard.passes += self.module.training
         args = tuple(_marked(graph, value, "edge") for value in args)
         kwargs = {name: _marked(graph, value, name) for name, value in kwargs.items()}
+        x, edge_index = forward.as_nodes(x), graph.marked_edge_index
         with entered(forward), own_code(self.module, fix="forward is called with (x, edge_index)", torch_alone=True):
-            out = self.module(forward.as_nodes(x), graph.marked_edge_index, *args, **kwargs)
+            out = self.module(x, edge_index, *args, **kwargs)
         self.layers = forward.counts.layers
         if not isinstance(out, Tensor) or out.shape[:1] != (graph.num_owned,):
             given = f"shape {tuple(out.shape)}" if isinstance(out, Tensor) else type(out).__name__
@@ -59,7 +61,7 @@ class OnRows:
             raise InputError(
                 "the model returned a tensor that is not made of rows of nodes; return a row for each row of x"
             )
-        return out
+        return out.view_as(out)  # without the mark, which is of use in this pass alone
 
     def inputs(self, graph: RankGraph) -> dict[str, Tensor]:
         """The graph's own edge weights, edge features and node ids, as far as the model's forward takes them."""
@@ -70,9 +72,11 @@ class OnRows:
 
 def _marked(graph: RankGraph, value: Any, name: str) -> Any:
     """An input of the model, marked as rows of nodes or of edges by its length."""
-    if not isinstance(value, Tensor) or not value.dim() or mark_of(value) is not None:
+    if not isinstance(value, Tensor) or mark_of(value) is not None:
         return value
+    if not value.dim():
+        return mark(value, SAME)
     fits = {"edges": len(value) == graph.edges.size, "nodes": len(value) == graph.num_owned}
     if fits["edges"] and ("edge" in name or not fits["nodes"]):
         return mark(value, Rows(graph.edges, 0))
-    return mark(value, Rows(graph.nodes, 0)) if fits["nodes"] else value
+    return mark(value, Rows(graph.nodes, 0) if fits["nodes"] else SAME)

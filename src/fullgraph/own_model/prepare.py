@@ -11,11 +11,17 @@ from fullgraph.own_model.counting import count_all_rows
 from fullgraph.own_model.fast import use_kernels
 from fullgraph.own_model.forward import running
 from fullgraph.own_model.norms import over_all_ranks
+from fullgraph.own_model.rows.follow import flat
 from fullgraph.own_model.rows.spaces import Ends, Rows, mark, rows_of
 from fullgraph.own_model.rows.special import SHARE
 
 POOL = "a pooling of all nodes; the model must give logits for every node: pool outside of it, with fg.gather_rows"
 ALL = "attention between all nodes; use layers over arcs, such as TransformerConv or GATv2Conv"
+ORDER = (
+    "an aggregation that depends on the order of messages, which differs between ranks; use mean, max, std or softmax"
+)
+AGGREGATIONS = "torch_geometric.nn.aggr."
+GIVEN_MODULES = {f"{AGGREGATIONS}{name}" for name in ("deep_sets", "attention")}  # of the user's
 REFUSED = {  # parts of PyG, by where they are defined
     "torch_geometric.nn.pool": POOL,
     "torch_geometric.nn.unpool": POOL,
@@ -25,6 +31,7 @@ REFUSED = {  # parts of PyG, by where they are defined
     "torch_geometric.nn.attention": ALL,
     "torch_geometric.nn.conv.gps_conv": ALL,
     "torch_geometric.nn.norm.instance_norm": "a norm over all nodes; use BatchNorm, which is the same for one graph",
+    **{f"{AGGREGATIONS}{name}": ORDER for name in ("lstm", "gru", "mlp", "lcm", "patch_transformer")},
     "torch_geometric.nn.conv.dir_gnn_conv": "messages against the arcs; add the reverse arcs to the graph instead",
 }
 
@@ -56,7 +63,7 @@ def prepared(module: nn.Module) -> nn.Module:
         if is_message_passing(part):
             _number(part)
             use_kernels(part)
-            _quieten(part, label)
+            quieten(part, label)
     return module
 
 
@@ -102,9 +109,13 @@ def _leave(*_: Any) -> None:
 
 
 def _trust(part: Any) -> None:
-    """PyG's aggregations of messages by their target are right as they are: a rank has all messages to its nodes."""
+    """PyG's aggregations of messages by their target are right as they are: a rank has all messages to its nodes.
+
+    One that is given modules, as DeepSetsAggregation is, is followed like the rest of the model.
+    """
     kind = type(part)
-    if not kind.__module__.startswith("torch_geometric.nn.aggr."):
+    homes = {type(one).__module__ for one in part.modules()}
+    if not kind.__module__.startswith(AGGREGATIONS) or homes & GIVEN_MODULES or not all(map(_is_known, homes)):
         return
 
     def forward(self: Any, x: Tensor, index: Any = None, *args: Any, **kwargs: Any) -> Any:
@@ -113,12 +124,18 @@ def _trust(part: Any) -> None:
             return kind.forward(self, x, index, *args, **kwargs)
         with now.trust():
             out = kind.forward(self, x, index, *args, **kwargs)
-        return mark(out, Rows(now.sets.nodes, rows.dim))
+        for one in flat(out):
+            mark(one, Rows(now.sets.nodes, rows.dim))
+        return out
 
     part.forward = MethodType(forward, part)
 
 
-def _quieten(part: Any, label: str) -> None:
+def _is_known(home: str) -> bool:
+    return home.startswith(("torch.nn.", "torch_geometric.nn."))
+
+
+def quieten(part: Any, label: str) -> None:
     """SuperGAT samples arcs for a loss of its own, beside the logits; one rank's arcs are no sample of the graph."""
     if type(part).__name__ != "SuperGATConv":
         return

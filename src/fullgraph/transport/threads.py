@@ -15,11 +15,14 @@ from fullgraph.transport.sums import Swap
 class Hub:
     """Where simulated ranks leave messages for one another."""
 
-    def __init__(self, size: int, timeout: float = 60.0) -> None:
+    def __init__(self, size: int, timeout: float | None = 60.0) -> None:
+        """timeout: seconds that a rank waits for a message. None: until all ranks wait for one another, or are done."""
         self.size, self.timeout = size, timeout
         self._mail: dict[Hashable, list[Tensor]] = {}
         self._change = threading.Condition()
         self._failed: str | None = None
+        self._waiting: dict[int, tuple[Hashable, str]] = {}  # by rank: what for, in words
+        self._ended: set[int] = set()
 
     def ranks(self) -> list["ThreadTransport"]:
         return [ThreadTransport(self, rank) for rank in range(self.size)]
@@ -29,15 +32,32 @@ class Hub:
             self._mail.setdefault(address, []).append(value)
             self._change.notify_all()
 
-    def take(self, address: Hashable, text: str) -> Tensor:
+    def take(self, rank: int, address: Hashable, text: str) -> Tensor:
         with self._change:
+            self._waiting[rank] = address, text
+            self._stop_stuck()
             self._change.wait_for(lambda: self._failed or self._mail.get(address), self.timeout)
+            del self._waiting[rank]
             if self._mail.get(address):
                 value = self._mail[address].pop(0)
                 if not self._mail[address]:
                     del self._mail[address]
                 return value
         raise PeerLost(f"{text}; {self._failed or f'nothing came for {self.timeout:g} s'}")
+
+    def end(self, rank: int) -> None:
+        """A rank has done all its work."""
+        with self._change:
+            self._ended.add(rank)
+            self._stop_stuck()
+
+    def _stop_stuck(self) -> None:
+        """Without a timeout, ranks that wait for one another are told so as soon as they do."""
+        waits = self.timeout is None and self._waiting and len(self._waiting) + len(self._ended) == self.size
+        if waits and not any(self._mail.get(address) for address, _ in self._waiting.values()):
+            self.fail(
+                "; ".join([*(text for _, text in self._waiting.values()), *(f"rank {r} ended" for r in self._ended)])
+            )
 
     def fail(self, text: str) -> None:
         """Wake every waiting rank: one of them is gone."""
@@ -60,7 +80,7 @@ class _Mail:
             rows: dict[int, Tensor] = {}
             hub, rank = self.transport.hub, self.transport.rank
             for peer, nbytes in self.incoming.items():
-                wire = hub.take((peer, rank, self.key), f"rank {rank} waited for {self.key} from rank {peer}")
+                wire = hub.take(rank, (peer, rank, self.key), f"rank {rank} waited for {self.key} from rank {peer}")
                 assert wire.numel() == nbytes, f"{self.key}: rank {peer} sent {wire.numel()} bytes, expected {nbytes}"
                 rows[peer] = self.coding.decode(peer, wire)
             self.rows = rows  # whole: a wait that failed is none

@@ -111,7 +111,7 @@ class Follow(TorchDispatchMode):
             self._explained(op, before)
             raise
         if any(before) or op.name in MAKERS:
-            self._mark(op, self._allowed(op, before))
+            self._mark(op, self._allowed(op, before), before)
         return op.out
 
     def _explained(self, op: Op, before: list[Mark | None]) -> None:
@@ -144,10 +144,22 @@ class Follow(TorchDispatchMode):
             refuse(f"{op.name} is not known to work on {op.what()} of one rank alone{UNKNOWN}")
         return None
 
-    def _mark(self, op: Op, marks: Any) -> None:
+    def _mark(self, op: Op, marks: Any, before: list[Mark | None]) -> None:
         outs = list(flat(op.out))
         for out, what in zip(outs, marks if isinstance(marks, list) else [marks] * len(outs), strict=True):
+            if type(what) is Rows and out._is_view() and self.checks:
+                _check_written(op, out, before)
             mark(out, SAME if what is None else what)
+
+
+def _check_written(op: Op, out: Tensor, before: list[Mark | None]) -> None:
+    """Rows may be written through a view only into a tensor of rows: no other tensor learns of it."""
+    was = [what for x, what in zip(op.tensors, before, strict=True) if x is out]
+    if was and type(was[0]) is not Rows:
+        refuse(
+            f"{op.name} writes {op.what()} into a part or a view of a tensor that is not made of rows; make the tensor "
+            "with x.size(0), zeros_like or new_zeros, or write to the whole tensor"
+        )
 
 
 MAKERS = {"zeros", "ones", "full", "empty", "new_zeros", "new_ones", "new_full", "new_empty", "expand", "clone", "view",

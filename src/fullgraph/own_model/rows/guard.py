@@ -16,7 +16,19 @@ from fullgraph.own_model.rows.follow import Follow, flat
 from fullgraph.own_model.rows.indexing import INDEXING
 from fullgraph.own_model.rows.place import refuse
 from fullgraph.own_model.rows.shapes import SHAPES
-from fullgraph.own_model.rows.spaces import NAME, PARTIAL, SAME, Even, Mark, Rows, Space, mark, mark_of, rows_of
+from fullgraph.own_model.rows.spaces import (
+    NAME,
+    PARTIAL,
+    SAME,
+    Even,
+    Mark,
+    Rows,
+    Space,
+    current,
+    mark,
+    mark_of,
+    rows_of,
+)
 from fullgraph.own_model.rows.trace import Call, Trace, marked_as
 from fullgraph.own_model.rows.values import VALUES
 
@@ -25,6 +37,7 @@ if TYPE_CHECKING:
 
 RULES = VALUES | SHAPES | INDEXING
 MOST = 20_000  # calls that are kept
+FEW = 100  # rows: a constant of the model may have as many
 Outcome = tuple[Any, ...]  # a mark for each tensor of the result, with sets of rows by their number in the call
 _T = Tensor
 SIZED = {
@@ -40,6 +53,7 @@ class Guard:
     def __init__(self, *, checks: bool = True) -> None:
         """checks: False lets calls through that mix rows of one rank alone."""
         self.checks = checks
+        self.owned: set[int] = set()  # the model's parameters and buffers, by id
         self._known: dict[Hashable, Outcome] = {}
         self._traces: dict[Hashable, Trace] = {}
         self._met: set[str] = set()
@@ -73,13 +87,20 @@ class Guard:
             node: Any = x.grad_fn
             if isinstance(node, BackwardCFunction):
                 self._meet_function(node)
+        if self.checks:
+            self._check_origins(scan)
         if not scan.marked and not scan.counts:
-            trace.keep(place, Call(func, args, kwargs, ()))
-            return func(*args, **kwargs)
+            call, out = Call(func, args, kwargs, ()), func(*args, **kwargs)
+            call.marks = tuple(_same(x) for x in flat(out))
+            trace.keep(place, call)
+            return out
         if scan.counts:
             args, kwargs = scan.without_counts(args), scan.without_counts(kwargs)
         if not scan.marked:
-            return self._spread(scan, func, func(*args, **kwargs))
+            out = func(*args, **kwargs)
+            for x in flat(out):
+                _same(x)
+            return self._spread(scan, func, out)
         known = self._known.get(key) if key is not None else None
         if known is not None:
             marks = tuple(map(scan.restored, known))
@@ -91,7 +112,18 @@ class Guard:
             out = self._watched(scan, place, key, func, args, kwargs)
         if scan.counts:
             self._spread(scan, func, out)
-        return _completed(forward, out)
+        return _completed(scan, out)
+
+    def _check_origins(self, scan: "Scan") -> None:
+        """A tensor that no call has made and that the model does not own may hold rows, or what was made of them."""
+        for x in scan.unknown:
+            sizes = {size for size in (scan.forward.sets.nodes.size, scan.forward.sets.edges.size) if size >= FEW}
+            if x.grad_fn is not None or (sizes.intersection(x.shape) and id(x) not in self.owned):
+                refuse(
+                    f"{_name(scan.func)} is given a tensor {list(x.shape)} that was made where rows cannot be followed "
+                    "over ranks (TorchScript, nn.Parameter(h), torch.Tensor(h), as_subclass, dlpack, a thread, an "
+                    "autograd.Function that returns its input); compute it with calls of torch, inside of forward"
+                )
 
     def _meet_function(self, node: Any) -> None:
         kind = node._forward_cls
@@ -138,9 +170,21 @@ class Guard:
         return out
 
 
-def _completed(forward: "Forward", out: Any) -> Any:
+def _same(x: Tensor) -> Mark:
+    """The mark of a result that was made without rows."""
+    what = current(x)
+    if what is None:
+        mark(x, SAME)
+    return SAME if what is None else what
+
+
+def _completed(scan: "Scan", out: Any) -> Any:
+    """Sums over the rows of one rank become sums over all; also in a tensor that was written in place."""
     if isinstance(out, Tensor):
-        return mark(forward.reduce(out), SAME) if getattr(out, NAME, None) is PARTIAL else out
+        if getattr(out, NAME, None) is not PARTIAL:
+            return out
+        total = scan.forward.reduce(out)
+        return mark(out.copy_(total) if any(x is out for x in scan.tensors) else total, SAME)
     if isinstance(out, tuple | list) and any(mark_of(x) is PARTIAL for x in out if isinstance(x, Tensor)):
         refuse("several sums over rows in one call; take each in a line of its own")
     return out
@@ -153,6 +197,7 @@ class Scan:
         self.forward, self.func = forward, func
         self.spaces: list[Any] = [forward.sets.nodes, forward.sets.edges]
         self.tensors: list[Tensor] = []
+        self.unknown: list[Tensor] = []  # tensors that no call has made
         self.sizes: list[Any] = []
         self.marked = self.counts = False
 
@@ -170,7 +215,11 @@ class Scan:
         kind = type(value)
         if isinstance(value, Tensor):
             self.tensors.append(value)
-            what = getattr(value, NAME, None)
+            what = current(value)
+            if what is None:
+                if value.is_nested and self.forward.guard.checks:
+                    refuse("the model makes a nested tensor, in which rows of nodes cannot be followed over ranks")
+                self.unknown.append(value)
             if what is None or what is SAME:
                 return value.shape, value.dtype
             self.marked = True

@@ -212,7 +212,7 @@ def index_put(op: Op) -> Mark | None:
     if by is None:
         if op.marked and not (isinstance(target, Rows) and target.dim != dim and rows_of(values) is None):
             refuse(CUT)
-        return target
+        return None if isinstance(target, Even) else target
     if isinstance(by.points, Ends) or (chosen.dtype != torch.bool and by.points is None):
         refuse(f"the model writes rows by the sources of edges: {REVERSED}" if by.points else CUT)
     written = by.space if chosen.dtype == torch.bool else by.points

@@ -1,27 +1,46 @@
 """Where in a user's model something happens: file, line, layer."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextvars import ContextVar
 from pathlib import Path
-from types import FrameType
+from traceback import walk_tb
+from types import FrameType, TracebackType
 from typing import NoReturn
 
 from torch import nn
 
 from fullgraph.errors import InputError
+from fullgraph.own_code import OwnCodeError
 
-LIBRARIES = ("torch", "torch_geometric", "fullgraph", "contextlib", "functools")
+LIBRARIES = ("torch", "torch_geometric", "fullgraph", "contextlib", "functools", "threading", "concurrent")
+
+
+refused: ContextVar[list[InputError] | None] = ContextVar("refused", default=None)  # in the forward pass that runs
 
 
 def refuse(text: str) -> NoReturn:
-    """Stop with one line that begins with the place in the user's model."""
-    raise InputError(f"{place()}{text}")
+    """Stop with one line that begins with the place in the user's model; a model that goes on is stopped later."""
+    error = OwnCodeError(f"{place()}{text}")
+    if (before := refused.get()) is not None:
+        before.append(error)
+    raise error
 
 
 def place() -> str:
     """`net.py:12, Net (layer convs.0): `, as far as it is known."""
-    line = next((f"{Path(f.f_code.co_filename).name}:{f.f_lineno}" for f in _frames() if not is_library(_home(f))), "")
-    layer = _layer()
+    return _place([(frame, frame.f_lineno) for frame in _frames()])
+
+
+def place_of(error: BaseException) -> str:
+    """The same of an exception that has left the model."""
+    trace: TracebackType | None = error.__traceback__
+    return _place(list(walk_tb(trace))[::-1])
+
+
+def _place(frames: list[tuple[FrameType, int]]) -> str:
+    line = next((f"{Path(f.f_code.co_filename).name}:{number}" for f, number in frames if not is_library(_home(f))), "")
+    layer = _layer(frame for frame, _ in frames)
     return f"{', '.join(filter(None, (line, layer)))}: " if line or layer else ""
 
 
@@ -57,9 +76,9 @@ def _home(frame: FrameType) -> str:
     return str(frame.f_globals.get("__name__", ""))
 
 
-def _layer() -> str:
+def _layer(frames: Iterable[FrameType]) -> str:
     """The innermost module that runs, under its name in the model."""
-    running = [module for frame in _frames() if (module := _module(frame)) is not None]
+    running = [module for frame in frames if (module := _module(frame)) is not None]
     if not running:
         return ""
     inner, outer = running[0], running[-1]

@@ -3,6 +3,8 @@
 import sys
 from typing import Any
 
+from torch import Tensor
+
 from fullgraph.own_model.rows.follow import Op, Rule
 from fullgraph.own_model.rows.place import refuse
 from fullgraph.own_model.rows.spaces import PARTIAL, Ends, Even, Mark, Rows, Space, mark_of, moved, rows_of
@@ -209,6 +211,14 @@ def padded(op: Op) -> Mark | None:
     return rows
 
 
+def set_to(op: Op) -> Mark | None:
+    """x.set_(y): x is y."""
+    source = op.given.get("source")
+    if not isinstance(source, Tensor):
+        refused_view(op)
+    return mark_of(source)
+
+
 def refused_view(op: Op) -> None:
     if rows_of(op.x) is not None:
         refuse(f"{op.name} is not known to keep {op.what()} apart")
@@ -226,5 +236,6 @@ SHAPES: dict[str, Rule] = {
     "cat": cat,
     "stack": stack,
     "constant_pad_nd": padded,
-    **dict.fromkeys(("as_strided", "set", "resize", "unfold", "diagonal"), refused_view),
+    "set": set_to,
+    **dict.fromkeys(("as_strided", "resize", "unfold", "diagonal"), refused_view),
 }

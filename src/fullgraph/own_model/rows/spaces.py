@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 NAME = "_fullgraph_mark"
+VERSION = "_fullgraph_version"  # how often a tensor marked Even had been written to
 
 
 class Space:
@@ -146,6 +147,13 @@ class Rows:
         """Whether the two have entries for the same rows in the same order."""
         return self.each == other.each and self.blocks == other.blocks and self.space.is_like(other.space)
 
+    def __reduce__(self) -> Any:
+        """A tensor that is saved keeps its values alone."""
+        return _no_mark, ()
+
+    def __deepcopy__(self, memo: Any) -> "Rows":
+        return self
+
     @property
     def values(self) -> "Rows":
         """The same rows, with values that are no positions."""
@@ -171,15 +179,34 @@ PARTIAL, SAME = Plain.PARTIAL, Plain.SAME
 Mark = Rows | Even | Plain
 
 
+def _no_mark() -> None:
+    return None
+
+
 def mark(x: Tensor, what: Mark | None) -> Tensor:
     setattr(x, NAME, what)
+    if type(what) is Even:
+        setattr(x, VERSION, _version(x))
     return x
+
+
+def current(x: Any) -> Mark | None:
+    """The mark of a tensor, SAME included. One that was written to through a view is no longer Even."""
+    what: Mark | None = getattr(x, NAME, None)
+    if type(what) is Even and getattr(x, VERSION, 0) != _version(x):
+        setattr(x, NAME, SAME)
+        return SAME
+    return what
 
 
 def mark_of(x: Any) -> Mark | None:
     """The mark of a tensor; None where the tensor is the same on every rank."""
-    what: Mark | None = getattr(x, NAME, None)
+    what = current(x)
     return None if what is SAME else what
+
+
+def _version(x: Tensor) -> int:
+    return 0 if x.is_inference() else x._version
 
 
 def rows_of(x: Any) -> Rows | None:

@@ -14,8 +14,8 @@ from torch.nn import functional as F
 from fullgraph.own_model.rows.count import Count, Shape, number
 from fullgraph.own_model.rows.follow import flat
 from fullgraph.own_model.rows.place import refuse
-from fullgraph.own_model.rows.spaces import Ends, Even, Rows, mark, rows_of
-from fullgraph.own_model.rows.values import POSITION, REVERSED
+from fullgraph.own_model.rows.spaces import SAME, Ends, Even, Rows, current, mark, rows_of
+from fullgraph.own_model.rows.values import POSITION, REVERSED, is_even
 
 if TYPE_CHECKING:
     from fullgraph.own_model.forward import Forward
@@ -240,10 +240,49 @@ def recurrent(forward: "Forward", func: Any, *args: Any) -> Any:
     along = 0 if args[-1] else 1
     if args[0].dim() != 3 or rows.dim != along:
         refuse("a recurrent network runs along the rows of nodes; there is no order of nodes over ranks")
+    for state in flat(args[1]):
+        first = rows_of(state)
+        if not is_even(state, 1) or (first is not None and not first.fits(rows.values)):
+            refuse(f"a recurrent network begins with states that have a row per position; {POSITION}")
     if args[5] and args[6]:
         refuse("dropout inside of a recurrent network depends on the number of ranks; use F.dropout on its output")
     out, *states = func(*args)
     return (mark(out, rows), *(mark(state, rows.at(1)) for state in states))
+
+
+def embedding_bag(
+    forward: "Forward", func: Any, input: Any, weight: Any, offsets: Any = None, max_norm: Any = None, *args: Any,
+    **kwargs: Any,
+) -> Any:  # fmt: skip
+    """A mean, sum or maximum of rows of a table for each row of numbers."""
+    rows = rows_of(input)
+    if rows is None:
+        return NotImplemented
+    weights = [rows_of(x) for x in flat((args, tuple(kwargs.values())))]
+    plain = rows_of(weight) is None and rows.points is None and not rows.dim and rows.is_single and input.dim() == 2
+    if not plain or offsets is not None or max_norm is not None or any(w is None or not w.fits(rows) for w in weights):
+        refuse("embedding_bag is known for a row of numbers for each row of nodes, without offsets and max_norm")
+    return mark(func(input, weight, offsets, max_norm, *args, **kwargs), rows)
+
+
+def set_data(forward: "Forward", func: Any, x: Any, value: Any) -> None:
+    """x.data = value"""
+    func(x, value)
+    mark(x, current(value))
+
+
+def added(in_place: bool, function: Any) -> Callable[..., Any]:
+    def add(forward: "Forward", func: Any, x: Any, dim: int, index: Any, source: Any, **kwargs: Any) -> Any:
+        """Rows added by groups to a tensor that every rank has: the sum over all ranks is added to it."""
+        by, rows = rows_of(index), rows_of(source)
+        if rows_of(x) is not None or by is None or by.points is not None or rows is None or rows.dim != dim % x.dim():
+            return NotImplemented
+        zeros = torch.zeros_like(x, requires_grad=False)
+        mark(zeros, Even(tuple(range(x.dim())), zero=True))
+        total = forward.guard.call(forward, function, (zeros, dim, index, source), kwargs)
+        return mark(x.add_(total) if in_place else x + total, SAME)
+
+    return add
 
 
 def bilinear(
@@ -314,6 +353,12 @@ SPECIAL: dict[Any, Callable[..., Any]] = {
     **dict.fromkeys((_T.gather, torch.gather), gather),
     F.one_hot: one_hot,
     F.bilinear: bilinear,
+    F.embedding_bag: embedding_bag,
+    _T.data.__set__: set_data,
+    _T.index_add_: added(True, torch.index_add),
+    _T.scatter_add_: added(True, torch.scatter_add),
+    **dict.fromkeys((_T.index_add, torch.index_add), added(False, torch.index_add)),
+    **dict.fromkeys((_T.scatter_add, torch.scatter_add), added(False, torch.scatter_add)),
     **dict.fromkeys((_VF.lstm, _VF.gru, _VF.rnn_tanh, _VF.rnn_relu), recurrent),
     **dict.fromkeys(
         (
@@ -325,6 +370,9 @@ SPECIAL: dict[Any, Callable[..., Any]] = {
             _T.untyped_storage,
             _T.storage,
             _T.__cuda_array_interface__.__get__,
+            _T.__reduce_ex__,
+            _T.__repr__,
+            _T.__format__,
         ),
         leaves,
     ),

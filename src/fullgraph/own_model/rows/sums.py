@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Dims = int | tuple[int, ...] | list[int] | None
 
 
-def _over(x: Any, dim: Dims) -> tuple[Rows, list[int]] | None:
+def over(x: Any, dim: Dims) -> tuple[Rows, list[int]] | None:
     """The rows of x and the dimensions to reduce, where rows are among them."""
     rows = rows_of(x)
     if rows is None or rows.points is not None:
@@ -44,17 +44,47 @@ def _entries(forward: "Forward", x: Tensor, rows: Rows, dims: list[int]) -> int:
     return count
 
 
-def _total(forward: "Forward", x: Tensor, dims: list[int], keepdim: bool) -> Tensor:
+def total(forward: "Forward", x: Tensor, dims: list[int], keepdim: bool) -> Tensor:
     return forward.reduce(x.sum(dims, keepdim=keepdim))
 
 
 def mean(forward: "Forward", x: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
-    over = _over(x, dim)
-    if over is None:
+    found = over(x, dim)
+    if found is None:
         return NotImplemented
-    rows, dims = over
+    rows, dims = found
     x = x if dtype is None else x.to(dtype)
-    return _total(forward, x, dims, keepdim) / _entries(forward, x, rows, dims)
+    return total(forward, x, dims, keepdim) / _entries(forward, x, rows, dims)
+
+
+def nanmean(forward: "Forward", x: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
+    found = over(x, dim)
+    if found is None:
+        return NotImplemented
+    x = x if dtype is None else x.to(dtype)
+    given = total(forward, (~x.isnan()).to(x.dtype), found[1], keepdim)
+    return total(forward, x.nan_to_num(0.0, float("inf"), -float("inf")), found[1], keepdim) / given
+
+
+def covariance(
+    forward: "Forward", x: Tensor, *, correction: int = 1, fweights: Any = None, aweights: Any = None
+) -> Any:
+    """(x - mean) (x - mean)^T / (N - correction) of variables [D, N]."""
+    rows = rows_of(x)
+    if rows is None or rows.dim != x.dim() - 1 or fweights is not None or aweights is not None:
+        return NotImplemented
+    entries = _entries(forward, x, rows, [rows.dim])
+    centred = (x - total(forward, x, [rows.dim], True) / entries).view(-1, x.shape[-1])
+    products = forward.reduce(centred @ centred.t()) / max(0, entries - correction)
+    return products if x.dim() == 2 else products.view(())
+
+
+def correlation(forward: "Forward", x: Tensor) -> Any:
+    found = covariance(forward, x)
+    if found is NotImplemented or not found.dim():
+        return found if found is NotImplemented else found / found
+    deviations = found.diag().sqrt()
+    return (found / deviations[:, None] / deviations).clip(-1, 1)
 
 
 def variance(
@@ -64,19 +94,26 @@ def variance(
     """sum (x - mean)^2 / (N - correction)"""
     if isinstance(dim, bool):  # torch.var(x, unbiased)
         dim, unbiased = None, dim
-    over = _over(x, dim)
-    if over is None:
+    found = over(x, dim)
+    if found is None:
         return NotImplemented
-    rows, dims = over
+    rows, dims = found
     less = correction if correction is not None else float(unbiased is None or unbiased)
     entries = _entries(forward, x, rows, dims)
-    centred = x - _total(forward, x, dims, True) / entries
-    return _total(forward, centred.square(), dims, keepdim) / max(0.0, entries - less)
+    centred = x - total(forward, x, dims, True) / entries
+    return total(forward, centred.square(), dims, keepdim) / max(0.0, entries - less)
 
 
 def deviation(forward: "Forward", *args: Any, **kwargs: Any) -> Any:
     var = variance(forward, *args, **kwargs)
-    return var if var is NotImplemented else var.sqrt()
+    return var if var is NotImplemented else root(var, 2)
+
+
+def root(x: Tensor, power: float) -> Tensor:
+    """x^(1/p), without a gradient where x is 0, as torch has it for norms and deviations."""
+    some = x != 0
+    safe = torch.where(some, x, 1)
+    return torch.where(some, safe.sqrt() if power == 2 else safe ** (1 / power), x if power > 0 else 0 * x)
 
 
 def _with_mean(spread: Callable[..., Any]) -> Callable[..., Any]:
@@ -89,46 +126,20 @@ def _with_mean(spread: Callable[..., Any]) -> Callable[..., Any]:
     return both
 
 
-def norm(forward: "Forward", x: Tensor, p: Any = 2, dim: Dims = None, keepdim: bool = False, dtype: Any = None) -> Any:
-    """(sum |x|^p)^(1/p)"""
-    over = _over(x, dim)
-    if over is None:
-        return NotImplemented
-    x = x if dtype is None else x.to(dtype)
-    power = 2.0 if p in ("fro", None) else p
-    if power == float("inf"):
-        return extreme(forward, x.abs(), over[1], keepdim, largest=True)
-    if isinstance(power, str) or power <= 0:
-        refuse(f"a norm of order {p} over rows of all ranks is not known; use order 2")
-    total = _total(forward, x.abs() ** power if power % 2 else x**power, over[1], keepdim)
-    return total.sqrt() if power == 2 else total ** (1 / power)
-
-
-def vector_norm(
-    forward: "Forward", x: Tensor, ord: Any = 2, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None
-) -> Any:
-    return norm(forward, x, ord, dim, keepdim, dtype)
-
-
-def normalize(
-    forward: "Forward", input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12, out: Any = None
-) -> Any:
-    length = norm(forward, input, p, dim, True)
-    if length is NotImplemented:
-        return length
-    return forward.as_rows(input / length.clamp_min(eps), rows_of(input))
-
-
 def softmax(forward: "Forward", x: Tensor, dim: Any = None, *args: Any, **kwargs: Any) -> Any:
     """exp(x - max) / sum exp(x - max)"""
     dtype = kwargs.get("dtype", next((a for a in args if isinstance(a, torch.dtype)), None))
-    over = _over(x, dim) if isinstance(dim, int) else None
-    if over is None:
+    found = over(x, dim) if isinstance(dim, int) else None
+    if found is None:
         return NotImplemented
     x = x if dtype is None else x.to(dtype)
-    high = extreme(forward, x.detach(), over[1], True, largest=True)
+    high = extreme(forward, x.detach(), found[1], True, largest=True)
     powers = (x - high).exp()
-    return forward.as_rows(powers / _total(forward, powers, over[1], True), over[0])
+    return forward.as_rows(powers / total(forward, powers, found[1], True), found[0])
+
+
+def softmin(forward: "Forward", x: Tensor, dim: Any = None, *args: Any, **kwargs: Any) -> Any:
+    return softmax(forward, forward.as_rows(-x, rows_of(x)), dim, *args, **kwargs)
 
 
 def log_softmax(forward: "Forward", x: Tensor, dim: Any = None, *args: Any, **kwargs: Any) -> Any:
@@ -137,12 +148,12 @@ def log_softmax(forward: "Forward", x: Tensor, dim: Any = None, *args: Any, **kw
 
 
 def logsumexp(forward: "Forward", x: Tensor, dim: Dims = None, keepdim: bool = False) -> Any:
-    over = _over(x, dim)
-    if over is None:
+    found = over(x, dim)
+    if found is None:
         return NotImplemented
-    high = extreme(forward, x.detach(), over[1], True, largest=True)
-    out = high + _total(forward, (x - high).exp(), over[1], True).log()
-    return out if keepdim else out.squeeze(over[1])
+    high = extreme(forward, x.detach(), found[1], True, largest=True)
+    out = high + total(forward, (x - high).exp(), found[1], True).log()
+    return out if keepdim else out.squeeze(found[1])
 
 
 def extreme(forward: "Forward", x: Tensor, dims: list[int], keepdim: bool, *, largest: bool) -> Tensor:
@@ -152,7 +163,7 @@ def extreme(forward: "Forward", x: Tensor, dims: list[int], keepdim: bool, *, la
         return best if keepdim else best.squeeze(dims)
     chosen = (x == best).to(x.dtype)
     ties = forward.reduce(chosen.sum(dims, keepdim=True))
-    shared = _total(forward, x * chosen / ties, dims, True)
+    shared = total(forward, x * chosen / ties, dims, True)
     out = best + (shared - shared.detach())
     return out if keepdim else out.squeeze(dims)
 
@@ -174,10 +185,18 @@ def _best(forward: "Forward", x: Tensor, dims: list[int], largest: bool) -> Tens
 
 def _extremes(largest: bool) -> Callable[..., Any]:
     def amax(forward: "Forward", x: Tensor, dim: Dims = None, keepdim: bool = False) -> Any:
-        over = _over(x, dim)
-        return NotImplemented if over is None else extreme(forward, x, over[1], keepdim, largest=largest)
+        found = over(x, dim)
+        return NotImplemented if found is None else extreme(forward, x, found[1], keepdim, largest=largest)
 
     return amax
+
+
+def both_extremes(forward: "Forward", x: Tensor, *, dim: Any = None, keepdim: bool = False) -> Any:
+    found = over(x, dim)
+    if found is None:
+        return NotImplemented
+    least, most = (extreme(forward, x, found[1], keepdim, largest=largest) for largest in (False, True))
+    return torch.return_types.aminmax((least, most))
 
 
 def _first_extreme(largest: bool) -> Callable[..., Any]:
@@ -187,12 +206,12 @@ def _first_extreme(largest: bool) -> Callable[..., Any]:
         rows = rows_of(x)
         if rows is not None and rows.points is not None and dim is None:
             return forward.last_position(rows, largest)
-        over = _over(x, dim)
-        if over is None or isinstance(dim, Tensor):
+        found = over(x, dim)
+        if found is None or isinstance(dim, Tensor):
             return NotImplemented
         if dim is None:
-            return extreme(forward, x, over[1], False, largest=largest)
-        return _with_row(forward, x, over[0], keepdim, largest)
+            return extreme(forward, x, found[1], False, largest=largest)
+        return _with_row(forward, x, found[0], keepdim, largest)
 
     return function
 
@@ -211,8 +230,8 @@ def _with_row(forward: "Forward", x: Tensor, rows: Rows, keepdim: bool, largest:
 
 
 def _count(forward: "Forward", x: Tensor, dim: Any, keepdim: bool) -> Any:
-    over = _over(x, dim)
-    return None if over is None else _total(forward, x.bool().long(), over[1], keepdim)
+    found = over(x, dim)
+    return None if found is None else total(forward, x.bool().long(), found[1], keepdim)
 
 
 def any_of(forward: "Forward", x: Tensor, dim: Any = None, keepdim: bool = False) -> Any:
@@ -228,13 +247,15 @@ def all_of(forward: "Forward", x: Tensor, dim: Any = None, keepdim: bool = False
 _T = Tensor
 SUMS: dict[Any, Callable[..., Any]] = {
     **dict.fromkeys((torch.mean, _T.mean), mean),
+    **dict.fromkeys((torch.nanmean, _T.nanmean), nanmean),
+    **dict.fromkeys((torch.cov, _T.cov), covariance),
+    **dict.fromkeys((torch.corrcoef, _T.corrcoef), correlation),
+    **dict.fromkeys((torch.aminmax, _T.aminmax), both_extremes),
+    F.softmin: softmin,
     **dict.fromkeys((torch.var, _T.var), variance),
     **dict.fromkeys((torch.std, _T.std), deviation),
     torch.var_mean: _with_mean(variance),
     torch.std_mean: _with_mean(deviation),
-    **dict.fromkeys((torch.norm, _T.norm), norm),
-    **dict.fromkeys((torch.linalg.vector_norm, torch.linalg.norm), vector_norm),
-    F.normalize: normalize,
     **dict.fromkeys((torch.softmax, _T.softmax, F.softmax), softmax),
     **dict.fromkeys((torch.log_softmax, _T.log_softmax, F.log_softmax), log_softmax),
     **dict.fromkeys((torch.logsumexp, _T.logsumexp), logsumexp),

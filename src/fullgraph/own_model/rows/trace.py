@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from fullgraph.own_model.rows.follow import flat
-from fullgraph.own_model.rows.spaces import NAME, Mark, mark
+from fullgraph.own_model.rows.spaces import NAME, Even, Mark, current, mark
 
 PLAIN = frozenset((int, float, bool, str, type(None), slice, torch.dtype, torch.device))
 
@@ -22,10 +22,12 @@ class Given:
     __slots__ = ("dtype", "mark", "shape")
 
     def __init__(self, x: Tensor) -> None:
-        self.mark, self.shape, self.dtype = getattr(x, NAME, None), x.shape, x.dtype
+        self.mark, self.shape, self.dtype = current(x), x.shape, x.dtype
 
     def is_like(self, value: Any) -> bool:
         found = getattr(value, NAME, None)
+        if type(found) is Even:
+            found = current(value)
         return (
             (found is self.mark or found == self.mark)
             and isinstance(value, Tensor)

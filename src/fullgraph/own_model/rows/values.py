@@ -13,7 +13,7 @@ REVERSED = (
     "the model sends rows against the edges (flow='target_to_source', or edges turned around in the model); "
     "add the reverse edges to the graph instead"
 )
-COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
+EQUALITIES, ORDERS = ("eq", "ne"), ("lt", "le", "gt", "ge", "maximum", "minimum")
 POSITION = (
     "each rank has other nodes at these positions; choose rows by a mask made of node inputs (x, node_id, a field of "
     "the graph), and keep numbers of a node in the graph"
@@ -54,9 +54,11 @@ def _pointing(op: Op, rows: Rows) -> Rows:
     points = {mark.points for _, mark in op.marked}
     if points == {None}:
         return rows
-    if op.name in COMPARISONS:
+    if op.name in (*EQUALITIES, *ORDERS):
         if len(op.marked) < 2 or None in points:
             refuse(f"{op.name} compares positions of nodes with numbers; {POSITION}")
+        if op.name in ORDERS:
+            refuse(f"{op.name} asks for an order of nodes; every rank has its own: compare node_id, a model input")
         return rows.values
     if len(points) == 1 and op.name in ("clone", "copy", "where", "detach", "alias", "_to_copy"):
         if op.out.is_floating_point():
@@ -133,6 +135,8 @@ def unknown(op: Op) -> NoReturn:
 
 def first(op: Op) -> Any:
     """Row by row along dimension 0: convolutions of short sequences, recurrent cells, poolings of features."""
+    if op.name in ("convolution", "native_group_norm") and any(x is not op.x for x, _ in op.marked):
+        refuse(f"{op.name} takes {op.what()} for weights; every rank has only its own rows")
     if any(rows.dim or rows.points for _, rows in op.marked):
         refuse(f"{op.name} mixes {op.what()}; every rank has only its own rows")
     if op.given.get("dropout_p"):
@@ -207,6 +211,32 @@ def distances(op: Op) -> Mark | None:
     return rows_of(a)
 
 
+def renorm(op: Op) -> Mark | None:
+    """Each row by itself, where `dim` is the dimension of the rows."""
+    rows = rows_of(op.x)
+    if rows is None or rows.dim != op.dim("dim", op.x):
+        refuse(f"renorm mixes {op.what()}; scale with a norm over nodes, h.norm(dim=0)")
+    return rows
+
+
+def transformed(op: Op) -> Mark | None:
+    """Fourier transforms along other dimensions than that of the rows."""
+    rows = rows_of(op.x)
+    assert rows is not None
+    if rows.dim in {dim % op.x.dim() for dim in op.given["dim"]}:
+        refuse(f"{op.name} along {op.what()} mixes the rows of all ranks; {_way_out('sort')}")
+    return rows
+
+
+def complex_view(op: Op) -> Mark | None:
+    """Pairs of numbers in the last dimension as complex numbers, and back."""
+    rows = rows_of(op.x)
+    assert rows is not None
+    if op.name == "view_as_complex" and rows.dim == op.x.dim() - 1:
+        refuse(f"view_as_complex pairs {op.what()} with each other; every rank has only its own rows")
+    return rows
+
+
 def scalar(op: Op) -> None:
     refuse(f"the value of {op.what()} is read ({op.name}); every rank has other rows: take a mean or sum first")
 
@@ -215,7 +245,7 @@ ALONG = (
     "sum", "nansum", "mean", "nanmean", "amax", "amin", "max", "min", "aminmax", "var", "std", "var_mean", "std_mean",
     "linalg_vector_norm", "norm", "logsumexp", "all", "any", "prod", "argmax", "argmin", "median", "nanmedian", "mode",
     "kthvalue", "count_nonzero", "cumsum", "cumprod", "cummax", "cummin", "logcumsumexp", "sort", "argsort", "topk",
-    "_softmax", "_log_softmax", "flip", "roll", "glu", "renorm",
+    "_softmax", "_log_softmax", "flip", "roll", "glu",
 )  # fmt: skip
 FIRST = (
     "convolution", "native_group_norm", "max_pool1d", "max_pool2d", "avg_pool1d", "avg_pool2d", "_adaptive_avg_pool2d",
@@ -231,11 +261,30 @@ FILLED = (
 VALUES: dict[str, Rule] = {
     "pointwise": pointwise,
     **dict.fromkeys(("copy", "_prelu_kernel", "masked_fill", "where", "lerp", "clamp", "threshold"), pointwise),
-    **dict.fromkeys(("clone", "detach", "alias", "_to_copy", "lift_fresh", "positive", "contiguous"), same),
+    **dict.fromkeys(
+        (
+            "clone",
+            "detach",
+            "alias",
+            "_to_copy",
+            "lift_fresh",
+            "positive",
+            "contiguous",
+            "_conj",
+            "_neg_view",
+            "conj_physical",
+            "resolve_conj",
+            "resolve_neg",
+        ),
+        same,
+    ),
     **dict.fromkeys(FILLED, filled),
     **dict.fromkeys(ALONG, along),
     **dict.fromkeys(FIRST, first),
     "native_layer_norm": layer_norm,
+    "renorm": renorm,
+    **dict.fromkeys(("_fft_r2c", "_fft_c2r", "_fft_c2c"), transformed),
+    **dict.fromkeys(("view_as_complex", "view_as_real"), complex_view),
     "_fused_rms_norm": layer_norm,
     **dict.fromkeys(("mm", "mv", "bmm", "addmm", "addmv", "baddbmm", "dot"), product),
     "linear": linear,
