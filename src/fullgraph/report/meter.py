@@ -48,7 +48,8 @@ class HostWatch:
         return time.perf_counter()
 
     def seconds(self, interval: Interval) -> float:
-        return float(interval[1] - interval[0])
+        # Cores of a virtual machine may disagree on the time by milliseconds, so that a short interval seems negative.
+        return max(0.0, float(interval[1] - interval[0]))
 
 
 class DeviceWatch:
