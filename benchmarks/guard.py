@@ -95,7 +95,7 @@ def main() -> None:
             for tree in list(trees)[:: 1 if turn % 2 else -1]:
                 line = [sys.executable, __file__, "--measure", graph, "--device", asked.device]
                 environ = {**os.environ, "PYTHONPATH": str(trees[tree] / "src")}
-                done = subprocess.run(line, env=environ, capture_output=True, text=True, check=True)
+                done = subprocess.run(line, env=environ, stdout=subprocess.PIPE, text=True, check=True)
                 times[tree].append(json.loads(done.stdout.splitlines()[-1]))
         for model in MODELS:
             before, now = ([turn[model] for turn in times[tree]] for tree in trees)
