@@ -288,6 +288,16 @@ def saved(self, h, x, e):
 
 
 @between
+def drawn_by_a_distribution(self, h, x, e):
+    return h * torch.distributions.Dirichlet(torch.ones(HIDDEN, dtype=h.dtype)).sample()
+
+
+@between
+def drawn_by_an_initialisation(self, h, x, e):
+    return h * nn.init.normal_(torch.empty(HIDDEN, dtype=h.dtype))
+
+
+@between
 def nested(self, h, x, e):
     return h - torch.nested.nested_tensor([h]).to_padded_tensor(0.0)[0].mean(0)
 
@@ -326,6 +336,8 @@ REFUSED = {
     in_words: "rows of nodes leave torch .*__repr__",
     saved: "rows of nodes leave torch .*__reduce_ex__",
     nested: "nested tensor",
+    drawn_by_a_distribution: "_sample_dirichlet draws random numbers",
+    drawn_by_an_initialisation: "normal draws random numbers",
     refusal_that_is_caught: r"median along rows of nodes",
 }
 WAITING = {on_some_ranks_alone: r"mixing_more\.py|GATv2Conv \(layer second\)|on_some_ranks_alone"}
@@ -345,6 +357,7 @@ LATE = {
     for kind in (
         renormed_columns, rows_as_kernels, BegunByPosition, one_way_of_each_edge, written_by_position,
         rows_through_a_view, by_torchscript, by_a_parameter, by_set, by_a_thread, by_no_function, in_words,
+        drawn_by_a_distribution, drawn_by_an_initialisation,
         refusal_that_is_caught,
     )
 }  # fmt: skip

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 import fullgraph as fg
 from fullgraph.testing import run_threads
@@ -140,3 +141,41 @@ def test_hooks_of_weights_are_refused(kind):
         fg.InputError, match=r"the hook of the weight .*: a hook of a weight would see one rank's share"
     ):
         run_threads(2, body)
+
+
+ACTIVATIONS = [
+    "relu",
+    "relu6",
+    "elu",
+    "selu",
+    "celu",
+    "gelu",
+    "silu",
+    "mish",
+    "leaky_relu",
+    "softplus",
+    "softsign",
+    "tanhshrink",
+    "hardtanh",
+    "hardswish",
+    "hardsigmoid",
+    "hardshrink",
+    "softshrink",
+    "logsigmoid",
+    "sigmoid",
+    "tanh",
+    "glu",
+]
+
+
+def activated(self, h, x, e):
+    """Each of them after the other, so that no version of torch has one that is not known to be row by row."""
+    for name in ACTIVATIONS:
+        h = h + 0.1 * getattr(F, name)(torch.cat([h, h], 1) if name == "glu" else h)
+    return F.prelu(h, torch.linspace(0, 1, HIDDEN, dtype=h.dtype))
+
+
+def test_activations_are_row_by_row():
+    model = made(between(activated))
+    _, logits, _ = in_one_process(model)
+    torch.testing.assert_close(run_threads(3, on_ranks, model)[0][1], logits, rtol=1e-9, atol=1e-9)

@@ -149,11 +149,18 @@ def _over_ranks(
             f"self-check: on {ranks} simulated ranks the model is not done after {work:.0f} s of processor time "
             f"({one_line(error, 80)}): a loop in it may not end on a part of the rows; {WAY_OUT}"
         ) from error
+    except InputError:
+        raise
     except (PeerLost, AssertionError) as error:  # ranks that wait for one another, or for something else
         raise InputError(
             f"self-check: {place_of(error)}one rank waits here for another, which does something else: the model takes "
             "a sum or calls a layer on some ranks alone, such as under `if len(index) > 0`; do it on all ranks, an "
             f"empty set of rows included ({one_line(error, 160)}); {WAY_OUT}"
+        ) from error
+    except Exception as error:
+        raise InputError(
+            f"self-check: {place_of(error)}the model fails on {ranks} simulated ranks, though not in one process "
+            f"({type(error).__name__}: {one_line(error)}); {WAY_OUT}"
         ) from error
     return seen
 

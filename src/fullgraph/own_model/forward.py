@@ -238,16 +238,20 @@ class Forward:
 
     # Draws
 
-    def dropout(self, x: Tensor, p: float) -> Tensor:
-        """keep(id, column) x / (1 - p), by the global id of each node or arc."""
+    def draw_key(self) -> int:
+        """The key of the next draws in this pass."""
         self._guard()
         self.counts.draws += 1
+        return dropout_key(self.seed, self.graph.step, self.counts.draws)
+
+    def dropout(self, x: Tensor, p: float) -> Tensor:
+        """keep(id, column) x / (1 - p), by the global id of each node or arc."""
+        key, rows = self.draw_key(), rows_of(x)
         if not self.draws:
             return x
         self.graph.clock.dropped = True
         if p == 1:
             return x * 0
-        key, rows = dropout_key(self.seed, self.graph.step, self.counts.draws), rows_of(x)
         if rows is not None and (rows.dim or rows.blocks > 1):
             parted = x.unflatten(rows.dim, (rows.blocks, rows.space.size * rows.each)).movedim(rows.dim + 1, 0)
             out = self._dropped(parted, rows, key, p).movedim(0, rows.dim + 1)

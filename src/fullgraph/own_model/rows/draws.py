@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fullgraph.ops import dropout_key
 from fullgraph.ops.hashing import draws, row_keys
 from fullgraph.own_model.rows.count import Count
 from fullgraph.own_model.rows.spaces import Rows, mark
@@ -42,12 +41,11 @@ def uniform(
         return NotImplemented
     space = counts[0].space
     shape = (space.size, *map(int, sizes[1:]))
-    forward.counts.draws += 1
+    key = forward.draw_key()
     dtype = dtype or torch.get_default_dtype()
     if not forward.draws:
         out = torch.full(shape, MIDDLE, dtype=dtype, device=device)
     else:
-        key = dropout_key(forward.seed, forward.graph.step, forward.counts.draws)
         a, b = row_keys(key, space.ids)
         drawn = draws(a[:, None], b[:, None], torch.arange(prod(shape[1:]), device=space.ids.device))
         out = ((drawn >> (32 - BITS)) * 2.0**-BITS).to(dtype=dtype, device=device).view(shape)

@@ -17,6 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from fullgraph.errors import InputError
 from fullgraph.own_model.rows.place import refuse
+from fullgraph.own_model.rows.pointwise import POINTWISE
 from fullgraph.own_model.rows.spaces import PARTIAL, SAME, Mark, Rows, Sets, Space, mark, mark_of, rows_of
 
 UNKNOWN = "; write it with operations on single rows and message passing, or go without the check (--no-check)"
@@ -76,6 +77,20 @@ class Op:
 Rule = Callable[[Op], Any]  # -> the mark of the result, or a list of marks
 
 
+def draws(func: Any) -> bool:
+    """Whether a basic operation draws random numbers."""
+    return torch.Tag.nondeterministic_seeded in func.tags
+
+
+class NoDraws(TorchDispatchMode):
+    """For a call that is given no rows: all that could differ between ranks are random numbers."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if draws(func):
+            refuse(f"{func._schema.name} draws random numbers, which depend on the number of ranks; use F.dropout")
+        return func(*args, **(kwargs or {}))
+
+
 @dataclass
 class Follow(TorchDispatchMode):
     """Marks the results of all operations inside."""
@@ -110,7 +125,7 @@ class Follow(TorchDispatchMode):
         except (RuntimeError, IndexError):
             self._explained(op, before)
             raise
-        if any(before) or op.name in MAKERS:
+        if any(before) or op.name in MAKERS or draws(func):
             self._mark(op, self._allowed(op, before), before)
         return op.out
 
@@ -134,12 +149,12 @@ class Follow(TorchDispatchMode):
         if PARTIAL in before and op.name not in LINEAR:
             refuse(f"{op.name} of a sum over {op.what()} within one call; take the sum first, in a line of its own")
         rule = self.rules.get(op.name)
-        if rule is None and torch.Tag.pointwise in op.func.tags:
+        if rule is None and op.name in POINTWISE:
             rule = self.rules["pointwise"]
         if rule is not None:
             return rule(op)
-        if op.marked and torch.Tag.nondeterministic_seeded in op.func.tags:
-            refuse(f"{op.name} draws numbers for {op.what()}, which depend on the number of ranks; use F.dropout")
+        if draws(op.func):
+            refuse(f"{op.name} draws random numbers, which depend on the number of ranks; use F.dropout")
         if op.marked:
             refuse(f"{op.name} is not known to work on {op.what()} of one rank alone{UNKNOWN}")
         return None

@@ -5,6 +5,7 @@ finds is kept, so that in later steps the call costs a look-up.
 """
 
 from collections.abc import Hashable
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -12,7 +13,7 @@ from torch import Tensor
 from torch.autograd.function import BackwardCFunction
 
 from fullgraph.own_model.rows.count import Count, Shape, number
-from fullgraph.own_model.rows.follow import Follow, flat
+from fullgraph.own_model.rows.follow import Follow, NoDraws, flat
 from fullgraph.own_model.rows.indexing import INDEXING
 from fullgraph.own_model.rows.place import refuse
 from fullgraph.own_model.rows.shapes import SHAPES
@@ -90,7 +91,9 @@ class Guard:
         if self.checks:
             self._check_origins(scan)
         if not scan.marked and not scan.counts:
-            call, out = Call(func, args, kwargs, ()), func(*args, **kwargs)
+            call = Call(func, args, kwargs, ())
+            with NoDraws() if self.checks else nullcontext():  # type: ignore[no-untyped-call]
+                out = func(*args, **kwargs)
             call.marks = tuple(_same(x) for x in flat(out))
             trace.keep(place, call)
             return out

@@ -71,6 +71,12 @@ def _pointing(op: Op, rows: Rows) -> Rows:
     refuse(f"{op.name} computes with positions of nodes; {POSITION}")
 
 
+def log_sigmoid(op: Op) -> list[Mark | None]:
+    """The result, and what its backward pass keeps, which is empty on some devices."""
+    rows = rows_of(op.x)
+    return [rows if out.shape == op.x.shape else None for out in op.out]
+
+
 def is_even(x: Tensor, dim: int) -> bool:
     """Whether x fits rows of any set along a dimension."""
     what = mark_of(x)
@@ -260,6 +266,7 @@ FILLED = (
 
 VALUES: dict[str, Rule] = {
     "pointwise": pointwise,
+    "log_sigmoid_forward": log_sigmoid,
     **dict.fromkeys(("copy", "_prelu_kernel", "masked_fill", "where", "lerp", "clamp", "threshold"), pointwise),
     **dict.fromkeys(
         (
