@@ -76,6 +76,12 @@ class Count(np.int64):
 
     __rmul__ = __mul__
 
+    def __floordiv__(self, other: Any) -> Any:
+        """h.numel() // columns counts rows again."""
+        if type(other) is int and other and not self.scale % other and not self.shift % other:
+            return Count.of(self.space, self.ask, self.given, self.scale // other, self.shift // other)
+        return self.total // number(other)
+
     def __eq__(self, other: Any) -> bool:
         """The number of all rows counts; libraries also compare it with a size that they read from a tensor."""
         if type(other) is Count:
@@ -125,7 +131,7 @@ _NUMBERS: dict[str, Callable[..., Any]] = {
     "round": round,
 }
 for _name, _function in _NUMBERS.items():
-    if _name != "sub":
+    if _name not in ("sub", "floordiv"):
         setattr(Count, f"__{_name}__", _on_totals(_function))
     if _name in ("truediv", "floordiv", "mod", "pow", "sub", "divmod", "and", "or", "xor", "lshift", "rshift"):
         setattr(Count, f"__r{_name}__", _reversed(_function))
