@@ -8,6 +8,7 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import FileStore, PrefixStore, TCPStore
 from torch.distributed.distributed_c10d import Store
+from torch.distributed.rendezvous import rendezvous
 
 from fullgraph.environ import MEETING, adopt_slurm, number
 from fullgraph.errors import InputError, PeerLost, explain
@@ -34,7 +35,7 @@ def join(*, backend: str = "gloo", device: torch.device | None = None, timeout: 
             if MEETING in os.environ:
                 store: Store = FileStore(str(Path(os.environ[MEETING]) / "store"), size)
             else:
-                lasting, _, _ = next(dist.rendezvous("env://", rank, size, timeout=limit))
+                lasting, _, _ = next(rendezvous("env://", rank, size, timeout=limit))
                 # Of ranks that are started again, others may first have to notice that one died.
                 again = lasting.check([MET])
                 prefix = f"fullgraph/{meet(lasting, rank, size, 2 * timeout if again else timeout)}"
