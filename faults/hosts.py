@@ -125,7 +125,18 @@ def torchrun(
     cwd: Path, port: int, node: int, nodes: int, arguments: list[object], restarts: int
 ) -> "subprocess.Popen[bytes]":
     where = ["--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{port}", "--rdzv-id", "job"]
-    line = ["-m", "torch.distributed.run", "--nnodes", nodes, "--nproc-per-node", 1, "--max-restarts", restarts, *where]
+    each = 2 // nodes
+    line = [
+        "-m",
+        "torch.distributed.run",
+        "--nnodes",
+        nodes,
+        "--nproc-per-node",
+        each,
+        "--max-restarts",
+        restarts,
+        *where,
+    ]
     with (cwd / f"err{node}").open("wb") as err:
         return subprocess.Popen(
             [sys.executable, *map(str, line), "-m", "fullgraph", *map(str, arguments)], cwd=cwd, stderr=err,
@@ -200,8 +211,10 @@ def another_run(scratch: Path) -> str:
 def trial(number: int, shared: Path) -> str:
     scratch = Path(tempfile.mkdtemp(dir=shared))
     try:
-        kinds = [*DIFFERENCES, "again", "again"]
+        kinds = [*DIFFERENCES, "again", "again", "another"]
         kind = kinds[number % len(kinds)]
+        if kind == "another":
+            return another_run(scratch)
         return started_again(number, scratch, 1 + number % 2) if kind == "again" else refused(kind, scratch)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)

@@ -79,7 +79,7 @@ def chosen(config: Run, shards: Path, phases: Phases) -> Run:
         return config
     from fullgraph.cost.plan import choose
 
-    with phases.display.phase("choosing a strategy"):
+    with phases("choose", "choosing a strategy"):
         name, strategy, reason = choose(config, auto, shards)
     note(f"auto chose {name}: {reason}")
     return replace(config, strategy=strategy)

@@ -25,6 +25,12 @@ class Progress:
         return any(state in "RD" for state, _ in threads) or (before is not None and ticks > before)
 
 
+def go_before_the_launcher() -> None:
+    """Where memory ends, let the kernel end this process rather than the one that would say so."""
+    with suppress(OSError):
+        (PROC / "self" / "oom_score_adj").write_text("500")
+
+
 @cache
 def machine() -> int:
     """The same for all processes that one kernel runs and that see one another."""

@@ -22,6 +22,7 @@ from fullgraph.errors import Damaged, InputError, Interrupted, explain
 from fullgraph.ops import kernels
 from fullgraph.own_code import own_code
 from fullgraph.partition import open_part, read_names
+from fullgraph.proc import go_before_the_launcher
 from fullgraph.reference import unpack
 from fullgraph.remarks import averaged, late_halos
 from fullgraph.report import EpochRecord, MetricsLog, Phases, peak_device_bytes, peak_memory_bytes
@@ -245,6 +246,7 @@ def main(classes: str = "") -> None:
     """classes: those of the user's that are in no file, packed."""
     stop = Stop()
     stop.listen()
+    go_before_the_launcher()
     tolerate_output()
     warnings.filterwarnings("ignore", message="CUDA initialization")  # a run on a GPU fails with words of its own
     phases = started()

@@ -10,6 +10,7 @@ import pytest
 
 import fullgraph as fg
 from fullgraph.cost import here
+from fullgraph.cost import plan as plans
 from fullgraph.cost.choose import Risk, best, offered, ranked, risk_of
 from fullgraph.cost.cluster import Cluster, Link
 from fullgraph.cost.counting import Halo, counted, counted_parts, even
@@ -241,9 +242,11 @@ def test_auto_chooses_says_why_and_is_exact_unless_told(tmp_path):
     flags = ["--parts", 2, "--epochs", 2, "--hidden", 8, "--threads", 1, "--strategy", "auto"]
     code, _, err = command("train", GRAPH, *flags, "--out", "exact", cwd=tmp_path)
     assert code == 0, err
-    assert "auto chose" in err
+    assert "auto chose vanilla: its 2 epochs are guessed to take" in err, "a plan would take longer than the run"
     told = json.loads((tmp_path / "exact" / "result.json").read_text())["strategy"]
-    assert told in ("vanilla", "mixgcn")
+    assert told == "vanilla"
+    startup = json.loads((tmp_path / "exact" / "result.json").read_text())["startup_s"]
+    assert startup["choose"] < 1 < startup["import"] + startup["choose"] + 1
     (tmp_path / "slow.toml").write_text("machines = 2\ncores = 1\n[link]\nbits_per_s = 1e6\n")
     code, _, err = command(
         "train", GRAPH, *flags, "-o", "allow=stale,lossy", "-o", "cluster=slow.toml", "--out", "any", cwd=tmp_path
@@ -253,6 +256,16 @@ def test_auto_chooses_says_why_and_is_exact_unless_told(tmp_path):
     assert told.startswith(("sylvie", "varco"))
     config = json.loads((tmp_path / "any" / "config.json").read_text())
     assert "auto" not in json.dumps(config["strategy"])
+
+
+def test_only_runs_that_take_longer_than_a_plan_are_planned(tmp_path, monkeypatch):
+    write_parts(tmp_path, graph := load(GRAPH), partition(graph, 2))
+    run = replace(RUN, parts=2)
+    monkeypatch.setattr(plans, "planned", lambda *arguments: pytest.fail("planned"))
+    assert plans.choose(run, STRATEGIES.make("auto"), tmp_path)[0] == "vanilla"
+    long = replace(run, train=replace(run.train, epochs=10**5))
+    with pytest.raises(pytest.fail.Exception, match="planned"):
+        plans.choose(long, STRATEGIES.make("auto"), tmp_path)
 
 
 @pytest.mark.cold

@@ -69,7 +69,7 @@ def test_old_signs_condemn_nobody_but_oneself():
 
 
 def test_a_rank_that_the_kernel_sees_at_work_is_only_slow():
-    """Its signs stop at beat 10: the thread that leaves them gets no core; then they come again."""
+    """Its signs stop at beat 10, as on a machine where the thread that leaves them gets no core."""
     starved = lambda beat, rank: replace(WAITS if rank == 1 else WORKS, beat=min(beat, 10))  # noqa: E731
     assert judged(starved)[0] == 15
     assert judged(starved, at_it=lambda sign: True)[0] == 99

@@ -17,11 +17,17 @@ from fullgraph.cost.rates import Rates
 from fullgraph.cost.replay import Piece
 from fullgraph.cost.scale import NEAR
 from fullgraph.ops import Adjacency, Structure
-from fullgraph.partition import open_part
+from fullgraph.partition import open_part, read_manifest
 from fullgraph.placement.counts import Counts
-from fullgraph.recipes import Auto, Strategy
+from fullgraph.recipes import Auto, Strategy, vanilla
 from fullgraph.run import Run
 
+PLANNING_S = 15.0  # what measuring a new machine and foretelling every strategy take
+ARC_S, FLOP_S, STEP_S = (
+    4e-10,
+    1e-10,
+    0.02,
+)  # guessed of any CPU: a number read along an arc, an operation, a step's rest
 SAMPLED_ARCS = 4_000_000  # of a part, whose product tells how its arcs lie
 
 
@@ -96,6 +102,10 @@ def _plan(run: Run, counts: Counts, cluster: Cluster, rates: Rates, strategies: 
 
 def choose(run: Run, auto: Auto, shards: Path) -> tuple[str, Strategy, str]:
     """The strategy that `auto` stands for, by name and as a value, and why it is that one."""
+    guess = guessed_s(run, shards)
+    if not auto.cluster and run.train.device == "cpu" and guess < PLANNING_S:
+        told = f"its {run.train.epochs} epochs are guessed to take {guess:.1g} s, less than to foretell all strategies"
+        return "vanilla", vanilla(), told
     cluster = Cluster.read(Path(auto.cluster)) if auto.cluster else cluster_here(run.parts)
     plan = planned(replace(run, strategy=Strategy()), shards, cluster)
     taken = best(plan.choices, auto.allow)
@@ -105,6 +115,14 @@ def choose(run: Run, auto: Auto, shards: Path) -> tuple[str, Strategy, str]:
         second = min(allowed, key=lambda choice: choice.epoch_s)
         reason += f"; {second.name} would take {second.epoch_s * 1e3:.3g} ms"
     return taken.name, taken.strategy, reason
+
+
+def guessed_s(run: Run, shards: Path) -> float:
+    """What all epochs take on one core of any CPU, by the size of the graph and of the model alone."""
+    graph, model = read_manifest(shards).graph, run.model
+    width = max(graph.features, model.hidden)
+    layer = model.hidden * ARC_S * graph.arcs + 2 * width * model.hidden * FLOP_S * graph.nodes
+    return run.train.epochs * (STEP_S + 3 * model.layers * layer)
 
 
 def rates_on(shards: Path, rates: Rates) -> Rates:
