@@ -112,7 +112,7 @@ def clusters(self, h, x, e):
     """Means of clusters, as k-means has them, added to their members."""
     cluster = h[:, :3].argmax(1)
     one = F.one_hot(cluster, 3).to(h.dtype)
-    means = torch.zeros(3, HIDDEN, dtype=h.dtype).index_add(0, cluster, h) / (one.sum(0)[:, None] + 1)
+    means = h.new_zeros(3, HIDDEN).index_add(0, cluster, h) / (one.sum(0)[:, None] + 1)
     near = torch.cdist(h, means).argmin(1)
     return h + means[cluster] + means[near] + (one.t() @ h)[cluster] / h.size(0)
 
@@ -120,7 +120,7 @@ def clusters(self, h, x, e):
 @between
 def by_groups(self, h, x, e):
     group = (x[:, 0] > 0).long()
-    summed = torch.zeros(2, HIDDEN, dtype=h.dtype).scatter_add_(0, group[:, None].expand(-1, HIDDEN), h)
+    summed = h.new_zeros(2, HIDDEN).scatter_add_(0, group[:, None].expand(-1, HIDDEN), h)
     pooled = pyg.global_add_pool(h, None) + utils.scatter(h, group, 0, 2, "sum").sum(0)
     return h + (summed[group] + pooled) / x.size(0)
 
@@ -212,7 +212,7 @@ class OwnLayer(Base):
     def between(self, h, x, edge_index):
         source, target = edge_index
         degree = utils.degree(target, x.size(0)).clamp(min=1)
-        mean = torch.zeros(len(h), HIDDEN, dtype=h.dtype).index_add(0, target, h[source]) / degree[:, None]
+        mean = h.new_zeros(len(h), HIDDEN).index_add(0, target, h[source]) / degree[:, None]
         return self.middle(h, edge_index) + mean - (degree[target] / e_mean(edge_index, x)).mean()
 
 

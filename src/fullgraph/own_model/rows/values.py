@@ -251,7 +251,7 @@ ALONG = (
     "sum", "nansum", "mean", "nanmean", "amax", "amin", "max", "min", "aminmax", "var", "std", "var_mean", "std_mean",
     "linalg_vector_norm", "norm", "logsumexp", "all", "any", "prod", "argmax", "argmin", "median", "nanmedian", "mode",
     "kthvalue", "count_nonzero", "cumsum", "cumprod", "cummax", "cummin", "logcumsumexp", "sort", "argsort", "topk",
-    "_softmax", "_log_softmax", "flip", "roll", "glu",
+    "_softmax", "_safe_softmax", "_log_softmax", "flip", "roll", "glu",
 )  # fmt: skip
 FIRST = (
     "convolution", "native_group_norm", "max_pool1d", "max_pool2d", "avg_pool1d", "avg_pool2d", "_adaptive_avg_pool2d",
