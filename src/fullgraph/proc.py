@@ -41,6 +41,14 @@ def machine() -> int:
     return zlib.crc32(text.encode())
 
 
+@cache
+def network() -> int:
+    """The same for all processes of one machine that share its links: of others, one may live and be cut off."""
+    with suppress(OSError):
+        return zlib.crc32(os.readlink("/proc/self/ns/net").encode(), machine())
+    return machine()
+
+
 def born(pid: int) -> int:
     """When a process began, in the kernel's ticks, by which it is told from a later one of its number; 0: unknown."""
     with suppress(OSError, ValueError, IndexError):

@@ -11,7 +11,7 @@ from typing import Protocol
 from torch.distributed.distributed_c10d import Store
 
 from fullgraph.errors import InputError
-from fullgraph.proc import born, machine
+from fullgraph.proc import born, network
 from fullgraph.values import Value, read_value
 
 MAX_BYTES = 4096
@@ -28,7 +28,7 @@ class Sign(Value):
     doing: str = "starting"  # its last message
     host: str = field(default_factory=lambda: socket.gethostname()[:200])
     pid: int = field(default_factory=os.getpid)
-    machine: int = field(default_factory=lambda: machine())  # those of one see one another's processes
+    network: int = field(default_factory=network)  # those of one see one another's processes, too
     born: int = field(default_factory=lambda: born(os.getpid()))
 
 

@@ -23,7 +23,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 from fullgraph.errors import PeerLost, one_line
-from fullgraph.proc import Progress, born, machine
+from fullgraph.proc import Progress, born, network
 from fullgraph.transport.board import Board, Sign
 
 PATIENCE_S = 4 * 3600.0  # how long a living rank may be at work without a message: rank 0 may cut a large graph
@@ -95,7 +95,7 @@ class _Kernel:
         self.progress = Progress()
 
     def at_it(self, sign: Sign) -> bool:
-        if sign.machine != machine() or sign.pid == os.getpid():  # simulated ranks share a process
+        if sign.network != network() or sign.pid == os.getpid():  # simulated ranks share a process
             return False
         return born(sign.pid) == sign.born != 0 and self.progress.made(sign.pid)
 
