@@ -22,7 +22,7 @@ from fullgraph.partition import (
     store,
     write_parts,
 )
-from fullgraph.storage import sealed, whole
+from fullgraph.storage import NEW, sealed, whole
 
 
 def assert_same(a, b):
@@ -265,7 +265,7 @@ def test_a_failed_rename_brings_the_old_folder_back(shards, tmp_path, make_graph
     rename = os.rename
 
     def failing(source, target):
-        if str(source).endswith(".new"):
+        if os.path.basename(source) == NEW:
             raise OSError(errno.EIO, "Input/output error")
         return rename(source, target)
 
