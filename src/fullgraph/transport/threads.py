@@ -21,7 +21,7 @@ class Hub:
         self._mail: dict[Hashable, list[Tensor]] = {}
         self._change = threading.Condition()
         self._failed: str | None = None
-        self._waiting: dict[int, tuple[Hashable, str]] = {}  # by rank: what for, in words
+        self._waiting: dict[tuple[int, int], tuple[Hashable, str]] = {}  # by rank and thread: what for, in words
         self._ended: set[int] = set()
 
     def ranks(self) -> list["ThreadTransport"]:
@@ -33,11 +33,12 @@ class Hub:
             self._change.notify_all()
 
     def take(self, rank: int, address: Hashable, text: str) -> Tensor:
+        waiter = rank, threading.get_ident()  # a checkpoint is written beside training
         with self._change:
-            self._waiting[rank] = address, text
+            self._waiting[waiter] = address, text
             self._stop_stuck()
             self._change.wait_for(lambda: self._failed or self._mail.get(address), self.timeout)
-            del self._waiting[rank]
+            del self._waiting[waiter]
             if self._mail.get(address):
                 value = self._mail[address].pop(0)
                 if not self._mail[address]:
@@ -53,7 +54,8 @@ class Hub:
 
     def _stop_stuck(self) -> None:
         """Without a timeout, ranks that wait for one another are told so as soon as they do."""
-        waits = self.timeout is None and self._waiting and len(self._waiting) + len(self._ended) == self.size
+        waiting = {rank for rank, _ in self._waiting}
+        waits = self.timeout is None and waiting and len(waiting) + len(self._ended) == self.size
         if waits and not any(self._mail.get(address) for address, _ in self._waiting.values()):
             self.fail(
                 "; ".join([*(text for _, text in self._waiting.values()), *(f"rank {r} ended" for r in self._ended)])
