@@ -32,8 +32,8 @@ def train(arguments: Sequence[str], folder: Path) -> str:
     """Train, and return what the command would have written to standard error."""
     config = run_from([*arguments, "--out", str(folder)])
     beside = StringIO()
-    with redirect_stderr(beside), RunFolder.new(folder, shards=not is_cut(config.graph)):
-        ready = prepare(config, config.graph, folder, Phases())
+    with redirect_stderr(beside), RunFolder.new(folder, shards=not is_cut(config.graph)) as run:
+        ready = prepare(config, config.graph, run, Phases())
         run_threads(ready.parts, be_rank, folder, timeout=LONGEST_S)
     if ready.train.device == "cuda":  # several processes share the GPU
         gc.collect()

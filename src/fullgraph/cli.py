@@ -242,6 +242,9 @@ def _fail(error: object, code: int) -> None:
 
 
 def _exit(code: int) -> None:
+    with suppress(ValueError):  # not in the main thread
+        for asked in SIGNALS:  # a handler of Python's is gone before the process is
+            signal.signal(asked, signal.SIG_IGN)
     if "RANK" in os.environ:  # one rank of a job: its backend's threads may not survive an orderly exit
         os._exit(code)
     sys.exit(code)
