@@ -34,6 +34,43 @@ class Net(torch.nn.Module):
 """
 
 
+MIXING = """
+import torch
+from torch_geometric.nn import SAGEConv
+
+
+class Mean(torch.nn.Module):
+    def __init__(self, in_channels, num_classes):
+        super().__init__()
+        self.one, self.two = SAGEConv(in_channels, 16), SAGEConv(16, num_classes)
+        self.register_buffer("mean", torch.zeros(16))
+        self.calls = 0
+
+    def centred(self, h):
+        return h
+
+    def forward(self, x, edge_index):
+        self.calls += self.training
+        return self.two(self.centred(self.one(x, edge_index).relu()), edge_index)
+
+
+class InEvaluationOnly(Mean):
+    def centred(self, h):
+        return h if self.training else h - h.mean(0)
+
+
+class RunningMean(Mean):
+    def centred(self, h):
+        if self.training:
+            self.mean = 0.9 * self.mean + 0.1 * h.detach().mean(0)
+        return h - self.mean
+
+
+class AfterWarmUp(Mean):
+    def centred(self, h):
+        return h - h.mean(0) if self.calls > 4 else h
+"""
+
 LAZY = """
 import torch
 from torch_geometric.nn import SAGEConv
@@ -151,3 +188,16 @@ def test_what_a_finished_run_knows(folder, monkeypatch):
     np.testing.assert_allclose(said, run.probabilities, rtol=1e-4, atol=1e-5)
     again = fg.resume(run.folder, epochs=5)
     assert len(again.metrics) == 5
+
+
+@pytest.mark.parametrize("kind", ["InEvaluationOnly", "RunningMean", "AfterWarmUp"])
+def test_from_the_shell_one_rank_gives_what_three_give(tmp_path, kind):
+    """With the command's defaults: ranks are processes whose first calls of our kernels are those of the model."""
+    (tmp_path / "nets.py").write_text(MIXING)
+    source = "sbm:nodes=300,edges=1500,features=16,classes=4,seed=1"
+    for parts in (1, 3):
+        line = ("train", source, "--parts", parts, "--model", f"nets.py:{kind}", "--epochs", 8, "--out", f"run-{parts}")
+        assert command(tmp_path, *line) == (0, "")
+    one, three = (json.loads((tmp_path / f"run-{parts}" / "result.json").read_text()) for parts in (1, 3))
+    assert one["final_loss"] == pytest.approx(three["final_loss"], rel=1e-4)
+    assert one["test"] == pytest.approx(three["test"], abs=0.02)

@@ -12,10 +12,11 @@ from typing import Any
 import torch
 
 from fullgraph.own_model.rows.follow import flat
-from fullgraph.own_model.rows.place import refuse, refused
+from fullgraph.own_model.rows.place import modules_running, refuse, refused
 from fullgraph.own_model.rows.spaces import rows_of
 
-OURS = ("fullgraph", "torch")
+OURS = ("fullgraph", "torch", "numba")
+BETWEEN = ("threading", "concurrent.", "fullgraph.own_model.rows.")  # on the way from whoever starts a thread
 _watched: list[type] = []
 
 
@@ -44,8 +45,8 @@ def _ask_first(kind: Any, name: str, ask: Callable[..., None]) -> None:
 
 
 def _no_thread(thread: Any) -> None:
-    target = getattr(thread, "_target", None) or thread
-    if getattr(target, "__module__", "").split(".")[0] not in OURS:
+    starters = (home for home in modules_running() if not home.startswith(BETWEEN))
+    if next(starters, "").split(".")[0] not in OURS:  # our kernels have threads, too, which begin at their first call
         refuse("the model starts a thread, where rows of nodes cannot be followed over ranks; compute without threads")
 
 

@@ -66,6 +66,11 @@ def in_users_code() -> bool:
     return not is_library(asked)
 
 
+def modules_running() -> Iterator[str]:
+    """The module of each function that runs, the innermost first."""
+    return map(_home, _frames())
+
+
 def _is_between(module: str) -> bool:
     """Whether a module only passes calls on: torch, and what follows rows."""
     ours = ("rows", "mode", "forward", "counting")
