@@ -17,6 +17,7 @@ from gpu_common import Bench, community_graph, geometric_mean, papers_graph, pow
 from torch import Tensor
 from torch.nn.functional import leaky_relu
 
+from fullgraph.codec import LowBit
 from fullgraph.nn import RowMap, view
 from fullgraph.nn.linear import add_linear, linear
 from fullgraph.ops import (
@@ -25,18 +26,18 @@ from fullgraph.ops import (
     act_dropout,
     add_rows,
     attend,
-    decode_add_rows,
     dropout_arcs,
     edge_scores,
     edge_softmax,
-    encode_rows,
     spmm,
     spmm_heads,
 )
 from fullgraph.ops import kernels_cuda as kernels
+from fullgraph.ops.lowbit import row_bytes
 from fullgraph.ops.reference import csr_product
 from fullgraph.ops.triton_plan import Plan, plan_product
 from fullgraph.ops.triton_tune import candidates
+from fullgraph.transport import Key
 
 WIDTHS = (41, 64, 100, 128, 256, 602)
 TYPES = (torch.float32, torch.bfloat16)
@@ -113,7 +114,7 @@ def check() -> None:
             "relu, dropout": act_dropout(there, some.to(device), key=7, p=0.5, act="relu"),
             "relu, dropout, bf16": act_dropout(there.bfloat16(), some.to(device), key=7, p=0.5, act="relu"),
             "dropout of arcs": dropout_arcs(s.to(device), ids.to(device), values.to(device), key=7, p=0.3),
-            **{f"{bits} bits": encode_rows(there, chosen, key=7, bits=bits, relu=True) for bits in (1, 2, 4, 8)},
+            **{f"{bits} bits": LowBit(bits).encode(there[chosen], Key("check", 7)) for bits in (1, 2, 4, 8)},
         }
 
     for name, wanted in on("cpu").items():
@@ -297,12 +298,11 @@ def rows() -> None:
         xs, row = x.to(dtype), width * dtype.itemsize
         outs = out.to(dtype)
         for bits in (1, 2, 4, 8):
-            wire = encode_rows(xs, chosen, key=1, bits=bits, relu=True)
-            k, packed = len(chosen), wire.nbytes + chosen.nbytes
-            ms = bench.ms(lambda xs=xs, b=bits, w=wire: kernels.lowbit_encode_rows(xs, chosen, 1, b, True, w))
-            show(f"gather, relu, encode {bits} bits, {short(dtype)}", ms, k * row + packed)
-            ms = bench.ms(lambda o=outs, b=bits, w=wire: decode_add_rows(o, chosen, w, bits=b))
-            show(f"decode {bits} bits, add, {short(dtype)}", ms, 2 * k * row + packed)
+            some, wire = xs[: n // 2], torch.zeros(n // 2, row_bytes(width, bits), dtype=torch.uint8, device=DEVICE)
+            ms = bench.ms(lambda some=some, b=bits, w=wire: kernels.lowbit_encode(some, 1, b, w))
+            show(f"encode {bits} bits, {short(dtype)}", ms, len(some) * row + wire.nbytes)
+            ms = bench.ms(lambda o=outs[: n // 2], b=bits, w=wire: kernels.lowbit_decode(w, b, o))
+            show(f"decode {bits} bits, {short(dtype)}", ms, len(some) * row + wire.nbytes)
         y = act_dropout(xs, ids, key=1, p=0.5, act="relu")
         ms = bench.ms(lambda xs=xs: kernels.dropout(xs, ids, 1, 0.5, True))
         show(f"relu, dropout, {short(dtype)}", ms, 2 * xs.nbytes)

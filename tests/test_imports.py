@@ -18,19 +18,21 @@ ARROWS = """
 errors    : -
 own_code  : errors
 version   : -
-display   : errors
+words     : -
+display   : errors words
 values    : own_code+
 environ   : values+
 cgroup    : -
 proc      : -
-room      : errors cgroup
+room      : errors cgroup words
 reference : own_code+
 named     : reference+ values+
-axes      : named+
+described : own_code+
+axes      : named+ described
 storage   : values+
-data      : storage+ values room
-ops       : errors
-report    : storage+ values display
+data      : storage+ values room proc
+ops       : errors proc
+report    : storage+ values display words
 nn        : ops+ axes+
 partition : data+ axes+
 cutting   : partition+ report+

@@ -10,28 +10,34 @@ if "RANK" in os.environ:
     # A rank says in one line of its own what torch's C++ would log of a lost peer. Torch looks when it is imported.
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")
 
-from fullgraph.version import __version__
+from fullgraph.version import __version__ as __version__
 
-if TYPE_CHECKING:
-    from fullgraph import nn, recipes, tasks
-    from fullgraph.api import FinishedRun, open_shard, resume, train
-    from fullgraph.data import Graph, load, save_npz
-    from fullgraph.errors import InputError
-    from fullgraph.exchange import Wire
-    from fullgraph.own_model import (
-        checkpoint_context,
-        distribute,
-        evaluate,
-        gather_rows,
-        max_over_nodes,
-        mean_loss,
-        mean_over_nodes,
-        sum_over_nodes,
-        sync_gradients,
-    )
-    from fullgraph.predicting import Predictions, predict
-    from fullgraph.run import Run
-    from fullgraph.train.sync import GradSync
+if TYPE_CHECKING:  # the same names, for type checkers
+    from fullgraph import nn as nn
+    from fullgraph import recipes as recipes
+    from fullgraph import tasks as tasks
+    from fullgraph.api import FinishedRun as FinishedRun
+    from fullgraph.api import open_shard as open_shard
+    from fullgraph.api import resume as resume
+    from fullgraph.api import train as train
+    from fullgraph.data import Graph as Graph
+    from fullgraph.data import load as load
+    from fullgraph.data import save_npz as save_npz
+    from fullgraph.errors import InputError as InputError
+    from fullgraph.exchange import Wire as Wire
+    from fullgraph.own_model import checkpoint_context as checkpoint_context
+    from fullgraph.own_model import distribute as distribute
+    from fullgraph.own_model import evaluate as evaluate
+    from fullgraph.own_model import gather_rows as gather_rows
+    from fullgraph.own_model import max_over_nodes as max_over_nodes
+    from fullgraph.own_model import mean_loss as mean_loss
+    from fullgraph.own_model import mean_over_nodes as mean_over_nodes
+    from fullgraph.own_model import sum_over_nodes as sum_over_nodes
+    from fullgraph.own_model import sync_gradients as sync_gradients
+    from fullgraph.predicting import Predictions as Predictions
+    from fullgraph.predicting import predict as predict
+    from fullgraph.run import Run as Run
+    from fullgraph.train.sync import GradSync as GradSync
 
 # Where each name lies; it is imported when it is first asked for, since a launcher or `--help` needs next to nothing.
 _PLACES = {
@@ -89,31 +95,4 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *_PLACES})
 
 
-__all__ = [
-    "FinishedRun",
-    "GradSync",
-    "Graph",
-    "InputError",
-    "Predictions",
-    "Run",
-    "Wire",
-    "__version__",
-    "checkpoint_context",
-    "distribute",
-    "evaluate",
-    "gather_rows",
-    "load",
-    "max_over_nodes",
-    "mean_loss",
-    "mean_over_nodes",
-    "nn",
-    "open_shard",
-    "predict",
-    "recipes",
-    "resume",
-    "save_npz",
-    "sum_over_nodes",
-    "sync_gradients",
-    "tasks",
-    "train",
-]
+__all__ = sorted(["__version__", *_PLACES])

@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import Any
 
 from fullgraph.data import Graph
-from fullgraph.display import count
 from fullgraph.partition import PARTITIONERS, Assignment, Manifest, Partitioner, partition, write_parts
 from fullgraph.report import Phases
+from fullgraph.words import count
 
 LARGE = 500_000  # arcs: METIS needs a second for them, and lets no other thread of Python run
 

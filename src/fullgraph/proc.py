@@ -49,6 +49,11 @@ def network() -> int:
     return machine()
 
 
+def num_cores() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def born(pid: int) -> int:
     """When a process began, in the kernel's ticks, by which it is told from a later one of its number; 0: unknown."""
     with suppress(OSError, ValueError, IndexError):

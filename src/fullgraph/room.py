@@ -10,15 +10,10 @@ from pathlib import Path
 
 from fullgraph import cgroup
 from fullgraph.errors import InputError, one_line
+from fullgraph.words import size
 
 RANK_ADDRESSES = {"cpu": 512 << 20, "gpu": 2 << 30}  # beside its code, by what torch is built for
 LARGER = "use a larger machine, or more --parts over several machines"
-
-
-def size(nbytes: float) -> str:
-    """1234567 -> '1.2 MiB'."""
-    power = next((power for power in range(4) if nbytes < 1024 ** (power + 1)), 4)
-    return f"{nbytes / 1024**power:.1f} {('bytes', 'KiB', 'MiB', 'GiB', 'TiB')[power]}"
 
 
 def need_memory(nbytes: float, what: str, fix: str = LARGER) -> None:

@@ -17,12 +17,11 @@ from typing import NoReturn, Protocol
 import torch
 from torch import Tensor
 
-from fullgraph.display import count
 from fullgraph.errors import Damaged, InputError, Interrupted, explain
 from fullgraph.ops import kernels
 from fullgraph.own_code import own_code
 from fullgraph.partition import open_part, read_names
-from fullgraph.proc import go_before_the_launcher
+from fullgraph.proc import go_before_the_launcher, num_cores
 from fullgraph.reference import load, unpack
 from fullgraph.remarks import averaged, late_halos
 from fullgraph.report import PAGE, EpochRecord, MetricsLog, Phases, peak_device_bytes, peak_memory_bytes
@@ -42,8 +41,9 @@ from fullgraph.train.stopping import LastWords, Stop, started
 from fullgraph.train.tensorboard import TensorBoard
 from fullgraph.train.tracing import Tracer
 from fullgraph.train.trainer import Trainer, Watcher
-from fullgraph.transport import Alone, Key, PeerLost, Transport, agree, join, number
+from fullgraph.transport import Alone, Key, PeerLost, Transport, agree, join, number, rank_table
 from fullgraph.values import read_value
+from fullgraph.words import count
 
 MODEL = "model.safetensors"
 WRITE_PAGE = "fullgraph.lab.html:write_report"  # by reference: training imports nothing of the lab
@@ -71,8 +71,7 @@ class Rank:
 
 
 def threads_per_rank() -> int:
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, cores // max(1, number("LOCAL_WORLD_SIZE", 1)))
+    return max(1, num_cores() // max(1, number("LOCAL_WORLD_SIZE", 1)))
 
 
 def train(rank: Rank, stop: Stop, *, resume: bool) -> None:
@@ -152,11 +151,9 @@ def _write_outcome(rank: Rank, checkpoints: Checkpoints) -> None:
     trainer, transport = rank.trainer, rank.transport
     trainer.weights.load_state_dict(trainer.best.weights)
     live = trainer.shard.train.live
-    costs = torch.zeros(transport.size, 3 + len(live), dtype=torch.float64)
     device = trainer.shard.train.y.device
     mine = [peak_memory_bytes(), peak_device_bytes(device), checkpoints.seconds, *live.values()]
-    costs[transport.rank] = torch.tensor(mine, dtype=torch.float64)
-    costs = transport.all_reduce(Key("costs", 0), costs).wait()
+    costs = rank_table(transport, Key("costs", 0), mine)
     if rank.leads:
         write_tensors(rank.folder / MODEL, trainer.best.weights, {"run": rank.run.id})
     _write_predictions(rank, Order(out=str(rank.folder / "predictions")))

@@ -7,7 +7,8 @@ import time
 
 import pytest
 
-from fullgraph.display import Display, Shown, duration, milliseconds, painter, shown, size
+from fullgraph.display import Display, Shown, painter, shown
+from fullgraph.words import duration, milliseconds, size
 from tests.display.screen import Screen, watch
 
 

@@ -11,8 +11,8 @@ from fullgraph.exchange import Bounded, Clock, Pipelined, Skip, Smooth, Sync, Wi
 from fullgraph.partition import cut_parts
 from fullgraph.plan import HaloRoute
 from fullgraph.testing import adjoint_pair, assert_schedule_law, run_processes, run_threads
-from fullgraph.transport import Delaying
 from tests.support import CASES
+from tests.support.delaying import Delaying
 
 
 def route_of(transport, case):

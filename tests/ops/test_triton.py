@@ -13,11 +13,13 @@ import pytest
 import torch
 from torch import Tensor
 
+from fullgraph.codec import LowBit
 from fullgraph.errors import InputError
-from fullgraph.ops import Adjacency, Structure, attend, decode_add_rows, encode_rows
+from fullgraph.ops import Adjacency, Structure, add_rows, attend
 from fullgraph.ops.kernels import backend, fused_backend
 from fullgraph.ops.lowbit import row_bytes
 from fullgraph.ops.triton_plan import Plan, padded_width, plan_arcs, plan_product
+from fullgraph.transport import Key
 
 triton = pytest.importorskip("triton", reason="Triton is not installed")
 tl = pytest.importorskip("triton.language")
@@ -129,25 +131,28 @@ def odd_rows(width: int) -> Tensor:
     return x
 
 
+def encoded(x: Tensor, bits: int) -> Tensor:
+    wire = torch.zeros(len(x), row_bytes(x.shape[1], bits), dtype=torch.uint8)
+    backend(x).lowbit_encode(x, 9, bits, wire)
+    return wire
+
+
 @pytest.mark.parametrize("bits", [1, 2, 4, 8])
 @pytest.mark.parametrize("width", [1, 7, 8, 33])
 class TestLowBitRows:
-    def test_one_pass_gives_the_bytes_of_two(
+    def test_encoding_gives_the_bytes_of_the_others(
         self, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, bits: int, width: int
     ) -> None:
-        x, rows, wires = odd_rows(width), torch.randperm(14)[:12], []
+        x, wires = odd_rows(width), []
         for kind in ("torch", "numba", "triton"):
             monkeypatch.setenv("FULLGRAPH_KERNELS", kind)
             if kind == "triton":
                 request.getfixturevalue("interpreted")
-            wires.append([encode_rows(x, rows, key=9, bits=bits, relu=relu) for relu in (False, True)])
-        for plain, positive in wires:
-            assert plain.shape == (12, row_bytes(width, bits))
-            assert torch.equal(plain, wires[0][0])
-            assert torch.equal(positive, wires[0][1])
+            wires.append(encoded(x, bits))
+        assert all(torch.equal(wire, wires[0]) for wire in wires)
 
     @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-    def test_decoding_adds(
+    def test_decoding_gives_the_rows_of_the_others(
         self,
         request: pytest.FixtureRequest,
         monkeypatch: pytest.MonkeyPatch,
@@ -155,29 +160,29 @@ class TestLowBitRows:
         width: int,
         dtype: torch.dtype,
     ) -> None:
-        rows, out, results = torch.randperm(20)[:14].int(), torch.randn(20, width).to(dtype), []
+        results = []
         monkeypatch.setenv("FULLGRAPH_KERNELS", "torch")
-        wire = encode_rows(odd_rows(width), torch.arange(14), key=9, bits=bits)
+        wire = encoded(odd_rows(width), bits)
         for kind in ("torch", "triton"):
             monkeypatch.setenv("FULLGRAPH_KERNELS", kind)
             if kind == "triton":
                 request.getfixturevalue("interpreted")
-            results.append(out.clone())
-            decode_add_rows(results[-1], rows, wire, bits=bits)
+            results.append(torch.full((14, width), 7.0, dtype=dtype))
+            backend(results[-1]).lowbit_decode(wire, bits, results[-1])
         cut = 2**-6 if dtype == torch.bfloat16 else 0  # where the GPU rounds to nearest, the interpreter does not
         torch.testing.assert_close(*results, atol=cut, rtol=cut, equal_nan=True)
-        untouched = torch.ones(20, dtype=torch.bool).index_fill_(0, rows.long(), False)
-        assert torch.equal(results[1][untouched], out[untouched])
 
 
 @pytest.mark.usefixtures("interpreted")
 def test_no_rows_and_no_columns() -> None:
-    x, none = torch.randn(4, 3), torch.empty(0, dtype=torch.int64)
-    assert encode_rows(x, none, key=1, bits=2).shape == (0, 5)
-    assert encode_rows(x[:, :0], torch.arange(4), key=1, bits=2).tolist() == [[0, 0, 0, 0]] * 4
+    x, codec, key = torch.randn(4, 3), LowBit(2), Key("none", 0)
+    for rows, sent in ((x[:0], []), (x[:, :0], [0] * 16)):
+        wire = codec.encode(rows, key)
+        assert wire.tolist() == sent
+        assert codec.decode(wire, tuple(rows.shape), x.dtype, key).shape == rows.shape
     out = x.clone()
-    decode_add_rows(out, none, torch.empty(0, 5, dtype=torch.uint8), bits=2)
-    decode_add_rows(out[:, :0], torch.arange(4), torch.zeros(4, 4, dtype=torch.uint8), bits=2)
+    add_rows(out, torch.empty(0, dtype=torch.int64), x[:0])
+    add_rows(out[:, :0], torch.arange(4), x[:, :0])
     assert torch.equal(out, x)
 
 
@@ -259,8 +264,8 @@ k.add_rows(real(4, 41), torch.arange(2), real(2, 41))
 wire = torch.zeros(4, 10, dtype=torch.uint8)
 k.layer_norm(real(4, 41), real(41), real(41), 1e-5)
 k.layer_norm_grad(real(4, 41), real(4, 41), real(41), 1e-5)
-k.lowbit_encode_rows(real(4, 41), torch.arange(4), 5, 1, True, wire)
-k.lowbit_decode_add(wire, torch.arange(4), 1, real(4, 41))
+k.lowbit_encode(real(4, 41), 5, 1, wire)
+k.lowbit_decode(wire, 1, real(4, 41))
 print(*sorted(compiled))
 """
 KERNELS = (

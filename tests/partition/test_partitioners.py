@@ -134,13 +134,13 @@ def test_auto_keeps_the_objective_with_fewer_halo_rows(make_graph, communities):
 
 def test_auto_leaves_volume_out_on_large_graphs(communities, monkeypatch):
     asked = []
-    search = metis_module._search
+    search = metis_module.metis_parts
 
-    def spy(pymetis, adjacency, weight, parts, objective, seed):
-        asked.append(objective)
-        return search(pymetis, adjacency, weight, parts, objective, seed)
+    def spy(*arguments, volume, **options):
+        asked.append("volume" if volume else "cut")
+        return search(*arguments, volume=volume, **options)
 
-    monkeypatch.setattr(metis_module, "_search", spy)
+    monkeypatch.setattr(metis_module, "metis_parts", spy)
     partition(communities, 2)
     monkeypatch.setattr(metis_module, "VOLUME_LIMIT", 10)
     partition(communities, 2)

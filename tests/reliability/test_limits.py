@@ -98,7 +98,7 @@ def test_a_job_without_memory_says_so(nodes, tmp_path):
     with group_of(700 * MIB) as prefix, Command(*run, cwd=tmp_path, prefix=prefix) as command:
         command.finish()
         assert command.code in (1, 2), command.err
-        assert re.search(r"MiB are free|for lack of memory|out of memory", complaints(command.err)[-1]), command.err
+        assert re.search(r"[MG]B are free|for lack of memory|out of memory", complaints(command.err)[-1]), command.err
 
 
 @pytest.mark.cold

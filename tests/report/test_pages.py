@@ -17,7 +17,7 @@ from fullgraph.errors import InputError
 from fullgraph.lab.html import read_run, write_report
 from fullgraph.lab.html.charts import Line, lines
 from fullgraph.lab.html.many import front, page
-from fullgraph.lab.html.numbers import log_ticks, percent, seconds, size, thinned, ticks
+from fullgraph.lab.html.numbers import log_ticks, percent, seconds, thinned, ticks
 from fullgraph.lab.html.tags import Safe, tag
 from fullgraph.partition import cut_parts
 from fullgraph.report import EpochRecord, MetricsLog, read_metrics
@@ -26,6 +26,7 @@ from fullgraph.train.config import TrainConfig
 from fullgraph.train.profiler import Profiler
 from fullgraph.train.tracing import Tracer
 from fullgraph.transport import Alone
+from fullgraph.words import size
 from tests.support import random_graph
 from tests.support.bodies import trainer_of
 from tests.support.cases import CASES

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
+
+from fullgraph.proc import num_cores
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -28,7 +29,3 @@ def over_blocks(body: Callable[[int, int], T], length: int, block: int = BLOCK) 
     if len(bounds) <= FEW:
         return (body(*bound) for bound in bounds)
     return at_once(lambda bound: body(*bound), bounds)
-
-
-def num_cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from fullgraph.data.arrays import Array, as_numpy
-from fullgraph.data.splits import SPLIT_NAMES
+from fullgraph.data.splits import SPLITS
 from fullgraph.data.validate import as_real
 from fullgraph.errors import InputError
 
@@ -101,7 +101,7 @@ def is_real(labels: Array) -> bool:
 def _check_real(labels: Array, masks: tuple[Array, Array, Array]) -> Array:
     labels = as_real("y", labels)
     unknown = ~np.isfinite(labels.reshape(len(labels), -1)).all(axis=1)
-    for name, mask in zip(SPLIT_NAMES, masks, strict=True):
+    for name, mask in zip(SPLITS, masks, strict=True):
         bad = np.flatnonzero(unknown & mask.any(axis=1))
         if bad.size:
             told = f"{bad.size} nodes whose y is NaN or infinite (node {bad[0]})"
@@ -120,7 +120,7 @@ def _check_single(labels: Array, masks: tuple[Array, Array, Array], num_nodes: i
             f"y holds the label {high} for {num_nodes} nodes: number the classes 0, 1, 2, ... without gaps"
         )
     unlabelled = labels == -1
-    for name, mask in zip(SPLIT_NAMES, masks, strict=True):
+    for name, mask in zip(SPLITS, masks, strict=True):
         bad = np.flatnonzero(unlabelled & mask.any(axis=1))
         if bad.size:
             raise InputError(

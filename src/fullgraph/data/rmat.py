@@ -10,25 +10,13 @@ import numpy as np
 from fullgraph.data.arrays import Array
 from fullgraph.data.graph import Graph
 from fullgraph.data.options import parse_options
-from fullgraph.data.synthetic import (
-    Classes,
-    Edges,
-    Nodes,
-    Noise,
-    Seed,
-    Share,
-    Width,
-    arcs_of,
-    distinct_edges,
-    need_room,
-    planted_graph,
-)
+from fullgraph.data.synthetic import Nodes, Planted, Share, arcs_of, distinct_edges, need_room, planted_graph
 from fullgraph.errors import InputError
-from fullgraph.values import Range, Value
+from fullgraph.values import Range
 
 
 @dataclass(frozen=True, kw_only=True)
-class RMAT(Value):
+class RMAT(Planted):
     """`edges` distinct edges; each descends `scale` times into a quadrant of the adjacency matrix (a b / c d).
 
     Give `scale` (2**scale nodes) or `nodes`; edges=-1 gives ten a node. A node's class is the stretch of the matrix it
@@ -38,18 +26,10 @@ class RMAT(Value):
 
     scale: Annotated[int, Range(0, 31)] = 0
     nodes: Nodes = 0
-    edges: Edges = -1
     a: Share = 0.57
     b: Share = 0.19
     c: Share = 0.19
     d: Share = 0.05
-    classes: Classes = 10
-    features: Width = 64
-    noise: Noise = 1.0
-    train: Share = 0.6
-    val: Share = 0.2
-    directed: bool = False
-    seed: Seed = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()

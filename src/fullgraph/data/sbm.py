@@ -10,25 +10,13 @@ import numpy as np
 from fullgraph.data.arrays import Array
 from fullgraph.data.graph import Graph
 from fullgraph.data.options import parse_options
-from fullgraph.data.synthetic import (
-    Classes,
-    Edges,
-    Nodes,
-    Noise,
-    Seed,
-    Share,
-    Width,
-    arcs_of,
-    distinct_edges,
-    need_room,
-    planted_graph,
-)
+from fullgraph.data.synthetic import Nodes, Planted, Share, arcs_of, distinct_edges, need_room, planted_graph
 from fullgraph.errors import InputError
-from fullgraph.values import Range, Value
+from fullgraph.values import Range
 
 
 @dataclass(frozen=True, kw_only=True)
-class SBM(Value):
+class SBM(Planted):
     """`edges` distinct undirected edges, the share `p_in` of them inside a block; block b has class b mod `classes`.
 
     edges=-1 gives ten a node; blocks=0 chooses 64, or fewer where they would be too dense. Both directions are stored
@@ -36,16 +24,8 @@ class SBM(Value):
     """
 
     nodes: Annotated[int, Range(3, 2**31)] = 10_000
-    edges: Edges = -1
-    classes: Classes = 10
-    features: Width = 64
     blocks: Nodes = 0
     p_in: Share = 0.9
-    noise: Noise = 1.0
-    train: Share = 0.6
-    val: Share = 0.2
-    directed: bool = False
-    seed: Seed = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -12,14 +12,14 @@ import numpy as np
 from fullgraph.data.arrays import Array, as_numpy
 from fullgraph.errors import InputError, one_line
 
-SPLIT_NAMES = ("train", "val", "test")
+SPLITS = ("train", "val", "test")
 ALSO = {"valid": "val", "validation": "val"}  # what others call them
 DRAWN = "random:"  # begins a split that is drawn
 
 
 def masks_of(find: Callable[[str], Any]) -> dict[str, Any]:
     """The masks that a file or an object holds under `train_mask`, `train_idx`, `valid_mask`, ...; None where none."""
-    calls = {name: [name, *(other for other, meant in ALSO.items() if meant == name)] for name in SPLIT_NAMES}
+    calls = {name: [name, *(other for other, meant in ALSO.items() if meant == name)] for name in SPLITS}
     keys = {name: [f"{call}_{form}" for call in called for form in ("mask", "idx")] for name, called in calls.items()}
     found: dict[str, Any] = {}
     for name, tried in keys.items():
@@ -30,7 +30,7 @@ def masks_of(find: Callable[[str], Any]) -> dict[str, Any]:
     return found
 
 
-MASK_KEYS = tuple(f"{name}_{form}" for name in (*SPLIT_NAMES, *ALSO) for form in ("mask", "idx"))
+MASK_KEYS = tuple(f"{name}_{form}" for name in (*SPLITS, *ALSO) for form in ("mask", "idx"))
 
 
 def is_drawn(split: Any) -> bool:
@@ -98,8 +98,8 @@ def mask_of(ids: Array, num_nodes: int) -> Array:
 def missing_of(y: Any, masks: Any, num_nodes: int) -> tuple[str, ...]:
     """What training needs and is not there. Masks that all mark no node are the same as none."""
     three = (None,) * 3 if masks is None else _three(masks)
-    given = {n: _mask(n, mask, num_nodes) for n, mask in zip(SPLIT_NAMES, three, strict=True) if mask is not None}
-    missing = [f"{name}_mask" for name in SPLIT_NAMES if name not in given]
+    given = {n: _mask(n, mask, num_nodes) for n, mask in zip(SPLITS, three, strict=True) if mask is not None}
+    missing = [f"{name}_mask" for name in SPLITS if name not in given]
     if not missing and not any(mask.any() for mask in given.values()):
         missing = ["a node in its masks"]
     return (*(["y"] if y is None else []), *missing)
@@ -107,15 +107,15 @@ def missing_of(y: Any, masks: Any, num_nodes: int) -> tuple[str, ...]:
 
 def check_masks(masks: Any, num_nodes: int) -> tuple[Array, Array, Array]:
     """The three masks as bool [N, K]; in every split none is empty and no node is in two."""
-    three = tuple(_mask(name, value, num_nodes) for name, value in zip(SPLIT_NAMES, _three(masks), strict=True))
+    three = tuple(_mask(name, value, num_nodes) for name, value in zip(SPLITS, _three(masks), strict=True))
     num_splits = max(mask.shape[1] for mask in three)
-    for name, mask in zip(SPLIT_NAMES, three, strict=True):
+    for name, mask in zip(SPLITS, three, strict=True):
         if mask.shape[1] not in (1, num_splits):
             raise InputError(
                 f"{name}_mask has {mask.shape[1]} splits where another mask has {num_splits}: give all masks the same"
             )
     train, val, test = (np.ascontiguousarray(np.broadcast_to(mask, (num_nodes, num_splits))) for mask in three)
-    for name, mask in zip(SPLIT_NAMES, (train, val, test), strict=True):
+    for name, mask in zip(SPLITS, (train, val, test), strict=True):
         empty = np.flatnonzero(~mask.any(axis=0))
         if empty.size:
             raise InputError(f"{name}_mask is empty{_in_split(empty[0], num_splits)}: mark at least one node")
@@ -133,7 +133,7 @@ def check_masks(masks: Any, num_nodes: int) -> tuple[Array, Array, Array]:
 def _three(masks: Any) -> tuple[Any, Any, Any]:
     if isinstance(masks, Mapping):
         masks = {ALSO.get(name, name): mask for name, mask in masks.items()}
-        missing = [name for name in SPLIT_NAMES if name not in masks]
+        missing = [name for name in SPLITS if name not in masks]
         if missing:
             raise InputError(f"masks lacks {', '.join(missing)}: give a mapping with train, val and test")
         return masks["train"], masks["val"], masks["test"]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Any
+from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from fullgraph.data.graph import Graph
 from fullgraph.data.splits import random_masks
 from fullgraph.errors import InputError
 from fullgraph.room import need_memory
-from fullgraph.values import Range
+from fullgraph.values import Range, Value
 
 Draw = Callable[[int], tuple[Array, Array]]
 
@@ -25,6 +26,20 @@ Width = Annotated[int, Range(1, 2**31)]
 Share = Annotated[float, Range(0, 1)]
 Noise = Annotated[float, Range(0, 1e6)]
 Seed = Annotated[int, Range(0, 2**63 - 1)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Planted(Value):
+    """What every generator is told of classes, features and splits."""
+
+    edges: Edges = -1
+    classes: Classes = 10
+    features: Width = 64
+    noise: Noise = 1.0
+    train: Share = 0.6
+    val: Share = 0.2
+    directed: bool = False
+    seed: Seed = 0
 
 
 def need_room(kind: str, *, nodes: int, edges: int, classes: int, features: int) -> None:
@@ -85,7 +100,7 @@ def planted_features(rng: np.random.Generator, labels: Array, num_classes: int, 
     return x
 
 
-def planted_graph(rng: np.random.Generator, edges: Array, labels: Array, options: Any, name: str) -> Graph:
+def planted_graph(rng: np.random.Generator, edges: Array, labels: Array, options: Planted, name: str) -> Graph:
     """The graph of `edges` with noisy class features and a random split, by the fields all generators share."""
     x = planted_features(rng, labels, options.classes, options.features, options.noise)
     masks = random_masks(rng, labels.size, options.train, options.val)

@@ -21,12 +21,11 @@ from fullgraph.data.graph import Graph
 from fullgraph.data.names import Names
 from fullgraph.data.options import parse_options
 from fullgraph.data.parts import found_in
-from fullgraph.data.splits import ALSO
+from fullgraph.data.splits import ALSO, SPLITS
 from fullgraph.data.table_labels import read_labels
 from fullgraph.errors import InputError, one_line
 from fullgraph.room import need_memory
 
-SPLITS = ("train", "val", "test")
 Masks = dict[str, Array | None]
 
 

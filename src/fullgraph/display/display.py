@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TextIO
 
 from fullgraph.display import painter
-from fullgraph.display.words import duration
 from fullgraph.errors import one_line
+from fullgraph.words import duration
 
 LATER_S = 5.0  # into a log: a command that is done by then needs no process that counts its seconds
 LONG_S = 1.0  # a phase that took longer leaves a line

@@ -6,7 +6,7 @@ from fullgraph.ops.dense_cpu import pooled_linear, pools
 from fullgraph.ops.dropout import act_dropout, dropout_arcs
 from fullgraph.ops.hashing import dropout_key
 from fullgraph.ops.norm import layer_norm
-from fullgraph.ops.rows import add_rows, decode_add_rows, encode_rows, gather_rows
+from fullgraph.ops.rows import add_rows, gather_rows
 from fullgraph.ops.sparse import spmm
 from fullgraph.ops.structure import Adjacency, Structure
 
@@ -18,13 +18,11 @@ __all__ = [
     "add_rows",
     "aligned_rows",
     "attend",
-    "decode_add_rows",
     "dense_kernels",
     "dropout_arcs",
     "dropout_key",
     "edge_scores",
     "edge_softmax",
-    "encode_rows",
     "gather_rows",
     "layer_norm",
     "pooled_linear",

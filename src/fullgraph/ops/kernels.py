@@ -56,10 +56,6 @@ class Fused(Backend, Protocol):
         self, s: Structure, row_RH: Tensor, col_CH: Tensor, x_CHD: Tensor, slope: float, forward: Attended,
         grad_RHD: Tensor,
     ) -> tuple[Tensor, Tensor, Tensor]: ...  # fmt: skip
-    def lowbit_encode_rows(
-        self, x_nD: Tensor, rows_k: Tensor | None, key: int, bits: int, relu: bool, wire_kW: Tensor
-    ) -> None: ...
-    def lowbit_decode_add(self, wire_kW: Tensor, rows_k: Tensor, bits: int, out_nD: Tensor) -> None: ...
     def layer_norm(self, x_nD: Tensor, weight_D: Tensor, bias_D: Tensor, eps: float) -> Tensor: ...
     def layer_norm_grad(
         self, grad_nD: Tensor, x_nD: Tensor, weight_D: Tensor, eps: float

@@ -282,37 +282,24 @@ def add_rows(out_nD: Tensor, rows_k: Tensor, values_kD: Tensor) -> None:
 
 
 def lowbit_encode(x_nD: Tensor, key: int, bits: int, wire_nW: Tensor) -> None:
-    lowbit_encode_rows(x_nD, None, key, bits, False, wire_nW)
-
-
-def lowbit_decode(wire_nW: Tensor, bits: int, out_nD: Tensor) -> None:
-    _decode(wire_nW, None, bits, out_nD, False)
-
-
-def lowbit_encode_rows(x_nD: Tensor, rows_k: Tensor | None, key: int, bits: int, relu: bool, wire_kW: Tensor) -> None:
-    count, width = wire_kW.shape[0], x_nD.shape[1]
+    count, width = x_nD.shape
     columns = max(8 // bits, power_of_two(width))
     rows = max(1, 2048 // columns)  # 64 numbers a thread of one warp, so that no minimum has to cross warps
     at_once = min(16 // x_nD.element_size(), width & -width)  # numbers that a thread may load together
     part = min(columns, max(8 // bits, 4 * at_once, columns // 16))  # 4 threads have a row, in up to 16 slices
     launch(
-        triton_lowbit.encode, (ceil_div(count, rows),), wire_kW, x_nD, rows_k, wire_kW, signed(mixed_key(key)), count,
-        WIDTH=width, BITS=bits, RELU=relu, ROWS=rows, SLICE=part,
+        triton_lowbit.encode, (ceil_div(count, rows),), wire_nW, x_nD, wire_nW, signed(mixed_key(key)), count,
+        WIDTH=width, BITS=bits, ROWS=rows, SLICE=part,
         num_warps=min(8, ceil_div(columns, 2048)), enable_fp_fusion=False,
     )  # fmt: skip
 
 
-def lowbit_decode_add(wire_kW: Tensor, rows_k: Tensor, bits: int, out_nD: Tensor) -> None:
-    _decode(wire_kW, rows_k, bits, out_nD, True)
-
-
-def _decode(wire_kW: Tensor, rows_k: Tensor | None, bits: int, out_nD: Tensor, add: bool) -> None:
-    count, width = wire_kW.shape[0], out_nD.shape[1]
+def lowbit_decode(wire_nW: Tensor, bits: int, out_nD: Tensor) -> None:
+    count, width = out_nD.shape
     columns, rows = _tile(width)
     launch(
-        triton_lowbit.decode, (ceil_div(count, rows), ceil_div(width, columns)), out_nD, wire_kW, rows_k, out_nD,
-        count, WIDTH=width, BITS=bits, ADD=add, ROWS=rows, COLUMNS=columns, SUM=triton_type(out_nD.dtype),
-        enable_fp_fusion=False,
+        triton_lowbit.decode, (ceil_div(count, rows), ceil_div(width, columns)), out_nD, wire_nW, out_nD, count,
+        WIDTH=width, BITS=bits, ROWS=rows, COLUMNS=columns, enable_fp_fusion=False,
     )  # fmt: skip
 
 

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from fullgraph.ops.transpose import indptr_of
+
 SCANNED_AT_ONCE = 1 << 24  # rows
 
 
@@ -30,7 +32,7 @@ def long_rows(indptr: Tensor, chunk: int) -> LongRows:
         found.append((degree > chunk).nonzero().view(-1) + start)
     rows = torch.cat(found) if found else indptr.new_empty(0)
     counts = (indptr[rows + 1] - indptr[rows] + chunk - 1) // chunk
-    first = torch.nn.functional.pad(counts.cumsum(0), (1, 0))
+    first = indptr_of(counts)
     owner = torch.repeat_interleave(torch.arange(rows.numel(), device=rows.device), counts)
     places = torch.arange(owner.numel(), device=rows.device) - first[owner]
     return LongRows(rows[owner].int(), places.int(), rows.int(), first.int())

@@ -13,6 +13,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from fullgraph.proc import num_cores
+
 SERIAL_WORK = 50_000  # multiply-adds under which waking a second thread costs more than it saves
 CHUNK_WORK = 1_000_000  # some 100 microseconds: well above the cost of handing a chunk out, which holds the GIL
 CHUNKS_PER_THREAD = 16  # more than one, because a core shared with another process finishes late
@@ -22,8 +24,7 @@ POOL_NAME = "fullgraph-kernel"  # known to tests/support/leaks.py, which lets th
 @cache
 def _pool(pid: int) -> ThreadPoolExecutor:
     """The helpers of this process; the process id is the key because threads do not survive a fork."""
-    cores = len(os.sched_getaffinity(pid)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return ThreadPoolExecutor(max(1, cores - 1), thread_name_prefix=POOL_NAME)
+    return ThreadPoolExecutor(max(1, num_cores() - 1), thread_name_prefix=POOL_NAME)
 
 
 def num_chunks(work: int) -> int:

@@ -12,7 +12,7 @@ from torch import Tensor
 from fullgraph.errors import InputError
 from fullgraph.ops.long_rows import LongRows, long_rows
 from fullgraph.ops.parallel import balanced_cuts, num_chunks
-from fullgraph.ops.transpose import INT32_MAX, is_symmetric, transpose
+from fullgraph.ops.transpose import INT32_MAX, indptr_of, is_symmetric, transpose
 
 M = TypeVar("M")
 
@@ -210,7 +210,7 @@ class Adjacency:
     def take(self, rows: Tensor) -> "Adjacency":
         """A copy of these rows, in this order."""
         counts = self.structure.indptr.diff()[rows]
-        indptr = torch.nn.functional.pad(counts.cumsum(0), (1, 0))
+        indptr = indptr_of(counts)
         shift = self.structure.indptr[rows] - indptr[:-1]
         arcs = torch.arange(int(indptr[-1]), device=counts.device) + torch.repeat_interleave(shift, counts)
         structure = Structure(indptr, self.structure.indices[arcs], self.structure.num_cols)

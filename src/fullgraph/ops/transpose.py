@@ -16,6 +16,11 @@ COMPARED_AT_ONCE = 1 << 23  # arcs; a comparison keeps about ten int64 an arc
 SCANNED_AT_ONCE = 1 << 28  # arcs; torch.nonzero takes fewer than 2^31 numbers
 
 
+def indptr_of(counts_R: Tensor) -> Tensor:
+    """Row pointers [R+1] of rows with so many entries:  indptr[r] = counts[0] + ... + counts[r-1]."""
+    return torch.nn.functional.pad(counts_R.cumsum(0), (1, 0))
+
+
 def transpose(indptr: Tensor, indices: Tensor, num_cols: int, *, with_perm: bool) -> tuple[Tensor, Tensor, Tensor]:
     """(indptr, indices, perm) of the transposed pattern, rows ascending: its arc k is arc perm[k] of the given one.
 
@@ -42,7 +47,7 @@ def transpose_in_pieces(
     counts = torch.zeros(num_cols, dtype=torch.int64, device=indices.device)
     for part in indices.split(SCANNED_AT_ONCE):
         counts += torch.bincount(part, minlength=num_cols)
-    indptr_t = torch.nn.functional.pad(counts.cumsum(0), (1, 0))
+    indptr_t = indptr_of(counts)
     indices_t = torch.empty_like(indices)
     perm_type = torch.int32 if num_arcs <= INT32_MAX else torch.int64
     perm = torch.empty(num_arcs if with_perm else 0, dtype=perm_type, device=indices.device)

@@ -1,7 +1,4 @@
-"""The low-bit rows of lowbit.py in Triton, which may read the rows they encode, or add the ones they decode, by index.
-
-Both must be compiled without fused multiply-adds: the bytes are the reference's.
-"""
+"""The low-bit rows of lowbit.py in Triton, compiled without fused multiply-adds: the bytes are the reference's."""
 
 from typing import Any
 
@@ -61,10 +58,10 @@ def _most(a: tl.tensor, b: tl.tensor) -> Any:
 
 @jit
 def encode(
-    x: tl.tensor, rows: tl.tensor, wire: tl.tensor, key: tl.tensor, num_rows: tl.tensor, WIDTH: tl.constexpr,
-    BITS: tl.constexpr, RELU: tl.constexpr, ROWS: tl.constexpr, SLICE: tl.constexpr,
+    x: tl.tensor, wire: tl.tensor, key: tl.tensor, num_rows: tl.tensor, WIDTH: tl.constexpr,
+    BITS: tl.constexpr, ROWS: tl.constexpr, SLICE: tl.constexpr,
 ) -> None:  # fmt: skip
-    """wire[k] = the row x[rows[k]], or x[k] without `rows`
+    """wire[k] = the row x[k]
 
     A row is kept in slices, so that few threads share one: each of them computes anew what a row has once.
     """
@@ -73,15 +70,12 @@ def encode(
     BYTES: tl.constexpr = (WIDTH * BITS + 7) // 8
     k = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     present = k < num_rows
-    sources = k if rows is None else tl.load(rows + k, mask=present, other=0).to(tl.int64)
     lows, highs = tl.full([ROWS, SLICE], float("inf"), tl.float32), tl.full([ROWS, SLICE], float("-inf"), tl.float32)
     values = ()
     for first in tl.static_range(0, WIDTH, SLICE):
         columns = (first + tl.arange(0, SLICE))[None, :]
         inside = present[:, None] if first + SLICE <= WIDTH else present[:, None] & (columns < WIDTH)
-        value = tl.load(x + (sources * WIDTH)[:, None] + columns, mask=inside, other=0).to(tl.float32)
-        if RELU:
-            value = tl.where(value <= 0, 0.0, value)
+        value = tl.load(x + (k * WIDTH)[:, None] + columns, mask=inside, other=0).to(tl.float32)
         if first + SLICE <= WIDTH:
             lows, highs = _least(lows, value), _most(highs, value)
         else:
@@ -129,10 +123,10 @@ def encode(
 
 @jit
 def decode(
-    wire: tl.tensor, rows: tl.tensor, out: tl.tensor, num_rows: tl.tensor, WIDTH: tl.constexpr,
-    BITS: tl.constexpr, ADD: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, SUM: tl.constexpr,
+    wire: tl.tensor, out: tl.tensor, num_rows: tl.tensor, WIDTH: tl.constexpr,
+    BITS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ) -> None:  # fmt: skip
-    """out[rows[k]] = (ADD ? out[rows[k]] : 0) + low_k + step_k code[k], or out[k] without `rows`"""
+    """out[k] = low_k + step_k code[k]"""
     BYTES: tl.constexpr = (WIDTH * BITS + 7) // 8
     k = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     columns = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
@@ -151,8 +145,4 @@ def decode(
     constant = ((first << 24) | (word & 0xFFFFFF)).to(tl.float32, bitcast=True)
     value = codes.to(tl.float32) * step[:, None] + low[:, None]
     value = tl.where((power == 0xFF)[:, None], constant[:, None], value).to(out.dtype.element_ty)
-    targets = k if rows is None else tl.load(rows + k, mask=present, other=0).to(tl.int64)
-    at = out + targets[:, None] * WIDTH + columns[None, :]
-    if ADD:
-        value = (tl.load(at, mask=inside, other=0).to(SUM) + value.to(SUM)).to(out.dtype.element_ty)
-    tl.store(at, value, mask=inside)
+    tl.store(out + k[:, None] * WIDTH + columns[None, :], value, mask=inside)

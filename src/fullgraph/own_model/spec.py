@@ -10,7 +10,7 @@ The widths of input and output are known from the graph, under whichever of thes
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields, make_dataclass
+from dataclasses import dataclass, field, fields
 from functools import cache
 from typing import Any, ClassVar
 
@@ -18,8 +18,9 @@ import torch
 from torch import nn
 
 from fullgraph.axes import MODELS
+from fullgraph.described import described
 from fullgraph.nn.spec import drawing
-from fullgraph.own_code import DEFINITION, own_code, unfit
+from fullgraph.own_code import own_code, unfit
 from fullgraph.own_model.lazy import fill_lazy, inputs_as
 from fullgraph.own_model.module import Distributed, distribute
 from fullgraph.own_model.on_rows import inputs_of
@@ -101,25 +102,16 @@ def as_model(kind: type) -> type:
 @cache
 def spec_of(module: type[nn.Module]) -> type[OwnModel]:
     """The class of values that describe such modules; it goes by the module's own name."""
-    described = []
-    for name, parameter in inspect.signature(module).parameters.items():
-        if name in IN + OUT or parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-            continue
-        kind, default = _kind(parameter), parameter.default
-        if default is parameter.empty:
-            described.append((name, kind, field()))
-        elif isinstance(default, PLAIN) or default is None:
-            described.append((name, kind | None if default is None else kind, field(default=default)))
-    made = make_dataclass(
-        module.__name__,
-        described,
-        bases=(OwnModel,),
-        namespace={"module": module, DEFINITION: module},
-        frozen=True,
-        kw_only=True,
-    )
-    made.__module__, made.__qualname__ = module.__module__, module.__qualname__
-    return made
+    return described(module, OwnModel, "module", _field, IN + OUT)
+
+
+def _field(parameter: inspect.Parameter) -> tuple[Any, Any] | None:
+    kind, default = _kind(parameter), parameter.default
+    if default is parameter.empty:
+        return kind, field()
+    if isinstance(default, PLAIN) or default is None:
+        return kind | None if default is None else kind, field(default=default)
+    return None
 
 
 def _kind(parameter: inspect.Parameter) -> Any:

@@ -16,7 +16,7 @@ import scipy.sparse as sp
 from fullgraph.data import Graph
 from fullgraph.data.arrays import Array
 from fullgraph.errors import InputError
-from fullgraph.values import Range
+from fullgraph.values import Range, Value
 
 # Options that several partitioners have.
 Weight = Annotated[float, Range(0, 1e9)]
@@ -57,6 +57,33 @@ class Partitioner(Protocol):
     """Says who owns which node. `fullgraph.partition.partition` calls it, and notes its name and the seed."""
 
     def assign(self, graph: Graph, parts: int, *, seed: int) -> Assignment: ...
+
+
+class Balanced(Value):
+    """A partitioner that balances  sum of a + b * degree  over parts; `search` finds the parts where arcs matter."""
+
+    # Fields of every such partitioner, the last ones: a (None: the mean degree) and b.
+    node_weight: Weight | None
+    degree_weight: Weight
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.node_weight == 0 and self.degree_weight == 0:
+            raise InputError("node_weight and degree_weight are both zero: give one of them a weight")
+
+    def assign(self, graph: Graph, parts: int, *, seed: int) -> Assignment:
+        check_parts(graph, parts)
+        if needs_no_search(graph, parts):
+            return Assignment(blocks_of_ids(graph.num_nodes, parts), parts)
+        return Assignment(self.search(graph, parts, seed), parts)
+
+    def search(self, graph: Graph, parts: int, seed: int) -> Array:
+        """The part of every node, int32 [N]."""
+        raise NotImplementedError
+
+    def weights(self, graph: Graph, limit: int = 1 << 30) -> Array:
+        """Whole numbers in proportion to the nodes' weights, with a total of at most `limit`."""
+        return vertex_weight(graph, self.node_weight, self.degree_weight, limit)
 
 
 def check_parts(graph: Graph, parts: int) -> None:
@@ -110,12 +137,6 @@ def vertex_weight(graph: Graph, node_weight: float | None, degree_weight: float,
     resolution = min(1000.0, limit / graph.num_nodes / 2)
     # A node without weight would be free to pile up in one part.
     return np.maximum(1, np.rint(weight * (resolution / mean))).astype(np.int64)
-
-
-def check_weights(node_weight: float | None, degree_weight: float) -> None:
-    """a and b are not both zero."""
-    if node_weight == 0 and degree_weight == 0:
-        raise InputError("node_weight and degree_weight are both zero: give one of them a weight")
 
 
 def blocks_of_ids(num_nodes: int, parts: int) -> Array:

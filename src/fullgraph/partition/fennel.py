@@ -13,20 +13,9 @@ import scipy.sparse as sp
 
 from fullgraph.data import Graph
 from fullgraph.data.arrays import Array
-from fullgraph.partition.base import (
-    Assignment,
-    Imbalance,
-    Weight,
-    blocks_of_ids,
-    check_parts,
-    check_weights,
-    needs_no_search,
-    quietly,
-    require,
-    row_runs,
-)
-from fullgraph.partition.metis import RECURSIVE_PARTS
-from fullgraph.values import Range, Value
+from fullgraph.partition.base import Balanced, Imbalance, Weight, require, row_runs
+from fullgraph.partition.metis import RECURSIVE_PARTS, adjacency_of, metis_parts
+from fullgraph.values import Range
 
 # Settings with the fewest arcs cut on the average of 18 graphs, most of them real, into 4, 8 and 16 parts.
 FEWEST = 8  # clusters a part: with fewer there is little to choose
@@ -38,7 +27,7 @@ MEAN_WEIGHT = 1000  # weights are whole numbers, so that loads are exact
 
 
 @dataclass(frozen=True)
-class Fennel(Value):
+class Fennel(Balanced):
     """Puts one node after another where most of its neighbours are, unless it is crowded there.
 
     argmax_p  |N(i) in p| - 1.5 alpha w_i sqrt(load_p),   alpha = m sqrt(P) / N^1.5,   load_p + w_i <= cap,
@@ -56,19 +45,12 @@ class Fennel(Value):
     node_weight: Weight | None = None
     degree_weight: Weight = 1.0
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_weights(self.node_weight, self.degree_weight)
-
-    def assign(self, graph: Graph, parts: int, *, seed: int) -> Assignment:
-        check_parts(graph, parts)
-        if needs_no_search(graph, parts):
-            return Assignment(blocks_of_ids(graph.num_nodes, parts), parts)
+    def search(self, graph: Graph, parts: int, seed: int) -> Array:
         rows = _Rows(graph, self.node_weight, self.degree_weight)
         clusters = min(self.clusters, graph.num_nodes // 2)
         if clusters < FEWEST * parts:
-            return Assignment(self._streamed(rows, np.full(graph.num_nodes, -1, dtype=np.int32), parts), parts)
-        return Assignment(self._by_clusters(rows, clusters, parts, seed), parts)
+            return self._streamed(rows, np.full(graph.num_nodes, -1, dtype=np.int32), parts)
+        return self._by_clusters(rows, clusters, parts, seed)
 
     def _streamed(self, rows: _Rows, part: Array, parts: int) -> Array:
         """The same array after passes over all nodes, until few of them move."""
@@ -170,17 +152,9 @@ def _grouped(links: Array, load: Array, parts: int, seed: int) -> Array:
     links += links.T.copy()
     if not links.any():
         return np.full(len(load), -1, dtype=np.int32)
-    pymetis = require("pymetis", "pymetis")
-    index = pymetis.zero_copy_dtype()
     between = sp.csr_array(links)
     weight = np.maximum(1, load * (MEAN_WEIGHT * len(load)) // load.sum())
-    with quietly():
-        found = pymetis.part_graph(
-            parts,
-            pymetis.CSRAdjacency(between.indptr.astype(index), between.indices.astype(index)),
-            vweights=weight.astype(index),
-            eweights=between.data.astype(index),
-            recursive=parts <= RECURSIVE_PARTS,
-            options=pymetis.Options(seed=seed % (1 << 31)),
-        )
-    return np.asarray(found.vertex_part).astype(np.int32)
+    return metis_parts(
+        adjacency_of(between.indptr, between.indices), weight, parts, seed=seed, recursive=parts <= RECURSIVE_PARTS,
+        arc_weight=between.data,
+    )  # fmt: skip

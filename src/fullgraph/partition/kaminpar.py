@@ -12,26 +12,13 @@ import numpy as np
 from fullgraph.data import Graph
 from fullgraph.data.arrays import Array
 from fullgraph.errors import InputError
-from fullgraph.partition.base import (
-    Assignment,
-    Imbalance,
-    Threads,
-    Weight,
-    blocks_of_ids,
-    check_parts,
-    check_weights,
-    needs_no_search,
-    require,
-    undirected_csr,
-    vertex_weight,
-)
+from fullgraph.partition.base import Assignment, Balanced, Imbalance, Threads, Weight, require, undirected_csr
 from fullgraph.room import need_threads
 from fullgraph.storage import scratch
-from fullgraph.values import Value
 
 
 @dataclass(frozen=True)
-class KaMinPar(Value):
+class KaMinPar(Balanced):
     """Deep multilevel partitioning for the fewest arcs between parts (Gottesbueren et al., arXiv:2105.02022).
 
     One thread gives the same parts for the same seed; more are faster and do not.
@@ -46,23 +33,22 @@ class KaMinPar(Value):
     def __post_init__(self) -> None:
         super().__post_init__()
         need_threads(self.threads)
-        check_weights(self.node_weight, self.degree_weight)
 
     def assign(self, graph: Graph, parts: int, *, seed: int) -> Assignment:
-        check_parts(graph, parts)
         kaminpar = require("kaminpar")
         if self.preset not in kaminpar.context_names():
             names = ", ".join(sorted(kaminpar.context_names()))
             raise InputError(f"preset '{self.preset}' is unknown to kaminpar: choose from {names}")
-        if needs_no_search(graph, parts):
-            return Assignment(blocks_of_ids(graph.num_nodes, parts), parts)
-        weight = vertex_weight(graph, self.node_weight, self.degree_weight, 1 << 30)
+        return super().assign(graph, parts, seed=seed)
+
+    def search(self, graph: Graph, parts: int, seed: int) -> Array:
+        kaminpar = require("kaminpar")
         # The solver limits the threads, so it comes first: those that load the graph would stay, and now and then help.
         solver = kaminpar.KaMinPar(max(1, self.threads), kaminpar.context_by_name(self.preset))
-        adjacency = _hand_over(kaminpar, *undirected_csr(graph), weight)
+        adjacency = _hand_over(kaminpar, *undirected_csr(graph), self.weights(graph))
         kaminpar.reseed(seed % (1 << 31))
         part = solver.compute_partition(adjacency, parts, self.imbalance)
-        return Assignment(np.asarray(part, dtype=np.int32), parts)
+        return np.asarray(part, dtype=np.int32)
 
 
 def _hand_over(kaminpar: Any, indptr: Array, indices: Array, weight: Array) -> Any:

@@ -11,19 +11,15 @@ from fullgraph.data import Graph
 from fullgraph.data.arrays import Array
 from fullgraph.partition.base import (
     Assignment,
+    Balanced,
     Weight,
-    blocks_of_ids,
-    check_parts,
-    check_weights,
-    needs_no_search,
     quietly,
     require,
     undirected_csr,
-    vertex_weight,
 )
 from fullgraph.partition.layout import halo_rows
 from fullgraph.room import need_memory
-from fullgraph.values import OneOf, Value
+from fullgraph.values import OneOf
 
 OBJECTIVES = ("auto", "cut", "volume")
 
@@ -39,45 +35,38 @@ RECURSIVE_PARTS = 32
 
 
 @dataclass(frozen=True)
-class Metis(Value):
+class Metis(Balanced):
     """Balances  sum of a + b * degree  over parts, and minimises arcs cut or halo rows (Karypis & Kumar 1998).
 
     objective: cut, volume (halo rows of the symmetrised graph), or auto: both, keeping the one with fewer halo rows.
-    Above VOLUME_LIMIT = arcs x parts, auto runs cut alone. node_weight is a (None: the mean degree), degree_weight b.
+    Above VOLUME_LIMIT = arcs x parts, auto runs cut alone.
     """
 
     objective: Annotated[str, OneOf(*OBJECTIVES)] = "auto"
     node_weight: Weight | None = None
     degree_weight: Weight = 1.0
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_weights(self.node_weight, self.degree_weight)
-
-    def assign(self, graph: Graph, parts: int, *, seed: int) -> Assignment:
-        check_parts(graph, parts)
-        if needs_no_search(graph, parts):
-            return Assignment(blocks_of_ids(graph.num_nodes, parts), parts)
-        pymetis = require("pymetis", "pymetis")
-        index = pymetis.zero_copy_dtype()
+    def search(self, graph: Graph, parts: int, seed: int) -> Array:
         _need_room(graph.num_arcs)
-        weight = vertex_weight(graph, self.node_weight, self.degree_weight, int(np.iinfo(index).max) // 4)
+        limit = int(np.iinfo(require("pymetis", "pymetis").zero_copy_dtype()).max) // 4
+        weight = self.weights(graph, limit)
         indptr, indices = undirected_csr(graph)
         if len(indices) > graph.num_arcs:  # of a directed graph, METIS sees each arc both ways
             _need_room(len(indices))
-        # In METIS's own integer type nothing is copied on the way in.
-        adjacency = pymetis.CSRAdjacency(indptr.astype(index), indices.astype(index))
+        adjacency = adjacency_of(indptr, indices)
         del indptr, indices
         best: Array | None = None
         fewest = 0
         objectives = self._objectives(len(adjacency.adjacent) * parts)
         for objective in objectives:
-            part = _search(pymetis, adjacency, weight.astype(index), parts, objective, seed)
+            # Recursive bisection knows the cut only.
+            recursive, volume = objective == "cut" and parts <= RECURSIVE_PARTS, objective == "volume"
+            part = metis_parts(adjacency, weight, parts, seed=seed, recursive=recursive, volume=volume)
             rows = halo_rows(graph, Assignment(part, parts)) if len(objectives) > 1 else 0
             if best is None or rows < fewest:
                 best, fewest = part, rows
         assert best is not None
-        return Assignment(best, parts)
+        return best
 
     def _objectives(self, work: int) -> tuple[str, ...]:
         if self.objective != "auto":
@@ -103,12 +92,25 @@ def _need_room(arcs: int) -> None:
     need_memory(BYTES_PER_ARC * arcs, "METIS", "choose --partitioner fennel, whose memory does not grow with arcs")
 
 
-def _search(pymetis: Any, adjacency: Any, weight: Array, parts: int, objective: str, seed: int) -> Array:
-    options = pymetis.Options(seed=seed % (1 << 31))
-    # Recursive bisection knows the cut only.
-    recursive = objective == "cut" and parts <= RECURSIVE_PARTS
-    if objective == "volume":
+def adjacency_of(indptr: Array, indices: Array) -> Any:
+    """The pattern as METIS takes it: in its own integer type nothing is copied on the way in."""
+    pymetis = require("pymetis", "pymetis")
+    index = pymetis.zero_copy_dtype()
+    return pymetis.CSRAdjacency(indptr.astype(index), indices.astype(index))
+
+
+def metis_parts(
+    adjacency: Any, weight: Array, parts: int, *, seed: int, recursive: bool, volume: bool = False,
+    arc_weight: Array | None = None,
+) -> Array:  # fmt: skip
+    """The part of every node, of equal weight and with few arcs (or halo rows: `volume`) between them."""
+    pymetis = require("pymetis", "pymetis")
+    index, options = pymetis.zero_copy_dtype(), pymetis.Options(seed=seed % (1 << 31))
+    if volume:
         options.objtype = int(pymetis.ObjType.VOL)
+    arcs = {} if arc_weight is None else {"eweights": arc_weight.astype(index)}
     with quietly():
-        found = pymetis.part_graph(parts, adjacency, vweights=weight, recursive=recursive, options=options)
+        found = pymetis.part_graph(
+            parts, adjacency, vweights=weight.astype(index), recursive=recursive, options=options, **arcs
+        )
     return np.asarray(found.vertex_part).astype(np.int32)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -10,26 +9,17 @@ import numpy as np
 import scipy.sparse as sp
 
 from fullgraph.data import Graph
-from fullgraph.partition.base import (
-    Assignment,
-    Imbalance,
-    Threads,
-    Weight,
-    blocks_of_ids,
-    check_parts,
-    check_weights,
-    needs_no_search,
-    require,
-    vertex_weight,
-)
+from fullgraph.data.arrays import Array
+from fullgraph.partition.base import Assignment, Balanced, Imbalance, Threads, Weight, require
+from fullgraph.proc import num_cores
 from fullgraph.room import need_threads
-from fullgraph.values import OneOf, Value
+from fullgraph.values import OneOf
 
 PRESETS = ("default", "quality", "highest_quality", "deterministic", "deterministic_quality", "large_k")
 
 
 @dataclass(frozen=True)
-class MtKaHyPar(Value):
+class MtKaHyPar(Balanced):
     """Minimises  km1 = sum over nets (parts a net touches - 1) = halo rows,  a net {u} + targets of u for each node u.
 
     Hypergraph partitioning (Gottesbueren et al., arXiv:2303.17679). The deterministic presets give the same parts for
@@ -45,25 +35,24 @@ class MtKaHyPar(Value):
     def __post_init__(self) -> None:
         super().__post_init__()
         need_threads(self.threads)
-        check_weights(self.node_weight, self.degree_weight)
 
     def assign(self, graph: Graph, parts: int, *, seed: int) -> Assignment:
-        check_parts(graph, parts)
+        require("mtkahypar")
+        return super().assign(graph, parts, seed=seed)
+
+    def search(self, graph: Graph, parts: int, seed: int) -> Array:
         mtkahypar = require("mtkahypar")
-        if needs_no_search(graph, parts):
-            return Assignment(blocks_of_ids(graph.num_nodes, parts), parts)
-        solver = mtkahypar.initialize(self.threads or len(os.sched_getaffinity(0)), False)
+        solver = mtkahypar.initialize(self.threads or num_cores(), False)
         mtkahypar.set_seed(seed % (1 << 31))
         context = solver.context_from_preset(getattr(mtkahypar.PresetType, self.preset.upper()))
         context.set_partitioning_parameters(parts, self.imbalance, mtkahypar.Objective.KM1)
         context.logging = False
         nets = _nets(graph)
-        weight = vertex_weight(graph, self.node_weight, self.degree_weight, 1 << 30)
         hypergraph = solver.create_hypergraph(
-            context, graph.num_nodes, len(nets), nets, weight.tolist(), [1] * len(nets)
+            context, graph.num_nodes, len(nets), nets, self.weights(graph).tolist(), [1] * len(nets)
         )
         part = hypergraph.partition(context).get_partition()
-        return Assignment(np.asarray(part, dtype=np.int32), parts)
+        return np.asarray(part, dtype=np.int32)
 
 
 def _nets(graph: Graph) -> list[list[int]]:

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
-from fullgraph.display import count, duration, milliseconds, score, size
 from fullgraph.errors import one_line, printable
 from fullgraph.report.outcome import Outcome
 from fullgraph.report.record import read_metrics, seconds_to
+from fullgraph.words import count, duration, milliseconds, score, size
 
 COLUMNS = 80
 NAME = 18  # characters of a strategy's or a model's name

@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 from typing import Any
 
-from fullgraph.display import count
 from fullgraph.errors import one_line
+from fullgraph.words import count
 
 UNEVEN = 1.2  # max / mean over ranks
 MUCH_HALO = 1.0  # halo rows for each owned row
 FEW = 0.2  # of the labelled nodes, in the largest class to the smallest
-ALIKE, UNLIKE = 0.6, 0.3  # homophily
+UNLIKE = 0.3  # homophily
 MOST_SPLITS = 5  # shown
 
 

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fullgraph.display import milliseconds, score, size
 from fullgraph.errors import one_line
 from fullgraph.report.outcome import Outcome
+from fullgraph.words import milliseconds, score, size
 
 
 def print_quality(figures: Mapping[str, Any], method: str) -> None:

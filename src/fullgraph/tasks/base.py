@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from fullgraph.axes import LOSSES, METRICS
 from fullgraph.data import Graph
+from fullgraph.data.splits import SPLITS as SPLITS
 from fullgraph.errors import InputError
 from fullgraph.own_code import own_code, told, unfit
 from fullgraph.partition import GraphFacts, Part
@@ -18,7 +19,6 @@ from fullgraph.tasks.losses import RowLoss
 from fullgraph.tasks.metrics import Metric
 from fullgraph.transport import Key, Transport
 
-SPLITS = ("train", "val", "test")
 Scores = dict[str, float | None]  # a split without both kinds of label has no ROC-AUC
 Array = np.ndarray[Any, Any]
 

@@ -1,7 +1,7 @@
 """Decoders: a score of a pair from the rows of its two nodes. One's own is a torch module, called with both."""
 
 import inspect
-from dataclasses import dataclass, field, make_dataclass
+from dataclasses import dataclass, field
 from dataclasses import fields as fields_of
 from functools import cache
 from typing import Any, ClassVar
@@ -9,8 +9,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from fullgraph.described import described
 from fullgraph.nn.spec import drawing
-from fullgraph.own_code import DEFINITION, own_code, told, unfit
+from fullgraph.own_code import own_code, told, unfit
 from fullgraph.tasks.losses import full, is_floats
 from fullgraph.values import Value
 
@@ -75,14 +76,11 @@ def as_decoder(kind: type) -> type:
     """A torch module as the values that describe it; any other class as it is."""
     if not issubclass(kind, nn.Module):
         return kind
-    described: list[Any] = []
-    for name, parameter in inspect.signature(kind).parameters.items():
-        if name in WIDTHS or parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-            continue
-        default = parameter.default
-        described.append((name, type(default), field(default=default)) if isinstance(default, bool | int | float | str)
-                         else (name, int | float | str, field()))  # fmt: skip
-    space = {"module": kind, DEFINITION: kind}
-    made = make_dataclass(kind.__name__, described, bases=(OwnDecoder,), namespace=space, frozen=True, kw_only=True)
-    made.__module__, made.__qualname__ = kind.__module__, kind.__qualname__
-    return made
+    return described(kind, OwnDecoder, "module", _field, WIDTHS)
+
+
+def _field(parameter: inspect.Parameter) -> tuple[Any, Any]:
+    default = parameter.default
+    if isinstance(default, bool | int | float | str):
+        return type(default), field(default=default)
+    return int | float | str, field()

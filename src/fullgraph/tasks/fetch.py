@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fullgraph.exchange import Clock, Wire
 from fullgraph.plan import HaloRoute
-from fullgraph.transport import Key, Transport, gather_rows
+from fullgraph.transport import Key, Transport, gather_rows, rank_table
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,9 +36,7 @@ class Owners:
 
     def __init__(self, ids_n: Tensor, num_nodes: int, transport: Transport) -> None:
         self.transport, self.ids = transport, ids_n
-        counts = torch.zeros(transport.size, dtype=torch.int64)
-        counts[transport.rank] = len(ids_n)
-        counts = transport.all_reduce(Key("setup/owners", 0), counts).wait()
+        counts = rank_table(transport, Key("setup/owners", 0), len(ids_n), torch.int64)
         everyone = gather_rows(ids_n, transport, Key("setup/owned ids", 0))
         owner = torch.arange(transport.size, dtype=torch.int32).repeat_interleave(counts).to(ids_n.device)
         self.owner = torch.zeros(num_nodes, dtype=torch.int32, device=ids_n.device)
@@ -53,9 +51,8 @@ class Owners:
         mine = owner == transport.rank
         order = owner[~mine].argsort(stable=True)  # by owner, then by id
         remote = wanted[~mine][order]
-        table = torch.zeros(transport.size, transport.size, dtype=torch.int64)
-        table[transport.rank] = torch.bincount(owner[~mine], minlength=transport.size).cpu()
-        table = transport.all_reduce(Key(f"{name}/counts", step), table).wait()
+        wants = torch.bincount(owner[~mine], minlength=transport.size).cpu()
+        table = rank_table(transport, Key(f"{name}/counts", step), wants, torch.int64)
         asks, asked = table[transport.rank].tolist(), table[:, transport.rank].tolist()
         asked_ids = self._exchange(remote, asks, asked, Key(f"{name}/ids", step))
         row = torch.empty_like(wanted)

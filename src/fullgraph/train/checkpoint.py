@@ -33,7 +33,7 @@ from fullgraph.storage import (
 )
 from fullgraph.train.optimizer import load_state, state_tensors
 from fullgraph.train.trainer import Best, Trainer
-from fullgraph.transport import Key, PeerLost, Transport, shared_token
+from fullgraph.transport import Key, PeerLost, Transport, barrier, rank_table, shared_token
 from fullgraph.values import Range, Value
 
 KEEP = 2
@@ -158,7 +158,7 @@ class Checkpoints:
             writing.thread.join()
         if writing.error is None:
             name = f"checkpoint/{writing.final.name}"
-            self.transport.all_reduce(Key(f"{name}/written", 0), torch.zeros(1)).wait()
+            barrier(self.transport, Key(f"{name}/written", 0))
             writing.all_written.set()
             writing.thread.join()
         if writing.error is not None:
@@ -177,14 +177,12 @@ class Checkpoints:
         for epoch in epochs[epochs > 0].tolist():
             folder = self.folder / f"epoch-{epoch:08d}"
             tensors, state, trouble = self._read(folder, epoch)
-            damaged = torch.zeros(transport.size, dtype=torch.int64)
-            damaged[transport.rank] = int(trouble is not None)
-            damaged = transport.all_reduce(Key(f"checkpoint/{epoch}/whole", 0), damaged).wait()
+            damaged = rank_table(transport, Key(f"checkpoint/{epoch}/whole", 0), trouble is not None, torch.int64)
             if not damaged.any():
                 assert state is not None
                 _apply(trainer, tensors, state, folder)
                 # No rank goes on, and writes, where another finds that the tensors do not fit.
-                transport.all_reduce(Key(f"checkpoint/{epoch}/applied", 0), torch.zeros(1)).wait()
+                barrier(transport, Key(f"checkpoint/{epoch}/applied", 0))
                 for trouble in told:
                     note(f"{trouble}; going on from {folder}")
                 return True

@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fullgraph.display import SILENT, count
+from fullgraph.display import SILENT
 from fullgraph.environ import MEETING
 from fullgraph.errors import Interrupted, RankFailed, signal_name
 from fullgraph.own_code import told_by_rank
@@ -25,6 +25,7 @@ from fullgraph.storage import scratch
 from fullgraph.train.nursery import Nursery, RankProcess
 from fullgraph.train.stopping import REPORT, SIGNALS, STARTUP, LastWords, ignore, interrupt
 from fullgraph.values import read_value
+from fullgraph.words import count
 
 EXIT_INPUT, EXIT_STOPPED = 2, 3  # a rank's exit status when the input is wrong, and when a signal stopped it
 CAUSE_S = 3.0  # after a rank says that a peer is gone, the launcher waits so long for the peer's own end

@@ -5,7 +5,7 @@ Torch's come without the import of torch's compiler: it takes longer than that o
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, make_dataclass
+from dataclasses import dataclass, field, fields
 from functools import cache
 from typing import Annotated, Any, ClassVar
 
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from fullgraph.axes import OPTIMIZERS
+from fullgraph.described import described
 from fullgraph.errors import InputError
 from fullgraph.own_code import DEFINITION, own_code, unfit
 from fullgraph.values import Range, Value
@@ -90,20 +91,10 @@ def as_optimizer(kind: type) -> type:
         raise InputError(
             f"optimizer {kind.__name__} runs the model several times a step, which ranks do not; use another"
         )
-    described = [
-        (name, *_field(parameter))
-        for name, parameter in inspect.signature(kind).parameters.items()
-        if name not in GIVEN and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
-    ]
-    kept = [one for one in described if one[1] is not None]
-    made = make_dataclass(
-        kind.__name__, kept, bases=(Described,), namespace={"kind": kind, DEFINITION: kind}, frozen=True, kw_only=True
-    )
-    made.__module__, made.__qualname__ = kind.__module__, kind.__qualname__
-    return made
+    return described(kind, Described, "kind", _field, GIVEN)
 
 
-def _field(parameter: inspect.Parameter) -> tuple[Any, Any]:
+def _field(parameter: inspect.Parameter) -> tuple[Any, Any] | None:
     """The type and the default of an argument; None where no file can hold it, so that it stays at its default."""
     default = parameter.default
     if default is parameter.empty:
@@ -114,7 +105,7 @@ def _field(parameter: inspect.Parameter) -> tuple[Any, Any]:
         return tuple[float, ...], field(default=default)
     if isinstance(default, PLAIN):
         return float if isinstance(default, float) else type(default), field(default=default)
-    return None, field()
+    return None
 
 
 # --- its state, as a checkpoint holds it

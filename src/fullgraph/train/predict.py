@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
-import torch
 from torch import nn
 
 from fullgraph.data import Names
@@ -15,7 +14,7 @@ from fullgraph.storage import discard, whole_file, workspace
 from fullgraph.tasks import Table, Task
 from fullgraph.train.embeddings import rows_seen, watched
 from fullgraph.train.evaluate import logits_of
-from fullgraph.transport import Key, shared_token
+from fullgraph.transport import Key, barrier, shared_token
 from fullgraph.values import Range, Value
 
 BLOCK_ROWS = 1 << 16
@@ -68,11 +67,11 @@ def write_predictions(
             for piece, rows in ((name, table.rows), (f"{name}-index", table.index)):
                 with _piece(work, piece, transport.rank).open("xb") as file:
                     np.save(file, rows)
-        transport.all_reduce(Key("predict/written", step), torch.zeros(1)).wait()
+        barrier(transport, Key("predict/written", step))
         if transport.rank == 0:
             for name, table in tables.items():
                 _merge(work, folder / f"{name}.npy", table.count, transport.size)
-        transport.all_reduce(Key("predict/merged", step), torch.zeros(1)).wait()
+        barrier(transport, Key("predict/merged", step))
 
 
 def write_ids(order: Order, names: Names | None) -> None:

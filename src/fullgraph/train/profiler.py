@@ -13,6 +13,7 @@ import torch
 
 from fullgraph.exchange import Channel
 from fullgraph.partition import Part
+from fullgraph.proc import num_cores
 from fullgraph.report import EpochRecord, Tally, peak_device_bytes, peak_memory_bytes
 from fullgraph.report.profile import FILE, Bins, Flow, Piece, Profile, RankProfile, read_profile
 from fullgraph.report.spans import COMPUTE, PIECE, Rows
@@ -20,7 +21,8 @@ from fullgraph.report.terminal import tolerated
 from fullgraph.tasks import metric_name
 from fullgraph.train.result import versions
 from fullgraph.train.trainer import Trainer
-from fullgraph.transport import Key, Transport, gather_rows
+from fullgraph.transport import Key, gather_texts
+from fullgraph.transport.gather import by_the_first
 from fullgraph.values import read_value, tree_of
 
 CANDIDATES = 4  # epochs of which one is shown as the typical one
@@ -63,7 +65,7 @@ class Profiler:
         text = ""
         with tolerated(f"the profile of rank {transport.rank}"):
             text = json.dumps(tree_of(replace(self._rank(), typical=self.kept.get(epoch, ()))))
-        texts = gather_texts(text, transport, Key("profile", self.trainer.epoch))
+        texts = gather_texts(text, transport, Key("profile", self.trainer.epoch), wants=by_the_first)
         if transport.rank == 0 and all(text.strip() for text in texts):
             with tolerated(self.folder / FILE):
                 self._assembled(texts, epoch).write(self.folder)
@@ -94,7 +96,7 @@ class Profiler:
             host=platform.node(),
             device=torch.cuda.get_device_name(device) if on_gpu else _processor(),
             threads=torch.get_num_threads(),
-            cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 0,
+            cores=num_cores(),
             peak_memory_bytes=peak_memory_bytes(),
             memory_bytes=_memory(),
             peak_device_bytes=peak_device_bytes(device),
@@ -175,16 +177,6 @@ def _aligned(ranks: list[RankProfile]) -> tuple[RankProfile, ...]:
         )
         for rank, zero in zip(ranks, zeros, strict=True)
     )
-
-
-def gather_texts(text: str, transport: Transport, key: Key) -> list[str]:
-    """Every rank's text, on rank 0; nothing elsewhere. All ranks call it."""
-    data = torch.frombuffer(bytearray(text.encode() + b" "), dtype=torch.uint8)
-    sizes = torch.zeros(transport.size, dtype=torch.int64)
-    sizes[transport.rank] = len(data)
-    sizes = transport.all_reduce(Key(f"{key.channel}/sizes", key.step), sizes).wait()
-    rows = gather_rows(data, transport, key, wants=lambda receiver, sender: receiver == 0)
-    return [bytes(part.tolist()).decode() for part in rows.split(sizes.tolist())] if transport.rank == 0 else []
 
 
 def _processor() -> str:

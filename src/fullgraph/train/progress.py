@@ -3,10 +3,11 @@
 import time
 from contextlib import ExitStack
 
-from fullgraph.display import Display, count, duration, milliseconds, score, size
+from fullgraph.display import Display
 from fullgraph.report import EpochRecord
 from fullgraph.tasks import metric_name
 from fullgraph.train.trainer import Trainer
+from fullgraph.words import count, duration, milliseconds, score, size
 
 QUIET_S = 9.5  # a line at least every ten seconds
 LAG = 1.25  # a rank lags that works so many times the mean of all ranks, and so many seconds longer

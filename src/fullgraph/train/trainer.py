@@ -23,7 +23,7 @@ from fullgraph.train.evaluate import evaluate
 from fullgraph.train.precision import Weights, rows_dtype
 from fullgraph.train.schedule import learning_rate
 from fullgraph.train.sync import GradSync
-from fullgraph.transport import Key, cost_of
+from fullgraph.transport import Key, cost_of, rank_table
 
 
 @dataclass
@@ -155,9 +155,7 @@ class Trainer:
         copies = transport.size // self.shard.train.owners.size
         mine = [float(loss) / copies, tally.step_s, tally.wait_s, tally.halo_bytes, tally.weight_bytes, stop]
         mine += [*self.shard.clock.lateness.take(), self.meter.other_bytes]
-        table = torch.zeros(transport.size, len(mine), dtype=torch.float64)
-        table[transport.rank] = torch.tensor(mine, dtype=torch.float64)
-        table = transport.all_reduce(Key("meter", self.epoch), table).wait()
+        table = rank_table(transport, Key("meter", self.epoch), mine)
         self.meter.other_bytes = 0.0  # this sum's own are added below
         self.rank_seconds = table[:, 1:3].tolist()
         total = float(table[:, 0].sum())

@@ -6,7 +6,7 @@ from fullgraph.transport.agree import agree
 from fullgraph.transport.alone import Alone
 from fullgraph.transport.among import Among
 from fullgraph.transport.base import PLAIN, Coding, Pending, Ready, Transport
-from fullgraph.transport.gather import gather_rows
+from fullgraph.transport.gather import barrier, gather_rows, gather_texts, rank_table
 from fullgraph.transport.job import begun, join, note_begun
 from fullgraph.transport.key import Key, Use, Way
 from fullgraph.transport.machine import Bundle, share
@@ -15,7 +15,7 @@ from fullgraph.transport.process import ProcessTransport
 from fullgraph.transport.sums import cost_of
 from fullgraph.transport.threads import Hub, ThreadTransport
 from fullgraph.transport.token import shared_token
-from fullgraph.transport.wrappers import Counting, Delaying, Noted, OrderChecking, Recording
+from fullgraph.transport.wrappers import Counting, Noted, OrderChecking, Recording
 
 __all__ = [
     "MEETING",
@@ -25,7 +25,6 @@ __all__ = [
     "Bundle",
     "Coding",
     "Counting",
-    "Delaying",
     "Hub",
     "Key",
     "Mesh",
@@ -42,12 +41,15 @@ __all__ = [
     "Way",
     "adopt_slurm",
     "agree",
+    "barrier",
     "begun",
     "cost_of",
     "gather_rows",
+    "gather_texts",
     "join",
     "note_begun",
     "number",
+    "rank_table",
     "share",
     "shared_token",
 ]

@@ -4,23 +4,13 @@ import json
 import socket
 from collections.abc import Callable, Mapping
 
-import torch
-
 from fullgraph.errors import InputError, one_line
 from fullgraph.transport.base import Transport
-from fullgraph.transport.gather import gather_rows
+from fullgraph.transport.gather import gather_texts
 from fullgraph.transport.key import Key
 
 TROUBLE = "trouble"
 SHOWN = 4  # differences in the line that names them
-
-
-def gather_texts(text: str, transport: Transport, key: Key) -> list[str]:
-    """Every rank's text, in rank order, as plain bytes: nothing that comes over a network is ever unpickled."""
-    data = torch.tensor(list(text.encode()), dtype=torch.uint8)
-    lengths = gather_rows(torch.tensor([len(data)]), transport, Key(f"{key.channel}/length", key.step)).tolist()
-    texts = gather_rows(data, transport, key).split(lengths)
-    return [bytes(part.tolist()).decode(errors="replace") for part in texts]
 
 
 def agree(transport: Transport, about: Callable[[], Mapping[str, object]], what: str) -> None:

@@ -13,7 +13,7 @@ from torch import Tensor
 from fullgraph.errors import InputError
 from fullgraph.proc import machine
 from fullgraph.transport.base import Transport
-from fullgraph.transport.gather import gather_rows
+from fullgraph.transport.gather import barrier, gather_rows
 from fullgraph.transport.key import Key
 
 ALIGN = 64
@@ -39,7 +39,7 @@ def share(make: Callable[[tuple[int, ...]], Bundle | None], transport: Transport
         alone = leaders.count(leaders[transport.rank]) == 1
         if made is not None and not alone:
             _write(file, made)
-        transport.all_reduce(Key(f"{name} shared", 0), torch.zeros(1)).wait()
+        barrier(transport, Key(f"{name} shared", 0))
         if made is not None and alone:
             return made
         return _map(file)

@@ -7,7 +7,7 @@ that computes waits for an event, on the device.
 
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,75 +15,41 @@ from torch import Tensor
 Mark = Any  # a moment of a stream; None where there are none
 
 
-class Stage(Protocol):
-    """Moves tensors between whoever computes and the medium."""
+class OnHost:
+    """Rows in the memory that the medium reads; `OnDevice` has the same methods."""
 
     def mark(self) -> Mark:
         """This moment of the current stream."""
-        ...
-
-    def leaving(self, ready: Mark) -> AbstractContextManager[None]:
-        """Around encoding and sending of rows that are ready at a mark."""
-        ...
-
-    def to_wire(self, x: Tensor) -> Tensor:
-        """x where the medium can read it, once `left` has returned."""
-        ...
-
-    def left(self) -> None:
-        """Return when the medium may read what `to_wire` gave."""
-        ...
-
-    def keep(self, tensors: Iterable[Tensor]) -> None:
-        """Let no memory of these be used again before the medium has read them: it was told to, and is waited for."""
-        ...
-
-    def arriving(self) -> AbstractContextManager[None]:
-        """Around receiving and decoding."""
-        ...
-
-    def empty_wire(self, nbytes: int) -> Tensor:
-        """Room for bytes that the medium writes."""
-        ...
-
-    def from_wire(self, wire: Tensor) -> Tensor:
-        """Received bytes where they are decoded."""
-        ...
-
-    def take(self, tensors: Iterable[Tensor], arrived: Mark) -> None:
-        """Let the current stream use what arrived at a mark."""
-        ...
-
-
-class OnHost:
-    """Rows in the memory that the medium reads."""
-
-    def mark(self) -> Mark:
         return None
 
     def leaving(self, ready: Mark) -> AbstractContextManager[None]:
+        """Around encoding and sending of rows that are ready at a mark."""
         return nullcontext()
 
     def to_wire(self, x: Tensor) -> Tensor:
+        """x where the medium can read it, once `left` has returned."""
         return x
 
     def left(self) -> None:
-        pass
+        """Return when the medium may read what `to_wire` gave."""
 
     def keep(self, tensors: Iterable[Tensor]) -> None:
-        pass
+        """Let no memory of these be used again before the medium has read them: it was told to, and is waited for."""
 
     def arriving(self) -> AbstractContextManager[None]:
+        """Around receiving and decoding."""
         return nullcontext()
 
     def empty_wire(self, nbytes: int) -> Tensor:
+        """Room for bytes that the medium writes."""
         return torch.empty(nbytes, dtype=torch.uint8)
 
     def from_wire(self, wire: Tensor) -> Tensor:
+        """Received bytes where they are decoded."""
         return wire
 
     def take(self, tensors: Iterable[Tensor], arrived: Mark) -> None:
-        pass
+        """Let the current stream use what arrived at a mark."""
 
 
 class OnDevice:

@@ -1,6 +1,5 @@
 """Wrappers that count, note, delay and check what passes; each is a transport around a transport."""
 
-import time
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -12,6 +11,7 @@ import torch
 from torch import Tensor
 
 from fullgraph.transport.base import PLAIN, Coding, Pending, Transport
+from fullgraph.transport.gather import rank_table
 from fullgraph.transport.key import Key
 from fullgraph.transport.sums import cost_of
 
@@ -150,36 +150,6 @@ class Recording(_Wrapper):
         return Recording(self.inner.fork(), self.first)
 
 
-class _Late(Generic[T]):
-    def __init__(self, pending: Pending[T], due: float) -> None:
-        self.pending, self.due = pending, due
-
-    def wait(self) -> T:
-        time.sleep(max(0.0, self.due - time.perf_counter()))
-        return self.pending.wait()
-
-
-class Delaying(_Wrapper):
-    """Lets no message be read before `latency + bytes / rate` seconds have passed: a slow wire without a network."""
-
-    def __init__(self, inner: Transport, *, latency: float = 0.0, rate: float = float("inf")) -> None:
-        super().__init__(inner)
-        self.latency, self.rate = latency, rate
-
-    def begin(
-        self, key: Key, outgoing: dict[int, Tensor], incoming: dict[int, int], coding: Coding = PLAIN
-    ) -> Pending[dict[int, Tensor]]:
-        seconds = self.latency + sum(incoming.values()) / self.rate
-        return _Late(self.inner.begin(key, outgoing, incoming, coding), time.perf_counter() + seconds)
-
-    def all_reduce(self, key: Key, x: Tensor) -> Pending[Tensor]:
-        seconds = self.latency + cost_of(x.nbytes, self.size).bytes / self.rate
-        return _Late(self.inner.all_reduce(key, x), time.perf_counter() + seconds)
-
-    def fork(self) -> "Delaying":
-        return Delaying(self.inner.fork(), latency=self.latency, rate=self.rate)
-
-
 class OrderChecking(_Wrapper):
     """Fails when a key is used twice, or when ranks did not post the same keys in the same order.
 
@@ -208,9 +178,7 @@ class OrderChecking(_Wrapper):
 
     def check(self) -> None:
         """Compare the order of keys over all ranks; every rank calls it."""
-        digests = torch.zeros(self.size, 2, dtype=torch.int64)
-        digests[self.rank] = torch.tensor(self.digests)
-        digests = self.inner.all_reduce(Key("order", len(self.seen)), digests).wait()
+        digests = rank_table(self.inner, Key("order", len(self.seen)), self.digests, torch.int64)
         assert len(digests.unique(dim=0)) == 1, f"ranks posted other messages, or in another order: {digests.tolist()}"
 
     def _note(self, key: Key) -> None:

@@ -10,7 +10,7 @@ from signal import Signals
 
 from fullgraph.cutting import cut, write_shards
 from fullgraph.data import Graph, load
-from fullgraph.display import SILENT, Display, count, milliseconds
+from fullgraph.display import SILENT, Display
 from fullgraph.errors import Interrupted, PeerLost, RankFailed, explain, one_line
 from fullgraph.lab.bench.cell import Cell, key_of
 from fullgraph.lab.bench.hosts import Hosts
@@ -31,6 +31,7 @@ from fullgraph.train.fits import need_room
 from fullgraph.train.launch import launch
 from fullgraph.train.nursery import Nursery
 from fullgraph.values import tree_of
+from fullgraph.words import count, milliseconds
 
 MOST = 6  # strategies of a job, the baseline among them: all their trainers are in memory at once
 SEED = 0  # of cuts

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from fullgraph.axes import MODELS, STRATEGIES
-from fullgraph.display import count
 from fullgraph.errors import InputError, one_line
 from fullgraph.lab.cost.cluster import bits_of
 from fullgraph.values import OneOf, Range, Value
+from fullgraph.words import count
 
 if TYPE_CHECKING:
     from fullgraph.nn import ModelSpec

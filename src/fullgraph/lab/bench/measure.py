@@ -17,7 +17,7 @@ from fullgraph.lab.bench.hosts import sent
 from fullgraph.partition import Part
 from fullgraph.report import peak_device_bytes, peak_memory_bytes
 from fullgraph.train.trainer import Trainer
-from fullgraph.transport import Key, Noted, Pending, Recording, Transport
+from fullgraph.transport import Key, Noted, Pending, Recording, Transport, rank_table
 
 WARM_UP = 2  # steps before a turn is timed; they also fill what is late
 
@@ -67,9 +67,7 @@ class Gauge:
     def of_ranks(self, *values: float) -> Tensor:
         """Every rank's values [ranks, values]; no rank returns before all have come."""
         self.calls += 1
-        table = torch.zeros(self.link.size, max(1, len(values)), dtype=torch.float64)
-        table[self.link.rank, : len(values)] = torch.tensor(values, dtype=torch.float64)
-        return self.link.all_reduce(Key("bench", self.calls), table).wait()
+        return rank_table(self.link, Key("bench", self.calls), values or (0.0,))
 
     def meet(self) -> None:
         """Wait for this rank's device, then for all ranks."""

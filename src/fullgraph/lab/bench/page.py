@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 
-from fullgraph.display import count
 from fullgraph.errors import one_line
 from fullgraph.lab.bench.cell import Cell
 from fullgraph.lab.bench.tables import about, columns_of, notes, shape
@@ -10,6 +9,7 @@ from fullgraph.lab.html.charts import Bar, legend, rows
 from fullgraph.lab.html.document import COLOURS, charts, document, figure, table
 from fullgraph.lab.html.numbers import seconds
 from fullgraph.lab.html.tags import Safe, tag
+from fullgraph.words import count
 
 PAGE = "bench.html"
 WAITING = 6  # the colour of no strategy

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from fullgraph.errors import InputError, RankFailed, one_line
 from fullgraph.lab.bench.cell import Cell
 from fullgraph.lab.bench.matrix import Point, Settings, model_of
+from fullgraph.proc import num_cores
 from fullgraph.report import peak_device_bytes, peak_memory_bytes
 from fullgraph.storage import read_record, write_document
 from fullgraph.train.boot import die_with
@@ -96,7 +97,7 @@ def measure_peer(point: Point, settings: Settings, folder: Path) -> Cell:
             f"model {one_line(point.group.model, 60)} has no peer; plain sage and gcn, norm layer or none, do"
         )
     csr = "csr-mean" if spec.name == "sage" else "csr-sum"
-    cores = len(os.sched_getaffinity(0))
+    cores = num_cores()
     order = Order(
         graph=str(folder / GRAPH), kind=csr if "CSR" in point.strategy else "edge_index", model=spec.name,
         layers=spec.layers, hidden=spec.hidden, dropout=spec.dropout, norm=spec.norm,

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from fullgraph.display import duration, milliseconds, score, size
 from fullgraph.errors import one_line
 from fullgraph.lab.bench.cell import Cell
+from fullgraph.words import duration, milliseconds, score, size
 
 TABLE = "table.md"
 COLUMNS = 80  # of a terminal

@@ -12,9 +12,9 @@ from fullgraph.lab.cost.predict import WARM_UP, Prediction, predict
 from fullgraph.lab.cost.rates import Rates
 from fullgraph.placement.counts import Counts
 from fullgraph.recipes import STRATEGIES, Strategy
-from fullgraph.room import size
 from fullgraph.run import Run, placement_of
 from fullgraph.transport import Key
+from fullgraph.words import size
 
 PROCESS_BYTES = 350 << 20  # of a rank before it holds anything: torch and its libraries
 FULL_BITS = 32.0

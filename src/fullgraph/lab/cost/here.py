@@ -23,6 +23,7 @@ from fullgraph.lab.cost.script import Work
 from fullgraph.nn import GraphSAGE
 from fullgraph.ops import Adjacency, Structure
 from fullgraph.partition import Part, cut_parts, partition
+from fullgraph.proc import num_cores
 from fullgraph.room import free_memory
 from fullgraph.run import Run, build_trainer
 from fullgraph.train.config import TrainConfig
@@ -49,8 +50,8 @@ def rates_for(name: str, device: str = "cpu", threads: int = 1) -> Rates:
 
 
 def cluster_here(ranks: int) -> Cluster:
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return Cluster(ranks_per_machine=ranks, cores=cores, memory_bytes=free_memory() // max(1, ranks), inside=LOOPBACK)
+    memory = free_memory() // max(1, ranks)
+    return Cluster(ranks_per_machine=ranks, cores=num_cores(), memory_bytes=memory, inside=LOOPBACK)
 
 
 def probe_here(ranks: int) -> Cluster:

@@ -10,8 +10,9 @@ from fullgraph.lab.cost.replay import Piece
 from fullgraph.lab.cost.scale import Limit, Point, limits
 from fullgraph.lab.html.charts import Bar, Block, Lane, Line, legend, lines, rows, timeline
 from fullgraph.lab.html.document import charts, document, figure, table, tiles
-from fullgraph.lab.html.numbers import count, seconds, size
+from fullgraph.lab.html.numbers import count, seconds
 from fullgraph.lab.html.tags import Safe
+from fullgraph.words import size
 
 FOOT = "Foretold by fullgraph plan: a model of the machines, not a measurement."
 SCALE_FOOT = "Foretold by fullgraph simulate: a model of the machines, not a measurement."

@@ -10,7 +10,9 @@ from pathlib import Path
 
 from fullgraph.environ import MEETING
 from fullgraph.lab.doctor.finding import BAD, OK, OPTION, Finding
-from fullgraph.room import free_memory, size
+from fullgraph.proc import num_cores
+from fullgraph.room import free_memory
+from fullgraph.words import size
 
 GIB = 1 << 30
 LEAST_FILES, GOOD_FILES = 128, 1024  # for a few ranks; for many
@@ -18,8 +20,7 @@ LEAST_SHM = 64 << 20  # what NCCL takes for a few GPUs
 
 
 def cores() -> Iterator[Finding]:
-    mine = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    yield Finding("cores", OK, f"{mine}, which ranks share")
+    yield Finding("cores", OK, f"{num_cores()}, which ranks share")
 
 
 def memory() -> Iterator[Finding]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from statistics import mean
 
-from fullgraph.lab.html.numbers import percent, seconds, size
+from fullgraph.lab.html.numbers import percent, seconds
 from fullgraph.lab.html.past import PastRun
 from fullgraph.report.profile import Bin, Profile
+from fullgraph.words import size
 
 UNEVEN = 1.25  # the busiest rank to the mean: beyond it, the others wait
 MUCH_WAIT = 0.3  # of an epoch

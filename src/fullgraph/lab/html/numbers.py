@@ -19,11 +19,6 @@ def seconds(value: float) -> str:
     return f"{value * 1e6:.3g} \N{MICRO SIGN}s" if value else "0 s"
 
 
-def size(nbytes: float) -> str:
-    power = next((power for power in range(5) if nbytes < 1000 ** (power + 1)), 5)
-    return f"{nbytes / 1000**power:.3g} {('B', 'kB', 'MB', 'GB', 'TB', 'PB')[power]}"
-
-
 def count(value: float) -> str:
     return f"{value:,.0f}"
 

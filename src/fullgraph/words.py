@@ -1,11 +1,11 @@
-"""Figures as people read them."""
+"""Figures as people read them, in every text of ours: a byte count has decimal units."""
 
 
 def size(nbytes: float) -> str:
     """1234567 -> '1.23 MB'."""
     value, unit = float(nbytes), "B"
-    for unit in ("B", "kB", "MB", "GB", "TB"):
-        if value < 999.5 or unit == "TB":
+    for unit in ("B", "kB", "MB", "GB", "TB", "PB"):
+        if value < 999.5 or unit == "PB":
             break
         value /= 1000
     return f"{value:.3g} {unit}"
