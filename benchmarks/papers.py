@@ -2,9 +2,9 @@
 
     .venv/bin/python benchmarks/papers.py          # a minute; nothing is trained
 
-Graphs have the published sizes. Their halos are assumed, for want of the authors' own cuts (cost/scale.py). Devices
-and links are what the papers name, by their data sheets. Ratios are to exact training on the same machines, in which a
-layer's input crosses as in the papers; our own `vanilla` sends mapped rows where those are narrower.
+Graphs have the published sizes. Their halos are assumed, for want of the authors' own cuts. Devices and links are what
+the papers name, by their data sheets. Ratios are to exact training on the same machines, in which a layer's input
+crosses as in the papers; our own `vanilla` sends mapped rows where those are narrower.
 """
 
 from dataclasses import dataclass, field
@@ -14,13 +14,39 @@ from common import seconds, show, size
 from fullgraph import nn
 from fullgraph.lab.cost.choose import Choice, ranked
 from fullgraph.lab.cost.cluster import Cluster, Link
-from fullgraph.lab.cost.counting import even
+from fullgraph.lab.cost.counting import Halo, even
 from fullgraph.lab.cost.devices import rates_of
-from fullgraph.lab.cost.scale import KNOWN, NEAR
+from fullgraph.lab.cost.plan import NEAR
 from fullgraph.nn import ModelSpec
+from fullgraph.partition import GraphFacts
 from fullgraph.recipes import STRATEGIES
 from fullgraph.run import Run
 
+
+def _facts(name: str, nodes: int, arcs: int, features: int, classes: int, *, multilabel: bool = False) -> GraphFacts:
+    return GraphFacts(
+        name=name, nodes=nodes, arcs=arcs, features=features, classes=classes, multilabel=multilabel, weighted=False,
+        splits=1, sparse=False,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Known:
+    """A graph by name: its size, the share of training nodes, and how its cut is assumed to grow."""
+
+    facts: GraphFacts
+    train: float
+    halo: Halo
+
+
+KNOWN = {
+    "reddit": Known(facts=_facts("reddit", 232_965, 114_615_892, 602, 41), train=0.66,
+                    halo=Halo(rows=0.6, rows_power=-0.4, arcs=0.25, arcs_power=0.1)),
+    "products": Known(facts=_facts("products", 2_449_029, 123_718_280, 100, 47), train=0.08,
+                      halo=Halo(rows=0.12, rows_power=-0.5, arcs=0.05, arcs_power=0.2)),
+    "yelp": Known(facts=_facts("yelp", 716_847, 13_954_819, 300, 100, multilabel=True), train=0.75,
+                  halo=Halo(rows=0.3, rows_power=-0.5, arcs=0.15, arcs_power=0.15)),
+}  # fmt: skip
 PCIE3 = Link(bits_per_s=48e9, latency_s=20e-6)  # through the host's memory, shared by the devices of a machine
 NVLINK = Link(bits_per_s=1200e9, latency_s=5e-6)
 

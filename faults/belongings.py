@@ -130,7 +130,6 @@ COMMANDS: dict[str, tuple[tuple[object, ...], Callable[[Path], list[Path]] | Non
     "compare --out json": (("compare", "run", "--out", "c.json"), None),
     "compare": (("compare", "run", "other", "--csv"), None),
     "plan": (("plan", TINY, "--page", "page.html", "--strategy", "vanilla"), None),
-    "simulate": (("simulate", "nodes=1e6,arcs=1e7", "--strategy", "vanilla", "--page", "page.html"), None),
     "probe": (("probe", "--parts", 2), None),
     "bench": (("bench", "--graph", TINY, "--strategy", "vanilla", "--epochs", 1, "--rounds", 1, "--out", "out"), None),
     "bench beside": (("bench", "--graph", TINY, "--strategy", "vanilla", "--epochs", 1, "--out", "."), None),

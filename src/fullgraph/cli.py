@@ -32,7 +32,7 @@ from fullgraph.environ import in_job, number
 from fullgraph.errors import Interrupted, PeerLost, RankFailed, explain, one_line
 from fullgraph.lab.commands.bench import bench
 from fullgraph.lab.commands.doctor import doctor
-from fullgraph.lab.commands.planning import calibrate, plan, probe, simulate
+from fullgraph.lab.commands.planning import calibrate, plan, probe
 from fullgraph.lab.commands.report import report
 from fullgraph.options import only, options_of, over_a_run, place_in_config, read_config, run_of
 from fullgraph.own_code import own_code
@@ -192,7 +192,7 @@ def _train(given: dict[str, Any], ahead: Nursery | None, display: Display) -> "F
 
 
 for command in (
-    partition, inspect, predict, compare, report, bench, plan, simulate, calibrate, probe, schedule, strategies, doctor,
+    partition, inspect, predict, compare, report, bench, plan, calibrate, probe, schedule, strategies, doctor,
 ):  # fmt: skip
     app.command()(command)
 

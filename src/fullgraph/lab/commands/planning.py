@@ -1,4 +1,4 @@
-"""Commands that look ahead: which strategy on which machines, and how far it would scale."""
+"""Commands that look ahead: which strategy on which machines."""
 
 import tempfile
 from pathlib import Path
@@ -18,23 +18,19 @@ from fullgraph.commands.shared import (
     print_json,
 )
 from fullgraph.display import shown
-from fullgraph.errors import InputError, nearest, one_line
+from fullgraph.errors import InputError
 from fullgraph.options import fields_of, pairs_of
 from fullgraph.report import Phases
-from fullgraph.values import Range
 
 # What a file of ours begins with, so that a file of the user's is not taken for one.
 CLUSTER, RATES = "# written by fullgraph probe\n", '{\n "device": '
 
 if TYPE_CHECKING:
-    from fullgraph.lab.cost.counting import Halo
-    from fullgraph.partition import GraphFacts
     from fullgraph.recipes import Strategy
     from fullgraph.run import Run
 
 MOST_CUT = 32  # ranks; for more a graph is cut into fewer parts, and what they read of one another is extrapolated
 FITTED = (2, 4, 8, 16)
-MOST_OF_ANY = 10**15  # nodes, arcs, features or classes
 StrategyOption = Annotated[
     list[str],
     typer.Option("--strategy", help="only these; options follow the name: 'sylvie-a bits=2'",
@@ -89,65 +85,6 @@ def plan(
         print_json(found.tree())
         return
     print(plan_table(found))
-    if page is not None:
-        print(f"wrote {page}")
-
-
-def simulate(
-    graph: Annotated[
-        str, typer.Argument(help="a graph by name, or nodes=N,arcs=E,features=F,classes=C")
-    ] = "papers100M",
-    device: Annotated[str, typer.Option(help="a device by name, or a file of `fullgraph calibrate`")] = "a100",
-    most: Annotated[int, typer.Option(help="devices; 1, 2, 4, .. up to so many are tried")] = 4096,
-    per_machine: Annotated[int, typer.Option(help="devices of a machine")] = 8,
-    link: Annotated[str, typer.Option(help="between machines, each way")] = "200gbit",
-    inside: Annotated[str, typer.Option(help="between devices of a machine, each way")] = "2400gbit",
-    train: Annotated[float | None, typer.Option(help="share of training nodes")] = None,
-    model: Annotated[str, chosen_from(MODELS)] = "sage",
-    layers: int = 3,
-    hidden: int = 256,
-    model_option: ModelOption = [],  # noqa: B006
-    strategy: StrategyOption = [],  # noqa: B006
-    as_json: JsonOption = False,
-    page: PageOption = None,
-) -> None:
-    """Foretell an epoch on machines that nobody here has: how far each strategy scales, and what stops it.
-
-    Example:  fullgraph simulate papers100M --device a100 --most 1024 --page scale.html
-    """
-    with shown() as display:
-        from fullgraph.lab.cost.cluster import Cluster, Link
-        from fullgraph.lab.cost.devices import DEVICES
-        from fullgraph.lab.cost.here import rates_for
-        from fullgraph.lab.cost.scale import limits, sweep
-        from fullgraph.lab.cost.show import limits_tree, scale_page, scale_table
-        from fullgraph.lab.html.document import MARK
-        from fullgraph.storage import write_whole
-
-        facts, share, halo = _shape(graph, train)
-        rates = rates_for(device)
-        machines = Cluster(
-            ranks_per_machine=per_machine,
-            cores=per_machine,
-            memory_bytes=DEVICES[device].memory_bytes if device in DEVICES else 0,
-            rates=device,
-            link=Link(bits_per_s=_bits(link), latency_s=10e-6),
-            inside=Link(bits_per_s=_bits(inside), latency_s=5e-6),
-        )
-        sizes = [1 << power for power in range(most.bit_length()) if 1 << power <= most]
-        run = _run(model, layers, hidden, model_option)
-        points = []
-        for size in sizes:  # the work grows with the devices, so the wait is shown for each size
-            with display.phase(f"foretelling {size} of {sizes[-1]} devices"):
-                points += sweep(
-                    run, facts, halo, machines, rates, [size], train=share, strategies=_strategies(strategy)
-                )
-    if page is not None:
-        write_whole(_html(page), scale_page(facts.name, device, points), MARK)
-    if as_json:
-        print_json(limits_tree(points))
-        return
-    print(scale_table(facts.name, device, points, limits(points)))
     if page is not None:
         print(f"wrote {page}")
 
@@ -226,49 +163,6 @@ def _cut(graph: str, parts: int, partitioner: Any, work: Path, phases: Phases) -
     folder = work / str(parts)
     write_shards(folder, whole, cut(whole, parts, partitioner, 0, phases), phases)
     return folder
-
-
-def _shape(text: str, train: float | None) -> "tuple[GraphFacts, float, Halo]":
-    from fullgraph.lab.cost.counting import Halo
-    from fullgraph.lab.cost.scale import KNOWN
-    from fullgraph.partition import GraphFacts
-
-    if train is not None and not 0 < train <= 1:
-        raise InputError(f"--train {train}: a share of the nodes, above 0 and at most 1")
-    if text in KNOWN:
-        known = KNOWN[text]
-        return known.facts, known.train if train is None else train, known.halo
-    if "=" not in text:
-        names = ", ".join(KNOWN)
-        raise InputError(f"graph {text!r} is unknown{nearest(text, KNOWN)}; known: {names}, or nodes=N,arcs=E,...")
-    sizes = {"features": 128, "classes": 64}
-    for key, value in pairs_of(text.split(","), "graph").items():
-        if key not in ("nodes", "arcs", "features", "classes"):
-            raise InputError(f"a graph has no {key}; give nodes, arcs, features and classes")
-        try:
-            sizes[key] = int(float(value))
-        except (ValueError, OverflowError):
-            raise InputError(f"{key}={one_line(value, 40)}: give a number, such as 1e9") from None
-        problem = Range(0 if key == "arcs" else 1, MOST_OF_ANY).problem(sizes[key])
-        if problem:
-            raise InputError(f"{key}={one_line(value, 40)}: {problem}")
-    missing = [key for key in ("nodes", "arcs") if key not in sizes]
-    if missing:
-        raise InputError(f"a graph needs {' and '.join(missing)}, such as nodes=1e8,arcs=2e9")
-    facts = GraphFacts(
-        name=text, nodes=sizes["nodes"], arcs=sizes["arcs"], features=sizes["features"], classes=sizes["classes"],
-        multilabel=False, weighted=False, splits=1, sparse=False,
-    )  # fmt: skip
-    return facts, 0.5 if train is None else train, Halo()
-
-
-def _bits(text: str) -> float:
-    from fullgraph.lab.cost.cluster import bits_of
-
-    bits = bits_of(text)
-    if bits is None:
-        raise InputError(f"rate {one_line(text, 40)!r}: write it as 200gbit or 50mbit")
-    return bits
 
 
 def _html(path: Path) -> Path:

@@ -18,29 +18,23 @@ class Sheet(NamedTuple):
 
     bandwidth: float
     flops: float
-    memory_bytes: int
 
 
-GIB = 1 << 30
 DEVICES = {
-    "rtx2080ti": Sheet(616e9, 13.4e12, 11 * GIB),
-    "t4": Sheet(300e9, 8.1e12, 16 * GIB),
-    "v100": Sheet(900e9, 15.7e12, 32 * GIB),
-    "a100": Sheet(1555e9, 19.5e12, 40 * GIB),
-    "h100": Sheet(3350e9, 67e12, 80 * GIB),
-    "h200": Sheet(4800e9, 67e12, 141 * GIB),
+    "rtx2080ti": Sheet(616e9, 13.4e12),
+    "t4": Sheet(300e9, 8.1e12),
+    "v100": Sheet(900e9, 15.7e12),
+    "a100": Sheet(1555e9, 19.5e12),
+    "h100": Sheet(3350e9, 67e12),
+    "h200": Sheet(4800e9, 67e12),
 }
 
 
-def sheet_of(name: str) -> Sheet:
+def rates_of(name: str) -> Rates:
     if name not in DEVICES:
         told = f"device {name!r} is unknown{nearest(name, DEVICES)}"
         raise InputError(f"{told}; known: here, a file of `fullgraph calibrate`, {', '.join(DEVICES)}")
-    return DEVICES[name]
-
-
-def rates_of(name: str) -> Rates:
-    sheet = sheet_of(name)
+    sheet = DEVICES[name]
     byte = 1 / sheet.bandwidth
 
     def always(value: float) -> Curve:

@@ -16,13 +16,13 @@ from fullgraph.lab.cost.here import cluster_here, rates_for
 from fullgraph.lab.cost.predict import predict
 from fullgraph.lab.cost.rates import Rates
 from fullgraph.lab.cost.replay import Piece
-from fullgraph.lab.cost.scale import NEAR
 from fullgraph.ops import Adjacency, Structure
 from fullgraph.partition import open_part, read_manifest
 from fullgraph.placement.counts import Counts
 from fullgraph.recipes import Strategy, vanilla
 from fullgraph.run import Run
 
+NEAR = 0.5  # which share of arcs is taken to read rows close to one another, where nobody has looked
 PLANNING_S = 15.0  # what measuring a new machine and foretelling every strategy take
 ARC_S, FLOP_S, STEP_S = (
     4e-10,

@@ -1,21 +1,18 @@
-"""Plans and sweeps for people: tables for a terminal, pages for a browser."""
+"""Plans for people: tables for a terminal, pages for a browser."""
 
 from collections.abc import Sequence
 from io import StringIO
-from typing import Any
 
 from fullgraph.lab.cost.choose import Choice
 from fullgraph.lab.cost.plan import Plan
 from fullgraph.lab.cost.replay import Piece
-from fullgraph.lab.cost.scale import Limit, Point, limits
-from fullgraph.lab.html.charts import Bar, Block, Lane, Line, legend, lines, rows, timeline
+from fullgraph.lab.html.charts import Bar, Block, Lane, legend, rows, timeline
 from fullgraph.lab.html.document import charts, document, figure, table, tiles
 from fullgraph.lab.html.numbers import count, seconds
 from fullgraph.lab.html.tags import Safe
 from fullgraph.words import size
 
 FOOT = "Foretold by fullgraph plan: a model of the machines, not a measurement."
-SCALE_FOOT = "Foretold by fullgraph simulate: a model of the machines, not a measurement."
 WIDTH = 100
 MOST_RANKS = 8  # in a picture
 KINDS = ["work", "wait", "sum", "encode", "decode"]
@@ -88,55 +85,6 @@ def _parts(choice: Choice) -> list[tuple[float, int, str]]:
     waits = max(0.0, taken.epoch_s - taken.compute_s)
     return [(taken.compute_s, 0, f"{choice.name}: work {seconds(taken.compute_s)}"),
             (waits, 1, f"{choice.name}: waits {seconds(waits)}")]  # fmt: skip
-
-
-def limits_tree(points: Sequence[Point]) -> dict[str, Any]:
-    curves = {
-        name: [{"ranks": p.ranks, "epoch_s": p.choices[name].epoch_s, "memory_bytes": p.choices[name].memory_bytes}
-               for p in points if not p.choices[name].refused]
-        for name in points[0].choices
-    }  # fmt: skip
-    found = [{"strategy": limit.name, "ranks": limit.ranks, "epoch_s": limit.epoch_s, "reason": limit.reason}
-             for limit in limits(points)]  # fmt: skip
-    return {"limits": found, "curves": curves}
-
-
-def scale_table(name: str, device: str, points: Sequence[Point], found: Sequence[Limit]) -> str:
-    wanted = [limit.name for limit in found]
-    cells = [[limit.name, *(_at(point, limit.name) for point in _some(points)), str(limit.ranks)] for limit in found]
-    columns = ["strategy", *(str(point.ranks) for point in _some(points)), "gains up to"]
-    notes = [f"{limit.name} stops at {limit.ranks}: {limit.reason}" for limit in found
-             if limit.reason != "it still gains"]  # fmt: skip
-    other = {n: c.refused for p in points for n, c in p.choices.items() if c.refused and n not in wanted}
-    notes += [f"{n}: {why}" for n, why in other.items()]
-    return _printed(f"{name} on {device}: an epoch by number of devices", columns, cells, notes)
-
-
-def _some(points: Sequence[Point], most: int = 7) -> list[Point]:
-    """Enough for a table."""
-    step = -(-len(points) // most)
-    return list(points[::-1][::step])[::-1]
-
-
-def _at(point: Point, name: str) -> str:
-    choice = point.choices.get(name)
-    return "-" if choice is None or choice.refused else seconds(choice.epoch_s)
-
-
-def scale_page(name: str, device: str, points: Sequence[Point]) -> str:
-    found = limits(points)
-    curves = []
-    for index, limit in enumerate(found):
-        line = [(float(p.ranks), p.choices[limit.name].epoch_s) for p in points if not p.choices[limit.name].refused]
-        curves.append(Line(limit.name, line, index))
-    chart = lines(curves, title="seconds an epoch", x="devices", y="seconds", y_words=seconds, log_x=True, log_y=True)
-    names = legend([(limit.name, index) for index, limit in enumerate(found)])
-    cells = [[limit.name, limit.ranks, seconds(limit.epoch_s), limit.reason] for limit in found]
-    sections: list[tuple[str, str, list[Safe]]] = [
-        ("curves", "An epoch by number of devices", [charts([figure("Scaling", chart, below=names, full=True)])]),
-        ("limits", "Where each strategy stops gaining", [table(["strategy", "devices", "epoch", "why"], cells)]),
-    ]
-    return document(f"{name} on {device}", [], sections, SCALE_FOOT)
 
 
 def step_chart(pieces: Sequence[Piece], ranks: Sequence[int]) -> Safe:
