@@ -1,4 +1,6 @@
-"""Many trainings, some at a time, each one's outcome a line of a file.
+"""Campaigns: many trainings, some at a time, each one's outcome a line of a file; and other studies.
+
+    .venv/bin/python benchmarks/campaign.py NAME --help        # NAME: a file of benchmarks/campaigns
 
 A call that is cut short loses only the trainings under way: the next call skips what the file already holds. The files
 behind the tables of the documentation are in benchmarks/results, so a campaign that they hold in full trains nothing.
@@ -14,11 +16,12 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from importlib import import_module
 from itertools import accumulate
 from math import inf, nan, sqrt
 from pathlib import Path
 from statistics import mean, stdev
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, Self, TypeVar
 
 from common import ROOT, fullgraph
 from workers import Failed, side_by_side
@@ -85,6 +88,15 @@ class Outcome(NamedTuple):
     seconds: float = 0.0
     losses: Sequence[float] = ()  # of all epochs, where a table needs them
 
+    @classmethod
+    def read(cls, line: dict[str, Any]) -> "Outcome":
+        """From a line of a results file."""
+        return cls(**{**line, "trace": [Score(*score) for score in line["trace"]]})
+
+    @property
+    def told(self) -> str:
+        return f"val {self.best().val:.4f}"
+
     @property
     def bytes(self) -> int:
         return self.trace[-1].bytes
@@ -102,7 +114,20 @@ class Named(Protocol):
     def command(self) -> str: ...
 
 
+class Found(Named, Protocol):
+    """What came of a training: a named tuple that is a line of the results file."""
+
+    @classmethod
+    def read(cls, line: dict[str, Any]) -> Self: ...
+    @property
+    def told(self) -> str: ...
+    @property
+    def seconds(self) -> float: ...
+    def _asdict(self) -> dict[str, Any]: ...
+
+
 N = TypeVar("N", bound=Named)
+F = TypeVar("F", bound=Found)
 
 
 def add_options(parser: argparse.ArgumentParser, name: str, *, graphs: Iterable[str], seeds: int = 5) -> None:
@@ -139,7 +164,7 @@ def carry_out(
 ) -> None:  # fmt: skip
     """Cut the graphs of the trials, and `complete` them. losses: keep those of all epochs, too."""
     if not options.report:
-        known = _read(options.results)
+        known = read(options.results, Outcome)
         cuts = dict.fromkeys(trial.cut for trial in trials if trial.command not in known)
         _cut([cut for cut in cuts if not (options.cuts / cut.name).exists()], options)
     if options.cut_only:
@@ -152,12 +177,13 @@ def carry_out(
 
 def complete(
     trials: Sequence[N],
-    work: Callable[[N], Outcome],
+    work: Callable[[N], F],
     options: argparse.Namespace,
-    table: Callable[[dict[N, Outcome]], None],
+    table: Callable[[dict[N, F]], None],
+    kind: Any = Outcome,
 ) -> None:
     """Run the trials that the results file does not hold yet; show the table of all that it then holds."""
-    known, failed = _read(options.results), dict[str, Failed]()
+    known, failed = read(options.results, kind), dict[str, Failed]()
     if not options.report:
         waiting = [trial for trial in trials if trial.command not in known]
         done, failed = _run(waiting, work, options)
@@ -235,10 +261,10 @@ def _cut(cuts: Sequence[Cut], options: argparse.Namespace) -> None:
 
 
 def _run(
-    trials: Sequence[N], work: Callable[[N], Outcome], options: argparse.Namespace
-) -> tuple[dict[str, Outcome], dict[str, Failed]]:
+    trials: Sequence[N], work: Callable[[N], F], options: argparse.Namespace
+) -> tuple[dict[str, F], dict[str, Failed]]:
     """Train, and write a line of the results file for each; what came of them, and what failed."""
-    outcomes: dict[str, Outcome] = {}
+    outcomes: dict[str, F] = {}
     failed: dict[str, Failed] = {}
     options.results.parent.mkdir(parents=True, exist_ok=True)
     with options.results.open("a") as file:
@@ -252,11 +278,11 @@ def _run(
             outcomes[trial.command] = outcome
             file.write(json.dumps(outcome._asdict()) + "\n")
             file.flush()
-            tell(f"{place}: val {outcome.best().val:.4f}, {outcome.seconds:.1f} s")
+            tell(f"{place}: {outcome.told}, {outcome.seconds:.1f} s")
     return outcomes, failed
 
 
-def _read(path: Path) -> dict[str, Outcome]:
+def read(path: Path, kind: type[F]) -> dict[str, F]:
     """The outcomes of a results file; a last line cut short is taken out of it."""
     if not path.exists():
         return {}
@@ -264,6 +290,18 @@ def _read(path: Path) -> dict[str, Outcome]:
     whole = text[: text.rfind("\n") + 1]
     if whole != text:
         path.write_text(whole)
-    lines = [json.loads(line) for line in whole.splitlines()]
-    outcomes = (Outcome(**{**line, "trace": [Score(*score) for score in line["trace"]]}) for line in lines)
+    outcomes = (kind.read(json.loads(line)) for line in whole.splitlines())
     return {outcome.command: outcome for outcome in outcomes}
+
+
+def main() -> None:
+    names = sorted(path.stem for path in (ROOT / "benchmarks" / "campaigns").glob("*.py"))
+    if len(sys.argv) < 2 or sys.argv[1] not in names:
+        raise SystemExit(f"name a campaign: {', '.join(names)}")
+    name = sys.argv.pop(1)
+    sys.argv[0] += f" {name}"
+    import_module(f"campaigns.{name}").main()
+
+
+if __name__ == "__main__":
+    main()

@@ -143,10 +143,10 @@ def options_for(tmp_path, **given):
 @pytest.mark.timeout(300)
 def test_a_paper_s_page_gets_the_tables_of_its_campaigns(tmp_path, monkeypatch):
     """From results that lie there, nothing trained; the text around the tables stays."""
-    import paper_pages
     from campaign import Trial
+    from campaigns import paper_pages
+    from campaigns.wire_accuracy import CASES, COMMON
     from common import ROOT
-    from wire_accuracy import CASES, COMMON
 
     cut = next(cut for cut in CASES if cut.graph == "pubmed")
     scores = {
@@ -170,10 +170,10 @@ def test_a_paper_s_page_gets_the_tables_of_its_campaigns(tmp_path, monkeypatch):
 
 
 def test_every_page_has_a_place_for_its_tables():
-    import paper_pages
+    from campaigns import paper_pages
 
     for paper, campaigns in paper_pages.PAGES.items():
         text = (paper_pages.DOCS / "papers" / f"{paper}.md").read_text()
         assert text.index(paper_pages.OPENS) < text.index(paper_pages.CLOSES)
-        assert f"benchmarks/paper_pages.py {paper} " in text
-        assert all((BENCHMARKS / f"{campaign.split()[0]}.py").exists() for campaign in campaigns)
+        assert f"benchmarks/campaign.py paper_pages {paper} " in text
+        assert all((BENCHMARKS / "campaigns" / f"{campaign.split()[0]}.py").exists() for campaign in campaigns)

@@ -59,22 +59,22 @@ def test_ranks_count_the_arcs_they_multiply(strategy, tmp_path):
 
 def test_live_rows_go_on_where_they_stopped(tmp_path):
     """A line that was cut short is dropped, the others are what was measured."""
-    from live_rows import Case, Figures, Trial, read
+    from campaign import read
+    from campaigns.live_rows import Case, Figures, Trial
 
     trial = Trial(Case("cora", 2, "vanilla"), True, 0, 0, 0, 60, 1)
-    figures = Figures(0.5, 0.1, 7, 9, [3, 2, 1], [6, 4, 2])
+    figures = Figures(trial.command, 0.5, 0.1, 7, 9, [3, 2, 1], [6, 4, 2])
     path = tmp_path / "results.jsonl"
-    line = {**trial.case._asdict(), **trial._asdict(), **figures._asdict()}
-    del line["case"]
-    path.write_text(json.dumps(line) + "\n" + '{"graph": "co')
-    assert read(path) == {trial: figures}
-    assert path.read_text() == json.dumps(line) + "\n"
+    line = json.dumps(figures._asdict()) + "\n"
+    path.write_text(line + '{"command": "co')
+    assert read(path, Figures) == {trial.command: figures}
+    assert path.read_text() == line
 
 
 def test_bytes_until_a_run_scores_as_vanilla(monkeypatch):
     """By the validation score of vanilla's best evaluation with the same seed, half a point allowed."""
-    import narrow
     from campaign import Cut, Outcome, Score, Trial
+    from campaigns import narrow
 
     def run(*vals):
         return Outcome("", [Score(1000 * (n + 1), val, val) for n, val in enumerate(vals)])
@@ -99,7 +99,7 @@ def test_bytes_until_a_run_scores_as_vanilla(monkeypatch):
 
 def test_every_way_to_train_deep_models_can_be_built():
     """Names of the studies, and options of a history, are looked at only when a training begins."""
-    from deep_accuracy import COMPARED, STUDIES, WAYS, named
+    from campaigns.deep_accuracy import COMPARED, STUDIES, WAYS, named
 
     from fullgraph.placement import History
 

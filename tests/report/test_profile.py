@@ -13,8 +13,9 @@ from fullgraph.report.profile import read_profile
 from fullgraph.storage import sealed
 from fullgraph.testing import run_threads
 from fullgraph.train.config import TrainConfig
-from fullgraph.train.profiler import Profiler, gather_texts
+from fullgraph.train.profiler import Profiler
 from fullgraph.transport import Key
+from fullgraph.transport.gather import texts_for_first as gather_texts
 from tests.support import random_graph
 from tests.support.bodies import trainer_of
 from tests.support.cases import CASES

@@ -21,8 +21,8 @@ from fullgraph.report.terminal import tolerated
 from fullgraph.tasks import metric_name
 from fullgraph.train.result import versions
 from fullgraph.train.trainer import Trainer
-from fullgraph.transport import Key, gather_texts
-from fullgraph.transport.gather import by_the_first
+from fullgraph.transport import Key
+from fullgraph.transport.gather import texts_for_first
 from fullgraph.values import read_value, tree_of
 
 CANDIDATES = 4  # epochs of which one is shown as the typical one
@@ -65,7 +65,7 @@ class Profiler:
         text = ""
         with tolerated(f"the profile of rank {transport.rank}"):
             text = json.dumps(tree_of(replace(self._rank(), typical=self.kept.get(epoch, ()))))
-        texts = gather_texts(text, transport, Key("profile", self.trainer.epoch), wants=by_the_first)
+        texts = texts_for_first(text, transport, Key("profile", self.trainer.epoch))
         if transport.rank == 0 and all(text.strip() for text in texts):
             with tolerated(self.folder / FILE):
                 self._assembled(texts, epoch).write(self.folder)

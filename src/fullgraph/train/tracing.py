@@ -18,8 +18,8 @@ from fullgraph.report.spans import Rows
 from fullgraph.report.terminal import tolerated
 from fullgraph.storage import whole_file, write_whole
 from fullgraph.train.trainer import Trainer
-from fullgraph.transport import Key, gather_texts
-from fullgraph.transport.gather import by_the_first
+from fullgraph.transport import Key
+from fullgraph.transport.gather import texts_for_first
 
 FILE, TORCH = "trace.json", "torch_trace"
 MOST_SLICES = 100_000  # of a rank; a trace that has more ends early
@@ -72,7 +72,7 @@ class Tracer:
                 with whole_file(path) as staged:
                     self.torch.export_chrome_trace(str(staged))
         text = json.dumps([platform.node(), self.slices])
-        texts = gather_texts(text, transport, Key("trace", self.trainer.epoch), wants=by_the_first)
+        texts = texts_for_first(text, transport, Key("trace", self.trainer.epoch))
         if transport.rank == 0:
             with tolerated(self.folder / FILE):
                 hosts, ranks = zip(*map(json.loads, texts), strict=True)

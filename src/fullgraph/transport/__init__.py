@@ -6,7 +6,7 @@ from fullgraph.transport.agree import agree
 from fullgraph.transport.alone import Alone
 from fullgraph.transport.among import Among
 from fullgraph.transport.base import PLAIN, Coding, Pending, Ready, Transport
-from fullgraph.transport.gather import barrier, gather_rows, gather_texts, rank_table
+from fullgraph.transport.gather import barrier, gather_rows, rank_table
 from fullgraph.transport.job import begun, join, note_begun
 from fullgraph.transport.key import Key, Use, Way
 from fullgraph.transport.machine import Bundle, share
@@ -45,7 +45,6 @@ __all__ = [
     "begun",
     "cost_of",
     "gather_rows",
-    "gather_texts",
     "join",
     "note_begun",
     "number",

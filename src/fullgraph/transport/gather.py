@@ -13,11 +13,6 @@ from fullgraph.transport.key import Key
 Wants = Callable[[int, int], bool]  # (receiver, sender) -> does the one want the other's rows?
 
 
-def by_the_first(receiver: int, sender: int) -> bool:
-    """Whether rank 0 is the receiver: it alone wants what the others send."""
-    return receiver == 0
-
-
 def barrier(transport: Transport, key: Key) -> None:
     """Wait until every rank has come here."""
     transport.all_reduce(key, torch.zeros(1)).wait()
@@ -52,3 +47,8 @@ def gather_texts(text: str, transport: Transport, key: Key, wants: Wants = lambd
     rows = gather_rows(data, transport, key, wants)
     mine = [length for peer, length in enumerate(lengths) if wants(transport.rank, peer)]
     return [part.numpy().tobytes().decode(errors="replace") for part in rows.split(mine)] if mine else []
+
+
+def texts_for_first(text: str, transport: Transport, key: Key) -> list[str]:
+    """Every rank's text on rank 0, and nothing on the others. All ranks call it."""
+    return gather_texts(text, transport, key, wants=lambda receiver, sender: receiver == 0)

@@ -1,7 +1,7 @@
 """What chunks, snapshots and dropped gradients cost in test score: GNNPipe and its hybrid against exact training.
 
-    .venv/bin/python benchmarks/deep_accuracy.py --data FOLDER [--device cuda --jobs 6] [--only pubmed]
-    .venv/bin/python benchmarks/deep_accuracy.py --data FOLDER --study techniques|settings|switches [--models resgcn]
+    .venv/bin/python benchmarks/campaign.py deep_accuracy --data FOLDER [--device cuda --jobs 6] [--only pubmed]
+    python benchmarks/campaign.py deep_accuracy --data FOLDER --study techniques|settings|switches [--models resgcn]
 
 16- and 32-layer GCNII and ResGCN+ as 8 ranks would train them: 8 stages (gnnpipe) or 4 ways by 2 stages (hybrid), on
 8 METIS parts with 4 chunks each. One process computes what all of them would, to 1e-10 (tests/exact/test_pipeline.py).
@@ -224,7 +224,3 @@ def table(done: dict[Trial, Outcome], *, study: str | None, markdown: bool) -> N
     title += f"BELOW: more than {TOLERANCE} points under exact training"
     columns = ["graph, model, layers", "", "val", "test", "against exact", "seeds", ""]
     show(title, columns, rows, markdown=markdown)
-
-
-if __name__ == "__main__":
-    main()

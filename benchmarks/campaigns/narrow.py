@@ -1,6 +1,6 @@
 """Halo bytes until a run scores as vanilla does: on all rows, with live rows, and with mapped rows where narrower.
 
-    .venv/bin/python benchmarks/narrow.py --data FOLDER [--simulated --device cuda --jobs 6] [--only demo] [--seeds 3]
+    python benchmarks/campaign.py narrow --data FOLDER [--simulated --device cuda --jobs 6] [--only demo] [--seeds 3]
 
 A run is as good as vanilla once its validation score is at most half a point below the best of vanilla with the same
 seed. Bytes are those of all ranks until then, the median over seeds. "never": not within the epochs that all have.
@@ -110,7 +110,3 @@ def _told(of_seeds: Sequence[float]) -> str:
     some = "" if reached == len(of_seeds) else f" ({reached} of {len(of_seeds)} seeds)"
     middle = median(of_seeds)
     return "never" + some * (reached > 0) if middle == inf else size(middle) + some
-
-
-if __name__ == "__main__":
-    main()

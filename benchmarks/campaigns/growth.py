@@ -1,11 +1,11 @@
 """How epoch time and memory grow: one size at a time is doubled, and a power is fitted to what comes out.
 
-    .venv/bin/python benchmarks/growth.py [--only nodes layers] [--turns 3]        # about 15 minutes on 2 cores
+    python benchmarks/campaign.py growth [--only nodes layers] [--turns 3]        # about 15 minutes on 2 cores
 
 An exponent of 1 is growth in proportion. Its interval holds 95 % of the fits to resampled turns. Arcs grow with nodes
 at a fixed mean degree; "arcs" alone raises the degree. "ranks" cuts one graph into more parts on the same machine,
 where an epoch can only stay as long as it was: the figure says what being cut costs. Memory is that of the worst
-rank, less that of a run on a tiny graph. Partitioners are measured by benchmarks/partitioning.py.
+rank, less that of a run on a tiny graph. Partitioners are measured by benchmarks/campaign.py partitioning.
 """
 
 import argparse
@@ -99,7 +99,3 @@ def main() -> None:
             print(rows[-1], flush=True)
     columns = ["what grows", "from - to", "epoch, first", "last", "time ^", "interval", "memory ^", "interval"]
     show("GraphSAGE 3x64, 50,000 nodes, 1M arcs, one thread a rank", columns, rows)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,6 +1,6 @@
 """What partitioning a large graph costs, and how much smaller a rank of four is than a rank of one.
 
-.venv/bin/python benchmarks/memory.py            # 1M nodes, 10M edges; some minutes and 8 GiB on 2 cores
+.venv/bin/python benchmarks/campaign.py memory            # 1M nodes, 10M edges; some minutes and 8 GiB on 2 cores
 """
 
 import argparse
@@ -42,7 +42,3 @@ def main() -> None:
         f"worst rank at {peaks[options.parts] / peaks[1]:.2f} of one rank (target at most 0.45 at 4 ranks); "
         "partitioning includes generating the graph (targets: 3 minutes, 5 GiB)"
     )
-
-
-if __name__ == "__main__":
-    main()

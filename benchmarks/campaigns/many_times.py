@@ -1,6 +1,6 @@
 """How many times faster one-bit, late halos are than exact training where links are slow: sylvie-a beside vanilla.
 
-    sudo .venv/bin/python benchmarks/many_times.py [--share 0.99] [--hosts 2 4] [--classes 128] [--rounds 1]
+    sudo .venv/bin/python benchmarks/campaign.py many_times [--share 0.99] [--hosts 2 4] [--classes 128] [--rounds 1]
 
 Cells of `fullgraph bench` on emulated hosts, which says what C and M are. A graph without communities, so that a rank
 reads most of the others' nodes. The link is as slow as makes halo rows the given share of vanilla's epoch. Three things
@@ -88,7 +88,3 @@ def lines(found: "dict[str, Cell]", setting: str) -> list[tuple[Any, ...]]:
             f"{vanilla.epoch_s / epoch:.2f}x", f"{as_published.epoch_s / epoch:.2f}x",
         ))  # fmt: skip
     return rows
-
-
-if __name__ == "__main__":
-    main()

@@ -1,7 +1,7 @@
 """VARCO's claim: at equal total bytes, at or above every fixed ratio; in the end, as good as full communication.
 
-    .venv/bin/python benchmarks/varco_budget.py --data FOLDER [--simulated --device cuda --jobs 6]
-    .venv/bin/python benchmarks/varco_budget.py --report --readings --plot varco.svg
+    .venv/bin/python benchmarks/campaign.py varco_budget --data FOLDER [--simulated --device cuda --jobs 6]
+    .venv/bin/python benchmarks/campaign.py varco_budget --report --readings --plot varco.svg
 
 The paper's setup (arXiv:2406.17611): 3-layer GraphSAGE of width 256, Adam 0.01, 300 epochs, random and METIS parts.
 At equal bytes: with a share of all the bytes that a fixed ratio sends, each has a best validation epoch so far, and its
@@ -250,7 +250,3 @@ def plot(done: Done, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path)
     print(f"wrote {path}")
-
-
-if __name__ == "__main__":
-    main()

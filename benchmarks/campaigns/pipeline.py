@@ -1,6 +1,6 @@
 """Deep models where the wire is slow: a 32-layer GCN on emulated hosts, by layers (gnnpipe) against by nodes (vanilla).
 
-    sudo .venv/bin/python benchmarks/pipeline.py [--hosts 2 4] [--share 0.8] [--epochs 4] [--rounds 2]
+    sudo .venv/bin/python benchmarks/campaign.py pipeline [--hosts 2 4] [--share 0.8] [--epochs 4] [--rounds 2]
 
 Cells of `fullgraph bench`. The link is such that messages are `share` of vanilla's epoch, were nothing hidden. A
 stage's own work is the processor time of its training thread. gnnpipe's ideal is compute plus bubble: the busiest
@@ -60,7 +60,3 @@ def measure(count: int, options: argparse.Namespace) -> list[tuple[str, ...]]:
              f"{found['vanilla'].epoch_s / cell.epoch_s:.2f}x")
         )  # fmt: skip
     return rows
-
-
-if __name__ == "__main__":
-    main()

@@ -1,4 +1,4 @@
-"""LowBit against copying the block: `python benchmarks/codecs.py [--rows N --width D --threads T]`.
+"""LowBit against copying the block: `python benchmarks/campaign.py codecs [--rows N --width D --threads T]`.
 
 Twice: into buffers already in use, beside `copy_`, and as the codec is called, into fresh memory, beside `clone`
 (there the system hands out new pages, which costs more than all else). All cases are timed in turn, round after
@@ -8,8 +8,8 @@ round, and the best time of each is kept.
 import argparse
 
 import torch
+from campaigns.kernels import rounds
 from common import seconds, show
-from kernels import rounds
 from torch import Tensor
 
 from fullgraph.codec import LowBit
@@ -73,7 +73,3 @@ def main() -> None:
     title = f"{args.rows} x {args.width} float32, {args.threads} thread(s), "
     show(title + "buffers in use", COLUMNS, warm)
     show(title + "fresh memory, as the codec is called", COLUMNS, fresh)
-
-
-if __name__ == "__main__":
-    main()

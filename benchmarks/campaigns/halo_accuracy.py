@@ -1,6 +1,6 @@
 """Test score of boundary sampling, bits by variance, skipped broadcasts and halos in turns, against exact training.
 
-    .venv/bin/python benchmarks/halo_accuracy.py --data FOLDER [--simulated --device cuda --jobs 6] [--only pubmed]
+    python benchmarks/campaign.py halo_accuracy --data FOLDER [--simulated --device cuda --jobs 6] [--only pubmed]
 
 `bns`, `adaqp`, `sancus` and `cd-r` at the settings of their papers: 4 ranks on METIS parts, 3-layer GraphSAGE, the same
 epochs and seeds for all, at the best validation epoch. 5 strategies on 4 graphs by 5 seeds: 100 trainings.
@@ -9,7 +9,7 @@ epochs and seeds for all, at the best validation epoch. 5 strategies on 4 graphs
 import argparse
 
 from campaign import Cut, add_options, add_simulated
-from wire_accuracy import carry_out_against_vanilla
+from campaigns.wire_accuracy import carry_out_against_vanilla
 
 COMMON = "--model sage --norm none --input-dropout --layers 3 --hidden 64 --dropout 0.5 --lr 0.01 --eval-every 5"
 CASES = {
@@ -33,7 +33,3 @@ def main() -> None:
     add_simulated(parser)
     parser.add_argument("--strategies", nargs="+", metavar="NAME", default=list(STRATEGIES))
     carry_out_against_vanilla(CASES, parser.parse_args())
-
-
-if __name__ == "__main__":
-    main()

@@ -1,6 +1,6 @@
 """Which runs with late rows say that they may suffer, and which do: false alarms and misses of train/slowness.py.
 
-    .venv/bin/python benchmarks/late_notes.py --data FOLDER --simulated [--only cora] [--report]
+    .venv/bin/python benchmarks/campaign.py late_notes --data FOLDER --simulated [--only cora] [--report]
 
 The command's own GraphSAGE and GCN, 3 ranks, METIS and random cuts, 200 epochs, seed 0. A run suffers if its test score
 (at the best validation epoch) is more than 2 points below that of `vanilla`, which is exact on any cut and so trained
@@ -13,8 +13,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from campaign import Cut, Outcome, Trial, add_options, add_simulated, carry_out, flags_of
+from campaigns.late_halos import GRAPHS, MODELS, TOLERANCE, flags
 from common import show
-from late_halos import GRAPHS, MODELS, TOLERANCE, flags
 
 from fullgraph.train.slowness import EVERY, FIRST, hardly_learns, swings
 
@@ -105,7 +105,3 @@ def _place(case: Case) -> tuple[str, str, str]:
 def _cell(case: Case) -> str:
     told = case.told(RULES["either, as runs say"])
     return f"{case.away:+.1f}{' !' if case.suffers else ''}{' t' if told else ''}"
-
-
-if __name__ == "__main__":
-    main()

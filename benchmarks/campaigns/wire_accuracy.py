@@ -1,6 +1,6 @@
 """What late, smoothed, few-bit and few-column halos cost in test score: every strategy against vanilla.
 
-    .venv/bin/python benchmarks/wire_accuracy.py --data FOLDER [--simulated --device cuda --jobs 6] [--only pubmed]
+    python benchmarks/campaign.py wire_accuracy --data FOLDER [--simulated --device cuda --jobs 6] [--only pubmed]
 
 4 ranks on METIS parts, 3-layer GraphSAGE, the same settings, epochs and seeds for all, at the best validation epoch.
 7 strategies on 4 graphs by 5 seeds: 140 trainings.
@@ -71,7 +71,3 @@ def compare(done: dict[Trial, Outcome], strategies: Sequence[str], *, markdown: 
     title += f"BELOW: more than {TOLERANCE} points under vanilla"
     columns = ["graph", "strategy", "val", "test", "test - vanilla, by seed", "halo bytes in all", "seeds", ""]
     show(title, columns, rows, markdown=markdown)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,7 +1,7 @@
 """The tables of a paper's page, from the campaigns that stand behind it.
 
-    .venv/bin/python benchmarks/paper_pages.py pipegcn --data FOLDER [--device cuda --jobs 6] [--limit-s 540]
-    .venv/bin/python benchmarks/paper_pages.py pipegcn --report --write
+    python benchmarks/campaign.py paper_pages pipegcn --data FOLDER [--device cuda --jobs 6] [--limit-s 540]
+    .venv/bin/python benchmarks/campaign.py paper_pages pipegcn --report --write
 
 Ranks are simulated. What the results files hold already is not trained again. Tables are printed as Markdown; --write
 puts them into docs/papers/PAPER.md instead.
@@ -83,7 +83,7 @@ def command(line: str, options: argparse.Namespace, left: float) -> list[str]:
         shared += [] if value is None else [flag, value]
     shared += ["--report"] if options.report else []
     shared += ["--simulated"] if name in SIMULATED else []
-    return [sys.executable, str(ROOT / "benchmarks" / f"{name}.py"), *own, *map(str, shared)]
+    return [sys.executable, str(ROOT / "benchmarks" / "campaign.py"), name, *own, *map(str, shared)]
 
 
 def write(page: Path, tables: str) -> None:
@@ -94,7 +94,3 @@ def write(page: Path, tables: str) -> None:
         raise SystemExit(f"{page} lacks {OPENS} and {CLOSES}, between which the tables go")
     page.write_text(f"{head}{OPENS}\n\n{tables}\n\n{CLOSES}{tail}")
     print(f"wrote {page}")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,6 +1,6 @@
 """How much of the wire is hidden: an epoch on two emulated hosts against its ideal, at three rates of the link.
 
-    sudo .venv/bin/python benchmarks/overlap.py [--graph sbm:nodes=100000,...] [--epochs 10] [--rounds 2] [--times 1 2]
+    sudo .venv/bin/python benchmarks/campaign.py overlap [--graph sbm:nodes=100000,...] [--epochs 10] [--rounds 2]
 
 Cells of `fullgraph bench`, which says what C and M are. Rates are chosen such that M of exact training is about 1, 2
 and 9 times C (--times). ideal = max(C, M), with each strategy's own M. Also: how much of the waiting is for sums of
@@ -61,7 +61,3 @@ def main() -> None:
     columns = ["link", "strategy", "C", "M", "compression", "ideal", "measured", "waiting", "for sums", "of ideal"]
     show(f"{options.graph}, {axes['model']}, {os.cpu_count()} cores, 2 hosts", columns, rows)
     show("bytes an epoch, of both hosts", ["link", "strategy", "formula", "interface", "packets", "ratio"], counted)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,6 +1,6 @@
 """What live rows save: arcs, bytes, memory and seconds of an epoch, beside a training on all rows (`--all-rows`).
 
-    .venv/bin/python benchmarks/live_rows.py --data FOLDER [--only pubmed sbm-1] [--ranks 2 4] [--repeats 3] [--report]
+    python benchmarks/campaign.py live_rows --data FOLDER [--only pubmed sbm-1] [--ranks 2 4] [--repeats 3] [--report]
 
 The default model, GraphSAGE 3x128 with a layer norm. Real graphs are cut by METIS. The sbm, a block model of 1M nodes,
 is cut along its blocks, which takes no search; three splits of it have 1 %, 10 % and 60 % training nodes. Trainings
@@ -11,12 +11,16 @@ training is a line of the results file, so a call that is cut short goes on wher
 import argparse
 import json
 import tempfile
+import time
 from collections.abc import Callable, Iterator
+from functools import partial
+from math import inf
 from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from campaign import complete, tell
 from common import ROOT, fullgraph, seconds, show, size, train
 
 REAL = ("cora", "pubmed", "coauthor_physics", "amazon_photo")
@@ -35,14 +39,24 @@ class Case(NamedTuple):
 
 
 class Figures(NamedTuple):
-    """Of one training; seconds, bytes and arcs are of an epoch."""
+    """Of one training; times of an epoch, bytes and arcs are of an epoch, `seconds` of all of it."""
 
+    command: str
     epoch_s: float
     wait_s: float
     bytes: int
     peak_bytes: int  # of the worst rank
     rows: list[int]  # by layer, of all ranks
     arcs: list[int]
+    seconds: float = 0.0
+
+    @classmethod
+    def read(cls, line: dict[str, Any]) -> "Figures":
+        return cls(**line)
+
+    @property
+    def told(self) -> str:
+        return f"{seconds(self.epoch_s)} an epoch"
 
 
 class Trial(NamedTuple):
@@ -54,8 +68,11 @@ class Trial(NamedTuple):
     epochs: int
     threads: int
 
-    def __str__(self) -> str:
-        return f"{self.case}, {'live' if self.live else 'all'} rows"
+    @property
+    def command(self) -> str:
+        size = f", {self.nodes:,} nodes, {self.edges} edges each" if self.nodes else ""
+        rest = f"{self.epochs} epochs, {self.threads} threads, turn {self.turn}"
+        return f"{self.case}, {'live' if self.live else 'all'} rows{size}, {rest}"
 
 
 def cut_sbm(nodes: int, edges: int, folders: dict[int, str]) -> None:
@@ -77,33 +94,35 @@ def cut_sbm(nodes: int, edges: int, folders: dict[int, str]) -> None:
         write_parts(folder, graph, Assignment(part, ranks, method="blocks"))
 
 
-def shards(case: Case, options: argparse.Namespace) -> Path:
-    """The folder of the cut graph, made if it is missing."""
-    named = f"sbm-{options.nodes}-{options.edges}" if case.graph in SHARES else case.graph
-    folders: dict[int, Path] = {ranks: options.cuts / f"{named}-{ranks}" for ranks in options.ranks}
-    if folders[case.ranks].exists():
-        return folders[case.ranks]
-    print(f"cutting {named} ...", flush=True)
+def folder_of(trial: Trial, cuts: Path) -> Path:
+    """Where the cut graph of a training is."""
+    named = f"sbm-{trial.nodes}-{trial.edges}" if trial.nodes else trial.case.graph
+    return cuts / f"{named}-{trial.case.ranks}"
+
+
+def cut_missing(wanted: list[Trial], options: argparse.Namespace) -> None:
     options.cuts.mkdir(parents=True, exist_ok=True)
-    missing = {ranks: str(folder) for ranks, folder in folders.items() if not folder.exists()}
-    if case.graph in SHARES:  # in a process of its own, for this one has to stay small
-        child = get_context("spawn").Process(target=cut_sbm, args=(options.nodes, options.edges, missing))
+    missing = {folder: one for one in wanted if not (folder := folder_of(one, options.cuts)).exists()}
+    blocks = {one.case.ranks: str(folder) for folder, one in missing.items() if one.nodes}
+    if blocks:  # in a process of its own, for this one has to stay small
+        tell("cutting the sbm ...")
+        child = get_context("spawn").Process(target=cut_sbm, args=(options.nodes, options.edges, blocks))
         child.start()
         child.join()
         if child.exitcode:
             raise SystemExit(f"the sbm could not be cut: exit status {child.exitcode}")
-    else:
-        for ranks, folder in missing.items():
-            fullgraph("partition", options.data / f"{case.graph}.npz", "--parts", ranks, "--out", folder)
-    return folders[case.ranks]
+    for folder, one in missing.items():
+        if not one.nodes:
+            source = options.data / f"{one.case.graph}.npz"
+            fullgraph("partition", source, "--parts", one.case.ranks, "--out", folder)
 
 
-def measured(trial: Trial, options: argparse.Namespace) -> Figures:
+def measured(trial: Trial, cuts: Path) -> Figures:
     """One training, as a user would start it."""
-    case = trial.case
+    case, start = trial.case, time.perf_counter()
     split = list(SHARES).index(case.graph) if case.graph in SHARES else 0
     strategy = f"{ROOT / 'benchmarks' / 'counted.py'}:{STRATEGIES[case.strategy]}"
-    folder = shards(case, options)
+    folder = folder_of(trial, cuts)
     with tempfile.TemporaryDirectory(prefix="fullgraph-") as name:
         counts = Path(name) / "counts"
         counts.mkdir()
@@ -113,8 +132,9 @@ def measured(trial: Trial, options: argparse.Namespace) -> Figures:
         ranks = [json.loads((counts / f"{rank}.json").read_text()) for rank in range(case.ranks)]
     summed = {what: [sum(rank[layer][what] for rank in ranks) for layer in range(LAYERS)] for what in ("rows", "arcs")}
     return Figures(
-        result["epoch_s"], result["wait_s"], result["bytes_per_epoch"], result["peak_memory_bytes"], **summed
-    )
+        trial.command, result["epoch_s"], result["wait_s"], result["bytes_per_epoch"], result["peak_memory_bytes"],
+        **summed, seconds=round(time.perf_counter() - start, 1),
+    )  # fmt: skip
 
 
 def trials(options: argparse.Namespace) -> Iterator[Trial]:
@@ -127,34 +147,6 @@ def trials(options: argparse.Namespace) -> Iterator[Trial]:
                     for live in (turn % 2 == 1, turn % 2 == 0):
                         case = Case(graph, ranks, strategy)
                         yield Trial(case, live, turn, nodes, edges, options.epochs or epochs, options.threads)
-
-
-def read(path: Path) -> dict[Trial, Figures]:
-    """What the results file holds; a last line that was cut short is taken out of it."""
-    if not path.exists():
-        return {}
-    lines = path.read_text().split("\n")[:-1]
-    path.write_text("".join(f"{line}\n" for line in lines))
-    found = {}
-    for line in map(json.loads, lines):
-        case, figures = (kind(*(line.pop(name) for name in kind._fields)) for kind in (Case, Figures))
-        found[Trial(case, **line)] = figures
-    return found
-
-
-def carry_out(wanted: list[Trial], options: argparse.Namespace) -> dict[Trial, Figures]:
-    """Train what the results file does not hold yet; all that it then holds."""
-    known = read(options.results)
-    options.results.parent.mkdir(parents=True, exist_ok=True)
-    with options.results.open("a") as file:
-        for trial in [trial for trial in wanted if trial not in known and not options.report]:
-            known[trial] = figures = measured(trial, options)
-            line = trial.case._asdict() | trial._asdict() | figures._asdict()
-            del line["case"]
-            file.write(json.dumps(line) + "\n")
-            file.flush()
-            print(f"{trial}: {seconds(figures.epoch_s)}", flush=True)
-    return known
 
 
 class Pair(NamedTuple):
@@ -208,10 +200,10 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=runs / "results.jsonl", help="file of figures, which grows")
     parser.add_argument("--report", action="store_true", help="show what the results file holds and train nothing")
     parser.add_argument("--markdown", action="store_true", help="show tables as Markdown")
+    parser.set_defaults(jobs=1, limit_s=inf)
     options = parser.parse_args()
     wanted = list(trials(options))
-    tables(wanted, carry_out(wanted, options), markdown=options.markdown)
-
-
-if __name__ == "__main__":
-    main()
+    if not options.report:
+        cut_missing(wanted, options)
+    table = partial(tables, wanted, markdown=options.markdown)
+    complete(wanted, partial(measured, cuts=options.cuts), options, table, Figures)

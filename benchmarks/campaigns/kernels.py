@@ -1,4 +1,4 @@
-"""The kernels against torch's own: `python benchmarks/kernels.py [--nodes N --arcs E --width D --threads T]`.
+"""The kernels against torch's own: `python benchmarks/campaign.py kernels [--nodes N --arcs E --width D --threads T]`.
 
 All rows are timed in turn, round after round, and the best time of each is kept: a busy machine slows them all alike.
 """
@@ -80,7 +80,3 @@ def main() -> None:
     for name, against, _, _ in table:
         us, them = best[f"us/{name}"], best[f"them/{name}"]
         print(f"{name:26}{us * 1e3:9.1f} ms{them * 1e3:9.1f} ms   {them / us:5.1f}x  {against}")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,6 +1,6 @@
 """How much neighbours matter in the demo graph: no arcs at all, and only the arcs inside random parts.
 
-.venv/bin/python benchmarks/neighbours.py        # a few minutes on 2 cores
+.venv/bin/python benchmarks/campaign.py neighbours        # a few minutes on 2 cores
 
 GraphSAGE on a graph without arcs is an MLP. "On the whole graph" scores the weights trained without the cut arcs where
 no arc is missing.
@@ -59,7 +59,3 @@ def main() -> None:
             whole.append(100 * whole_score(folder / "whole", run, graph))
         rows.append((name, f"{mean(own):.1f}", f"{mean(whole):.1f}"))
     show(f"demo, {options.seeds} seeds, test accuracy in %", ["trained on", "on the same", "on the whole graph"], rows)
-
-
-if __name__ == "__main__":
-    main()

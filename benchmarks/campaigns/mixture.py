@@ -1,7 +1,7 @@
 """What a mixture moves, how evenly it works, and what its pipeline of row blocks hides.
 
-    .venv/bin/python benchmarks/mixture.py volume
-    sudo .venv/bin/python benchmarks/mixture.py pipeline [--layers 5] [--nodes 60000] [--rounds 5]
+    .venv/bin/python benchmarks/campaign.py mixture volume
+    sudo .venv/bin/python benchmarks/campaign.py mixture pipeline [--layers 5] [--nodes 60000] [--rounds 5]
 
 volume: the bytes of one training step on 2, 3, 4 and 8 simulated ranks, counted, against the formula and divided by
 (P - 1) / P; and the work of each rank, counted too: arcs times columns of its sparse products, rows of its dense ones.
@@ -136,7 +136,3 @@ def band(path: Path, options: argparse.Namespace) -> Path:
     masks = {f"{split}_mask": kind % 3 == k for k, split in enumerate(("train", "val", "test"))}
     np.savez(path, edge_index=arcs, x=rng.standard_normal((nodes, 64), dtype=np.float32), y=kind, **masks)
     return path
-
-
-if __name__ == "__main__":
-    main()

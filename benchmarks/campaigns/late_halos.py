@@ -1,6 +1,6 @@
 """Does any strategy fall far below vanilla at its defaults, and did the run say that its loss hardly fell?
 
-    .venv/bin/python benchmarks/late_halos.py --data FOLDER [--simulated --device cuda --jobs 6] [--only pubmed]
+    python benchmarks/campaign.py late_halos --data FOLDER [--simulated --device cuda --jobs 6] [--only pubmed]
 
 The command's own GraphSAGE and GCN on every graph, cut at random for 3 ranks, which makes most rows halo rows: 200
 epochs, test score at the best validation epoch, in points against vanilla of the same seed. 14 graphs, 2 models, 11
@@ -84,7 +84,3 @@ def cell(runs: dict[int, Outcome], exact: dict[int, Outcome]) -> str:
     away = 100 * mean(runs[seed].best().test - exact[seed].best().test for seed in both)
     told = sum(any(TOLD in note for note in runs[seed].notes) for seed in both)
     return f"{away:+.1f}{' BELOW' if away < -TOLERANCE else ''}{f' w{told}' if told else ''}"
-
-
-if __name__ == "__main__":
-    main()

@@ -1,6 +1,6 @@
 """Are the defaults good ones? GraphSAGE and GCN by default and by other settings, beside a plain script of PyG's.
 
-    .venv/bin/python benchmarks/defaults.py --data FOLDER [--device cuda] [--jobs 4] [--only cora tolokers] [--report]
+    python benchmarks/campaign.py defaults --data FOLDER [--device cuda] [--jobs 4] [--only cora tolokers] [--report]
 
 Every training is one rank in one process: 3 layers of 128, dropout 0.5, Adam, 200 epochs, scored every 10; the score is
 that of the epoch with the best validation score. PyG's script has the same layers, width, dropout, optimizer and
@@ -11,15 +11,14 @@ call that is cut short goes on where it was.
 
 import argparse
 import itertools
-import json
-import subprocess
-import sys
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+import time
+from functools import cache, partial
+from math import inf
 from pathlib import Path
 from statistics import mean, stdev
-from typing import Any
+from typing import Any, NamedTuple
 
+from campaign import Outcome, Score, complete
 from common import ROOT, show
 
 MODELS = ("sage", "gcn")
@@ -28,6 +27,34 @@ SETTINGS = [f"{norm} {features} {lr}" for norm, features, lr in itertools.produc
 SETTINGS += [f"{norm} none {lr} kept" for norm, lr in (("layer", 0.01), ("layer", 0.003), ("none", 0.01))]
 PYG, EPOCHS, EVERY, LAYERS, HIDDEN, DROPOUT = "pyg", 200, 10, 3, 128, 0.5
 AUC = ("minesweeper", "tolokers")  # scored by ROC-AUC, as their paper does
+
+
+class Trial(NamedTuple):
+    graph: str
+    model: str
+    setting: str
+    seed: int
+
+    @property
+    def command(self) -> str:
+        return f"{self.graph} {self.model} {self.setting} seed {self.seed}"
+
+
+@cache
+def graph_of(data: Path, name: str) -> Any:
+    from fullgraph.data import load
+
+    return load(str(data / f"{name}.npz"))
+
+
+def work(trial: Trial, data: Path, device: str) -> Outcome:
+    """One training of ours or of PyG's script."""
+    graph, start = graph_of(data, trial.graph), time.perf_counter()
+    if trial.setting == PYG:
+        val, test = train_pyg(graph, trial.graph, trial.model, trial.seed, device)
+    else:
+        val, test = train(graph, *trial, device)
+    return Outcome(trial.command, [Score(0, val, test)], (), device, round(time.perf_counter() - start, 1))
 
 
 def train(graph: Any, name: str, model: str, setting: str, seed: int, device: str) -> tuple[float, float]:
@@ -85,39 +112,10 @@ def train_pyg(graph: Any, name: str, model: str, seed: int, device: str) -> tupl
     return best
 
 
-def work(options: argparse.Namespace, name: str) -> None:
-    """Every training on one graph that is not in the file yet."""
-    from fullgraph.data import load
-
-    graph, known = load(str(options.data / f"{name}.npz")), read(options.results)
-    for seed, model, setting in cases(options.seeds):
-        if (name, model, setting, seed) in known:
-            continue
-        if setting == PYG:
-            val, test = train_pyg(graph, name, model, seed, options.device)
-        else:
-            val, test = train(graph, name, model, setting, seed, options.device)
-        line = {"graph": name, "model": model, "setting": setting, "seed": seed, "val": val, "test": test}
-        with options.results.open("a") as file:
-            file.write(json.dumps(line) + "\n")
-        print(f"{name} {model} {setting} seed {seed}: val {val:.4f}", flush=True)
-
-
-def cases(seeds: int) -> Iterator[tuple[int, str, str]]:
-    """Seed by seed, so that a call that is cut short leaves every setting with as many."""
-    return itertools.product(range(seeds), MODELS, [PYG, *SETTINGS])
-
-
-def read(results: Path) -> dict[tuple[str, str, str, int], tuple[float, float]]:
-    lines = [json.loads(line) for line in results.read_text().splitlines()] if results.exists() else []
-    return {(x["graph"], x["model"], x["setting"], x["seed"]): (x["val"], x["test"]) for x in lines}
-
-
-def report(options: argparse.Namespace) -> None:
-    known = read(options.results)
-
-    def scores(name: str, model: str, setting: str, which: int) -> list[float]:
-        return [100 * known[key][which] for s in range(options.seeds) if (key := (name, model, setting, s)) in known]
+def tables(done: dict[Trial, Outcome], options: argparse.Namespace) -> None:
+    def scores(name: str, model: str, setting: str, which: str) -> list[float]:
+        asked = (Trial(name, model, setting, seed) for seed in range(options.seeds))
+        return [100 * getattr(done[one].best(), which) for one in asked if one in done]
 
     for model in MODELS:
         rows = []
@@ -125,23 +123,23 @@ def report(options: argparse.Namespace) -> None:
             off = [
                 mean(mine) - mean(theirs)
                 for name in options.only
-                if (mine := scores(name, model, setting, 0)) and (theirs := scores(name, model, SETTINGS[0], 0))
+                if (mine := scores(name, model, setting, "val")) and (theirs := scores(name, model, SETTINGS[0], "val"))
             ]
             if off:
                 rows.append((setting, len(off), f"{mean(off):+.2f}", f"{min(off):+.2f}", f"{max(off):+.2f}"))
         rows.sort(key=lambda row: -float(row[2]))
         title = f"{model}: validation score of a setting (norm, features, rate) less that of {SETTINGS[0]}, points"
-        show(title, ["setting", "graphs", "mean", "worst", "best"], rows)
+        show(title, ["setting", "graphs", "mean", "worst", "best"], rows, markdown=options.markdown)
         rows = []
         for name in options.only:
-            mine, theirs = scores(name, model, options.default, 1), scores(name, model, PYG, 1)
+            mine, theirs = scores(name, model, options.default, "test"), scores(name, model, PYG, "test")
             if mine and theirs:
                 noise = max(stdev(mine) if len(mine) > 1 else 0.0, stdev(theirs) if len(theirs) > 1 else 0.0)
                 verdict = "" if mean(mine) >= mean(theirs) - noise else "BELOW"
                 rows.append((name, f"{mean(theirs):.2f}", f"{mean(mine):.2f}", f"{mean(mine) - mean(theirs):+.2f}",
                              f"{noise:.2f}", verdict))  # fmt: skip
         title = f"{model}: test score of {options.default} and of PyG's plain script, mean of {options.seeds} seeds"
-        show(title, ["graph", "PyG", "ours", "difference", "± of seeds", ""], rows)
+        show(title, ["graph", "PyG", "ours", "difference", "± of seeds", ""], rows, markdown=options.markdown)
 
 
 def main() -> None:
@@ -150,27 +148,16 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", metavar="GRAPH", help="all of the folder, if left out")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--jobs", type=int, default=1, help="graphs at a time, each in a process")
+    parser.add_argument("--jobs", type=int, default=1, help="trainings at a time")
+    parser.add_argument("--limit-s", type=float, default=inf, metavar="SECONDS", help="begin no training after so long")
     parser.add_argument("--default", default="layer none 0.01", help="the setting to put beside PyG's script")
     parser.add_argument("--results", type=Path, default=ROOT / "runs" / "defaults" / "results.jsonl")
     parser.add_argument("--report", action="store_true", help="show what the results file holds and train nothing")
+    parser.add_argument("--markdown", action="store_true", help="show tables as Markdown")
     options = parser.parse_args()
     options.only = options.only or sorted(path.stem for path in options.data.glob("*.npz"))
-    options.results.parent.mkdir(parents=True, exist_ok=True)
-    if len(options.only) == 1 and not options.report:
-        work(options, options.only[0])
-    elif not options.report:
-        shared = ["--data", options.data, "--device", options.device, "--seeds", options.seeds]
-
-        def one(name: str) -> int:
-            command = [sys.executable, __file__, *map(str, shared), "--results", str(options.results), "--only", name]
-            return subprocess.run(command, check=False).returncode
-
-        with ThreadPoolExecutor(options.jobs) as pool:
-            if any(pool.map(one, options.only)):
-                raise SystemExit("a graph's process failed; its last lines are above")
-    report(options)
-
-
-if __name__ == "__main__":
-    main()
+    # Seed by seed, so that a call that is cut short leaves every setting with as many.
+    axes = itertools.product(range(options.seeds), options.only, MODELS, [PYG, *SETTINGS])
+    trials = [Trial(graph, model, setting, seed) for seed, graph, model, setting in axes]
+    train_one = partial(work, data=options.data, device=options.device)
+    complete(trials, train_one, options, partial(tables, options=options))
