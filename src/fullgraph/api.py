@@ -38,7 +38,7 @@ from fullgraph.storage import read_document
 from fullgraph.train.checkpoint import check_ranks, found
 from fullgraph.train.config import TrainConfig
 from fullgraph.train.folder import RunFolder
-from fullgraph.train.nursery import Nursery
+from fullgraph.train.fork_server import ForkServer
 from fullgraph.transport import Alone, Transport, join
 from fullgraph.values import read_value
 
@@ -132,7 +132,12 @@ def _chosen(model: Any) -> Any:
 
 
 def start(
-    config: Run, graph: Graph | str | Path, folder: Path, *, ahead: Nursery | None = None, phases: Phases | None = None
+    config: Run,
+    graph: Graph | str | Path,
+    folder: Path,
+    *,
+    ahead: ForkServer | None = None,
+    phases: Phases | None = None,
 ) -> FinishedRun:
     """Cut the graph, write the config, run the ranks; under torchrun or Slurm, be one of them.
 
@@ -144,16 +149,21 @@ def start(
         return _start(config, graph, folder, ahead, phases)
 
 
-def _start(config: Run, graph: Graph | str | Path, folder: Path, ahead: Nursery | None, phases: Phases) -> FinishedRun:
+def _start(
+    config: Run, graph: Graph | str | Path, folder: Path, ahead: ForkServer | None, phases: Phases
+) -> FinishedRun:
     if not in_job():
         config.packed()  # refused before a graph is read
     if in_job():
         begin = partial(begin_in_job, graph=graph, folder=folder, phases=phases)
         about = partial(asked, "train", config, graph)
         return FinishedRun(as_rank(folder, config.train, lambda size: begin(with_parts(config, size)), phases, about))
-    with RunFolder.new(folder, shards=not is_cut(graph)) as run, ahead or Nursery(config.train.device) as nursery:
+    with (
+        RunFolder.new(folder, shards=not is_cut(graph)) as run,
+        ahead or ForkServer(config.train.device) as fork_server,
+    ):
         try:
-            launch_ranks(run, prepare(config, graph, run, phases), "train", phases, nursery)
+            launch_ranks(run, prepare(config, graph, run, phases), "train", phases, fork_server)
         except BaseException as error:
             # A run that never trained is taken back, unless it was cut short and stands ready to be resumed.
             ready = (folder / "config.json").exists() and not isinstance(error, InputError)
@@ -166,7 +176,7 @@ def _start(config: Run, graph: Graph | str | Path, folder: Path, ahead: Nursery 
 @own_code()
 def resume(
     folder: str | Path, *, epochs: int | None = None, schedule_epochs: int | None = None, parts: int | None = None,
-    max_restarts: int | None = None, model: type[torch.nn.Module] | None = None, ahead: Nursery | None = None,
+    max_restarts: int | None = None, model: type[torch.nn.Module] | None = None, ahead: ForkServer | None = None,
     phases: Phases | None = None,
 ) -> FinishedRun:  # fmt: skip
     """Continue a run from its newest whole checkpoint; model: its class, where that is in no file.

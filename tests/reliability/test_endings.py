@@ -20,7 +20,7 @@ from fullgraph.run import Run
 from fullgraph.testing import CASES, random_graph, run_threads, trainer_of
 from fullgraph.train.checkpoint import Checkpoints
 from fullgraph.train.config import TrainConfig
-from fullgraph.train.nursery import PR_GET_CHILD_SUBREAPER, adopting
+from fullgraph.train.fork_server import PR_GET_CHILD_SUBREAPER, adopting
 
 ENDLESS = ["train", "g.npz", "--epochs", 10**6, "--out", "run", *options("vanilla"), "--checkpoint-every", 0]
 KEPT = r"a checkpoint of epoch (\d+) was written; to go on: fullgraph train --resume run"

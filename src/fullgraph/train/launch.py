@@ -22,7 +22,7 @@ from fullgraph.errors import Interrupted, RankFailed, signal_name
 from fullgraph.own_code import told_by_rank
 from fullgraph.report import Phases
 from fullgraph.storage import scratch
-from fullgraph.train.nursery import Nursery, RankProcess
+from fullgraph.train.fork_server import ForkServer, RankProcess
 from fullgraph.train.stopping import REPORT, SIGNALS, STARTUP, LastWords, ignore, interrupt
 from fullgraph.values import read_value
 
@@ -164,13 +164,13 @@ def launch(
     *,
     inherit: Sequence[int] = (),
     phases: Phases | None = None,
-    nursery: Nursery,
+    fork_server: ForkServer,
     classes: str = "",
 ) -> None:
-    """Run the nursery's worker with `args` as `parts` ranks that die with this process; returns when all are done.
+    """Run the fork server's worker with `args` as `parts` ranks that die with this process; returns when all are done.
 
     inherit: descriptors that ranks keep open, such as the lock of their run's folder. phases: what the start has taken
-    until now, for the ranks' own account of it. nursery: where they come from; it is closed. classes: the user's own
+    until now, for the ranks' own account of it. fork_server: starts them, and is closed. classes: the user's own
     that are in no file, packed.
     """
     told = {STARTUP: json.dumps([phases.seconds, time.time()])} if phases else {}
@@ -180,7 +180,7 @@ def launch(
         crew = _Crew([], ears.pipe)
         try:
             display = phases.display if phases else SILENT
-            with display, display.phase(f"starting {count(parts, 'rank')}"), nursery as source:
+            with display, display.phase(f"starting {count(parts, 'rank')}"), fork_server as source:
                 for rank in range(parts):
                     crew.children.append(_start(source, rank, parts, meeting, args, inherit, told, classes))
             crew.watch()
@@ -193,14 +193,14 @@ def launch(
 
 
 def _start(
-    source: Nursery, rank: int, parts: int, meeting: Path, args: Sequence[str], inherit: Sequence[int],
+    source: ForkServer, rank: int, parts: int, meeting: Path, args: Sequence[str], inherit: Sequence[int],
     told: Mapping[str, str], classes: str,
 ) -> _Child:  # fmt: skip
     read, write = os.pipe()
     about = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": parts, "LOCAL_WORLD_SIZE": parts, MEETING: meeting}
     environ = {name: str(value) for name, value in about.items()} | dict(told)
     try:
-        process = source.bear(f"fullgraph-{rank}", args, environ, (REPORT, write), inherit, classes)
+        process = source.spawn(f"fullgraph-{rank}", args, environ, (REPORT, write), inherit, classes)
     except BaseException:
         os.close(read)
         raise

@@ -17,7 +17,7 @@ from types import TracebackType
 
 from fullgraph.errors import RankFailed, signal_name
 from fullgraph.proc import Progress
-from fullgraph.train import boot
+from fullgraph.train import fork_server_main
 
 WORKER = "fullgraph.worker"
 IMPORT_S = 600.0  # the longest that a rank's imports may take; without memory some libraries never end theirs
@@ -59,17 +59,17 @@ class RankProcess:
         self.send_signal(signal.SIGKILL)
 
 
-class Nursery:
+class ForkServer:
     """A process that imports what ranks on `device` need and forks them when told to; it dies with this one.
 
-    Each order of `bear` becomes `main(classes)` of a module in a process, `fullgraph.worker` unless `worker` names
+    Each order of `spawn` becomes `main(classes)` of a module in a process, `fullgraph.worker` unless `worker` names
     another; `close` makes those processes this one's children.
     """
 
     def __init__(self, device: str = "cpu", worker: str = "") -> None:
         self.device, self.worker = device, worker or WORKER
         self.timeout = IMPORT_S  # of a process that is not at work, until the run says less
-        self._used = self._bore = False
+        self._used = self._spawned = False
         self._stack = ExitStack()
         self._begin()
 
@@ -78,7 +78,7 @@ class Nursery:
         # A rank imports what its launcher would.
         paths = os.pathsep.join(path or os.getcwd() for path in sys.path)
         environ = {**DEFAULTS, **os.environ, "PYTHONPATH": paths}
-        line = [sys.executable, "-P", "-u", boot.__file__, str(os.getpid()), str(theirs.fileno())]
+        line = [sys.executable, "-P", "-u", fork_server_main.__file__, str(os.getpid()), str(theirs.fileno())]
         # A signal that arrives before the first line runs is held back, not printed as a traceback.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
         try:
@@ -92,7 +92,7 @@ class Nursery:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
             theirs.close()
 
-    def bear(
+    def spawn(
         self, name: str, arguments: Sequence[str], environ: Mapping[str, str], report: tuple[str, int],
         inherit: Sequence[int] = (), classes: str = "",
     ) -> RankProcess:  # fmt: skip
@@ -100,7 +100,7 @@ class Nursery:
 
         classes: what the rank's `main` is called with, the user's classes that are in no file.
         """
-        if self._used and not boot.FORKS:
+        if self._used and not fork_server_main.FORKS:
             self._orders.close()
             self._begin()
         if not self._used:
@@ -114,7 +114,7 @@ class Nursery:
         with suppress(ConnectionError):  # it may have said why before it ended
             while not told.endswith(b"\n") and (part := self._answer()):
                 told += part
-        self._bore = True
+        self._spawned = True
         if told.startswith(b"!"):
             raise RankFailed(f"ranks could not start: {told[1:].decode().strip()}")
         if not told.endswith(b"\n"):
@@ -145,14 +145,14 @@ class Nursery:
 
     def close(self) -> None:
         """End it, at once if it has no ranks; else they are this process's own from now on."""
-        if not self._bore:
+        if not self._spawned:
             self._process.kill()
         self._orders.close()
-        if boot.FORKS or not self._bore:
+        if fork_server_main.FORKS or not self._spawned:
             self._ended()
         self._stack.close()
 
-    def __enter__(self) -> "Nursery":
+    def __enter__(self) -> "ForkServer":
         return self
 
     def __exit__(
@@ -191,7 +191,7 @@ _adoption = _Adoption()
 @contextmanager
 def adopting() -> Iterator[None]:
     """Meanwhile a process whose parent ends becomes a child of this one, if it descends from it."""
-    if not boot.FORKS:
+    if not fork_server_main.FORKS:
         yield
         return
     _adoption.begin()

@@ -1,10 +1,10 @@
 """The process that a launcher's ranks are born from; it has imported what they need by the time they are wanted:
 
-    python -P -u boot.py LAUNCHER_PID ORDERS MODULE DEVICE
+    python -P -u fork_server_main.py LAUNCHER_PID ORDERS MODULE DEVICE
 
 An order is a line of JSON on the socket ORDERS, with descriptors beside it: the arguments, the environment and the
 user's classes of one rank. The rank is forked, and the answer is its process number. When the launcher closes the
-socket this process ends, and its ranks become the launcher's own children (nursery.py). Nothing here may start a
+socket this process ends, and its ranks become the launcher's own children (fork_server.py). Nothing here may start a
 thread: none survives a fork.
 
 A rank dies with its launcher, however that dies. SIGTERM is held back until the rank can act on it. SIGINT and SIGHUP
