@@ -39,7 +39,7 @@ from fullgraph.train.checkpoint import check_ranks, found
 from fullgraph.train.config import TrainConfig
 from fullgraph.train.folder import RunFolder
 from fullgraph.train.fork_server import ForkServer
-from fullgraph.transport import Alone, Transport, join
+from fullgraph.transport import SingleRank, Transport, join
 from fullgraph.values import read_value
 
 
@@ -242,7 +242,7 @@ def open_shard(
     config = TrainConfig(inductive=inductive, dtype=number_format, precompute=not own, all_rows=True)
     laid = strategy if wire is None else Given(wire=wire)
     run = Run(model=model or "sage", strategy=laid, train=config)  # type: ignore[arg-type]
-    transport: Transport = join() if in_job() else Alone()
+    transport: Transport = join() if in_job() else SingleRank()
     atexit.register(transport.close)
     if not isinstance(graph, Graph) and is_cut(graph):
         part = open_part(Path(graph), transport.rank, split=split)

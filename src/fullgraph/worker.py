@@ -43,7 +43,7 @@ from fullgraph.train.stopping import LastWords, Stop, started
 from fullgraph.train.tensorboard import TensorBoard
 from fullgraph.train.tracing import Tracer
 from fullgraph.train.trainer import Trainer, Watcher
-from fullgraph.transport import Alone, Key, PeerLost, Transport, agree, join, number
+from fullgraph.transport import Key, PeerLost, SingleRank, Transport, agree, join, number
 from fullgraph.values import read_value
 
 MODEL = "model.safetensors"
@@ -255,7 +255,7 @@ def main(classes: str = "") -> None:
 
 def _main(classes: str, stop: Stop, phases: Phases) -> None:
     folder, job, order = (*sys.argv[1:], "")[:3]
-    transport: Transport = Alone()
+    transport: Transport = SingleRank()
     need_addresses()
     unpack(classes)
     if number("WORLD_SIZE", 1) > 1:

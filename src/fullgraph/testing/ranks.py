@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fullgraph.transport import MEETING, Alone, Hub, OrderChecking, PeerLost, Transport, join
+from fullgraph.transport import MEETING, Hub, OrderChecking, PeerLost, SingleRank, Transport, join
 
 Body = Callable[..., Any]  # body(transport, *args) -> value
 PRELOADED = ["fullgraph.testing", "fullgraph.ops.kernels_cpu"]
@@ -32,7 +32,7 @@ def run_threads(size: int, body: Body, *args: Any, timeout: float = 60.0, work: 
     theirs, and ranks that wait for one another are told at once.
     """
     if size == 1:
-        return [body(Alone(), *args)]
+        return [body(SingleRank(), *args)]
     hub = Hub(size, timeout if work is None else None)
     values: list[Any] = [None] * size
     errors: dict[int, BaseException] = {}

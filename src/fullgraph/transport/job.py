@@ -12,10 +12,10 @@ from torch.distributed.rendezvous import rendezvous
 
 from fullgraph.environ import MEETING, adopt_slurm, number
 from fullgraph.errors import InputError, PeerLost, explain
-from fullgraph.transport.board import Board, FolderBoard, StoreBoard
+from fullgraph.transport.heartbeat import FolderBoard, HeartbeatBoard, StoreBoard
 from fullgraph.transport.meeting import MET, meet
 from fullgraph.transport.process import ProcessTransport, cause_of
-from fullgraph.transport.watch import Watch
+from fullgraph.transport.watchdog import Watchdog
 
 
 def join(*, backend: str = "gloo", device: torch.device | None = None, timeout: float = 60.0) -> ProcessTransport:
@@ -41,7 +41,7 @@ def join(*, backend: str = "gloo", device: torch.device | None = None, timeout: 
                 prefix = f"fullgraph/{meet(lasting, rank, size, 2 * timeout if again else timeout)}"
                 store = PrefixStore(prefix, lasting)
             dist.init_process_group(backend, timeout=limit, rank=rank, world_size=size, store=store)
-        return ProcessTransport(Watch(_board(size, limit, prefix), rank, size, timeout), device=device)
+        return ProcessTransport(Watchdog(_board(size, limit, prefix), rank, size, timeout), device=device)
     except (RuntimeError, ValueError, OSError) as error:
         at = os.environ.get("MASTER_ADDR", "this machine")
         known = explain(error)
@@ -51,7 +51,7 @@ def join(*, backend: str = "gloo", device: torch.device | None = None, timeout: 
         ) from error
 
 
-def _board(size: int, limit: timedelta, prefix: str) -> Board:
+def _board(size: int, limit: timedelta, prefix: str) -> HeartbeatBoard:
     if MEETING in os.environ:
         return FolderBoard(Path(os.environ[MEETING]), size)
     # A connection of its own: on the one that ranks met through, a long wait would hold up the signs of life.

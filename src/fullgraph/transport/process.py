@@ -19,7 +19,7 @@ from fullgraph.transport.base import PLAIN, Coding, Pending
 from fullgraph.transport.key import Key
 from fullgraph.transport.stage import Mark, OnDevice, OnHost
 from fullgraph.transport.sums import add_up, swaps
-from fullgraph.transport.watch import PATIENCE_S, Watch
+from fullgraph.transport.watchdog import PATIENCE_S, Watchdog
 
 T = TypeVar("T")
 # A message is given up by the watchdog, never by the backend, whose timeout would end the other messages too.
@@ -121,13 +121,13 @@ class ProcessTransport:
     Threads of its own code what crosses, so that the one that trains does not: the sender encodes and posts, the
     receiver waits for what comes and decodes it, both in the order of `begin`. Two more add up what ranks swapped (see
     sums.py), and bring a GPU's tensors to sums: one for gradients of weights, one for all else. The last leaves signs
-    of life (see watch.py). On a GPU the first two have a stream each, and sums have one (see stage.py).
+    of life (see watchdog.py). On a GPU the first two have a stream each, and sums have one (see stage.py).
 
     gloo cannot send CUDA tensors: they go through pinned memory of the host. nccl sends them where they are, all
     messages of a key as one group. Its test is one rank that sends to itself; several GPUs were never tried.
     """
 
-    def __init__(self, watch: Watch, *, device: torch.device | None = None) -> None:
+    def __init__(self, watch: Watchdog, *, device: torch.device | None = None) -> None:
         assert dist.is_initialized(), "join() first"
         self.rank, self.size, self.watch = dist.get_rank(), dist.get_world_size(), watch
         self.device = device or torch.device("cpu")

@@ -8,7 +8,7 @@ from fullgraph.transport.base import PLAIN, Coding, Pending, Ready
 from fullgraph.transport.key import Key
 
 
-class Alone:
+class SingleRank:
     """One rank: nothing to send, every sum is its own."""
 
     rank = 0
@@ -23,7 +23,7 @@ class Alone:
     def all_reduce(self, key: Key, x: Tensor) -> Pending[Tensor]:
         return Ready(x)
 
-    def fork(self) -> "Alone":
+    def fork(self) -> "SingleRank":
         return self
 
     def away(self, text: str) -> AbstractContextManager[None]:

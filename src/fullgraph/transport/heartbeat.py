@@ -18,7 +18,7 @@ MAX_BYTES = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sign(Value):
+class Heartbeat(Value):
     """What a rank last said of itself."""
 
     beat: int = 0  # rises with every sign
@@ -32,11 +32,11 @@ class Sign(Value):
     born: int = field(default_factory=lambda: born(os.getpid()))
 
 
-class Board(Protocol):
+class HeartbeatBoard(Protocol):
     """Where signs are left; it may be slow or fail when a network is cut."""
 
-    def post(self, rank: int, sign: Sign) -> None: ...
-    def read(self) -> Mapping[int, Sign]: ...
+    def post(self, rank: int, sign: Heartbeat) -> None: ...
+    def read(self) -> Mapping[int, Heartbeat]: ...
 
 
 class FolderBoard:
@@ -45,12 +45,12 @@ class FolderBoard:
     def __init__(self, folder: Path, size: int) -> None:
         self.folder, self.size = folder, size
 
-    def post(self, rank: int, sign: Sign) -> None:
+    def post(self, rank: int, sign: Heartbeat) -> None:
         staged = self._path(rank).with_suffix(".new")
         staged.write_text(_text(sign))
         os.replace(staged, self._path(rank))
 
-    def read(self) -> dict[int, Sign]:
+    def read(self) -> dict[int, Heartbeat]:
         texts = {rank: self._path(rank) for rank in range(self.size)}
         return {rank: _sign(path.read_bytes()) for rank, path in texts.items() if path.exists()}
 
@@ -64,10 +64,10 @@ class StoreBoard:
     def __init__(self, store: Store, size: int) -> None:
         self.store, self.size = store, size
 
-    def post(self, rank: int, sign: Sign) -> None:
+    def post(self, rank: int, sign: Heartbeat) -> None:
         self.store.set(_name(rank), _text(sign))
 
-    def read(self) -> dict[int, Sign]:
+    def read(self) -> dict[int, Heartbeat]:
         there = [rank for rank in range(self.size) if self.store.check([_name(rank)])]
         texts = self.store.multi_get([_name(rank) for rank in there]) if there else []
         return {rank: _sign(text) for rank, text in zip(there, texts, strict=True)}
@@ -77,13 +77,13 @@ def _name(rank: int) -> str:
     return f"fullgraph/sign/{rank}"
 
 
-def _text(sign: Sign) -> str:
+def _text(sign: Heartbeat) -> str:
     return json.dumps(asdict(sign))
 
 
-def _sign(text: bytes) -> Sign:
+def _sign(text: bytes) -> Heartbeat:
     """Anything that is not a sign counts as none: a store on a network may hold what others put there."""
     try:
-        return read_value(Sign, json.loads(text[:MAX_BYTES]), "a sign of life")
+        return read_value(Heartbeat, json.loads(text[:MAX_BYTES]), "a sign of life")
     except (ValueError, RecursionError, InputError):
-        return Sign()
+        return Heartbeat()

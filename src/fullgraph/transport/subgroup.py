@@ -34,7 +34,7 @@ class _Received:
         return {self.coding.number[peer]: rows for peer, rows in self.pending.wait().items()}
 
 
-class Among:
+class SubTransport:
     """The given ranks of a transport, which must hold this one."""
 
     def __init__(self, inner: Transport, ranks: Sequence[int]) -> None:
@@ -52,8 +52,8 @@ class Among:
     def all_reduce(self, key: Key, x: Tensor) -> Pending[Tensor]:
         return Swap(self, key, x)
 
-    def fork(self) -> "Among":
-        return Among(self.inner.fork(), self.ranks)
+    def fork(self) -> "SubTransport":
+        return SubTransport(self.inner.fork(), self.ranks)
 
     def away(self, text: str) -> AbstractContextManager[None]:
         return self.inner.away(text)

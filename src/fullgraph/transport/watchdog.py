@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 
 from fullgraph.errors import PeerLost, one_line
 from fullgraph.proc import Progress, born, network
-from fullgraph.transport.board import Board, Sign
+from fullgraph.transport.heartbeat import Heartbeat, HeartbeatBoard
 
 PATIENCE_S = 4 * 3600.0  # how long a living rank may be at work without a message: rank 0 may cut a large graph
 LATE = 2  # beats that may be missed; then the kernel is asked
@@ -32,22 +32,22 @@ BEAT_S = 1.0  # a sign of life this often, or ten times in a timeout
 
 
 @dataclass
-class Judge:
+class LivenessJudge:
     """Counts, beat by beat of one wait, who is silent and whether anything moves."""
 
     rank: int
     size: int
     limit: int  # beats of silence that count as death
     patience: int  # beats that a rank may be at work
-    at_it: Callable[[Sign], bool] = lambda sign: False  # does the kernel say that it is at work?
+    at_it: Callable[[Heartbeat], bool] = lambda sign: False  # does the kernel say that it is at work?
     silent: dict[int, int] = field(default_factory=dict)
     unmoved: int = 0
     cut_off: int = 0
     waited: int = 0
-    _before: Mapping[int, Sign] = field(default_factory=dict)
+    _before: Mapping[int, Heartbeat] = field(default_factory=dict)
     _contact: int = -1
 
-    def tick(self, signs: Mapping[int, Sign], contact: int) -> str | None:
+    def tick(self, signs: Mapping[int, Heartbeat], contact: int) -> str | None:
         """The verdict after one more beat; None: wait on."""
         self.waited += 1
         self.cut_off = 0 if contact != self._contact else self.cut_off + 1
@@ -78,12 +78,12 @@ class Judge:
             return "; ".join(f"{self._name(rank, signs)} has been at work too long" for rank in busy)
         return None
 
-    def at_work(self, signs: Mapping[int, Sign]) -> list[int]:
+    def at_work(self, signs: Mapping[int, Heartbeat]) -> list[int]:
         """Ranks that give signs of life and do not wait, or that said they would be silent."""
         heard = [rank for rank, sign in signs.items() if rank != self.rank and not sign.waiting]
         return [rank for rank in heard if signs[rank].away or self.silent.get(rank, 0) <= LATE]
 
-    def _name(self, rank: int, signs: Mapping[int, Sign]) -> str:
+    def _name(self, rank: int, signs: Mapping[int, Heartbeat]) -> str:
         sign = signs.get(rank)
         return f"rank {rank}" if sign is None else f"rank {rank} on {one_line(sign.host, 80)} (pid {sign.pid})"
 
@@ -94,29 +94,29 @@ class _Kernel:
     def __init__(self) -> None:
         self.progress = Progress()
 
-    def at_it(self, sign: Sign) -> bool:
+    def at_it(self, sign: Heartbeat) -> bool:
         if sign.network != network() or sign.pid == os.getpid():  # simulated ranks share a process
             return False
         return born(sign.pid) == sign.born != 0 and self.progress.made(sign.pid)
 
 
-def _is_away(signs: Mapping[int, Sign], rank: int) -> bool:
+def _is_away(signs: Mapping[int, Heartbeat], rank: int) -> bool:
     return rank in signs and signs[rank].away
 
 
-def _last(signs: Mapping[int, Sign], rank: int) -> str:
+def _last(signs: Mapping[int, Heartbeat], rank: int) -> str:
     return one_line(signs[rank].doing, 120) if rank in signs else "nothing, it never began"
 
 
-class Watch:
+class Watchdog:
     """This rank's signs of life, and its patience with the others'."""
 
-    def __init__(self, board: Board, rank: int, size: int, timeout: float) -> None:
+    def __init__(self, board: HeartbeatBoard, rank: int, size: int, timeout: float) -> None:
         self.board, self.rank, self.size = board, rank, size
         self.beat_s = min(BEAT_S, timeout / 10)
         self.limit = max(3, int(0.8 * timeout / self.beat_s))
-        self.host = Sign().host
-        self.signs: Mapping[int, Sign] = {}
+        self.host = Heartbeat().host
+        self.signs: Mapping[int, Heartbeat] = {}
         self.contact = 0  # beats at which the board could be reached
         self._doing, self._moves, self._waiting, self._beat = "starting", 0, 0, 0
         self._asking = False  # is it in a call to the board, or did the last one fail?
@@ -141,7 +141,7 @@ class Watch:
         self._moves += 1
 
     def _wait(self, done: Callable[[float], bool], text: str) -> None:
-        judge = Judge(self.rank, self.size, self.limit, round(PATIENCE_S / self.beat_s), at_it=_Kernel().at_it)
+        judge = LivenessJudge(self.rank, self.size, self.limit, round(PATIENCE_S / self.beat_s), at_it=_Kernel().at_it)
         start = time.monotonic()
         seen = -1
         while not done(self.beat_s):
@@ -179,7 +179,7 @@ class Watch:
 
     def _post(self, *, away: bool = False) -> None:
         self._beat += 1
-        sign = Sign(beat=self._beat, moves=self._moves, waiting=self._waiting > 0, away=away, doing=self._doing)
+        sign = Heartbeat(beat=self._beat, moves=self._moves, waiting=self._waiting > 0, away=away, doing=self._doing)
         self.board.post(self.rank, sign)
 
     def _pulse(self) -> None:
