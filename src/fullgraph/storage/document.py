@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from fullgraph.errors import Damaged, InputError, explain, one_line
-from fullgraph.storage.whole import write_whole
+from fullgraph.storage.atomic import write_whole
 from fullgraph.values import read_value
 
 MAX_BYTES = 1 << 28

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any
 
 from fullgraph.errors import InputError, one_line
-from fullgraph.storage.whole import discard, refuse_link
+from fullgraph.storage.atomic import discard, refuse_link
 from fullgraph.storage.workspace import NEW, workspace
 
 FILE = ".fullgraph.lock"

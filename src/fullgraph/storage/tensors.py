@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fullgraph.errors import Damaged, explain, one_line
-from fullgraph.storage.whole import whole_file
+from fullgraph.storage.atomic import whole_file
 
 if TYPE_CHECKING:  # a launcher writes no tensor
     from torch import Tensor
