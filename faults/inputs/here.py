@@ -24,7 +24,7 @@ from fullgraph.own_code import told_by_rank
 from fullgraph.report import Phases
 from fullgraph.testing import run_threads
 from fullgraph.train.launch import RankFailed
-from fullgraph.train.stopping import Stop
+from fullgraph.train.rank_io import Stop
 from fullgraph.transport import PeerLost, Transport
 
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND

@@ -39,7 +39,7 @@ from fullgraph.report import Phases, age, read_outcome
 from fullgraph.report.terminal import complain, output_trouble, tolerate_output
 from fullgraph.train.config import FILE, device_in
 from fullgraph.train.fork_server import ForkServer
-from fullgraph.train.stopping import SIGNALS, ignore, interrupt
+from fullgraph.train.rank_io import SIGNALS, ignore, interrupt
 from fullgraph.version import __version__
 
 if TYPE_CHECKING:

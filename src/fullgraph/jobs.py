@@ -20,8 +20,8 @@ from fullgraph.train.fits import need_room
 from fullgraph.train.folder import RunFolder
 from fullgraph.train.fork_server import ForkServer
 from fullgraph.train.launch import launch
+from fullgraph.train.rank_io import Stop
 from fullgraph.train.result import versions
-from fullgraph.train.stopping import Stop
 from fullgraph.transport import agree, begun, join, note_begun
 
 

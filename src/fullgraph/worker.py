@@ -37,9 +37,9 @@ from fullgraph.train.launch import EXIT_INPUT, EXIT_STOPPED
 from fullgraph.train.predict import Order, write_ids, write_labels, write_predictions
 from fullgraph.train.profiler import Profiler
 from fullgraph.train.progress import Progress
+from fullgraph.train.rank_io import ExitReport, Stop, started
 from fullgraph.train.result import Cost, result_of, versions
-from fullgraph.train.slowness import Slowness, fixes_for
-from fullgraph.train.stopping import LastWords, Stop, started
+from fullgraph.train.stale_warning import StaleWarning, fixes_for
 from fullgraph.train.tensorboard import TensorBoard
 from fullgraph.train.tracing import Tracer
 from fullgraph.train.trainer import Trainer, Watcher
@@ -124,7 +124,7 @@ def _note_choices(rank: Rank, trainer: Trainer, record: EpochRecord) -> None:
 def _slowness(rank: Rank) -> list[Watcher]:
     """Who looks at the loss of a run with late rows."""
     method = rank.part.manifest.method
-    return [Slowness(fixes_for(method=method, averaged=averaged(rank.run)))] if late_halos(rank.run) else []
+    return [StaleWarning(fixes_for(method=method, averaged=averaged(rank.run)))] if late_halos(rank.run) else []
 
 
 class FirstEpoch:
@@ -275,18 +275,18 @@ def end_with(work: Callable[[], None]) -> NoReturn:
     try:
         work()
     except InputError as error:
-        leave(EXIT_INPUT, LastWords(kind="input", text=str(error), trace=getattr(error, "trace", "")))
+        leave(EXIT_INPUT, ExitReport(kind="input", text=str(error), trace=getattr(error, "trace", "")))
     except PeerLost as error:
-        leave(1, LastWords(kind="lost", text=str(error)))
+        leave(1, ExitReport(kind="lost", text=str(error)))
     except Interrupted as error:
-        leave(EXIT_STOPPED, LastWords(kind="stopped", text=str(error)))
+        leave(EXIT_STOPPED, ExitReport(kind="stopped", text=str(error)))
     except Exception as error:
         text = f"{type(error).__name__}: {error}"
-        leave(1, LastWords(kind="failed", text=text, trace=traceback.format_exc()[-20000:]))
-    leave(0, LastWords(kind="done"))
+        leave(1, ExitReport(kind="failed", text=text, trace=traceback.format_exc()[-20000:]))
+    leave(0, ExitReport(kind="done"))
 
 
-def leave(status: int, words: LastWords) -> NoReturn:
+def leave(status: int, words: ExitReport) -> NoReturn:
     """End at once: while peers are still talking, the backend's threads may not survive an orderly exit."""
     words.tell()
     sys.stdout.flush()

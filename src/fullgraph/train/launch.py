@@ -23,7 +23,7 @@ from fullgraph.own_code import told_by_rank
 from fullgraph.report import Phases
 from fullgraph.storage import scratch
 from fullgraph.train.fork_server import ForkServer, RankProcess
-from fullgraph.train.stopping import REPORT, SIGNALS, STARTUP, LastWords, ignore, interrupt
+from fullgraph.train.rank_io import REPORT, SIGNALS, STARTUP, ExitReport, ignore, interrupt
 from fullgraph.values import read_value
 
 EXIT_INPUT, EXIT_STOPPED = 2, 3  # a rank's exit status when the input is wrong, and when a signal stopped it
@@ -40,15 +40,15 @@ class _Child:
     words: bytes = b""
     ended_at: float = 0.0
 
-    def last_words(self) -> LastWords | None:
+    def exit_report(self) -> ExitReport | None:
         with suppress(ValueError):
-            return read_value(LastWords, json.loads(self.words), "last words")
+            return read_value(ExitReport, json.loads(self.words), "last words")
         return None
 
     @property
     def kind(self) -> str:
         """Of its last words; nothing: it ended without."""
-        words = self.last_words()
+        words = self.exit_report()
         return words.kind if words else ""
 
     def end(self) -> str:
@@ -140,7 +140,7 @@ class _Crew:
                 return RankFailed(f"{child.end()}{why}; the other ranks were stopped")
         for kind in ("input", "failed", "lost"):
             for child in ended:
-                words = child.last_words()
+                words = child.exit_report()
                 if words is not None and words.kind == kind:
                     if kind == "input":
                         return told_by_rank(words.text, words.trace)
@@ -150,7 +150,7 @@ class _Crew:
 
     def stopped(self) -> Interrupted | None:
         """What to say when a signal to this process, or to one of its ranks, asked the run to stop."""
-        said = [words.text for child in self.children if (words := child.last_words()) and words.kind == "stopped"]
+        said = [words.text for child in self.children if (words := child.exit_report()) and words.kind == "stopped"]
         if all(child.kind == "done" for child in self.children) or not (said or self.asked):
             return None
         # A rank under a launcher listens to SIGTERM alone.

@@ -62,7 +62,7 @@ def started() -> Phases:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LastWords(Value):
+class ExitReport(Value):
     """How a rank ended. One that ends without them did not do its work, whatever its exit status."""
 
     # done: all of its work; input: the user's input; lost: a peer was gone; stopped: a signal asked for it;

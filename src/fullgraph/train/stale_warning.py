@@ -15,7 +15,7 @@ SWINGING = 30  # the last epochs, of which the median counts
 LEARNT = 0.2  # of the first loss: where the loss is below it, swings cost no score
 
 
-class Slowness:
+class StaleWarning:
     """Looks now and then: gradients that come a step after their rows can keep a loss from falling, or make it swing.
 
     It does not look at how late rows are: that is the same in runs that score well and in others (docs/benchmarks.md).
