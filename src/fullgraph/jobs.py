@@ -16,7 +16,7 @@ from fullgraph.report import Phases
 from fullgraph.report.terminal import note
 from fullgraph.run import Run, device_of
 from fullgraph.train.config import TrainConfig
-from fullgraph.train.fits import need_room
+from fullgraph.train.fits import require_run_fits
 from fullgraph.train.folder import RunFolder
 from fullgraph.train.fork_server import ForkServer
 from fullgraph.train.launch import launch
@@ -27,7 +27,7 @@ from fullgraph.transport import agree, begun, join, note_begun
 
 def launch_ranks(run: RunFolder, config: Run, job: str, phases: Phases, fork_server: ForkServer | None) -> None:
     """Run the ranks; when one dies, resume from the newest whole checkpoint as often as the run allows."""
-    need_room(read_manifest(config.shards_in(run.path)), config.model, config.train)
+    require_run_fits(read_manifest(config.shards_in(run.path)), config.model, config.train)
     for restart in range(config.train.max_restarts + 1):
         try:
             arguments = [str(run.path), job]

@@ -21,7 +21,7 @@ from fullgraph.own_code import own_code
 from fullgraph.partition import GraphFacts, Metis, read_manifest, read_names, read_scaler
 from fullgraph.report import Phases
 from fullgraph.report.terminal import note
-from fullgraph.room import need_ranks
+from fullgraph.resources import require_ranks
 from fullgraph.run import Run
 from fullgraph.storage import FolderLock, scratch
 from fullgraph.train.export import check_format, export, files_of
@@ -134,7 +134,7 @@ def predict(
                 shards = work / "shards"
                 checksum = _cut(config, folder, whole, ranks, shards, phases)
                 order = replace(order, shards=str(shards), shards_checksum=checksum)
-            need_ranks(ranks, config.train.threads)
+            require_ranks(ranks, config.train.threads)
             arguments = [str(folder), "predict", json.dumps(asdict(order))]
             launch(ranks, arguments, phases=phases, fork_server=fork_server, classes=config.packed())
             with phases("write", "" if format == "npy" else f"writing tables as {format}"):

@@ -28,7 +28,7 @@ from fullgraph.remarks import averaged, late_halos
 from fullgraph.report import EpochRecord, MetricsLog, Phases, peak_device_bytes, peak_memory_bytes
 from fullgraph.report.html import PAGE, write_report
 from fullgraph.report.terminal import tolerate_output, tolerated
-from fullgraph.room import need_addresses
+from fullgraph.resources import require_addresses
 from fullgraph.run import Run, build_trainer, device_of, devices_of
 from fullgraph.storage import read_tensors, write_document, write_tensors
 from fullgraph.train.callbacks import Callbacks
@@ -87,7 +87,7 @@ def train(rank: Rank, stop: Stop, *, resume: bool) -> None:
         recorders = _recorders(rank) if rank.leads else []
         watchers: list[Watcher] = [stack.enter_context(closing(recorder)) for recorder in recorders]
         if rank.leads:
-            watchers += [partial(_note_choices, rank), *_slowness(rank)]
+            watchers += [partial(_note_choices, rank), *_stale_warnings(rank)]
         callbacks = stack.enter_context(closing(Callbacks(config.callbacks, rank.transport)))
         callbacks.retell(trainer)
         profiler = Profiler(trainer, rank.part, rank.folder) if config.report else None
@@ -121,7 +121,7 @@ def _note_choices(rank: Rank, trainer: Trainer, record: EpochRecord) -> None:
         rank.run.write(rank.folder)
 
 
-def _slowness(rank: Rank) -> list[Watcher]:
+def _stale_warnings(rank: Rank) -> list[Watcher]:
     """Who looks at the loss of a run with late rows."""
     method = rank.part.manifest.method
     return [StaleWarning(fixes_for(method=method, averaged=averaged(rank.run)))] if late_halos(rank.run) else []
@@ -256,7 +256,7 @@ def main(classes: str = "") -> None:
 def _main(classes: str, stop: Stop, phases: Phases) -> None:
     folder, job, order = (*sys.argv[1:], "")[:3]
     transport: Transport = SingleRank()
-    need_addresses()
+    require_addresses()
     unpack(classes)
     if number("WORLD_SIZE", 1) > 1:
         run = Run.read(Path(folder))

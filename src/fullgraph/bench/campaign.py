@@ -27,7 +27,7 @@ from fullgraph.storage import FolderLock, read_record, scratch, write_document, 
 from fullgraph.tasks import fitted
 from fullgraph.testing.hosts import Hosts
 from fullgraph.train.config import TrainConfig
-from fullgraph.train.fits import need_room
+from fullgraph.train.fits import require_run_fits
 from fullgraph.train.fork_server import ForkServer
 from fullgraph.train.launch import launch
 from fullgraph.values import tree_of
@@ -175,7 +175,7 @@ class _Cuts:
             assignment = cut(self.graph, group.ranks, partitioner, SEED, self.phases)
             write_shards(folder, self.graph, assignment, self.phases)
             self.folders[key] = folder
-        need_room(read_manifest(self.folders[key]), run.model, self.train)
+        require_run_fits(read_manifest(self.folders[key]), run.model, self.train)
         return str(self.folders[key])
 
 

@@ -12,7 +12,7 @@ from fullgraph.errors import InputError
 from fullgraph.exchange import Wire
 from fullgraph.placement.counts import Counts
 from fullgraph.recipes import STRATEGIES, Strategy
-from fullgraph.room import size
+from fullgraph.resources import size
 from fullgraph.run import Run, placement_of
 from fullgraph.transport import Key
 

@@ -23,7 +23,7 @@ from fullgraph.errors import InputError
 from fullgraph.nn import GraphSAGE
 from fullgraph.ops import Adjacency, Structure
 from fullgraph.partition import Part, cut_parts, partition
-from fullgraph.room import free_memory
+from fullgraph.resources import free_memory
 from fullgraph.run import Run, build_trainer
 from fullgraph.testing import run_processes
 from fullgraph.train.config import TrainConfig

@@ -20,7 +20,7 @@ from numpy.lib import format as npy
 from fullgraph.data.arrays import PARSING, Array
 from fullgraph.data.blocks import at_once
 from fullgraph.errors import InputError, nearest, one_line
-from fullgraph.room import need_memory
+from fullgraph.resources import require_memory
 
 _BLOCK_BYTES = 1 << 22
 _LOCAL_HEADER = 30  # bytes, of which the last four are the lengths of the name and of the extra field after it
@@ -118,7 +118,7 @@ def read_npz(
         members = {key: _member(path, archive, key) for key in there}
         check(members)
         in_file = [key for key in mapped if key in members and _can_be_mapped(members[key])]
-        need_memory(sum(m.nbytes for key, m in members.items() if key not in in_file), f"reading {path}")
+        require_memory(sum(m.nbytes for key, m in members.items() if key not in in_file), f"reading {path}")
         for key, good in zip(in_file, at_once(lambda key: _intact(path, members[key]), in_file), strict=True):
             if not good:
                 raise InputError(f"{path} has a damaged '{key}' (its CRC-32 does not match): {_AGAIN}")

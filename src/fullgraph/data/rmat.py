@@ -20,8 +20,8 @@ from fullgraph.data.synthetic import (
     Width,
     arcs_of,
     distinct_edges,
-    need_room,
     planted_graph,
+    require_graph_fits,
 )
 from fullgraph.errors import InputError
 from fullgraph.values import Range, Value
@@ -77,7 +77,9 @@ def load_rmat(text: str) -> Graph:
 def rmat_graph(options: RMAT) -> Graph:
     """Draw the edges, name the nodes at random, and plant a class for every stretch of the matrix."""
     num_nodes = options.num_nodes
-    need_room("rmat", nodes=num_nodes, edges=options.num_edges, classes=options.classes, features=options.features)
+    require_graph_fits(
+        "rmat", nodes=num_nodes, edges=options.num_edges, classes=options.classes, features=options.features
+    )
     rng = np.random.default_rng(options.seed)
     levels = (num_nodes - 1).bit_length()
     crowded = (

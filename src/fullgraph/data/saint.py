@@ -12,7 +12,7 @@ from fullgraph.data.files import foreign, need_file, read_npz
 from fullgraph.data.graph import Graph
 from fullgraph.data.splits import mask_of
 from fullgraph.errors import InputError
-from fullgraph.room import need_memory
+from fullgraph.resources import require_memory
 from fullgraph.storage import parse_json, read_text
 
 _FIX = "a GraphSAINT folder holds adj_full.npz, feats.npy, class_map.json and role.json"
@@ -86,7 +86,7 @@ def _masks(path: Path, num_nodes: int) -> dict[str, Array] | None:
 
 
 def _json(path: Path) -> dict[str, Any]:
-    need_memory(8 * need_file(path, _FIX).stat().st_size, f"reading {path}")
+    require_memory(8 * need_file(path, _FIX).stat().st_size, f"reading {path}")
     value = parse_json(read_text(path, fix="write it again", limit=1 << 33), path, "write it again")
     if not isinstance(value, dict):
         raise InputError(f"{path} has to hold a JSON object: write it again")

@@ -20,8 +20,8 @@ from fullgraph.data.synthetic import (
     Width,
     arcs_of,
     distinct_edges,
-    need_room,
     planted_graph,
+    require_graph_fits,
 )
 from fullgraph.errors import InputError
 from fullgraph.values import Range, Value
@@ -74,7 +74,9 @@ def load_sbm(text: str) -> Graph:
 
 def sbm_graph(options: SBM) -> Graph:
     """Nodes in random order over equal blocks; edges drawn uniformly inside blocks and between them."""
-    need_room("sbm", nodes=options.nodes, edges=options.num_edges, classes=options.classes, features=options.features)
+    require_graph_fits(
+        "sbm", nodes=options.nodes, edges=options.num_edges, classes=options.classes, features=options.features
+    )
     rng = np.random.default_rng(options.seed)
     block = (np.arange(options.nodes, dtype=np.int32) % options.num_blocks)[rng.permutation(options.nodes)]
     keys = block_edges(rng, block, options.num_edges, options.p_in)

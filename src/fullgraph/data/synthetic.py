@@ -11,7 +11,7 @@ from fullgraph.data.arrays import Array
 from fullgraph.data.graph import Graph
 from fullgraph.data.splits import random_masks
 from fullgraph.errors import InputError
-from fullgraph.room import need_memory
+from fullgraph.resources import require_memory
 from fullgraph.values import Range
 
 Draw = Callable[[int], tuple[Array, Array]]
@@ -27,11 +27,11 @@ Noise = Annotated[float, Range(0, 1e6)]
 Seed = Annotated[int, Range(0, 2**63 - 1)]
 
 
-def need_room(kind: str, *, nodes: int, edges: int, classes: int, features: int) -> None:
+def require_graph_fits(kind: str, *, nodes: int, edges: int, classes: int, features: int) -> None:
     """Refuse a graph that this machine cannot hold, before any of it is drawn."""
     # At least features and class means; and edges drawn, as keys, and in a sorted set.
     least = 4 * features * (nodes + classes) + 40 * edges + 16 * nodes
-    need_memory(least, f"{kind}: a graph of {nodes:,} nodes and {edges:,} edges", "give fewer of them")
+    require_memory(least, f"{kind}: a graph of {nodes:,} nodes and {edges:,} edges", "give fewer of them")
 
 
 def distinct_edges(rng: np.random.Generator, count: int, num_nodes: int, draw: Draw, *, crowded: str) -> Array:

@@ -24,7 +24,7 @@ from fullgraph.data.parts import found_in
 from fullgraph.data.splits import ALSO
 from fullgraph.data.table_labels import read_labels
 from fullgraph.errors import InputError, one_line
-from fullgraph.room import need_memory
+from fullgraph.resources import require_memory
 
 SPLITS = ("train", "val", "test")
 Masks = dict[str, Array | None]
@@ -165,7 +165,7 @@ def _features(table: Columns, columns: Sequence[str], num_nodes: int) -> Array |
     dtype = table.number_type(columns)
     widths = [table.width(column) for column in columns]
     ends = np.cumsum(widths).tolist()
-    need_memory(num_nodes * ends[-1] * dtype.itemsize, f"reading the features of {table.name}")
+    require_memory(num_nodes * ends[-1] * dtype.itemsize, f"reading the features of {table.name}")
     x = np.empty((num_nodes, ends[-1]), dtype=dtype)
     row = 0
     for batch in table.batches(table.as_numbers(columns, dtype)):

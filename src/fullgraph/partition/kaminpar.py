@@ -25,7 +25,7 @@ from fullgraph.partition.base import (
     undirected_csr,
     vertex_weight,
 )
-from fullgraph.room import need_threads
+from fullgraph.resources import require_threads
 from fullgraph.storage import scratch
 from fullgraph.values import Value
 
@@ -45,7 +45,7 @@ class KaMinPar(Value):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        need_threads(self.threads)
+        require_threads(self.threads)
         check_weights(self.node_weight, self.degree_weight)
 
     def assign(self, graph: Graph, parts: int, *, seed: int) -> Assignment:

@@ -22,7 +22,7 @@ from fullgraph.partition.base import (
     vertex_weight,
 )
 from fullgraph.partition.layout import halo_rows
-from fullgraph.room import need_memory
+from fullgraph.resources import require_memory
 from fullgraph.values import OneOf, Value
 
 OBJECTIVES = ("auto", "cut", "volume")
@@ -60,11 +60,11 @@ class Metis(Value):
             return Assignment(blocks_of_ids(graph.num_nodes, parts), parts)
         pymetis = require("pymetis", "pymetis")
         index = pymetis.zero_copy_dtype()
-        _need_room(graph.num_arcs)
+        _require_memory(graph.num_arcs)
         weight = vertex_weight(graph, self.node_weight, self.degree_weight, int(np.iinfo(index).max) // 4)
         indptr, indices = undirected_csr(graph)
         if len(indices) > graph.num_arcs:  # of a directed graph, METIS sees each arc both ways
-            _need_room(len(indices))
+            _require_memory(len(indices))
         # In METIS's own integer type nothing is copied on the way in.
         adjacency = pymetis.CSRAdjacency(indptr.astype(index), indices.astype(index))
         del indptr, indices
@@ -99,8 +99,8 @@ class MetisVolume(Metis):
     objective: Annotated[str, OneOf(*OBJECTIVES)] = "volume"
 
 
-def _need_room(arcs: int) -> None:
-    need_memory(BYTES_PER_ARC * arcs, "METIS", "choose --partitioner fennel, whose memory does not grow with arcs")
+def _require_memory(arcs: int) -> None:
+    require_memory(BYTES_PER_ARC * arcs, "METIS", "choose --partitioner fennel, whose memory does not grow with arcs")
 
 
 def _search(pymetis: Any, adjacency: Any, weight: Array, parts: int, objective: str, seed: int) -> Array:

@@ -22,7 +22,7 @@ from fullgraph.partition.base import (
     require,
     vertex_weight,
 )
-from fullgraph.room import need_threads
+from fullgraph.resources import require_threads
 from fullgraph.values import OneOf, Value
 
 PRESETS = ("default", "quality", "highest_quality", "deterministic", "deterministic_quality", "large_k")
@@ -44,7 +44,7 @@ class MtKaHyPar(Value):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        need_threads(self.threads)
+        require_threads(self.threads)
         check_weights(self.node_weight, self.degree_weight)
 
     def assign(self, graph: Graph, parts: int, *, seed: int) -> Assignment:

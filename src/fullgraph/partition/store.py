@@ -26,7 +26,7 @@ from fullgraph.partition.layout import Layout, lay_out
 from fullgraph.partition.manifest import AGAIN, FileFact, Manifest, describe, read_manifest
 from fullgraph.partition.part import Part, array_names, assemble
 from fullgraph.partition.quality import Quality, quality
-from fullgraph.room import need_disk
+from fullgraph.resources import require_disk
 
 BLOCK_ROWS = 1 << 16
 BLOCK_ENTRIES = 1 << 22
@@ -61,7 +61,7 @@ def write_parts(
     scaler = features if isinstance(features, FeatureScaler) else fit_features(graph, features, split)
     layout = lay_out(graph, assignment)
     figures = quality(graph, assignment, split, layout=layout)
-    need_disk(Path(folder), _bytes_of(graph, figures), "cutting the graph")
+    require_disk(Path(folder), _bytes_of(graph, figures), "cutting the graph")
     files: Files = {}
     with replaced_folder(folder) as building, ThreadPoolExecutor(1, thread_name_prefix="fullgraph-features") as pool:
         for rank in range(assignment.parts):

@@ -4,16 +4,16 @@ from torch.nn.parameter import is_lazy
 
 from fullgraph.nn import ModelSpec
 from fullgraph.partition import Manifest
-from fullgraph.room import need_memory, need_ranks
+from fullgraph.resources import require_memory, require_ranks
 from fullgraph.tasks import task_for
 from fullgraph.train.config import TrainConfig
 
 COPIES = 3  # of the weights: themselves, gradients, the best ones; beside the optimizer's own
 
 
-def need_room(manifest: Manifest, spec: ModelSpec, config: TrainConfig) -> None:
+def require_run_fits(manifest: Manifest, spec: ModelSpec, config: TrainConfig) -> None:
     """Refuse a run that cannot fit, before its ranks take memory, descriptors, ports or threads."""
-    need_ranks(manifest.parts, config.threads)
+    require_ranks(manifest.parts, config.threads)
     if config.device == "cpu":
         width = task_for(config.task, manifest.graph, cut=True).out_width(manifest.graph)
         weights = spec.outline(manifest.graph.features, width).parameters()
@@ -22,7 +22,7 @@ def need_room(manifest: Manifest, spec: ModelSpec, config: TrainConfig) -> None:
         )
         least = manifest.parts * count * _itemsize(config)
         least += sum(least_bytes(manifest, spec, config, rank) for rank in range(manifest.parts))
-        need_memory(least, f"training on {manifest.parts} ranks of this machine")
+        require_memory(least, f"training on {manifest.parts} ranks of this machine")
 
 
 def least_bytes(manifest: Manifest, spec: ModelSpec, config: TrainConfig, rank: int) -> int:
