@@ -35,7 +35,7 @@ from fullgraph.reference import hand_over, has_a_file, reference_of, refuse_whil
 from fullgraph.report import EpochRecord, Phases, read_metrics
 from fullgraph.run import Run, build_model, build_shard
 from fullgraph.storage import read_document
-from fullgraph.train.checkpoint import check_ranks, found
+from fullgraph.train.checkpoint import check_ranks, checkpoints_in
 from fullgraph.train.config import TrainConfig
 from fullgraph.train.folder import RunFolder
 from fullgraph.train.fork_server import ForkServer
@@ -192,7 +192,7 @@ def resume(
         config = Run.read(folder)
         check_ranks(config.parts, parts or size or config.parts)
         done = (folder / "result.json").exists()
-        if done and not found(folder / "checkpoints"):
+        if done and not checkpoints_in(folder / "checkpoints"):
             raise InputError(f"{folder} is finished and kept no checkpoint to go on from; start a new run")
         if epochs is not None and epochs < config.train.epochs and done:
             raise InputError(f"{folder} has all its {config.train.epochs} epochs done; give --epochs more than that")

@@ -89,7 +89,7 @@ def train(rank: Rank, stop: Stop, *, resume: bool) -> None:
         if rank.leads:
             watchers += [partial(_note_choices, rank), *_stale_warnings(rank)]
         callbacks = stack.enter_context(closing(Callbacks(config.callbacks, rank.transport)))
-        callbacks.retell(trainer)
+        callbacks.replay(trainer)
         profiler = Profiler(trainer, rank.part, rank.folder) if config.report else None
         tracer = Tracer(trainer, rank.folder) if config.trace else None
         looks = [look for look in (profiler, tracer) if look is not None]
@@ -286,9 +286,9 @@ def end_with(work: Callable[[], None]) -> NoReturn:
     leave(0, ExitReport(kind="done"))
 
 
-def leave(status: int, words: ExitReport) -> NoReturn:
+def leave(status: int, report: ExitReport) -> NoReturn:
     """End at once: while peers are still talking, the backend's threads may not survive an orderly exit."""
-    words.tell()
+    report.write()
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status)

@@ -188,7 +188,7 @@ def test_a_process_that_ignores_sigchld_learns_from_the_ranks_own_words(here):
     assert done.returncode == 0, done.stderr
     *_, good, bad = done.stdout.splitlines()
     assert good == "3"
-    assert re.search(r"rank \d \(pid \d+\) ended without a word.*ignores SIGCHLD", bad)
+    assert re.search(r"rank \d \(pid \d+\) ended without an exit report.*ignores SIGCHLD", bad)
     assert not (here / "bad" / "result.json").exists()
 
 

@@ -105,7 +105,7 @@ def test_a_step_that_failed_leaves_nothing_to_the_next():
             model(x).sum().backward()
         sync(model.parameters(), 1)
         model(x).sum().backward()  # and no hook is left, which would begin another sum
-        return len(sync._coming)
+        return len(sync._pending)
 
     assert run_threads(2, body) == [0, 0]
 

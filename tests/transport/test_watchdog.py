@@ -15,9 +15,9 @@ from fullgraph.transport.watchdog import LivenessJudge, Watchdog
 WORKS, WAITS = Heartbeat(host="h", pid=7), Heartbeat(host="h", pid=7, waiting=True, doing="halo/layer1")
 
 
-def judged(beats, *, limit=5, patience=100, contact=lambda beat: beat, at_it=lambda sign: False):
+def judged(beats, *, limit=5, patience=100, contact=lambda beat: beat, is_working=lambda sign: False):
     """The first verdict of rank 0 among three, and the beat at which it falls; beats(beat, rank) is a rank's sign."""
-    judge = LivenessJudge(0, 3, limit, patience, at_it)
+    judge = LivenessJudge(0, 3, limit, patience, is_working)
     for beat in range(200):
         signs = {rank: sign for rank in (1, 2) if (sign := beats(beat, rank)) is not None}
         verdict = judge.tick(signs, contact(beat))
@@ -72,8 +72,8 @@ def test_a_rank_that_the_kernel_sees_at_work_is_only_slow():
     """Its signs stop at beat 10, as on a machine where the thread that leaves them gets no core."""
     starved = lambda beat, rank: replace(WAITS if rank == 1 else WORKS, beat=min(beat, 10))  # noqa: E731
     assert judged(starved)[0] == 15
-    assert judged(starved, at_it=lambda sign: True)[0] == 99
-    stopped = judged(starved, at_it=lambda sign: not sign.waiting)
+    assert judged(starved, is_working=lambda sign: True)[0] == 99
+    stopped = judged(starved, is_working=lambda sign: not sign.waiting)
     assert stopped == (15, "rank 1 on h (pid 7) gives no sign of life (last: halo/layer1)")
 
 

@@ -1,4 +1,4 @@
-"""Whether a run can fit this machine, from figures that are known before a rank starts."""
+"""Check whether a run can fit this machine, before a rank starts."""
 
 from torch.nn.parameter import is_lazy
 
@@ -8,11 +8,11 @@ from fullgraph.resources import require_memory, require_ranks
 from fullgraph.tasks import task_for
 from fullgraph.train.config import TrainConfig
 
-COPIES = 3  # of the weights: themselves, gradients, the best ones; beside the optimizer's own
+COPIES = 3  # of the weights: current weights, gradients, best weights; the optimizer's copies are added
 
 
 def require_run_fits(manifest: Manifest, spec: ModelSpec, config: TrainConfig) -> None:
-    """Refuse a run that cannot fit, before its ranks take memory, descriptors, ports or threads."""
+    """Refuse a run that cannot fit, before its ranks allocate memory, descriptors, ports or threads."""
     require_ranks(manifest.parts, config.threads)
     if config.device == "cpu":
         width = task_for(config.task, manifest.graph, cut=True).out_width(manifest.graph)
@@ -26,7 +26,7 @@ def require_run_fits(manifest: Manifest, spec: ModelSpec, config: TrainConfig) -
 
 
 def least_bytes(manifest: Manifest, spec: ModelSpec, config: TrainConfig, rank: int) -> int:
-    """What a rank cannot do without: its arcs, its input's aggregation, every layer's output and its gradient."""
+    """Return the minimum memory of a rank: edges, aggregated input, and every layer's output and its gradient."""
     nodes, arcs = manifest.figures.nodes[rank], manifest.figures.edges[rank]
     ahead = config.precompute and not spec.encodes and not manifest.graph.sparse
     columns = (manifest.graph.features if ahead else 0) + 2 * spec.layers * spec.hidden

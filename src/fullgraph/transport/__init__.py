@@ -1,4 +1,4 @@
-"""Which medium: how bytes move between ranks. Only this folder may import torch.distributed."""
+"""Transports: how bytes move between ranks. Only this folder may import torch.distributed."""
 
 from fullgraph.environ import MEETING, adopt_slurm, number
 from fullgraph.errors import PeerLost

@@ -9,7 +9,7 @@ from fullgraph.transport.key import Key
 
 
 class SingleRank:
-    """One rank: nothing to send, every sum is its own."""
+    """A single rank: it sends nothing, and every sum is its input."""
 
     rank = 0
     size = 1

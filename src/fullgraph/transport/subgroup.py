@@ -1,4 +1,4 @@
-"""Some of the ranks, numbered anew: one axis of a mesh."""
+"""A transport over some of the ranks, with new numbers: one axis of a mesh."""
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -11,7 +11,7 @@ from fullgraph.transport.sums import Swap
 
 
 class _Renumbered:
-    """A coding that knows peers by their number among the chosen."""
+    """A coding that takes peer numbers within the subgroup."""
 
     def __init__(self, coding: Coding, ranks: Sequence[int]) -> None:
         self.coding, self.number = coding, {rank: number for number, rank in enumerate(ranks)}
@@ -35,7 +35,7 @@ class _Received:
 
 
 class SubTransport:
-    """The given ranks of a transport, which must hold this one."""
+    """A transport over the given ranks of `inner`, which must include this rank."""
 
     def __init__(self, inner: Transport, ranks: Sequence[int]) -> None:
         self.inner, self.ranks = inner, tuple(ranks)

@@ -1,17 +1,18 @@
-"""The watchdog: nobody waits for ever, and nobody gives up a rank that is only slow.
+"""The watchdog: no rank waits forever, and no rank gives up a peer that is only slow.
 
-Every rank leaves a sign of life each beat, from a thread of its own. A rank that waits for a message reads the signs:
+Every rank posts a heartbeat at regular intervals (beats), from a separate thread. A rank that waits for a message reads
+the heartbeats of all ranks:
 
-| signs                                              | verdict                                              |
-|----------------------------------------------------|------------------------------------------------------|
-| a rank has left none for `timeout`, and is not at work either | that rank, or its host, is dead or stopped |
-| no sign can be left or read for `timeout`          | this rank has lost the others                        |
-| all ranks wait, and none has moved for `timeout`   | messages are lost: the link between the two is down  |
-| some rank is at work, or said it would be silent   | slow: wait on, for `PATIENCE_S` at the most          |
+| heartbeats                                         | verdict                                                  |
+|----------------------------------------------------|----------------------------------------------------------|
+| none from a rank for `timeout`, and it uses no core | that rank or its host is dead or stopped                |
+| none can be posted or read for `timeout`           | this rank has lost its connection to the others          |
+| all ranks wait, and none has progressed for `timeout` | messages are lost: the link between them is down      |
+| a rank is working, or announced a long silence     | it is slow: keep waiting, at most `PATIENCE_S`           |
 
-Silence is counted in beats of the one who listens and not by the clock, so that a machine that was suspended wakes up
-to a run that goes on. Of a rank on the listener's own machine the kernel is asked, too: a process that uses a core, or
-would if it got one, is slow and not dead, however long its signs have not come.
+Silence is counted in beats of the waiting rank, not in clock time, so that a run continues after its machine was
+suspended. For a rank on the same machine the kernel is asked too: a process that uses a core, or waits for one, is slow
+and not dead, however late its heartbeats are.
 """
 
 import os
@@ -26,20 +27,20 @@ from fullgraph.errors import PeerLost, one_line
 from fullgraph.proc import Progress, born, network
 from fullgraph.transport.heartbeat import Heartbeat, HeartbeatBoard
 
-PATIENCE_S = 4 * 3600.0  # how long a living rank may be at work without a message: rank 0 may cut a large graph
-LATE = 2  # beats that may be missed; then the kernel is asked
-BEAT_S = 1.0  # a sign of life this often, or ten times in a timeout
+PATIENCE_S = 4 * 3600.0  # a living rank may work this long without a message: rank 0 may partition a large graph
+LATE = 2  # beats that a rank may miss before the kernel is asked
+BEAT_S = 1.0  # seconds between heartbeats; a tenth of the timeout if that is shorter
 
 
 @dataclass
 class LivenessJudge:
-    """Counts, beat by beat of one wait, who is silent and whether anything moves."""
+    """Counts, during one wait, which ranks are silent and whether any rank progresses."""
 
     rank: int
     size: int
-    limit: int  # beats of silence that count as death
-    patience: int  # beats that a rank may be at work
-    at_it: Callable[[Heartbeat], bool] = lambda sign: False  # does the kernel say that it is at work?
+    limit: int  # beats of silence that mean death
+    patience: int  # beats that a rank may work without a message
+    is_working: Callable[[Heartbeat], bool] = lambda heartbeat: False  # asks the kernel about a process
     silent: dict[int, int] = field(default_factory=dict)
     unmoved: int = 0
     cut_off: int = 0
@@ -47,91 +48,93 @@ class LivenessJudge:
     _before: Mapping[int, Heartbeat] = field(default_factory=dict)
     _contact: int = -1
 
-    def tick(self, signs: Mapping[int, Heartbeat], contact: int) -> str | None:
-        """The verdict after one more beat; None: wait on."""
+    def tick(self, heartbeats: Mapping[int, Heartbeat], contact: int) -> str | None:
+        """Return the verdict after one more beat; None: keep waiting."""
         self.waited += 1
         self.cut_off = 0 if contact != self._contact else self.cut_off + 1
         self._contact = contact
         if self.cut_off >= self.limit:
-            return f"{self._name(self.rank, signs)} has lost touch with all others: its network is down"
+            return f"{self._name(self.rank, heartbeats)} has lost touch with all others: its network is down"
         if self.cut_off:
-            return None  # these signs are old: nobody else may be judged by them
+            return None  # these heartbeats are old: they say nothing about the other ranks
         others = [rank for rank in range(self.size) if rank != self.rank]
         moved = False
         for rank in others:
-            now, then = signs.get(rank), self._before.get(rank)
+            now, then = heartbeats.get(rank), self._before.get(rank)
             silent = self.silent.get(rank, 0) + 1 if now == then else 0
-            at_it = now is not None and silent > LATE and self.at_it(now)
-            self.silent[rank] = LATE if at_it else silent
-            moved |= at_it or now is None or then is None or not now.waiting or now.moves != then.moves
+            is_working = now is not None and silent > LATE and self.is_working(now)
+            self.silent[rank] = LATE if is_working else silent
+            moved |= is_working or now is None or then is None or not now.waiting or now.moves != then.moves
         self.unmoved = 0 if moved else self.unmoved + 1
-        self._before = dict(signs)
-        dead = [rank for rank in others if self.silent[rank] >= self.limit and not _is_away(signs, rank)]
+        self._before = dict(heartbeats)
+        dead = [rank for rank in others if self.silent[rank] >= self.limit and not _is_away(heartbeats, rank)]
         if dead:
-            told = [f"{self._name(rank, signs)} gives no sign of life (last: {_last(signs, rank)})" for rank in dead]
-            return "; ".join(told)
+            return "; ".join(
+                f"{self._name(rank, heartbeats)} gives no sign of life (last: {_last(heartbeats, rank)})"
+                for rank in dead
+            )
         if self.unmoved >= self.limit:
-            told = [f"{self._name(rank, signs)} waits too, for {_last(signs, rank)}" for rank in others]
-            return f"messages are lost, the link between them is down or broken: {'; '.join(told)}"
-        busy = self.at_work(signs)
+            lines = [f"{self._name(rank, heartbeats)} waits too, for {_last(heartbeats, rank)}" for rank in others]
+            return f"messages are lost, the link between them is down or broken: {'; '.join(lines)}"
+        busy = self.at_work(heartbeats)
         if busy and self.waited >= self.patience:
-            return "; ".join(f"{self._name(rank, signs)} has been at work too long" for rank in busy)
+            return "; ".join(f"{self._name(rank, heartbeats)} has been at work too long" for rank in busy)
         return None
 
-    def at_work(self, signs: Mapping[int, Heartbeat]) -> list[int]:
-        """Ranks that give signs of life and do not wait, or that said they would be silent."""
-        heard = [rank for rank, sign in signs.items() if rank != self.rank and not sign.waiting]
-        return [rank for rank in heard if signs[rank].away or self.silent.get(rank, 0) <= LATE]
+    def at_work(self, heartbeats: Mapping[int, Heartbeat]) -> list[int]:
+        """Return ranks that post heartbeats and do not wait, or that announced a long silence."""
+        active = [rank for rank, heartbeat in heartbeats.items() if rank != self.rank and not heartbeat.waiting]
+        return [rank for rank in active if heartbeats[rank].away or self.silent.get(rank, 0) <= LATE]
 
-    def _name(self, rank: int, signs: Mapping[int, Heartbeat]) -> str:
-        sign = signs.get(rank)
-        return f"rank {rank}" if sign is None else f"rank {rank} on {one_line(sign.host, 80)} (pid {sign.pid})"
+    def _name(self, rank: int, heartbeats: Mapping[int, Heartbeat]) -> str:
+        last = heartbeats.get(rank)
+        return f"rank {rank}" if last is None else f"rank {rank} on {one_line(last.host, 80)} (pid {last.pid})"
 
 
-class _Kernel:
-    """What it knows of the processes that left a sign, where they are on this machine."""
+class _ProcessProbe:
+    """Asks the kernel about processes on this machine."""
 
     def __init__(self) -> None:
         self.progress = Progress()
 
-    def at_it(self, sign: Heartbeat) -> bool:
-        if sign.network != network() or sign.pid == os.getpid():  # simulated ranks share a process
+    def is_working(self, heartbeat: Heartbeat) -> bool:
+        if heartbeat.network != network() or heartbeat.pid == os.getpid():  # simulated ranks share a process
             return False
-        return born(sign.pid) == sign.born != 0 and self.progress.made(sign.pid)
+        return born(heartbeat.pid) == heartbeat.born != 0 and self.progress.made(heartbeat.pid)
 
 
-def _is_away(signs: Mapping[int, Heartbeat], rank: int) -> bool:
-    return rank in signs and signs[rank].away
+def _is_away(heartbeats: Mapping[int, Heartbeat], rank: int) -> bool:
+    return rank in heartbeats and heartbeats[rank].away
 
 
-def _last(signs: Mapping[int, Heartbeat], rank: int) -> str:
-    return one_line(signs[rank].doing, 120) if rank in signs else "nothing, it never began"
+def _last(heartbeats: Mapping[int, Heartbeat], rank: int) -> str:
+    return one_line(heartbeats[rank].doing, 120) if rank in heartbeats else "nothing, it never began"
 
 
 class Watchdog:
-    """This rank's signs of life, and its patience with the others'."""
+    """Posts this rank's heartbeats, and limits how long it waits for others."""
 
     def __init__(self, board: HeartbeatBoard, rank: int, size: int, timeout: float) -> None:
         self.board, self.rank, self.size = board, rank, size
         self.beat_s = min(BEAT_S, timeout / 10)
         self.limit = max(3, int(0.8 * timeout / self.beat_s))
         self.host = Heartbeat().host
-        self.signs: Mapping[int, Heartbeat] = {}
-        self.contact = 0  # beats at which the board could be reached
+        self.heartbeats: Mapping[int, Heartbeat] = {}
+        self.contact = 0  # beats at which the heartbeat board was reached
         self._doing, self._moves, self._waiting, self._beat = "starting", 0, 0, 0
-        self._asking = False  # is it in a call to the board, or did the last one fail?
-        with suppress(OSError, RuntimeError):  # a run may be over its first epochs before the first beat
+        self._asking = False  # True during a call to the board, and after a call that failed
+        with suppress(OSError, RuntimeError):  # a short run may end before the first beat
             self._post()
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._pulse, name="fullgraph-pulse", daemon=True)
         self._thread.start()
 
     def doing(self, text: str) -> None:
-        """Note this rank's last message."""
+        """Record this rank's last message."""
         self._doing = text
 
     def wait(self, done: Callable[[float], bool], text: str) -> None:
-        """Return when done(seconds), which waits so long at the most, says so; PeerLost when nobody will come."""
+        """Wait until done(seconds), which waits at most that long, returns True; PeerLost if a peer is dead."""
         if not done(self.beat_s):
             self._doing, self._waiting = text, self._waiting + 1
             try:
@@ -141,19 +144,20 @@ class Watchdog:
         self._moves += 1
 
     def _wait(self, done: Callable[[float], bool], text: str) -> None:
-        judge = LivenessJudge(self.rank, self.size, self.limit, round(PATIENCE_S / self.beat_s), at_it=_Kernel().at_it)
+        patience = round(PATIENCE_S / self.beat_s)
+        judge = LivenessJudge(self.rank, self.size, self.limit, patience, _ProcessProbe().is_working)
         start = time.monotonic()
         seen = -1
         while not done(self.beat_s):
             if self.contact == seen and not self._asking and self._thread.is_alive():
-                continue  # the thread that asks got no core meanwhile: what is known is old
+                continue  # the heartbeat thread got no core: the known heartbeats are old
             seen = self.contact
-            verdict = judge.tick(self.signs, seen)
+            verdict = judge.tick(self.heartbeats, seen)
             waited = time.monotonic() - start + self.beat_s
             if verdict:
                 raise PeerLost(f"{self} waited {waited:.0f} s for {text}; {verdict}")
             if judge.waited % self.limit == 0:
-                self._tell_slow(judge.at_work(self.signs), text, waited)
+                self._report_slow(judge.at_work(self.heartbeats), text, waited)
 
     def __str__(self) -> str:
         return f"rank {self.rank} on {self.host}"
@@ -162,8 +166,8 @@ class Watchdog:
         self._over.set()
         self._thread.join(self.beat_s)
 
-    def _tell_slow(self, busy: list[int], text: str, waited: float) -> None:
-        """One of those who wait says who keeps them waiting."""
+    def _report_slow(self, busy: list[int], text: str, waited: float) -> None:
+        """Report the slow ranks, from the first rank that waits for them."""
         if busy and self.rank == min(set(range(self.size)) - set(busy)):
             names = ", ".join(map(str, busy))
             sys.stderr.write(f"fullgraph: rank {names} is slow: {self} has waited {waited:.0f} s for {text}\n")
@@ -171,7 +175,7 @@ class Watchdog:
 
     @contextmanager
     def away(self, text: str) -> Iterator[None]:
-        """Say first that a call will let no other thread run, so that its silence is not taken for death."""
+        """Announce a call that lets no other thread run, so that peers do not take this rank for dead."""
         self._doing = text
         with suppress(OSError, RuntimeError):
             self._post(away=True)
@@ -179,16 +183,17 @@ class Watchdog:
 
     def _post(self, *, away: bool = False) -> None:
         self._beat += 1
-        sign = Heartbeat(beat=self._beat, moves=self._moves, waiting=self._waiting > 0, away=away, doing=self._doing)
-        self.board.post(self.rank, sign)
+        waiting = self._waiting > 0
+        heartbeat = Heartbeat(beat=self._beat, moves=self._moves, waiting=waiting, away=away, doing=self._doing)
+        self.board.post(self.rank, heartbeat)
 
     def _pulse(self) -> None:
-        """Leave a sign each beat; a board that fails is tried again, and `contact` tells how long it has failed."""
+        """Post a heartbeat at each beat. A board that fails is tried again; `contact` stands still meanwhile."""
         while not self._over.wait(self.beat_s):
             self._asking = True
             with suppress(OSError, RuntimeError):
                 self._post()
                 if self._waiting:
-                    self.signs = self.board.read()
+                    self.heartbeats = self.board.read()
                 self.contact += 1
                 self._asking = False
