@@ -1,4 +1,4 @@
-"""How files of ours are written whole, locked, and read back: the only code that renames, syncs or parses them."""
+"""Read, write and lock the package's files: the only code that renames, syncs or parses them."""
 
 from fullgraph.storage.atomic import (
     Foreign,

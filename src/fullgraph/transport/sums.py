@@ -1,7 +1,7 @@
 """How ranks sum a tensor: they swap short tensors, and send shares of long ones around a ring.
 
-In a swap every rank sends its tensor to all others and adds what it receives. All these messages travel at the same time;
-a ring needs 2 (n-1) messages one after another, and each may wait behind rows on the same link. With two ranks, a swap
+In a swap every rank sends its tensor to all others and adds what it receives. All messages travel at the same time.
+A ring needs 2 (n-1) messages one after another, and each may wait behind rows on the same link. With two ranks, a swap
 sends no more bytes than a ring.
 """
 
