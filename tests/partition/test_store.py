@@ -222,7 +222,7 @@ def test_other_schemas_missing_manifests_and_wrong_ranks(shards, tmp_path):
             read_manifest(shards)
     path.unlink()
     for folder in (shards, tmp_path / "nowhere"):
-        with pytest.raises(InputError, match="is no folder of shards"):
+        with pytest.raises(InputError, match="is not a folder of shards"):
             read_manifest(folder)
 
 
@@ -294,7 +294,7 @@ def test_folders_that_hold_other_things_are_left_alone(tmp_path, make_graph, sca
     with pytest.raises(InputError, match="holds something other than shards"):
         write_parts(mine, graph, scatter(graph, 2))
     file = mine / "deeper" / "shards" / "manifest.json"
-    with pytest.raises(InputError, match="exists and is no folder"):
+    with pytest.raises(InputError, match="exists and is not a folder"):
         write_parts(file, graph, scatter(graph, 2))
     with pytest.raises(InputError, match=r"cannot write .*; choose another folder"):
         write_parts(file / "below", graph, scatter(graph, 2))
