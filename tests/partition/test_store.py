@@ -22,7 +22,7 @@ from fullgraph.partition import (
     store,
     write_parts,
 )
-from fullgraph.storage import NEW, sealed, whole
+from fullgraph.storage import NEW, atomic, sealed
 
 
 def assert_same(a, b):
@@ -269,7 +269,7 @@ def test_a_failed_rename_brings_the_old_folder_back(shards, tmp_path, make_graph
             raise OSError(errno.EIO, "Input/output error")
         return rename(source, target)
 
-    monkeypatch.setattr(whole, "_swap_at_once", lambda one, other: False)  # as on a network file system
+    monkeypatch.setattr(atomic, "_swap_at_once", lambda one, other: False)  # as on a network file system
     monkeypatch.setattr(os, "rename", failing)
     graph = make_graph(7)
     with pytest.raises(InputError, match="the disk reports an error"):
