@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 SERIAL_WORK = 50_000  # multiply-adds; below this, waking a second thread costs more than it saves
 CHUNK_WORK = 1_000_000  # about 100 microseconds: well above the cost of passing on a chunk, which holds the GIL
 CHUNKS_PER_THREAD = 16  # more than one, because a core shared with another process finishes late
-POOL_NAME = "fullgraph-kernel"  # the tests' leak check knows this name: the threads live as long as the process
+POOL_NAME = "fullgraph-kernel"  # tests/support/leaks.py knows this name: the threads live as long as the process
 
 
 @cache
