@@ -2,6 +2,7 @@
 
 import gc
 import os
+import signal
 import subprocess
 import sys
 import zlib
@@ -18,6 +19,7 @@ from tests.support.leaks import Snapshot, leaks, restore_environ
 
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # read where a kernel is first imported
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup, the commands that tests start would ignore it
 ranks.PRELOADED += ["pytest", "torch_geometric.nn"]
 
 

@@ -24,13 +24,13 @@ values    : own_code+
 environ   : values+
 cgroup    : -
 proc      : -
-room      : errors cgroup words
+resources : errors cgroup words
 reference : own_code+
 named     : reference+ values+
 described : own_code+
 axes      : named+ described
 storage   : values+
-data      : storage+ values room proc
+data      : storage+ values resources proc
 ops       : errors proc
 report    : storage+ values display words
 nn        : ops+ axes+

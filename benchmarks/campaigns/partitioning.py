@@ -4,9 +4,9 @@
     python benchmarks/campaign.py partitioning --graphs demo DATA/cora.npz --methods metis fennel random --parts 4
 
 --nodes: block models of that many nodes and ten arcs a node, written to files beside the results. A command reads, cuts
-and writes. Peak memory counts pages of mapped files, which the system takes back when it needs them; what is held does not. A
-method that refuses a graph is shown with its reason. Every figure is appended to the file of --results as it comes,
-and is not measured again.
+and writes. Peak memory counts pages of mapped files, which the system takes back when it needs them; what is held does
+not. A method that refuses a graph is shown with its reason. Every figure is appended to the file of --results as it
+comes, and is not measured again.
 """
 
 import argparse

@@ -13,7 +13,7 @@ from fullgraph.data import Graph
 from fullgraph.data.arrays import Array
 from fullgraph.errors import InputError
 from fullgraph.partition.base import Assignment, Balanced, Imbalance, Threads, Weight, require, undirected_csr
-from fullgraph.room import need_threads
+from fullgraph.resources import require_threads
 from fullgraph.storage import scratch
 
 
@@ -21,7 +21,7 @@ from fullgraph.storage import scratch
 class KaMinPar(Balanced):
     """Deep multilevel partitioning for the fewest arcs between parts (Gottesbueren et al., arXiv:2105.02022).
 
-    One thread gives the same parts for the same seed; more are faster and do not.
+    With one thread, the same seed gives the same parts; several threads are faster and give different parts.
     """
 
     preset: str = "default"
@@ -32,7 +32,7 @@ class KaMinPar(Balanced):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        need_threads(self.threads)
+        require_threads(self.threads)
 
     def assign(self, graph: Graph, parts: int, *, seed: int) -> Assignment:
         kaminpar = require("kaminpar")
@@ -43,7 +43,7 @@ class KaMinPar(Balanced):
 
     def search(self, graph: Graph, parts: int, seed: int) -> Array:
         kaminpar = require("kaminpar")
-        # The solver limits the threads, so it comes first: those that load the graph would stay, and now and then help.
+        # Create the solver first, since it limits the threads; threads started by loading the graph would remain.
         solver = kaminpar.KaMinPar(max(1, self.threads), kaminpar.context_by_name(self.preset))
         adjacency = _hand_over(kaminpar, *undirected_csr(graph), self.weights(graph))
         kaminpar.reseed(seed % (1 << 31))
@@ -52,7 +52,7 @@ class KaMinPar(Balanced):
 
 
 def _hand_over(kaminpar: Any, indptr: Array, indices: Array, weight: Array) -> Any:
-    """The graph as KaMinPar's own object; its Python interface reads files only, and ParHiP is its binary one.
+    """Give the graph to KaMinPar through a ParHiP file, since its Python interface reads only files.
 
     ParHiP: version, N, E; for every node the byte at which its neighbours start; neighbours; node weights. All 64-bit.
     """

@@ -1,4 +1,4 @@
-"""METIS through pymetis, by edge cut, by communication volume, or the better of the two."""
+"""METIS through pymetis: by edge cut, by communication volume, or the better of both."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from fullgraph.partition.base import (
     undirected_csr,
 )
 from fullgraph.partition.layout import halo_rows
-from fullgraph.room import need_memory
+from fullgraph.resources import require_memory
 from fullgraph.values import OneOf
 
 OBJECTIVES = ("auto", "cut", "volume")
 
-# Refining for volume takes time in proportion to arcs x parts: about a minute at this size. Beyond it `auto` cuts only.
+# Refinement for volume takes time in proportion to arcs x parts: about a minute at this limit. Above it, auto uses cut.
 VOLUME_LIMIT = 100_000_000
 
 # Peak memory was 122 on a block model of 1 million nodes, 140 on one of 4 million, 154 on a power law of 1 million.
-# Too high a figure costs the choice of another partitioner, too low a one costs the run.
+# If the figure is too high, the user must choose another partitioner; if it is too low, the run fails.
 BYTES_PER_ARC = 150
 
-# From 4 to 32 parts recursive bisection gave about 2 % fewer halo rows than k-way (mean of 14 real graphs, 2 seeds).
+# With 4 to 32 parts, recursive bisection gave about 2 % fewer halo rows than k-way (mean of 14 real graphs, 2 seeds).
 RECURSIVE_PARTS = 32
 
 
@@ -38,8 +38,8 @@ RECURSIVE_PARTS = 32
 class Metis(Balanced):
     """Balances  sum of a + b * degree  over parts, and minimises arcs cut or halo rows (Karypis & Kumar 1998).
 
-    objective: cut, volume (halo rows of the symmetrised graph), or auto: both, keeping the one with fewer halo rows.
-    Above VOLUME_LIMIT = arcs x parts, auto runs cut alone.
+    objective: cut, volume (halo rows of the symmetrised graph), or auto: both, and the result with fewer halo rows.
+    Above VOLUME_LIMIT = arcs x parts, auto runs cut only.
     """
 
     objective: Annotated[str, OneOf(*OBJECTIVES)] = "auto"
@@ -47,12 +47,12 @@ class Metis(Balanced):
     degree_weight: Weight = 1.0
 
     def search(self, graph: Graph, parts: int, seed: int) -> Array:
-        _need_room(graph.num_arcs)
+        _require_memory(graph.num_arcs)
         limit = int(np.iinfo(require("pymetis", "pymetis").zero_copy_dtype()).max) // 4
         weight = self.weights(graph, limit)
         indptr, indices = undirected_csr(graph)
-        if len(indices) > graph.num_arcs:  # of a directed graph, METIS sees each arc both ways
-            _need_room(len(indices))
+        if len(indices) > graph.num_arcs:  # the graph is directed: METIS gets each arc in both directions
+            _require_memory(len(indices))
         adjacency = adjacency_of(indptr, indices)
         del indptr, indices
         best: Array | None = None
@@ -76,24 +76,24 @@ class Metis(Balanced):
 
 @dataclass(frozen=True)
 class MetisCut(Metis):
-    """METIS for the fewest arcs between parts."""
+    """METIS, minimising arcs between parts."""
 
     objective: Annotated[str, OneOf(*OBJECTIVES)] = "cut"
 
 
 @dataclass(frozen=True)
 class MetisVolume(Metis):
-    """METIS for the fewest halo rows."""
+    """METIS, minimising halo rows."""
 
     objective: Annotated[str, OneOf(*OBJECTIVES)] = "volume"
 
 
-def _need_room(arcs: int) -> None:
-    need_memory(BYTES_PER_ARC * arcs, "METIS", "choose --partitioner fennel, whose memory does not grow with arcs")
+def _require_memory(arcs: int) -> None:
+    require_memory(BYTES_PER_ARC * arcs, "METIS", "choose --partitioner fennel, whose memory does not grow with edges")
 
 
 def adjacency_of(indptr: Array, indices: Array) -> Any:
-    """The pattern as METIS takes it: in its own integer type nothing is copied on the way in."""
+    """Return the pattern for METIS; its own integer type avoids a copy."""
     pymetis = require("pymetis", "pymetis")
     index = pymetis.zero_copy_dtype()
     return pymetis.CSRAdjacency(indptr.astype(index), indices.astype(index))
@@ -103,7 +103,7 @@ def metis_parts(
     adjacency: Any, weight: Array, parts: int, *, seed: int, recursive: bool, volume: bool = False,
     arc_weight: Array | None = None,
 ) -> Array:  # fmt: skip
-    """The part of every node, of equal weight and with few arcs (or halo rows: `volume`) between them."""
+    """Return the part of every node: parts of equal weight with few arcs, or halo rows (`volume`), between them."""
     pymetis = require("pymetis", "pymetis")
     index, options = pymetis.zero_copy_dtype(), pymetis.Options(seed=seed % (1 << 31))
     if volume:

@@ -1,4 +1,4 @@
-"""Rows, numbers and texts of all ranks, on every rank or on some."""
+"""Gather rows, numbers and texts of all ranks, on every rank or on some."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,7 +10,7 @@ from torch import Tensor
 from fullgraph.transport.base import Transport
 from fullgraph.transport.key import Key
 
-Wants = Callable[[int, int], bool]  # (receiver, sender) -> does the one want the other's rows?
+Wants = Callable[[int, int], bool]  # (receiver, sender) -> does the receiver want the sender's rows?
 
 
 def barrier(transport: Transport, key: Key) -> None:
@@ -27,7 +27,7 @@ def rank_table(transport: Transport, key: Key, values: Any, dtype: torch.dtype =
 
 
 def gather_rows(x: Tensor, transport: Transport, key: Key, wants: Wants = lambda receiver, sender: True) -> Tensor:
-    """All ranks' rows in rank order, or of those ranks that this one wants; each may hold any number of them."""
+    """Return all ranks' rows in rank order, or only those that this rank wants. Row counts may differ by rank."""
     counts = rank_table(transport, Key(f"{key.channel}/counts", key.step), len(x), torch.int64)
     wire = x.contiguous().view(-1).view(torch.uint8) if len(x) else None
     row = x[0:1].nbytes if len(x) else x.new_empty((1, *x.shape[1:])).nbytes

@@ -11,7 +11,7 @@ from pathlib import Path
 from fullgraph.environ import MEETING
 from fullgraph.lab.doctor.finding import BAD, OK, OPTION, Finding
 from fullgraph.proc import num_cores
-from fullgraph.room import free_memory
+from fullgraph.resources import free_memory
 from fullgraph.words import size
 
 GIB = 1 << 30
