@@ -166,8 +166,8 @@ def placement_of(run: Run) -> Placement:
     return replace(
         layout,
         inductive=config.inductive,
-        precompute=config.precompute and not spec.encodes,
-        dense_input=layout.dense_input or not (config.precompute or spec.encodes or layout.narrow_first),
+        precompute=config.precompute,
+        encodes=spec.encodes,
         hops=layout.hops or (() if config.all_rows else spec.hops),
         order=config.order if layout.order == "auto" else layout.order,
         host_rows=layout.host_rows or config.features_on == "host",

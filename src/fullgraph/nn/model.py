@@ -55,7 +55,7 @@ class Chain(nn.Module):
         assert isinstance(state[0], Tensor)
         return state[0]
 
-    def _run(self, block: Block, state: State, view: GraphView) -> State:
+    def _run(self, block: Block, state: State, view: WholeView) -> State:
         result: State
         if self.checkpoint_layers and self.training and torch.is_grad_enabled():
             # No generator of torch's is used: dropout counts from its key, so that a second pass draws the same.

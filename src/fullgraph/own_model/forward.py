@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from fullgraph.errors import InputError
+from fullgraph.nn.layer_plan import LayerPlan, LayerShape
 from fullgraph.ops import act_dropout, dropout_key, spmm
 from fullgraph.own_model.graph import RankGraph
 from fullgraph.own_model.rows.count import Count
@@ -116,6 +117,10 @@ class Forward:
         self.counts.inside += 1
         self.counts.crossings = 0
         return self.counts.layers - 1
+
+    def plan(self, x: Tensor, shape: LayerShape) -> LayerPlan:
+        """What the layer that runs sends of x."""
+        return self.graph.plan(x, self.counts.layers - 1, shape)
 
     def leave(self) -> None:
         self.counts.inside -= 1

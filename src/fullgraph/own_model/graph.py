@@ -11,9 +11,11 @@ import torch
 from torch import Tensor
 
 from fullgraph.exchange import Channel, Clock, Held, RowFacts, Sides, Wire, Wires
+from fullgraph.nn.layer_plan import Known, LayerPlan, LayerShape
 from fullgraph.ops import spmm
 from fullgraph.ops.hashing import pair_ids
 from fullgraph.own_model.rows.spaces import Ends, Rows, Sets, Space, mark
+from fullgraph.placement import Rules
 from fullgraph.placement.channel_view import ChannelView
 from fullgraph.placement.holding.adjacency import Matrices, build
 from fullgraph.placement.holding.local import LocalGraph
@@ -28,11 +30,11 @@ class RankGraph:
 
     def __init__(
         self, local: LocalGraph, transport: Transport, clock: Clock, wires: Wires, *, name: str, num_nodes: int,
-        narrow_first: bool = True, like: "RankGraph | None" = None, edge_index: Tensor | None = None,
+        rules: Rules = Rules(), like: "RankGraph | None" = None, edge_index: Tensor | None = None,
     ) -> None:  # fmt: skip
         """like: another one of the same rows, with which all that never changes is shared."""
         self.local, self.transport, self.clock, self.wires = local, transport, clock, wires
-        self.name, self.num_nodes, self.narrow_first = name, num_nodes, narrow_first
+        self.name, self.num_nodes, self.rules = name, num_nodes, rules
         self.channels = ChannelView(ids=local.ids, num_nodes=num_nodes, transport=transport, clock=clock)
         self._fixed: dict[str, Any] = {} if like is None else like._fixed
         if edge_index is not None:
@@ -173,6 +175,11 @@ class RankGraph:
                 return spmm(matrices.outer, self.known_sources[self.num_owned :], inner)
 
         return self._once(f"inputs {aggregation} {weighted}", product)
+
+    def plan(self, x: Tensor, layer: int, shape: LayerShape) -> LayerPlan:
+        """What a layer of our kernels sends of x; what it reads of the features is fetched once."""
+        known: Known = "" if x is not self.x else "halo" if shape.attends else "aggregate"
+        return self.rules.plan(layer, shape, known=known, sparse=False, rows=self.num_nodes)
 
     def held(self) -> Held:
         return self.channels.held()

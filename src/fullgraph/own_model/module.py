@@ -88,7 +88,7 @@ class Distributed(nn.Module):
         )
         self.train_graph = RankGraph(
             train, shard.transport, shard.clock, self.wires, name="halo", num_nodes=train_nodes,
-            narrow_first=layout.narrow_first, like=self.full_graph if same else None,
+            rules=layout.rules, like=self.full_graph if same else None,
             edge_index=None if layout.isolated else shard.edge_index,
         )  # fmt: skip
         self.is_open = False  # a step was begun and its gradients are not summed yet

@@ -9,11 +9,12 @@ from torch import Tensor, nn
 
 from fullgraph.errors import InputError
 from fullgraph.exchange import Builder, Clock, Wire, Wires
-from fullgraph.partition import Part
+from fullgraph.partition import GraphFacts, Part
 from fullgraph.placement.counts import Counts
 from fullgraph.placement.holding.adjacency import Matrices, build
 from fullgraph.placement.holding.live import Hops, Live
 from fullgraph.placement.holding.local import LocalGraph
+from fullgraph.placement.layer_plans import Crossing, Rules
 from fullgraph.placement.scene import Scene
 from fullgraph.placement.shard import Executor, Rows, Shard, WholeStep
 from fullgraph.transport import Transport
@@ -26,11 +27,9 @@ class Placement(ABC):
     """How work is laid over ranks: every rank owns some rows, and a placement says how they are computed.
 
     inductive: train on the subgraph of training nodes, evaluate on the whole graph.
+    sends: what the strategy lets layers send (layer_plans.py).
     precompute: aggregate input features once, so that the first layer has nothing to send.
-    narrow_first: send mapped rows where they are narrower, sparse features among them, which then are not aggregated
-        ahead; else, as the stale systems' equations do, a layer's input.
-    input_ahead: sparse features are known ahead although other rows are mapped first.
-    dense_input: sparse input rows are made dense, so that they can cross a wire as they are.
+    encodes: the model maps its input before its first graph layer.
     isolated: train as if there were no arcs between parts.
     hops: by graph layer, how far from a training node its output is read; the placement may leave out other rows.
     host_rows: dense input rows and their aggregation stay in the host's memory, and come to the device block by block.
@@ -40,10 +39,9 @@ class Placement(ABC):
     """
 
     inductive: bool = False
+    sends: Crossing = "mapped"
     precompute: bool = True
-    narrow_first: bool = True
-    input_ahead: bool = False
-    dense_input: bool = False
+    encodes: bool = False
     isolated: bool = False
     hops: Hops = ()
     host_rows: bool = False
@@ -64,6 +62,11 @@ class Placement(ABC):
         """The same share without a number in it, from counts alone: what a step would do can be seen, and not done."""
         raise InputError(f"{type(self).__name__} has no sketch, so that its cost cannot be foretold; measure it")
 
+    def opened(self, part: Part) -> LocalGraph:
+        """A part's rows in this run's number format, dense where they cross as they are."""
+        local = LocalGraph.of(part, self.dtype)
+        return local.with_dense_rows() if self.rules.dense_input else local
+
     @property
     def alike(self) -> bool:
         """Whether ranks with equal parts do equal work, and send one another equal messages at the same time."""
@@ -82,9 +85,11 @@ class Placement(ABC):
         return ()
 
     @property
-    def knows_sparse(self) -> bool:
-        """Whether sparse input, and attention's, is known to those who read it before training begins."""
-        return self.precompute and (self.input_ahead or not self.narrow_first)
+    def rules(self) -> Rules:
+        """What this placement says about the plans of all layers."""
+        return Rules(
+            sends=self.sends, precompute=self.precompute, encodes=self.encodes, whole_rows=False, keep_halo=False
+        )
 
     def options_for(self, kind: type[K]) -> K:
         """Another placement with the options that all of them have."""
@@ -99,19 +104,18 @@ class AllLayers(Placement):
 
     def place(self, part: Part, transport: Transport, wire: Wires, aggregation: str) -> Shard:
         clock = Clock(use="rows", seed=self.seed)
-        ready = self.ready(part, transport, aggregation)
-        rows = ready.train.trimmed(ready.live).rows(self.channels, wire, clock, self.narrow_first)
-        return ready.shard(rows, WholeStep(rows), clock)
+        ready = self.ready(self.opened(part), transport, aggregation)
+        rows = ready.train.trimmed(ready.live).rows(self.channels, wire, clock, self.rules)
+        return ready.shard(rows, WholeStep(rows), clock, part.manifest.graph)
 
-    def ready(self, part: Part, transport: Transport, aggregation: str) -> "Prepared":
+    def ready(self, local: LocalGraph, transport: Transport, aggregation: str) -> "Prepared":
         """The graph that training sees, and the one that is evaluated."""
-        local = LocalGraph.of(part, self.dtype)
-        whole, live = self.arranged(local.with_dense_rows() if self.dense_input else local, transport)
+        whole, live = self.arranged(local, transport)
         seen = whole.induced(transport) if self.inductive else whole
         seen = seen.isolated() if self.isolated else seen
         full = self.scene(whole, transport, aggregation, "full")
         train = full if seen is whole else self.scene(seen, transport, aggregation, "train")
-        return Prepared(part=part, train_graph=seen, full_graph=whole, train=train, full=full, live=live)
+        return Prepared(train_graph=seen, full_graph=whole, train=train, full=full, live=live)
 
     def arranged(self, local: LocalGraph, transport: Transport) -> tuple[LocalGraph, Live | None]:
         """The rows in the order that training likes best, and which of them each layer computes; None: all."""
@@ -134,19 +138,18 @@ class AllLayers(Placement):
 class Prepared:
     """A rank's graphs before training begins."""
 
-    part: Part
     train_graph: LocalGraph  # where it was read; likewise
     full_graph: LocalGraph
     train: Scene
     full: Scene
     live: Live | None
 
-    def shard(self, rows: Rows, executor: Executor, clock: Clock) -> Shard:
+    def shard(self, rows: Rows, executor: Executor, clock: Clock, facts: GraphFacts) -> Shard:
         """These training rows and who trains on them; evaluation sees the whole graph, exactly."""
-        eval_clock, facts = Clock(), self.part.manifest.graph
+        eval_clock = Clock()
         return Shard(
             train=rows,
-            full=self.full.rows("eval", Wire(), eval_clock, True),
+            full=self.full.rows("eval", Wire(), eval_clock, Rules(whole_rows=rows.view.rules.whole_rows)),
             executor=executor,
             transport=self.full.transport,
             clock=clock,

@@ -1,17 +1,20 @@
 """What the views of all placements share: channels under names, their state, known rows, sums over ranks."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
 
 from fullgraph.errors import InputError
 from fullgraph.exchange import Channel, Clock, Held
+from fullgraph.nn.layer_plan import LayerPlan, LayerShape
 from fullgraph.nn.view import Features, Message, Operand, RowMap, Update, at_once
+from fullgraph.ops import Adjacency
+from fullgraph.placement.layer_plans import Rules
 from fullgraph.placement.reduce import Reduce
 from fullgraph.transport import Transport
 
@@ -22,6 +25,7 @@ Tensors = dict[str, Tensor]
 class Known:
     """Rows that never change, and their aggregation, computed once."""
 
+    kind: ClassVar[Literal["aggregate"]] = "aggregate"
     x: Features
     aggregated: Features
 
@@ -34,6 +38,7 @@ class Known:
 class KnownHalo:
     """Rows that never change, and those of them that other ranks own, fetched once."""
 
+    kind: ClassVar[Literal["halo"]] = "halo"
     x: Features
     halo: Features
 
@@ -84,7 +89,8 @@ class ChannelView(Channels):
     transport: Transport
     clock: Clock
     known: Known | KnownHalo | None = None
-    narrow_first: bool = True
+    rules: Rules = Rules()
+    computed: Mapping[int, int] = field(default_factory=dict)  # by layer: rows of all ranks, where those are not all
     _sums: int = 0
     _entered: int = -1  # the step of the last forward pass
 
@@ -119,11 +125,11 @@ class ChannelView(Channels):
             )
         self._entered = clock.step
 
-    def knows(self, x: Features) -> bool:
-        return isinstance(self.known, Known) and x is self.known.x
-
-    def maps_after(self, x: Features, width: int) -> bool:
-        return False
+    def plan(self, x: Features, layer: int, shape: LayerShape) -> LayerPlan:
+        known = self.known.kind if self.known is not None and x is self.known.x else ""
+        return self.rules.plan(
+            layer, shape, known=known, sparse=isinstance(x, Adjacency), rows=self.computed.get(layer, self.num_nodes)
+        )
 
     def targets(self, x: Tensor, layer: int) -> tuple[Tensor, Tensor]:
         return x, x

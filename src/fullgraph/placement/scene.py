@@ -13,6 +13,7 @@ from fullgraph.ops import aligned_rows, host_rows
 from fullgraph.placement.channel_view import Known, KnownHalo
 from fullgraph.placement.holding.live import Live
 from fullgraph.placement.holding.local import SPLITS, LocalGraph
+from fullgraph.placement.layer_plans import Rules
 from fullgraph.placement.shard import ResumableView, Rows
 from fullgraph.transport import Key, Transport
 
@@ -31,7 +32,7 @@ class Scene(ABC):
     known: Known | KnownHalo | None = None
 
     @abstractmethod
-    def view(self, name: str, wire: Wires, clock: Clock, narrow_first: bool = True) -> ResumableView: ...
+    def view(self, name: str, wire: Wires, clock: Clock, rules: Rules = Rules()) -> ResumableView: ...
 
     def trimmed(self, live: Live | None) -> Self:
         """The same scene for training, where layers compute only the rows that are read, if the placement can."""
@@ -42,9 +43,9 @@ class Scene(ABC):
         """By layer: how many rows of this rank it computes, where those are not all."""
         return {}
 
-    def rows(self, name: str, wire: Wires, clock: Clock, narrow_first: bool) -> Rows:
+    def rows(self, name: str, wire: Wires, clock: Clock, rules: Rules) -> Rows:
         splits = {split: mask.nonzero().flatten() for split, mask in self.local.masks.items()}
-        view = self.view(name, wire, clock, narrow_first)
+        view = self.view(name, wire, clock, rules)
         return Rows(view, self.local.x, self.local.y, splits, self.counts, owners=self.transport, live=self.live)
 
     def knowing(self, aggregated: Features | None, name: str) -> Self:

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from fullgraph.exchange import Clock, Held, settled
 from fullgraph.nn.view import Features, WholeView
 from fullgraph.placement.holding.local import LocalGraph
+from fullgraph.placement.layer_plans import Rules
 from fullgraph.placement.pyg_fields import PygFields
 from fullgraph.transport import Transport
 
@@ -16,6 +17,8 @@ from fullgraph.transport import Transport
 class ResumableView(WholeView, Protocol):
     """A view whose channels hold rows between steps."""
 
+    @property
+    def rules(self) -> Rules: ...
     def held(self) -> Held: ...
     def load_state(self, state: dict[str, Tensor]) -> None: ...
 

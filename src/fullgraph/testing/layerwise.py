@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from fullgraph.exchange import Clock, Held, Wires
+from fullgraph.nn.layer_plan import LayerPlan, LayerShape
 from fullgraph.nn.view import IDENTITY, Features, Message, RowMap, Update, at_once
 from fullgraph.ops import Adjacency, Structure, spmm
 from fullgraph.partition import Part
@@ -59,7 +60,6 @@ class MixedView:
     matrix: Adjacency
     clock: Clock
     placement: Layerwise
-    narrow_first: bool = False
     history: dict[int, Tensor] = field(default_factory=dict)  # by layer: the snapshot, and
     last: dict[int, Tensor] = field(default_factory=dict)  # the gradients of the last step's product
 
@@ -106,11 +106,8 @@ class MixedView:
     def enter(self, *, training: bool) -> None:
         pass
 
-    def knows(self, x: Features) -> bool:
-        return False
-
-    def maps_after(self, x: Features, width: int) -> bool:
-        return False
+    def plan(self, x: Features, layer: int, shape: LayerShape) -> LayerPlan:
+        return LayerPlan(layer=layer, sends="mapped" if isinstance(x, Adjacency) else "input", width=shape.in_width)
 
     def send(self, x: Features, layer: int, row_map: RowMap = IDENTITY) -> "Message[Any]":
         assert isinstance(x, Tensor)

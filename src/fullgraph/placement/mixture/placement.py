@@ -78,8 +78,9 @@ class Mixture(AllLayers):
         rows = self._block_rows(len(local.ids), transport, f"setup/{name} rows")
         grid = whole_grid(local, rows.numbers(), rows.sizes, transport, aggregation, self.dtype, name)
         aggregated = None
-        ahead = self.knows_sparse and aggregation != "attention"
-        if ahead and isinstance(local.x, Adjacency):
+        sparse = isinstance(local.x, Adjacency)
+        known = self.rules.known_ahead(sparse=sparse, attends=aggregation == "attention", halo_is_less=lambda: False)
+        if known and sparse:
             matrices = self.matrices(local, transport, aggregation, name)
             halo = halo_features(local, transport, f"setup/{name} features")
             assert isinstance(halo, Adjacency)
@@ -94,7 +95,7 @@ class Mixture(AllLayers):
             aggregators=aggregators,
             aggregate_on=device,
         )
-        return scene.knowing(aggregated, name) if self.precompute and aggregation != "attention" else scene
+        return scene.knowing(aggregated, name) if known else scene
 
     def aggregators(self, ranks: int) -> tuple[int, ...]:
         """The ranks that have columns."""

@@ -9,6 +9,7 @@ from fullgraph.exchange import Channel, Clock, RowFacts, Sides, Wires
 from fullgraph.placement.holding.live import Live
 from fullgraph.placement.mixture.live import LayerTiles, fewer_tiles
 from fullgraph.placement.mixture.rows import BlockRows
+from fullgraph.placement.layer_plans import Rules
 from fullgraph.placement.mixture.view import MixtureView
 from fullgraph.placement.scene import Scene
 from fullgraph.plan import Route
@@ -37,6 +38,11 @@ class TileScene(Scene):
         return replace(self, fewer=fewer)
 
     @property
+    def computed(self) -> dict[int, int]:
+        """By layer of `fewer`: its rows of all ranks."""
+        return {layer: sum(tiles.targets.sizes) for layer, tiles in self.fewer.items()}
+
+    @property
     def live(self) -> dict[int, int]:
         return {layer: tiles.own for layer, tiles in self.fewer.items()}
 
@@ -49,7 +55,7 @@ class TileScene(Scene):
         grades |= enumerate(map(Sides, own.split(self.block_rows.own), self.block_rows.by_block(everyone)))
         return {block: Sides(*(of.to(device) for of in both)) for block, both in grades.items()}
 
-    def view(self, name: str, wire: Wires, clock: Clock, narrow_first: bool = True) -> MixtureView:
+    def view(self, name: str, wire: Wires, clock: Clock, rules: Rules = Rules()) -> MixtureView:
         grades = self.grades(name) if wire.graded else {}
 
         def channel_of(layer: int, side: str, block: int | None, route: Route) -> Channel:
@@ -73,5 +79,6 @@ class TileScene(Scene):
             transport=self.transport,
             clock=clock,
             known=self.known,
-            narrow_first=narrow_first,
+            rules=rules,
+            computed=self.computed,
         )

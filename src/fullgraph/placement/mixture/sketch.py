@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from fullgraph.exchange import Clock, Wires
+from fullgraph.ops import Adjacency
 from fullgraph.ops.parallel import even_cuts
 from fullgraph.placement.counts import META, Counts, Kind, ids, pattern
 from fullgraph.placement.holding.adjacency import Arcs, fine
@@ -33,8 +34,10 @@ def sketched(placement: "Mixture", counts: Counts, transport: Transport, wire: W
     by_rank = [_even(shares.get(r, 0), placement.blocks) for r in range(size)]
     rows = BlockRows(rank, tuple(zip(*by_rank, strict=True)))
     own = shares.get(rank, 0)
-    x = features(counts, own, placement.dtype, dense=placement.dense_input)
-    ahead = placement.precompute and aggregation != "attention"
+    x = features(counts, own, placement.dtype, dense=placement.rules.dense_input)
+    ahead = placement.rules.known_ahead(
+        sparse=isinstance(x, Adjacency), attends=aggregation == "attention", halo_is_less=lambda: False
+    )
     kind = Kind(
         aggregation=aggregation, weighted=counts.graph.weighted, undirected=counts.undirected,
         dtype=fine(placement.dtype),
@@ -59,7 +62,7 @@ def sketched(placement: "Mixture", counts: Counts, transport: Transport, wire: W
         aggregators=placement.aggregators(size),
         aggregate_on=META,
     )
-    view = scene.view(placement.channels, wire, clock, placement.narrow_first)
+    view = scene.view(placement.channels, wire, clock, placement.rules)
     seen = rows_of(counts, view, x, counts.train * own // max(1, nodes), transport)
     return shard_of(counts, seen, WholeStep(seen), transport, clock)
 

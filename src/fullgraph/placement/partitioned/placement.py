@@ -7,15 +7,18 @@ import torch
 from torch import Tensor
 
 from fullgraph.exchange import Wires
+from fullgraph.nn.layer_plan import Known
 from fullgraph.nn.view import Features
 from fullgraph.ops import Adjacency
 from fullgraph.placement.base import AllLayers
 from fullgraph.placement.channel_view import KnownHalo
 from fullgraph.placement.counts import Counts
+from fullgraph.placement.holding.adjacency import Matrices
 from fullgraph.placement.holding.ahead import halo_features, sparse_aggregation, worth_aggregating
 from fullgraph.placement.holding.live import LayerRows, Live, live_rows
 from fullgraph.placement.holding.local import LocalGraph, moved
 from fullgraph.placement.holding.locality import local_order, worth_a_look
+from fullgraph.placement.layer_plans import Rules
 from fullgraph.placement.partitioned.scene import HaloScene
 from fullgraph.placement.partitioned.sketch import sketched
 from fullgraph.placement.scene import Scene, counted
@@ -29,7 +32,11 @@ class Partitioned(AllLayers):
 
     channels: ClassVar[str] = "halo"
 
-    keep_halo: bool = True  # input rows of the halo may be kept, where their aggregation would be larger, or of no use
+    keep_halo: bool = True  # (layer_plans.py)
+
+    @property
+    def rules(self) -> Rules:
+        return Rules(sends=self.sends, precompute=self.precompute, encodes=self.encodes, keep_halo=self.keep_halo)
 
     def arranged(self, local: LocalGraph, transport: Transport) -> tuple[LocalGraph, Live | None]:
         if self.inductive:  # a subgraph of training nodes has rows of its own, and no others
@@ -46,7 +53,7 @@ class Partitioned(AllLayers):
 
     def scene(self, local: LocalGraph, transport: Transport, aggregation: str, name: str) -> Scene:
         nodes, counts = counted(local, transport, name)
-        aggregated, halo = self._known(local, transport, aggregation, nodes, name)
+        known, aggregated, halo = self._known(local, transport, aggregation, nodes, name)
         there = moved(local, self.device, arcs=True, host_rows=self.host_rows)
         whole = LayerRows(
             targets=len(there.ids),
@@ -66,26 +73,39 @@ class Partitioned(AllLayers):
         if halo is not None:
             device = scene.local.y.device
             return replace(scene, known=KnownHalo(scene.local.x, halo.to(device=device)))
-        return scene.knowing(aggregated, name) if self.precompute and aggregation != "attention" else scene
+        return scene.knowing(aggregated, name) if known else scene
 
     def sketch(self, counts: Counts, transport: Transport, wire: Wires, aggregation: str) -> Shard:
         return sketched(self, counts, transport, wire, aggregation)
 
     def _known(
         self, local: LocalGraph, transport: Transport, aggregation: str, nodes: int, name: str
-    ) -> tuple[Features | None, Features | None]:
-        """Of input rows: the aggregation of sparse ones, or the halo's own; None where neither helps."""
+    ) -> tuple[Known, Features | None, Features | None]:
+        """What is known of the input; the aggregation, if the input is sparse; and the halo's rows, if those are known.
+
+        Dense input is aggregated later, on its device.
+        """
         sparse, setup = isinstance(local.x, Adjacency), f"setup/{name} features"
-        if not self.knows_sparse or not (sparse or aggregation == "attention"):
-            return None, None
-        if aggregation == "attention":
-            return None, halo_features(local, transport, setup) if self.keep_halo else None
-        halo = halo_features(local, transport, setup)
-        assert isinstance(halo, Adjacency)
-        on_host = self.matrices(local, transport, aggregation, f"{name} ahead")
-        if self.keep_halo and not worth_aggregating(local, halo, on_host, nodes, transport, setup):
-            return None, halo
-        return sparse_aggregation(local, halo, on_host, transport, setup), None
+        halo: Features | None = None
+        on_host: Matrices | None = None
+
+        def halo_is_less() -> bool:
+            nonlocal halo, on_host
+            halo = halo_features(local, transport, setup)
+            assert isinstance(halo, Adjacency)
+            on_host = self.matrices(local, transport, aggregation, f"{name} ahead")
+            return not worth_aggregating(local, halo, on_host, nodes, transport, setup)
+
+        known = self.rules.known_ahead(sparse=sparse, attends=aggregation == "attention", halo_is_less=halo_is_less)
+        if known == "halo":
+            return known, None, halo_features(local, transport, setup) if halo is None else halo
+        if known and sparse:
+            if halo is None or on_host is None:
+                halo = halo_features(local, transport, setup)
+                on_host = self.matrices(local, transport, aggregation, f"{name} ahead")
+            assert isinstance(halo, Adjacency)
+            return known, sparse_aggregation(local, halo, on_host, transport, setup), None
+        return known, None, None
 
 
 def _ordered(local: LocalGraph, live: Live | None, order_n: Tensor | None) -> LocalGraph:

@@ -6,6 +6,7 @@ from functools import partial
 from fullgraph.exchange import Channel, Clock, RowFacts, Sides, Wires
 from fullgraph.placement.holding.adjacency import column_squares
 from fullgraph.placement.holding.live import LayerRows, Live
+from fullgraph.placement.layer_plans import Rules
 from fullgraph.placement.partitioned.view import PartitionedView
 from fullgraph.placement.scene import Scene
 
@@ -17,9 +18,14 @@ class HaloScene(Scene):
     whole: LayerRows
     attends: bool
     fewer: dict[int, LayerRows] = field(default_factory=dict)
+    computed: dict[int, int] = field(default_factory=dict)  # by layer of `fewer`: its rows of all ranks
 
     def trimmed(self, live: Live | None) -> "HaloScene":
-        return self if live is None else replace(self, fewer=live.layers(self.whole, self.transport))
+        return (
+            self
+            if live is None
+            else replace(self, fewer=live.layers(self.whole, self.transport), computed=live.computed)
+        )
 
     @property
     def live(self) -> dict[int, int]:
@@ -35,7 +41,7 @@ class HaloScene(Scene):
             found[layer] = Sides(ours, there.halo_of(ours, self.transport, f"setup/{name} grades {layer}"))
         return found
 
-    def view(self, name: str, wire: Wires, clock: Clock, narrow_first: bool = True) -> PartitionedView:
+    def view(self, name: str, wire: Wires, clock: Clock, rules: Rules = Rules()) -> PartitionedView:
         grades = self.grades(name) if wire.graded else {}
 
         def channel_of(layer: int) -> Channel:
@@ -62,5 +68,6 @@ class HaloScene(Scene):
             transport=self.transport,
             clock=clock,
             known=self.known,
-            narrow_first=narrow_first,
+            rules=rules,
+            computed=self.computed,
         )

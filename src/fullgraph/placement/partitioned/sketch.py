@@ -33,7 +33,7 @@ def sketched(placement: "Partitioned", counts: Counts, transport: Transport, wir
     if placement.isolated:
         fewer = {layer: rows.isolated() for layer, rows in fewer.items()}
     whole = _layer(of_all, kind)
-    x = features(counts, of_all.sources, placement.dtype, dense=placement.dense_input)
+    x = features(counts, of_all.sources, placement.dtype, dense=placement.rules.dense_input)
     scene = HaloScene(
         local=_local(counts, x, whole),
         transport=transport,
@@ -44,7 +44,7 @@ def sketched(placement: "Partitioned", counts: Counts, transport: Transport, wir
         fewer={layer: _layer(rows, kind) for layer, rows in fewer.items()},
         known=_known(placement, counts, x, of_all, aggregation),
     )
-    view = scene.view(placement.channels, wire, clock, placement.narrow_first)
+    view = scene.view(placement.channels, wire, clock, placement.rules)
     rows = rows_of(counts, view, x, rank.train, transport)
     return shard_of(counts, rows, WholeStep(rows), transport, clock)
 
@@ -85,14 +85,14 @@ def _known(
 ) -> Known | KnownHalo | None:
     """What is known of the input, as the placement itself would choose."""
     arcs = of_all.inner + of_all.outer
-    if isinstance(x, Adjacency) or aggregation == "attention":
-        if not placement.knows_sparse:
-            return None
-        halo = features(counts, of_all.halo, placement.dtype, dense=placement.dense_input)
-        if aggregation == "attention":
-            return KnownHalo(x, halo) if placement.keep_halo else None
+
+    def halo_is_less() -> bool:
         assert isinstance(x, Adjacency)
-        if placement.keep_halo and aggregated_entries(x, arcs) > x.structure.num_arcs + arcs:
-            return KnownHalo(x, halo)
-        return known(x, arcs)
-    return known(x, arcs) if placement.precompute else None
+        return aggregated_entries(x, arcs) > x.structure.num_arcs + arcs
+
+    kind = placement.rules.known_ahead(
+        sparse=isinstance(x, Adjacency), attends=aggregation == "attention", halo_is_less=halo_is_less
+    )
+    if kind == "halo":
+        return KnownHalo(x, features(counts, of_all.halo, placement.dtype, dense=placement.rules.dense_input))
+    return known(x, arcs) if kind else None

@@ -51,10 +51,6 @@ class PartitionedView(ChannelView):
         assert isinstance(x, Tensor), "sparse rows do not cross; a layer maps them first"
         return halo_message(self, x, layer, row_map)
 
-    def maps_after(self, x: Features, width: int) -> bool:
-        wider = not self.narrow_first or width > x.shape[1]
-        return self._has_halo_of(x) or (isinstance(x, Tensor) and wider)
-
     def _has_halo_of(self, x: Features) -> bool:
         return isinstance(self.known, KnownHalo) and x is self.known.x
 

@@ -75,12 +75,12 @@ class Pipeline(Placement):
 
     def place(self, part: Part, transport: Transport, wire: Wires, aggregation: str) -> Shard:
         clock, by_parts = Clock(use="rows", seed=self.seed), self.by_parts
-        ready = by_parts.ready(part, transport, aggregation)
+        ready = by_parts.ready(self.opened(part), transport, aggregation)
         scene = replace(ready.train, local=on_host(ready.train_graph))
         setup = Setup(self, scene, self._live(ready, scene.local, transport), wire, clock, aggregation)
-        parts = ready.train.trimmed(ready.live).rows(by_parts.channels, Wire(), clock, by_parts.narrow_first)
+        parts = ready.train.trimmed(ready.live).rows(by_parts.channels, Wire(), clock, by_parts.rules)
         rows = replace(parts, live=setup.live_of_part)
-        return ready.shard(rows, self.ending(setup.executor(), WholeStep(rows)), clock)
+        return ready.shard(rows, self.ending(setup.executor(), WholeStep(rows)), clock, part.manifest.graph)
 
     def _live(self, ready: Prepared, local: LocalGraph, transport: Transport) -> Live | None:
         """Which rows of a part each layer computes; None: all."""
@@ -125,6 +125,5 @@ class Pipeline(Placement):
             hops=hops,
             order="given",
             keep_halo=False,
-            narrow_first=True,
-            input_ahead=self.input_ahead or not self.narrow_first,
+            sends="mapped" if self.sends == "mapped" else "narrow",
         )

@@ -4,7 +4,7 @@ Legend: N nodes, w of them this way's own; n rows of the chunk, t of them that a
 in the same slot; D features.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
@@ -16,6 +16,7 @@ from fullgraph.exchange import Channel, Clock, Held, Sides
 from fullgraph.nn.view import IDENTITY, RowMap
 from fullgraph.ops import Adjacency, Structure, spmm
 from fullgraph.placement.channel_view import Channels, Tensors
+from fullgraph.placement.layer_plans import Rules
 from fullgraph.placement.pipeline.live import LiveRows
 from fullgraph.plan import HaloRoute
 from fullgraph.transport import Transport
@@ -185,11 +186,12 @@ class StageRows(Channels):
     ids: Tensor  # [N]
     transport: Transport  # the ways of this stage
     clock: Clock
-    narrow_first: bool
+    rules: Rules
     history: History
     single: bool  # one chunk a way: all is fresh, no history is kept
     channel_of: Callable[[int, Chunk], Channel] | None  # None: nobody is asked, to measure a stage alone
     live: LiveRows
+    computed: Mapping[int, int]  # by layer: rows of all ranks, where those are not all
     chunks_of: Callable[[int], Sequence[Chunk]]  # as a layer that leaves rows out sees them
     stores: dict[int, Store] = field(default_factory=dict)
     _fewer: dict[int, Sequence[Chunk]] = field(default_factory=dict)

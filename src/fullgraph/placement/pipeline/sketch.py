@@ -17,6 +17,7 @@ from torch import Tensor
 from fullgraph.errors import InputError
 from fullgraph.exchange import Channel, Clock, RowFacts, Sides, Wire, Wires
 from fullgraph.nn import Chain
+from fullgraph.ops import Adjacency
 from fullgraph.placement.counts import META, Counts, Kind, LayerCounts, ids, pattern
 from fullgraph.placement.holding.adjacency import fine
 from fullgraph.placement.pipeline.live import LiveRows
@@ -93,15 +94,19 @@ class _Sketch:
             ids=ids(counts.graph.nodes),
             transport=halos,
             clock=self.clock,
-            narrow_first=placement.narrow_first,
+            rules=placement.rules,
+            computed={},
             history=placement.history,
             single=self.slots == 1,
             channel_of=lambda layer, chunk: self._channel(layer, chunk, halos),
             live=self.live,
             chunks_of=self._chunks,
         )
-        inputs = [features(counts, len(c.span), placement.dtype, dense=placement.dense_input) for c in self.chunks]
-        ahead = [known(x, c.forward.structure.num_arcs) if placement.precompute else None
+        inputs = [
+            features(counts, len(c.span), placement.dtype, dense=placement.rules.dense_input) for c in self.chunks
+        ]
+        ahead = [known(x, c.forward.structure.num_arcs) if placement.by_parts.rules.known_ahead(
+                     sparse=isinstance(x, Adjacency), attends=False, halo_is_less=lambda: False) else None
                  for x, c in zip(inputs, self.chunks, strict=True)]  # fmt: skip
         train = counts.train // max(1, self.ways * self.slots)
         last = self.stages - 1
