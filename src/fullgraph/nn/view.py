@@ -126,7 +126,7 @@ class Message(Protocol[R]):
         ...
 
     def mapped(self, dense: "Callable[[Any], Tensor]") -> "Message[Tensor]":
-        """The same with a dense map applied to every row, after the exchange; only where the plan sends the input, or nothing."""
+        """The same with a dense map applied to every row, after the exchange; not where the plan sends mapped rows."""
         ...
 
     def sources(self) -> Tensor:

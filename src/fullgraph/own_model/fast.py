@@ -64,11 +64,11 @@ def _weighted(forward: Forward, x: Any, edge_index: Any, edge_weight: Any) -> bo
     """Whether the graph's own weights are meant; None where the call is not over the graph's own arcs."""
     arcs = rows_of(edge_index)
     whole = arcs is not None and arcs.space.whole and arcs.points is Ends.BOTH
-    if not whole or not isinstance(x, Tensor) or x.dim() != 2 or x.dtype != forward.graph.x.dtype:
+    if not whole or not isinstance(x, Tensor) or x.dim() != 2 or x.dtype != forward.view.features.dtype:
         return None
     if edge_weight is None:
         return False
-    return True if edge_weight is forward.graph.local.arcs.weight else None
+    return True if edge_weight is forward.view.graph.arcs.weight else None
 
 
 def _mapped(forward: Forward, x_nI: Tensor, weight_OI: Tensor, aggregation: str, weighted: bool) -> Tensor:
@@ -139,7 +139,7 @@ def _attended(forward: Forward, conv: Any, x: Tensor) -> Tensor:
     else:  # the layer's input crosses, once if it is the graph's
         source_mHO = conv.lin(forward.sources(x)).unflatten(1, heads)
         y_nHO = source_mHO[: len(x)]
-    arcs = forward.graph.matrices("attention", weighted=False).arcs
+    arcs = forward.view.matrices("attention", weighted=False).arcs
     target_nH, source_mH = (y_nHO * conv.att_dst).sum(-1), (source_mHO * conv.att_src).sum(-1)
     out_nHO = attend(arcs, target_nH, source_mH, source_mHO)
     out = out_nHO.flatten(1) if conv.concat else out_nHO.mean(1)

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, fields
-from typing import ClassVar, TypeVar
+from typing import ClassVar, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -11,12 +11,13 @@ from fullgraph.errors import InputError
 from fullgraph.exchange import Builder, Clock, Wire, Wires
 from fullgraph.partition import GraphFacts, Part
 from fullgraph.placement.counts import Counts
+from fullgraph.placement.halo import halo_of
 from fullgraph.placement.holding.adjacency import Matrices, build
 from fullgraph.placement.holding.live import Hops, Live
-from fullgraph.placement.holding.local import LocalGraph
 from fullgraph.placement.layer_plans import Crossing, Rules
-from fullgraph.placement.scene import Scene
-from fullgraph.placement.shard import Executor, Rows, Shard, WholeStep
+from fullgraph.placement.rank_graph import RankGraph
+from fullgraph.placement.shard import Executor, Shard, WholeStep
+from fullgraph.placement.view import ChannelView, RankView, counted
 from fullgraph.transport import Transport
 
 K = TypeVar("K", bound="Placement")
@@ -62,10 +63,10 @@ class Placement(ABC):
         """The same share without a number in it, from counts alone: what a step would do can be seen, and not done."""
         raise InputError(f"{type(self).__name__} has no sketch, so that its cost cannot be foretold; measure it")
 
-    def opened(self, part: Part) -> LocalGraph:
+    def opened(self, part: Part) -> RankGraph:
         """A part's rows in this run's number format, dense where they cross as they are."""
-        local = LocalGraph.of(part, self.dtype)
-        return local.with_dense_rows() if self.rules.dense_input else local
+        graph = RankGraph.of_part(part, self.dtype)
+        return graph.with_dense_rows() if self.rules.dense_input else graph
 
     @property
     def alike(self) -> bool:
@@ -103,60 +104,65 @@ class AllLayers(Placement):
     channels: ClassVar[str]  # what the names of training's channels begin with
 
     def place(self, part: Part, transport: Transport, wire: Wires, aggregation: str) -> Shard:
-        clock = Clock(use="rows", seed=self.seed)
-        ready = self.ready(self.opened(part), transport, aggregation)
-        rows = ready.train.trimmed(ready.live).rows(self.channels, wire, clock, self.rules)
-        return ready.shard(rows, WholeStep(rows), clock, part.manifest.graph)
+        views = self.views(self.opened(part), transport, aggregation)
+        train = views.train.trimmed(views.live).opened(self.channels, wire, self.new_clock(), self.rules)
+        return views.shard(train, WholeStep(train), part.manifest.graph)
 
-    def ready(self, local: LocalGraph, transport: Transport, aggregation: str) -> "Prepared":
+    def new_clock(self) -> Clock:
+        """A clock of training."""
+        return Clock(use="rows", seed=self.seed)
+
+    def views(self, graph: RankGraph, transport: Transport, aggregation: str) -> "Views":
         """The graph that training sees, and the one that is evaluated."""
-        whole, live = self.arranged(local, transport)
-        seen = whole.induced(transport) if self.inductive else whole
-        seen = seen.isolated() if self.isolated else seen
-        full = self.scene(whole, transport, aggregation, "full")
-        train = full if seen is whole else self.scene(seen, transport, aggregation, "train")
-        return Prepared(train_graph=seen, full_graph=whole, train=train, full=full, live=live)
+        whole, seen, live = self.graphs(graph, transport)
+        full = self.view(whole, transport, aggregation, "full")
+        train = full if seen is whole else self.view(seen, transport, aggregation, "train")
+        return Views(train=train, full=full, live=live)
 
-    def arranged(self, local: LocalGraph, transport: Transport) -> tuple[LocalGraph, Live | None]:
+    def rows_alone(self, part: Part, transport: Transport) -> Shard:
+        """The rows and edges of a rank for a model of the user's own, which needs no matrix."""
+        whole, seen, _ = self.graphs(self.opened(part), transport)
+        full = self._bare(whole, transport, "full")
+        train = full if seen is whole else self._bare(seen, transport, "train")
+        train = train.opened(self.channels, Wire(), self.new_clock())
+        return Shard(train, full, WholeStep(train), transport, part.manifest.graph)
+
+    def _bare(self, graph: RankGraph, transport: Transport, name: str) -> RankView:
+        nodes, counts = counted(graph, transport, name)
+        there = graph.to(self.device, host_rows=self.host_rows)
+        return RankView(graph=there, transport=transport, num_nodes=nodes, counts=counts, name="eval")
+
+    def graphs(self, graph: RankGraph, transport: Transport) -> tuple[RankGraph, RankGraph, Live | None]:
+        """The whole graph, the one that training sees, and which rows its layers compute (None: all)."""
+        whole, live = self.arranged(graph, transport)
+        seen = whole.induced(transport) if self.inductive else whole
+        return whole, seen.isolated() if self.isolated else seen, live
+
+    def arranged(self, graph: RankGraph, transport: Transport) -> tuple[RankGraph, Live | None]:
         """The rows in the order that training likes best, and which of them each layer computes; None: all."""
-        return local, None
+        return graph, None
 
     @abstractmethod
-    def scene(self, local: LocalGraph, transport: Transport, aggregation: str, name: str) -> Scene:
-        """A graph made ready: the whole one ("full"), or what training sees of it ("train")."""
+    def view(self, graph: RankGraph, transport: Transport, aggregation: str, name: str) -> ChannelView:
+        """A view of the whole graph ("full"), or of what training sees of it ("train")."""
 
-    def matrices(self, local: LocalGraph, transport: Transport, aggregation: str, name: str) -> Matrices:
+    def matrices(self, graph: RankGraph, transport: Transport, aggregation: str, name: str) -> Matrices:
         """Those of the owned rows, over owned and halo columns."""
 
-        def halo_of(values: Tensor) -> Tensor:
-            return local.halo_of(values, transport, f"setup/{name} degrees")
+        def of_halo(values: Tensor) -> Tensor:
+            return halo_of(graph.rows.route, values, transport, f"setup/{name} degrees")
 
-        return build(local.arcs, aggregation, halo_of, self.dtype)
+        return build(graph.arcs, aggregation, of_halo, self.dtype)
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Prepared:
-    """A rank's graphs before training begins."""
+class Views(NamedTuple):
+    """A rank's views before training begins."""
 
-    train_graph: LocalGraph  # where it was read; likewise
-    full_graph: LocalGraph
-    train: Scene
-    full: Scene
+    train: ChannelView
+    full: ChannelView
     live: Live | None
 
-    def shard(self, rows: Rows, executor: Executor, clock: Clock, facts: GraphFacts) -> Shard:
+    def shard(self, train: RankView, executor: Executor, facts: GraphFacts) -> Shard:
         """These training rows and who trains on them; evaluation sees the whole graph, exactly."""
-        eval_clock = Clock()
-        return Shard(
-            train=rows,
-            full=self.full.rows("eval", Wire(), eval_clock, Rules(whole_rows=rows.view.rules.whole_rows)),
-            executor=executor,
-            transport=self.full.transport,
-            clock=clock,
-            eval_clock=eval_clock,
-            num_classes=facts.classes,
-            in_width=facts.features,
-            real=facts.real,
-            train_graph=self.train_graph,
-            full_graph=self.full_graph,
-        )
+        full = self.full.opened("eval", Wire(), Clock(), Rules(whole_rows=train.rules.whole_rows))
+        return Shard(train, full, executor, full.transport, facts)

@@ -5,14 +5,15 @@ from math import prod
 import torch
 from torch import Tensor
 
-from fullgraph.exchange import Clock
 from fullgraph.nn.view import Features
 from fullgraph.ops import Adjacency
-from fullgraph.placement.channel_view import Known
 from fullgraph.placement.counts import Counts, ids, numbers, pattern
+from fullgraph.placement.holding.adjacency import Arcs
 from fullgraph.placement.holding.ahead import DENSE
-from fullgraph.placement.shard import Executor, ResumableView, Rows, Shard
-from fullgraph.transport import Transport
+from fullgraph.placement.rank_graph import NodeRows, RankGraph
+from fullgraph.placement.shard import Executor, Shard
+from fullgraph.placement.view import Known, RankView
+from fullgraph.plan import HaloRoute
 
 
 def features(counts: Counts, rows: int, dtype: torch.dtype, *, dense: bool) -> Features:
@@ -49,23 +50,18 @@ def labels(counts: Counts, rows: int) -> Tensor:
     return numbers(rows, graph.classes) if graph.multilabel or graph.real else ids(rows)
 
 
-def rows_of(counts: Counts, view: ResumableView, x: Features, train: int, owners: Transport) -> Rows:
-    """A view's rows, of which `train` are trained on."""
-    picked = {"train": ids(train), "val": ids(0), "test": ids(0)}
-    of_all = {"train": counts.train, "val": 0, "test": 0}
-    return Rows(view, x, labels(counts, x.shape[0]), picked, of_all, owners=owners)
+def graph_of(counts: Counts, x: Features, train: int, *, halo: int, route: HaloRoute) -> RankGraph:
+    """Rows of which `train` are trained on, and no edges: what a step reads of those are matrices."""
+    rows = x.shape[0]
+    nodes = NodeRows(ids=ids(rows), halo_ids=ids(halo), route=route, x=x, y=labels(counts, rows))
+    return RankGraph.of(nodes, Arcs(ids(rows + 1), ids(0), None, 0))
 
 
-def shard_of(counts: Counts, rows: Rows, executor: Executor, transport: Transport, clock: Clock) -> Shard:
+def shard_of(counts: Counts, view: RankView, train: int, executor: Executor) -> Shard:
     """A shard that can be trained on, and not evaluated."""
-    return Shard(
-        train=rows,
-        full=rows,
-        executor=executor,
-        transport=transport,
-        clock=clock,
-        eval_clock=Clock(),
-        num_classes=counts.graph.classes,
-        in_width=counts.graph.features,
-        real=counts.graph.real,
-    )
+    view.splits = {"train": ids(train), "val": ids(0), "test": ids(0)}
+    return Shard(view, view, executor, view.transport, counts.graph)
+
+
+def split_counts(counts: Counts) -> dict[str, int]:
+    return {"train": counts.train, "val": 0, "test": 0}

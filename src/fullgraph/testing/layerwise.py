@@ -21,7 +21,7 @@ from fullgraph.placement import History, Loss, Shard
 from fullgraph.placement.partitioned import Partitioned
 from fullgraph.placement.pipeline.exact_end import ExactEnd, first_exact
 from fullgraph.placement.pipeline.stages import shuffled
-from fullgraph.placement.shard import Rows
+from fullgraph.placement.view import RankView
 from fullgraph.transport import Transport
 
 
@@ -175,7 +175,7 @@ class LayerwiseStep:
 
     one_pass = True
 
-    def __init__(self, rows: Rows, view: MixedView) -> None:
+    def __init__(self, rows: RankView, view: MixedView) -> None:
         self.rows, self.view = rows, view
 
     def step(self, model: nn.Module, shard: Shard, loss: Loss) -> Tensor:

@@ -12,46 +12,47 @@ from torch import Tensor
 
 from fullgraph.nn.view import Features
 from fullgraph.ops import Adjacency, Structure
+from fullgraph.placement.halo import halo_of
 from fullgraph.placement.holding.adjacency import Matrices
-from fullgraph.placement.holding.local import LocalGraph
+from fullgraph.placement.rank_graph import RankGraph
 from fullgraph.transport import Key, Transport
 
 SAMPLE = 4096  # nodes, about, whose aggregated rows tell how many entries all have
 DENSE = 3  # a matrix with more than 1 / DENSE of its entries takes less memory, and time, without their positions
 
 
-def halo_features(local: LocalGraph, transport: Transport, name: str) -> Features:
+def halo_features(graph: RankGraph, transport: Transport, name: str) -> Features:
     """Input rows that other ranks own [h, D], sparse where the input is."""
-    if isinstance(local.x, Tensor):
-        return local.halo_of(local.x, transport, name)
-    rows = _halo_rows(_matrix(local.x), local, transport, name)
+    if isinstance(graph.rows.x, Tensor):
+        return halo_of(graph.rows.route, graph.rows.x, transport, name)
+    rows = _halo_rows(_matrix(graph.rows.x), graph, transport, name)
     return _features(rows)
 
 
 def worth_aggregating(
-    local: LocalGraph, halo: Adjacency, matrices: Matrices, nodes: int, transport: Transport, name: str
+    graph: RankGraph, halo: Adjacency, matrices: Matrices, nodes: int, transport: Transport, name: str
 ) -> bool:
     """Whether M X has fewer entries than X and the arcs together: what a step multiplies with W, or M with X W.
 
     Both are counted over all ranks, M X by a sample of nodes, so that the answer does not depend on the cut.
     """
-    assert isinstance(local.x, Adjacency)
+    assert isinstance(graph.rows.x, Adjacency)
     every = max(1, nodes // SAMPLE)
-    rows = (local.ids % every == 0).nonzero().flatten().cpu().numpy()
+    rows = (graph.rows.ids % every == 0).nonzero().flatten().cpu().numpy()
     pattern = sp.hstack([_matrix(matrices.inner), _matrix(matrices.outer)], format="csr")[rows]
-    sources = sp.vstack([_matrix(local.x), _matrix(halo)], format="csr")
+    sources = sp.vstack([_matrix(graph.rows.x), _matrix(halo)], format="csr")
     pattern.data, sources.data = np.ones(pattern.nnz, np.float32), np.ones(sources.nnz, np.float32)
-    counts = torch.tensor([(pattern @ sources).nnz * every, local.x.structure.num_arcs + len(local.arcs.indices)])
+    counts = torch.tensor([(pattern @ sources).nnz * every, graph.rows.x.structure.num_arcs + len(graph.arcs.indices)])
     aggregated, before = transport.all_reduce(Key(f"{name} entries", 0), counts).wait().tolist()
     return bool(aggregated <= before)
 
 
 def sparse_aggregation(
-    local: LocalGraph, halo: Adjacency, matrices: Matrices, transport: Transport, name: str
+    graph: RankGraph, halo: Adjacency, matrices: Matrices, transport: Transport, name: str
 ) -> Features:
-    """M X [n, D] of the local graph's sparse X, sparse itself unless it is nearly full."""
-    assert isinstance(local.x, Adjacency)
-    own_nD, halo_hD = _matrix(local.x), _matrix(halo)
+    """M X [n, D] of the graph's sparse X, sparse itself unless it is nearly full."""
+    assert isinstance(graph.rows.x, Adjacency)
+    own_nD, halo_hD = _matrix(graph.rows.x), _matrix(halo)
     out_nD = sp.csr_array(_matrix(matrices.inner) @ own_nD + _matrix(matrices.outer) @ halo_hD)
     # All ranks alike: a placement may gather what they made.
     sizes = torch.tensor([out_nD.nnz, prod(out_nD.shape)])
@@ -61,11 +62,13 @@ def sparse_aggregation(
     return _features(out_nD)
 
 
-def _halo_rows(own_nD: "sp.csr_array", local: LocalGraph, transport: Transport, name: str) -> "sp.csr_array":
+def _halo_rows(own_nD: "sp.csr_array", graph: RankGraph, transport: Transport, name: str) -> "sp.csr_array":
     """Copies of the sparse rows that other ranks own: how many entries each has, then columns and values."""
-    counts_h = local.halo_of(torch.from_numpy(np.diff(own_nD.indptr).astype(np.int64)), transport, f"{name} counts")
-    sent = {peer: own_nD[rows.numpy()] for peer, rows in local.route.send_slices().items()}
-    sizes = {peer: int(counts.sum()) for peer, counts in local.route.T.pack(counts_h).items()}
+    counts_h = halo_of(
+        graph.rows.route, torch.from_numpy(np.diff(own_nD.indptr).astype(np.int64)), transport, f"{name} counts"
+    )
+    sent = {peer: own_nD[rows.numpy()] for peer, rows in graph.rows.route.send_slices().items()}
+    sizes = {peer: int(counts.sum()) for peer, counts in graph.rows.route.T.pack(counts_h).items()}
 
     def cross(what: str, parts: dict[int, "np.ndarray[tuple[int], np.dtype[np.generic]]"]) -> Tensor:
         kind = np.int32 if what == "columns" else own_nD.dtype

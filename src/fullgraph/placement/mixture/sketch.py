@@ -7,18 +7,17 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from fullgraph.exchange import Clock, Wires
+from fullgraph.exchange import Wires
 from fullgraph.ops import Adjacency
 from fullgraph.ops.parallel import even_cuts
 from fullgraph.placement.counts import META, Counts, Kind, ids, pattern
-from fullgraph.placement.holding.adjacency import Arcs, fine
-from fullgraph.placement.holding.local import LocalGraph
+from fullgraph.placement.holding.adjacency import fine
 from fullgraph.placement.mixture.grid import Grid
 from fullgraph.placement.mixture.live import LayerTiles
 from fullgraph.placement.mixture.rows import BlockRows
-from fullgraph.placement.mixture.scene import TileScene
+from fullgraph.placement.mixture.view import MixtureView
 from fullgraph.placement.shard import Shard, WholeStep
-from fullgraph.placement.sketch import features, known, labels, rows_of, shard_of
+from fullgraph.placement.sketch import features, graph_of, known, shard_of, split_counts
 from fullgraph.plan import HaloRoute
 from fullgraph.transport import Transport
 
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
 
 def sketched(placement: "Mixture", counts: Counts, transport: Transport, wire: Wires, aggregation: str) -> Shard:
     rank, size, nodes = transport.rank, transport.size, counts.graph.nodes
-    clock = Clock(use="rows", seed=placement.seed)
     updaters = [r for r in range(size) if not placement.roles or placement.roles[r] != "sparse"]
     shares = dict(zip(updaters, _even(nodes, len(updaters)), strict=True))
     by_rank = [_even(shares.get(r, 0), placement.blocks) for r in range(size)]
@@ -42,29 +40,21 @@ def sketched(placement: "Mixture", counts: Counts, transport: Transport, wire: W
         aggregation=aggregation, weighted=counts.graph.weighted, undirected=counts.undirected,
         dtype=fine(placement.dtype),
     )  # fmt: skip
-    scene = TileScene(
-        local=LocalGraph(
-            ids=ids(own),
-            halo_ids=ids(0),
-            arcs=Arcs(ids(own + 1), ids(0), None, 0),
-            route=HaloRoute(ids(0), (0,) * size, (0,) * size, own),
-            x=x,
-            y=labels(counts, own),
-            masks={},
-        ),
+    train = counts.train * own // max(1, nodes)
+    route = HaloRoute(ids(0), (0,) * size, (0,) * size, own)
+    view = MixtureView(
+        graph=graph_of(counts, x, train, halo=0, route=route),
         transport=transport,
         num_nodes=nodes,
-        counts={"train": counts.train},
+        counts=split_counts(counts),
         known=known(x, counts.arcs * own // max(1, nodes)) if ahead else None,
         whole=LayerTiles(rows, rows, _grid(counts, rows.sizes, kind)),
         attends=aggregation == "attention",
         fewer=_fewer(placement, counts, rows, kind),
         aggregators=placement.aggregators(size),
         aggregate_on=META,
-    )
-    view = scene.view(placement.channels, wire, clock, placement.rules)
-    seen = rows_of(counts, view, x, counts.train * own // max(1, nodes), transport)
-    return shard_of(counts, seen, WholeStep(seen), transport, clock)
+    ).opened(placement.channels, wire, placement.new_clock(), placement.rules)
+    return shard_of(counts, view, train, WholeStep(view))
 
 
 def _even(total: int, shares: int) -> list[int]:

@@ -3,17 +3,16 @@
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from fullgraph.exchange import Clock, Wires
+from fullgraph.exchange import Wires
 from fullgraph.nn.view import Features
 from fullgraph.ops import Adjacency
-from fullgraph.placement.channel_view import Known, KnownHalo
 from fullgraph.placement.counts import Counts, Kind, LayerCounts, ids, pattern
-from fullgraph.placement.holding.adjacency import Arcs, Matrices, fine
+from fullgraph.placement.holding.adjacency import Matrices, fine
 from fullgraph.placement.holding.live import LayerRows
-from fullgraph.placement.holding.local import LocalGraph
-from fullgraph.placement.partitioned.scene import HaloScene
+from fullgraph.placement.partitioned.view import PartitionedView
 from fullgraph.placement.shard import Shard, WholeStep
-from fullgraph.placement.sketch import aggregated_entries, features, known, labels, rows_of, shard_of
+from fullgraph.placement.sketch import aggregated_entries, features, graph_of, known, shard_of, split_counts
+from fullgraph.placement.view import Known, KnownHalo
 from fullgraph.plan import HaloRoute
 from fullgraph.transport import Transport
 
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def sketched(placement: "Partitioned", counts: Counts, transport: Transport, wire: Wires, aggregation: str) -> Shard:
-    rank, clock = counts.ranks[transport.rank], Clock(use="rows", seed=placement.seed)
+    rank = counts.ranks[transport.rank]
     kind = Kind(
         aggregation=aggregation, weighted=counts.graph.weighted, undirected=counts.undirected,
         dtype=fine(placement.dtype),
@@ -34,19 +33,17 @@ def sketched(placement: "Partitioned", counts: Counts, transport: Transport, wir
         fewer = {layer: rows.isolated() for layer, rows in fewer.items()}
     whole = _layer(of_all, kind)
     x = features(counts, of_all.sources, placement.dtype, dense=placement.rules.dense_input)
-    scene = HaloScene(
-        local=_local(counts, x, whole),
+    view = PartitionedView(
+        graph=graph_of(counts, x, rank.train, halo=of_all.halo, route=whole.route),
         transport=transport,
         num_nodes=counts.graph.nodes,
-        counts={"train": counts.train},
+        counts=split_counts(counts),
         whole=whole,
         attends=aggregation == "attention",
         fewer={layer: _layer(rows, kind) for layer, rows in fewer.items()},
         known=_known(placement, counts, x, of_all, aggregation),
-    )
-    view = scene.view(placement.channels, wire, clock, placement.rules)
-    rows = rows_of(counts, view, x, rank.train, transport)
-    return shard_of(counts, rows, WholeStep(rows), transport, clock)
+    ).opened(placement.channels, wire, placement.new_clock(), placement.rules)
+    return shard_of(counts, view, rank.train, WholeStep(view))
 
 
 def _layer(counts: LayerCounts, kind: Kind) -> LayerRows:
@@ -64,19 +61,6 @@ def _layer(counts: LayerCounts, kind: Kind) -> LayerRows:
             replace(kind, undirected=False).matrix(targets, outer, halo),
             pattern(targets, counts.inner + counts.outer + loops if attends else 0, sources + halo),
         ),
-    )
-
-
-def _local(counts: Counts, x: Features, whole: LayerRows) -> LocalGraph:
-    n = whole.sources
-    return LocalGraph(
-        ids=ids(n),
-        halo_ids=whole.halo_ids,
-        arcs=Arcs(ids(n + 1), ids(0), None, 0),
-        route=whole.route,
-        x=x,
-        y=labels(counts, n),
-        masks={},
     )
 
 

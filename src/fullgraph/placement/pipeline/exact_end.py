@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from fullgraph.exchange import Held
-from fullgraph.placement.channel_view import Tensors
 from fullgraph.placement.shard import Executor, Loss, Shard
+from fullgraph.placement.view import Tensors
 
 
 def first_exact(exact_from: float, epochs: int) -> int | None:

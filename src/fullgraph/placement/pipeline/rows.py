@@ -15,9 +15,9 @@ from torch import Tensor
 from fullgraph.exchange import Channel, Clock, Held, Sides
 from fullgraph.nn.view import IDENTITY, RowMap
 from fullgraph.ops import Adjacency, Structure, spmm
-from fullgraph.placement.channel_view import Channels, Tensors
 from fullgraph.placement.layer_plans import Rules
 from fullgraph.placement.pipeline.live import LiveRows
+from fullgraph.placement.view import Channels, Tensors
 from fullgraph.plan import HaloRoute
 from fullgraph.transport import Transport
 
@@ -194,8 +194,8 @@ class StageRows(Channels):
     computed: Mapping[int, int]  # by layer: rows of all ranks, where those are not all
     chunks_of: Callable[[int], Sequence[Chunk]]  # as a layer that leaves rows out sees them
     stores: dict[int, Store] = field(default_factory=dict)
-    _fewer: dict[int, Sequence[Chunk]] = field(default_factory=dict)
-    _loaded_rows: dict[str, Tensor] = field(default_factory=dict)  # of stores that are not made yet
+    _fewer: dict[int, Sequence[Chunk]] = field(default_factory=dict, init=False)
+    _loaded_rows: dict[str, Tensor] = field(default_factory=dict, init=False)  # of stores that are not made yet
 
     def at(self, layer: int, whole: Chunk) -> Chunk:
         """A chunk as a layer sees it; made when first used, for other stages have the other layers."""

@@ -14,15 +14,14 @@ from fullgraph.errors import InputError
 from fullgraph.exchange import Channel, Clock, RowFacts, Sides, Wires
 from fullgraph.nn.view import Features
 from fullgraph.ops import Adjacency, Structure
-from fullgraph.placement.channel_view import Known
 from fullgraph.placement.holding.live import LEVELS, Live
-from fullgraph.placement.holding.local import LocalGraph
 from fullgraph.placement.holding.whole import whole_matrices
 from fullgraph.placement.pipeline.live import LiveRows, Numbering, rows_kept
 from fullgraph.placement.pipeline.rows import Chunk, Span, StageRows
 from fullgraph.placement.pipeline.stages import Border, PipelineStep
 from fullgraph.placement.pipeline.view import ChunkView
-from fullgraph.placement.scene import Scene
+from fullgraph.placement.rank_graph import RankGraph
+from fullgraph.placement.view import Known, RankView
 from fullgraph.plan import HaloRoute, HopRoute
 from fullgraph.transport import Among, Key, Transport, gather_rows
 
@@ -36,27 +35,27 @@ class Setup:
     """Numbers the nodes by way and chunk, and hands every rank what its stage needs."""
 
     def __init__(
-        self, placement: "Pipeline", scene: Scene, live: Live | None, wire: Wires, clock: Clock, aggregation: str
-    ) -> None:
-        """live: which rows of this part each layer computes; None: all."""
-        self.placement, self.scene, self.wire, self.clock = placement, scene, wire, clock
-        self.transport: Transport = scene.transport
+        self, placement: "Pipeline", view: RankView, graph: RankGraph, live: Live | None, wire: Wires, clock: Clock,
+        aggregation: str,
+    ) -> None:  # fmt: skip
+        """graph: of the view, on the host. live: which rows of this part each layer computes; None: all."""
+        self.placement, self.view, self.graph, self.wire, self.clock = placement, view, graph, wire, clock
+        self.transport: Transport = view.transport
         self.mesh = placement.mesh(self.transport.size)
         self.stages, self.ways = self.mesh.sizes["stage"], self.mesh.sizes["way"]
         place = self.mesh.at(self.transport.rank)
         self.stage, self.way = place["stage"], place["way"]
         self.slots = placement.chunks or CHUNKS * self.stages
-        if placement.chunks > scene.num_nodes:
-            raise InputError(f"chunks={placement.chunks}: more than the {scene.num_nodes} nodes; choose fewer, or 0")
-        local = scene.local
-        everywhere = Live(torch.zeros(len(local.ids), dtype=LEVELS), (None,) * len(placement.hops))
+        if placement.chunks > view.num_nodes:
+            raise InputError(f"chunks={placement.chunks}: more than the {view.num_nodes} nodes; choose fewer, or 0")
+        everywhere = Live(torch.zeros(len(graph.rows.ids), dtype=LEVELS), (None,) * len(placement.hops))
         self.live = live or everywhere
-        self.numbers = self._numbers(local)
+        self.numbers = self._numbers(graph)
         self.starts = self.numbers.starts
         self.number_N = self._gather("numbers", self.numbers.number_n).long()  # in rank order
-        self.ids_N = torch.empty_like(self.number_N).scatter_(0, self.number_N, self._gather("ids", local.ids))
+        self.ids_N = torch.empty_like(self.number_N).scatter_(0, self.number_N, self._gather("ids", graph.rows.ids))
         self.whole = whole_matrices(
-            local, self.numbers.number_n, scene.num_nodes, self.transport, aggregation, placement.dtype, "stages"
+            graph, self.numbers.number_n, view.num_nodes, self.transport, aggregation, placement.dtype, "stages"
         )
 
     @property
@@ -65,13 +64,13 @@ class Setup:
         level_n, hops = self.live.level_n, enumerate(self.live.hops)
         return {layer: int((level_n <= hop).sum()) for layer, hop in hops if hop is not None}
 
-    def _numbers(self, local: LocalGraph) -> Numbering:
+    def _numbers(self, graph: RankGraph) -> Numbering:
         """The nodes by way, chunk and level. Levels cut no chunk: a layer computes the first rows of all chunks."""
         way, place = divmod(self.transport.rank, self.stages)
         first, last = place * self.slots // self.stages, (place + 1) * self.slots // self.stages
         if self.slots == 1:
             first, last = 0, 1
-        pieces_n = self._pieces(local, last - first)
+        pieces_n = self._pieces(graph, last - first)
         levels = 2 + max((hop for hop in self.live.hops if hop is not None), default=-1)
         group_n = (pieces_n + first) * levels + self.live.level_n
         sizes = torch.zeros(self.ways, self.slots * levels, self.stages, dtype=torch.int64)
@@ -90,10 +89,10 @@ class Setup:
             hops=self.live.hops,
         )
 
-    def _pieces(self, local: LocalGraph, count: int) -> Tensor:
+    def _pieces(self, graph: RankGraph, count: int) -> Tensor:
         """The piece of every row of this part. It does not depend on the order that the rows are in."""
-        inner, order_n = local.arcs.keep(local.arcs.indices < len(local.ids)), torch.argsort(local.ids)
-        if bool((local.ids.diff() < 0).any()):
+        inner, order_n = graph.arcs.keep(graph.arcs.indices < len(graph.rows.ids)), torch.argsort(graph.rows.ids)
+        if bool((graph.rows.ids.diff() < 0).any()):
             inner = inner.reordered(order_n)
         with self.transport.away("cutting its part into chunks"):
             pieces = self.placement.pieces(inner.indptr.numpy(), inner.indices.numpy(), count)
@@ -134,7 +133,7 @@ class Setup:
         return Span(int(self.starts[self.way, 0]), int(self.starts[self.way, -1]))
 
     def executor(self) -> PipelineStep:
-        placement, transport, scene = self.placement, self.transport, self.scene
+        placement, transport, view = self.placement, self.transport, self.view
         device = placement.device
         halos = Among(transport.fork() if self.ways > 1 else transport, self.mesh.along("way", transport.rank))
         # A border has a lane, and a stage's two borders never the same.
@@ -151,7 +150,7 @@ class Setup:
             )
 
         rows = StageRows(
-            num_nodes=scene.num_nodes,
+            num_nodes=view.num_nodes,
             way=self.span,
             ids=self.ids_N.to(device),
             transport=halos,
@@ -165,8 +164,8 @@ class Setup:
             chunks_of=self._chunks,
         )
         known, inputs = self._inputs(chunks)
-        y = self._gather("labels", scene.local.y, to=self.stages - 1)
-        train = self._gather("training", scene.local.masks["train"].to(torch.uint8), to=self.stages - 1).bool()
+        y = self._gather("labels", self.graph.rows.y, to=self.stages - 1)
+        train = self._gather("training", self.graph.rows.masks["train"].to(torch.uint8), to=self.stages - 1).bool()
         targets = []
         if self.stage == self.stages - 1:
             order = self._order()
@@ -185,7 +184,7 @@ class Setup:
             above=self._border(self.stage, lanes) if self.stage < self.stages - 1 else None,
             inputs=inputs,
             targets=targets,
-            count=scene.counts["train"],
+            count=view.counts["train"],
             like=torch.empty(0, dtype=placement.dtype, device=device),
             shuffle=placement.shuffle,
             seed=placement.seed,
@@ -212,8 +211,8 @@ class Setup:
 
     def _inputs(self, chunks: list[Chunk]) -> tuple[list[Known | None], list[Features]]:
         """By chunk: features, and what is known of their aggregation."""
-        x = self._features("features", self.scene.local.x)
-        known = self.scene.known
+        x = self._features("features", self.graph.rows.x)
+        known = self.view.known
         ahead = self._features("aggregated", known.aggregated) if isinstance(known, Known) else None
         if self.stage:
             return [None] * len(chunks), []
@@ -297,7 +296,7 @@ class Setup:
         return self.whole.arcs if self._attends else self.whole.inner.structure
 
     def _nothing(self) -> Tensor:
-        return torch.zeros(self.scene.num_nodes, dtype=torch.bool)
+        return torch.zeros(self.view.num_nodes, dtype=torch.bool)
 
     def _read_by(self, way: int, layer: int | None) -> Tensor:
         """Which nodes the arcs come from, of the rows of a way that a layer computes [N]."""

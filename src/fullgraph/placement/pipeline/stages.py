@@ -15,10 +15,10 @@ from fullgraph.exchange import Channel, Held
 from fullgraph.exchange.inbox import Inbox
 from fullgraph.nn import BatchNorm, Block, Chain
 from fullgraph.nn.view import Features
-from fullgraph.placement.channel_view import Channels, Tensors
 from fullgraph.placement.pipeline.rows import Chunk, StageRows
 from fullgraph.placement.pipeline.view import ChunkView
 from fullgraph.placement.shard import Loss, Shard
+from fullgraph.placement.view import Channels, Tensors
 from fullgraph.transport import Key, Transport
 
 AHEAD = 2  # chunks whose rows may arrive while another is worked on
@@ -180,8 +180,8 @@ class PipelineStep:
         model = copy.deepcopy(model)
         chunk = max(self.chunks, key=lambda chunk: len(chunk.span))
         whole = replace(self.rows.live, fewer={})  # one chunk cannot tell how many rows the layers leave out of all
-        alone = replace(self.rows, channel_of=None, live=whole, stores={}, _channels={}, _loaded={}, _loaded_rows={})
-        view = replace(self.views[chunk.index], stage=alone, _known={})
+        alone = replace(self.rows, channel_of=None, live=whole, stores={})
+        view = replace(self.views[chunk.index], stage=alone)
         state: tuple[Features, ...] = (self.inputs[chunk.index],)
         for row, block in zip(table, model.blocks, strict=True):
             taken = [_timed(block, state, view) for _ in range(REPEATS if self.measure else 1)]

@@ -14,8 +14,8 @@ from fullgraph.exchange import Channel
 from fullgraph.nn.layer_plan import LayerPlan, LayerShape
 from fullgraph.nn.view import IDENTITY, Features, Message, RowMap, Update, at_once
 from fullgraph.ops import Adjacency, Structure, attend
-from fullgraph.placement.channel_view import Known, KnownMessage, with_first
 from fullgraph.placement.pipeline.rows import Chunk, Gather, Mix, StageRows, Store
+from fullgraph.placement.view import Known, KnownMessage, with_first
 
 
 @dataclass(eq=False, kw_only=True)
@@ -25,7 +25,7 @@ class ChunkView:
     stage: StageRows
     chunk: Chunk
     known: Known | None = None
-    _known: dict[int, Known] = field(default_factory=dict)  # by layer: of the rows that it computes
+    _known: dict[int, Known] = field(default_factory=dict, init=False)  # by layer: of the rows that it computes
 
     @property
     def ids(self) -> Tensor:
