@@ -136,9 +136,9 @@ def train(trial: Trial, data: Path, cuts: Path, device: str) -> Outcome:
     from fullgraph.placement import History, Partitioned, Placement
     from fullgraph.recipes import Given
     from fullgraph.run import Run, build_trainer
-    from fullgraph.testing.layerwise import Layerwise
     from fullgraph.train.config import TrainConfig
     from fullgraph.transport import Alone
+    from tests.support.layerwise import Layerwise
 
     torch.set_num_threads(1)
     start = time.perf_counter()

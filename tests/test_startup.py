@@ -18,10 +18,10 @@ from fullgraph.data.blocks import over_blocks
 from fullgraph.errors import RankFailed
 from fullgraph.partition import cut, partition, store
 from fullgraph.partition.layout import lay_out
-from fullgraph.testing import random_graph
 from fullgraph.train import nursery
 from fullgraph.train.nursery import Nursery
 from fullgraph.train.optimizer import OPTIMIZERS
+from tests.support import random_graph
 
 HEAVY = ("torch", "numpy", "scipy", "numba", "rich", "sympy", "torch._dynamo")
 

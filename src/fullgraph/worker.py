@@ -23,10 +23,9 @@ from fullgraph.ops import kernels
 from fullgraph.own_code import own_code
 from fullgraph.partition import open_part, read_names
 from fullgraph.proc import go_before_the_launcher
-from fullgraph.reference import unpack
+from fullgraph.reference import load, unpack
 from fullgraph.remarks import averaged, late_halos
-from fullgraph.report import EpochRecord, MetricsLog, Phases, peak_device_bytes, peak_memory_bytes
-from fullgraph.report.html import PAGE, write_report
+from fullgraph.report import PAGE, EpochRecord, MetricsLog, Phases, peak_device_bytes, peak_memory_bytes
 from fullgraph.report.terminal import tolerate_output, tolerated
 from fullgraph.room import need_addresses
 from fullgraph.run import Run, build_trainer, device_of, devices_of
@@ -47,6 +46,7 @@ from fullgraph.transport import Alone, Key, PeerLost, Transport, agree, join, nu
 from fullgraph.values import read_value
 
 MODEL = "model.safetensors"
+WRITE_PAGE = "fullgraph.lab.html:write_report"  # by reference: training imports nothing of the lab
 
 
 class Rank:
@@ -110,7 +110,7 @@ def _report(rank: Rank) -> None:
     """Write report.html; whatever is wrong with it, the run is worth more."""
     if rank.leads and rank.run.train.report:
         with tolerated(rank.folder / PAGE):
-            write_report(rank.folder, records=rank.trainer.records)
+            load(WRITE_PAGE)(rank.folder, records=rank.trainer.records)
 
 
 def _note_choices(rank: Rank, trainer: Trainer, record: EpochRecord) -> None:

@@ -21,20 +21,11 @@ from fullgraph.placement.pipeline import stages
 from fullgraph.placement.pipeline.exact_end import ExactEnd
 from fullgraph.placement.pipeline.stages import balanced
 from fullgraph.recipes import STRATEGIES
-from fullgraph.testing import (
-    CASES,
-    anew,
-    assert_same,
-    chunked_trace,
-    dense_trace,
-    run_processes,
-    run_threads,
-    train_trace,
-    trainer_of,
-)
-from fullgraph.testing.layerwise import Layerwise
+from fullgraph.testing import anew, run_processes, run_threads
 from fullgraph.train.config import TrainConfig
 from fullgraph.transport import Alone, Counting
+from tests.support import CASES, assert_same, chunked_trace, dense_trace, train_trace, trainer_of
+from tests.support.layerwise import Layerwise
 
 SPECS = {
     "gcn": nn.GCN(layers=5, hidden=9, dropout=0.5, input_dropout=True, norm="layer", residual=True),

@@ -15,9 +15,10 @@ from fullgraph.exchange import Bounded, Pipelined, Smooth, Wire
 from fullgraph.placement import Mixture, Partitioned, Placement
 from fullgraph.preparing import check_placement
 from fullgraph.run import Run
-from fullgraph.testing import CASES, run_threads, trainer_of
+from fullgraph.testing import run_threads
 from fullgraph.train.config import TrainConfig
 from fullgraph.transport import Alone, Transport
+from tests.support import CASES, trainer_of
 
 SPECS = {
     "gcn": nn.GCN(layers=4, hidden=16, dropout=0.5, input_dropout=True, norm="layer", linear_layers=1, residual=True),

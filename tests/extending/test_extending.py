@@ -26,18 +26,9 @@ from fullgraph.reference import load
 from fullgraph.run import Run
 from fullgraph.storage import sealed
 from fullgraph.tasks import METRICS
-from fullgraph.testing import (
-    CASES,
-    assert_same,
-    assert_schedule_law,
-    assert_size_law,
-    coded,
-    random_graph,
-    run_threads,
-    stale_trace,
-    train_trace,
-)
+from fullgraph.testing import assert_schedule_law, assert_size_law, run_threads
 from fullgraph.transport import Alone, Key
+from tests.support import CASES, assert_same, coded, random_graph, stale_trace, train_trace
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = ROOT / "docs" / "extending"
@@ -292,7 +283,7 @@ def test_wrong_values_in_python_are_one_line():
 SCRIPT = """
 from dataclasses import dataclass
 import fullgraph as fg
-from fullgraph.testing import random_graph
+from tests.support import random_graph
 
 @dataclass(frozen=True)
 class Same:

@@ -18,19 +18,11 @@ from fullgraph.axes import LOSSES, OPTIMIZERS
 from fullgraph.cli import main
 from fullgraph.errors import InputError
 from fullgraph.reference import load
-from fullgraph.testing import (
-    CASES,
-    assert_same,
-    dense_trace,
-    differing,
-    random_graph,
-    resumed_epochs,
-    run_threads,
-    train_trace,
-)
+from fullgraph.testing import run_threads
 from fullgraph.train.config import TrainConfig
 from fullgraph.train.optimizer import load_state, state_tensors
 from fullgraph.values import read_value, tree_of
+from tests.support import CASES, assert_same, dense_trace, differing, random_graph, resumed_epochs, train_trace
 
 FILES = Path(__file__).resolve().parents[2] / "docs" / "extending"
 FOCAL, LION, GOOD, DISTANCE = (

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from fullgraph import nn
-from fullgraph.testing import CASES, trainer_of
 from fullgraph.train.config import TrainConfig
 from fullgraph.transport import Alone
+from tests.support import CASES, trainer_of
 
 SPECS = {
     "gcn": nn.GCN(layers=4, hidden=8, norm="layer", linear_layers=2, residual=True),

@@ -16,9 +16,10 @@ from fullgraph.partition import Assignment, Part, cut_parts
 from fullgraph.placement import Partitioned, Shard
 from fullgraph.recipes.base import Given
 from fullgraph.run import Run, build_trainer
-from fullgraph.testing import random_graph, run_threads
+from fullgraph.testing import run_threads
 from fullgraph.train.config import TrainConfig
 from fullgraph.transport import Among, Mesh, Transport
+from tests.support import random_graph
 
 COPIES, PARTS, NODES = 2, 3, 60
 

@@ -13,7 +13,7 @@ import fullgraph as fg
 from fullgraph.data import FeatureScaler, fit_features
 from fullgraph.partition import GraphFacts
 from fullgraph.predicting import check_fits
-from fullgraph.testing import random_graph
+from tests.support import random_graph
 
 NET = """
 import torch

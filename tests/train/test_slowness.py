@@ -8,9 +8,10 @@ import pytest
 import fullgraph as fg
 from fullgraph.codec import Full
 from fullgraph.exchange import Bounded, Pipelined, Sync, Wire
-from fullgraph.testing import CASES, run_threads, trainer_of
+from fullgraph.testing import run_threads
 from fullgraph.train.config import TrainConfig
 from fullgraph.train.slowness import Slowness, fixes_for, hardly_learns, swings
+from tests.support import CASES, trainer_of
 
 
 def late(transport, schedule, lr, **options):

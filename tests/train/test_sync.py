@@ -9,11 +9,12 @@ from torch import nn
 import fullgraph as fg
 from fullgraph.exchange import Bounded, Except, Pipelined, Sync, Wire
 from fullgraph.ops import spmm
-from fullgraph.testing import CASES, run_processes, run_threads, trainer_of
+from fullgraph.testing import run_processes, run_threads
 from fullgraph.train.config import TrainConfig
 from fullgraph.train.sync import ENOUGH, GradSync, _groups
 from fullgraph.transport import Alone, Key
 from fullgraph.transport.wrappers import Recording
+from tests.support import CASES, trainer_of
 
 
 class Noting:

@@ -10,10 +10,11 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fullgraph import nn, recipes
-from fullgraph.testing import CASES, anew, run_processes, trainer_of
+from fullgraph.testing import anew, run_processes
 from fullgraph.train.config import TrainConfig
 from fullgraph.transport import Alone, Key
 from fullgraph.transport.stage import OnHost
+from tests.support import CASES, trainer_of
 
 
 class Spy(OnHost):

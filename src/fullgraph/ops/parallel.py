@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 SERIAL_WORK = 50_000  # multiply-adds under which waking a second thread costs more than it saves
 CHUNK_WORK = 1_000_000  # some 100 microseconds: well above the cost of handing a chunk out, which holds the GIL
 CHUNKS_PER_THREAD = 16  # more than one, because a core shared with another process finishes late
-POOL_NAME = "fullgraph-kernel"  # known to testing.leaks, which lets these threads live as long as the process
+POOL_NAME = "fullgraph-kernel"  # known to tests/support/leaks.py, which lets these threads live as long as the process
 
 
 @cache
