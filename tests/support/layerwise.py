@@ -185,6 +185,9 @@ class LayerwiseStep:
         value.backward()
         return value.detach()
 
+    def plans(self, model: nn.Module) -> tuple[LayerPlan, ...]:
+        return ()
+
     def choices(self) -> dict[str, object]:
         return {}
 

@@ -1,7 +1,7 @@
 """What a placement is, and what all that give every rank rows of its own have in common."""
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import ClassVar, NamedTuple, TypeVar
 
 import torch
@@ -9,18 +9,21 @@ from torch import Tensor, nn
 
 from fullgraph.errors import InputError
 from fullgraph.exchange import Builder, Clock, Wire, Wires
+from fullgraph.nn.layer_plan import LayerPlan
 from fullgraph.partition import GraphFacts, Part
 from fullgraph.placement.counts import Counts
 from fullgraph.placement.halo import halo_of
 from fullgraph.placement.holding.adjacency import Matrices, build
-from fullgraph.placement.holding.live import Hops, Live
-from fullgraph.placement.layer_plans import Crossing, Rules
+from fullgraph.placement.holding.ahead import InputRows
+from fullgraph.placement.holding.live import Hops, Live, live_rows
+from fullgraph.placement.layer_plans import Crossing, Rules, plan_layers
 from fullgraph.placement.rank_graph import RankGraph
 from fullgraph.placement.shard import Executor, Shard, WholeStep
-from fullgraph.placement.view import ChannelView, RankView, counted
-from fullgraph.transport import Transport
+from fullgraph.placement.view import ChannelView, KnownHalo, RankView, counted
+from fullgraph.transport import Alone, Transport
 
 K = TypeVar("K", bound="Placement")
+V = TypeVar("V", bound=ChannelView)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,8 +62,8 @@ class Placement(ABC):
     def place(self, part: Part, transport: Transport, wire: Wires, aggregation: str) -> Shard:
         """A rank's share of the work, given its part of the graph."""
 
-    def sketch(self, counts: Counts, transport: Transport, wire: Wires, aggregation: str) -> Shard:
-        """The same share without a number in it, from counts alone: what a step would do can be seen, and not done."""
+    def place_dry(self, counts: Counts, transport: Transport, wire: Wires, aggregation: str) -> Shard:
+        """The same share from counts, on tensors without numbers: what a step would do can be seen, and not done."""
         raise InputError(f"{type(self).__name__} has no sketch, so that its cost cannot be foretold; measure it")
 
     def opened(self, part: Part) -> RankGraph:
@@ -92,6 +95,47 @@ class Placement(ABC):
             sends=self.sends, precompute=self.precompute, encodes=self.encodes, whole_rows=False, keep_halo=False
         )
 
+    def plans(self, graph: RankGraph, model: nn.Module, aggregation: str) -> tuple[LayerPlan, ...]:
+        """The plans of a model's layers, from the whole graph as one rank has it."""
+        alone = Alone()
+        graph = graph.induced(alone) if self.inductive else graph
+        graph = graph.with_dense_rows() if self.rules.dense_input else graph
+        nodes = len(graph.rows.ids)
+        live = live_rows(graph, self.hops, alone) if self.trims else None
+        given = self.input_rows(graph, alone, aggregation, nodes, "full")
+        attends = aggregation == "attention"
+        known = self.rules.known_ahead(sparse=given.sparse, attends=attends, halo_is_less=given.halo_is_less)
+        computed = {} if live is None else live.computed
+        return plan_layers(self.rules, model, known=known, x=graph.rows.x, nodes=nodes, computed=computed)
+
+    @property
+    def trims(self) -> bool:
+        """Whether layers may leave out rows; a subgraph of training nodes has no others."""
+        return not self.inductive and self.hops_trim
+
+    @property
+    def hops_trim(self) -> bool:
+        """Whether the model's layers are read near training nodes alone."""
+        return any(hop is not None for hop in self.hops)
+
+    def input_rows(self, graph: RankGraph, transport: Transport, aggregation: str, nodes: int, name: str) -> InputRows:
+        """The input rows of a graph, where it was read."""
+        return InputRows(
+            graph=graph,
+            transport=transport,
+            nodes=nodes,
+            name=f"setup/{name} features",
+            make_matrices=lambda: self.matrices(graph, transport, aggregation, f"{name} ahead"),
+        )
+
+    def matrices(self, graph: RankGraph, transport: Transport, aggregation: str, name: str) -> Matrices:
+        """Those of the owned rows, over owned and halo columns."""
+
+        def of_halo(values: Tensor) -> Tensor:
+            return halo_of(graph.rows.route, values, transport, f"setup/{name} degrees")
+
+        return build(graph.arcs, aggregation, of_halo, self.dtype)
+
     def options_for(self, kind: type[K]) -> K:
         """Another placement with the options that all of them have."""
         return kind(**{option.name: getattr(self, option.name) for option in fields(Placement)})
@@ -107,6 +151,16 @@ class AllLayers(Placement):
         views = self.views(self.opened(part), transport, aggregation)
         train = views.train.trimmed(views.live).opened(self.channels, wire, self.new_clock(), self.rules)
         return views.shard(train, WholeStep(train), part.manifest.graph)
+
+    def place_dry(self, counts: Counts, transport: Transport, wire: Wires, aggregation: str) -> Shard:
+        view = self.view_of_counts(counts, transport, aggregation, dense=self.rules.dense_input)
+        return self.dry_shard(view, counts, wire)
+
+    def dry_shard(self, view: ChannelView, counts: Counts, wire: Wires) -> Shard:
+        """A shard that can be trained on, and not evaluated."""
+        train = view.opened(self.channels, wire, self.new_clock(), self.rules)
+        train.splits = view.splits
+        return Shard(train, train, WholeStep(train), view.transport, counts.graph)
 
     def new_clock(self) -> Clock:
         """A clock of training."""
@@ -143,16 +197,20 @@ class AllLayers(Placement):
         return graph, None
 
     @abstractmethod
+    def view_of_counts(self, counts: Counts, transport: Transport, aggregation: str, *, dense: bool) -> ChannelView:
+        """A view of what training sees, on tensors without numbers. dense: input rows are, even if they were sparse."""
+
+    @abstractmethod
     def view(self, graph: RankGraph, transport: Transport, aggregation: str, name: str) -> ChannelView:
         """A view of the whole graph ("full"), or of what training sees of it ("train")."""
 
-    def matrices(self, graph: RankGraph, transport: Transport, aggregation: str, name: str) -> Matrices:
-        """Those of the owned rows, over owned and halo columns."""
-
-        def of_halo(values: Tensor) -> Tensor:
-            return halo_of(graph.rows.route, values, transport, f"setup/{name} degrees")
-
-        return build(graph.arcs, aggregation, of_halo, self.dtype)
+    def informed(self, view: V, graph: RankGraph, aggregation: str, name: str) -> V:
+        """The view with what is known of its input before training. graph: its own, where it was read."""
+        given = self.input_rows(graph, view.transport, aggregation, view.num_nodes, name)
+        known = self.rules.known_ahead(sparse=given.sparse, attends=view.attends, halo_is_less=given.halo_is_less)
+        if known == "halo":
+            return replace(view, known=KnownHalo(view.x, given.halo.to(device=view.y.device)))
+        return view.knowing(given.aggregated(), name) if known else view
 
 
 class Views(NamedTuple):

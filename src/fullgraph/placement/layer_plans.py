@@ -1,10 +1,15 @@
 """The rules that make the layers' plans: no other place decides what a layer sends, or what is known ahead."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from torch import nn
+
+from fullgraph.nn import Chain
 from fullgraph.nn.layer_plan import Known, LayerPlan, LayerShape
+from fullgraph.nn.view import Features
+from fullgraph.ops import Adjacency
 
 # What the strategy lets layers send. "input": their input, as the published equations have it. "mapped": mapped rows
 # where they are narrower or the input is sparse. "narrow": likewise, but sparse input is known ahead.
@@ -55,14 +60,18 @@ class Rules:
 
 
 def plan_layers(
-    rules: Rules, layers: Iterable[tuple[int, LayerShape, bool]], *, known: Known, sparse: bool,
-    rows: Callable[[int], int],
-) -> tuple[LayerPlan, ...]:  # fmt: skip
-    """The plans of a model's layers, each given as (number, shape, whether it reads the graph's features).
+    rules: Rules, model: nn.Module, *, known: Known, x: Features, nodes: int, computed: Mapping[int, int]
+) -> tuple[LayerPlan, ...]:
+    """The plans of all layers of a model; none are known of a module that is no chain of blocks.
 
-    known, sparse: of these features. rows: of all ranks, that a layer computes.
+    known: of the input rows x. nodes: of the graph. computed: rows of all ranks, by layer that does not compute all.
     """
+    if not isinstance(model, Chain):
+        return ()
     return tuple(
-        rules.plan(layer, shape, known=known if reads else "", sparse=sparse and reads, rows=rows(layer))
-        for layer, shape, reads in layers
-    )
+        rules.plan(
+            layer, shape, known=known if first else "", sparse=first and isinstance(x, Adjacency),
+            rows=computed.get(layer, nodes),
+        )
+        for layer, shape, first in model.shapes()
+    )  # fmt: skip

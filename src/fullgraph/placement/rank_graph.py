@@ -14,6 +14,7 @@ from torch import Tensor
 from fullgraph.nn.view import Features
 from fullgraph.ops import Adjacency, Structure
 from fullgraph.partition import Part
+from fullgraph.placement.counts import Counts, LayerCounts, features, ids, labels
 from fullgraph.placement.halo import halo_of, narrowed
 from fullgraph.placement.holding.adjacency import Arcs, fine
 from fullgraph.plan import HaloRoute
@@ -98,6 +99,19 @@ class RankGraph:
         return cls.of(
             rows, Arcs(part.indptr, part.indices, part.weight, len(part.halo_ids), part.undirected, part.attr)
         )
+
+    @classmethod
+    def of_counts(cls, counts: Counts, part: LayerCounts, dtype: torch.dtype, *, dense: bool) -> "RankGraph":
+        """A part's graph on tensors without numbers, for a dry run. Its edges stand in matrices alone."""
+        route = HaloRoute(ids(sum(part.sent)), part.sent, part.read, part.sources)
+        rows = NodeRows(
+            ids=ids(part.sources),
+            halo_ids=ids(part.halo),
+            route=route,
+            x=features(counts, part.sources, dtype, dense=dense),
+            y=labels(counts, part.sources),
+        )
+        return cls.of(rows, Arcs(ids(part.sources + 1), ids(0), None, 0))
 
     @property
     def rows(self) -> NodeRows:

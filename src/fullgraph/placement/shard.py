@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from fullgraph.exchange import Clock, Held, settled
+from fullgraph.nn.layer_plan import LayerPlan
 from fullgraph.partition import GraphFacts
 from fullgraph.placement.rank_graph import RankGraph
 from fullgraph.placement.view import RankView
@@ -29,6 +30,10 @@ class Executor(Protocol):
         ...
 
     def step(self, model: nn.Module, shard: "Shard", loss: Loss) -> Tensor: ...
+    def plans(self, model: nn.Module) -> tuple[LayerPlan, ...]:
+        """The plans of the model's layers."""
+        ...
+
     def held(self) -> Held: ...
     def load_state(self, state: dict[str, Tensor]) -> None: ...
     def choices(self) -> dict[str, object]:
@@ -164,6 +169,9 @@ class WholeStep:
 
     def choices(self) -> dict[str, object]:
         return {}
+
+    def plans(self, model: nn.Module) -> tuple[LayerPlan, ...]:
+        return self.rows.plans(model)
 
     def held(self) -> Held:
         return self.rows.held()

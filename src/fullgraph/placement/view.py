@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any, ClassVar, Literal, Self
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fullgraph.errors import InputError
 from fullgraph.exchange import Channel, Clock, Held, Wire, Wires
@@ -15,7 +15,7 @@ from fullgraph.nn.layer_plan import LayerPlan, LayerShape
 from fullgraph.nn.view import Features, Message, Operand, RowMap, Update, at_once
 from fullgraph.ops import Adjacency, aligned_rows, host_rows
 from fullgraph.placement.holding.live import Live
-from fullgraph.placement.layer_plans import Rules
+from fullgraph.placement.layer_plans import Rules, plan_layers
 from fullgraph.placement.rank_graph import SPLITS, RankGraph
 from fullgraph.placement.reduce import Reduce
 from fullgraph.transport import Key, Transport
@@ -144,6 +144,10 @@ class RankView(Channels):
     def step(self) -> int:
         return self.clock.step
 
+    def plans(self, model: nn.Module) -> tuple[LayerPlan, ...]:
+        """The plans of a model's layers; none are known of a model of the user's own."""
+        return ()
+
     @property
     def again(self) -> bool:
         return self.clock.again
@@ -197,6 +201,11 @@ class ChannelView(RankView):
         return self.rules.plan(
             layer, shape, known=known, sparse=isinstance(x, Adjacency), rows=self.computed.get(layer, self.num_nodes)
         )
+
+    def plans(self, model: nn.Module) -> tuple[LayerPlan, ...]:
+        """The plans of a model's layers."""
+        known = "" if self.known is None else self.known.kind
+        return plan_layers(self.rules, model, known=known, x=self.x, nodes=self.num_nodes, computed=self.computed)
 
     def aggregate(self, x: Tensor, layer: int) -> Tensor:
         raise NotImplementedError

@@ -7,20 +7,16 @@ import torch
 from torch import nn
 
 from fullgraph.errors import InputError
-from fullgraph.exchange import Wires
-from fullgraph.ops import Adjacency
 from fullgraph.ops.parallel import even_cuts
 from fullgraph.placement.base import AllLayers
 from fullgraph.placement.counts import Counts
-from fullgraph.placement.holding.ahead import halo_features, sparse_aggregation
 from fullgraph.placement.holding.live import Live, live_rows
+from fullgraph.placement.mixture.from_counts import view_of_counts
 from fullgraph.placement.mixture.grid import whole_grid
 from fullgraph.placement.mixture.live import LayerTiles
 from fullgraph.placement.mixture.rows import BlockRows
-from fullgraph.placement.mixture.sketch import sketched
 from fullgraph.placement.mixture.view import MixtureView
 from fullgraph.placement.rank_graph import RankGraph
-from fullgraph.placement.shard import Shard
 from fullgraph.placement.view import counted
 from fullgraph.transport import Key, Transport
 
@@ -53,10 +49,15 @@ class Mixture(AllLayers):
             if len(given) not in (0, ranks):
                 raise InputError(f"{len(given)} {name} for {ranks} ranks; give {name} for each rank, with commas")
 
+    @property
+    def trims(self) -> bool:
+        """Only in one block: the first rows of several are not the first rows of a rank."""
+        return self.blocks == 1 and not self.inductive and self.hops_trim
+
     def arranged(self, graph: RankGraph, transport: Transport) -> tuple[RankGraph, Live | None]:
         """By their places; where layers may leave rows out, those that more layers compute come first."""
         graph = graph.ordered().with_rows(position=None)
-        if self.inductive or self.blocks > 1 or all(hop is None for hop in self.hops):
+        if not self.trims:
             return graph, None
         live = live_rows(graph, self.hops, transport)
         if live is None:
@@ -78,14 +79,6 @@ class Mixture(AllLayers):
             raise InputError(f"blocks={self.blocks}: more than the {nodes} nodes; choose fewer")
         rows = self._block_rows(owned, transport, f"setup/{name} rows")
         grid = whole_grid(graph, rows.numbers(), rows.sizes, transport, aggregation, self.dtype, name)
-        aggregated = None
-        sparse = isinstance(graph.rows.x, Adjacency)
-        known = self.rules.known_ahead(sparse=sparse, attends=aggregation == "attention", halo_is_less=lambda: False)
-        if known and sparse:
-            matrices = self.matrices(graph, transport, aggregation, name)
-            halo = halo_features(graph, transport, f"setup/{name} features")
-            assert isinstance(halo, Adjacency)
-            aggregated = sparse_aggregation(graph, halo, matrices, transport, f"setup/{name} features")
         view = MixtureView(
             graph=graph.to(self.device, host_rows=self.host_rows),
             transport=transport,
@@ -96,7 +89,7 @@ class Mixture(AllLayers):
             aggregators=aggregators,
             aggregate_on=device,
         )
-        return view.knowing(aggregated, name) if known else view
+        return self.informed(view, graph, aggregation, name)
 
     def aggregators(self, ranks: int) -> tuple[int, ...]:
         """The ranks that have columns."""
@@ -106,8 +99,8 @@ class Mixture(AllLayers):
     def alike(self) -> bool:
         return not self.roles
 
-    def sketch(self, counts: Counts, transport: Transport, wire: Wires, aggregation: str) -> Shard:
-        return sketched(self, counts, transport, wire, aggregation)
+    def view_of_counts(self, counts: Counts, transport: Transport, aggregation: str, *, dense: bool) -> MixtureView:
+        return view_of_counts(self, counts, transport, aggregation, dense=dense)
 
     def _block_rows(self, owned: int, transport: Transport, name: str) -> BlockRows:
         """As many rows in each of this rank's blocks as can be, and what other ranks have."""

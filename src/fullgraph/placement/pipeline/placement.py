@@ -15,9 +15,9 @@ from fullgraph.placement.counts import Counts
 from fullgraph.placement.holding.live import Live, live_rows
 from fullgraph.placement.partitioned import Partitioned
 from fullgraph.placement.pipeline.exact_end import ExactEnd, first_exact
+from fullgraph.placement.pipeline.from_counts import SetupOfCounts
+from fullgraph.placement.pipeline.from_rows import SetupOfRows
 from fullgraph.placement.pipeline.rows import History
-from fullgraph.placement.pipeline.setup import Setup
-from fullgraph.placement.pipeline.sketch import sketched
 from fullgraph.placement.pipeline.stages import cuttable
 from fullgraph.placement.rank_graph import RankGraph
 from fullgraph.placement.shard import Executor, Shard, WholeStep
@@ -77,7 +77,7 @@ class Pipeline(Placement):
         by_parts = self.by_parts
         views = by_parts.views(self.opened(part), transport, aggregation)
         clock, graph = by_parts.new_clock(), views.train.graph.on_host()
-        setup = Setup(self, views.train, graph, self._live(views, graph, transport), wire, clock, aggregation)
+        setup = SetupOfRows(self, views.train, graph, self._live(views, graph, transport), wire, clock, aggregation)
         parts = views.train.trimmed(views.live).opened(by_parts.channels, Wire(), clock, by_parts.rules)
         parts = replace(parts, live=setup.live_of_part)
         return views.shard(parts, self.ending(setup.executor(), WholeStep(parts)), part.manifest.graph)
@@ -113,8 +113,12 @@ class Pipeline(Placement):
     def hops_between(self) -> tuple[Builder, ...]:
         return (self.hop.at(0),)
 
-    def sketch(self, counts: Counts, transport: Transport, wire: Wires, aggregation: str) -> Shard:
-        return sketched(self, counts, transport, wire, aggregation)
+    def place_dry(self, counts: Counts, transport: Transport, wire: Wires, aggregation: str) -> Shard:
+        by_parts = replace(self.by_parts, isolated=False)
+        view = by_parts.view_of_counts(counts, transport, aggregation, dense=self.rules.dense_input)
+        parts = by_parts.dry_shard(view, counts, Wire())
+        setup = SetupOfCounts(self, parts.train, counts, wire, aggregation)
+        return replace(parts, executor=self.ending(setup.step(), parts.executor))
 
     @property
     def by_parts(self) -> Partitioned:

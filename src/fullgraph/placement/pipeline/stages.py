@@ -14,11 +14,13 @@ from fullgraph.errors import InputError
 from fullgraph.exchange import Channel, Held
 from fullgraph.exchange.inbox import Inbox
 from fullgraph.nn import BatchNorm, Block, Chain
+from fullgraph.nn.layer_plan import LayerPlan
 from fullgraph.nn.view import Features
+from fullgraph.placement.layer_plans import plan_layers
 from fullgraph.placement.pipeline.rows import Chunk, StageRows
 from fullgraph.placement.pipeline.view import ChunkView
 from fullgraph.placement.shard import Loss, Shard
-from fullgraph.placement.view import Channels, Tensors
+from fullgraph.placement.view import Channels, RankView, Tensors
 from fullgraph.transport import Key, Transport
 
 AHEAD = 2  # chunks whose rows may arrive while another is worked on
@@ -83,6 +85,7 @@ class PipelineStep:
     stages: int
     transport: Transport  # of all ranks
     rows: StageRows
+    parts: RankView  # the rows of this rank's part, and what is known of them
     chunks: Sequence[Chunk]
     views: Sequence[ChunkView]
     below: Border | None  # to the stage before, and
@@ -166,6 +169,11 @@ class PipelineStep:
 
     def choices(self) -> dict[str, object]:
         return {"cut": tuple(self.cut)} if self.measure and self.widths is not None else {}
+
+    def plans(self, model: nn.Module) -> tuple[LayerPlan, ...]:
+        rows, view = self.rows, self.parts
+        known = "" if view.known is None else view.known.kind
+        return plan_layers(rows.rules, model, known=known, x=view.x, nodes=view.num_nodes, computed=rows.computed)
 
     def _costs(self, model: Chain) -> tuple[list[float], Tensor]:
         """Of each block: its work, as that on the largest chunk tells; and the widths of its state."""
