@@ -23,12 +23,12 @@ values    : own_code+
 environ   : values+
 cgroup    : -
 proc      : -
-room      : errors cgroup
+resources : errors cgroup
 reference : own_code+
 named     : reference+ values+
 axes      : named+
 storage   : values+
-data      : storage+ values room
+data      : storage+ values resources
 ops       : errors
 report    : storage+ values display
 nn        : ops+ axes+

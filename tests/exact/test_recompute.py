@@ -17,7 +17,7 @@ from fullgraph.preparing import check_placement
 from fullgraph.run import Run
 from fullgraph.testing import run_threads
 from fullgraph.train.config import TrainConfig
-from fullgraph.transport import Alone, Transport
+from fullgraph.transport import SingleRank, Transport
 from tests.support import CASES, trainer_of
 
 SPECS = {
@@ -89,13 +89,15 @@ def test_every_wire(model: str, wire: str, placement: str) -> None:
 @pytest.mark.parametrize("model", SPECS)
 def test_gpu_has_the_same_bits(model: str) -> None:
     run = (SPECS[model], Wire(), Partitioned)
-    assert_same_bits([steps(Alone(), *run, False, device="cuda")], [steps(Alone(), *run, True, device="cuda")])
+    assert_same_bits(
+        [steps(SingleRank(), *run, False, device="cuda")], [steps(SingleRank(), *run, True, device="cuda")]
+    )
 
 
 def kept(spec: nn.ModelSpec, twice: bool) -> int:
     """Numbers that a forward pass keeps for the backward pass, its input, weights and result apart."""
     config = TrainConfig(dtype="float64", checkpoint_layers=twice)
-    trainer = trainer_of(Alone(), CASES["undirected"], spec, config)
+    trainer = trainer_of(SingleRank(), CASES["undirected"], spec, config)
     rows, saved = trainer.shard.train, {}
     trainer.shard.clock.tick()
 

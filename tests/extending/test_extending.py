@@ -27,7 +27,7 @@ from fullgraph.run import Run
 from fullgraph.storage import sealed
 from fullgraph.tasks import METRICS
 from fullgraph.testing import assert_schedule_law, assert_size_law, run_threads
-from fullgraph.transport import Alone, Key
+from fullgraph.transport import Key, SingleRank
 from tests.support import CASES, assert_same, coded, random_graph, stale_trace, train_trace
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -100,7 +100,7 @@ def test_the_partitioner():
 def test_the_metric():
     logits, target = torch.eye(3)[[0, 0, 1, 2, 2, 1]], torch.tensor([0, 1, 1, 2, 0, 1])
     f1 = [2 / 4, 4 / 5, 2 / 3]
-    assert METRICS[F1](logits, target, Alone(), Key("f1", 0)) == pytest.approx(sum(f1) / 3)
+    assert METRICS[F1](logits, target, SingleRank(), Key("f1", 0)) == pytest.approx(sum(f1) / 3)
 
 
 @pytest.mark.parametrize("case", ["directed", "sparse"])

@@ -20,7 +20,7 @@ from fullgraph.run import Run
 from fullgraph.testing import run_threads
 from fullgraph.train.checkpoint import Checkpoints
 from fullgraph.train.config import TrainConfig
-from fullgraph.train.nursery import PR_GET_CHILD_SUBREAPER, adopting
+from fullgraph.train.fork_server import PR_GET_CHILD_SUBREAPER, adopting
 from tests.support import CASES, random_graph, trainer_of
 
 ENDLESS = ["train", "g.npz", "--epochs", 10**6, "--out", "run", *options("vanilla"), "--checkpoint-every", 0]
@@ -189,7 +189,7 @@ def test_a_process_that_ignores_sigchld_learns_from_the_ranks_own_words(here):
     assert done.returncode == 0, done.stderr
     *_, good, bad = done.stdout.splitlines()
     assert good == "3"
-    assert re.search(r"rank \d \(pid \d+\) ended without a word.*ignores SIGCHLD", bad)
+    assert re.search(r"rank \d \(pid \d+\) ended without an exit report.*ignores SIGCHLD", bad)
     assert not (here / "bad" / "result.json").exists()
 
 

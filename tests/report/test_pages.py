@@ -25,7 +25,7 @@ from fullgraph.report.terminal import tolerated
 from fullgraph.train.config import TrainConfig
 from fullgraph.train.profiler import Profiler
 from fullgraph.train.tracing import Tracer
-from fullgraph.transport import Alone
+from fullgraph.transport import SingleRank
 from tests.support import random_graph
 from tests.support.bodies import trainer_of
 from tests.support.cases import CASES
@@ -169,7 +169,7 @@ def test_what_cannot_be_written_costs_no_run(tmp_path, capsys):
     for name in ("report.html", "profile.json", "trace.json"):
         (tmp_path / name / "in the way").mkdir(parents=True)
     config = TrainConfig(epochs=2, trace=True, trace_skip=0, trace_epochs=1)
-    trainer = trainer_of(Alone(), CASES["undirected"], fg.nn.GCN(layers=2, hidden=4), config)
+    trainer = trainer_of(SingleRank(), CASES["undirected"], fg.nn.GCN(layers=2, hidden=4), config)
     looks = [Profiler(trainer, cut_parts(*CASES["undirected"](1), 0), tmp_path), Tracer(trainer, tmp_path)]
     assert trainer.fit(looks)
     for look in looks:

@@ -222,5 +222,5 @@ def test_on_a_gpu_times_are_those_of_streams(tmp_path):
 def test_torchs_profile_is_no_trace_by_itself(tmp_path):
     from fullgraph.errors import InputError
 
-    with pytest.raises(InputError, match="--trace-torch runs beside --trace"):
+    with pytest.raises(InputError, match="--trace-torch needs --trace"):
         TrainConfig(trace_torch=True)

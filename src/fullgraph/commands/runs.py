@@ -10,7 +10,7 @@ from fullgraph.display import shown
 from fullgraph.errors import InputError
 from fullgraph.report import Phases, read_outcome
 from fullgraph.train.config import FILE, device_in
-from fullgraph.train.nursery import Nursery
+from fullgraph.train.fork_server import ForkServer
 
 FORMATS = ("npy", "csv", "parquet")
 
@@ -34,7 +34,7 @@ def predict(
 
     Example:  fullgraph predict runs/mine --graph new.npz --out predictions/ --embeddings 2 --format parquet
     """
-    with shown() as display, Nursery(device_in(run / FILE)) as ahead:
+    with shown() as display, ForkServer(device_in(run / FILE)) as ahead:
         from fullgraph.predicting import predict as written
 
         phases = Phases(display=display)

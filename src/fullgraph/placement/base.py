@@ -20,7 +20,7 @@ from fullgraph.placement.layer_plans import Crossing, Rules, plan_layers
 from fullgraph.placement.rank_graph import RankGraph
 from fullgraph.placement.shard import Executor, Shard, WholeStep
 from fullgraph.placement.view import ChannelView, KnownHalo, RankView, counted
-from fullgraph.transport import Alone, Transport
+from fullgraph.transport import SingleRank, Transport
 
 K = TypeVar("K", bound="Placement")
 V = TypeVar("V", bound=ChannelView)
@@ -97,7 +97,7 @@ class Placement(ABC):
 
     def plans(self, graph: RankGraph, model: nn.Module, aggregation: str) -> tuple[LayerPlan, ...]:
         """The plans of a model's layers, from the whole graph as one rank has it."""
-        alone = Alone()
+        alone = SingleRank()
         graph = graph.induced(alone) if self.inductive else graph
         graph = graph.with_dense_rows() if self.rules.dense_input else graph
         nodes = len(graph.rows.ids)

@@ -18,7 +18,7 @@ from fullgraph.placement.counts import Counts, LayerCounts, features, ids, label
 from fullgraph.placement.halo import halo_of, narrowed
 from fullgraph.placement.holding.adjacency import Arcs, fine
 from fullgraph.plan import HaloRoute
-from fullgraph.room import need_memory
+from fullgraph.resources import require_memory
 from fullgraph.transport import Transport
 
 SPLITS = ("train", "val", "test")
@@ -145,7 +145,7 @@ class RankGraph:
             return self
         s, values = x.structure, x.weight
         assert values is not None
-        need_memory(s.num_rows * s.num_cols * values.element_size(), "making sparse input rows dense")
+        require_memory(s.num_rows * s.num_cols * values.element_size(), "making sparse input rows dense")
         dense = torch.zeros(s.shape, dtype=values.dtype, device=values.device)
         return self.with_rows(x=dense.index_put_((s.rows.long(), s.indices.long()), values, accumulate=True))
 

@@ -17,9 +17,9 @@ from torch import Tensor
 
 from fullgraph.environ import MEETING
 from fullgraph.errors import PeerLost
-from fullgraph.transport.alone import Alone
 from fullgraph.transport.base import Transport
 from fullgraph.transport.job import join
+from fullgraph.transport.single import SingleRank
 from fullgraph.transport.threads import Hub
 from fullgraph.transport.wrappers import OrderChecking
 
@@ -38,7 +38,7 @@ def run_threads(size: int, body: Body, *args: Any, timeout: float = 60.0, work: 
     theirs, and ranks that wait for one another are told at once.
     """
     if size == 1:
-        return [body(Alone(), *args)]
+        return [body(SingleRank(), *args)]
     hub = Hub(size, timeout if work is None else None)
     values: list[Any] = [None] * size
     errors: dict[int, BaseException] = {}

@@ -27,9 +27,9 @@ from fullgraph.run import Run
 from fullgraph.storage import FolderLock, read_record, scratch, write_document, write_whole
 from fullgraph.tasks import fitted
 from fullgraph.train.config import TrainConfig
-from fullgraph.train.fits import need_room
+from fullgraph.train.fits import require_run_fits
+from fullgraph.train.fork_server import ForkServer
 from fullgraph.train.launch import launch
-from fullgraph.train.nursery import Nursery
 from fullgraph.values import tree_of
 
 MOST = 6  # strategies of a job, the baseline among them: all their trainers are in memory at once
@@ -124,14 +124,14 @@ class _Campaign:
         file, rate = self.work / "job.json", bits_per_second(group.rate)
         (self.work / FOUND).unlink(missing_ok=True)
         with ExitStack() as stack:
-            nursery = stack.enter_context(Nursery(self.settings.device, WORKER))
+            fork_server = stack.enter_context(ForkServer(self.settings.device, WORKER))
             if rate is not None:
                 hosts = stack.enter_context(Hosts(group.ranks))
                 hosts.rate(rate)
                 job = replace(job, hosts=tuple(hosts.names))
             write_document(file, tree_of(job))
             stack.enter_context(self.display.phase(f"measuring {', '.join(strategies)}: {group}"))
-            launch(group.ranks, [str(file)], nursery=nursery)
+            launch(group.ranks, [str(file)], fork_server=fork_server)
         return read_record(Found, self.work / FOUND, fix="start the campaign again").cells
 
     def _keep(self, cells: Sequence[Cell]) -> None:
@@ -175,7 +175,7 @@ class _Cuts:
             assignment = cut(self.graph, group.ranks, partitioner, SEED, self.phases)
             write_shards(folder, self.graph, assignment, self.phases)
             self.folders[key] = folder
-        need_room(read_manifest(self.folders[key]), run.model, self.train)
+        require_run_fits(read_manifest(self.folders[key]), run.model, self.train)
         return str(self.folders[key])
 
 

@@ -20,7 +20,7 @@ from fullgraph.lab.bench.cell import Cell
 from fullgraph.lab.bench.matrix import Point, Settings, model_of
 from fullgraph.report import peak_device_bytes, peak_memory_bytes
 from fullgraph.storage import read_record, write_document
-from fullgraph.train.boot import die_with
+from fullgraph.train.fork_server_main import die_with
 from fullgraph.values import OneOf, Range, Value, tree_of
 
 if TYPE_CHECKING:

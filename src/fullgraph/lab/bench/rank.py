@@ -22,7 +22,7 @@ from fullgraph.storage import read_record, write_document
 from fullgraph.tasks import metric_name
 from fullgraph.train.config import TrainConfig
 from fullgraph.train.result import versions
-from fullgraph.transport import Alone, Recording, Transport, join, number
+from fullgraph.transport import Recording, SingleRank, Transport, join, number
 from fullgraph.values import Value, tree_of
 from fullgraph.worker import end_with, threads_per_rank, warm_up
 
@@ -162,7 +162,7 @@ def _work(path: Path) -> None:
         enter(job.hosts[host])
         os.sched_setaffinity(0, share_of(cores, host, len(job.hosts)))
     torch.set_num_threads(1 if job.hosts else threads_per_rank())
-    link: Transport = Alone()
+    link: Transport = SingleRank()
     if job.ranks > 1:
         link = join(device=device_of(job.settings.device), timeout=SILENCE_S)
     found = Rank(job, link, len(cores)).measure()

@@ -12,7 +12,7 @@ from fullgraph.lab.cost.predict import WARM_UP, Prediction, predict
 from fullgraph.lab.cost.rates import Rates
 from fullgraph.placement.counts import Counts
 from fullgraph.recipes import STRATEGIES, Strategy
-from fullgraph.room import size
+from fullgraph.resources import size
 from fullgraph.run import Run, placement_of
 from fullgraph.transport import Key
 

@@ -23,10 +23,10 @@ from fullgraph.lab.cost.script import Work
 from fullgraph.nn import GraphSAGE
 from fullgraph.ops import Adjacency, Structure
 from fullgraph.partition import Part, cut_parts, partition
-from fullgraph.room import free_memory
+from fullgraph.resources import free_memory
 from fullgraph.run import Run, build_trainer
 from fullgraph.train.config import TrainConfig
-from fullgraph.transport import Alone, Transport, join
+from fullgraph.transport import SingleRank, Transport, join
 from fullgraph.transport.ranks import run_processes
 
 SAMPLE = "sbm:nodes=20000,edges=200000,features=64,classes=16,seed=0"  # on which the rates are checked by a real step
@@ -120,5 +120,5 @@ def _real_step(name: str, device: str) -> tuple[float, Part, Run]:
     graph = load(name)
     run = Run(model=GraphSAGE(layers=3, hidden=128), train=TrainConfig(epochs=STEPS, device=device, all_rows=True))
     part = cut_parts(graph, partition(graph, 1), 0)
-    trainer = build_trainer(run, part, Alone())
+    trainer = build_trainer(run, part, SingleRank())
     return sorted(trainer.train_step()[1].step_s for _ in range(STEPS))[STEPS // 2], part, run

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from fullgraph.environ import MEETING
 from fullgraph.lab.doctor.finding import BAD, OK, OPTION, Finding
-from fullgraph.room import free_memory, size
+from fullgraph.resources import free_memory, size
 
 GIB = 1 << 30
 LEAST_FILES, GOOD_FILES = 128, 1024  # for a few ranks; for many

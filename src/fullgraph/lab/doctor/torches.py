@@ -7,7 +7,7 @@ from contextlib import suppress
 from importlib.util import find_spec
 
 from fullgraph.lab.doctor.finding import BAD, OK, OPTION, Finding
-from fullgraph.room import size
+from fullgraph.resources import size
 
 LEAST = (2, 6)
 TORCH = "pip install 'torch>=2.6'"

@@ -16,7 +16,7 @@ from fullgraph.placement.pipeline.stages import Border, PipelineStep
 from fullgraph.placement.pipeline.view import ChunkView
 from fullgraph.placement.view import Known, RankView
 from fullgraph.plan import HopRoute
-from fullgraph.transport import Among, Transport
+from fullgraph.transport import SubTransport, Transport
 
 if TYPE_CHECKING:
     from fullgraph.placement.pipeline.placement import Pipeline
@@ -67,7 +67,7 @@ class Setup(ABC):
     def halos(self) -> Transport:
         """The ways of this stage."""
         lane = self.transport.fork() if self.ways > 1 else self.transport
-        return Among(lane, self.mesh.along("way", self.transport.rank))
+        return SubTransport(lane, self.mesh.along("way", self.transport.rank))
 
     @cached_property
     def lanes(self) -> list[Transport]:
@@ -128,7 +128,7 @@ class Setup(ABC):
     def _border(self, border: int) -> Border:
         """Between stage `border` and the next."""
         ranks = [self.mesh.rank(stage=stage, way=self.way) for stage in (border, border + 1)]
-        pair = Among(self.lanes[border % 2], ranks) if self.transport.rank in ranks else None
+        pair = SubTransport(self.lanes[border % 2], ranks) if self.transport.rank in ranks else None
 
         def channel_of(chunk: Chunk, rows: int) -> Channel:
             assert pair is not None, "a stage that is asked for its widths alone sends nothing"

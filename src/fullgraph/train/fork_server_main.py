@@ -1,14 +1,14 @@
-"""The process that a launcher's ranks are born from; it has imported what they need by the time they are wanted:
+"""The fork server: a process that imports the modules that ranks need, and then forks each rank.
 
-    python -P -u boot.py LAUNCHER_PID ORDERS MODULE DEVICE
+    python -P -u fork_server_main.py LAUNCHER_PID ORDERS MODULE DEVICE
 
-An order is a line of JSON on the socket ORDERS, with descriptors beside it: the arguments, the environment and the
-user's classes of one rank. The rank is forked, and the answer is its process number. When the launcher closes the
-socket this process ends, and its ranks become the launcher's own children (nursery.py). Nothing here may start a
-thread: none survives a fork.
+An order is a line of JSON on the socket ORDERS, with file descriptors: the arguments, the environment and the user's
+classes of one rank. The server forks the rank and answers with its process number. When the launcher closes the socket,
+the server ends and its ranks become the launcher's children (fork_server.py). The server must not start threads, which
+do not survive a fork.
 
-A rank dies with its launcher, however that dies. SIGTERM is held back until the rank can act on it. SIGINT and SIGHUP
-are the launcher's alone: a terminal sends them to both.
+A rank dies with its launcher, however the launcher dies. SIGTERM is held back until the rank can handle it. Only the
+launcher handles SIGINT and SIGHUP: a terminal sends them to both.
 """
 
 import ctypes
@@ -24,23 +24,23 @@ from contextlib import suppress
 
 PR_SET_PDEATHSIG, PR_SET_NAME = 1, 15
 ORDER_BYTES, MOST_DESCRIPTORS = 1 << 16, 64
-FORKS = sys.platform == "linux"  # elsewhere this process is its one rank itself
+FORKS = sys.platform == "linux"  # on other systems this process becomes its only rank
 
 
 def main() -> None:
     launcher, orders, module = int(sys.argv[1]), socket.socket(fileno=int(sys.argv[2])), sys.argv[3]
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # where the launcher ignores it, so would this process
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # otherwise this process would ignore it if the launcher does
     signal.pthread_sigmask(signal.SIG_SETMASK, {signal.SIGTERM})
     die_with(launcher)
-    gc.disable()  # imports leave little garbage, and looking for it takes a tenth of their time
+    gc.disable()  # imports leave little garbage, and garbage collection takes a tenth of their time
     try:
         worker = importlib.import_module(module)
-    except Exception as error:  # the launcher says it
+    except Exception as error:  # the launcher reports it
         orders.sendall(f"!{type(error).__name__}: {error}".replace("\n", " ").encode(errors="replace") + b"\n")
         os._exit(1)
-    with suppress(Exception):  # a rank says it better
+    with suppress(Exception):  # the rank reports the error better
         worker.warm_up(sys.argv[4])
     gc.freeze()
     here = os.getpid()
@@ -57,7 +57,7 @@ def main() -> None:
     if not FORKS:
         orders.sendall(f"{here}\n".encode())
     orders.close()
-    while os.getppid() == here:  # the launcher's death is noticed only by its own children
+    while os.getppid() == here:  # the kernel reports the launcher's death only to the launcher's own children
         time.sleep(0.001)
     die_with(launcher)
     rank = json.loads(text)
@@ -70,7 +70,7 @@ def main() -> None:
 
 
 def receive(orders: socket.socket) -> tuple[bytes, list[int]] | None:
-    """The next order and its descriptors; None when the launcher has no more."""
+    """Return the next order and its descriptors; None when the launcher has closed the socket."""
     text, handles = b"", list[int]()
     while not text.endswith(b"\n"):
         part, more, _, _ = socket.recv_fds(orders, ORDER_BYTES, MOST_DESCRIPTORS)
@@ -81,15 +81,15 @@ def receive(orders: socket.socket) -> tuple[bytes, list[int]] | None:
 
 
 def die_with(launcher: int) -> None:
-    """Let the kernel end this process when its parent dies; end now if that has happened already."""
+    """Ask the kernel to end this process when its parent dies; end now if the parent is already dead."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != launcher:  # it died before that was arranged
+    if os.getppid() != launcher:  # it died before the call above
         os._exit(1)
 
 
 def _call(name: str) -> None:
-    """What `top` shows of this process."""
+    """Set the name that `top` shows for this process."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_NAME, name.encode()[:15])
 

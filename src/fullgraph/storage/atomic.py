@@ -1,11 +1,11 @@
-"""Write a file or a folder so that it is there whole or not at all, also after a kill or a power cut.
+"""Write a file or a folder atomically: it exists completely or not at all, even after a kill or a power cut.
 
     1. write it inside a workspace beside its final name      .fullgraph-TOKEN/new
     2. sync every byte of it
     3. rename it to its final name
     4. sync the folder that holds the name
 
-A final name that is a symbolic link is refused: what it points to is not ours to write.
+A final name that is a symbolic link is refused: the link's target does not belong to the package.
 """
 
 import ctypes
@@ -18,22 +18,22 @@ from pathlib import Path
 from fullgraph.errors import InputError
 from fullgraph.storage.workspace import GONE, NEW, OLD, sweep, workspace
 
-_HERE, _RENAME_EXCHANGE = -100, 2  # Linux's AT_FDCWD, and the flag of renameat2
-_HEAD = 4096  # bytes of a file, in which a mark of ours would stand
+_HERE, _RENAME_EXCHANGE = -100, 2  # Linux's AT_FDCWD, and a flag of renameat2
+_HEAD = 4096  # bytes at the beginning of a file that are searched for `over`
 
-Foreign = Callable[[Path], str]  # names what in a file or folder is not ours, in words; empty: all of it is
+Foreign = Callable[[Path], str]  # names the contents of a path that fullgraph did not write; empty if there are none
 
 
 def nothing_foreign(path: Path) -> str:
-    """For what is known to be ours by where it is."""
+    """For paths that can only hold files of fullgraph."""
     return ""
 
 
 @contextmanager
 def whole_file(path: str | Path, over: str = "") -> Iterator[Path]:
-    """A new, empty file to write to; it takes the name `path` when the block ends well, and vanishes otherwise.
+    """Yield a new, empty file. It gets the name `path` if the block succeeds, and is removed otherwise.
 
-    over: for a name that the user chose; a file that is there is replaced only if its beginning holds this text.
+    over: for a name that the user chose; an existing file is replaced only if its beginning contains this text.
     """
     final = _final(path)
     _check_file(final, over)
@@ -46,7 +46,7 @@ def whole_file(path: str | Path, over: str = "") -> Iterator[Path]:
 
 @contextmanager
 def whole_folder(path: str | Path, foreign: Foreign) -> Iterator[Path]:
-    """The same for a folder; one that stands at `path` is replaced in one step, if nothing in it is foreign."""
+    """The same for a folder. An existing folder is replaced in one step if it holds nothing foreign."""
     final = _final(path)
     with workspace(final.parent) as work, _naming(work / NEW, final):
         (work / NEW).mkdir()
@@ -56,7 +56,7 @@ def whole_folder(path: str | Path, foreign: Foreign) -> Iterator[Path]:
 
 @contextmanager
 def scratch(folder: Path) -> Iterator[Path]:
-    """A folder inside `folder` for what is on its way; it vanishes with the block, or is swept if the writer dies."""
+    """Yield a temporary folder inside `folder`. It is removed after the block, or swept if its writer dies."""
     folder.mkdir(parents=True, exist_ok=True)
     sweep(folder)
     with workspace(folder) as work:
@@ -70,7 +70,7 @@ def write_whole(path: Path, data: str | bytes, over: str = "") -> None:
 
 
 def settle(staged: Path, final: Path, foreign: Foreign = nothing_foreign) -> None:
-    """Give what lies in a workspace its final name, for good; what had that name is removed with the workspace."""
+    """Move a path out of a workspace to its final name; the previous owner of the name goes with the workspace."""
     refuse_link(final)
     sync(staged)
     if staged.is_dir() and os.path.lexists(final):
@@ -82,36 +82,36 @@ def settle(staged: Path, final: Path, foreign: Foreign = nothing_foreign) -> Non
 
 
 def discard(path: Path, foreign: Foreign) -> bool:
-    """Remove a file or folder of which nothing is foreign, so that a kill on the way leaves nothing under its name."""
+    """Remove a path that holds nothing foreign. A kill meanwhile leaves nothing under its name."""
     if not os.path.lexists(path) or foreign(path):
         return False
     with workspace(path.parent) as work:
         gone = work / GONE
         os.rename(path, gone)
-        if foreign(gone):  # it came between the two lines
+        if foreign(gone):  # a foreign file appeared between the two lines
             os.rename(gone, path)
             return False
     return True
 
 
 def open_to_append(path: Path) -> int:
-    """A handle that appends to a plain file of one name, made where it is missing; a link or a pipe is refused."""
+    """Open a plain file with one name for appending, creating it if missing; refuse links and pipes."""
     refuse_link(path)
     handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
     about = os.fstat(handle)
     if not stat.S_ISREG(about.st_mode) or about.st_nlink != 1:
         os.close(handle)
-        raise InputError(f"{path} is no plain file with one name; move it away, or choose another folder")
+        raise InputError(f"{path} is not a plain file with a single name; move it away, or choose another folder")
     return handle
 
 
 def refuse_link(path: Path) -> None:
     if path.is_symlink():
-        raise InputError(f"{path} is a symbolic link, which is not written through; name what it points to")
+        raise InputError(f"{path} is a symbolic link; name its target instead")
 
 
 def _final(path: str | Path) -> Path:
-    """The name with the folders before it resolved, and itself not: what a link points to is not written."""
+    """Resolve the folders before a name, but not the name: a link's target must not be written."""
     path = Path(path)
     if path.name in ("", ".."):
         return Path(os.path.realpath(path))
@@ -125,20 +125,20 @@ def _check_file(final: Path, over: str) -> None:
         return
     target = os.stat(final) if os.path.exists(final) else about
     if not (stat.S_ISREG(target.st_mode) or stat.S_ISDIR(target.st_mode) or stat.S_ISLNK(target.st_mode)):
-        raise InputError(f"{final} is a device, pipe or socket, which a file must not replace; name another")
+        raise InputError(f"{final} is a device, pipe or socket and is not replaced; choose another name")
     refuse_link(final)
     if over and stat.S_ISREG(about.st_mode):
         handle = os.open(final, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         try:
             if over.encode() not in os.pread(handle, _HEAD, 0):
-                raise InputError(f"{final} is there already and is not of this command; move it away, or name another")
+                raise InputError(f"{final} exists and is not of this command; move it away, or choose another name")
         finally:
             os.close(handle)
 
 
 @contextmanager
 def _naming(staged: Path, final: Path) -> Iterator[None]:
-    """An error of the system that names what is staged names the final path instead."""
+    """Replace the staged path by the final path in errors of the system."""
     try:
         yield
     except OSError as error:
@@ -148,13 +148,13 @@ def _naming(staged: Path, final: Path) -> Iterator[None]:
 
 
 def _refuse_foreign(path: Path, foreign: Foreign, name: Path | None = None) -> None:
-    found = foreign(path)
-    if found:
-        raise InputError(f"{name or path} holds {found}; move that away, or choose another name")
+    contents = foreign(path)
+    if contents:
+        raise InputError(f"{name or path} holds {contents}; move that away, or choose another name")
 
 
 def sync(path: Path) -> None:
-    """Have every byte below `path` on the disk, names included."""
+    """Write every byte below `path` to the disk, names included."""
     if path.is_dir():
         for inner in path.iterdir():
             sync(inner)
@@ -170,7 +170,7 @@ def _sync_one(path: Path) -> None:
 
 
 def _exchange(staged: Path, final: Path, foreign: Foreign) -> None:
-    """Swap two names in one step; where the system cannot, in two, and `sweep` finishes what a kill cut short."""
+    """Swap two names in one step. Systems without such a call need two steps; `sweep` completes a swap cut short."""
     if _swap_at_once(staged, final):
         try:
             _refuse_foreign(staged, foreign, final)
@@ -190,5 +190,5 @@ def _exchange(staged: Path, final: Path, foreign: Foreign) -> None:
 
 
 def _swap_at_once(one: Path, other: Path) -> bool:
-    rename = getattr(ctypes.CDLL(None), "renameat2", None)  # Python has no name for it
+    rename = getattr(ctypes.CDLL(None), "renameat2", None)  # Python does not offer this call
     return rename is not None and not rename(_HERE, os.fsencode(one), _HERE, os.fsencode(other), _RENAME_EXCHANGE)

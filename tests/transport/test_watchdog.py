@@ -9,15 +9,15 @@ import torch
 
 from fullgraph.testing import run_processes
 from fullgraph.transport import Key, PeerLost
-from fullgraph.transport.board import FolderBoard, Sign
-from fullgraph.transport.watch import Judge, Watch
+from fullgraph.transport.heartbeat import FolderBoard, Heartbeat
+from fullgraph.transport.watchdog import LivenessJudge, Watchdog
 
-WORKS, WAITS = Sign(host="h", pid=7), Sign(host="h", pid=7, waiting=True, doing="halo/layer1")
+WORKS, WAITS = Heartbeat(host="h", pid=7), Heartbeat(host="h", pid=7, waiting=True, doing="halo/layer1")
 
 
-def judged(beats, *, limit=5, patience=100, contact=lambda beat: beat, at_it=lambda sign: False):
+def judged(beats, *, limit=5, patience=100, contact=lambda beat: beat, is_working=lambda sign: False):
     """The first verdict of rank 0 among three, and the beat at which it falls; beats(beat, rank) is a rank's sign."""
-    judge = Judge(0, 3, limit, patience, at_it)
+    judge = LivenessJudge(0, 3, limit, patience, is_working)
     for beat in range(200):
         signs = {rank: sign for rank in (1, 2) if (sign := beats(beat, rank)) is not None}
         verdict = judge.tick(signs, contact(beat))
@@ -72,8 +72,8 @@ def test_a_rank_that_the_kernel_sees_at_work_is_only_slow():
     """Its signs stop at beat 10, as on a machine where the thread that leaves them gets no core."""
     starved = lambda beat, rank: replace(WAITS if rank == 1 else WORKS, beat=min(beat, 10))  # noqa: E731
     assert judged(starved)[0] == 15
-    assert judged(starved, at_it=lambda sign: True)[0] == 99
-    stopped = judged(starved, at_it=lambda sign: not sign.waiting)
+    assert judged(starved, is_working=lambda sign: True)[0] == 99
+    stopped = judged(starved, is_working=lambda sign: not sign.waiting)
     assert stopped == (15, "rank 1 on h (pid 7) gives no sign of life (last: halo/layer1)")
 
 
@@ -83,7 +83,7 @@ def test_a_short_silence_is_forgiven():
 
 @pytest.fixture
 def watch(tmp_path):
-    watches = [Watch(FolderBoard(tmp_path, 2), rank, 2, timeout=2.0) for rank in range(2)]
+    watches = [Watchdog(FolderBoard(tmp_path, 2), rank, 2, timeout=2.0) for rank in range(2)]
     yield watches[0], watches[1]
     for one in watches:
         one.close()
@@ -140,7 +140,7 @@ def test_a_rank_that_computes_is_not_dead_however_long_its_signs_have_not_come()
 
 def test_one_whose_own_thread_gets_no_core_has_lost_nobody(tmp_path):
     """Between beats, and not in a call to the board: what it knows is old, and tells nothing of the network."""
-    watches = [Watch(FolderBoard(tmp_path, 2), rank, 2, timeout=2.0) for rank in range(2)]
+    watches = [Watchdog(FolderBoard(tmp_path, 2), rank, 2, timeout=2.0) for rank in range(2)]
     pulse, over = watches[0], threading.Event()
     pulse._over.wait = lambda seconds: time.sleep(6) or pulse._over.is_set()  # its next beat comes late
     time.sleep(0.5)

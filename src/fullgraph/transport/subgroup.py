@@ -1,4 +1,4 @@
-"""Some of the ranks, numbered anew: one axis of a mesh."""
+"""A transport over some of the ranks, with new numbers: one axis of a mesh."""
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -11,7 +11,7 @@ from fullgraph.transport.sums import Swap
 
 
 class _Renumbered:
-    """A coding that knows peers by their number among the chosen."""
+    """A coding that takes peer numbers within the subgroup."""
 
     def __init__(self, coding: Coding, ranks: Sequence[int]) -> None:
         self.coding, self.number = coding, {rank: number for number, rank in enumerate(ranks)}
@@ -34,8 +34,8 @@ class _Received:
         return {self.coding.number[peer]: rows for peer, rows in self.pending.wait().items()}
 
 
-class Among:
-    """The given ranks of a transport, which must hold this one."""
+class SubTransport:
+    """A transport over the given ranks of `inner`, which must include this rank."""
 
     def __init__(self, inner: Transport, ranks: Sequence[int]) -> None:
         self.inner, self.ranks = inner, tuple(ranks)
@@ -52,8 +52,8 @@ class Among:
     def all_reduce(self, key: Key, x: Tensor) -> Pending[Tensor]:
         return Swap(self, key, x)
 
-    def fork(self) -> "Among":
-        return Among(self.inner.fork(), self.ranks)
+    def fork(self) -> "SubTransport":
+        return SubTransport(self.inner.fork(), self.ranks)
 
     def away(self, text: str) -> AbstractContextManager[None]:
         return self.inner.away(text)

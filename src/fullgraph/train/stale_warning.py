@@ -1,4 +1,4 @@
-"""A word to the user when a run with late rows learns little or unsteadily, as its loss tells; else none."""
+"""Warn the user if the loss of a run with late rows hardly falls or swings."""
 
 from itertools import accumulate
 from statistics import median
@@ -7,19 +7,19 @@ from fullgraph.report import EpochRecord
 from fullgraph.report.terminal import note
 from fullgraph.train.trainer import Trainer
 
-FIRST, EVERY = 50, 25  # epochs until one may judge, and between two looks
-RECENT = 10  # the last epochs, of which the best counts
-FALL = 0.75  # of the first loss: above it, the loss has hardly fallen
-SWING = 1.2  # times the best loss so far: the median of steady trainings is below 1.1, of unsteady ones above 1.25
-SWINGING = 30  # the last epochs, of which the median counts
-LEARNT = 0.2  # of the first loss: where the loss is below it, swings cost no score
+FIRST, EVERY = 50, 25  # epochs before the first check, and between checks
+RECENT = 10  # the best of this many last epochs counts
+FALL = 0.75  # above this share of the first loss, the loss has hardly fallen
+SWING = 1.2  # limit of loss / best loss so far: steady trainings have a median below 1.1, unsteady ones above 1.25
+SWINGING = 30  # the median of this many last epochs counts
+LEARNT = 0.2  # below this share of the first loss, swings do not lower the score
 
 
-class Slowness:
-    """Looks now and then: gradients that come a step after their rows can keep a loss from falling, or make it swing.
+class StaleWarning:
+    """Checks the loss from time to time: gradients that lag a step behind can keep it from falling, or make it swing.
 
-    It does not look at how late rows are: that is the same in runs that score well and in others (docs/benchmarks.md).
-    fixes: what may help this run.
+    It does not measure how late rows are: runs with good scores and runs with bad scores do not differ in that
+    (docs/benchmarks.md). fixes: options that may help this run.
     """
 
     def __init__(self, fixes: str) -> None:
@@ -33,18 +33,18 @@ class Slowness:
 
 
 def fixes_for(*, method: str, averaged: bool) -> str:
-    """What helped where late rows cost score, but for what the run has already: a cut, averages, rows in time."""
+    """Name the options that improved scores with late rows and that the run does not use yet."""
     cut = [] if method.split("-")[0] in ("metis", "fennel", "kaminpar", "mtkahypar") else ["--partitioner metis"]
     return ", or ".join([*cut, *([] if averaged else ["--strategy pipegcn-gf"]), "--strategy adaqp"])
 
 
 def trouble(losses: list[float]) -> str:
-    """What to say of these losses; nothing, if they fall and keep close to the best."""
+    """Describe a problem with these losses; empty if they fall and stay close to the best."""
     return hardly_learns(losses) or swings(losses)
 
 
 def hardly_learns(losses: list[float]) -> str:
-    """What to say of these losses; nothing, if they have fallen."""
+    """Describe losses that have hardly fallen; empty if they have fallen."""
     first, best = losses[0], min(losses[-RECENT:])
     if best <= FALL * first:
         return ""
@@ -52,7 +52,7 @@ def hardly_learns(losses: list[float]) -> str:
 
 
 def swings(losses: list[float]) -> str:
-    """What to say of these losses; nothing, if they keep close to the best so far, or are small by now."""
+    """Describe losses that swing; empty if they stay close to the best so far, or are small."""
     ratios = [loss / best for loss, best in zip(losses, accumulate(losses, min), strict=True)]
     usual = median(ratios[-SWINGING:])
     if usual <= SWING or median(losses[-SWINGING:]) < LEARNT * losses[0]:

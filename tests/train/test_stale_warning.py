@@ -10,7 +10,7 @@ from fullgraph.codec import Full
 from fullgraph.exchange import Bounded, Pipelined, Sync, Wire
 from fullgraph.testing import run_threads
 from fullgraph.train.config import TrainConfig
-from fullgraph.train.slowness import Slowness, fixes_for, hardly_learns, swings
+from fullgraph.train.stale_warning import StaleWarning, fixes_for, hardly_learns, swings
 from tests.support import CASES, trainer_of
 
 
@@ -67,7 +67,7 @@ def test_losses_that_are_small_by_now_may_swing():
 
 def told(losses, late=None, fixes="--strategy adaqp"):
     """What a run of such losses says."""
-    trained, look = SimpleNamespace(records=[]), Slowness(fixes)
+    trained, look = SimpleNamespace(records=[]), StaleWarning(fixes)
     for epoch, loss in enumerate(losses, 1):
         trained.records.append(SimpleNamespace(epoch=epoch, loss=loss, late=late if epoch % 20 == 19 else None))
         look(trained, trained.records[-1])

@@ -1,4 +1,4 @@
-"""What passes between a rank and its launcher beside the run itself: signals, the start's seconds, last words."""
+"""Messages between a rank and its launcher: signals, durations of the start, exit reports."""
 
 import json
 import os
@@ -14,23 +14,23 @@ from fullgraph.errors import Interrupted, signal_name
 from fullgraph.report import Phases
 from fullgraph.values import OneOf, Value
 
-STARTUP = "FULLGRAPH_STARTUP"  # seconds by phase that the launcher took, and the moment when it started the ranks
-REPORT = "FULLGRAPH_REPORT"  # the descriptor of the pipe on which a rank tells its launcher how it ended
+STARTUP = "FULLGRAPH_STARTUP"  # seconds by phase of the launcher's start, and the time at which it started the ranks
+REPORT = "FULLGRAPH_REPORT"  # the descriptor of the pipe to which a rank writes its exit report
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # that ask a run to stop
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # signals that stop a run
 
 
 class Stop:
-    """Set when a signal asks this rank to stop; the trainer looks at it after every epoch."""
+    """Records a signal that stops this rank; the trainer checks it after every epoch."""
 
     def __init__(self) -> None:
-        self.number = 0  # of the signal; 0: none yet
+        self.number = 0  # of the signal; 0: no signal yet
 
     def __call__(self) -> bool:
         return self.number != 0
 
     def listen(self) -> None:
-        """Note SIGTERM, and SIGINT and SIGHUP where no launcher takes them, instead of dying of them."""
+        """Record SIGTERM, and without a launcher also SIGINT and SIGHUP, instead of dying."""
         if threading.current_thread() is not threading.main_thread():
             return
         for number in SIGNALS:
@@ -43,16 +43,16 @@ class Stop:
 
 
 def interrupt(number: int, frame: object) -> None:
-    """What a command does when a signal comes while no ranks train."""
+    """The handler of a command while no ranks train."""
     raise Interrupted(f"interrupted by {signal_name(number)} before training began; nothing was kept", number)
 
 
 def ignore(number: int, frame: object) -> None:
-    """What a command does that is ending: another signal must not cut its last steps short."""
+    """The handler of a command that is ending: another signal must not interrupt its last steps."""
 
 
 def started() -> Phases:
-    """What the start has taken until now, by the launcher's account, and since a rank left its hands."""
+    """Return the durations of the start: the launcher's phases, and the time since it started this rank."""
     try:
         seconds, left = json.loads(os.environ.get(STARTUP, "[{}, null]"))
         spent = {**seconds, **({} if left is None else {"start": max(0.0, time.time() - left)})}
@@ -62,17 +62,16 @@ def started() -> Phases:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LastWords(Value):
-    """How a rank ended. One that ends without them did not do its work, whatever its exit status."""
+class ExitReport(Value):
+    """How a rank ended. A rank that ends without a report did not finish its work, whatever its exit status."""
 
-    # done: all of its work; input: the user's input; lost: a peer was gone; stopped: a signal asked for it;
-    # failed: anything else
+    # done: finished; input: wrong input; lost: a peer was gone; stopped: by a signal; failed: any other reason
     kind: Annotated[str, OneOf("done", "input", "lost", "stopped", "failed")]
     text: str = ""
     trace: str = ""
 
-    def tell(self) -> None:
-        """Leave them for the launcher, if one listens, in a single write."""
+    def write(self) -> None:
+        """Write the report for the launcher, if there is one, in a single write."""
         if REPORT in os.environ:
             with suppress(OSError, ValueError):
                 os.write(int(os.environ[REPORT]), json.dumps(asdict(self)).encode()[:60000])

@@ -8,8 +8,8 @@ from fullgraph.transport.base import PLAIN, Coding, Pending, Ready
 from fullgraph.transport.key import Key
 
 
-class Alone:
-    """One rank: nothing to send, every sum is its own."""
+class SingleRank:
+    """A single rank: it sends nothing, and every sum is its input."""
 
     rank = 0
     size = 1
@@ -23,7 +23,7 @@ class Alone:
     def all_reduce(self, key: Key, x: Tensor) -> Pending[Tensor]:
         return Ready(x)
 
-    def fork(self) -> "Alone":
+    def fork(self) -> "SingleRank":
         return self
 
     def away(self, text: str) -> AbstractContextManager[None]:

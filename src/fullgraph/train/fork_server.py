@@ -1,6 +1,6 @@
-"""Starts ranks from a process that has imported what they need: torch is imported once, while the graph is being read.
+"""Start ranks from a process that has imported torch and the package while the launcher reads the graph.
 
-Nothing large is imported here: this runs before anything else does.
+This module imports nothing large, because it runs before everything else.
 """
 
 import ctypes
@@ -17,16 +17,16 @@ from types import TracebackType
 
 from fullgraph.errors import RankFailed, signal_name
 from fullgraph.proc import Progress
-from fullgraph.train import boot
+from fullgraph.train import fork_server_main
 
 WORKER = "fullgraph.worker"
-IMPORT_S = 600.0  # the longest that a rank's imports may take; without memory some libraries never end theirs
+IMPORT_S = 600.0  # time limit of a rank's imports; some libraries never finish theirs if memory runs out
 LOOK_S = 0.5
 PR_SET_CHILD_SUBREAPER, PR_GET_CHILD_SUBREAPER = 36, 37
 
-# What a rank runs with unless the user says otherwise. Ranks of one machine talk over loopback. Idle threads sleep,
-# since a spinning one takes a core another rank needs. Large tensors lie on huge pages: faulting in small ones was
-# a quarter of a CPU epoch. What torch's C++ logs of a lost peer, the rank says itself in one line.
+# Environment of a rank, unless the user sets these variables. Ranks of one machine communicate over loopback. Idle
+# threads sleep: spinning would take a core that another rank needs. Large tensors use huge pages: page faults of small
+# pages took a quarter of a CPU epoch. torch's C++ log of a lost peer is off: the rank reports it in one line.
 DEFAULTS = {
     "GLOO_SOCKET_IFNAME": "lo",
     "OMP_WAIT_POLICY": "passive",
@@ -36,12 +36,12 @@ DEFAULTS = {
 
 
 class RankProcess:
-    """A child of this process that another one forked."""
+    """A child of this process that the fork server forked."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
         self.ended = False
-        self.returncode: int | None = None  # of one that ended; None: unknown, where this process ignores SIGCHLD
+        self.returncode: int | None = None  # after the end; None: unknown, because this process ignores SIGCHLD
 
     def wait(self) -> None:
         if not self.ended:
@@ -51,7 +51,7 @@ class RankProcess:
             self.ended = True
 
     def send_signal(self, number: int) -> None:
-        if not self.ended:  # until it is waited for, its number is nobody else's
+        if not self.ended:  # the kernel does not reuse the process number before `wait`
             with suppress(ProcessLookupError):
                 os.kill(self.pid, number)
 
@@ -59,27 +59,27 @@ class RankProcess:
         self.send_signal(signal.SIGKILL)
 
 
-class Nursery:
-    """A process that imports what ranks on `device` need and forks them when told to; it dies with this one.
+class ForkServer:
+    """A process that imports the modules that ranks on `device` need, forks ranks on request, and dies with this one.
 
-    Each order of `bear` becomes `main(classes)` of a module in a process, `fullgraph.worker` unless `worker` names
-    another; `close` makes those processes this one's children.
+    Each call of `spawn` runs `main(classes)` of a module in a new process; the module is `fullgraph.worker` unless
+    `worker` names another. `close` makes those processes children of this one.
     """
 
     def __init__(self, device: str = "cpu", worker: str = "") -> None:
         self.device, self.worker = device, worker or WORKER
-        self.timeout = IMPORT_S  # of a process that is not at work, until the run says less
-        self._used = self._bore = False
+        self.timeout = IMPORT_S  # seconds that the server may be inactive; the run may set less
+        self._used = self._spawned = False
         self._stack = ExitStack()
         self._begin()
 
     def _begin(self) -> None:
         self._orders, theirs = socket.socketpair()
-        # A rank imports what its launcher would.
+        # A rank finds the same modules as its launcher.
         paths = os.pathsep.join(path or os.getcwd() for path in sys.path)
         environ = {**DEFAULTS, **os.environ, "PYTHONPATH": paths}
-        line = [sys.executable, "-P", "-u", boot.__file__, str(os.getpid()), str(theirs.fileno())]
-        # A signal that arrives before the first line runs is held back, not printed as a traceback.
+        line = [sys.executable, "-P", "-u", fork_server_main.__file__, str(os.getpid()), str(theirs.fileno())]
+        # A signal that arrives before Python's first line is held back, not printed as a traceback.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
         try:
             self._process = subprocess.Popen(
@@ -92,39 +92,39 @@ class Nursery:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
             theirs.close()
 
-    def bear(
+    def spawn(
         self, name: str, arguments: Sequence[str], environ: Mapping[str, str], report: tuple[str, int],
         inherit: Sequence[int] = (), classes: str = "",
     ) -> RankProcess:  # fmt: skip
-        """One more rank. report: the variable that tells it the number of this descriptor, which it inherits.
+        """Fork a rank. report = (environment variable, pipe): the rank writes there why it ended.
 
-        classes: what the rank's `main` is called with, the user's classes that are in no file.
+        classes: the argument of the rank's `main`: the user's classes that are defined in no file.
         """
-        if self._used and not boot.FORKS:
+        if self._used and not fork_server_main.FORKS:
             self._orders.close()
             self._begin()
         if not self._used:
             self._stack.enter_context(adopting())
         self._used = True
         about = {"name": name, "arguments": list(arguments), "environ": dict(environ), "report": report[0]}
-        order, told = json.dumps({**about, "classes": classes}).encode() + b"\n", b""
+        order, answer = json.dumps({**about, "classes": classes}).encode() + b"\n", b""
         with suppress(ConnectionError):
             sent = socket.send_fds(self._orders, [order], [report[1], *inherit])
             self._orders.sendall(order[sent:])
-        with suppress(ConnectionError):  # it may have said why before it ended
-            while not told.endswith(b"\n") and (part := self._answer()):
-                told += part
-        self._bore = True
-        if told.startswith(b"!"):
-            raise RankFailed(f"ranks could not start: {told[1:].decode().strip()}")
-        if not told.endswith(b"\n"):
+        with suppress(ConnectionError):  # the server may have sent a reason before it ended
+            while not answer.endswith(b"\n") and (part := self._answer()):
+                answer += part
+        self._spawned = True
+        if answer.startswith(b"!"):
+            raise RankFailed(f"ranks could not start: {answer[1:].decode().strip()}")
+        if not answer.endswith(b"\n"):
             status = self._process.wait()
             how = f"status {status}" if status >= 0 else signal_name(-status)
             raise RankFailed(f"ranks could not start: the process that imports for them ended with {how}")
-        return RankProcess(int(told))
+        return RankProcess(int(answer))
 
     def _answer(self) -> bytes:
-        """What it says next; it is waited for while it is at work, and no longer than imports may take."""
+        """Return the server's next answer; give up if it is inactive, or if its imports take too long."""
         self._orders.settimeout(LOOK_S)
         progress, silent = Progress(), 0
         for _ in range(round(IMPORT_S / LOOK_S)):
@@ -132,27 +132,27 @@ class Nursery:
                 return self._orders.recv(64)
             silent = 0 if progress.made(self._process.pid) else silent + 1
             if silent * LOOK_S >= self.timeout:
-                told = f"the process that imports for them (pid {self._process.pid}) gives no sign of life"
-                raise RankFailed(f"ranks could not start: {told} for {self.timeout:g} s; is it stopped?")
-        raise RankFailed(f"ranks could not start: what they import took over {IMPORT_S:g} s")
+                answer = f"the process that imports for them (pid {self._process.pid}) gives no sign of life"
+                raise RankFailed(f"ranks could not start: {answer} for {self.timeout:g} s; is it stopped?")
+        raise RankFailed(f"ranks could not start: their imports took over {IMPORT_S:g} s")
 
     def _ended(self) -> None:
-        """Wait for its end; one that is stopped is killed, and its ranks are this process's own all the same."""
+        """Wait for the server's end; kill it if it is stopped. Its ranks become children of this process anyway."""
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(self.timeout)
         self._process.kill()
         self._process.wait()
 
     def close(self) -> None:
-        """End it, at once if it has no ranks; else they are this process's own from now on."""
-        if not self._bore:
+        """End the server, at once if it has no ranks; otherwise its ranks become children of this process."""
+        if not self._spawned:
             self._process.kill()
         self._orders.close()
-        if boot.FORKS or not self._bore:
+        if fork_server_main.FORKS or not self._spawned:
             self._ended()
         self._stack.close()
 
-    def __enter__(self) -> "Nursery":
+    def __enter__(self) -> "ForkServer":
         return self
 
     def __exit__(
@@ -162,9 +162,9 @@ class Nursery:
 
 
 class _Adoption:
-    """The kernel's flag that makes this process adopt orphans among its descendants.
+    """The kernel's flag that makes this process adopt orphaned descendants.
 
-    The flag belongs to the whole process: the first thread that needs it sets it, and the last one puts it back.
+    The flag belongs to the whole process: the first thread that needs it sets it, and the last one resets it.
     """
 
     def __init__(self) -> None:
@@ -190,8 +190,8 @@ _adoption = _Adoption()
 
 @contextmanager
 def adopting() -> Iterator[None]:
-    """Meanwhile a process whose parent ends becomes a child of this one, if it descends from it."""
-    if not boot.FORKS:
+    """While the block runs, descendants whose parent ends become children of this process."""
+    if not fork_server_main.FORKS:
         yield
         return
     _adoption.begin()

@@ -21,7 +21,7 @@ def size(nbytes: float) -> str:
     return f"{nbytes / 1024**power:.1f} {('bytes', 'KiB', 'MiB', 'GiB', 'TiB')[power]}"
 
 
-def need_memory(nbytes: float, what: str, fix: str = LARGER) -> None:
+def require_memory(nbytes: float, what: str, fix: str = LARGER) -> None:
     free = free_memory()
     if nbytes > free:
         raise InputError(f"{what} needs {size(nbytes)} of memory, and {size(free)} are free; {fix}")
@@ -47,7 +47,7 @@ def free_addresses() -> int:
     return 1 << 62
 
 
-def need_addresses() -> None:
+def require_addresses() -> None:
     """Room for a rank's threads and compiled loops: where C++ finds none, it ends the process with words of its own.
 
     A torch that is built for GPUs looks for one in the first backward pass, and maps the driver for it.
@@ -66,7 +66,7 @@ def _field(path: Path, name: str) -> int:
     return next(int(field[1]) for field in fields if field and field[0] == name)
 
 
-def need_disk(folder: Path, nbytes: float, what: str) -> None:
+def require_disk(folder: Path, nbytes: float, what: str) -> None:
     """Room for `nbytes` where `folder` is, or will be."""
     place = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     free = shutil.disk_usage(place).free
@@ -74,7 +74,7 @@ def need_disk(folder: Path, nbytes: float, what: str) -> None:
         raise InputError(f"{what} needs {size(nbytes)} on the disk of {folder}, and {size(free)} are free; make room")
 
 
-def need_ranks(ranks: int, threads: int) -> None:
+def require_ranks(ranks: int, threads: int) -> None:
     """Descriptors, ports and threads for so many ranks on this machine, each with so many threads."""
     groups = 6  # communicators of a rank: the first, halos, sums, and those of a pipeline's hops
     files = 64 + groups * (ranks + 2)
@@ -92,8 +92,8 @@ def need_ranks(ranks: int, threads: int) -> None:
             raise InputError(
                 f"{ranks} ranks on one machine need {ports} ports, and it has {high - low}; use fewer --parts"
             )
-    need_addresses()  # this process has mapped what a rank will
-    need_threads(threads)
+    require_addresses()  # this process has mapped what a rank will
+    require_threads(threads)
     wanted = ranks * (max(threads, 1) + 8 + groups)
     own = resource.getrlimit(resource.RLIMIT_NPROC)[0]
     if os.geteuid() != 0 and 0 < own < wanted:
@@ -116,7 +116,7 @@ def need_locks(folder: Path) -> None:
             raise InputError(f"{told}, through which ranks meet; set TMPDIR to a folder on a local disk") from None
 
 
-def need_threads(threads: int) -> None:
+def require_threads(threads: int) -> None:
     """So many threads of one process are of use on this machine."""
     cores = os.cpu_count() or 1
     if threads > 4 * cores:

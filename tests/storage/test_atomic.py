@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from fullgraph.errors import InputError
-from fullgraph.storage import discard, sweep, whole, whole_file, whole_folder, workspace, write_whole
+from fullgraph.storage import atomic, discard, sweep, whole_file, whole_folder, workspace, write_whole
 
 
 class Recorder:
@@ -23,8 +23,8 @@ class Recorder:
             monkeypatch.setattr(os, name, self.wrap(name, getattr(os, name)))
         opened = os.open
         monkeypatch.setattr(os, "open", lambda path, *a, **k: self.note(opened(path, *a, **k), path))
-        swap = whole._swap_at_once
-        monkeypatch.setattr(whole, "_swap_at_once", lambda a, b: self.calls.append(("swap", b.name)) or swap(a, b))
+        swap = atomic._swap_at_once
+        monkeypatch.setattr(atomic, "_swap_at_once", lambda a, b: self.calls.append(("swap", b.name)) or swap(a, b))
 
     def note(self, handle, path):
         self.names[handle] = os.path.basename(path)
@@ -134,7 +134,7 @@ def test_names_that_only_look_staged_are_left_alone(tmp_path):
 @pytest.mark.parametrize("state", ["before", "between", "after"])
 def test_a_swap_in_two_steps_survives_a_kill_between_them(tmp_path, state, monkeypatch):
     """Where the system cannot swap names at once, the next sweep finishes or undoes a swap that was cut short."""
-    monkeypatch.setattr(whole, "_swap_at_once", lambda one, other: False)
+    monkeypatch.setattr(atomic, "_swap_at_once", lambda one, other: False)
     (tmp_path / "f").mkdir()
     (tmp_path / "f" / "old").touch()
     renames = 0
