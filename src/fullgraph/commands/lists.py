@@ -12,17 +12,29 @@ from fullgraph.options import fields_of, pairs_of
 from fullgraph.values import Range, read_option
 
 MOST_STEPS = 1_000_000  # lines of a printed schedule
+MOST_STAGES = 1000
 
 
 def schedule(
-    name: Annotated[str, typer.Argument(help=", ".join(SCHEDULES) + OWN, autocompletion=offer(SCHEDULES))],
+    name: Annotated[
+        str, typer.Argument(help=", ".join([*SCHEDULES, "gnnpipe"]) + OWN, autocompletion=offer(SCHEDULES))
+    ],
     steps: int = 10,
+    stages: Annotated[int, typer.Option(help="of gnnpipe")] = 4,
+    chunks: Annotated[int, typer.Option(help="of gnnpipe, in one step; 0: four for each stage")] = 0,
     option: Annotated[list[str], typer.Option("-o", "--option", help="KEY=VALUE of the schedule")] = [],  # noqa: B006
 ) -> None:
-    """Print when a schedule sends, and which step's rows it reads.
+    """Print when a schedule sends, and which step's rows it reads; or in which order the stages of a pipeline work.
 
-    Example:  fullgraph schedule pipelined --steps 4        or:  fullgraph schedule bounded -o refresh=5
+    Example:  fullgraph schedule pipelined --steps 4        or:  fullgraph schedule gnnpipe --stages 4 --chunks 8
     """
+    if name == "gnnpipe":
+        from fullgraph.placement.pipeline.order import table as order_table
+
+        read_option(Annotated[int, Range(1, MOST_STAGES)], "stages", stages)
+        read_option(Annotated[int, Range(0, MOST_STAGES)], "chunks", chunks)
+        print(order_table(stages, chunks or 4 * stages))
+        return
     from fullgraph.exchange import checked_schedule, table
 
     read_option(Annotated[int, Range(1, MOST_STEPS)], "steps", steps)

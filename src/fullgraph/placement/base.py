@@ -64,7 +64,9 @@ class Placement(ABC):
 
     def place_dry(self, counts: Counts, transport: Transport, wire: Wires, aggregation: str) -> Shard:
         """The same share from counts, on tensors without numbers: what a step would do can be seen, and not done."""
-        raise InputError(f"{type(self).__name__} has no sketch, so that its cost cannot be foretold; measure it")
+        raise InputError(
+            f"{type(self).__name__} cannot be placed from counts, so that its cost cannot be predicted; measure it"
+        )
 
     def opened(self, part: Part) -> RankGraph:
         """A part's rows in this run's number format, dense where they cross as they are."""
