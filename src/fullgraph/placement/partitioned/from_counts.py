@@ -29,7 +29,7 @@ def view_of_counts(
         transport=transport,
         num_nodes=counts.graph.nodes,
         counts={"train": counts.train, "val": 0, "test": 0},
-        whole=_layer(rank.whole, kind),
+        whole=replace(_layer(rank.whole, kind), halo_ids=graph.rows.halo_ids, route=graph.rows.route),
         attends=aggregation == "attention",
         fewer={layer: _layer(rows, kind) for layer, rows in rank.fewer.items()} if placement.hops_trim else {},
         known=_known(placement, counts, graph.rows.x, rank.whole, aggregation, dense),

@@ -54,6 +54,7 @@ class SetupOfCounts(Setup):
 
     def step(self) -> PipelineStep:
         """This rank's; every way's first stage has a say in where the model is cut, and equal ways say the same."""
+        _ = self.halos, self.lanes  # which the ways' copies share
         ways = [self.way] if self.counts.even else range(self.ways)
         return self.executor(firsts=[self._of(way).executor(stage=0) for way in ways])
 
