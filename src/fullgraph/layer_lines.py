@@ -41,5 +41,7 @@ def _bits(wire: Wire) -> str:
 
 def lines_of(run: Run, graph: Graph) -> list[str]:
     """A line per layer."""
-    wires = run.wires
-    return [line_of(plan, wires.at(plan.layer)) for plan in plans_of(run, graph)]
+    plans, wires = plans_of(run, graph), run.wires
+    if placement_of(run).isolated:
+        return [f"layer {plan.layer}: no edges between parts, sends nothing, {plan.rows:,} rows" for plan in plans]
+    return [line_of(plan, wires.at(plan.layer)) for plan in plans]

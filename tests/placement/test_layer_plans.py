@@ -85,6 +85,8 @@ def test_all_ranks_plan_alike_and_as_one_rank_does_before_they_start(make, place
 
 def test_lines_of_a_run():
     graph = few_trained(1)[0]
+    alone = lines_of(Run(model=SPEC, strategy=STRATEGIES.make("none")), graph)
+    assert all("no edges between parts, sends nothing" in line for line in alone)
     run = Run(model=SPEC, strategy=STRATEGIES.make("sylvie-a"))
     whole, near, last = (plan.rows for plan in plans_of(run, graph))
     assert whole > near > last
