@@ -13,8 +13,8 @@ from typing import Any
 from fullgraph.exchange import Wires
 from fullgraph.partition import Part
 from fullgraph.placement import Partitioned, Placement, Shard
+from fullgraph.placement.known import Known
 from fullgraph.placement.partitioned.view import PartitionedView
-from fullgraph.placement.view import Known
 from fullgraph.recipes import pipegcn, vanilla
 from fullgraph.transport import Transport
 

@@ -16,10 +16,11 @@ from fullgraph.placement.halo import halo_of
 from fullgraph.placement.holding.adjacency import Matrices, build
 from fullgraph.placement.holding.ahead import InputRows
 from fullgraph.placement.holding.live import Hops, Live, live_rows
+from fullgraph.placement.known import KnownHalo
 from fullgraph.placement.layer_plans import Crossing, Rules, plan_layers
 from fullgraph.placement.rank_graph import RankGraph
 from fullgraph.placement.shard import Executor, Shard, WholeStep
-from fullgraph.placement.view import ChannelView, KnownHalo, RankView, counted
+from fullgraph.placement.view import ChannelView, RankView, counted
 from fullgraph.transport import SingleRank, Transport
 
 K = TypeVar("K", bound="Placement")

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 from fullgraph.ops import Adjacency
 from fullgraph.ops.parallel import even_cuts
 from fullgraph.placement.counts import META, Counts, Kind, LayerCounts, aggregated, ids, pattern
+from fullgraph.placement.known import Known
 from fullgraph.placement.mixture.grid import Grid
 from fullgraph.placement.mixture.live import LayerTiles
 from fullgraph.placement.mixture.rows import BlockRows
 from fullgraph.placement.mixture.view import MixtureView
 from fullgraph.placement.rank_graph import RankGraph
-from fullgraph.placement.view import Known
 from fullgraph.transport import Transport
 
 if TYPE_CHECKING:

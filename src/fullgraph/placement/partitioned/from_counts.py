@@ -8,9 +8,9 @@ from fullgraph.ops import Adjacency
 from fullgraph.placement.counts import Counts, Kind, LayerCounts, aggregated, aggregated_entries, features, ids, pattern
 from fullgraph.placement.holding.adjacency import Matrices
 from fullgraph.placement.holding.live import LayerRows
+from fullgraph.placement.known import Known, KnownHalo
 from fullgraph.placement.partitioned.view import PartitionedView
 from fullgraph.placement.rank_graph import RankGraph
-from fullgraph.placement.view import Known, KnownHalo
 from fullgraph.plan import HaloRoute
 from fullgraph.transport import Transport
 

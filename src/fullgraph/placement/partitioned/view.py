@@ -17,7 +17,8 @@ from fullgraph.ops import Structure, attend, spmm
 from fullgraph.placement.halo import boundary_grades, halo_of
 from fullgraph.placement.holding.adjacency import column_squares
 from fullgraph.placement.holding.live import LayerRows, Live
-from fullgraph.placement.view import ChannelView, Known, KnownHalo, KnownMessage, with_first
+from fullgraph.placement.known import Known, KnownHalo, KnownMessage, with_first
+from fullgraph.placement.view import ChannelView
 
 
 @dataclass(eq=False, kw_only=True)

@@ -16,11 +16,12 @@ from fullgraph.nn.view import Features
 from fullgraph.ops import Adjacency, Structure
 from fullgraph.placement.holding.live import LEVELS, Live
 from fullgraph.placement.holding.whole import whole_matrices
+from fullgraph.placement.known import Known
 from fullgraph.placement.pipeline.live import LiveRows, Numbering, rows_kept
 from fullgraph.placement.pipeline.rows import Chunk, Span
 from fullgraph.placement.pipeline.setup import Setup
 from fullgraph.placement.rank_graph import RankGraph
-from fullgraph.placement.view import Known, RankView
+from fullgraph.placement.view import RankView
 from fullgraph.plan import HaloRoute
 from fullgraph.transport import Key, gather_rows
 

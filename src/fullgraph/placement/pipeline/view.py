@@ -14,8 +14,8 @@ from fullgraph.exchange import Channel
 from fullgraph.nn.layer_plan import LayerPlan, LayerShape
 from fullgraph.nn.view import IDENTITY, Features, Message, RowMap, Update, at_once
 from fullgraph.ops import Adjacency, Structure, attend
+from fullgraph.placement.known import Known, KnownMessage, with_first
 from fullgraph.placement.pipeline.rows import Chunk, Gather, Mix, StageRows, Store
-from fullgraph.placement.view import Known, KnownMessage, with_first
 
 
 @dataclass(eq=False, kw_only=True)
