@@ -80,7 +80,7 @@ def test_all_ranks_plan_alike_and_as_one_rank_does_before_they_start(make, place
     one, other = run_threads(2, body)
     model = SPEC.outline(*(lambda facts: (facts.features, facts.classes))(cut_parts(*make(1), 0).manifest.graph))
     rank = placement(hops=SPEC.hops, dtype=torch.float64)
-    assert one == other == rank.plans(rank.opened(cut_parts(*make(1), 0)), model, SPEC.aggregation)
+    assert one == other == rank.plans(rank.graph_of(cut_parts(*make(1), 0)), model, SPEC.aggregation)
 
 
 def test_lines_of_a_run():

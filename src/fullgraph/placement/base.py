@@ -69,7 +69,7 @@ class Placement(ABC):
             f"{type(self).__name__} cannot be placed from counts, so that its cost cannot be predicted; measure it"
         )
 
-    def opened(self, part: Part) -> RankGraph:
+    def graph_of(self, part: Part) -> RankGraph:
         """A part's rows in this run's number format, dense where they cross as they are."""
         graph = RankGraph.of_part(part, self.dtype)
         return graph.with_dense_rows() if self.rules.dense_input else graph
@@ -151,7 +151,7 @@ class AllLayers(Placement):
     channels: ClassVar[str]  # what the names of training's channels begin with
 
     def place(self, part: Part, transport: Transport, wire: Wires, aggregation: str) -> Shard:
-        views = self.views(self.opened(part), transport, aggregation)
+        views = self.views(self.graph_of(part), transport, aggregation)
         train = views.train.trimmed(views.live).opened(self.channels, wire, self.new_clock(), self.rules)
         return views.shard(train, WholeStep(train), part.manifest.graph)
 
@@ -178,7 +178,7 @@ class AllLayers(Placement):
 
     def rows_alone(self, part: Part, transport: Transport) -> Shard:
         """The rows and edges of a rank for a model of the user's own, which needs no matrix."""
-        whole, seen, _ = self.graphs(self.opened(part), transport)
+        whole, seen, _ = self.graphs(self.graph_of(part), transport)
         full = self._bare(whole, transport, "full")
         train = full if seen is whole else self._bare(seen, transport, "train")
         train = train.opened(self.channels, Wire(), self.new_clock())

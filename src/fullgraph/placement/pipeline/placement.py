@@ -75,7 +75,7 @@ class Pipeline(Placement):
 
     def place(self, part: Part, transport: Transport, wire: Wires, aggregation: str) -> Shard:
         by_parts = self.by_parts
-        views = by_parts.views(self.opened(part), transport, aggregation)
+        views = by_parts.views(self.graph_of(part), transport, aggregation)
         clock, graph = by_parts.new_clock(), views.train.graph.on_host()
         setup = SetupOfRows(self, views.train, graph, self._live(views, graph, transport), wire, clock, aggregation)
         parts = views.train.trimmed(views.live).opened(by_parts.channels, Wire(), clock, by_parts.rules)
