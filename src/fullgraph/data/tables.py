@@ -179,7 +179,7 @@ def _features(table: Columns, columns: Sequence[str], num_nodes: int) -> Array |
 
 def _check_width(table: Columns, column: str, row: int, width: int, wanted: int) -> None:
     if width != wanted:
-        told = f"{table.at(row)} has a list of {width} numbers as {column}, and others have {wanted}"
+        told = f"{table.at(row)} has a list of {width} numbers as {column}, and other rows have {wanted}"
         raise InputError(f"{told}: give all rows the same number, at least one")
 
 
