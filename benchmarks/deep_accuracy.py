@@ -220,8 +220,8 @@ def table(done: dict[Trial, Outcome], *, study: str | None, markdown: bool) -> N
                 )
             )
     title = f"Study of {study}. " if study else ""
-    title += "Test score at the best validation epoch, in points of 100, 8 ranks' worth; ±: 95 % confidence interval; "
-    title += f"BELOW: more than {TOLERANCE} points under exact training"
+    title += "Test score at the best validation epoch, in points of 100, as on 8 ranks; ±: 95 % confidence interval; "
+    title += f"BELOW: more than {TOLERANCE} points below exact training"
     columns = ["graph, model, layers", "", "val", "test", "against exact", "seeds", ""]
     show(title, columns, rows, markdown=markdown)
 

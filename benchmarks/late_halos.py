@@ -71,8 +71,8 @@ def table(model: str, done: dict[Trial, Outcome], strategies: list[str], *, mark
         scores = [run.best().test for run in exact.values()]
         rows.append((cut.label, len(scores), f"{100 * mean(scores):.2f}", *cells))
     title = f"{model}: points against vanilla, 3 random parts, mean over seeds. BELOW: more than {TOLERANCE} points "
-    title += f"({len(below)} cells, in {sum(' w' in text for text in below)} of them a run said so). "
-    title += "w: so many runs said that their loss hardly fell"
+    title += f"({len(below)} cells, in {sum(' w' in text for text in below)} of them a run printed a note). "
+    title += "wN: N runs noted that the loss hardly fell"
     show(title, ["graph", "seeds", "vanilla", *strategies], rows, markdown=markdown)
 
 

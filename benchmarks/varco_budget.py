@@ -126,10 +126,8 @@ def show_readings(outcomes: dict[Trial, Outcome], options: argparse.Namespace) -
         label = name.removesuffix(EVERY).replace(" -o ", " ")
         layers = "" if name == FULL else "every layer" if name.endswith(EVERY) else "not the last"
         rows.append(("full" if name == FULL else label, layers, *cells))
-    title = (
-        f"Mean test score over {len(done)} cuts (points of 100) with shares of full communication's bytes; empty: on "
-    )
-    title += "some cut no evaluation is so cheap"
+    title = f"Mean test score over {len(done)} partitions (points of 100) at shares of full communication's bytes; "
+    title += "empty: some partition has no evaluation with so few bytes"
     show(title, ["strategy", "compressed", *(f"{share:.0%}" for share in OF_FULL)], rows, markdown=options.markdown)
     if options.plot:
         plot(done, options.plot)
@@ -159,8 +157,8 @@ def show_slopes(done: Done, seeds: str, *, markdown: bool) -> None:
             below = sum(mean(gaps) < -half_width(gaps) for gaps in sure)
             cells.append(f"{at_least} of {sum(map(bool, leads))} (+{above} -{below})")
         rows.append((f"a={slope}", *cells))
-    title = "In how many comparisons with a fixed ratio varco is at or above it, by slope and share of its bytes; in "
-    title += f"brackets, how many 95 % intervals are above 0, and below; {seeds}"
+    title = "Number of comparisons in which varco is at or above a fixed ratio, by slope and share of the ratio's bytes; "
+    title += f"in brackets: 95 % intervals above 0 and below 0; {seeds}"
     show(title, ["slope", *(f"{share:.0%}" for share in SHARES)], rows, markdown=markdown)
 
 
@@ -184,8 +182,8 @@ def show_claim(done: Done, seeds: str, *, markdown: bool) -> None:
             cells = [spread(gaps, sign="+") if gaps else "" for gaps in leads]
             about = (f"{cut.label} {cut.partitioner}", ratio, size(budget), spread(scores_of(base)))
             rows.append((*about, *cells, verdict(leads)))
-    title = f"varco of slope {SHOWN} - fixed in test score (points of 100) with shares of the fixed ratio's bytes, by "
-    title += f"seed; ±: 95 % confidence interval; {seeds}. BELOW: an interval under 0"
+    title = f"Test score of varco with slope {SHOWN} minus fixed (points of 100), at shares of the fixed ratio's bytes, by "
+    title += f"seed; ±: 95 % confidence interval; {seeds}. BELOW: an interval below 0"
     heads = [f"{share:.0%}" for share in SHARES]
     show(title, ["graph, parts", "ratio", "bytes", "fixed", *heads, ""], rows, markdown=markdown)
 

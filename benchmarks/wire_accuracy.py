@@ -68,8 +68,8 @@ def compare(done: dict[Trial, Outcome], strategies: Sequence[str], *, markdown: 
                 )
             )
     title = "Test score at the best validation epoch, in points of 100, 4 ranks, METIS; ±: 95 % confidence interval; "
-    title += f"BELOW: more than {TOLERANCE} points under vanilla"
-    columns = ["graph", "strategy", "val", "test", "test - vanilla, by seed", "halo bytes in all", "seeds", ""]
+    title += f"BELOW: more than {TOLERANCE} points below vanilla"
+    columns = ["graph", "strategy", "val", "test", "test - vanilla, by seed", "total halo bytes", "seeds", ""]
     show(title, columns, rows, markdown=markdown)
 
 
