@@ -157,8 +157,8 @@ def show_slopes(done: Done, seeds: str, *, markdown: bool) -> None:
             below = sum(mean(gaps) < -half_width(gaps) for gaps in sure)
             cells.append(f"{at_least} of {sum(map(bool, leads))} (+{above} -{below})")
         rows.append((f"a={slope}", *cells))
-    title = "Number of comparisons in which varco is at or above a fixed ratio, by slope and share of the ratio's bytes; "
-    title += f"in brackets: 95 % intervals above 0 and below 0; {seeds}"
+    title = "Number of comparisons in which varco is at or above a fixed ratio, by slope and share of the ratio's "
+    title += f"bytes; in brackets: 95 % intervals above 0 and below 0; {seeds}"
     show(title, ["slope", *(f"{share:.0%}" for share in SHARES)], rows, markdown=markdown)
 
 
@@ -182,8 +182,10 @@ def show_claim(done: Done, seeds: str, *, markdown: bool) -> None:
             cells = [spread(gaps, sign="+") if gaps else "" for gaps in leads]
             about = (f"{cut.label} {cut.partitioner}", ratio, size(budget), spread(scores_of(base)))
             rows.append((*about, *cells, verdict(leads)))
-    title = f"Test score of varco with slope {SHOWN} minus fixed (points of 100), at shares of the fixed ratio's bytes, by "
-    title += f"seed; ±: 95 % confidence interval; {seeds}. BELOW: an interval below 0"
+    title = (
+        f"Test score of varco with slope {SHOWN} minus fixed (points of 100), at shares of the fixed ratio's bytes, "
+    )
+    title += f"by seed; ±: 95 % confidence interval; {seeds}. BELOW: an interval below 0"
     heads = [f"{share:.0%}" for share in SHARES]
     show(title, ["graph, parts", "ratio", "bytes", "fixed", *heads, ""], rows, markdown=markdown)
 
