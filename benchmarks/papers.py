@@ -1,10 +1,11 @@
-"""The papers' own settings, foretold, beside what the papers say.
+"""Predictions in the papers' own settings, compared with the papers' results.
 
     .venv/bin/python benchmarks/papers.py          # a minute; nothing is trained
 
-Graphs have the published sizes. Their halos are assumed, for want of the authors' own cuts (cost/scale.py). Devices
-and links are what the papers name, by their data sheets. Ratios are to exact training on the same machines, in which a
-layer's input crosses as in the papers; our own `vanilla` sends mapped rows where those are narrower.
+Graphs have the published sizes. Their halos are assumed, because the authors' partitions are not available
+(lab/cost/scale.py). Devices and links are those of the papers, by their data sheets. Ratios are to exact training on
+the same machines, which sends a layer's input as in the papers; our own `vanilla` sends mapped rows if those are
+narrower.
 """
 
 from dataclasses import dataclass, field
@@ -21,13 +22,13 @@ from fullgraph.nn import ModelSpec
 from fullgraph.recipes import STRATEGIES
 from fullgraph.run import Run
 
-PCIE3 = Link(bits_per_s=48e9, latency_s=20e-6)  # through the host's memory, shared by the devices of a machine
+PCIE3 = Link(bits_per_s=48e9, latency_s=20e-6)  # through host memory, shared by the devices of a machine
 NVLINK = Link(bits_per_s=1200e9, latency_s=5e-6)
 
 
 @dataclass(frozen=True)
 class Setting:
-    """A table's row of a paper."""
+    """A row of a paper's table."""
 
     paper: str
     graph: str
@@ -37,7 +38,7 @@ class Setting:
     device: str
     link: Link
     inside: Link
-    said: dict[str, str] = field(default_factory=dict)  # by strategy, the ratio to vanilla that the paper has
+    said: dict[str, str] = field(default_factory=dict)  # by strategy, the paper's ratio to vanilla
 
 
 ETHERNET = Link(bits_per_s=1e9, latency_s=50e-6)
@@ -58,7 +59,7 @@ SETTINGS = [
 ]  # fmt: skip
 
 
-def foretold(setting: Setting) -> dict[str, Choice]:
+def predict(setting: Setting) -> dict[str, Choice]:
     known = KNOWN[setting.graph]
     cluster = Cluster(
         machines=setting.machines, ranks_per_machine=setting.per_machine, cores=setting.per_machine,
@@ -73,7 +74,7 @@ def foretold(setting: Setting) -> dict[str, Choice]:
 
 
 def constant_volume() -> list[tuple[str, ...]]:
-    """MixGCN's bytes do not grow with the ranks; a halo's do."""
+    """Show that MixGCN's bytes do not grow with the ranks, and a halo's do."""
     known, run, rows = KNOWN["products"], Run(model=GCN3), []
     for ranks in (2, 4, 8, 16, 32):
         cluster = Cluster(machines=ranks, cores=1, rates="a100")
@@ -88,7 +89,7 @@ def constant_volume() -> list[tuple[str, ...]]:
 def main() -> None:
     rows = []
     for setting in SETTINGS:
-        found = foretold(setting)
+        found = predict(setting)
         exact = found["exact"].prediction
         assert exact is not None
         taken = exact.taken
@@ -105,7 +106,7 @@ def main() -> None:
             told = (f"{100 * share:.0f} %", f"{ratio:.2f}", said, f"{volume:.1f}x fewer")
             rows.append((setting.paper, place, name, *told))
     columns = ["paper", "setting", "strategy", "exact waits", "foretold", "paper", "bytes"]
-    show("An epoch of exact training to an epoch of the strategy", columns, rows)
+    show("Time of an exact epoch divided by the strategy's", columns, rows)
     columns = ["ranks", "mixgcn, bytes", "vanilla, bytes", "mixgcn, epoch", "vanilla, epoch"]
     show("products, GCN 3x128, A100s over 10 Gbit/s", columns, constant_volume())
 
