@@ -105,7 +105,7 @@ def main() -> None:
             volume = taken.bytes / max(1, choice.prediction.taken.bytes)
             told = (f"{100 * share:.0f} %", f"{ratio:.2f}", said, f"{volume:.1f}x fewer")
             rows.append((setting.paper, place, name, *told))
-    columns = ["paper", "setting", "strategy", "exact waits", "foretold", "paper", "bytes"]
+    columns = ["paper", "setting", "strategy", "exact waits", "predicted", "paper", "bytes"]
     show("Time of an exact epoch divided by the strategy's", columns, rows)
     columns = ["ranks", "mixgcn, bytes", "vanilla, bytes", "mixgcn, epoch", "vanilla, epoch"]
     show("products, GCN 3x128, A100s over 10 Gbit/s", columns, constant_volume())

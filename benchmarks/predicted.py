@@ -195,7 +195,7 @@ def main() -> None:
         off = f"{100 * (taken / cell.epoch_s - 1):+.0f} %"
         said = "held out" if one in held else ""
         rows.append((place, cell.strategy, seconds(cell.epoch_s), seconds(taken), off, said))
-    show("an epoch", ["cell", "strategy", "measured", "foretold", "off by", ""], rows)
+    show("seconds per epoch", ["cell", "strategy", "measured", "predicted", "off by", ""], rows)
     print(f"fitted: {fit}")
     parts = {"cells of the fit": known[:FITTED], "held-out cells": held,
              "all but those of the fit": held + known[FITTED:], "all cells": found}  # fmt: skip
