@@ -175,7 +175,7 @@ def _grouped(links: Array, load: Array, parts: int, seed: int) -> Array:
     between = sp.csr_array(links)
     weight = np.maximum(1, load * (MEAN_WEIGHT * len(load)) // load.sum())
     with quietly():
-        found = pymetis.part_graph(
+        result = pymetis.part_graph(
             parts,
             pymetis.CSRAdjacency(between.indptr.astype(index), between.indices.astype(index)),
             vweights=weight.astype(index),
@@ -183,4 +183,4 @@ def _grouped(links: Array, load: Array, parts: int, seed: int) -> Array:
             recursive=parts <= RECURSIVE_PARTS,
             options=pymetis.Options(seed=seed % (1 << 31)),
         )
-    return np.asarray(found.vertex_part).astype(np.int32)
+    return np.asarray(result.vertex_part).astype(np.int32)

@@ -110,5 +110,5 @@ def _search(pymetis: Any, adjacency: Any, weight: Array, parts: int, objective: 
     if objective == "volume":
         options.objtype = int(pymetis.ObjType.VOL)
     with quietly():
-        found = pymetis.part_graph(parts, adjacency, vweights=weight, recursive=recursive, options=options)
-    return np.asarray(found.vertex_part).astype(np.int32)
+        result = pymetis.part_graph(parts, adjacency, vweights=weight, recursive=recursive, options=options)
+    return np.asarray(result.vertex_part).astype(np.int32)

@@ -24,11 +24,11 @@ def pieces_of(indptr: Array, indices: Array, pieces: int) -> Array:
     degree = np.diff(both.indptr)
     index = pymetis.zero_copy_dtype()
     with quietly():
-        found = pymetis.part_graph(
+        result = pymetis.part_graph(
             pieces,
             pymetis.CSRAdjacency(both.indptr.astype(index), both.indices.astype(index)),
             vweights=(degree + int(degree.mean()) + 1).astype(index),
             recursive=True,
             options=pymetis.Options(seed=0),
         )
-    return np.asarray(found.vertex_part).astype(np.int32)
+    return np.asarray(result.vertex_part).astype(np.int32)
