@@ -1,12 +1,12 @@
-"""Are the defaults good ones? GraphSAGE and GCN by default and by other settings, beside a plain script of PyG's.
+"""Are the defaults good? GraphSAGE and GCN with the defaults and other settings, compared with a plain PyG script.
 
     .venv/bin/python benchmarks/defaults.py --data FOLDER [--device cuda] [--jobs 4] [--only cora tolokers] [--report]
 
 Every training is one rank in one process: 3 layers of 128, dropout 0.5, Adam, 200 epochs, scored every 10; the score is
 that of the epoch with the best validation score. PyG's script has the same layers, width, dropout, optimizer and
-epochs, features as they are, none of them dropped, and no norm. "kept" says that ours drops no input, either. Settings
-are compared by validation scores; test scores are shown for the default and PyG alone. Outcomes are lines of a file: a
-call that is cut short goes on where it was.
+epochs, unscaled features without dropout, and no norm. "kept" means that ours does not drop inputs either. Settings are
+compared by validation scores; test scores are shown only for the default and PyG. Outcomes are lines of a file: an
+interrupted call continues there.
 """
 
 import argparse
@@ -27,11 +27,11 @@ NORMS, FEATURES, RATES = ("none", "layer", "batch"), ("none", "row", "standard")
 SETTINGS = [f"{norm} {features} {lr}" for norm, features, lr in itertools.product(NORMS, FEATURES, RATES)]
 SETTINGS += [f"{norm} none {lr} kept" for norm, lr in (("layer", 0.01), ("layer", 0.003), ("none", 0.01))]
 PYG, EPOCHS, EVERY, LAYERS, HIDDEN, DROPOUT = "pyg", 200, 10, 3, 128, 0.5
-AUC = ("minesweeper", "tolokers")  # scored by ROC-AUC, as their paper does
+AUC = ("minesweeper", "tolokers")  # scored by ROC-AUC, as in their paper
 
 
 def train(graph: Any, name: str, model: str, setting: str, seed: int, device: str) -> tuple[float, float]:
-    """Validation and test score of one training of ours."""
+    """Return the validation and test score of one training with fullgraph."""
     from fullgraph.nn import MODELS as SPECS
     from fullgraph.partition import cut_parts, partition
     from fullgraph.run import Run, build_trainer
@@ -50,7 +50,7 @@ def train(graph: Any, name: str, model: str, setting: str, seed: int, device: st
 
 
 def train_pyg(graph: Any, name: str, model: str, seed: int, device: str) -> tuple[float, float]:
-    """The same with PyG, as its examples are written."""
+    """Return the same with PyG, in the style of its examples."""
     import torch
     import torch.nn.functional as F
     from torch_geometric.nn import GCN, GraphSAGE
@@ -86,7 +86,7 @@ def train_pyg(graph: Any, name: str, model: str, seed: int, device: str) -> tupl
 
 
 def work(options: argparse.Namespace, name: str) -> None:
-    """Every training on one graph that is not in the file yet."""
+    """Run every training on one graph that is not in the file yet."""
     from fullgraph.data import load
 
     graph, known = load(str(options.data / f"{name}.npz")), read(options.results)
@@ -104,7 +104,7 @@ def work(options: argparse.Namespace, name: str) -> None:
 
 
 def cases(seeds: int) -> Iterator[tuple[int, str, str]]:
-    """Seed by seed, so that a call that is cut short leaves every setting with as many."""
+    """Yield cases seed by seed, so that an interrupted call leaves every setting with the same number of seeds."""
     return itertools.product(range(seeds), MODELS, [PYG, *SETTINGS])
 
 
@@ -147,13 +147,13 @@ def report(options: argparse.Namespace) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=ROOT.parent / "shared" / "data", help="folder of .npz graphs")
-    parser.add_argument("--only", nargs="+", metavar="GRAPH", help="all of the folder, if left out")
+    parser.add_argument("--only", nargs="+", metavar="GRAPH", help="default: all graphs of the folder")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--jobs", type=int, default=1, help="graphs at a time, each in a process")
-    parser.add_argument("--default", default="layer none 0.01", help="the setting to put beside PyG's script")
+    parser.add_argument("--jobs", type=int, default=1, help="graphs at the same time, each in a process")
+    parser.add_argument("--default", default="layer none 0.01", help="the setting to compare with PyG's script")
     parser.add_argument("--results", type=Path, default=ROOT / "runs" / "defaults" / "results.jsonl")
-    parser.add_argument("--report", action="store_true", help="show what the results file holds and train nothing")
+    parser.add_argument("--report", action="store_true", help="show the results file and train nothing")
     options = parser.parse_args()
     options.only = options.only or sorted(path.stem for path in options.data.glob("*.npz"))
     options.results.parent.mkdir(parents=True, exist_ok=True)

@@ -1,11 +1,11 @@
-"""What live rows save: arcs, bytes, memory and seconds of an epoch, beside a training on all rows (`--all-rows`).
+"""The savings of live rows: edges, bytes, memory and seconds per epoch, compared with all rows (`--all-rows`).
 
     .venv/bin/python benchmarks/live_rows.py --data FOLDER [--only pubmed sbm-1] [--ranks 2 4] [--repeats 3] [--report]
 
-The default model, GraphSAGE 3x128 with a layer norm. Real graphs are cut by METIS. The sbm, a block model of 1M nodes,
-is cut along its blocks, which takes no search; three splits of it have 1 %, 10 % and 60 % training nodes. Trainings
-with and without live rows take turns. Arcs are counted by the ranks in the matrices they train with (counted.py). A
-training is a line of the results file, so a call that is cut short goes on where it stopped.
+The default model, GraphSAGE 3x128 with a layer norm. METIS partitions real graphs. The sbm, a block model of 1M nodes,
+is divided along its blocks, without a search; three of its splits have 1 %, 10 % and 60 % training nodes. Trainings
+with and without live rows take turns. Ranks count edges in the matrices of their training (counted.py). Each training
+is a line of the results file, so an interrupted call continues there.
 """
 
 import argparse
@@ -20,8 +20,8 @@ from typing import NamedTuple
 from common import ROOT, fullgraph, seconds, show, size, train
 
 REAL = ("cora", "pubmed", "coauthor_physics", "amazon_photo")
-SHARES = {"sbm-1": 0.01, "sbm-10": 0.1, "sbm-60": 0.6}  # of training nodes; their order is that of the splits
-STRATEGIES = {"vanilla": "Vanilla", "pipegcn": "PipeGCN"}  # and their names in counted.py
+SHARES = {"sbm-1": 0.01, "sbm-10": 0.1, "sbm-60": 0.6}  # of training nodes, in the order of the splits
+STRATEGIES = {"vanilla": "Vanilla", "pipegcn": "PipeGCN"}  # with their names in counted.py
 BLOCKS, LAYERS = 16, 3
 
 
@@ -35,7 +35,7 @@ class Case(NamedTuple):
 
 
 class Figures(NamedTuple):
-    """Of one training; seconds, bytes and arcs are of an epoch."""
+    """Figures of one training; seconds, bytes and edges are per epoch."""
 
     epoch_s: float
     wait_s: float
@@ -49,7 +49,7 @@ class Trial(NamedTuple):
     case: Case
     live: bool
     turn: int
-    nodes: int  # of the sbm, and edges a node; 0: another graph
+    nodes: int  # of the sbm, and edges per node; 0: another graph
     edges: int
     epochs: int
     threads: int
@@ -59,7 +59,7 @@ class Trial(NamedTuple):
 
 
 def cut_sbm(nodes: int, edges: int, folders: dict[int, str]) -> None:
-    """Write the shards of a block model, by number of ranks: whole blocks for each, and a split for every share."""
+    """Write the shards of a block model by number of ranks: whole blocks for each rank, and one split per share."""
     import numpy as np
 
     from fullgraph.data.graph import Graph
@@ -78,7 +78,7 @@ def cut_sbm(nodes: int, edges: int, folders: dict[int, str]) -> None:
 
 
 def shards(case: Case, options: argparse.Namespace) -> Path:
-    """The folder of the cut graph, made if it is missing."""
+    """Return the folder of the partitioned graph, created if it is missing."""
     named = f"sbm-{options.nodes}-{options.edges}" if case.graph in SHARES else case.graph
     folders: dict[int, Path] = {ranks: options.cuts / f"{named}-{ranks}" for ranks in options.ranks}
     if folders[case.ranks].exists():
@@ -86,7 +86,7 @@ def shards(case: Case, options: argparse.Namespace) -> Path:
     print(f"cutting {named} ...", flush=True)
     options.cuts.mkdir(parents=True, exist_ok=True)
     missing = {ranks: str(folder) for ranks, folder in folders.items() if not folder.exists()}
-    if case.graph in SHARES:  # in a process of its own, for this one has to stay small
+    if case.graph in SHARES:  # in a separate process, because this one must stay small
         child = get_context("spawn").Process(target=cut_sbm, args=(options.nodes, options.edges, missing))
         child.start()
         child.join()
@@ -99,7 +99,7 @@ def shards(case: Case, options: argparse.Namespace) -> Path:
 
 
 def measured(trial: Trial, options: argparse.Namespace) -> Figures:
-    """One training, as a user would start it."""
+    """Run one training as a user would start it."""
     case = trial.case
     split = list(SHARES).index(case.graph) if case.graph in SHARES else 0
     strategy = f"{ROOT / 'benchmarks' / 'counted.py'}:{STRATEGIES[case.strategy]}"
@@ -118,7 +118,7 @@ def measured(trial: Trial, options: argparse.Namespace) -> Figures:
 
 
 def trials(options: argparse.Namespace) -> Iterator[Trial]:
-    """Both sides of a comparison follow one another; who comes first changes with the turn."""
+    """Yield trials; both sides of a comparison follow one another, and the first side changes with the turn."""
     for turn in range(options.repeats):
         for graph in options.only:
             nodes, edges, epochs = (options.nodes, options.edges, 8) if graph in SHARES else (0, 0, 60)
@@ -130,7 +130,7 @@ def trials(options: argparse.Namespace) -> Iterator[Trial]:
 
 
 def read(path: Path) -> dict[Trial, Figures]:
-    """What the results file holds; a last line that was cut short is taken out of it."""
+    """Return the content of the results file; remove an incomplete last line from it."""
     if not path.exists():
         return {}
     lines = path.read_text().split("\n")[:-1]
@@ -143,7 +143,7 @@ def read(path: Path) -> dict[Trial, Figures]:
 
 
 def carry_out(wanted: list[Trial], options: argparse.Namespace) -> dict[Trial, Figures]:
-    """Train what the results file does not hold yet; all that it then holds."""
+    """Run the trainings that are not in the results file; return all results in it."""
     known = read(options.results)
     options.results.parent.mkdir(parents=True, exist_ok=True)
     with options.results.open("a") as file:
@@ -158,18 +158,18 @@ def carry_out(wanted: list[Trial], options: argparse.Namespace) -> dict[Trial, F
 
 
 class Pair(NamedTuple):
-    """A case's trainings, on all rows and on live ones."""
+    """A case's trainings, on all rows and on live rows."""
 
     whole: list[Figures]
     live: list[Figures]
 
     def ratio(self, field: str, told: Callable[[float], str]) -> tuple[str, str, str]:
-        """Medians over turns, and how many times the second is in the first."""
+        """Return both medians over turns, and the first divided by the second."""
         before, after = (median(getattr(figures, field) for figures in side) for side in self)
         return told(before), told(after), f"{before / after:.2f}" if after else ""
 
     def arcs(self) -> Iterator[str]:
-        """By layer; counts do not differ between turns."""
+        """Yield counts by layer; they do not differ between turns."""
         for live, whole in zip(self.live[0].arcs, self.whole[0].arcs, strict=True):
             yield f"{live:,} ({100 * live / whole:.3g} %)" if whole else "ahead"
 
@@ -197,16 +197,18 @@ def main() -> None:
     known_graphs = [*REAL, *SHARES]
     parser.add_argument("--only", nargs="+", choices=known_graphs, metavar="GRAPH", default=known_graphs)
     late = {"choices": known_graphs, "metavar": "GRAPH", "default": ["pubmed", "amazon_photo"]}
-    parser.add_argument("--pipegcn", nargs="*", **late, help="graphs on which pipegcn trains, too")
+    parser.add_argument("--pipegcn", nargs="*", **late, help="graphs on which pipegcn trains too")
     parser.add_argument("--ranks", nargs="+", type=int, default=[2, 4])
-    parser.add_argument("--repeats", type=int, default=3, help="turns, of which the table has medians")
-    parser.add_argument("--epochs", type=int, default=0, help="of a training; 0: 60, and 8 of the sbm")
+    parser.add_argument("--repeats", type=int, default=3, help="number of turns; the table shows medians")
+    parser.add_argument("--epochs", type=int, default=0, help="per training; 0: 60, and 8 for the sbm")
     parser.add_argument("--nodes", type=int, default=1_000_000, help="of the sbm")
-    parser.add_argument("--edges", type=int, default=10, help="of the sbm, for each node")
+    parser.add_argument("--edges", type=int, default=10, help="of the sbm, per node")
     parser.add_argument("--threads", type=int, default=0, help="per rank; 0: this machine's cores over its ranks")
-    parser.add_argument("--cuts", type=Path, default=runs / "cuts", help="folder of cut graphs; missing ones are cut")
-    parser.add_argument("--results", type=Path, default=runs / "results.jsonl", help="file of figures, which grows")
-    parser.add_argument("--report", action="store_true", help="show what the results file holds and train nothing")
+    parser.add_argument("--cuts", type=Path, default=runs / "cuts", help="folder of partitioned graphs")
+    parser.add_argument(
+        "--results", type=Path, default=runs / "results.jsonl", help="file of figures, which is extended"
+    )
+    parser.add_argument("--report", action="store_true", help="show the results file and train nothing")
     parser.add_argument("--markdown", action="store_true", help="show tables as Markdown")
     options = parser.parse_args()
     wanted = list(trials(options))

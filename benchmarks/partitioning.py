@@ -1,12 +1,12 @@
-"""What partitioners cost, and how good their cuts are: time and memory of `fullgraph partition`, arcs cut, halo rows.
+"""The cost and quality of partitioners: time and memory of `fullgraph partition`, edges between parts, halo rows.
 
     .venv/bin/python benchmarks/partitioning.py --nodes 1000000 4000000 16000000 --methods fennel metis
     .venv/bin/python benchmarks/partitioning.py --graphs demo DATA/cora.npz --methods metis fennel random --parts 4
 
---nodes: block models of that many nodes and ten arcs a node, written to files first. A command reads, cuts and writes.
-Peak memory counts pages of mapped files, which the system takes back when it needs them; what is held does not. A
-method that refuses a graph is shown with its reason. Every figure is appended to the file of --results as it comes,
-and is not measured again.
+--nodes: block models of that many nodes with ten edges per node, written to files first. A command reads, partitions
+and writes. Peak memory includes pages of mapped files, which the system can reclaim; held memory does not. If a method
+refuses a graph, the table shows the reason. Every figure is appended to the file of --results, and is not measured
+again.
 """
 
 import argparse
@@ -30,7 +30,7 @@ MAKE = "import sys, fullgraph as fg; fg.save_npz(fg.load(sys.argv[1]), sys.argv[
 
 
 def watched(command: list[str]) -> tuple[dict[str, Any], str]:
-    """Run a command to its end; what it took, and what it said."""
+    """Run a command to its end; return its cost and its output."""
     start, held = time.perf_counter(), 0
     with tempfile.TemporaryFile() as output:
         child = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
@@ -54,7 +54,7 @@ def watched(command: list[str]) -> tuple[dict[str, Any], str]:
 
 
 def anonymous(pid: int) -> int:
-    """Memory of a process that is no file's."""
+    """Return the memory of a process that is not backed by files."""
     with suppress(OSError, StopIteration):
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
         return int(next(line.split()[1] for line in lines if line.startswith("RssAnon:"))) * 1024
@@ -62,7 +62,7 @@ def anonymous(pid: int) -> int:
 
 
 def measure(graph: str, method: str, parts: int, path: str, folder: Path) -> dict[str, Any]:
-    """One `fullgraph partition`."""
+    """Run one `fullgraph partition`."""
     out = folder / "shards"
     name, *pairs = method.split(",")
     flags = ["--parts", str(parts), "--partitioner", name, *(f"-p{pair}" for pair in pairs), "--out", str(out)]
@@ -78,7 +78,7 @@ def measure(graph: str, method: str, parts: int, path: str, folder: Path) -> dic
 
 
 def block_model(nodes: int, features: int, folder: Path) -> str:
-    """The file of a block model, made if it is not there."""
+    """Return the file of a block model, created if it is missing."""
     path = folder / f"sbm-{nodes}.npz"
     if not path.exists():
         run(["-c", MAKE, f"sbm:nodes={nodes},edges={5 * nodes},features={features},classes=16,p_in=0.9,seed=0", path])
@@ -91,7 +91,7 @@ def row(record: dict[str, Any]) -> tuple[str, ...]:
         return record["graph"], record["method"], *cost, record["refused"], "", "", "", ""
     cut, halo = record["edge_cut"] / max(1, record["arcs"]), record["halo_rows"] / record["nodes"]
     memory = (size(record["peak_bytes"]), size(record["held_bytes"]))
-    quality = (f"{100 * cut:.1f} %", f"{halo:.2f} a node", f"{record['edge_imbalance']:.2f}")
+    quality = (f"{100 * cut:.1f} %", f"{halo:.2f} per node", f"{record['edge_imbalance']:.2f}")
     return record["graph"], record["method"], *cost, *memory, *quality
 
 
@@ -101,7 +101,7 @@ def main() -> None:
     parser.add_argument("--nodes", nargs="*", type=int, default=[], help="sizes of block models")
     parser.add_argument("--features", type=int, default=8, help="of block models")
     methods = ["metis", "fennel", "random", "contiguous"]
-    parser.add_argument("--methods", nargs="+", default=methods, help="names, and options: fennel,clusters=0")
+    parser.add_argument("--methods", nargs="+", default=methods, help="names with options: fennel,clusters=0")
     parser.add_argument("--parts", type=int, default=8)
     parser.add_argument("--results", type=Path, default=ROOT / "runs" / "partitioning.jsonl")
     options = parser.parse_args()
