@@ -205,9 +205,7 @@ def main() -> None:
     parser.add_argument("--edges", type=int, default=10, help="of the sbm, per node")
     parser.add_argument("--threads", type=int, default=0, help="per rank; 0: this machine's cores over its ranks")
     parser.add_argument("--cuts", type=Path, default=runs / "cuts", help="folder of partitioned graphs")
-    parser.add_argument(
-        "--results", type=Path, default=runs / "results.jsonl", help="file of figures, which is extended"
-    )
+    parser.add_argument("--results", type=Path, default=runs / "results.jsonl", help="file of figures")
     parser.add_argument("--report", action="store_true", help="show the results file and train nothing")
     parser.add_argument("--markdown", action="store_true", help="show tables as Markdown")
     options = parser.parse_args()

@@ -91,7 +91,7 @@ def volume(options: argparse.Namespace) -> None:
         for width in (
             *[HIDDEN] * (options.layers - 2),
             graph.num_classes,
-        ):  # layer 0 is known, the last layer maps first
+        ):  # layer 0 is known, the last maps first
             columns = [len(share) for share in np.array_split(np.arange(width), ranks)]
             formula += 4 * 4 * (graph.num_nodes * width - int(shares @ columns))
         even = [f"{max(values) / statistics.mean(values):.4f}" for values in (products, owned)]
