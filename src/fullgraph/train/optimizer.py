@@ -1,6 +1,6 @@
 """Torch's optimisers and a user's own, as values of a run, and their state as named tensors.
 
-Torch's optimisers are used without importing torch's compiler, slots_of import takes longer than torch itself.
+Torch's optimisers are used without importing torch's compiler, whose import takes longer than torch itself.
 """
 
 import inspect
