@@ -2,7 +2,7 @@
 
     .venv/bin/python benchmarks/accuracy.py --data FOLDER [--only cora pubmed] [--hide-test]
 
-Settings are chosen by the validation score; --hide-test keeps the test score out of sight meanwhile.
+Settings are chosen by the validation score; --hide-test hides the test score meanwhile.
 """
 
 import argparse
@@ -17,12 +17,12 @@ class Case(NamedTuple):
     graph: str
     model: str
     metric: str
-    target: float | None  # on the test nodes; None: reported only
+    target: float | None  # on the test nodes; None: no target
     flags: str
 
 
-# Chosen by the validation score of seed 0: cora of four settings, minesweeper of three, blogcatalog3 of two; the
-# others are first guesses.
+# Chosen by the validation score of seed 0: for cora from four settings, minesweeper three, blogcatalog3 two; the others
+# are first guesses.
 CASES = [
     Case("cora", "gcn", "accuracy", 0.810, "--layers 2 --hidden 64 --dropout 0.8 --weight-decay 5e-4 --features row"),
     Case("pubmed", "gcn", "accuracy", 0.785, "--layers 2 --hidden 64 --dropout 0.5 --weight-decay 5e-4 --features row"),

@@ -2,10 +2,10 @@
 
     .venv/bin/python benchmarks/campaign.py NAME --help        # NAME: a file of benchmarks/campaigns
 
-A call that is cut short loses only the trainings under way: the next call skips what the file already holds. The files
-behind the tables of the documentation are in benchmarks/results, so a campaign that they hold in full trains nothing.
-One that fails is named, and the others go on. Trials come seed by seed: whenever a call ends, every cell has as many
-seeds.
+An interrupted call loses only the trainings that were running: the next call skips everything in the file. The files
+for the tables of the documentation are in benchmarks/results, so a campaign with complete results trains nothing.
+Failed trainings are named, and the others continue. Trials come seed by seed: when a call ends, all cells have the same
+number of seeds.
 """
 
 import argparse
@@ -28,12 +28,12 @@ from workers import Failed, side_by_side
 
 NOTE = "fullgraph: note: "
 RESULTS = ROOT / "benchmarks" / "results"
-# Two-sided 95 % quantiles of Student's t for 1, 2, .. degrees of freedom; beyond them the normal one is near enough.
+# Two-sided 95 % quantiles of Student's t for 1, 2, ... degrees of freedom; for more, the normal one is close enough.
 T95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131)
 
 
 class Cut(NamedTuple):
-    """A graph, cut into a folder of this name that all trainings on it share.
+    """A graph, partitioned into a folder of this name, which all its trainings share.
 
     graph: the name of a file in the folder of graphs, or a source that `fullgraph train` takes: demo, sbm:nodes=...
     """
@@ -73,7 +73,7 @@ class Trial(NamedTuple):
 
 
 class Score(NamedTuple):
-    """An evaluation: halo bytes sent until then by all ranks, and exact scores of the whole graph."""
+    """An evaluation: the halo bytes that all ranks sent before it, and exact scores of the whole graph."""
 
     bytes: int
     val: float
@@ -82,11 +82,11 @@ class Score(NamedTuple):
 
 class Outcome(NamedTuple):
     command: str
-    trace: list[Score]  # evaluations that were better than all before them, and the last
-    notes: Sequence[str] = ()  # what the run had to say to its user
+    trace: list[Score]  # evaluations with a new best score, and the last one
+    notes: Sequence[str] = ()  # the notes that the run printed
     device: str = "cpu"
     seconds: float = 0.0
-    losses: Sequence[float] = ()  # of all epochs, where a table needs them
+    losses: Sequence[float] = ()  # of all epochs, if a table needs them
 
     @classmethod
     def read(cls, line: dict[str, Any]) -> "Outcome":
@@ -102,7 +102,7 @@ class Outcome(NamedTuple):
         return self.trace[-1].bytes
 
     def best(self, budget: float = inf) -> Score:
-        """The best validation score that cost no more than `budget` bytes; NaN where nothing is so cheap."""
+        """Return the best validation score at most at `budget` bytes; NaN if there is none."""
         affordable = (score for score in self.trace if score.bytes <= budget)
         return max(affordable, key=lambda score: score.val, default=Score(0, nan, nan))
 
@@ -131,30 +131,30 @@ F = TypeVar("F", bound=Found)
 
 
 def add_options(parser: argparse.ArgumentParser, name: str, *, graphs: Iterable[str], seeds: int = 5) -> None:
-    """What every campaign takes."""
+    """Add the options of every campaign."""
     results, cuts, graphs = RESULTS / f"{name}.jsonl", ROOT / "runs" / name / "cuts", list(graphs)
     parser.add_argument("--data", type=Path, default=ROOT.parent / "shared" / "data", help="folder of .npz graphs")
     parser.add_argument("--only", nargs="+", choices=graphs, metavar="GRAPH", default=graphs, help="of these graphs")
     parser.add_argument("--seeds", type=int, default=seeds)
-    parser.add_argument("--epochs", type=int, help="in place of each case's own, for a look")
-    parser.add_argument("--jobs", type=int, default=1, help="trainings at a time")
+    parser.add_argument("--epochs", type=int, help="instead of each case's number")
+    parser.add_argument("--jobs", type=int, default=1, help="trainings at the same time")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
-    parser.add_argument("--limit-s", type=float, default=inf, metavar="SECONDS", help="begin no training after so long")
-    parser.add_argument("--cuts", type=Path, default=cuts, help="folder of cut graphs; missing ones are cut")
-    parser.add_argument("--results", type=Path, default=results, help="file of outcomes, which grows")
-    parser.add_argument("--cut-only", action="store_true", help="cut the graphs and stop (to train elsewhere)")
-    parser.add_argument("--report", action="store_true", help="show what the results file holds and train nothing")
+    parser.add_argument("--limit-s", type=float, default=inf, metavar="SECONDS", help="start none after this time")
+    parser.add_argument("--cuts", type=Path, default=cuts, help="folder of partitioned graphs")
+    parser.add_argument("--results", type=Path, default=results, help="file of outcomes, which is extended")
+    parser.add_argument("--cut-only", action="store_true", help="partition the graphs and stop")
+    parser.add_argument("--report", action="store_true", help="show the results file and train nothing")
     parser.add_argument("--markdown", action="store_true", help="show tables as Markdown")
 
 
 def add_simulated(parser: argparse.ArgumentParser) -> None:
-    """What campaigns of `fullgraph train` take besides."""
+    """Add the option of campaigns that run `fullgraph train`."""
     told = "ranks are threads of a process that lives on for the next training: the same scores, sooner"
     parser.add_argument("--simulated", action="store_true", help=told)
 
 
 def flags_of(options: argparse.Namespace, flags: str) -> str:
-    """A case's flags, with another number of epochs where that is asked for."""
+    """Return a case's flags, with another number of epochs if requested."""
     return flags if options.epochs is None else f"{flags} --epochs {options.epochs}"
 
 
@@ -162,7 +162,7 @@ def carry_out(
     trials: Sequence[Trial], options: argparse.Namespace, table: Callable[[dict[Trial, Outcome]], None], *,
     losses: bool = False,
 ) -> None:  # fmt: skip
-    """Cut the graphs of the trials, and `complete` them. losses: keep those of all epochs, too."""
+    """Partition the graphs of the trials, and `complete` the trials. losses: also keep the losses of all epochs."""
     if not options.report:
         known = read(options.results, Outcome)
         cuts = dict.fromkeys(trial.cut for trial in trials if trial.command not in known)
@@ -201,26 +201,26 @@ def complete(
 
 
 def tell(text: str) -> None:
-    """Beside the tables, which are all of standard output."""
+    """Print progress to standard error; standard output holds only tables."""
     print(text, file=sys.stderr, flush=True)
 
 
 def spread(values: Sequence[float], sign: str = "") -> str:
-    """Mean ± half the width of its 95 % confidence interval (Student's t), in points of 100."""
+    """Return mean ± half the width of its 95 % confidence interval (Student's t), in points of 100."""
     around = f" ± {100 * half_width(values):.2f}" if len(values) > 1 else ""
     return f"{100 * mean(values):{sign}.2f}{around}"
 
 
 def half_width(values: Sequence[float]) -> float:
-    """Of the mean's 95 % confidence interval."""
+    """Return half the width of the mean's 95 % confidence interval."""
     freedom = len(values) - 1
     quantile = T95[freedom - 1] if freedom <= len(T95) else 1.96
     return quantile * stdev(values) / sqrt(len(values))
 
 
 def train_on(trial: Trial, *, cuts: Path, device: str, simulated: bool, losses: bool = False) -> Outcome:
-    """One training on a graph that is cut, by threads of this process or by the command."""
-    os.environ |= {"OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}  # read when torch is imported
+    """Train on a partitioned graph, in threads of this process or with the command."""
+    os.environ |= {"OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}  # torch reads these during its import
     start = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="fullgraph-") as scratch:
         folder, *flags = trial.command.split()
@@ -240,7 +240,7 @@ def train_on(trial: Trial, *, cuts: Path, device: str, simulated: bool, losses: 
 
 
 def trace_of(records: Iterable[Mapping[str, float | None]]) -> list[Score]:
-    """Of the evaluations among the records of a run's epochs, those that a table can ask for."""
+    """Return the evaluations in a run's records that a table may need."""
     sent, scores = 0, []
     for record in records:
         sent += int(record["bytes"] or 0)
@@ -252,7 +252,7 @@ def trace_of(records: Iterable[Mapping[str, float | None]]) -> list[Score]:
 
 
 def _cut(cuts: Sequence[Cut], options: argparse.Namespace) -> None:
-    """Cut graphs, some at a time; one that cannot be cut is named again by each of its trainings."""
+    """Partition graphs, some at the same time; the trainings of a failed one name it again."""
     work = partial(Cut.make, data=options.data, folder=options.cuts)
     for cut, failed in side_by_side(work, cuts, jobs=options.jobs):
         tell(f"{cut.name}: {failed or 'cut'}")

@@ -1,6 +1,6 @@
-"""What the benchmarks share: run the command line as a user would, read result.json, print one table.
+"""Functions that benchmarks share: run the command line as a user would, read result.json, print a table.
 
-This process stays small (no torch, no graph): on Linux a child's ru_maxrss starts at its parent's size.
+This process stays small (no torch, no graph), because on Linux a child's ru_maxrss starts at its parent's size.
 """
 
 import json
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from fullgraph.lab.bench import Cell
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.append(str(ROOT))  # of tests/ some scripts borrow helpers
+sys.path.append(str(ROOT))  # some scripts import helpers from tests/
 
 
 class Cost(NamedTuple):
@@ -27,7 +27,7 @@ class Cost(NamedTuple):
 
 
 def run(arguments: Sequence[object], *, threads: int | None = None, environ: Mapping[str, str] | None = None) -> Cost:
-    """Run a Python command to its end and report what it cost; its output is shown only when it fails."""
+    """Run a Python command and return its cost; print its output only if it fails."""
     command = [sys.executable, *map(str, arguments)]
     environ = {**os.environ, **(environ or {})}
     if threads is not None:
@@ -44,12 +44,12 @@ def run(arguments: Sequence[object], *, threads: int | None = None, environ: Map
 
 
 def fullgraph(*arguments: object, threads: int | None = None) -> Cost:
-    """`fullgraph ARGUMENTS`."""
+    """Run `fullgraph ARGUMENTS`."""
     return run(["-m", "fullgraph", *arguments], threads=threads)
 
 
 def train(graph: object, out: Path, *arguments: object, threads: int | None = None) -> dict[str, Any]:
-    """`fullgraph train GRAPH ... --out OUT`, and the run's result.json."""
+    """Run `fullgraph train GRAPH ... --out OUT`, and return the run's result.json."""
     fullgraph("train", graph, *arguments, "--out", out, threads=threads)
     result: dict[str, Any] = json.loads((out / "result.json").read_text())
     return result
@@ -58,7 +58,7 @@ def train(graph: object, out: Path, *arguments: object, threads: int | None = No
 def bench(
     *, graph: object, model: str, strategy: Sequence[str], ranks: int, rate: str, **how: Any
 ) -> dict[str, "Cell"]:
-    """The cells of `fullgraph bench`, by strategy; one that fails ends the script. It imports torch."""
+    """Return the cells of `fullgraph bench`, by strategy; a failed cell ends the script. This imports torch."""
     from fullgraph.lab.bench import Matrix, Settings
     from fullgraph.lab.bench.campaign import carry_out
 
@@ -71,14 +71,14 @@ def bench(
 
 
 def fresh_folder(name: str) -> Path:
-    """runs/NAME/TIME, new for every call."""
+    """Create runs/NAME/TIME, a new folder for every call."""
     folder = ROOT / "runs" / name / time.strftime("%Y%m%d-%H%M%S")
     folder.mkdir(parents=True)
     return folder
 
 
 def show(title: str, columns: Iterable[str], rows: Iterable[Iterable[object]], *, markdown: bool = False) -> None:
-    """One table; the first column is text, the others are figures. markdown: as documents have it."""
+    """Print a table; the first column is text, the others are figures. markdown: in the form of documents."""
     if markdown:
         return show_markdown(title, list(columns), rows)
     from rich.console import Console
@@ -89,12 +89,12 @@ def show(title: str, columns: Iterable[str], rows: Iterable[Iterable[object]], *
         table.add_column(column, justify="right" if index else "left", overflow="fold")
     for row in rows:
         table.add_row(*map(str, row))
-    # A pipe has no width: let the table be as wide as it is.
+    # A pipe has no width: print the table in its natural width.
     Console(width=None if sys.stdout.isatty() else 160).print(table)
 
 
 def show_markdown(title: str, columns: Sequence[str], rows: Iterable[Iterable[object]]) -> None:
-    """The title as a line of text, and a table."""
+    """Print the title as a line of text, and a table."""
     rule = ["---", *["---:"] * (len(columns) - 1)]
     print(f"\n{title}\n")
     for row in (columns, rule, *rows):

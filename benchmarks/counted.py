@@ -1,8 +1,8 @@
-"""Strategies that also write down how many rows and arcs every layer of training works on.
+"""Strategies that also record how many rows and edges every layer computes in training.
 
     fullgraph train FOLDER --strategy benchmarks/counted.py:Vanilla -o counts=EMPTY_FOLDER
 
-Each rank counts them in the matrices that it then trains with, and writes them into a file of its own.
+Each rank counts them in the matrices of its training, and writes them to a separate file.
 """
 
 import json
@@ -21,7 +21,7 @@ from fullgraph.transport import Transport
 
 @dataclass(frozen=True, kw_only=True)
 class Counted(Partitioned):
-    """The placement of parts, which counts what it has placed."""
+    """The placement of parts, which also counts rows and edges."""
 
     counts: str
     layers: int
@@ -36,7 +36,7 @@ class Counted(Partitioned):
 
 
 def _work(view: PartitionedView, layer: int) -> dict[str, int]:
-    """What one layer's forward pass computes: rows, and arcs multiplied; none if their product is known ahead."""
+    """Count the rows and edges of a layer's forward pass; no edges if their product is computed ahead."""
     rows = view.rows(layer)
     ahead = layer == 0 and isinstance(view.known, Known)
     arcs = sum(matrix.structure.num_arcs for matrix in (rows.matrices.inner, rows.matrices.outer))

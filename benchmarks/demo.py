@@ -1,4 +1,4 @@
-"""The built-in graph on two ranks, with four strategies: one table, and one page.
+"""The built-in graph on two ranks with four strategies: one table, and one page.
 
 make demo
 """
@@ -29,11 +29,11 @@ def main() -> None:
                     out.relative_to(ROOT),
                 )
             )
-    columns = ["strategy", "ranks", "test accuracy", "epoch", "exposed wait", "bytes in all", "run folder"]
+    columns = ["strategy", "ranks", "test accuracy", "epoch", "exposed wait", "total bytes", "run folder"]
     show(f"demo, GraphSAGE 3x128, {EPOCHS} epochs", columns, rows)
     page = folder / "report.html"
     fullgraph("report", *(folder / f"{strategy}-{ranks}" for strategy in STRATEGIES for ranks in RANKS), "--out", page)
-    print(f"the runs side by side: {page.relative_to(ROOT)}")
+    print(f"comparison of the runs: {page.relative_to(ROOT)}")
 
 
 if __name__ == "__main__":

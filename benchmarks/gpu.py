@@ -1,10 +1,10 @@
-"""Epochs on one GPU beside PyG, and what they take: every table from one command in under 8 minutes.
+"""Epochs on one GPU compared with PyG, and their cost: all tables from one command in under 8 minutes.
 
     PYTHONPATH=src python benchmarks/gpu.py [--only reddit,products,papers,where,startup] [--out FOLDER]
 
-Graphs are made on the device from a seed, with the sizes of Reddit, ogbn-products and ogbn-papers100M. Times are
-medians of CUDA events around whole epochs. Beside an epoch stands its floor: the bytes it must move, at the rate that a
-copy reaches on this card (gpu_floor.py), and the share of the epoch that this is.
+Graphs are generated on the device from a seed, with the sizes of Reddit, ogbn-products and ogbn-papers100M. Times are
+medians of CUDA events around whole epochs. The floor of an epoch is the time to move its minimum bytes at the rate of a
+copy on this card (gpu_floor.py), shown with its share of the epoch.
 """
 
 import argparse
@@ -38,7 +38,7 @@ from fullgraph.train.config import TrainConfig
 from fullgraph.train.trainer import Trainer
 from fullgraph.transport import SingleRank
 
-warnings.simplefilter("ignore")  # torch's CSR is in beta, PyG scripts its helpers: nothing of ours
+warnings.simplefilter("ignore")  # warnings of torch's CSR and of PyG's scripted helpers
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--only", default="", help="sections, separated by commas")
 parser.add_argument("--scale", type=float, default=1.0, help="make all graphs smaller, for a trial")
@@ -51,7 +51,7 @@ bench = Bench("gpu", DEVICE, args.out)
 
 @dataclass(frozen=True)
 class Shape:
-    """A graph's size, and the model that the papers train on it."""
+    """A graph's size, and the model that papers train on it."""
 
     name: str
     nodes: int
@@ -74,7 +74,7 @@ PAPERS = Shape("papers100M", 111_059_956, 3_231_371_744, 0, 128, 172, 3, 48, 0.0
 
 
 def part_of(shape: Shape, s: Structure, x: Tensor, y: Tensor, train: Tensor) -> Part:
-    """The whole graph as the one part of one rank, its arrays on the device already."""
+    """Return the whole graph as the only part of one rank, with arrays on the device."""
     figures = Quality(0, 0, (shape.nodes,), (s.num_arcs,), (0,), (int(train.sum()),), 1.0, 1.0)
     facts = GraphFacts(shape.name, shape.nodes, s.num_arcs, x.shape[1], shape.classes, False, False, 1, False)
     manifest = Manifest(1, facts, 1, "whole", 0, "none", 0, figures, {})
@@ -90,7 +90,7 @@ def part_of(shape: Shape, s: Structure, x: Tensor, y: Tensor, train: Tensor) -> 
 
 
 def data_of(shape: Shape, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor, Tensor]:
-    """Features, labels and training nodes from a seed; labels depend on features, so that a loss can fall."""
+    """Draw features, labels and training nodes from a seed; labels depend on features, so that a loss can fall."""
     generator = torch.Generator(DEVICE).manual_seed(1)
     x = torch.empty(shape.nodes, shape.features, dtype=dtype, device=DEVICE)
     y = torch.empty(shape.nodes, dtype=torch.int64, device=DEVICE)
@@ -114,7 +114,7 @@ def trainer_of(
 
 @cache
 def rate() -> float:
-    """Bytes a second of a copy on this card."""
+    """Return the bytes per second of a copy on this card."""
     found = copy_rate(bench, 1 << 30 if DEVICE == "cuda" else 1 << 24)
     bench.note("copy TB/s", found / 1e12)
     print(f"a copy moves {found / 1e12:.2f} TB/s", flush=True)
@@ -122,7 +122,7 @@ def rate() -> float:
 
 
 def floor_at(trainer: Trainer, part: Part, spec: ModelSpec, precision: str, name: str, *, known: bool) -> Floor:
-    """The floor of an epoch; in the record, by kind."""
+    """Return the floor of an epoch, and record it by kind."""
     facts, sizes = part.manifest.graph, []
     for layer in range(spec.layers):
         rows = trainer.shard.train.view.rows(layer)
@@ -137,7 +137,7 @@ def floor_at(trainer: Trainer, part: Part, spec: ModelSpec, precision: str, name
 
 
 def epochs(step: Callable[[], object], name: str, floor: Floor | None = None) -> tuple[float, float]:
-    """Median milliseconds of a training step, and the peak of the device's memory in GiB."""
+    """Return median milliseconds of a training step, and the device's peak memory in GiB."""
     free()
     if DEVICE == "cuda":
         torch.cuda.reset_peak_memory_stats()
@@ -178,7 +178,7 @@ def ours(part: Part, spec: ModelSpec, precision: str, name: str, **options: bool
 
 
 class PyG(nn.Module):
-    """The same model as PyG users write it."""
+    """The same model, as PyG users write it."""
 
     def __init__(self, kind: str, shape: Shape) -> None:
         from torch_geometric.nn import GATConv, GCNConv, SAGEConv
@@ -201,7 +201,7 @@ class PyG(nn.Module):
 
 
 def pyg(kind: str, shape: Shape, s: Structure, x: Tensor, y: Tensor, train: Tensor, form: str) -> float | None:
-    """PyG on the same data; None, and what it says, where it runs out of memory."""
+    """Time PyG on the same data; print its error and return None if it runs out of memory."""
     name = f"{shape.name} {kind} PyG {form}"
     try:
         torch.manual_seed(0)
@@ -258,20 +258,20 @@ def beside_pyg(shape: Shape, orders: tuple[str, ...]) -> None:
 
 
 def reddit() -> None:
-    """The size of Reddit: GraphSAGE 4x256, layer norm, dropout 0.5."""
+    """Reddit's size: GraphSAGE 4x256, layer norm, dropout 0.5."""
     beside_pyg(REDDIT, ("community", "random"))
 
 
 def products() -> None:
-    """The size of ogbn-products: GraphSAGE 3x128."""
+    """ogbn-products' size: GraphSAGE 3x128."""
     beside_pyg(PRODUCTS, ("random", "community"))
 
 
 def papers() -> None:
-    """The size of ogbn-papers100M both ways on one card: GraphSAGE 3x48."""
+    """ogbn-papers100M's size in both directions on one card: GraphSAGE 3x48."""
     s = undirected_papers(PAPERS.nodes, PAPERS.arcs, device=DEVICE)
     print(f"{s.num_rows:,} nodes, {s.num_arcs:,} arcs", flush=True)
-    s = s.to("cpu")  # as a part comes from its files
+    s = s.to("cpu")  # like a part from its files
     x, y, train = (values.cpu() for values in data_of(PAPERS, torch.bfloat16))
     part = part_of(PAPERS, s, x, y, train)
     del s, x, y, train
@@ -279,7 +279,7 @@ def papers() -> None:
     ours(part, spec, "bf16", "papers100M sage 3x48 bf16")
 
 
-KINDS = {  # parts of kernels' names
+KINDS = {  # kind of work -> texts in kernels' names
     "product": ("product", "add_pieces"),
     "attention": ("attend", "softmax", "arc_"),
     "dense": ("gemm", "cutlass", "sgemm", "gemv", "xmma", "nvjet", "splitK"),
@@ -291,7 +291,7 @@ KINDS = {  # parts of kernels' names
 
 
 def where() -> None:
-    """Where an epoch's time goes on the device, by kind of kernel."""
+    """Show an epoch's time on the device by kind of kernel."""
     from torch.profiler import ProfilerActivity, profile
 
     for shape in (REDDIT, PRODUCTS):
@@ -325,7 +325,7 @@ def where() -> None:
 
 
 def startup() -> None:
-    """From the command to the end of the first epoch, from a .npz of Reddit's size: kernels compiled, then cached."""
+    """Time the start from a .npz of Reddit's size to the end of the first epoch: kernels compiled, then cached."""
     with tempfile.TemporaryDirectory() as name:
         folder, shape = Path(name), REDDIT
         s = community_graph(shape.nodes, shape.arcs, shape.communities, inside=0.8, order="community", device=DEVICE)

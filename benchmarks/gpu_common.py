@@ -1,4 +1,4 @@
-"""What the GPU benchmarks share: graphs made on the device from a seed, times from events, one record of figures."""
+"""Functions of the GPU benchmarks: graphs generated on the device, times from events, one record of figures."""
 
 import json
 import os
@@ -17,19 +17,19 @@ from torch import Tensor
 from fullgraph.ops import Structure
 
 Section = Callable[[], None]
-PIECE = 1 << 26  # arcs made at once
+PIECE = 1 << 26  # arcs per random draw
 
 
 class Bench:
-    """Runs sections one after the other, keeps what they found, and writes it after each: OUT/NAME.json."""
+    """Runs sections one after the other, keeps their figures, and writes them after each: OUT/NAME.json."""
 
     def __init__(self, name: str, device: str, out: Path | str | None = None) -> None:
-        """out: a folder; else the environment's $OUT; else nothing is written."""
+        """out: a folder; default: $OUT; without both, nothing is written."""
         self.name, self.device, self.out = name, device, out or os.environ.get("OUT")
         self.figures: dict[str, Any] = {}
 
     def run(self, sections: dict[str, Section], only: list[str]) -> None:
-        """A section that fails prints its traceback; the others still run."""
+        """Run the sections; if one fails, print its traceback and continue with the others."""
         for name, section in sections.items():
             if only and name not in only:
                 continue
@@ -55,7 +55,7 @@ class Bench:
             (Path(self.out) / f"{self.name}.json").write_text(json.dumps(self.figures, indent=1))
 
     def ms(self, run: Callable[[], object], rounds: int = 7, warm: int = 2) -> float:
-        """The median time of a call; each round stands between two events of its own."""
+        """Return the median time of a call; each round has its own pair of events."""
         if self.device == "cpu":  # a trial of the script
             start = time.perf_counter()
             run()
@@ -73,7 +73,7 @@ class Bench:
         return statistics.median(before.elapsed_time(after) for before, after in times)
 
     def peak(self, run: Callable[[], object]) -> float:
-        """GiB that a call allocates on top of what there was."""
+        """Return the GiB that a call allocates in addition to existing memory."""
         if self.device == "cpu":
             run()
             return 0.0
@@ -92,15 +92,15 @@ def geometric_mean(values: list[float]) -> float:
 def community_graph(
     nodes: int, arcs: int, communities: int, *, inside: float, order: str, device: str, seed: int = 0
 ) -> Structure:
-    """An undirected graph whose degrees follow a power law; a share `inside` of its edges stays in a community.
+    """Draw an undirected graph with power-law degrees; the share `inside` of its edges stays in a community.
 
-    order: "community" has the nodes of a community side by side, "random" mixes all nodes. Edges may repeat.
+    order: "community" numbers the nodes of a community consecutively, "random" mixes all nodes. Edges may repeat.
     """
     generator = torch.Generator(device).manual_seed(seed)
     size = -(-nodes // communities)
 
     def draw(n: int) -> Tensor:
-        """A community, and a place in it with many hubs among the first places."""
+        """Draw positions inside a community; hubs have the first positions."""
         place = torch.rand(n, device=device, generator=generator) ** 2.5 * size
         return place.long().clamp_(max=size - 1)
 
@@ -117,7 +117,7 @@ def community_graph(
 
 
 def power_law_graph(nodes: int, arcs: int, *, device: str, seed: int = 0) -> Structure:
-    """An undirected graph without communities: node k is an end of an edge with a chance that falls as k^-0.6."""
+    """Draw an undirected graph without communities: the probability of node k as an end of an edge falls as k^-0.6."""
     generator = torch.Generator(device).manual_seed(seed)
     ends = torch.rand(2, arcs // 2, device=device, generator=generator) ** 2.5 * nodes
     one, other = ends.long().clamp_(max=nodes - 1)
@@ -133,7 +133,7 @@ def _both_ways(one: Tensor, other: Tensor, nodes: int) -> Structure:
 
 
 def write_graph(path: Path, s: Structure, features: int, classes: int, *, train: float, seed: int = 1) -> None:
-    """The graph as an uncompressed .npz; labels depend on features, so that a loss can fall."""
+    """Write the graph as an uncompressed .npz; labels depend on features, so that a loss can fall."""
     device = s.indices.device
     generator = torch.Generator(device).manual_seed(seed)
     x = torch.randn(s.num_rows, features, device=device, generator=generator)
@@ -148,9 +148,9 @@ def write_graph(path: Path, s: Structure, features: int, classes: int, *, train:
 
 
 def papers_graph(nodes: int, arcs: int, *, device: str, seed: int = 0) -> Structure:
-    """The size and the locality of ogbn-papers100M both ways: 60 % of the sources are among 200 neighbours in order.
+    """Draw a graph with the size and locality of ogbn-papers100M: 60 % of the sources are 200 close neighbours.
 
-    Directed, in fact; the time of a product does not depend on it.
+    It is directed; this does not change the time of a product.
     """
     generator = torch.Generator(device).manual_seed(seed)
     degree = (torch.rand(nodes, device=device, generator=generator) ** -0.55).clamp_(max=2000)
@@ -168,11 +168,11 @@ def papers_graph(nodes: int, arcs: int, *, device: str, seed: int = 0) -> Struct
 
 
 def undirected_papers(nodes: int, arcs: int, *, device: str, seed: int = 0) -> Structure:
-    """A graph of papers100M's size and locality in which every arc has its reverse, without any sorting.
+    """Draw a graph of papers100M's size and locality in which every arc has its reverse, without sorting.
 
-    Layer c pairs up the first size[c] nodes by an involution, an arc each way: most by i <-> i ^ m inside blocks of
-    256 nodes, the others by i <-> (a - i) mod size. A node has an arc for each layer that reaches it, so the sizes give
-    the degrees, which follow a power law. Nodes that meet themselves keep a self loop.
+    Layer c pairs up the first size[c] nodes by an involution, with an arc in each direction: most pairs by i <-> i ^ m
+    inside blocks of 256 nodes, the others by i <-> (a - i) mod size. A node has one arc for each layer that reaches it,
+    so the sizes determine the degrees, which follow a power law. Nodes paired with themselves keep a self loop.
     """
     generator = torch.Generator().manual_seed(seed)
     mean = arcs / nodes

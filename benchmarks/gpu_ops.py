@@ -1,7 +1,7 @@
 """The kernels of ops/ on a GPU, checked and timed: `PYTHONPATH=src python benchmarks/gpu_ops.py [--only check,tune]`.
 
-Every section prints as it goes; with OUT in the environment all figures go to $OUT/gpu_ops.json. About five minutes on
-an H200. A trial of the script itself needs no GPU: TRITON_INTERPRET=1 FULLGRAPH_KERNELS=triton ... --scale 1e-5.
+Every section prints as it runs; with OUT in the environment all figures go to $OUT/gpu_ops.json. It takes about five
+minutes on an H200. A trial without a GPU: TRITON_INTERPRET=1 FULLGRAPH_KERNELS=triton ... --scale 1e-5.
 """
 
 import argparse
@@ -81,7 +81,7 @@ def error(ours: Tensor, exact: Tensor) -> float:
 
 
 def check() -> None:
-    """Every kernel against float64 in plain torch, on a power law with hubs; draws and bytes against the CPU."""
+    """Check every kernel against float64 in plain torch, on a power law with hubs; draws and bytes against the CPU."""
     s = power_law_graph(scaled(20_000), scaled(3_000_000), device=DEVICE)
     s = Structure(s.indptr, (s.indices.flip(0) * 7) % s.num_cols, s.num_cols)  # directed, rows not ascending
     limit = {torch.float32: 2e-6, torch.bfloat16: 5e-3}
@@ -144,7 +144,7 @@ def _attend_in_steps(s: Structure, row: Tensor, col: Tensor, x: Tensor) -> Tenso
 
 
 def product() -> None:
-    """The product at six widths on five graphs, beside cuSPARSE in fp32."""
+    """Time the product at six widths on five graphs, compared with cuSPARSE in fp32."""
     ratios: dict[str, list[float]] = {}
     for name in GRAPHS:
         s = graph(name)
@@ -179,7 +179,7 @@ def product() -> None:
 
 
 def tune() -> None:
-    """Launch sizes: the best plans of a small grid beside the default; then padding, rows a program and chunks."""
+    """Compare launch sizes: the best plans of a small grid, then padding, rows per program and chunks."""
     for name in ("reddit, community", "reddit, random", "products, random"):
         s = graph(name)
         adj = Adjacency(s)
@@ -225,7 +225,7 @@ def _changes(plan: Plan, other: Plan) -> str:
 
 
 def wide() -> None:
-    """602 columns, whose rows begin at no sector: slices of 128 bytes to a whole row, as they are and padded."""
+    """Compare reads of 602 columns, whose rows are not aligned: slices of 128 bytes to whole rows, also padded."""
     width, sector = 602, kernels.padded_width
     for name in ("power law", "products, community", "products, random", "reddit, random"):
         s = graph(name)
@@ -251,7 +251,7 @@ def wide() -> None:
 
 
 def mapped() -> None:
-    """The first layer of GraphSAGE on 10M rows of 128, forth and back: dropout kept, or block by block of some size."""
+    """Time GraphSAGE's first layer on 10M rows of 128, both passes: dropout stored, or recomputed in blocks."""
     n, width, out = scaled(10_000_000), 128, 48
     ids = torch.arange(n, device=DEVICE)
     for dtype in TYPES:
@@ -280,7 +280,7 @@ def mapped() -> None:
 
 
 def rows() -> None:
-    """Low-bit rows, dropout and adding rows, as a share of what a copy moves."""
+    """Time low-bit rows, dropout and adding rows, as a share of the rate of a copy."""
     n, width = scaled(2_000_000), 256
     x, out = features(n, width), features(n, width)
     copied = 2 * x.nbytes / bench.ms(lambda: out.copy_(x)) / 1e9
@@ -314,7 +314,7 @@ def rows() -> None:
 
 
 def norm() -> None:
-    """Layer norm of ogbn-products' rows, both passes, beside torch's; then by other sizes of a tile and of the grid."""
+    """Time layer norm of ogbn-products' rows, both passes, compared with torch; then other tile and grid sizes."""
     n = scaled(2_449_029)
     for dtype in TYPES:
         for width in (48, 100, 128, 256):
@@ -348,7 +348,7 @@ def norm() -> None:
 
 
 def attention() -> None:
-    """4 heads of 32: forward and backward, fused and in steps that keep a number per arc."""
+    """Time 4 heads of 32, forward and backward: fused, and in steps that store one number per arc."""
     for name in ("reddit, community", "reddit, random", "products, community", "products, random"):
         s = graph(name)
         assert s.T is s
@@ -375,7 +375,7 @@ def attention() -> None:
 
 
 def bits() -> None:
-    """The same bits from four runs."""
+    """Check that four runs give the same bits."""
     s = graph("reddit, random")
     for dtype in TYPES:
         shapes = ((s.num_rows, 4), (s.num_cols, 4), (s.num_cols, *HEADS))
@@ -392,7 +392,7 @@ def bits() -> None:
 
 
 def structures() -> None:
-    """What setting up takes: seeing that a graph is undirected, transposing one that is not, finding long rows."""
+    """Time the set-up: detecting that a graph is undirected, transposing a directed one, finding long rows."""
     s = graph("reddit, random")
     fresh = Structure(s.indptr, s.indices, s.num_cols)
     directed = Structure(s.indptr, s.indices.flip(0), s.num_cols)
@@ -411,7 +411,7 @@ def structures() -> None:
 
 
 def papers() -> None:
-    """A product of papers100M's size."""
+    """Time a product of papers100M's size."""
     graph.cache_clear()
     if DEVICE == "cuda":
         torch.cuda.empty_cache()

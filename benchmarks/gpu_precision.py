@@ -1,11 +1,11 @@
-"""Does the number format change how good a model is? fp32, tf32 and bf16 on five real graphs, five seeds or more.
+"""Does the number format change the accuracy of a model? fp32, tf32 and bf16 on five real graphs, five or more seeds.
 
     PYTHONPATH=src python benchmarks/gpu_precision.py [--data ../shared/data] [--out FOLDER] [--device cpu]
 
 A GCN (or a GraphSAGE) is trained in this process, one rank, on the whole graph: 2 layers of 64, dropout 0.5, Adam at
 0.01, weight decay 5e-4. The test accuracy is that of the epoch with the best validation accuracy. All formats have the
-same first weights and the same dropout. The aim is a mean within 0.3 points of fp32's; where five seeds do not tell the
-difference to 0.12 points (its standard error, seed by seed), more are tried, for small test sets are noisy.
+same first weights and the same dropout. The aim is a mean within 0.3 points of fp32's. If five seeds do not determine
+the difference to 0.12 points (its standard error, seed by seed), more seeds follow, because small test sets are noisy.
 """
 
 import argparse
@@ -28,7 +28,7 @@ from fullgraph.transport import SingleRank
 GRAPHS = ("cora", "pubmed", "amazon_photo", "coauthor_cs", "squirrel")
 PRECISIONS = ("fp32", "tf32", "bf16")
 LIMIT = 0.3  # points
-ERROR = 0.12  # points; the standard error of a difference at which no more seeds are tried
+ERROR = 0.12  # points; no more seeds are needed at this standard error of a difference
 SPECS: dict[str, ModelSpec] = {
     "gcn": nn.GCN(layers=2, hidden=64, dropout=0.5, norm="none", input_dropout=True),
     "sage": nn.GraphSAGE(layers=2, hidden=64, dropout=0.5, norm="none", input_dropout=True),
@@ -36,7 +36,7 @@ SPECS: dict[str, ModelSpec] = {
 
 
 def accuracy(part: Part, spec: ModelSpec, config: TrainConfig) -> float:
-    """Per cent of the test nodes, at the epoch with the best validation score."""
+    """Return per cent of the test nodes, at the epoch with the best validation score."""
     trainer = build_trainer(Run(model=spec, train=config), part, SingleRank())
     trainer.fit([])
     score = trainer.best.scores["test"]
@@ -45,7 +45,7 @@ def accuracy(part: Part, spec: ModelSpec, config: TrainConfig) -> float:
 
 
 class Table:
-    """One section a graph."""
+    """One section per graph."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
@@ -73,7 +73,7 @@ class Table:
         return section
 
     def _compare(self, name: str, part: Part, model: str) -> None:
-        """Seeds are added until the standard error of the difference from fp32 is small, whatever the difference."""
+        """Add seeds until the standard error of the difference from fp32 is small, whatever the difference."""
         found: dict[str, list[float]] = {precision: [] for precision in PRECISIONS}
         start, seeds = time.perf_counter(), self.options.seeds
         while len(found["fp32"]) < seeds or (self._error(found) > ERROR and len(found["fp32"]) < self.options.most):
@@ -101,7 +101,7 @@ class Table:
 
     @staticmethod
     def _differences(found: dict[str, list[float]], precision: str) -> list[float]:
-        """Points from fp32, seed by seed."""
+        """Return the difference from fp32 in points, seed by seed."""
         return [one - other for one, other in zip(found[precision], found["fp32"], strict=True)]
 
     def _error(self, found: dict[str, list[float]]) -> float:
@@ -126,7 +126,7 @@ def main() -> None:
     parser.add_argument("--out", default="", help="a folder for JSON; else $OUT")
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
     parser.add_argument("--seeds", type=int, default=5, help="at least")
-    parser.add_argument("--most", type=int, default=15, help="seeds, where the difference is not clear before")
+    parser.add_argument("--most", type=int, default=15, help="maximum number of seeds")
     parser.add_argument("--epochs", type=int, default=200)
     options = parser.parse_args()
     if options.device == "cpu":

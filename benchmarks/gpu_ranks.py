@@ -1,21 +1,21 @@
-"""Ranks that share one GPU: equal to one rank, how much of their messages is hidden, roles on two devices, kills.
+"""Ranks that share one GPU: equality with one rank, hidden messages, roles on two devices, kills.
 
     PYTHONPATH=src python benchmarks/gpu_ranks.py [--only equal,overlap,mixture,kill] [--out FOLDER] [--device cpu]
 
-equal: `fullgraph train` with 1, 2 and 4 ranks. The losses of `vanilla` must be those of one rank.
+equal: `fullgraph train` with 1, 2 and 4 ranks. The losses of `vanilla` must equal those of one rank.
 
-overlap: real processes, one trainer a strategy, all ranks at work at once. They share one GPU, so every time below is
-that of all ranks together, from one barrier to the next.
-    C      an epoch with messages switched off: the same products, packing and weight sums; what peers would have sent
-           is zeros that lie on the device already.
-    M      the messages of one such epoch, kept, and sent once more with nothing else to do: encoded, copied to pinned
-           memory, moved by gloo, copied back, decoded.
-    epoch  both at once; `wait` is how long the slowest rank's compute stream stood still for messages.
+overlap: real processes, one trainer per strategy, all ranks working at the same time. They share one GPU, so every time
+below is that of all ranks together, from one barrier to the next.
+    C      an epoch with messages switched off: the same products, packing and gradient all-reduce; zeros that are on
+           the device already replace the peers' rows.
+    M      the recorded messages of one such epoch, sent again without other work: encoded, copied to pinned memory,
+           moved by gloo, copied back, decoded.
+    epoch  both together; `wait` is the time that the slowest rank's compute stream stood still for messages.
 The target for pipegcn is an epoch of at most 1.15 max(C, M). The timeline is one epoch of every rank: CUDA events and
-host times on one clock, into FOLDER/timeline-RANKS-STRATEGY.json, and drawn as text.
+host times on one clock, written to FOLDER/timeline-RANKS-STRATEGY.json, and drawn as text.
 
-mixture: MixGCN with the sparse products on one device and the dense ones on another, beside one rank.
-kill: a rank is killed at a random moment, the run resumed; files compared to the bit with those of a whole run.
+mixture: MixGCN with sparse products on one device and dense ones on another, compared with one rank.
+kill: a rank is killed at a random moment and the run resumed; its files must equal those of an uninterrupted run.
 """
 
 import argparse
@@ -52,8 +52,8 @@ from fullgraph.transport import PLAIN, Coding, Key, Pending, ProcessTransport, R
 from tests.support import ranks_of
 
 STRATEGIES = ("vanilla", "pipegcn", "sylvie-a")
-WARM_UP = 3  # epochs; they compile kernels, and fill what is late
-ROUNDS = 3  # of messages alone
+WARM_UP = 3  # epochs; they compile kernels, and fill the buffers of late rows
+ROUNDS = 3  # rounds of messages only
 Span = tuple[float, float]  # seconds of the host's clock
 
 
@@ -67,7 +67,7 @@ class Setting:
     features: int
     hidden: int
     layers: int
-    inside: float  # share of edges that stay in one of 40 communities; the others make the halo
+    inside: float  # share of edges that stay in one of 40 communities; the other edges make the halo
     epochs: int
 
     @property
@@ -83,7 +83,7 @@ class Setting:
         write_graph(path, s, self.features, 40, train=0.66)
         del s
         if self.device == "cuda":
-            torch.cuda.empty_cache()  # what follows runs in other processes
+            torch.cuda.empty_cache()  # the next measurement runs in other processes
         return path
 
 
@@ -91,7 +91,7 @@ class Setting:
 
 
 class Late:
-    """A pending message, and when it came."""
+    """A pending message, and its time of arrival."""
 
     def __init__(self, key: Key, nbytes: int, ready: Mark, pending: Any) -> None:
         self.key, self.nbytes, self.ready, self.pending = key, nbytes, ready, pending
@@ -116,7 +116,7 @@ class Message:
 
 
 class Switch:
-    """Passes everything on; the halo's messages may be traced, kept, or switched off."""
+    """Forwards every call; halo messages can be traced, recorded, or switched off."""
 
     def __init__(self, inner: ProcessTransport, device: torch.device) -> None:
         self.inner, self.rank, self.size = inner, inner.rank, inner.size
@@ -143,7 +143,7 @@ class Switch:
         return self.traced[-1]
 
     def _nothing(self, coding: Any, peer: int) -> Tensor:
-        """Zeros in place of a peer's rows, made once."""
+        """Return zeros in place of a peer's rows, created once."""
         inner = coding.coding  # without the meter
         about = (inner.shapes[peer], inner.like.dtype, inner.like.device)
         if about not in self._zeros:
@@ -167,7 +167,7 @@ class Switch:
 
 
 class Rank:
-    """One process: the part it owns, and what is measured on it."""
+    """One process: its part, and its measurements."""
 
     def __init__(self, link: ProcessTransport, shards: Path, setting: Setting) -> None:
         self.link, self.setting = link, setting
@@ -180,7 +180,7 @@ class Rank:
         return nn.GraphSAGE(layers=self.setting.layers, hidden=self.setting.hidden, norm="layer", input_dropout=True)
 
     def over_ranks(self, value: float = 0.0) -> Tensor:
-        """Every rank's value; no rank returns before all have come."""
+        """Return every rank's value; no rank returns before all have called this."""
         self.count += 1
         values = torch.zeros(self.link.size, dtype=torch.float64)
         values[self.link.rank] = value
@@ -192,7 +192,7 @@ class Rank:
 
     @contextmanager
     def timed(self) -> Iterator[list[float]]:
-        """Appends the seconds from when all ranks are here to when all, and the device, are done."""
+        """Append the seconds from the common start of all ranks until all ranks and the device are done."""
         self.finish()
         self.over_ranks()
         start, took = time.perf_counter(), []
@@ -203,7 +203,7 @@ class Rank:
 
     def trainer(self, name: str, switch: Switch) -> Trainer:
         strategy = recipes.STRATEGIES.make(name)
-        # A layer's input crosses in every strategy, so that all send the same rows.
+        # Every strategy sends a layer's input, so that all send the same rows.
         wide = recipes.Given(
             wire=strategy.wires(epochs=10**6, layers=self.spec.graph_layers),
             placement=replace(strategy.layout(), sends="input"),
@@ -212,7 +212,7 @@ class Rank:
         return build_trainer(Run(model=self.spec, strategy=wide, train=config), self.part, switch)
 
     def strategy(self, name: str) -> dict[str, Any]:
-        """C, M and the epoch of a strategy, and its timeline."""
+        """Return C, M and the epoch time of a strategy, and its timeline."""
         switch = Switch(self.link, self.device)
         trainer = self.trainer(name, switch)
         epoch_s, tallies = self.epochs(trainer)
@@ -231,7 +231,7 @@ class Rank:
         return found
 
     def epochs(self, trainer: Trainer) -> tuple[float, list[Tally]]:
-        """Seconds of an epoch, the mean over some in a row, for nothing waits between them."""
+        """Return the mean seconds per epoch of several epochs in a row, without waits between them."""
         for _ in range(WARM_UP):
             trainer.train_step()
         with self.timed() as took:
@@ -239,7 +239,7 @@ class Rank:
         return took[0] / self.setting.epochs, tallies
 
     def cross(self, name: str, turn: int, messages: list[Message]) -> float:
-        """Seconds in which an epoch's messages cross with nothing else to do."""
+        """Return the seconds that an epoch's messages take without other work."""
         with self.timed() as took:
             pending = [
                 self.link.begin(
@@ -252,7 +252,7 @@ class Rank:
         return took[0]
 
     def timeline(self, trainer: Trainer, switch: Switch) -> dict[str, Any]:
-        """When this rank computed, and when its messages were under way, in the second of three epochs."""
+        """Return the times of this rank's computation and messages in the second of three epochs."""
         zero = switch.watch.mark()
         self.finish()
         start, tallies, late = time.perf_counter(), [], []
@@ -262,17 +262,17 @@ class Rank:
             tallies.append(trainer.train_step()[1])
             late.append(switch.traced)
         switch.traced = None
-        trainer.shard.state()  # waits for what is on its way
+        trainer.shard.state()  # waits for messages in flight
         self.finish()
 
         def at(mark: Mark) -> float:
-            """A mark on the host's clock. The device had passed `zero` when the host read `start`."""
+            """Convert a mark to the host's clock. The device had passed `zero` when the host read `start`."""
             return float(mark) if self.device.type == "cpu" else start + switch.watch.seconds((zero, mark))
 
         assert tallies[1].step is not None
         step = at(tallies[1].step[0]), at(tallies[1].step[1])
         waits = [(at(a), at(b)) for a, b in tallies[1].waits]
-        # Also those of the epoch before that arrive in this one.
+        # Include messages of the previous epoch that arrive in this one.
         messages = [
             {"name": str(m.key), "bytes": m.nbytes, "span": (at(m.ready), m.came)}
             for m in [*late[0], *late[1]]
@@ -282,7 +282,7 @@ class Rank:
 
 
 def without(whole: Span, holes: list[Span]) -> list[Span]:
-    """What is left of a span without some parts of it."""
+    """Return the rest of a span without some parts of it."""
     left, begin = [], whole[0]
     for low, high in sorted(holes):
         if low > begin:
@@ -292,13 +292,13 @@ def without(whole: Span, holes: list[Span]) -> list[Span]:
 
 
 def body(ordered: Any, shards: Path, setting: Setting, strategies: tuple[str, ...]) -> dict[str, Any]:
-    """What every rank runs."""
+    """The work of every rank."""
     rank = Rank(ordered.inner, shards, setting)
     return {name: rank.strategy(name) for name in strategies}
 
 
 def covered(spans: list[Span], by: list[Span]) -> float:
-    """Which share of the union of `spans` lies under the union of `by`."""
+    """Return the share of the union of `spans` that the union of `by` covers."""
     inside, total = 0.0, 0.0
     cuts = sorted({edge for span in (*spans, *by) for edge in span})
     for low, high in pairwise(cuts):
@@ -310,7 +310,7 @@ def covered(spans: list[Span], by: list[Span]) -> float:
 
 
 def draw(lines: list[dict[str, Any]], width: int = 110) -> str:
-    """Two rows a rank: # where it computes, . where it waits; below, how many of its messages are under way."""
+    """Draw two rows per rank: # where it computes, . where it waits; below, the number of its messages in flight."""
     low, high = min(line["step"][0] for line in lines), max(line["step"][1] for line in lines)
     moments = [low + (high - low) * (k + 0.5) / width for k in range(width)]
     text = [f"{(high - low) * 1e3:.1f} ms, a column {(high - low) / width * 1e3:.2f} ms"]
@@ -326,7 +326,7 @@ def draw(lines: list[dict[str, Any]], width: int = 110) -> str:
 
 
 class Sections:
-    """What they write goes to a temporary folder."""
+    """The sections; they write to a temporary folder."""
 
     def __init__(self, options: argparse.Namespace, folder: Path) -> None:
         self.options, self.folder = options, folder
@@ -351,7 +351,7 @@ class Sections:
         self.bench.run({section.__name__: section for section in sections}, only)
 
     def shards(self, ranks: int) -> Path:
-        """The large graph in as many parts, cut once; its communities are in order, so runs of nodes are good parts."""
+        """Partition the large graph once; its communities are in order, so ranges of nodes are good parts."""
         graph, shards = self.folder / "graph.npz", self.folder / f"shards {ranks}"
         if not graph.exists():
             self.large.write(graph)
@@ -362,7 +362,7 @@ class Sections:
         return shards
 
     def equal(self) -> None:
-        """One, two and four ranks by the command line: losses, epochs, what is waited for."""
+        """Compare one, two and four ranks with the command line: losses, epochs, waits."""
         print(self.large.shape, flush=True)
         flags = [*self.large.model, "--epochs", self.large.epochs + 5, "--eval-every", 10**6]
         flags += ["--checkpoint-every", 0, "--device", self.large.device]
@@ -387,14 +387,14 @@ class Sections:
                 )
 
     def overlap(self) -> None:
-        """What an epoch takes beside its compute alone and its messages alone, and a timeline."""
+        """Compare an epoch with its computation alone and its messages alone, and draw a timeline."""
         setting, drawn = self.large, dict[str, str]()
         print(f"{setting.shape}, {setting.inside:.2%} of the edges inside communities", flush=True)
         for ranks in [n for n in self.ranks if n > 1]:
             shards = self.shards(ranks)
             print(f"{'ranks':>5} {'strategy':10} {'C':>9} {'M':>9} {'epoch':>9} {'waits':>9} {'MB sent':>8} "
                   f"{'/ max(C, M)':>11} {'/ (C + M)':>9} {'under compute':>13}", flush=True)  # fmt: skip
-            for strategy in STRATEGIES:  # each in processes of its own, so that one failure does not end the others
+            for strategy in STRATEGIES:  # each in separate processes, so that one failure does not end the others
                 try:
                     self._overlap(ranks, strategy, shards, drawn)
                 except Exception as error:
@@ -426,7 +426,7 @@ class Sections:
             (Path(self.bench.out) / f"timeline-{ranks}-{strategy}.json").write_text(json.dumps(lines, indent=1))
 
     def mixture(self) -> None:
-        """MixGCN: sparse products on one device, dense ones on another."""
+        """Run MixGCN with sparse products on one device and dense ones on another."""
         gpu = "cuda:0" if self.middle.device == "cuda" else "cpu"
         runs: dict[str, list[object]] = {
             "one rank, vanilla": ["--parts", 1],
@@ -460,7 +460,7 @@ class Sections:
                 print(f"{title:32} {epoch:8.1f} ms, waits {wait:8.1f} ms, losses off by {off:.1e}{wrong}", flush=True)
 
     def kill(self) -> None:
-        """Two ranks, one killed at a random moment, resumed: model and predictions equal to the bit."""
+        """Kill one of two ranks at a random moment and resume; model and predictions must have the same bits."""
         draws = random.Random(self.options.seed)
         flags = [*self.small.model, "--parts", 2, "--partitioner", "contiguous", "--device", self.small.device]
         flags += ["--checkpoint-every", 5, "--eval-every", 7]
@@ -497,7 +497,7 @@ def command(arguments: list[object]) -> list[str]:
 
 
 def fullgraph(*arguments: object) -> None:
-    """`fullgraph ARGUMENTS`; its last words are the error's."""
+    """Run `fullgraph ARGUMENTS`; an error shows the end of its output."""
     done = subprocess.run(
         command(list(arguments)), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=500, check=False
     )
@@ -511,7 +511,7 @@ def losses_of(folder: Path) -> list[float]:
 
 
 def tensors_of(path: Path) -> Any:
-    """What two files must share; a model's file also names its run, which is another's."""
+    """Return the comparable content of a file; a model's file also names its run, which is left out."""
     if path.suffix != ".safetensors":
         return path.read_bytes()
     from safetensors.torch import load_file
@@ -520,7 +520,7 @@ def tensors_of(path: Path) -> Any:
 
 
 def kill_one(arguments: list[str], out: Path, victim: int, delay: float) -> float:
-    """Start a run, kill a rank some time after its first checkpoint, wait for the end; returns that time."""
+    """Start a run, kill a rank some time after its first checkpoint, wait for the end; return that time."""
     with tempfile.TemporaryFile("w+") as words:
         run = subprocess.Popen(arguments, stdout=words, stderr=subprocess.STDOUT, text=True)
         try:

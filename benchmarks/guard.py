@@ -1,7 +1,7 @@
-"""What following a user's model costs: a step of PyG models with this code and with another checkout's, in turns.
+"""The cost of checking a user's model: a step of PyG models with this code and with another checkout's, in turns.
 
-Each turn is a process of its own with one thread, which trains on one rank and takes the median of its steps. The other
-checkout is one from before the guard, or any version: git worktree add ../before COMMIT.
+Each turn is a separate process with one thread, which trains on one rank and takes the median of its steps. The other
+checkout is a version before the check, or any other version: git worktree add ../before COMMIT.
 
 python benchmarks/guard.py ../before [GRAPH ...] [--turns 5] [--device cuda]
 """
@@ -22,7 +22,7 @@ HERE = Path(__file__).resolve().parents[1]
 
 
 def measure(graph_name: str, device: str, steps: int = 30) -> dict[str, float]:
-    """Milliseconds of a step of each model."""
+    """Return milliseconds per step of each model."""
     import torch
     from torch import Tensor, nn
     from torch.nn import functional as F

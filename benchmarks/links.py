@@ -1,11 +1,11 @@
-"""Link prediction beside PyG: test ROC-AUC of `--task link` with its defaults, on the pairs of PyG's RandomLinkSplit.
+"""Link prediction compared with PyG: test ROC-AUC of `--task link` with its defaults, on pairs of RandomLinkSplit.
 
     .venv/bin/python benchmarks/links.py --data FOLDER [--only cora citeseer pubmed] [--seeds 3]
 
-PyG's side is its usual script (examples/link_pred.py): GCN 128-64, dot product, Adam 0.01, rows of features that sum to
-one, new negatives in every epoch, 200 epochs, the test score at the best validation score of every fifth epoch. It
-scores test pairs over training and validation arcs, as that script does. Ours reads the same three `Data`; its rows
-come from the training arcs alone.
+PyG's side is its usual script (examples/link_pred.py): GCN 128-64, dot product, Adam 0.01, feature rows that sum to
+one, new negatives in every epoch, 200 epochs, the test score at the best validation score of every fifth epoch. Like
+that script, it computes test pairs over training and validation edges. Ours reads the same three `Data`; its rows come
+only from the training edges.
 """
 
 import argparse
@@ -50,7 +50,7 @@ def main() -> None:
 
 
 def split_of(name: str, folder: Path, seed: int) -> tuple[Any, Any, Any]:
-    """RandomLinkSplit's three `Data` of a graph, features scaled as PyG's examples scale them."""
+    """Return RandomLinkSplit's three `Data` of a graph, with features scaled as in PyG's examples."""
     import torch_geometric
     import torch_geometric.transforms as T
 
@@ -68,7 +68,7 @@ def ours(splits: tuple[Any, Any, Any], contender: str, seed: int, parts: int) ->
 
 
 def plain(splits: tuple[Any, Any, Any], seed: int) -> float:
-    """What a user of PyG writes."""
+    """Train with a script as PyG users write it."""
     from sklearn.metrics import roc_auc_score
     from torch_geometric.nn import GCNConv
     from torch_geometric.utils import negative_sampling

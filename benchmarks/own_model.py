@@ -1,8 +1,8 @@
-"""Modules of PyG through fg.distribute, each rank with one thread.
+"""PyG modules through fg.distribute, with one thread per rank.
 
-GraphSAGE beside our own model, in turn, on the same ranks; and GATv2, which has no kernel of ours, beside PyG in one
-process: a rank should take no longer than its share of the arcs there, and what it waits for others. As many such
-processes run at a time as there are ranks, so that both have the same share of the machine's memory.
+GraphSAGE is compared with our own model, in turns, on the same ranks. GATv2, which has no kernel of ours, is compared
+with PyG in one process: a rank should take no longer than its share of the edges there, plus its waits. As many such
+processes run at the same time as there are ranks, so that both have the same share of the machine's memory.
 
 python benchmarks/own_model.py [ranks] [epochs]
 """
@@ -31,7 +31,7 @@ HIDDEN, LAYERS = 128, 3
 
 
 def epochs(transport: Transport, num_epochs: int) -> tuple[list[float], list[float]]:
-    """Seconds of every epoch: ours, PyG's through `distribute`."""
+    """Return the seconds of every epoch: ours, and PyG's through `distribute`."""
     from torch_geometric.nn import GraphSAGE
 
     transport = transport.inner  # type: ignore[attr-defined]  # both use the same names, one after the other
@@ -81,7 +81,7 @@ class Attention(torch.nn.Module):
 
 
 def attention(transport: Transport, num_epochs: int) -> tuple[list[float], list[float], float]:
-    """Seconds of PyG alone and of this rank without its waits, epoch by epoch in turn; and its share of the arcs."""
+    """Return seconds per epoch of PyG alone and of this rank without waits, in turns, and its share of edges."""
     torch.set_num_threads(1)
     meter = Meter()
     transport = Counting(transport.inner, meter.sent, meter.waiting)  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""The papers' own settings, foretold, beside what the papers say.
+"""Predictions in the papers' own settings, compared with the papers' results.
 
     .venv/bin/python benchmarks/papers.py          # a minute; nothing is trained
 
@@ -53,7 +53,7 @@ NVLINK = Link(bits_per_s=1200e9, latency_s=5e-6)
 
 @dataclass(frozen=True)
 class Setting:
-    """A table's row of a paper."""
+    """A row of a paper's table."""
 
     paper: str
     graph: str
@@ -63,7 +63,7 @@ class Setting:
     device: str
     link: Link
     inside: Link
-    said: dict[str, str] = field(default_factory=dict)  # by strategy, the ratio to vanilla that the paper has
+    said: dict[str, str] = field(default_factory=dict)  # by strategy, the paper's ratio to vanilla
 
 
 ETHERNET = Link(bits_per_s=1e9, latency_s=50e-6)
@@ -84,7 +84,7 @@ SETTINGS = [
 ]  # fmt: skip
 
 
-def foretold(setting: Setting) -> dict[str, Choice]:
+def predict(setting: Setting) -> dict[str, Choice]:
     known = KNOWN[setting.graph]
     cluster = Cluster(
         machines=setting.machines, ranks_per_machine=setting.per_machine, cores=setting.per_machine,
@@ -99,7 +99,7 @@ def foretold(setting: Setting) -> dict[str, Choice]:
 
 
 def constant_volume() -> list[tuple[str, ...]]:
-    """MixGCN's bytes do not grow with the ranks; a halo's do."""
+    """Show that MixGCN's bytes do not grow with the ranks, and a halo's do."""
     known, run, rows = KNOWN["products"], Run(model=GCN3), []
     for ranks in (2, 4, 8, 16, 32):
         cluster = Cluster(machines=ranks, cores=1, rates="a100")
@@ -114,7 +114,7 @@ def constant_volume() -> list[tuple[str, ...]]:
 def main() -> None:
     rows = []
     for setting in SETTINGS:
-        found = foretold(setting)
+        found = predict(setting)
         exact = found["exact"].prediction
         assert exact is not None
         taken = exact.taken
@@ -130,8 +130,8 @@ def main() -> None:
             volume = taken.bytes / max(1, choice.prediction.taken.bytes)
             told = (f"{100 * share:.0f} %", f"{ratio:.2f}", said, f"{volume:.1f}x fewer")
             rows.append((setting.paper, place, name, *told))
-    columns = ["paper", "setting", "strategy", "exact waits", "foretold", "paper", "bytes"]
-    show("An epoch of exact training to an epoch of the strategy", columns, rows)
+    columns = ["paper", "setting", "strategy", "exact waits", "predicted", "paper", "bytes"]
+    show("Time of an exact epoch divided by the strategy's", columns, rows)
     columns = ["ranks", "mixgcn, bytes", "vanilla, bytes", "mixgcn, epoch", "vanilla, epoch"]
     show("products, GCN 3x128, A100s over 10 Gbit/s", columns, constant_volume())
 

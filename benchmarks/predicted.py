@@ -1,12 +1,12 @@
-"""Foretold against measured: the cells of a campaign of `fullgraph bench`, each beside what a plan says of it.
+"""Predicted and measured times: the cells of a campaign of `fullgraph bench`, each with its plan's prediction.
 
     fullgraph bench --config benchmarks/cells.toml --out runs/cells        # as root; it resumes
     .venv/bin/python benchmarks/predicted.py runs/cells [--held-out 10] [--page runs/cells/predicted.html]
 
-Rates are those of this machine. Six figures are fitted to some of the cells that are not held out: how long all work
-takes to what single kinds say, what a message and its bytes cost a core, the latency of links and of loopback, and what
-taking turns costs where more threads are at work than there are cores. Held-out cells are drawn by a seed.
-Also: how often the strategy that `auto` would take is within 10 % of the quickest one that was measured.
+Rates are those of this machine. Six figures are fitted to some of the cells that are not held out: a scale of all work,
+the cost of a message and of its bytes for a core, the latency of links and of loopback, and the cost of more busy
+threads than cores. Held-out cells are drawn by a seed.
+Also: how often the strategy that `auto` would choose is within 10 % of the fastest measured one.
 """
 
 import argparse
@@ -46,9 +46,9 @@ CORE_S_PER_BYTE = (1e-10, 2e-10, 4e-10, 8e-10, 1.6e-9, 3.2e-9)
 MESSAGES = (0.0, 3e-5, 1e-4, 3e-4, 1e-3)
 LATENCIES = (3e-5, 1e-4, 3e-4, 1e-3, 3e-3)
 CROWDING = (0.0, 0.2, 0.4, 0.6, 0.8, 1.2)
-FITTED = 48  # cells
-LOOPBACK = 20e9  # bits a second
-NEARLY = 1.1  # of the quickest
+FITTED = 48  # cells of the fit
+LOOPBACK = 20e9  # bits per second
+NEARLY = 1.1  # times the fastest
 
 
 class Fit(NamedTuple):
@@ -60,8 +60,8 @@ class Fit(NamedTuple):
     crowding: float = 0.4
 
 
-class Foretold(NamedTuple):
-    """A cell, its steps written down, and the rates of its graph's products."""
+class PredictedCell(NamedTuple):
+    """A cell, its recorded steps, and the rates of its graph's products."""
 
     cell: Cell
     steps: Recorded
@@ -76,7 +76,7 @@ class Foretold(NamedTuple):
 
 
 def cluster_of(cell: Cell, fit: Fit) -> Cluster:
-    """The machine that the cell was measured on."""
+    """Return the machine on which the cell was measured."""
     rate = bits_per_second(cell.rate)
     busy = {"message_s": fit.message_s, "core_s_per_byte": fit.core_s_per_byte}
     if rate is None:
@@ -86,8 +86,8 @@ def cluster_of(cell: Cell, fit: Fit) -> Cluster:
     return Cluster(machines=cell.ranks, cores=cell.cores, crowding=fit.crowding, together=True, link=link)
 
 
-def foretold(cells: Sequence[Cell], rates: Rates) -> list[Foretold]:
-    """All cells that can be; graphs are cut as the campaign cut them."""
+def predict_cells(cells: Sequence[Cell], rates: Rates) -> list[PredictedCell]:
+    """Predict all cells that can be predicted; graphs are partitioned as in the campaign."""
     found = []
     with tempfile.TemporaryDirectory(prefix="fullgraph-") as scratch:
 
@@ -115,12 +115,12 @@ def foretold(cells: Sequence[Cell], rates: Rates) -> list[Foretold]:
             except InputError as error:
                 print(f"left out, {cell.strategy}: {error}")
                 continue
-            found.append(Foretold(cell, *of_cell))
+            found.append(PredictedCell(cell, *of_cell))
     return found
 
 
-def fitted(known: Sequence[Foretold]) -> Fit:
-    """The figures with the smallest errors on some of the cells; each is looked for with the others held."""
+def fitted(known: Sequence[PredictedCell]) -> Fit:
+    """Return the figures with the smallest errors on some of the cells, each searched with the others fixed."""
     some, best = known[:FITTED], Fit()
 
     def off(fit: Fit) -> float:
@@ -135,12 +135,12 @@ def fitted(known: Sequence[Foretold]) -> Fit:
 
 
 def quantile(values: Sequence[float], share: float) -> float:
-    """The smallest value that this share of all are not above."""
+    """Return the smallest value that is at least as large as this share of all values."""
     return sorted(values)[math.ceil(share * len(values)) - 1]
 
 
-def agreement(found: Sequence[Foretold], fit: Fit) -> tuple[int, int]:
-    """In how many groups the strategy foretold as quickest is within 10 % of the quickest: exact ones, then all."""
+def agreement(found: Sequence[PredictedCell], fit: Fit) -> tuple[int, int]:
+    """Count the groups in which the predicted fastest strategy is within 10 % of the fastest: exact ones, then all."""
     good = total = 0
     for allow in (frozenset[str](), frozenset({"stale", "lossy"})):
         for group in dict.fromkeys(one.cell.group for one in found):
@@ -162,17 +162,17 @@ def _risks(cell: Cell) -> frozenset[str]:
     return _risk(cell.strategy, cell.model, cell.ranks)
 
 
-def page(found: Sequence[Foretold], fit: Fit) -> str:
-    """One point a cell: foretold over measured."""
+def page(found: Sequence[PredictedCell], fit: Fit) -> str:
+    """Return a page with one point per cell: predicted against measured."""
     points = sorted((one.cell.epoch_s, one.epoch_s(fit)) for one in found)
     low, high = points[0][0], points[-1][0]
     curves = [Line("the same", [(low, low), (high, high)], 1, dashed=True)]
     curves += [Line(f"{one.cell.strategy}, {one.cell.rate}", [(one.cell.epoch_s, one.epoch_s(fit))], 0)
                for one in found]  # fmt: skip
-    chart = lines(curves, title="foretold over measured", x="measured", y="foretold", x_words=in_words,
+    chart = lines(curves, title="predicted against measured", x="measured", y="predicted", x_words=in_words,
                   y_words=in_words, log_x=True, log_y=True)  # fmt: skip
     return document(
-        "Foretold and measured", [], [("cells", "Cells", [charts([figure("Epochs", chart, full=True)])])], ""
+        "Predicted and measured", [], [("cells", "Cells", [charts([figure("Epochs", chart, full=True)])])], ""
     )
 
 
@@ -184,7 +184,7 @@ def main() -> None:
     parser.add_argument("--page", type=Path)
     options = parser.parse_args()
     rates = rates_here()
-    found = foretold([cell for cell in read_cells(options.cells) if not cell.is_peer], rates)
+    found = predict_cells([cell for cell in read_cells(options.cells) if not cell.is_peer], rates)
     Random(options.seed).shuffle(found)
     held, known = found[: options.held_out], found[options.held_out :]
     fit = fitted(known)
@@ -195,7 +195,7 @@ def main() -> None:
         off = f"{100 * (taken / cell.epoch_s - 1):+.0f} %"
         said = "held out" if one in held else ""
         rows.append((place, cell.strategy, seconds(cell.epoch_s), seconds(taken), off, said))
-    show("an epoch", ["cell", "strategy", "measured", "foretold", "off by", ""], rows)
+    show("seconds per epoch", ["cell", "strategy", "measured", "predicted", "off by", ""], rows)
     print(f"fitted: {fit}")
     parts = {"cells of the fit": known[:FITTED], "held-out cells": held,
              "all but those of the fit": held + known[FITTED:], "all cells": found}  # fmt: skip

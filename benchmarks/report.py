@@ -1,12 +1,11 @@
-"""What measuring for the report costs, and tracing: epochs with and without it take turns in one launch.
+"""The cost of measuring for the report, and of tracing: epochs with and without them alternate in one launch.
 
     .venv/bin/python benchmarks/report.py [--nodes 20000] [--epochs 120]
 
-An epoch is counted in CPU seconds of a rank, all of its threads and the profiler's own work included. On a machine that
-others use, too, even these vary by more than what is looked for; so the first table has what measuring takes by itself,
-without an epoch to measure: the marks of four messages each way, their sums, and a bin. For the trace, the marks of
-three layers both ways are added, and what is kept of all marks; what three layers of one number take without them is
-taken off.
+An epoch is counted in CPU seconds of a rank, including all of its threads and the profiler. On a machine with other
+users even these vary by more than the expected difference. The first table therefore shows the cost of measuring alone,
+without an epoch: the marks of four messages in each direction, their sums, and a bin. For the trace, the marks of three
+layers in both passes and their storage are added; the time of three layers of one number without marks is subtracted.
 """
 
 import argparse
@@ -50,7 +49,7 @@ class Nothing:
 
 
 def alone(peers: int, *, layers: int = 0, trace: bool = False, messages: int = 4, epochs: int = 300) -> float:
-    """Seconds an epoch that marks and sums take, beside layers of one number; the least of five rounds."""
+    """Return the seconds per epoch for marks and sums, beside layers of one number; the minimum of five rounds."""
     meter, bins, rows = Meter(), Bins(), torch.zeros(4)
     model, one, places = torch.nn.Sequential(*(torch.nn.Linear(1, 1) for _ in range(layers))), torch.ones(1, 1), Rows()
     if trace:
@@ -83,7 +82,7 @@ def alone(peers: int, *, layers: int = 0, trace: bool = False, messages: int = 4
 
 
 def body(transport: Transport, strategy: str, nodes: int, epochs: int, folder: str) -> dict[str, float]:
-    """The cheapest epoch by mode, on this rank: others are those that some other program disturbed."""
+    """Return the fastest epoch by mode, on this rank: other programs disturbed the slower ones."""
     torch.set_num_threads(1)
     graph = load(f"sbm:nodes={nodes}")
     part = cut_parts(graph, partition(graph, transport.size), transport.rank)
@@ -125,7 +124,7 @@ def main() -> None:
     for peers in (1, 3, 7):
         trace = alone(peers, layers=3, trace=True) - alone(peers, layers=3)
         own.append((str(peers), seconds(alone(peers)), seconds(trace)))
-    show("measuring by itself, an epoch", ["peers", "report", "the trace adds"], own)
+    show("cost of measuring per epoch", ["peers", "report", "additional for a trace"], own)
     rows = []
     for strategy in STRATEGIES:
         with tempfile.TemporaryDirectory() as folder:

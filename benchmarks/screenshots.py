@@ -1,4 +1,4 @@
-"""Pictures of the report for the documentation: five strategies on the built-in graph, in a real Chromium.
+"""Screenshots of the report for the documentation: five strategies on the built-in graph, in a real Chromium.
 
 make screenshots        or:  .venv/bin/python benchmarks/screenshots.py [--runs FOLDER] [--out docs/images]
 """
@@ -14,7 +14,7 @@ from common import ROOT, fresh_folder, fullgraph, train
 
 STRATEGIES = ("vanilla", "pipegcn", "sylvie-a", "varco", "mixgcn")
 RANKS, EPOCHS = 4, 60
-# name, page, width and height of the picture, colours, where it begins
+# name, page, width and height of the picture, colours, start of the visible part
 PICTURES = (
     ("report-one", "one", 1100, 1500, "light", "#top"),
     ("report-epoch", "one", 1100, 1000, "light", "#epoch"),
@@ -25,7 +25,7 @@ PICTURES = (
 
 
 def trained(folder: Path) -> list[Path]:
-    """The runs, trained where they are not there yet."""
+    """Return the runs, training those that are missing."""
     found = []
     for strategy in STRATEGIES:
         out = folder / strategy
@@ -48,7 +48,7 @@ def main() -> None:
     chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     if chromium is None:
         raise SystemExit("the pictures need Chromium: apt-get install chromium")
-    os.chdir(ROOT)  # so that pages show no folder of this machine's
+    os.chdir(ROOT)  # so that pages do not show folders of this machine
     runs = options.runs or fresh_folder("screenshots").relative_to(ROOT)
     folders = trained(runs)
     fullgraph("report", folders[0], "--out", runs / "one.html")
@@ -71,7 +71,7 @@ def take(
     path = out / f"{name}.png"
     tab.screenshot(path=path)
     tab.close()
-    with suppress(ImportError):  # a third of the bytes
+    with suppress(ImportError):  # reduces the bytes to a third
         from PIL import Image
 
         Image.open(path).quantize(128).save(path, optimize=True)

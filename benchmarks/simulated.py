@@ -1,7 +1,7 @@
-"""`fullgraph train ARGUMENTS --out FOLDER` with threads for ranks: the same files and scores, in this process.
+"""`fullgraph train ARGUMENTS --out FOLDER` with threads as ranks: the same files and scores, in this process.
 
-For campaigns of many short trainings: nothing is started for each of them, and no rank waits for a busy machine's
-scheduler. On a GPU all ranks use its default stream, so that what one of them sends is ready where another reads it.
+For campaigns of many short trainings: no process is started for a training, and no rank waits for the scheduler of a
+busy machine. On a GPU all ranks use its default stream, so that a sent tensor is ready when another rank reads it.
 """
 
 import gc
@@ -25,11 +25,11 @@ from fullgraph.train.rank_io import Stop
 from fullgraph.transport import Transport
 from fullgraph.worker import work
 
-LONGEST_S = 3600.0  # of a training: ranks that wait for one another for longer never end
+LONGEST_S = 3600.0  # limit of a training: ranks that wait for one another any longer will never end
 
 
 def train(arguments: Sequence[str], folder: Path) -> str:
-    """Train, and return what the command would have written to standard error."""
+    """Train, and return the text that the command would have written to standard error."""
     config = run_from([*arguments, "--out", str(folder)])
     beside = StringIO()
     with redirect_stderr(beside), RunFolder.new(folder, shards=not is_cut(config.graph)) as run:
@@ -42,12 +42,12 @@ def train(arguments: Sequence[str], folder: Path) -> str:
 
 
 def run_from(arguments: Sequence[str]) -> Run:
-    """The run that `fullgraph train ARGUMENTS` would start, read by the command line itself."""
+    """Return the run that `fullgraph train ARGUMENTS` would start, parsed by the command line itself."""
     commands: Any = get_command(app)
     with commands.commands["train"].make_context("train", list(arguments)) as context:
         return run_of(options_of(context))
 
 
 def be_rank(transport: Transport, folder: Path) -> None:
-    """One rank's whole job."""
+    """Do the whole work of one rank."""
     work(folder, "train", "", transport, Stop(), Phases())

@@ -1,8 +1,8 @@
-"""One process against PyG, and two ranks against one process: seconds per epoch and peak memory of GraphSAGE.
+"""One process compared with PyG, and two ranks with one process: seconds per epoch and peak memory of GraphSAGE.
 
     .venv/bin/python benchmarks/single.py          # about ten minutes on 2 cores
 
-The same graph, model, optimiser and number of threads for all; every run is a process of its own, the contenders
+All contenders use the same graph, model, optimiser and number of threads; every run is a separate process, contenders
 take turns, and a figure is the median over turns of a run's median epoch after warm-up. Evaluation is not timed.
 """
 
@@ -27,7 +27,7 @@ PYG = {
     "PyG edge_index, huge pages": "edge_index",
     "PyG CSR, mean, huge pages": "csr-mean",
 }
-# What fullgraph gives its own ranks (train/launch.py) and a careful user could give PyG.
+# Environment that fullgraph sets for its ranks (train/fork_server.py), and a careful user could set for PyG.
 HUGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1", "OMP_WAIT_POLICY": "passive"}
 
 
@@ -43,7 +43,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         graph = folder / "graph.npz"
-        run([__file__, "--graph", spec, "--out", graph])  # in a process of its own
+        run([__file__, "--graph", spec, "--out", graph])  # in a separate process
         for turn in range(options.repeats):
             for contender in options.only or CONTENDERS:
                 out = folder / f"{contender}-{turn}".replace(" ", "-").replace(",", "")
@@ -72,7 +72,7 @@ def parse() -> argparse.Namespace:
 
 def pyg(kind: str, environ: dict[str, str]) -> Any:
     def measure(options: argparse.Namespace, graph: Path, out: Path) -> dict[str, float]:
-        # Rounds of one epoch, so that a figure is the median epoch. This process stays small: it imports no torch.
+        # Rounds of one epoch, so that a figure is the median epoch. This process stays small: it does not import torch.
         chosen = {name: getattr(options, name) for name in ("hidden", "layers", "threads")}
         order = Order(graph=str(graph), kind=kind, out=str(out), epochs=1, rounds=options.epochs, **chosen)
         file = out.with_suffix(".order")
@@ -100,7 +100,7 @@ def ours(ranks: int, *flags: str) -> Any:
             "--lr",
             0.01,
         ]
-        # One evaluation, at the end, and more epochs: they are shorter, and result.json takes its own warm-up off.
+        # One evaluation, at the end, and more epochs: they are shorter, and result.json leaves out its own warm-up.
         arguments += ["--epochs", 2 * options.epochs, "--eval-every", 2 * options.epochs, "--threads", threads]
         arguments += ["--checkpoint-every", 0]
         result = train(graph, out, *arguments, *flags, threads=threads)
@@ -119,7 +119,7 @@ CONTENDERS = {
 
 
 def report(options: argparse.Namespace, figures: dict[str, dict[str, float]]) -> None:
-    """Every contender as a ratio to the one-process run: above 1 is slower, or larger, than fullgraph."""
+    """Print every contender's ratio to the one-process run: above 1 is slower, or larger, than fullgraph."""
     base = figures.get("fullgraph", next(iter(figures.values())))
     rows = [
         (
@@ -152,7 +152,7 @@ def report(options: argparse.Namespace, figures: dict[str, dict[str, float]]) ->
 
 
 def make_graph(spec: str, path: Path) -> None:
-    """The generated graph in the `.npz` format, so that every contender reads the same file."""
+    """Write the generated graph as `.npz`, so that every contender reads the same file."""
     from fullgraph.data import load, save_npz
 
     save_npz(load(spec), path)

@@ -1,17 +1,17 @@
-"""Bytes of an epoch, every strategy, against the cost model: counted as they are given to the transport.
+"""Bytes per epoch of every strategy, counted at the transport, compared with the cost model.
 
     .venv/bin/python benchmarks/volume.py [--graphs demo FILE.npz ...] [--ranks 2 4 8] [--model gcn] [--layers 8]
 
-The cost model, in rows of a layer's width, for N nodes, P ranks and halos of B rows in all:
+The cost model, in rows of a layer's width, for N nodes, P ranks and halos with B rows in total:
 
-    partitioned         2 B          for each layer that communicates: the first one's aggregation is computed ahead,
+    partitioned         2 B          for each layer that communicates: the first layer's aggregation is computed ahead,
                                      unless sparse features are mapped first (vanilla, mixgcn)
     mixture             4 N (P-1)/P  likewise (exactly: N d - sum_r n_r d_r numbers for each of the four moves)
     pipeline, S stages  2 (S-1) N    for each tensor that travels, whatever the number of layers
     hybrid              both: 2 (S-1) N, and 2 B of the ways for each layer
-    times               1/r for a share of 1/r columns; b/32 and four bytes a row for b bits
+    times               1/r for a share of 1/r columns; b/32 and four bytes per row for b bits
 
-So a mixture sends less than parts do where B > 2 N (P-1)/P. Simulated ranks: bytes do not depend on the medium.
+A mixture therefore sends less than parts if B > 2 N (P-1)/P. Ranks are simulated: bytes do not depend on the medium.
 """
 
 import argparse
@@ -46,7 +46,7 @@ STRATEGIES: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def one_epoch(transport: Transport, graph: Graph, assignment: Assignment, recipe: Strategy, spec: nn.ModelSpec) -> int:
-    """Payload bytes of this rank's second step."""
+    """Return the payload bytes of this rank's second step."""
     part = cut_parts(graph, assignment, transport.rank)
     trainer = build_trainer(
         Run(model=spec, strategy=recipe, train=TrainConfig(epochs=2, all_rows=True)), part, transport
@@ -56,17 +56,17 @@ def one_epoch(transport: Transport, graph: Graph, assignment: Assignment, recipe
 
 
 def halo_rows(graph: Graph, part: np.ndarray[Any, Any]) -> int:
-    """B: pairs of a node and another part that reads it."""
+    """Return B: the number of pairs of a node and another part that reads it."""
     target = np.repeat(np.arange(graph.num_nodes), np.diff(graph.indptr))
     reader, source = part[target].astype(np.int64), graph.indices.astype(np.int64)
     return len(np.unique((source * (int(part.max()) + 1) + reader)[reader != part[source]]))
 
 
 def formula(label: str, graph: Graph, assignment: Assignment, spec: nn.ModelSpec) -> int:
-    """The cost model in bytes, float32; layer 0 of the models here has its aggregation known, or an encoder before."""
+    """Return the cost model in bytes, float32; layer 0's aggregation is known, or an encoder comes first."""
     ranks, N, d = assignment.parts, graph.num_nodes, spec.hidden
-    widths = [d] * (spec.graph_layers - (not spec.encodes))  # of the rows that a layer sends
-    narrow = list(widths)  # of a recipe that maps rows first where they are narrower after it, or sparse before
+    widths = [d] * (spec.graph_layers - (not spec.encodes))  # of the rows that each layer sends
+    narrow = list(widths)  # of a strategy that maps rows first if they become narrower, or were sparse
     if not spec.encodes:
         narrow[-1] = min(d, graph.num_classes)
         narrow += [] if isinstance(graph.x, np.ndarray) else [d]

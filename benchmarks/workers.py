@@ -1,4 +1,4 @@
-"""Work side by side in processes that live on for the next piece: one that fails or dies takes no other along."""
+"""Run work in parallel, long-lived processes; one that fails or dies does not affect the others."""
 
 import os
 import time
@@ -17,16 +17,16 @@ SPAWN = get_context("spawn")  # a forked process could not use the GPU
 
 
 class Failed(Exception):
-    """A piece of work that came to nothing, in one line."""
+    """A failed piece of work, in one line."""
 
 
 def side_by_side(
     work: Callable[[T], R], items: Sequence[T], *, jobs: int, limit_s: float = inf, pinned: bool = False
 ) -> Iterator[tuple[T, R | Failed]]:
-    """Each item and what `work` made of it, as they end; after `limit_s` seconds no other is begun.
+    """Yield each item with its result of `work`, in order of completion; after `limit_s` seconds no other item begins.
 
-    work: a function of a module, or `functools.partial` of one: it is called in other processes. pinned: each process
-    stays on one core, where threads that all want Python's lock are done twice as soon as on several.
+    work: a function of a module, or `functools.partial` of one: other processes call it. pinned: each process stays on
+    one core, where threads that need Python's lock are twice as fast as on several cores.
     """
     cores = sorted(os.sched_getaffinity(0))
     deadline = time.monotonic() + limit_s
@@ -61,7 +61,7 @@ def side_by_side(
 
 
 class Worker(Generic[T, R]):
-    """A process that is started with its first piece of work, and anew after one of which it died."""
+    """A process that starts with its first piece of work, and again after a piece that killed it."""
 
     def __init__(self, work: Callable[[T], R], core: int | None = None) -> None:
         self.work, self.core = work, core
@@ -97,7 +97,7 @@ class Worker(Generic[T, R]):
 
 
 def _serve(pipe: Connection, work: Callable[[T], R], core: int | None) -> None:
-    """Do what comes until nobody asks any more."""
+    """Do the requested work until no more is requested."""
     if core is not None:
         os.sched_setaffinity(0, {core})
     try:

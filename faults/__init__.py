@@ -1,1 +1,1 @@
-"""Trials of what fullgraph promises when things go wrong: `make campaign`, or  python -m faults NAME --trials N."""
+"""Trials of fullgraph's promises about failures: `make campaign`, or  python -m faults NAME --trials N."""

@@ -1,4 +1,4 @@
-"""python -m faults [NAME ...] [--trials N]: run campaigns, go on where the last call stopped, print a table."""
+"""python -m faults [NAME ...] [--trials N]: run campaigns, continue where the last call stopped, print a table."""
 
 import argparse
 import importlib
@@ -28,10 +28,10 @@ NAMES = (
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m faults", description=__doc__)
-    parser.add_argument("names", nargs="*", choices=[*NAMES, []], help="campaigns; all of them if none is named")
-    parser.add_argument("--trials", type=int, help="of each campaign, instead of its own number")
+    parser.add_argument("names", nargs="*", choices=[*NAMES, []], help="campaigns; default: all")
+    parser.add_argument("--trials", type=int, help="trials per campaign; default: the campaign's number")
     parser.add_argument("--first", type=int, default=0, help="number of the first trial")
-    parser.add_argument("--jobs", type=int, help="trials at a time, instead of the campaign's own number")
+    parser.add_argument("--jobs", type=int, help="trials at the same time; default: the campaign's number")
     parser.add_argument("--folder", type=Path, default=Path("runs/campaign"), help="results and scratch files")
     options = parser.parse_args()
     outcomes, promises = {}, {}

@@ -1,7 +1,7 @@
-"""A user's own files under every name that we use or could use: no command changes one, and none hangs on one.
+"""A user's own files under every name that fullgraph uses or could use: no command changes one or hangs on one.
 
 Each trial is a command in a folder of such files, with a shared temporary folder of such files of two users, as root
-or as another user. Needs root and `setpriv`.
+or as another user. It needs root and `setpriv`.
 """
 
 import os
@@ -21,7 +21,7 @@ from faults.trials import Campaign
 OTHER = 65534
 AS_OTHER = (
     "setpriv", f"--reuid={OTHER}", f"--regid={OTHER}", "--clear-groups", "--inh-caps=+dac_read_search",
-    "--ambient-caps=+dac_read_search",  # to read Python, wherever it lies; to write it gives no right
+    "--ambient-caps=+dac_read_search",  # allows reading Python anywhere, and no writing
 )  # fmt: skip
 TOKEN = "0123456789abcdef" * 2
 TINY = "sbm:nodes=60,edges=200,features=4"
@@ -47,7 +47,7 @@ Known = dict[Path, tuple[object, ...]]
 
 
 def put(path: Path, kind: str, user: int) -> None:
-    """A thing of the user's own at `path`."""
+    """Create an object of the user at `path`."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if os.path.lexists(path):
         return
@@ -72,21 +72,21 @@ def put(path: Path, kind: str, user: int) -> None:
 
 
 def seen(paths: list[Path]) -> Known:
-    """Of every thing and all below it: what it is, whose, and what it holds."""
+    """Record the type, owner and content of every path and everything below it."""
     found: Known = {}
     for top in paths:
         for path in (top, *top.rglob("*")) if top.is_dir() and not top.is_symlink() else (top,):
             about = os.lstat(path)
             held = path.read_bytes() if stat.S_ISREG(about.st_mode) else b""
             held = os.readlink(path).encode() if stat.S_ISLNK(about.st_mode) else held
-            # A command may put its folder in the place of an empty one that it was given.
+            # A command may replace an empty folder that it was given by its own folder.
             inode = 0 if stat.S_ISDIR(about.st_mode) else about.st_ino
             found[path] = (inode, about.st_mode, about.st_uid, about.st_nlink * path.is_file(), held)
     return found
 
 
 def scatter(folder: Path, names: tuple[str, ...], share: float, users: tuple[int, ...], random: Random) -> list[Path]:
-    """Things of the user's own in a folder, under a share of these names."""
+    """Create the user's own objects in a folder, under a share of these names."""
     put(folder / "precious.txt", "file", users[0])
     placed = [folder / "precious.txt"]
     for name in names:
@@ -98,7 +98,7 @@ def scatter(folder: Path, names: tuple[str, ...], share: float, users: tuple[int
 
 
 def _half_removed(here: Path) -> list[Path]:
-    """A user keeps the shards and the lock of a finished run, and removes the rest."""
+    """Keep the shards and the lock of a finished run, and remove the rest, as a user may."""
     for path in (here / "run").iterdir():
         if path.name not in ("shards", ".fullgraph.lock"):
             shutil.rmtree(path) if path.is_dir() else path.unlink()
@@ -140,7 +140,7 @@ COMMANDS: dict[str, tuple[tuple[object, ...], Callable[[Path], list[Path]] | Non
 
 
 def prepared(shared: Path) -> Path:
-    """A finished run, another one and a folder of shards, made once."""
+    """Return a finished run, a second one and a folder of shards, which are created once."""
     final = shared / "belongings"
     if not final.exists():
         with tempfile.TemporaryDirectory(dir=shared) as scratch:
@@ -164,7 +164,7 @@ def trial(number: int, shared: Path) -> str:
     random = Random(number)
     name = list(COMMANDS)[number % len(COMMANDS)]
     arguments, before = COMMANDS[name]
-    user = OTHER if number // len(COMMANDS) % 3 == 2 else 0  # each command, twice as root and once as another user
+    user = OTHER if number // len(COMMANDS) % 3 == 2 else 0  # each command runs twice as root and once as another user
     base = prepared(shared)
     shared.chmod(0o755)
     with tempfile.TemporaryDirectory(dir=shared) as folder:
@@ -217,10 +217,10 @@ def trial(number: int, shared: Path) -> str:
 
 
 def _swept(here: Path, tmp: Path, environ: dict[str, str], user: int, kept: list[Path]) -> None:
-    """What a run that died left behind is gone after the next run in the same folders."""
+    """Check that the next run in the same folders removes what a dead run left behind."""
     resumed = (here / "out" / "config.json").exists() and here / "out" / "config.json" not in kept
     again = ("train", "--resume", "out", "--epochs", 2) if resumed else COMMANDS["train"][0]
-    time.sleep(1)  # its ranks die with it
+    time.sleep(1)  # the ranks die with their launcher
     with Command(*again, cwd=here, env=environ, prefix=AS_OTHER if user else ()) as command:
         code = command.finish(240).code
         assert code in (0, 2), command.err

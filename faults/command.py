@@ -1,4 +1,4 @@
-"""Runs of the command line as a user would start them, what they leave behind, and whether two of them are the same."""
+"""Run commands as a user would start them, check what they leave behind, and compare two runs."""
 
 import json
 import os
@@ -23,7 +23,7 @@ from tests.support import random_graph, ranks_of
 
 LIMIT_S = 120.0
 
-# Every placement and every kind of wire, with options that keep something between epochs.
+# Every placement and every kind of wire, with options that keep state between epochs.
 STRATEGIES: dict[str, tuple[str, ...]] = {
     "vanilla": ("--strategy", "vanilla", "--norm", "batch"),
     "none": ("--strategy", "none"),
@@ -53,12 +53,12 @@ def options(strategy: str) -> list[str]:
 
 
 def complaints(text: str) -> list[str]:
-    """Lines of an error stream; a run may also give notes while all is well."""
+    """Return the lines of an error stream that are not notes."""
     return [line for line in text.strip().splitlines() if not line.startswith("fullgraph: note: ")]
 
 
 class Terminal:
-    """A terminal of one command, all of whose output is read until somebody closes it."""
+    """A terminal of one command. All output is read until the terminal is closed."""
 
     def __init__(self) -> None:
         self._screen, self.end = pty.openpty()
@@ -72,18 +72,18 @@ class Terminal:
             if select.select([self._screen], [], [], 0.02)[0]:
                 try:
                     os.read(self._screen, 65536)
-                except OSError:  # the last program that had it open has ended
+                except OSError:  # the last program in the terminal has ended
                     return
 
-    # The shell that leads the session dies of SIGHUP, and then the kernel sends it to all that run in the terminal.
-    # The inner one survives, and writes down how the command ended.
+    # The shell that leads the session dies of SIGHUP, and the kernel then sends SIGHUP to all programs in the terminal.
+    # The inner shell survives and records how the command ended.
     SHELL = (
         "setsid", "--ctty", "sh", "-c",
         """sh -c 'trap : HUP; "$@"; echo $? >status.part; mv status.part status' sh "$@"; :""", "sh",
     )  # fmt: skip
 
     def close(self) -> None:
-        """As a window is closed, or a connection lost: the kernel sends SIGHUP to whoever runs in it."""
+        """Close the terminal like a closed window or a lost connection: the kernel sends SIGHUP to its programs."""
         if not self._closing.is_set():
             self._closing.set()
             self._reader.join()
@@ -91,9 +91,9 @@ class Terminal:
 
 
 class Command:
-    """`fullgraph ARGUMENTS` in a folder; its output goes to files, so that no pipe can hold it up.
+    """`fullgraph ARGUMENTS` in a folder, with output to files, so that no full pipe can block it.
 
-    session: it leads a process group of its own. terminal: it runs in a terminal of its own, which takes its output.
+    session: it leads a separate process group. terminal: it runs in a separate terminal, which receives its output.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class Command:
             os.close(self.terminal.end)
 
     def finish(self, seconds: float = LIMIT_S) -> "Command":
-        """Wait for its end; it is ended, and that is an error, when it takes longer."""
+        """Wait for its end; if it takes longer, kill it and fail."""
         if self._status is not None:
             wait_for(self._status.exists, "it did not end", seconds)
         try:
@@ -131,7 +131,7 @@ class Command:
     def code(self) -> int:
         if self._status is None:
             return self.process.returncode
-        return int(self._status.read_text())  # 128 + n where a signal ended it
+        return int(self._status.read_text())  # 128 + n after signal n
 
     @property
     def out(self) -> str:
@@ -146,7 +146,7 @@ class Command:
         return complaints(self.err)
 
     def ranks(self) -> dict[int, int]:
-        """The processes of its ranks, by rank."""
+        """Return the process of each rank."""
         return ranks_of(self.process.pid)
 
     def close(self) -> None:
@@ -170,7 +170,7 @@ class Command:
 
 
 def ranks_on(folder: Path) -> list[int]:
-    """Living ranks of a run's folder, and what they are forked from, which commands beside that folder started."""
+    """Return living ranks of a run's folder and their fork servers, started by commands beside that folder."""
     found = []
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
@@ -191,7 +191,7 @@ def wait_for(condition: Callable[[], object], what: str, seconds: float = 240.0)
 
 
 def send(pid: int, number: int) -> bool:
-    """Send a signal; false where the process is gone already."""
+    """Send a signal; return False if the process is gone."""
     try:
         os.kill(pid, number)
     except ProcessLookupError:
@@ -207,14 +207,14 @@ def epochs_done(run: Path) -> int:
 
 
 def leftovers(run: Path) -> list[str]:
-    """Workspaces in a run's folder, and those of its launchers beside it."""
+    """Return workspaces in a run's folder, and those of its launchers beside it."""
     staged = [str(path.relative_to(run)) for path in run.rglob(".fullgraph-*")]
     return staged + [path.name for path in run.parent.glob(".fullgraph-*")]
 
 
 @dataclass(frozen=True)
 class Difference:
-    """What two finished runs do not share; empty: they are the same to the bit."""
+    """The differences between two finished runs; empty: they are bit-identical."""
 
     names: list[str]
 
@@ -226,7 +226,7 @@ SAME = ("best_epoch", "train", "val", "test", "final_loss", "epochs", "bytes_per
 
 
 def difference(one: Path, other: Path) -> Difference:
-    """Results, every epoch's loss, the model and the predictions, compared to the bit."""
+    """Compare results, every epoch's loss, the model and the predictions bit by bit."""
     found = []
     results = [json.loads((run / "result.json").read_text()) for run in (one, other)]
     found += [f"result.json {key}" for key in SAME if results[0][key] != results[1][key]]

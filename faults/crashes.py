@@ -1,4 +1,4 @@
-"""Kill a process inside a chosen system call that makes, names, syncs or removes a file; resume to the same end."""
+"""Kill a process inside a chosen system call that creates, names, syncs or removes a file; resume to the same end."""
 
 import shutil
 import tempfile
@@ -9,7 +9,7 @@ from faults.command import STRATEGIES, Command, difference, leftovers, ranks_on,
 from faults.kills import ORPHANS_S, reference, start, start_or_resume
 from faults.trials import Campaign
 
-# How often some thread of a run makes each call; strace counts them by thread.
+# How often a thread of a run makes each call; strace counts calls per thread.
 CALLS = {"rename": 6, "renameat2": 1, "fsync": 34, "mkdir": 6, "unlink": 5, "unlinkat": 5, "fallocate": 2, "flock": 8}
 
 

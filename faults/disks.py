@@ -1,4 +1,4 @@
-"""A disk that fills at any moment: one line, nothing of the user's lost; with room again the run ends the same."""
+"""A disk that fills at any moment: one line of error, no user data lost, and the same end after space is freed."""
 
 import subprocess
 import tempfile

@@ -1,7 +1,7 @@
-"""Two hosts are asked for different things, or have other files; and torchrun starts ranks again after one was killed.
+"""Two hosts get different requests or have different files; and torchrun restarts ranks after one was killed.
 
-Hosts that differ are refused on both sides, in a line that says in what. Ranks that are started again meet again, and
-go on with the run that their job began and with no other.
+Hosts that differ are refused on both sides, in a line that names the difference. Restarted ranks meet again, and
+continue the run that their job began and no other run.
 """
 
 import os
@@ -44,7 +44,7 @@ def free_port() -> int:
 
 @contextmanager
 def on_two_hosts(one: list[object], other: list[object], folders: tuple[Path, Path]) -> Iterator[list[Command]]:
-    """The same job, a command and a folder a host; variables tell each its rank, as Slurm's do."""
+    """Run the same job with one command and one folder per host; variables give each its rank, as Slurm does."""
     port = free_port()
     with ExitStack() as stack:
         commands = []
@@ -71,14 +71,14 @@ def seeds(here: Path, there: Path) -> tuple[list[object], list[object], str]:
 
 
 def resumes(here: Path, there: Path) -> tuple[list[object], list[object], str]:
-    """The other host goes on with a run of the day before, which lies in its own folder."""
+    """Let the other host resume an older run in its own folder."""
     with Command("train", "g.npz", "--epochs", 4, "--parts", 2, "--out", "run", *SMALL, cwd=there) as before:
         assert before.finish().code == 0, before.err
     return train(), ["train", "--resume", "run"], "the command"
 
 
 def copies(here: Path, there: Path) -> tuple[list[object], list[object], str]:
-    """Both go on with a run of their own under the same name."""
+    """Let each host resume its own run; both runs have the same name."""
     for folder, seed in ((here, 1), (there, 2)):
         with Command(*train("--seed", seed, "--parts", 2), cwd=folder) as before:
             assert before.finish().code == 0, before.err
@@ -95,7 +95,7 @@ def code(here: Path, there: Path) -> tuple[list[object], list[object], str]:
 
 
 def apart(here: Path, there: Path) -> tuple[list[object], list[object], str]:
-    """The hosts do not share the folder of the run."""
+    """Give each host a different folder for the run."""
     return train(), train(), "run/config.json"
 
 
@@ -105,7 +105,7 @@ DIFFERENCES: dict[str, Callable[[Path, Path], tuple[list[object], list[object], 
 
 
 def refused(kind: str, scratch: Path) -> str:
-    """Hosts that differ so are both refused, and told in what."""
+    """Check that both hosts are refused, with the difference named."""
     here, there = (scratch / name for name in ("one", "other"))
     for folder in (here, there):
         folder.mkdir()
@@ -145,7 +145,7 @@ def torchrun(
 
 
 def workers_of(agent: int) -> list[int]:
-    """What a torchrun has started."""
+    """Return the processes that a torchrun has started."""
     found = []
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
@@ -158,7 +158,7 @@ def workers_of(agent: int) -> list[int]:
 
 
 def started_again(number: int, scratch: Path, kills: int = 1) -> str:
-    """A rank of two torchruns is killed; all ranks are started again, meet, and end as if nothing had happened."""
+    """Kill a rank of two torchruns; all ranks must restart, meet, and end with the same result."""
     random = randomness.Random(number)
     small_graph(scratch)
     epochs = ["train", "g.npz", "--epochs", 60, "--eval-every", 1, "--checkpoint-every", 1, *SMALL]
@@ -189,7 +189,7 @@ def started_again(number: int, scratch: Path, kills: int = 1) -> str:
 
 
 def another_run(scratch: Path) -> str:
-    """A run of another model lies in --out: torchrun starts its ranks again, and it is refused each time."""
+    """Put a run of another model into --out: torchrun must restart its ranks, and be refused each time."""
     small_graph(scratch)
     with Command(
         "train", "g.npz", "--epochs", 4, "--parts", 2, "--model", "sage", "--out", "run", *SMALL, cwd=scratch

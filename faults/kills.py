@@ -1,4 +1,4 @@
-"""Kill a rank, or the launcher, at any moment; resume, perhaps killed again; the end is the same to the bit."""
+"""Kill a rank, or the launcher, at any moment; resume, perhaps kill again; the end is bit-identical."""
 
 import os
 import signal
@@ -22,7 +22,7 @@ from faults.command import (
 from faults.trials import Campaign
 
 EPOCHS = 18
-STOPS_S = 30.0  # after a kill, the rest of a run has ended
+STOPS_S = 30.0  # after a kill, the rest of a run must end within this time
 ORPHANS_S = 5.0
 
 
@@ -31,14 +31,14 @@ def start(strategy: str, epochs: int = EPOCHS) -> list[object]:
 
 
 def reference(strategy: str, shared: Path, epochs: int = EPOCHS) -> Path:
-    """The same run, never interrupted; made once, by whichever trial comes first."""
+    """Return the same run without interruption; the first trial creates it."""
     final = shared / f"reference-{strategy}-{epochs}"
     if not final.exists():
         with tempfile.TemporaryDirectory(dir=shared) as scratch:
             small_graph(Path(scratch))
             with Command(*start(strategy, epochs), cwd=Path(scratch)) as run:
                 assert run.finish().code == 0, run.err
-            with suppress(OSError):  # another trial was faster
+            with suppress(OSError):  # another trial created it first
                 os.rename(Path(scratch) / "run", final)
     return final
 
@@ -48,7 +48,7 @@ def start_or_resume(strategy: str, run: Path, epochs: int = EPOCHS) -> list[obje
 
 
 def cut_short(command: Command, run: Path, random: Random, longest: float) -> str:
-    """Kill someone at a random moment of a command; what was killed."""
+    """Kill a process at a random moment of a command; return its name."""
     if random.random() < 0.7:  # most of a short run is its start, when there is only a launcher to kill
         wait_for(lambda: command.ranks() or command.process.poll() is not None, "no rank was started")
         longest /= 4

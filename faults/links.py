@@ -1,6 +1,7 @@
-"""Links between two emulated hosts are cut, lose one way, flap or reset their connections, in every phase of a run.
+"""Links between two emulated hosts are cut, fail in one direction, flap or reset, in every phase of a run.
 
-The run goes on, or both hosts stop within the timeout with one line that names host and rank; resumed, it is the same.
+The run continues, or both hosts stop within the timeout with one line that names host and rank; the resumed run is the
+same.
 """
 
 import os
@@ -21,13 +22,13 @@ from fullgraph.lab.bench.hosts import Hosts
 
 EPOCHS = 60
 TIMEOUT_S = 8.0
-SLACK_S = 12.0  # what torch's own connections may take on top, and busy machines
-START_S = 20.0  # in which a command has read its libraries, and begins to wait for others
+SLACK_S = 12.0  # additional time for torch's own connections, and for busy machines
+START_S = 20.0  # time for a command to load its libraries and begin to wait for others
 TWO_RANKS = [name for name in STRATEGIES if name != "gnnpipe-hybrid"]
 
 
 class Rank:
-    """One rank on a host, and what it says."""
+    """One rank on a host, with its output."""
 
     def __init__(self, hosts: Hosts, host: int, arguments: list[object], cwd: Path, stack: ExitStack) -> None:
         self.host = host
@@ -54,7 +55,7 @@ def one_way(hosts: Hosts, random: Random) -> None:
 
 
 def flap(hosts: Hosts, random: Random) -> None:
-    """Down and up again a few times, each time for less than the timeout."""
+    """Take the link down and up again a few times, each time for less than the timeout."""
     for _ in range(random.randint(1, 3)):
         host = random.randrange(2)
         hosts.plug(host, up=False)
@@ -64,7 +65,7 @@ def flap(hosts: Hosts, random: Random) -> None:
 
 
 def reset(hosts: Hosts, random: Random) -> None:
-    """Every connection that is used within a second is closed, as by a firewall that forgets."""
+    """Close every connection that is used within a second, like a firewall that loses its state."""
     reset_connections(hosts.ports[random.randrange(2)], 1.0)
 
 
@@ -102,7 +103,7 @@ def trial(number: int, shared: Path) -> str:
 
 
 def _moment(ranks: list[Rank], run: Path, random: Random) -> str:
-    """Wait for a random moment; the phase it falls in."""
+    """Wait for a random moment; return its phase."""
     if random.random() < 0.4:
         time.sleep(random.uniform(0.0, 9.0))
         return "starting" if not epochs_done(run) else "training"
@@ -113,7 +114,7 @@ def _moment(ranks: list[Rank], run: Path, random: Random) -> str:
 
 
 def _stopped(ranks: list[Rank], slack_s: float) -> str:
-    """Both ranks are done, or stop within the timeout and name themselves and the other."""
+    """Check that both ranks are done, or stop within the timeout and name themselves and the other."""
     deadline = time.monotonic() + TIMEOUT_S + slack_s
     for rank in ranks:
         try:
@@ -124,7 +125,7 @@ def _stopped(ranks: list[Rank], slack_s: float) -> str:
         return "done before"
     for rank in ranks:
         if rank.process.returncode == 0:
-            continue  # it was done, and only the other one was not
+            continue  # this rank was done, and only the other one was not
         assert rank.process.returncode == 1, f"host {rank.host} exited {rank.process.returncode}: {rank.said}"
         lines = [line for line in complaints(rank.said) if " is slow: " not in line]
         assert len(lines) == 1, f"host {rank.host}: {rank.said}"

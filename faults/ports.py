@@ -1,4 +1,4 @@
-"""Nobody is let in: while a run goes on, nothing of it listens beyond loopback."""
+"""While a run works, none of its processes listens beyond loopback."""
 
 import os
 import tempfile
@@ -13,7 +13,7 @@ LOOPBACK = ("0100007F", "00000000000000000000000001000000", "0000000000000000FFF
 
 
 def listeners(pids: list[int]) -> list[tuple[str, int]]:
-    """Addresses, in the kernel's own spelling, and ports on which these processes listen."""
+    """Return addresses, as the kernel writes them, and ports on which these processes listen."""
     inodes = set()
     for pid in pids:
         for handle in Path(f"/proc/{pid}/fd").iterdir():
@@ -41,12 +41,12 @@ def trial(number: int, shared: Path) -> str:
         arguments = ["train", "g.npz", "--epochs", 10**6, "--out", "run", *options(strategy)]
         with Command(*arguments, cwd=here) as command:
             seen: set[tuple[str, int]] = set()
-            while epochs_done(here / "run") < 3:  # from the first moment on
+            while epochs_done(here / "run") < 3:  # from the start of the run
                 assert command.process.poll() is None, command.err
                 pids = [command.process.pid, *children_of(command.process.pid)]
                 try:
                     seen |= set(listeners(pids))
-                except OSError:  # a process ended just now
+                except OSError:  # the process has just ended
                     continue
         beyond = [(address, port) for address, port in seen if address not in LOOPBACK]
         assert not beyond, f"listens beyond loopback: {beyond}"

@@ -1,4 +1,4 @@
-"""Resets TCP connections from outside, as a firewall does that has forgotten them: an RST behind every packet."""
+"""Reset TCP connections from outside, like a firewall that lost its state: an RST after every packet."""
 
 import socket
 import struct
@@ -8,7 +8,7 @@ ALL_FRAMES, IP, TCP, RST = 0x0003, b"\x08\x00", 6, 0x04
 
 
 def reset_connections(interface: str, seconds: float) -> int:
-    """Forge an RST behind each TCP packet that passes `interface`; how many were sent."""
+    """Forge an RST after each TCP packet that passes `interface`; return the number of RSTs."""
     sent = 0
     with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ALL_FRAMES)) as wire:
         wire.bind((interface, 0))
@@ -26,7 +26,7 @@ def reset_connections(interface: str, seconds: float) -> int:
 
 
 def rst_behind(frame: bytes) -> bytes | None:
-    """The RST that the receiver of a TCP packet believes to come from its sender; None for any other frame."""
+    """Return an RST that the receiver of a TCP packet attributes to its sender; None for any other frame."""
     ip = frame[14:]
     if frame[12:14] != IP or len(ip) < 40 or ip[9] != TCP:
         return None

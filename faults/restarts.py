@@ -1,4 +1,4 @@
-"""--max-restarts: a rank is killed every so often, and the run still comes to its end, the same to the bit."""
+"""--max-restarts: a rank is killed repeatedly, and the run still reaches its end, bit-identical."""
 
 import random as randomness
 import signal
@@ -10,7 +10,7 @@ from faults.command import Command, difference, options, send, small_graph
 from faults.trials import Campaign
 
 EPOCHS = 300
-EVERY_S = 20.0  # on average
+EVERY_S = 20.0  # mean seconds between kills
 
 
 def trial(number: int, shared: Path) -> str:

@@ -1,9 +1,9 @@
-"""A signal at any moment, to anyone: a checkpoint of it, the documented status, and a resume that is identical.
+"""A signal at any moment to any process: a checkpoint, the documented exit status, and a bit-identical resume.
 
-launcher    SIGTERM, SIGINT or SIGHUP to the command alone
-rank        SIGTERM to a rank stops all; SIGINT and SIGHUP are the launcher's alone, and the run goes on
-group       to the command and all that it started, twice, as `timeout` and shells that are closed do
-terminal    the terminal in which the command runs is closed
+launcher    SIGTERM, SIGINT or SIGHUP to the command only
+rank        SIGTERM to a rank stops all ranks; SIGINT and SIGHUP matter only to the launcher, so the run continues
+group       to the command and all its processes, twice, as `timeout` and closed shells do
+terminal    the terminal of the command is closed
 """
 
 import os
@@ -69,7 +69,7 @@ def trial(number: int, shared: Path) -> str:
 
 
 def ask(command: Command, target: str, asked: signal.Signals, random: Random) -> bool:
-    """Send the signal; whether the run is to stop of it."""
+    """Send the signal; return whether it must stop the run."""
     if command.terminal:
         command.terminal.close()
     elif target == "launcher":
@@ -86,14 +86,14 @@ def ask(command: Command, target: str, asked: signal.Signals, random: Random) ->
 
 
 def outcome(command: Command, asked: signal.Signals, run: Path) -> str:
-    """How a run took the signal; every way must be one of the documented ones."""
+    """Return how the run reacted to the signal; only documented reactions are allowed."""
     if command.code == 0:
         return "done before"
     if command.code == -asked:
         assert not run.exists() or not (run / "config.json").exists(), "died of the signal while it trained"
         return "died while it started"
     assert command.code == 128 + asked, f"exit status {command.code}: {command.err}"
-    if command.terminal:  # nobody can read what it says
+    if command.terminal:  # its output cannot be read
         return _kept(run)
     lines = command.complaints
     assert len(lines) == 1, command.err

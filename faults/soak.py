@@ -1,4 +1,4 @@
-"""Thousands of epochs: memory, descriptors and threads of every rank stay what they were."""
+"""Thousands of epochs: memory, descriptors and threads of every rank must not grow."""
 
 import os
 import tempfile
@@ -8,7 +8,7 @@ from faults.command import RANKS, STRATEGIES, Command, epochs_done, options, sma
 from faults.trials import Campaign
 
 WARM, EPOCHS = 500, 3000
-MORE = 100  # epochs, so that ranks are still there when they are looked at
+MORE = 100  # additional epochs, so that ranks still run during the last measurement
 GROWTH_BYTES = 8 << 20
 
 

@@ -1,4 +1,4 @@
-"""Ranks short of processor time, with a checkpoint every epoch: a run takes longer, and ends the same to the bit."""
+"""Ranks with little processor time, and a checkpoint in every epoch: a run takes longer, and ends bit-identical."""
 
 import signal
 import subprocess
@@ -15,8 +15,8 @@ from faults.kills import reference, start
 from faults.trials import Campaign
 
 RUNS = 10  # at the same time
-BUSY = 20  # processes beside them that never rest
-SHORTEST_S, LONGEST_S = 0.04, 0.12  # of a rank that is stopped
+BUSY = 20  # other processes that never rest
+SHORTEST_S, LONGEST_S = 0.04, 0.12  # durations of a rank's stops
 LIMIT_S = 900.0
 
 
@@ -60,7 +60,7 @@ def stop_for_a_while(ranks: list[int], random: Random) -> bool:
 
 @contextmanager
 def busy(processes: int) -> Iterator[None]:
-    """Meanwhile so many processes want a core for themselves."""
+    """Keep the given number of processes busy while the block runs."""
     running = [subprocess.Popen(["sh", "-c", "while :; do :; done"]) for _ in range(processes)]
     try:
         yield

@@ -1,4 +1,4 @@
-"""A rank that is stopped (SIGSTOP) in any phase is named within the timeout; one that goes on in time costs nothing."""
+"""A stopped rank (SIGSTOP) is named within the timeout in any phase; one that continues in time has no effect."""
 
 import re
 import signal
@@ -12,7 +12,7 @@ from faults.kills import reference, start
 from faults.trials import Campaign
 
 TIMEOUT_S = 8.0
-SLACK_S = 8.0  # for the launcher's own patience, and machines that are busy
+SLACK_S = 8.0  # for the launcher's own waiting time, and busy machines
 
 
 def trial(number: int, shared: Path) -> str:
@@ -37,7 +37,7 @@ def trial(number: int, shared: Path) -> str:
                 return "done before"
             rank = random.choice(list(ranks))
             send(ranks[rank], signal.SIGSTOP)
-            if not endless:  # it goes on before anyone gives it up
+            if not endless:  # it continues before another rank gives it up
                 time.sleep(random.uniform(0.0, 0.5 * TIMEOUT_S))
                 send(ranks[rank], signal.SIGCONT)
                 assert command.finish().code == 0, command.err

@@ -1,4 +1,4 @@
-"""A campaign: many trials of one promise, each with a number that decides all that is random in it."""
+"""A campaign: many trials of one promise; the number of a trial determines everything random in it."""
 
 import json
 import re
@@ -13,16 +13,16 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import NamedTuple
 
-Trial = Callable[[int, Path], str]  # (number, a folder that all trials share) -> what happened, in a word or two
+Trial = Callable[[int, Path], str]  # (number, a folder that all trials share) -> the outcome in a few words
 
 
 class Campaign(NamedTuple):
-    """A trial raises AssertionError where the promise is broken, and returns a label that the table counts."""
+    """A trial raises AssertionError if the promise is broken; otherwise it returns a label, which the table counts."""
 
     trial: Trial
-    trials: int  # as many as `make campaign` runs
+    trials: int  # the number that `make campaign` runs
     promise: str
-    jobs: int = 2  # at a time
+    jobs: int = 2  # at the same time
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Outcome:
 
 def run_one(name: str, campaign: Campaign, number: int, shared: Path) -> Outcome:
     start = time.monotonic()
-    # Commands of a trial begin with the usual actions, also where this was started in the background or by nohup.
+    # Commands of a trial use the default signal actions, even if this process runs in the background or under nohup.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     try:
@@ -49,7 +49,7 @@ def run_one(name: str, campaign: Campaign, number: int, shared: Path) -> Outcome
 
 
 def carry_out(name: str, campaign: Campaign, numbers: Iterable[int], results: Path, shared: Path) -> list[Outcome]:
-    """Run the trials that the results file does not hold yet; all outcomes that it then holds."""
+    """Run the trials that are not in the results file yet; return all outcomes in it."""
     known = {outcome.number: outcome for outcome in read(results) if outcome.campaign == name}
     waiting = [number for number in numbers if number not in known]
     results.parent.mkdir(parents=True, exist_ok=True)
@@ -66,7 +66,7 @@ def carry_out(name: str, campaign: Campaign, numbers: Iterable[int], results: Pa
 
 
 def read(results: Path) -> list[Outcome]:
-    """Outcomes of earlier calls; a last line that was cut short is left out."""
+    """Return outcomes of earlier calls; an incomplete last line is left out."""
     lines = results.read_text().splitlines() if results.exists() else []
     outcomes = []
     for line in lines:
@@ -78,7 +78,7 @@ def read(results: Path) -> list[Outcome]:
 
 
 def tally(labels: Iterable[str]) -> Counter[str]:
-    """How often each label occurs; one such as "70 refused, 30 right", of a trial of many cases, counts as it says."""
+    """Count labels; a label such as "70 refused, 30 right", of a trial with many cases, counts with its numbers."""
     counts: Counter[str] = Counter()
     for label in labels:
         cases = [re.fullmatch(r"(\d+) (\D+)", part) for part in label.split(", ")]
@@ -90,7 +90,7 @@ def tally(labels: Iterable[str]) -> Counter[str]:
 
 
 def table(outcomes: dict[str, list[Outcome]], promises: dict[str, str]) -> str:
-    """One row a campaign, as Markdown."""
+    """Return one row per campaign, as Markdown."""
     rows = ["| campaign | promise | trials | broken | how they ended |", "|---|---|---|---|---|"]
     for name, found in outcomes.items():
         labels = tally(outcome.text for outcome in found if outcome.good).most_common(6)

@@ -1,8 +1,8 @@
 """LowBit against copying the block: `python benchmarks/campaign.py codecs [--rows N --width D --threads T]`.
 
-Twice: into buffers already in use, beside `copy_`, and as the codec is called, into fresh memory, beside `clone`
-(there the system hands out new pages, which costs more than all else). All cases are timed in turn, round after
-round, and the best time of each is kept.
+There are two cases: into buffers in use, compared with `copy_`, and as the codec is called, into fresh memory, compared
+with `clone` (the system then allocates new pages, which costs most of the time). All cases are timed in turns, and the
+best time of each is kept.
 """
 
 import argparse
@@ -22,7 +22,7 @@ COLUMNS = ["bits", "copy", "encode", "decode", "both / copy", "torch reference, 
 
 
 def measure(bits: int, x: Tensor, repeats: int, slow_repeats: int) -> tuple[list[str], list[str]]:
-    """A row of each table: buffers in use, and fresh memory."""
+    """Return a row of each table: buffers in use, and fresh memory."""
     codec, kernel, shape = LowBit(bits), backend(x), tuple(x.shape)
     assert kernel is not reference, "there is no kernel to measure; install numba and unset FULLGRAPH_KERNELS"
     out, flat = torch.zeros_like(x), codec.encode(x, KEY)

@@ -1,14 +1,14 @@
-"""What chunks, snapshots and dropped gradients cost in test score: GNNPipe and its hybrid against exact training.
+"""The score cost of chunks, snapshots and dropped gradients: GNNPipe and its hybrid against exact training.
 
     .venv/bin/python benchmarks/campaign.py deep_accuracy --data FOLDER [--device cuda --jobs 6] [--only pubmed]
     python benchmarks/campaign.py deep_accuracy --data FOLDER --study techniques|settings|switches [--models resgcn]
 
 16- and 32-layer GCNII and ResGCN+ as 8 ranks would train them: 8 stages (gnnpipe) or 4 ways by 2 stages (hybrid), on
-8 METIS parts with 4 chunks each. One process computes what all of them would, to 1e-10 (tests/exact/test_pipeline.py).
+8 METIS parts with 4 chunks each. One process computes the same to 1e-10 (tests/exact/test_pipeline.py).
 Exact training is what graph parallelism computes.
-The same settings, epochs and seeds for all, test score at the best validation epoch. 5 ways to train, 4 graphs, 2
-models and 2 depths by 5 seeds: 400 trainings. --study: other ways to train, to find out what costs the score: each of
-the paper's techniques; chunks, snapshot ages and learning rates; and where the authors' code differs from the paper.
+All use the same settings, epochs and seeds; scores are test scores at the best validation epoch. 5 ways to train, 4
+graphs, 2 models and 2 depths with 5 seeds: 400 trainings. --study: more ways to train, to find the cause of a loss in
+score: each of the paper's techniques; chunks, snapshot ages and learning rates; differences of the authors' code.
 """
 
 import argparse
@@ -26,28 +26,28 @@ from campaign import Outcome, add_options, complete, spread, trace_of
 from common import show
 
 RANKS, TOLERANCE = 8, 0.5
-# Epochs, weight decay. Where chunks learn more slowly than all nodes at once, 300 epochs are too few for them.
+# Epochs, weight decay. If chunks learn more slowly than all nodes together, 300 epochs are too few for them.
 GRAPHS: dict[str, dict[str, Any]] = {
     "pubmed": {"epochs": 300, "weight_decay": 5e-4},
     "amazon_photo": {"epochs": 500},
     "coauthor_physics": {"epochs": 300},
     "squirrel": {"epochs": 500},
 }
-# Of 0.03 (tried for GCNII on amazon_photo alone), 0.01, 0.003 and 0.001, by the validation score of exact training.
+# From 0.03 (only for GCNII on amazon_photo), 0.01, 0.003 and 0.001, by the validation score of exact training.
 RATES = {"gcnii": 0.01, "resgcn": 0.003}
 LR = {("amazon_photo", "gcnii"): 0.03}
-# A way to train; after it perhaps another learning rate or number of epochs: "exact at 0.01", "exact for 1000".
+# A way to train, optionally with another learning rate or number of epochs: "exact at 0.01", "exact for 1000".
 NAME = re.compile(r"(?P<way>.+?)(?: at (?P<rate>[\d.]+))?(?: for (?P<epochs>\d+))?")
 
 
 class Chunks(NamedTuple):
-    """A pipeline's chunks. What is not said is as in the paper."""
+    """A pipeline's chunks. Defaults are those of the paper."""
 
     ways: int = 1
-    of_part: int = 4  # of which the ways that share a slot make one
+    of_part: int = 4  # per part; the ways of a slot form one chunk together
     shuffle: bool = True
     exact_from: float = 1.0
-    history: Mapping[str, Any] = MappingProxyType({})  # `History`'s own options
+    history: Mapping[str, Any] = MappingProxyType({})  # options of `History`
 
 
 LAST = {"gradients": "last"}
@@ -95,7 +95,7 @@ class Trial(NamedTuple):
 
 
 def named(strategy: str) -> re.Match[str]:
-    """The parts of a way's name."""
+    """Return the parts of a way's name."""
     match = NAME.fullmatch(strategy)
     assert match, strategy
     return match
@@ -109,7 +109,7 @@ def load(data: Path, graph: str) -> Any:
 
 
 def pieces(data: Path, cuts: Path, graph: str, count: int) -> tuple[Any, Any]:
-    """The part of every node, and its piece of the part, as a run on 8 ranks cuts them; kept in a file."""
+    """Return the part of every node, and its piece, as a run on 8 ranks divides them; keep both in a file."""
     path = cuts / f"{graph}-{count}.npz"
     if not path.exists():
         from fullgraph.partition import cut_parts, partition, pieces_of
@@ -172,7 +172,7 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", choices=RATES, metavar="MODEL", default=list(RATES))
     parser.add_argument("--layers", nargs="+", type=int, default=[16, 32])
     parser.add_argument("--strategies", nargs="+", choices=WAYS, metavar="STRATEGY", default=COMPARED)
-    parser.add_argument("--study", choices=STUDIES, help="these ways to train in place of --strategies")
+    parser.add_argument("--study", choices=STUDIES, help="use these ways to train instead of --strategies")
     options = parser.parse_args()
     wanted = STUDIES[options.study] if options.study else dict.fromkeys(["exact", *options.strategies])
     counts = {chunks.of_part for name in wanted if (chunks := WAYS[named(name)["way"]])}
@@ -220,7 +220,7 @@ def table(done: dict[Trial, Outcome], *, study: str | None, markdown: bool) -> N
                 )
             )
     title = f"Study of {study}. " if study else ""
-    title += "Test score at the best validation epoch, in points of 100, 8 ranks' worth; ±: 95 % confidence interval; "
-    title += f"BELOW: more than {TOLERANCE} points under exact training"
+    title += "Test score at the best validation epoch, in points of 100, as on 8 ranks; ±: 95 % confidence interval; "
+    title += f"BELOW: more than {TOLERANCE} points below exact training"
     columns = ["graph, model, layers", "", "val", "test", "against exact", "seeds", ""]
     show(title, columns, rows, markdown=markdown)

@@ -1,12 +1,12 @@
-"""Are the defaults good ones? GraphSAGE and GCN by default and by other settings, beside a plain script of PyG's.
+"""Are the defaults good? GraphSAGE and GCN with the defaults and other settings, compared with a plain PyG script.
 
     python benchmarks/campaign.py defaults --data FOLDER [--device cuda] [--jobs 4] [--only cora tolokers] [--report]
 
 Every training is one rank in one process: 3 layers of 128, dropout 0.5, Adam, 200 epochs, scored every 10; the score is
 that of the epoch with the best validation score. PyG's script has the same layers, width, dropout, optimizer and
-epochs, features as they are, none of them dropped, and no norm. "kept" says that ours drops no input, either. Settings
-are compared by validation scores; test scores are shown for the default and PyG alone. Outcomes are lines of a file: a
-call that is cut short goes on where it was.
+epochs, unscaled features without dropout, and no norm. "kept" means that ours does not drop inputs either. Settings are
+compared by validation scores; test scores are shown only for the default and PyG. Outcomes are lines of a file: an
+interrupted call continues there.
 """
 
 import argparse
@@ -26,7 +26,7 @@ NORMS, FEATURES, RATES = ("none", "layer", "batch"), ("none", "row", "standard")
 SETTINGS = [f"{norm} {features} {lr}" for norm, features, lr in itertools.product(NORMS, FEATURES, RATES)]
 SETTINGS += [f"{norm} none {lr} kept" for norm, lr in (("layer", 0.01), ("layer", 0.003), ("none", 0.01))]
 PYG, EPOCHS, EVERY, LAYERS, HIDDEN, DROPOUT = "pyg", 200, 10, 3, 128, 0.5
-AUC = ("minesweeper", "tolokers")  # scored by ROC-AUC, as their paper does
+AUC = ("minesweeper", "tolokers")  # scored by ROC-AUC, as in their paper
 
 
 class Trial(NamedTuple):
@@ -58,7 +58,7 @@ def work(trial: Trial, data: Path, device: str) -> Outcome:
 
 
 def train(graph: Any, name: str, model: str, setting: str, seed: int, device: str) -> tuple[float, float]:
-    """Validation and test score of one training of ours."""
+    """Return the validation and test score of one training with fullgraph."""
     from fullgraph.nn import MODELS as SPECS
     from fullgraph.partition import cut_parts, partition
     from fullgraph.run import Run, build_trainer
@@ -77,7 +77,7 @@ def train(graph: Any, name: str, model: str, setting: str, seed: int, device: st
 
 
 def train_pyg(graph: Any, name: str, model: str, seed: int, device: str) -> tuple[float, float]:
-    """The same with PyG, as its examples are written."""
+    """Return the same with PyG, in the style of its examples."""
     import torch
     import torch.nn.functional as F
     from torch_geometric.nn import GCN, GraphSAGE
@@ -145,7 +145,7 @@ def tables(done: dict[Trial, Outcome], options: argparse.Namespace) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=ROOT.parent / "shared" / "data", help="folder of .npz graphs")
-    parser.add_argument("--only", nargs="+", metavar="GRAPH", help="all of the folder, if left out")
+    parser.add_argument("--only", nargs="+", metavar="GRAPH", help="default: all graphs of the folder")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--jobs", type=int, default=1, help="trainings at a time")

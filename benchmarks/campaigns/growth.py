@@ -1,4 +1,4 @@
-"""How epoch time and memory grow: one size at a time is doubled, and a power is fitted to what comes out.
+"""How epoch time and memory grow: double one size at a time, and fit a power.
 
     python benchmarks/campaign.py growth [--only nodes layers] [--turns 3]        # about 15 minutes on 2 cores
 
@@ -29,7 +29,7 @@ SIZES: dict[str, list[int]] = {
 }
 NODES, DEGREE, LAYERS, WIDTH, EPOCHS = 50_000, 20, 3, 64, 12
 RESAMPLED = 1000
-TINY = 500  # nodes; what a run on them holds is taken off the memory of others
+TINY = 500  # nodes; the memory of a run on them is subtracted from that of other runs
 
 
 class Figure(NamedTuple):
@@ -40,7 +40,7 @@ class Figure(NamedTuple):
 def train(
     folder: Path, *, nodes: int = NODES, arcs: int = 0, layers: int = LAYERS, width: int = WIDTH, ranks: int = 1
 ) -> Figure:
-    """One training as a user would start it."""
+    """Run one training as a user would start it."""
     arcs = arcs or nodes * DEGREE
     graph = f"sbm:nodes={nodes},edges={arcs // 2},features=64,classes=16,p_in=0.9,seed=0"
     out = folder / f"{nodes}-{arcs}-{layers}-{width}-{ranks}-{len(list(folder.iterdir()))}"
@@ -65,7 +65,7 @@ def by_size(folder: Path) -> dict[str, Callable[[int], Figure]]:
 
 
 def exponent(sizes: list[int], turns: list[list[float]]) -> tuple[float, float, float]:
-    """The power that fits best, and the interval of fits to turns drawn anew."""
+    """Return the best power, and the interval of fits to resampled turns."""
     dice, logs = Random(0), np.log(sizes)
 
     def fit(chosen: list[list[float]]) -> float:
@@ -87,7 +87,7 @@ def main() -> None:
         for what in options.only:
             measure, sizes = by_size(folder)[what], SIZES[what]
             found: list[list[Figure]] = [[] for _ in sizes]
-            for _ in range(options.turns):  # sizes take turns, for machines are shared
+            for _ in range(options.turns):  # sizes take turns, because machines are shared
                 for figures, value in zip(found, sizes, strict=True):
                     figures.append(measure(value))
             times = [[figure.epoch_s for figure in figures] for figures in found]

@@ -2,8 +2,8 @@
 
     python benchmarks/campaign.py halo_accuracy --data FOLDER [--simulated --device cuda --jobs 6] [--only pubmed]
 
-`bns`, `adaqp`, `sancus` and `cd-r` at the settings of their papers: 4 ranks on METIS parts, 3-layer GraphSAGE, the same
-epochs and seeds for all, at the best validation epoch. 5 strategies on 4 graphs by 5 seeds: 100 trainings.
+`bns`, `adaqp`, `sancus` and `cd-r` with the settings of their papers: 4 ranks on METIS parts, 3-layer GraphSAGE, the
+same epochs and seeds for all, scores at the best validation epoch. 5 strategies, 4 graphs, 5 seeds: 100 trainings.
 """
 
 import argparse

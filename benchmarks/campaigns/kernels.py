@@ -1,6 +1,6 @@
 """The kernels against torch's own: `python benchmarks/campaign.py kernels [--nodes N --arcs E --width D --threads T]`.
 
-All rows are timed in turn, round after round, and the best time of each is kept: a busy machine slows them all alike.
+All rows are timed in turns, and the best time of each is kept: a busy machine slows them all equally.
 """
 
 import argparse
@@ -23,7 +23,7 @@ def random_structure(nodes: int, arcs: int) -> Structure:
 
 
 def rounds(cases: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
-    """The best time of each case in seconds; the first call of each compiles and does not count."""
+    """Return the best time of each case in seconds; the first call of each compiles and does not count."""
     for case in cases.values():
         case()
     best = dict.fromkeys(cases, float("inf"))
@@ -47,7 +47,7 @@ def main() -> None:
     torch.manual_seed(0)
 
     s = random_structure(args.nodes, args.arcs)
-    with warnings.catch_warnings():  # torch calls its CSR tensors a beta
+    with warnings.catch_warnings():  # torch warns that its CSR tensors are in beta
         warnings.simplefilter("ignore")
         csr = torch.sparse_csr_tensor(s.indptr, s.indices.long(), torch.ones(s.num_arcs), s.shape)
     x, base = torch.randn(args.nodes, args.width), torch.zeros(args.nodes, args.width)

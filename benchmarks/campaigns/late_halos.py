@@ -1,10 +1,10 @@
-"""Does any strategy fall far below vanilla at its defaults, and did the run say that its loss hardly fell?
+"""Does a strategy with its defaults fall far below vanilla, and did the run note that its loss hardly fell?
 
     python benchmarks/campaign.py late_halos --data FOLDER [--simulated --device cuda --jobs 6] [--only pubmed]
 
-The command's own GraphSAGE and GCN on every graph, cut at random for 3 ranks, which makes most rows halo rows: 200
-epochs, test score at the best validation epoch, in points against vanilla of the same seed. 14 graphs, 2 models, 11
-strategies and 3 seeds: 924 trainings.
+The command's default GraphSAGE and GCN on every graph, with random parts for 3 ranks, so that most rows are halo rows:
+200 epochs, test score at the best validation epoch, in points against vanilla with the same seed. 14 graphs, 2 models,
+11 strategies and 3 seeds: 924 trainings.
 """
 
 import argparse
@@ -17,13 +17,13 @@ GRAPHS = (
     "amazon_photo", "blogcatalog3_multilabel", "chameleon_directed", "citeseer", "coauthor_cs", "coauthor_physics",
     "cora", "cora_ml", "fb100_amherst41", "minesweeper", "musae_github", "pubmed", "squirrel", "tolokers",
 )  # fmt: skip
-AUC = ("minesweeper", "tolokers")  # scored by ROC-AUC, as their paper does
+AUC = ("minesweeper", "tolokers")  # scored by ROC-AUC, as in their paper
 MODELS = ("sage", "gcn")
 STRATEGIES = (
     "pipegcn", "pipegcn-gf", "sylvie-s", "sylvie-a", "sylvie-a-bounded", "varco", "bns", "adaqp", "sancus", "cd-r",
 )  # fmt: skip
 TOLERANCE = 2.0  # points below vanilla
-TOLD = "hardly fallen"  # in the run's own words; of other notes see late_notes.py
+TOLD = "hardly fallen"  # in the run's note; late_notes.py examines other notes
 
 
 def main() -> None:
@@ -52,12 +52,12 @@ def main() -> None:
 
 
 def flags(graph: str, model: str) -> str:
-    """The command's defaults; the metric is the graph's."""
+    """Return the command's defaults; the metric depends on the graph."""
     return f"--model {model} --epochs 200" + (" --metric roc_auc" if graph in AUC else "")
 
 
 def table(model: str, done: dict[Trial, Outcome], strategies: list[str], *, markdown: bool) -> None:
-    """A row a graph: vanilla's score, and how far each strategy is from it."""
+    """Show one row per graph: vanilla's score, and each strategy's difference."""
     rows, below = [], []
     for cut in dict.fromkeys(trial.cut for trial in done):
         exact = {trial.seed: run for trial, run in done.items() if (trial.cut, trial.strategy) == (cut, "vanilla")}
@@ -71,13 +71,13 @@ def table(model: str, done: dict[Trial, Outcome], strategies: list[str], *, mark
         scores = [run.best().test for run in exact.values()]
         rows.append((cut.label, len(scores), f"{100 * mean(scores):.2f}", *cells))
     title = f"{model}: points against vanilla, 3 random parts, mean over seeds. BELOW: more than {TOLERANCE} points "
-    title += f"({len(below)} cells, in {sum(' w' in text for text in below)} of them a run said so). "
-    title += "w: so many runs said that their loss hardly fell"
+    title += f"({len(below)} cells, in {sum(' w' in text for text in below)} of them a run printed a note). "
+    title += "wN: N runs noted that the loss hardly fell"
     show(title, ["graph", "seeds", "vanilla", *strategies], rows, markdown=markdown)
 
 
 def cell(runs: dict[int, Outcome], exact: dict[int, Outcome]) -> str:
-    """Mean difference over the seeds that both have, marked where it is far below, and how many runs said so."""
+    """Return the mean difference over common seeds, marked if far below, and the number of runs with a note."""
     both = [seed for seed in runs if seed in exact]
     if not both:
         return ""

@@ -1,11 +1,11 @@
-"""Which runs with late rows say that they may suffer, and which do: false alarms and misses of train/stale_warning.py.
+"""Which runs with late rows print a note, and which suffer: false alarms and misses of train/stale_warning.py.
 
     .venv/bin/python benchmarks/campaign.py late_notes --data FOLDER --simulated [--only cora] [--report]
 
-The command's own GraphSAGE and GCN, 3 ranks, METIS and random cuts, 200 epochs, seed 0. A run suffers if its test score
-(at the best validation epoch) is more than 2 points below that of `vanilla`, which is exact on any cut and so trained
-on one. A run is told if today's rules find fault with its losses, which the results file keeps: with other rules,
-`--report` gives their table and trains nothing.
+The command's default GraphSAGE and GCN, 3 ranks, METIS and random parts, 200 epochs, seed 0. A run suffers if its test
+score (at the best validation epoch) is more than 2 points below that of `vanilla`, which is exact with any parts and
+therefore trained only once. A run has a note if today's rules find a problem in its losses, which the results file
+stores: for changed rules, `--report` prints their table and trains nothing.
 """
 
 import argparse
@@ -29,7 +29,7 @@ RULES: dict[str, Rule] = {
 
 
 class Case(NamedTuple):
-    """A training with late rows, and how far it is from exact training, in points."""
+    """A training with late rows, and its difference from exact training, in points."""
 
     trial: Trial
     outcome: Outcome
@@ -75,7 +75,7 @@ def main() -> None:
 
 
 def rules(cases: list[Case], *, markdown: bool) -> None:
-    """A row a rule and cut: who suffers and is told."""
+    """Show one row per rule and partitioner: the runs that suffer, and those with a note."""
     rows = []
     for name, rule in RULES.items():
         for cut in CUTS:
@@ -89,12 +89,12 @@ def rules(cases: list[Case], *, markdown: bool) -> None:
 
 
 def cells(cases: list[Case], *, markdown: bool) -> None:
-    """A row a graph, model and cut: points against vanilla."""
+    """Show one row per graph, model and partitioner: points against vanilla."""
     rows = []
     for graph, model, cut in dict.fromkeys(_place(case) for case in cases):
         here = {case.trial.strategy: case for case in cases if _place(case) == (graph, model, cut)}
         rows.append((graph, model, cut, *(_cell(here[name]) if name in here else "" for name in LATE)))
-    title = "Points against vanilla; t: the run was told, !: it suffers"
+    title = "Points against vanilla; t: the run has a note, !: it suffers"
     show(title, ["graph", "model", "cut", *LATE], rows, markdown=markdown)
 
 

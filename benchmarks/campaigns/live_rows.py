@@ -1,11 +1,11 @@
-"""What live rows save: arcs, bytes, memory and seconds of an epoch, beside a training on all rows (`--all-rows`).
+"""The savings of live rows: edges, bytes, memory and seconds per epoch, compared with all rows (`--all-rows`).
 
     python benchmarks/campaign.py live_rows --data FOLDER [--only pubmed sbm-1] [--ranks 2 4] [--repeats 3] [--report]
 
-The default model, GraphSAGE 3x128 with a layer norm. Real graphs are cut by METIS. The sbm, a block model of 1M nodes,
-is cut along its blocks, which takes no search; three splits of it have 1 %, 10 % and 60 % training nodes. Trainings
-with and without live rows take turns. Arcs are counted by the ranks in the matrices they train with (counted.py). A
-training is a line of the results file, so a call that is cut short goes on where it stopped.
+The default model, GraphSAGE 3x128 with a layer norm. METIS partitions real graphs. The sbm, a block model of 1M nodes,
+is divided along its blocks, without a search; three of its splits have 1 %, 10 % and 60 % training nodes. Trainings
+with and without live rows take turns. Ranks count edges in the matrices of their training (counted.py). Each training
+is a line of the results file, so an interrupted call continues there.
 """
 
 import argparse
@@ -24,8 +24,8 @@ from campaign import complete, tell
 from common import ROOT, fullgraph, seconds, show, size, train
 
 REAL = ("cora", "pubmed", "coauthor_physics", "amazon_photo")
-SHARES = {"sbm-1": 0.01, "sbm-10": 0.1, "sbm-60": 0.6}  # of training nodes; their order is that of the splits
-STRATEGIES = {"vanilla": "Vanilla", "pipegcn": "PipeGCN"}  # and their names in counted.py
+SHARES = {"sbm-1": 0.01, "sbm-10": 0.1, "sbm-60": 0.6}  # of training nodes, in the order of the splits
+STRATEGIES = {"vanilla": "Vanilla", "pipegcn": "PipeGCN"}  # with their names in counted.py
 BLOCKS, LAYERS = 16, 3
 
 
@@ -63,7 +63,7 @@ class Trial(NamedTuple):
     case: Case
     live: bool
     turn: int
-    nodes: int  # of the sbm, and edges a node; 0: another graph
+    nodes: int  # of the sbm, and edges per node; 0: another graph
     edges: int
     epochs: int
     threads: int
@@ -76,7 +76,7 @@ class Trial(NamedTuple):
 
 
 def cut_sbm(nodes: int, edges: int, folders: dict[int, str]) -> None:
-    """Write the shards of a block model, by number of ranks: whole blocks for each, and a split for every share."""
+    """Write the shards of a block model by number of ranks: whole blocks for each rank, and one split per share."""
     import numpy as np
 
     from fullgraph.data.graph import Graph
@@ -138,7 +138,7 @@ def measured(trial: Trial, cuts: Path) -> Figures:
 
 
 def trials(options: argparse.Namespace) -> Iterator[Trial]:
-    """Both sides of a comparison follow one another; who comes first changes with the turn."""
+    """Yield trials; both sides of a comparison follow one another, and the first side changes with the turn."""
     for turn in range(options.repeats):
         for graph in options.only:
             nodes, edges, epochs = (options.nodes, options.edges, 8) if graph in SHARES else (0, 0, 60)
@@ -150,18 +150,18 @@ def trials(options: argparse.Namespace) -> Iterator[Trial]:
 
 
 class Pair(NamedTuple):
-    """A case's trainings, on all rows and on live ones."""
+    """A case's trainings, on all rows and on live rows."""
 
     whole: list[Figures]
     live: list[Figures]
 
     def ratio(self, field: str, told: Callable[[float], str]) -> tuple[str, str, str]:
-        """Medians over turns, and how many times the second is in the first."""
+        """Return both medians over turns, and the first divided by the second."""
         before, after = (median(getattr(figures, field) for figures in side) for side in self)
         return told(before), told(after), f"{before / after:.2f}" if after else ""
 
     def arcs(self) -> Iterator[str]:
-        """By layer; counts do not differ between turns."""
+        """Yield counts by layer; they do not differ between turns."""
         for live, whole in zip(self.live[0].arcs, self.whole[0].arcs, strict=True):
             yield f"{live:,} ({100 * live / whole:.3g} %)" if whole else "ahead"
 
@@ -189,16 +189,16 @@ def main() -> None:
     known_graphs = [*REAL, *SHARES]
     parser.add_argument("--only", nargs="+", choices=known_graphs, metavar="GRAPH", default=known_graphs)
     late = {"choices": known_graphs, "metavar": "GRAPH", "default": ["pubmed", "amazon_photo"]}
-    parser.add_argument("--pipegcn", nargs="*", **late, help="graphs on which pipegcn trains, too")
+    parser.add_argument("--pipegcn", nargs="*", **late, help="graphs on which pipegcn trains too")
     parser.add_argument("--ranks", nargs="+", type=int, default=[2, 4])
-    parser.add_argument("--repeats", type=int, default=3, help="turns, of which the table has medians")
-    parser.add_argument("--epochs", type=int, default=0, help="of a training; 0: 60, and 8 of the sbm")
+    parser.add_argument("--repeats", type=int, default=3, help="number of turns; the table shows medians")
+    parser.add_argument("--epochs", type=int, default=0, help="per training; 0: 60, and 8 for the sbm")
     parser.add_argument("--nodes", type=int, default=1_000_000, help="of the sbm")
-    parser.add_argument("--edges", type=int, default=10, help="of the sbm, for each node")
+    parser.add_argument("--edges", type=int, default=10, help="of the sbm, per node")
     parser.add_argument("--threads", type=int, default=0, help="per rank; 0: this machine's cores over its ranks")
-    parser.add_argument("--cuts", type=Path, default=runs / "cuts", help="folder of cut graphs; missing ones are cut")
-    parser.add_argument("--results", type=Path, default=runs / "results.jsonl", help="file of figures, which grows")
-    parser.add_argument("--report", action="store_true", help="show what the results file holds and train nothing")
+    parser.add_argument("--cuts", type=Path, default=runs / "cuts", help="folder of partitioned graphs")
+    parser.add_argument("--results", type=Path, default=runs / "results.jsonl", help="file of figures")
+    parser.add_argument("--report", action="store_true", help="show the results file and train nothing")
     parser.add_argument("--markdown", action="store_true", help="show tables as Markdown")
     parser.set_defaults(jobs=1, limit_s=inf)
     options = parser.parse_args()

@@ -1,19 +1,19 @@
-"""How many times faster one-bit, late halos are than exact training where links are slow: sylvie-a beside vanilla.
+"""The speed-up of one-bit, late halos over exact training on slow links: sylvie-a against vanilla.
 
     sudo .venv/bin/python benchmarks/campaign.py many_times [--share 0.99] [--hosts 2 4] [--classes 128] [--rounds 1]
 
-Cells of `fullgraph bench` on emulated hosts, which says what C and M are. A graph without communities, so that a rank
-reads most of the others' nodes. The link is as slow as makes halo rows the given share of vanilla's epoch. Three things
-hold the ratio below the 32 of one bit for 32:
+Cells of `fullgraph bench` on emulated hosts, which defines C and M. The graph has no communities, so a rank reads most
+of the others' nodes. The link rate is chosen so that halo rows take the given share of vanilla's epoch. Three effects
+keep the ratio below 32, the ratio of bits:
 
-    rows      a row of D columns takes D/8 + 4 bytes in place of 4 D:  25.6 at D = 128
-    weights   their gradients cross in full with either strategy, so halos have to be large beside the model
-    C         no epoch is shorter than its compute:  1 / (1 - share),  20 at 95 %
+    rows      a row of D columns takes D/8 + 4 bytes instead of 4 D:  25.6 at D = 128
+    weights   the gradient all-reduce is the same with both strategies, so halos must be large compared with the model
+    C         no epoch is shorter than its computation:  1 / (1 - share),  20 at 95 %
 
-And a fourth: where there are fewer classes than columns, vanilla maps rows of the last layer before they cross, and
-sylvie-a does not, as published. So there are two graphs. One has as many classes as columns: both strategies send a
-layer's input. The other has 16: there vanilla is also measured in the paper's order (`free schedule=sync codec=full`),
-and sylvie-a in vanilla's (`narrow=true`); on the largest number of hosts alone.
+A fourth effect: with fewer classes than columns, vanilla maps rows of the last layer before sending, and sylvie-a, as
+published, does not. Therefore there are two graphs. One has as many classes as columns: both strategies send a layer's
+input. The other has 16 classes: there vanilla is also measured in the paper's order (`free schedule=sync codec=full`),
+and sylvie-a in vanilla's (`narrow=true`); only on the largest number of hosts.
 """
 
 import argparse
@@ -40,7 +40,7 @@ def main() -> None:
     parser.add_argument("--hidden", type=int, default=128)
     parser.add_argument("--hosts", nargs="+", type=int, default=[2, 4])
     parser.add_argument("--classes", nargs="+", type=int, choices=list(CLASSES), default=list(CLASSES))
-    parser.add_argument("--share", type=float, default=0.99, help="of vanilla's epoch that messages take")
+    parser.add_argument("--share", type=float, default=0.99, help="share of messages in vanilla's epoch")
     parser.add_argument("--epochs", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--markdown", action="store_true", help="show the table as Markdown")
@@ -63,20 +63,20 @@ def main() -> None:
 
 
 def settings(options: argparse.Namespace) -> Iterator[tuple[int, int]]:
-    """Classes and hosts."""
+    """Yield classes and hosts."""
     for classes in options.classes:
         for hosts in options.hosts if classes >= options.hidden else options.hosts[-1:]:
             yield classes, hosts
 
 
 def link_rate(free: "Cell", share: float) -> float:
-    """Mbit/s at which a host's halo rows take share / (1 - share) times its compute."""
+    """Return the Mbit/s at which a host's halo rows take share / (1 - share) times its computation."""
     messages_s = free.compute_s * share / (1 - share)
     return round(8 * free.bytes / free.ranks / messages_s / 1e6, 1)
 
 
 def lines(found: "dict[str, Cell]", setting: str) -> list[tuple[Any, ...]]:
-    """A row for each strategy; ratios are of epochs measured in turn in one job."""
+    """Return one row per strategy; ratios are of epochs measured in turns in one job."""
     vanilla, as_published = found[VANILLA], found.get(INPUT, found[VANILLA])
     rows = []
     for strategy, cell in found.items():

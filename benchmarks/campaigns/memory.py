@@ -1,4 +1,4 @@
-"""What partitioning a large graph costs, and how much smaller a rank of four is than a rank of one.
+"""The cost of partitioning a large graph, and the memory of one of four ranks compared with a single rank.
 
 .venv/bin/python benchmarks/campaign.py memory            # 1M nodes, 10M edges; some minutes and 8 GiB on 2 cores
 """
@@ -28,7 +28,7 @@ def main() -> None:
             shards = Path(name) / f"shards-{parts}"
             method = options.partitioner if parts > 1 else "contiguous"
             cost = fullgraph("partition", graph, "--parts", parts, "--partitioner", method, "--out", shards)
-            # From the folder: a rank opens its own shard and nothing else, and loading and cutting are not in its peak.
+            # From the folder: a rank opens only its own shard, so loading and partitioning are not in its peak.
             result = train(shards, Path(name) / f"run-{parts}", "--parts", parts, *flags)
             peaks[parts] = result["peak_memory_bytes"]
             partition = (method, seconds(cost.seconds), size(cost.peak_bytes))
@@ -36,7 +36,7 @@ def main() -> None:
             rows.append((parts, *partition, *run))
             print(f"{parts} parts: done", flush=True)
     title = f"{options.nodes:,} nodes, {options.edges:,} edges, {options.features} features, GraphSAGE 3x128"
-    columns = ["ranks", "partitioner", "its time", "its peak memory", "worst rank's peak", "of one rank", "epoch"]
+    columns = ["ranks", "partitioner", "time", "peak memory", "worst rank's peak", "of one rank", "epoch"]
     show(title, columns, rows)
     print(
         f"worst rank at {peaks[options.parts] / peaks[1]:.2f} of one rank (target at most 0.45 at 4 ranks); "

@@ -1,16 +1,16 @@
-"""What a mixture moves, how evenly it works, and what its pipeline of row blocks hides.
+"""The bytes of a mixture, its balance, and the messages hidden by its pipeline of row blocks.
 
     .venv/bin/python benchmarks/campaign.py mixture volume
     sudo .venv/bin/python benchmarks/campaign.py mixture pipeline [--layers 5] [--nodes 60000] [--rounds 5]
 
-volume: the bytes of one training step on 2, 3, 4 and 8 simulated ranks, counted, against the formula and divided by
-(P - 1) / P; and the work of each rank, counted too: arcs times columns of its sparse products, rows of its dense ones.
+volume: the counted bytes of one training step on 2, 3, 4 and 8 simulated ranks, against the formula and divided by
+(P - 1) / P; and the counted work of each rank: edges times columns of its sparse products, rows of its dense ones.
 
 pipeline: an epoch on two emulated hosts with 1, 2, 4 and 8 blocks, at a link rate at which C = M: C is the epoch with
-one block on a link without limit, less what it waits, M the time in which its messages cross when nothing else is done.
-The times are those of `fullgraph bench`: all numbers of blocks take turns in one launch, and a time is the median of
-the rounds. Of one graph the bandwidth-reducing order makes a band, in which a block reads its neighbours alone; of the
-other, of communities, not.
+one block on a link without limit, minus its waits; M is the time of its messages without other work. The times are
+those of `fullgraph bench`: all numbers of blocks take turns in one launch, and a time is the median of the rounds. In
+one graph the bandwidth-reducing order makes a band, in which a block reads only its neighbours; in the other, with
+communities, it does not.
 """
 
 import argparse
@@ -43,7 +43,7 @@ def main() -> None:
 
 
 def volume(options: argparse.Namespace) -> None:
-    """Twenty-four classes, so that the narrow layer's columns, too, divide by the ranks."""
+    """Use twenty-four classes, so that the columns of the narrow layer are divisible by the ranks too."""
     import numpy as np
 
     import fullgraph as fg
@@ -61,7 +61,7 @@ def volume(options: argparse.Namespace) -> None:
     kernels = sparse.backend
 
     class Counted:
-        """The kernels of a tensor, whose products are counted for the rank that makes them."""
+        """A tensor's kernels, with a count of products for the rank that computes them."""
 
         def __init__(self, x: Any) -> None:
             self.inner = kernels(x)
@@ -88,12 +88,15 @@ def volume(options: argparse.Namespace) -> None:
         moved, products, owned = zip(*run_threads(ranks, step, timeout=600.0), strict=True)
         shares = np.bincount(case(ranks)[1].part, minlength=ranks)
         formula = 0
-        for width in (*[HIDDEN] * (options.layers - 2), graph.num_classes):  # layer 0 is known, the last mapped first
+        for width in (
+            *[HIDDEN] * (options.layers - 2),
+            graph.num_classes,
+        ):  # layer 0 is known, the last maps first
             columns = [len(share) for share in np.array_split(np.arange(width), ranks)]
             formula += 4 * 4 * (graph.num_nodes * width - int(shares @ columns))
         even = [f"{max(values) / statistics.mean(values):.4f}" for values in (products, owned)]
         rows.append((ranks, sum(moved), formula, f"{sum(moved) * ranks / (ranks - 1):.0f}", *even))
-    columns = ["ranks", "bytes an epoch", "formula", "bytes / ((P-1)/P)", "sparse work, max/mean", "rows, max/mean"]
+    columns = ["ranks", "bytes per epoch", "formula", "bytes / ((P-1)/P)", "sparse work, max/mean", "rows, max/mean"]
     show(f"{graph.num_nodes} nodes, {graph.num_arcs} arcs, GraphSAGE {options.layers}x{HIDDEN}", columns, rows)
 
 
@@ -117,14 +120,14 @@ def pipeline(options: argparse.Namespace) -> None:
                     (kind, blocks, seconds(compute), seconds(whole.messages_s), seconds(cell.epoch_s), spread,
                      seconds(cell.wait_s), f"{whole.epoch_s / cell.epoch_s:.2f}x")
                 )  # fmt: skip
-            print(f"{kind}: {size(free.bytes)} an epoch", flush=True)
-    columns = ["graph", "blocks", "C", "M", "epoch, median", "rounds", "waiting", "to one block"]
+            print(f"{kind}: {size(free.bytes)} per epoch", flush=True)
+    columns = ["graph", "blocks", "C", "M", "epoch, median", "rounds", "waiting", "speed-up over one block"]
     shape = f"{options.nodes} nodes, {options.nodes * options.degree} arcs, GraphSAGE {options.layers}x{HIDDEN}"
     show(f"{shape}, 2 hosts, {os.cpu_count()} cores, {options.rounds} rounds", columns, rows)
 
 
 def band(path: Path, options: argparse.Namespace) -> Path:
-    """Arcs to nodes nearby in an order that the ids do not show."""
+    """Write a graph whose arcs join nodes that are close in an order unknown to the ids."""
     import numpy as np
 
     rng, nodes = np.random.default_rng(0), options.nodes

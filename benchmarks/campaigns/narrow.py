@@ -1,11 +1,11 @@
-"""Halo bytes until a run scores as vanilla does: on all rows, with live rows, and with mapped rows where narrower.
+"""Halo bytes until a run scores like vanilla: on all rows, with live rows, and with mapped rows where narrower.
 
     python benchmarks/campaign.py narrow --data FOLDER [--simulated --device cuda --jobs 6] [--only demo] [--seeds 3]
 
-A run is as good as vanilla once its validation score is at most half a point below the best of vanilla with the same
-seed. Bytes are those of all ranks until then, the median over seeds. "never": not within the epochs that all have.
+A run is as good as vanilla when its validation score is at most half a point below the best of vanilla with the same
+seed. Bytes are those of all ranks until then, the median over seeds. "never": not within the given epochs.
 4 ranks on METIS parts, GraphSAGE 3x128 with its defaults. `vanilla`, `mixgcn` and `gnnpipe-hybrid` have no option
-`narrow`: the first two map first in any case. A call cut short goes on where it stopped.
+`narrow`: the first two always map first. An interrupted call continues from its results file.
 """
 
 import argparse
@@ -50,7 +50,7 @@ def main() -> None:
     parser.add_argument("--strategies", nargs="+", choices=STRATEGIES, metavar="NAME", default=list(STRATEGIES))
     options = parser.parse_args()
     cases = {cut: flags_of(options, flags) for cut, flags in CASES.items() if cut.label in options.only}
-    wanted = list(dict.fromkeys(["vanilla", *options.strategies]))  # what the others are measured against comes first
+    wanted = list(dict.fromkeys(["vanilla", *options.strategies]))  # the reference of the others comes first
     trials = [
         trial
         for seed in range(options.seeds)
@@ -62,18 +62,18 @@ def main() -> None:
 
 
 def stages(live: Trial) -> list[Trial]:
-    """The same training on all rows, with live rows and, where it has the option, with narrow rows besides."""
+    """Return the same training on all rows, with live rows and, if it has the option, with narrow rows."""
     narrow = [live._replace(strategy=live.strategy + NARROW)] if live.strategy in PUBLISHED else []
     return [live._replace(flags=live.flags + ALL_ROWS), live, *narrow]
 
 
 def until(run: Outcome, val: float) -> float:
-    """Halo bytes until the first evaluation that scores so much."""
+    """Return the halo bytes until the first evaluation with at least this score."""
     return next((score.bytes for score in run.trace if score.val >= val), inf)
 
 
 def table(done: dict[Trial, Outcome], strategies: Sequence[str], *, markdown: bool) -> None:
-    """A graph and a strategy a row, for every one of which all stages of a seed are there."""
+    """Show one row per graph and strategy, from the seeds with all stages."""
     rows = []
     for cut in dict.fromkeys(trial.cut for trial in done):
         for name in strategies:
@@ -93,7 +93,7 @@ def _whole(trial: Trial, done: dict[Trial, Outcome]) -> bool:
 
 
 def cells(runs: Sequence[Sequence[Outcome]], *, narrow: bool) -> tuple[object, ...]:
-    """Of one row. runs: for every seed its stages, and vanilla's."""
+    """Return the cells of one row. runs: for every seed its stages, and vanilla's run."""
     *steps, exact = zip(*runs, strict=True)
     goals = [run.best().val - TOLERANCE for run in exact]
     spent = [[until(run, goal) for run, goal in zip(step, goals, strict=True)] for step in steps]
@@ -105,7 +105,7 @@ def cells(runs: Sequence[Sequence[Outcome]], *, narrow: bool) -> tuple[object, .
 
 
 def _told(of_seeds: Sequence[float]) -> str:
-    """The median, and how many seeds came so far, if not all did."""
+    """Format the median, and the number of seeds that reached the score, if not all did."""
     reached = sum(spent < inf for spent in of_seeds)
     some = "" if reached == len(of_seeds) else f" ({reached} of {len(of_seeds)} seeds)"
     middle = median(of_seeds)

@@ -1,9 +1,9 @@
-"""How much neighbours matter in the demo graph: no arcs at all, and only the arcs inside random parts.
+"""The effect of neighbours in the demo graph: without edges, and with the edges inside random parts only.
 
 .venv/bin/python benchmarks/campaign.py neighbours        # a few minutes on 2 cores
 
-GraphSAGE on a graph without arcs is an MLP. "On the whole graph" scores the weights trained without the cut arcs where
-no arc is missing.
+GraphSAGE on a graph without edges is an MLP. "On the whole graph" evaluates weights that were trained without the edges
+between parts on the graph with all edges.
 """
 
 import argparse

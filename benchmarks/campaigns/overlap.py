@@ -1,13 +1,13 @@
-"""How much of the wire is hidden: an epoch on two emulated hosts against its ideal, at three rates of the link.
+"""The share of hidden messages: an epoch on two emulated hosts compared with its ideal, at three link rates.
 
     sudo .venv/bin/python benchmarks/campaign.py overlap [--graph sbm:nodes=100000,...] [--epochs 10] [--rounds 2]
 
-Cells of `fullgraph bench`, which says what C and M are. Rates are chosen such that M of exact training is about 1, 2
-and 9 times C (--times). ideal = max(C, M), with each strategy's own M. Also: how much of the waiting is for sums of
-weights; and the bytes that the interfaces counted, less Ethernet, IP and TCP headers by their count of packets, against
-the formula's. All strategies map a layer's rows before they cross where that is narrower: they send the same rows, and
-do the same dense work as training without halos, whose compute is C. The graph is about as dense, and cut about as
-well, as ogbn-products. `none` is that training itself: what it lacks of C are ranks that wait for one another.
+Cells of `fullgraph bench`, which defines C and M. Rates are chosen so that M of exact training is about 1, 2 and 9
+times C (--times). ideal = max(C, M), with each strategy's own M. Also shown: the share of the gradient all-reduce in
+the waits; and the bytes counted at the interfaces, minus Ethernet, IP and TCP headers by the number of packets, against
+the formula. All strategies map a layer's rows before sending if that makes them narrower: they send the same rows, and
+do the same dense work as training without halos, whose computation is C. The graph is about as dense as ogbn-products,
+and has about as large halos. `none` is that training itself: it differs from C by ranks that wait for one another.
 """
 
 import argparse

@@ -1,10 +1,10 @@
-"""The tables of a paper's page, from the campaigns that stand behind it.
+"""Make the tables of a paper's page from its campaigns.
 
     python benchmarks/campaign.py paper_pages pipegcn --data FOLDER [--device cuda --jobs 6] [--limit-s 540]
     .venv/bin/python benchmarks/campaign.py paper_pages pipegcn --report --write
 
-Ranks are simulated. What the results files hold already is not trained again. Tables are printed as Markdown; --write
-puts them into docs/papers/PAPER.md instead.
+Ranks are simulated. Results that are in the files already are not trained again. Tables are printed as Markdown;
+--write puts them into docs/papers/PAPER.md instead.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from common import ROOT
 
 DOCS = ROOT / "docs"
 OPENS, CLOSES = "<!-- figures -->", "<!-- end of figures -->"  # around the tables of a page
-SIMULATED = ("wire_accuracy", "late_halos", "varco_budget")  # campaigns of whole runs
+SIMULATED = ("wire_accuracy", "late_halos", "varco_budget")  # campaigns of complete runs
 PAGES = {
     "pipegcn": (
         "wire_accuracy --strategies pipegcn pipegcn-gf",
@@ -51,12 +51,12 @@ def main() -> None:
     parser.add_argument("paper", choices=PAGES)
     parser.add_argument("--data", type=Path, default=ROOT.parent / "shared" / "data", help="folder of .npz graphs")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
-    parser.add_argument("--jobs", type=int, default=1, help="trainings at a time")
-    parser.add_argument("--seeds", type=int, help="in place of each campaign's own number")
-    parser.add_argument("--epochs", type=int, help="in place of each case's own, for a look")
-    parser.add_argument("--limit-s", type=float, default=inf, metavar="SECONDS", help="begin no training after so long")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="folder with a file of outcomes a campaign")
-    parser.add_argument("--report", action="store_true", help="show what the results files hold and train nothing")
+    parser.add_argument("--jobs", type=int, default=1, help="trainings at the same time")
+    parser.add_argument("--seeds", type=int, help="instead of each campaign's number")
+    parser.add_argument("--epochs", type=int, help="instead of each case's number")
+    parser.add_argument("--limit-s", type=float, default=inf, metavar="SECONDS", help="start none after this time")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="folder with one file of outcomes per campaign")
+    parser.add_argument("--report", action="store_true", help="show the results files and train nothing")
     parser.add_argument("--write", action="store_true", help="put the tables into the paper's page")
     options = parser.parse_args()
     began, tables, failed = time.monotonic(), [], False
@@ -75,7 +75,7 @@ def main() -> None:
 
 
 def command(line: str, options: argparse.Namespace, left: float) -> list[str]:
-    """A campaign's command, as it is called here."""
+    """Return a campaign's command."""
     name, *own = shlex.split(line)
     shared = ["--data", options.data, "--device", options.device, "--jobs", options.jobs, "--limit-s", left]
     shared += ["--results", options.results / f"{name}.jsonl", "--markdown"]
@@ -87,7 +87,7 @@ def command(line: str, options: argparse.Namespace, left: float) -> list[str]:
 
 
 def write(page: Path, tables: str) -> None:
-    """Replace what stands between the two marks of a page."""
+    """Replace the text between the two marks of a page."""
     head, opened, rest = page.read_text().partition(OPENS)
     _, closed, tail = rest.partition(CLOSES)
     if not (opened and closed):

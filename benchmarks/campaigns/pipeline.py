@@ -1,10 +1,10 @@
-"""Deep models where the wire is slow: a 32-layer GCN on emulated hosts, by layers (gnnpipe) against by nodes (vanilla).
+"""Deep models on slow links: a 32-layer GCN on emulated hosts, divided by layers (gnnpipe) or by nodes (vanilla).
 
     sudo .venv/bin/python benchmarks/campaign.py pipeline [--hosts 2 4] [--share 0.8] [--epochs 4] [--rounds 2]
 
-Cells of `fullgraph bench`. The link is such that messages are `share` of vanilla's epoch, were nothing hidden. A
-stage's own work is the processor time of its training thread. gnnpipe's ideal is compute plus bubble: the busiest
-stage's work x (K + S - 1) / K for K chunks and S stages, but no less than all work over the cores there are.
+Cells of `fullgraph bench`. The link rate makes messages the share `share` of vanilla's epoch without overlap. A
+stage's work is the processor time of its training thread. gnnpipe's ideal is computation plus bubble: the busiest
+stage's work x (K + S - 1) / K for K chunks and S stages, but at least all work divided by the number of cores.
 """
 
 import argparse
@@ -16,7 +16,7 @@ UNLIMITED = "30gbit"
 
 
 def strategies(hosts: int) -> dict[str, int]:
-    """Strategy -> stages."""
+    """Return the number of stages by strategy."""
     hybrid = {"gnnpipe-hybrid ways=2": hosts // 2} if hosts > 2 else {}
     return {"vanilla": 1, "gnnpipe": hosts, "gnnpipe codec=half": hosts, **hybrid}
 
@@ -43,7 +43,7 @@ def measure(count: int, options: argparse.Namespace) -> list[tuple[str, ...]]:
     axes = {"graph": options.graph, "model": model, "ranks": count, "all_rows": True}
     free = bench(**axes, strategy=["vanilla"], rate=UNLIMITED, epochs=2, rounds=1)["vanilla"]
     print(f"{count} hosts, unlimited: vanilla {seconds(free.epoch_s)}", flush=True)
-    crossing = free.epoch_s * options.share / (1 - options.share)  # seconds of the wire an epoch
+    crossing = free.epoch_s * options.share / (1 - options.share)  # seconds of messages per epoch
     rate = round(8 * free.bytes / count / crossing / 1e6, 1)
     how = {"rate": f"{rate}mbit", "epochs": options.epochs, "rounds": options.rounds}
     found = bench(**axes, strategy=list(strategies(count)), **how)

@@ -1,14 +1,14 @@
-"""VARCO's claim: at equal total bytes, at or above every fixed ratio; in the end, as good as full communication.
+"""VARCO's claim: at equal total bytes, at or above every fixed ratio; at the end, as good as full communication.
 
     .venv/bin/python benchmarks/campaign.py varco_budget --data FOLDER [--simulated --device cuda --jobs 6]
     .venv/bin/python benchmarks/campaign.py varco_budget --report --readings --plot varco.svg
 
 The paper's setup (arXiv:2406.17611): 3-layer GraphSAGE of width 256, Adam 0.01, 300 epochs, random and METIS parts.
-At equal bytes: with a share of all the bytes that a fixed ratio sends, each has a best validation epoch so far, and its
-test scores are compared. With all of a ratio's bytes its run is over, and varco's, which sends more in the end, is not.
-9 strategies on 6 graphs, cut in 2 ways, by 5 seeds: 540 trainings. With --every-layer the last layer is compressed,
-too, as the paper's text has it; `none` and full communication are then the same trainings. --readings compares the two:
-mean scores with shares of full communication's bytes.
+At equal bytes: at a share of the total bytes of a fixed ratio, each run has a best validation epoch so far, and the
+test scores of these epochs are compared. At 100 % the ratio's run is finished, and varco's, which sends more in total,
+is not. 9 strategies on 6 graphs with 2 partitioners and 5 seeds: 540 trainings. With --every-layer the last layer is
+compressed too, as the paper's text says; `none` and full communication are then the same trainings. --readings compares
+both: mean scores at shares of full communication's bytes.
 """
 
 import argparse
@@ -30,7 +30,7 @@ from campaign import (
 from common import show, size
 
 COMMON = "--model sage --norm none --input-dropout --layers 3 --dropout 0.5 --lr 0.01 --epochs 300 --eval-every 5"
-# Three blocks on four ranks: each has to be cut, and a row's own features hardly tell its class.
+# Three blocks on four ranks: each block must be divided, and a row's own features say little about its class.
 SBM = "sbm:nodes=8000,edges=24000,classes=3,features=16,blocks=3,p_in=0.9,noise=3,train=0.5,val=0.25"
 CASES = {
     Cut("demo", "none"): "",
@@ -43,10 +43,10 @@ CASES = {
 PARTITIONERS = ("metis", "random")
 RATIOS, SLOPES, SHARES = (2, 4, 16), (1, 2, 5, 7), (0.1, 0.25, 0.5, 1.0)
 SHOWN = 2  # the slope of `varco-slow`, whose leads are shown one by one
-# Not vanilla, which maps rows before they are sent where that makes them narrower: the last layer's bytes would differ.
+# Not vanilla, which maps rows before sending if they become narrower: the last layer's bytes would differ.
 FULL = "fixed -o ratio=1"
 EVERY = " -o every_layer=true"
-UNCOMPRESSED = ("none", FULL)  # the same whichever layers are compressed
+UNCOMPRESSED = ("none", FULL)  # the same with any layers compressed
 OF_FULL = (0.02, 0.05, 0.1, 0.25, 0.5, 1.0)  # shares of full communication's bytes
 Runs = dict[int, Outcome]  # by seed
 Done = dict[Cut, dict[str, Runs]]  # by strategy
@@ -71,7 +71,7 @@ def main() -> None:
     parser.add_argument("--hidden", type=int, default=256, help="width of the layers")
     parser.add_argument("--strategies", nargs="+", choices=strategies, metavar="STRATEGY", default=strategies)
     parser.add_argument("--every-layer", action="store_true", help="compress the last layer too, as the paper says")
-    parser.add_argument("--readings", action="store_true", help="compare both: the last layer whole, and compressed")
+    parser.add_argument("--readings", action="store_true", help="compare both readings of the last layer")
     parser.add_argument("--plot", type=Path, help="with --readings, picture to write: test score against bytes")
     options = parser.parse_args()
     wanted = options.strategies
@@ -110,7 +110,7 @@ def show_all(outcomes: dict[Trial, Outcome], options: argparse.Namespace) -> Non
 
 
 def show_readings(outcomes: dict[Trial, Outcome], options: argparse.Namespace) -> None:
-    """A row a strategy: its mean test score over all cuts and seeds with shares of full communication's bytes."""
+    """Show one row per strategy: its mean test score at shares of full communication's bytes."""
     done: Done = {}
     for trial, outcome in outcomes.items():
         done.setdefault(trial.cut, {}).setdefault(trial.strategy, {})[trial.seed] = outcome
@@ -126,17 +126,15 @@ def show_readings(outcomes: dict[Trial, Outcome], options: argparse.Namespace) -
         label = name.removesuffix(EVERY).replace(" -o ", " ")
         layers = "" if name == FULL else "every layer" if name.endswith(EVERY) else "not the last"
         rows.append(("full" if name == FULL else label, layers, *cells))
-    title = (
-        f"Mean test score over {len(done)} cuts (points of 100) with shares of full communication's bytes; empty: on "
-    )
-    title += "some cut no evaluation is so cheap"
+    title = f"Mean test score over {len(done)} partitions (points of 100) at shares of full communication's bytes; "
+    title += "empty: some partition has no evaluation with so few bytes"
     show(title, ["strategy", "compressed", *(f"{share:.0%}" for share in OF_FULL)], rows, markdown=options.markdown)
     if options.plot:
         plot(done, options.plot)
 
 
 def scores_of(runs: Runs, budget: float = inf) -> list[float]:
-    """An outcome's test score at its best validation epoch, for each seed."""
+    """Return the test score at the best validation epoch, for each seed."""
     return [outcome.best(budget).test for outcome in runs.values()]
 
 
@@ -145,7 +143,7 @@ def bytes_of(runs: Runs) -> float:
 
 
 def show_slopes(done: Done, seeds: str, *, markdown: bool) -> None:
-    """A row a slope: how it does against all fixed ratios on all cuts, with shares of their bytes."""
+    """Show one row per slope: its results against all fixed ratios, at shares of their bytes."""
     rows = []
     for slope in SLOPES:
         cells, against = [], rivals(done, slope)
@@ -159,19 +157,19 @@ def show_slopes(done: Done, seeds: str, *, markdown: bool) -> None:
             below = sum(mean(gaps) < -half_width(gaps) for gaps in sure)
             cells.append(f"{at_least} of {sum(map(bool, leads))} (+{above} -{below})")
         rows.append((f"a={slope}", *cells))
-    title = "In how many comparisons with a fixed ratio varco is at or above it, by slope and share of its bytes; in "
-    title += f"brackets, how many 95 % intervals are above 0, and below; {seeds}"
+    title = "Number of comparisons in which varco is at or above a fixed ratio, by slope and share of the ratio's "
+    title += f"bytes; in brackets: 95 % intervals above 0 and below 0; {seeds}"
     show(title, ["slope", *(f"{share:.0%}" for share in SHARES)], rows, markdown=markdown)
 
 
 def rivals(done: Done, slope: float) -> list[tuple[dict[str, Runs], Runs]]:
-    """On each cut that this slope was trained on: all its runs, and those of each fixed ratio."""
+    """Return, per partition with trainings of this slope, all its runs and those of each fixed ratio."""
     names = (FULL, *map(fixed, RATIOS))
     return [(runs, runs[name]) for runs in done.values() if varco(slope) in runs for name in names if name in runs]
 
 
 def show_claim(done: Done, seeds: str, *, markdown: bool) -> None:
-    """A row a fixed ratio: its score, and varco's lead with shares of its bytes."""
+    """Show one row per fixed ratio: its score, and varco's lead at shares of its bytes."""
     rows = []
     for cut, runs in done.items():
         for name in (FULL, *map(fixed, RATIOS)):
@@ -184,20 +182,22 @@ def show_claim(done: Done, seeds: str, *, markdown: bool) -> None:
             cells = [spread(gaps, sign="+") if gaps else "" for gaps in leads]
             about = (f"{cut.label} {cut.partitioner}", ratio, size(budget), spread(scores_of(base)))
             rows.append((*about, *cells, verdict(leads)))
-    title = f"varco of slope {SHOWN} - fixed in test score (points of 100) with shares of the fixed ratio's bytes, by "
-    title += f"seed; ±: 95 % confidence interval; {seeds}. BELOW: an interval under 0"
+    title = (
+        f"Test score of varco with slope {SHOWN} minus fixed (points of 100), at shares of the fixed ratio's bytes, "
+    )
+    title += f"by seed; ±: 95 % confidence interval; {seeds}. BELOW: an interval below 0"
     heads = [f"{share:.0%}" for share in SHARES]
     show(title, ["graph, parts", "ratio", "bytes", "fixed", *heads, ""], rows, markdown=markdown)
 
 
 def lead(runs: Runs, base: Runs, budget: float) -> list[float]:
-    """By how much each seed's test score is above that of `base`, both with so many bytes, where both have one."""
+    """Return the lead of each seed's test score over that of `base` at the same bytes, if both have one."""
     gaps = [runs[seed].best(budget).test - base[seed].best(budget).test for seed in runs if seed in base]
     return [gap for gap in gaps if not isnan(gap)]
 
 
 def verdict(leads: list[list[float]]) -> str:
-    """Over all shares of the bytes."""
+    """Summarise the leads at all shares of the bytes."""
     known = [gaps for gaps in leads if gaps]
     if any(len(gaps) > 1 and mean(gaps) + half_width(gaps) < 0 for gaps in known):
         return "BELOW"
@@ -205,7 +205,7 @@ def verdict(leads: list[list[float]]) -> str:
 
 
 def show_ends(done: Done, seeds: str, *, markdown: bool) -> None:
-    """Two rows a cut: test scores of all epochs, and bytes against full communication."""
+    """Show two rows per partition: test scores after all epochs, and bytes against full communication."""
     names = {"none": "none", "full": FULL, **{f"ratio {ratio}": fixed(ratio) for ratio in RATIOS}}
     names |= {f"a={slope}": varco(slope) for slope in SLOPES}
     names = {label: name for label, name in names.items() if any(name in runs for runs in done.values())}
@@ -225,7 +225,7 @@ def show_ends(done: Done, seeds: str, *, markdown: bool) -> None:
 
 
 def plot(done: Done, path: Path) -> None:
-    """Test score of the best validation epoch so far against bytes so far, mean over seeds."""
+    """Plot the test score of the best validation epoch so far against bytes so far, mean over seeds."""
     try:
         from matplotlib import pyplot
     except ImportError:

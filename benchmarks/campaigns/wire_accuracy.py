@@ -1,9 +1,9 @@
-"""What late, smoothed, few-bit and few-column halos cost in test score: every strategy against vanilla.
+"""The score cost of late, smoothed, few-bit and few-column halos: every strategy against vanilla.
 
     python benchmarks/campaign.py wire_accuracy --data FOLDER [--simulated --device cuda --jobs 6] [--only pubmed]
 
-4 ranks on METIS parts, 3-layer GraphSAGE, the same settings, epochs and seeds for all, at the best validation epoch.
-7 strategies on 4 graphs by 5 seeds: 140 trainings.
+4 ranks on METIS parts, 3-layer GraphSAGE, the same settings, epochs and seeds for all, scores at the best validation
+epoch. 7 strategies on 4 graphs with 5 seeds: 140 trainings.
 """
 
 import argparse
@@ -15,12 +15,12 @@ from common import show, size
 
 STRATEGIES = ("vanilla", "pipegcn", "pipegcn-gf", "sylvie-s", "sylvie-a", "sylvie-a-bounded", "varco")
 TOLERANCE = 0.5  # points below vanilla
-# pubmed's weight decay and musae_github's features by vanilla's validation score of seed 0. Width 256 and a learning
-# rate of 0.003 were tried too: they gained at most 0.3 points of it.
+# pubmed's weight decay and musae_github's features are chosen by vanilla's validation score of seed 0. Width 256 and a
+# learning rate of 0.003 were tried too: they gained at most 0.3 points.
 CASES = {
     Cut("pubmed", "row"): "--weight-decay 5e-4 --epochs 200",
     Cut("coauthor_physics", "row"): "--epochs 200",
-    Cut("amazon_photo", "row"): "--epochs 400",  # where late halos learn more slowly: 200 are too few for them
+    Cut("amazon_photo", "row"): "--epochs 400",  # late halos learn more slowly here: 200 epochs are too few
     Cut("musae_github", "row"): "--epochs 200",
 }
 COMMON = "--model sage --norm none --input-dropout --layers 3 --hidden 128 --dropout 0.5 --lr 0.01 --eval-every 5"
@@ -36,8 +36,8 @@ def main() -> None:
 
 
 def carry_out_against_vanilla(cases: dict[Cut, str], options: argparse.Namespace) -> None:
-    """Every strategy that is asked for, and vanilla, on each graph with its flags."""
-    wanted = list(dict.fromkeys(["vanilla", *options.strategies]))  # what the others are measured against comes first
+    """Train every requested strategy and vanilla on each graph with its flags."""
+    wanted = list(dict.fromkeys(["vanilla", *options.strategies]))  # the reference of the others comes first
     chosen = {cut: flags_of(options, flags) for cut, flags in cases.items() if cut.label in options.only}
     seeds = range(options.seeds)
     trials = [Trial(cut, name, seed, chosen[cut]) for seed in seeds for cut in chosen for name in wanted]
@@ -45,7 +45,7 @@ def carry_out_against_vanilla(cases: dict[Cut, str], options: argparse.Namespace
 
 
 def compare(done: dict[Trial, Outcome], strategies: Sequence[str], *, markdown: bool) -> None:
-    """One table: the scores of every graph and strategy, and how far vanilla's of a seed are."""
+    """Show one table: the scores of every graph and strategy, and their differences to vanilla with the same seed."""
     rows = []
     for cut in dict.fromkeys(trial.cut for trial in done):
         for name in strategies:
@@ -68,6 +68,6 @@ def compare(done: dict[Trial, Outcome], strategies: Sequence[str], *, markdown: 
                 )
             )
     title = "Test score at the best validation epoch, in points of 100, 4 ranks, METIS; ±: 95 % confidence interval; "
-    title += f"BELOW: more than {TOLERANCE} points under vanilla"
-    columns = ["graph", "strategy", "val", "test", "test - vanilla, by seed", "halo bytes in all", "seeds", ""]
+    title += f"BELOW: more than {TOLERANCE} points below vanilla"
+    columns = ["graph", "strategy", "val", "test", "test - vanilla, by seed", "total halo bytes", "seeds", ""]
     show(title, columns, rows, markdown=markdown)

@@ -1,9 +1,9 @@
 """Mutated inputs of every kind: exit status 2 and one line, or exactly the right result.
 
-No traceback, no hang, no gigabytes, no file outside the case's folder touched, nothing of the user's lost. A trial is a
-batch of cases, in a process of their own that is started again where a case ends it.
+No traceback, no hang, no gigabytes, no file changed outside the case's folder, no user data lost. A trial is a batch of
+cases in a separate process, which is restarted if a case ends it.
 
-    python -m faults.inputs TRIAL [CASE]      runs a batch, or one case of it, and shows what it finds
+    python -m faults.inputs TRIAL [CASE]      runs a batch, or one of its cases, and prints the result
 """
 
 import json
@@ -17,12 +17,12 @@ from pathlib import Path
 
 from faults.trials import Campaign
 
-CASES = 100  # a trial
-SILENCE_S = 300.0  # no case, with all its preparations, takes as long
+CASES = 100  # per trial
+SILENCE_S = 300.0  # longer than any case with its preparations
 
 
 def trial(number: int, shared: Path, cases: int = CASES) -> str:
-    """Run a batch; its label says how many of its cases ended in which way."""
+    """Run a batch; its label counts the ends of its cases."""
     ends: Counter[str] = Counter()
     broken: list[str] = []
     with tempfile.TemporaryDirectory(dir=shared) as scratch:
@@ -38,7 +38,7 @@ def trial(number: int, shared: Path, cases: int = CASES) -> str:
 
 
 def _cases(number: int, cases: range, shared: Path, scratch: Path) -> list[tuple[int, str, str]]:
-    """Run cases in one process, until the last one or until the process is used up."""
+    """Run cases in one process, until the last case or until the process must be replaced."""
     command = [sys.executable, "-m", "faults.inputs", str(number), "--first", str(cases.start), "--last",
                str(cases[-1]), "--report", "--shared", str(shared), "--scratch", str(scratch)]  # fmt: skip
     done: list[tuple[int, str, str]] = []

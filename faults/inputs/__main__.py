@@ -16,13 +16,13 @@ from faults.inputs.here import used_up
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m faults.inputs", description=__doc__)
     parser.add_argument("trial", type=int)
-    parser.add_argument("case", type=int, nargs="?", help="all of the trial's, if left out")
+    parser.add_argument("case", type=int, nargs="?", help="default: all cases of the trial")
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--last", type=int, default=CASES - 1)
-    parser.add_argument("--report", action="store_true", help="a line of JSON a case")
+    parser.add_argument("--report", action="store_true", help="print one line of JSON per case")
     parser.add_argument("--shared", type=Path, default=Path("runs/campaign/shared"))
     parser.add_argument("--scratch", type=Path)
-    parser.add_argument("--keep", action="store_true", help="leave the case's folder where it is")
+    parser.add_argument("--keep", action="store_true", help="keep the case's folder")
     options = parser.parse_args()
     sys.dont_write_bytecode = True
     options.shared.mkdir(parents=True, exist_ok=True)
@@ -41,7 +41,7 @@ def main() -> None:
         print(scratch)
     elif options.scratch is None:
         shutil.rmtree(scratch, ignore_errors=True)
-    os._exit(0)  # threads of a case that was cut short may live on
+    os._exit(0)  # threads of an interrupted case may still run
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""One case of a trial: made, run, judged."""
+"""One case of a trial: create, run, judge."""
 
 import os
 import shutil
@@ -11,11 +11,11 @@ from faults.inputs.case import Case, Ended, files_in, judge
 from faults.inputs.here import run_here
 
 KINDS = (graphs.case, runs.case, options.case) * 3 + (foreign.case,)
-REAL = 200  # one case in so many runs as processes of its own, and another one in hostile surroundings
+REAL = 200  # one of this many cases runs in separate processes, and another one in hostile surroundings
 
 
 def run_case(trial: int, index: int, shared: Path, scratch: Path) -> tuple[str, str]:
-    """(how it ended, the case and what happened); it ended "broken" where the promise is."""
+    """Return (how it ended, the case and its events); it ended "broken" if the promise is broken."""
     random = Random(f"{trial}/{index}")
     number = trial * 100 + index
     here = scratch / "case"
@@ -42,7 +42,7 @@ def run_case(trial: int, index: int, shared: Path, scratch: Path) -> tuple[str, 
 
 
 def run_real(case: Case, here: Path) -> Ended:
-    """The command as a user would start it."""
+    """Run the command as a user would start it."""
     prefix = ["bash", "-c", case.shell] if case.shell else []
     beside = here.parent / "tmp"
     beside.mkdir(exist_ok=True)
@@ -50,7 +50,7 @@ def run_real(case: Case, here: Path) -> Ended:
     with Command(*case.arguments, cwd=here, env={**environ, **case.environ}, prefix=prefix) as command:
         command.finish(3 * case.limit_s)
         err = command.err
-        if case.environ.get("PYTHONIOENCODING") == "utf-16":  # two bytes a letter, and a mark where a stream begins
+        if case.environ.get("PYTHONIOENCODING") == "utf-16":  # two bytes per letter, and a byte order mark
             err = err.replace("\0", "").replace("\ufffd", "")
         return Ended(here, command.code, command.out, err)
 

@@ -1,4 +1,4 @@
-"""One mutated input: the command that meets it, how it ended, and whether it kept the promise."""
+"""One mutated input: the command that reads it, how it ended, and whether it kept the promise."""
 
 import hashlib
 import os
@@ -10,14 +10,14 @@ from pathlib import Path
 from faults.command import complaints
 
 LIMIT_S = 60.0
-THREAD = 128 << 20  # bytes of addresses that a thread of a core may claim: its stack, and its share of the heap
-MEMORY = (2 << 30) + (os.cpu_count() or 1) * THREAD  # bytes beyond what the program takes with nothing to do
+THREAD = 128 << 20  # address space that a thread per core may claim: its stack, and its share of the heap
+MEMORY = (2 << 30) + (os.cpu_count() or 1) * THREAD  # bytes in addition to those of the idle program
 ERROR, NOTE = "fullgraph: error: ", "fullgraph: note: "
-# A run that trained keeps its folder, also when it then leaves the numbers: its checkpoints are worth something.
+# A run that trained keeps its folder, even if its numbers become infinite later: its checkpoints have value.
 TRAINED = re.compile(r"the loss became|weights are not finite")
-OURS = re.compile(r"\.fullgraph(\.lock|-[0-9a-f]{32})")  # locks and workspaces come and go
+OURS = re.compile(r"\.fullgraph(\.lock|-[0-9a-f]{32})")  # locks and workspaces may change
 
-Files = dict[str, str]  # path inside the case's folder -> what it holds, as a hash
+Files = dict[str, str]  # path inside the case's folder -> hash of its content
 
 
 @dataclass
@@ -28,8 +28,8 @@ class Ended:
     code: int
     out: str
     err: str
-    peak: int = 0  # bytes of memory, beyond those held before
-    outside: list[str] = field(default_factory=list)  # what it did to files outside its folder
+    peak: int = 0  # peak memory in bytes, minus the memory held before
+    outside: list[str] = field(default_factory=list)  # changes to files outside its folder
 
     @property
     def notes(self) -> list[str]:
@@ -37,27 +37,27 @@ class Ended:
 
 
 def anything(ended: Ended) -> None:
-    """For inputs where only the user could say what is right."""
+    """Accept any result: only the user could know the right one."""
 
 
 @dataclass
 class Case:
-    """A command, and the judgement of a good end."""
+    """A command, and the check of its result."""
 
-    what: str  # how the input was made
+    what: str  # how the input was created
     arguments: list[str]
-    right: Callable[[Ended], None] = anything  # called at exit 0; raises AssertionError where the result is wrong
-    must: str = ""  # "refused" or "right" where only one of them keeps the promise
+    right: Callable[[Ended], None] = anything  # called at exit 0; raises AssertionError if the result is wrong
+    must: str = ""  # "refused" or "right" if only one of them keeps the promise
     environ: Mapping[str, str] = field(default_factory=dict)
-    shell: str = ""  # a script that runs the command, "$0" "$@", in surroundings of its own
-    real: bool = False  # in processes of its own
+    shell: str = ""  # a script that runs the command, "$0" "$@", in special surroundings
+    real: bool = False  # in separate processes
     status: tuple[int, ...] = (0, 2)
     named: list[str] = field(default_factory=list)  # texts in a file of options
     limit_s: float = LIMIT_S
 
     @property
     def points_out(self) -> bool:
-        """Whether the user names a place outside the folder, where files may then be written."""
+        """Whether the user names a place outside the folder, in which files may then be written."""
         return any(word.split(":")[-1].startswith(("/", "..", "~")) for word in (*self.arguments, *self.named))
 
     def __str__(self) -> str:
@@ -66,7 +66,7 @@ class Case:
 
 
 def files_in(folder: Path) -> Files:
-    """Every file, folder and link in a folder, but for names that come and go."""
+    """Return every file, folder and link in a folder, except names that may change."""
     found = {}
     for path in sorted(folder.rglob("*")):
         if OURS.fullmatch(path.name):
@@ -82,7 +82,7 @@ def files_in(folder: Path) -> Files:
 
 
 def judge(case: Case, ended: Ended, before: Files) -> str:
-    """Refused, right, or right after falling back; AssertionError where the promise is broken."""
+    """Return refused, right, or right after falling back; raise AssertionError if the promise is broken."""
     assert ended.code in case.status, f"exit status {ended.code}: {ended.err[-900:]}"
     assert "Traceback" not in ended.err, ended.err[-900:]
     assert case.points_out or not ended.outside, f"outside its folder: {ended.outside[:5]}"

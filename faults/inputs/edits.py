@@ -1,4 +1,4 @@
-"""Edits of bytes, of JSON trees and of tensor files, each drawn from one source of chance."""
+"""Edits of bytes, of JSON trees and of tensor files, all drawn from one random generator."""
 
 import json
 import math
@@ -25,7 +25,7 @@ WORDS = [
 
 
 def edit_bytes(data: bytes, random: Random) -> tuple[bytes, str]:
-    """A few bytes changed, cut out, doubled, swapped, cut off or added."""
+    """Change, cut, double, swap, truncate or add a few bytes."""
     edited, told = bytearray(data), []
     for _ in range(random.choice([1, 1, 1, 2, 3])):
         place = random.randrange(len(edited)) if edited else 0
@@ -59,7 +59,7 @@ def edit_bytes(data: bytes, random: Random) -> tuple[bytes, str]:
 
 
 def spaced(text: str, random: Random) -> str:
-    """The same JSON in other white space and another order of keys."""
+    """Return the same JSON with different white space and order of keys."""
     tree = json.loads(text)
     if isinstance(tree, dict) and random.random() < 0.5:
         keys = list(tree)
@@ -69,7 +69,7 @@ def spaced(text: str, random: Random) -> str:
 
 
 def any_value(random: Random, depth: int = 2) -> Any:
-    """Any value that JSON can carry, and some that it should not."""
+    """Return any value that JSON can represent, and some that it cannot."""
     kinds: list[Callable[[], Any]] = [
         lambda: random.choice(NUMBERS), lambda: random.choice(NUMBERS), lambda: random.choice(WORDS),
         lambda: None, lambda: True, lambda: False, list, dict,
@@ -84,7 +84,7 @@ def any_value(random: Random, depth: int = 2) -> Any:
 
 
 def places(tree: Any) -> list[tuple[Any, Any]]:
-    """Every (object or list, key or index) in a tree."""
+    """Return every (object or list, key or index) in a tree."""
     found = []
     pairs = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ()
     for key, value in pairs:
@@ -94,7 +94,7 @@ def places(tree: Any) -> list[tuple[Any, Any]]:
 
 
 def edit_tree(tree: Any, random: Random) -> str:
-    """One structural edit of a JSON tree, in place."""
+    """Make one structural edit of a JSON tree, in place."""
     owner, key = random.choice(places(tree) or [(tree, None)])
     if key is None:
         tree["new"] = any_value(random)
@@ -118,7 +118,7 @@ def edit_tree(tree: Any, random: Random) -> str:
         try:
             owner[key], other[name] = other[name], owner[key]
             json.dumps(tree)
-        except (ValueError, KeyError, IndexError):  # it holds itself now
+        except (ValueError, KeyError, IndexError):  # it contains itself now
             owner[key] = None
     else:
         owner[key] = any_value(random)
@@ -126,7 +126,7 @@ def edit_tree(tree: Any, random: Random) -> str:
 
 
 def edit_json(text: str, random: Random, *, repair: bool) -> tuple[str, str]:
-    """Structural edits of a document of ours, its checksum made right again if `repair`."""
+    """Edit the structure of one of our documents; update its checksum if `repair`."""
     tree = json.loads(text)
     if repair:
         tree.pop("checksum", None)
@@ -137,7 +137,7 @@ def edit_json(text: str, random: Random, *, repair: bool) -> tuple[str, str]:
 
 
 def torture_json(text: str, random: Random) -> tuple[str, str]:
-    """Texts that are hard on a JSON reader."""
+    """Return a text that is hard to parse for a JSON reader."""
     kind = random.choice(["deep", "deep objects", "twice", "digits", "constant", "lone", "exponent", "bom", "list"])
     body = text.strip()[1:]
     made = {
@@ -155,7 +155,7 @@ def torture_json(text: str, random: Random) -> tuple[str, str]:
 
 
 def same_json(one: bytes, other: bytes) -> bool:
-    """Whether two texts hold the same object, numbers of the same type among them."""
+    """Whether two texts hold the same object, with numbers of the same type."""
     try:
         trees = [json.loads(text) for text in (one, other)]
     except (ValueError, RecursionError):
@@ -164,7 +164,7 @@ def same_json(one: bytes, other: bytes) -> bool:
 
 
 def split_tensors(data: bytes) -> tuple[dict[str, Any], bytes]:
-    """The header of a safetensors file, and its numbers."""
+    """Return the header of a safetensors file, and its numbers."""
     (length,) = struct.unpack("<Q", data[:8])
     return json.loads(data[8 : 8 + length]), data[8 + length :]
 
@@ -192,7 +192,7 @@ def _content(data: bytes) -> Any:
 
 
 def edit_tensors(data: bytes, random: Random) -> tuple[bytes, str]:
-    """One structural edit of a tensor file; its checksum stays what it was."""
+    """Make one structural edit of a tensor file; its checksum stays the same."""
     header, body = split_tensors(data)
     names = [name for name in header if name != "__metadata__"]
     kind = random.choice(["drop", "rename", "reshape", "dtype", "about", "offsets", "length", "value", "swap", "shape"])
@@ -231,7 +231,7 @@ def edit_tensors(data: bytes, random: Random) -> tuple[bytes, str]:
 
 
 def nonsense_array(random: Random, like: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """An array of another type or shape, or of other values, in the place of `like`."""
+    """Return an array of another type, shape or content in place of `like`."""
     rows = like.shape[0] if like.ndim else 1
     types: list[Any] = [">f4", ">f8", ">i4", ">i8", ">u2", "<f2", ">f2", "f8", "f4", "i1", "u1", "i2", "u8", "i4", "i8",
                         "?", "g", ">g", "c8", "c16", "S7", "U5"]  # fmt: skip
@@ -261,7 +261,7 @@ def nonsense_array(random: Random, like: np.ndarray[Any, Any]) -> np.ndarray[Any
 
 
 def _with_value(like: np.ndarray[Any, Any], random: Random) -> np.ndarray[Any, Any]:
-    """The array with one entry changed, in a type that can hold it."""
+    """Return the array with one entry changed, in a type that can hold it."""
     strange: list[Any] = [math.nan, math.inf, -math.inf, -1, -2, 10**9, 2**31, 2**40, -(2**63), 2**63 - 1, 1e38, 1e300]
     strange += [0.5, np.longdouble("1e4000")]
     value = random.choice(strange)

@@ -1,4 +1,4 @@
-"""Mutated .npz graphs: arrays of other types, shapes and values, and archives edited below them."""
+"""Mutated .npz graphs: arrays of other types, shapes and values, and edits of the archive itself."""
 
 import io
 import json
@@ -29,7 +29,7 @@ KNOWN = ("edge_index", "x", "x_data", "x_indices", "x_indptr", "x_shape", "y", "
 
 
 def base(random: Random) -> Arrays:
-    """A small good graph of any kind."""
+    """Return a small valid graph of any kind."""
     rng = np.random.default_rng(random.randrange(8))
     masks = np.eye(3, dtype=bool)[rng.integers(0, 3, (NODES, random.choice([1, 1, 1, 2])))]
     masks[:3] = np.eye(3, dtype=bool)[:, None, :]
@@ -74,7 +74,7 @@ def case(random: Random, here: Path, shared: Path, again: Again) -> Case:
 
 
 def command(random: Random, arrays: Arrays) -> list[str]:
-    """A command that reads the graph, with options that reach other code."""
+    """Return a command that reads the graph, with options that reach different code."""
     parts = ["--parts", str(random.choice([1, 1, 2, 3]))]
     cutter = ["--partitioner", random.choice(["metis", "random", "contiguous", "banded", "metis-cut"])]
     kind = random.choice(["train", "train", "train", "partition", "inspect"])
@@ -93,7 +93,7 @@ def command(random: Random, arrays: Arrays) -> list[str]:
 
 
 def canonical(path: Path) -> Arrays:
-    """What numpy itself reads there, in the plainest types that hold it."""
+    """Return numpy's reading of the file, in the simplest types that hold it."""
     arrays: Arrays = {}
     with zipfile.ZipFile(path) as archive:
         for name in KNOWN:
@@ -112,7 +112,7 @@ def canonical(path: Path) -> Arrays:
             kind: Any = np.float64 if wide else np.float32
         elif name == "y" and value.ndim == 2 and value.dtype.kind in "iubf" and np.isin(value, (0, 1)).all():
             kind = np.float32
-        elif name == "y" and value.dtype.kind == "f":  # unknown ones may be NaN
+        elif name == "y" and value.dtype.kind == "f":  # NaN means unknown
             arrays[name] = value.astype(np.float64 if value.dtype.itemsize >= 8 else np.float32)
             continue
         else:
@@ -125,7 +125,7 @@ def canonical(path: Path) -> Arrays:
 
 
 def assert_same(arguments: list[str], one: Ended, other: Ended) -> None:
-    """The same outcome in two folders, to the bit."""
+    """Check that the outcomes in two folders are bit-identical."""
     if arguments[0] == "inspect":
         assert one.out == other.out, "another table"
     elif arguments[0] == "partition":
@@ -150,7 +150,7 @@ def _untouched(arrays: Arrays, path: Path, random: Random, shared: Path) -> str:
 
 
 def _arrays(arrays: Arrays, path: Path, random: Random, shared: Path) -> str:
-    """Arrays replaced by others, left out, or added."""
+    """Replace, leave out or add arrays."""
     told = []
     for _ in range(random.choice([1, 1, 1, 2])):
         name = random.choice(list(arrays))
@@ -180,7 +180,7 @@ def _npy(array: np.ndarray[Any, Any]) -> bytes:
 
 
 def _headers(arrays: Arrays, path: Path, random: Random, shared: Path) -> str:
-    """A .npy member whose header claims what is not there."""
+    """Write a .npy member whose header makes false claims."""
     victim = random.choice(list(arrays))
     data = _npy(arrays[victim])
     length = struct.unpack("<H", data[8:10])[0]
@@ -225,7 +225,7 @@ def _zip(path: Path, members: dict[str, bytes], random: Random, method: int | No
 
 
 def _bytes(arrays: Arrays, path: Path, random: Random, shared: Path) -> str:
-    """Bytes of the archive edited; most often its directory, which is all that is not under a checksum."""
+    """Edit bytes of the archive, mostly in its directory, the only part without a checksum."""
     _save(arrays, path, random)
     data = path.read_bytes()
     start = data.rfind(b"PK\x05\x06")
@@ -244,7 +244,7 @@ def _bytes(arrays: Arrays, path: Path, random: Random, shared: Path) -> str:
 
 
 def _members(arrays: Arrays, path: Path, random: Random, shared: Path) -> str:
-    """Members doubled, encrypted, overlapping, packed in another way, of other names and sizes; pickles beside them."""
+    """Double, encrypt, overlap, recompress, rename or resize members; add pickles."""
     members = {name: _npy(value) for name, value in arrays.items()}
     victim = random.choice(list(members))
     kind = random.choice(
@@ -266,7 +266,7 @@ def _members(arrays: Arrays, path: Path, random: Random, shared: Path) -> str:
         with zipfile.ZipFile(path, "a") as archive:
             if kind == "double":
                 with warnings.catch_warnings():
-                    warnings.simplefilter("ignore")  # zipfile's own about it
+                    warnings.simplefilter("ignore")  # zipfile warns about it
                     archive.writestr(f"{victim}.npy", _npy(nonsense_array(random, arrays[victim])))
             elif kind == "comment":
                 archive.comment = random.randbytes(random.choice([10, 60000]))
@@ -303,7 +303,7 @@ def _members(arrays: Arrays, path: Path, random: Random, shared: Path) -> str:
 
 
 def _bombs(arrays: Arrays, path: Path, random: Random, shared: Path) -> str:
-    """A small archive whose member unpacks to gigabytes."""
+    """Write a small archive whose member unpacks to gigabytes."""
     members = {name: _npy(value) for name, value in arrays.items()}
     victim = random.choice(["other", "x", "edge_index", "train_mask", "x_data", "edge_weight"])
     rows, gib = random.choice([NODES, 2, 1]), random.choice([3, 3, 40])
@@ -328,7 +328,7 @@ def _bombs(arrays: Arrays, path: Path, random: Random, shared: Path) -> str:
 
 
 def _zeros(head: bytes, length: int) -> tuple[bytes, int, int]:
-    """(deflated, some checksum, size) of a header and zeros: a block of zeros packs to the same bytes each time."""
+    """Return (deflated, some checksum, size) of a header and zeros; equal blocks of zeros are packed only once."""
     packer = zlib.compressobj(9, zlib.DEFLATED, -15)
     first = packer.compress(head) + packer.flush(zlib.Z_FULL_FLUSH)
     block = packer.compress(bytes(1 << 24)) + packer.flush(zlib.Z_FULL_FLUSH)

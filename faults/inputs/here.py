@@ -1,4 +1,4 @@
-"""Runs commands in this process, ranks as threads: starting Python and torch for each would take a day."""
+"""Run commands in this process, with threads as ranks: starting Python and torch for each case would take a day."""
 
 import contextlib
 import errno
@@ -28,24 +28,24 @@ from fullgraph.train.rank_io import Stop
 from fullgraph.transport import PeerLost, Transport
 
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
-_PATHS = {  # audit events that change files -> where their arguments name a path, and the folder it is relative to
+_PATHS = {  # audit events that change files -> the arguments that name a path, and the folder of relative paths
     "os.mkdir": ((0, 2),), "os.rmdir": ((0, 1),), "os.remove": ((0, 1),), "os.rename": ((0, 2), (1, 3)),
     "os.link": ((1, 3),), "os.symlink": ((1, 2),), "os.truncate": ((0, None),), "os.chmod": ((0, 2),),
 }  # fmt: skip
-_INDUCTOR = os.path.join(tempfile.gettempdir(), "torchinductor_")  # torch makes it when PyG is first imported
+_INDUCTOR = os.path.join(tempfile.gettempdir(), "torchinductor_")  # torch creates it at the first import of PyG
 _ALLOWED = ("/dev/", "/proc/self/", f"/proc/{os.getpid()}/", _INDUCTOR)
 
 
-# The first backward pass looks for a GPU, which on a machine that has one claims many addresses.
+# The first backward pass searches for a GPU, which claims much address space on a machine with one.
 torch.zeros(1, requires_grad=True).sum().backward()
 
 
 class Hang(BaseException):
-    """A case took longer than it may."""
+    """A case exceeded its time limit."""
 
 
 class _Watch:
-    """Notes, and forbids, what this process does to files outside one folder, and every name that a pickle asks for."""
+    """Records, and forbids, changes to files outside one folder, and names that a pickle requests."""
 
     def __init__(self) -> None:
         self.folder: str | None = None  # None: not watching
@@ -55,7 +55,7 @@ class _Watch:
     def _hear(self, event: str, arguments: tuple[Any, ...]) -> None:
         if self.folder is None:
             return
-        if event == "pickle.find_class" and arguments[0] == "posix":  # numba's cache is its own
+        if event == "pickle.find_class" and arguments[0] == "posix":  # numba's cache may use pickles
             self.outside.append(f"pickle asked for {arguments}")
         elif event == "open" and isinstance(arguments[2], int) and arguments[2] & _WRITES:
             self._note(event, arguments[0], None)
@@ -80,7 +80,7 @@ WATCH = _Watch()
 
 
 def _no_fork_server(device: str) -> Any:
-    """Threads need no process that bears them."""
+    """Replace the fork server: threads need none."""
     return contextlib.nullcontext()
 
 
@@ -88,7 +88,7 @@ def _ranks_here(
     parts: int, args: Sequence[str], *, inherit: Sequence[int] = (), phases: Phases | None = None, fork_server: Any,
     classes: str = "",
 ) -> None:  # fmt: skip
-    """What `launch` does, with threads as ranks."""
+    """Replace `launch`: run ranks as threads."""
     folder, job, order = (*args, "")[:3]
 
     def body(transport: Transport) -> None:
@@ -108,14 +108,14 @@ def _ranks_here(
 
 
 def run_here(case: Case, here: Path, scratch: Path) -> Ended:
-    """The command in this process, in the folder `here`; `scratch` holds what it prints."""
+    """Run the command in this process, in the folder `here`; `scratch` holds its output."""
     code: Any = None
     before, beyond = _memory(), 0
     with (
         _streams(scratch) as texts, _environ(case, here), _limits(case.limit_s), warnings.catch_warnings(),
         patch.object(cli, "_exit", sys.exit), contextlib.ExitStack() as stack,  # also where RANK is set
     ):  # fmt: skip
-        # What stands in for `launch` is no user's code.
+        # The replacement of `launch` must not count as user code.
         stack.enter_context(patch.object(own_code, "LIBRARIES", (*own_code.LIBRARIES, os.path.dirname(__file__))))
         for module in (jobs, predicting):
             stack.enter_context(patch.object(module, "launch", _ranks_here))
@@ -130,7 +130,7 @@ def run_here(case: Case, here: Path, scratch: Path) -> Ended:
             code = end.code
         except Hang:
             code = f"no end within {case.limit_s:g} s"
-        except BaseException:  # what the interpreter would do with it
+        except BaseException:  # as the interpreter would handle it
             traceback.print_exc()
             code = 1
         finally:
@@ -143,14 +143,14 @@ def run_here(case: Case, here: Path, scratch: Path) -> Ended:
 
 
 def used_up() -> bool:
-    """Whether this process should go: threads of a case that was cut short live on."""
+    """Whether this process should end, because threads of an interrupted case still run."""
     names = [thread.name for thread in threading.enumerate()]
     return any(name.startswith(("rank ", "fullgraph-")) for name in names)
 
 
 @contextlib.contextmanager
 def _streams(scratch: Path) -> Iterator[tuple[Path, Path]]:
-    """Standard output and error go to files, also what libraries below Python write."""
+    """Redirect standard output and error to files, including output of libraries below Python."""
     texts = scratch / "out", scratch / "err"
     kept = [os.dup(1), os.dup(2)]
     streams = sys.stdout, sys.stderr
@@ -177,7 +177,7 @@ def _streams(scratch: Path) -> Iterator[tuple[Path, Path]]:
 def _environ(case: Case, here: Path) -> Iterator[None]:
     kept, folder, argv, threads = dict(os.environ), os.getcwd(), sys.argv, torch.get_num_threads()
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    beside = here.parent / "tmp"  # what libraries keep is none of the case's files
+    beside = here.parent / "tmp"  # for temporary files of libraries, which are not files of the case
     beside.mkdir(exist_ok=True)
     tempfile.tempdir = str(beside)
     os.environ.update(
@@ -198,7 +198,7 @@ def _environ(case: Case, here: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _limits(seconds: float) -> Iterator[None]:
-    """An alarm for hangs; a bound on memory that the program can see before it takes any."""
+    """Set an alarm for hangs, and a memory limit that the program can see."""
 
     def ring(number: int, frame: object) -> None:
         raise Hang
@@ -206,7 +206,7 @@ def _limits(seconds: float) -> Iterator[None]:
     old = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (_memory("VmSize") + MEMORY, old[1]))
     with contextlib.suppress(OSError):
-        Path("/proc/self/clear_refs").write_text("5")  # the peak of memory starts over
+        Path("/proc/self/clear_refs").write_text("5")  # resets the peak of memory
     handler = signal.signal(signal.SIGALRM, ring)
     signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
@@ -218,7 +218,7 @@ def _limits(seconds: float) -> Iterator[None]:
 
 
 def _default_warnings() -> None:
-    """As in a new interpreter: a warning is a second line on standard error."""
+    """Reset warnings as in a new interpreter, where a warning is a second line on standard error."""
     warnings.resetwarnings()
     for kind in (DeprecationWarning, PendingDeprecationWarning, ImportWarning, ResourceWarning):
         warnings.simplefilter("ignore", kind)

@@ -45,7 +45,7 @@ VARIABLES = ["WORLD_SIZE", "RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "SLURM_STEP
              "GLOO_SOCKET_IFNAME", "FULLGRAPH_DATA", "MASTER_PORT", "MASTER_ADDR", "TORCHELASTIC_RESTART_COUNT",
              "COLUMNS", "FULLGRAPH_REPORT", "OMP_NUM_THREADS"]  # fmt: skip
 MANY = ("WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
-# A valid number of these makes a command do that much work; only those that must be refused, or are small, are tried.
+# A large valid number for these options means much work; try only numbers that must be refused, or are small.
 SLOW = ("--epochs", "--layers")
 
 
@@ -65,7 +65,7 @@ def number(random: Random) -> str:
 
 
 def option(random: Random) -> list[str]:
-    """One option with any value, most often a bad one."""
+    """Return one option with any value, mostly an invalid one."""
     kind = random.choice(["int", "int", "float", "float", "choice", "flag", "path", "word", "unknown"])
     if kind == "int":
         name = random.choice(INTS)
@@ -88,7 +88,7 @@ def option(random: Random) -> list[str]:
 
 
 def pairs(random: Random, known: dict[str, object], flag: str) -> list[str]:
-    """-o KEY=VALUE of things that have these options."""
+    """Return -o KEY=VALUE with options of strategies, codecs and schedules."""
     out = []
     for _ in range(random.choice([1, 1, 2])):
         key = random.choice([*list(known) * 9, "magic", ""] if known else ["magic", ""])
@@ -108,7 +108,7 @@ def pairs(random: Random, known: dict[str, object], flag: str) -> list[str]:
 
 
 def spec(random: Random) -> str:
-    """The name of a graph."""
+    """Return the name of a graph."""
     kind = random.choice(["sbm", "sbm", "rmat", "rmat", "saint", "pyg", "ogb", "path", "word"])
     if kind == "path":
         return random.choice(PATHS)
@@ -144,7 +144,7 @@ def case(random: Random, here: Path, shared: Path, again: Again) -> Case:
 
 
 def _surround(here: Path) -> None:
-    """A graph, and things that paths may run into."""
+    """Create a graph, and objects that paths may collide with."""
     small_graph(here)
     (here / "file").write_text("a file, not a folder")
     (here / "folder").mkdir()
@@ -194,7 +194,7 @@ def _spec(random: Random, here: Path) -> Case:
 
 
 def _toml(random: Random, here: Path) -> Case:
-    """Options in a file: of wrong types, nested, or no TOML at all."""
+    """Write options to a file: of wrong types, nested, or not TOML."""
     names = [name.removeprefix("--") for name in [*INTS, *FLOATS, *CHOICES, *FLAGS, "--out", "--resume", "--option"]]
     lines = []
     for _ in range(random.choice([1, 2, 3])):
@@ -251,7 +251,7 @@ def _variables(random: Random, here: Path) -> Case:
     environ = {name: random.choice(values) for name in names}
     made = Case("", _command({"--timeout": "2"}, []), environ=environ)
     if any(_above_one(environ.get(name, "")) for name in MANY):
-        made.real, made.status = True, (0, 1, 2)  # it waits for ranks that never come
+        made.real, made.status = True, (0, 1, 2)  # it waits for ranks that never start
     return made
 
 
@@ -281,7 +281,7 @@ def _others(random: Random, here: Path) -> Case:
 
 
 def _assert_sound(made: Case, ended: Ended) -> None:
-    """A run that was accepted is whole, all its numbers are finite, and its config holds what was asked for."""
+    """Check that an accepted run is complete, has finite numbers, and recorded the requested options."""
     arguments = made.arguments
     if arguments[:1] != ["train"] or "--help" in arguments:
         assert ended.out.strip(), "it says nothing"

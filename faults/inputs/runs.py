@@ -45,7 +45,7 @@ COMMANDS = {
     "train": ["train", "run/shards", "--epochs", "2", *SMALL, "--out", "new"],
 }
 NEWEST, OLDER = f"checkpoints/epoch-{EPOCHS:08d}", f"checkpoints/epoch-{EPOCHS - 1:08d}"
-# Files that a command reads, by what their names begin with.
+# Files that a command reads, by the beginning of their names.
 SHARDS = ("shards/manifest.json", "shards/part-")
 READS = {
     "resume": ("config.json", NEWEST, *SHARDS),
@@ -60,7 +60,7 @@ VICTIMS = ("config.json", "metrics.jsonl", "result.json", "model.safetensors", N
 
 
 def bases(shared: Path, again: Again) -> Path:
-    """Finished runs, and what every command makes of them; made once, by whichever trial comes first."""
+    """Return finished runs and the output of every command on them; the first trial creates them."""
     final = shared / f"inputs-{zlib.crc32(repr((RUNS, COMMANDS, EPOCHS)).encode()):08x}"
     if final.exists():
         return final
@@ -83,7 +83,7 @@ def bases(shared: Path, again: Again) -> Path:
                 ended = again(arguments, folder)
                 assert ended.code == 0, ended.err
                 (folder / "out.txt").write_text(ended.out)
-        with suppress(OSError):  # another trial was faster
+        with suppress(OSError):  # another trial created it first
             os.rename(here, final)
             here.mkdir()
     return final
@@ -110,7 +110,7 @@ def case(random: Random, here: Path, shared: Path, again: Again) -> Case:
     reads = inside.startswith(READS[command])
     must = ""
     written = inside in ("metrics.jsonl", "result.json", "model.safetensors") and command in ("resume", "again")
-    blocked = written and path.exists() and not path.is_file()  # a folder, a pipe or a device is never replaced
+    blocked = written and path.exists() and not path.is_file()  # fullgraph never replaces a folder, a pipe or a device
     if told.same or not (reads or blocked):
         must = "right"
     elif not told.consistent and not told.harmless:
@@ -127,12 +127,12 @@ def case(random: Random, here: Path, shared: Path, again: Again) -> Case:
 
 
 def _victim(random: Random, command: str) -> str:
-    """Most often a file that the command reads."""
+    """Choose a file, mostly one that the command reads."""
     return random.choice(READS[command]) if random.random() < 0.8 else random.choice(VICTIMS)
 
 
 def same_outcome(command: str, ended: Ended, good: Path) -> None:
-    """What the command made is what it makes of the files as they were."""
+    """Check that the command's output equals its output on the original files."""
     if command in ("resume", "again", "train"):
         run = "new" if command == "train" else "run"
         differs = difference(good / run, ended.here / run)
@@ -146,20 +146,20 @@ def same_outcome(command: str, ended: Ended, good: Path) -> None:
 
 
 class Edit:
-    """What was done to a file."""
+    """An edit of a file."""
 
     def __init__(
         self, text: str, *, same: bool = False, harmless: bool = False, consistent: bool = False, moved: bool = False
     ) -> None:
         self.text = text
-        self.same = same  # it must be accepted
-        self.harmless = same or harmless  # its content is what it was
-        self.consistent = consistent  # another content, under a checksum that is right
-        self.moved = moved  # a whole checkpoint is gone, or of another name: another one may be the newest now
+        self.same = same  # the command must accept it
+        self.harmless = same or harmless  # the content is unchanged
+        self.consistent = consistent  # the content differs, and the checksum fits
+        self.moved = moved  # a whole checkpoint is gone or renamed: another one may be the newest now
 
 
 def _write(path: Path, data: bytes, text: str) -> Edit:
-    """Write an edited file, and see whether its content is another."""
+    """Write an edited file, and check whether its content differs."""
     before = path.read_bytes()
     path.write_bytes(data)
     if path.suffix == ".json":
@@ -183,7 +183,7 @@ def _bytes(path: Path, random: Random, other: Path, command: str) -> Edit:
 
 
 def _structure(path: Path, random: Random, other: Path, command: str) -> Edit:
-    """JSON and tensor files edited in form, their checksums left as they were; lines of metrics moved about."""
+    """Edit the structure of JSON and tensor files without updating checksums; move lines of metrics."""
     if path.suffix == ".safetensors":
         return _write(path, *edit_tensors(path.read_bytes(), random))
     if path.suffix == ".json":
@@ -217,7 +217,7 @@ def _lines(path: Path, random: Random) -> Edit:
 
 
 def _repaired(path: Path, random: Random, other: Path, command: str) -> Edit:
-    """An edit that whoever made it also made the checksum fit: a wrong type is still one line."""
+    """Edit a file and update its checksum: a wrong type must still be one line."""
     if path.suffix == ".json":
         text, told = edit_json(path.read_text(), random, repair=True)
         path.write_bytes(text.encode("utf-8", "surrogatepass"))
@@ -276,7 +276,7 @@ def _torture(path: Path, random: Random, other: Path, command: str) -> Edit:
 
 
 def _space(path: Path, random: Random, other: Path, command: str) -> Edit:
-    """Other white space, another order of keys: the same content."""
+    """Change white space and the order of keys: the content stays the same."""
     if path.suffix == ".json":
         path.write_text(spaced(path.read_text(), random))
         return Edit("white space", same=True)
@@ -288,7 +288,7 @@ def _space(path: Path, random: Random, other: Path, command: str) -> Edit:
 
 
 def _swap(path: Path, random: Random, other: Path, command: str) -> Edit:
-    """A whole file from another epoch, rank or run, or from another place in the same folder."""
+    """Swap a file for one of another epoch, rank or run, or from elsewhere in the same folder."""
     run = next(parent for parent in path.parents if parent.name == "run")
     inside = path.relative_to(run)
     sources = [p for p in run.rglob(f"*{path.suffix}") if p.is_file() and p != path]
@@ -307,7 +307,7 @@ def _swap(path: Path, random: Random, other: Path, command: str) -> Edit:
 
 
 def _special(path: Path, random: Random, other: Path, command: str) -> Edit:
-    """Something that is no plain file in a file's place, or no file at all."""
+    """Replace a file by something that is not a plain file, or remove it."""
     kind = random.choice(["missing", "folder", "fifo", "loop", "dangling", "zero", "sparse", "unreadable name", "link"])
     if kind == "link":
         path.rename(path.with_name("aside"))
@@ -329,7 +329,7 @@ def _special(path: Path, random: Random, other: Path, command: str) -> Edit:
 
 
 def _folder(path: Path, random: Random, other: Path, command: str) -> Edit:
-    """The folder that a file is in, renamed, doubled or removed; elsewhere than in checkpoints, the file removed."""
+    """Rename, double or remove the folder of a checkpoint's file; for other files, remove the file."""
     folder = path.parent
     if folder.parent.name != "checkpoints":
         path.unlink()

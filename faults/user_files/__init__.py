@@ -1,8 +1,8 @@
-"""Mutated files of users': one line with their file and line, their own frames below it, and none of ours.
+"""Mutated user files: one line with the file and its line, the user's frames below it, and none of fullgraph's.
 
 A trial is one changed file: a model, loss, metric, partitioner, optimizer, callback, codec, schedule, decoder or
-strategy as docs/extending shows them, or a file of options. Trials share long-lived processes, with threads as ranks;
-one in so many runs as a user's command does, in processes of its own.
+strategy from docs/extending, or a file of options. Trials share long-lived processes, with threads as ranks; some
+trials run in separate processes, like a user's command.
 
     python -m faults user-files --trials 1000
     python -m faults.user_files NUMBER         shows one trial
@@ -23,8 +23,8 @@ from faults.user_files.edits import edited
 from faults.user_files.files import KINDS
 from fullgraph.own_code import PACKAGE
 
-REAL = 40  # one trial in so many runs in processes of its own
-# Errors that have no line: a name that is not in the file, or an option that is not in the class.
+REAL = 40  # one of this many trials runs in separate processes
+# Errors without a line number: a name that is not in the file, or an option that is not in the class.
 NO_LINE = re.compile(
     r"has no \w+; it has|has no option|has unknown options|leave it out|is unknown|not text|is no \w+: it has no"
 )
@@ -38,7 +38,7 @@ def trial(number: int, shared: Path, *, real: bool | None = None) -> str:
     scratch = Path(tempfile.mkdtemp(dir=shared, prefix="user-files-"))
     here = scratch / "case"
     here.mkdir()
-    file = here / f"{name}_{number}{'.toml' if name == 'options' else '.py'}"  # a process runs a file once
+    file = here / f"{name}_{number}{'.toml' if name == 'options' else '.py'}"  # a process imports a file only once
     file.write_bytes(change.data)
     try:
         case = Case(change.what, [word.replace("FILE", file.name) for word in kind.command])
@@ -53,7 +53,7 @@ def trial(number: int, shared: Path, *, real: bool | None = None) -> str:
 
 
 def _judged(ended: Ended, file: Path, *, must_fail: bool) -> str:
-    err = re.sub(r"^.*Warning: .*\n(  .*\n)?", "", ended.err, flags=re.M)  # Python's own, of what it read
+    err = re.sub(r"^.*Warning: .*\n(  .*\n)?", "", ended.err, flags=re.M)  # Python's own warnings about the file
     lines = [line for line in err.splitlines() if not line.startswith(NOTE)]
     assert "Traceback" not in ended.err, "a traceback"
     assert PACKAGE not in err, "a frame of ours"

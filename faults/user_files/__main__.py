@@ -1,4 +1,4 @@
-"""python -m faults.user_files NUMBER: one trial, and what it shows."""
+"""python -m faults.user_files NUMBER: run one trial and print its result."""
 
 import sys
 import tempfile

@@ -1,4 +1,4 @@
-"""What is done to a user's file: cut, misspelt, wrongly encoded, or made to raise or return something else."""
+"""Edits of a user's file: cut, misspelt, wrongly encoded, or changed to raise or return something else."""
 
 import ast
 import re
@@ -35,7 +35,7 @@ _calls = []
 
 @dataclass(frozen=True)
 class Edited:
-    """A file that was changed; `wrong`: no run with it may end well."""
+    """A changed file; `wrong`: every run with it must fail."""
 
     what: str
     data: bytes
@@ -43,7 +43,7 @@ class Edited:
 
 
 def edited(random: Random, kind: Kind) -> Edited:
-    """One change, by chance."""
+    """Make one random change."""
     ways: list[Callable[[Random, Kind], Edited]] = [_loose] * 3
     functions = _functions(kind.text)
     ways += [_raising] * 4 if functions else []
@@ -54,7 +54,7 @@ def edited(random: Random, kind: Kind) -> Edited:
 
 
 def _raising(random: Random, kind: Kind) -> Edited:
-    """At the first call of a function, or at a later one, or while the file is run."""
+    """Raise at the first call of a function, at a later call, or during the import."""
     name, error = random.choice([*_functions(kind.text), ""]), random.choice(ERRORS)
     statement = f"raise {error}" if re.match(r"\w+(\(|$)", error) and "_again" not in error else error
     statement = "undefined_name" if error == "undefined_name" else statement
@@ -80,7 +80,7 @@ def _swapped(random: Random, kind: Kind) -> Edited:
 
 
 def _arity(random: Random, kind: Kind) -> Edited:
-    """A parameter more, or one less."""
+    """Add a parameter to a function, or remove one."""
     name = random.choice(list(_functions(kind.text)))
     head = re.search(rf"def {name}\((.*?)\):", kind.text)
     assert head, name
@@ -91,7 +91,7 @@ def _arity(random: Random, kind: Kind) -> Edited:
 
 
 def _deleted(random: Random, kind: Kind) -> Edited:
-    """A function is gone, or is a number."""
+    """Remove a function, or replace it by a number."""
     name, node = random.choice(list(_functions(kind.text).items()))
     lines = kind.text.splitlines(keepends=True)
     first = min([node.lineno, *(mark.lineno for mark in node.decorator_list)]) - 1
@@ -101,7 +101,7 @@ def _deleted(random: Random, kind: Kind) -> Edited:
 
 
 def _loose(random: Random, kind: Kind) -> Edited:
-    """Bytes, lines and words, without a look at what they mean."""
+    """Change bytes, lines or words, whatever their meaning."""
     text, data = kind.text, kind.text.encode()
     lines = text.splitlines(keepends=True)
     at, spot = random.randrange(len(lines)), random.randrange(len(data))
@@ -134,7 +134,7 @@ def _loose(random: Random, kind: Kind) -> Edited:
 
 
 def _begun(text: str, name: str, statement: str) -> str:
-    """The text with a statement at the beginning of a function's body."""
+    """Insert a statement at the beginning of a function's body."""
     node = _functions(text)[name]
     indent = " " * (node.col_offset + 4)
     lines = text.splitlines(keepends=True)

@@ -1,5 +1,5 @@
-"""Files of a user's, as docs/extending shows them, and what may be wrong in each."""
-# ruff: noqa: E501  # an edit a line
+"""User files from docs/extending, and possible errors in each."""
+# ruff: noqa: E501  # one edit per line
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -41,7 +41,7 @@ parts = 2
 
 @dataclass(frozen=True)
 class Kind:
-    """One kind of file: its text, the command that names it, and what its functions may wrongly return."""
+    """One kind of file: its text, the command that names it, and wrong results of its functions."""
 
     text: str
     command: tuple[str, ...]  # FILE stands for the file

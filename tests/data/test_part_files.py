@@ -223,4 +223,4 @@ def test_a_table_without_features_gets_a_column_a_node(tmp_path):
     nodes, edges = tables(arrays())
     graph = Graph.from_tables(nodes.select(["id", "label", "split"]), edges)
     np.testing.assert_array_equal(graph.x.toarray(), np.eye(N))
-    assert "no features: each of its 50 nodes gets a column of its own" in graph.notes[0]
+    assert "no features: each of its 50 nodes gets its own column" in graph.notes[0]

@@ -153,7 +153,7 @@ def as_texts(table, changed):
 
 
 WRONG = {
-    "an unknown id": (lambda n, e: (n, put(e, "target", 9, "zed")), "row 10 has the target 'zed', which is no id of"),
+    "an unknown id": (lambda n, e: (n, put(e, "target", 9, "zed")), "row 10 has the target 'zed', which is not an id"),
     "a doubled id": (lambda n, e: (put(n, "id", 3, n["id"][0].as_py()), e), "more than once: keep one row per node"),
     "no id column": (lambda n, e: (n.drop_columns("id"), e), "no column 'id', the name of each node; it has x_0"),
     "no source": (lambda n, e: (n, e.drop_columns("source")), "no column 'source'"),

@@ -118,6 +118,6 @@ def test_without_features_a_model_learns_a_row_a_node(tmp_path):
     words = ["--split", "random:40/30/30", "--epochs", 30, "--parts", 2, "--out", "run"]
     done = shell(tmp_path, "train", "bare.npz", *words)
     assert done.returncode == 0
-    assert "no features: each of its 150 nodes gets a column of its own" in done.stderr
+    assert "no features: each of its 150 nodes gets its own column" in done.stderr
     assert json.loads((tmp_path / "run" / "result.json").read_text())["test"] > 0.9
     assert "no features: each of its 150 nodes" in shell(tmp_path, "inspect", "bare.npz").stderr

@@ -122,8 +122,8 @@ def summed_by(transport):
 
 
 def test_long_sums_of_three_ranks_go_round_a_ring():
-    assert run_processes(3, summed_by) == [["_Coming", "_Sum"]] * 3
-    assert run_processes(2, summed_by) == [["_Coming", "_Coming"]] * 2
+    assert run_processes(3, summed_by) == [["_PendingResult", "_PendingSum"]] * 3
+    assert run_processes(2, summed_by) == [["_PendingResult", "_PendingResult"]] * 2
     first, *others = run_processes(3, summed, LONG)
     exact = sum(parts_of_a_sum(rank, LONG).double() for rank in range(3))
     torch.testing.assert_close(first[0].double(), exact, rtol=1e-5, atol=1e-2)

@@ -33,9 +33,9 @@ class Columns:
 
     def need(self, column: str, what: str) -> None:
         if column not in self:
-            there = one_line(", ".join(self.types), 120)
+            columns_text = one_line(", ".join(self.types), 120)
             raise InputError(
-                f"{self.name} has no column {column!r}{nearest(column, self.types)}, {what}; it has {there}: "
+                f"{self.name} has no column {column!r}{nearest(column, self.types)}, {what}; it has {columns_text}: "
                 "rename one, or say which it is"
             )
 
@@ -152,8 +152,8 @@ class Columns:
         wrong = np.flatnonzero(length != length[:1])
         if wrong.size or not length[:1].any():
             bad = int(wrong[0]) if wrong.size else 0
-            told = f"{self.at(row + bad)} has a list of {length[bad]} numbers as {column}"
-            raise InputError(f"{told}, and other rows have {length[0]}: give all rows the same number, at least one")
+            problem = f"{self.at(row + bad)} has a list of {length[bad]} numbers as {column}"
+            raise InputError(f"{problem}, and other rows have {length[0]}: give all rows the same number, at least one")
         flat = array.flatten()
         if flat.null_count:
             bad = row + int(pc.index(pc.is_null(flat), True).as_py()) // int(length[0])

@@ -107,22 +107,22 @@ def read_npz(
         raise InputError(f"{path} is not an .npz archive: write it with numpy.savez")
     with foreign(path, _AGAIN), zipfile.ZipFile(path) as archive:
         names = archive.namelist()
-        there = [key for key in (*required, *optional) if f"{key}.npy" in names]
-        missing = [key for key in required if key not in there]
+        present = [key for key in (*required, *optional) if f"{key}.npy" in names]
+        missing = [key for key in required if key not in present]
         if missing:
             held = one_line(", ".join(name.removesuffix(".npy") for name in names), 200)
             raise InputError(f"{path} lacks {', '.join(missing)} (it holds {held}): add them")
-        twice = [key for key in there if names.count(f"{key}.npy") > 1]
+        twice = [key for key in present if names.count(f"{key}.npy") > 1]
         if twice:
             raise InputError(f"{path} holds {', '.join(twice)} more than once: {_AGAIN}")
-        members = {key: _member(path, archive, key) for key in there}
+        members = {key: _member(path, archive, key) for key in present}
         check(members)
         in_file = [key for key in mapped if key in members and _can_be_mapped(members[key])]
         require_memory(sum(m.nbytes for key, m in members.items() if key not in in_file), f"reading {path}")
         for key, good in zip(in_file, at_once(lambda key: _intact(path, members[key]), in_file), strict=True):
             if not good:
                 raise InputError(f"{path} has a damaged '{key}' (its CRC-32 does not match): {_AGAIN}")
-        return {key: _map(path, members[key]) if key in in_file else _read(archive, members[key]) for key in there}
+        return {key: _map(path, members[key]) if key in in_file else _read(archive, members[key]) for key in present}
 
 
 def _member(path: Path, archive: zipfile.ZipFile, key: str) -> Member:

@@ -76,14 +76,14 @@ class Graph:
             notes = (*notes, NOTE.format(nodes=x.shape[0]))
         features = check_features(x)
         nodes = features.shape[0]
-        edges, found = check_edge_index(edge_index, nodes)
+        edges, survey = check_edge_index(edge_index, nodes)
         weight = None if edge_weight is None else check_weight(edge_weight, edges.shape[1])
         attr = None if edge_attr is None else check_edge_features(edge_attr, edges.shape[1])
         if attr is None:
-            rows = csr.csr_by_target(edges[0], edges[1], nodes, weight, found)
+            rows = csr.csr_by_target(edges[0], edges[1], nodes, weight, survey)
         else:  # sort the arcs' numbers, then use them to sort all arrays of arcs
             numbers = np.arange(edges.shape[1])
-            indptr, indices, order = csr.csr_by_target(edges[0], edges[1], nodes, numbers, found)
+            indptr, indices, order = csr.csr_by_target(edges[0], edges[1], nodes, numbers, survey)
             rows, attr = (indptr, indices, None if weight is None else weight[order]), attr[order]
         self._finish(
             rows, features, y, masks, class_names, edge_attr=attr, pairs=check_pairs(pairs, nodes),

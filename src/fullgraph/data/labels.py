@@ -33,16 +33,16 @@ def coded(y: Any, classes: Any = None) -> tuple[Any, tuple[str, ...]]:
     strange = next((text for text, ok in zip(texts, known, strict=True) if ok and not isinstance(text, str)), None)
     if strange is not None:
         raise InputError(f"y mixes texts and other objects ({type(strange).__name__}): give texts, or class numbers")
-    found, numbers = np.unique(np.array([text for text, ok in zip(texts, known, strict=True) if ok], dtype=str),
+    distinct, numbers = np.unique(np.array([text for text, ok in zip(texts, known, strict=True) if ok], dtype=str),
                                return_inverse=True)  # fmt: skip
-    if any(map(is_number, found.tolist())):
-        told = f"y has the type {labels.dtype}, and some of its texts are numbers"
-        raise InputError(f"{told}: give class numbers as integers, or texts that are not numbers")
-    if len(found) > MOST_TEXTS:
-        raise InputError(f"y has {len(found):,} different texts, more than {MOST_TEXTS:,}: give classes, not names")
+    if any(map(is_number, distinct.tolist())):
+        problem = f"y has the type {labels.dtype}, and some of its texts are numbers"
+        raise InputError(f"{problem}: give class numbers as integers, or texts that are not numbers")
+    if len(distinct) > MOST_TEXTS:
+        raise InputError(f"y has {len(distinct):,} different texts, more than {MOST_TEXTS:,}: give classes, not names")
     coded = np.full(len(texts), -1)
     coded[known] = numbers
-    return coded, tuple(found.tolist())
+    return coded, tuple(distinct.tolist())
 
 
 def is_number(text: str) -> bool:
@@ -104,8 +104,8 @@ def _check_real(labels: Array, masks: tuple[Array, Array, Array]) -> Array:
     for name, mask in zip(SPLITS, masks, strict=True):
         bad = np.flatnonzero(unknown & mask.any(axis=1))
         if bad.size:
-            told = f"{bad.size} nodes whose y is NaN or infinite (node {bad[0]})"
-            raise InputError(f"{name}_mask marks {told}: take them out of the mask, or give them finite numbers")
+            problem = f"{bad.size} nodes whose y is NaN or infinite (node {bad[0]})"
+            raise InputError(f"{name}_mask marks {problem}: take them out of the mask, or give them finite numbers")
     return labels
 
 

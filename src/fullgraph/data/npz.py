@@ -67,8 +67,8 @@ def _check_lengths(path: Path, members: Members) -> None:
     if "x_indptr" in length and "x" not in length:
         nodes["x_indptr"] = length["x_indptr"] - 1
     if len(set(nodes.values())) > 1:
-        told = ", ".join(f"{key} {count}" for key, count in nodes.items())
-        raise InputError(f"{path}: arrays have different numbers of nodes ({told}): give one row per node")
+        lengths = ", ".join(f"{key} {count}" for key, count in nodes.items())
+        raise InputError(f"{path}: arrays have different numbers of nodes ({lengths}): give one row per node")
     edges = members["edge_index"].shape
     if "edge_weight" in members and members["edge_weight"].shape != edges[1:]:
         raise InputError(f"{path}: edge_weight is {members['edge_weight'].shape} for edge_index {edges}: one per edge")

@@ -18,8 +18,8 @@ def parse_options(kind: str, cls: type[T], text: str) -> T:
     for item in filter(None, (part.strip() for part in text.split(","))):
         key, equals, value = (piece.strip() for piece in item.partition("="))
         if key not in known:
-            told = f"{kind}: does not know '{one_line(key, 40)}'{nearest(key, known)}"
-            raise InputError(f"{told}: choose from {', '.join(known)}")
+            problem = f"{kind}: does not know '{one_line(key, 40)}'{nearest(key, known)}"
+            raise InputError(f"{problem}: choose from {', '.join(known)}")
         if key in values:
             raise InputError(f"{kind}: {key} is given twice: give it once")
         if not equals:

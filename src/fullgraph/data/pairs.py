@@ -42,8 +42,8 @@ def check_pairs(given: Any, num_nodes: int) -> Pairs | None:
     unknown = [str(key) for key in given if key not in KEYS]
     lacks = [key for key in MASKS if given.get(key) is None]
     if unknown or lacks:
-        told = f"lacks {', '.join(lacks)}" if lacks else f"has unknown names {', '.join(unknown)}"
-        raise InputError(f"pairs {told}: give {', '.join(KEYS)}; pair_y may be left out")
+        problem = f"lacks {', '.join(lacks)}" if lacks else f"has unknown names {', '.join(unknown)}"
+        raise InputError(f"pairs {problem}: give {', '.join(KEYS)}; pair_y may be left out")
     ends = _ends(as_numpy(given["pairs"]), num_nodes)
     y = np.ones(len(ends), np.uint8) if given.get("pair_y") is None else as_numpy(given["pair_y"])
     if y.shape != (len(ends),) or y.dtype.kind not in "iubf" or not ((y == 0) | (y == 1)).all():

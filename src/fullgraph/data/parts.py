@@ -16,21 +16,21 @@ def files_of(path: Path) -> tuple[Path, ...]:
     """Return the file itself, or a folder's parts, sorted by the numbers in their names: all .parquet, or all .csv."""
     if not path.is_dir():
         return (need_file(path, "give the path of a .parquet or .csv file, or of a folder of such part files"),)
-    there = sorted((entry for entry in path.iterdir() if not entry.name.startswith(HIDDEN)), key=_numbers)
-    folders = [entry for entry in there if entry.is_dir()]
+    entries = sorted((entry for entry in path.iterdir() if not entry.name.startswith(HIDDEN)), key=_numbers)
+    folders = [entry for entry in entries if entry.is_dir()]
     if folders:
-        told = f"{one_line(path)} holds the folder {one_line(folders[0].name, 60)}"
+        problem = f"{one_line(path)} holds the folder {one_line(folders[0].name, 60)}"
         raise InputError(
-            f"{told}: write the table without partitions by a column (no partitionBy), all parts in one folder"
+            f"{problem}: write the table without partitions by a column (no partitionBy), all parts in one folder"
         )
-    strange = [entry.name for entry in there if entry.suffix not in ENDINGS]
+    strange = [entry.name for entry in entries if entry.suffix not in ENDINGS]
     if strange:
-        told = f"{one_line(path)} holds {one_line(strange[0], 60)}, which is neither .parquet nor .csv"
-        raise InputError(f"{told}: write uncompressed CSV or Parquet parts, or move that file away")
-    if len({entry.suffix for entry in there}) != 1:
-        what = "both .parquet and .csv parts: keep one kind" if there else "no part file: add .parquet or .csv files"
+        problem = f"{one_line(path)} holds {one_line(strange[0], 60)}, which is neither .parquet nor .csv"
+        raise InputError(f"{problem}: write uncompressed CSV or Parquet parts, or move that file away")
+    if len({entry.suffix for entry in entries}) != 1:
+        what = "both .parquet and .csv parts: keep one kind" if entries else "no part file: add .parquet or .csv files"
         raise InputError(f"{one_line(path)} holds {what}")
-    return tuple(there)
+    return tuple(entries)
 
 
 def _numbers(path: Path) -> list[tuple[int, str]]:
@@ -39,7 +39,7 @@ def _numbers(path: Path) -> list[tuple[int, str]]:
     return [(int(piece), "") if at % 2 else (-1, piece) for at, piece in enumerate(pieces)]
 
 
-def found_in(folder: Path, stem: str) -> list[Path]:
+def tables_in(folder: Path, stem: str) -> list[Path]:
     """Return a folder's tables named `nodes.parquet`, `nodes.csv` or `nodes`; each is a file or a folder of parts."""
     named = [folder / f"{stem}{ending}" for ending in ENDINGS]
     return [path for path in named if path.exists()] + ([folder / stem] if (folder / stem).is_dir() else [])

@@ -87,12 +87,12 @@ def _unused(data: Any, used: set[str]) -> list[str]:
         left.remove("adj_t")
     if not left:
         return []
-    told = (
+    note = (
         f"of the PyG data, {', '.join(one_line(key, 40) for key in left)} {'is' if len(left) == 1 else 'are'} not used"
     )
     if "edge_label_index" in left:
-        return [f"{told}; for the pairs of RandomLinkSplit give all three data: Graph.from_pyg((train, val, test))"]
-    return [f"{told}; append node features to x, as in torch.cat([data.x, data.{left[0]}], 1)"]
+        return [f"{note}; for the pairs of RandomLinkSplit give all three data: Graph.from_pyg((train, val, test))"]
+    return [f"{note}; append node features to x, as in torch.cat([data.x, data.{left[0]}], 1)"]
 
 
 def graph_to_pyg(graph: Graph, split: int = 0) -> Any:

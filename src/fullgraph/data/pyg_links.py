@@ -29,9 +29,9 @@ def link_pairs(splits: Sequence[Any]) -> tuple[dict[str, Array], list[str]]:
     more = [_num_arcs(data) - _num_arcs(splits[0]) for data in splits[1:]]
     if not any(more):
         return pairs, []
-    told = ", ".join(f"{count:+,} for {what}" for count, what in zip(more, ("val", "test"), strict=True) if count)
+    extra = ", ".join(f"{count:+,} for {what}" for count, what in zip(more, ("val", "test"), strict=True) if count)
     return pairs, [
-        f"rows of all pairs are computed from the training edges; the other two PyG data have different edges ({told})"
+        f"rows of all pairs are computed from the training edges; the other two PyG data have different edges ({extra})"
     ]
 
 

@@ -21,13 +21,13 @@ def masks_of(find: Callable[[str], Any]) -> dict[str, Any]:
     """Return the masks stored as `train_mask`, `train_idx`, `valid_mask`, ...; None if one is missing."""
     calls = {name: [name, *(other for other, meant in ALSO.items() if meant == name)] for name in SPLITS}
     keys = {name: [f"{call}_{form}" for call in called for form in ("mask", "idx")] for name, called in calls.items()}
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for name, tried in keys.items():
-        there = [key for key in tried if find(key) is not None]
-        if len(there) > 1:
-            raise InputError(f"{' and '.join(there)} say the same thing twice: keep one of them")
-        found[name] = find(there[0]) if there else None
-    return found
+        given = [key for key in tried if find(key) is not None]
+        if len(given) > 1:
+            raise InputError(f"{' and '.join(given)} say the same thing twice: keep one of them")
+        values[name] = find(given[0]) if given else None
+    return values
 
 
 MASK_KEYS = tuple(f"{name}_{form}" for name in (*SPLITS, *ALSO) for form in ("mask", "idx"))

@@ -60,18 +60,18 @@ def _of_words(table: Columns, label: str) -> tuple[Array, Array | None]:
         pass
     else:
         return _of_numbers(numbers, np.dtype(np.float32)), None
-    found = words.dictionary_encode()
-    texts = found.dictionary.to_pylist()
+    encoded = words.dictionary_encode()
+    texts = encoded.dictionary.to_pylist()
     if len(texts) > MOST_TEXTS:
-        told = f"{table.name} has {len(texts):,} different texts as {label}"
-        raise InputError(f"{told}, more than {MOST_TEXTS:,}: give classes, not names")
+        problem = f"{table.name} has {len(texts):,} different texts as {label}"
+        raise InputError(f"{problem}, more than {MOST_TEXTS:,}: give classes, not names")
     if any(map(is_number, texts)):
         strange = next(text for text in texts if not is_number(text))
         row = int(pc.index(words, strange).as_py())
-        told = f"{table.at(row)} has {label} {one_line(repr(strange), 60)}, and other rows have numbers"
-        raise InputError(f"{told}: give only numbers, or texts that are not numbers")
+        problem = f"{table.at(row)} has {label} {one_line(repr(strange), 60)}, and other rows have numbers"
+        raise InputError(f"{problem}: give only numbers, or texts that are not numbers")
     order = np.argsort(np.array(texts, dtype=str), kind="stable")
     number = np.empty(len(texts) + 1, dtype=np.int64)
     number[order], number[-1] = np.arange(len(texts)), -1
-    codes = np.asarray(pc.fill_null(found.indices, len(texts)))
+    codes = np.asarray(pc.fill_null(encoded.indices, len(texts)))
     return number[codes], np.array(texts, dtype=str)[order]

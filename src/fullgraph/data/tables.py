@@ -20,7 +20,7 @@ from fullgraph.data.files import need_file
 from fullgraph.data.graph import Graph
 from fullgraph.data.names import Names
 from fullgraph.data.options import parse_options
-from fullgraph.data.parts import found_in
+from fullgraph.data.parts import tables_in
 from fullgraph.data.splits import ALSO, SPLITS
 from fullgraph.data.table_labels import read_labels
 from fullgraph.errors import InputError, one_line
@@ -61,16 +61,16 @@ def load_table_folder(folder: Path) -> Graph:
 
 
 def is_table_folder(folder: Path) -> bool:
-    return bool(found_in(folder, "nodes"))
+    return bool(tables_in(folder, "nodes"))
 
 
 def _only_file(folder: Path, stem: str) -> Path:
-    found = found_in(folder, stem)
-    if len(found) > 1:
-        raise InputError(f"{folder} holds {found[0].name} and {found[1].name}: keep one of them")
-    return (
-        found[0] if found else need_file(folder / f"{stem}.parquet", f"add it, {stem}.csv, or a folder of part files")
-    )
+    matches = tables_in(folder, stem)
+    if len(matches) > 1:
+        raise InputError(f"{folder} holds {matches[0].name} and {matches[1].name}: keep one of them")
+    if matches:
+        return matches[0]
+    return need_file(folder / f"{stem}.parquet", f"add it, {stem}.csv, or a folder of part files")
 
 
 def graph_from_tables(nodes: Any, edges: Any, names: TableNames, name: str) -> Graph:
@@ -138,8 +138,8 @@ def _masks(table: Columns, column: str) -> Masks:
     known = pc.is_in(words, value_set=pa.array([*SPLITS, *ALSO, "", None], pa.large_string()))
     if not pc.all(known).as_py():
         row = int(pc.index(known, False).as_py())
-        told = f"{table.at(row)} has {column} {one_line(repr(words[row].as_py()), 60)}"
-        raise InputError(f"{told}: write train, val, test, or leave it empty")
+        problem = f"{table.at(row)} has {column} {one_line(repr(words[row].as_py()), 60)}"
+        raise InputError(f"{problem}: write train, val, test, or leave it empty")
     return dict(masks)
 
 
@@ -151,10 +151,10 @@ def _feature_columns(table: Columns, names: TableNames) -> Sequence[str]:
 
 def _beginning(table: Columns, prefix: str, taken: set[str]) -> Sequence[str]:
     """Return columns with a prefix, or a list column of that name; if there are none, all columns not in `taken`."""
-    found = table.beginning(prefix, but=taken)
+    matches = table.beginning(prefix, but=taken)
     alone = prefix.rstrip("_")
     lists = [alone] if alone in table and alone not in taken and table.is_list(alone) else []
-    return lists + [column for column in found if column not in lists] or table.beginning("", but=taken)
+    return lists + [column for column in matches if column not in lists] or table.beginning("", but=taken)
 
 
 def _features(table: Columns, columns: Sequence[str], num_nodes: int) -> Array | None:
@@ -178,8 +178,8 @@ def _features(table: Columns, columns: Sequence[str], num_nodes: int) -> Array |
 
 def _check_width(table: Columns, column: str, row: int, width: int, wanted: int) -> None:
     if width != wanted:
-        told = f"{table.at(row)} has a list of {width} numbers as {column}, and others have {wanted}"
-        raise InputError(f"{told}: give all rows the same number, at least one")
+        problem = f"{table.at(row)} has a list of {width} numbers as {column}, and other rows have {wanted}"
+        raise InputError(f"{problem}: give all rows the same number, at least one")
 
 
 def _edges(table: Columns, ids: Any, names: TableNames, node_table: str) -> tuple[Array, Array | None, Array | None]:
@@ -225,15 +225,15 @@ def _looked_up(ends: Any, ids: Any, table: Columns, row: int, column: str, node_
     """Return the node numbers of some ids."""
     import pyarrow.compute as pc
 
-    found = pc.index_in(ends, value_set=ids)
-    if found.null_count:
-        bad = int(pc.index(pc.is_null(found), True).as_py())
+    matches = pc.index_in(ends, value_set=ids)
+    if matches.null_count:
+        bad = int(pc.index(pc.is_null(matches), True).as_py())
         value = ends[bad].as_py()
-        told = f"{table.at(row + bad)} has "
+        problem = f"{table.at(row + bad)} has "
         if value is None:
-            raise InputError(f"{told}no {column}: give the id of a node")
+            raise InputError(f"{problem}no {column}: give the id of a node")
         raise InputError(
-            f"{told}the {column} {one_line(repr(value), 60)}, which is not an id in {node_table}: add that node"
+            f"{problem}the {column} {one_line(repr(value), 60)}, which is not an id in {node_table}: add that node"
         )
-    numbers: Array = np.asarray(found)
+    numbers: Array = np.asarray(matches)
     return numbers

@@ -52,9 +52,9 @@ def check_features(x: Any) -> FeatureMatrix:
         row, column = (int(v) for v in np.argwhere(~good)[0])
         return low + row, column
 
-    found = next(filter(None, over_blocks(bad, len(dense), max(1, BLOCK // dense.shape[1]))), None)
-    if found is not None:
-        where = f"node {found[0]}, column {found[1]}"
+    position = next(filter(None, over_blocks(bad, len(dense), max(1, BLOCK // dense.shape[1]))), None)
+    if position is not None:
+        where = f"node {position[0]}, column {position[1]}"
         raise InputError(f"x holds NaN or infinity ({where}): replace it, for example with numpy.nan_to_num")
     return dense
 
@@ -83,9 +83,9 @@ def check_edge_index(edge_index: Any, num_nodes: int) -> tuple[Array, Survey | N
     if edges.shape[1] == 0:
         return edges.astype(np.int64), None
     _check_integers("edge_index", edges)
-    found = survey(edges)
-    _check_ids("edge_index", found.low, found.high, num_nodes)
-    return edges, found
+    facts = survey(edges)
+    _check_ids("edge_index", facts.low, facts.high, num_nodes)
+    return edges, facts
 
 
 def check_csr(indptr: Any, indices: Any, num_nodes: int) -> tuple[Array, Array]:

@@ -37,7 +37,7 @@ def partition(
     name = PARTITIONERS.label(partitioner)
     try:
         with own_code(partitioner, fix="`assign(graph, parts, *, seed)` returns a fullgraph.partition.Assignment"):
-            found = partitioner.assign(graph, parts, seed=seed)
+            result = partitioner.assign(graph, parts, seed=seed)
     except (InputError, MemoryError):
         raise
     except (ValueError, TypeError, RuntimeError) as bad:  # the library rejects this graph or these options
@@ -45,16 +45,16 @@ def partition(
             f"partitioner '{name}' failed ({one_line(bad, 160)}): change its options, choose another, "
             "or give it more memory"
         ) from bad
-    if not isinstance(found, Assignment):
+    if not isinstance(result, Assignment):
         raise unfit(
             partitioner.assign,
-            f"returned {told(found)}: return fullgraph.partition.Assignment(part, parts)",
+            f"returned {told(result)}: return fullgraph.partition.Assignment(part, parts)",
             label=name,
         )
-    if found.part.shape != (graph.num_nodes,) or found.parts != parts:
-        problem = f"returned {found.part.shape} for {parts} parts: give each node one part"
+    if result.part.shape != (graph.num_nodes,) or result.parts != parts:
+        problem = f"returned {result.part.shape} for {parts} parts: give each node one part"
         raise unfit(partitioner.assign, problem, f"partitioner '{name}'")
-    return replace(found, method=name, seed=seed)
+    return replace(result, method=name, seed=seed)
 
 
 __all__ = [

@@ -37,16 +37,16 @@ def beside_shards(folder: Path) -> str:
     """Name the contents of a folder that `fullgraph partition` did not write; empty if there are none."""
     if not folder.is_dir() or folder.is_symlink():
         return "something other than a folder"
-    there = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_symlink() or not path.is_dir()}
+    files = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_symlink() or not path.is_dir()}
     folders = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_dir() and not path.is_symlink()}
-    if not there and not folders:
+    if not files and not folders:
         return ""
     try:
         listed = read_manifest(folder).files
     except InputError:
-        return f"{FILE}, which is damaged or not of fullgraph" if FILE in there else "something other than shards"
+        return f"{FILE}, which is damaged or not of fullgraph" if FILE in files else "something other than shards"
     ours = {FILE, *filter(_ARRAY.fullmatch, listed)}
-    others = sorted((there - ours) | (folders - {os.path.dirname(name) for name in ours}))
+    others = sorted((files - ours) | (folders - {os.path.dirname(name) for name in ours}))
     return f"{one_line(', '.join(others[:3]), 200)}, which does not belong to its shards" if others else ""
 
 
@@ -57,6 +57,6 @@ def _check_free(final: Path) -> None:
         raise InputError(f"{final} exists and is not a folder: choose another name")
     if not is_partition_folder(final) and any(final.iterdir()):
         raise InputError(f"{final} exists and holds something other than shards: choose another name, or empty it")
-    found = beside_shards(final)
-    if found:
-        raise InputError(f"{final} holds {found}: choose another name, or move that away")
+    contents = beside_shards(final)
+    if contents:
+        raise InputError(f"{final} holds {contents}: choose another name, or move that away")

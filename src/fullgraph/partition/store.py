@@ -139,8 +139,8 @@ def read_names(folder: str | Path) -> Names | None:
 def _of_all_parts(graph: Graph, assignment: Assignment, scaler: FeatureScaler) -> dict[str, Array]:
     """Return the arrays that all parts share."""
     arrays = {"assignment": assignment.part, "shift": scaler.shift, "scale": scaler.scale}
-    there = {name: array for name, array in arrays.items() if array is not None}
-    return there if graph.names is None else there | graph.names.arrays()
+    present = {name: array for name, array in arrays.items() if array is not None}
+    return present if graph.names is None else present | graph.names.arrays()
 
 
 def _shared(folder: str | Path, manifest: Manifest, *names: str) -> dict[str, Array]:

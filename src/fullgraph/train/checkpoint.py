@@ -173,9 +173,7 @@ class Checkpoints:
             epochs[: len(newest)] = torch.tensor(newest, dtype=torch.int64)
         epochs = transport.all_reduce(Key("checkpoint/found", 0), epochs).wait()
         troubles: list[Damaged] = []
-        reported: list[
-            Damaged
-        ] = []  # that this rank reports; if several ranks checkpoints_in damage, the first one reports it
+        reported: list[Damaged] = []  # by this rank: only the first rank that finds damage reports it
         for epoch in epochs[epochs > 0].tolist():
             folder = self.folder / f"epoch-{epoch:08d}"
             tensors, state, trouble = self._read(folder, epoch)

@@ -1,6 +1,6 @@
 """Torch's optimisers and a user's own, as values of a run, and their state as named tensors.
 
-Torch's optimisers are used without importing torch's compiler, slots_of import takes longer than torch itself.
+Torch's optimisers are used without importing torch's compiler, whose import takes longer than torch itself.
 """
 
 import inspect
@@ -124,20 +124,20 @@ def state_tensors(optimizer: Optimizer) -> dict[str, Tensor]:
     with own_code(optimizer):
         state = optimizer.state_dict()
         kept = [(index, slot, value) for index, slots in state["state"].items() for slot, value in slots.items()]
-    found: dict[str, Tensor] = {}
+    tensors: dict[str, Tensor] = {}
     for index, slot, value in kept:
         name, tensor = _named(f"{index}.{slot}", value)
         if tensor is None:
             problem = f"keeps {slot!r} as a {type(value).__name__}, which a checkpoint cannot hold"
             label = f"optimizer {type(optimizer).__name__}"
             raise unfit(optimizer, f"{problem}; keep tensors and numbers, or --checkpoint-every 0", label)
-        found[name] = tensor
+        tensors[name] = tensor
     for number, group in enumerate(state["param_groups"]):
         for key, value in group.items():
             name, tensor = _named(f"group{number}.{key}", value)
             if key not in GIVEN and tensor is not None:
-                found[name] = tensor
-    return found
+                tensors[name] = tensor
+    return tensors
 
 
 def _named(name: str, value: Any) -> tuple[str, Tensor | None]:

@@ -53,10 +53,10 @@ class Profiler:
     def _before(self) -> Profile | None:
         """Return the profile of the epochs before this process, if it covers exactly those epochs."""
         with suppress(Exception):  # a damaged profile counts as missing
-            found = read_profile(self.folder)
-            if found is not None and len(found.ranks) == self.trainer.shard.transport.size:
-                last = found.first_epoch - 1 + sum(bin.epochs for bin in found.ranks[0].bins)
-                return found if last == self.trainer.epoch else None
+            previous = read_profile(self.folder)
+            if previous is not None and len(previous.ranks) == self.trainer.shard.transport.size:
+                last = previous.first_epoch - 1 + sum(bin.epochs for bin in previous.ranks[0].bins)
+                return previous if last == self.trainer.epoch else None
         return None
 
     def finish(self) -> None:
@@ -140,10 +140,10 @@ def expected_bytes(channels: dict[str, Channel], steps: range) -> dict[tuple[str
         used = range(max(steps.start, channel.since), min(steps.stop, channel.until))
         picked = _sample(used, most)
         for way, inbox in (("forward", channel.features), ("backward", channel.gradients)):
-            found = sum(map(inbox.expected_bytes, picked)) * len(used) / max(1, len(picked))
-            if found:
+            expected = sum(map(inbox.expected_bytes, picked)) * len(used) / max(1, len(picked))
+            if expected:
                 label = PIECE.sub("", name), way
-                sums[label] = sums.get(label, 0.0) + found
+                sums[label] = sums.get(label, 0.0) + expected
     return {label: round(value) for label, value in sums.items()}
 
 

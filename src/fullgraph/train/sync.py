@@ -82,12 +82,12 @@ def _groups(model: nn.Module) -> list[list[nn.Parameter]]:
     Each group is large enough for a message. A parameter's layer is the first number in its name; a name without a
     number belongs to the layer of the parameter before it.
     """
-    layer, found = 0, list[tuple[int, nn.Parameter]]()
+    layer, numbered = 0, list[tuple[int, nn.Parameter]]()
     for name, parameter in model.named_parameters():
         number = re.search(r"\d+", name)
         layer = int(number[0]) if number else layer
-        found.append((layer, parameter))
-    backwards = [parameter for _, parameter in sorted(found, key=lambda pair: pair[0])][::-1]
+        numbered.append((layer, parameter))
+    backwards = [parameter for _, parameter in sorted(numbered, key=lambda pair: pair[0])][::-1]
     groups: list[list[nn.Parameter]] = [[]]
     for parameter in _trainable(backwards):
         groups[-1].append(parameter)

@@ -144,10 +144,10 @@ def layers_of(model: nn.Module) -> dict[str, nn.Module]:
     """Return the blocks of a chain; for other models, the outermost modules, with module lists split up."""
     if isinstance(model, Chain):
         return {f"layer {block.layer}": block for block in model.blocks}
-    found: dict[str, nn.Module] = {}
+    layers: dict[str, nn.Module] = {}
     for name, part in getattr(model, "module", model).named_children():
         if isinstance(part, nn.ModuleList):
-            found |= {f"{name} {number}": item for number, item in enumerate(part)}
+            layers |= {f"{name} {number}": item for number, item in enumerate(part)}
         else:
-            found[name] = part
-    return found
+            layers[name] = part
+    return layers

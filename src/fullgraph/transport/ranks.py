@@ -1,4 +1,4 @@
-"""Run one function on many ranks: threads for speed, processes for truth."""
+"""Run one function on many ranks: in threads, which are fast, or in processes, which are real."""
 
 import gc
 import multiprocessing as mp
@@ -24,18 +24,18 @@ from fullgraph.transport.threads import Hub
 from fullgraph.transport.wrappers import OrderChecking
 
 Body = Callable[..., Any]  # body(transport, *args) -> value
-PRELOADED = ["fullgraph.run", "fullgraph.ops.kernels_cpu"]  # names alone: what most bodies import
+PRELOADED = ["fullgraph.run", "fullgraph.ops.kernels_cpu"]  # modules that most bodies import; named, not imported here
 
 
 class StillRuns(AssertionError):
-    """Ranks were not done in time."""
+    """Ranks did not end in time."""
 
 
 def run_threads(size: int, body: Body, *args: Any, timeout: float = 60.0, work: float | None = None) -> list[Any]:
-    """body(transport, *args) on `size` simulated ranks; the values in rank order.
+    """Run body(transport, *args) on `size` simulated ranks; return the values in rank order.
 
-    work: seconds of processor time that the ranks may take, in place of `timeout`: a busy machine is then no fault of
-    theirs, and ranks that wait for one another are told at once.
+    work: limit in seconds of processor time, instead of `timeout`: a busy machine then cannot cause a failure, and
+    ranks that all wait for one another fail at once.
     """
     if size == 1:
         return [body(SingleRank(), *args)]
@@ -45,7 +45,7 @@ def run_threads(size: int, body: Body, *args: Any, timeout: float = 60.0, work: 
 
     def rank(transport: Transport) -> None:
         try:
-            # A GPU has one thread for the backward passes of all ranks, where one that waits would stop the others.
+            # A GPU has one thread for the backward passes of all ranks: a waiting rank would block the others.
             with torch.autograd.set_multithreading_enabled(False):
                 values[transport.rank] = _checked(body, transport, args)
         except BaseException as error:
@@ -65,7 +65,7 @@ def run_threads(size: int, body: Body, *args: Any, timeout: float = 60.0, work: 
             hub.fail(f"the other ranks still run after {limit:g} s")
             raise StillRuns(f"{thread.name} still runs after {limit:g} s")
     if errors:
-        # The first cause, not a peer's complaint that it is gone.
+        # Raise the first cause, not a peer's PeerLost.
         raise next((e for e in errors.values() if not isinstance(e, PeerLost)), next(iter(errors.values())))
     return values
 
@@ -74,11 +74,11 @@ def run_processes(
     size: int, body: Body, *args: Any, timeout: float = 120.0, silence: float = 30.0, device: str = "cpu",
     backend: str = "gloo",
 ) -> list[Any]:  # fmt: skip
-    """The same on `size` processes, forked from one that has imported torch; a child's traceback is the failure's text.
+    """Run body(transport, *args) on `size` processes, forked from one that has imported torch.
 
-    silence: after so many seconds without a sign of life, ranks give one another up. device: of their rows. Where there
-    is a GPU, ranks start anew, those on the CPU too: its driver does not survive a fork, and what was imported may have
-    asked for it.
+    A child's traceback becomes the text of the failure. silence: seconds without a heartbeat after which a rank counts
+    as dead. device: of the ranks' rows. On a machine with a GPU, ranks are not forked, not even those on the CPU: the
+    GPU's driver does not survive a fork, and an import may have started it.
     """
     context = mp.get_context("spawn") if torch.cuda.is_available() else mp.get_context("forkserver")
     context.set_forkserver_preload(PRELOADED)
@@ -111,7 +111,7 @@ def run_processes(
 
 
 def anew(transport: OrderChecking, body: Body, *args: Any) -> Any:
-    """One more run inside a body, where every key is new again: ranks that are processes take seconds to start."""
+    """Run another body in the same ranks with all keys unused again: starting processes takes seconds."""
     return _checked(body, transport.inner, args)
 
 
@@ -127,7 +127,7 @@ def _collect(pipes: list[Connection], deadline: float, timeout: float) -> list[A
             try:
                 good, value = pipe.recv()
             except EOFError:
-                good, value = False, "the process died without a word"
+                good, value = False, "the process died without a message"
             (values if good else failures)[rank] = value
         if failures and deadline > time.monotonic() + 10:
             deadline = time.monotonic() + 10
@@ -139,7 +139,7 @@ def _child(
     rank: int, size: int, meeting: str, silence: float, medium: tuple[str, str], environ: dict[str, str],
     pipe: Connection, body: Body, args: tuple[Any, ...],
 ) -> None:  # fmt: skip
-    gc.freeze()  # what the server imported stays
+    gc.freeze()  # keep the server's imports out of collection
     os.environ.clear()  # a server's variables are those of its first use
     os.environ.update(environ)
     os.environ.update(
