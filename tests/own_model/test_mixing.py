@@ -14,13 +14,13 @@ from fullgraph.testing import run_threads
 
 pytest.importorskip("torch_geometric", reason="PyG is an extra")
 
-from tests.own_model import mixing, mixing_more
+from tests.own_model import mixing, mixing_again, mixing_more
 from tests.own_model.nets import case_graph, shard_of
 
 STEPS = 4
-RIGHT = mixing.RIGHT | mixing_more.RIGHT
-REFUSED = mixing.REFUSED | mixing_more.REFUSED
-LATE = mixing.LATE | mixing_more.LATE
+RIGHT = mixing.RIGHT | mixing_more.RIGHT | mixing_again.RIGHT
+REFUSED = mixing.REFUSED | mixing_more.REFUSED | mixing_again.REFUSED
+LATE = mixing.LATE | mixing_more.LATE | mixing_again.LATE
 
 
 def in_one_process(model):
@@ -90,6 +90,12 @@ def test_refused_by_name(kind, ranks):
 @pytest.mark.parametrize("kind", LATE, ids=lambda kind: kind.__name__)
 def test_refused_in_the_step_where_it_begins(kind):
     with pytest.raises(fg.InputError, match=rf"mixing\w*\.py:\d+, ({kind.__name__}|\w+ \(layer \w+\)): .*{LATE[kind]}"):
+        run_threads(3, on_ranks, made(kind))
+
+
+@pytest.mark.parametrize("kind", mixing_again.LATER, ids=lambda kind: kind.__name__)
+def test_a_hook_is_followed_in_the_backward_pass_of_every_step(kind):
+    with pytest.raises(fg.InputError, match=mixing_again.LATER[kind]):
         run_threads(3, on_ranks, made(kind))
 
 

@@ -25,6 +25,7 @@ from fullgraph.own_model.graph import RankGraph
 from fullgraph.own_model.on_rows import OnRows
 from fullgraph.own_model.piece import RANKS, Inputs, Piece, piece_of
 from fullgraph.own_model.prepare import quieten
+from fullgraph.own_model.quantiles import with_empty_sets
 from fullgraph.own_model.rows.draws import MIDDLE
 from fullgraph.own_model.rows.place import place_of
 from fullgraph.partition import Assignment, cut_parts
@@ -97,6 +98,7 @@ def _in_one_process(model: nn.Module, piece: Piece, x: Tensor, inputs: Inputs) -
     model = copy.deepcopy(model)
     for name, part in model.named_modules():
         quieten(part, name)
+        with_empty_sets(part)
     edge_index = torch.from_numpy(piece.graph.edge_index.astype(np.int64))
     assert piece.graph.edge_attr is not None
     arcs = torch.from_numpy(piece.graph.edge_attr[:, 0].copy()).long()

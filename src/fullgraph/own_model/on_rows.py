@@ -48,7 +48,10 @@ class OnRows:
         args = tuple(_marked(graph, value, "edge") for value in args)
         kwargs = {name: _marked(graph, value, name) for name, value in kwargs.items()}
         x, edge_index = forward.as_nodes(x), graph.marked_edge_index
-        with entered(forward), own_code(self.module, fix="forward is called with (x, edge_index)", torch_alone=True):
+        fix = "forward is called with (x, edge_index)"
+        if graph.num_owned < graph.num_nodes:
+            fix += f" of one rank's {graph.num_owned} of {graph.num_nodes} nodes, and cannot rely on their number"
+        with entered(forward), own_code(self.module, fix=fix, torch_alone=True):
             out = self.module(x, edge_index, *args, **kwargs)
         self.layers = forward.counts.layers
         if not isinstance(out, Tensor) or out.shape[:1] != (graph.num_owned,):
