@@ -1,4 +1,4 @@
-"""Models of a third search, on real graphs: each was other on several ranks, failed there, or was refused without need."""
+"""Models of a third search, on real graphs: other on several ranks, failing there, or refused without need."""
 
 import math
 
