@@ -28,8 +28,8 @@ class GradSync:
         groups = [_trained(parameters)] if self._waiting is None else self._waiting
         for group in groups:
             self._begin(group, step)
-        for group, coming in self._coming:
-            self._take(group, coming.wait())
+        for together, coming in self._coming:
+            self._take(together, coming.wait())
         self._coming, self._waiting = [], None
 
     @contextmanager

@@ -28,7 +28,7 @@ def hook(forward: "Forward", func: Any, x: Tensor, *args: Any, **kwargs: Any) ->
     if forward.guard.checks:
         if rows is None:
             refuse(f"{func.__name__} {SHARE}")
-        if func is Tensor.register_hook:
+        if func.__name__ == "register_hook":
             (function,) = (*args, *kwargs.values())
             return func(x, followed(function, rows, forward.sets))
         forward.guard.meet("a hook of a tensor")
