@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from fullgraph.bench import Cell
+    from fullgraph.lab.bench import Cell
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.append(str(ROOT))  # of tests/ some scripts borrow helpers
 
 
 class Cost(NamedTuple):
@@ -58,8 +59,8 @@ def bench(
     *, graph: object, model: str, strategy: Sequence[str], ranks: int, rate: str, **how: Any
 ) -> dict[str, "Cell"]:
     """The cells of `fullgraph bench`, by strategy; one that fails ends the script. It imports torch."""
-    from fullgraph.bench import Matrix, Settings
-    from fullgraph.bench.campaign import carry_out
+    from fullgraph.lab.bench import Matrix, Settings
+    from fullgraph.lab.bench.campaign import carry_out
 
     matrix = Matrix(graph=(str(graph),), model=(model,), strategy=tuple(strategy), ranks=(ranks,), rate=(rate,))
     with tempfile.TemporaryDirectory() as folder:

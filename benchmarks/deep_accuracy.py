@@ -136,9 +136,9 @@ def train(trial: Trial, data: Path, cuts: Path, device: str) -> Outcome:
     from fullgraph.placement import History, Partitioned, Placement
     from fullgraph.recipes import Given
     from fullgraph.run import Run, build_trainer
-    from fullgraph.testing.layerwise import Layerwise
     from fullgraph.train.config import TrainConfig
-    from fullgraph.transport import Alone
+    from fullgraph.transport import SingleRank
+    from tests.support.layerwise import Layerwise
 
     torch.set_num_threads(1)
     start = time.perf_counter()
@@ -160,7 +160,7 @@ def train(trial: Trial, data: Path, cuts: Path, device: str) -> Outcome:
         epochs=trial.epochs, lr=lr, weight_decay=decay, eval_every=2, seed=trial.seed, device=device, precompute=False
     )  # fmt: skip
     run = Run(model=spec, strategy=Given(placement=placement), train=config)
-    trainer = build_trainer(run, whole, Alone())
+    trainer = build_trainer(run, whole, SingleRank())
     trainer.fit([])
     records = [{"bytes": 0, "val": record.val, "test": record.test} for record in trainer.records]
     return Outcome(trial.command, trace_of(records), (), device, round(time.perf_counter() - start, 1))

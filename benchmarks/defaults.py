@@ -36,14 +36,14 @@ def train(graph: Any, name: str, model: str, setting: str, seed: int, device: st
     from fullgraph.partition import cut_parts, partition
     from fullgraph.run import Run, build_trainer
     from fullgraph.train.config import TrainConfig
-    from fullgraph.transport import Alone
+    from fullgraph.transport import SingleRank
 
     norm, features, lr, *kept = setting.split()
     part = cut_parts(graph, partition(graph, 1, method="contiguous"), 0, features=features)
     spec = SPECS[model](layers=LAYERS, hidden=HIDDEN, dropout=DROPOUT, norm=norm, input_dropout=not kept)
     metric = "roc_auc" if name in AUC else "auto"
     config = TrainConfig(epochs=EPOCHS, eval_every=EVERY, lr=float(lr), seed=seed, device=device, metric=metric)
-    trainer = build_trainer(Run(model=spec, train=config), part, Alone())
+    trainer = build_trainer(Run(model=spec, train=config), part, SingleRank())
     trainer.fit([])
     scores = trainer.best.scores
     return scores["val"] or 0.0, scores["test"] or 0.0
@@ -56,7 +56,7 @@ def train_pyg(graph: Any, name: str, model: str, seed: int, device: str) -> tupl
     from torch_geometric.nn import GCN, GraphSAGE
 
     from fullgraph.tasks.metrics import accuracy, micro_f1, roc_auc
-    from fullgraph.transport import Alone, Key
+    from fullgraph.transport import Key, SingleRank
 
     torch.manual_seed(seed)
     data = graph.to_pyg().to(device)
@@ -69,7 +69,7 @@ def train_pyg(graph: Any, name: str, model: str, seed: int, device: str) -> tupl
 
     def score(out: torch.Tensor, mask: torch.Tensor) -> float:
         metric = micro_f1 if several else roc_auc if name in AUC else accuracy
-        return metric(out[mask], data.y[mask], Alone(), Key("score", 0))
+        return metric(out[mask], data.y[mask], SingleRank(), Key("score", 0))
 
     best = (0.0, 0.0)
     for epoch in range(1, EPOCHS + 1):

@@ -36,7 +36,7 @@ from fullgraph.partition.manifest import GraphFacts, Manifest
 from fullgraph.run import Run, build_trainer
 from fullgraph.train.config import TrainConfig
 from fullgraph.train.trainer import Trainer
-from fullgraph.transport import Alone
+from fullgraph.transport import SingleRank
 
 warnings.simplefilter("ignore")  # torch's CSR is in beta, PyG scripts its helpers: nothing of ours
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -109,7 +109,7 @@ def trainer_of(
         epochs=10**6, precision=precision, eval_every=10**6, precompute=precompute, all_rows=all_rows, order=order,
         device=DEVICE,
     )  # fmt: skip
-    return build_trainer(Run(model=spec, train=config), part, Alone())
+    return build_trainer(Run(model=spec, train=config), part, SingleRank())
 
 
 @cache

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import common  # noqa: F401  # with it the repository is on the path
 import numpy as np
 import torch
 from torch import Tensor

@@ -23,7 +23,7 @@ from fullgraph.partition import cut_parts, partition
 from fullgraph.partition.part import Part
 from fullgraph.run import Run, build_trainer
 from fullgraph.train.config import TrainConfig
-from fullgraph.transport import Alone
+from fullgraph.transport import SingleRank
 
 GRAPHS = ("cora", "pubmed", "amazon_photo", "coauthor_cs", "squirrel")
 PRECISIONS = ("fp32", "tf32", "bf16")
@@ -37,7 +37,7 @@ SPECS: dict[str, ModelSpec] = {
 
 def accuracy(part: Part, spec: ModelSpec, config: TrainConfig) -> float:
     """Per cent of the test nodes, at the epoch with the best validation score."""
-    trainer = build_trainer(Run(model=spec, train=config), part, Alone())
+    trainer = build_trainer(Run(model=spec, train=config), part, SingleRank())
     trainer.fit([])
     score = trainer.best.scores["test"]
     assert score is not None, "no test nodes"

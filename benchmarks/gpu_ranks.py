@@ -45,10 +45,11 @@ from fullgraph.partition import open_part
 from fullgraph.report import Tally
 from fullgraph.report.meter import Mark, stopwatch_of
 from fullgraph.run import Run, build_trainer
-from fullgraph.testing import ranks_of, run_processes
+from fullgraph.testing import run_processes
 from fullgraph.train.config import TrainConfig
 from fullgraph.train.trainer import Trainer
 from fullgraph.transport import PLAIN, Coding, Key, Pending, ProcessTransport, Ready
+from tests.support import ranks_of
 
 STRATEGIES = ("vanilla", "pipegcn", "sylvie-a")
 WARM_UP = 3  # epochs; they compile kernels, and fill what is late

@@ -1,4 +1,4 @@
-"""Which runs with late rows say that they may suffer, and which do: false alarms and misses of train/slowness.py.
+"""Which runs with late rows say that they may suffer, and which do: false alarms and misses of train/stale_warning.py.
 
     .venv/bin/python benchmarks/late_notes.py --data FOLDER --simulated [--only cora] [--report]
 
@@ -16,7 +16,7 @@ from campaign import Cut, Outcome, Trial, add_options, add_simulated, carry_out,
 from common import show
 from late_halos import GRAPHS, MODELS, TOLERANCE, flags
 
-from fullgraph.train.slowness import EVERY, FIRST, hardly_learns, swings
+from fullgraph.train.stale_warning import EVERY, FIRST, hardly_learns, swings
 
 LATE = ("pipegcn", "cd-r", "sylvie-a")
 CUTS = ("random", "metis")

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from common import bench, seconds, show, size
 
 if TYPE_CHECKING:
-    from fullgraph.bench import Cell
+    from fullgraph.lab.bench import Cell
 
 VANILLA, INPUT = "vanilla", "free schedule=sync codec=full"
 CLASSES = {128: (VANILLA, "sylvie-a"), 16: (VANILLA, INPUT, "sylvie-a", "sylvie-a narrow=true")}

@@ -50,9 +50,10 @@ def volume(options: argparse.Namespace) -> None:
     from fullgraph.ops import sparse
     from fullgraph.partition import partition
     from fullgraph.placement import Mixture
-    from fullgraph.testing import run_threads, trainer_of
+    from fullgraph.testing import run_threads
     from fullgraph.train.config import TrainConfig
     from fullgraph.transport import Counting, Transport
+    from tests.support import trainer_of
 
     graph = fg.load("sbm:nodes=20000,edges=200000,features=64,classes=24,seed=0")
     spec = fg.nn.GraphSAGE(layers=options.layers, hidden=HIDDEN, norm="none", input_dropout=True)

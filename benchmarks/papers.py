@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from common import seconds, show, size
 
 from fullgraph import nn
-from fullgraph.cost.choose import Choice, ranked
-from fullgraph.cost.cluster import Cluster, Link
-from fullgraph.cost.counting import even
-from fullgraph.cost.devices import rates_of
-from fullgraph.cost.scale import KNOWN, NEAR
+from fullgraph.lab.cost.choose import Choice, ranked
+from fullgraph.lab.cost.cluster import Cluster, Link
+from fullgraph.lab.cost.counting import even
+from fullgraph.lab.cost.devices import rates_of
+from fullgraph.lab.cost.scale import KNOWN, NEAR
 from fullgraph.nn import ModelSpec
 from fullgraph.recipes import STRATEGIES
 from fullgraph.run import Run

@@ -22,22 +22,22 @@ from typing import NamedTuple
 
 from common import seconds, show
 
-from fullgraph.bench import read_cells
-from fullgraph.bench.cell import Cell
-from fullgraph.bench.matrix import bits_per_second, model_of, strategy_of
-from fullgraph.cost.choose import risk_of
-from fullgraph.cost.cluster import Cluster, Link
-from fullgraph.cost.counting import counted
-from fullgraph.cost.here import rates_here
-from fullgraph.cost.plan import rates_on
-from fullgraph.cost.predict import Recorded, recorded, replayed
-from fullgraph.cost.rates import Rates
 from fullgraph.data import load
 from fullgraph.errors import InputError
+from fullgraph.lab.bench import read_cells
+from fullgraph.lab.bench.cell import Cell
+from fullgraph.lab.bench.matrix import bits_per_second, model_of, strategy_of
+from fullgraph.lab.cost.choose import risk_of
+from fullgraph.lab.cost.cluster import Cluster, Link
+from fullgraph.lab.cost.counting import counted
+from fullgraph.lab.cost.here import rates_here
+from fullgraph.lab.cost.plan import rates_on
+from fullgraph.lab.cost.predict import Recorded, recorded, replayed
+from fullgraph.lab.cost.rates import Rates
+from fullgraph.lab.html.charts import Line, lines
+from fullgraph.lab.html.document import charts, document, figure
+from fullgraph.lab.html.numbers import seconds as in_words
 from fullgraph.partition import PARTITIONERS, partition, write_parts
-from fullgraph.report.html.charts import Line, lines
-from fullgraph.report.html.document import charts, document, figure
-from fullgraph.report.html.numbers import seconds as in_words
 from fullgraph.run import Run
 from fullgraph.train.config import TrainConfig
 

@@ -21,7 +21,7 @@ from fullgraph.report import Phases
 from fullgraph.run import Run
 from fullgraph.testing import run_threads
 from fullgraph.train.folder import RunFolder
-from fullgraph.train.stopping import Stop
+from fullgraph.train.rank_io import Stop
 from fullgraph.transport import Transport
 from fullgraph.worker import work
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from common import run, seconds, show, size, train
 
-from fullgraph.bench.peers import Figures, Order
+from fullgraph.lab.bench.peers import Figures, Order
 from fullgraph.storage import read_record, write_document
 from fullgraph.values import tree_of
 
@@ -77,7 +77,7 @@ def pyg(kind: str, environ: dict[str, str]) -> Any:
         order = Order(graph=str(graph), kind=kind, out=str(out), epochs=1, rounds=options.epochs, **chosen)
         file = out.with_suffix(".order")
         write_document(file, tree_of(order))
-        run(["-m", "fullgraph.bench.peers", file], threads=options.threads, environ=environ)
+        run(["-m", "fullgraph.lab.bench.peers", file], threads=options.threads, environ=environ)
         found = read_record(Figures, out, fix="run it again")
         return {"epoch_s": median(found.round_s), "bytes": found.peak_memory_bytes, "loss": found.loss}
 

@@ -19,7 +19,7 @@ import numpy as np
 from safetensors.torch import load_file
 
 from fullgraph.data import save_npz
-from fullgraph.testing import random_graph, ranks_of
+from tests.support import random_graph, ranks_of
 
 LIMIT_S = 120.0
 

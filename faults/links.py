@@ -17,7 +17,7 @@ from faults.command import STRATEGIES, complaints, difference, epochs_done, opti
 from faults.kills import reference
 from faults.resets import reset_connections
 from faults.trials import Campaign
-from fullgraph.testing.hosts import Hosts
+from fullgraph.lab.bench.hosts import Hosts
 
 EPOCHS = 60
 TIMEOUT_S = 8.0

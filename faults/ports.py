@@ -6,7 +6,7 @@ from pathlib import Path
 
 from faults.command import STRATEGIES, Command, epochs_done, options, small_graph
 from faults.trials import Campaign
-from fullgraph.testing import children_of
+from tests.support import children_of
 
 LISTENING = "0A"
 LOOPBACK = ("0100007F", "00000000000000000000000001000000", "0000000000000000FFFF00000100007F")

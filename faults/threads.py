@@ -15,7 +15,7 @@ import asyncio, ctypes, faulthandler, json, sys, zlib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 import fullgraph as fg
-from fullgraph.testing import random_graph
+from tests.support import random_graph
 
 how, runs, threads = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 faulthandler.dump_traceback_later(float(sys.argv[4]), exit=True)  # a hang says where

@@ -2,6 +2,7 @@
 
 import gc
 import os
+import signal
 import subprocess
 import sys
 import zlib
@@ -12,12 +13,13 @@ import numpy as np
 import pytest
 import torch
 
-from fullgraph.testing import ranks
-from fullgraph.testing.leaks import Snapshot, leaks, restore_environ
+from fullgraph.transport import ranks
 from tests import warm
+from tests.support.leaks import Snapshot, leaks, restore_environ
 
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # read where a kernel is first imported
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup, the commands that tests start would ignore it
 ranks.PRELOADED += ["pytest", "torch_geometric.nn"]
 
 
@@ -60,7 +62,7 @@ def _sample(config: pytest.Config, items: list[pytest.Item]) -> None:
 def forked_commands() -> Iterator[None]:
     """Commands that tests start have torch imported already, except where the start itself is tested.
 
-    Where there is a GPU all of them start as ever: its driver does not survive a fork (testing/ranks.py).
+    Where there is a GPU all of them start as ever: its driver does not survive a fork (transport/ranks.py).
     """
     with nullcontext() if torch.cuda.is_available() else warm.kept():
         yield

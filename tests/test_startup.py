@@ -18,10 +18,10 @@ from fullgraph.data.blocks import over_blocks
 from fullgraph.errors import RankFailed
 from fullgraph.partition import cut, partition, store
 from fullgraph.partition.layout import lay_out
-from fullgraph.testing import random_graph
-from fullgraph.train import nursery
-from fullgraph.train.nursery import Nursery
+from fullgraph.train import fork_server
+from fullgraph.train.fork_server import ForkServer
 from fullgraph.train.optimizer import OPTIMIZERS
+from tests.support import random_graph
 
 HEAVY = ("torch", "numpy", "scipy", "numba", "rich", "sympy", "torch._dynamo")
 
@@ -67,7 +67,7 @@ from fullgraph import cli
 class Early(BaseException): pass
 def start(device):
     raise Early(device)
-cli.Nursery = start
+cli.ForkServer = start
 sys.argv = ["fullgraph", "train", "demo", "--device", "cuda"]
 try:
     cli.main()
@@ -233,20 +233,20 @@ def main(classes):
 def worker(tmp_path, monkeypatch):
     (tmp_path / "fake_worker.py").write_text(WORKER)
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(nursery, "WORKER", "fake_worker")
+    monkeypatch.setattr(fork_server, "WORKER", "fake_worker")
 
 
 def borne(source, rank, *arguments):
     read, write = os.pipe()
     try:
-        return source.bear(f"fullgraph-{rank}", arguments, {"RANK": str(rank)}, ("TOLD", write)), read
+        return source.spawn(f"fullgraph-{rank}", arguments, {"RANK": str(rank)}, ("TOLD", write)), read
     finally:
         os.close(write)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a rank is started by itself")
 def test_ranks_share_an_import_and_are_children_of_the_launcher(worker):
-    with Nursery("cuda") as source:
+    with ForkServer("cuda") as source:
         ranks = [borne(source, rank, str(40 + rank)) for rank in range(3)]
     for number, (process, read) in enumerate(ranks):
         told = b""
@@ -263,7 +263,7 @@ def test_ranks_share_an_import_and_are_children_of_the_launcher(worker):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a rank is started by itself")
 def test_a_rank_that_is_killed_says_so(worker):
-    with Nursery() as source:
+    with ForkServer() as source:
         process, read = borne(source, 0, "wait")
     assert os.read(read, 4) == b"here"
     process.kill()
@@ -273,21 +273,21 @@ def test_a_rank_that_is_killed_says_so(worker):
 
 
 def test_a_nursery_that_nobody_needed_leaves_nothing(worker):
-    with Nursery() as source:
+    with ForkServer() as source:
         pass
     assert source._process.returncode == -signal.SIGKILL
 
 
 def test_an_import_that_fails_is_one_line(worker, tmp_path, capfd):
     (tmp_path / "fake_worker.py").write_text("raise SystemExit(7)")
-    with Nursery() as source, pytest.raises(RankFailed, match="ended with status 7"):
+    with ForkServer() as source, pytest.raises(RankFailed, match="ended with status 7"):
         borne(source, 0, "0")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a rank is started by itself")
 def test_an_import_that_never_ends_is_not_waited_for(worker, tmp_path, monkeypatch):
     (tmp_path / "fake_worker.py").write_text("while True: pass")
-    monkeypatch.setattr(nursery, "IMPORT_S", 1.0)
-    with Nursery() as source, pytest.raises(RankFailed, match="took over 1 s"):
+    monkeypatch.setattr(fork_server, "IMPORT_S", 1.0)
+    with ForkServer() as source, pytest.raises(RankFailed, match="took over 1 s"):
         borne(source, 0, "0")
     assert source._process.returncode == -signal.SIGKILL

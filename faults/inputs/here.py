@@ -24,7 +24,7 @@ from fullgraph.own_code import told_by_rank
 from fullgraph.report import Phases
 from fullgraph.testing import run_threads
 from fullgraph.train.launch import RankFailed
-from fullgraph.train.stopping import Stop
+from fullgraph.train.rank_io import Stop
 from fullgraph.transport import PeerLost, Transport
 
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
@@ -79,13 +79,13 @@ class _Watch:
 WATCH = _Watch()
 
 
-def _no_nursery(device: str) -> Any:
+def _no_fork_server(device: str) -> Any:
     """Threads need no process that bears them."""
     return contextlib.nullcontext()
 
 
 def _ranks_here(
-    parts: int, args: Sequence[str], *, inherit: Sequence[int] = (), phases: Phases | None = None, nursery: Any,
+    parts: int, args: Sequence[str], *, inherit: Sequence[int] = (), phases: Phases | None = None, fork_server: Any,
     classes: str = "",
 ) -> None:  # fmt: skip
     """What `launch` does, with threads as ranks."""
@@ -120,7 +120,7 @@ def run_here(case: Case, here: Path, scratch: Path) -> Ended:
         for module in (jobs, predicting):
             stack.enter_context(patch.object(module, "launch", _ranks_here))
         for module in (api, cli, jobs, predicting):
-            stack.enter_context(patch.object(module, "Nursery", _no_nursery))
+            stack.enter_context(patch.object(module, "ForkServer", _no_fork_server))
         _default_warnings()
         sys.argv = ["fullgraph", *case.arguments]
         WATCH.outside, WATCH.folder = [], os.path.realpath(here.parent)

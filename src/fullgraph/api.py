@@ -35,11 +35,11 @@ from fullgraph.reference import hand_over, has_a_file, reference_of, refuse_whil
 from fullgraph.report import EpochRecord, Phases, read_metrics
 from fullgraph.run import Run, build_model, build_shard
 from fullgraph.storage import read_document
-from fullgraph.train.checkpoint import check_ranks, found
+from fullgraph.train.checkpoint import check_ranks, checkpoints_in
 from fullgraph.train.config import TrainConfig
 from fullgraph.train.folder import RunFolder
-from fullgraph.train.nursery import Nursery
-from fullgraph.transport import Alone, Transport, join
+from fullgraph.train.fork_server import ForkServer
+from fullgraph.transport import SingleRank, Transport, join
 from fullgraph.values import read_value
 
 
@@ -132,7 +132,12 @@ def _chosen(model: Any) -> Any:
 
 
 def start(
-    config: Run, graph: Graph | str | Path, folder: Path, *, ahead: Nursery | None = None, phases: Phases | None = None
+    config: Run,
+    graph: Graph | str | Path,
+    folder: Path,
+    *,
+    ahead: ForkServer | None = None,
+    phases: Phases | None = None,
 ) -> FinishedRun:
     """Cut the graph, write the config, run the ranks; under torchrun or Slurm, be one of them.
 
@@ -144,16 +149,21 @@ def start(
         return _start(config, graph, folder, ahead, phases)
 
 
-def _start(config: Run, graph: Graph | str | Path, folder: Path, ahead: Nursery | None, phases: Phases) -> FinishedRun:
+def _start(
+    config: Run, graph: Graph | str | Path, folder: Path, ahead: ForkServer | None, phases: Phases
+) -> FinishedRun:
     if not in_job():
         config.packed()  # refused before a graph is read
     if in_job():
         begin = partial(begin_in_job, graph=graph, folder=folder, phases=phases)
         about = partial(asked, "train", config, graph)
         return FinishedRun(as_rank(folder, config.train, lambda size: begin(with_parts(config, size)), phases, about))
-    with RunFolder.new(folder, shards=not is_cut(graph)) as run, ahead or Nursery(config.train.device) as nursery:
+    with (
+        RunFolder.new(folder, shards=not is_cut(graph)) as run,
+        ahead or ForkServer(config.train.device) as fork_server,
+    ):
         try:
-            launch_ranks(run, prepare(config, graph, run, phases), "train", phases, nursery)
+            launch_ranks(run, prepare(config, graph, run, phases), "train", phases, fork_server)
         except BaseException as error:
             # A run that never trained is taken back, unless it was cut short and stands ready to be resumed.
             ready = (folder / "config.json").exists() and not isinstance(error, InputError)
@@ -166,7 +176,7 @@ def _start(config: Run, graph: Graph | str | Path, folder: Path, ahead: Nursery 
 @own_code()
 def resume(
     folder: str | Path, *, epochs: int | None = None, schedule_epochs: int | None = None, parts: int | None = None,
-    max_restarts: int | None = None, model: type[torch.nn.Module] | None = None, ahead: Nursery | None = None,
+    max_restarts: int | None = None, model: type[torch.nn.Module] | None = None, ahead: ForkServer | None = None,
     phases: Phases | None = None,
 ) -> FinishedRun:  # fmt: skip
     """Continue a run from its newest whole checkpoint; model: its class, where that is in no file.
@@ -182,7 +192,7 @@ def resume(
         config = Run.read(folder)
         check_ranks(config.parts, parts or size or config.parts)
         done = (folder / "result.json").exists()
-        if done and not found(folder / "checkpoints"):
+        if done and not checkpoints_in(folder / "checkpoints"):
             raise InputError(f"{folder} is finished and kept no checkpoint to go on from; start a new run")
         if epochs is not None and epochs < config.train.epochs and done:
             raise InputError(f"{folder} has all its {config.train.epochs} epochs done; give --epochs more than that")
@@ -232,7 +242,7 @@ def open_shard(
     config = TrainConfig(inductive=inductive, dtype=number_format, precompute=not own, all_rows=True)
     laid = strategy if wire is None else Given(wire=wire)
     run = Run(model=model or "sage", strategy=laid, train=config)  # type: ignore[arg-type]
-    transport: Transport = join() if in_job() else Alone()
+    transport: Transport = join() if in_job() else SingleRank()
     atexit.register(transport.close)
     if not isinstance(graph, Graph) and is_cut(graph):
         part = open_part(Path(graph), transport.rank, split=split)

@@ -79,7 +79,7 @@ STRATEGIES = Axis(
         "gnnpipe": "fullgraph.recipes.gnnpipe:GNNPipe",
         "gnnpipe-hybrid": "fullgraph.recipes.gnnpipe:GNNPipeHybrid",
         "free": "fullgraph.recipes.free:Free",
-        "auto": "fullgraph.recipes.auto:Auto",
+        "auto": "fullgraph.lab.cost.auto:Auto",
     },
 )
 TASKS = Axis(

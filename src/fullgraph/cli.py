@@ -14,12 +14,9 @@ import typer
 
 from fullgraph.axes import LOSSES, METRICS, MODELS, OPTIMIZERS, STRATEGIES
 from fullgraph.commands.afterwards import next_commands
-from fullgraph.commands.bench import bench
-from fullgraph.commands.doctor import doctor
 from fullgraph.commands.graphs import inspect, partition
 from fullgraph.commands.lists import schedule, strategies
-from fullgraph.commands.planning import calibrate, plan, probe, simulate
-from fullgraph.commands.runs import compare, predict, report
+from fullgraph.commands.runs import compare, predict
 from fullgraph.commands.shared import (
     OWN,
     GraphArgument,
@@ -33,19 +30,22 @@ from fullgraph.commands.shared import (
 from fullgraph.display import Display, shown
 from fullgraph.environ import in_job, number
 from fullgraph.errors import Interrupted, PeerLost, RankFailed, explain, one_line
+from fullgraph.lab.commands.bench import bench
+from fullgraph.lab.commands.doctor import doctor
+from fullgraph.lab.commands.planning import calibrate, plan, probe, simulate
+from fullgraph.lab.commands.report import report
 from fullgraph.options import only, options_of, over_a_run, place_in_config, read_config, run_of
 from fullgraph.own_code import own_code
-from fullgraph.report import Phases, age, read_outcome
+from fullgraph.report import PAGE, Phases, age, read_outcome
 from fullgraph.report.terminal import complain, output_trouble, tolerate_output
 from fullgraph.train.config import FILE, device_in
-from fullgraph.train.nursery import Nursery
-from fullgraph.train.stopping import SIGNALS, ignore, interrupt
+from fullgraph.train.fork_server import ForkServer
+from fullgraph.train.rank_io import SIGNALS, ignore, interrupt
 from fullgraph.version import __version__
 
 if TYPE_CHECKING:
     from fullgraph.api import FinishedRun
 
-PAGE = "report.html"  # of a run, where one was written
 app = typer.Typer(pretty_exceptions_enable=False, rich_markup_mode=None)
 
 
@@ -163,7 +163,7 @@ def train(
         given["device"] = device_in(resume / FILE)
     elif config is not None and over_a_run(given):
         given.setdefault("device", device_in(config))
-    with nullcontext() if in_job() else Nursery(given["device"]) as ahead, shown() as display:
+    with nullcontext() if in_job() else ForkServer(given["device"]) as ahead, shown() as display:
         run = _train(given, ahead, display)
         for asked in SIGNALS:  # all is kept: what follows are words
             signal.signal(asked, ignore)
@@ -176,7 +176,7 @@ def train(
         print_next(next_commands(run.folder, app))
 
 
-def _train(given: dict[str, Any], ahead: Nursery | None, display: Display) -> "FinishedRun":
+def _train(given: dict[str, Any], ahead: ForkServer | None, display: Display) -> "FinishedRun":
     """Start or resume a run, of ranks that are importing what they need by now."""
     with display.phase("starting"):
         from fullgraph import api

@@ -21,5 +21,5 @@ def cut(graph: Graph, parts: int, partitioner: Partitioner, seed: int, phases: P
 
 def write_shards(folder: Path, graph: Graph, assignment: Assignment, phases: Phases, **how: Any) -> Manifest:
     """The folder of shards; `how` are the options of `write_parts`."""
-    with phases("cut", f"writing {count(assignment.parts, 'shard')}") as told:
-        return write_parts(folder, graph, assignment, **how, told=told)
+    with phases("cut", f"writing {count(assignment.parts, 'shard')}") as progress:
+        return write_parts(folder, graph, assignment, **how, progress=progress)

@@ -16,25 +16,27 @@ from fullgraph.report import Phases
 from fullgraph.report.terminal import note
 from fullgraph.run import Run, device_of
 from fullgraph.train.config import TrainConfig
-from fullgraph.train.fits import need_room
+from fullgraph.train.fits import require_run_fits
 from fullgraph.train.folder import RunFolder
+from fullgraph.train.fork_server import ForkServer
 from fullgraph.train.launch import launch
-from fullgraph.train.nursery import Nursery
+from fullgraph.train.rank_io import Stop
 from fullgraph.train.result import versions
-from fullgraph.train.stopping import Stop
 from fullgraph.transport import agree, begun, join, note_begun
 
 
-def launch_ranks(run: RunFolder, config: Run, job: str, phases: Phases, nursery: Nursery | None) -> None:
+def launch_ranks(run: RunFolder, config: Run, job: str, phases: Phases, fork_server: ForkServer | None) -> None:
     """Run the ranks; when one dies, resume from the newest whole checkpoint as often as the run allows."""
-    need_room(read_manifest(config.shards_in(run.path)), config.model, config.train)
+    require_run_fits(read_manifest(config.shards_in(run.path)), config.model, config.train)
     for restart in range(config.train.max_restarts + 1):
         try:
             arguments = [str(run.path), job]
-            nursery = nursery or Nursery(config.train.device)
-            nursery.timeout = config.train.timeout
+            fork_server = fork_server or ForkServer(config.train.device)
+            fork_server.timeout = config.train.timeout
             handles, classes = [run.lock.handle], config.packed()
-            return launch(config.parts, arguments, inherit=handles, phases=phases, nursery=nursery, classes=classes)
+            return launch(
+                config.parts, arguments, inherit=handles, phases=phases, fork_server=fork_server, classes=classes
+            )
         except RankFailed as error:
             left = config.train.max_restarts - restart
             if not left:
@@ -43,7 +45,7 @@ def launch_ranks(run: RunFolder, config: Run, job: str, phases: Phases, nursery:
         except Interrupted as error:
             go_on = f"to go on: fullgraph train --resume {run.path}"
             raise Interrupted(f"interrupted by {signal_name(error.number)}: {error}; {go_on}", error.number) from None
-        job, nursery = "resume", None
+        job, fork_server = "resume", None
 
 
 def with_parts(config: Run, size: int) -> Run:

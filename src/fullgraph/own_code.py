@@ -160,9 +160,7 @@ def _definition(thing: object) -> Any:
 
 def _is_of_ranks(error: BaseException) -> bool:
     """Whether ranks that are simulated found that they disagree on what they do; it is asked for by its type."""
-    return isinstance(error, AssertionError) and _raised_in(error).startswith(
-        ("fullgraph.testing", "fullgraph.transport")
-    )
+    return isinstance(error, AssertionError) and _raised_in(error).startswith("fullgraph.transport")
 
 
 def _of_torch(error: BaseException) -> bool:

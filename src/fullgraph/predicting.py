@@ -21,13 +21,13 @@ from fullgraph.own_code import own_code
 from fullgraph.partition import GraphFacts, Metis, read_manifest, read_names, read_scaler
 from fullgraph.report import Phases
 from fullgraph.report.terminal import note
-from fullgraph.room import need_ranks
+from fullgraph.resources import require_ranks
 from fullgraph.run import Run
 from fullgraph.storage import FolderLock, scratch
 from fullgraph.train.export import check_format, export, files_of
 from fullgraph.train.folder import check_names
+from fullgraph.train.fork_server import ForkServer
 from fullgraph.train.launch import launch
-from fullgraph.train.nursery import Nursery
 from fullgraph.train.predict import TABLES, Order
 from fullgraph.worker import model_file
 
@@ -99,7 +99,7 @@ def predict(
     embeddings: int | str | None = None,
     format: str = "npy",
     model: type | None = None,
-    ahead: Nursery | None = None,
+    ahead: ForkServer | None = None,
     phases: Phases | None = None,
 ) -> Predictions:
     """Every node's class and probabilities with a run's best model, by exact evaluation on the whole graph.
@@ -116,8 +116,8 @@ def predict(
     check_names(folder)
     model_file(folder)  # refused before a graph is read
     phases = phases or Phases(display=shown())
-    with phases.display, ahead or Nursery(config.train.device) as nursery:
-        nursery.timeout = config.train.timeout
+    with phases.display, ahead or ForkServer(config.train.device) as fork_server:
+        fork_server.timeout = config.train.timeout
         with phases("read", f"reading {graph}" if isinstance(graph, str | Path) else ""):
             whole = None if graph is None else as_graph(graph)
         for line in () if whole is None else whole.notes:
@@ -134,9 +134,9 @@ def predict(
                 shards = work / "shards"
                 checksum = _cut(config, folder, whole, ranks, shards, phases)
                 order = replace(order, shards=str(shards), shards_checksum=checksum)
-            need_ranks(ranks, config.train.threads)
+            require_ranks(ranks, config.train.threads)
             arguments = [str(folder), "predict", json.dumps(asdict(order))]
-            launch(ranks, arguments, phases=phases, nursery=nursery, classes=config.packed())
+            launch(ranks, arguments, phases=phases, fork_server=fork_server, classes=config.packed())
             with phases("write", "" if format == "npy" else f"writing tables as {format}"):
                 found = order.files if format == "npy" else export(arrays, target, format, read_names(shards))
             return Predictions(target, tuple(path for path in found if path.exists()))

@@ -4,6 +4,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 from threading import get_native_id
+from typing import Protocol, runtime_checkable
 from uuid import uuid4
 
 from fullgraph.cutting import cut, write_shards
@@ -13,7 +14,7 @@ from fullgraph.errors import InputError, explain
 from fullgraph.nn import Usual
 from fullgraph.own_code import own_code
 from fullgraph.partition import Manifest, Metis, is_partition_folder, read_manifest
-from fullgraph.recipes import Auto
+from fullgraph.recipes import Strategy
 from fullgraph.remarks import remarks
 from fullgraph.report import Phases
 from fullgraph.report.terminal import note
@@ -21,6 +22,14 @@ from fullgraph.run import Run
 from fullgraph.storage import scratch
 from fullgraph.tasks import TaskSpec, fitted, task_for
 from fullgraph.train.folder import SHARDS, RunFolder
+
+
+@runtime_checkable
+class Chooser(Protocol):
+    """A strategy that stands for another one, which it chooses when the graph has been cut."""
+
+    def choose(self, run: Run, shards: Path) -> tuple[str, Strategy, str]:
+        """The strategy to take, by name and as a value, and the reason."""
 
 
 @own_code()
@@ -74,13 +83,10 @@ def with_task(config: Run, task: TaskSpec) -> Run:
 
 def chosen(config: Run, shards: Path, phases: Phases) -> Run:
     """The run with a strategy, where it left the choice open."""
-    auto = config.strategy
-    if not isinstance(auto, Auto):
+    if not isinstance(config.strategy, Chooser):
         return config
-    from fullgraph.cost.plan import choose
-
     with phases("choose", "choosing a strategy"):
-        name, strategy, reason = choose(config, auto, shards)
+        name, strategy, reason = config.strategy.choose(config, shards)
     note(f"auto chose {name}: {reason}")
     return replace(config, strategy=strategy)
 

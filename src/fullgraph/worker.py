@@ -23,12 +23,11 @@ from fullgraph.ops import kernels
 from fullgraph.own_code import own_code
 from fullgraph.partition import open_part, read_names
 from fullgraph.proc import go_before_the_launcher
-from fullgraph.reference import unpack
+from fullgraph.reference import load, unpack
 from fullgraph.remarks import averaged, late_halos
-from fullgraph.report import EpochRecord, MetricsLog, Phases, peak_device_bytes, peak_memory_bytes
-from fullgraph.report.html import PAGE, write_report
+from fullgraph.report import PAGE, EpochRecord, MetricsLog, Phases, peak_device_bytes, peak_memory_bytes
 from fullgraph.report.terminal import tolerate_output, tolerated
-from fullgraph.room import need_addresses
+from fullgraph.resources import require_addresses
 from fullgraph.run import Run, build_trainer, device_of, devices_of
 from fullgraph.storage import read_tensors, write_document, write_tensors
 from fullgraph.train.callbacks import Callbacks
@@ -37,16 +36,17 @@ from fullgraph.train.launch import EXIT_INPUT, EXIT_STOPPED
 from fullgraph.train.predict import Order, write_ids, write_labels, write_predictions
 from fullgraph.train.profiler import Profiler
 from fullgraph.train.progress import Progress
+from fullgraph.train.rank_io import ExitReport, Stop, started
 from fullgraph.train.result import Cost, result_of, versions
-from fullgraph.train.slowness import Slowness, fixes_for
-from fullgraph.train.stopping import LastWords, Stop, started
+from fullgraph.train.stale_warning import StaleWarning, fixes_for
 from fullgraph.train.tensorboard import TensorBoard
 from fullgraph.train.tracing import Tracer
 from fullgraph.train.trainer import Trainer, Watcher
-from fullgraph.transport import Alone, Key, PeerLost, Transport, agree, join, number
+from fullgraph.transport import Key, PeerLost, SingleRank, Transport, agree, join, number
 from fullgraph.values import read_value
 
 MODEL = "model.safetensors"
+WRITE_PAGE = "fullgraph.lab.html:write_report"  # by reference: training imports nothing of the lab
 
 
 class Rank:
@@ -87,9 +87,9 @@ def train(rank: Rank, stop: Stop, *, resume: bool) -> None:
         recorders = _recorders(rank) if rank.leads else []
         watchers: list[Watcher] = [stack.enter_context(closing(recorder)) for recorder in recorders]
         if rank.leads:
-            watchers += [partial(_note_choices, rank), *_slowness(rank)]
+            watchers += [partial(_note_choices, rank), *_stale_warnings(rank)]
         callbacks = stack.enter_context(closing(Callbacks(config.callbacks, rank.transport)))
-        callbacks.retell(trainer)
+        callbacks.replay(trainer)
         profiler = Profiler(trainer, rank.part, rank.folder) if config.report else None
         tracer = Tracer(trainer, rank.folder) if config.trace else None
         looks = [look for look in (profiler, tracer) if look is not None]
@@ -110,7 +110,7 @@ def _report(rank: Rank) -> None:
     """Write report.html; whatever is wrong with it, the run is worth more."""
     if rank.leads and rank.run.train.report:
         with tolerated(rank.folder / PAGE):
-            write_report(rank.folder, records=rank.trainer.records)
+            load(WRITE_PAGE)(rank.folder, records=rank.trainer.records)
 
 
 def _note_choices(rank: Rank, trainer: Trainer, record: EpochRecord) -> None:
@@ -121,10 +121,10 @@ def _note_choices(rank: Rank, trainer: Trainer, record: EpochRecord) -> None:
         rank.run.write(rank.folder)
 
 
-def _slowness(rank: Rank) -> list[Watcher]:
+def _stale_warnings(rank: Rank) -> list[Watcher]:
     """Who looks at the loss of a run with late rows."""
     method = rank.part.manifest.method
-    return [Slowness(fixes_for(method=method, averaged=averaged(rank.run)))] if late_halos(rank.run) else []
+    return [StaleWarning(fixes_for(method=method, averaged=averaged(rank.run)))] if late_halos(rank.run) else []
 
 
 class FirstEpoch:
@@ -255,8 +255,8 @@ def main(classes: str = "") -> None:
 
 def _main(classes: str, stop: Stop, phases: Phases) -> None:
     folder, job, order = (*sys.argv[1:], "")[:3]
-    transport: Transport = Alone()
-    need_addresses()
+    transport: Transport = SingleRank()
+    require_addresses()
     unpack(classes)
     if number("WORLD_SIZE", 1) > 1:
         run = Run.read(Path(folder))
@@ -275,20 +275,20 @@ def end_with(work: Callable[[], None]) -> NoReturn:
     try:
         work()
     except InputError as error:
-        leave(EXIT_INPUT, LastWords(kind="input", text=str(error), trace=getattr(error, "trace", "")))
+        leave(EXIT_INPUT, ExitReport(kind="input", text=str(error), trace=getattr(error, "trace", "")))
     except PeerLost as error:
-        leave(1, LastWords(kind="lost", text=str(error)))
+        leave(1, ExitReport(kind="lost", text=str(error)))
     except Interrupted as error:
-        leave(EXIT_STOPPED, LastWords(kind="stopped", text=str(error)))
+        leave(EXIT_STOPPED, ExitReport(kind="stopped", text=str(error)))
     except Exception as error:
         text = f"{type(error).__name__}: {error}"
-        leave(1, LastWords(kind="failed", text=text, trace=traceback.format_exc()[-20000:]))
-    leave(0, LastWords(kind="done"))
+        leave(1, ExitReport(kind="failed", text=text, trace=traceback.format_exc()[-20000:]))
+    leave(0, ExitReport(kind="done"))
 
 
-def leave(status: int, words: LastWords) -> NoReturn:
+def leave(status: int, report: ExitReport) -> NoReturn:
     """End at once: while peers are still talking, the backend's threads may not survive an orderly exit."""
-    words.tell()
+    report.write()
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status)

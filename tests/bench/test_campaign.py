@@ -14,18 +14,19 @@ import pytest
 import torch
 
 import fullgraph as fg
-from fullgraph.bench import Matrix, Settings, read_cells
-from fullgraph.bench import campaign as module
-from fullgraph.bench.campaign import carry_out
-from fullgraph.bench.cell import Cell
-from fullgraph.bench.outcome import Book
-from fullgraph.bench.page import page
-from fullgraph.bench.rank import share_of
-from fullgraph.bench.tables import markdown, print_cells
 from fullgraph.cli import main
 from fullgraph.errors import Damaged, RankFailed
-from fullgraph.testing import hosts, ranks_of, run_threads
+from fullgraph.lab.bench import Matrix, Settings, hosts, read_cells
+from fullgraph.lab.bench import campaign as module
+from fullgraph.lab.bench.campaign import carry_out
+from fullgraph.lab.bench.cell import Cell
+from fullgraph.lab.bench.outcome import Book
+from fullgraph.lab.bench.page import page
+from fullgraph.lab.bench.rank import share_of
+from fullgraph.lab.bench.tables import markdown, print_cells
+from fullgraph.testing import run_threads
 from fullgraph.transport import Key, Recording
+from tests.support import ranks_of
 
 GRAPH, MODEL = "sbm:nodes=2000,edges=20000,features=16", "sage:layers=2,hidden=16"
 LINE = ["bench", "--graph", GRAPH, "--model", MODEL, "--strategy", "vanilla", "--strategy", "sylvie-a bits=2"]
@@ -255,7 +256,7 @@ def test_a_campaign_that_is_asked_to_stop_leaves_nothing(tmp_path):
 @pytest.mark.skipif(os.geteuid() != 0, reason="emulated hosts need root")
 def test_links_of_a_killed_campaign_are_removed_by_the_next():
     pytest.importorskip("pyroute2")
-    code = "import os; from fullgraph.testing.hosts import Hosts; Hosts(2).__enter__(); os.kill(os.getpid(), 9)"
+    code = "import os; from fullgraph.lab.bench.hosts import Hosts; Hosts(2).__enter__(); os.kill(os.getpid(), 9)"
     with subprocess.Popen([sys.executable, "-c", code]) as killed:
         killed.wait(60)
     assert len(links_of(killed.pid)) == 2 + 2 + 1  # namespaces, their links, the bridge

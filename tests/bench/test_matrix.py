@@ -5,10 +5,10 @@ import os
 import pytest
 
 from fullgraph import nn, recipes
-from fullgraph.bench.matrix import PEERS, Group, Matrix, Point, Settings, bits_per_second, model_of, strategy_of
-from fullgraph.commands import bench as command
 from fullgraph.errors import InputError
-from fullgraph.testing import hosts
+from fullgraph.lab.bench import hosts
+from fullgraph.lab.bench.matrix import PEERS, Group, Matrix, Point, Settings, bits_per_second, model_of, strategy_of
+from fullgraph.lab.commands import bench as command
 
 
 def test_every_combination_is_a_point_once():
@@ -109,7 +109,7 @@ def test_links_need_root(say, monkeypatch):
 @pytest.fixture
 def carried(monkeypatch):
     """What a campaign is asked for, in place of one."""
-    from fullgraph.bench import campaign
+    from fullgraph.lab.bench import campaign
 
     asked = []
 

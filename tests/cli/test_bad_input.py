@@ -11,7 +11,7 @@ import pytest
 
 from fullgraph.cli import main
 from fullgraph.data import save_npz
-from fullgraph.testing import random_graph
+from tests.support import random_graph
 
 
 def fullgraph(*args, cwd, **env):

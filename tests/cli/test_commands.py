@@ -17,7 +17,7 @@ from fullgraph.axes import MODELS
 from fullgraph.cli import app
 from fullgraph.options import MODEL_OPTIONS
 from fullgraph.report.comparison import Compared, print_comparison
-from fullgraph.testing import random_graph
+from tests.support import random_graph
 
 
 def test_version(say):
@@ -230,7 +230,7 @@ def test_the_doctor_says_what_is_missing_and_how_to_get_it(say, monkeypatch):
 
 
 def test_a_check_that_breaks_is_a_finding(monkeypatch):
-    from fullgraph import doctor
+    from fullgraph.lab import doctor
 
     def broken():
         raise RuntimeError("no such thing")
@@ -243,7 +243,7 @@ def test_a_check_that_breaks_is_a_finding(monkeypatch):
 
 @pytest.mark.cold
 def test_the_doctor_trains_for_a_trial(say):
-    from fullgraph.doctor.trial import trial
+    from fullgraph.lab.doctor.trial import trial
 
     (found,) = trial()
     assert found.state == "ok", found

@@ -4,11 +4,11 @@ import pytest
 import torch
 
 import fullgraph as fg
-from fullgraph.cost.counting import counted
-from fullgraph.cost.dry import dry_run
-from fullgraph.cost.script import Post, Sum, Wait, Work
 from fullgraph.data import load
 from fullgraph.errors import InputError
+from fullgraph.lab.cost.counting import counted
+from fullgraph.lab.cost.dry import dry_run
+from fullgraph.lab.cost.script import Post, Sum, Wait, Work
 from fullgraph.partition import open_part, partition, write_parts
 from fullgraph.recipes import STRATEGIES
 from fullgraph.run import Run, build_trainer

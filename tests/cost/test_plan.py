@@ -9,18 +9,18 @@ from functools import cache
 import pytest
 
 import fullgraph as fg
-from fullgraph.cost import here
-from fullgraph.cost import plan as plans
-from fullgraph.cost.choose import Risk, best, offered, ranked, risk_of
-from fullgraph.cost.cluster import Cluster, Link
-from fullgraph.cost.counting import Halo, counted, counted_parts, even
-from fullgraph.cost.devices import DEVICES, rates_of
-from fullgraph.cost.predict import period_of, predict
-from fullgraph.cost.rates import Curve, Rates
-from fullgraph.cost.scale import KNOWN, limits, sweep
-from fullgraph.cost.script import Work
 from fullgraph.data import load
 from fullgraph.errors import InputError
+from fullgraph.lab.cost import here
+from fullgraph.lab.cost import plan as plans
+from fullgraph.lab.cost.choose import Risk, best, offered, ranked, risk_of
+from fullgraph.lab.cost.cluster import Cluster, Link
+from fullgraph.lab.cost.counting import Halo, counted, counted_parts, even
+from fullgraph.lab.cost.devices import DEVICES, rates_of
+from fullgraph.lab.cost.predict import period_of, predict
+from fullgraph.lab.cost.rates import Curve, Rates
+from fullgraph.lab.cost.scale import KNOWN, limits, sweep
+from fullgraph.lab.cost.script import Work
 from fullgraph.partition import cut_parts, partition, write_parts
 from fullgraph.recipes import STRATEGIES
 from fullgraph.run import Run

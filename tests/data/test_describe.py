@@ -8,7 +8,7 @@ import pytest
 import fullgraph as fg
 from fullgraph.data.describe import describe
 from fullgraph.report.inspection import facts, remarks_on
-from fullgraph.testing import random_graph
+from tests.support import random_graph
 
 
 def graph_of(arcs, y, nodes=6, **more):

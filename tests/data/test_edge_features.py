@@ -66,7 +66,7 @@ def test_parts_have_their_own(graph, tmp_path, on_disk):
 
 @pytest.mark.parametrize(
     ("attr", "text"),
-    [(np.zeros((3, 2)), "3, 2.* for 120 arcs"), (np.full((120, 2), np.nan), "NaN or infinity"), ("text", "edge_attr")],
+    [(np.zeros((3, 2)), "3, 2.* for 120 edges"), (np.full((120, 2), np.nan), "NaN or infinity"), ("text", "edge_attr")],
 )
 def test_wrong_ones_are_refused(graph, attr, text):
     masks = (graph.train_mask, graph.val_mask, graph.test_mask)

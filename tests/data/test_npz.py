@@ -137,7 +137,7 @@ def test_names_of_nodes_are_kept(tmp_path, names):
         Graph(np.zeros((2, 0)), rng.random((9, 2)), names=np.where(keep, names[0], names))
     with pytest.raises(InputError, match="8 entries for the 9 nodes"):
         Graph(np.zeros((2, 0)), rng.random((9, 2)), names=names[:8])
-    with pytest.raises(InputError, match="one whole number or one text a node"):
+    with pytest.raises(InputError, match="one integer or one text per node"):
         Graph(np.zeros((2, 0)), rng.random((9, 2)), names=rng.random(9))
 
 

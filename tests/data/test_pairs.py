@@ -8,7 +8,7 @@ from fullgraph.data import Graph, load_npz, save_npz
 from fullgraph.errors import InputError
 from fullgraph.partition import Assignment, cut_parts, open_part, read_manifest, write_parts
 from fullgraph.tasks import Classification, Link, Regression, fitted, task_for
-from fullgraph.testing import random_graph
+from tests.support import random_graph
 
 NODES, PAIRS = 30, 12
 

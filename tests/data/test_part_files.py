@@ -157,7 +157,7 @@ def test_wrong_lists_are_one_line():
     nodes, edges = tables(arrays(), lists=True)
     rows = nodes["x"].to_pylist()
     for value, told in (
-        ([1.0], r"row 10 has a list of 1 numbers as x, and others have 4: give all rows equally many"),
+        ([1.0], r"row 10 has a list of 1 numbers as x, and other rows have 4: give all rows the same number"),
         (None, r"row 10 has no x: give it a number"),
         ([1.0, None, 2.0, 3.0], r"row 10 lacks a number within x"),
     ):
@@ -174,7 +174,7 @@ def test_a_batch_of_other_length_is_refused_too(monkeypatch):
     monkeypatch.setattr(module, "BATCH_ROWS", 10)
     nodes, edges = tables(arrays(), lists=True)
     rows = [[1.0] * (4 if i < 20 else 5) for i in range(N)]
-    refused(put(nodes, "x", rows), edges, told=r"row 21 has a list of 5 numbers as x, and others have 4")
+    refused(put(nodes, "x", rows), edges, told=r"row 21 has a list of 5 numbers as x, and other rows have 4")
 
 
 @pytest.mark.parametrize("ending", PUT)

@@ -38,10 +38,10 @@ def test_what_is_not_used_is_said():
     assert Graph.from_pyg(data()).notes == ()
     given = data(pe=torch.randn(N, 4), pos=torch.zeros(N, 2), kind="a text")
     (told,) = Graph.from_pyg(given).notes
-    assert told.startswith("of the PyG data, pe, pos are not used; join what describes nodes to x")
+    assert told.startswith("of the PyG data, pe, pos are not used; append node features to x")
     (told,) = Graph.from_pyg(data(edge_label_index=torch.zeros(2, 3).long(), edge_label=torch.ones(3))).notes
     assert "edge_label_index" in told
-    assert "give all three of it: Graph.from_pyg((train, val, test))" in told
+    assert "give all three data: Graph.from_pyg((train, val, test))" in told
 
 
 @pytest.mark.filterwarnings("ignore:Sparse")  # of torch, at its first sparse matrix
@@ -98,7 +98,7 @@ def test_a_graph_without_features():
     assert "no features" in graph.notes[0]
     with pytest.raises(InputError, match=r"no features and 200,000 nodes; one-hot columns are made for at most"):
         Graph(np.zeros((2, 1), int), None, num_nodes=200_000)
-    with pytest.raises(InputError, match="neither features nor labels nor arcs"):
+    with pytest.raises(InputError, match="neither features nor labels nor edges"):
         Graph(np.zeros((2, 0)), None)
     with pytest.raises(InputError, match="num_nodes is float64"):
         Graph(np.zeros((2, 1), int), None, num_nodes=2.5)
@@ -126,7 +126,7 @@ def test_the_three_of_a_link_split_are_its_pairs(tmp_path, how):
             np.testing.assert_array_equal(ends, part.edge_label_index)
             np.testing.assert_array_equal(y, part.edge_label)
     (told,) = graph.notes
-    assert "the other two PyG data have others (" in told
+    assert "the other two PyG data have different edges (" in told
     assert "for test)" in told
     save_npz(graph, tmp_path / "links.npz")
     again = load(str(tmp_path / "links.npz"))
@@ -137,7 +137,7 @@ def test_the_three_of_a_link_split_are_its_pairs(tmp_path, how):
 def test_wrong_link_splits_are_one_line():
     train, val, test = links()
     for given, told in (
-        ((train, val), "2 PyG data make no graph: give what RandomLinkSplit returns"),
+        ((train, val), "2 PyG data are not a graph: give what RandomLinkSplit returns"),
         ((train, val, data()), "for pair_test_mask lacks edge_label_index"),
         ((train, val, Data(x=torch.zeros(3, 5), edge_label_index=test.edge_label_index)), "have 3, 60 nodes"),
     ):
@@ -152,7 +152,7 @@ def test_a_run_on_a_link_split_learns_links_and_says_what_it_leaves_out(tmp_path
     run = fg.train(links(), epochs=3, eval_every=1, report=False, out=tmp_path / "run")
     assert run.result["task"] == "link"
     assert run.result["model"] == "gcn"
-    assert "computed from the training arcs" in capfd.readouterr().err
+    assert "computed from the training edges" in capfd.readouterr().err
 
 
 def test_float_classes_are_said_and_can_be_read(tmp_path, capfd):

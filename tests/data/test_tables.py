@@ -154,8 +154,8 @@ def as_texts(table, changed):
 
 WRONG = {
     "an unknown id": (lambda n, e: (n, put(e, "target", 9, "zed")), "row 10 has the target 'zed', which is no id of"),
-    "a doubled id": (lambda n, e: (put(n, "id", 3, n["id"][0].as_py()), e), "more than once: keep one row a node"),
-    "no id column": (lambda n, e: (n.drop_columns("id"), e), "no column 'id', what each node is called; it has x_0"),
+    "a doubled id": (lambda n, e: (put(n, "id", 3, n["id"][0].as_py()), e), "more than once: keep one row per node"),
+    "no id column": (lambda n, e: (n.drop_columns("id"), e), "no column 'id', the name of each node; it has x_0"),
     "no source": (lambda n, e: (n, e.drop_columns("source")), "no column 'source'"),
     "labels of two kinds": (lambda n, e: (as_texts(n, {3: "cat"}), e), "row 4 has label .cat., and other rows have"),
     "texts as features": (lambda n, e: (put(n.set_column(0, "x_0", n["id"]), "x_0", 2, "?"), e), "x_0|conversion"),
@@ -177,7 +177,7 @@ def test_wrong_tables_are_one_line(tmp_path, ending, name):
 
 def test_other_wrong_tables(tmp_path):
     nodes, edges = tables(arrays())
-    with pytest.raises(InputError, match="row 8 has no id: give every node one"):
+    with pytest.raises(InputError, match="row 8 has no id: give every node an id"):
         Graph.from_tables(put(nodes, "id", 7, None), edges)
     with pytest.raises(InputError, match="row 3 has no source"):
         Graph.from_tables(nodes, put(edges, "source", 2, None))

@@ -28,16 +28,16 @@ def state(**changed):
 
 def test_a_log_gets_a_line_after_ten_quiet_seconds_and_no_more(written):
     lines = painter.Lines()
-    lines.told(state(doing="cutting", since=100.0, said=100.0))
+    lines.update(state(doing="cutting", since=100.0, said=100.0))
     for now in range(100, 131):
         lines.draw(float(now))
     assert written == ["cutting: 10 s\n", "cutting: 20 s\n", "cutting: 30 s\n"]
-    lines.told(state(doing="writing", since=131.0, said=131.0, done=3, total=4))
+    lines.update(state(doing="writing", since=131.0, said=131.0, done=3, total=4))
     lines.draw(140.0)
     assert len(written) == 3
     lines.draw(141.0)
     assert written[3] == "writing: 75%, 10 s\n"
-    lines.told(state(said=141.0))
+    lines.update(state(said=141.0))
     lines.draw(1000.0)
     assert len(written) == 4  # nothing is going on
 
@@ -45,7 +45,7 @@ def test_a_log_gets_a_line_after_ten_quiet_seconds_and_no_more(written):
 def test_a_region_is_drawn_over_itself_and_lines_stay_above(written, monkeypatch):
     live = painter.Live(painter.SIGNS["ascii"])
     rows = (("epoch", "loss"), ("1/4", "0.5"))
-    live.told(state(doing="training", since=0.0, done=1, total=4, rows=rows))
+    live.update(state(doing="training", since=0.0, done=1, total=4, rows=rows))
     for now in (0.0, 0.2, 0.4):
         live.draw(now)
     seen = Screen().feed("".join(written).replace("\n", "\r\n"))
@@ -53,7 +53,7 @@ def test_a_region_is_drawn_over_itself_and_lines_stay_above(written, monkeypatch
     assert (seen.row, seen.column) == (0, 0)  # what others print begins here
     seen.feed("\r\x1b[Ja note\r\n")
     written.clear()
-    live.told(state(doing="training", since=0.0, done=2, total=4, rows=rows, lines=("half",)))
+    live.update(state(doing="training", since=0.0, done=2, total=4, rows=rows, lines=("half",)))
     live.draw(0.6)
     seen.feed("".join(written).replace("\n", "\r\n"))
     assert seen.lines[:3] == ["a note", "half", " epoch  loss"]
@@ -65,7 +65,7 @@ def test_a_region_is_drawn_over_itself_and_lines_stay_above(written, monkeypatch
 
 def test_a_phase_without_an_end_shows_its_seconds(written):
     live = painter.Live(painter.SIGNS["live"])
-    live.told(state(doing="cutting", since=10.0))
+    live.update(state(doing="cutting", since=10.0))
     live.draw(75.0)
     assert "cutting  1 min 05 s" in written[-1]
 
@@ -74,7 +74,7 @@ def test_ctrl_c_is_seen_at_once(written, monkeypatch):
     """The process that works may hear of it much later."""
     monkeypatch.setattr(painter, "ASKED", [True])
     live = painter.Live(painter.SIGNS["live"])
-    live.told(state(doing="cutting", since=10.0))
+    live.update(state(doing="cutting", since=10.0))
     live.draw(11.0)
     assert "cutting  1 s  stopping soon" in written[-1]
 
@@ -82,7 +82,7 @@ def test_ctrl_c_is_seen_at_once(written, monkeypatch):
 def test_a_region_is_no_wider_and_no_higher_than_the_terminal(written, monkeypatch):
     monkeypatch.setattr(painter.shutil, "get_terminal_size", lambda *_, **__: os.terminal_size((20, 3)))
     live = painter.Live(painter.SIGNS["live"])
-    live.told(state(doing="x" * 50, rows=[["y" * 50]] * 9))
+    live.update(state(doing="x" * 50, rows=[["y" * 50]] * 9))
     live.draw(0.0)
     lines = Screen().feed(written[-1].replace("\n", "\r\n")).lines
     assert len(lines) == 2

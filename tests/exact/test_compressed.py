@@ -12,8 +12,9 @@ from fullgraph.exchange import Bounded, Clock, Except, Pipelined, Smooth, Wire
 from fullgraph.partition import cut_parts
 from fullgraph.placement import Partitioned
 from fullgraph.plan import HaloRoute
-from fullgraph.testing import CASES, assert_same, coded, dense_trace, random_graph, run_threads, train_trace
+from fullgraph.testing import run_threads
 from fullgraph.transport import Key
+from tests.support import CASES, assert_same, coded, dense_trace, random_graph, train_trace
 
 TIGHT = {"rtol": 1e-10, "atol": 1e-10}
 SAGE = nn.GraphSAGE(layers=3, hidden=16, dropout=0.5, input_dropout=True)

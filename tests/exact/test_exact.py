@@ -6,16 +6,8 @@ import torch
 from fullgraph import nn
 from fullgraph.codec import Half, LowBit
 from fullgraph.exchange import Pipelined, Wire
-from fullgraph.testing import (
-    CASES,
-    anew,
-    assert_same,
-    dense_trace,
-    run_processes,
-    run_threads,
-    train_trace,
-    whole_logits,
-)
+from fullgraph.testing import anew, run_processes, run_threads
+from tests.support import CASES, assert_same, dense_trace, train_trace, whole_logits
 
 TIGHT = {"rtol": 1e-10, "atol": 1e-10}
 SPECS = {

@@ -15,24 +15,15 @@ from fullgraph.placement import History, Partitioned, Pipeline
 from fullgraph.placement.pipeline.exact_end import first_exact
 from fullgraph.recipes import STRATEGIES
 from fullgraph.report.profile import read_profile
-from fullgraph.testing import (
-    CASES,
-    anew,
-    assert_same,
-    dense_trace,
-    random_graph,
-    run_processes,
-    run_threads,
-    train_trace,
-    trainer_of,
-)
-from fullgraph.testing.bodies import differing, resumed_epochs
-from fullgraph.testing.layerwise import Layerwise
+from fullgraph.testing import anew, run_processes, run_threads
 from fullgraph.train.config import TrainConfig
-from fullgraph.transport import Alone, Counting, Key
+from fullgraph.transport import Counting, Key, SingleRank
 from tests.exact.test_live_pipeline import near
 from tests.exact.test_live_rows import few_trained
 from tests.exact.test_pipeline import HISTORIES, MESHES, SPECS, in_turn, oracle, piped
+from tests.support import CASES, assert_same, dense_trace, random_graph, train_trace, trainer_of
+from tests.support.bodies import differing, resumed_epochs
+from tests.support.layerwise import Layerwise
 
 ENDING = {"exact_from": 0.6}  # of five steps, the last two
 FIRST = 3
@@ -264,7 +255,7 @@ def test_layer_by_layer_turns_exact(model):
     whole = partial(Layerwise, chunk_of=lambda ids: chunk_N[ids], history=History(2), **ENDING)
     pieces = partial(Pipeline, chunks=5, pieces=lambda *_: chunk_N.numpy(), history=History(2), **ENDING)
     run = partial(train_trace, precompute=False, narrow_first=False)
-    trace, want = (run(Alone(), case, spec, placement=placement) for placement in (whole, pieces))
+    trace, want = (run(SingleRank(), case, spec, placement=placement) for placement in (whole, pieces))
     assert_same([trace], want["losses"], want["grads"])
 
 

@@ -13,18 +13,10 @@ from fullgraph.exchange import Bounded, Drift, Pipelined, Skip, Smooth, Sync, Wi
 from fullgraph.exchange.picks import SALT, Picks
 from fullgraph.ops.hashing import draws, dropout_key, row_keys
 from fullgraph.recipes import STRATEGIES
-from fullgraph.testing import (
-    CASES,
-    HaloRules,
-    assert_same,
-    halo_trace,
-    run_processes,
-    run_threads,
-    train_trace,
-    trainer_of,
-)
+from fullgraph.testing import run_processes, run_threads
 from fullgraph.train.config import TrainConfig
 from fullgraph.transport import Counting
+from tests.support import CASES, HaloRules, assert_same, halo_trace, train_trace, trainer_of
 
 STEPS = 7
 SPECS = {

@@ -13,8 +13,9 @@ from fullgraph.ops import host_rows
 from fullgraph.placement import Mixture, Partitioned, scene
 from fullgraph.preparing import check_placement
 from fullgraph.run import Run
-from fullgraph.testing import CASES, assert_same, dense_trace, run_threads, train_trace
+from fullgraph.testing import run_threads
 from fullgraph.train.config import TrainConfig
+from tests.support import CASES, assert_same, dense_trace, train_trace
 
 SPECS = {
     "gcn": nn.GCN(layers=3, hidden=16, dropout=0.5, input_dropout=True, norm="layer"),

@@ -18,20 +18,19 @@ from fullgraph.exchange import Pipelined, Wire
 from fullgraph.partition import Assignment, cut_parts
 from fullgraph.placement import Mixture, Partitioned
 from fullgraph.tasks import Link
-from fullgraph.testing import (
+from fullgraph.testing import run_processes, run_threads
+from fullgraph.train.config import TrainConfig
+from tests.support import (
     assert_same,
     coded,
     dense_trace,
     differing,
     random_graph,
     resumed_epochs,
-    run_processes,
-    run_threads,
     stale_trace,
     train_trace,
     whole_logits,
 )
-from fullgraph.train.config import TrainConfig
 
 sklearn = pytest.importorskip("sklearn.metrics")
 SPECS = {

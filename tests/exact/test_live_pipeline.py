@@ -10,19 +10,12 @@ from fullgraph import nn
 from fullgraph.codec import Half
 from fullgraph.exchange import Bounded, Pipelined, Wire
 from fullgraph.placement import History, Pipeline
-from fullgraph.testing import (
-    assert_same,
-    dense_trace,
-    run_processes,
-    run_threads,
-    train_trace,
-    trainer_of,
-    whole_logits,
-)
-from fullgraph.testing.bodies import differing, resumed_epochs
+from fullgraph.testing import run_processes, run_threads
 from fullgraph.train.config import TrainConfig
 from tests.exact.test_live_rows import CASES, few_trained
 from tests.exact.test_pipeline import MESHES, SPECS, in_turn, oracle, piped, sent
+from tests.support import assert_same, dense_trace, train_trace, trainer_of, whole_logits
+from tests.support.bodies import differing, resumed_epochs
 
 HISTORIES = {
     "double": History(freeze=2),

@@ -11,10 +11,11 @@ from fullgraph.codec import Half, Subsample
 from fullgraph.exchange import Bounded, Pipelined, Smooth, Wire
 from fullgraph.partition import Assignment, cut_parts
 from fullgraph.placement import Mixture, Partitioned
-from fullgraph.testing import assert_same, run_processes, run_threads, train_trace, whole_logits
-from fullgraph.testing.bodies import differing, resumed_epochs
-from fullgraph.testing.cases import random_graph
+from fullgraph.testing import run_processes, run_threads
 from fullgraph.train.config import TrainConfig
+from tests.support import assert_same, train_trace, whole_logits
+from tests.support.bodies import differing, resumed_epochs
+from tests.support.cases import random_graph
 
 SPECS = {
     "sage": nn.GraphSAGE(layers=3, hidden=16, dropout=0.5, input_dropout=True),

@@ -10,9 +10,10 @@ from fullgraph import nn
 from fullgraph.nn import RowMap, view
 from fullgraph.nn.linear import add_linear, linear
 from fullgraph.placement import Mixture, Pipeline
-from fullgraph.testing import CASES, assert_same, dense_trace, run_threads, train_trace, trainer_of
+from fullgraph.testing import run_threads
 from fullgraph.train.config import TrainConfig
-from fullgraph.transport import Alone
+from fullgraph.transport import SingleRank
+from tests.support import CASES, assert_same, dense_trace, train_trace, trainer_of
 
 SPECS = {
     "gcn": nn.GCN(layers=3, hidden=16, dropout=0.5, input_dropout=True, norm="layer"),
@@ -35,7 +36,7 @@ def never_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def saved_by(spec: nn.ModelSpec) -> list[tuple[int, ...]]:
     """Shapes of what a training step's forward pass keeps of the first layer's width, its input apart."""
-    trainer = trainer_of(Alone(), CASES["undirected"], spec, TrainConfig(dtype="float64"))
+    trainer = trainer_of(SingleRank(), CASES["undirected"], spec, TrainConfig(dtype="float64"))
     rows, kept = trainer.shard.train, []
     trainer.shard.clock.tick()
     known = rows.view.known

@@ -16,22 +16,20 @@ from fullgraph.partition import Banded, partition
 from fullgraph.placement import Mixture
 from fullgraph.report import read_metrics
 from fullgraph.run import Run
-from fullgraph.testing import (
+from fullgraph.testing import anew, run_processes, run_threads
+from fullgraph.train.config import TrainConfig
+from fullgraph.transport import Counting
+from tests.support import (
     CASES,
-    anew,
     assert_same,
     dense_trace,
     differing,
     random_graph,
     resumed_epochs,
-    run_processes,
-    run_threads,
     train_trace,
     trainer_of,
     whole_logits,
 )
-from fullgraph.train.config import TrainConfig
-from fullgraph.transport import Counting
 
 TIGHT = {"rtol": 1e-10, "atol": 1e-10}
 SPECS = {

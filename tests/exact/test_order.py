@@ -9,11 +9,12 @@ from fullgraph.partition import cut_parts
 from fullgraph.placement import Partitioned
 from fullgraph.placement.holding import locality
 from fullgraph.placement.holding.local import LocalGraph
-from fullgraph.testing import assert_same, run_threads, train_trace, whole_logits
-from fullgraph.testing.bodies import differing, resumed_epochs
-from fullgraph.testing.cases import CASES as AWKWARD
+from fullgraph.testing import run_threads
 from fullgraph.train.config import TrainConfig
 from tests.exact.test_live_rows import CASES, SPECS, WIRES, few_trained
+from tests.support import assert_same, train_trace, whole_logits
+from tests.support.bodies import differing, resumed_epochs
+from tests.support.cases import CASES as AWKWARD
 
 
 @pytest.fixture(autouse=True)

@@ -21,20 +21,11 @@ from fullgraph.placement.pipeline import stages
 from fullgraph.placement.pipeline.exact_end import ExactEnd
 from fullgraph.placement.pipeline.stages import balanced
 from fullgraph.recipes import STRATEGIES
-from fullgraph.testing import (
-    CASES,
-    anew,
-    assert_same,
-    chunked_trace,
-    dense_trace,
-    run_processes,
-    run_threads,
-    train_trace,
-    trainer_of,
-)
-from fullgraph.testing.layerwise import Layerwise
+from fullgraph.testing import anew, run_processes, run_threads
 from fullgraph.train.config import TrainConfig
-from fullgraph.transport import Alone, Counting
+from fullgraph.transport import Counting, SingleRank
+from tests.support import CASES, assert_same, chunked_trace, dense_trace, train_trace, trainer_of
+from tests.support.layerwise import Layerwise
 
 SPECS = {
     "gcn": nn.GCN(layers=5, hidden=9, dropout=0.5, input_dropout=True, norm="layer", residual=True),
@@ -187,7 +178,7 @@ def test_what_is_held_does_not_grow():
 def test_chunks_of_another_cut_are_not_resumed():
     case, config = CASES["directed"], TrainConfig(epochs=2, dtype="float64")
     first, second = (
-        trainer_of(Alone(), case, SPECS["gcn"], config, placement=partial(Pipeline, chunks=2, pieces=pieces))
+        trainer_of(SingleRank(), case, SPECS["gcn"], config, placement=partial(Pipeline, chunks=2, pieces=pieces))
         for pieces in (lambda *_: np.arange(60) % 2, lambda *_: np.arange(60) // 30)
     )
     first.train_step()
@@ -344,7 +335,7 @@ def test_layer_by_layer_is_the_same(model, options):
     whole = partial(Layerwise, chunk_of=lambda ids: chunk_N[ids], **options)
     pieces = partial(Pipeline, chunks=5, pieces=lambda *_: chunk_N.numpy(), **options)
     run = partial(train_trace, precompute=False, narrow_first=False)
-    trace, want = (run(Alone(), case, spec, placement=placement) for placement in (whole, pieces))
+    trace, want = (run(SingleRank(), case, spec, placement=placement) for placement in (whole, pieces))
     assert_same([trace], want["losses"], want["grads"])
 
 

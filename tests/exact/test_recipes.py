@@ -10,8 +10,9 @@ from fullgraph.codec import Full, Half, LowBit, Subsample
 from fullgraph.errors import InputError
 from fullgraph.exchange import Bounded, Pipelined, Skip, Smooth, Wire
 from fullgraph.recipes import STRATEGIES
-from fullgraph.testing import CASES, anew, assert_same, coded, run_processes, run_threads, stale_trace, train_trace
+from fullgraph.testing import anew, run_processes, run_threads
 from fullgraph.transport import Key
+from tests.support import CASES, assert_same, coded, stale_trace, train_trace
 
 STEPS = 7
 CASE = CASES["directed"]

@@ -15,9 +15,10 @@ from fullgraph.exchange import Bounded, Pipelined, Smooth, Wire
 from fullgraph.placement import Mixture, Partitioned, Placement
 from fullgraph.preparing import check_placement
 from fullgraph.run import Run
-from fullgraph.testing import CASES, run_threads, trainer_of
+from fullgraph.testing import run_threads
 from fullgraph.train.config import TrainConfig
-from fullgraph.transport import Alone, Transport
+from fullgraph.transport import SingleRank, Transport
+from tests.support import CASES, trainer_of
 
 SPECS = {
     "gcn": nn.GCN(layers=4, hidden=16, dropout=0.5, input_dropout=True, norm="layer", linear_layers=1, residual=True),
@@ -88,13 +89,15 @@ def test_every_wire(model: str, wire: str, placement: str) -> None:
 @pytest.mark.parametrize("model", SPECS)
 def test_gpu_has_the_same_bits(model: str) -> None:
     run = (SPECS[model], Wire(), Partitioned)
-    assert_same_bits([steps(Alone(), *run, False, device="cuda")], [steps(Alone(), *run, True, device="cuda")])
+    assert_same_bits(
+        [steps(SingleRank(), *run, False, device="cuda")], [steps(SingleRank(), *run, True, device="cuda")]
+    )
 
 
 def kept(spec: nn.ModelSpec, twice: bool) -> int:
     """Numbers that a forward pass keeps for the backward pass, its input, weights and result apart."""
     config = TrainConfig(dtype="float64", checkpoint_layers=twice)
-    trainer = trainer_of(Alone(), CASES["undirected"], spec, config)
+    trainer = trainer_of(SingleRank(), CASES["undirected"], spec, config)
     rows, saved = trainer.shard.train, {}
     trainer.shard.clock.tick()
 

@@ -13,8 +13,9 @@ from fullgraph.errors import InputError
 from fullgraph.partition import Assignment
 from fullgraph.placement import Mixture, Partitioned
 from fullgraph.tasks import Regression
-from fullgraph.testing import assert_same, dense_trace, random_graph, run_processes, run_threads, train_trace
-from fullgraph.testing import whole_logits as whole_out
+from fullgraph.testing import run_processes, run_threads
+from tests.support import assert_same, dense_trace, random_graph, train_trace
+from tests.support import whole_logits as whole_out
 
 SPECS = {
     "sage": nn.GraphSAGE(layers=3, hidden=16, dropout=0.5, input_dropout=True, norm="layer"),

@@ -11,9 +11,10 @@ from fullgraph.codec import BFloat16, Exponential, Full, Half, Linear, LowBit, M
 from fullgraph.exchange import Adaptive, Bounded, Drift, Except, Pipelined, Skip, Smooth, Sync, Wire
 from fullgraph.placement import History, Mixture, Partitioned, Pipeline
 from fullgraph.recipes import STRATEGIES
-from fullgraph.testing import CASES, differing, resumed_epochs, run_threads, saved_epochs
+from fullgraph.testing import run_threads
 from fullgraph.train.config import LR_SCHEDULES, TrainConfig
 from fullgraph.train.optimizer import OPTIMIZERS
+from tests.support import CASES, differing, resumed_epochs, saved_epochs
 
 EPOCHS = 5
 SAGE = nn.GraphSAGE(layers=3, hidden=8, dropout=0.5, input_dropout=True)

@@ -10,18 +10,10 @@ import pytest
 from fullgraph import api, nn, recipes
 from fullgraph.errors import InputError
 from fullgraph.partition import partition
-from fullgraph.testing import (
-    anew,
-    assert_same,
-    dense_trace,
-    random_graph,
-    run_processes,
-    run_threads,
-    train_trace,
-    trainer_of,
-)
+from fullgraph.testing import anew, run_processes, run_threads
 from fullgraph.train.config import TrainConfig
 from fullgraph.transport import Counting
+from tests.support import assert_same, dense_trace, random_graph, train_trace, trainer_of
 
 SPECS = {
     "sage": nn.GraphSAGE(layers=3, hidden=16, dropout=0.5, input_dropout=True),

@@ -9,7 +9,8 @@ from fullgraph.exchange import Bounded, Pipelined, Skip, Smooth, Sync, Wire
 from fullgraph.partition import cut_parts
 from fullgraph.placement import Partitioned
 from fullgraph.placement.holding import ahead
-from fullgraph.testing import CASES, assert_same, dense_trace, run_processes, run_threads, stale_trace, train_trace
+from fullgraph.testing import run_processes, run_threads
+from tests.support import CASES, assert_same, dense_trace, stale_trace, train_trace
 
 TIGHT = {"rtol": 1e-10, "atol": 1e-10}
 SPECS = {

@@ -6,8 +6,9 @@ import torch
 from fullgraph import nn, recipes
 from fullgraph.partition import cut_parts, partition
 from fullgraph.run import Run, build_trainer
-from fullgraph.testing import random_graph, run_threads
+from fullgraph.testing import run_threads
 from fullgraph.train.config import TrainConfig
+from tests.support import random_graph
 
 STRATEGIES = {
     "vanilla": recipes.vanilla(),

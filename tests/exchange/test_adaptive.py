@@ -11,19 +11,11 @@ from fullgraph.codec import Graded, LowBit, quartiles
 from fullgraph.exchange import Adaptive, Wire
 from fullgraph.exchange.adaptive import Switch, Trend
 from fullgraph.placement import Mixture, Partitioned
-from fullgraph.testing import (
-    CASES,
-    assert_same,
-    coded,
-    dense_trace,
-    run_processes,
-    run_threads,
-    train_trace,
-    trainer_of,
-)
-from fullgraph.testing.oracles import dense_arcs
+from fullgraph.testing import run_processes, run_threads
 from fullgraph.train.config import TrainConfig
 from fullgraph.transport import Counting, Key
+from tests.support import CASES, assert_same, coded, dense_trace, train_trace, trainer_of
+from tests.support.oracles import dense_arcs
 
 CONVEX = [2.0**-t for t in range(12)]
 

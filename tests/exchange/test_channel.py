@@ -10,8 +10,9 @@ from fullgraph.errors import Damaged
 from fullgraph.exchange import Bounded, Clock, Pipelined, Skip, Smooth, Sync, Wire, settled, table
 from fullgraph.partition import cut_parts
 from fullgraph.plan import HaloRoute
-from fullgraph.testing import CASES, adjoint_pair, assert_schedule_law, run_processes, run_threads
+from fullgraph.testing import adjoint_pair, assert_schedule_law, run_processes, run_threads
 from fullgraph.transport import Delaying
+from tests.support import CASES
 
 
 def route_of(transport, case):

@@ -26,18 +26,9 @@ from fullgraph.reference import load
 from fullgraph.run import Run
 from fullgraph.storage import sealed
 from fullgraph.tasks import METRICS
-from fullgraph.testing import (
-    CASES,
-    assert_same,
-    assert_schedule_law,
-    assert_size_law,
-    coded,
-    random_graph,
-    run_threads,
-    stale_trace,
-    train_trace,
-)
-from fullgraph.transport import Alone, Key
+from fullgraph.testing import assert_schedule_law, assert_size_law, run_threads
+from fullgraph.transport import Key, SingleRank
+from tests.support import CASES, assert_same, coded, random_graph, stale_trace, train_trace
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = ROOT / "docs" / "extending"
@@ -109,7 +100,7 @@ def test_the_partitioner():
 def test_the_metric():
     logits, target = torch.eye(3)[[0, 0, 1, 2, 2, 1]], torch.tensor([0, 1, 1, 2, 0, 1])
     f1 = [2 / 4, 4 / 5, 2 / 3]
-    assert METRICS[F1](logits, target, Alone(), Key("f1", 0)) == pytest.approx(sum(f1) / 3)
+    assert METRICS[F1](logits, target, SingleRank(), Key("f1", 0)) == pytest.approx(sum(f1) / 3)
 
 
 @pytest.mark.parametrize("case", ["directed", "sparse"])
@@ -292,7 +283,7 @@ def test_wrong_values_in_python_are_one_line():
 SCRIPT = """
 from dataclasses import dataclass
 import fullgraph as fg
-from fullgraph.testing import random_graph
+from tests.support import random_graph
 
 @dataclass(frozen=True)
 class Same:

@@ -7,7 +7,7 @@ import pytest
 
 import fullgraph as fg
 from fullgraph.reference import load
-from fullgraph.testing import random_graph
+from tests.support import random_graph
 
 FILES = Path(__file__).resolve().parents[2] / "docs" / "extending"
 

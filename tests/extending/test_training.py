@@ -18,19 +18,11 @@ from fullgraph.axes import LOSSES, OPTIMIZERS
 from fullgraph.cli import main
 from fullgraph.errors import InputError
 from fullgraph.reference import load
-from fullgraph.testing import (
-    CASES,
-    assert_same,
-    dense_trace,
-    differing,
-    random_graph,
-    resumed_epochs,
-    run_threads,
-    train_trace,
-)
+from fullgraph.testing import run_threads
 from fullgraph.train.config import TrainConfig
 from fullgraph.train.optimizer import load_state, state_tensors
 from fullgraph.values import read_value, tree_of
+from tests.support import CASES, assert_same, dense_trace, differing, random_graph, resumed_epochs, train_trace
 
 FILES = Path(__file__).resolve().parents[2] / "docs" / "extending"
 FOCAL, LION, GOOD, DISTANCE = (
@@ -250,7 +242,7 @@ WRONG = {
     "mean": (("--loss", "torch.nn.functional:cross_entropy"), "cross_entropy returns the mean of its rows"),
     "loss": (("--loss", "mse"), "loss 'mse' does not fit 4-class data; use one of: cross_entropy"),
     "unknown loss": (("--loss", "hinge"), "loss 'hinge' is unknown; known: cross_entropy, bce, mse, mae, huber; or"),
-    "closure": (("--optimizer", "torch.optim:LBFGS"), "optimizer LBFGS runs the model several times a step"),
+    "closure": (("--optimizer", "torch.optim:LBFGS"), "optimizer LBFGS runs the model several times per step"),
     "no optimizer": (("--optimizer", "torch.nn:Linear"), "torch.nn:Linear is no optimizer: it has no build"),
     "decay": (("--optimizer", f"{__file__}:Counting", "--weight-decay", 0.1), "takes no weight_decay; leave out"),
     "option": (("-t", "gama=2"), "training has no option gama; known: epochs="),

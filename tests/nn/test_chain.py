@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from fullgraph import nn
-from fullgraph.testing import CASES, trainer_of
 from fullgraph.train.config import TrainConfig
-from fullgraph.transport import Alone
+from fullgraph.transport import SingleRank
+from tests.support import CASES, trainer_of
 
 SPECS = {
     "gcn": nn.GCN(layers=4, hidden=8, norm="layer", linear_layers=2, residual=True),
@@ -32,7 +32,7 @@ def test_blocks_share_out_the_weights(spec):
 @pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
 def test_a_chain_may_be_cut_anywhere(spec):
     """Only the state passes from one stage to the next; dropout obeys the model's mode."""
-    trainer = trainer_of(Alone(), CASES["sparse"], spec, TrainConfig(dtype="float64"))
+    trainer = trainer_of(SingleRank(), CASES["sparse"], spec, TrainConfig(dtype="float64"))
     model, x, view = trainer.model, trainer.shard.full.x, trainer.shard.full.view
 
     def staged(cut):

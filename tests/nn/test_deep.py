@@ -5,7 +5,8 @@ from functools import partial
 import pytest
 
 from fullgraph import nn
-from fullgraph.testing import CASES, run_threads, train_trace
+from fullgraph.testing import run_threads
+from tests.support import CASES, train_trace
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,8 @@ from torch.nn import functional as F
 from fullgraph import nn
 from fullgraph.partition import cut_parts, partition
 from fullgraph.run import Run, build_shard
-from fullgraph.testing import random_graph, run_threads
+from fullgraph.testing import run_threads
+from tests.support import random_graph
 
 pyg = pytest.importorskip("torch_geometric.nn", reason="PyG is an extra")
 HIDDEN, HEADS = 16, 4

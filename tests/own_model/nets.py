@@ -11,7 +11,7 @@ from torch import nn
 import fullgraph as fg
 from fullgraph.partition import cut_parts, partition
 from fullgraph.placement import Partitioned
-from fullgraph.testing import random_graph
+from tests.support import random_graph
 
 WIDTH, HIDDEN, CLASSES, ARC_WIDTH, NODES = 6, 8, 4, 3, 40
 

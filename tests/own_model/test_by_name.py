@@ -12,7 +12,7 @@ from fullgraph.axes import MODELS
 from fullgraph.data import save_npz
 from fullgraph.errors import InputError
 from fullgraph.run import Run
-from fullgraph.testing import random_graph
+from tests.support import random_graph
 
 pytest.importorskip("torch_geometric")
 

@@ -13,7 +13,7 @@ import fullgraph as fg
 from fullgraph import reference
 from fullgraph.data import save_npz
 from fullgraph.run import Run
-from fullgraph.testing import random_graph
+from tests.support import random_graph
 
 pytest.importorskip("torch_geometric")
 pytest.importorskip("cloudpickle")

@@ -14,7 +14,7 @@ from fullgraph.exchange import Pipelined
 from fullgraph.partition import cut_parts, partition
 from fullgraph.placement import Partitioned
 from fullgraph.testing import run_threads
-from fullgraph.transport import Alone
+from fullgraph.transport import SingleRank
 
 pyg = pytest.importorskip("torch_geometric.nn", reason="PyG is an extra")
 
@@ -202,7 +202,7 @@ class TestSteps:
 
     @pytest.fixture
     def shard(self):
-        return shard_of(Alone(), case_graph())
+        return shard_of(SingleRank(), case_graph())
 
     @pytest.fixture
     def model(self, shard):
@@ -321,7 +321,7 @@ class TestShards:
 
 
 def test_a_strategy_that_follows_the_loss_is_told_it():
-    shard = shard_of(Alone(), case_graph())
+    shard = shard_of(SingleRank(), case_graph())
     recipe = fg.recipes.sylvie_a(adaptive=True, tau=1)
     model = fg.distribute(pyg.GCN(WIDTH, HIDDEN, 2, CLASSES).double(), shard, recipe, check=False)
     for step in range(3):

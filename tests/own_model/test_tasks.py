@@ -12,7 +12,8 @@ from fullgraph.own_model.spec import spec_of
 from fullgraph.partition import Assignment
 from fullgraph.tasks import Link
 from fullgraph.tasks.decoder import as_decoder
-from fullgraph.testing import assert_same, random_graph, run_threads, train_trace
+from fullgraph.testing import run_threads
+from tests.support import assert_same, random_graph, train_trace
 
 pytest.importorskip("torch_geometric")
 from torch_geometric.nn import GATv2Conv, SAGEConv

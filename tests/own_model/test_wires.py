@@ -13,8 +13,9 @@ from fullgraph.codec import LowBit, Subsample
 from fullgraph.errors import InputError
 from fullgraph.partition import cut_parts
 from fullgraph.placement import Partitioned
-from fullgraph.testing import CASES, HaloRules, coded, halo_trace, run_threads, stale_trace
+from fullgraph.testing import run_threads
 from fullgraph.transport import Key
+from tests.support import CASES, HaloRules, coded, halo_trace, stale_trace
 
 pyg = pytest.importorskip("torch_geometric.nn", reason="PyG is an extra")
 

@@ -9,7 +9,7 @@ from fullgraph.errors import InputError
 from fullgraph.partition import Assignment, cut_parts
 from fullgraph.partition import cut as cut_module
 from fullgraph.partition import layout as layout_module
-from fullgraph.testing import CASES
+from tests.support import CASES
 
 PARTS = (1, 2, 3, 4, 5)
 SEEDS = (0, 1, 2)

@@ -250,13 +250,13 @@ def test_shards_are_written_without_holding_arcs(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("directed", [0, 1])
 def test_metis_is_refused_before_it_starts_where_it_would_not_fit(monkeypatch, directed):
-    from fullgraph import room
+    from fullgraph import resources
     from fullgraph.partition import metis
 
     graph = load(f"sbm:nodes=2000,edges=20000,features=2,directed={directed}")
     both = 40_000
     monkeypatch.setattr(metis, "_search", lambda *_: pytest.fail("it started"))
-    monkeypatch.setattr(room, "free_memory", lambda: metis.BYTES_PER_ARC * both - 1)
+    monkeypatch.setattr(resources, "free_memory", lambda: metis.BYTES_PER_ARC * both - 1)
     with pytest.raises(
         InputError, match=r"METIS needs 5.7 MiB of memory, and 5.7 MiB are free; choose --partitioner fennel"
     ):

@@ -22,7 +22,7 @@ from fullgraph.partition import (
     store,
     write_parts,
 )
-from fullgraph.storage import NEW, sealed, whole
+from fullgraph.storage import NEW, atomic, sealed
 
 
 def assert_same(a, b):
@@ -222,7 +222,7 @@ def test_other_schemas_missing_manifests_and_wrong_ranks(shards, tmp_path):
             read_manifest(shards)
     path.unlink()
     for folder in (shards, tmp_path / "nowhere"):
-        with pytest.raises(InputError, match="is no folder of shards"):
+        with pytest.raises(InputError, match="is not a folder of shards"):
             read_manifest(folder)
 
 
@@ -269,7 +269,7 @@ def test_a_failed_rename_brings_the_old_folder_back(shards, tmp_path, make_graph
             raise OSError(errno.EIO, "Input/output error")
         return rename(source, target)
 
-    monkeypatch.setattr(whole, "_swap_at_once", lambda one, other: False)  # as on a network file system
+    monkeypatch.setattr(atomic, "_swap_at_once", lambda one, other: False)  # as on a network file system
     monkeypatch.setattr(os, "rename", failing)
     graph = make_graph(7)
     with pytest.raises(InputError, match="the disk reports an error"):
@@ -294,7 +294,7 @@ def test_folders_that_hold_other_things_are_left_alone(tmp_path, make_graph, sca
     with pytest.raises(InputError, match="holds something other than shards"):
         write_parts(mine, graph, scatter(graph, 2))
     file = mine / "deeper" / "shards" / "manifest.json"
-    with pytest.raises(InputError, match="exists and is no folder"):
+    with pytest.raises(InputError, match="exists and is not a folder"):
         write_parts(file, graph, scatter(graph, 2))
     with pytest.raises(InputError, match=r"cannot write .*; choose another folder"):
         write_parts(file / "below", graph, scatter(graph, 2))

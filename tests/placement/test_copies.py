@@ -16,9 +16,10 @@ from fullgraph.partition import Assignment, Part, cut_parts
 from fullgraph.placement import Partitioned, Shard
 from fullgraph.recipes.base import Given
 from fullgraph.run import Run, build_trainer
-from fullgraph.testing import random_graph, run_threads
+from fullgraph.testing import run_threads
 from fullgraph.train.config import TrainConfig
-from fullgraph.transport import Among, Mesh, Transport
+from fullgraph.transport import Mesh, SubTransport, Transport
+from tests.support import random_graph
 
 COPIES, PARTS, NODES = 2, 3, 60
 
@@ -29,7 +30,7 @@ class Copied(Partitioned):
 
     def place(self, part: Part, transport: Transport, wire: Wires, aggregation: str) -> Shard:
         mesh = Mesh(copy=COPIES, row=transport.size // COPIES)
-        owners = Among(transport, mesh.along("row", transport.rank))
+        owners = SubTransport(transport, mesh.along("row", transport.rank))
         return replace(Partitioned.place(self, part, owners, wire, aggregation), transport=transport)
 
 

@@ -17,10 +17,11 @@ from faults.command import Command, complaints, epochs_done, leftovers, options,
 from fullgraph.errors import InputError
 from fullgraph.preparing import new_folder
 from fullgraph.run import Run
-from fullgraph.testing import CASES, random_graph, run_threads, trainer_of
+from fullgraph.testing import run_threads
 from fullgraph.train.checkpoint import Checkpoints
 from fullgraph.train.config import TrainConfig
-from fullgraph.train.nursery import PR_GET_CHILD_SUBREAPER, adopting
+from fullgraph.train.fork_server import PR_GET_CHILD_SUBREAPER, adopting
+from tests.support import CASES, random_graph, trainer_of
 
 ENDLESS = ["train", "g.npz", "--epochs", 10**6, "--out", "run", *options("vanilla"), "--checkpoint-every", 0]
 KEPT = r"a checkpoint of epoch (\d+) was written; to go on: fullgraph train --resume run"
@@ -167,7 +168,7 @@ SCRIPT = """
 import signal
 import fullgraph as fg
 from fullgraph.errors import RankFailed
-from fullgraph.testing import random_graph
+from tests.support import random_graph
 
 if __name__ == "__main__":
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
@@ -188,7 +189,7 @@ def test_a_process_that_ignores_sigchld_learns_from_the_ranks_own_words(here):
     assert done.returncode == 0, done.stderr
     *_, good, bad = done.stdout.splitlines()
     assert good == "3"
-    assert re.search(r"rank \d \(pid \d+\) ended without a word.*ignores SIGCHLD", bad)
+    assert re.search(r"rank \d \(pid \d+\) ended without an exit report.*ignores SIGCHLD", bad)
     assert not (here / "bad" / "result.json").exists()
 
 

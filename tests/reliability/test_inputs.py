@@ -326,7 +326,7 @@ def test_options_in_a_file(here, run, text):
 
 def test_a_pipe_of_options_is_no_hang(here, run):
     os.mkfifo(here / "c.toml")
-    run(["train", "--config", "c.toml"], "no plain file")
+    run(["train", "--config", "c.toml"], "not a plain file")
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 
 from faults.command import Command, complaints, send, small_graph, wait_for
 from fullgraph import cgroup
-from fullgraph.testing import children_of
+from tests.support import children_of
 
 MIB = 1 << 20
 

@@ -25,7 +25,7 @@ from faults.command import (
     small_graph,
     wait_for,
 )
-from fullgraph.testing import children_of
+from tests.support import children_of
 
 ENDLESS = ["train", "g.npz", "--epochs", 10**6, "--out", "run"]
 

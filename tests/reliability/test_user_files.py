@@ -17,8 +17,8 @@ from fullgraph.nn.model import make_norm
 from fullgraph.own_code import MOST_TRACE, OwnCodeError, as_own, own_code, own_frames
 from fullgraph.partition import partition
 from fullgraph.tasks import node_task
-from fullgraph.testing import random_graph
 from tests.reliability import own_things
+from tests.support import random_graph
 
 pytest.importorskip("torch_geometric")
 HERE = "own_things.py"

@@ -4,7 +4,7 @@ import pytest
 
 import fullgraph as fg
 from fullgraph.data import Graph
-from fullgraph.testing import random_graph
+from tests.support import random_graph
 
 EVIL = "<script>document.title='evil'</script>\"&'<img src=x onerror=alert(1)>"
 

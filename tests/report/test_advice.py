@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from fullgraph.lab.html.advice import advice
+from fullgraph.lab.html.past import PastRun
 from fullgraph.report import EpochRecord, Outcome
-from fullgraph.report.html.advice import advice
-from fullgraph.report.html.past import PastRun
 from fullgraph.report.profile import Bin, Flow, Profile, RankProfile
 
 EPOCH = Bin(step_s=1.0, pack_s=0.05, wait_s=0.1, sum_s=0.05, numbers=3200, bytes=12800)

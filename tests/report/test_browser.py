@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fullgraph.report.html import write_comparison
+from fullgraph.lab.html import write_comparison
 
 LIMIT = 5_000_000  # bytes of a page
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)

@@ -14,21 +14,21 @@ import pytest
 
 import fullgraph as fg
 from fullgraph.errors import InputError
+from fullgraph.lab.html import read_run, write_report
+from fullgraph.lab.html.charts import Line, lines
+from fullgraph.lab.html.many import front, page
+from fullgraph.lab.html.numbers import log_ticks, percent, seconds, size, thinned, ticks
+from fullgraph.lab.html.tags import Safe, tag
 from fullgraph.partition import cut_parts
 from fullgraph.report import EpochRecord, MetricsLog, read_metrics
-from fullgraph.report.html import read_run, write_report
-from fullgraph.report.html.charts import Line, lines
-from fullgraph.report.html.many import front, page
-from fullgraph.report.html.numbers import log_ticks, percent, seconds, size, thinned, ticks
-from fullgraph.report.html.tags import Safe, tag
 from fullgraph.report.terminal import tolerated
-from fullgraph.testing import random_graph
-from fullgraph.testing.bodies import trainer_of
-from fullgraph.testing.cases import CASES
 from fullgraph.train.config import TrainConfig
 from fullgraph.train.profiler import Profiler
 from fullgraph.train.tracing import Tracer
-from fullgraph.transport import Alone
+from fullgraph.transport import SingleRank
+from tests.support import random_graph
+from tests.support.bodies import trainer_of
+from tests.support.cases import CASES
 
 LIMIT = 5_000_000  # bytes of a page
 
@@ -169,7 +169,7 @@ def test_what_cannot_be_written_costs_no_run(tmp_path, capsys):
     for name in ("report.html", "profile.json", "trace.json"):
         (tmp_path / name / "in the way").mkdir(parents=True)
     config = TrainConfig(epochs=2, trace=True, trace_skip=0, trace_epochs=1)
-    trainer = trainer_of(Alone(), CASES["undirected"], fg.nn.GCN(layers=2, hidden=4), config)
+    trainer = trainer_of(SingleRank(), CASES["undirected"], fg.nn.GCN(layers=2, hidden=4), config)
     looks = [Profiler(trainer, cut_parts(*CASES["undirected"](1), 0), tmp_path), Tracer(trainer, tmp_path)]
     assert trainer.fit(looks)
     for look in looks:

@@ -11,12 +11,13 @@ from fullgraph.exchange import Skip
 from fullgraph.partition import cut_parts
 from fullgraph.report.profile import read_profile
 from fullgraph.storage import sealed
-from fullgraph.testing import random_graph, run_threads
-from fullgraph.testing.bodies import trainer_of
-from fullgraph.testing.cases import CASES
+from fullgraph.testing import run_threads
 from fullgraph.train.config import TrainConfig
 from fullgraph.train.profiler import Profiler, gather_texts
 from fullgraph.transport import Key
+from tests.support import random_graph
+from tests.support.bodies import trainer_of
+from tests.support.cases import CASES
 
 EPOCHS = 6
 STRATEGIES = {

@@ -15,11 +15,12 @@ from fullgraph.exchange import Skip
 from fullgraph.report import Meter
 from fullgraph.report.events import Slice, trace_events
 from fullgraph.report.profile import read_profile
-from fullgraph.testing import random_graph, run_processes, run_threads
-from fullgraph.testing.bodies import trainer_of
-from fullgraph.testing.cases import CASES
+from fullgraph.testing import run_processes, run_threads
 from fullgraph.train.config import TrainConfig
 from fullgraph.train.tracing import Layers, Tracer, layers_of
+from tests.support import random_graph
+from tests.support.bodies import trainer_of
+from tests.support.cases import CASES
 
 EPOCHS = 4
 EPS = 2e-3  # microseconds: times are written to a thousandth of one
@@ -221,5 +222,5 @@ def test_on_a_gpu_times_are_those_of_streams(tmp_path):
 def test_torchs_profile_is_no_trace_by_itself(tmp_path):
     from fullgraph.errors import InputError
 
-    with pytest.raises(InputError, match="--trace-torch runs beside --trace"):
+    with pytest.raises(InputError, match="--trace-torch needs --trace"):
         TrainConfig(trace_torch=True)

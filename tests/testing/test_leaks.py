@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from fullgraph.testing.leaks import KERNEL_POOL, Snapshot, leaks, restore_environ
+from tests.support.leaks import KERNEL_POOL, Snapshot, leaks, restore_environ
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_process_groups() -> None:
     """In a child: a group that is still up would be a leak of this very test."""
     code = """
 import torch.distributed as dist
-from fullgraph.testing.leaks import Snapshot, leaks
+from tests.support.leaks import Snapshot, leaks
 before = Snapshot()
 dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
 assert leaks(before, patience_s=0) == ["a torch.distributed process group is still initialised"]

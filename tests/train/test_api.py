@@ -12,8 +12,8 @@ from safetensors.torch import load_file
 import fullgraph as fg
 from fullgraph.partition import partition, write_parts
 from fullgraph.report import read_metrics
-from fullgraph.testing import random_graph
 from fullgraph.train.evaluate import logits_of
+from tests.support import random_graph
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from fullgraph.codec import LowBit
 from fullgraph.exchange import Bounded
 from fullgraph.options import run_of
 from fullgraph.run import Run
-from fullgraph.testing import random_graph
+from tests.support import random_graph
 
 NET = """
 import torch

@@ -8,7 +8,7 @@ import fullgraph as fg
 from fullgraph.errors import InputError
 from fullgraph.report import read_metrics, read_outcome
 from fullgraph.storage import sealed
-from fullgraph.testing import random_graph
+from tests.support import random_graph
 
 
 def test_the_first_epoch_is_1_everywhere(tmp_path, capfd):

@@ -10,8 +10,9 @@ from fullgraph import nn, recipes
 from fullgraph.data import load
 from fullgraph.ops import Adjacency
 from fullgraph.partition import partition
-from fullgraph.testing import CASES, run_threads, trainer_of
+from fullgraph.testing import run_threads
 from fullgraph.train.config import TrainConfig
+from tests.support import CASES, trainer_of
 
 PHOTO = Path(__file__).resolve().parents[3] / "shared" / "data" / "amazon_photo.npz"
 EARLY, LATE = 20, 500  # epochs

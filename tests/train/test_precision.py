@@ -8,8 +8,9 @@ import torch
 from fullgraph import nn
 from fullgraph.errors import InputError
 from fullgraph.recipes import STRATEGIES
-from fullgraph.testing import CASES, differing, resumed_epochs, run_threads, trainer_of
+from fullgraph.testing import run_threads
 from fullgraph.train.config import TrainConfig
+from tests.support import CASES, differing, resumed_epochs, trainer_of
 
 CONFIG = TrainConfig(epochs=4, eval_every=2, checkpoint_every=1, lr=0.01)
 SPECS = [

@@ -13,7 +13,7 @@ import fullgraph as fg
 from fullgraph.data import FeatureScaler, fit_features
 from fullgraph.partition import GraphFacts
 from fullgraph.predicting import check_fits
-from fullgraph.testing import random_graph
+from tests.support import random_graph
 
 NET = """
 import torch
@@ -178,7 +178,7 @@ def test_what_does_not_fit_leaves_nothing_behind(run, own_run, graph, tmp_path):
         (run, {"embeddings": 7}, r"no layer '7'; it has 1, 2, convs"),
         (run, {"parts": 3}, "own graph is cut into 2 parts; leave --parts out"),
         (run, {"format": "xml"}, "format 'xml' is unknown: choose from npy, csv, parquet"),
-        (run, {"graph": 3}, "a int is no graph; give"),
+        (run, {"graph": 3}, "a int is not a graph; give"),
         (run, {"graph": "nowhere.npz"}, "does not exist"),
         (run, {"graph": run.folder / "shards"}, "give the graph that it was cut from"),
         (run, {"graph": random_graph(features=5)}, "has 5 features a node, and the run was trained with 12"),

@@ -90,7 +90,7 @@ def test_ranks_are_shown_where_one_lags(monkeypatch):
     assert display.rows[2][-1] == "lags: 1.7x"
     assert display.rows[3][-1] == ""
     display = told(Heard(live=False), monkeypatch, [[0.1, 0.0], [0.1, 0.08]], [record(1, val=0.1), record(2, val=0.2)])
-    assert sum("rank 0 lags: 100.0 ms of work an epoch, 1.7x the mean" in line for line in display.lines) == 1
+    assert sum("rank 0 lags: 100.0 ms of work per epoch, 1.7x the mean" in line for line in display.lines) == 1
 
 
 def test_who_lags():
@@ -100,11 +100,11 @@ def test_who_lags():
     for _ in range(20):
         ranks.add([[0.2, 0.1], [0.2, 0.0]])
     assert ranks.lagging()[0] == 1
-    assert ranks.news()[0].startswith("rank 1 lags")
-    assert ranks.news() == []
+    assert ranks.changes()[0].startswith("rank 1 lags")
+    assert ranks.changes() == []
     for _ in range(40):
         ranks.add([[0.1, 0.0], [0.1, 0.0]])
-    assert ranks.news() == ["no rank lags any more"]
+    assert ranks.changes() == ["no rank lags any more"]
     ranks = Ranks()
     ranks.add([[0.004, 0.0], [0.001, 0.0]])
     assert ranks.lagging() is None  # three thousandths of a second are not worth a word

@@ -12,7 +12,7 @@ import pytest
 from safetensors.torch import load_file
 
 from fullgraph.data import save_npz
-from fullgraph.testing import random_graph, ranks_of
+from tests.support import random_graph, ranks_of
 
 TRAIN = ["--hidden", "8", "--eval-every", "3", "--checkpoint-every", "5", "--norm", "batch"]
 PIPE = [*TRAIN[:-1], "layer", "--strategy", "gnnpipe", "--layers", "5", "-o", "freeze=4"]

@@ -10,8 +10,8 @@ from fullgraph.exchange import Skip
 from fullgraph.partition import partition, write_parts
 from fullgraph.remarks import late_halos, remarks
 from fullgraph.run import Run
-from fullgraph.testing import random_graph
 from fullgraph.train.config import TrainConfig
+from tests.support import random_graph
 
 
 @pytest.fixture

@@ -3,9 +3,9 @@
 import pytest
 
 import fullgraph as fg
-from fullgraph.testing import random_graph
 from fullgraph.train.config import TrainConfig
 from fullgraph.train.schedule import learning_rate
+from tests.support import random_graph
 
 
 @pytest.mark.parametrize("kind", ["cosine", "step"])

@@ -9,11 +9,12 @@ from torch import nn
 import fullgraph as fg
 from fullgraph.exchange import Bounded, Except, Pipelined, Sync, Wire
 from fullgraph.ops import spmm
-from fullgraph.testing import CASES, run_processes, run_threads, trainer_of
+from fullgraph.testing import run_processes, run_threads
 from fullgraph.train.config import TrainConfig
 from fullgraph.train.sync import ENOUGH, GradSync, _groups
-from fullgraph.transport import Alone, Key
+from fullgraph.transport import Key, SingleRank
 from fullgraph.transport.wrappers import Recording
+from tests.support import CASES, trainer_of
 
 
 class Noting:
@@ -105,7 +106,7 @@ def test_a_step_that_failed_leaves_nothing_to_the_next():
             model(x).sum().backward()
         sync(model.parameters(), 1)
         model(x).sum().backward()  # and no hook is left, which would begin another sum
-        return len(sync._coming)
+        return len(sync._pending)
 
     assert run_threads(2, body) == [0, 0]
 
@@ -136,7 +137,7 @@ def test_a_layers_own_weights_have_gradients_before_the_product_is_walked_back(m
 
     monkeypatch.setattr("fullgraph.placement.partitioned.view.spmm", told)
     spec = fg.nn.GraphSAGE(layers=3, hidden=16, norm="none")
-    trainer = trainer_of(Alone(), CASES["undirected"], spec, TrainConfig(), narrow_first=False)
+    trainer = trainer_of(SingleRank(), CASES["undirected"], spec, TrainConfig(), narrow_first=False)
     for name, parameter in trainer.model.named_parameters():
         parameter.register_post_accumulate_grad_hook(lambda _, name=name: came.append(name))
     trainer.train_step()
@@ -147,7 +148,7 @@ def test_a_layers_own_weights_have_gradients_before_the_product_is_walked_back(m
 
 def test_one_rank_sums_nothing():
     model = stack()
-    sync = GradSync(Alone())
+    sync = GradSync(SingleRank())
     with sync.under_way(model, 0):
         model(torch.ones(4, 128, dtype=torch.float64)).sum().backward()
     before = model[0].weight.grad.clone()

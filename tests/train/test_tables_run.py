@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file
 
 import fullgraph as fg
-from fullgraph.testing import random_graph
+from tests.support import random_graph
 
 pa = pytest.importorskip("pyarrow", reason="pyarrow is an extra")
 from pyarrow import parquet  # noqa: E402

@@ -6,7 +6,7 @@ import torch
 from fullgraph.errors import InputError
 from fullgraph.plan import HopRoute
 from fullgraph.testing import adjoint_pair, run_processes, run_threads
-from fullgraph.transport import Among, Key, Mesh
+from fullgraph.transport import Key, Mesh, SubTransport
 
 
 def test_a_mesh_numbers_its_last_axis_fastest():
@@ -35,7 +35,7 @@ def test_a_mesh_that_is_not_all_ranks_is_refused():
 def in_pairs(transport):
     """Pairs (0, 2) and (1, 3), over a fork, in another order of keys on each: what came, and sums."""
     fork = transport.fork()
-    pair = Among(fork, [transport.rank % 2, transport.rank % 2 + 2])
+    pair = SubTransport(fork, [transport.rank % 2, transport.rank % 2 + 2])
     other = 1 - pair.rank
     keys = [Key("a", 0), Key("b", 0)][:: 1 if transport.rank % 2 else -1]
     sent = torch.tensor([transport.rank, 7], dtype=torch.uint8)

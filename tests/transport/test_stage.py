@@ -10,10 +10,11 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fullgraph import nn, recipes
-from fullgraph.testing import CASES, anew, run_processes, trainer_of
+from fullgraph.testing import anew, run_processes
 from fullgraph.train.config import TrainConfig
-from fullgraph.transport import Alone, Key
+from fullgraph.transport import Key, SingleRank
 from fullgraph.transport.stage import OnHost
+from tests.support import CASES, trainer_of
 
 
 class Spy(OnHost):
@@ -129,7 +130,7 @@ class HostReads(TorchDispatchMode):
 )
 def test_a_step_reads_nothing_back(model, case):
     """As a GPU would run it: after the first step the host asks for no result, so that nothing waits."""
-    trainer = trainer_of(Alone(), CASES[case], model, TrainConfig(epochs=5))
+    trainer = trainer_of(SingleRank(), CASES[case], model, TrainConfig(epochs=5))
     trainer.train_step()
     trainer.shard.clock.tick()
     with HostReads() as reads:  # Adam's step count is on the host and is read there

@@ -11,9 +11,10 @@ from fullgraph import nn
 from fullgraph.data import load
 from fullgraph.exchange import Wire
 from fullgraph.partition import partition
-from fullgraph.testing import run_processes, run_threads, trainer_of
+from fullgraph.testing import run_processes, run_threads
 from fullgraph.train.config import TrainConfig
 from fullgraph.transport import Counting, Key
+from tests.support import trainer_of
 
 TCP_INFO, BYTES_SENT = 11, 200  # of Linux: the option, and where tcpi_bytes_sent lies in what it gives
 GRAPH = "sbm:nodes=3000,edges=12000,features=16,classes=8"

@@ -16,8 +16,8 @@ import sys
 import threading
 from contextlib import contextmanager
 
-from fullgraph.train import boot
-from fullgraph.train.nursery import DEFAULTS, adopting
+from fullgraph.train import fork_server_main
+from fullgraph.train.fork_server import DEFAULTS, adopting
 from tests.warm import keeper
 
 COLD = subprocess.Popen
@@ -39,7 +39,7 @@ PARAMETERS = list(inspect.signature(COLD._execute_child).parameters)
 @contextmanager
 def kept():
     """While it lasts, `subprocess.Popen` forks our commands."""
-    if not boot.FORKS:
+    if not fork_server_main.FORKS:
         yield
         return
     ours, theirs = socket.socketpair()
@@ -90,15 +90,15 @@ def _order(how, began):
     name = _ours(line)
     if program != sys.executable or not name or _early(environ) != began:
         return None
-    nursery = name == boot.__file__  # it starts nothing itself, and is told the paths of its launcher
-    if not nursery and environ.get("PYTHONPATH") != os.environ.get("PYTHONPATH"):
+    fork_server = name == fork_server_main.__file__  # it starts nothing itself, and is told the paths of its launcher
+    if not fork_server and environ.get("PYTHONPATH") != os.environ.get("PYTHONPATH"):
         return None
     return {
         "line": line,
         "cwd": os.getcwd() if how["cwd"] is None else os.fsdecode(how["cwd"]),
         "environ": environ,
         "numbers": [0, 1, 2, *how["pass_fds"]],
-        "starts": not nursery,
+        "starts": not fork_server,
         "session": how["start_new_session"],
         "deaf": signal.getsignal(signal.SIGINT) is signal.SIG_IGN,  # as a shell's command in the background is
         "mask": [int(number) for number in signal.pthread_sigmask(signal.SIG_BLOCK, [])],

@@ -27,7 +27,7 @@ from pathlib import Path
 import torch
 
 from fullgraph.ops import kernels
-from fullgraph.train import boot
+from fullgraph.train import fork_server_main
 
 ROOT = str(Path(__file__).parents[2])
 FLAGS = ("-P", "-u")  # of the interpreter, which are known here
@@ -37,7 +37,7 @@ FREE = 512  # descriptors from here on are nobody's
 def main():
     parent, orders = int(sys.argv[1]), socket.socket(fileno=int(sys.argv[2]))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to everyone
-    boot.die_with(parent)
+    fork_server_main.die_with(parent)
     gc.disable()
     sys.path.insert(0, ROOT)
     from tests import warm
@@ -71,13 +71,13 @@ def _command(orders):
         ours.close()
         for handle in handles:
             os.close(handle)
-        boot.die_with(command)
+        fork_server_main.die_with(command)
         orders = theirs
 
 
 def _born(orders):
     """Fork a process for each order. It returns in those; the keeper ends when there are no more orders."""
-    while told := boot.receive(orders):
+    while told := fork_server_main.receive(orders):
         text, handles = told
         read, write = os.pipe()
         between = os.fork()
@@ -144,7 +144,7 @@ def _run(line):
         sys.argv[:] = arguments
         runpy.run_module(arguments[0], run_name="__main__", alter_sys=True)
         return
-    if "-P" in flags:  # a nursery, whose PYTHONPATH is all of its launcher's paths
+    if "-P" in flags:  # a fork server, whose PYTHONPATH is all of its launcher's paths
         sys.path[:] = os.environ["PYTHONPATH"].split(os.pathsep)
     else:
         sys.path.insert(0, os.path.dirname(os.path.abspath(name)))

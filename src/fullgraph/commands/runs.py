@@ -1,4 +1,4 @@
-"""Commands on runs: predict with one, compare several, show them on a page."""
+"""Commands on runs: predict with one, compare several."""
 
 from pathlib import Path
 from typing import Annotated
@@ -7,10 +7,10 @@ import typer
 
 from fullgraph.commands.shared import GRAPHS, JsonOption, offer
 from fullgraph.display import shown
-from fullgraph.errors import InputError, one_line
+from fullgraph.errors import InputError
 from fullgraph.report import Phases, read_outcome
 from fullgraph.train.config import FILE, device_in
-from fullgraph.train.nursery import Nursery
+from fullgraph.train.fork_server import ForkServer
 
 FORMATS = ("npy", "csv", "parquet")
 
@@ -34,7 +34,7 @@ def predict(
 
     Example:  fullgraph predict runs/mine --graph new.npz --out predictions/ --embeddings 2 --format parquet
     """
-    with shown() as display, Nursery(device_in(run / FILE)) as ahead:
+    with shown() as display, ForkServer(device_in(run / FILE)) as ahead:
         from fullgraph.predicting import predict as written
 
         phases = Phases(display=display)
@@ -73,20 +73,3 @@ def compare(
         print(as_csv_text(rows) if as_csv else as_json_text(rows), end="")
     else:
         print_comparison(rows, target)
-
-
-def report(
-    runs: Annotated[list[Path], typer.Argument(help="folders of runs, finished or not")],
-    out: Annotated[
-        Path | None,
-        typer.Option(help="the page", show_default="RUN/report.html; of several: report.html"),
-    ] = None,
-) -> None:
-    """Write a page that shows a run, or several beside one another: one file that opens without a network.
-
-    Example:  fullgraph report runs/mine        or:  fullgraph report runs/vanilla runs/pipegcn --out both.html
-    """
-    from fullgraph.report.html import PAGE, write_comparison, write_report
-
-    page = write_report(runs[0], out) if len(runs) == 1 else write_comparison(runs, out or Path(PAGE))
-    print(f"wrote {one_line(page)}")

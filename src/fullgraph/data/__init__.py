@@ -1,4 +1,4 @@
-"""What graph: the `Graph` value, its loaders and generators, and feature scaling."""
+"""Graphs: the `Graph` value, its loaders and generators, and feature scaling."""
 
 from fullgraph.data.features import FEATURE_KINDS, FeatureScaler, fit_features
 from fullgraph.data.graph import Graph

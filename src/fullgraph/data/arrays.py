@@ -1,4 +1,4 @@
-"""Turn what a user hands over (numpy, torch, scipy, lists) into numpy, and freeze it."""
+"""Convert user data (numpy, torch, scipy, lists) into read-only numpy arrays."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import scipy.sparse as sp
 from fullgraph.errors import InputError
 
 Array = npt.NDArray[Any]
-FeatureMatrix = Any  # np.ndarray [N, F] floating, or scipy.sparse.csr_array [N, F]; scipy ships no types
+FeatureMatrix = Any  # np.ndarray [N, F] floating, or scipy.sparse.csr_array [N, F]; scipy has no type annotations
 
-# numpy parses the head of a .npy file with `ast`, which in Python 3.11 may fail in several threads at once.
+# numpy parses the header of a .npy file with `ast`, which in Python 3.11 may fail in concurrent threads.
 PARSING = threading.Lock()
 
 
 def as_numpy(value: Any) -> Array:
-    """A numpy view of `value` where one exists, a copy otherwise; torch tensors are recognised by `detach`."""
+    """Return a numpy view of `value` if possible, else a copy; torch tensors are recognised by `detach`."""
     if hasattr(value, "detach"):
         value = value.detach().cpu()
         try:
@@ -33,7 +33,7 @@ def as_numpy(value: Any) -> Array:
 
 
 def as_csr_array(value: Any) -> Any | None:
-    """`value` as a scipy csr_array when it is sparse (scipy, or a torch sparse tensor), else None."""
+    """Return a sparse `value` (of scipy or torch) as a scipy csr_array; None if it is not sparse."""
     if sp.issparse(value):
         return sp.csr_array(value)
     if str(getattr(value, "layout", "")).startswith("torch.sparse"):
@@ -44,7 +44,7 @@ def as_csr_array(value: Any) -> Any | None:
 
 
 def in_file(array: Array) -> bool:
-    """Whether an array lies in a file that is mapped for reading."""
+    """Whether an array is in a file that is memory-mapped for reading."""
     base: Any = array
     while base is not None and not isinstance(base, np.memmap):
         base = getattr(base, "base", None)
@@ -52,14 +52,14 @@ def in_file(array: Array) -> bool:
 
 
 def frozen(array: Array) -> Array:
-    """A read-only view, so that the caller's own array keeps its flags."""
+    """Return a read-only view; the caller's own array keeps its flags."""
     view = array.view()
     view.setflags(write=False)
     return view
 
 
 def frozen_csr(csr: Any) -> Any:
-    """The same sparse matrix over read-only views of its three arrays."""
+    """Return the same sparse matrix over read-only views of its three arrays."""
     out = sp.csr_array((frozen(csr.data), frozen(csr.indices), frozen(csr.indptr)), shape=csr.shape)
     out.has_canonical_format = True  # checked by the caller; saves a scan at every use
     return out

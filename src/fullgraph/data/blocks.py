@@ -1,4 +1,4 @@
-"""Work on long arrays in several threads, a block at a time: numpy lets go of the interpreter while it computes."""
+"""Process long arrays in several threads, block by block: numpy releases the GIL while it computes."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import TypeVar
 
 S = TypeVar("S")
 T = TypeVar("T")
-BLOCK = 1 << 19  # entries: a few temporaries of that length stay in a core's cache
-FEW = 3  # blocks that are done before threads would have started
+BLOCK = 1 << 19  # entries: a few temporary arrays of this length fit in a core's cache
+FEW = 3  # this many blocks are computed faster than threads start
 
 
 def at_once(body: Callable[[S], T], items: Sequence[S]) -> Iterator[T]:
-    """body(item) of every item, on all cores; the results in order."""
+    """Yield body(item) of every item in order, computed on all cores."""
     if len(items) < 2:
         yield from map(body, items)
         return
@@ -23,7 +23,7 @@ def at_once(body: Callable[[S], T], items: Sequence[S]) -> Iterator[T]:
 
 
 def over_blocks(body: Callable[[int, int], T], length: int, block: int = BLOCK) -> Iterator[T]:
-    """body(low, high) of the blocks that make up 0..length-1; the results in order."""
+    """Yield body(low, high) of consecutive blocks of 0..length-1, in order."""
     bounds = [(low, min(low + block, length)) for low in range(0, length, block)]
     if len(bounds) <= FEW:
         return (body(*bound) for bound in bounds)

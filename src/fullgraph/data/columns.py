@@ -1,4 +1,4 @@
-"""The columns of a table that somebody else wrote: Parquet, CSV or a pyarrow table, read a batch of rows at a time."""
+"""The columns of a user's table (Parquet, CSV or a pyarrow table), read in batches of rows."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from fullgraph.data.parts import files_of
 from fullgraph.errors import InputError, nearest, one_line
 
 BATCH_ROWS = 1 << 18
-CSV_BLOCK = 1 << 24  # bytes of a CSV file that are read at a time
-LIST = "list:"  # begins the kind of a column of lists
+CSV_BLOCK = 1 << 24  # bytes of a CSV file per read
+LIST = "list:"  # prefix of the kind of a column of lists
 EXTRA = "pip install 'fullgraph[tables]'"
 
 
 @dataclass(frozen=True, eq=False)
 class Columns:
-    """A table's name for error lines, its columns' names and types, and its rows in batches."""
+    """A table: its name for errors, the names and types of its columns, and its rows in batches."""
 
     name: str
-    types: Mapping[str, Any]  # pyarrow types; of a CSV file's columns, None: they are what is asked for
+    types: Mapping[str, Any]  # pyarrow types; None for columns of a CSV file, which are read as any requested type
     source: Any = field(repr=False)  # paths, or a pyarrow table
 
     def __contains__(self, column: object) -> bool:
@@ -40,11 +40,11 @@ class Columns:
             )
 
     def beginning(self, prefix: str, but: Collection[str] = ()) -> list[str]:
-        """Columns whose names begin so, but for some, in the table's order."""
+        """Return the columns whose names begin with `prefix`, except those in `but`, in the table's order."""
         return [name for name in self.types if name.startswith(prefix) and name not in but]
 
     def id_type(self, column: str, like: Any = None) -> str:
-        """int64 or string: as the column is, and as the ids that it has to match; ids in a CSV file are texts."""
+        """Return int64 or string, by the column's type and that of the ids it must match; CSV ids are texts."""
         import pyarrow as pa
 
         kind = self.types[column]
@@ -62,22 +62,22 @@ class Columns:
         return mine
 
     def number_type(self, columns: Sequence[str]) -> np.dtype[Any]:
-        """float64 where a column has so many digits, else float32; a column of texts is refused."""
+        """Return float64 if a column has that many digits, else float32; refuse a column of texts."""
         import pyarrow as pa
 
         kinds = {column: self._number(column) for column in columns if self.types[column] is not None}
         for column, kind in kinds.items():
             if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
-                listed = " (of a struct, such as Spark's vectors, a list: vector_to_array)"
+                listed = " (turn a struct, such as a Spark vector, into a list: vector_to_array)"
                 raise InputError(
                     f"{self.name} has {column} as {one_line(self.types[column], 80)}, where numbers belong: make it "
                     f"numbers{listed if pa.types.is_struct(kind) else ''}, leave it out, "
-                    "or name the features by a beginning of their own (x_ for nodes, e_ for edges)"
+                    "or give feature columns a prefix (x_ for nodes, e_ for edges)"
                 )
         return np.dtype(np.float64 if any(pa.types.is_float64(kind) for kind in kinds.values()) else np.float32)
 
     def _number(self, column: str) -> Any:
-        """The type of a column, or of what its lists hold."""
+        """Return the type of a column, or of the items in its lists."""
         kind = self.types[column]
         return kind.value_type if self.is_list(column) else kind
 
@@ -92,25 +92,25 @@ class Columns:
         return kind is not None and any(test(kind) for test in tests)
 
     def as_numbers(self, columns: Sequence[str], dtype: np.dtype[Any]) -> dict[str, str]:
-        """What `batches` is asked for: numbers, or lists of them."""
+        """Return the kinds to request from `batches`: numbers, or lists of numbers."""
         return {column: f"{LIST if self.is_list(column) else ''}{dtype.name}" for column in columns}
 
     def width(self, column: str) -> int:
-        """How many numbers a row has in a column: of lists, as many as the first one."""
+        """Return the number of numbers per row of a column; for lists, the length of the first one."""
         if not self.is_list(column):
             return 1
         first = next(self.batches({column: f"{LIST}float64"}), None)
         return 0 if first is None else int(self.rows_of(first.slice(0, 1).column(0), column, 0).shape[1])
 
     def whole(self, column: str, kind: str) -> Any:
-        """One column as one pyarrow array."""
+        """Return a column as one pyarrow array."""
         import pyarrow as pa
 
         batches = [batch.column(0) for batch in self.batches({column: kind})]
         return pa.concat_arrays(batches) if batches else pa.array([], _type(kind))
 
     def batches(self, columns: Mapping[str, str]) -> Iterator[Any]:
-        """Batches of some columns, in the types asked for."""
+        """Yield batches of the given columns, in the requested types."""
         for name, rows in self._files(columns):
             while True:
                 with foreign(name, "correct the table"):
@@ -122,7 +122,7 @@ class Columns:
                     yield batch
 
     def at(self, row: int) -> str:
-        """A row for an error line: its file, and its number there, from 1."""
+        """Name a row in an error: its file, and its number in that file, from 1."""
         if isinstance(self.source, tuple) and len(self.source) > 1:
             column = next(iter(self.types))
             for name, rows in self._files({column: "string"}):
@@ -133,9 +133,9 @@ class Columns:
         return f"{self.name} row {row + 1}"
 
     def rows_of(self, array: Any, column: str, row: int, missing: int | None = None) -> Array:
-        """A column's numbers [rows], or of lists [rows, width]; `row` is the table's row that they begin with.
+        """Return a column's numbers [rows], or for lists [rows, width]; `row` is the number of the first row.
 
-        Nulls are `missing`, or refused.
+        Nulls become `missing`, or are refused.
         """
         import pyarrow as pa
         import pyarrow.compute as pc
@@ -153,7 +153,7 @@ class Columns:
         if wrong.size or not length[:1].any():
             bad = int(wrong[0]) if wrong.size else 0
             told = f"{self.at(row + bad)} has a list of {length[bad]} numbers as {column}"
-            raise InputError(f"{told}, and others have {length[0]}: give all rows equally many, at least one")
+            raise InputError(f"{told}, and other rows have {length[0]}: give all rows the same number, at least one")
         flat = array.flatten()
         if flat.null_count:
             bad = row + int(pc.index(pc.is_null(flat), True).as_py()) // int(length[0])
@@ -162,7 +162,7 @@ class Columns:
         return matrix
 
     def groups(self, columns: Mapping[str, str], least: int) -> Iterator[Any]:
-        """The same as tables of at least so many rows, but for the last one."""
+        """Yield tables of at least `least` rows; the last one may be shorter."""
         import pyarrow as pa
 
         held: list[Any] = []
@@ -175,7 +175,7 @@ class Columns:
             yield pa.Table.from_batches(held)
 
     def _files(self, columns: Mapping[str, str]) -> Iterator[tuple[str, Iterator[Any]]]:
-        """Each file's name and its batches."""
+        """Yield each file's name and its batches."""
         if isinstance(self.source, tuple):
             for path in self.source:
                 yield str(path), _read(path, columns)
@@ -196,11 +196,11 @@ def _read(path: Path, columns: Mapping[str, str]) -> Iterator[Any]:
 
         with pq.ParquetFile(path, memory_map=True) as file:
             for batch in file.iter_batches(BATCH_ROWS, columns=names):
-                yield batch.select(names)  # the file's own order may be another
+                yield batch.select(names)  # the file's column order may differ
 
 
 def open_columns(table: Any, what: str) -> Columns:
-    """The columns of a file, of a folder of part files, or of a pyarrow table."""
+    """Return the columns of a file, a folder of part files, or a pyarrow table."""
     try:
         import pyarrow as pa
     except ImportError:
@@ -213,7 +213,7 @@ def open_columns(table: Any, what: str) -> Columns:
         )
     path = Path(table)
     files = files_of(path)
-    if len(files) > 1 and files[0].suffix == ".csv":  # a part without rows may lack even the names
+    if len(files) > 1 and files[0].suffix == ".csv":  # a part without rows may lack the header too
         files = tuple(file for file in files if file.stat().st_size) or files[:1]
     types = _columns_of(files[0])
     for file in files[1:]:
@@ -228,7 +228,7 @@ def open_columns(table: Any, what: str) -> Columns:
 
 
 def _columns_of(path: Path) -> dict[str, Any]:
-    """The names and types of a file's columns; in CSV they have none."""
+    """Return the names and types of a file's columns; CSV columns have no type."""
     if path.suffix == ".csv":
         names = _csv_header(path)
         return _checked(names, [None] * len(names), str(path))
@@ -255,7 +255,7 @@ def _checked(names: Sequence[str], types: Sequence[Any], where: str) -> dict[str
     twice = [name for name in names if names.count(name) > 1]
     if twice:
         raise InputError(f"{where} has the column {one_line(repr(twice[0]), 60)} twice: keep one of them")
-    plain = [getattr(kind, "storage_type", kind) for kind in types]  # of tensors, lists
+    plain = [getattr(kind, "storage_type", kind) for kind in types]  # tensor columns become lists
     return dict(zip(names, plain, strict=True))
 
 
@@ -274,14 +274,14 @@ def _type(kind: str) -> Any:
 
 
 def _cast(batch: Any, columns: Mapping[str, str], where: str) -> Any:
-    """The batch in the types asked for."""
+    """Return the batch in the requested types."""
     import pyarrow as pa
 
     arrays = []
     for array, (name, kind) in zip(batch.columns, columns.items(), strict=True):
         array = array.dictionary_decode() if pa.types.is_dictionary(array.type) else getattr(array, "storage", array)
         try:
-            # A float64 of a table of floats may become a float32; a fraction never becomes a whole number.
+            # A float64 in a table of floats may become a float32; a fraction never becomes an integer.
             arrays.append(array.cast(_type(kind), safe=not kind.removeprefix(LIST).startswith("float")))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as bad:
             raise InputError(
@@ -291,5 +291,5 @@ def _cast(batch: Any, columns: Mapping[str, str], where: str) -> Any:
 
 
 def stacked(values: Sequence[Array], rows: int, dtype: np.dtype[Any]) -> Array:
-    """Columns beside one another [rows, columns]."""
+    """Stack columns side by side [rows, columns]."""
     return np.column_stack(values) if values else np.empty((rows, 0), dtype)

@@ -1,4 +1,7 @@
-"""Arcs as compressed rows: row i lists the sources of the arcs INTO node i, ascending; duplicates and loops stay."""
+"""Arcs (directed edges) as compressed rows.
+
+Row i lists the sources of the arcs INTO node i, ascending; duplicates and self loops stay.
+"""
 
 from __future__ import annotations
 
@@ -12,26 +15,26 @@ from fullgraph.data.blocks import over_blocks
 
 
 def index_dtype(num_nodes: int) -> type[np.int32 | np.int64]:
-    """int32 wherever every node id fits, int64 beyond."""
+    """Return int32 if every node id fits, else int64."""
     return np.int32 if num_nodes <= np.iinfo(np.int32).max else np.int64
 
 
 class Survey(NamedTuple):
-    """What one look at all arcs tells: the smallest and the largest id, and whether arcs are in order already."""
+    """Facts from one pass over all arcs: the smallest and largest id, and whether arcs are sorted."""
 
     low: int
     high: int
-    by_target: bool  # (target, source) never falls
-    by_source: bool  # (source, target) never falls
+    by_target: bool  # True if (target, source) never decreases
+    by_source: bool  # True if (source, target) never decreases
 
 
 def survey(edges: Array) -> Survey:
-    """One pass over arcs [2, E], of which there is at least one."""
+    """Survey arcs [2, E] in one pass; E is at least 1."""
     num_arcs = edges.shape[1]
     ordered = [True, True]  # by source, by target
 
     def look(low: int, high: int) -> tuple[int, int]:
-        block = edges[:, low : high + 1]  # with the next block's first arc
+        block = edges[:, low : high + 1]  # includes the next block's first arc
         for key in (0, 1):
             if ordered[key]:
                 first, then = block[key], block[1 - key]
@@ -48,9 +51,9 @@ def survey(edges: Array) -> Survey:
 def csr_by_target(
     source: Array, target: Array, num_nodes: int, weight: Array | None = None, known: Survey | None = None
 ) -> tuple[Array, Array, Array | None]:
-    """(indptr, indices, weight) of the arcs source -> target by two stable counting sorts:  O(N + E).
+    """Return (indptr, indices, weight) of the arcs source -> target, by two stable counting sorts:  O(N + E).
 
-    Arcs that are known to be in order take one of them, or none.
+    Arcs that are known to be sorted need only one of the sorts, or none.
     """
     if known is not None and known.by_target:
         return indptr_of(target, num_nodes), compact(source, num_nodes), weight
@@ -62,7 +65,7 @@ def csr_by_target(
     index = index_dtype(num_nodes)
     pair = (source.astype(index, copy=False), target.astype(index, copy=False))
     coo = sp.coo_array((data, pair), shape=(num_nodes, num_nodes))
-    coo.has_canonical_format = True  # or tocsr() would add duplicate arcs up
+    coo.has_canonical_format = True  # otherwise tocsr() would sum duplicate arcs
     by_target = coo.tocsr().tocsc()
     return _parts(by_target, num_nodes, weight is not None)
 
@@ -70,7 +73,7 @@ def csr_by_target(
 def sort_rows(
     indptr: Array, indices: Array, num_nodes: int, weight: Array | None = None
 ) -> tuple[Array, Array, Array | None]:
-    """The same rows with sources ascending; arrays that are sorted already come back as they are."""
+    """Return the same rows with ascending sources; sorted arrays are returned unchanged."""
     if _rows_sorted(indptr, indices):
         return indptr.astype(np.int64, copy=False), indices.astype(index_dtype(num_nodes), copy=False), weight
     data = np.ones(indices.shape[0], dtype=np.int8) if weight is None else weight
@@ -79,7 +82,7 @@ def sort_rows(
 
 
 def compact(ids: Array, num_nodes: int) -> Array:
-    """Ids in the smallest type: those of a file as they lie there, where that is possible, others as a copy."""
+    """Return ids in the smallest type: ids in a file without a copy if possible, others as a copy."""
     if in_file(ids) and ids.dtype == index_dtype(num_nodes) and ids.flags.c_contiguous and ids.flags.aligned:
         return ids
     out = np.empty(ids.shape[0], dtype=index_dtype(num_nodes))
@@ -93,10 +96,10 @@ def compact(ids: Array, num_nodes: int) -> Array:
 
 
 def indptr_of(rows: Array, num_rows: int) -> Array:
-    """Row pointers [R+1] of entries whose rows never fall:  where each row begins."""
+    """Return the row pointers [R+1] of entries whose rows never decrease."""
 
     def starts(low: int, high: int) -> Array:
-        """The entries in a block that begin a row."""
+        """Return the entries in a block that begin a row."""
         begins = np.flatnonzero(rows[low + 1 : high] != rows[low : high - 1]) + low + 1
         first = low == 0 or rows[low] != rows[low - 1]
         return np.concatenate([[low], begins]) if first else begins
@@ -108,13 +111,13 @@ def indptr_of(rows: Array, num_rows: int) -> Array:
 
 
 def targets(indptr: Array, dtype: Any = np.int64) -> Array:
-    """The target of every arc, in CSR order."""
+    """Return the target of every arc, in CSR order."""
     num_rows = indptr.shape[0] - 1
     return np.repeat(np.arange(num_rows, dtype=dtype), np.diff(indptr))
 
 
 def symmetric(indptr: Array, indices: Array, weight: Array | None = None) -> bool:
-    """Whether A = A^T as a multiset of arcs, and in the summed weights where there are any."""
+    """Whether A = A^T as a multiset of arcs, including summed weights."""
     num_nodes = indptr.shape[0] - 1
     data = np.ones(indices.shape[0], dtype=np.int8) if weight is None else weight
     adj = sp.csr_array((data, indices, indptr), shape=(num_nodes, num_nodes))

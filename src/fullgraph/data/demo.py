@@ -1,4 +1,4 @@
-"""`demo`: the built-in graph, made so that neighbours matter, across parts too."""
+"""`demo`: the built-in graph, in which neighbours matter, including neighbours in other parts."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ _SAME_BLOCK, _SAME_CLASS = 0.85, 0.6
 def demo_graph() -> Graph:
     """12,000 nodes, 120,000 arcs, 32 features, 8 classes; an edge stays in its block with 0.85, in its class with 0.6.
 
-    Blocks are places and independent of classes: a partitioner finds them, and the arcs it cuts inform as much as the
-    rest. A node's own features say little and so do one hop's neighbours; the class shows in the mean over hops. A
-    tenth of the nodes is for training, so a model that sees a quarter of the arcs learns the wrong weights.
+    Blocks are independent of classes: a partitioner finds the blocks, and the arcs that it cuts carry as much
+    information as the others. A node's own features say little about its class, and so do those of its neighbours; the
+    class shows in the mean over several hops. A tenth of the nodes is for training. A model that sees only a quarter of
+    the arcs learns the wrong weights.
     """
     rng = np.random.default_rng(2024)
     num_cells = _BLOCKS * _CLASSES
@@ -31,7 +32,7 @@ def demo_graph() -> Graph:
 
 
 class _Draw:
-    """Pairs (u, v): u uniform, v uniform in the cell that u's block and class turn into."""
+    """Draws pairs (u, v): u uniformly, v uniformly in a cell drawn from u's block and class."""
 
     def __init__(self, rng: np.random.Generator, cell: Array) -> None:
         self.rng, self.cell = rng, cell
@@ -46,6 +47,6 @@ class _Draw:
         return u, self.members[self.start[to] + (self.rng.random(count) * self.size[to]).astype(np.int64)]
 
     def _move(self, at: Array, num: int, stay: float) -> Array:
-        """`at` with the chance `stay`, else another of the `num` values."""
+        """Keep `at` with probability `stay`, else draw another of the `num` values."""
         other = (at + self.rng.integers(1, num, at.size)) % num
         return np.where(self.rng.random(at.size) < stay, at, other)

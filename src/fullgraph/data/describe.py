@@ -1,4 +1,4 @@
-"""A graph in the figures that decide how it is trained on."""
+"""Describe a graph by the figures that decide how to train on it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fullgraph.data.graph import Graph
 
 @dataclass(frozen=True)
 class Split:
-    """Nodes of one split."""
+    """The nodes of one split."""
 
     train: int
     val: int
@@ -21,33 +21,33 @@ class Split:
 
 @dataclass(frozen=True)
 class Description:
-    """What a graph is. A figure that there is none of is None."""
+    """The figures of a graph. None: not defined for this graph."""
 
     name: str
     nodes: int
     arcs: int
-    directed: bool  # some arc has no reverse of the same weight
+    directed: bool  # True if some arc has no reverse of the same weight
     weighted: bool
     features: int
-    sparse: bool  # features are compressed rows
+    sparse: bool  # True if features are compressed rows
     edge_features: int
     self_loops: int
-    isolated: int  # nodes without an arc but from themselves
+    isolated: int  # nodes without arcs from other nodes
     mean_degree: float  # arcs into a node
     largest_degree: int
-    labels: str  # classes, sets of classes, real numbers or none
+    labels: str  # classes, sets of classes, real numbers, or none
     classes: int
-    largest_class: float | None  # share of the labelled nodes
+    largest_class: float | None  # its share of the labelled nodes
     smallest_class: float | None
     labelled: int  # nodes
     splits: tuple[Split, ...]
     homophily: float | None  # share of arcs between labelled nodes whose ends have the same class
-    adjusted_homophily: float | None  # 0: as if classes were dealt at random; 1: all (Platonov et al., 2209.06177)
+    adjusted_homophily: float | None  # 0: classes at random; 1: all edges inside classes (Platonov et al., 2209.06177)
     pairs: int  # for link prediction
 
 
 def describe(graph: Graph) -> Description:
-    """One look at all arcs."""
+    """Describe a graph in one pass over all arcs."""
     target = csr.targets(graph.indptr, graph.indices.dtype)
     loops = target == graph.indices
     degree = np.diff(graph.indptr)
@@ -84,9 +84,9 @@ def describe(graph: Graph) -> Description:
 
 
 def homophily(graph: Graph, target: np.ndarray) -> tuple[float | None, float | None]:
-    """h = share of arcs, self loops left out, whose two ends have the same class, among those whose ends have one;
+    """h = the share of arcs inside a class, among arcs (without self loops) whose two ends have a class;
 
-    adjusted: (h - s) / (1 - s),  s = sum over classes c of (D_c / D)^2,  D_c the ends of such arcs in class c, D all.
+    adjusted: (h - s) / (1 - s),  s = sum over classes c of (D_c / D)^2.  D: ends of these arcs; D_c: those in class c.
     """
     one, other = graph.y[graph.indices], graph.y[target]
     arcs = (one >= 0) & (other >= 0) & (graph.indices != target)

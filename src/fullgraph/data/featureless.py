@@ -1,4 +1,4 @@
-"""Features for a graph that has none: a column of its own for every node."""
+"""Features for a graph without features: one column per node."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import scipy.sparse as sp
 from fullgraph.data.arrays import as_numpy
 from fullgraph.errors import InputError
 
-MOST_NODES = 1 << 17  # a model's first weights have a row for each
+MOST_NODES = 1 << 17  # the model's first weights have a row per node
 NOTE = (
-    "the graph has no features: each of its {nodes:,} nodes gets a column of its own (one-hot), so a model learns a "
-    "row for each node, and can predict on these nodes alone"
+    "the graph has no features: each of its {nodes:,} nodes gets its own column (one-hot), so a model learns a "
+    "row for each node, and can predict on these nodes only"
 )
 
 
 def one_hot(num_nodes: int) -> Any:
-    """x = I, sparse: a model's first weights are then a learned row for every node."""
+    """Return x = I, sparse: a model's first weights then hold a learned row for every node."""
     if num_nodes > MOST_NODES:
         raise InputError(
             f"the graph has no features and {num_nodes:,} nodes; one-hot columns are made for at most {MOST_NODES:,}: "
@@ -29,7 +29,7 @@ def one_hot(num_nodes: int) -> Any:
 
 
 def nodes_of(num_nodes: Any, y: Any, names: Any, edge_index: Any) -> int:
-    """How many nodes a graph without features has: as it says, as many as labels or names, or up to the largest id."""
+    """Return the number of nodes of a graph without features: num_nodes, or that of labels, names or ids."""
     if num_nodes is not None:
         count = as_numpy(num_nodes)
         if count.size != 1 or count.dtype.kind not in "iu" or int(count.reshape(())) < 1:
@@ -40,5 +40,5 @@ def nodes_of(num_nodes: Any, y: Any, names: Any, edge_index: Any) -> int:
             return len(one_a_node)
     edges = as_numpy(edge_index)
     if not edges.size or edges.dtype.kind not in "iu":
-        raise InputError("the graph has neither features nor labels nor arcs: give x, or num_nodes")
+        raise InputError("the graph has neither features nor labels nor edges: give x, or num_nodes")
     return int(edges.max()) + 1

@@ -1,4 +1,4 @@
-"""Scaling of node features, fitted once and applied to any block of rows."""
+"""Scaling of node features: fitted once, then applied to blocks of rows."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ FEATURE_KINDS = ("none", "row", "standard")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FeatureScaler:
-    """none: x;  row: x_i / sum_j |x_ij| (zero rows stay);  standard: (x - shift) / scale by column.
+    """none: x;  row: x_i / sum_j |x_ij| (zero rows stay zero);  standard: (x - shift) / scale by column.
 
-    Rows do not depend on one another, so blocks may be scaled in any order and never need the whole matrix.
+    Rows are scaled independently, so blocks may come in any order and the whole matrix is never needed.
     """
 
     kind: str
-    shift: Array | None = None  # [F], None for sparse features, which stay sparse only if they are not centred
+    shift: Array | None = None  # [F]; None for sparse features, which are not centred in order to stay sparse
     scale: Array | None = None  # [F]
 
     def apply(self, block: FeatureMatrix) -> FeatureMatrix:
-        """The scaled rows as a new block of the same form, float16 widened to float32; kind none gives `block` back."""
+        """Return the scaled rows as a new block of the same form, with float16 as float32; none returns `block`."""
         if self.kind == "none":
             return block
         return self._sparse(block) if sp.issparse(block) else self._dense(np.asarray(block))
@@ -58,7 +58,7 @@ class FeatureScaler:
 
 
 def fit_features(graph: Graph, kind: str, split: int = 0) -> FeatureScaler:
-    """The scaler of `kind`; standard takes mean and deviation over the training nodes, and leaves constant columns."""
+    """Fit a scaler; `standard` uses mean and deviation over training nodes, and leaves constant columns unchanged."""
     if kind not in FEATURE_KINDS:
         raise InputError(f"features '{kind}' is unknown: choose from {', '.join(FEATURE_KINDS)}")
     if not 0 <= split < graph.num_splits:
@@ -70,7 +70,7 @@ def fit_features(graph: Graph, kind: str, split: int = 0) -> FeatureScaler:
         mean, deviation = _sparse_moments(graph.x[train])
     else:
         mean, deviation = _dense_moments(graph.x, train)
-    varies = deviation > 1e-7 * np.abs(mean)  # below that a column differs by rounding alone
+    varies = deviation > 1e-7 * np.abs(mean)  # smaller deviations are rounding errors
     scale = np.where(varies, deviation, 1.0)
     return FeatureScaler(kind, None if sp.issparse(graph.x) else np.where(varies, mean, 0.0), scale)
 
@@ -81,13 +81,13 @@ def _dense_moments(x: Array, train: Array) -> tuple[Array, Array]:
     for rows in row_blocks(*x.shape):
         mean += _rows(x, rows, train).sum(axis=0, dtype=np.float64)
     mean /= max(1, count)
-    for rows in row_blocks(*x.shape):  # a second pass, since E[x^2] - E[x]^2 loses its digits
+    for rows in row_blocks(*x.shape):  # a second pass, because E[x^2] - E[x]^2 loses digits
         square += np.square(_rows(x, rows, train) - mean).sum(axis=0)
     return mean, np.sqrt(square / max(1, count))
 
 
 def _rows(x: Array, rows: slice, train: Array) -> Array:
-    """Training rows in one layout: numpy adds up columns in another order where they lie in another."""
+    """Return training rows in a fixed memory layout: numpy's order of additions depends on the layout."""
     return np.ascontiguousarray(x[rows][train[rows]])
 
 

@@ -1,4 +1,4 @@
-"""Open files written by others, safely: no pickle, no size on trust, and every failure is one line."""
+"""Open other programs' files safely: no pickle, no trust in stated sizes, and one line per failure."""
 
 from __future__ import annotations
 
@@ -20,35 +20,35 @@ from numpy.lib import format as npy
 from fullgraph.data.arrays import PARSING, Array
 from fullgraph.data.blocks import at_once
 from fullgraph.errors import InputError, nearest, one_line
-from fullgraph.room import need_memory
+from fullgraph.resources import require_memory
 
 _BLOCK_BYTES = 1 << 22
-_LOCAL_HEADER = 30  # bytes, of which the last four are the lengths of the name and of the extra field after it
+_LOCAL_HEADER = 30  # bytes; the last four are the lengths of the name and of the extra field after it
 _READERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
-_DEFLATE_MOST = 1032  # no deflated byte becomes more bytes than this
-MOST_FILES = 10_000  # of a folder that are looked at for a similar name
+_DEFLATE_MOST = 1032  # the largest possible ratio of deflate
+MOST_FILES = 10_000  # files of a folder that are searched for a similar name
 _AGAIN = "copy or write the file again"
 
 
 def data_root() -> Path:
-    """Where data sets of other projects are looked for: $FULLGRAPH_DATA, or ~/.cache/fullgraph."""
+    """Return the folder of other projects' data sets: $FULLGRAPH_DATA, or ~/.cache/fullgraph."""
     root = os.environ.get("FULLGRAPH_DATA")
     return Path(root) if root else Path.home() / ".cache" / "fullgraph"
 
 
 def need_file(path: Path, fix: str) -> Path:
-    """`path` when it is a file, else an error that ends with `fix`."""
+    """Return `path` if it is a file; otherwise raise an error that ends with `fix`."""
     try:
         if path.is_file():
             return path
         what = "is a folder" if path.is_dir() else f"does not exist{_beside(path)}"
-    except (OSError, ValueError) as bad:  # a name that no file can have
+    except (OSError, ValueError) as bad:  # not a valid file name
         what = f"cannot be a path ({one_line(bad, 60)})"
     raise InputError(f"{one_line(path)} {what}: {fix}")
 
 
 def _beside(path: Path) -> str:
-    """A file of a similar name in the same folder, if there is one."""
+    """Return a hint with the most similar file name in the same folder, or an empty text."""
     with suppress(OSError, ValueError):
         alike = (entry.name for entry in os.scandir(path.parent) if entry.name.endswith(path.suffix))
         return nearest(path.name, islice(alike, MOST_FILES))
@@ -57,9 +57,9 @@ def _beside(path: Path) -> str:
 
 @contextmanager
 def foreign(path: Path | str, fix: str) -> Iterator[None]:
-    """Whatever a library raises while it reads a user's bytes is that file's fault, in one line.
+    """Report any exception of a library that reads a user's file as a fault of that file, in one line.
 
-    A number that does not fit its type is an error too: numpy only warns of it.
+    A number that does not fit its type is an error too, although numpy only warns about it.
     """
     try:
         with np.errstate(over="raise", invalid="raise"):
@@ -72,10 +72,10 @@ def foreign(path: Path | str, fix: str) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Member:
-    """An array inside an archive, known by its header alone."""
+    """The header of an array inside an archive."""
 
     info: zipfile.ZipInfo
-    start: int  # of its first number, behind the header
+    start: int  # byte of the first number, after the header
     shape: tuple[int, ...]
     fortran: bool
     dtype: np.dtype[np.generic]
@@ -96,11 +96,11 @@ def read_npz(
     mapped: tuple[str, ...] = (),
     check: Callable[[Members], None] = lambda members: None,
 ) -> dict[str, Array]:
-    """The named arrays of an .npz archive; all other members are left alone.
+    """Return the named arrays of an .npz archive; other members are not read.
 
-    Headers are read first: object arrays (pickles) are refused without being opened, sizes are compared with what is
-    really there and with the memory that is free, and `check` may refuse shapes. Arrays named in `mapped` stay in the
-    file, memory-mapped, where they are stored uncompressed.
+    Headers are read first. Object arrays (pickles) are refused unopened, sizes are compared with the file and with the
+    free memory, and `check` may refuse shapes. Arrays named in `mapped` stay in the file, memory-mapped, if they are
+    stored uncompressed.
     """
     need_file(path, "give the path of an .npz file")
     if not zipfile.is_zipfile(path):
@@ -118,7 +118,7 @@ def read_npz(
         members = {key: _member(path, archive, key) for key in there}
         check(members)
         in_file = [key for key in mapped if key in members and _can_be_mapped(members[key])]
-        need_memory(sum(m.nbytes for key, m in members.items() if key not in in_file), f"reading {path}")
+        require_memory(sum(m.nbytes for key, m in members.items() if key not in in_file), f"reading {path}")
         for key, good in zip(in_file, at_once(lambda key: _intact(path, members[key]), in_file), strict=True):
             if not good:
                 raise InputError(f"{path} has a damaged '{key}' (its CRC-32 does not match): {_AGAIN}")
@@ -126,7 +126,7 @@ def read_npz(
 
 
 def _member(path: Path, archive: zipfile.ZipFile, key: str) -> Member:
-    """The header of an array, compared with the archive's own claims."""
+    """Read an array's header and compare it with the archive's directory."""
     info = archive.getinfo(f"{key}.npy")
     damaged = f"{path} has a damaged '{key}'"
     if info.flag_bits & 1:
@@ -156,7 +156,7 @@ def _can_be_mapped(member: Member) -> bool:
 
 
 def _blocks(archive: zipfile.ZipFile, member: Member) -> Iterator[bytes]:
-    """The bytes of an array; zipfile compares their checksum when it meets the end."""
+    """Yield the bytes of an array; zipfile compares the checksum at the end."""
     with archive.open(member.info) as stream:
         _skip(stream, member.start)
         while block := stream.read(_BLOCK_BYTES):
@@ -168,7 +168,7 @@ def _skip(stream: IO[bytes], count: int) -> None:
 
 
 def _read(archive: zipfile.ZipFile, member: Member) -> Array:
-    """The array in memory, in this machine's byte order."""
+    """Read the array into memory, in this machine's byte order."""
     flat = np.empty(member.nbytes, dtype=np.uint8)
     filled = 0
     for block in _blocks(archive, member):
@@ -180,19 +180,19 @@ def _read(archive: zipfile.ZipFile, member: Member) -> Array:
 
 
 def _map(path: Path, member: Member) -> Array:
-    """The array over the pages of the file itself, read-only, at any byte."""
+    """Map the array from the file's pages, read-only, at any byte offset."""
     offset, order = _begin(path, member) + member.start, "F" if member.fortran else "C"
     return np.memmap(path, dtype=member.dtype, mode="r", offset=offset, shape=member.shape, order=order)  # type: ignore[call-overload, no-any-return]
 
 
 def _intact(path: Path, member: Member) -> bool:
-    """Whether a stored array's bytes have the checksum that the archive says."""
+    """Whether a stored array matches the archive's checksum."""
     raw = np.memmap(path, dtype=np.uint8, mode="r", offset=_begin(path, member), shape=(member.info.file_size,))
     return zlib.crc32(raw.data) == member.info.CRC
 
 
 def _begin(path: Path, member: Member) -> int:
-    """Where an array's first byte lies in the file."""
+    """Return the position of an array's first byte in the file."""
     with path.open("rb") as file:
         file.seek(member.info.header_offset)
         name, extra = struct.unpack_from("<HH", file.read(_LOCAL_HEADER), _LOCAL_HEADER - 4)

@@ -1,4 +1,4 @@
-"""`Graph`: one immutable, validated value that says what is trained on."""
+"""`Graph`: an immutable, validated graph to train on."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ from fullgraph.values import read_value
 class Graph:
     """A directed graph by target,  A[i, j] = weight of the arc j -> i,  with features, labels and K splits.
 
-    indptr int64 [N+1] and indices int32 [E] (int64 beyond 2**31-1 nodes): row i lists the sources of the arcs into i,
-    ascending; duplicates and self loops stay. x: floating [N, F] (may be memory-mapped) or scipy csr_array [N, F].
-    y: int64 [N], -1 unlabelled, 0/1 float32 [N, C], or real numbers [N] or [N, C]. Masks: bool [N, K]. edge_weight: [E]
-    in CSR order, or None; edge_attr: features of arcs [E, K] likewise. names: what the user calls each node, or None.
-    pairs: nodes that are an edge or none, for link prediction. lacks: what training on nodes needs and is not there;
-    such a graph is for link prediction, or can be predicted on. class_names: what each class is called, where labels
-    were texts. notes: what reading it left out or made up, which a run says.
+    An arc is a directed edge. indptr int64 [N+1] and indices int32 [E] (int64 beyond 2**31-1 nodes): row i lists the
+    sources of the arcs into i, ascending; duplicates and self loops stay. x: floating [N, F] (may be memory-mapped) or
+    scipy csr_array [N, F]. y: int64 [N], -1 unlabelled; 0/1 float32 [N, C]; or real numbers [N] or [N, C]. Masks: bool
+    [N, K]. edge_weight: [E] in CSR order, or None; edge_attr: edge features [E, K] in the same order. names: the user's
+    name of each node, or None. pairs: pairs of nodes, edges or not, for link prediction. lacks: missing parts that
+    training on nodes needs; such a graph serves link prediction, or prediction by a trained model. class_names: names
+    of the classes, if labels were texts. notes: remarks of the reader about omitted or added data, which a run prints.
     """
 
     indptr: Array
@@ -52,8 +52,8 @@ class Graph:
     edge_attr: Array | None
     pairs: Pairs | None
     name: str
-    num_classes: int  # 0: no labels; of real numbers, how many a node has
-    real: bool  # y is real numbers
+    num_classes: int  # 0: no labels; for real labels, numbers per node
+    real: bool  # True if y is real numbers
     names: Names | None
     lacks: tuple[str, ...]
     class_names: tuple[str, ...]
@@ -64,12 +64,12 @@ class Graph:
         edge_attr: Any = None, pairs: Any = None, names: Any = None, name: str = "graph", num_nodes: Any = None,
         class_names: Any = None, notes: Sequence[str] = (),
     ) -> None:  # fmt: skip
-        """From arcs [2, E] (source, target), as numpy or torch; `masks` maps train, val, test to bool [N] or [N, K],
-        or to lists of node ids.
+        """Build a graph from edges [2, E] (source, target), as numpy or torch. `masks` maps train, val, test to bool
+        [N] or [N, K], or to lists of node ids.
 
-        x: None gives every node a column of its own. y: texts are classes too. pairs: what `Pairs` holds, or a mapping
-        with `pairs`, the three pair masks (`pair_train_mask`, ...) and `pair_y`. names: whole numbers or texts, one a
-        node; results carry them. class_names: texts of the classes, where y is numbers.
+        x: None gives every node its own column. y: texts become classes. pairs: a `Pairs` value, or a mapping with
+        `pairs`, the three pair masks (`pair_train_mask`, ...) and `pair_y`. names: one integer or text per node;
+        results carry them. class_names: texts of the classes, if y holds numbers.
         """
         if x is None:
             x = one_hot(nodes_of(num_nodes, y, names, edge_index))
@@ -81,7 +81,7 @@ class Graph:
         attr = None if edge_attr is None else check_edge_features(edge_attr, edges.shape[1])
         if attr is None:
             rows = csr.csr_by_target(edges[0], edges[1], nodes, weight, found)
-        else:  # sort the arcs' numbers, and then all that arcs have by them
+        else:  # sort the arcs' numbers, then use them to sort all arrays of arcs
             numbers = np.arange(edges.shape[1])
             indptr, indices, order = csr.csr_by_target(edges[0], edges[1], nodes, numbers, found)
             rows, attr = (indptr, indices, None if weight is None else weight[order]), attr[order]
@@ -95,7 +95,7 @@ class Graph:
         cls, indptr: Any, indices: Any, x: Any, y: Any = None, masks: Any = None, *, edge_weight: Any = None,
         name: str = "graph",
     ) -> Graph:  # fmt: skip
-        """From compressed rows by target: indices[indptr[i]:indptr[i+1]] are the sources of the arcs into i."""
+        """Build a graph from rows by target: indices[indptr[i]:indptr[i+1]] are the sources of the arcs into i."""
         features = check_features(x)
         num_nodes = features.shape[0]
         indptr, indices = check_csr(indptr, indices, num_nodes)
@@ -107,10 +107,10 @@ class Graph:
 
     @classmethod
     def from_pyg(cls, data: Any, name: str = "graph", *, masks: Any = None) -> Graph:
-        """From a torch_geometric `Data`: edge_index or adj_t, x, y, the three masks; edge_weight, edge_attr if there.
+        """Build a graph from a torch_geometric `Data`: edge_index or adj_t, x, y, masks, edge_weight and edge_attr.
 
-        data: or the three that RandomLinkSplit gives, whose pairs are then the graph's. masks: in place of its own,
-        as OGB's `get_idx_split()` gives them.
+        data: also the three results of RandomLinkSplit, whose pairs the graph then has. masks: replace those of
+        `data`, in the form of OGB's `get_idx_split()`.
         """
         from fullgraph.data.pyg import graph_from_pyg
 
@@ -118,17 +118,17 @@ class Graph:
 
     @classmethod
     def from_tables(cls, nodes: Any, edges: Any, *, name: str = "graph", **columns: Any) -> Graph:
-        """From two tables with named columns: paths of .parquet or .csv files, or pyarrow tables.
+        """Build a graph from two tables with named columns: paths of .parquet or .csv files, or pyarrow tables.
 
-        columns: what they are called where that is not id, label, split, `x_...`, source, target, weight, `e_...`:
-        id, label, split, features, source, target, weight, edge_features. undirected=True: edges go both ways.
+        columns: names that differ from id, label, split, `x_...`, source, target, weight, `e_...`; the keys are id,
+        label, split, features, source, target, weight, edge_features. undirected=True adds the reverse of every edge.
         """
         from fullgraph.data.tables import TableNames, graph_from_tables
 
         return graph_from_tables(nodes, edges, read_value(TableNames, columns, "Graph.from_tables"), name)
 
     def to_pyg(self, split: int = 0) -> Any:
-        """The same as a torch_geometric `Data`: dense x, edge_index in CSR order, the masks of one split."""
+        """Return a torch_geometric `Data`: dense x, edge_index in CSR order, the masks of one split."""
         from fullgraph.data.pyg import graph_to_pyg
 
         return graph_to_pyg(self, split)
@@ -152,7 +152,7 @@ class Graph:
         )  # fmt: skip
 
     def _set(self, **values: Any) -> None:
-        """All fields, arrays as read-only views."""
+        """Set all fields; arrays become read-only views."""
         for field in fields(Graph):
             value = values.pop(field.name)
             if isinstance(value, np.ndarray):
@@ -163,7 +163,7 @@ class Graph:
         assert not values, values
 
     def _with(self, **changes: Any) -> Graph:
-        """The same graph but for some fields."""
+        """Return a copy with some fields changed."""
         graph = Graph.__new__(Graph)
         graph._set(**{field.name: getattr(self, field.name) for field in fields(Graph)} | changes)
         return graph
@@ -190,7 +190,7 @@ class Graph:
 
     @property
     def labelled(self) -> bool:
-        """Whether nodes can be trained on."""
+        """Whether the graph has everything that training on nodes needs."""
         return not self.lacks
 
     @property
@@ -203,10 +203,10 @@ class Graph:
         return np.stack([self.indices, csr.targets(self.indptr, self.indices.dtype)])
 
     def subgraph(self, nodes: Any) -> Graph:
-        """The graph induced by the nodes marked True, in their old order; its masks may be empty, its classes stay."""
+        """Return the subgraph of the nodes marked True, in the same order; masks may be empty, classes stay."""
         keep = as_numpy(nodes)
         if keep.dtype != np.bool_ or keep.shape != (self.num_nodes,):
-            raise InputError(f"subgraph takes one boolean a node, [{self.num_nodes}]: got {keep.dtype} {keep.shape}")
+            raise InputError(f"subgraph takes one boolean per node, [{self.num_nodes}]: got {keep.dtype} {keep.shape}")
         if not keep.any():
             raise InputError("subgraph was given no node: mark at least one as True")
         target = csr.targets(self.indptr, self.indices.dtype)
@@ -228,7 +228,7 @@ class Graph:
         )
 
     def with_pairs(self, pairs: Pairs | None, *, held_out: Array | None = None, masks: Any = None) -> Graph:
-        """The same graph with other pairs; without the arcs marked in `held_out`, and with other masks if given."""
+        """Return the graph with other pairs, without the arcs marked in `held_out`, and with other masks if given."""
         changes: dict[str, Any] = {} if masks is None else {**_masks(masks), "lacks": ()}
         if held_out is not None:
             kept = np.concatenate([[0], np.cumsum(~held_out)])
@@ -240,21 +240,21 @@ class Graph:
     def without_labels(
         self, num_classes: int, *, multilabel: bool, real: bool = False, class_names: tuple[str, ...] = ()
     ) -> Graph:
-        """The same nodes, arcs and features for a model of so many classes; no node is labelled or in a mask."""
+        """Return the same nodes, arcs and features with `num_classes` classes and without labels and masks."""
         columns = multilabel or real
         y = np.zeros((self.num_nodes, num_classes), np.float32) if columns else np.full(self.num_nodes, -1)
         none = np.zeros((self.num_nodes, 1), dtype=bool)
         return self._with(y=y, **_masks((none,) * 3), num_classes=num_classes, real=real, class_names=class_names)
 
     def with_split(self, split: str, seed: int) -> Graph:
-        """The same graph with one split that is drawn: `random:60/20/20` of the labelled nodes, by the seed."""
+        """Return the graph with a random split: `random:60/20/20` of the labelled nodes, drawn by the seed."""
         if "y" in self.lacks:
             raise InputError(f"{self.name} has no labels, and --split {split} draws among labelled nodes: leave it out")
         masks = check_masks(draw_masks(self.y, split, seed), self.num_nodes)
         return self._with(**_masks(masks), lacks=())
 
     def as_classes(self) -> Graph:
-        """The same graph, its real labels read as class numbers: whole numbers from 0 on."""
+        """Return the graph with real labels read as class numbers, which must be integers from 0 on."""
         if not whole_numbers(self.y):
             raise InputError(
                 f"{self.name} has real numbers for labels: use --task regression, or give y as integers from 0 on"
@@ -263,7 +263,7 @@ class Graph:
         return self._with(y=y, num_classes=int(y.max()) + 1, real=False)
 
     def noted(self, *notes: str) -> Graph:
-        """The same graph with more that a run says of it."""
+        """Return the graph with additional remarks, which a run prints."""
         return self._with(notes=(*self.notes, *notes))
 
     def need_labels(self) -> None:
@@ -272,17 +272,17 @@ class Graph:
             draw = "" if "y" in self.lacks else " (--split random:60/20/20 draws them)"
             raise InputError(
                 f"{self.name} lacks {', '.join(self.lacks)}: training needs labels and three masks{draw}; "
-                "only --task link and `fullgraph predict RUN --graph ...` do without"
+                "only --task link and `fullgraph predict RUN --graph ...` do not need them"
             )
 
     def is_symmetric(self) -> bool:
-        """Whether every arc has its reverse (equally often, and with the same weight):  A = A^T."""
+        """Whether every arc has its reverse, equally often and with the same weight:  A = A^T."""
         return csr.symmetric(self.indptr, self.indices, self.edge_weight)
 
     def __repr__(self) -> str:
         kind = "real numbers" if self.real else "multi-label" if self.multilabel else "classes"
         return (
-            f"Graph({self.name!r}, {self.num_nodes:,} nodes, {self.num_arcs:,} arcs, "
+            f"Graph({self.name!r}, {self.num_nodes:,} nodes, {self.num_arcs:,} edges, "
             f"{self.num_features} features, {self.num_classes} {kind}, {self.num_splits} split(s))"
         )
 

@@ -1,4 +1,4 @@
-"""Checks of labels: class numbers, texts as class numbers, columns of 0 and 1, or real numbers."""
+"""Check labels: class numbers, texts as class numbers, columns of 0 and 1, or real numbers."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from fullgraph.data.splits import SPLIT_NAMES
 from fullgraph.data.validate import as_real
 from fullgraph.errors import InputError
 
-MOST_TEXTS = 65_536  # classes that are texts: more are names of nodes
+MOST_TEXTS = 65_536  # classes that are texts; more texts must be names of nodes
 
 
 def coded(y: Any, classes: Any = None) -> tuple[Any, tuple[str, ...]]:
-    """Labels that are texts as class numbers, and the text of each class, in alphabetical order; all else as it is.
+    """Return text labels as class numbers with the texts of the classes in alphabetical order; other labels unchanged.
 
-    An empty text, None and NaN are unlabelled. classes: the texts of the classes, where y is their numbers already.
+    An empty text, None and NaN are unlabelled. classes: texts of the classes, if y already holds their numbers.
     """
     if classes is not None:
         return y, _texts_of(as_numpy(classes), y)
@@ -27,7 +27,7 @@ def coded(y: Any, classes: Any = None) -> tuple[Any, tuple[str, ...]]:
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
     if labels.ndim != 1:
-        raise InputError(f"y is texts of shape {labels.shape}: give one text a node, or columns of 0 and 1")
+        raise InputError(f"y is texts of shape {labels.shape}: give one text per node, or columns of 0 and 1")
     texts = labels.tolist()
     known = np.array([not (text is None or text == "" or text != text) for text in texts], dtype=bool)
     strange = next((text for text, ok in zip(texts, known, strict=True) if ok and not isinstance(text, str)), None)
@@ -37,7 +37,7 @@ def coded(y: Any, classes: Any = None) -> tuple[Any, tuple[str, ...]]:
                                return_inverse=True)  # fmt: skip
     if any(map(is_number, found.tolist())):
         told = f"y has the type {labels.dtype}, and some of its texts are numbers"
-        raise InputError(f"{told}: give class numbers as integers, or texts that are no numbers")
+        raise InputError(f"{told}: give class numbers as integers, or texts that are not numbers")
     if len(found) > MOST_TEXTS:
         raise InputError(f"y has {len(found):,} different texts, more than {MOST_TEXTS:,}: give classes, not names")
     coded = np.full(len(texts), -1)
@@ -54,23 +54,23 @@ def is_number(text: str) -> bool:
 
 
 def _texts_of(classes: Array, y: Any) -> tuple[str, ...]:
-    """Texts that are given beside class numbers: each once, one for every class."""
+    """Return the given texts of class numbers: distinct, one per class."""
     if classes.ndim != 1 or classes.dtype.kind not in "US":
-        raise InputError(f"class_names is {classes.dtype} {classes.shape}: give one text a class")
+        raise InputError(f"class_names is {classes.dtype} {classes.shape}: give one text per class")
     texts = tuple(classes.astype(str).tolist())
     if len(set(texts)) != len(texts):
-        raise InputError("class_names has a text twice: give each class its own")
+        raise InputError("class_names has a text twice: give each class a different text")
     numbers = as_numpy(y if y is not None else [])
     if numbers.size and (numbers.ndim != 1 or numbers.dtype.kind not in "iu" or int(numbers.max()) >= len(texts)):
-        raise InputError(f"class_names has {len(texts)} texts, which are not those of y: give one a class, and y as "
+        raise InputError(f"class_names has {len(texts)} texts, which do not match y: give one per class, and y as "
                          "class numbers")  # fmt: skip
     return texts
 
 
 def check_labels(y: Any, masks: tuple[Array, Array, Array], num_nodes: int) -> Array:
-    """y as int64 [N] with -1 outside the masks only, as 0/1 float32 [N, C], or as real numbers [N] or [N, C].
+    """Return y as int64 [N] with -1 only outside the masks, as 0/1 float32 [N, C], or as real numbers [N] or [N, C].
 
-    None labels no node.
+    None means that no node has a label.
     """
     if y is None:
         return np.full(num_nodes, -1)
@@ -83,7 +83,7 @@ def check_labels(y: Any, masks: tuple[Array, Array, Array], num_nodes: int) -> A
         return labels.astype(np.float32, copy=False)
     if labels.dtype.kind == "f":
         return _check_real(labels, masks)
-    if labels.ndim == 2 and labels.shape[1] == 1 and labels.dtype.kind in "iu":  # as OGB has class numbers
+    if labels.ndim == 2 and labels.shape[1] == 1 and labels.dtype.kind in "iu":  # OGB's form of class numbers
         labels = labels[:, 0]
     if labels.ndim == 2:
         raise InputError(
@@ -94,7 +94,7 @@ def check_labels(y: Any, masks: tuple[Array, Array, Array], num_nodes: int) -> A
 
 
 def is_real(labels: Array) -> bool:
-    """Whether checked labels are real numbers, and no classes."""
+    """Whether checked labels are real numbers, not classes."""
     return labels.dtype.kind == "f" and (labels.ndim == 1 or not ((labels == 0) | (labels == 1)).all())
 
 
@@ -130,7 +130,7 @@ def _check_single(labels: Array, masks: tuple[Array, Array, Array], num_nodes: i
 
 
 def whole_numbers(labels: Array) -> bool:
-    """Whether real labels could be class numbers: one a node, whole, from 0 on, and fewer than nodes."""
+    """Whether real labels could be class numbers: one per node, integers from 0 on, below the number of nodes."""
     flat = labels.reshape(len(labels), -1)
     if flat.shape[1] != 1:
         return False
@@ -139,7 +139,7 @@ def whole_numbers(labels: Array) -> bool:
 
 
 def as_classes(labels: Array) -> Array:
-    """Real labels that are whole numbers as class numbers; NaN and infinity are unlabelled."""
+    """Return integer-valued real labels as class numbers; NaN and infinity become unlabelled."""
     flat = labels.reshape(-1)
     known = np.isfinite(flat)
     return np.where(known, np.where(known, flat, 0), -1).astype(np.int64)

@@ -1,4 +1,4 @@
-"""`load`: a graph from the name a user types."""
+"""`load`: a graph from a name that a user types."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ FORMS = (
 
 
 def load(spec: str | Path = "demo") -> Graph:
-    """The graph named by `spec`, one of FORMS."""
+    """Load the graph named by `spec`, in one of FORMS."""
     text = str(spec)
     kind, colon, rest = text.partition(":")
     if text == "demo":
@@ -50,7 +50,7 @@ def load(spec: str | Path = "demo") -> Graph:
 
 
 def check_name(text: str) -> None:
-    """Refuse what names no graph; nothing is read, so that a file's content may still be refused by `load`."""
+    """Refuse a name that cannot be a graph, without reading a file; `load` may still refuse the file's content."""
     kind, colon, rest = text.partition(":")
     if kind in GENERATED:
         parse_options(kind, GENERATED[kind], rest)
@@ -61,11 +61,11 @@ def check_name(text: str) -> None:
 def _unknown(text: str) -> InputError:
     kind, colon, _ = text.partition(":")
     known = nearest(kind, LOADERS) if colon else nearest(text, ["demo", *_names_here(Path(text))])
-    return InputError(f"'{one_line(text, 100)}' names no graph{known}: give {FORMS}")
+    return InputError(f"'{one_line(text, 100)}' is not the name of a graph{known}: give {FORMS}")
 
 
 def _names_here(path: Path) -> list[str]:
-    """Graphs in the folder that the path names, as a user would type them."""
+    """Return the graphs in the path's folder, as a user would type them."""
     try:
         there = [*islice(path.parent.glob("*.npz"), MOST_FILES), *islice(path.parent.glob("*/"), MOST_FILES)]
         return [str(file) for file in there]
@@ -74,18 +74,18 @@ def _names_here(path: Path) -> list[str]:
 
 
 def as_graph(value: Any) -> Graph:
-    """A graph from whatever stands for one: itself, its name or path, or a PyG `Data`."""
+    """Return a graph from a Graph, its name or path, or a PyG `Data`."""
     if isinstance(value, Graph):
         return value
     if isinstance(value, str | Path):
         return load(value)
     if any(hasattr(one, key) for one in _of_three(value) for key in ("edge_index", "adj_t")):
         return Graph.from_pyg(value)
-    raise InputError(f"a {type(value).__name__} is no graph; give a fullgraph.Graph, a PyG Data object, or {FORMS}")
+    raise InputError(f"a {type(value).__name__} is not a graph; give a fullgraph.Graph, a PyG Data object, or {FORMS}")
 
 
 def _of_three(value: Any) -> Sequence[Any]:
-    """RandomLinkSplit gives three PyG data."""
+    """Return the three PyG data of RandomLinkSplit, or one data alone, as a sequence."""
     return value if isinstance(value, list | tuple) else (value,)
 
 

@@ -1,4 +1,4 @@
-"""What the user calls each node: the ids of a table, kept beside the graph so that results carry them."""
+"""The user's names of nodes: the ids of a table, kept with the graph so that results carry them."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ from fullgraph.errors import InputError, one_line
 
 @dataclass(frozen=True, eq=False)
 class Names:
-    """One whole number or one text a node, in the graph's own order.
+    """One integer or text per node, in the graph's own order.
 
-    Texts lie behind one another as UTF-8, so that millions of them are two arrays: bytes, and where each text begins.
+    Texts are concatenated as UTF-8, so that millions of them are two arrays: bytes, and the start of each text.
     """
 
-    ARRAYS: ClassVar = ("names", "names_text", "names_starts")  # that names are stored as: the first, or the others
+    ARRAYS: ClassVar = ("names", "names_text", "names_starts")  # names in files: the first, or the two others for texts
 
     values: Array  # int64 [N], or uint8 [bytes]
     starts: Array | None = None  # int64 [N+1], of texts
 
     @classmethod
     def of(cls, value: Any) -> Names:
-        """From whole numbers or texts, one a node; a name that occurs twice is refused."""
+        """Build names from integers or texts, one per node; refuse a name that occurs twice."""
         names = as_numpy(value)
         texts = names.dtype.kind in "US" or (
             names.dtype == object and all(isinstance(name, str) for name in names.ravel())
         )
         if names.ndim != 1 or not (texts or names.dtype.kind in "iu"):
-            raise InputError(f"names is {names.dtype} {names.shape}: give one whole number or one text a node")
+            raise InputError(f"names is {names.dtype} {names.shape}: give one integer or one text per node")
         sorted_names = np.sort(names)
         twice = np.flatnonzero(sorted_names[1:] == sorted_names[:-1])
         if twice.size:
             name = one_line(repr(sorted_names[twice[0]].item()), 60)
-            raise InputError(f"the name {name} occurs twice: give each node its own")
+            raise InputError(f"the name {name} occurs twice: give each node a different name")
         if not texts:
             return cls(frozen(names.astype(np.int64, copy=False)))
         coded = [_coded(name) for name in names.tolist()]
@@ -50,21 +50,21 @@ class Names:
         return len(self.values) if self.starts is None else len(self.starts) - 1
 
     def block(self, low: int, high: int) -> list[int] | list[str]:
-        """The names of nodes low to high - 1."""
+        """Return the names of nodes low to high - 1."""
         if self.starts is None:
             numbers: list[int] = self.values[low:high].tolist()
             return numbers
         ends = self.starts[low : high + 1].tolist()
         text = self.values[ends[0] : ends[-1]].tobytes()
-        # Shards of an older version may hold other bytes, which are spelled out: their runs can still be finished.
+        # Shards of an older version may hold other bytes; they are escaped so that such runs can be finished.
         return [text[a - ends[0] : b - ends[0]].decode(errors="backslashreplace") for a, b in pairwise(ends)]
 
     def numpy(self) -> Array:
-        """All of them as int64 [N], or as texts [N]."""
+        """Return all names as int64 [N], or as texts [N]."""
         return np.asarray(self.block(0, len(self)), dtype=None if self.starts is not None else np.int64)
 
     def picked(self, keep: Array) -> Names:
-        """Those of the nodes marked True."""
+        """Return the names of the nodes marked True."""
         if self.starts is None:
             return Names(frozen(self.values[keep]))
         length = np.diff(self.starts)
@@ -72,7 +72,7 @@ class Names:
         return Names(frozen(self.values[np.repeat(keep, length)]), frozen(starts))
 
     def arrays(self) -> dict[str, Array]:
-        """What `from_arrays` makes names of again."""
+        """Return the arrays from which `from_arrays` restores the names."""
         numbers, text, starts = self.ARRAYS
         return {numbers: self.values} if self.starts is None else {text: self.values, starts: self.starts}
 
@@ -83,7 +83,7 @@ class Names:
 
 
 def _coded(name: str | bytes) -> bytes:
-    """A text as UTF-8; bytes of another encoding are refused."""
+    """Return a text as UTF-8; refuse bytes of another encoding."""
     try:
         return name.encode() if isinstance(name, str) else name.decode().encode()
     except UnicodeError:

@@ -1,4 +1,4 @@
-"""The project's own `.npz` graph: read, and written atomically."""
+"""Read and write the project's own `.npz` graphs."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _OTHERS = ("y", "class_names", "num_nodes", *MASK_KEYS, "edge_weight", "edge_att
 
 
 def load_npz(path: str | Path) -> Graph:
-    """The graph in `path`: edge_index, and, where it has them, x or its CSR parts (x_data, ...), y and the masks,
+    """Load the graph in `path`: edge_index, and, if present, x or its CSR parts (x_data, ...), y and the masks,
     edge_weight, edge_attr, pairs, names.
 
-    An uncompressed x stays in the file, memory-mapped; so do arcs while they are put in order. All else is read.
+    An uncompressed x stays in the file, memory-mapped. So do edges while they are sorted. All else is read.
     """
     path = Path(path)
     arrays = read_npz(
@@ -58,9 +58,9 @@ def load_npz(path: str | Path) -> Graph:
 
 
 def _check_lengths(path: Path, members: Members) -> None:
-    """Refuse arrays that cannot belong to one graph before any of them is unpacked."""
+    """Refuse arrays that cannot belong to the same graph, before any of them is unpacked."""
     length = {key: member.shape[0] for key, member in members.items() if member.nbytes}
-    listed = {key for key in MASK_KEYS if key in members and members[key].dtype.kind in "iu"}  # node ids, any number
+    listed = {key for key in MASK_KEYS if key in members and members[key].dtype.kind in "iu"}  # node ids: any length
     nodes: dict[str, int] = {
         key: length[key] for key in ("x", "y", *MASK_KEYS, "names") if key in length.keys() - listed
     }
@@ -68,12 +68,12 @@ def _check_lengths(path: Path, members: Members) -> None:
         nodes["x_indptr"] = length["x_indptr"] - 1
     if len(set(nodes.values())) > 1:
         told = ", ".join(f"{key} {count}" for key, count in nodes.items())
-        raise InputError(f"{path}: arrays are of different numbers of nodes ({told}): give one row a node")
+        raise InputError(f"{path}: arrays have different numbers of nodes ({told}): give one row per node")
     edges = members["edge_index"].shape
     if "edge_weight" in members and members["edge_weight"].shape != edges[1:]:
-        raise InputError(f"{path}: edge_weight is {members['edge_weight'].shape} for edge_index {edges}: one an arc")
+        raise InputError(f"{path}: edge_weight is {members['edge_weight'].shape} for edge_index {edges}: one per edge")
     if "edge_attr" in members and members["edge_attr"].shape[:1] != edges[1:]:
-        raise InputError(f"{path}: edge_attr is {members['edge_attr'].shape} for edge_index {edges}: one row an arc")
+        raise InputError(f"{path}: edge_attr is {members['edge_attr'].shape} for edge_index {edges}: one row per edge")
 
 
 def _features(path: Path, arrays: dict[str, Array]) -> FeatureMatrix | None:
@@ -85,7 +85,7 @@ def _features(path: Path, arrays: dict[str, Array]) -> FeatureMatrix | None:
     if missing:
         raise InputError(f"{path} has no x and lacks {', '.join(missing)}: add x, or all of {', '.join(_CSR_KEYS)}")
     data, indices, indptr, shape = (arrays[key] for key in _CSR_KEYS)
-    data = as_real("x_data", data)  # counts are stored as uint8 or uint16
+    data = as_real("x_data", data)  # counts may be stored as uint8 or uint16
     if shape.shape != (2,) or shape.dtype.kind not in "iu":
         raise InputError(f"{path}: x_shape has to be two integers, nodes and features: write it again")
     if indptr.dtype.kind not in "iu" or indices.dtype.kind not in "iu":
@@ -99,7 +99,7 @@ def _features(path: Path, arrays: dict[str, Array]) -> FeatureMatrix | None:
 
 
 def save_npz(graph: Graph, path: str | Path) -> None:
-    """Write `graph`, uncompressed, so that `load_npz` gives it back; the file appears whole or not at all."""
+    """Write `graph` uncompressed, so that `load_npz` restores it; the file appears complete or not at all."""
     path = Path(path)
     arrays: dict[str, Any] = {"edge_index": graph.edge_index}
     if "y" not in graph.lacks:

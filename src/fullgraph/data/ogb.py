@@ -1,4 +1,4 @@
-"""Node-property graphs of the Open Graph Benchmark from their raw files (Hu et al., arXiv:2005.00687); no download."""
+"""Node-property graphs of the Open Graph Benchmark from raw files (Hu et al., arXiv:2005.00687); no download."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fullgraph.errors import InputError
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Layout:
     split: str
-    add_inverse: bool  # the raw files hold each undirected edge once
+    add_inverse: bool  # True if the raw files hold each undirected edge once
     binary: bool = False
 
 
@@ -30,13 +30,13 @@ _KNOWN = {
 
 
 def load_ogb(name: str) -> Graph:
-    """The graph `name` from $FULLGRAPH_DATA/ogbn_NAME/raw and ../split, as OGB's archives unpack.
+    """Load the graph `name` from $FULLGRAPH_DATA/ogbn_NAME/raw and ../split, as OGB's archives unpack.
 
-    Arcs are those OGB's own loader gives: arxiv and papers100M stay directed (citing -> cited), products gets the
-    reverse of every edge, since its files store one direction. Labels that are missing (papers100M) become -1.
+    Edges are the same as from OGB's loader: arxiv and papers100M stay directed (citing -> cited); products gets the
+    reverse of every edge, since its files store one direction. Missing labels (papers100M) become -1.
     """
     if name not in _KNOWN:
-        raise InputError(f"ogb:{name} is not supported (it is no plain node-label graph): choose {', '.join(_KNOWN)}")
+        raise InputError(f"ogb:{name} is not supported (not a plain node-label graph): choose {', '.join(_KNOWN)}")
     layout = _KNOWN[name]
     folder = data_root() / name.replace("-", "_")
     if not folder.is_dir():
@@ -74,7 +74,7 @@ def _binary(folder: Path) -> tuple[Array, Array, Array]:
 
 def _class_numbers(labels: Array) -> Array:
     if labels.ndim == 2 and labels.shape[1] != 1:
-        raise InputError(f"node-label has {labels.shape[1]} columns: only graphs with one class a node are supported")
+        raise InputError(f"node-label has {labels.shape[1]} columns: only graphs with one class per node are supported")
     flat = labels.reshape(-1)
     if flat.dtype.kind == "f":
         flat = np.where(np.isnan(flat), -1, flat)
@@ -95,5 +95,5 @@ def _masks(folder: Path, num_nodes: int) -> dict[str, Array]:
 def _csv(path: Path, dtype: type[np.generic]) -> Array:
     need_file(path, "unpack OGB's archive again, its raw and split folders side by side")
     with foreign(path, "unpack the archive again"), warnings.catch_warnings():
-        warnings.simplefilter("error")  # an empty file is only a warning to numpy
+        warnings.simplefilter("error")  # numpy only warns of an empty file
         return np.loadtxt(path, delimiter=",", dtype=dtype, ndmin=2)

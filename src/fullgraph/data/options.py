@@ -1,4 +1,4 @@
-"""KEY=VALUE,... as a frozen dataclass."""
+"""Parse KEY=VALUE,... into a frozen dataclass."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 def parse_options(kind: str, cls: type[T], text: str) -> T:
-    """`cls(**options)` for a value of int, float and bool fields; unknown or malformed options are listed."""
+    """Return `cls(**options)` for a value with int, float and bool fields; refuse unknown or malformed options."""
     known = {field.name: type(field.default) for field in fields(cls)}  # type: ignore[arg-type]
     values: dict[str, Any] = {}
     for item in filter(None, (part.strip() for part in text.split(","))):

@@ -1,4 +1,4 @@
-"""Pairs of nodes that are an edge or none, and how they are drawn from a graph's own edges."""
+"""Pairs of nodes, with or without an edge, for link prediction; and how they are drawn from a graph's edges."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from fullgraph.data import csr
 from fullgraph.data.arrays import Array, as_numpy, frozen
 from fullgraph.errors import InputError
 
-TRAIN, VAL, TEST, UNUSED = 0, 1, 2, 3  # of a pair's split
+TRAIN, VAL, TEST, UNUSED = 0, 1, 2, 3  # split of a pair
 MASKS = ("pair_train_mask", "pair_val_mask", "pair_test_mask")
 KEYS = ("pairs", "pair_y", *MASKS)
 
 
 @dataclass(frozen=True, eq=False)
 class Pairs:
-    """P pairs: their nodes, whether they are an edge, and which of the three splits they are in."""
+    """P pairs: their nodes, whether each is an edge, and the split of each."""
 
     ends: Array  # int64 [P, 2]
     y: Array  # uint8 [P]: 1 is an edge
@@ -29,12 +29,12 @@ class Pairs:
         return len(self.y)
 
     def has_negatives(self, split: int) -> bool:
-        """Whether a split holds pairs that are no edge; else some are drawn."""
+        """Whether a split holds pairs without an edge; if not, such pairs are drawn."""
         return bool((self.y[self.split == split] == 0).any())
 
 
 def check_pairs(given: Any, num_nodes: int) -> Pairs | None:
-    """Pairs from a mapping of arrays under the names of the `.npz` format; None where there are none."""
+    """Return pairs from a mapping of arrays with the names of the `.npz` format; None if there are none."""
     if given is None or isinstance(given, Pairs):
         return given
     if not isinstance(given, Mapping) or "pairs" not in given:
@@ -52,7 +52,7 @@ def check_pairs(given: Any, num_nodes: int) -> Pairs | None:
 
 
 def _ends(pairs: Array, num_nodes: int) -> Array:
-    """[2, P], as edge_index is, or [P, 2]."""
+    """Return ends [P, 2] from [2, P], the layout of edge_index, or from [P, 2]."""
     if pairs.ndim != 2 or 2 not in pairs.shape or pairs.dtype.kind not in "iu":
         raise InputError(f"pairs is {pairs.dtype} {pairs.shape}: give node ids [2, pairs], or [pairs, 2]")
     ends = (pairs.T if pairs.shape[0] == 2 else pairs).astype(np.int64)
@@ -67,7 +67,7 @@ def _split(given: Mapping[str, Any], count: int, y: Array) -> Array:
     for number, name in enumerate(MASKS):
         mask = as_numpy(given[name])
         if mask.dtype != np.bool_ or mask.shape != (count,):
-            raise InputError(f"{name} is {mask.dtype} {mask.shape} for {count} pairs: give one boolean a pair")
+            raise InputError(f"{name} is {mask.dtype} {mask.shape} for {count} pairs: give one boolean per pair")
         if (split[mask] != UNUSED).any():
             raise InputError(f"{name} overlaps another one (pair {int(np.flatnonzero(mask & (split != UNUSED))[0])}): "
                              "a pair may be in one mask only")  # fmt: skip
@@ -78,16 +78,16 @@ def _split(given: Mapping[str, Any], count: int, y: Array) -> Array:
 
 
 def arrays_of(pairs: Pairs) -> dict[str, Array]:
-    """What `check_pairs` reads back."""
+    """Return the arrays that `check_pairs` reads."""
     masks = {name: pairs.split == number for number, name in enumerate(MASKS)}
     return {"pairs": pairs.ends.T, "pair_y": pairs.y, **masks}
 
 
 def drawn(indptr: Array, indices: Array, val: float, test: float, seed: int) -> tuple[Pairs, Array]:
-    """All edges as pairs, shares of them held out for validation and test; and which arcs those are, [E].
+    """Return all edges as pairs, with shares held out for validation and test; and a mask [E] of the held-out arcs.
 
-    An edge is two nodes with an arc between them, whichever way and however many; a pair keeps the way of one arc.
-    Self loops are no edges.
+    An edge is two different nodes with any number of arcs between them, in either direction; a pair has the direction
+    of one of these arcs.
     """
     source, target = indices.astype(np.int64), csr.targets(indptr, np.dtype(np.int64))
     number = np.minimum(source, target) * (len(indptr) - 1) + np.maximum(source, target)

@@ -1,4 +1,4 @@
-"""The files of a table: one, or the part files of a folder, as Spark and Dask write them."""
+"""The files of a table: one file, or the part files that Spark and Dask write into a folder."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from fullgraph.data.files import need_file
 from fullgraph.errors import InputError, one_line
 
 ENDINGS = (".parquet", ".csv")
-HIDDEN = ("_", ".")  # begins the names of what such a folder holds beside its parts: _SUCCESS, .part-0.crc
+HIDDEN = ("_", ".")  # prefixes of other files in such a folder: _SUCCESS, .part-0.crc
 
 
 def files_of(path: Path) -> tuple[Path, ...]:
-    """The file itself, or a folder's parts in the order of the numbers in their names: all .parquet, or all .csv."""
+    """Return the file itself, or a folder's parts, sorted by the numbers in their names: all .parquet, or all .csv."""
     if not path.is_dir():
         return (need_file(path, "give the path of a .parquet or .csv file, or of a folder of such part files"),)
     there = sorted((entry for entry in path.iterdir() if not entry.name.startswith(HIDDEN)), key=_numbers)
@@ -34,12 +34,12 @@ def files_of(path: Path) -> tuple[Path, ...]:
 
 
 def _numbers(path: Path) -> list[tuple[int, str]]:
-    """part.10 comes after part.9: a name in texts and numbers."""
+    """Split a name into texts and numbers, so that part.10 comes after part.9."""
     pieces = re.split(r"([0-9]+)", path.name)
     return [(int(piece), "") if at % 2 else (-1, piece) for at, piece in enumerate(pieces)]
 
 
 def found_in(folder: Path, stem: str) -> list[Path]:
-    """A folder's tables of that name: `nodes.parquet`, `nodes.csv` or `nodes`, each a file or a folder of parts."""
+    """Return a folder's tables named `nodes.parquet`, `nodes.csv` or `nodes`; each is a file or a folder of parts."""
     named = [folder / f"{stem}{ending}" for ending in ENDINGS]
     return [path for path in named if path.exists()] + ([folder / stem] if (folder / stem).is_dir() else [])

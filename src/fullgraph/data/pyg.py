@@ -1,4 +1,4 @@
-"""Graphs of PyTorch Geometric: a `Data` object, or one of its data sets by name."""
+"""Graphs of PyTorch Geometric: a `Data` object, or one of PyG's data sets by name."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from fullgraph.errors import InputError, one_line
 
 _MASKS = ("train_mask", "val_mask", "test_mask")
 _USED = {"edge_index", "edge_weight", "edge_attr", "x", "y", "num_nodes", "class_names", *MASK_KEYS, *PAIRS}
-SPLIT = "random:60/20/20"  # of a data set that has none
+SPLIT = "random:60/20/20"  # for a data set without masks
 
 
 def graph_from_pyg(data: Any, name: str = "graph", masks: Any = None) -> Graph:
-    """The same arcs, features, labels and masks as a `Graph`; y [N, 1] is read as class numbers [N].
+    """Return a `Graph` with the same edges, features, labels and masks; y [N, 1] is read as class numbers [N].
 
-    Without labels or masks it is a graph to predict on; RandomNodeSplit of PyG's adds masks. Three `Data` are those of
-    RandomLinkSplit: the arcs are the first one's, the pairs those of all, and nodes have no split.
+    A graph without labels or masks can only be predicted on; PyG's RandomNodeSplit adds masks. From the three `Data` of
+    RandomLinkSplit come the edges of the first one and the pairs of all; nodes have no split.
     """
     splits = tuple(data) if isinstance(data, list | tuple) else (data,)
     pairs, notes = (None, []) if len(splits) == 1 else link_pairs(splits)
@@ -51,14 +51,14 @@ def graph_from_pyg(data: Any, name: str = "graph", masks: Any = None) -> Graph:
 
 
 def _arcs(data: Any) -> tuple[Any, Any, Any]:
-    """edge_index, weights and features of arcs: as they are, or from `adj_t`, whose rows are the targets."""
+    """Return edge_index, edge weights and edge features: as given, or from `adj_t`, whose rows are the targets."""
     edge_index, adj_t = (getattr(data, key, None) for key in ("edge_index", "adj_t"))
     weight, attr = (getattr(data, key, None) for key in ("edge_weight", "edge_attr"))
     if edge_index is not None:
         return edge_index, weight, attr
     if adj_t is None:
         raise InputError("the PyG data lacks edge_index: give a homogeneous Data object that has it (or adj_t)")
-    if callable(getattr(adj_t, "coo", None)):  # torch_sparse's own class
+    if callable(getattr(adj_t, "coo", None)):  # a matrix of torch_sparse
         target, source, value = adj_t.coo()
         values = None if value is None else as_numpy(value)
     elif str(getattr(adj_t, "layout", "")) == "torch.sparse_csr":
@@ -71,7 +71,7 @@ def _arcs(data: Any) -> tuple[Any, Any, Any]:
         coo = matrix.tocoo()
         (target, source), values = coo.coords, coo.data
     if values is not None and values.ndim == 1 and (values == 1).all():
-        values = None  # no weights: a matrix of torch's has to have numbers
+        values = None  # all ones: a torch matrix must have numbers, so this means no weights
     arcs = np.stack([as_numpy(source), as_numpy(target)])
     if values is not None and values.ndim == 2:
         return arcs, weight, values
@@ -79,7 +79,7 @@ def _arcs(data: Any) -> tuple[Any, Any, Any]:
 
 
 def _unused(data: Any, used: set[str]) -> list[str]:
-    """A line for what a `Data` holds and a graph does not: arrays under names that mean nothing here."""
+    """Return a note about the arrays of a `Data` that a graph does not use."""
     left = [
         key for key in sorted(keys_of(data)) if key not in _USED | used and hasattr(getattr(data, key, None), "shape")
     ]
@@ -91,12 +91,12 @@ def _unused(data: Any, used: set[str]) -> list[str]:
         f"of the PyG data, {', '.join(one_line(key, 40) for key in left)} {'is' if len(left) == 1 else 'are'} not used"
     )
     if "edge_label_index" in left:
-        return [f"{told}; for RandomLinkSplit's own pairs give all three of it: Graph.from_pyg((train, val, test))"]
-    return [f"{told}; join what describes nodes to x, as in torch.cat([data.x, data.{left[0]}], 1)"]
+        return [f"{told}; for the pairs of RandomLinkSplit give all three data: Graph.from_pyg((train, val, test))"]
+    return [f"{told}; append node features to x, as in torch.cat([data.x, data.{left[0]}], 1)"]
 
 
 def graph_to_pyg(graph: Graph, split: int = 0) -> Any:
-    """A torch_geometric `Data` with copies of the graph's arrays."""
+    """Return a torch_geometric `Data` with copies of the graph's arrays."""
     import torch
 
     try:
@@ -120,9 +120,9 @@ def _labels(y: Any) -> Any:
 
 
 def load_pyg(spec: str) -> Graph:
-    """torch_geometric.datasets.CLASS(root, name=NAME)[0] for the spec CLASS/NAME (or CLASS where it takes no name).
+    """Load torch_geometric.datasets.CLASS(root, name=NAME)[0] for the spec CLASS/NAME (or CLASS without a name).
 
-    Files live under $FULLGRAPH_DATA/pyg/CLASS; PyG downloads them there and reads them in its own formats.
+    Files are in $FULLGRAPH_DATA/pyg/CLASS; PyG downloads them there and reads them in its own formats.
     A data set without masks gets a 60/20/20 split of its labelled nodes (numpy seed 0).
     """
     class_name, _, dataset_name = spec.partition("/")
@@ -135,14 +135,14 @@ def load_pyg(spec: str) -> Graph:
         raise InputError(
             f"torch_geometric.datasets has no '{class_name}': write pyg:CLASS/NAME, as in pyg:Planetoid/Cora"
         )
-    if Path(dataset_name).name != dataset_name:  # PyG makes a folder of that name
+    if Path(dataset_name).name != dataset_name:  # PyG would create a folder of that name
         raise InputError(f"pyg:{spec}: a data set's name has no slashes: write pyg:CLASS/NAME")
     root = data_root() / "pyg" / class_name
     options = {"name": dataset_name} if dataset_name else {}
     try:
         dataset = dataset_class(str(root), **options)
         count, data = len(dataset), dataset[0]
-    except Exception as bad:  # PyG passes on whatever its downloader, unpacker or parser raised
+    except Exception as bad:  # of PyG's downloader, unpacker or parser
         raise InputError(
             f"PyG could not load {spec} ({type(bad).__name__}: {one_line(bad)}): "
             f"check the name and the network, or put its raw files under {root}"

@@ -1,4 +1,4 @@
-"""The three `Data` that PyG's RandomLinkSplit makes of one, as pairs of one graph."""
+"""The three `Data` of PyG's RandomLinkSplit as pairs of one graph."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ FIX = "give what RandomLinkSplit returns, (train, val, test)"
 
 
 def link_pairs(splits: Sequence[Any]) -> tuple[dict[str, Array], list[str]]:
-    """The pairs of all three by their names in the `.npz` format, and what is left aside, in lines."""
+    """Return the pairs of all three data, named as in the `.npz` format, and notes about unused edges."""
     if len(splits) != len(MASKS):
-        raise InputError(f"{len(splits)} PyG data make no graph: {FIX}, or one Data")
+        raise InputError(f"{len(splits)} PyG data are not a graph: {FIX}, or one Data")
     parts = [_of_split(data, mask) for data, mask in zip(splits, MASKS, strict=True)]
     counts = {len(data.x) for data in splits if getattr(data, "x", None) is not None}
     if len(counts) > 1:
@@ -31,12 +31,12 @@ def link_pairs(splits: Sequence[Any]) -> tuple[dict[str, Array], list[str]]:
         return pairs, []
     told = ", ".join(f"{count:+,} for {what}" for count, what in zip(more, ("val", "test"), strict=True) if count)
     return pairs, [
-        f"rows of all pairs are computed from the training arcs; the other two PyG data have others ({told})"
+        f"rows of all pairs are computed from the training edges; the other two PyG data have different edges ({told})"
     ]
 
 
 def _of_split(data: Any, mask: str) -> tuple[Array, Array]:
-    """edge_label_index [2, P] and edge_label, or the same in two lists (split_labels=True)."""
+    """Return edge_label_index [2, P] and edge_label; with split_labels=True PyG stores them in two lists."""
     ends = getattr(data, "edge_label_index", None)
     if ends is not None:
         labels = getattr(data, "edge_label", None)
@@ -56,9 +56,9 @@ def _of_split(data: Any, mask: str) -> tuple[Array, Array]:
 
 
 def keys_of(data: Any) -> Sequence[str]:
-    """The names of what a `Data` holds."""
+    """Return the names of the arrays in a `Data`."""
     keys = getattr(data, "keys", None)
-    return list(keys() if callable(keys) else keys or vars(data))  # a property in old versions of PyG
+    return list(keys() if callable(keys) else keys or vars(data))  # `keys` is a property in old versions of PyG
 
 
 def _num_arcs(data: Any) -> int:

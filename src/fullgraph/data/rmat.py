@@ -1,4 +1,4 @@
-"""`rmat:` a recursive-matrix graph with a heavy-tailed degree (Chakrabarti, Zhan and Faloutsos, SDM 2004)."""
+"""`rmat:` a recursive-matrix graph with heavy-tailed degrees (Chakrabarti, Zhan and Faloutsos, SDM 2004)."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from fullgraph.data.synthetic import (
     Width,
     arcs_of,
     distinct_edges,
-    need_room,
     planted_graph,
+    require_graph_fits,
 )
 from fullgraph.errors import InputError
 from fullgraph.values import Range, Value
@@ -31,8 +31,8 @@ from fullgraph.values import Range, Value
 class RMAT(Value):
     """`edges` distinct edges; each descends `scale` times into a quadrant of the adjacency matrix (a b / c d).
 
-    Give `scale` (2**scale nodes) or `nodes`; edges=-1 gives ten a node. A node's class is the stretch of the matrix it
-    lies in, so with a + d above b + c classes are assortative; ids are shuffled afterwards. Both directions are stored
+    Give `scale` (2**scale nodes) or `nodes`; edges=-1 gives ten per node. A node's class is a range of the matrix's
+    rows, so with a + d above b + c classes are assortative; ids are shuffled afterwards. Both directions are stored
     unless directed=1.
     """
 
@@ -70,14 +70,16 @@ class RMAT(Value):
 
 
 def load_rmat(text: str) -> Graph:
-    """The graph of `rmat:KEY=VALUE,...`."""
+    """Return the graph of `rmat:KEY=VALUE,...`."""
     return rmat_graph(parse_options("rmat", RMAT, text))
 
 
 def rmat_graph(options: RMAT) -> Graph:
-    """Draw the edges, name the nodes at random, and plant a class for every stretch of the matrix."""
+    """Draw the edges, shuffle the node ids, and plant a class for every range of the matrix."""
     num_nodes = options.num_nodes
-    need_room("rmat", nodes=num_nodes, edges=options.num_edges, classes=options.classes, features=options.features)
+    require_graph_fits(
+        "rmat", nodes=num_nodes, edges=options.num_edges, classes=options.classes, features=options.features
+    )
     rng = np.random.default_rng(options.seed)
     levels = (num_nodes - 1).bit_length()
     crowded = (

@@ -1,4 +1,4 @@
-"""GraphSAINT's folders (Zeng et al., arXiv:1907.04931): Reddit, Yelp, Flickr, Amazon, PPI."""
+"""GraphSAINT's data folders (Zeng et al., arXiv:1907.04931): Reddit, Yelp, Flickr, Amazon, PPI."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from fullgraph.data.files import foreign, need_file, read_npz
 from fullgraph.data.graph import Graph
 from fullgraph.data.splits import mask_of
 from fullgraph.errors import InputError
-from fullgraph.room import need_memory
+from fullgraph.resources import require_memory
 from fullgraph.storage import parse_json, read_text
 
 _FIX = "a GraphSAINT folder holds adj_full.npz, feats.npy, class_map.json and role.json"
 
 
 def load_saint(folder: str | Path) -> Graph:
-    """The graph of a folder with adj_full.npz (row = target), feats.npy; to train on it, class_map.json and role.json.
+    """Load a folder with adj_full.npz (row = target), feats.npy and, for training, class_map.json and role.json.
 
-    Features stay memory-mapped. adj_train.npz, the arcs between training nodes, is not read: inductive training takes
-    that subgraph from the masks. Values of adj_full become edge weights only where some differ from 1.
+    Features stay memory-mapped. adj_train.npz, the arcs between training nodes, is not read: inductive training
+    computes that subgraph from the masks. Values of adj_full become edge weights only if some differ from 1.
     """
     folder = Path(folder)
     if not folder.is_dir():
@@ -30,7 +30,7 @@ def load_saint(folder: str | Path) -> Graph:
     x = _features(need_file(folder / "feats.npy", _FIX))
     need_file(folder / "adj_full.npz", _FIX)
     adj = read_npz(folder / "adj_full.npz", ("data", "indices", "indptr", "shape"), ("format",))
-    if "format" in adj and adj["format"].tobytes().replace(b"\0", b"") != b"csr":  # text of either width
+    if "format" in adj and adj["format"].tobytes().replace(b"\0", b"") != b"csr":  # a text of 1- or 4-byte characters
         raise InputError(f"{folder / 'adj_full.npz'} is not in CSR form: save scipy.sparse's tocsr() of it")
     if adj["shape"].tolist() != [x.shape[0], x.shape[0]]:
         raise InputError(
@@ -52,7 +52,7 @@ def _features(path: Path) -> Array:
     with foreign(path, "save a plain float array with numpy.save"):
         x: Any = np.load(path, mmap_mode="r", allow_pickle=False)
     if not isinstance(x, np.ndarray) or x.ndim != 2:
-        raise InputError(f"{path} is no matrix [nodes, features]: save one with numpy.save")
+        raise InputError(f"{path} is not a matrix [nodes, features]: save one with numpy.save")
     return x
 
 
@@ -63,7 +63,7 @@ def _labels(path: Path, num_nodes: int) -> Array | None:
     try:
         return np.asarray([class_map[str(node)] for node in range(num_nodes)])
     except KeyError as missing:
-        raise InputError(f"{path} has no class for node {missing}: give every node one") from None
+        raise InputError(f"{path} has no class for node {missing}: give every node a class") from None
     except ValueError:
         raise InputError(f"{path} gives nodes lists of different lengths: give every node the same number") from None
 
@@ -86,7 +86,7 @@ def _masks(path: Path, num_nodes: int) -> dict[str, Array] | None:
 
 
 def _json(path: Path) -> dict[str, Any]:
-    need_memory(8 * need_file(path, _FIX).stat().st_size, f"reading {path}")
+    require_memory(8 * need_file(path, _FIX).stat().st_size, f"reading {path}")
     value = parse_json(read_text(path, fix="write it again", limit=1 << 33), path, "write it again")
     if not isinstance(value, dict):
         raise InputError(f"{path} has to hold a JSON object: write it again")

@@ -1,4 +1,4 @@
-"""`sbm:` a stochastic block model: many blocks, most edges inside one, classes tied to blocks."""
+"""`sbm:` a stochastic block model: many blocks, most edges inside a block, classes tied to blocks."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from fullgraph.data.synthetic import (
     Width,
     arcs_of,
     distinct_edges,
-    need_room,
     planted_graph,
+    require_graph_fits,
 )
 from fullgraph.errors import InputError
 from fullgraph.values import Range, Value
@@ -31,8 +31,9 @@ from fullgraph.values import Range, Value
 class SBM(Value):
     """`edges` distinct undirected edges, the share `p_in` of them inside a block; block b has class b mod `classes`.
 
-    edges=-1 gives ten a node; blocks=0 chooses 64, or fewer where they would be too dense. Both directions are stored
-    unless directed=1. Features are a class mean plus `noise` times white noise; train and val leave the test set.
+    edges=-1 gives ten per node; blocks=0 chooses 64, or fewer if blocks would be too dense. Both directions are stored
+    unless directed=1. Features are a class mean plus `noise` times white noise; nodes outside train and val are for
+    testing.
     """
 
     nodes: Annotated[int, Range(3, 2**31)] = 10_000
@@ -60,7 +61,7 @@ class SBM(Value):
 
     @property
     def num_blocks(self) -> int:
-        """64, or as many blocks as stay a quarter full:  B <= N^2 / (8 p_in E);  at least one a class."""
+        """64, or as many blocks as stay a quarter full:  B <= N^2 / (8 p_in E);  at least one per class."""
         if self.blocks:
             return self.blocks
         room = self.nodes * self.nodes / (8 * max(1.0, self.p_in * self.num_edges))
@@ -68,13 +69,15 @@ class SBM(Value):
 
 
 def load_sbm(text: str) -> Graph:
-    """The graph of `sbm:KEY=VALUE,...`."""
+    """Return the graph of `sbm:KEY=VALUE,...`."""
     return sbm_graph(parse_options("sbm", SBM, text))
 
 
 def sbm_graph(options: SBM) -> Graph:
-    """Nodes in random order over equal blocks; edges drawn uniformly inside blocks and between them."""
-    need_room("sbm", nodes=options.nodes, edges=options.num_edges, classes=options.classes, features=options.features)
+    """Assign nodes to equal blocks in random order; draw edges uniformly inside blocks and between them."""
+    require_graph_fits(
+        "sbm", nodes=options.nodes, edges=options.num_edges, classes=options.classes, features=options.features
+    )
     rng = np.random.default_rng(options.seed)
     block = (np.arange(options.nodes, dtype=np.int32) % options.num_blocks)[rng.permutation(options.nodes)]
     keys = block_edges(rng, block, options.num_edges, options.p_in)
@@ -84,12 +87,12 @@ def sbm_graph(options: SBM) -> Graph:
 
 
 def block_edges(rng: np.random.Generator, block: Array, count: int, p_in: float) -> Array:
-    """Keys of `count` distinct edges, round(p_in * count) of them with both ends in one block."""
+    """Return keys of `count` distinct edges, round(p_in * count) of them with both ends in one block."""
     num_nodes = block.size
     size = np.bincount(block)
     start = np.concatenate([[0], np.cumsum(size)])[:-1]
     members = np.argsort(block, kind="stable").astype(np.int32)
-    # a block is drawn as often as it has pairs, so that every pair is equally likely
+    # A block is drawn in proportion to its pairs, so that every pair is equally likely.
     pairs = size * (size - 1.0)
     bound = np.cumsum(pairs)
 

@@ -13,12 +13,12 @@ from fullgraph.data.arrays import Array, as_numpy
 from fullgraph.errors import InputError, one_line
 
 SPLIT_NAMES = ("train", "val", "test")
-ALSO = {"valid": "val", "validation": "val"}  # what others call them
-DRAWN = "random:"  # begins a split that is drawn
+ALSO = {"valid": "val", "validation": "val"}  # other programs' names
+DRAWN = "random:"  # prefix of a random split
 
 
 def masks_of(find: Callable[[str], Any]) -> dict[str, Any]:
-    """The masks that a file or an object holds under `train_mask`, `train_idx`, `valid_mask`, ...; None where none."""
+    """Return the masks stored as `train_mask`, `train_idx`, `valid_mask`, ...; None if one is missing."""
     calls = {name: [name, *(other for other, meant in ALSO.items() if meant == name)] for name in SPLIT_NAMES}
     keys = {name: [f"{call}_{form}" for call in called for form in ("mask", "idx")] for name, called in calls.items()}
     found: dict[str, Any] = {}
@@ -38,7 +38,7 @@ def is_drawn(split: Any) -> bool:
 
 
 def shares_of(split: str) -> tuple[float, float]:
-    """Of `random:60/20/20` the shares of train and validation nodes: percent or fractions, or any numbers."""
+    """Return the shares of train and validation nodes in `random:60/20/20`: percents, fractions, or any numbers."""
     numbers: list[float] = []
     with suppress(ValueError):
         numbers = [float(part) for part in split.removeprefix(DRAWN).split("/") if is_drawn(split)]
@@ -54,7 +54,7 @@ def shares_of(split: str) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class Drawn:
-    """A split that is to be drawn, as the field of a value."""
+    """A random split, as the field of a value."""
 
     def problem(self, value: Any) -> str | None:
         try:
@@ -65,7 +65,7 @@ class Drawn:
 
 
 def draw_masks(labels: Array, split: str, seed: int) -> dict[str, Array]:
-    """A random split of the labelled nodes:  y != -1, or every number of a node finite."""
+    """Draw a random split of the labelled nodes, where  y != -1,  or where all numbers of a node are finite."""
     train, val = shares_of(split)
     rows = labels.reshape(len(labels), -1)
     known = np.flatnonzero(np.isfinite(rows).all(axis=1) if labels.dtype.kind == "f" else (rows >= 0).all(axis=1))
@@ -74,7 +74,7 @@ def draw_masks(labels: Array, split: str, seed: int) -> dict[str, Array]:
 
 
 def random_masks(rng: np.random.Generator, num_nodes: int, train: float, val: float) -> dict[str, Array]:
-    """A random split: `train` and `val` are fractions of the nodes, the rest is the test set."""
+    """Draw a random split: `train` and `val` are fractions of the nodes, the rest is the test set."""
     if not (train > 0 and val > 0 and train + val < 1):
         raise InputError(
             f"train={train:g} and val={val:g} leave a split empty: give positive fractions that sum below 1"
@@ -89,14 +89,14 @@ def random_masks(rng: np.random.Generator, num_nodes: int, train: float, val: fl
 
 
 def mask_of(ids: Array, num_nodes: int) -> Array:
-    """bool [N], True at the nodes in `ids`."""
+    """Return bool [N], True at the nodes in `ids`."""
     mask = np.zeros(num_nodes, dtype=bool)
     mask[ids] = True
     return mask
 
 
 def missing_of(y: Any, masks: Any, num_nodes: int) -> tuple[str, ...]:
-    """What training needs and is not there. Masks that all mark no node are the same as none."""
+    """Name the parts that training needs and that are missing. Masks that mark no node count as missing."""
     three = (None,) * 3 if masks is None else _three(masks)
     given = {n: _mask(n, mask, num_nodes) for n, mask in zip(SPLIT_NAMES, three, strict=True) if mask is not None}
     missing = [f"{name}_mask" for name in SPLIT_NAMES if name not in given]
@@ -106,7 +106,7 @@ def missing_of(y: Any, masks: Any, num_nodes: int) -> tuple[str, ...]:
 
 
 def check_masks(masks: Any, num_nodes: int) -> tuple[Array, Array, Array]:
-    """The three masks as bool [N, K]; in every split none is empty and no node is in two."""
+    """Return the three masks as bool [N, K]; in every split each mask marks a node, and no node is in two masks."""
     three = tuple(_mask(name, value, num_nodes) for name, value in zip(SPLIT_NAMES, _three(masks), strict=True))
     num_splits = max(mask.shape[1] for mask in three)
     for name, mask in zip(SPLIT_NAMES, three, strict=True):
@@ -145,13 +145,13 @@ def _three(masks: Any) -> tuple[Any, Any, Any]:
 
 
 def _mask(name: str, value: Any, num_nodes: int) -> Array:
-    """bool [N, K] from booleans, from zeros and ones, or from a list of node ids."""
+    """Return bool [N, K] from booleans, zeros and ones, or a list of node ids."""
     given = mask = as_numpy(value)
     if mask.dtype.kind in "iu":
         whole = mask.shape[:1] == (num_nodes,) and num_nodes > 2 and bool(((mask == 0) | (mask == 1)).all())
         mask = mask.astype(bool) if whole else _listed(name, mask, num_nodes)
     if mask.dtype != np.bool_:
-        raise InputError(f"{name}_mask has the type {mask.dtype}: give booleans, one a node, or a list of node ids")
+        raise InputError(f"{name}_mask has the type {mask.dtype}: give booleans, one per node, or a list of node ids")
     if mask.ndim == 1:
         mask = mask[:, None]
     if mask.ndim != 2 or mask.shape[0] != num_nodes or mask.shape[1] == 0:
@@ -163,9 +163,9 @@ def _mask(name: str, value: Any, num_nodes: int) -> Array:
 
 
 def _listed(name: str, ids: Array, num_nodes: int) -> Array:
-    """The nodes in a list of ids, as OGB gives a split."""
+    """Return a mask from a list of node ids, which is OGB's form of a split."""
     if ids.ndim != 1:
-        raise InputError(f"{name}_mask is {ids.dtype} {ids.shape}: give booleans, one a node, or a list of node ids")
+        raise InputError(f"{name}_mask is {ids.dtype} {ids.shape}: give booleans, one per node, or a list of node ids")
     if ids.size and (ids.min() < 0 or ids.max() >= num_nodes):
         bad = int(ids.min() if ids.min() < 0 else ids.max())
         raise InputError(f"{name}_mask lists the node id {bad}, but ids run from 0 to {num_nodes - 1}: fix the ids")

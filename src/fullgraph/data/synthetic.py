@@ -1,4 +1,4 @@
-"""What the generators share: distinct edges, planted features, and the assembly of a `Graph`."""
+"""Functions that all generators share: distinct edges, planted features, and the assembly of a `Graph`."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from fullgraph.data.arrays import Array
 from fullgraph.data.graph import Graph
 from fullgraph.data.splits import random_masks
 from fullgraph.errors import InputError
-from fullgraph.room import need_memory
+from fullgraph.resources import require_memory
 from fullgraph.values import Range
 
 Draw = Callable[[int], tuple[Array, Array]]
 
 
-# Options that all generators share. Node ids are 32-bit.
+# Options of all generators. Node ids are 32-bit.
 Nodes = Annotated[int, Range(0, 2**31)]
 Edges = Annotated[int, Range(-1, 2**48)]
 Classes = Annotated[int, Range(1, 2**31)]
@@ -27,18 +27,18 @@ Noise = Annotated[float, Range(0, 1e6)]
 Seed = Annotated[int, Range(0, 2**63 - 1)]
 
 
-def need_room(kind: str, *, nodes: int, edges: int, classes: int, features: int) -> None:
-    """Refuse a graph that this machine cannot hold, before any of it is drawn."""
-    # At least features and class means; and edges drawn, as keys, and in a sorted set.
+def require_graph_fits(kind: str, *, nodes: int, edges: int, classes: int, features: int) -> None:
+    """Refuse a graph that does not fit this machine's memory, before any of it is drawn."""
+    # A lower bound: features, class means, and edges as drawn, as keys, and in a sorted set.
     least = 4 * features * (nodes + classes) + 40 * edges + 16 * nodes
-    need_memory(least, f"{kind}: a graph of {nodes:,} nodes and {edges:,} edges", "give fewer of them")
+    require_memory(least, f"{kind}: a graph of {nodes:,} nodes and {edges:,} edges", "give fewer of them")
 
 
 def distinct_edges(rng: np.random.Generator, count: int, num_nodes: int, draw: Draw, *, crowded: str) -> Array:
-    """`count` different unordered pairs u < v as keys u * N + v, ascending; `draw(k)` proposes k pairs.
+    """Return `count` different unordered pairs u < v as keys u * N + v, ascending; `draw(k)` proposes k pairs.
 
-    Proposals are thinned to a set and topped up, then cut back at random, so no pair is favoured by its key.
-    `crowded` is the error's text when the proposals hardly bring new pairs any more.
+    Duplicates are removed and replaced; surplus pairs are removed at random, so that no pair is favoured by its key.
+    `crowded` is the error's text if proposals bring hardly any new pairs.
     """
     keys = np.empty(0, dtype=np.int64)
     while keys.size < count:
@@ -65,7 +65,7 @@ def _sorted_set(keys: Array) -> Array:
 
 
 def arcs_of(rng: np.random.Generator, keys: Array, num_nodes: int, *, directed: bool) -> Array:
-    """edge_index of the pairs in `keys`: both directions, or one of the two at random."""
+    """Return edge_index of the pairs in `keys`: both directions, or one of the two at random."""
     u, v = (part.astype(np.int32) for part in np.divmod(keys, num_nodes))
     if not directed:
         return np.stack([np.concatenate([u, v]), np.concatenate([v, u])])
@@ -79,14 +79,14 @@ def planted_features(rng: np.random.Generator, labels: Array, num_classes: int, 
     means /= np.linalg.norm(means, axis=1, keepdims=True)
     x = rng.standard_normal((labels.size, width), dtype=np.float32)
     x *= noise / np.sqrt(2.0)
-    for start in range(0, labels.size, 1 << 16):  # in blocks, so that means[labels] is never as large as x
+    for start in range(0, labels.size, 1 << 16):  # in blocks, so that means[labels] stays small
         rows = slice(start, start + (1 << 16))
         x[rows] += means[labels[rows]]
     return x
 
 
 def planted_graph(rng: np.random.Generator, edges: Array, labels: Array, options: Any, name: str) -> Graph:
-    """The graph of `edges` with noisy class features and a random split, by the fields all generators share."""
+    """Return the graph of `edges` with noisy class features and a random split, from options of all generators."""
     x = planted_features(rng, labels, options.classes, options.features, options.noise)
     masks = random_masks(rng, labels.size, options.train, options.val)
     return Graph(edges, x, labels, masks, name=name)

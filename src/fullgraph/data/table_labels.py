@@ -13,9 +13,9 @@ from fullgraph.errors import InputError, one_line
 
 
 def read_labels(table: Columns, label: str) -> tuple[Array | None, Array | None]:
-    """Labels, and the texts of classes where labels are texts; (None, None) where the table has none.
+    """Return labels, and the texts of classes if labels are texts; (None, None) if the table has no labels.
 
-    y: class numbers [N], -1 where nothing stands; real numbers [N], NaN likewise; or 0 and 1 [N, C].
+    y: class numbers [N], -1 for an empty cell; real numbers [N], NaN for an empty cell; or 0 and 1 [N, C].
     """
     import pyarrow as pa
 
@@ -35,7 +35,7 @@ def read_labels(table: Columns, label: str) -> tuple[Array | None, Array | None]
 
 
 def _of_numbers(column: Any, dtype: Any) -> Array:
-    """Whole numbers as classes, for a column of them that lacks some is one of floats elsewhere; others as they are."""
+    """Return integer-valued numbers as classes, since pandas stores integers with gaps as floats; others unchanged."""
     import pyarrow.compute as pc
 
     values: Array = np.asarray(pc.fill_null(column, float("nan")))
@@ -46,7 +46,7 @@ def _of_numbers(column: Any, dtype: Any) -> Array:
 
 
 def _of_words(table: Columns, label: str) -> tuple[Array, Array | None]:
-    """Texts that are all numbers are read as such; other texts are classes, in alphabetical order."""
+    """Read texts that are all numbers as numbers; other texts become classes, in alphabetical order."""
     import pyarrow as pa
     import pyarrow.compute as pc
     from pyarrow import csv
@@ -69,7 +69,7 @@ def _of_words(table: Columns, label: str) -> tuple[Array, Array | None]:
         strange = next(text for text in texts if not is_number(text))
         row = int(pc.index(words, strange).as_py())
         told = f"{table.at(row)} has {label} {one_line(repr(strange), 60)}, and other rows have numbers"
-        raise InputError(f"{told}: give numbers alone, or texts that are no numbers")
+        raise InputError(f"{told}: give only numbers, or texts that are not numbers")
     order = np.argsort(np.array(texts, dtype=str), kind="stable")
     number = np.empty(len(texts) + 1, dtype=np.int64)
     number[order], number[-1] = np.arange(len(texts)), -1

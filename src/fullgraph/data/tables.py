@@ -1,4 +1,4 @@
-"""Node and edge tables with named columns, as Parquet, CSV, folders of part files, or pyarrow's own.
+"""Node and edge tables with named columns: Parquet, CSV, folders of part files, or pyarrow tables.
 
     nodes   id   | label | split | x_0 | x_1 | ...          edges   source | target | weight | e_0 | ...
 
@@ -24,7 +24,7 @@ from fullgraph.data.parts import found_in
 from fullgraph.data.splits import ALSO
 from fullgraph.data.table_labels import read_labels
 from fullgraph.errors import InputError, one_line
-from fullgraph.room import need_memory
+from fullgraph.resources import require_memory
 
 SPLITS = ("train", "val", "test")
 Masks = dict[str, Array | None]
@@ -32,23 +32,23 @@ Masks = dict[str, Array | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableNames:
-    """Which files, and what their columns are called."""
+    """The files, and the names of their columns."""
 
     nodes: str = ""
     edges: str = ""
     id: str = "id"
-    label: str = "label"  # numbers or texts, nothing: unlabelled; or label_0, label_1, ...: 0 or 1 each
-    split: str = "split"  # train, val, test or nothing; or train_mask, val_mask, test_mask: true or false each
-    features: str = "x_"  # what the names of feature columns begin with; where none does, all others are features
+    label: str = "label"  # numbers or texts, empty: unlabelled; or label_0, label_1, ...: 0 or 1 each
+    split: str = "split"  # train, val, test or empty; or train_mask, val_mask, test_mask: true or false each
+    features: str = "x_"  # prefix of feature columns; if no column has it, all other columns are features
     source: str = "source"
     target: str = "target"
     weight: str = "weight"
     edge_features: str = "e_"
-    undirected: bool = False  # every edge stands for both directions
+    undirected: bool = False  # True: every edge stands for both directions
 
 
 def load_tables(spec: str) -> Graph:
-    """The graph of `nodes=FILE,edges=FILE` and, where columns are called otherwise, their names: `id=user,...`."""
+    """Return the graph of `nodes=FILE,edges=FILE` and, for columns with different names, `id=user,...`."""
     names = parse_options("tables", TableNames, spec)
     if not (names.nodes and names.edges):
         raise InputError("tables: needs both files: write tables:nodes=FILE,edges=FILE, with .parquet or .csv files")
@@ -56,7 +56,7 @@ def load_tables(spec: str) -> Graph:
 
 
 def load_table_folder(folder: Path) -> Graph:
-    """The graph of a folder with nodes.parquet or nodes.csv, and edges likewise."""
+    """Return the graph of a folder with nodes.parquet or nodes.csv, and edges.parquet or edges.csv."""
     nodes, edges = (_only_file(folder, stem) for stem in ("nodes", "edges"))
     return graph_from_tables(nodes, edges, TableNames(), folder.resolve().name)
 
@@ -75,7 +75,7 @@ def _only_file(folder: Path, stem: str) -> Path:
 
 
 def graph_from_tables(nodes: Any, edges: Any, names: TableNames, name: str) -> Graph:
-    """nodes, edges: paths of .parquet or .csv files or of folders of such parts, or pyarrow tables."""
+    """nodes, edges: paths of .parquet or .csv files, or of folders of part files, or pyarrow tables."""
     node_table, edge_table = open_columns(nodes, "nodes"), open_columns(edges, "edges")
     ids = _ids(node_table, names.id)
     y, class_names = read_labels(node_table, names.label)
@@ -89,27 +89,27 @@ def graph_from_tables(nodes: Any, edges: Any, names: TableNames, name: str) -> G
 
 
 def _ids(table: Columns, column: str) -> Any:
-    """The ids [N] as one pyarrow array of int64 or text; each is there once."""
+    """Return the ids [N] as one pyarrow array of int64 or text; refuse duplicates."""
     import pyarrow.compute as pc
 
-    table.need(column, "what each node is called")
+    table.need(column, "the name of each node")
     ids = table.whole(column, table.id_type(column))
     if ids.null_count:
         row = int(pc.index(pc.is_null(ids), True).as_py())
-        raise InputError(f"{table.at(row)} has no {column}: give every node one")
+        raise InputError(f"{table.at(row)} has no {column}: give every node an id")
     if not len(ids):
-        raise InputError(f"{table.name} has no row: give one a node")
+        raise InputError(f"{table.name} has no rows: give one per node")
     if pc.count_distinct(ids).as_py() != len(ids):
         counts = pc.value_counts(ids)
         twice = pc.filter(counts.field("values"), pc.greater(counts.field("counts"), 1))[0].as_py()
         raise InputError(
-            f"{table.name} has the {column} {one_line(repr(twice), 60)} more than once: keep one row a node"
+            f"{table.name} has the {column} {one_line(repr(twice), 60)} more than once: keep one row per node"
         )
     return ids
 
 
 def _names(ids: Any) -> Names:
-    """The same ids, as a graph keeps them: over pyarrow's own memory."""
+    """Return the ids as names of a graph, sharing pyarrow's memory."""
     import pyarrow as pa
 
     if pa.types.is_integer(ids.type):
@@ -121,7 +121,7 @@ def _names(ids: Any) -> Names:
 
 
 def _masks(table: Columns, column: str) -> Masks:
-    """The split as three masks, from one column of words or three of booleans."""
+    """Return the split as three masks, from one column of words or three columns of booleans."""
     if column not in table:
         return {
             split: table.rows_of(table.whole(f"{split}_mask", "bool"), f"{split}_mask", 0)
@@ -140,18 +140,18 @@ def _masks(table: Columns, column: str) -> Masks:
     if not pc.all(known).as_py():
         row = int(pc.index(known, False).as_py())
         told = f"{table.at(row)} has {column} {one_line(repr(words[row].as_py()), 60)}"
-        raise InputError(f"{told}: write train, val, test or nothing")
+        raise InputError(f"{told}: write train, val, test, or leave it empty")
     return dict(masks)
 
 
 def _feature_columns(table: Columns, names: TableNames) -> Sequence[str]:
-    """Columns with the features' beginning; where there are none, all that are nothing else."""
+    """Return the columns with the prefix of features; if there are none, all columns without another role."""
     labels = {names.label, *table.beginning(f"{names.label}_")}
     return _beginning(table, names.features, {names.id, *labels, names.split, *(f"{split}_mask" for split in SPLITS)})
 
 
 def _beginning(table: Columns, prefix: str, taken: set[str]) -> Sequence[str]:
-    """Columns with a beginning, or a column of lists with that name; where there are none, all but some."""
+    """Return columns with a prefix, or a list column of that name; if there are none, all columns not in `taken`."""
     found = table.beginning(prefix, but=taken)
     alone = prefix.rstrip("_")
     lists = [alone] if alone in table and alone not in taken and table.is_list(alone) else []
@@ -159,13 +159,13 @@ def _beginning(table: Columns, prefix: str, taken: set[str]) -> Sequence[str]:
 
 
 def _features(table: Columns, columns: Sequence[str], num_nodes: int) -> Array | None:
-    """x [N, F], filled a batch of rows at a time; None where a table has no column of features."""
+    """Return x [N, F], filled in batches of rows; None if the table has no feature columns."""
     if not columns:
         return None
     dtype = table.number_type(columns)
     widths = [table.width(column) for column in columns]
     ends = np.cumsum(widths).tolist()
-    need_memory(num_nodes * ends[-1] * dtype.itemsize, f"reading the features of {table.name}")
+    require_memory(num_nodes * ends[-1] * dtype.itemsize, f"reading the features of {table.name}")
     x = np.empty((num_nodes, ends[-1]), dtype=dtype)
     row = 0
     for batch in table.batches(table.as_numbers(columns, dtype)):
@@ -180,13 +180,13 @@ def _features(table: Columns, columns: Sequence[str], num_nodes: int) -> Array |
 def _check_width(table: Columns, column: str, row: int, width: int, wanted: int) -> None:
     if width != wanted:
         told = f"{table.at(row)} has a list of {width} numbers as {column}, and others have {wanted}"
-        raise InputError(f"{told}: give all rows equally many, at least one")
+        raise InputError(f"{told}: give all rows the same number, at least one")
 
 
 def _edges(table: Columns, ids: Any, names: TableNames, node_table: str) -> tuple[Array, Array | None, Array | None]:
-    """Arcs [2, E] as node numbers, their weights, their features.
+    """Return arcs [2, E] as node numbers, their weights and their features.
 
-    Ids are looked up for as many edges at a time as there are nodes: each time the ids are hashed anew.
+    Ids of about N edges are looked up at a time, because each lookup hashes all node ids again.
     """
     for column in (names.source, names.target):
         table.need(column, "the id of the node at that end")
@@ -197,7 +197,7 @@ def _edges(table: Columns, ids: Any, names: TableNames, node_table: str) -> tupl
     columns = [*weighted, *attr_columns]
     dtype = table.number_type(columns)
     if weighted and table.is_list(names.weight):
-        raise InputError(f"{table.name} has {names.weight} as lists: give one number an edge")
+        raise InputError(f"{table.name} has {names.weight} as lists: give one number per edge")
     widths = [table.width(column) for column in columns]
     blocks: list[tuple[Array, Array]] = []
     row = 0
@@ -218,12 +218,12 @@ def _edges(table: Columns, ids: Any, names: TableNames, node_table: str) -> tupl
 
 
 def _one(chunked: Any) -> Any:
-    """A column of a table as one array."""
+    """Return a column of a table as one array."""
     return chunked.combine_chunks() if hasattr(chunked, "combine_chunks") else chunked
 
 
 def _looked_up(ends: Any, ids: Any, table: Columns, row: int, column: str, node_table: str) -> Array:
-    """The node numbers of some ids."""
+    """Return the node numbers of some ids."""
     import pyarrow.compute as pc
 
     found = pc.index_in(ends, value_set=ids)
@@ -234,7 +234,7 @@ def _looked_up(ends: Any, ids: Any, table: Columns, row: int, column: str, node_
         if value is None:
             raise InputError(f"{told}no {column}: give the id of a node")
         raise InputError(
-            f"{told}the {column} {one_line(repr(value), 60)}, which is no id of {node_table}: add that node"
+            f"{told}the {column} {one_line(repr(value), 60)}, which is not an id in {node_table}: add that node"
         )
     numbers: Array = np.asarray(found)
     return numbers

@@ -1,4 +1,4 @@
-"""Checks of a user's graph: each returns the clean array or raises one line that names the fix."""
+"""Check a user's graph: each function returns a clean array or raises one line that names the fix."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ _BLOCK_ENTRIES = 1 << 22
 
 
 def row_blocks(num_rows: int, width: int) -> Iterator[slice]:
-    """Slices of rows of about 4 million entries each: a memory-mapped matrix is never whole in memory."""
+    """Yield slices of rows with about 4 million entries, so that a memory-mapped matrix is never fully in memory."""
     step = max(1, _BLOCK_ENTRIES // max(1, width))
     for start in range(0, num_rows, step):
         yield slice(start, min(start + step, num_rows))
 
 
 def as_real(what: str, values: Array) -> Array:
-    """Real numbers of any type as float32, or as float64 where that many digits were given."""
+    """Return real numbers of any type as float32, or as float64 if they have that many digits."""
     if values.dtype.kind not in "iubf":
         raise InputError(f"{what} has the type {values.dtype}: give real numbers (float or integer)")
     if values.dtype in (np.float32, np.float64):
         return values
-    with np.errstate(over="ignore"):  # what becomes infinite is refused as such
+    with np.errstate(over="ignore"):  # infinite results are refused later
         return values.astype(np.float64 if values.dtype.kind == "f" and values.dtype.itemsize >= 8 else np.float32)
 
 
 def check_features(x: Any) -> FeatureMatrix:
-    """x as [N, F] floating, dense or csr_array, every entry finite; integers become float32."""
+    """Return x as [N, F] floating, dense or csr_array, with finite entries; integers become float32."""
     csr = as_csr_array(x)
     if csr is not None:
         return _check_sparse(csr)
     dense = as_numpy(x)
     if dense.ndim != 2 or 0 in dense.shape:
         raise InputError(f"x has shape {dense.shape}: give a matrix [nodes, features] with at least one of each")
-    if dense.dtype != np.float16:  # which is widened later, a block of rows at a time
+    if dense.dtype != np.float16:  # float16 is widened later, in blocks of rows
         dense = as_real("x", dense)
 
     def bad(low: int, high: int) -> tuple[int, int] | None:
@@ -76,10 +76,10 @@ def _check_sparse(csr: Any) -> Any:
 
 
 def check_edge_index(edge_index: Any, num_nodes: int) -> tuple[Array, Survey | None]:
-    """edge_index as integers [2, E] inside 0..N-1, and in which order they are."""
+    """Return edge_index as integers [2, E] in 0..N-1, and its order."""
     edges = as_numpy(edge_index)
     if edges.ndim != 2 or edges.shape[0] != 2:
-        raise InputError(f"edge_index has shape {edges.shape}: give [2, arcs], row 0 the sources, row 1 the targets")
+        raise InputError(f"edge_index has shape {edges.shape}: give [2, edges], row 0 the sources, row 1 the targets")
     if edges.shape[1] == 0:
         return edges.astype(np.int64), None
     _check_integers("edge_index", edges)
@@ -89,13 +89,13 @@ def check_edge_index(edge_index: Any, num_nodes: int) -> tuple[Array, Survey | N
 
 
 def check_csr(indptr: Any, indices: Any, num_nodes: int) -> tuple[Array, Array]:
-    """indptr [N+1] rising from 0 to E, and indices [E] inside 0..N-1."""
+    """Return indptr [N+1], which rises from 0 to E, and indices [E] in 0..N-1."""
     indptr, indices = as_numpy(indptr), as_numpy(indices)
     if indptr.ndim != 1 or indices.ndim != 1 or indptr.dtype.kind not in "iu":
         raise InputError("indptr and indices have to be one-dimensional integer arrays: give the parts of a CSR matrix")
     if indptr.shape[0] != num_nodes + 1:
         raise InputError(
-            f"indptr has {indptr.shape[0]} entries for the {num_nodes} nodes of x: give one a node and one more"
+            f"indptr has {indptr.shape[0]} entries for the {num_nodes} nodes of x: give one per node and one more"
         )
     if indptr[0] != 0 or indptr[-1] != indices.shape[0] or (indptr[1:] < indptr[:-1]).any():
         raise InputError(
@@ -115,7 +115,7 @@ def _check_integers(what: str, ids: Array) -> None:
 def _check_ids(what: str, low: int, high: int, num_nodes: int) -> None:
     if low < 0:
         raise InputError(
-            f"{what} holds the negative node id {low}: ids run from 0 to {num_nodes - 1}, remove such arcs"
+            f"{what} holds the negative node id {low}: ids run from 0 to {num_nodes - 1}, remove such edges"
         )
     if high >= num_nodes:
         raise InputError(
@@ -125,37 +125,37 @@ def _check_ids(what: str, low: int, high: int, num_nodes: int) -> None:
 
 
 def check_weight(weight: Any, num_arcs: int) -> Array:
-    """edge_weight as finite float32 or float64 [E]."""
+    """Return edge_weight as finite float32 or float64 [E]."""
     values = as_numpy(weight)
     if values.ndim == 2 and values.shape[1] == 1:
         values = values[:, 0]
     if values.ndim != 1 or values.shape[0] != num_arcs:
-        raise InputError(f"edge_weight has shape {values.shape} for {num_arcs} arcs: give one number an arc")
+        raise InputError(f"edge_weight has shape {values.shape} for {num_arcs} edges: give one number per edge")
     values = as_real("edge_weight", values)
     if not np.isfinite(values).all():
         first = int(np.flatnonzero(~np.isfinite(values))[0])
-        raise InputError(f"edge_weight holds NaN or infinity (arc {first}): remove the arc or give it a finite weight")
+        raise InputError(f"edge_weight holds NaN or infinity (edge {first}): remove it or give it a finite weight")
     return values
 
 
 def check_edge_features(attr: Any, num_arcs: int) -> Array:
-    """edge_attr as finite float32 or float64 [E, K]; [E] is read as one feature an arc."""
+    """Return edge_attr as finite float32 or float64 [E, K]; [E] is read as one feature per edge."""
     values = as_numpy(attr)
     values = values[:, None] if values.ndim == 1 else values
     if values.ndim != 2 or values.shape[0] != num_arcs:
-        raise InputError(f"edge_attr has shape {values.shape} for {num_arcs} arcs: give one row of features an arc")
+        raise InputError(f"edge_attr has shape {values.shape} for {num_arcs} edges: give one row of features per edge")
     values = as_real("edge_attr", values)
     if not np.isfinite(values).all():
         first = int(np.flatnonzero(~np.isfinite(values).all(axis=1))[0])
-        raise InputError(f"edge_attr holds NaN or infinity (arc {first}): give the arc finite features")
+        raise InputError(f"edge_attr holds NaN or infinity (edge {first}): give the edge finite features")
     return values
 
 
 def check_names(names: Any, num_nodes: int) -> Names | None:
-    """Names of nodes, one a node."""
+    """Check the names of nodes, one per node."""
     if names is None:
         return None
     checked = names if isinstance(names, Names) else Names.of(names)
     if len(checked) != num_nodes:
-        raise InputError(f"names has {len(checked)} entries for the {num_nodes} nodes of x: give one a node")
+        raise InputError(f"names has {len(checked)} entries for the {num_nodes} nodes of x: give one per node")
     return checked

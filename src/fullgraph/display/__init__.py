@@ -1,6 +1,6 @@
-"""What a person sees while a command works: the phase it is in, how far it is, and a table while it trains."""
+"""The display of a command's progress: its phase, a bar, and a table during training."""
 
-from fullgraph.display.display import SILENT, Display, Shown, Told, shown
+from fullgraph.display.display import SILENT, Display, OnProgress, Shown, shown
 from fullgraph.display.words import count, duration, milliseconds, score, size
 
-__all__ = ["SILENT", "Display", "Shown", "Told", "count", "duration", "milliseconds", "score", "shown", "size"]
+__all__ = ["SILENT", "Display", "OnProgress", "Shown", "count", "duration", "milliseconds", "score", "shown", "size"]

@@ -1,4 +1,4 @@
-"""The working process's side of a display: what it does now, in a few words, for a person or for a log."""
+"""The working process's side of a display: it describes the current phase, for a person or for a log."""
 
 import json
 import os
@@ -15,24 +15,24 @@ from fullgraph.display import painter
 from fullgraph.display.words import duration
 from fullgraph.errors import one_line
 
-LATER_S = 5.0  # into a log: a command that is done by then needs no process that counts its seconds
-LONG_S = 1.0  # a phase that took longer leaves a line
-PATIENCE_S = 2.0  # with a painter that was told to end
-EVERY_S = 0.1  # how often at most a change of figures is passed on
+LATER_S = 5.0  # in a log, a command that is shorter than this starts no painter
+LONG_S = 1.0  # a phase that takes longer leaves a line
+PATIENCE_S = 2.0  # seconds that a painter has to end
+EVERY_S = 0.1  # minimum seconds between updates of figures
 
 Rows = tuple[tuple[str, ...], ...]
-Told = Callable[[int, int], None]  # so many are done, of so many
+OnProgress = Callable[[int, int], None]  # receives (done, total)
 
 
 @dataclass(frozen=True)
 class Shown:
-    """All that a painter knows; times are of the system's monotonic clock."""
+    """The painter's whole state; times are of the system's monotonic clock."""
 
-    doing: str = ""  # the phase; nothing: none
-    since: float = 0.0  # when it began
+    doing: str = ""  # the phase; empty: no phase
+    since: float = 0.0  # the phase's beginning
     done: int = 0
-    total: int = 0  # 0: nobody can tell
-    said: float = 0.0  # when a line was printed last
+    total: int = 0  # 0: unknown
+    said: float = 0.0  # time of the last printed line
     rows: Rows = ()  # of a table
     lines: tuple[str, ...] = ()  # to print once
 
@@ -41,8 +41,8 @@ class Shown:
 class Display:
     """Phases and tables. mode: live or ascii (a terminal), lines (anything else) or silent.
 
-    The drawing is done by another process, `painter.py`, which nobody waits for. Where it cannot be started, the
-    lines that begin phases are all there is.
+    Another process, `painter.py`, does the drawing, and no process waits for it. If it cannot be started, the display
+    prints only the lines that begin phases.
     """
 
     mode: str = "silent"
@@ -57,10 +57,10 @@ class Display:
         return self.mode in ("live", "ascii")
 
     @contextmanager
-    def phase(self, text: str, total: int = 0, *, at_once: bool = False) -> Iterator[Told]:
-        """While it lasts, people see `text`; call what it gives with (done, total) to say how far it is.
+    def phase(self, text: str, total: int = 0, *, at_once: bool = False) -> Iterator[OnProgress]:
+        """Show `text` while the block runs; the yielded function takes (done, total) and shows the progress.
 
-        at_once: it may run for long inside a library that lets no thread of ours run.
+        at_once: the block may call a library that lets no thread of this process run for a long time.
         """
         if self.mode == "silent" or not text:
             yield _ignore
@@ -80,9 +80,9 @@ class Display:
                 self.line(f"{text}  {duration(took)}")
 
     def progress(self, done: int, total: int, *, piece: str = "", rows: Rows = ()) -> None:
-        """How far the phase is. Most calls return at once: figures are passed on now and then.
+        """Show the progress of the phase. Most calls return at once: figures are updated from time to time.
 
-        piece: of the phase, which begins now; its seconds are counted from here. rows: a table above it.
+        piece: a part of the phase that begins now; its seconds are counted from here. rows: a table above the bar.
         """
         shown = replace(self._shown, done=done, total=total, rows=rows or self._shown.rows)
         if piece:
@@ -90,20 +90,20 @@ class Display:
         self._show(shown, urgent=False)
 
     def line(self, text: str) -> None:
-        """A line that stays."""
+        """Print a line that stays."""
         if self.mode == "silent":
             return
         if self.live and self._painter is not None and self._send(replace(self._shown, lines=(text,))):
             return
-        print(f"{text}\n", end="", file=self.stream, flush=True)  # one write: nothing can come between
+        print(f"{text}\n", end="", file=self.stream, flush=True)  # a single write cannot be interleaved
         self._show(replace(self._shown, said=time.monotonic()))
 
     def quiet_for(self) -> float:
-        """Seconds since the last line."""
+        """Return the seconds since the last line."""
         return time.monotonic() - self._shown.said
 
     def close(self) -> None:
-        """Take the drawing away; a later phase begins it anew."""
+        """Remove the drawing; a later phase draws it again."""
         if self._later is not None:
             self._later.cancel()
             self._later.join()
@@ -115,7 +115,7 @@ class Display:
                 self._painter.stdin.close()
             try:
                 self._painter.wait(PATIENCE_S)
-            except subprocess.TimeoutExpired:  # nobody reads the terminal
+            except subprocess.TimeoutExpired:  # the terminal's output is stopped
                 self._painter.kill()
                 self._painter.wait()
             self._painter = None
@@ -138,7 +138,7 @@ class Display:
             self._later.start()
 
     def _start(self) -> None:
-        """A second painter is not started; two calls may meet, of a phase and of the timer."""
+        """Start the painter unless it runs already: a phase and the timer may call this at the same time."""
         with _STARTING:
             if self._painter is not None:
                 return
@@ -156,7 +156,7 @@ class Display:
             self._send(shown)
 
     def _send(self, shown: Shown) -> bool:
-        """Pass it on without waiting; a painter that does not read loses it."""
+        """Send the state without waiting; a painter that does not read is dropped."""
         if self._painter is None or self._painter.stdin is None:
             return False
         self._sent = time.monotonic()
@@ -176,7 +176,7 @@ def _ignore(done: int, total: int) -> None:
 
 
 def shown(*, errors: bool = False) -> Display:
-    """A display on standard output or, where that is for a machine to read, on standard error; of rank 0 alone."""
+    """Open a display on standard output, or on standard error if programs read standard output; only on rank 0."""
     if os.environ.get("RANK", "0") != "0":
         return Display()
     stream = sys.stderr if errors else sys.stdout

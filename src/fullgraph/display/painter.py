@@ -1,14 +1,14 @@
-"""The process that draws what another one does, since that one may be inside a library that lets no thread run:
+"""The painter: draws for another process, which may be inside a library that lets none of its threads run.
 
     python -I -S painter.py live|ascii|lines
 
-Each line of its input is JSON: the whole state, as `display.py` has it. It ends when the input does.
+Each line of its input is JSON with the whole state, as `display.py` defines it. It ends when its input ends.
 
-live    A region at the bottom of the terminal, drawn anew at most five times a second: a table, then a bar. The cursor
-        rests at the region's beginning, so that whatever else is printed pushes the region down.
-lines   A line if nothing was said for ten seconds.
+live    A region at the bottom of the terminal, redrawn at most five times per second: a table, then a bar. The cursor
+        stays at the region's beginning, so that other output pushes the region down.
+lines   A line after ten seconds without a line.
 
-It imports the standard library alone, and starts in a few hundredths of a second.
+It imports only the standard library, and starts in a few hundredths of a second.
 """
 
 import json
@@ -21,9 +21,9 @@ import time
 from typing import Any
 
 DRAW_S = 0.2
-QUIET_S = 9.5  # a line at least every ten seconds
-WIDTH = 24  # of a bar
-ASKED: list[bool] = []  # whether somebody pressed Ctrl-C
+QUIET_S = 9.5  # print a line at least every ten seconds
+WIDTH = 24  # characters of a bar
+ASKED: list[bool] = []  # not empty after Ctrl-C
 SIGNS = {"live": ("━", "─", "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"), "ascii": ("#", "-", "|/-\\")}
 
 
@@ -33,7 +33,7 @@ def elapsed(seconds: float) -> str:
 
 
 def bar(state: dict[str, Any], signs: tuple[str, str, str], now: float) -> str:
-    """How far a phase is; of one that cannot tell, how long it has lasted."""
+    """Draw the progress of a phase; if the total is unknown, only its duration."""
     full, empty, turning = signs
     spent = now - state["since"]
     if state["total"]:
@@ -61,7 +61,7 @@ class Live:
         self.signs = signs
         self.state: dict[str, Any] = {"doing": "", "rows": []}
 
-    def told(self, state: dict[str, Any]) -> None:
+    def update(self, state: dict[str, Any]) -> None:
         self.state = state
         if state["lines"]:
             write("\r\033[J" + "".join(f"{line}\n" for line in state["lines"]))
@@ -74,18 +74,18 @@ class Live:
         write("\r\033[J" + "\n".join(lines) + (f"{up}\r" if lines else ""))
 
     def close(self) -> None:
-        """The table stays, the bar goes."""
+        """Keep the table and remove the bar."""
         write("\r\033[J" + "".join(f"{line}\n" for line in table(self.state["rows"])))
 
 
 class Lines:
-    """A line when the process that works has been quiet for long."""
+    """Prints a line if the working process has been quiet for a while."""
 
     def __init__(self) -> None:
         self.state: dict[str, Any] = {"doing": ""}
         self.said = 0.0
 
-    def told(self, state: dict[str, Any]) -> None:
+    def update(self, state: dict[str, Any]) -> None:
         self.state = state
         self.said = max(self.said, state["said"])
 
@@ -107,7 +107,7 @@ def write(text: str) -> None:
 
 def main() -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    signal.signal(signal.SIGINT, lambda *_: ASKED.append(True))  # a terminal sends it to all; the other one decides
+    signal.signal(signal.SIGINT, lambda *_: ASKED.append(True))  # a terminal sends it to both processes
     mode = sys.argv[1]
     shows = Lines() if mode == "lines" else Live(SIGNS[mode])
     kept = b""
@@ -121,12 +121,12 @@ def main() -> None:
                     break
                 *whole, kept = (kept + data).split(b"\n")
                 for line in whole:
-                    shows.told(json.loads(line))
+                    shows.update(json.loads(line))
             if time.monotonic() >= drawn + DRAW_S:
                 shows.draw(time.monotonic())
                 drawn = time.monotonic()
         shows.close()
-    except OSError:  # nobody can read it
+    except OSError:  # the output is closed
         pass
 
 

@@ -1,4 +1,4 @@
-"""Figures as people read them."""
+"""Format figures for people."""
 
 
 def size(nbytes: float) -> str:
@@ -12,7 +12,7 @@ def size(nbytes: float) -> str:
 
 
 def milliseconds(seconds: float) -> str:
-    """Seconds of an epoch: '12.3 ms', or '4.56 s' where it is a long one."""
+    """Format the seconds of an epoch: '12.3 ms', or '4.56 s' from one second on."""
     return f"{seconds * 1e3:.1f} ms" if seconds < 1 else f"{seconds:.2f} s"
 
 

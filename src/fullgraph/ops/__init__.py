@@ -1,4 +1,7 @@
-"""Sparse products, attention over arcs, keyed dropout, layer norm and row packing: for CPUs and GPUs, one meaning."""
+"""Sparse products, attention over arcs, keyed dropout, layer norm and row packing, with equal results on CPU and GPU.
+
+An arc is a directed edge j -> i, stored in the row of its target i.
+"""
 
 from fullgraph.ops.attention import attend, edge_scores, edge_softmax, spmm_heads
 from fullgraph.ops.dense import Drop, aligned_rows, dense_kernels, rows_linear

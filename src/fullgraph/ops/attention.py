@@ -1,4 +1,4 @@
-"""The three steps of attention over arcs: scores, their softmax over each row, and the weighted sum of sources."""
+"""The three steps of attention over arcs: scores, softmax over each row, and the weighted sum of sources."""
 
 from typing import Any
 
@@ -11,11 +11,11 @@ from fullgraph.errors import InputError
 from fullgraph.ops.kernels import Attended, backend, fused_backend
 from fullgraph.ops.structure import Structure
 
-SLOPE = 0.2  # of the LeakyReLU
+SLOPE = 0.2  # negative slope of the LeakyReLU
 
 
 def edge_scores(structure: Structure, row_RH: Tensor, col_CH: Tensor) -> Tensor:
-    """score[e, h] = row[i_e, h] + col[j_e, h]  for every arc j_e -> i_e; differentiable in both."""
+    """score[e, h] = row[i_e, h] + col[j_e, h]  for every arc j_e -> i_e; differentiable in both arguments."""
     _check(row_RH, (structure.num_rows, row_RH.shape[-1]), "row")
     _check(col_CH, (structure.num_cols, row_RH.shape[-1]), "col", row_RH)
     y: Tensor = _EdgeScores.apply(structure, row_RH, col_CH)  # type: ignore[no-untyped-call]
@@ -30,7 +30,7 @@ def edge_softmax(structure: Structure, scores_EH: Tensor) -> Tensor:
 
 
 def spmm_heads(structure: Structure, alpha_EH: Tensor, x_CHD: Tensor) -> Tensor:
-    """y[i, h] = sum_e alpha[e, h] x[j_e, h];  differentiable in alpha and x, with nothing of size E x H x D."""
+    """y[i, h] = sum_e alpha[e, h] x[j_e, h];  differentiable in alpha and x, without any array of size E x H x D."""
     _check(alpha_EH, (structure.num_arcs, alpha_EH.shape[-1]), "alpha")
     _check(x_CHD, (structure.num_cols, alpha_EH.shape[-1], x_CHD.shape[-1]), "x", alpha_EH)
     y: Tensor = _SpmmHeads.apply(structure, alpha_EH, x_CHD)  # type: ignore[no-untyped-call]
@@ -40,7 +40,7 @@ def spmm_heads(structure: Structure, alpha_EH: Tensor, x_CHD: Tensor) -> Tensor:
 def attend(structure: Structure, row_RH: Tensor, col_CH: Tensor, x_CHD: Tensor) -> Tensor:
     """y[i, h] = sum_e softmax_e(LeakyReLU(row[i, h] + col[j_e, h])) x[j_e, h]  over the arcs e into i.
 
-    The scores may be of a wider type than x; the softmax is computed in theirs. On a GPU no number per arc is kept.
+    The scores may have a wider type than x; the softmax uses their type. On a GPU no array has one number per arc.
     """
     _check(row_RH, (structure.num_rows, x_CHD.shape[1]), "row")
     _check(col_CH, (structure.num_cols, x_CHD.shape[1]), "col", row_RH)
@@ -55,7 +55,7 @@ def attend(structure: Structure, row_RH: Tensor, col_CH: Tensor, x_CHD: Tensor) 
 
 
 class _Attend(torch.autograd.Function):
-    """Scores, softmax and sum at once; what the arcs' numbers were is computed again for the gradients."""
+    """Scores, softmax and sum in one operation; the backward pass recomputes the numbers of arcs."""
 
     @staticmethod
     def forward(

@@ -1,4 +1,4 @@
-"""Products of many rows with a small matrix, for GPUs: float32 on tensor cores, and dropout of rows as they are read.
+"""Products of many rows with a small matrix on GPUs: float32 on tensor cores, and dropout of rows while they are read.
 
 Legend: n rows, I in, O out features.
 """
@@ -11,11 +11,11 @@ from torch.autograd.function import FunctionCtx, once_differentiable
 
 from fullgraph.ops.kernels import Fused, fused_backend
 
-ALIGNED = 16  # bytes, of the widest reads of a thread
+ALIGNED = 16  # bytes of a thread's widest reads
 
 
 class Drop(NamedTuple):
-    """Dropout of rows by their global ids, as ops.act_dropout draws it."""
+    """The arguments of a row dropout by global ids; see ops.act_dropout."""
 
     ids_n: Tensor
     key: int
@@ -23,9 +23,9 @@ class Drop(NamedTuple):
 
 
 def dense_kernels(x_nI: Tensor, *, drop: bool = False) -> Fused | None:
-    """The Triton kernels, where an H200 found them faster than torch.
+    """Return the Triton kernels if they were faster than torch on an H200, else None.
 
-    They are for float32 that is not to be rounded, and for dropped rows that can be read 16 bytes at a time.
+    They are faster for float32 without rounding, and for dropout of rows that can be read 16 bytes at a time.
     """
     if x_nI.dim() != 2 or not x_nI.numel():
         return None
@@ -35,7 +35,7 @@ def dense_kernels(x_nI: Tensor, *, drop: bool = False) -> Fused | None:
 
 
 def aligned_rows(x_nI: Tensor) -> Tensor:
-    """The same rows, each beginning at a multiple of 16 bytes, for kernels; on a CPU, and where they do, x itself."""
+    """Return the rows with starts at multiples of 16 bytes; x itself on a CPU, or if it is aligned already."""
     if not x_nI.is_cuda or _aligned(x_nI):
         return x_nI
     step = ALIGNED // x_nI.element_size()
@@ -51,7 +51,7 @@ def rows_linear(
     x_nI: Tensor, weight_OI: Tensor, bias_O: Tensor | None = None, base_nO: Tensor | None = None,
     drop: Drop | None = None,
 ) -> Tensor:  # fmt: skip
-    """base + drop(x) W^T + b by those kernels;  a given base is updated in place. Dropped rows have no gradient."""
+    """base + drop(x) W^T + b by the Triton kernels;  `base` is updated in place. Dropped rows have no gradient."""
     y: Tensor = _RowsLinear.apply(x_nI, weight_OI, bias_O, base_nO, drop)  # type: ignore[no-untyped-call]
     return y
 

@@ -1,4 +1,4 @@
-"""Products of many rows with a small matrix, for CPUs: torch's own, whose results lie in pooled memory.
+"""Products of many rows with a small matrix on CPUs: torch's product, with results in pooled memory.
 
 Legend: n rows, I in, O out features.
 """
@@ -13,7 +13,7 @@ from fullgraph.ops import pool
 
 
 def pools(x_nI: Tensor) -> bool:
-    """Whether rows like these are worth pooled memory; autocast chooses types by itself, and is left alone."""
+    """Whether pooled memory pays for such rows; autocast chooses types by itself and is not changed."""
     fits = x_nI.device.type == "cpu" and x_nI.dim() == 2 and x_nI.dtype in pool.TYPES and x_nI.nbytes >= pool.LARGE
     return fits and not torch.is_autocast_enabled("cpu")
 
@@ -48,7 +48,7 @@ class _PooledLinear(torch.autograd.Function):
         x_nI, weight_OI = ctx.saved_tensors
         of_x, of_weight, of_bias, of_base = ctx.needs_input_grad
         grad_nI = None
-        if of_x and torch.is_grad_enabled():  # a gradient of the gradient is wanted
+        if of_x and torch.is_grad_enabled():  # a gradient of the gradient is required
             grad_nI = grad_nO @ weight_OI
         elif of_x:
             grad_nI = torch.mm(grad_nO, weight_OI, out=pool.empty(grad_nO, *x_nI.shape))

@@ -14,7 +14,7 @@ Activation = Literal["none", "relu"]
 
 
 def act_dropout(x_nD: Tensor, ids_n: Tensor, *, key: int, p: float, act: Activation) -> Tensor:
-    """y[i, c] = keep(key, ids[i], c) act(x[i, c]) / (1 - p);  p = 0 leaves the activation alone."""
+    """y[i, c] = keep(key, ids[i], c) act(x[i, c]) / (1 - p);  p = 0 applies only the activation."""
     if x_nD.dim() != 2:
         raise InputError(f"x has shape {tuple(x_nD.shape)}; dropout needs a row for each id, shape [n, D]")
     _check(ids_n, x_nD.shape[0], p)
@@ -28,7 +28,7 @@ def act_dropout(x_nD: Tensor, ids_n: Tensor, *, key: int, p: float, act: Activat
 
 
 def dropout_arcs(structure: Structure, ids_R: Tensor, values_E: Tensor, *, key: int, p: float) -> Tensor:
-    """The same rule on the entries of a sparse matrix:  v[e] = keep(key, ids[i_e], j_e) values[e] / (1 - p)."""
+    """Dropout of the entries of a sparse matrix:  v[e] = keep(key, ids[i_e], j_e) values[e] / (1 - p)."""
     _check(ids_R, structure.num_rows, p)
     if values_E.shape != (structure.num_arcs,):
         raise InputError(f"values has shape {tuple(values_E.shape)}; give one for each entry, ({structure.num_arcs},)")
@@ -39,7 +39,7 @@ def dropout_arcs(structure: Structure, ids_R: Tensor, values_E: Tensor, *, key: 
 
 
 class _ReluDropout(torch.autograd.Function):
-    """dx = dy / (1 - p) where y != 0, so that the output alone is kept for the backward pass."""
+    """dx = dy / (1 - p) where y != 0; the backward pass needs only the output."""
 
     @staticmethod
     def forward(ctx: FunctionCtx, x_nD: Tensor, ids_n: Tensor, key: int, p: float) -> Tensor:
@@ -56,7 +56,7 @@ class _ReluDropout(torch.autograd.Function):
 
 
 class _Dropout(torch.autograd.Function):
-    """Linear with a diagonal matrix, so that its backward pass is the same function on dy."""
+    """Multiplication by a diagonal matrix, so the backward pass is the same function of dy."""
 
     @staticmethod
     def forward(ctx: FunctionCtx, x_nD: Tensor, ids_n: Tensor, key: int, p: float) -> Tensor:
@@ -70,7 +70,7 @@ class _Dropout(torch.autograd.Function):
 
 
 class _DropoutArcs(torch.autograd.Function):
-    """As above, on the entries of a sparse matrix."""
+    """Dropout of the entries of a sparse matrix."""
 
     @staticmethod
     def forward(ctx: FunctionCtx, s: Structure, ids_R: Tensor, values_E: Tensor, key: int, p: float) -> Tensor:

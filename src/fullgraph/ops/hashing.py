@@ -1,10 +1,10 @@
-"""The counter-based draws behind dropout: 32 bits that depend on (key, row id, column) and on nothing else.
+"""The counter-based draws of dropout: 32 bits that depend only on (key, row id, column).
 
-    row(key, id) = mix64(mix64(id + g) ^ mix64(key + g))               once a row; its two halves are a and b
-    draw(c)      = mix32(c * g32 + a), with b folded in between the two multiplications
+    row(key, id) = mix64(mix64(id + g) ^ mix64(key + g))               once per row; its two halves are a and b
+    draw(c)      = mix32(c * g32 + a), with b added (xor) between the two multiplications
 
-mix64 is the finaliser of SplitMix64, mix32 the low-bias hash of C. Wellons. The same functions stand in loops.py for
-numba; a test holds the two to the same bits.
+mix64 is the finaliser of SplitMix64, mix32 the low-bias hash of C. Wellons. loops.py has the same functions for numba;
+a test compares all bits.
 """
 
 import struct
@@ -33,17 +33,17 @@ def dropout_key(seed: int, step: int, layer: int) -> int:
 
 
 def mixed_key(key: int) -> int:
-    """The key as the draws use it, so that neighbouring keys are as far apart as any others."""
+    """Return the key as the draws use it, so that keys that differ by one are as different as any others."""
     return mix64((key + GOLD64) & MASK64)
 
 
 def threshold(p: float) -> int:
-    """Draws below it are dropped:  P(draw < threshold) = p to 2**-32."""
+    """Draws below this number are dropped:  P(draw < threshold) = p to 2**-32."""
     return min(round(p * 2**32), MASK32)
 
 
 def scale_bits(p: float) -> int:
-    # 1 / (1 - p) as the 64 bits of a double: a Python float would reach the kernel rounded to 32.
+    # 1 / (1 - p) as the 64 bits of a double: Triton would round a Python float to 32 bits.
     bits: int = struct.unpack("<q", struct.pack("<d", 1 / (1 - p)))[0]
     return bits
 
@@ -55,7 +55,7 @@ def row_keys(key: int, ids: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def draws(a: Tensor, b: Tensor, columns: Tensor) -> Tensor:
-    """The draws of (row keys, columns), broadcast together, as int64 in [0, 2**32)."""
+    """Return the draws of (row keys, columns), broadcast together, as int64 in [0, 2**32)."""
     h = (columns * GOLD32 + a) & MASK32
     h = ((h ^ (h >> 16)) * 0x7FEB352D & MASK32) ^ b
     h = (h ^ (h >> 15)) * 0x846CA68B & MASK32
@@ -63,7 +63,7 @@ def draws(a: Tensor, b: Tensor, columns: Tensor) -> Tensor:
 
 
 def _mix64(z: Tensor) -> Tensor:
-    # int64 products wrap as the unsigned ones do; the right shift must be told not to copy the sign.
+    # int64 products wrap like unsigned ones, but the right shift must not copy the sign.
     for shift, factor in MIX64:
         z = (z ^ _shift(z, shift)) * signed(factor)
     return z ^ _shift(z, 31)
@@ -75,10 +75,10 @@ def _shift(z: Tensor, bits: int) -> Tensor:
 
 
 def signed(z: int) -> int:
-    """The same 64 bits as a signed number."""
+    """Return the same 64 bits as a signed number."""
     return z - 2**64 if z >= 2**63 else z
 
 
 def pair_ids(first: Tensor, second: Tensor) -> Tensor:
-    """Ids of pairs of int64 numbers, at least zero: a hash, since two ids do not fit into one."""
+    """Return ids of pairs of non-negative int64 numbers: a hash, since two ids do not fit into one number."""
     return _mix64(_mix64(first + signed(GOLD64)) + second) & (2**63 - 1)

@@ -1,7 +1,7 @@
-"""Rows in the host's memory, read by a device block by block.
+"""Rows in host memory, which a device reads block by block.
 
-Two blocks of the device's memory take turns: while one is read, the next rows are copied to the other, on a stream of
-their own. Events order the two streams, and the host waits for neither.
+Two blocks of device memory alternate: while one is read, the next rows are copied into the other, on a separate
+stream. Events order the two streams, and the host does not wait for either.
 
 Legend: n rows, b of them in a block, D features.
 """
@@ -15,12 +15,12 @@ from torch import Tensor
 
 
 def elsewhere(x_nD: Tensor, device: torch.device) -> bool:
-    """Whether these rows have to be brought to the device that reads them."""
+    """Whether the rows must be copied to the device that reads them."""
     return x_nD.device != device
 
 
 def blocks_on(x_nD: Tensor, device: torch.device, size: int) -> Iterator[tuple[slice, Tensor]]:
-    """Blocks of `size` rows, in order, on a device: which, and x[which]; those brought last until the next is asked."""
+    """Yield (slice, x[slice]) in blocks of `size` rows on a device. A block is valid until the next request."""
     spans = [slice(first, min(first + size, len(x_nD))) for first in range(0, len(x_nD), size)]
     if not elsewhere(x_nD, device):
         yield from ((rows, x_nD[rows]) for rows in spans)
@@ -36,14 +36,14 @@ def blocks_on(x_nD: Tensor, device: torch.device, size: int) -> Iterator[tuple[s
         assert coming is not None
         here_bD, arrived = coming
         if k + 1 < len(spans):
-            coming = bring(k + 1)  # its room was last read before this call: for block k - 1
+            coming = bring(k + 1)  # into the memory of block k - 1, which is no longer read
         if arrived is not None:
             torch.cuda.current_stream(device).wait_event(arrived)
         yield rows, here_bD
 
 
 def _copy(x_bD: Tensor, here_bD: Tensor) -> Any:
-    """Copy once the current stream has done all it was given so far; returns the event of its end, None on a CPU."""
+    """Copy after all earlier work of the current stream; return the event of its end, None on a CPU."""
     if not here_bD.is_cuda:
         here_bD.copy_(x_bD)
         return None

@@ -1,4 +1,4 @@
-"""The one place that chooses how an operation is computed: Triton kernels, numba loops, plain torch, or not at all."""
+"""Choose the implementation of operations: Triton kernels, numba loops, plain torch, or shapes only."""
 
 import os
 from functools import cache
@@ -15,12 +15,12 @@ from fullgraph.ops.structure import Adjacency, Structure
 if TYPE_CHECKING:
     from fullgraph.ops.dense import Drop
 
-# Shapes: R rows (targets), C columns (sources), E arcs, H heads, D features, n rows of a dense block, k of them chosen,
-# W bytes a row on the wire.
+# Shapes: R rows (targets), C columns (sources), E arcs, H heads, D features, n rows of a dense block, k chosen rows,
+# W bytes per row on the wire.
 
 
 class Backend(Protocol):
-    """What an implementation offers; nothing here knows of autograd."""
+    """The operations of an implementation, without autograd."""
 
     def spmm(self, adj: Adjacency, x_CD: Tensor, out_RD: Tensor, add: bool) -> None: ...
     def spmm_heads(self, s: Structure, perm_E: Tensor | None, alpha_EH: Tensor, x_CHD: Tensor) -> Tensor: ...
@@ -38,7 +38,7 @@ class Backend(Protocol):
 
 
 class Attended(NamedTuple):
-    """The result y of fused attention, and what its gradient needs; `lean` is None where none was wanted."""
+    """The result y of fused attention, and the tensors for its gradient; `lean` only on request."""
 
     y_RHD: Tensor
     lean_RHD: Tensor | None
@@ -47,7 +47,7 @@ class Attended(NamedTuple):
 
 
 class Fused(Backend, Protocol):
-    """What the Triton kernels do at once besides, and other implementations by several of the operations above."""
+    """Fused operations, which only the Triton kernels offer; other implementations combine several of the above."""
 
     def attend(
         self, s: Structure, row_RH: Tensor, col_CH: Tensor, x_CHD: Tensor, slope: float, with_grad: bool
@@ -71,9 +71,9 @@ class Fused(Backend, Protocol):
 
 
 def backend(x: Tensor) -> Backend:
-    """The implementation for tensors like `x`: Triton on a GPU, numba on a CPU, torch where that cannot be had.
+    """Return the implementation for tensors like `x`: Triton on a GPU, numba on a CPU, torch without either.
 
-    FULLGRAPH_KERNELS=torch, numba or triton in the environment allows only that one, and torch where it does not apply.
+    The environment variable FULLGRAPH_KERNELS=torch, numba or triton allows only that one, and torch where it fails.
     """
     if x.is_meta:
         return kernels_meta
@@ -85,7 +85,7 @@ def backend(x: Tensor) -> Backend:
 
 
 def fused_backend(x: Tensor) -> Fused | None:
-    """The Triton kernels, if they are the implementation for tensors like `x`."""
+    """Return the Triton kernels if they are the implementation for tensors like `x`, else None."""
     choice = _choice()
     if choice in ("numba", "torch") or not x.is_floating_point() or not (x.is_cuda or choice == "triton") or x.is_meta:
         return None
@@ -102,7 +102,7 @@ def _choice() -> str | None:
 
 
 def warm_up(device: str) -> None:
-    """Load the kernels for a kind of device without touching one, and without starting a thread: a fork may follow."""
+    """Load the kernels for a device type without using a device or starting a thread, because a fork may follow."""
     if device == "cuda":
         if _choice() in (None, "triton"):
             _triton_kernels()
@@ -114,14 +114,14 @@ def warm_up(device: str) -> None:
 
 @cache
 def _compiled() -> Backend | None:
-    """Loops that numba compiles; None where it is not installed, or told not to compile."""
+    """Return the loops compiled by numba; None if it is not installed, or its compiler is switched off."""
     if find_spec("numba") is None:
         return None
     try:
         from numba import config
 
         from fullgraph.ops import kernels_cpu
-    except Exception as error:  # numba reads settings of its own when it is imported
+    except Exception as error:  # numba reads its own settings during import
         raise InputError(f"numba does not start ({one_line(error, 100)}); set FULLGRAPH_KERNELS=torch") from error
     return None if config.DISABLE_JIT else kernels_cpu
 

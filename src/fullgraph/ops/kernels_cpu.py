@@ -1,4 +1,4 @@
-"""The numba backend: hands tensors to the loops as arrays, chunk by chunk of rows."""
+"""The numba backend: passes tensors to the loops as arrays, in chunks of rows."""
 
 import os
 import stat
@@ -17,7 +17,7 @@ from fullgraph.ops.hashing import mixed_key, row_keys, threshold
 from fullgraph.ops.parallel import even_cuts, num_chunks, run
 from fullgraph.ops.structure import Adjacency, Structure
 
-EXP_COST = 16  # multiply-adds that one exponential is worth
+EXP_COST = 16  # cost of an exponential in multiply-adds
 HASH_COST = 4
 
 
@@ -100,7 +100,7 @@ def lowbit_decode(wire_nW: Tensor, bits: int, out_nD: Tensor) -> None:
 
 
 def warm_up() -> None:
-    """Read the loops that nearly every run needs from numba's cache, or compile them; one row starts no thread."""
+    """Load the loops that most runs need from numba's cache, or compile them; a single row starts no thread."""
     x, row = torch.zeros(1, 1), torch.zeros(1, dtype=torch.int64)
     spmm(Adjacency(Structure(torch.tensor([0, 1]), row.int(), 1)), x, x.clone(), False)
     relu_dropout_grad(x, dropout(x, row, 0, 0.5, True), 0.5)
@@ -116,7 +116,7 @@ def _even(x_nD: Tensor, cost: int = 1) -> Sequence[int]:
 
 
 def _scale(p: float, dtype: torch.dtype) -> Any:
-    # A scalar of the tensor's own type, since a Python float would widen every product to float64.
+    # A scalar of the tensor's type: a Python float would widen every product to float64.
     return (np.float32 if dtype == torch.float32 else np.float64)(1.0 / (1.0 - p))
 
 
@@ -125,7 +125,7 @@ def _law(key: int, p: float, dtype: torch.dtype) -> tuple[np.uint64, np.uint32, 
 
 
 def _run(loop: Any, cuts: Sequence[int], *args: Any) -> None:
-    """Run `loop` over the chunks of rows; tensors must be contiguous and are passed as arrays, without a copy."""
+    """Run `loop` over chunks of rows; tensors must be contiguous and are passed as arrays without a copy."""
     arrays = tuple(a.detach().numpy() if isinstance(a, Tensor) else a for a in args)
     kinds = (loop, *map(_kind, arrays))
     if kinds not in _COMPILED:
@@ -138,7 +138,7 @@ _COMPILED: set[tuple[Any, ...]] = set()
 
 
 def _kind(a: Any) -> Any:
-    """What numba's type of a value depends on; asking numba itself takes longer than a loop over a small graph."""
+    """Return a key for numba's type of a value; asking numba takes longer than a loop over a small graph."""
     if isinstance(a, np.ndarray):
         return a.dtype, a.ndim, a.flags.c_contiguous, a.flags.writeable
     return numba.typeof(a)
@@ -152,15 +152,15 @@ def _compile(loop: Any, types: tuple[Any, ...]) -> None:
 
 @contextmanager
 def _one_process_at_a_time(folder: str | None) -> Iterator[None]:
-    """Let the ranks of a machine share one compilation, whose cache files do not stand two writers."""
+    """Let the ranks of a machine share one compilation; numba's cache files must not have two writers."""
     lock = None
-    with suppress(ImportError, OSError):  # no such locks here, or nowhere to write: everyone compiles for themselves
+    with suppress(ImportError, OSError):  # without locks, or without a writable folder, each process compiles
         import fcntl
 
         if folder is not None:
             path = os.path.join(folder, "fullgraph.lock")
             lock = os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
-            if stat.S_IMODE(os.fstat(lock).st_mode) & 0o077:  # whoever may open it might hold it for ever
+            if stat.S_IMODE(os.fstat(lock).st_mode) & 0o077:  # another user could open the file and lock it forever
                 os.fchmod(lock, 0o600)
             fcntl.flock(lock, fcntl.LOCK_EX)
     try:

@@ -22,16 +22,16 @@ from fullgraph.ops.triton_base import launch, sum_dtype, triton_type
 from fullgraph.ops.triton_plan import Plan, ceil_div, padded_width, plan_arcs, plan_product, power_of_two
 from fullgraph.ops.triton_tune import tuned
 
-PIECES = 8  # pieces of a long row that are added at once
-NORM_NUMBERS = 512  # of whole rows that a warp normalises at once: 16 a thread
-NORM_PROGRAMS = 2048  # that share the backward pass of a norm, fixed so that its sums run in one order everywhere
+PIECES = 8  # pieces of a long row that are added at the same time
+NORM_NUMBERS = 512  # numbers of whole rows that a warp normalises at the same time: 16 per thread
+NORM_PROGRAMS = 2048  # programs of a norm's backward pass: a constant, so that the order of sums is fixed
 
 
 class Walk(NamedTuple):
-    """How the programs of a kernel share the arcs of a structure."""
+    """How the programs of a kernel divide the arcs of a structure."""
 
     programs: int
-    args: tuple[Any, ...]  # what every such kernel takes
+    args: tuple[Any, ...]  # the arguments of every such kernel
     num_pieces: int
     first: Tensor
     long_rows: Tensor
@@ -51,7 +51,7 @@ def spmm(adj: Adjacency, x_CD: Tensor, out_RD: Tensor, add: bool) -> None:
 
 
 def spmm_as(plan: Plan, adj: Adjacency, x_CD: Tensor, out_RD: Tensor, add: bool) -> None:
-    """The product by a given plan."""
+    """Compute the product with a given plan."""
     s, width = adj.structure, x_CD.shape[1]
     read = padded_width(width, x_CD.element_size(), s.num_arcs // max(1, s.num_rows)) if plan.pad else width
     if read != width:
@@ -185,7 +185,7 @@ def attend_grad(
 ) -> tuple[Tensor, Tensor, Tensor]:
     heads, width = x_CHD.shape[1:]
     y, lean, top, total = forward
-    assert lean is not None, "attend(..., with_grad=True) has to come first"
+    assert lean is not None, "call attend(..., with_grad=True) first"
     plan = plan_arcs(*s.shape, s.num_arcs, width)
     sizes = _attention_sizes(plan, heads, width, slope, top)
     facts = top.new_empty(s.num_rows, heads, 4)
@@ -258,7 +258,7 @@ def layer_norm_grad(grad_nD: Tensor, x_nD: Tensor, weight_D: Tensor, eps: float)
 def _norm_sizes(x_nD: Tensor, eps: float) -> dict[str, Any]:
     width, columns = x_nD.shape[1], power_of_two(x_nD.shape[1])
     sizes = {"ROWS": max(1, NORM_NUMBERS // columns), "COLUMNS": columns, "SUM": triton_type(x_nD.dtype)}
-    # A warp has whole rows up to 1,024 columns, so that none of their sums crosses warps.
+    # A warp has whole rows of up to 1,024 columns, so that no sum crosses warps.
     return {"EPS": eps, "WIDTH": width, "num_warps": ceil_div(columns, 1024), **sizes}
 
 
@@ -292,9 +292,9 @@ def lowbit_decode(wire_nW: Tensor, bits: int, out_nD: Tensor) -> None:
 def lowbit_encode_rows(x_nD: Tensor, rows_k: Tensor | None, key: int, bits: int, relu: bool, wire_kW: Tensor) -> None:
     count, width = wire_kW.shape[0], x_nD.shape[1]
     columns = max(8 // bits, power_of_two(width))
-    rows = max(1, 2048 // columns)  # 64 numbers a thread of one warp, so that no minimum has to cross warps
-    at_once = min(16 // x_nD.element_size(), width & -width)  # numbers that a thread may load together
-    part = min(columns, max(8 // bits, 4 * at_once, columns // 16))  # 4 threads have a row, in up to 16 slices
+    rows = max(1, 2048 // columns)  # 64 numbers per thread of one warp, so that no minimum crosses warps
+    at_once = min(16 // x_nD.element_size(), width & -width)  # numbers that a thread may load at once
+    part = min(columns, max(8 // bits, 4 * at_once, columns // 16))  # 4 threads share a row, in up to 16 slices
     launch(
         triton_lowbit.encode, (ceil_div(count, rows),), wire_kW, x_nD, rows_k, wire_kW, signed(mixed_key(key)), count,
         WIDTH=width, BITS=bits, RELU=relu, ROWS=rows, SLICE=part,
@@ -317,6 +317,6 @@ def _decode(wire_kW: Tensor, rows_k: Tensor | None, bits: int, out_nD: Tensor, a
 
 
 def _tile(width: int) -> tuple[int, int]:
-    """Columns and rows of a block of 2,048 numbers, 16 a thread."""
+    """Return the columns and rows of a block of 2,048 numbers, 16 per thread."""
     columns = min(512, power_of_two(width))
     return columns, 2048 // columns

@@ -9,8 +9,8 @@ from fullgraph.ops.hashing import mixed_key, scale_bits, signed, threshold
 from fullgraph.ops.triton_base import launch
 from fullgraph.ops.triton_plan import ceil_div, power_of_two
 
-DENSE_ROWS, DENSE_DEPTH = 64, 32  # of a program of a dense product, and what it multiplies at once
-DENSE_PIECES = 264  # of all rows times the tiles of a result: fixed, so that its sums run in one order everywhere
+DENSE_ROWS, DENSE_DEPTH = 64, 32  # rows of a program of a dense product, and columns that it multiplies at once
+DENSE_PIECES = 264  # pieces of all rows times tiles of a result: a constant, so that the order of sums is fixed
 
 
 def rows_times(
@@ -35,7 +35,7 @@ def rows_times(
 
 
 def rows_against_rows(grad_nO: Tensor, x_nI: Tensor, drop: Drop | None) -> Tensor:
-    """grad^T drop(x) in float32, pieces of the rows added in order."""
+    """grad^T drop(x) in float32; pieces of the rows are added in order."""
     (num_rows, width), out_width = x_nI.shape, grad_nO.shape[1]
     most, columns, depth = 256 if x_nI.dtype == torch.bfloat16 else 128, 128, 32
     rows = min(most, max(64, power_of_two(out_width)))
@@ -53,7 +53,7 @@ def rows_against_rows(grad_nO: Tensor, x_nI: Tensor, drop: Drop | None) -> Tenso
 
 
 def _reading(x_nI: Tensor) -> dict[str, int]:
-    """How a row of x is read: to its end, or to the end of its last 16 bytes where those are in the same memory."""
+    """Return the columns to read per row of x: up to the end of its last 16 bytes if x's memory contains them."""
     (n, width), stride = x_nI.shape, x_nI.stride(0)
     step = ALIGNED // x_nI.element_size()
     there = x_nI.untyped_storage().nbytes() // x_nI.element_size() - x_nI.storage_offset() >= n * stride
@@ -62,7 +62,7 @@ def _reading(x_nI: Tensor) -> dict[str, int]:
 
 
 def _six(like: Tensor) -> str:
-    """Six products of bfloat16 parts for one of float32 numbers; the interpreter has only three of other parts."""
+    """Select products of bfloat16 parts for float32 numbers; Triton's interpreter has only three tf32 parts."""
     return "bf16x6" if like.is_cuda else "tf32x3"
 
 

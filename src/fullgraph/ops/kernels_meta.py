@@ -1,6 +1,6 @@
-"""Operations without numbers: tensors on torch's `meta` device have a shape alone.
+"""Operations on torch's `meta` device, where tensors have shapes but no numbers.
 
-Nothing is computed. Whoever counts work is told what would be: the kind of work, and its sizes.
+Nothing is computed. A listener can count the work: each operation reports its kind and its sizes.
 """
 
 from collections.abc import Callable, Iterator
@@ -20,7 +20,7 @@ _listener: ContextVar[Tell | None] = ContextVar("listener", default=None)
 
 @contextmanager
 def listening(tell: Tell) -> Iterator[None]:
-    """Within, `tell` hears of every operation: `product` (rows, arcs, columns), and so on as they stand below."""
+    """While the block runs, `tell` receives every operation: `product` (rows, arcs, columns), and the others below."""
     token = _listener.set(tell)
     try:
         yield

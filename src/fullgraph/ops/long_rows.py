@@ -1,4 +1,4 @@
-"""Rows with so many arcs that one GPU program would finish them long after all others; they are cut into pieces."""
+"""Rows with very many arcs, cut into pieces: as a whole, a GPU program would finish them long after all others."""
 
 from dataclasses import dataclass
 
@@ -10,11 +10,11 @@ SCANNED_AT_ONCE = 1 << 24  # rows
 
 @dataclass(frozen=True)
 class LongRows:
-    """The rows of more than `chunk` arcs. Piece p has up to `chunk` arcs of row rows[p], from places[p] * chunk on."""
+    """The rows with more than `chunk` arcs. Piece p: up to `chunk` arcs of row rows[p], from places[p] * chunk on."""
 
     rows: Tensor  # int32 [P]
     places: Tensor  # int32 [P]
-    distinct: Tensor  # int32 [L], the long rows themselves, ascending
+    distinct: Tensor  # int32 [L], the long rows, ascending
     first: Tensor  # int32 [L+1]; row distinct[k] has the pieces first[k] .. first[k+1]-1
 
     @property
@@ -23,7 +23,7 @@ class LongRows:
 
 
 def long_rows(indptr: Tensor, chunk: int) -> LongRows:
-    """Find them; the table is small because it has no entry for the other rows."""
+    """Find the long rows. The table is small, because it has no entry for other rows."""
     found = []
     for start in range(0, indptr.numel() - 1, SCANNED_AT_ONCE):
         degree = indptr[start : start + SCANNED_AT_ONCE + 1].diff()

@@ -1,7 +1,7 @@
-"""The numba loops: each handles the rows [first, last) of its result, releases the GIL and allocates next to nothing.
+"""The numba loops: each computes rows [first, last) of its result, releases the GIL and allocates almost nothing.
 
-An empty array stands for an absent argument, so that one compiled version serves every combination.
-All loops live in this one file because numba's cache only notices changes of the file a loop is written in.
+An empty array means an absent argument, so that one compiled version serves every combination.
+All loops are in this file because numba's cache detects changes only in the file that contains a loop.
 """
 
 import math
@@ -18,28 +18,28 @@ Loop = TypeVar("Loop", bound=Callable[..., Any])
 Array = Any  # a numpy array; numba infers the rest
 Index = int | np.int64
 
-AHEAD_MIN, AHEAD_MAX = 4, 32  # arcs between the prefetch of a source row and its use, ...
-AHEAD_BYTES = 8192  # ... so many as to have this much on its way
+AHEAD_MIN, AHEAD_MAX = 4, 32  # number of arcs between the prefetch of a source row and its use
+AHEAD_BYTES = 8192  # bytes being prefetched, which determine that number
 GOLD32, GOLD64 = np.uint32(0x9E3779B9), np.uint64(0x9E3779B97F4A7C15)
 
 
 def _jit(loop: Loop) -> Loop:
-    # No nnan or ninf: a diverged run must show its NaNs. Reassociation is decided at compile time, so reruns agree.
+    # No nnan or ninf: a diverged run must show its NaNs. Reassociation is fixed at compile time, so reruns agree.
     options = {"nogil": True, "fastmath": {"contract", "reassoc"}}
     try:
         return cast(Loop, njit(cache=True, **options)(loop))
-    except RuntimeError:  # no folder to cache in is writable
+    except RuntimeError:  # numba finds no writable folder for its cache
         return cast(Loop, njit(**options)(loop))
 
 
 def _inline(loop: Loop) -> Loop:
-    # A call that takes an array counts references, atomically: a third of the time when done once an arc.
+    # A call with an array argument counts references, atomically: once per arc, that took a third of the time.
     return cast(Loop, njit(inline="always")(loop))
 
 
 @intrinsic  # type: ignore[untyped-decorator]
 def _prefetch(_: Any, array: Any, offset: Any) -> Any:
-    """Ask for the cache line of array[offset]; a hint, so an offset past the end is harmless."""
+    """Prefetch the cache line of array[offset]; a hint only, so an offset past the end is harmless."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         data = cgutils.create_struct_proxy(signature.args[0])(context, builder, value=args[0]).data
@@ -80,7 +80,7 @@ def spmm(
                 o[k] = 0
         r = row_scale[i] if row_scale.size else one
         e, end = indptr[i], indptr[i + 1]
-        # Two arcs a turn: half the loads and stores of the row that accumulates.
+        # Two arcs per turn: half the loads and stores of the accumulating row.
         while e + 1 < end:
             j0, j1 = np.int64(indices[e]), np.int64(indices[e + 1])
             _prefetch_row(flat, np.int64(indices[min(e + ahead, stop)]), width)
@@ -232,7 +232,7 @@ def _row_key(key: np.uint64, node: np.int64) -> np.uint64:
 
 @_jit
 def _draw(row_key: np.uint64, column: int) -> np.uint32:
-    # numba widens 32-bit results to 64 bits; each cast back lets LLVM keep 32-bit lanes.
+    # numba widens 32-bit results to 64 bits; casting back lets LLVM keep 32-bit lanes.
     h = np.uint32(np.uint32(np.uint32(column) * GOLD32) + np.uint32(row_key))
     h = np.uint32(np.uint32(h ^ (h >> np.uint32(16))) * np.uint32(0x7FEB352D))
     h = np.uint32(h ^ np.uint32(row_key >> np.uint64(32)))
@@ -257,7 +257,7 @@ def dropout(
 @_jit
 def relu_dropout_grad(grad: Array, y: Array, scale: Array, out: Array, first: int, last: int) -> None:
     """out = scale grad where y != 0, else 0; flat arrays"""
-    # Slices, because only an index that starts at 0 is known to be non-negative, which vectorising needs.
+    # Slices, because vectorising needs indices that are known to be non-negative, as are those that start at 0.
     grad, y, out = grad[first:last], y[first:last], out[first:last]
     for k in range(out.size):
         out[k] = grad[k] * scale if y[k] != 0 else grad.dtype.type(0)

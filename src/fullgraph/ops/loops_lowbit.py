@@ -1,7 +1,7 @@
-"""The numba loops of the low-bit rows; the format is told in lowbit.py.
+"""The numba loops of low-bit rows; lowbit.py describes the format.
 
-No fused multiply-add and no reordering here: sender and reference must agree to the bit.
-A loop a number of bits, since only shifts known in advance let LLVM pack many bytes at once.
+No fused multiply-add and no reordering: sender and reference must agree in every bit.
+Each number of bits has a separate loop, because LLVM packs many bytes at once only if shifts are constants.
 """
 
 from collections.abc import Callable
@@ -23,7 +23,7 @@ def _jit(loop: Loop) -> Loop:
     options = {"nogil": True, "error_model": "numpy"}
     try:
         return cast(Loop, njit(cache=True, **options)(loop))
-    except RuntimeError:  # no folder to cache in is writable
+    except RuntimeError:  # numba finds no writable folder for its cache
         return cast(Loop, njit(**options)(loop))
 
 
@@ -44,7 +44,7 @@ def _bits(value: np.float32) -> Any:
 
 @_jit
 def _draw(a: np.uint32, b: np.uint32, column: int) -> np.uint32:
-    # As in loops.py; written again because numba's cache only notices changes of the file a loop is written in.
+    # A copy of the one in loops.py: numba's cache detects changes only in the file that contains a loop.
     h = np.uint32(np.uint32(np.uint32(column) * np.uint32(0x9E3779B9)) + a)
     h = np.uint32(np.uint32(h ^ (h >> np.uint32(16))) * np.uint32(0x7FEB352D))
     h = np.uint32(h ^ b)
@@ -54,7 +54,7 @@ def _draw(a: np.uint32, b: np.uint32, column: int) -> np.uint32:
 
 @_jit
 def _pack(words: Array, codes: Array, bits: int, out: Array) -> None:
-    """out[4:] = the codes without the gaps between them; `words` are the same bytes, and zero behind the last code"""
+    """out[4:] = the packed codes; `words` are the same bytes, and zero after the last code"""
     if bits == 8:
         for k in range(out.size - 4):
             out[4 + k] = codes[k]
@@ -73,7 +73,7 @@ def _pack(words: Array, codes: Array, bits: int, out: Array) -> None:
 
 @_jit
 def _unpack(row: Array, bits: int, words: Array, codes: Array) -> None:
-    """codes = the numbers in row[4:], one a byte; `words` are the same bytes"""
+    """codes = the numbers in row[4:], one per byte; `words` are the same bytes"""
     if bits == 8:
         for k in range(row.size - 4):
             codes[k] = row[4 + k]

@@ -7,15 +7,15 @@ A row on the wire is a word of 32 bits and the codes, column 0 in the lowest bit
     low  = 2^(power - 127) 2^lift multiple / 2^size,   2^lift = 2^b - 1 rounded to a power of two
     code = min(floor((x - low) / step + u), 2^b - 1),  u = draw(key, row, column) / 2^32 cut to 24 bits
 
-2^lift steps are about a row's span, so low is rounded to a part of the span, wherever the row lies. The further away
-zero is, the more digits the multiple needs; it takes them from the fraction. Up to about 2^4 spans from zero low and
-step are right to 1/256 of the span, up to 2^10 to 1/32, up to 2^14 to 1/8. Beyond 2^18 the step grows until low fits.
+2^lift steps are about a row's span, so the rounding error of low is a fixed share of the span. If the row is far from
+zero, the multiple needs more digits; it takes them from the fraction. Up to about 2^4 spans from zero low and step are
+exact to 1/256 of the span, up to 2^10 to 1/32, up to 2^14 to 1/8. Beyond 2^18 the step grows until low fits.
 
 low is at most min x; step is (max x - low) / (2^b - 1) rounded up, at least 2^-126. Both are rounded before the codes
-are drawn, so the mean of `low + code * step` is x. The power 255 marks a row that is one float32 throughout: the word
-has the lower 24 of its bits, the first byte of codes the upper 8. A row with a NaN, an infinity among other numbers, or
-a range beyond float32 is marked, with the value NaN.
-loops_lowbit.py has the same for numba; a test holds the two to the same bytes.
+are drawn, so the mean of `low + code * step` is x. The power 255 marks a row whose values are all the same float32: the
+word has the lower 24 of its bits, the first byte of codes the upper 8. A row with a NaN, with an infinity and other
+numbers, or with a range beyond float32 is marked, with the value NaN.
+loops_lowbit.py computes the same with numba; a test compares all bytes.
 """
 
 import torch
@@ -23,13 +23,13 @@ from torch import Tensor
 
 from fullgraph.ops.hashing import draws, row_keys
 
-# Shapes: n rows, D numbers a row, W bytes a row on the wire, C of them codes.
+# Shapes: n rows, D numbers per row, W bytes per row on the wire, C of them codes.
 
 PARAMETER_BYTES = 4
 NAN_BITS, INF_BITS = 0x7FC00000, 0x7F800000
-MINUS_INF_RANK = -0x7F800001  # where -inf stands in the order of `_rank`
+MINUS_INF_RANK = -0x7F800001  # position of -inf in the order of `_rank`
 MARK = -0x1000000  # the power 255
-SIZES = 0x1358  # of far = 0, 1, 2, 3, from the right
+SIZES = 0x1358  # hexadecimal digits from the right: size for far = 0, 1, 2, 3
 
 
 def row_bytes(width: int, bits: int) -> int:
@@ -38,7 +38,7 @@ def row_bytes(width: int, bits: int) -> int:
 
 
 def lowbit_encode(x_nD: Tensor, key: int, bits: int, wire_nW: Tensor) -> None:
-    """Fill the wire with the rows; there is at least one number. float32, contiguous."""
+    """Encode the rows into the wire; at least one number. float32, contiguous."""
     rows, width = x_nD.shape
     top = 2**bits - 1
     rank_nD = _rank(x_nD.view(torch.int32))
@@ -63,7 +63,7 @@ def lowbit_encode(x_nD: Tensor, key: int, bits: int, wire_nW: Tensor) -> None:
 
 
 def lowbit_decode(wire_nW: Tensor, bits: int, out_nD: Tensor) -> None:
-    """Fill the rows from the wire; there is at least one number. float32, contiguous."""
+    """Decode the wire into rows; at least one number. float32, contiguous."""
     word_n = wire_nW[:, :PARAMETER_BYTES].clone(memory_format=torch.contiguous_format).view(torch.int32)[:, 0]
     code_nD = _unpack(wire_nW[:, PARAMETER_BYTES:], out_nD.shape[1], bits)
     power_n, size_n = word_n >> 24 & 0xFF, _size(word_n >> 22 & 3)
@@ -75,7 +75,7 @@ def lowbit_decode(wire_nW: Tensor, bits: int, out_nD: Tensor) -> None:
 
 
 def lowbit_spans(wire_nW: Tensor, bits: int) -> Tensor:
-    """The span of every row's grid, step (2^b - 1), as the wire has it [n]; 0 for a row that is marked."""
+    """Return the span of every row's grid, step (2^b - 1), from the wire [n]; 0 for a marked row."""
     word_n = wire_nW[:, :PARAMETER_BYTES].clone(memory_format=torch.contiguous_format).view(torch.int32)[:, 0]
     power_n, size_n = word_n >> 24 & 0xFF, _size(word_n >> 22 & 3)
     step_n = (power_n << 23 | word_n << 23 - size_n & 0x7FFFFF).view(torch.float32)
@@ -90,7 +90,7 @@ def _parameters(min_n: Tensor, max_n: Tensor, bits: int) -> tuple[Tensor, Tensor
     ahead_n = exponent_n - lift - (share_n >> 23)
     far_n = (ahead_n > 4).int() + (ahead_n > 10).int() + (ahead_n > 14).int()
     size_n = _size(far_n)
-    # Rounding adds up to 4/3 + 1 fractions to the step. Its power has room for them, so it is known before low.
+    # Rounding adds up to 4/3 + 1 fractions to the step. Its power includes them, so it is known before low.
     power_n = torch.maximum(share_n + (5 << 22 - size_n) >> 23, exponent_n - lift - 18).clamp_(min=1)
 
     digits_n = min_bits_n & 0x7FFFFF | (exponent_n > 0).int() << 23
@@ -124,7 +124,7 @@ def _lift(bits: int) -> int:
 
 
 def _rank(bits: Tensor) -> Tensor:
-    """Bits of float32 to integers of the same order, NaNs at both ends, and back: it is its own inverse."""
+    """Map bits of float32 to integers of the same order, with NaNs at both ends; the function is its own inverse."""
     return bits ^ (bits >> 31 & 0x7FFFFFFF)
 
 

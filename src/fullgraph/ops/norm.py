@@ -1,4 +1,4 @@
-"""Layer norm, whose backward pass needs its input alone."""
+"""Layer norm with a backward pass that needs only its input."""
 
 from typing import Any
 
@@ -9,26 +9,26 @@ from torch.autograd.function import FunctionCtx, once_differentiable
 from fullgraph.errors import InputError
 from fullgraph.ops.kernels import fused_backend
 
-WIDEST = 4096  # row that one program of a kernel holds
+WIDEST = 4096  # longest row that a program of the kernel holds
 
 
 def layer_norm(x_nD: Tensor, weight_D: Tensor, bias_D: Tensor, eps: float) -> Tensor:
     """y[i] = (x[i] - mean_i) / sqrt(variance_i + eps) * weight + bias, mean and variance over the D columns of row i.
 
-    Weights may be finer than rows. Torch computes it wherever there are no Triton kernels.
+    Weights may have a wider type than rows. Without Triton kernels, torch computes it.
     """
     if x_nD.dim() != 2 or weight_D.shape != x_nD.shape[1:] or bias_D.shape != x_nD.shape[1:]:
         shapes = ", ".join(str(tuple(t.shape)) for t in (x_nD, weight_D, bias_D))
         raise InputError(f"x, weight and bias have shapes {shapes}; layer norm needs [n, D], [D] and [D]")
     if fused_backend(x_nD) is None or not 1 <= x_nD.shape[1] <= WIDEST:
-        fine = torch.promote_types(x_nD.dtype, weight_D.dtype)  # on a GPU torch wants all in one type
+        fine = torch.promote_types(x_nD.dtype, weight_D.dtype)  # on a GPU torch requires a single type
         return torch.nn.functional.layer_norm(x_nD.to(fine), x_nD.shape[1:], weight_D, bias_D, eps).to(x_nD.dtype)
     y: Tensor = _LayerNorm.apply(x_nD, weight_D, bias_D, eps)  # type: ignore[no-untyped-call]
     return y
 
 
 class _LayerNorm(torch.autograd.Function):
-    """Keeps x; the normalised rows are computed again."""
+    """Keeps x; the backward pass recomputes the normalised rows."""
 
     @staticmethod
     def forward(ctx: FunctionCtx, x_nD: Tensor, weight_D: Tensor, bias_D: Tensor, eps: float) -> Tensor:

@@ -1,7 +1,7 @@
-"""Run a row-range kernel over chunks of rows, on a pool of threads shared by the process.
+"""Run a kernel over chunks of rows, on a thread pool shared by the process.
 
-The kernels release the GIL, so Python threads are enough. There is no OpenMP here: simulated ranks call the kernels
-from several threads at once, which numba's own thread pool may not survive.
+The kernels release the GIL, so Python threads suffice. OpenMP is not used: simulated ranks call the kernels from
+several threads at the same time, which numba's thread pool may not survive.
 """
 
 import os
@@ -13,21 +13,21 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-SERIAL_WORK = 50_000  # multiply-adds under which waking a second thread costs more than it saves
-CHUNK_WORK = 1_000_000  # some 100 microseconds: well above the cost of handing a chunk out, which holds the GIL
+SERIAL_WORK = 50_000  # multiply-adds; below this, waking a second thread costs more than it saves
+CHUNK_WORK = 1_000_000  # about 100 microseconds: well above the cost of passing on a chunk, which holds the GIL
 CHUNKS_PER_THREAD = 16  # more than one, because a core shared with another process finishes late
-POOL_NAME = "fullgraph-kernel"  # known to testing.leaks, which lets these threads live as long as the process
+POOL_NAME = "fullgraph-kernel"  # tests/support/leaks.py knows this name: the threads live as long as the process
 
 
 @cache
 def _pool(pid: int) -> ThreadPoolExecutor:
-    """The helpers of this process; the process id is the key because threads do not survive a fork."""
+    """Return the process's helper threads; the process id is the key because threads do not survive a fork."""
     cores = len(os.sched_getaffinity(pid)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return ThreadPoolExecutor(max(1, cores - 1), thread_name_prefix=POOL_NAME)
 
 
 def num_chunks(work: int) -> int:
-    """How many chunks to cut `work` multiply-adds into: a power of two, 1 when a single thread is as fast."""
+    """Return the number of chunks for `work` multiply-adds: a power of two; 1 if a single thread is as fast."""
     threads = torch.get_num_threads()
     if threads == 1 or work < SERIAL_WORK:
         return 1
@@ -36,12 +36,12 @@ def num_chunks(work: int) -> int:
 
 
 def even_cuts(num_rows: int, chunks: int) -> list[int]:
-    """Boundaries of `chunks` runs of rows of about the same length."""
+    """Return the boundaries of `chunks` ranges of rows of about the same length."""
     return [num_rows * c // chunks for c in range(chunks + 1)]
 
 
 def balanced_cuts(indptr: NDArray[np.int64], chunks: int) -> list[int]:
-    """Boundaries of `chunks` runs of rows that hold about the same number of (arcs + rows)."""
+    """Return the boundaries of `chunks` ranges of rows with about the same number of (arcs + rows)."""
     if chunks == 1:
         return [0, indptr.size - 1]
     load = indptr + np.arange(indptr.size)
@@ -63,7 +63,7 @@ def run(body: Callable[[int, int], None], cuts: Sequence[int]) -> None:
     try:
         work()
     finally:
-        # A helper still queued has nothing left to do; one that runs must be awaited, as it writes into the result.
+        # A queued helper has nothing left to do; a running one must be awaited, because it writes into the result.
         running = [h for h in helpers if not h.cancel()]
         for helper in running:
             helper.result()

@@ -1,7 +1,7 @@
-"""Memory of large tensors on a CPU, kept for the next one of the same size.
+"""A memory pool for large CPU tensors: each block serves later tensors of the same size.
 
-The C library gives a large block back to the system as soon as its tensor dies. The next tensor then has all its pages
-faulted in and cleared again. Every step makes the same tensors, so a pool serves them from those of the step before.
+The C library returns a large block to the system as soon as its tensor dies; the next tensor then needs page faults,
+and the kernel clears every page. Every step creates the same tensors, so the pool reuses those of the previous step.
 """
 
 from collections import deque
@@ -15,24 +15,24 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-LARGE = 1 << 20  # bytes; smaller blocks never leave the process
-SLACK = 1.1  # a pool holds at most this many times the bytes that were once in use at the same time
+LARGE = 1 << 20  # bytes; the C library keeps smaller blocks in the process
+SLACK = 1.1  # limit of the pool's bytes, as a multiple of the most bytes in use at the same time
 TYPES: dict[torch.dtype, type[np.floating]] = {torch.float32: np.float32, torch.float64: np.float64}
 
 Block = NDArray[np.uint8]
 
 
 class Pool:
-    """Blocks whose tensors died. With those in use they are hardly more than was once in use at the same time."""
+    """Blocks of dead tensors. Together with used blocks they hardly exceed the most bytes in use at the same time."""
 
     def __init__(self) -> None:
         self._lock = Lock()
         self._free: list[Block] = []  # the oldest first
         self._returned: deque[Block] = deque()  # a tensor may die anywhere, even while the lock is held
-        self._used = self._most = 0  # bytes in use, now and at most
+        self._used = self._most = 0  # bytes in use, now and at the maximum
 
     def take(self, size: int) -> Block:
-        """A block of exactly this size; if none is free, a new one, for which old free blocks make room."""
+        """Return a block of exactly this size: a free one, or a new one, for which old free blocks are released."""
         with self._lock:
             self._collect()
             self._used += size
@@ -56,7 +56,7 @@ class Pool:
         self._returned.append(block)
 
     def clear(self) -> None:
-        """Give all free blocks back to the system."""
+        """Release all free blocks to the system."""
         with self._lock:
             self._collect()
             self._free.clear()
@@ -67,7 +67,7 @@ POOL = Pool()
 
 
 def empty(like: Tensor, *shape: int) -> Tensor:
-    """An uninitialised tensor of this shape, of `like`'s type and device; from the pool where it is large."""
+    """Return an uninitialised tensor of `like`'s type and device; large tensors come from the pool."""
     size = prod(shape) * like.element_size()
     if like.device.type != "cpu" or like.dtype not in TYPES or size < LARGE:
         return like.new_empty(shape)
@@ -76,5 +76,5 @@ def empty(like: Tensor, *shape: int) -> Tensor:
 
 def _tensor(block: Block, shape: Sequence[int], dtype: type[np.floating]) -> Tensor:
     array: NDArray[np.floating] = np.ndarray(shape, dtype, buffer=block)
-    finalize(array, POOL.give_back, block).atexit = False  # torch holds the array as long as any view of the tensor
+    finalize(array, POOL.give_back, block).atexit = False  # torch holds the array while any view of the tensor lives
     return torch.from_numpy(array)

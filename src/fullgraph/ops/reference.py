@@ -1,4 +1,4 @@
-"""The torch backend: the meaning of every operation, for any device and floating type; sums are never in half types."""
+"""The torch backend: the reference of every operation, for any device and floating type; never sums in half types."""
 
 import warnings
 from collections.abc import Iterator
@@ -11,8 +11,8 @@ from fullgraph.ops.lowbit import lowbit_decode as lowbit_decode
 from fullgraph.ops.lowbit import lowbit_encode as lowbit_encode
 from fullgraph.ops.structure import Adjacency, Structure
 
-BLOCK = 1 << 24  # numbers that an intermediate of one value per (arc, feature) may hold
-ARCS_AT_ONCE = 2**31 - 1  # that cuSPARSE can count in int32
+BLOCK = 1 << 24  # maximum numbers of an intermediate result with one value per (arc, feature)
+ARCS_AT_ONCE = 2**31 - 1  # maximum arcs that cuSPARSE can count in int32
 
 
 def spmm(adj: Adjacency, x_CD: Tensor, out_RD: Tensor, add: bool) -> None:
@@ -88,7 +88,7 @@ def add_rows(out_nD: Tensor, rows_k: Tensor, values_kD: Tensor) -> None:
 
 
 def _sum_arcs(s: Structure, weight_E: Tensor | None, x_CD: Tensor) -> Tensor:
-    """sum_e weight[e] x[j_e] for each row, without a value per (arc, feature)."""
+    """sum_e weight[e] x[j_e] for each row, without one value per (arc, feature)."""
     if not s.num_arcs or not x_CD.numel():
         return x_CD.new_zeros(s.num_rows, x_CD.shape[1])
     weight_E = None if weight_E is None else weight_E.to(x_CD.dtype).contiguous()
@@ -100,16 +100,16 @@ def _sum_arcs(s: Structure, weight_E: Tensor | None, x_CD: Tensor) -> Tensor:
 
 
 def csr_product(s: Structure, weight_E: Tensor | None, x_CD: Tensor, arcs_at_once: int = ARCS_AT_ONCE) -> Tensor:
-    """The same by torch's CSR tensors, cuSPARSE on a GPU. Not for half types, whose sums cuSPARSE keeps in their own.
+    """The same with torch's CSR tensors, cuSPARSE on a GPU. Not for half types, because cuSPARSE sums in their type.
 
-    One block of rows after the other, so that int32 row pointers suffice and the indices are used as they are.
+    Rows are processed in blocks, so that int32 row pointers suffice and the indices are used without a copy.
     """
     y_RD = x_CD.new_empty(s.num_rows, x_CD.shape[1])
     for first, last, low, high in _blocks(s, arcs_at_once):
         indices = s.indices[low:high]
         values = x_CD.new_ones(indices.numel()) if weight_E is None else weight_E[low:high]
         indptr = (s.indptr[first : last + 1] - low).int()
-        with warnings.catch_warnings():  # torch calls its CSR tensors a beta
+        with warnings.catch_warnings():  # torch warns that its CSR tensors are in beta
             warnings.simplefilter("ignore")
             block = torch.sparse_csr_tensor(indptr, indices, values, (last - first, s.num_cols), check_invariants=False)
         y_RD[first:last] = block @ x_CD
@@ -117,8 +117,8 @@ def csr_product(s: Structure, weight_E: Tensor | None, x_CD: Tensor, arcs_at_onc
 
 
 def _blocks(s: Structure, arcs_at_once: int) -> Iterator[tuple[int, int, int, int]]:
-    """Rows [first, last) with the arcs [low, high), at most that many."""
-    if s.num_arcs <= arcs_at_once:  # known without waiting for the device
+    """Yield rows [first, last) with their arcs [low, high), at most `arcs_at_once` per block."""
+    if s.num_arcs <= arcs_at_once:  # needs no wait for the device
         yield 0, s.num_rows, 0, s.num_arcs
         return
     first = low = 0
@@ -131,7 +131,7 @@ def _blocks(s: Structure, arcs_at_once: int) -> Iterator[tuple[int, int, int, in
 
 
 def _wide(x: Tensor) -> Tensor:
-    """Half types as float32."""
+    """Return half types as float32."""
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 

@@ -1,4 +1,4 @@
-"""Packing of rows: reading some rows of a block, adding rows into it, and both with a few bits a number on the wire."""
+"""Packing of rows: gather rows, add rows, and both with few bits per number on the wire."""
 
 import torch
 from torch import Tensor
@@ -8,7 +8,7 @@ from fullgraph.ops.lowbit import row_bytes
 
 
 def gather_rows(x_nD: Tensor, rows_k: Tensor) -> Tensor:
-    """y[k] = x[rows[k]]; torch's own selection, which no loop of ours beats."""
+    """y[k] = x[rows[k]]; no numba loop was faster than torch's selection."""
     return torch.index_select(x_nD, 0, rows_k)
 
 

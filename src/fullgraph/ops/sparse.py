@@ -13,7 +13,7 @@ from fullgraph.ops.structure import Adjacency
 
 
 def spmm(adj: Adjacency, x_CD: Tensor, base_RD: Tensor | None = None) -> Tensor:
-    """base + M x;  a given base is updated in place and handed back. Differentiable in x and base, not in M."""
+    """base + M x;  `base` is updated in place and returned. Differentiable in x and base, not in M."""
     _check(adj, x_CD, base_RD)
     y: Tensor = _Spmm.apply(adj, x_CD, base_RD)  # type: ignore[no-untyped-call]
     return y
@@ -61,7 +61,7 @@ def _check(adj: Adjacency, x_CD: Tensor, base_RD: Tensor | None) -> None:
         raise InputError(
             f"base is {base_RD.dtype} of shape {tuple(base_RD.shape)}; give {x_CD.dtype} of shape {wanted}"
         )
-    fitting = {x_CD.dtype} | ({torch.float32} if x_CD.dtype.itemsize == 2 else set())  # a matrix may be finer than x
+    fitting = {x_CD.dtype} | ({torch.float32} if x_CD.dtype.itemsize == 2 else set())  # a matrix may be wider than x
     for part in (adj.weight, adj.row_scale, adj.col_scale):
         if part is not None and part.dtype not in fitting:
             raise InputError(f"the matrix is {part.dtype} and x is {x_CD.dtype}; use adj.to({x_CD.dtype})")

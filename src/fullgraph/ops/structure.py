@@ -1,4 +1,4 @@
-"""The pattern of a sparse matrix, and the matrix M = diag(r) A diag(c) built on it."""
+"""The pattern of a sparse matrix, and the matrix M = diag(r) A diag(c) with that pattern."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -18,9 +18,9 @@ M = TypeVar("M")
 
 
 class _Turned(Generic[M]):
-    """What an object knows of its transpose. The first of the two holds the second, which only points back.
+    """An object's link to its transpose. The first object holds the second; the second has a weak reference back.
 
-    Two objects that held one another would wait for the cyclic collector, and so would their arrays.
+    Two objects that held each other would wait for the cyclic garbage collector, together with their arrays.
     """
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class _Turned(Generic[M]):
 
 @dataclass
 class _Memo:
-    """What a structure computed once."""
+    """Results that a structure keeps after their first computation."""
 
     symmetric: bool = False
     perm: Tensor | None = None
@@ -52,7 +52,7 @@ class Structure:
     _memo: _Memo = field(default_factory=_Memo, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        _check(self)  # before the cast, in which a wrong index might become a right one
+        _check(self)  # before the cast, which could turn a wrong index into a valid one
         object.__setattr__(self, "indptr", self.indptr.to(torch.int64).contiguous())
         object.__setattr__(self, "indices", self.indices.to(torch.int32).contiguous())
 
@@ -70,23 +70,23 @@ class Structure:
 
     @property
     def T(self) -> "Structure":
-        """The transposed pattern, sources ascending; the object itself when the pattern is symmetric."""
+        """The transposed pattern, sources ascending; the object itself if the pattern is symmetric."""
         if self._memo.symmetric:
             return self
         known = self._turned.get()
         if known is None:
-            self._memo.perm = None  # if there was an origin, it is gone, and the order of its arcs with it
+            self._memo.perm = None  # the origin, if there was one, is gone with the order of its arcs
             known = self._transpose()
             self.paired(known, None)
         return known
 
     @property
     def perm(self) -> Tensor:
-        """Where T's arcs come from: T's entry k is this structure's entry perm[k]."""
+        """The origin of T's arcs: entry k of T is entry perm[k] of this structure."""
         turned = self.T
         if self._memo.perm is None:
             if turned is not self and self._turned.held is None:
-                # T was there first; its rows may be unsorted, so sorting again need not give them back.
+                # T existed first. Its rows may be unsorted, so sorting again could give a different order.
                 self._memo.perm = torch.empty_like(turned.perm)
                 order = torch.arange(self.num_arcs, dtype=turned.perm.dtype, device=turned.perm.device)
                 self._memo.perm[turned.perm.long()] = order
@@ -95,7 +95,7 @@ class Structure:
         return self._memo.perm
 
     def paired(self, turned: "Structure", perm: Tensor | None) -> "Structure":
-        """This pattern with the transpose (and where that comes from) that someone computed already."""
+        """Record a transpose that is already computed, and the origin of its arcs; return this pattern."""
         if turned is self:
             self._memo.symmetric = True
         elif turned._turned.held is not self:
@@ -115,38 +115,38 @@ class Structure:
 
     @cached_property
     def rows(self) -> Tensor:
-        """The row of every arc, int64 [E]; only the reference path needs it spelled out."""
+        """The row of every arc, int64 [E]; only the reference backend needs this array."""
         counts = self.indptr.diff()
         return torch.repeat_interleave(
             torch.arange(self.num_rows, device=counts.device), counts, output_size=self.num_arcs
         )
 
     def cuts(self, width: int) -> Sequence[int]:
-        """Row boundaries of chunks of equal work, for a kernel that does `width` multiply-adds per arc."""
+        """Return row boundaries of chunks of equal work, for a kernel with `width` multiply-adds per arc."""
         chunks = num_chunks((self.num_arcs + self.num_rows) * width)
         if chunks not in self._memo.cuts:
             self._memo.cuts[chunks] = balanced_cuts(self.indptr.numpy(), chunks)
         return self._memo.cuts[chunks]
 
     def long_rows(self, chunk: int) -> LongRows:
-        """The rows of more than `chunk` arcs, cut into pieces of at most that many."""
+        """Return the rows with more than `chunk` arcs, cut into pieces of at most `chunk` arcs."""
         if chunk not in self._memo.long_rows:
             self._memo.long_rows[chunk] = long_rows(self.indptr, chunk)
         return self._memo.long_rows[chunk]
 
     def span(self, first: int, last: int) -> "Structure":
-        """Rows first..last-1, which share this one's memory."""
+        """Return rows first..last-1, which share this structure's memory."""
         low, high = int(self.indptr[first]), int(self.indptr[last])
         return Structure(self.indptr[first : last + 1] - low, self.indices[low:high], self.num_cols)
 
     def first(self, rows: int, num_cols: int, number_C: Tensor | None = None) -> "Structure":
-        """The first rows over other columns: `number_C` says what becomes of each that they read."""
+        """Return the first rows over other columns: number_C[j] is the new number of column j."""
         indices = self.indices[: int(self.indptr[rows])]
         indices = indices if number_C is None else number_C[indices.long()]
         return Structure(self.indptr[: rows + 1], indices, num_cols)
 
     def to(self, device: torch.device | str) -> "Structure":
-        """The same pattern on another device (itself when it is there already)."""
+        """Return the same pattern on another device, or itself if it is there already."""
         if self.indptr.device == torch.device(device):
             return self
         there = Structure(self.indptr.to(device), self.indices.to(device), self.num_cols)
@@ -155,7 +155,7 @@ class Structure:
 
 @dataclass(frozen=True, eq=False)
 class Adjacency:
-    """M = diag(row_scale) A diag(col_scale),  A[i, j] = weight of the arc j -> i;  what is None counts as ones."""
+    """M = diag(row_scale) A diag(col_scale),  A[i, j] = weight of the arc j -> i;  None means ones."""
 
     structure: Structure
     weight: Tensor | None = None  # [E]
@@ -187,7 +187,7 @@ class Adjacency:
         return known
 
     def paired(self, weight: Tensor | None) -> "Adjacency":
-        """This matrix with the weights of its transpose, which someone computed already."""
+        """Record the weights of the transpose, which are already computed; return this matrix."""
         self._hold_transpose(weight)
         return self
 
@@ -197,18 +197,18 @@ class Adjacency:
         return turned
 
     def with_weight(self, weight: Tensor | None) -> "Adjacency":
-        """Other weights on the same pattern, whose transpose is not computed again."""
+        """Return a matrix with other weights on the same pattern, whose transpose is not computed again."""
         return Adjacency(self.structure, weight, self.row_scale, self.col_scale)
 
     def span(self, first: int, last: int) -> "Adjacency":
-        """Rows first..last-1, which share this one's memory."""
+        """Return rows first..last-1, which share this matrix's memory."""
         low, high = int(self.structure.indptr[first]), int(self.structure.indptr[last])
         weight = None if self.weight is None else self.weight[low:high]
         row_scale = None if self.row_scale is None else self.row_scale[first:last]
         return Adjacency(self.structure.span(first, last), weight, row_scale, self.col_scale)
 
     def take(self, rows: Tensor) -> "Adjacency":
-        """A copy of these rows, in this order."""
+        """Return a copy of the given rows, in the given order."""
         counts = self.structure.indptr.diff()[rows]
         indptr = torch.nn.functional.pad(counts.cumsum(0), (1, 0))
         shift = self.structure.indptr[rows] - indptr[:-1]
@@ -218,7 +218,7 @@ class Adjacency:
         return Adjacency(structure, weight, None if self.row_scale is None else self.row_scale[rows], self.col_scale)
 
     def to(self, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> "Adjacency":
-        """The same matrix with its numbers in another type, on another device (itself when nothing changes)."""
+        """Return the matrix with another type or device, or itself if nothing changes."""
         structure = self.structure if device is None else self.structure.to(device)
         old = (self.weight, self.row_scale, self.col_scale)
         new = [None if t is None else t.to(device=device, dtype=dtype) for t in old]
@@ -227,16 +227,16 @@ class Adjacency:
 
 
 def _check(s: Structure) -> None:
-    # The kernels do not check bounds, so a wrong index would corrupt memory instead of raising.
+    # The kernels do not check bounds: a wrong index would corrupt memory instead of raising an error.
     if s.num_cols > INT32_MAX:
         raise InputError(
             f"{s.num_cols} columns do not fit int32 indices; use more parts, so that each has fewer columns"
         )
     if s.indptr.dim() != 1 or s.indices.dim() != 1 or s.indptr.numel() == 0:
-        raise InputError("indptr and indices must be vectors, indptr with one entry more than there are rows")
-    if s.indptr.is_meta:  # sizes alone
+        raise InputError("indptr and indices must be vectors; indptr must have one entry more than rows")
+    if s.indptr.is_meta:  # shapes only
         return
     if int(s.indptr[0]) != 0 or int(s.indptr[-1]) != s.num_arcs or bool((s.indptr.diff() < 0).any()):
-        raise InputError(f"indptr must rise from 0 to the number of arcs, {s.num_arcs}; give CSR row pointers")
+        raise InputError(f"indptr must rise from 0 to the number of edges, {s.num_arcs}; give CSR row pointers")
     if s.num_arcs and (int(s.indices.min()) < 0 or int(s.indices.max()) >= s.num_cols):
-        raise InputError(f"indices must lie in [0, {s.num_cols}); raise num_cols or correct the arcs")
+        raise InputError(f"indices must lie in [0, {s.num_cols}); raise num_cols or correct the edges")

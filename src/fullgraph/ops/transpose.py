@@ -1,4 +1,4 @@
-"""The transpose of a pattern: a counting sort on a CPU; on a GPU in pieces, since a sort of all arcs takes many copies.
+"""The transpose of a pattern: a counting sort on a CPU; on a GPU in pieces, since sorting all arcs needs many copies.
 
 Shapes: R rows, C columns, E arcs; indptr is int64 [R+1], indices is int32 [E].
 """
@@ -11,17 +11,17 @@ import torch
 from torch import Tensor
 
 INT32_MAX = 2**31 - 1
-SORTED_AT_ONCE = 1 << 25  # arcs; a sort of these takes about 1 GiB
-COMPARED_AT_ONCE = 1 << 23  # arcs; a comparison keeps about ten int64 an arc
-SCANNED_AT_ONCE = 1 << 28  # arcs; torch.nonzero takes fewer than 2^31 numbers
+SORTED_AT_ONCE = 1 << 25  # arcs; sorting these takes about 1 GiB
+COMPARED_AT_ONCE = 1 << 23  # arcs; a comparison keeps about ten int64 per arc
+SCANNED_AT_ONCE = 1 << 28  # arcs; torch.nonzero accepts fewer than 2^31 numbers
 
 
 def transpose(indptr: Tensor, indices: Tensor, num_cols: int, *, with_perm: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """(indptr, indices, perm) of the transposed pattern, rows ascending: its arc k is arc perm[k] of the given one.
+    """Return (indptr, indices, perm) of the transpose, rows ascending: its arc k is arc perm[k] of the given pattern.
 
     Without `with_perm` the third tensor has no meaning.
     """
-    if indices.is_meta:  # sizes alone
+    if indices.is_meta:  # shapes only
         return indptr.new_empty(num_cols + 1), torch.empty_like(indices), torch.empty_like(indices)
     if indices.is_cuda:
         return transpose_in_pieces(indptr, indices, num_cols, with_perm=with_perm)
@@ -37,7 +37,7 @@ def transpose(indptr: Tensor, indices: Tensor, num_cols: int, *, with_perm: bool
 def transpose_in_pieces(
     indptr: Tensor, indices: Tensor, num_cols: int, *, with_perm: bool, at_once: int = SORTED_AT_ONCE
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """As above, one block of columns after the other, with about `at_once` arcs each."""
+    """The same in blocks of columns with about `at_once` arcs each."""
     num_arcs = indices.numel()
     counts = torch.zeros(num_cols, dtype=torch.int64, device=indices.device)
     for part in indices.split(SCANNED_AT_ONCE):
@@ -59,9 +59,9 @@ def transpose_in_pieces(
 
 
 def is_symmetric(indptr: Tensor, indices: Tensor, *, at_once: int = COMPARED_AT_ONCE) -> bool:
-    """Whether the square pattern's transpose has the very same arrays: rows ascend, and every arc has its reverse.
+    """Whether the transpose of the square pattern has the same arrays: rows ascend, and every arc has its reverse.
 
-    The k-th copy of an arc j -> i must find a k-th copy of i -> j. Two binary searches an arc; nothing is sorted.
+    The k-th copy of an arc j -> i needs a k-th copy of i -> j. This takes two binary searches per arc and no sort.
     """
     num_arcs = indices.numel()
     if not num_arcs:
@@ -81,12 +81,12 @@ def is_symmetric(indptr: Tensor, indices: Tensor, *, at_once: int = COMPARED_AT_
 
 
 def rows_of(indptr: Tensor, arcs: Tensor) -> Tensor:
-    """The row of each of these arcs, int32."""
+    """Return the row of each of these arcs, int32."""
     return torch.searchsorted(indptr[1:], arcs, right=True, out_int32=True)
 
 
 def _arcs_from(indices: Tensor, low: int, high: int) -> Tensor:
-    """The arcs whose source lies in [low, high), ascending."""
+    """Return the arcs whose source lies in [low, high), ascending."""
     found = []
     for first in range(0, indices.numel(), SCANNED_AT_ONCE):
         part = indices[first : first + SCANNED_AT_ONCE]
@@ -95,7 +95,7 @@ def _arcs_from(indices: Tensor, low: int, high: int) -> Tensor:
 
 
 def _lower_bound(values: Tensor, low: Tensor, high: Tensor, wanted: Tensor, steps: int) -> Tensor:
-    """The first place in [low, high) whose value is not below `wanted`, or high; values ascend in each range."""
+    """Return the first position in [low, high) with a value of at least `wanted`, or high; values ascend per range."""
     last = values.numel() - 1
     for _ in range(steps):
         middle = (low + high) >> 1

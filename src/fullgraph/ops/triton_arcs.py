@@ -1,6 +1,6 @@
-"""The kernels with a number per (arc, head): scores, their softmax over each row, its gradient, dots and dropout.
+"""The kernels with one number per (arc, head): scores, softmax over each row and its gradient, dots and dropout.
 
-Fused attention (triton_attention.py) takes only `softmax_sums` and `merge_sums` from here.
+Fused attention (triton_attention.py) uses only `softmax_sums` and `merge_sums` of this file.
 """
 
 from typing import Any
@@ -18,7 +18,7 @@ def leaky(z: tl.tensor, SLOPE: tl.constexpr) -> Any:
 
 @jit
 def _above(value: tl.tensor) -> Any:
-    """A maximum as what scores are shifted by: that of nothing is -inf, whose difference from itself is no number."""
+    """Return a row's maximum for shifting scores; 0 without arcs, because -inf minus -inf is NaN."""
     return tl.where(value == float("-inf"), 0, value)
 
 
@@ -73,7 +73,7 @@ def merge_sums(
     piece_top: tl.tensor, piece_total: tl.tensor, first: tl.tensor, rows: tl.tensor, top: tl.tensor,
     total: tl.tensor, HEADS: tl.constexpr, BLOCK: tl.constexpr, PIECES: tl.constexpr, SUM: tl.constexpr,
 ) -> None:  # fmt: skip
-    """The two of each long row from those of its pieces."""
+    """Combine (top, total) of each long row's pieces."""
     k = tl.program_id(0)
     heads, lanes = tl.arange(0, BLOCK), tl.arange(0, PIECES)
     begin, stop = tl.load(first + k), tl.load(first + k + 1)
@@ -102,7 +102,7 @@ def arc_map(
     num_rows: tl.tensor, KIND: tl.constexpr, HEADS: tl.constexpr, BLOCK: tl.constexpr, ARCS: tl.constexpr,
     SUM: tl.constexpr,
 ) -> None:  # fmt: skip
-    """A number per (arc, head) from numbers of the arc and of its row:
+    """Compute one number per (arc, head) from numbers of the arc and of its row:
 
     add           row_first[i] + first_values[j_e]
     softmax       exp(first_values[e] - row_first[i]) / row_second[i]

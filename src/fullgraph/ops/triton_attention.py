@@ -1,16 +1,16 @@
 """Attention in Triton without a number per arc in memory.
 
-With  z = row[i, h] + col[j, h]  and  alpha = exp(LeakyReLU(z) - top[i, h]) / total[i, h]  computed again wherever
-they are needed, the arcs are walked three times: for `top` and `total` (triton_arcs.softmax_sums), for y, and over the
-transposed arcs for the gradients. Write [+] for the part of a sum over the arcs with z > 0, and s for the slope:
+z = row[i, h] + col[j, h]  and  alpha = exp(LeakyReLU(z) - top[i, h]) / total[i, h]  are recomputed when needed. The
+arcs are read three times: for `top` and `total` (triton_arcs.softmax_sums), for y, and transposed for the gradients.
+Write [+] for the part of a sum over the arcs with z > 0, and s for the slope:
 
     y[i] = sum alpha x[j]                       d x[j] = u[j] = sum alpha dy[i]
     lean[i] = y[+] - (sum alpha)[+] y           d row[i] = (1 - s) <dy[i], lean[i]>
     delta[i] = <dy[i], y[i]>                    d col[j] = <x[j], s u + (1 - s) u[+]> - s v - (1 - s) v[+]
     v[j] = sum alpha delta[i]
 
-so neither gradient of the scores needs a walk of its own: the gradients of a row's scores before LeakyReLU's own slope
-add to zero. A program has one head; COLUMNS covers it.
+so neither gradient of the scores needs another pass over arcs: before the LeakyReLU's slope, the gradients of a row's
+scores add to zero. A program computes one head; COLUMNS covers it.
 """
 
 from typing import Any
@@ -23,7 +23,7 @@ from fullgraph.ops.triton_base import arcs_of, jit, rows_of
 
 @jit
 def _gather(x: tl.tensor, sources: tl.tensor, mine: tl.tensor, inside: tl.tensor, SUM: tl.constexpr) -> Any:
-    """The tile x[sources]; `mine` is None where all count, so is `inside`. `x` points to a head's columns of row 0."""
+    """Load the tile x[sources]; `mine` and `inside` are None if no mask is needed. `x` points to a head in row 0."""
     at = x[None, :] + sources[:, None]
     if mine is None:
         return tl.load(at, mask=inside).to(SUM)
@@ -39,7 +39,7 @@ def _weigh(
     col_scores: tl.tensor, x: tl.tensor, head: tl.tensor,
     SLOPE: tl.constexpr, HEADS: tl.constexpr, WIDTH: tl.constexpr, SUM: tl.constexpr,
 ) -> Any:  # fmt: skip
-    """(the rows x[j_e], their weights exp(LeakyReLU(z) - top), those with z > 0) of these arcs."""
+    """Return (rows x[j_e], weights exp(LeakyReLU(z) - top), weights where z > 0) of these arcs."""
     sources = tl.load(indices + arcs, mask=mine, other=None if mine is None else 0).to(tl.int64)
     z = own + tl.load(col_scores + sources * HEADS + head, mask=mine).to(SUM)
     if mine is not None:
@@ -56,7 +56,7 @@ def attend(
     num_rows: tl.tensor, SLOPE: tl.constexpr, HEADS: tl.constexpr, WIDTH: tl.constexpr, ARCS: tl.constexpr,
     COLUMNS: tl.constexpr, SUM: tl.constexpr,
 ) -> None:  # fmt: skip
-    """y, and `lean` where it is given; a piece's y, y[+] and (sum alpha)[+] go to piece_sums and piece_weights."""
+    """y, and `lean` if given; a piece's y, y[+] and (sum alpha)[+] go to piece_sums and piece_weights."""
     program, head = tl.program_id(0), tl.program_id(1)
     columns, lanes = tl.arange(0, COLUMNS), tl.arange(0, ARCS)
     written = columns < WIDTH
@@ -108,7 +108,7 @@ def prepare_grad(
     facts: tl.tensor, row_grad: tl.tensor, num_rows: tl.tensor, SLOPE: tl.constexpr, HEADS: tl.constexpr,
     WIDTH: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, SUM: tl.constexpr,
 ) -> None:  # fmt: skip
-    """facts[i, h] = (row, top, 1 / total, delta) of a target side by side, to be read at once;  d row."""
+    """facts[i, h] = (row, top, 1 / total, delta) of a target, stored together for one read;  d row."""
     rows, head = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS), tl.program_id(1)
     columns, present = tl.arange(0, COLUMNS), rows < num_rows
     inside = present[:, None] & (columns < WIDTH)[None, :]
@@ -131,7 +131,7 @@ def _weigh_back(
     grad: tl.tensor, head: tl.tensor, SLOPE: tl.constexpr, HEADS: tl.constexpr, WIDTH: tl.constexpr,
     ARCS: tl.constexpr, SUM: tl.constexpr,
 ) -> Any:  # fmt: skip
-    """(the rows dy[i_e], alpha, alpha where z > 0, delta[i_e]) of these arcs of the transpose."""
+    """Return (rows dy[i_e], alpha, alpha where z > 0, delta[i_e]) of these arcs of the transpose."""
     targets = tl.load(indices + arcs, mask=mine, other=None if mine is None else 0).to(tl.int64)
     at = facts + (targets * HEADS + head)[:, None] * 4 + tl.arange(0, 4)[None, :]
     if mine is None:
@@ -157,7 +157,7 @@ def attend_grad(
     num_rows: tl.tensor, SLOPE: tl.constexpr, HEADS: tl.constexpr, WIDTH: tl.constexpr, ARCS: tl.constexpr,
     COLUMNS: tl.constexpr, SUM: tl.constexpr,
 ) -> None:  # fmt: skip
-    """d x and d col, on the transposed arcs; a piece's u, u[+] and sum of deltas go to piece_sums and piece_weights."""
+    """d x and d col, over transposed arcs; a piece's u, u[+] and sum of deltas go to piece_sums and piece_weights."""
     program, head = tl.program_id(0), tl.program_id(1)
     columns, lanes = tl.arange(0, COLUMNS), tl.arange(0, ARCS)
     written = columns < WIDTH
@@ -206,7 +206,7 @@ def merge_attended(
     lean: tl.tensor, x: tl.tensor, col_grad: tl.tensor, SLOPE: tl.constexpr, HEADS: tl.constexpr,
     WIDTH: tl.constexpr, COLUMNS: tl.constexpr, SUM: tl.constexpr,
 ) -> None:  # fmt: skip
-    """The long rows of `attend` (y and lean) or, where `x` is given, of `attend_grad` (d x and d col)."""
+    """Combine the long rows of `attend` (y and lean) or, if `x` is given, of `attend_grad` (d x and d col)."""
     k, head = tl.program_id(0), tl.program_id(1)
     columns = tl.arange(0, COLUMNS)
     written = columns < WIDTH

@@ -1,7 +1,7 @@
-"""What all Triton kernels share: how they are compiled, and which rows and arcs a program has.
+"""Functions of all Triton kernels: compilation, and the rows and arcs of a program.
 
-A program of an arc kernel either has one piece of a long row (these programs come first, so that none of them is the
-last to finish) or `rows_each` whole rows, of which it leaves the long ones out.
+A program of an arc kernel has either one piece of a long row, or `rows_each` whole rows except the long ones. Programs
+with pieces come first, so that none of them finishes last.
 """
 
 import inspect
@@ -13,30 +13,30 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-# Triton compiles a version of its own for integers that are 1 or multiples of 16; these change from call to call.
+# Triton compiles a separate version for integers that are 1 or multiples of 16; these arguments change between calls.
 NEVER_SPECIALISED = {"num_rows", "num_pieces", "rows_each", "chunk", "key", "threshold", "scale_bits"}
 
 
 def jit(kernel: Callable[..., Any]) -> Any:
-    """triton.jit with a type."""
+    """triton.jit with a type annotation."""
     names = inspect.signature(kernel).parameters
     return triton.jit(kernel, do_not_specialize=[name for name in names if name in NEVER_SPECIALISED])
 
 
 def launch(kernel: Any, grid: tuple[int, ...], like: Tensor, *args: Any, **options: Any) -> None:
-    """Run a kernel on the device of `like`; a grid without programs is left alone."""
+    """Run a kernel on the device of `like`, unless the grid has no programs."""
     if all(grid):
         with torch.cuda.device_of(like):
             kernel[grid](*args, **options)
 
 
 def sum_dtype(dtype: torch.dtype) -> torch.dtype:
-    """The type in which numbers of `dtype` are added: float64 for itself, float32 for all others."""
+    """Return the type in which numbers of `dtype` are added: float64 for float64, float32 for all others."""
     return dtype if dtype == torch.float64 else torch.float32
 
 
 def triton_type(dtype: torch.dtype) -> Any:
-    """The same as Triton names it."""
+    """Return the sum type as a Triton type."""
     return tl.float64 if dtype == torch.float64 else tl.float32
 
 
@@ -44,7 +44,7 @@ def triton_type(dtype: torch.dtype) -> Any:
 def rows_of(
     program: tl.tensor, piece_rows: tl.tensor, num_pieces: tl.tensor, rows_each: tl.tensor, num_rows: tl.tensor
 ) -> Any:
-    """The rows [first, last) of a program, as int64 because offsets are computed from them."""
+    """Return the rows [first, last) of a program, as int64 because offsets are computed from them."""
     if program < num_pieces:
         first = tl.load(piece_rows + program)
         last = first + 1
@@ -63,7 +63,7 @@ def arcs_of(
     num_pieces: tl.tensor,
     chunk: tl.tensor,
 ) -> Any:
-    """Where a program's arcs of `row` begin (int64) and how many there are (int32): -1 for a long row left out."""
+    """Return the first arc (int64) and the number of arcs (int32) of `row`: -1 for a long row."""
     start = tl.load(indptr + row)
     count = tl.load(indptr + row + 1) - start
     if program < num_pieces:

@@ -1,7 +1,7 @@
-"""Dense products of many rows with a small matrix, in Triton: rows may pass through keyed dropout as they are read.
+"""Dense products of many rows with a small matrix, in Triton, with optional keyed dropout of rows while they are read.
 
-Float32 numbers are multiplied on tensor cores as several products of their leading and trailing bits, whose sum has the
-digits of float32 arithmetic at several times its speed.
+Float32 numbers are multiplied on tensor cores as several products of their leading and trailing bits. The sum has the
+precision of float32 arithmetic at several times its speed.
 """
 
 from typing import Any
@@ -23,7 +23,7 @@ def _dropped(
 
 @jit
 def _leading(values: tl.tensor) -> Any:
-    """The nearest numbers with as many bits as a tensor core reads of a float32."""
+    """Return the nearest numbers with as many bits as a tensor core reads from a float32."""
     return ((values.to(tl.int32, bitcast=True) + 4096) & -8192).to(tl.float32, bitcast=True)
 
 
@@ -32,7 +32,7 @@ def weight_parts(
     weight: tl.tensor, parts: tl.tensor, IN: tl.constexpr, OUT: tl.constexpr,
     STEP_IN: tl.constexpr, STEP_OUT: tl.constexpr, PADDED: tl.constexpr, SPLIT: tl.constexpr, BLOCK: tl.constexpr,
 ) -> None:  # fmt: skip
-    """parts[0, o, c] = weight[c STEP_IN + o STEP_OUT], or its leading bits, whose rest is parts[1]; 0 from IN on"""
+    """parts[0, o, c] = weight[c STEP_IN + o STEP_OUT], or its leading bits, with the rest in parts[1]; 0 from IN on"""
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     o, c = at // PADDED, at % PADDED
     value = tl.load(weight + c * STEP_IN + o * STEP_OUT, mask=(c < IN) & (o < OUT), other=0)
@@ -50,9 +50,9 @@ def rows_times(
     DROP: tl.constexpr, BIAS: tl.constexpr, ADD: tl.constexpr, SPLIT: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr,
 ) -> None:  # fmt: skip
-    """out[i, o] = (out[i, o] +) sum_c drop(x[i, c]) weight[o, c] (+ bias[o]), of the weight's parts
+    """out[i, o] = (out[i, o] +) sum_c drop(x[i, c]) weight[o, c] (+ bias[o]), from the weight's parts
 
-    Of a row of x, which may be followed by other numbers, READ columns are read, a multiple of 16 bytes, and IN used.
+    READ columns are read of each row of x, a multiple of 16 bytes, and IN are used; other numbers may follow the row.
     """
     rows = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     columns = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
@@ -70,7 +70,7 @@ def rows_times(
         at = weight + columns[None, :] * PADDED + c[:, None]
         b = tl.load(at, mask=(columns < OUT)[None, :], other=0)
         if SPLIT:
-            # A tensor core cuts off what it adds up; in one sum for all of IN that would cost a digit.
+            # A tensor core truncates its sums; a single sum over IN would lose a digit.
             high = _leading(a)
             part = tl.dot(a - high, b, input_precision="tf32")
             rest = tl.load(at + OUT * PADDED, mask=(columns < OUT)[None, :], other=0)

@@ -1,4 +1,4 @@
-"""The draws of hashing.py in Triton: the same bits from the same (key, row id, column)."""
+"""The draws of hashing.py in Triton: the same bits for the same (key, row id, column)."""
 
 from typing import Any
 
@@ -18,19 +18,19 @@ def _mix64(z: tl.tensor) -> Any:
 
 @jit
 def row_keys(key: tl.tensor, ids: tl.tensor) -> Any:
-    """The 64 bits of each row; `key` is hashing.mixed_key's, as a signed number."""
+    """Return the 64 bits of each row; `key` is from hashing.mixed_key, as a signed number."""
     return _mix64(_mix64(ids.to(tl.uint64) + 0x9E3779B97F4A7C15) ^ key.to(tl.uint64))
 
 
 @jit
 def draws(row_keys: tl.tensor, columns: tl.tensor) -> Any:
-    """The 32 bits of each (row, column), broadcast together."""
+    """Return the 32 bits of each (row, column), broadcast together."""
     return draws_from(starts(row_keys, columns), row_keys)
 
 
 @jit
 def starts(row_keys: tl.tensor, columns: tl.tensor) -> Any:
-    """Where draws begin: one column further each is COLUMN more."""
+    """Return the start of each draw; the next column adds COLUMN."""
     return columns.to(tl.uint32) * COLUMN + row_keys.to(tl.uint32)
 
 

@@ -13,7 +13,7 @@ from fullgraph.ops.triton_hashing import COLUMN, draws_from, row_keys, starts
 
 @jit
 def _rank(bits: tl.tensor) -> Any:
-    """Bits of float32 to integers of the same order, and back."""
+    """Map bits of float32 to integers of the same order, and back."""
     return bits ^ ((bits >> 31) & 0x7FFFFFFF)
 
 

@@ -1,6 +1,6 @@
-"""Layer norm in Triton: several whole rows a program, read once in either pass.
+"""Layer norm in Triton: several whole rows per program, read once in each pass.
 
-Mean and deviation are computed again in the backward pass, which reads the rows anyway, so nothing but x is kept.
+The backward pass reads the rows anyway and recomputes mean and deviation, so only x is kept.
 """
 
 from typing import Any
@@ -43,8 +43,8 @@ def layer_norm_grad(
 ) -> None:  # fmt: skip
     """out[i] = (g - mean(g) - n[i] mean(g n[i])) / deviation,  g = weight grad[i],  n[i] the normalised row
 
-    A program has every tile of ROWS rows whose number is its own modulo the number of programs, and writes its sums of
-    grad n and of grad to partial[program].
+    A program has the tiles of ROWS rows whose number equals its own modulo the number of programs, and writes its sums
+    of grad n and of grad to partial[program].
     """
     program = tl.program_id(0).to(tl.int64)
     columns = tl.arange(0, COLUMNS)

@@ -1,13 +1,13 @@
-"""How a product is cut up for a GPU: sizes that change its speed and the order of its sums, but not its meaning."""
+"""How a product is divided on a GPU: sizes that change its speed and the order of its sums, but not its result."""
 
 from dataclasses import dataclass
 
-L2_BYTES = 32 << 20  # of the cache of an H100 or H200 (50 MiB), what a slice of x may fill
-LINE_BYTES = 128  # of a row of x, what a slice reads when slices stay in the cache
-ROW_BYTES = 256  # ... and when they do not
-WHOLE_BYTES = 512  # the longest row that is read at once where slices do not divide it
-TILE_NUMBERS = 512  # numbers that a warp holds at once: 16 a thread
-MOST_ARCS = 8  # of a tile of the product; more do not keep more reads on their way
+L2_BYTES = 32 << 20  # the part of the cache of an H100 or H200 (50 MiB) that a slice of x may fill
+LINE_BYTES = 128  # bytes per row of x in a slice, if slices stay in the cache
+ROW_BYTES = 256  # bytes per row of x in a slice, if they do not
+WHOLE_BYTES = 512  # the longest row that is read at once if slices do not divide it
+TILE_NUMBERS = 512  # numbers that a warp holds at the same time: 16 per thread
+MOST_ARCS = 8  # maximum arcs in a tile of the product; more do not increase the reads in flight
 ARCS_EACH = 256  # arcs that keep a program busy for longer than its start takes
 
 
@@ -15,16 +15,16 @@ ARCS_EACH = 256  # arcs that keep a program busy for longer than its start takes
 class Plan:
     """A program has `rows` rows, or a piece of at most `chunk` arcs, and reads [arcs, columns] of x at once."""
 
-    columns: int  # a power of two, as `arcs`
+    columns: int  # a power of two, like `arcs`
     arcs: int
     warps: int
     rows: int
     chunk: int
-    pad: bool = True  # copy x to rows that begin at sectors, where that seems to pay
+    pad: bool = True  # copy x to rows that begin at sectors, if that is expected to pay
 
 
 def plan_product(num_rows: int, num_cols: int, num_arcs: int, width: int, itemsize: int) -> Plan:
-    """The plan for x of `width` numbers of `itemsize` bytes a row."""
+    """Return the plan for x with `width` numbers of `itemsize` bytes per row."""
     cached = num_cols * LINE_BYTES <= L2_BYTES
     whole, columns = power_of_two(width), max(1, (LINE_BYTES if cached else ROW_BYTES) // itemsize)
     if width % columns and whole * itemsize <= WHOLE_BYTES:
@@ -36,7 +36,7 @@ def plan_product(num_rows: int, num_cols: int, num_arcs: int, width: int, itemsi
 
 
 def plan_arcs(num_rows: int, num_cols: int, num_arcs: int, width: int) -> Plan:
-    """The plan for kernels whose `columns` must cover all `width` numbers of an arc (its heads, or one head's row)."""
+    """Return a plan for kernels whose `columns` cover all `width` numbers of an arc (its heads, or a head's row)."""
     columns = power_of_two(width)
     arcs = min(64, max(1, TILE_NUMBERS // columns))
     degree = max(1, num_arcs // max(1, num_rows))
@@ -44,19 +44,19 @@ def plan_arcs(num_rows: int, num_cols: int, num_arcs: int, width: int) -> Plan:
 
 
 def rows_each(degree: int) -> int:
-    """How many rows of `degree` arcs a program has."""
+    """Return the number of rows of `degree` arcs per program."""
     return min(16, power_of_two(max(1, ARCS_EACH // degree)))
 
 
 def chunk_size(degree: int) -> int:
-    """The longest row that one program sums, well above the mean so that few rows need a second kernel."""
+    """Return the longest row for one program, well above the mean so that few rows need a second kernel."""
     return min(8192, max(1024, power_of_two(4 * degree)))
 
 
 def padded_width(width: int, itemsize: int, degree: int) -> int:
-    """The width to copy x to, so that its rows begin at sectors of the cache (32 bytes); `width` if that costs more.
+    """Return the width to copy x to, so that its rows begin at cache sectors (32 bytes); `width` if that costs more.
 
-    The copy pays where a row is read many times and little is added to it, the sooner the worse its rows are aligned.
+    The copy pays if rows are read often and padding adds little. The worse the alignment, the sooner it pays.
     """
     sector, row = 32 // itemsize, width * itemsize
     padded = ceil_div(width, sector) * sector
@@ -65,7 +65,7 @@ def padded_width(width: int, itemsize: int, degree: int) -> int:
 
 
 def power_of_two(n: int) -> int:
-    """The smallest power of two that is at least n."""
+    """Return the smallest power of two that is at least n."""
     return 1 << max(0, n - 1).bit_length()
 
 

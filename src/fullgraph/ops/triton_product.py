@@ -1,9 +1,9 @@
 """The sparse-dense product in Triton: a program sums the rows of x that a few rows (or a piece of a long row) read.
 
 The second axis of the grid, slower than the first, walks over slices of columns: while one slice is summed for all
-rows, the part of x that is read may stay in the L2 cache. Sums run in a fixed order, so reruns give the same bits.
-Widths are known to the compiler: an address is then one multiply-add, and issuing instructions is the next bound
-after the caches. For the same reason only the last arcs of a row are read under a mask.
+rows, the needed part of x may stay in the L2 cache. Sums run in a fixed order, so reruns give the same bits. The
+compiler knows all widths: an address then takes one multiply-add, which matters because after the caches, the rate of
+instructions is the next limit. For the same reason only the last arcs of a row are read under a mask.
 """
 
 from typing import Any
@@ -19,7 +19,7 @@ def _read(
     perm: tl.tensor, weight: tl.tensor, col_scale: tl.tensor, head: tl.tensor,
     HEADS: tl.constexpr, READ: tl.constexpr, SUM: tl.constexpr,
 ) -> Any:  # fmt: skip
-    """weight[perm[e], h] col_scale[j_e] x[j_e, h] of these arcs; `mine` is None where all count, so is `readable`."""
+    """weight[perm[e], h] col_scale[j_e] x[j_e, h] of these arcs; `mine` and `readable` are None without a mask."""
     at = x[None, :] + sources.to(tl.int64)[:, None] * (HEADS * READ)
     if mine is None:
         rows = tl.load(at, mask=readable).to(SUM)
@@ -54,8 +54,8 @@ def product(
 ) -> None:  # fmt: skip
     """out[i, h] = (ADD ? out[i, h] : 0) + row_scale[i] sum_e weight[perm[e], h] col_scale[j_e] x[j_e, h]
 
-    Without `indices`, arc e reads row e of x. Rows of x have READ numbers a head, of which WIDTH count. The sum of a
-    piece goes to `partial`.
+    Without `indices`, arc e reads row e of x. Rows of x have READ numbers per head, of which WIDTH are used. The sum of
+    a piece goes to `partial`.
     """
     program, head = tl.program_id(0), tl.program_id(2)
     columns = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
@@ -75,7 +75,7 @@ def product(
         else:
             sources = tl.load(indices + start + lanes, mask=lanes < whole, other=0)
             for k in range(0, whole, ARCS):
-                # The next sources are on their way while x is read; behind the last ones, the last ones again.
+                # Load the next sources while x is read; after the last ones, load the last ones again.
                 soon = tl.load(indices + start + tl.minimum(k + ARCS, whole - ARCS) + lanes)
                 arcs = start + k + lanes
                 total += _read(x, sources, arcs, None, readable, perm, weight, col_scale, head, HEADS, READ, SUM)

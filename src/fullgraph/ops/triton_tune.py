@@ -1,7 +1,7 @@
-"""Plans chosen by timing instead of by rule, where FULLGRAPH_TUNE=1 asks for it.
+"""Plans chosen by timing instead of by rule, if FULLGRAPH_TUNE=1.
 
-A choice is kept in memory and in a file of the user's cache folder: a plan decides the order of sums, so a later run
-gives the same bits only by the same plan.
+A choice is kept in memory and in a file in the user's cache folder: a plan determines the order of sums, so a later run
+gives the same bits only with the same plan.
 """
 
 import json
@@ -24,7 +24,7 @@ ROUNDS = 3
 
 
 def tuned(default: Plan, s: Structure, x: Tensor, run: Callable[[Plan], None]) -> Plan:
-    """The fastest plan for products like this one; `run` computes it by a plan. Unasked: the default, untimed."""
+    """Return the fastest plan for such products; `run` computes one by a plan. Without FULLGRAPH_TUNE: the default."""
     if os.environ.get("FULLGRAPH_TUNE") != "1" or not x.is_cuda:
         return default
     degree, cols = (power_of_two(n) for n in (s.num_arcs // max(1, s.num_rows), s.num_cols))
@@ -38,7 +38,7 @@ def tuned(default: Plan, s: Structure, x: Tensor, run: Callable[[Plan], None]) -
 
 
 def candidates(default: Plan, width: int, itemsize: int) -> Iterator[Plan]:
-    """Slices of 64 to 512 bytes, tiles of 1 and 2 KiB a warp, one and two warps."""
+    """Yield plans with slices of 64 to 512 bytes, tiles of 1 and 2 KiB per warp, and one or two warps."""
     slices = sorted({min(power_of_two(width), size // itemsize) for size in (64, 128, 256, 512)})
     for columns in slices:
         for tile in (1024, 2048):
@@ -49,7 +49,7 @@ def candidates(default: Plan, width: int, itemsize: int) -> Iterator[Plan]:
 
 
 def milliseconds(run: Callable[[Plan], None], plan: Plan) -> float:
-    """The median time of a product by this plan, after one that compiles."""
+    """Return the median time of a product with this plan, after a first run that compiles."""
     run(plan)
     marks = [torch.cuda.Event(enable_timing=True) for _ in range(ROUNDS + 1)]
     marks[0].record()
@@ -69,7 +69,7 @@ def _file() -> Path:
 def _known() -> dict[str, Plan]:
     try:
         return {key: Plan(**plan) for key, plan in json.loads(_file().read_text()).items()}
-    except (OSError, ValueError, TypeError):  # no file, or one of another version
+    except (OSError, ValueError, TypeError):  # no file, or a file of another version
         return {}
 
 
@@ -80,5 +80,5 @@ def _write(known: dict[str, Plan]) -> None:
         with os.fdopen(handle, "w") as file:
             json.dump({key: asdict(plan) for key, plan in known.items()}, file, indent=1)
         os.replace(part, _file())
-    except OSError:  # nowhere to write: this process alone knows
+    except OSError:  # the folder is not writable: only this process keeps the choice
         pass

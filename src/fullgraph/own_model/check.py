@@ -121,7 +121,7 @@ def _in_one_process(model: nn.Module, piece: Piece, x: Tensor, inputs: Inputs) -
 def _over_ranks(
     model: nn.Module, piece: Piece, x: Tensor, inputs: Inputs, ranks: int, *, seed: int, draws: bool, work: float
 ) -> list[Seen]:
-    from fullgraph.testing.ranks import StillRuns, run_threads
+    from fullgraph.transport.ranks import StillRuns, run_threads
 
     part = Assignment(piece.part.part % ranks, ranks, "random", 0)
 

@@ -1,4 +1,4 @@
-"""Who owns which node: partitioners, the quality of what they return, and shards a rank can open."""
+"""Partitioners, the quality of their assignments, and the shards that a rank opens."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ AnyPartitioner = Annotated[Partitioner, PARTITIONERS]
 def partition(
     graph: Graph, parts: int, method: Partitioner | str = "metis", seed: int = 0, **options: Any
 ) -> Assignment:
-    """Assign the nodes of `graph` to `parts` parts by a partitioner, or by the one of that name and options."""
+    """Assign the nodes of `graph` to `parts` parts with a partitioner, or with the named one and its options."""
     partitioner: Partitioner = PARTITIONERS.make(method, **options) if isinstance(method, str) else method
     check_parts(graph, parts)
     check_seed(seed)
@@ -40,7 +40,7 @@ def partition(
             found = partitioner.assign(graph, parts, seed=seed)
     except (InputError, MemoryError):
         raise
-    except (ValueError, TypeError, RuntimeError) as bad:  # a partitioner's library, of a graph or options beyond it
+    except (ValueError, TypeError, RuntimeError) as bad:  # the library rejects this graph or these options
         raise InputError(
             f"partitioner '{name}' failed ({one_line(bad, 160)}): change its options, choose another, "
             "or give it more memory"

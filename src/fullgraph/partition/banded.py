@@ -1,4 +1,4 @@
-"""The banded partitioner, for placements that work on rows block by block."""
+"""The banded partitioner, for placements that compute rows block by block."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from fullgraph.values import Range, Value
 
 @dataclass(frozen=True)
 class Banded(Value):
-    """A share of each of `blocks` runs of an order in which neighbours are near one another, for every part.
+    """Gives every part a share of each of `blocks` runs of an order in which neighbours are close to one another.
 
-    position = reverse Cuthill-McKee,   part[i] = floor(position[i] * parts * blocks / N) mod parts:
-    of a banded matrix, a run's rows read the run itself and the two beside it. Parts named in `empty`, such as 0,2,
-    have no share.
+    position = reverse Cuthill-McKee,   part[i] = floor(position[i] * parts * blocks / N) mod parts.
+    In a banded matrix, a run's rows read only the run and the two runs next to it. Parts named in `empty`, such as
+    0,2, get no share.
     """
 
     blocks: Annotated[int, Range(1, 2**31)] = 1

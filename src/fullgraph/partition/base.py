@@ -1,4 +1,4 @@
-"""What every partitioner shares: the assignment it returns, and the graph it is shown."""
+"""The types that all partitioners share: the assignment, and the graph as a partitioner sees it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fullgraph.data.arrays import Array
 from fullgraph.errors import InputError
 from fullgraph.values import Range
 
-# Options that several partitioners have.
+# Options of several partitioners.
 Weight = Annotated[float, Range(0, 1e9)]
 Imbalance = Annotated[float, Range(0, 100, above=True)]
 Threads = Annotated[int, Range(0, 4096)]
@@ -31,7 +31,7 @@ RUN_ARCS = 1 << 22
 class Assignment:
     """The owner of every node, part[i] in 0..parts-1; a part may be empty.
 
-    position[i], where given, is the node's position in the order that rows are best worked on.
+    position[i], if given, is the node's position in the best order for computing rows.
     """
 
     part: Array  # int32 [N]
@@ -45,7 +45,7 @@ class Assignment:
         if self.parts < 1:
             raise InputError(f"{self.parts} parts: give at least one")
         if part.ndim != 1 or part.dtype.kind not in "iu":
-            raise InputError(f"an assignment is one integer a node: got {part.dtype} {part.shape}")
+            raise InputError(f"an assignment is one integer per node: got {part.dtype} {part.shape}")
         if part.size and not 0 <= int(part.min()) <= int(part.max()) < self.parts:
             raise InputError(f"an assignment names parts outside 0 to {self.parts - 1}: renumber them, or raise parts")
         view = part.astype(np.int32, copy=False).view()
@@ -54,13 +54,13 @@ class Assignment:
 
 
 class Partitioner(Protocol):
-    """Says who owns which node. `fullgraph.partition.partition` calls it, and notes its name and the seed."""
+    """Decides which part owns each node. `fullgraph.partition.partition` calls it and records its name and seed."""
 
     def assign(self, graph: Graph, parts: int, *, seed: int) -> Assignment: ...
 
 
 def check_parts(graph: Graph, parts: int) -> None:
-    """At least one part, and no more than there are nodes, or than a folder of shards may have."""
+    """Require at least one part, at most one per node, and at most as many as a folder of shards may hold."""
     if parts < 1:
         raise InputError(f"{parts} parts: give at least one")
     if parts > graph.num_nodes:
@@ -75,12 +75,12 @@ def check_seed(seed: int) -> None:
 
 
 def undirected_csr(graph: Graph) -> tuple[Array, Array]:
-    """Neighbours for a partitioner, (indptr, indices) of the pattern of  A + A^T  without its diagonal.
+    """Return a partitioner's graph: (indptr, indices) of the pattern of  A + A^T  without its diagonal.
 
-    Duplicates count once. Index types are int32 where they fit; rows are not sorted.
+    Duplicates count once. Index types are int32 if possible; rows are not sorted.
     """
     n = graph.num_nodes
-    # Boolean entries add as "or": an 8-bit count would wrap to zero at 256 duplicates, and the arc be dropped.
+    # Boolean entries add as "or": an 8-bit count would wrap to zero at 256 duplicates and lose the arc.
     pattern = sp.csr_array((np.ones(graph.num_arcs, dtype=np.bool_), graph.indices, graph.indptr), shape=(n, n))
     both = (pattern + pattern.T.tocsr()).tocsr()
     del pattern
@@ -96,54 +96,54 @@ def undirected_csr(graph: Graph) -> tuple[Array, Array]:
 
 
 def vertex_weight(graph: Graph, node_weight: float | None, degree_weight: float, limit: int) -> Array:
-    """Integer weights in proportion to  a + b * degree,  with a total of at most `limit`.
+    """Return integer weights in proportion to  a + b * degree,  with a total of at most `limit`.
 
-    degree counts the arcs into the node, which are the arcs its owner will hold. a = None means the mean degree:
-    then nodes and arcs weigh the same over the whole graph, and neither balance is bought with all of the other.
+    degree counts the arcs into the node, which its owner will hold. a = None means the mean degree: nodes and arcs then
+    have the same total weight, so that neither is balanced at the full cost of the other.
     """
     degree = np.diff(graph.indptr).astype(np.float64)
     a = max(1.0, float(degree.mean())) if node_weight is None else node_weight
     weight = a + degree_weight * degree
     mean = float(weight.mean())
-    if mean <= 0:  # b = 1 alone on a graph without arcs
+    if mean <= 0:  # on a graph without arcs, if only b is set
         return np.ones(graph.num_nodes, dtype=np.int64)
     resolution = min(1000.0, limit / graph.num_nodes / 2)
-    # A node without weight would be free to pile up in one part.
+    # A node without weight could pile up in one part with others.
     return np.maximum(1, np.rint(weight * (resolution / mean))).astype(np.int64)
 
 
 def check_weights(node_weight: float | None, degree_weight: float) -> None:
-    """a and b are not both zero."""
+    """Require that a and b are not both zero."""
     if node_weight == 0 and degree_weight == 0:
         raise InputError("node_weight and degree_weight are both zero: give one of them a weight")
 
 
 def blocks_of_ids(num_nodes: int, parts: int) -> Array:
-    """Equal blocks of consecutive ids:  part[i] = floor(i * parts / N)."""
+    """Return equal blocks of consecutive ids:  part[i] = floor(i * parts / N)."""
     return (np.arange(num_nodes, dtype=np.int64) * parts // max(1, num_nodes)).astype(np.int32)
 
 
 def needs_no_search(graph: Graph, parts: int) -> bool:
-    """Whether any balanced assignment is as good as another: one part, or no arc between two nodes."""
+    """Whether all balanced assignments are equally good: one part, or no arc between two nodes."""
     return parts == 1 or not any(_has_neighbours(graph, *run) for run in row_runs(graph.indptr))
 
 
 def _has_neighbours(graph: Graph, first: int, last: int) -> bool:
-    """Whether one of the rows [first, last) has an arc from another node."""
+    """Whether any of the rows [first, last) has an arc from another node."""
     indptr = graph.indptr[first : last + 1]
     row = np.repeat(np.arange(first, last, dtype=graph.indices.dtype), np.diff(indptr))
     return bool((row != graph.indices[indptr[0] : indptr[-1]]).any())
 
 
 def row_runs(indptr: Array) -> Iterator[tuple[int, int]]:
-    """(first, last + 1) of runs of consecutive rows, of a few million arcs each, that make up all rows."""
+    """Split all rows into runs of consecutive rows with a few million arcs each; yield (first, last + 1)."""
     starts = np.searchsorted(indptr, np.arange(0, int(indptr[-1]), RUN_ARCS))
     return pairwise(np.unique([0, *starts.tolist(), len(indptr) - 1]).tolist())
 
 
 @contextmanager
 def quietly() -> Iterator[None]:
-    """METIS prints lines of its own when memory runs out; its error says enough."""
+    """Silence METIS's own output when memory runs out; its error is enough."""
     kept, null = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     try:
         os.dup2(null, 2)
@@ -155,7 +155,7 @@ def quietly() -> Iterator[None]:
 
 
 def require(module: str, package: str = "fullgraph[partition]") -> Any:
-    """The optional module, or one line that says what to install."""
+    """Import an optional module, or raise one line that names the package to install."""
     try:
         return importlib.import_module(module)
     except ImportError:

@@ -1,4 +1,4 @@
-"""The contiguous partitioner, for graphs whose node order already says who is near whom."""
+"""The contiguous partitioner, for graphs whose node order already puts neighbours close together."""
 
 from __future__ import annotations
 

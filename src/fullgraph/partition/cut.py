@@ -22,10 +22,10 @@ from fullgraph.partition.quality import quality
 
 
 def structure_of(graph: Graph, layout: Layout, rank: int) -> dict[str, Array]:
-    """A part's ids, routes, and where the arcs of each row begin.
+    """Return a part's ids, routes and row starts.
 
-    The rows sent to peer q are the local rows of  halo_from(q, rank),  so both ends agree on their order without
-    talking.
+    The rows sent to peer q are the local rows of  halo_from(q, rank),  so both ends know their order without
+    communication.
     """
     ids, halo = layout.owned[rank], layout.halo[rank]
     n, h = len(ids), len(halo)
@@ -52,16 +52,16 @@ def _indptr_of(graph: Graph, ids: Array) -> Array:
 
 
 def no_arcs(graph: Graph) -> dict[str, Array]:
-    """What arcs have, of no arc: local columns, and weights and features where the graph has them."""
+    """Return empty arrays of the data that arcs have: local columns, and the graph's weights and features, if any."""
     held = {"indices": np.empty(0, dtype=np.int32), "weight": graph.edge_weight, "edge_attr": graph.edge_attr}
     return {name: values[:0] for name, values in held.items() if values is not None}
 
 
 def arcs_of(graph: Graph, layout: Layout, rank: int) -> Iterator[tuple[slice, dict[str, Array]]]:
-    """A part's arcs over local columns, a few million at a time: their place among the part's, and what they have.
+    """Yield a part's arcs over local columns, a few million at a time: (position in the part, arrays).
 
-    Local column of a source: its row at the owner if that is `rank`, else n + its place in halo_ids. Where there is one
-    part, the arcs are the graph's own, not a copy.
+    Local column of a source: its row if `rank` owns it, else n + its position in halo_ids. With a single part, the arcs
+    are the graph's own arrays, not a copy.
     """
     ids, halo = layout.owned[rank], layout.halo[rank]
     whole = {"indices": graph.indices, "weight": graph.edge_weight, "edge_attr": graph.edge_attr}
@@ -76,7 +76,7 @@ def arcs_of(graph: Graph, layout: Layout, rank: int) -> Iterator[tuple[slice, di
 
 
 def _held_arcs(graph: Graph, layout: Layout, rank: int, count: int) -> dict[str, Array]:
-    """All of a part's arcs."""
+    """Return all arcs of a part."""
     held = {name: np.empty((count, *kind.shape[1:]), kind.dtype) for name, kind in no_arcs(graph).items()}
     for place, block in arcs_of(graph, layout, rank):
         for name, values in block.items():
@@ -85,7 +85,7 @@ def _held_arcs(graph: Graph, layout: Layout, rank: int, count: int) -> dict[str,
 
 
 def labels_of(graph: Graph, ids: Array) -> dict[str, Array]:
-    """Labels and the masks of all splits for some nodes; and the pairs that begin there."""
+    """Return labels and the masks of all splits for some nodes, and the pairs whose first node is one of them."""
     fields = ("y", "train_mask", "val_mask", "test_mask")
     arrays = {name: np.ascontiguousarray(getattr(graph, name)[ids]) for name in fields}
     if graph.pairs is not None:
@@ -98,7 +98,7 @@ def labels_of(graph: Graph, ids: Array) -> dict[str, Array]:
 
 
 def csr_arrays(rows: Any) -> dict[str, Array]:
-    """Sparse rows as the arrays of a part."""
+    """Return sparse rows as the arrays of a part."""
     return {
         "x_indptr": rows.indptr.astype(np.int64),
         "x_indices": rows.indices.astype(np.int32),
@@ -115,7 +115,7 @@ def cut_parts(graph: Graph, assignment: Assignment, rank: int, *, features: str 
 def cut_parts(
     graph: Graph, assignment: Assignment, rank: int | None = None, *, features: str = "none", split: int = 0
 ) -> Part | tuple[Part, ...]:
-    """The parts that `write_parts` would write and `open_part` open, without a disk; only one if `rank` is given."""
+    """Return the parts that `write_parts` would write, in memory; only one part if `rank` is given."""
     if rank is not None and not 0 <= rank < assignment.parts:
         raise InputError(f"rank {rank} of {assignment.parts} parts: ranks run from 0 to {assignment.parts - 1}")
     layout = lay_out(graph, assignment)

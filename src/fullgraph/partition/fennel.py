@@ -1,4 +1,4 @@
-"""The streaming partitioner: memory in proportion to nodes; arcs are read in order, and may lie in a file.
+"""The streaming partitioner: its memory grows with nodes only. It reads arcs in order, also from a file.
 
 Legend: N nodes, P parts or clusters.
 """
@@ -28,26 +28,26 @@ from fullgraph.partition.base import (
 from fullgraph.partition.metis import RECURSIVE_PARTS
 from fullgraph.values import Range, Value
 
-# Settings with the fewest arcs cut on the average of 18 graphs, most of them real, into 4, 8 and 16 parts.
-FEWEST = 8  # clusters a part: with fewer there is little to choose
+# These settings cut the fewest arcs on the average of 18 graphs, most of them real, into 4, 8 and 16 parts.
+FEWEST = 8  # minimum clusters per part: fewer leave METIS little choice
 CLUSTER_PASSES = 4
-CLUSTER_ROOM = 4  # times the mean load
-CLUSTER_PRICE = 0.1  # of what crowding costs in a part: clusters may be uneven
-SETTLED = 0.001  # the share of nodes that may still move at the end
-MEAN_WEIGHT = 1000  # weights are whole numbers, so that loads are exact
+CLUSTER_ROOM = 4  # maximum load of a cluster, in means
+CLUSTER_PRICE = 0.1  # the price of load in a cluster, as a share of that in a part: clusters may be uneven
+SETTLED = 0.001  # stop when at most this share of nodes moves in a pass
+MEAN_WEIGHT = 1000  # weights are integers, so that loads are exact
 
 
 @dataclass(frozen=True)
 class Fennel(Value):
-    """Puts one node after another where most of its neighbours are, unless it is crowded there.
+    """Places one node after another in the part that holds most of its neighbours, minus a price for the part's load.
 
     argmax_p  |N(i) in p| - 1.5 alpha w_i sqrt(load_p),   alpha = m sqrt(P) / N^1.5,   load_p + w_i <= cap,
     m edges, w = a + b * degree in units of its mean (Tsourakakis et al., WSDM 2014). Nodes come in their given order,
     at most `passes` times (restreaming: Nishimura & Ugander, KDD 2013), until few of them move.
 
-    Before that, the same rule grows `clusters` clusters, and METIS groups them to parts, so that nodes start near their
-    place (Akhremtsev, Sanders & Schulz, arXiv:1404.4887). clusters=0 starts from nothing, and so do graphs that are too
-    small for eight clusters a part.
+    Before that, the same rule grows `clusters` clusters, and METIS groups them into parts, so that nodes start near
+    their final place (Akhremtsev, Sanders & Schulz, arXiv:1404.4887). With clusters=0, and for graphs with fewer than
+    eight clusters per part, the first pass starts without parts.
     """
 
     clusters: Annotated[int, Range(0, 4096)] = 1024
@@ -71,7 +71,7 @@ class Fennel(Value):
         return Assignment(self._by_clusters(rows, clusters, parts, seed), parts)
 
     def _streamed(self, rows: _Rows, part: Array, parts: int) -> Array:
-        """The same array after passes over all nodes, until few of them move."""
+        """Improve `part` in place by passes over all nodes, until few of them move."""
         sweep = _Sweep(rows, part, parts)
         for _ in range(self.passes):
             if sweep.run(room=1 + self.imbalance) <= SETTLED * rows.num_nodes:
@@ -79,7 +79,7 @@ class Fennel(Value):
         return part
 
     def _by_clusters(self, rows: _Rows, clusters: int, parts: int, seed: int) -> Array:
-        """The better of two cuts. Of the first one, clusters learn which of their nodes belong elsewhere."""
+        """Return the better of two partitions. The second uses the first to remove misplaced nodes from clusters."""
 
         def cut(passes: int) -> Array:
             load = _grown(rows, cluster, clusters, passes)
@@ -95,7 +95,7 @@ class Fennel(Value):
 
 
 class _Rows:
-    """A graph's rows, to be read in order, and the weights of its nodes."""
+    """A graph's rows, which are read in order, and the weights of its nodes."""
 
     def __init__(self, graph: Graph, node_weight: float | None, degree_weight: float) -> None:
         require("numba", "numba")
@@ -113,14 +113,14 @@ class _Rows:
         self.num_edges = graph.num_arcs if self.directed else graph.num_arcs / 2
 
     def links(self, part: Array, parts: int) -> Array:
-        """Arcs from part to part, [P, P]; none from a part to itself."""
+        """Return the number of arcs from each part to each other part, [P, P]; zero on the diagonal."""
         links = np.zeros((parts, parts), dtype=np.int64)
         for run in self.runs:
             self.loops.add_links(*self.arrays, *run, part, links)
         return links
 
     def leave_strangers(self, cluster: Array, clusters: int, part: Array, parts: int) -> None:
-        """Only those nodes stay in a cluster that are in the part where most of it is."""
+        """Remove nodes from a cluster unless they are in the part that holds most of the cluster."""
         shared = np.zeros(clusters * parts, dtype=np.int64)
         for first, last in self.runs:
             pair = cluster[first:last].astype(np.int64) * parts + part[first:last]
@@ -131,7 +131,7 @@ class _Rows:
 
 
 class _Sweep:
-    """Passes over all rows that move nodes between parts: what they share are loads, and votes of readers."""
+    """Passes over all rows that move nodes between parts. Passes share the parts' loads and the readers' votes."""
 
     def __init__(self, rows: _Rows, part: Array, parts: int) -> None:
         self.rows, self.part = rows, part
@@ -142,7 +142,7 @@ class _Sweep:
         self.total = int(rows.loops.add_weights(rows.arrays[0], *rows.weighing, part, self.load))
 
     def run(self, *, room: float, price: float = 1.0, everyone: bool = True) -> int:
-        """One pass: each node takes its best part of at most `room` times the mean load; returns how many moved."""
+        """Move each node to its best part of at most `room` times the mean load; return how many moved."""
         rows, parts = self.rows, len(self.load)
         cap, mean = room * self.total / parts, self.total / rows.num_nodes
         alpha = rows.num_edges * parts**0.5 / rows.num_nodes**1.5
@@ -157,16 +157,16 @@ class _Sweep:
 
 
 def _grown(rows: _Rows, cluster: Array, clusters: int, passes: int) -> Array:
-    """Clusters take in nodes that have none yet; returns their loads."""
+    """Add nodes without a cluster to clusters; return the clusters' loads."""
     sweep = _Sweep(rows, cluster, clusters)
     for turn in range(passes):
-        # Nodes without neighbours in a cluster wait for the last pass: taken in early, they would draw in others.
+        # Nodes without neighbours in a cluster wait for the last pass: added early, they would attract others.
         sweep.run(room=CLUSTER_ROOM, price=CLUSTER_PRICE, everyone=turn == passes - 1)
     return sweep.load
 
 
 def _grouped(links: Array, load: Array, parts: int, seed: int) -> Array:
-    """The part of every cluster, by METIS; -1 for all where no arc joins two of them."""
+    """Return the part of every cluster, by METIS; -1 for all if no arc joins two clusters."""
     links += links.T.copy()
     if not links.any():
         return np.full(len(load), -1, dtype=np.int32)

@@ -1,6 +1,6 @@
 """The numba loops of the streaming partitioner: each reads the arcs of the rows [first, last) in order.
 
-They release the GIL. Beside the arcs they touch arrays of one entry a node and one entry a part.
+They release the GIL. Besides arcs, they use arrays with one entry per node and arrays with one entry per part.
 """
 
 import math
@@ -15,27 +15,27 @@ Array = Any  # a numpy array; numba infers the rest
 
 
 def _jit(loop: Loop) -> Loop:
-    # No fastmath: the same parts come out on every machine.
+    # No fastmath: every machine computes the same parts.
     try:
         return cast(Loop, njit(cache=True, nogil=True)(loop))
-    except RuntimeError:  # no folder to cache in is writable
+    except RuntimeError:  # numba finds no writable folder for its cache
         return cast(Loop, njit(nogil=True)(loop))
 
 
 def _inline(loop: Loop) -> Loop:
-    # A call that takes an array counts references, atomically.
+    # A call with an array argument counts references, atomically.
     return cast(Loop, njit(inline="always")(loop))
 
 
 @_jit
 def weight_of(degree: int, a: float, b: float) -> int:
-    """a + b * degree, rounded; at least 1, for nodes without weight would be free to pile up in one part."""
+    """a + b * degree, rounded; at least 1, because nodes without weight could pile up in one part."""
     return max(1, int(np.rint(a + b * degree)))
 
 
 @_jit
 def add_weights(indptr: Array, a: float, b: float, part: Array, load: Array) -> int:
-    """load[p] += the weight of every node in p; returns the weight of all nodes, with a part or without."""
+    """load[p] += the weight of every node in p; return the weight of all nodes, including those without a part."""
     total = 0
     for i in range(part.size):
         w = weight_of(indptr[i + 1] - indptr[i], a, b)
@@ -52,11 +52,11 @@ def place(
 ) -> int:  # fmt: skip
     """Move each row to the part with the best  count[p] - price * w * sqrt(load[p]);  return how many moved.
 
-    count[p]: neighbours in p. Candidates are the row's own part, those of its neighbours, and a light one, each if the
-    row fits under `cap`. Where none has room, the row goes to the lightest part. If not `everyone` must have a part, it
-    goes to none then, and the light part is no candidate.
+    count[p]: neighbours in p. Candidates are the row's part, its neighbours' parts and a light part, if the row fits
+    under `cap`. If it fits nowhere, it goes to the lightest part. If `everyone` is False, the row gets no part, and
+    the light part is not a candidate.
 
-    light: a part of little load, and the part to compare with it next; kept from one call to the next.
+    light: a part with little load, and the part to compare it with next; both are kept between calls.
     """
     moved = 0
     for i in range(first, last):
@@ -69,16 +69,16 @@ def place(
             light[0] = light[1]
 
         room, rate = cap - w, price * w
-        told = vote[i] if votes.size and votes[i] > 0 else -1
+        majority = vote[i] if votes.size and votes[i] > 0 else -1
         for e in range(low, high):
             j = indices[e]
             if j != i and part[j] >= 0 and (e == low or j != indices[e - 1]):  # rows are sorted: duplicates count once
                 count[part[j]] += 1
-        if told >= 0:
-            count[told] += votes[i]
+        if majority >= 0:
+            count[majority] += votes[i]
 
         best, score = _better(own, count[own], load[own], -1, -np.inf, room, rate)
-        best, score = _better(told, count[told], load[told], best, score, room, rate)
+        best, score = _better(majority, count[majority], load[majority], best, score, room, rate)
         for e in range(low, high):
             p = part[indices[e]]
             best, score = _better(p, count[p], load[p], best, score, room, rate)
@@ -91,8 +91,8 @@ def place(
             if part[indices[e]] >= 0:
                 count[part[indices[e]]] = 0
         if votes.size:
-            if told >= 0:
-                count[told] = 0
+            if majority >= 0:
+                count[majority] = 0
             votes[i] = 0
             _tell(indices, low, high, i, best, vote, votes)
         part[i] = best
@@ -104,7 +104,7 @@ def place(
 
 @_jit
 def _better(p: int, neighbours: int, load: int, best: int, score: float, room: float, rate: float) -> tuple[int, float]:
-    """The better of part p, where it is one and has room, and of the best one so far."""
+    """Return the better of part p, if it is valid and has room, and the best part so far."""
     if p >= 0 and p != best and load <= room:
         s = neighbours - rate * math.sqrt(load)
         if s > score:
@@ -116,7 +116,7 @@ def _better(p: int, neighbours: int, load: int, best: int, score: float, room: f
 def _tell(indices: Array, low: int, high: int, i: int, own: int, vote: Array, votes: Array) -> None:
     """Row i, in part `own`, votes at each node that it reads; the majority is kept (Boyer and Moore 1981).
 
-    A row of a directed graph lists only the nodes that it reads. Votes tell it the parts of those that read it.
+    In a directed graph, a row lists only the nodes that it reads. Votes give it the parts of the nodes that read it.
     """
     for e in range(low, high):
         j = indices[e]
@@ -139,7 +139,7 @@ def add_links(indptr: Array, indices: Array, first: int, last: int, part: Array,
 
 @_jit
 def lopsided(indptr: Array, indices: Array, first: int, last: int) -> np.uint64:
-    """The sum over arcs j -> i of  hash(i, j) - hash(j, i),  in 64 bits: over a whole symmetric graph it is zero."""
+    """The sum over arcs j -> i of  hash(i, j) - hash(j, i),  in 64 bits; zero over a whole symmetric graph."""
     total = np.uint64(0)
     for i in range(first, last):
         for e in range(indptr[i], indptr[i + 1]):
@@ -150,7 +150,7 @@ def lopsided(indptr: Array, indices: Array, first: int, last: int) -> np.uint64:
 
 @_jit
 def _mixed(i: np.uint64, j: np.uint64) -> np.uint64:
-    """The finalizer of SplitMix64 over a pair."""
+    """The finalizer of SplitMix64, applied to a pair."""
     z = i * np.uint64(0x9E3779B97F4A7C15) + j
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

@@ -1,4 +1,4 @@
-"""A folder of shards appears under its name only when it is complete."""
+"""Write a folder of shards so that it appears under its name only when it is complete."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _ARRAY = re.compile(r"(part-[0-9]+/)?[a-z_]+\.npy")
 
 @contextmanager
 def replaced_folder(folder: str | Path) -> Iterator[Path]:
-    """A new folder to write shards into; it takes the name `folder` when the block ends well, and vanishes otherwise.
+    """Yield a new folder for shards. It gets the name `folder` if the block succeeds, and is removed otherwise.
 
-    What stood there stays until then, and is replaced only if it was empty or held shards and nothing else.
+    An existing folder stays until then, and is replaced only if it is empty or holds nothing but shards.
     """
     final = Path(os.path.realpath(folder))
     try:
@@ -34,7 +34,7 @@ def replaced_folder(folder: str | Path) -> Iterator[Path]:
 
 
 def beside_shards(folder: Path) -> str:
-    """What a folder holds that `fullgraph partition` did not write, in words; empty: nothing."""
+    """Name the contents of a folder that `fullgraph partition` did not write; empty if there are none."""
     if not folder.is_dir() or folder.is_symlink():
         return "something other than a folder"
     there = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_symlink() or not path.is_dir()}
@@ -44,17 +44,17 @@ def beside_shards(folder: Path) -> str:
     try:
         listed = read_manifest(folder).files
     except InputError:
-        return f"{FILE}, which is damaged or not ours" if FILE in there else "something other than shards"
+        return f"{FILE}, which is damaged or not of fullgraph" if FILE in there else "something other than shards"
     ours = {FILE, *filter(_ARRAY.fullmatch, listed)}
     others = sorted((there - ours) | (folders - {os.path.dirname(name) for name in ours}))
-    return f"{one_line(', '.join(others[:3]), 200)}, which is not of its shards" if others else ""
+    return f"{one_line(', '.join(others[:3]), 200)}, which does not belong to its shards" if others else ""
 
 
 def _check_free(final: Path) -> None:
     if not os.path.lexists(final):
         return
     if not final.is_dir():
-        raise InputError(f"{final} exists and is no folder: choose another name")
+        raise InputError(f"{final} exists and is not a folder: choose another name")
     if not is_partition_folder(final) and any(final.iterdir()):
         raise InputError(f"{final} exists and holds something other than shards: choose another name, or empty it")
     found = beside_shards(final)

@@ -25,7 +25,7 @@ from fullgraph.partition.base import (
     undirected_csr,
     vertex_weight,
 )
-from fullgraph.room import need_threads
+from fullgraph.resources import require_threads
 from fullgraph.storage import scratch
 from fullgraph.values import Value
 
@@ -34,7 +34,7 @@ from fullgraph.values import Value
 class KaMinPar(Value):
     """Deep multilevel partitioning for the fewest arcs between parts (Gottesbueren et al., arXiv:2105.02022).
 
-    One thread gives the same parts for the same seed; more are faster and do not.
+    With one thread, the same seed gives the same parts; several threads are faster and give different parts.
     """
 
     preset: str = "default"
@@ -45,7 +45,7 @@ class KaMinPar(Value):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        need_threads(self.threads)
+        require_threads(self.threads)
         check_weights(self.node_weight, self.degree_weight)
 
     def assign(self, graph: Graph, parts: int, *, seed: int) -> Assignment:
@@ -57,7 +57,7 @@ class KaMinPar(Value):
         if needs_no_search(graph, parts):
             return Assignment(blocks_of_ids(graph.num_nodes, parts), parts)
         weight = vertex_weight(graph, self.node_weight, self.degree_weight, 1 << 30)
-        # The solver limits the threads, so it comes first: those that load the graph would stay, and now and then help.
+        # Create the solver first, since it limits the threads; threads started by loading the graph would remain.
         solver = kaminpar.KaMinPar(max(1, self.threads), kaminpar.context_by_name(self.preset))
         adjacency = _hand_over(kaminpar, *undirected_csr(graph), weight)
         kaminpar.reseed(seed % (1 << 31))
@@ -66,7 +66,7 @@ class KaMinPar(Value):
 
 
 def _hand_over(kaminpar: Any, indptr: Array, indices: Array, weight: Array) -> Any:
-    """The graph as KaMinPar's own object; its Python interface reads files only, and ParHiP is its binary one.
+    """Give the graph to KaMinPar through a ParHiP file, since its Python interface reads only files.
 
     ParHiP: version, N, E; for every node the byte at which its neighbours start; neighbours; node weights. All 64-bit.
     """

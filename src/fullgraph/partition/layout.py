@@ -1,4 +1,4 @@
-"""Who owns and who reads which node: all that parts have to know of one another.
+"""The layout of parts: which part owns each node and which parts read it.
 
 Legend: N nodes, n owned rows, h halo rows of a part.
 """
@@ -18,7 +18,7 @@ from fullgraph.errors import InputError
 from fullgraph.partition.base import Assignment
 
 BLOCK_ARCS = 1 << 22
-INT32_MAX = 2**31 - 1  # rows and columns of a part are numbered in 32 bits
+INT32_MAX = 2**31 - 1  # rows and columns of a part have 32-bit numbers
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,25 +33,25 @@ class Layout:
     recv_counts: Array  # int64 [parts, parts]: halo rows of p that q owns
     cut_arcs: Array  # int64 [parts]: arcs into p from other parts
     row: Array  # int32 [N]: local row of a node at its owner
-    position: Array | None  # int64 [N]: the assignment's
+    position: Array | None  # int64 [N]: the position of the assignment
 
     @property
     def parts(self) -> int:
         return len(self.owned)
 
     def halo_from(self, rank: int, owner: int) -> Array:
-        """The halo ids of `rank` that `owner` owns."""
+        """Return the halo ids of `rank` that `owner` owns."""
         start = int(self.recv_counts[rank, :owner].sum())
         return self.halo[rank][start : start + int(self.recv_counts[rank, owner])]
 
 
 def lay_out(graph: Graph, assignment: Assignment) -> Layout:
-    """The layout of an assignment, several parts at a time."""
+    """Return the layout of an assignment; several parts are computed at the same time."""
     owned, row = owned_rows(graph, assignment)
     part, parts = assignment.part, assignment.parts
 
     def reads_of(rank: int) -> tuple[Array, Array, int]:
-        """A part's halo, how much of it each part owns, and how many arcs it cuts; one part reads nothing of others."""
+        """Return a part's halo, its size by owner, and the number of cut arcs; a single part has no halo."""
         ids, cut_arcs = owned[rank], 0
         read = np.zeros(graph.num_nodes, dtype=np.bool_)
         for _, arcs in arc_blocks(graph.indptr, ids) if parts > 1 else ():
@@ -68,16 +68,16 @@ def lay_out(graph: Graph, assignment: Assignment) -> Layout:
 
 
 def halo_rows(graph: Graph, assignment: Assignment) -> int:
-    """Halo rows summed over parts, the volume of one exchange."""
+    """Return the sum of all parts' halo rows, which is the volume of one exchange."""
     return sum(len(ids) for ids in lay_out(graph, assignment).halo)
 
 
 def owned_rows(graph: Graph, assignment: Assignment) -> tuple[tuple[Array, ...], Array]:
-    """Owned ids of every part, and each node's row among its owner's."""
+    """Return the owned ids of every part, and each node's row within its part."""
     part, parts = assignment.part, assignment.parts
     if len(part) != graph.num_nodes:
         raise InputError(f"the assignment has {len(part)} entries for {graph.num_nodes} nodes: partition this graph")
-    # 16-bit keys are sorted by radix, several times faster.
+    # 16-bit keys use radix sort, which is several times faster.
     order = np.argsort(part.astype(np.uint16) if parts < 1 << 16 else part, kind="stable")
     count = np.bincount(part, minlength=parts)
     ends = np.cumsum(count)
@@ -91,13 +91,13 @@ def owned_rows(graph: Graph, assignment: Assignment) -> tuple[tuple[Array, ...],
 
 
 def arc_blocks(indptr: Array, rows: Array) -> Iterator[tuple[slice, Array | slice]]:
-    """The arcs of `rows` in order, a few million at a time: (place among these arcs, place in the graph's arrays)."""
+    """Yield the arcs of `rows` in order, a few million at a time: (position in this order, position in the graph)."""
     start = indptr[rows]
     length = indptr[rows + 1] - start
     end = np.cumsum(length)
     total = int(end[-1]) if len(rows) else 0
     if total and int(rows[-1]) - int(rows[0]) == len(rows) - 1:
-        # Consecutive rows are one slice, which costs no index.
+        # Consecutive rows form a slice and need no index.
         first = int(start[0])
         for low in range(0, total, BLOCK_ARCS):
             high = min(low + BLOCK_ARCS, total)

@@ -1,4 +1,4 @@
-"""The manifest of a folder of shards: what graph, who cut it and how well, and a checksum of every file."""
+"""The manifest of a folder of shards: the graph, the partitioner, the quality, and a checksum of every file."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Some = Annotated[int, Range(1, 2**62)]
 
 @dataclass(frozen=True, slots=True)
 class FileFact(Value):
-    """What a file must be: its size and its CRC-32, which any flipped byte changes, at twice the speed of SHA-256."""
+    """The size and the CRC-32 of a file. CRC-32 detects any flipped byte, at twice the speed of SHA-256."""
 
     bytes: Count
     crc32: Annotated[int, Range(0, 2**32 - 1)]
@@ -36,7 +36,7 @@ class FileFact(Value):
 
 @dataclass(frozen=True, slots=True)
 class GraphFacts(Value):
-    """The whole graph in a few numbers."""
+    """Figures of the whole graph."""
 
     name: str
     nodes: Some
@@ -46,31 +46,31 @@ class GraphFacts(Value):
     multilabel: bool
     weighted: bool
     splits: Some
-    sparse: bool  # features are compressed rows
+    sparse: bool  # True if features are compressed rows
     edge_features: Count = 0
-    real: bool = False  # labels are real numbers, `classes` of them a node
+    real: bool = False  # True if labels are real numbers, `classes` of them per node
     labelled: bool = True
-    pairs: Count = 0  # for link prediction; its masks are then of the nodes that pairs read
-    class_names: tuple[str, ...] = ()  # where labels were texts
+    pairs: Count = 0  # for link prediction; masks then mark the nodes that pairs read
+    class_names: tuple[str, ...] = ()  # if labels were texts
 
 
 @dataclass(frozen=True, eq=False)
 class Manifest(Value):
-    """What is known of all parts without opening one."""
+    """The facts of all parts that can be read without opening a part."""
 
     schema: int
     graph: GraphFacts
     parts: Annotated[int, Range(1, MOST_PARTS)]
     method: str
     seed: int
-    features: Annotated[str, OneOf(*FEATURE_KINDS)]  # how features were scaled
-    split: Count  # whose training nodes that scaling, and the figures, were taken from
+    features: Annotated[str, OneOf(*FEATURE_KINDS)]  # the scaling of features
+    split: Count  # the split whose training nodes determine the scaling and the figures
     figures: Quality
     files: dict[str, FileFact]  # path inside the folder -> fact
 
     @property
     def checksum(self) -> int:
-        """Of this manifest, and so of every file in it."""
+        """The checksum of this manifest, and thereby of every file in it."""
         return checksum(asdict(self))
 
     def write(self, folder: Path) -> None:
@@ -86,7 +86,7 @@ def describe(
     figures: Quality,
     files: Mapping[str, FileFact],
 ) -> Manifest:
-    """The manifest of `graph` cut by `assignment`."""
+    """Return the manifest of `graph`, partitioned by `assignment`."""
     return Manifest(
         schema=SCHEMA,
         graph=facts_of(graph),
@@ -101,7 +101,7 @@ def describe(
 
 
 def facts_of(graph: Graph) -> GraphFacts:
-    """A graph in a few numbers."""
+    """Return the figures of a graph."""
     return GraphFacts(
         name=graph.name,
         nodes=graph.num_nodes,
@@ -121,18 +121,18 @@ def facts_of(graph: Graph) -> GraphFacts:
 
 
 def is_partition_folder(path: str | Path) -> bool:
-    """Whether `path` is a folder that write_parts wrote, in whatever state it is now."""
+    """Whether `write_parts` wrote the folder `path`, in whatever state it is now."""
     try:
         return (Path(path) / FILE).is_file()
-    except (OSError, ValueError):  # a name that no file can have
+    except (OSError, ValueError):  # not a valid file name
         return False
 
 
 def read_manifest(folder: str | Path) -> Manifest:
-    """The manifest of a folder of shards; another schema or a damaged text is one line that says so."""
+    """Return the manifest of a folder of shards; another schema or a damaged text raises one line."""
     path = Path(folder) / FILE
     if not is_partition_folder(folder):
-        raise InputError(f"{folder} is no folder of shards (it has no {FILE}): {AGAIN}, or fix the path")
+        raise InputError(f"{folder} is not a folder of shards (it has no {FILE}): {AGAIN}, or fix the path")
     content = read_document(path, fix=AGAIN)
     if content.get("schema") != SCHEMA:
         raise InputError(

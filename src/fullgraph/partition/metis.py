@@ -1,4 +1,4 @@
-"""METIS through pymetis, by edge cut, by communication volume, or the better of the two."""
+"""METIS through pymetis: by edge cut, by communication volume, or the better of both."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from fullgraph.partition.base import (
     vertex_weight,
 )
 from fullgraph.partition.layout import halo_rows
-from fullgraph.room import need_memory
+from fullgraph.resources import require_memory
 from fullgraph.values import OneOf, Value
 
 OBJECTIVES = ("auto", "cut", "volume")
 
-# Refining for volume takes time in proportion to arcs x parts: about a minute at this size. Beyond it `auto` cuts only.
+# Refinement for volume takes time in proportion to arcs x parts: about a minute at this limit. Above it, auto uses cut.
 VOLUME_LIMIT = 100_000_000
 
 # Peak memory was 122 on a block model of 1 million nodes, 140 on one of 4 million, 154 on a power law of 1 million.
-# Too high a figure costs the choice of another partitioner, too low a one costs the run.
+# If the figure is too high, the user must choose another partitioner; if it is too low, the run fails.
 BYTES_PER_ARC = 150
 
-# From 4 to 32 parts recursive bisection gave about 2 % fewer halo rows than k-way (mean of 14 real graphs, 2 seeds).
+# With 4 to 32 parts, recursive bisection gave about 2 % fewer halo rows than k-way (mean of 14 real graphs, 2 seeds).
 RECURSIVE_PARTS = 32
 
 
@@ -42,8 +42,8 @@ RECURSIVE_PARTS = 32
 class Metis(Value):
     """Balances  sum of a + b * degree  over parts, and minimises arcs cut or halo rows (Karypis & Kumar 1998).
 
-    objective: cut, volume (halo rows of the symmetrised graph), or auto: both, keeping the one with fewer halo rows.
-    Above VOLUME_LIMIT = arcs x parts, auto runs cut alone. node_weight is a (None: the mean degree), degree_weight b.
+    objective: cut, volume (halo rows of the symmetrised graph), or auto: both, and the result with fewer halo rows.
+    Above VOLUME_LIMIT = arcs x parts, auto runs cut only. node_weight is a (None: the mean degree), degree_weight b.
     """
 
     objective: Annotated[str, OneOf(*OBJECTIVES)] = "auto"
@@ -60,12 +60,12 @@ class Metis(Value):
             return Assignment(blocks_of_ids(graph.num_nodes, parts), parts)
         pymetis = require("pymetis", "pymetis")
         index = pymetis.zero_copy_dtype()
-        _need_room(graph.num_arcs)
+        _require_memory(graph.num_arcs)
         weight = vertex_weight(graph, self.node_weight, self.degree_weight, int(np.iinfo(index).max) // 4)
         indptr, indices = undirected_csr(graph)
-        if len(indices) > graph.num_arcs:  # of a directed graph, METIS sees each arc both ways
-            _need_room(len(indices))
-        # In METIS's own integer type nothing is copied on the way in.
+        if len(indices) > graph.num_arcs:  # the graph is directed: METIS gets each arc in both directions
+            _require_memory(len(indices))
+        # METIS's own integer type avoids a copy.
         adjacency = pymetis.CSRAdjacency(indptr.astype(index), indices.astype(index))
         del indptr, indices
         best: Array | None = None
@@ -87,25 +87,25 @@ class Metis(Value):
 
 @dataclass(frozen=True)
 class MetisCut(Metis):
-    """METIS for the fewest arcs between parts."""
+    """METIS, minimising arcs between parts."""
 
     objective: Annotated[str, OneOf(*OBJECTIVES)] = "cut"
 
 
 @dataclass(frozen=True)
 class MetisVolume(Metis):
-    """METIS for the fewest halo rows."""
+    """METIS, minimising halo rows."""
 
     objective: Annotated[str, OneOf(*OBJECTIVES)] = "volume"
 
 
-def _need_room(arcs: int) -> None:
-    need_memory(BYTES_PER_ARC * arcs, "METIS", "choose --partitioner fennel, whose memory does not grow with arcs")
+def _require_memory(arcs: int) -> None:
+    require_memory(BYTES_PER_ARC * arcs, "METIS", "choose --partitioner fennel, whose memory does not grow with edges")
 
 
 def _search(pymetis: Any, adjacency: Any, weight: Array, parts: int, objective: str, seed: int) -> Array:
     options = pymetis.Options(seed=seed % (1 << 31))
-    # Recursive bisection knows the cut only.
+    # Recursive bisection supports only the edge cut.
     recursive = objective == "cut" and parts <= RECURSIVE_PARTS
     if objective == "volume":
         options.objtype = int(pymetis.ObjType.VOL)

@@ -1,4 +1,4 @@
-"""Mt-KaHyPar, which minimises the halo itself, of directed graphs too."""
+"""Mt-KaHyPar, which minimises halo rows, also of directed graphs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from fullgraph.partition.base import (
     require,
     vertex_weight,
 )
-from fullgraph.room import need_threads
+from fullgraph.resources import require_threads
 from fullgraph.values import OneOf, Value
 
 PRESETS = ("default", "quality", "highest_quality", "deterministic", "deterministic_quality", "large_k")
@@ -30,10 +30,10 @@ PRESETS = ("default", "quality", "highest_quality", "deterministic", "determinis
 
 @dataclass(frozen=True)
 class MtKaHyPar(Value):
-    """Minimises  km1 = sum over nets (parts a net touches - 1) = halo rows,  a net {u} + targets of u for each node u.
+    """Minimises  km1 = sum over nets (parts of a net - 1) = halo rows,  with a net {u} + targets of u for each node u.
 
     Hypergraph partitioning (Gottesbueren et al., arXiv:2303.17679). The deterministic presets give the same parts for
-    the same seed; `default` takes under half of their time and does not. threads = 0: all cores.
+    the same seed; `default` takes under half of their time and gives different parts. threads = 0: all cores.
     """
 
     preset: Annotated[str, OneOf(*PRESETS)] = "deterministic"
@@ -44,7 +44,7 @@ class MtKaHyPar(Value):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        need_threads(self.threads)
+        require_threads(self.threads)
         check_weights(self.node_weight, self.degree_weight)
 
     def assign(self, graph: Graph, parts: int, *, seed: int) -> Assignment:
@@ -67,7 +67,7 @@ class MtKaHyPar(Value):
 
 
 def _nets(graph: Graph) -> list[list[int]]:
-    """{u} + targets of u, for every node u that has a target other than itself; lists are what the package takes."""
+    """Return {u} + targets of u, for every node u with a target other than itself; the package takes only lists."""
     n = graph.num_nodes
     arcs = sp.csr_array((np.ones(graph.num_arcs, dtype=np.bool_), graph.indices, graph.indptr), shape=(n, n))
     pins = (arcs.T.tocsr() + sp.eye_array(n, dtype=np.bool_, format="csr")).tocsr()

@@ -1,4 +1,4 @@
-"""Plain .npy files: written in blocks of rows with a running checksum, checked and memory-mapped when read."""
+"""Plain .npy files: written in blocks of rows with a running checksum; checked and memory-mapped when read."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ BLOCK_BYTES = 1 << 22
 class NpyWriter:
     """A .npy file of known shape that grows by blocks of rows.
 
-    It is written by plain appends: a memory-mapped file meets a full disk with a bus error, which no one can catch.
-    No file stays open between blocks, so any number of parts may be written side by side.
+    It is written by appending: on a full disk, a memory-mapped file would end the process with a bus error. No file
+    stays open between blocks, so any number of parts may be written at the same time.
     """
 
     def __init__(self, path: Path, shape: tuple[int, ...], dtype: npt.DTypeLike) -> None:
         self._path = path
-        self._dtype = np.dtype(dtype).newbyteorder("=")  # torch reads no other
+        self._dtype = np.dtype(dtype).newbyteorder("=")  # torch reads only the native byte order
         self._shape = shape
         self._rows = self._bytes = self._crc = 0
         head = BytesIO()
@@ -35,7 +35,7 @@ class NpyWriter:
         self._write(head.getvalue(), mode="xb")
 
     def append(self, block: Array) -> None:
-        """The next rows."""
+        """Append rows."""
         block = np.ascontiguousarray(block, dtype=self._dtype)
         assert block.shape[1:] == self._shape[1:]
         self._rows += len(block)
@@ -43,7 +43,7 @@ class NpyWriter:
             self._write(block.reshape(-1).view(np.uint8).data, mode="ab")
 
     def close(self) -> FileFact:
-        """What the finished file must be."""
+        """Return the size and checksum of the finished file."""
         assert self._rows == self._shape[0], f"{self._path.name}: {self._rows} of {self._shape[0]} rows"
         return FileFact(self._bytes, self._crc)
 
@@ -62,7 +62,7 @@ def save(path: Path, array: Array) -> FileFact:
 
 
 def check(path: Path, fact: FileFact, *, content: bool = True) -> None:
-    """Size, and the checksum if `content`, of a file; a difference is one line that names the file."""
+    """Compare a file's size, and its checksum if `content`, with the manifest; raise one line that names the file."""
     try:
         size = path.stat().st_size
         if size != fact.bytes:
@@ -76,7 +76,7 @@ def check(path: Path, fact: FileFact, *, content: bool = True) -> None:
 
 
 def open_mapped(path: Path) -> Array:
-    """The array, memory-mapped copy-on-write: torch takes only arrays that may be written to."""
+    """Memory-map the array copy-on-write: torch accepts only writable arrays."""
     try:
         with PARSING:
             mapped: Array = np.load(path, mmap_mode="c", allow_pickle=False)

@@ -1,4 +1,4 @@
-"""`Part`: what one rank holds of the graph.
+"""`Part`: one rank's share of the graph.
 
 Legend: n owned rows, h halo rows, e arcs into owned rows, s rows sent, F features, C classes.
 """
@@ -14,7 +14,7 @@ import numpy as np
 from fullgraph.data.arrays import Array
 from fullgraph.partition.manifest import GraphFacts, Manifest
 
-if TYPE_CHECKING:  # cutting a graph needs none
+if TYPE_CHECKING:  # partitioning must not import torch
     from torch import Tensor
 
 
@@ -32,7 +32,7 @@ class SparseRows:
 class PartPairs:
     """Pairs whose first node a part owns; all ids are global."""
 
-    index: Tensor  # int64 [p], among the graph's pairs
+    index: Tensor  # int64 [p], positions in the graph's pairs
     ends: Tensor  # int64 [p, 2]
     y: Tensor  # uint8 [p]: 1 is an edge
     split: Tensor  # uint8 [p]: 0 train, 1 val, 2 test, 3 none
@@ -40,7 +40,7 @@ class PartPairs:
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """A rank's rows: arcs into owned nodes, over local columns 0..n-1 owned and n..n+h-1 halo.
+    """A rank's rows: arcs into owned nodes. Columns 0..n-1 are owned nodes, n..n+h-1 halo nodes.
 
     Tensors from a folder are memory-mapped copy-on-write: writing to one changes this process's copy only.
     """
@@ -53,7 +53,7 @@ class Part:
     indptr: Tensor  # int64 [n+1]
     indices: Tensor  # int32 [e]
     weight: Tensor | None  # [e]
-    x: Tensor | SparseRows  # [n, F], in the type it was given in
+    x: Tensor | SparseRows  # [n, F], in the given type
     y: Tensor  # int64 [n], or float32 [n, C]
     train_mask: Tensor  # bool [n], of one split
     val_mask: Tensor
@@ -61,17 +61,17 @@ class Part:
     recv_counts: tuple[int, ...]  # halo rows owned by each peer
     send_counts: tuple[int, ...]  # rows each peer needs
     send_rows: Tensor  # int64 [s], owned rows by peer, in the order of that peer's halo_ids
-    position: Tensor | None = None  # int64 [n], in the order that rows are best worked on
-    attr: Tensor | None = None  # [e, K], features of arcs
+    position: Tensor | None = None  # int64 [n], the best order for computing rows
+    attr: Tensor | None = None  # [e, K], edge features
     pairs: PartPairs | None = None
-    undirected: bool = False  # known to hold the reverse of every arc between owned nodes; else it is looked up
+    undirected: bool = False  # True: the reverse of every arc between owned nodes exists; False: unknown
 
 
 PAIRS = ("pair_index", "pair_ends", "pair_y", "pair_split")
 
 
 def array_names(facts: GraphFacts) -> tuple[str, ...]:
-    """The arrays that make up a part; beside them may be `position`."""
+    """Return the names of a part's arrays; `position` may be added."""
     structure = ("ids", "halo_ids", "indptr", "indices", "recv_counts", "send_counts", "send_rows")
     features = ("x_indptr", "x_indices", "x_values") if facts.sparse else ("x",)
     labels = ("y", "train_mask", "val_mask", "test_mask")
@@ -80,7 +80,7 @@ def array_names(facts: GraphFacts) -> tuple[str, ...]:
 
 
 def assemble(arrays: Mapping[str, Array], rank: int, manifest: Manifest, split: int) -> Part:
-    """A part from its arrays; masks are [n, K] and `split` picks a column."""
+    """Build a part from its arrays; masks are [n, K] and `split` selects a column."""
     import torch
 
     facts = manifest.graph

@@ -1,4 +1,4 @@
-"""A part cut once more, into pieces that a pipeline takes one after the other."""
+"""Divide a part into pieces that a pipeline computes one after another."""
 
 import numpy as np
 import scipy.sparse as sp
@@ -8,7 +8,7 @@ from fullgraph.partition.base import blocks_of_ids, quietly
 
 
 def pieces_of(indptr: Array, indices: Array, pieces: int) -> Array:
-    """The piece of every row of a square pattern: METIS parts, as heavy as one another; blocks where it is missing."""
+    """Return the piece of every row of a square pattern: METIS parts of equal weight, or blocks without METIS."""
     rows = len(indptr) - 1
     if pieces == 1 or rows < 2 * pieces:
         return blocks_of_ids(rows, pieces)
@@ -16,7 +16,7 @@ def pieces_of(indptr: Array, indices: Array, pieces: int) -> Array:
         import pymetis
     except ImportError:
         return blocks_of_ids(rows, pieces)
-    ones = np.ones(len(indices), dtype=np.bool_)  # a count of parallel arcs might wrap to none
+    ones = np.ones(len(indices), dtype=np.bool_)  # a count of parallel arcs could wrap to zero
     pattern = sp.csr_array((ones, indices, indptr), shape=(rows, rows))
     both = sp.csr_array(pattern + pattern.T)
     both.setdiag(0)

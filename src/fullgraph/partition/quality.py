@@ -1,4 +1,4 @@
-"""How good an assignment is: what will cross the wire, and how even the shares are."""
+"""The quality of an assignment: rows to communicate, and balance."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Quality(Value):
 
 
 def quality(graph: Graph, assignment: Assignment, split: int = 0, *, layout: Layout | None = None) -> Quality:
-    """The figures of an assignment; training nodes are those of `split`."""
+    """Return the figures of an assignment; training nodes are those of `split`."""
     if not 0 <= split < graph.num_splits:
         raise InputError(f"split {split} does not exist: choose from 0 to {graph.num_splits - 1}")
     laid = lay_out(graph, assignment) if layout is None else layout

@@ -1,4 +1,4 @@
-"""Shards on disk: a folder with a manifest, the assignment, and one folder of memory-mapped arrays a part.
+"""Shards on disk: a folder with a manifest, the assignment, and one folder of memory-mapped arrays per part.
 
 Legend: n owned rows, F features.
 """
@@ -26,7 +26,7 @@ from fullgraph.partition.layout import Layout, lay_out
 from fullgraph.partition.manifest import AGAIN, FileFact, Manifest, describe, read_manifest
 from fullgraph.partition.part import Part, array_names, assemble
 from fullgraph.partition.quality import Quality, quality
-from fullgraph.room import need_disk
+from fullgraph.resources import require_disk
 
 BLOCK_ROWS = 1 << 16
 BLOCK_ENTRIES = 1 << 22
@@ -35,39 +35,40 @@ Files = dict[str, FileFact]
 
 
 class _Done:
-    """Counts what several threads have written: rows of features, and parts without them."""
+    """Counts the rows of features and the parts without features that several threads have written."""
 
-    def __init__(self, told: Callable[[int, int], None], total: int) -> None:
-        self.told, self.total, self.count = told, total, 0
+    def __init__(self, progress: Callable[[int, int], None], total: int) -> None:
+        self.progress, self.total, self.count = progress, total, 0
         self._lock = threading.Lock()
 
     def more(self, count: int) -> None:
         with self._lock:
             self.count += count
-            self.told(self.count, self.total)
+            self.progress(self.count, self.total)
 
 
 def write_parts(
     folder: str | Path, graph: Graph, assignment: Assignment, *, features: str | FeatureScaler = "none", split: int = 0,
-    told: Callable[[int, int], None] = lambda done, total: None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Manifest:  # fmt: skip
-    """Cut `graph` and write every part; features are scaled by `features`, fitted on the training nodes of `split`.
+    """Partition `graph` and write every part.
 
-    features: how to scale, or a scaler that was fitted before. It is kept beside the parts, and so are nodes' names.
+    features: the scaling, fitted on the training nodes of `split`, or a scaler that was fitted before. The scaler and
+    the nodes' names are stored beside the parts.
 
-    Features and arcs are read in order and a block at a time, so neither has to be whole in memory. Features are
-    written by a thread of their own, beside the arcs. told: called with how many rows, or parts of them, are done.
+    Features and arcs are read in order and in blocks, so neither has to fit in memory. A separate thread writes the
+    features. progress: called with (done, total), in rows or parts.
     """
     scaler = features if isinstance(features, FeatureScaler) else fit_features(graph, features, split)
     layout = lay_out(graph, assignment)
     figures = quality(graph, assignment, split, layout=layout)
-    need_disk(Path(folder), _bytes_of(graph, figures), "cutting the graph")
+    require_disk(Path(folder), _bytes_of(graph, figures), "cutting the graph")
     files: Files = {}
     with replaced_folder(folder) as building, ThreadPoolExecutor(1, thread_name_prefix="fullgraph-features") as pool:
         for rank in range(assignment.parts):
             (building / f"part-{rank}").mkdir()
         stream = _stream_sparse if sp.issparse(graph.x) else _stream_dense
-        done = _Done(told, graph.num_nodes + assignment.parts)
+        done = _Done(progress, graph.num_nodes + assignment.parts)
         features_done = pool.submit(stream, building, graph, assignment, layout, scaler, done)
         for name, array in _of_all_parts(graph, assignment, scaler).items():
             files[f"{name}.npy"] = npy.save(building / f"{name}.npy", array)
@@ -88,9 +89,10 @@ def write_parts(
 
 
 def open_part(folder: str | Path, rank: int, *, split: int = 0, verify: bool = True) -> Part:
-    """Memory-map the files of `rank` and no others; `verify` reads them once to compare checksums.
+    """Memory-map the files of `rank` only; `verify` reads them once to compare checksums.
 
-    Features scaled by the training nodes of one split tell of another's test nodes, so they open with that split only.
+    Features scaled by the training nodes of one split depend on test nodes of another split, so the part opens only
+    with that split.
     """
     manifest = read_manifest(folder)
     if not 0 <= rank < manifest.parts:
@@ -111,36 +113,38 @@ def open_part(folder: str | Path, rank: int, *, split: int = 0, verify: bool = T
 
 
 def read_assignment(folder: str | Path) -> Assignment:
-    """The assignment that the shards in `folder` were cut by."""
+    """Return the assignment of the shards in `folder`."""
     manifest = read_manifest(folder)
     part = _shared(folder, manifest, "assignment")["assignment"]
     return Assignment(part, manifest.parts, manifest.method, manifest.seed)
 
 
 def read_scaler(folder: str | Path) -> FeatureScaler:
-    """The scaler that the features of the shards in `folder` went through."""
+    """Return the scaler of the features in the shards in `folder`."""
     manifest = read_manifest(folder)
     fitted = _shared(folder, manifest, "shift", "scale")
     if manifest.features == "standard" and "scale" not in fitted:
-        raise InputError(f"{folder} does not say how its features were scaled, for an older version wrote it: {AGAIN}")
+        raise InputError(
+            f"{folder} was written by an older version and does not record how features were scaled: {AGAIN}"
+        )
     return FeatureScaler(manifest.features, fitted.get("shift"), fitted.get("scale"))
 
 
 def read_names(folder: str | Path) -> Names | None:
-    """What the user calls the nodes of the shards in `folder`; None: they go by their numbers."""
+    """Return the user's names of the nodes in `folder`; None if nodes have only numbers."""
     arrays = _shared(folder, read_manifest(folder), *Names.ARRAYS)
     return Names.from_arrays(arrays) if arrays else None
 
 
 def _of_all_parts(graph: Graph, assignment: Assignment, scaler: FeatureScaler) -> dict[str, Array]:
-    """Arrays that belong to no part alone."""
+    """Return the arrays that all parts share."""
     arrays = {"assignment": assignment.part, "shift": scaler.shift, "scale": scaler.scale}
     there = {name: array for name, array in arrays.items() if array is not None}
     return there if graph.names is None else there | graph.names.arrays()
 
 
 def _shared(folder: str | Path, manifest: Manifest, *names: str) -> dict[str, Array]:
-    """Those of the arrays of all parts that are there, checked and memory-mapped."""
+    """Return those of the named shared arrays that exist, checked and memory-mapped."""
     paths = {name: Path(folder) / f"{name}.npy" for name in names if f"{name}.npy" in manifest.files}
     for path in paths.values():
         npy.check(path, manifest.files[path.name])
@@ -148,7 +152,7 @@ def _shared(folder: str | Path, manifest: Manifest, *names: str) -> dict[str, Ar
 
 
 def _bytes_of(graph: Graph, figures: Quality) -> int:
-    """What all parts take on a disk, but for the heads of their files."""
+    """Return the bytes that all parts need on a disk, without file headers."""
     entries = graph.x.nnz if sp.issparse(graph.x) else math.prod(graph.x.shape)
     x = entries * (graph.x.dtype.itemsize + (4 if sp.issparse(graph.x) else 0))
     labels = graph.y.nbytes + 3 * graph.train_mask.nbytes
@@ -176,12 +180,12 @@ def _file(rank: int, name: str) -> str:
 def _blocks(
     graph: Graph, assignment: Assignment, scaler: FeatureScaler, width: int
 ) -> Iterator[tuple[int, FeatureMatrix]]:
-    """(part, its next scaled rows), reading graph.x from front to back."""
+    """Yield (part, its next scaled rows), reading graph.x from front to back."""
     step = max(1, min(BLOCK_ROWS, BLOCK_ENTRIES // max(1, width)))
     for low in range(0, graph.num_nodes, step):
         block = scaler.apply(graph.x[low : low + step])
         part = assignment.part[low : low + step]
-        if (part == part[0]).all():  # as they lie, without a copy
+        if (part == part[0]).all():  # one part: no copy is needed
             yield int(part[0]), block
             continue
         order = np.argsort(part, kind="stable")

@@ -1,4 +1,4 @@
-"""Who sends what to whom: stateless routes, each with its transpose."""
+"""Routes: which rows each rank sends to which peers. Routes are stateless, and each has a transpose."""
 
 from fullgraph.plan.base import Route, Shape
 from fullgraph.plan.halo import HaloRoute

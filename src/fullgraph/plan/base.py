@@ -1,4 +1,4 @@
-"""What every route is."""
+"""The protocol of a route."""
 
 from typing import Protocol
 
@@ -13,15 +13,15 @@ class Route(Protocol):
     @property
     def T(self) -> "Route": ...
     def pack(self, x: Tensor) -> dict[int, Tensor]:
-        """What each peer is sent. It may share x's memory, except where a channel is begun with relu=True."""
+        """Return the rows for each peer. They may share x's memory, except if a channel begins with relu=True."""
         ...
 
     def shapes(self, width: Shape) -> dict[int, Shape]:
-        """Of what each peer sends, where this rank's own x has rows of `width`."""
+        """Return the shape of each peer's message, if this rank's x has rows of `width`."""
         ...
 
     def out_shape(self, width: Shape) -> Shape:
-        """Of R x on this rank, where its x has rows of `width`."""
+        """Return the shape of R x on this rank, if its x has rows of `width`."""
         ...
 
     def unpack(self, parts: dict[int, Tensor], out: Tensor) -> Tensor: ...

@@ -1,4 +1,4 @@
-"""The halo route: each rank's boundary rows go to the ranks whose arcs read them.
+"""The halo route: each rank's boundary rows go to the ranks whose edges read them.
 
 Legend: n owned rows, h halo rows, s sent rows, D features.
 """
@@ -23,12 +23,12 @@ class HaloRoute:
     num_owned: int
 
     def pack(self, x_nD: Tensor) -> dict[int, Tensor]:
-        """Each peer's rows, on the route's own device; x may be rows that stay in the host's memory."""
+        """Return each peer's rows on the route's device; x may be in host memory."""
         rows_sD = x_nD.index_select(0, self.send_rows.to(x_nD.device)).to(self.send_rows.device)
         return _split(rows_sD, self.send_counts)
 
     def send_slices(self) -> dict[int, Tensor]:
-        """The owned rows that each peer reads."""
+        """Return the owned rows that each peer reads."""
         return _split(self.send_rows, self.send_counts)
 
     def shapes(self, width: Shape) -> dict[int, Shape]:
@@ -38,7 +38,7 @@ class HaloRoute:
         return sum(self.recv_counts), *width
 
     def unpack(self, parts: dict[int, Tensor], out_hD: Tensor) -> Tensor:
-        """Write what each peer sent into its slice of `out`."""
+        """Write each peer's rows into its slice of `out`."""
         for peer, rows in _split(out_hD, self.recv_counts).items():
             rows.copy_(parts[peer])
         return out_hD
@@ -53,7 +53,7 @@ class HaloRoute:
 
 @dataclass(frozen=True, eq=False)
 class HaloGradientRoute:
-    """Returns gradients of halo rows to their owners, who add them:  g += R^T g_halo."""
+    """Returns gradients of halo rows to their owners, which add them:  g += R^T g_halo."""
 
     T: HaloRoute
 
@@ -67,12 +67,12 @@ class HaloGradientRoute:
         return self.T.num_owned, *width
 
     def unpack(self, parts: dict[int, Tensor], out_nD: Tensor) -> Tensor:
-        """Add what each peer returned to the rows it was sent, in peer order so that sums are reproducible."""
+        """Add each peer's gradients to the rows that were sent to it, in peer order so that sums are reproducible."""
         for peer, rows in self.T.send_slices().items():
             add_rows(out_nD, rows, parts[peer])
         return out_nD
 
 
 def _split(x: Tensor, counts: tuple[int, ...]) -> dict[int, Tensor]:
-    """Slices of `x` by rank, leaving out the ranks that have none."""
+    """Split `x` by rank, leaving out ranks without rows."""
     return {peer: rows for peer, rows in enumerate(torch.split(x, list(counts))) if len(rows)}

@@ -1,4 +1,4 @@
-"""The stage hop: a chunk's rows go from one stage of a pipeline to the next, and their gradients back."""
+"""The stage hop: a chunk's rows go from one pipeline stage to the next, and their gradients back."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from fullgraph.plan.base import Shape
 
 @dataclass(frozen=True)
 class HopRoute:
-    """The identity between two ranks: all rows of `sender`'s x are `receiver`'s y."""
+    """The identity between two ranks: all rows of `sender`'s x become `receiver`'s y."""
 
     rank: int
     rows: int
@@ -26,7 +26,7 @@ class HopRoute:
         return self.rows if self.rank == self.receiver else 0, *width
 
     def unpack(self, parts: dict[int, Tensor], out: Tensor) -> Tensor:
-        """Add the rows that came, if any did."""
+        """Add the received rows, if there are any."""
         for rows in parts.values():
             out.add_(rows)
         return out

@@ -1,4 +1,4 @@
-"""The spread route: what is small enough goes to everyone.
+"""The spread route: small tensors go to all ranks that read them.
 
 Legend: N rows on all ranks, n of them on this one; D columns.
 """
@@ -14,13 +14,13 @@ from fullgraph.plan.base import Shape
 
 @dataclass(frozen=True)
 class SpreadRoute:
-    """All rows to the ranks that read them:  x [n, D]  becomes  y [N, D].  `own` and its place in y are as in tiles.
+    """Sends all rows to the ranks that read them:  x [n, D]  becomes  y [N, D].  `own`: see the tile routes.
 
-    Other ranks have zeros for what they do not read.
+    Ranks that do not read some rows have zeros for them.
     """
 
     rank: int
-    rows: tuple[int, ...]  # of every rank, whose blocks follow one another
+    rows: tuple[int, ...]  # per rank; y has the ranks' rows one after another
     readers: tuple[int, ...]
 
     def pack(self, x_nD: Tensor) -> dict[int, Tensor]:
@@ -52,7 +52,7 @@ class SpreadRoute:
 
 @dataclass(frozen=True)
 class SpreadSumRoute:
-    """What all ranks return for a row is added up by its owner, in peer order so that sums are reproducible."""
+    """Returns gradients to their owners, which add them in peer order so that sums are reproducible."""
 
     T: SpreadRoute
 

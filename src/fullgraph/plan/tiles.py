@@ -1,4 +1,4 @@
-"""The tile routes of a mixture: all columns of some rows become some columns of all rows, and back.
+"""The tile routes of a mixture: from all columns of some rows to some columns of all rows, and back.
 
 Legend: N rows on all ranks, n of them on this one; D columns, k of them on this rank.
 """
@@ -13,26 +13,26 @@ from fullgraph.plan.base import Shape
 
 @dataclass(frozen=True)
 class TileRoute:
-    """Rows to columns:  x [n, D]  becomes  y [N, k],  a tile from every rank to every other one.
+    """Rows to columns:  x [n, D]  becomes  y [N, k],  with one tile from every rank to every other rank.
 
-    What a rank sends to itself does not cross: it is `own(x)`, and its place in y is `T.own(y)`. All messages together
-    carry  N D - sum_r n_r k_r  numbers, which is  N D (P - 1) / P  where P ranks have equal shares of either side.
+    The tile that stays on a rank is not sent: it is `own(x)`, and its place in y is `T.own(y)`. All messages together
+    carry  N D - sum_r n_r k_r  numbers, which is  N D (P - 1) / P  if P ranks have equal shares of rows and columns.
     """
 
     rank: int
-    rows: tuple[int, ...]  # of every rank, whose blocks follow one another
+    rows: tuple[int, ...]  # per rank; y has the ranks' rows one after another
     columns: tuple[int, ...]
 
     @classmethod
     def of(cls, rank: int, rows: tuple[int, ...], width: int, among: tuple[int, ...] | None = None) -> "TileRoute":
-        """With columns in shares as equal as they can be, on the ranks in `among` (None: all)."""
+        """Divide `width` columns as evenly as possible between the ranks in `among` (None: all)."""
         chosen = range(len(rows)) if among is None else among
         share, rest = divmod(width, len(chosen))
         columns = {peer: share + (place < rest) for place, peer in enumerate(chosen)}
         return cls(rank, rows, tuple(columns.get(peer, 0) for peer in range(len(rows))))
 
     def pack(self, x_nD: Tensor) -> dict[int, Tensor]:
-        """A tile for each peer; of one number a row ([n]), that of every row in the tile."""
+        """Return a tile for each peer; if x has one number per row ([n]), every tile is x."""
         tiles = x_nD.split(self.columns, 1) if x_nD.dim() > 1 else [x_nD] * len(self.columns)
         n = self.rows[self.rank]
         return {
@@ -48,14 +48,14 @@ class TileRoute:
         return sum(self.rows), self.columns[self.rank]
 
     def unpack(self, parts: dict[int, Tensor], out_Nk: Tensor) -> Tensor:
-        """Add each peer's tile at its place: to zeros, or to the gradient of the tile that stayed."""
+        """Add each peer's tile in its place: to zeros, or to the gradient of the tile that stayed."""
         for peer, rows in enumerate(out_Nk.split(self.rows)):
             if peer in parts:
                 rows.add_(parts[peer])
         return out_Nk
 
     def own(self, x_nD: Tensor) -> Tensor:
-        """The tile that stays, a view of x."""
+        """Return the tile that stays on this rank, as a view of x."""
         return x_nD.narrow(1, sum(self.columns[: self.rank]), self.columns[self.rank])
 
     @cached_property
@@ -68,7 +68,7 @@ class TileRoute:
 
 @dataclass(frozen=True)
 class TileBackRoute:
-    """Columns to rows:  y [N, k]  becomes  x [n, D];  the transpose, and the inverse, of the other."""
+    """Columns to rows:  y [N, k]  becomes  x [n, D];  the transpose, and the inverse, of `TileRoute`."""
 
     T: TileRoute
 

@@ -2,8 +2,6 @@
 
 from fullgraph.axes import STRATEGIES
 from fullgraph.recipes.adaqp import AdaQP as adaqp
-from fullgraph.recipes.auto import Auto
-from fullgraph.recipes.auto import Auto as auto
 from fullgraph.recipes.base import Given, Published, Strategy, check_strategy, wires_of
 from fullgraph.recipes.baselines import Isolated as none
 from fullgraph.recipes.baselines import Vanilla as vanilla
@@ -22,9 +20,15 @@ from fullgraph.recipes.varco import Fixed as fixed
 from fullgraph.recipes.varco import Varco as varco
 from fullgraph.recipes.varco import VarcoSlow as varco_slow
 
+
+def auto(**options: object) -> Strategy:
+    """The strategy that chooses another one when a run begins; its options are those of `--strategy auto`."""
+    made: Strategy = STRATEGIES.make("auto", **options)
+    return made
+
+
 __all__ = [
     "STRATEGIES",
-    "Auto",
     "Given",
     "Published",
     "Strategy",

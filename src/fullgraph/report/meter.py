@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from fullgraph.display import SILENT, Display, Told
+from fullgraph.display import SILENT, Display, OnProgress
 from fullgraph.report.spans import (
     CODING,
     COMPUTE,
@@ -244,7 +244,7 @@ class Phases:
         self.display = display
 
     @contextmanager
-    def __call__(self, name: str, text: str = "", *, at_once: bool = False) -> Iterator[Told]:
+    def __call__(self, name: str, text: str = "", *, at_once: bool = False) -> Iterator[OnProgress]:
         """Count what follows as `name`, and show it as `text`. What this gives is called with (done, total)."""
         start = time.perf_counter()
         with self.display.phase(text, at_once=at_once) as told:

@@ -9,6 +9,7 @@ from fullgraph.report.record import Bytes, Seconds
 from fullgraph.storage import read_document, record_of
 from fullgraph.values import Range, Value
 
+PAGE = "report.html"  # of a run that was trained with `report`
 FIX = "name the folder of a finished run"
 
 

@@ -1,5 +1,16 @@
-"""How files of ours are written whole, locked, and read back: the only code that renames, syncs or parses them."""
+"""Read, write and lock the package's files: the only code that renames, syncs or parses them."""
 
+from fullgraph.storage.atomic import (
+    Foreign,
+    discard,
+    open_to_append,
+    refuse_link,
+    scratch,
+    settle,
+    whole_file,
+    whole_folder,
+    write_whole,
+)
 from fullgraph.storage.document import (
     checksum,
     parse_json,
@@ -13,17 +24,6 @@ from fullgraph.storage.document import (
 )
 from fullgraph.storage.lock import FolderLock
 from fullgraph.storage.tensors import read_tensors, write_tensors
-from fullgraph.storage.whole import (
-    Foreign,
-    discard,
-    open_to_append,
-    refuse_link,
-    scratch,
-    settle,
-    whole_file,
-    whole_folder,
-    write_whole,
-)
 from fullgraph.storage.workspace import NEW, sweep, workspace
 
 __all__ = [

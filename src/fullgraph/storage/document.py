@@ -1,4 +1,4 @@
-"""JSON documents of ours: one object with a checksum in it, read back whole or refused in one line."""
+"""JSON documents with a checksum: one object per file, read back completely or refused in one line."""
 
 import json
 import math
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from fullgraph.errors import Damaged, InputError, explain, one_line
-from fullgraph.storage.whole import write_whole
+from fullgraph.storage.atomic import write_whole
 from fullgraph.values import read_value
 
 MAX_BYTES = 1 << 28
@@ -23,23 +23,23 @@ T = TypeVar("T")
 
 
 def write_document(path: Path, tree: Mapping[str, Any], over: str = "") -> None:
-    """Write the object and its checksum; numbers that JSON does not have are refused. over: as of `whole_file`."""
+    """Write the object and its checksum; refuse numbers that JSON does not have. over: see `whole_file`."""
     write_whole(path, json.dumps(sealed(tree), indent=1, allow_nan=False) + "\n", over)
 
 
 def read_document(path: Path, *, fix: str) -> Tree:
-    """The object that `write_document` wrote, without its checksum; `fix` ends every error line."""
+    """Return the object that `write_document` wrote, without its checksum; `fix` ends every error line."""
     text = read_text(path, fix=fix)
     return unsealed(text, path, fix)
 
 
 def read_record(kind: type[T], path: Path, *, fix: str) -> T:
-    """The value whose fields `write_document` wrote; fields of another name, type or range are damage too."""
+    """Return a value from the fields that `write_document` wrote; wrong names, types or ranges count as damage."""
     return record_of(kind, read_document(path, fix=fix), str(path), fix)
 
 
 def record_of(kind: type[T], tree: Tree, where: str, fix: str) -> T:
-    """The value that an object of a file of ours holds."""
+    """Convert an object from a file into a value."""
     try:
         return read_value(kind, tree, where)
     except InputError as error:
@@ -47,16 +47,16 @@ def record_of(kind: type[T], tree: Tree, where: str, fix: str) -> T:
 
 
 def read_text(path: Path, *, fix: str, limit: int = MAX_BYTES) -> str:
-    """The text of a plain file that is not larger than `limit`."""
+    """Return the text of a plain file of at most `limit` bytes."""
     try:
-        # A pipe without a writer would never open, and a device never end.
+        # Opening a pipe without a writer would block, and reading a device would never end.
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
             about = os.fstat(file.fileno())
             if not stat.S_ISREG(about.st_mode):
-                raise InputError(f"{path} is no plain file; {fix}")
+                raise InputError(f"{path} is not a plain file; {fix}")
             if about.st_size > limit:
                 raise Damaged(f"{path} is larger than the {limit >> 20} MiB that such a file may have; {fix}")
-            data = file.read(about.st_size + 1)  # a larger number would take so much memory at once
+            data = file.read(about.st_size + 1)  # read() allocates its argument, so this is not `limit`
     except (OSError, ValueError) as error:
         if isinstance(error, InputError):
             raise
@@ -69,45 +69,45 @@ def read_text(path: Path, *, fix: str, limit: int = MAX_BYTES) -> str:
 
 
 def sealed(tree: Mapping[str, Any]) -> Tree:
-    """The object with its checksum."""
+    """Return the object with its checksum."""
     return {**tree, CHECKSUM: checksum(tree)}
 
 
 def unsealed(text: str, path: Path, fix: str) -> Tree:
-    """The object in `text`, its checksum compared and taken out."""
+    """Parse `text`, verify its checksum and remove it."""
     tree = parse_json(text, path, fix)
     if not isinstance(tree, dict) or CHECKSUM not in tree:
-        raise Damaged(f"{path} has no checksum: it is damaged, or of an older version; {fix}")
-    found = tree.pop(CHECKSUM)
-    if type(found) is not int or found != checksum(tree):  # 7.0 equals 7, and nobody wrote it
+        raise Damaged(f"{path} has no checksum: it is damaged, or an older version wrote it; {fix}")
+    stored = tree.pop(CHECKSUM)
+    if type(stored) is not int or stored != checksum(tree):  # 7.0 equals 7, but no checksum is a float
         raise Damaged(f"{path} is damaged (its checksum does not match); {fix}")
     return tree
 
 
 def parse_json(text: str, path: Path, fix: str) -> Any:
-    """JSON without its traps: no NaN, no key twice, no number beyond a float, no depth that ends the interpreter."""
+    """Parse JSON strictly: no NaN, no duplicate keys, no number beyond a float, no very deep nesting."""
     if _depth(text) > MAX_DEPTH:
         raise Damaged(f"{path} is damaged (nested more than {MAX_DEPTH} deep); {fix}")
     try:
         return json.loads(text, object_pairs_hook=_once, parse_constant=_refused, parse_float=_finite)
     except (ValueError, RecursionError) as error:
-        raise Damaged(f"{path} is not JSON as it should be ({one_line(error, 100)}); {fix}") from None
+        raise Damaged(f"{path} is not JSON ({one_line(error, 100)}); {fix}") from None
 
 
 def checksum(tree: Mapping[str, Any]) -> int:
-    """The same for equal objects, however their text is laid out."""
+    """Return the same number for equal objects, whatever their layout as text."""
     return zlib.crc32(json.dumps(tree, sort_keys=True).encode())
 
 
 def _once(pairs: list[tuple[str, Any]]) -> Tree:
     tree = dict(pairs)
     if len(tree) < len(pairs):
-        raise ValueError("a key stands twice")
+        raise ValueError("a key occurs twice")
     return tree
 
 
 def _refused(name: str) -> float:
-    raise ValueError(f"{name} is not a number of JSON")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def _finite(text: str) -> float:
@@ -118,7 +118,7 @@ def _finite(text: str) -> float:
 
 
 def _depth(text: str) -> int:
-    """How deep brackets are nested; those inside strings count too, which can only refuse more."""
+    """Return the depth of nested brackets. Brackets inside strings count too, so a file may be refused needlessly."""
     depth = deepest = 0
     for bracket in re.finditer(r"[][{}]", text):
         depth += 1 if bracket[0] in "[{" else -1

@@ -1,4 +1,4 @@
-"""One writer a folder: the lock that a run holds on its folder, and that goes with its last process."""
+"""One writer per folder: a run locks its folder, and the lock ends with the run's last process."""
 
 import errno
 import fcntl
@@ -14,26 +14,26 @@ from types import TracebackType
 from typing import Any
 
 from fullgraph.errors import InputError, one_line
-from fullgraph.storage.whole import discard, refuse_link
+from fullgraph.storage.atomic import discard, refuse_link
 from fullgraph.storage.workspace import NEW, workspace
 
 FILE = ".fullgraph.lock"
-SAYS = {"pid", "host", "since"}  # what every lock says
+SAYS = {"pid", "host", "since"}  # fields of every lock
 _TRIES = 100
 
 
 class FolderLock:
-    """Holds `folder` until it is closed, or until this process and all that inherited `handle` are gone.
+    """Locks `folder` until it is closed, or until this process and all that inherited `handle` have ended.
 
-    It is the kernel's own lock on a file in the folder, so it never outlives its holders. Only this user can open the
-    file, so nobody else can hold it. It says who holds the folder, and what its commands have written there.
+    It is the kernel's lock on a file in the folder, so it never outlives its holders. Only this user can open the
+    file, so no other user can hold it. The file names the lock's holder and the files that its commands wrote.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         for _ in range(_TRIES):
             self.handle, self.made = self._open()
-            self.before = _first_object(self.handle)  # what the last holder noted
+            self.before = _first_object(self.handle)  # the previous holder's text
             try:
                 fcntl.flock(self.handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -41,9 +41,9 @@ class FolderLock:
                 raise InputError(
                     f"{folder} is in use{self._holder()}; wait for it to end, or choose another folder"
                 ) from None
-            except OSError:  # a file system without locks: that nobody else writes here is then the user's own promise
+            except OSError:  # the file system has no locks: the user must make sure that there is one writer
                 break
-            if os.fstat(self.handle).st_nlink:  # else its holder removed it just now
+            if os.fstat(self.handle).st_nlink:  # otherwise its holder just removed it
                 self.before = _first_object(self.handle)
                 break
             os.close(self.handle)
@@ -52,15 +52,15 @@ class FolderLock:
         self.note()
 
     def _open(self) -> tuple[int, bool]:
-        """The lock's file, made or found; a file of that name that is not ours is refused, and not changed."""
+        """Open or create the lock's file; refuse, and do not change, a file of that name that is not a lock."""
         path = self.folder / FILE
         for _ in range(_TRIES):
-            with suppress(FileExistsError, FileNotFoundError):  # another process was faster to make or to remove it
-                return (self._found(path), False) if os.path.lexists(path) else (self._new(path), True)
-        raise InputError(f"{path} is made and removed all the time; choose another folder")
+            with suppress(FileExistsError, FileNotFoundError):  # another process created or removed it first
+                return (self._open_existing(path), False) if os.path.lexists(path) else (self._create(path), True)
+        raise InputError(f"{path} is created and removed again and again; choose another folder")
 
-    def _new(self, path: Path) -> int:
-        """It gets its name when it says that it is ours, so that no file of the user's is ever taken for it."""
+    def _create(self, path: Path) -> int:
+        """Create the file under another name and fill it first, so that a user's file is never taken for a lock."""
         with workspace(self.folder) as work:
             handle = os.open(work / NEW, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
             try:
@@ -83,28 +83,28 @@ class FolderLock:
         self._write(handle, [])
         return handle
 
-    def _found(self, path: Path) -> int:
+    def _open_existing(self, path: Path) -> int:
         refuse_link(path)
-        foreign = InputError(f"{path} is not a lock of ours; move it away, or choose another folder")
+        foreign = InputError(f"{path} is not a fullgraph lock; move it away, or choose another folder")
         if not stat.S_ISREG(os.lstat(path).st_mode):
             raise foreign
         handle = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
-        about = os.fstat(handle)
-        owned = about.st_uid == os.geteuid() or os.geteuid() == 0
-        if not stat.S_ISREG(about.st_mode) or not owned or not _first_object(handle).keys() >= SAYS:
+        record = os.fstat(handle)
+        owned = record.st_uid == os.geteuid() or os.geteuid() == 0
+        if not stat.S_ISREG(record.st_mode) or not owned or not _first_object(handle).keys() >= SAYS:
             os.close(handle)
             raise foreign
-        if stat.S_IMODE(about.st_mode) & 0o077:  # an older version let others open it, and so hold it
+        if stat.S_IMODE(record.st_mode) & 0o077:  # an older version let other users open it, and therefore lock it
             os.fchmod(handle, 0o600)
         return handle
 
     def claim(self, names: Iterable[str], known: Iterable[str] = ()) -> None:
-        """Refuse where one of these names is there that no command of ours wrote; note the others as ours from now on.
+        """Refuse if one of these names exists and no command of fullgraph wrote it; then record all names as written.
 
-        known: names that are ours although the lock does not say so.
+        known: names that fullgraph wrote although the lock does not record them.
         """
         names = list(names)
-        older = bool(self.before) and "wrote" not in self.before  # a version that did not note them wrote here
+        older = bool(self.before) and "wrote" not in self.before  # an older version, which did not record names
         ours = {*self.wrote, *known, *(names if older else ())}
         taken = [name for name in names if os.path.lexists(self.folder / name) and name not in ours]
         if taken:
@@ -117,23 +117,23 @@ class FolderLock:
         self.note()
 
     def note(self, **creating: Any) -> None:
-        """Say who holds the folder, and what this process is creating in it."""
+        """Record the holder, and the file that this process is creating."""
         self._write(self.handle, self.wrote, **creating)
 
     @staticmethod
     def _write(handle: int, wrote: list[str], **creating: Any) -> None:
-        about = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
-        text = json.dumps({**about, "wrote": wrote, **creating}).encode() + b"\n"
+        record = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
+        text = json.dumps({**record, "wrote": wrote, **creating}).encode() + b"\n"
         os.pwrite(handle, text, 0)
         os.truncate(handle, len(text))
 
     def _holder(self) -> str:
-        about = self.before
-        text = one_line(f"process {about.get('pid')} on {about.get('host')} since {about.get('since')}")
-        return f" by {text}" if about else ""
+        record = self.before
+        text = one_line(f"process {record.get('pid')} on {record.get('host')} since {record.get('since')}")
+        return f" by {text}" if record else ""
 
     def remove(self) -> None:
-        """Take away the file, if this process made it."""
+        """Remove the file if this process created it."""
         if self.made:
             mine = os.fstat(self.handle).st_ino
             discard(self.folder / FILE, lambda path: "" if os.lstat(path).st_ino == mine else "another lock")
@@ -151,8 +151,8 @@ class FolderLock:
 
 
 def _first_object(handle: int) -> dict[str, Any]:
-    """What a lock says; behind it there may be the rest of a longer text."""
+    """Return the first object of a lock; the rest of a longer old text may follow it."""
     with suppress(ValueError, OSError, RecursionError):
-        about, _ = json.JSONDecoder().raw_decode(os.pread(handle, 8000, 0).decode())
-        return about if isinstance(about, dict) else {}
+        record, _ = json.JSONDecoder().raw_decode(os.pread(handle, 8000, 0).decode())
+        return record if isinstance(record, dict) else {}
     return {}

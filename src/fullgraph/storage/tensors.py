@@ -1,4 +1,4 @@
-"""Tensors in a file: safetensors, with a checksum over names, types, shapes and bytes in its own metadata."""
+"""Tensors in a safetensors file, with a checksum of names, types, shapes and bytes in its metadata."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fullgraph.errors import Damaged, explain, one_line
-from fullgraph.storage.whole import whole_file
+from fullgraph.storage.atomic import whole_file
 
-if TYPE_CHECKING:  # a launcher writes no tensor
+if TYPE_CHECKING:  # a launcher writes no tensors and must start quickly
     from torch import Tensor
 
 CHECKSUM = "crc32"
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, str] | None = None) -> None:
-    """Write named tensors, and texts about them."""
+    """Write named tensors with metadata."""
     from safetensors.torch import save
 
     kept = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
@@ -29,15 +29,15 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str,
 
 
 def read_tensors(path: Path, *, fix: str) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """The tensors and texts that `write_tensors` wrote; anything else is one line that ends with `fix`."""
+    """Return the tensors and metadata that `write_tensors` wrote; raise one line that ends with `fix` otherwise."""
     from safetensors import SafetensorError, safe_open
 
     try:
-        if path.exists() and not path.is_file():  # a pipe without a writer would never open
-            raise Damaged(f"{path} is no plain file; {fix}")
+        if path.exists() and not path.is_file():  # opening a pipe without a writer would block
+            raise Damaged(f"{path} is not a plain file; {fix}")
         with safe_open(path, framework="pt") as file:
             about = dict(file.metadata() or {})
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # it has no iterator
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # `file` has no iterator
     except Damaged:
         raise
     except OSError as error:

@@ -1,12 +1,12 @@
-"""A folder of our own beside what we write. Files on their way lie in it, and nothing outside one is ever removed.
+"""Workspaces: temporary folders beside final names. Nothing outside a workspace is ever removed.
 
-    .fullgraph-TOKEN/       TOKEN: 128 random bits; mode 01700, which nobody else gives a folder
-        .fullgraph          the mark: TOKEN again; every process that works here holds a lock on it
-        new, old, gone      what is on its way in, what it replaces, what is to be removed
+    .fullgraph-TOKEN/       TOKEN: 128 random bits; mode 01700, which no other program sets on a folder
+        .fullgraph          the mark: TOKEN again; every process that uses the workspace holds a lock on it
+        new, old, gone      the new path, the path that it replaces, a path to be removed
 
-Whatever is to be removed is first moved into such a folder. `_clear` is the only code that removes files: it takes an
-open folder of this user's with our mark, its own token and no living holder. The kernel drops the lock when a process
-dies, however it dies, so `sweep` can tell what a dead process left behind from what a living one works on.
+A path is moved into a workspace before it is removed. `_clear` is the only code that removes files: it needs an open
+folder of this user with our mark, its own token and no living holder. The kernel drops the lock when a process dies,
+however it dies, so `sweep` can tell a dead process's files from those that a living process uses.
 """
 
 import fcntl
@@ -30,10 +30,10 @@ _TRIES = 100
 
 @contextmanager
 def workspace(folder: Path, token: str = "", *, owner: bool = True) -> Iterator[Path]:
-    """A workspace inside `folder`; it is removed with all that is in it when its owner leaves.
+    """Yield a workspace inside `folder`; its owner removes it with all its contents.
 
-    token: of one that several processes share, each of which names it; it is a new one otherwise. owner: whether this
-    process is the one to remove it; it leaves last, unless it fails.
+    token: the shared name if several processes use one workspace; empty: a new name. owner: whether this process
+    removes the workspace; the owner leaves last, unless it fails.
     """
     path, handle, mark = _enter(folder, token)
     done = False
@@ -41,14 +41,14 @@ def workspace(folder: Path, token: str = "", *, owner: bool = True) -> Iterator[
         yield path
         done = True
     finally:
-        with suppress(OSError):  # then `sweep` does it
+        with suppress(OSError):  # `sweep` removes it later
             if owner and (done or _lock(mark, fcntl.LOCK_EX | fcntl.LOCK_NB) or not token):
                 _clear(path, handle, mark)
         _close(mark, handle)
 
 
 def _enter(folder: Path, token: str) -> tuple[Path, int, int]:
-    """Make or join a workspace: its path, the open folder, and its open mark."""
+    """Create or join a workspace; return its path, the open folder and its open mark."""
     for _ in range(_TRIES):
         path = folder / f".fullgraph-{token or uuid4().hex}"
         try:
@@ -65,7 +65,7 @@ def _enter(folder: Path, token: str) -> tuple[Path, int, int]:
                 raise PermissionError(1, "it belongs to another user", str(path))
             mark = os.open(MARK, _FILE | os.O_CREAT, 0o600, dir_fd=handle)
             _lock(mark, fcntl.LOCK_SH)
-            # It may have been swept between these lines: the token is written under the lock alone.
+            # A sweep may have removed it meanwhile: write the token only while holding the lock.
             if os.fstat(mark).st_nlink:
                 os.pwrite(mark, path.name[-32:].encode(), 0)
                 return path, handle, mark
@@ -75,7 +75,7 @@ def _enter(folder: Path, token: str) -> tuple[Path, int, int]:
             _close(handle, mark)
             raise
         _close(handle, mark)
-    raise OSError(f"{folder}: no folder of our own could be made there")
+    raise OSError(f"{folder}: no workspace could be created there")
 
 
 def _close(*handles: int) -> None:
@@ -87,13 +87,13 @@ def _close(*handles: int) -> None:
 def _lock(mark: int, kind: int) -> bool:
     try:
         fcntl.flock(mark, kind)
-    except OSError:  # some network file systems have no locks; `sweep` then leaves everything alone
+    except OSError:  # some network file systems have no locks; `sweep` then removes nothing
         return False
     return True
 
 
 def sweep(folder: Path) -> None:
-    """Remove workspaces that dead processes left in `folder`, and finish a swap that was cut short."""
+    """Remove workspaces of dead processes in `folder`, and complete swaps that were cut short."""
     with suppress(OSError):
         names = [entry.name for entry in os.scandir(folder) if _NAME.fullmatch(entry.name)]
         for name in names:
@@ -110,7 +110,7 @@ def _sweep_one(path: Path) -> None:
         born = stat.S_IMODE(about.st_mode) & ~stat.S_ISGID == _BORN
         inside = os.listdir(handle)
         if MARK not in inside:
-            if born and not inside:  # killed before it was marked, or when only the folder itself was left
+            if born and not inside:  # killed before the mark was written, or after it was removed
                 os.rmdir(path)
             return
         if not stat.S_ISREG(os.stat(MARK, dir_fd=handle, follow_symlinks=False).st_mode):
@@ -125,7 +125,7 @@ def _sweep_one(path: Path) -> None:
 
 
 def _clear(path: Path, handle: int, mark: int) -> None:
-    """Remove a workspace: the open folder `handle`, if its open mark says that it is the one that `path` names."""
+    """Remove the workspace with the open folder `handle` if its open mark holds the token in `path`."""
     about, named = os.fstat(mark), _NAME.fullmatch(path.name)
     ours = stat.S_ISREG(about.st_mode) and about.st_nlink == 1 and about.st_uid == os.geteuid()
     if not (ours and named and os.pread(mark, 100, 0) == named[1].encode()):
@@ -139,11 +139,11 @@ def _clear(path: Path, handle: int, mark: int) -> None:
                 os.unlink(name, dir_fd=handle)
     if os.listdir(handle) == [MARK]:
         os.unlink(MARK, dir_fd=handle)
-        os.rmdir(path)  # which takes an empty folder only
+        os.rmdir(path)  # fails unless the folder is empty
 
 
 def _bring_back(path: Path, handle: int) -> None:
-    """Give what was moved away to be replaced its name again, where nothing has taken that."""
+    """Restore the names of paths that were moved away, unless the names are in use."""
     with suppress(OSError):
         for name in os.listdir(path / OLD):
             if not os.path.lexists(path.parent / name):

@@ -1,8 +1,8 @@
-"""Checkpoints: a copy in memory, written while training goes on, whole or not there, and never a pickle.
+"""Checkpoints: copied in memory, written while training continues, atomic, and never a pickle.
 
-checkpoints/epoch-00000020/shared.safetensors      what all ranks have alike: weights, optimizer, history
-                           rank-0.safetensors ...  what a rank's channels and snapshots hold
-                           state.json              the rest; written last
+checkpoints/epoch-00000020/shared.safetensors      the state that all ranks share: weights, optimizer, history
+                           rank-0.safetensors ...  the state of one rank's channels and snapshots
+                           state.json              all other state; written last
 """
 
 import hashlib
@@ -40,7 +40,7 @@ KEEP = 2
 SCHEMA = 3  # 2 counted epochs from 0
 NAME = re.compile(r"epoch-([0-9]{8,10})")
 FILES = re.compile(r"state\.json|(shared|rank-[0-9]+)\.safetensors")
-LOOK_BACK = 8  # checkpoints that a damaged newest one may fall back on
+LOOK_BACK = 8  # if the newest checkpoints are damaged, at most this many are tried
 FIX = "remove this checkpoint"
 
 
@@ -55,7 +55,7 @@ class BestFacts(Value):
 
 @dataclass(frozen=True, kw_only=True)
 class Scalars(Value):
-    """What a checkpoint holds beside its tensors."""
+    """The facts of a checkpoint that are not tensors."""
 
     schema: Annotated[int, Range(SCHEMA, SCHEMA)] = SCHEMA
     run: str = ""
@@ -66,9 +66,9 @@ class Scalars(Value):
 
 @dataclass
 class _Writing:
-    """A checkpoint on its way to the disk."""
+    """A checkpoint that is being written."""
 
-    token: str  # of the workspace that all ranks write into
+    token: str  # names the workspace that all ranks write into
     final: Path
     thread: threading.Thread | None = None
     error: BaseException | None = None
@@ -76,19 +76,19 @@ class _Writing:
 
 
 class Checkpoints:
-    """A folder of `epoch-N` folders, each the whole state after N epochs; the last two are kept.
+    """A folder of `epoch-N` folders. Each holds the complete state after N epochs; the last two are kept.
 
-    `save` copies the state and returns; a thread of this rank writes its file, and rank 0's thread gives the folder its
-    name when the files of all ranks are there. The next `save`, or `finish`, waits for that.
+    `save` copies the state and returns. A thread of each rank writes the rank's file, and rank 0's thread names the
+    folder when all ranks' files exist. The next `save`, or `finish`, waits for these threads.
     """
 
     def __init__(self, folder: Path, transport: Transport, every: int, run: str = "") -> None:
         self.folder, self.transport, self.every = folder, transport, every
-        self.run = run  # whose checkpoints these are
-        self.seconds = 0.0  # that training stood still for checkpoints
+        self.run = run  # the id of the run that writes these checkpoints
+        self.seconds = 0.0  # training time lost to checkpoints
         self._writing: _Writing | None = None
         self._last: Path | None = None
-        # Ranks of a run that died may still be writing for a moment: each run stages under a name of its own.
+        # Ranks of a dead run may still be writing for a moment: each run stages under a different name.
         self._token = shared_token(transport, Key("checkpoint/token", 0))
 
     def __call__(self, trainer: Trainer, record: EpochRecord) -> None:
@@ -96,7 +96,7 @@ class Checkpoints:
             self.save(trainer)
 
     def save(self, trainer: Trainer) -> None:
-        """Copy the state of this moment, and have it written."""
+        """Copy the current state and start writing it."""
         start = time.perf_counter()
         self._end_writing()
         trainer.check_finite()
@@ -116,7 +116,7 @@ class Checkpoints:
         self.seconds += time.perf_counter() - start
 
     def finish(self) -> None:
-        """Wait until the last checkpoint has its name; every rank calls it."""
+        """Wait until the last checkpoint has its final name; every rank must call this."""
         start = time.perf_counter()
         self._end_writing()
         self.seconds += time.perf_counter() - start
@@ -130,7 +130,7 @@ class Checkpoints:
                 folder = work / NEW
                 folder.mkdir(exist_ok=True)
                 write_tensors(folder / f"rank-{rank}.safetensors", tensors, _about(state, rank))
-                (work / f"rank-{rank}").touch()  # its file is there, synced, and not touched any more
+                (work / f"rank-{rank}").touch()  # marks the rank's file as complete and synced
                 if rank == 0:
                     write_tensors(folder / "shared.safetensors", settled(shared), _about(state))
                     self._name(folder, to, state, size)
@@ -138,19 +138,19 @@ class Checkpoints:
             to.error = error
 
     def _name(self, folder: Path, to: _Writing, state: Scalars, size: int) -> None:
-        """Once all files are there, give the folder its name and let the oldest checkpoint go."""
+        """When all files exist, name the folder and remove the oldest checkpoint."""
         files = [folder.parent / f"rank-{rank}" for rank in range(size)]
         while not (to.all_written.wait(0.02) or all(file.exists() for file in files)):
             pass
         write_document(folder / "state.json", asdict(state))
         settle(folder, to.final, _beside_checkpoint)
-        # Checkpoints of later epochs than this one are damaged, or it would not have been written.
-        whole = [path for epoch, path in found(self.folder).items() if epoch <= state.epoch]
+        # Checkpoints of later epochs are damaged; otherwise this one would not have been written.
+        whole = [path for epoch, path in checkpoints_in(self.folder).items() if epoch <= state.epoch]
         for old in whole[:-KEEP]:
             discard(old, _beside_checkpoint)
 
     def _end_writing(self) -> None:
-        """Wait for the checkpoint that is being written: first everyone's files, then its name."""
+        """Wait for the checkpoint that is being written: for all ranks' files, then for its final name."""
         writing, self._writing = self._writing, None
         if writing is None or writing.thread is None:
             return
@@ -165,15 +165,17 @@ class Checkpoints:
             raise writing.error
 
     def restore(self, trainer: Trainer) -> bool:
-        """Continue from the newest checkpoint that is whole on every rank; false where there is none at all."""
+        """Continue from the newest checkpoint that is undamaged on every rank; return False if there is none."""
         transport = self.transport
         epochs = torch.zeros(LOOK_BACK, dtype=torch.int64)
         if transport.rank == 0:
-            newest = list(found(self.folder))[::-1][:LOOK_BACK]
+            newest = list(checkpoints_in(self.folder))[::-1][:LOOK_BACK]
             epochs[: len(newest)] = torch.tensor(newest, dtype=torch.int64)
         epochs = transport.all_reduce(Key("checkpoint/found", 0), epochs).wait()
         troubles: list[Damaged] = []
-        told: list[Damaged] = []  # by this rank: of several that found the same, the first
+        reported: list[
+            Damaged
+        ] = []  # that this rank reports; if several ranks checkpoints_in damage, the first one reports it
         for epoch in epochs[epochs > 0].tolist():
             folder = self.folder / f"epoch-{epoch:08d}"
             tensors, state, trouble = self._read(folder, epoch)
@@ -183,21 +185,21 @@ class Checkpoints:
             if not damaged.any():
                 assert state is not None
                 _apply(trainer, tensors, state, folder)
-                # No rank goes on, and writes, where another finds that the tensors do not fit.
+                # No rank continues, and writes, before all ranks have accepted the tensors.
                 transport.all_reduce(Key(f"checkpoint/{epoch}/applied", 0), torch.zeros(1)).wait()
-                for trouble in told:
+                for trouble in reported:
                     note(f"{trouble}; going on from {folder}")
                 return True
             if trouble is not None:
                 troubles.append(trouble)
-                told += [trouble] if int(damaged.argmax()) == transport.rank else []
+                reported += [trouble] if int(damaged.argmax()) == transport.rank else []
         if int(epochs[0]):
             why = f": {troubles[0]}" if troubles else ""
             raise Damaged(f"no checkpoint in {self.folder} is whole{why}; start a new run")
         return False
 
     def _read(self, folder: Path, epoch: int) -> tuple[dict[str, Tensor], Scalars | None, Damaged | None]:
-        """A checkpoint's tensors and facts, or what is wrong with it."""
+        """Return a checkpoint's tensors and facts, or the reason why it cannot be used."""
         rank, size = self.transport.rank, self.transport.size
         try:
             state = read_record(Scalars, folder / "state.json", fix=FIX)
@@ -211,14 +213,14 @@ class Checkpoints:
             return {}, None, Damaged(str(trouble))
 
 
-def found(folder: Path) -> dict[int, Path]:
-    """Everything in a folder that has a checkpoint's name, by epoch, the oldest first."""
+def checkpoints_in(folder: Path) -> dict[int, Path]:
+    """Return every path with a checkpoint's name, by epoch, the oldest first."""
     named = [(NAME.fullmatch(path.name), path) for path in folder.glob("epoch-*")]
     return dict(sorted((int(match[1]), path) for match, path in named if match))
 
 
 def _beside_checkpoint(folder: Path) -> str:
-    """What a checkpoint's folder holds that is not a checkpoint's, in words; empty: nothing."""
+    """Name the files in a checkpoint's folder that do not belong to a checkpoint; empty if there are none."""
     if folder.is_symlink() or not folder.is_dir():
         return "something other than a folder"
     others = [path.name for path in folder.iterdir() if not FILES.fullmatch(path.name) or path.is_dir()]
@@ -231,7 +233,7 @@ def check_ranks(written: int, now: int) -> None:
 
 
 def _copied(tensors: Mapping[str, Any]) -> Held:
-    """Copies of the tensors, which the next step changes; versions on their way never change."""
+    """Copy tensors that the next step changes; versions still in flight never change."""
     return {
         name: value.detach().to("cpu", copy=True) if isinstance(value, Tensor) else value
         for name, value in tensors.items()
@@ -239,7 +241,7 @@ def _copied(tensors: Mapping[str, Any]) -> Held:
 
 
 def shared_tensors(trainer: Trainer) -> dict[str, Tensor]:
-    """What all ranks have alike."""
+    """Return the state that all ranks share."""
     tensors: dict[str, Tensor] = {f"model.{name}": value for name, value in trainer.weights.state_dict().items()}
     tensors |= {f"best.{name}": value for name, value in trainer.best.weights.items()}
     tensors |= {f"optimizer.{name}": value for name, value in state_tensors(trainer.optimizer).items()}
@@ -248,7 +250,7 @@ def shared_tensors(trainer: Trainer) -> dict[str, Tensor]:
 
 
 def tensors_of(trainer: Trainer) -> dict[str, Tensor]:
-    """Every tensor of the run's state, a rank's own under its name."""
+    """Return every tensor of the run's state; tensors of one rank are named after it."""
     rank = trainer.shard.transport.rank
     return shared_tensors(trainer) | {f"rank{rank}.{name}": value for name, value in trainer.shard.state().items()}
 
@@ -259,7 +261,7 @@ def state_of(trainer: Trainer, run: str = "") -> Scalars:
 
 
 def _about(state: Scalars, rank: int | None = None) -> dict[str, str]:
-    """What every file of a checkpoint says of itself."""
+    """Return the metadata that every file of a checkpoint carries."""
     about = {"run": state.run, "epoch": str(state.epoch), "ranks": str(state.ranks)}
     return about if rank is None else {**about, "rank": str(rank)}
 
@@ -269,7 +271,7 @@ def _apply(trainer: Trainer, tensors: dict[str, Tensor], state: Scalars, folder:
         restore_trainer(trainer, tensors, state)
     except (InputError, PeerLost, MemoryError):
         raise
-    except Exception as error:  # whatever fails on these tensors, they are not those of this run
+    except Exception as error:  # any other failure means that the tensors belong to a different run
         raise InputError(f"{folder} does not fit this run's model or strategy; start a new run") from error
 
 
@@ -284,7 +286,7 @@ def restore_trainer(trainer: Trainer, tensors: dict[str, Tensor], state: Scalars
     weights, best = under("model."), under("best.")
     trainer.weights.load_state_dict(weights)
     if best and _shapes(best) != _shapes(weights):
-        raise ValueError("its best weights are not those of its model")
+        raise ValueError("the best weights do not have the shapes of the model's weights")
     load_state(trainer.optimizer, under("optimizer."))
     trainer.best = Best(weights=best, **asdict(state.best))
     trainer.records = from_table(tensors["history"])

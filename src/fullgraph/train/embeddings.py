@@ -1,4 +1,4 @@
-"""What a layer of a model gives for each node, seen while the model runs."""
+"""Record the output of one layer for each node while the model runs."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,15 +11,15 @@ from fullgraph.errors import InputError, one_line
 
 @runtime_checkable
 class Layered(Protocol):
-    """A model whose layers have names."""
+    """A model with named layers."""
 
     def layer_names(self) -> dict[str, nn.Module]:
-        """Layers by number, the first one "1", and by the names that the model has for them."""
+        """Return layers by number, starting at "1", and by the model's names."""
 
 
 @contextmanager
 def watched(model: nn.Module, layer: str) -> Iterator[list[Tensor]]:
-    """Collects what the layer of that name or number returns while the block runs; an empty name is no layer."""
+    """Collect the results of the named or numbered layer while the block runs; an empty name collects nothing."""
     if not layer:
         yield []
         return
@@ -42,7 +42,7 @@ def watched(model: nn.Module, layer: str) -> Iterator[list[Tensor]]:
 
 
 def rows_seen(seen: list[Tensor], layer: str, num_rows: int) -> Tensor:
-    """The one tensor that a layer returned, as [rows, columns] in at least float32."""
+    """Return the layer's only result as [rows, columns] in at least float32."""
     if len(seen) != 1:
         raise InputError(
             f"embeddings: layer {layer!r} gives rows {len(seen)} times in a pass, not once; name another one"

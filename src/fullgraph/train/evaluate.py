@@ -8,7 +8,7 @@ from fullgraph.tasks import Scores, Task
 
 
 def logits_of(model: nn.Module, shard: Shard) -> Tensor:
-    """Logits of this rank's rows, computed as one process would."""
+    """Return logits of this rank's rows, as one process would compute them."""
     shard.eval_clock.tick()
     was_training = model.training
     model.eval()
@@ -21,5 +21,5 @@ def logits_of(model: nn.Module, shard: Shard) -> Tensor:
 
 
 def evaluate(model: nn.Module, shard: Shard, task: Task) -> Scores:
-    """The task's score on each split, the same on every rank."""
+    """Return the task's score on each split; the same on every rank."""
     return task.scores(logits_of(model, shard), shard)

@@ -1,4 +1,4 @@
-"""Tables of results under the user's own ids, as CSV or Parquet, through pyarrow."""
+"""Tables of results with the user's own ids, as CSV or Parquet, written with pyarrow."""
 
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from fullgraph.errors import InputError, nearest, one_line
 from fullgraph.storage import whole_file
 
 FORMATS = ("npy", "csv", "parquet")
-# By table, the arrays whose columns it has, and what these columns are called; a single one has the name without `_`.
+# For each table: its arrays, and the prefix of their columns. An array with one column drops the final `_`.
 TABLES = {
     "predictions": {"classes": "class_", "probabilities": "p_", "values": "value_"},
     "embeddings": {"embeddings": "x_"},
@@ -22,15 +22,15 @@ BLOCK_ENTRIES = 1 << 22
 
 
 def files_of(kind: str) -> list[str]:
-    """All tables that there may be."""
+    """Return the file names of all possible tables."""
     return [f"{table}.{kind}" for table in TABLES]
 
 
 def check_format(kind: str) -> None:
-    """Refuse a format that is unknown, or that cannot be written here."""
+    """Refuse an unknown format, and one that cannot be written here."""
     if kind not in FORMATS:
-        told = f"format {one_line(kind, 40)!r} is unknown{nearest(kind, FORMATS)}"
-        raise InputError(f"{told}: choose from {', '.join(FORMATS)}")
+        problem = f"format {one_line(kind, 40)!r} is unknown{nearest(kind, FORMATS)}"
+        raise InputError(f"{problem}: choose from {', '.join(FORMATS)}")
     if kind != "npy":
         try:
             import pyarrow  # noqa: F401
@@ -39,12 +39,12 @@ def check_format(kind: str) -> None:
 
 
 def export(arrays: Path, out: Path, kind: str, names: Names | None) -> list[Path]:
-    """The `.npy` arrays of a folder as tables in `out`, one row a node in the graph's own order, written in blocks."""
+    """Write a folder's `.npy` arrays as tables in `out`, in blocks, with one row per node in the graph's own order."""
     written = []
     for table, columns in TABLES.items():
-        there = {name: arrays / f"{name}.npy" for name in columns if (arrays / f"{name}.npy").exists()}
-        if there:
-            loaded = {columns[name]: np.load(path, mmap_mode="r") for name, path in there.items()}
+        existing = {name: arrays / f"{name}.npy" for name in columns if (arrays / f"{name}.npy").exists()}
+        if existing:
+            loaded = {columns[name]: np.load(path, mmap_mode="r") for name, path in existing.items()}
             texts = np.load(arrays / "labels.npy").tolist() if (arrays / "labels.npy").exists() else []
             written.append(out / f"{table}.{kind}")
             with whole_file(written[-1]) as staged:
@@ -53,7 +53,7 @@ def export(arrays: Path, out: Path, kind: str, names: Names | None) -> list[Path
 
 
 def _write(path: Path, kind: str, arrays: dict[str, Array], names: Names | None, texts: list[str]) -> None:
-    """texts: of the classes, which the columns of their probabilities are called by."""
+    """texts: the classes' names, which name the columns of their probabilities."""
     import pyarrow as pa
 
     rows = len(next(iter(arrays.values())))

@@ -1,19 +1,19 @@
-"""Whether a run can fit this machine, from figures that are known before a rank starts."""
+"""Check whether a run can fit this machine, before a rank starts."""
 
 from torch.nn.parameter import is_lazy
 
 from fullgraph.nn import ModelSpec
 from fullgraph.partition import Manifest
-from fullgraph.room import need_memory, need_ranks
+from fullgraph.resources import require_memory, require_ranks
 from fullgraph.tasks import task_for
 from fullgraph.train.config import TrainConfig
 
-COPIES = 3  # of the weights: themselves, gradients, the best ones; beside the optimizer's own
+COPIES = 3  # of the weights: current weights, gradients, best weights; the optimizer's copies are added
 
 
-def need_room(manifest: Manifest, spec: ModelSpec, config: TrainConfig) -> None:
-    """Refuse a run that cannot fit, before its ranks take memory, descriptors, ports or threads."""
-    need_ranks(manifest.parts, config.threads)
+def require_run_fits(manifest: Manifest, spec: ModelSpec, config: TrainConfig) -> None:
+    """Refuse a run that cannot fit, before its ranks allocate memory, descriptors, ports or threads."""
+    require_ranks(manifest.parts, config.threads)
     if config.device == "cpu":
         width = task_for(config.task, manifest.graph, cut=True).out_width(manifest.graph)
         weights = spec.outline(manifest.graph.features, width).parameters()
@@ -22,11 +22,11 @@ def need_room(manifest: Manifest, spec: ModelSpec, config: TrainConfig) -> None:
         )
         least = manifest.parts * count * _itemsize(config)
         least += sum(least_bytes(manifest, spec, config, rank) for rank in range(manifest.parts))
-        need_memory(least, f"training on {manifest.parts} ranks of this machine")
+        require_memory(least, f"training on {manifest.parts} ranks of this machine")
 
 
 def least_bytes(manifest: Manifest, spec: ModelSpec, config: TrainConfig, rank: int) -> int:
-    """What a rank cannot do without: its arcs, its input's aggregation, every layer's output and its gradient."""
+    """Return the minimum memory of a rank: edges, aggregated input, and every layer's output and its gradient."""
     nodes, arcs = manifest.figures.nodes[rank], manifest.figures.edges[rank]
     ahead = config.precompute and not spec.encodes and not manifest.graph.sparse
     columns = (manifest.graph.features if ahead else 0) + 2 * spec.layers * spec.hidden

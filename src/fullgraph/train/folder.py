@@ -1,4 +1,4 @@
-"""A run's folder: locked while a run works in it, and left as it was by a run that fails before it trains."""
+"""A run's folder: locked while a run uses it, and restored if a run fails before it trains."""
 
 import os
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from fullgraph.train.config import FILE as CONFIG
 
 SHARDS = "shards"
 METRICS = "metrics.jsonl"
-# Everything that a run writes. A new run is refused where one of these is already: it would be somebody else's.
+# Every name that a run writes. A new run is refused if one of them exists, since the file belongs to someone else.
 NAMES = (
     CONFIG, METRICS, "result.json", "model.safetensors", "checkpoints", "predictions", SHARDS, "tensorboard",
     "report.html", "profile.json", "trace.json", "torch_trace",
@@ -21,20 +21,20 @@ NAMES = (
 
 
 class RunFolder:
-    """The folder of one run, locked for as long as this process and its ranks live."""
+    """The folder of one run, locked while this process and its ranks live."""
 
     def __init__(self, path: Path, lock: FolderLock, created: Sequence[Path], *, new: bool) -> None:
         self.path, self.lock, self.new_run = path, lock, new
-        self._created = created  # folders that this call made, the outermost first
-        self._shards: int | None = None  # the inode of those that this call put here
-        self._config = None if new else (path / CONFIG).read_bytes()  # of a run that was begun before
+        self._created = created  # folders that this call created, the outermost first
+        self._shards: int | None = None  # the inode of the shards that this call placed here
+        self._config = None if new else (path / CONFIG).read_bytes()  # of a run that began earlier
         self._metrics = self._read_metrics()
 
     @classmethod
     def new(cls, path: Path, *, shards: bool) -> "RunFolder":
-        """A folder for a new run: made here, or there already without any file of a run.
+        """Prepare a folder for a new run: created here, or existing without any file of a run.
 
-        shards: the run writes shards too; else `path` may hold those of its graph.
+        shards: True if the run writes shards; otherwise `path` may hold the shards of its graph.
         """
         if path.exists() and not path.is_dir():
             raise InputError(f"{path} is a file, not a folder; choose another --out")
@@ -42,7 +42,7 @@ class RunFolder:
         path.mkdir(parents=True, exist_ok=True)
         folder = cls(path, FolderLock(path), created, new=True)
         if shards and not os.path.lexists(path / CONFIG):
-            folder._remove_shards(folder.lock.before.get("creating"))  # a run was killed before it wrote its config
+            folder._remove_shards(folder.lock.before.get("creating"))  # left by a run killed before it wrote its config
         taken = [name for name in NAMES if (shards or name != SHARDS) and os.path.lexists(path / name)]
         if taken:
             folder.lock.remove()
@@ -51,13 +51,13 @@ class RunFolder:
                 raise InputError(
                     f"{path} holds a run already; continue it with --resume {path}, or choose another --out"
                 )
-            raise InputError(f"{path} holds {', '.join(taken)}, which a run would overwrite; choose another --out")
+            raise InputError(f"{path} holds {', '.join(taken)}; a run would overwrite that; choose another --out")
         folder.sweep()
         return folder
 
     @classmethod
     def existing(cls, path: Path) -> "RunFolder":
-        """The folder of a run that was begun before."""
+        """Open the folder of a run that began earlier."""
         if not (path / CONFIG).is_file():
             raise InputError(f"{path / CONFIG} does not exist; name a folder that `fullgraph train` wrote")
         check_names(path)
@@ -66,23 +66,23 @@ class RunFolder:
         return folder
 
     def place_shards(self, built: Path) -> None:
-        """Give shards their name. Until `ready` the lock says which these are, so that the next run can remove them."""
+        """Name the shards. Until `ready`, the lock records their inode, so that the next run can remove them."""
         self._shards = built.stat().st_ino
         self.lock.note(creating=self._shards)
-        settle(built, self.path / SHARDS, lambda _: "something that is not of this run")
+        settle(built, self.path / SHARDS, lambda _: "something that does not belong to this run")
 
     def ready(self) -> None:
-        """The config is written: from now on the folder holds a run, and nothing of it is half made."""
+        """Record that the config is written: from now on the folder holds a run, with nothing incomplete."""
         self.lock.note()
 
     def sweep(self) -> None:
-        """Remove what runs that died have left half-written."""
+        """Remove incomplete files of runs that died."""
         for place in (self.path, *(self.path / name for name in ("checkpoints", "predictions", "torch_trace"))):
             sweep(place)
 
     @property
     def trained(self) -> bool:
-        """Whether ranks trained an epoch, whose record is new; a run that goes on first cuts old ones off."""
+        """Whether ranks have trained an epoch and added its record; a resumed run first removes later records."""
         return not self._metrics.startswith(self._read_metrics())
 
     def _read_metrics(self) -> bytes:
@@ -92,10 +92,10 @@ class RunFolder:
         return b""
 
     def undo(self) -> None:
-        """Take back what this call did to a folder where it never trained.
+        """Undo this call's changes to a folder in which it never trained.
 
-        Of a new run, its shards, its config and its empty record are removed, so that the corrected command finds its
-        folder free. One that was begun before gets its config back.
+        A new run's shards, config and empty metrics file are removed, so that the corrected command can use the folder.
+        A run that began earlier gets its config back.
         """
         if self._config is not None and self._config != (self.path / CONFIG).read_bytes():
             write_whole(self.path / CONFIG, self._config)
@@ -105,12 +105,12 @@ class RunFolder:
             discard(self.path / METRICS, _not_empty)
         self.sweep()
         self.lock.remove()
-        with suppress(OSError):  # a folder that holds something else stays
+        with suppress(OSError):  # a folder that holds other files stays
             for folder in reversed(self._created):
                 folder.rmdir()
 
     def _remove_shards(self, inode: object) -> None:
-        """Remove the shards if they are those of this inode, as a run put them there, and nothing is beside them."""
+        """Remove the shards if a run placed them here, as shown by their inode, and the folder holds nothing else."""
 
         def foreign(path: Path) -> str:
             return beside_shards(path) if path.lstat().st_ino == inode else "other shards"
@@ -119,7 +119,7 @@ class RunFolder:
             discard(self.path / SHARDS, foreign)
 
     def close(self) -> None:
-        """Let the folder go, without what ranks that died just now have left."""
+        """Unlock the folder, after removing incomplete files of ranks that just died."""
         self.sweep()
         self.lock.close()
 
@@ -133,7 +133,7 @@ class RunFolder:
 
 
 def check_names(path: Path) -> None:
-    """Refuse a run's folder where one of its names is a link, which may lead anywhere, or of the wrong kind."""
+    """Refuse a run's folder if one of its names is a link, which may point anywhere, or has the wrong type."""
     for file in (path / name for name in NAMES):
         refuse_link(file)
         if "." in file.name and file.exists() and not file.is_file():

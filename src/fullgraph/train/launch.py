@@ -1,6 +1,7 @@
-"""Starts the ranks of one machine as child processes, watches them, and says which one failed and why.
+"""Start the ranks of one machine as child processes, watch them, and report which rank failed and why.
 
-Ranks meet in a folder that only this user can open, and talk over loopback: nothing on the network can reach them.
+Ranks meet in a folder that only this user can open, and communicate over loopback: nothing on the network can reach
+them.
 """
 
 import json
@@ -22,14 +23,14 @@ from fullgraph.errors import Interrupted, RankFailed, signal_name
 from fullgraph.own_code import told_by_rank
 from fullgraph.report import Phases
 from fullgraph.storage import scratch
-from fullgraph.train.nursery import Nursery, RankProcess
-from fullgraph.train.stopping import REPORT, SIGNALS, STARTUP, LastWords, ignore, interrupt
+from fullgraph.train.fork_server import ForkServer, RankProcess
+from fullgraph.train.rank_io import REPORT, SIGNALS, STARTUP, ExitReport, ignore, interrupt
 from fullgraph.values import read_value
 
-EXIT_INPUT, EXIT_STOPPED = 2, 3  # a rank's exit status when the input is wrong, and when a signal stopped it
-CAUSE_S = 3.0  # after a rank says that a peer is gone, the launcher waits so long for the peer's own end
+EXIT_INPUT, EXIT_STOPPED = 2, 3  # a rank's exit status after wrong input, and after a signal
+CAUSE_S = 3.0  # seconds to wait for a lost peer's own end after another rank reports the loss
 
-ONE_REQUEST_S = 0.5  # signals that follow one another faster are one request: `timeout` sends two
+ONE_REQUEST_S = 0.5  # signals within this time count as one request: `timeout` sends two
 
 
 @dataclass(eq=False)
@@ -37,50 +38,50 @@ class _Child:
     rank: int
     process: RankProcess
     pipe: int
-    words: bytes = b""
+    report: bytes = b""
     ended_at: float = 0.0
 
-    def last_words(self) -> LastWords | None:
+    def exit_report(self) -> ExitReport | None:
         with suppress(ValueError):
-            return read_value(LastWords, json.loads(self.words), "last words")
+            return read_value(ExitReport, json.loads(self.report), "a rank's exit report")
         return None
 
     @property
     def kind(self) -> str:
-        """Of its last words; nothing: it ended without."""
-        words = self.last_words()
-        return words.kind if words else ""
+        """The kind of its exit report; empty if it left none."""
+        report = self.exit_report()
+        return report.kind if report else ""
 
     def end(self) -> str:
-        """How it ended, where it said nothing."""
+        """Describe the end of a rank that left no exit report."""
         status, who = self.process.returncode, f"rank {self.rank} (pid {self.process.pid})"
         if status is None:
-            return f"{who} ended without a word; how is unknown, since this process ignores SIGCHLD"
+            return f"{who} ended without an exit report and with unknown status, since this process ignores SIGCHLD"
         if status < 0:
             return f"{who} was ended by {signal_name(-status)}"
         return f"{who} ended with status {status} before its work was done; look for os._exit in your own code"
 
 
 @dataclass(eq=False)
-class _Ears:
-    """Where the numbers of signals can be read."""
+class _SignalPipe:
+    """The pipe from which signal numbers can be read."""
 
     pipe: int | None
-    leaving: bool = False  # a command that stops because of a signal needs no other
+    leaving: bool = False  # the command is ending because of a signal and ignores further ones
 
 
 @dataclass(eq=False)
-class _Crew:
-    """The ranks, and the signals that this process has received for them."""
+class _Ranks:
+    """The ranks, and the signals that this process received for them."""
 
     children: list[_Child]
     signals: int | None
     asked: list[int] = field(default_factory=list)
     asked_at: float = 0.0
-    asked_twice: bool = False  # a person, or a service manager, no longer waits
+    asked_twice: bool = False  # a second signal: a person or a service manager no longer waits
 
     def watch(self) -> None:
-        """Until all ranks are done, or one has failed, or a second signal says to leave at once."""
+        """Wait until all ranks have ended, one has failed, or a second signal demands an immediate end."""
         with selectors.DefaultSelector() as selector:
             for child in self.children:
                 selector.register(child.pipe, selectors.EVENT_READ, child)
@@ -104,16 +105,16 @@ class _Crew:
                             return
 
     def _ended(self, child: _Child) -> bool:
-        """Read what a rank says; its pipe closes when it ends."""
+        """Read a rank's exit report; return True when its pipe closes, which means that it ended."""
         text = os.read(child.pipe, 65536)
-        child.words += text
+        child.report += text
         if not text:
             child.process.wait()
             child.ended_at = time.monotonic()
         return not text
 
     def _relay(self, number: int) -> None:
-        """Pass a signal on. A closed terminal sends SIGHUP several times, so that it never is a second request."""
+        """Forward a signal. SIGHUP never counts as a second request: a closed terminal sends it several times."""
         now = time.monotonic()
         if self.asked and number != signal.SIGHUP and now - self.asked_at > ONE_REQUEST_S:
             self.asked_twice = True
@@ -123,7 +124,7 @@ class _Crew:
             child.process.send_signal(signal.SIGTERM)
 
     def end(self) -> None:
-        """Leave no rank behind; one that is stopped dies too."""
+        """Kill all ranks that still run, including stopped ones."""
         for child in self.children:
             child.process.kill()
         for child in self.children:
@@ -131,7 +132,7 @@ class _Crew:
             os.close(child.pipe)
 
     def failure(self, killed_before: int) -> Exception | None:
-        """The first cause: a rank that ended without a word, else bad input, else a crash, else a lost peer."""
+        """Return the first cause: a rank without an exit report, else bad input, else a crash, else a lost peer."""
         ended = sorted((c for c in self.children if c.ended_at), key=lambda child: child.ended_at)
         for child in ended:
             terminated = bool(self.asked) and child.process.returncode == -signal.SIGTERM
@@ -140,20 +141,20 @@ class _Crew:
                 return RankFailed(f"{child.end()}{why}; the other ranks were stopped")
         for kind in ("input", "failed", "lost"):
             for child in ended:
-                words = child.last_words()
-                if words is not None and words.kind == kind:
+                report = child.exit_report()
+                if report is not None and report.kind == kind:
                     if kind == "input":
-                        return told_by_rank(words.text, words.trace)
-                    sys.stderr.write(words.trace)
-                    return RankFailed(f"rank {child.rank} failed: {words.text}")
+                        return told_by_rank(report.text, report.trace)
+                    sys.stderr.write(report.trace)
+                    return RankFailed(f"rank {child.rank} failed: {report.text}")
         return None
 
     def stopped(self) -> Interrupted | None:
-        """What to say when a signal to this process, or to one of its ranks, asked the run to stop."""
-        said = [words.text for child in self.children if (words := child.last_words()) and words.kind == "stopped"]
+        """Return the error to raise after a signal to this process, or to one of its ranks, stopped the run."""
+        said = [report.text for child in self.children if (report := child.exit_report()) and report.kind == "stopped"]
         if all(child.kind == "done" for child in self.children) or not (said or self.asked):
             return None
-        # A rank under a launcher listens to SIGTERM alone.
+        # Under a launcher, a rank handles only SIGTERM.
         number = self.asked[0] if self.asked else signal.SIGTERM
         return Interrupted(said[0] if said else "no checkpoint was added", number)
 
@@ -164,43 +165,43 @@ def launch(
     *,
     inherit: Sequence[int] = (),
     phases: Phases | None = None,
-    nursery: Nursery,
+    fork_server: ForkServer,
     classes: str = "",
 ) -> None:
-    """Run the nursery's worker with `args` as `parts` ranks that die with this process; returns when all are done.
+    """Run the fork server's worker with `args` as `parts` ranks that die with this process; return when all are done.
 
-    inherit: descriptors that ranks keep open, such as the lock of their run's folder. phases: what the start has taken
-    until now, for the ranks' own account of it. nursery: where they come from; it is closed. classes: the user's own
-    that are in no file, packed.
+    inherit: descriptors that ranks keep open, such as the lock of their run's folder. phases: durations of the start so
+    far, which ranks add to. fork_server: starts the ranks, and is closed. classes: the user's classes that are defined
+    in no file, packed.
     """
-    told = {STARTUP: json.dumps([phases.seconds, time.time()])} if phases else {}
+    startup = {STARTUP: json.dumps([phases.seconds, time.time()])} if phases else {}
     killed_before = _oom_kills()
-    # Not in the run's folder: ranks meet also when its disk is full.
-    with scratch(Path(tempfile.gettempdir())) as meeting, _listening() as ears:
-        crew = _Crew([], ears.pipe)
+    # Not in the run's folder: ranks must meet even if its disk is full.
+    with scratch(Path(tempfile.gettempdir())) as meeting, _signals_as_bytes() as signal_pipe:
+        ranks = _Ranks([], signal_pipe.pipe)
         try:
             display = phases.display if phases else SILENT
-            with display, display.phase(f"starting {count(parts, 'rank')}"), nursery as source:
+            with display, display.phase(f"starting {count(parts, 'rank')}"), fork_server as source:
                 for rank in range(parts):
-                    crew.children.append(_start(source, rank, parts, meeting, args, inherit, told, classes))
-            crew.watch()
+                    ranks.children.append(_start(source, rank, parts, meeting, args, inherit, startup, classes))
+            ranks.watch()
         finally:
-            crew.end()
-        trouble = crew.failure(killed_before) or crew.stopped()
-        ears.leaving = isinstance(trouble, Interrupted)
+            ranks.end()
+        trouble = ranks.failure(killed_before) or ranks.stopped()
+        signal_pipe.leaving = isinstance(trouble, Interrupted)
     if trouble is not None:
         raise trouble
 
 
 def _start(
-    source: Nursery, rank: int, parts: int, meeting: Path, args: Sequence[str], inherit: Sequence[int],
-    told: Mapping[str, str], classes: str,
+    source: ForkServer, rank: int, parts: int, meeting: Path, args: Sequence[str], inherit: Sequence[int],
+    startup: Mapping[str, str], classes: str,
 ) -> _Child:  # fmt: skip
     read, write = os.pipe()
     about = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": parts, "LOCAL_WORLD_SIZE": parts, MEETING: meeting}
-    environ = {name: str(value) for name, value in about.items()} | dict(told)
+    environ = {name: str(value) for name, value in about.items()} | dict(startup)
     try:
-        process = source.bear(f"fullgraph-{rank}", args, environ, (REPORT, write), inherit, classes)
+        process = source.spawn(f"fullgraph-{rank}", args, environ, (REPORT, write), inherit, classes)
     except BaseException:
         os.close(read)
         raise
@@ -210,30 +211,30 @@ def _start(
 
 
 @contextmanager
-def _listening() -> Iterator[_Ears]:
-    """Signals arrive as bytes in a pipe while the block runs; there is none where signals go to another thread."""
+def _signals_as_bytes() -> Iterator[_SignalPipe]:
+    """While the block runs, signals arrive as bytes in a pipe; there is no pipe outside the main thread."""
     if threading.current_thread() is not threading.main_thread():
-        yield _Ears(None)
+        yield _SignalPipe(None)
         return
     read, write = os.pipe()
-    heard = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+    handled = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
 
-    def hear(number: int, frame: object) -> None:
+    def forward(number: int, frame: object) -> None:
         os.write(write, bytes([number]))
 
-    before = {number: signal.signal(number, hear) for number in heard}
-    ears = _Ears(read)
+    before = {number: signal.signal(number, forward) for number in handled}
+    signal_pipe = _SignalPipe(read)
     try:
-        yield ears
+        yield signal_pipe
     finally:
         for number, handler in before.items():
-            signal.signal(number, ignore if ears.leaving and handler is interrupt else handler)
+            signal.signal(number, ignore if signal_pipe.leaving and handler is interrupt else handler)
         os.close(read)
         os.close(write)
 
 
 def _oom_kills() -> int:
-    """How many processes the kernel has ended for lack of memory since it started."""
+    """Return the number of processes that the kernel has ended for lack of memory since it started."""
     with suppress(OSError, ValueError):
         for line in Path("/proc/vmstat").read_text().splitlines():
             if line.startswith("oom_kill "):

@@ -1,6 +1,6 @@
-"""Torch's optimisers and a user's own, as values of a run; and their state as tensors under names.
+"""Torch's optimisers and a user's own, as values of a run, and their state as named tensors.
 
-Torch's come without the import of torch's compiler: it takes longer than that of torch itself.
+Torch's optimisers are used without importing torch's compiler, slots_of import takes longer than torch itself.
 """
 
 import inspect
@@ -18,15 +18,15 @@ from fullgraph.errors import InputError
 from fullgraph.own_code import DEFINITION, own_code, unfit
 from fullgraph.values import Range, Value
 
-# What torch wraps so that its compiler leaves the method alone; the wrapper imports the compiler to say so.
+# torch wraps these methods to exclude them from compilation; the wrapper imports the compiler.
 WRAPPED = ("add_param_group", "zero_grad", "state_dict", "load_state_dict")
-GIVEN = ("params", "lr", "weight_decay")  # arguments that the run gives
+GIVEN = ("params", "lr", "weight_decay")  # arguments that the run sets
 PLAIN = (bool, int, float, str)
 Beta = Annotated[float, Range(0, 1, below=True)]
 
 
 def uncompiled(kind: type[Optimizer]) -> type[Optimizer]:
-    """The same optimiser with torch's methods bare. Nothing in a rank is compiled."""
+    """Return the same optimiser without torch's compiler wrappers. Nothing in a rank is compiled."""
     bare: dict[str, Any] = {
         name: inspect.unwrap(getattr(Optimizer, name))
         for name in WRAPPED
@@ -39,10 +39,10 @@ def uncompiled(kind: type[Optimizer]) -> type[Optimizer]:
 
 @dataclass(frozen=True, kw_only=True)
 class Described(Value):
-    """An optimiser and the arguments of its constructor; the run gives the weights, `lr` and `weight_decay`."""
+    """An optimiser and its constructor's arguments; the run sets the weights, `lr` and `weight_decay`."""
 
     kind: ClassVar[type[Optimizer]]
-    slots: ClassVar[int] = 2  # tensors that it keeps of every weight
+    slots: ClassVar[int] = 2  # tensors that it keeps per weight
 
     def build(self, weights: list[nn.Parameter], *, lr: float, weight_decay: float) -> Optimizer:
         takes = inspect.signature(self.kind).parameters
@@ -82,13 +82,13 @@ class SGD(Described):
 
 @cache
 def as_optimizer(kind: type) -> type:
-    """An optimiser's class as the values that describe it; any other class as it is."""
+    """Return the values that describe an optimiser's class; return any other class unchanged."""
     if not issubclass(kind, Optimizer):
         return kind
     needed = [p for p in inspect.signature(kind.step).parameters.values() if p.default is p.empty and p.name != "self"]
     if any(p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in needed):
         raise InputError(
-            f"optimizer {kind.__name__} runs the model several times a step, which ranks do not; use another"
+            f"optimizer {kind.__name__} runs the model several times per step, which ranks do not; use another"
         )
     described = [
         (name, *_field(parameter))
@@ -104,7 +104,7 @@ def as_optimizer(kind: type) -> type:
 
 
 def _field(parameter: inspect.Parameter) -> tuple[Any, Any]:
-    """The type and the default of an argument; None where no file can hold it, so that it stays at its default."""
+    """Return an argument's type and default; None if no file can hold it, so that it keeps its default."""
     default = parameter.default
     if default is parameter.empty:
         return int | float | str, field()
@@ -117,7 +117,7 @@ def _field(parameter: inspect.Parameter) -> tuple[Any, Any]:
     return None, field()
 
 
-# --- its state, as a checkpoint holds it
+# --- the state of an optimiser, as a checkpoint holds it
 
 READ: dict[str, Callable[[Tensor], Any]] = {
     "": lambda value: value,
@@ -129,7 +129,7 @@ READ: dict[str, Callable[[Tensor], Any]] = {
 
 
 def state_tensors(optimizer: Optimizer) -> dict[str, Tensor]:
-    """All that an optimiser keeps, of weights ("0.exp_avg") and of groups of them ("group0.k#int"); numbers too."""
+    """Return the state of weights ("0.exp_avg") and of groups of weights ("group0.k#int"), numbers included."""
     with own_code(optimizer):
         state = optimizer.state_dict()
         kept = [(index, slot, value) for index, slots in state["state"].items() for slot, value in slots.items()]
@@ -160,21 +160,21 @@ def _named(name: str, value: Any) -> tuple[str, Tensor | None]:
 
 
 def load_state(optimizer: Optimizer, tensors: Mapping[str, Tensor]) -> None:
-    """Give an optimiser the state that `state_tensors` found."""
+    """Load the tensors of `state_tensors` into an optimiser."""
     state = optimizer.state_dict()
     for name, tensor in tensors.items():
         owner, slot = name.split(".", 1)
         slot, _, kind = slot.partition("#")
-        whose = state["param_groups"][int(owner[5:])] if owner.startswith("group") else None
-        whose = state["state"].setdefault(int(owner), {}) if whose is None else whose
-        whose[slot] = READ[kind](tensor)
+        slots_of = state["param_groups"][int(owner[5:])] if owner.startswith("group") else None
+        slots_of = state["state"].setdefault(int(owner), {}) if slots_of is None else slots_of
+        slots_of[slot] = READ[kind](tensor)
     optimizer.load_state_dict(state)
     weights = [weight for group in optimizer.param_groups for weight in group["params"]]
     for index, slots in state["state"].items():
         kept = optimizer.state[weights[index]]
         for slot, value in slots.items():
             if isinstance(value, Tensor) and kept[slot].dtype != value.dtype:  # torch casts to the weight's type
-                scalar = value.dim() == 0 and value.dtype == torch.float32  # ASGD keeps such beside any weight
+                scalar = value.dim() == 0 and value.dtype == torch.float32  # ASGD keeps such scalars
                 if type(optimizer).__module__.startswith("torch.") and not scalar:
                     raise ValueError(f"{slot} is of type {value.dtype}, which {type(optimizer).__name__} never keeps")
                 kept[slot] = value.to(kept[slot].device)

@@ -1,7 +1,7 @@
-"""Weights in float32 under a model that computes in fewer bits.
+"""Weights in float32 for a model that computes with fewer bits.
 
-With `bf16` a model's parameters, rows and wires are bfloat16. The optimizer sees float32 masters of the parameters:
-gradients are cast up to them, summed over ranks and applied there, and the masters are cast down again after a step.
+With `bf16` a model's parameters, rows and wires are bfloat16. The optimizer updates float32 masters of the parameters:
+gradients are cast to float32, summed over ranks and applied to the masters; after a step the masters are cast back.
 """
 
 from collections.abc import Iterable
@@ -11,20 +11,20 @@ from torch import Tensor, nn
 
 
 def rows_dtype(precision: str, dtype: torch.dtype) -> torch.dtype:
-    """The type of rows, activations and wires."""
+    """Return the type of rows, activations and wires."""
     return torch.bfloat16 if precision == "bf16" else dtype
 
 
 def allow_tf32(precision: str) -> None:
-    """Let matrix products round their float32 operands to 10 bits, as `tf32` asks for."""
+    """Let matrix products round float32 operands to 10 bits if the precision is `tf32`."""
     torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
 
 
 class Weights:
-    """A model's parameters as the optimizer sees them: its own, or float32 masters of 16-bit ones."""
+    """The parameters that the optimizer updates: the model's own, or float32 masters of 16-bit parameters."""
 
     def __init__(self, model: nn.Module, dtype: torch.dtype) -> None:
-        """`dtype` is what the model computes in from now on."""
+        """`dtype`: the type in which the model computes from now on."""
         self.model = model
         self._own = list(model.parameters())
         self.masters = [nn.Parameter(p.detach().clone()) if p.dtype != dtype else p for p in self._own]
@@ -33,11 +33,11 @@ class Weights:
 
     @property
     def in_full(self) -> bool:
-        """Whether the model computes with them as they are."""
+        """Whether the model computes with the parameters that the optimizer updates."""
         return all(master is own for master, own in zip(self.masters, self._own, strict=True))
 
     def gather(self) -> Iterable[nn.Parameter]:
-        """The parameters to step, each with the gradient that its model's own received."""
+        """Return the parameters to update, each with the gradient of its model parameter."""
         for master, own in zip(self.masters, self._own, strict=True):
             if master is not own:
                 master.grad = None if own.grad is None else own.grad.to(master.dtype)
@@ -46,13 +46,13 @@ class Weights:
 
     @torch.no_grad()
     def publish(self) -> None:
-        """Give the model what a step made of the masters."""
+        """Copy the updated masters into the model."""
         for master, own in zip(self.masters, self._own, strict=True):
             if master is not own:
                 own.copy_(master)
 
     def state_dict(self) -> dict[str, Tensor]:
-        """The model's state with the masters in place of its own parameters."""
+        """Return the model's state with the masters in place of the model's own parameters."""
         state: dict[str, Tensor] = self.model.state_dict()
         for (name, _), master in zip(self.model.named_parameters(), self.masters, strict=True):
             state[name] = master.detach()

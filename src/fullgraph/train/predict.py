@@ -1,4 +1,4 @@
-"""What a model predicts, as tables that all ranks write together: in the graph's own order of nodes and of pairs."""
+"""Predictions as tables that all ranks write together, in the graph's own order of nodes and pairs."""
 
 import os
 from dataclasses import dataclass, replace
@@ -24,32 +24,32 @@ TABLES = ("classes", "probabilities", "values", "embeddings", "pairs", "scores",
 
 @dataclass(frozen=True, kw_only=True)
 class Order(Value):
-    """What a rank is to predict: with which layer's rows, on which shards, and where to write it."""
+    """A request for predictions: the layer, the shards, and the folder to write to."""
 
     out: str
-    embeddings: str = ""  # a layer, or none
-    shards: str = ""  # of another graph than the run's own
+    embeddings: str = ""  # the name of a layer, or empty
+    shards: str = ""  # of a different graph; empty: the run's graph
     shards_checksum: Annotated[int, Range(0, 2**32 - 1)] = 0
 
     @property
     def files(self) -> list[Path]:
-        """All that there may be."""
+        """Return all files that may be written."""
         return [Path(self.out) / f"{name}.npy" for name in TABLES]
 
 
 def write_predictions(
     order: Order, model: nn.Module, shard: Shard, task: Task, class_names: tuple[str, ...] = ()
 ) -> None:
-    """The task's tables, and those of a layer that is asked for (`embeddings.npy` [N, D]):
+    """Write the task's tables, and `embeddings.npy` [N, D] if a layer is requested:
 
     classes     `probabilities.npy` [N, C] float32, `classes.npy` [N] (or [N, C] 0/1, multi-label)
     regression  `values.npy` [N, C] float32
-    link        `embeddings.npy` [N, D] float32; `pairs.npy` [P, 2] and the probability of each, `scores.npy` [P]
+    link        `embeddings.npy` [N, D] float32; `pairs.npy` [P, 2] and their probabilities, `scores.npy` [P]
 
-    class_names: texts of the classes, which `classes.npy` [N] then has.
+    class_names: names of the classes; with names, `classes.npy` [N] holds these texts.
 
-    Each is there whole or not at all. Each rank writes its own rows to a file of its own, and rank 0 merges them: two
-    machines never write one page.
+    Each file is written completely or not at all. Each rank writes its rows to a separate file, and rank 0 merges these
+    files, so that two machines never write the same page.
     """
     folder = Path(order.out)
     with watched(model, order.embeddings) as seen:
@@ -76,10 +76,10 @@ def write_predictions(
 
 
 def write_ids(order: Order, names: Names | None) -> None:
-    """`ids.npy` [N]: what the user calls each node, whole numbers or texts; nodes without names have no such file."""
+    """Write `ids.npy` [N]: the user's name of each node, numbers or texts; no file if nodes have no names."""
     path = Path(order.out) / "ids.npy"
     if names is None:
-        discard(path, lambda _: "")  # of another graph, predicted before
+        discard(path, lambda _: "")  # left by an earlier prediction of a different graph
         return
     blocks = [(low, min(len(names), low + BLOCK_ROWS)) for low in range(0, len(names), BLOCK_ROWS)]
     texts = names.starts is not None
@@ -93,10 +93,10 @@ def write_ids(order: Order, names: Names | None) -> None:
 
 
 def write_labels(order: Order, class_names: tuple[str, ...]) -> None:
-    """`labels.npy` [C]: the text of each column of `probabilities.npy`, where labels were texts."""
+    """Write `labels.npy` [C]: the text of each column of `probabilities.npy`, if labels were texts."""
     path = Path(order.out) / "labels.npy"
     if not class_names:
-        discard(path, lambda _: "")  # of another graph, predicted before
+        discard(path, lambda _: "")  # left by an earlier prediction of a different graph
         return
     with whole_file(path) as staged, staged.open("wb") as file:
         np.save(file, np.array(class_names))
@@ -107,7 +107,7 @@ def _piece(work: Path, name: str, rank: int) -> Path:
 
 
 def _merge(work: Path, path: Path, count: int, ranks: int) -> None:
-    """One table from the ranks' pieces, a piece in memory at a time."""
+    """Merge the ranks' pieces into one table, with one piece in memory at a time."""
     with whole_file(path) as staged:
         out = None
         for rank in range(ranks):
@@ -121,9 +121,9 @@ def _merge(work: Path, path: Path, count: int, ranks: int) -> None:
 
 
 def _room(path: Path, shape: tuple[int, ...], dtype: np.dtype[Any]) -> "np.memmap[Any, Any]":
-    """A new array in a file, to be filled."""
+    """Create an array in a file."""
     out = np.lib.format.open_memmap(path, mode="w+", dtype=dtype, shape=shape)
-    # A full disk must be an error now, not a bus error when a page of a sparse file is first touched.
+    # Report a full disk now; otherwise it is a bus error when a page of a sparse file is first touched.
     with path.open("r+b") as file:
         os.posix_fallocate(file.fileno(), 0, out.offset + out.nbytes)
     return out

@@ -1,4 +1,4 @@
-"""What every rank knows of a run that is over: gathered by rank 0 and written as profile.json."""
+"""Measurements of all ranks after a run, gathered by rank 0 and written to profile.json."""
 
 import json
 import os
@@ -23,34 +23,34 @@ from fullgraph.train.trainer import Trainer
 from fullgraph.transport import Key, Transport, gather_rows
 from fullgraph.values import read_value, tree_of
 
-CANDIDATES = 4  # epochs of which one is shown as the typical one
-MOST_PIECES = 400  # of it, the longest
-MOST_CALLS = 20_000  # to find out what channels expect
+CANDIDATES = 4  # epochs that are kept, of which one is shown as typical
+MOST_PIECES = 400  # the longest pieces of the typical epoch
+MOST_CALLS = 20_000  # calls to compute the expected bytes of channels
 SHOWN = ("pack", "unpack", "wait", "sum", "update", "encode", "decode")
 
 
 class Profiler:
-    """Told of every epoch, on every rank."""
+    """Called after every epoch, on every rank."""
 
     def __init__(self, trainer: Trainer, part: Part, folder: Path) -> None:
         self.trainer, self.part, self.folder = trainer, part, folder
         self.before = self._before()
         self.began = trainer.epoch  # epochs done before this process
         self.bins = Bins(() if self.before is None else self.before.ranks[trainer.shard.transport.rank].bins)
-        self.kept: dict[int, tuple[Piece, ...]] = {}  # pieces of candidate epochs, the last ones
+        self.kept: dict[int, tuple[Piece, ...]] = {}  # pieces of the last candidate epochs
 
     def __call__(self, trainer: Trainer, record: EpochRecord) -> None:
         tally = trainer.meter.last
         self.bins.add(tally.share(), tally.numbers, tally.halo_bytes, tally.lag)
         done = record.epoch - self.began
-        if done & (done + 1) == 0:  # 1, 3, 7, 15, ..: never one in which late rows are compared with fresh ones
+        if done & (done + 1) == 0:  # 1, 3, 7, 15, ...: never an epoch that compares late rows with fresh ones
             self.kept[record.epoch] = pieces_of(tally)
             for old in list(self.kept)[:-CANDIDATES]:
                 del self.kept[old]
 
     def _before(self) -> Profile | None:
-        """The profile of the epochs before these, if it is of exactly those."""
-        with suppress(Exception):  # a damaged one is as good as none
+        """Return the profile of the epochs before this process, if it covers exactly those epochs."""
+        with suppress(Exception):  # a damaged profile counts as missing
             found = read_profile(self.folder)
             if found is not None and len(found.ranks) == self.trainer.shard.transport.size:
                 last = found.first_epoch - 1 + sum(bin.epochs for bin in found.ranks[0].bins)
@@ -58,7 +58,7 @@ class Profiler:
         return None
 
     def finish(self) -> None:
-        """Write profile.json; every rank calls it. What fails here fails no run."""
+        """Write profile.json; every rank must call this. A failure here does not fail the run."""
         transport, epoch = self.trainer.shard.transport, self._typical()
         text = ""
         with tolerated(f"the profile of rank {transport.rank}"):
@@ -79,7 +79,7 @@ class Profiler:
         )
 
     def _typical(self) -> int:
-        """The epoch that took nearly what the median took; all ranks choose the same."""
+        """Return the kept epoch whose duration is closest to the median; the same on all ranks."""
         seconds = {record.epoch: record.epoch_s for record in self.trainer.records}
         if not self.kept:
             return 0
@@ -108,7 +108,7 @@ class Profiler:
         )
 
     def _traffic(self) -> tuple[Flow, ...]:
-        """What channels sent and were to receive, those of epochs before this process included."""
+        """Return sent and expected bytes by channel, including epochs before this process."""
         meter, channels = self.trainer.meter, self.trainer.shard.clock.channels
         expected = expected_bytes(channels, range(self.began, self.trainer.epoch))
         rank = self.trainer.shard.transport.rank
@@ -124,7 +124,10 @@ class Profiler:
 
 
 def expected_bytes(channels: dict[str, Channel], steps: range) -> dict[tuple[str, str], int]:
-    """By channel and way, the bytes that this rank is to receive in these steps; of many steps a sample is asked."""
+    """Return the bytes that this rank should receive in these steps, by channel and direction.
+
+    Long ranges are sampled.
+    """
     sums: dict[tuple[str, str], float] = {}
     most = max(16, MOST_CALLS // max(1, 2 * len(channels)))
     for name, channel in channels.items():
@@ -139,19 +142,19 @@ def expected_bytes(channels: dict[str, Channel], steps: range) -> dict[tuple[str
 
 
 def _sample(steps: range, most: int) -> Sequence[int]:
-    """So many of the steps, spread by the golden ratio: the period of a schedule does not meet the sample's."""
+    """Pick `most` steps, spread by the golden ratio, so that the sample does not follow a schedule's period."""
     if len(steps) <= most:
         return steps
     return [steps[int((i * 0.6180339887) % 1 * len(steps))] for i in range(most)]
 
 
 def pieces_of(tally: Tally) -> tuple[Piece, ...]:
-    """A step in pieces, on the host's clock; the first one is the whole step."""
+    """Return a step in pieces, on the host's clock; the first piece is the whole step."""
     rows = Rows()
     assert tally.step is not None
     pieces = [Piece(kind=COMPUTE, row=COMPUTE, start=tally.began, end=tally.began + tally.step_s)]
     for span in tally.spans:
-        if span.kind in SHOWN and not (span.kind == "wait" and span.use == "weights"):  # which is in the sum
+        if span.kind in SHOWN and not (span.kind == "wait" and span.use == "weights"):  # that wait is inside the sum
             start, end = tally.when(span.interval)
             about = f"{span.key.channel} {span.key.way}" if span.key is not None else span.about
             place = tally.began + start, tally.began + end
@@ -161,7 +164,7 @@ def pieces_of(tally: Tally) -> tuple[Piece, ...]:
 
 
 def _aligned(ranks: list[RankProfile]) -> tuple[RankProfile, ...]:
-    """Typical epochs on one clock: of one machine it is theirs; else all get the weights' sum at the same moment."""
+    """Align typical epochs: by the shared clock on one machine, else by the end of the gradient all-reduce."""
     starts = [rank.typical[0].start if rank.typical else 0.0 for rank in ranks]
     zeros = [min(starts)] * len(ranks)
     if len({rank.host for rank in ranks}) > 1:
@@ -178,7 +181,7 @@ def _aligned(ranks: list[RankProfile]) -> tuple[RankProfile, ...]:
 
 
 def gather_texts(text: str, transport: Transport, key: Key) -> list[str]:
-    """Every rank's text, on rank 0; nothing elsewhere. All ranks call it."""
+    """Return every rank's text on rank 0, and an empty list elsewhere. All ranks must call this."""
     data = torch.frombuffer(bytearray(text.encode() + b" "), dtype=torch.uint8)
     sizes = torch.zeros(transport.size, dtype=torch.int64)
     sizes[transport.rank] = len(data)

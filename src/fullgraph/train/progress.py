@@ -1,4 +1,4 @@
-"""What a person sees of training: a table that changes on a terminal, lines elsewhere."""
+"""The display of training: a live table on a terminal, lines elsewhere."""
 
 import time
 from contextlib import ExitStack
@@ -8,17 +8,17 @@ from fullgraph.report import EpochRecord
 from fullgraph.tasks import metric_name
 from fullgraph.train.trainer import Trainer
 
-QUIET_S = 9.5  # a line at least every ten seconds
-LAG = 1.25  # a rank lags that works so many times the mean of all ranks, and so many seconds longer
+QUIET_S = 9.5  # print a line at least every ten seconds
+LAG = 1.25  # a rank lags if its work is this multiple of the mean, and LAG_S longer
 LAG_S = 0.005
-STEADY = 0.8  # share of the past in a rank's mean
-MOST_RANKS = 8  # lines of ranks
+STEADY = 0.8  # weight of the past in a rank's running mean
+MOST_RANKS = 8  # at most this many lines of ranks
 
 
 class Progress:
-    """A table on a terminal; elsewhere a line with every score, and at least every ten seconds.
+    """A live table on a terminal; elsewhere a line per score, and at least one every ten seconds.
 
-    Seconds of ranks are those that the epoch's record is made of: nothing is measured for the table's sake.
+    Seconds per rank come from the epoch's record: the table needs no extra measurement.
     """
 
     def __init__(self, display: Display, trainer: Trainer) -> None:
@@ -38,7 +38,7 @@ class Progress:
             return
         if record.val is not None or self.display.quiet_for() > QUIET_S:
             self.display.line(text(record, self.epochs, self.metric) + self._left(record, "  {} left"))
-            for line in self.ranks.news():
+            for line in self.ranks.changes():
                 self.display.line(line)
         self.display.progress(record.epoch, 0, piece=f"epoch {record.epoch + 1}/{self.epochs}")
 
@@ -46,7 +46,7 @@ class Progress:
         self._open.close()
 
     def _left(self, record: EpochRecord, form: str) -> str:
-        """Seconds to the last epoch, evaluations among them, at the pace so far; nothing after the last."""
+        """Return the estimated time to the last epoch, including evaluations; empty after the last epoch."""
         left = self.epochs - record.epoch
         spent = time.perf_counter() - self.began
         return form.format(duration(spent / (record.epoch - self.first) * left)) if left else ""
@@ -61,14 +61,14 @@ class Progress:
 
 
 class Ranks:
-    """How long each rank works and waits in an epoch, as means that forget; said where one of them lags."""
+    """Running means of each rank's work and waiting time per epoch; shown if a rank lags."""
 
     def __init__(self) -> None:
-        self.seconds: list[tuple[float, float]] = []  # of work and of waiting, by rank
-        self._told: int | None = None
+        self.seconds: list[tuple[float, float]] = []  # (work, waiting) by rank
+        self._reported: int | None = None
 
     def add(self, seconds: list[list[float]]) -> None:
-        """seconds: of each rank's step in all, and of its waiting."""
+        """seconds: (whole step, waiting) of each rank."""
         new = [(max(0.0, step - wait), wait) for step, wait in seconds]
         old = self.seconds or new
         self.seconds = [
@@ -77,7 +77,7 @@ class Ranks:
         ]
 
     def lagging(self) -> tuple[int, float] | None:
-        """The rank that holds the others up, and its work as a multiple of the mean."""
+        """Return the rank that delays the others, and its work as a multiple of the mean."""
         works = [work for work, _ in self.seconds]
         mean = sum(works) / max(1, len(works))
         if len(works) < 2 or max(works) < LAG * mean or max(works) - mean < LAG_S:
@@ -85,7 +85,7 @@ class Ranks:
         return works.index(max(works)), max(works) / mean
 
     def rows(self) -> list[tuple[str, ...]]:
-        """A line a rank, the slowest first where there are many; none, if all keep up."""
+        """Return one line per rank, at most MOST_RANKS of the slowest; none if no rank lags."""
         slow = self.lagging()
         if slow is None:
             return []
@@ -96,17 +96,17 @@ class Ranks:
         rows[place] = (*rows[place][:-2], "", f"lags: {slow[1]:.1f}x")
         return rows
 
-    def news(self) -> list[str]:
-        """The same as one line, when it is another rank than the last time."""
+    def changes(self) -> list[str]:
+        """Return a line about the lagging rank if it has changed since the last call."""
         slow = self.lagging()
-        if (slow and slow[0]) == self._told:
+        if (slow and slow[0]) == self._reported:
             return []
-        self._told = slow and slow[0]
+        self._reported = slow and slow[0]
         if slow is None:
             return ["no rank lags any more"]
         work, wait = self.seconds[slow[0]]
         return [
-            f"rank {slow[0]} lags: {milliseconds(work)} of work an epoch, {slow[1]:.1f}x the mean; "
+            f"rank {slow[0]} lags: {milliseconds(work)} of work per epoch, {slow[1]:.1f}x the mean; "
             f"it waits {milliseconds(wait)}"
         ]
 

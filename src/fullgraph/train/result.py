@@ -14,17 +14,17 @@ from fullgraph.version import __version__
 
 
 class Cost(NamedTuple):
-    """What a run took, of the worst rank."""
+    """The resources that a run used on its worst rank."""
 
     peak_memory_bytes: int
     peak_device_bytes: int
-    checkpoint_s: float  # that training stood still for checkpoints
+    checkpoint_s: float  # training time lost to checkpoints
     startup_s: dict[str, float]  # by phase
-    live_rows: dict[str, int]  # by layer: nodes that it computes in training, where those are not all
+    live_rows: dict[str, int]  # nodes that a layer computes in training, for layers that do not compute all
 
 
 def result_of(strategy: str, model: str, manifest: Manifest, trainer: Trainer, cost: Cost) -> dict[str, Any]:
-    """Scores are those of the best validation epoch, by exact evaluation on the whole graph."""
+    """Return the result. Scores are those of the best validation epoch, by exact evaluation on the whole graph."""
     graph, figures, config = manifest.graph, manifest.figures, trainer.config
     best, records = trainer.best, trainer.records
     return {
@@ -61,7 +61,7 @@ def result_of(strategy: str, model: str, manifest: Manifest, trainer: Trainer, c
 
 
 def versions() -> dict[str, str]:
-    """Of what a run is computed by."""
+    """Return the versions of the software that computes a run."""
     return {
         "fullgraph": __version__,
         "torch": torch.__version__,

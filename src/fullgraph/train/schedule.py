@@ -1,4 +1,4 @@
-"""Learning rates: pure functions of the epoch, so nothing of them needs saving."""
+"""Learning rates: pure functions of the epoch, without state to save."""
 
 import math
 
@@ -6,9 +6,9 @@ from fullgraph.train.config import TrainConfig
 
 
 def learning_rate(config: TrainConfig, before: int) -> float:
-    """constant: lr.  cosine: lr (1 + cos(pi t/T)) / 2.  step: lr, a tenth of it after each third of the run.
+    """constant: lr.  cosine: lr (1 + cos(pi t/T)) / 2.  step: lr, divided by ten after each third of the run.
 
-    t = before: the epochs that are done. Epochs beyond the planned T keep the rate of the last one.
+    t = before: the number of finished epochs. Epochs after the planned T keep the last rate.
     """
     done = min(before, config.planned - 1) / config.planned
     if config.lr_schedule == "cosine":

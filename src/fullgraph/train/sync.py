@@ -1,4 +1,4 @@
-"""Weight gradients, summed over ranks: most of them while the backward pass still computes the others."""
+"""The gradient all-reduce: most gradients are summed over ranks while the backward pass still computes the others."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -9,35 +9,35 @@ from torch import Tensor, nn
 
 from fullgraph.transport import Key, Pending, Transport
 
-ENOUGH = 32 << 10  # bytes of gradients that are worth a message of their own
+ENOUGH = 32 << 10  # minimum bytes of gradients per message
 
 
 class GradSync:
-    """g <- sum over ranks of g, in a few flat buffers; every rank's loss is already a part of the global mean."""
+    """g <- sum over ranks of g, in a few flat buffers; every rank's loss is already its share of the global mean."""
 
     def __init__(self, transport: Transport, *, may_lack: bool = False) -> None:
         """may_lack: a weight may have a gradient on no rank; it then has none afterwards, and no optimizer steps it."""
         self.transport, self.may_lack = transport, may_lack
-        self._coming: list[tuple[Sequence[nn.Parameter], Pending[Tensor]]] = []  # weights, and their gradients' sum
-        self._waiting: list[list[nn.Parameter]] | None = None  # groups that a backward pass left; None: there was none
+        self._pending: list[tuple[Sequence[nn.Parameter], Pending[Tensor]]] = []  # (weights, their pending sum)
+        self._waiting: list[list[nn.Parameter]] | None = None  # groups not sent in the backward pass; None: no pass
 
     def __call__(self, parameters: Iterable[nn.Parameter], step: int) -> None:
-        """Add up what is not under way yet, and wait for all of it."""
+        """Start the remaining sums, and wait for all of them."""
         if self.transport.size == 1:
             return
-        groups = [_trained(parameters)] if self._waiting is None else self._waiting
+        groups = [_trainable(parameters)] if self._waiting is None else self._waiting
         for group in groups:
             self._begin(group, step)
-        for together, coming in self._coming:
-            self._take(together, coming.wait())
-        self._coming, self._waiting = [], None
+        for together, pending in self._pending:
+            self._take(together, pending.wait())
+        self._pending, self._waiting = [], None
 
     @contextmanager
     def under_way(self, model: nn.Module, step: int) -> Iterator[None]:
-        """Around one backward pass: gradients leave as they come, some at a time, from the last layer back.
+        """Enclose a backward pass: gradients are sent in groups as they are computed, from the last layer to the first.
 
-        Sums begin in the same order on all ranks. Where a gradient never comes, that group and those after it are left
-        to the call that follows.
+        Sums begin in the same order on all ranks. If a gradient is never computed, its group and the groups after it
+        are sent by the next `__call__`.
         """
         if self.transport.size == 1:
             yield
@@ -50,7 +50,7 @@ class GradSync:
             while waiting and came.issuperset(waiting[0]):
                 self._begin(waiting.pop(0), step)
 
-        self._coming, self._waiting = [], waiting
+        self._pending, self._waiting = [], waiting
         hooks = [parameter.register_post_accumulate_grad_hook(on) for group in waiting for parameter in group]
         try:
             yield
@@ -59,7 +59,7 @@ class GradSync:
                 hook.remove()
 
     def _begin(self, parameters: Sequence[nn.Parameter], step: int) -> None:
-        # A weight no path reached on this rank has no gradient here, yet takes part in the sum.
+        # A weight that no path reached on this rank has no gradient here, but takes part in the sum.
         has = [parameter.grad is not None for parameter in parameters]
         grads = []
         for parameter in parameters:
@@ -69,8 +69,8 @@ class GradSync:
         flat = torch.cat([grad.reshape(-1) for grad in grads])
         if self.may_lack:
             flat = torch.cat([flat, flat.new_tensor(has)])
-        key = Key("weights", step, chunk=len(self._coming), use="weights")
-        self._coming.append((parameters, self.transport.all_reduce(key, flat)))
+        key = Key("weights", step, chunk=len(self._pending), use="weights")
+        self._pending.append((parameters, self.transport.all_reduce(key, flat)))
 
     def _take(self, parameters: Sequence[nn.Parameter], flat: Tensor) -> None:
         *parts, have = flat.split([*(p.numel() for p in parameters), len(parameters) if self.may_lack else 0])
@@ -82,15 +82,16 @@ class GradSync:
                 parameter.grad = None
 
 
-def _trained(parameters: Iterable[nn.Parameter]) -> list[nn.Parameter]:
-    """Without those that are frozen."""
+def _trainable(parameters: Iterable[nn.Parameter]) -> list[nn.Parameter]:
+    """Return the parameters that are not frozen."""
     return [parameter for parameter in parameters if parameter.requires_grad]
 
 
 def _groups(model: nn.Module) -> list[list[nn.Parameter]]:
-    """Parameters about as their gradients come, enough for a message each: backwards, from the last layer on.
+    """Group parameters roughly in the order of their gradients, from the last layer to the first.
 
-    A parameter's layer is the first number in its name, or that of the one before it.
+    Each group is large enough for a message. A parameter's layer is the first number in its name; a name without a
+    number belongs to the layer of the parameter before it.
     """
     layer, found = 0, list[tuple[int, nn.Parameter]]()
     for name, parameter in model.named_parameters():
@@ -99,7 +100,7 @@ def _groups(model: nn.Module) -> list[list[nn.Parameter]]:
         found.append((layer, parameter))
     backwards = [parameter for _, parameter in sorted(found, key=lambda pair: pair[0])][::-1]
     groups: list[list[nn.Parameter]] = [[]]
-    for parameter in _trained(backwards):
+    for parameter in _trainable(backwards):
         groups[-1].append(parameter)
         if sum(one.nbytes for one in groups[-1]) >= ENOUGH:
             groups.append([])

@@ -9,7 +9,7 @@ from fullgraph.train.trainer import Trainer
 
 
 class TensorBoard:
-    """Writes every number of an epoch's record under its own name."""
+    """Writes every number of an epoch's record under its name."""
 
     def __init__(self, folder: Path) -> None:
         try:

@@ -1,4 +1,4 @@
-"""--trace: every rank keeps the spans of a few epochs, and rank 0 writes them as one file."""
+"""--trace: every rank keeps the spans of a few epochs, and rank 0 writes them to one file."""
 
 import json
 import platform
@@ -22,11 +22,11 @@ from fullgraph.train.trainer import Trainer
 from fullgraph.transport import Key
 
 FILE, TORCH = "trace.json", "torch_trace"
-MOST_SLICES = 100_000  # of a rank; a trace that has more ends early
+MOST_SLICES = 100_000  # per rank; a trace with more slices ends early
 
 
 class Tracer:
-    """Told of every epoch, on every rank. The trace is written as soon as its last epoch is over."""
+    """Called after every epoch, on every rank. It writes the trace after the last traced epoch."""
 
     def __init__(self, trainer: Trainer, folder: Path) -> None:
         self.trainer, self.folder, self.config = trainer, folder, trainer.config
@@ -57,7 +57,7 @@ class Tracer:
             self.torch.start()
 
     def finish(self) -> None:
-        """Write what there is, once; every rank calls it."""
+        """Write the recorded spans, once; every rank must call this."""
         if self.written:
             return
         self.written = True
@@ -82,21 +82,21 @@ class Tracer:
 
 
 class Layers:
-    """Tells a meter of each layer's forward and backward pass, until removed.
+    """Reports each layer's forward and backward pass to a meter, until removed.
 
-    A layer's backward pass begins when the gradient of its output is there, and ends when that of another layer's is,
-    or with the whole backward pass.
+    A layer's backward pass begins when the gradient of its output is ready. It ends when that of another layer is
+    ready, or with the whole backward pass.
     """
 
     def __init__(self, model: nn.Module, meter: Meter) -> None:
         self.meter = meter
-        self._open: tuple[str, Any] | None = None  # the layer that is walked back, and since when
-        self._called = False  # torch was asked to say when the backward pass is over
+        self._open: tuple[str, Any] | None = None  # the layer in its backward pass, and its start
+        self._called = False  # whether torch will call `_end` after the backward pass
         self._starts: list[Any] = []
         self._handles: list[RemovableHandle] = []
         for name, layer in layers_of(model).items():
             self._handles.append(layer.register_forward_pre_hook(self._enter))
-            # Always: computing again what was not kept ends with an exception of torch's, once it has all.
+            # Always: recomputation under checkpointing ends with an exception inside torch when it has all tensors.
             self._handles.append(layer.register_forward_hook(self._left(name), always_call=True))
 
     def _enter(self, layer: nn.Module, args: Any) -> None:
@@ -133,7 +133,7 @@ class Layers:
             self._open = None
 
     def __deepcopy__(self, memo: object) -> "Layers":
-        return self  # a copy of the model tells the same meter
+        return self  # a copy of the model reports to the same meter
 
     def remove(self) -> None:
         for handle in self._handles:
@@ -141,7 +141,7 @@ class Layers:
 
 
 def layers_of(model: nn.Module) -> dict[str, nn.Module]:
-    """A chain's blocks; of another model the outermost parts, lists of them taken apart."""
+    """Return the blocks of a chain; for other models, the outermost modules, with module lists split up."""
     if isinstance(model, Chain):
         return {f"layer {block.layer}": block for block in model.blocks}
     found: dict[str, nn.Module] = {}

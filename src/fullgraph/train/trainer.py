@@ -1,4 +1,4 @@
-"""The loop. It never asks which strategy runs."""
+"""The training loop. It never asks which strategy runs."""
 
 import copy
 import math
@@ -28,15 +28,15 @@ from fullgraph.transport import Key, cost_of
 
 @dataclass
 class Best:
-    """The best validation score so far, and the model that reached it."""
+    """The best validation score so far, and the weights that reached it."""
 
-    epoch: int = 0  # the first one is 1; 0: none yet
+    epoch: int = 0  # counted from 1; 0: no score yet
     scores: Scores = field(default_factory=dict)
     weights: dict[str, Tensor] = field(default_factory=dict)
-    waited: int = 0  # evaluations since
+    waited: int = 0  # evaluations since the best one
 
     def offer(self, epoch: int, scores: Scores, weights: Weights, *, smaller: bool = False) -> None:
-        """smaller: the smaller score is the better one."""
+        """smaller: True if smaller scores are better."""
         old, new = self.scores.get("val"), scores["val"]
         if old is None or (new is not None and (new < old if smaller else new > old)):
             self.epoch, self.scores, self.waited = epoch, scores, 0
@@ -46,7 +46,7 @@ class Best:
 
 
 class Watcher(Protocol):
-    """Told of every epoch: logs, progress lines, checkpoints."""
+    """Called after every epoch: logs, progress lines, checkpoints."""
 
     def __call__(self, trainer: "Trainer", record: EpochRecord) -> None: ...
 
@@ -70,13 +70,13 @@ class Trainer:
         self.grad_sync = GradSync(shard.train.owners, may_lack=getattr(model, "may_lack_gradients", False))
         self.best = Best()
         self.records: list[EpochRecord] = []
-        self.told_to_end = False  # by a callback
-        self.rank_seconds: list[list[float]] = []  # of each rank's last step: all of it, and what it waited
-        self.phase: Callable[[str], AbstractContextManager[object]] = nullcontext  # shows what takes long
+        self.ended_by_callback = False  # set by a callback
+        self.rank_seconds: list[list[float]] = []  # (whole step, waiting) of each rank's last step
+        self.phase: Callable[[str], AbstractContextManager[object]] = nullcontext  # displays a long operation
 
     @property
     def epoch(self) -> int:
-        """Epochs done."""
+        """The number of finished epochs."""
         return self.shard.clock.step + 1
 
     def train_step(self) -> tuple[Tensor, Tally]:
@@ -94,7 +94,7 @@ class Trainer:
         return loss, self.meter.close_step()
 
     def _sums_under_way(self) -> AbstractContextManager[None]:
-        """Around the backward pass, in which gradients may leave if each is complete, and as it will be summed."""
+        """Enclose the backward pass; send gradients during it if each is complete and has its final type."""
         config, weights = self.config, self.weights
         on_cpu = config.device == "cpu" and not any(master.is_cuda for master in weights.masters)
         complete = self.shard.executor.one_pass and not config.checkpoint_layers
@@ -103,14 +103,14 @@ class Trainer:
         return nullcontext()
 
     def fit(self, watchers: list[Watcher], stop: Callable[[], bool] = lambda: False) -> bool:
-        """Train to the end, or until some rank's `stop` says so; returns whether this is the end."""
+        """Train to the end, or until `stop` of some rank returns True; return whether the end was reached."""
         try:
             return self._fit(watchers, stop)
         finally:
             POOL.clear()
 
     def _fit(self, watchers: list[Watcher], stop: Callable[[], bool]) -> bool:
-        self.meter.other_bytes = 0.0  # what set the run up belongs to no epoch
+        self.meter.other_bytes = 0.0  # bytes of the set-up belong to no epoch
         while self.epoch < self.config.epochs and not self.exhausted:
             lr = learning_rate(self.config, self.epoch)
             with own_code(self.config.optimizer):
@@ -125,12 +125,12 @@ class Trainer:
                 watcher(self, record)
             if stopping and self.epoch < self.config.epochs:
                 return False
-        if not self.best.epoch:  # a callback ended the run before its first evaluation
+        if not self.best.epoch:  # a callback ended the run before the first evaluation
             self.score()
         return True
 
     def check_finite(self) -> None:
-        """Refuse a state that nobody could use: weights, or a norm's statistics, that left the numbers."""
+        """Raise Diverged if weights, or statistics of a norm, are not finite."""
         if not all(bool(value.isfinite().all()) for value in self.weights.state_dict().values()):
             raise Diverged(f"weights are not finite after epoch {self.epoch}: {likely_cause(self)}")
 
@@ -143,14 +143,14 @@ class Trainer:
 
     @property
     def exhausted(self) -> bool:
-        """Whether patience with the validation score has run out, or a callback's."""
-        return self.told_to_end or 0 < self.config.patience <= self.best.waited
+        """Whether the patience for a better validation score is over, or a callback ended the run."""
+        return self.ended_by_callback or 0 < self.config.patience <= self.best.waited
 
     def _scores_now(self) -> bool:
         return self.epoch % self.config.eval_every == 0 or self.epoch == self.config.epochs
 
     def _record(self, lr: float, loss: Tensor, tally: Tally, scores: Scores, stop: bool) -> tuple[EpochRecord, bool]:
-        """The ranks' tallies, and whether any is to stop, in one sum: each fills its own row."""
+        """Combine all ranks' tallies, and whether a rank stops, in one sum: each rank fills its own row."""
         transport = self.shard.transport
         copies = transport.size // self.shard.train.owners.size
         mine = [float(loss) / copies, tally.step_s, tally.wait_s, tally.halo_bytes, tally.weight_bytes, stop]
@@ -158,7 +158,7 @@ class Trainer:
         table = torch.zeros(transport.size, len(mine), dtype=torch.float64)
         table[transport.rank] = torch.tensor(mine, dtype=torch.float64)
         table = transport.all_reduce(Key("meter", self.epoch), table).wait()
-        self.meter.other_bytes = 0.0  # this sum's own are added below
+        self.meter.other_bytes = 0.0  # the bytes of this sum are added below
         self.rank_seconds = table[:, 1:3].tolist()
         total = float(table[:, 0].sum())
         if not math.isfinite(total):
@@ -179,12 +179,12 @@ class Trainer:
 
 
 def _ratio(off: float, whole: float) -> float | None:
-    """Of two sums of squares, where there are any."""
+    """Return the root of a ratio of two sums of squares; None if it is undefined."""
     return math.sqrt(off / whole) if whole and math.isfinite(off / whole) else None
 
 
 def checkpoint_layers(model: nn.Module) -> None:
-    """Have a model keep only the rows between its layers."""
+    """Make a model keep only the rows between its layers."""
     if not isinstance(model, Chain):
         raise InputError(
             f"--checkpoint-layers needs a chain of blocks (fullgraph.nn.Chain), which {type(model).__name__} is not; "
@@ -194,7 +194,7 @@ def checkpoint_layers(model: nn.Module) -> None:
 
 
 def likely_cause(trainer: Trainer) -> str:
-    """Why training left the numbers, as far as a look at its input tells."""
+    """Name a likely reason for non-finite numbers, from the run's input and learning rate."""
     x, lr = trainer.shard.train.x, trainer.config.lr
     values = x if isinstance(x, Tensor) else x.weight
     largest = float(values.abs().max()) if values is not None and values.numel() else 0.0

@@ -1,10 +1,8 @@
-"""Which medium: how bytes move between ranks. Only this folder may import torch.distributed."""
+"""Transports: how bytes move between ranks. Only this folder may import torch.distributed."""
 
 from fullgraph.environ import MEETING, adopt_slurm, number
 from fullgraph.errors import PeerLost
 from fullgraph.transport.agree import agree
-from fullgraph.transport.alone import Alone
-from fullgraph.transport.among import Among
 from fullgraph.transport.base import PLAIN, Coding, Pending, Ready, Transport
 from fullgraph.transport.gather import gather_rows
 from fullgraph.transport.job import begun, join, note_begun
@@ -12,6 +10,8 @@ from fullgraph.transport.key import Key, Use, Way
 from fullgraph.transport.machine import Bundle, share
 from fullgraph.transport.mesh import Mesh
 from fullgraph.transport.process import ProcessTransport
+from fullgraph.transport.single import SingleRank
+from fullgraph.transport.subgroup import SubTransport
 from fullgraph.transport.sums import cost_of
 from fullgraph.transport.threads import Hub, ThreadTransport
 from fullgraph.transport.token import shared_token
@@ -20,8 +20,6 @@ from fullgraph.transport.wrappers import Counting, Delaying, Noted, OrderCheckin
 __all__ = [
     "MEETING",
     "PLAIN",
-    "Alone",
-    "Among",
     "Bundle",
     "Coding",
     "Counting",
@@ -36,6 +34,8 @@ __all__ = [
     "ProcessTransport",
     "Ready",
     "Recording",
+    "SingleRank",
+    "SubTransport",
     "ThreadTransport",
     "Transport",
     "Use",

@@ -1,4 +1,4 @@
-"""Hosts say what they are about to do, and go on only if that is the same everywhere."""
+"""Check that all hosts are about to do the same, before any of them begins."""
 
 import json
 import socket
@@ -12,11 +12,11 @@ from fullgraph.transport.gather import gather_rows
 from fullgraph.transport.key import Key
 
 TROUBLE = "trouble"
-SHOWN = 4  # differences in the line that names them
+SHOWN = 4  # an error names at most this many differences
 
 
 def gather_texts(text: str, transport: Transport, key: Key) -> list[str]:
-    """Every rank's text, in rank order, as plain bytes: nothing that comes over a network is ever unpickled."""
+    """Return every rank's text in rank order. Texts travel as plain bytes: data from a network is never unpickled."""
     data = torch.tensor(list(text.encode()), dtype=torch.uint8)
     lengths = gather_rows(torch.tensor([len(data)]), transport, Key(f"{key.channel}/length", key.step)).tolist()
     texts = gather_rows(data, transport, key).split(lengths)
@@ -24,9 +24,9 @@ def gather_texts(text: str, transport: Transport, key: Key) -> list[str]:
 
 
 def agree(transport: Transport, about: Callable[[], Mapping[str, object]], what: str) -> None:
-    """Refuse, on all ranks and in the same words, unless every rank is about to do the same.
+    """Raise the same InputError on all ranks unless every rank is about to do the same.
 
-    about: what this rank is about to do, by name; an InputError of one rank's is every rank's.
+    about: returns a description of this rank's work, by name. If it raises InputError, all ranks raise that error.
     """
     if transport.size == 1:
         return
@@ -42,14 +42,16 @@ def agree(transport: Transport, about: Callable[[], Mapping[str, object]], what:
     for rank, other in enumerate(others, 1):
         names = [name for name in {**first, **other} if name != "host" and first.get(name) != other.get(name)]
         if names:
-            told = "; ".join(f"{name} is {_told(other, name)}, not {_told(first, name)}" for name in names[:SHOWN])
+            differences = "; ".join(
+                f"{name} is {_value_of(other, name)}, not {_value_of(first, name)}" for name in names[:SHOWN]
+            )
             more = f" (and {len(names) - SHOWN} more)" if len(names) > SHOWN else ""
             who = f"rank {rank} on {one_line(other.get('host', ''), 80)} and rank 0 on {one_line(first['host'], 80)}"
             raise InputError(
-                f"{who} do not {what} the same: on the first, {told}{more}; give every host the same command, "
+                f"{who} do not {what} the same: on the first, {differences}{more}; give every host the same command, "
                 "files and versions"
             )
 
 
-def _told(about: Mapping[str, str], name: str) -> str:
+def _value_of(about: Mapping[str, str], name: str) -> str:
     return one_line(about[name], 60) or "empty" if name in about else "not there"

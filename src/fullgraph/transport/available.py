@@ -1,9 +1,9 @@
-"""What this torch can send by."""
+"""List the communication backends of this torch build."""
 
 import torch.distributed as dist
 
 
 def backends() -> dict[str, bool]:
-    """Whether gloo and nccl are built in."""
-    there = dist.is_available()
-    return {"gloo": there and dist.is_gloo_available(), "nccl": there and dist.is_nccl_available()}
+    """Return whether gloo and nccl are built in."""
+    available = dist.is_available()
+    return {"gloo": available and dist.is_gloo_available(), "nccl": available and dist.is_nccl_available()}

@@ -1,4 +1,4 @@
-"""Which medium: the protocol of a transport."""
+"""The protocol of a transport."""
 
 from contextlib import AbstractContextManager
 from typing import Generic, Protocol, TypeVar
@@ -12,13 +12,13 @@ T = TypeVar("T")
 
 
 class Pending(Protocol[T_co]):
-    """Something under way; `wait` may be called more than once."""
+    """A result that is still on its way; `wait` may be called more than once."""
 
     def wait(self) -> T_co: ...
 
 
 class Ready(Generic[T]):
-    """A pending that is already here."""
+    """A pending result that has already arrived."""
 
     def __init__(self, value: T) -> None:
         self.value = value
@@ -28,7 +28,7 @@ class Ready(Generic[T]):
 
 
 class Coding(Protocol):
-    """How rows become bytes and come back; a transport may use it on a thread of its own, in the order of posting."""
+    """Turns rows into bytes and back. A transport may call it on another thread, in the order of posting."""
 
     def nbytes(self, peer: int, rows: Tensor) -> int: ...
     def encode(self, peer: int, rows: Tensor) -> Tensor: ...
@@ -36,7 +36,7 @@ class Coding(Protocol):
 
 
 class Plain:
-    """Rows that are bytes already."""
+    """The coding of rows that are bytes already."""
 
     def nbytes(self, peer: int, rows: Tensor) -> int:
         return rows.numel()
@@ -61,19 +61,22 @@ class Transport(Protocol):
     def begin(
         self, key: Key, outgoing: dict[int, Tensor], incoming: dict[int, int], coding: Coding = PLAIN
     ) -> Pending[dict[int, Tensor]]:
-        """Send each peer its rows, and expect `incoming[peer]` bytes from each; waiting gives the rows in them."""
+        """Send rows to each peer and expect `incoming[peer]` bytes from each; `wait` returns the received rows."""
         ...
 
     def all_reduce(self, key: Key, x: Tensor) -> Pending[Tensor]:
-        """The sum of x over all ranks, in place."""
+        """Sum x over all ranks, in place."""
         ...
 
     def fork(self) -> "Transport":
-        """The same ranks with a queue of its own: what waits here holds up nothing there. All ranks fork together."""
+        """Return a transport with the same ranks and a separate queue: neither waits for the other.
+
+        All ranks must fork together.
+        """
         ...
 
     def away(self, text: str) -> AbstractContextManager[None]:
-        """Around a call that lets no other thread run for long: the others must not take its silence for death."""
+        """Enclose a long call that lets no other thread run, so that peers do not take this rank for dead."""
         ...
 
     def close(self) -> None: ...

@@ -1,4 +1,4 @@
-"""Rows of all ranks, on every rank or on some."""
+"""Gather rows of all ranks, on every rank or on some."""
 
 from collections.abc import Callable
 
@@ -8,11 +8,11 @@ from torch import Tensor
 from fullgraph.transport.base import Transport
 from fullgraph.transport.key import Key
 
-Wants = Callable[[int, int], bool]  # (receiver, sender) -> does the one want the other's rows?
+Wants = Callable[[int, int], bool]  # (receiver, sender) -> does the receiver want the sender's rows?
 
 
 def gather_rows(x: Tensor, transport: Transport, key: Key, wants: Wants = lambda receiver, sender: True) -> Tensor:
-    """All ranks' rows in rank order, or of those ranks that this one wants; each may hold any number of them."""
+    """Return all ranks' rows in rank order, or only those that this rank wants. Row counts may differ by rank."""
     counts = torch.zeros(transport.size, dtype=torch.int64)
     counts[transport.rank] = len(x)
     counts = transport.all_reduce(Key(f"{key.channel}/counts", key.step), counts).wait()

@@ -1,4 +1,4 @@
-"""How a process learns which rank it is, and meets the others."""
+"""How a process learns its rank and meets the other ranks."""
 
 import os
 from datetime import timedelta
@@ -12,10 +12,10 @@ from torch.distributed.rendezvous import rendezvous
 
 from fullgraph.environ import MEETING, adopt_slurm, number
 from fullgraph.errors import InputError, PeerLost, explain
-from fullgraph.transport.board import Board, FolderBoard, StoreBoard
+from fullgraph.transport.heartbeat import FolderBoard, HeartbeatBoard, StoreBoard
 from fullgraph.transport.meeting import MET, meet
 from fullgraph.transport.process import ProcessTransport, cause_of
-from fullgraph.transport.watch import Watch
+from fullgraph.transport.watchdog import Watchdog
 
 
 def join(*, backend: str = "gloo", device: torch.device | None = None, timeout: float = 60.0) -> ProcessTransport:
@@ -36,12 +36,12 @@ def join(*, backend: str = "gloo", device: torch.device | None = None, timeout: 
                 store: Store = FileStore(str(Path(os.environ[MEETING]) / "store"), size)
             else:
                 lasting, _, _ = next(rendezvous("env://", rank, size, timeout=limit))
-                # Of ranks that are started again, others may first have to notice that one died.
+                # When ranks are restarted, the others may first have to notice that one died.
                 again = lasting.check([MET])
                 prefix = f"fullgraph/{meet(lasting, rank, size, 2 * timeout if again else timeout)}"
                 store = PrefixStore(prefix, lasting)
             dist.init_process_group(backend, timeout=limit, rank=rank, world_size=size, store=store)
-        return ProcessTransport(Watch(_board(size, limit, prefix), rank, size, timeout), device=device)
+        return ProcessTransport(Watchdog(_board(size, limit, prefix), rank, size, timeout), device=device)
     except (RuntimeError, ValueError, OSError) as error:
         at = os.environ.get("MASTER_ADDR", "this machine")
         known = explain(error)
@@ -51,15 +51,15 @@ def join(*, backend: str = "gloo", device: torch.device | None = None, timeout: 
         ) from error
 
 
-def _board(size: int, limit: timedelta, prefix: str) -> Board:
+def _board(size: int, limit: timedelta, prefix: str) -> HeartbeatBoard:
     if MEETING in os.environ:
         return FolderBoard(Path(os.environ[MEETING]), size)
-    # A connection of its own: on the one that ranks met through, a long wait would hold up the signs of life.
+    # A separate connection: on the connection that ranks met through, a long wait would delay heartbeats.
     return StoreBoard(PrefixStore(f"{prefix}/signs", _lasting_store(limit)), size)
 
 
 def _lasting_store(limit: timedelta) -> Store:
-    """The job's store, which outlives the ranks that torchrun starts again."""
+    """Connect to the job's store, which outlives ranks that torchrun restarts."""
     return TCPStore(os.environ["MASTER_ADDR"], number("MASTER_PORT", 0), None, False, limit)
 
 
@@ -68,10 +68,10 @@ ASK_S = 30.0
 
 
 def note_begun(run: str) -> None:
-    """Leave word of a run that this job began, for the ranks that torchrun starts again."""
+    """Record that this job began a run, for ranks that torchrun restarts."""
     _lasting_store(timedelta(seconds=ASK_S)).set(f"{BEGUN}/{run}", "")
 
 
 def begun(run: str) -> bool:
-    """Whether this job began that run, before its ranks were started again."""
+    """Return whether this job began that run before its ranks were restarted."""
     return bool(_lasting_store(timedelta(seconds=ASK_S)).check([f"{BEGUN}/{run}"]))

@@ -1,20 +1,20 @@
-"""The name of one message; seeds, tags and the texts of timeouts derive from it."""
+"""The name of one message. Seeds, tags and texts of timeouts are derived from it."""
 
 import zlib
 from dataclasses import dataclass
 from typing import Literal
 
 Way = Literal["forward", "backward"]
-Use = Literal["rows", "weights", "other"]  # rows: of training, and their gradients; weights: the weights' gradients
+Use = Literal["rows", "weights", "other"]  # rows: features and their gradients; weights: the gradient all-reduce
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """Which channel, at which step, which way (and which chunk of a pipeline) a message belongs to.
+    """The channel, step, direction (and, in a pipeline, chunk) of a message.
 
-    `ends`, the sender and the receiver, and `run`, the run's own seed, enter the seed alone: messages of one key share
-    a tag, not their noise.
-    `use` is what the message is for, which a meter asks.
+    `ends` (sender, receiver) and `run` (the run's seed) enter the random seed but not the tag: messages with the same
+    key share a tag and still draw different random numbers.
+    `use` is the purpose of the message; meters read it.
     """
 
     channel: str
@@ -31,11 +31,11 @@ class Key:
 
     @property
     def tag(self) -> int:
-        """A 31-bit tag. A clash is harmless: every rank posts its messages in the same order."""
+        """A 31-bit tag. Two keys may share one: every rank posts its messages in the same order."""
         return zlib.crc32(str(self).encode()) & 0x7FFFFFFF
 
     @property
     def seed(self) -> int:
-        """A 64-bit seed that sender and receiver share without talking."""
+        """A 64-bit seed that sender and receiver compute without communication."""
         text = f"{self}/{self.ends}/{self.run}".encode()
         return zlib.crc32(text) << 32 | zlib.crc32(text[::-1])

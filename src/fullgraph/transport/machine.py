@@ -1,4 +1,4 @@
-"""Tensors that the ranks of one machine hold together, once."""
+"""Tensors that all ranks of one machine share in memory."""
 
 import json
 import mmap
@@ -20,18 +20,18 @@ ALIGN = 64
 
 
 class Bundle(NamedTuple):
-    """Tensors, and what they are: anything that json can say."""
+    """Tensors with a description, which may be anything that JSON can represent."""
 
     text: Any
     tensors: list[Tensor]
 
 
 def share(make: Callable[[tuple[int, ...]], Bundle | None], transport: Transport, name: str) -> Bundle:
-    """What make(leaders) returns on the first rank of this machine, in memory that all its ranks map.
+    """Return the result of make(leaders) on this machine's first rank, in memory that all ranks of the machine map.
 
-    Every rank calls `make`, so that leaders may ask all of them for something; those that do not lead return None. The
-    memory has no name and goes with the last rank, however that ends. Ranks that cannot open one another's memory
-    (where there is no Linux, or in containers of their own) lead themselves.
+    Every rank calls `make`, so that leaders can receive data from all ranks; ranks that are not leaders return None.
+    The memory has no name and is freed when its last rank ends, however that rank ends. Ranks that cannot open one
+    another's memory (without Linux, or in separate containers) are leaders themselves.
     """
     file, leaders = _meet(transport, name)
     try:
@@ -48,7 +48,7 @@ def share(make: Callable[[tuple[int, ...]], Bundle | None], transport: Transport
 
 
 def _meet(transport: Transport, name: str) -> tuple[int, list[int]]:
-    """The file of this machine's leader, open, and the leader of every rank."""
+    """Return the open file of this machine's leader, and the leader of every rank."""
     file = _file()
     facts = torch.tensor([[machine(), os.getpid(), file, os.fstat(file).st_ino]])
     ranks = gather_rows(facts, transport, Key(f"{name} machines", 0)).tolist()
@@ -59,7 +59,7 @@ def _meet(transport: Transport, name: str) -> tuple[int, list[int]]:
             leader, found = peer, opened
             break
     leaders = gather_rows(torch.tensor([leader]), transport, Key(f"{name} leaders", 0)).tolist()
-    # Who can open a follower's file, yet not its leader's, is on its own.
+    # A rank that can open a follower's file, but not the leader's, leads itself.
     leaders = [peer if leaders[peer] == peer else rank for rank, peer in enumerate(leaders)]
     kept, other = (file, found) if leaders[transport.rank] == transport.rank else (found, file)
     if other != kept:
@@ -68,12 +68,12 @@ def _meet(transport: Transport, name: str) -> tuple[int, list[int]]:
 
 
 def _file() -> int:
-    """Memory without a name, as a file."""
+    """Create memory without a name, as a file."""
     return os.memfd_create("fullgraph") if hasattr(os, "memfd_create") else os.open(os.devnull, os.O_RDWR)
 
 
 def _open(pid: int, number: int, inode: int) -> int | None:
-    """Another process's file; None where that may not be opened, or is not the one."""
+    """Open another process's file; None if it cannot be opened or is a different file."""
     try:
         file = os.open(f"/proc/{pid}/fd/{number}", os.O_RDWR | os.O_CLOEXEC)
     except OSError:
@@ -89,7 +89,7 @@ def _write(file: int, bundle: Bundle) -> None:
     text = json.dumps([bundle.text, head]).encode()
     places, end = _places(len(text), [t.nbytes for t in bundle.tensors])
     try:
-        os.posix_fallocate(file, 0, end)  # so that too little memory is no bus error when a page is touched
+        os.posix_fallocate(file, 0, end)  # raises an error now; without it, lack of memory is a bus error later
     except OSError as error:
         raise InputError(f"no memory for {end / 2**30:.1f} GiB that ranks share; use a larger machine") from error
     with mmap.mmap(file, end) as memory:
@@ -114,7 +114,7 @@ def _map(file: int) -> Bundle:
 
 
 def _places(head: int, sizes: list[int]) -> tuple[list[int], int]:
-    """Where each tensor begins, and where the last ends."""
+    """Return the start of each tensor and the end of the last one."""
     places, end = [], 8 + head
     for size in sizes:
         places.append(-(-end // ALIGN) * ALIGN)

@@ -1,9 +1,9 @@
-"""Ranks that torchrun or Slurm started meet through a store, attempt after attempt.
+"""Ranks that torchrun or Slurm started meet through a store, once per attempt.
 
-torchrun keeps one store while it starts ranks again and again, and its count of restarts differs between hosts. So an
-attempt is named after the processes that take part: each leaves a name of its own, rank 0 publishes the names of all,
-and the meeting is over when every rank has found itself among them and said so. What they then say to one another goes
-under the attempt's name, where nothing of an earlier attempt lies.
+torchrun keeps one store while it restarts ranks, and its count of restarts differs between hosts. An attempt is
+therefore named after its processes: each process posts a random name, rank 0 publishes the list of names (the roster),
+and the meeting ends when every rank has found its name in the roster and confirmed it. Later messages use keys that
+begin with the attempt's name, so that nothing of an earlier attempt is read.
 """
 
 import hashlib
@@ -17,13 +17,13 @@ ROSTER, MET = "fullgraph/roster", "fullgraph/met"
 
 
 def meet(store: Store, rank: int, size: int, seconds: float) -> str:
-    """The name of the attempt that all ranks take part in; RuntimeError when some do not come within `seconds`."""
+    """Return the name of the attempt that all ranks take part in; RuntimeError if a rank is missing after `seconds`."""
     deadline = time.monotonic() + seconds
     mine = uuid4().hex
     store.set(_here(rank), mine)
     seen = ""
     while time.monotonic() < deadline:
-        roster = _call_the_roll(store, size) if rank == 0 else _text(store, ROSTER)
+        roster = _publish_roster(store, size) if rank == 0 else _text(store, ROSTER)
         if roster and roster.split(",")[rank : rank + 1] == [mine]:
             name = hashlib.sha256(roster.encode()).hexdigest()[:16]
             if name != seen:
@@ -37,8 +37,8 @@ def meet(store: Store, rank: int, size: int, seconds: float) -> str:
     raise RuntimeError(_missing(store, rank, size, seen))
 
 
-def _call_the_roll(store: Store, size: int) -> str:
-    """By rank, the name of the process that came last; nothing until all have come."""
+def _publish_roster(store: Store, size: int) -> str:
+    """Publish the newest process name of each rank; return "" until all ranks have come."""
     keys = [_here(rank) for rank in range(size)]
     if not store.check(keys):
         return ""

@@ -14,7 +14,7 @@ class Mesh:
 
     @classmethod
     def of(cls, ranks: int, *, ways: int, stages: int) -> "Mesh":
-        """Ranks by stage and way; 0 for the one that the other decides."""
+        """Arrange ranks by stage and way. 0 means: computed from the other."""
         given = {"ways": ways, "stages": stages}
         for name, size in given.items():
             if size < 0 or (size and ranks % size):
@@ -28,7 +28,7 @@ class Mesh:
         return mesh
 
     def at(self, rank: int) -> dict[str, int]:
-        """The place of a rank on every axis."""
+        """Return the coordinates of a rank, by axis."""
         place = {}
         for axis, size in reversed(self.sizes.items()):
             rank, place[axis] = divmod(rank, size)
@@ -41,7 +41,7 @@ class Mesh:
         return number
 
     def along(self, axis: str, rank: int) -> Sequence[int]:
-        """The ranks that differ from this one on that axis alone, itself among them."""
+        """Return the ranks that share all coordinates with this rank except on `axis`, including the rank itself."""
         place = self.at(rank)
         return [self.rank(**{**place, axis: index}) for index in range(self.sizes[axis])]
 

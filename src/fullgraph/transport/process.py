@@ -1,4 +1,4 @@
-"""Real ranks: processes joined by torch.distributed (gloo, or nccl between GPUs)."""
+"""Real ranks: processes connected by torch.distributed (gloo, or nccl between GPUs)."""
 
 import queue
 import re
@@ -19,15 +19,15 @@ from fullgraph.transport.base import PLAIN, Coding, Pending
 from fullgraph.transport.key import Key
 from fullgraph.transport.stage import Mark, OnDevice, OnHost
 from fullgraph.transport.sums import add_up, swaps
-from fullgraph.transport.watch import PATIENCE_S, Watch
+from fullgraph.transport.watchdog import PATIENCE_S, Watchdog
 
 T = TypeVar("T")
-# A message is given up by the watchdog, never by the backend, whose timeout would end the other messages too.
+# Only the watchdog ends a wait. A timeout of the backend would also end all other messages.
 _BACKEND_TIMEOUT = timedelta(seconds=2 * PATIENCE_S)
 
 
 class _Lane:
-    """A thread that carries out calls in the order they were given; it never keeps the process from ending."""
+    """A daemon thread that runs calls in the order in which they were submitted."""
 
     def __init__(self, name: str) -> None:
         self._calls: queue.SimpleQueue[tuple[Future[Any], Callable[..., Any], tuple[Any, ...]] | None]
@@ -47,7 +47,7 @@ class _Lane:
                 future.set_result(call(*args))
             except BaseException as error:
                 future.set_exception(error)
-            del task, future, call, args  # or the last message's rows would stay until the next one
+            del task, future, call, args  # else the last message's rows would stay in memory until the next message
 
     def close(self) -> None:
         self._calls.put(None)
@@ -55,14 +55,14 @@ class _Lane:
 
 
 class _Exchange:
-    """Sends and receives of one key, progressing in the backend's own threads."""
+    """The sends and receives of one key, which progress in the backend's threads."""
 
     def __init__(
         self, owner: "ProcessTransport", key: Key, works: list[tuple[str, dist.Work]],
         wires: dict[int, Tensor], sent: list[Tensor],
     ) -> None:  # fmt: skip
         self.owner, self.key, self.works, self.wires = owner, key, works, wires
-        self.sent = sent  # these buffers must outlive their sends, so sends are waited for too
+        self.sent = sent  # `wait` waits for sends too: these buffers must outlive them
 
     def wait(self) -> dict[int, Tensor]:
         for whom, work in self.works:
@@ -73,8 +73,8 @@ class _Exchange:
         return self.wires
 
 
-class _Coming(Generic[T]):
-    """What another thread is bringing; the stream that computes may use it after `wait`."""
+class _PendingResult(Generic[T]):
+    """A result that another thread computes; after `wait`, the computing stream may use it."""
 
     def __init__(self, owner: "ProcessTransport", text: str, future: Future[tuple[T, Mark]]) -> None:
         self.owner, self.text, self.future = owner, text, future
@@ -88,8 +88,8 @@ class _Coming(Generic[T]):
         return value
 
 
-class _Sum:
-    """An all-reduce of the backend's own under way, of a tensor that it reads where it is."""
+class _PendingSum:
+    """An all-reduce that the backend runs, on a tensor in memory that the backend can read."""
 
     def __init__(self, owner: "ProcessTransport", text: str, work: dist.Work, x: Tensor) -> None:
         self.owner, self.text, self.work, self.x = owner, text, work, x
@@ -97,7 +97,7 @@ class _Sum:
 
     def wait(self) -> Tensor:
         if not self.done:
-            if not self.x.is_cuda:  # on a GPU the backend's work is waited for by the device, not by this thread
+            if not self.x.is_cuda:  # on a GPU the device waits for the backend, not this thread
                 over = threading.Event()
                 self.work.get_future().add_done_callback(lambda _: over.set())
                 self.owner.watch.wait(over.wait, self.text)
@@ -107,27 +107,29 @@ class _Sum:
         return self.x
 
 
-class _Sums(NamedTuple):
-    """Who carries out sums of a kind, in the order in which they are begun."""
+class _SumLane(NamedTuple):
+    """A process group and the thread that runs its sums, in the order in which they began."""
 
     group: dist.ProcessGroup
     lane: _Lane
 
 
 class ProcessTransport:
-    """One rank among processes: three communicators, so that a sum never queues behind a halo, nor one within the
-    backward pass behind gradients of weights that other ranks have not come to yet.
+    """One rank among processes.
 
-    Threads of its own code what crosses, so that the one that trains does not: the sender encodes and posts, the
-    receiver waits for what comes and decodes it, both in the order of `begin`. Two more add up what ranks swapped (see
-    sums.py), and bring a GPU's tensors to sums: one for gradients of weights, one for all else. The last leaves signs
-    of life (see watch.py). On a GPU the first two have a stream each, and sums have one (see stage.py).
+    It has three communicators. A sum therefore never waits behind halo rows, and a sum inside the backward pass never
+    waits behind a gradient all-reduce that other ranks have not reached.
 
-    gloo cannot send CUDA tensors: they go through pinned memory of the host. nccl sends them where they are, all
-    messages of a key as one group. Its test is one rank that sends to itself; several GPUs were never tried.
+    Encoding and decoding run beside the training thread: the sender thread encodes and posts, the receiver thread waits
+    for messages and decodes them, both in the order of `begin`. Two more threads add up swapped tensors (see sums.py)
+    and copy a GPU's tensors for sums: one for the gradient all-reduce, one for all other sums. One more thread posts
+    heartbeats (see watchdog.py). On a GPU, sender and receiver have one stream each, and sums have one (see stage.py).
+
+    gloo cannot send CUDA tensors: they pass through pinned host memory. nccl sends them from the GPU, all messages of a
+    key as one group. nccl was tested with one rank that sends to itself, never with several GPUs.
     """
 
-    def __init__(self, watch: Watch, *, device: torch.device | None = None) -> None:
+    def __init__(self, watch: Watchdog, *, device: torch.device | None = None) -> None:
         assert dist.is_initialized(), "join() first"
         self.rank, self.size, self.watch = dist.get_rank(), dist.get_world_size(), watch
         self.device = device or torch.device("cpu")
@@ -139,11 +141,11 @@ class ProcessTransport:
         self.halo = dist.new_group()
         if not self.host_wires:
             if self.device.index is not None:
-                torch.cuda.set_device(self.device)  # nccl goes by the current one
-            # The first call on a communicator of nccl must be one of all ranks; messages may be between two.
+                torch.cuda.set_device(self.device)  # nccl uses the current device
+            # The first call on an nccl communicator must include all ranks; a message may involve only two.
             self.halo.allreduce([torch.zeros(1, device=self.device)]).wait()
         self.sender, self.receiver = _Lane("fullgraph-sender"), _Lane("fullgraph-receiver")
-        self.sums = {name: _Sums(dist.new_group(), _Lane(f"fullgraph-{name}")) for name in ("weights", "sums")}
+        self.sums = {name: _SumLane(dist.new_group(), _Lane(f"fullgraph-{name}")) for name in ("weights", "sums")}
         self.forks: list[ProcessTransport] = []
 
     def begin(
@@ -152,25 +154,25 @@ class ProcessTransport:
         self.watch.doing(f"sent {key}")
         posted = self.sender.submit(self._post, key, outgoing, incoming, coding, self.stage.mark())
         peers = ", ".join(map(str, incoming)) or "nobody"
-        return _Coming(self, f"{key} from rank {peers}", self.receiver.submit(self._receive, posted, coding))
+        return _PendingResult(self, f"{key} from rank {peers}", self.receiver.submit(self._receive, posted, coding))
 
     def _post(
         self, key: Key, outgoing: dict[int, Tensor], incoming: dict[int, int], coding: Coding, ready: Mark
     ) -> _Exchange:
         with self.stage.leaving(ready):
-            # Here and not before: memory of the stream that computes could still be read there.
+            # Allocate here, on this stream: the computing stream may still read memory that it freed.
             wires = {peer: self.stage.empty_wire(nbytes) for peer, nbytes in incoming.items()}
             sent = {peer: self.stage.to_wire(coding.encode(peer, rows)) for peer, rows in outgoing.items()}
             self.stage.left()
             works = self._move(key, self.halo, wires, sent)
-        # What was copied to the host is there; what nccl sends it reads where it is, encoded or not.
+        # gloo reads the host copies; nccl reads the tensors on the GPU, encoded or not.
         kept = list(sent.values()) if self.host_wires else [*sent.values(), *outgoing.values()]
         return _Exchange(self, key, works, wires, kept)
 
     def _move(
         self, key: Key, group: dist.ProcessGroup, wires: dict[int, Tensor], sent: dict[int, Tensor]
     ) -> list[tuple[str, dist.Work]]:
-        """Post receives into `wires` and sends of `sent`, by peer."""
+        """Post receives into `wires` and sends of `sent`, both by peer."""
         moves: list[tuple[str, Callable[..., dist.Work | None], Tensor, int]]
         moves = [(f"from rank {peer}", dist.irecv, wire, peer) for peer, wire in wires.items()]
         moves += [(f"to rank {peer}", dist.isend, wire, peer) for peer, wire in sent.items()]
@@ -180,7 +182,7 @@ class ProcessTransport:
                 with self.naming(key, whom):
                     works.append((whom, _work(move(wire, peer, group=group, tag=key.tag))))
         elif moves:
-            # nccl has no tags, and deadlocks on sends posted one by one.
+            # nccl has no tags, and deadlocks if sends are posted one by one.
             operations = [dist.P2POp(move, wire, peer, group) for _, move, wire, peer in moves]
             works = [("with its peers", work) for work in dist.batch_isend_irecv(operations)]
         return works
@@ -189,28 +191,30 @@ class ProcessTransport:
         exchange = posted.result()
         with self.stage.arriving():
             wires = exchange.wait()
-            if coding is not PLAIN:  # plain bytes are facts for the host
+            if coding is not PLAIN:  # plain bytes are read on the host
                 wires = {peer: self.stage.from_wire(wire) for peer, wire in wires.items()}
             return {peer: coding.decode(peer, wire) for peer, wire in wires.items()}, self.stage.mark()
 
     def all_reduce(self, key: Key, x: Tensor) -> Pending[Tensor]:
         self.watch.doing(f"adding {key}")
         text = f"{key} summed over all ranks"
-        if x.is_cuda == self.host_wires:  # x is not where the backend reads
-            return _Coming(self, text, self._sums(key).lane.submit(self._sum_staged, key, x, self.sum_stage.mark()))
+        if x.is_cuda == self.host_wires:  # the backend cannot read x in its memory
+            return _PendingResult(
+                self, text, self._sums(key).lane.submit(self._sum_staged, key, x, self.sum_stage.mark())
+            )
         if self._swaps(x):
-            return _Coming(self, text, self._sums(key).lane.submit(self._add_up, self._swap(key, x), x))
-        return _Sum(self, text, self._ring(key, x), x)
+            return _PendingResult(self, text, self._sums(key).lane.submit(self._add_up, self._swap(key, x), x))
+        return _PendingSum(self, text, self._ring(key, x), x)
 
-    def _sums(self, key: Key) -> _Sums:
+    def _sums(self, key: Key) -> _SumLane:
         return self.sums["weights" if key.use == "weights" else "sums"]
 
     def _swaps(self, wire: Tensor) -> bool:
         return self.host_wires and swaps(wire.nbytes, self.size)
 
     def _swap(self, key: Key, wire: Tensor) -> _Exchange:
-        """Send all others this rank's part of a sum, and expect theirs."""
-        wire = wire.detach().contiguous()  # the medium reads memory as it lies
+        """Send this rank's tensor to all others, and expect theirs."""
+        wire = wire.detach().contiguous()  # the backend reads memory in storage order
         others = {peer: torch.empty_like(wire) for peer in range(self.size) if peer != self.rank}
         works = self._move(key, self._sums(key).group, others, dict.fromkeys(others, wire))
         return _Exchange(self, key, works, others, [wire])
@@ -233,12 +237,12 @@ class ProcessTransport:
             else:
                 with self.naming(key, "summed over all ranks"):
                     self._ring(key, wire).wait()
-            with torch.inference_mode():  # whatever the mode of who computes: it is this thread that writes
+            with torch.inference_mode():  # this thread writes x, whatever mode the computing thread uses
                 x.copy_(wire, non_blocking=x.is_cuda)
             return x, self.sum_stage.mark()
 
     def tell(self, text: str) -> str:
-        """Rank 0's text, on every rank, as plain bytes: nothing that comes over a network is ever unpickled."""
+        """Return rank 0's text on every rank. It travels as plain bytes: data from a network is never unpickled."""
         data = torch.tensor(list(text.encode()), dtype=torch.uint8)
         length = torch.tensor([len(data) if self.rank == 0 else 0])
         length = self.all_reduce(Key("tell/length", 0), length).wait()
@@ -281,7 +285,7 @@ class _Naming:
 
 
 def cause_of(error: BaseException) -> str:
-    """The cause alone: gloo puts its source line before it, and advice behind it."""
+    """Return the cause alone: gloo puts a source line before it and advice after it."""
     lines = str(error).strip().splitlines() or [type(error).__name__]
     return one_line(re.sub(r"^\[[^]]*\]\s*", "", lines[0]).split(". This is typically")[0])
 

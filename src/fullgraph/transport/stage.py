@@ -1,8 +1,8 @@
-"""How rows get from where they are computed to where the medium reads them, and back.
+"""How rows get from the memory where they are computed to the memory that the backend reads, and back.
 
-On a CPU that is one place. A GPU has streams: the transport encodes and copies on streams of its own, and events say
-when rows are ready to leave and when they have arrived. Only the transport's threads ever wait for a copy; the stream
-that computes waits for an event, on the device.
+On a CPU both are the same memory. On a GPU the transport encodes and copies on separate streams; events mark when rows
+are ready to send and when they have arrived. Only the transport's threads wait for a copy on the host; the computing
+stream waits for an event, on the device.
 """
 
 from collections.abc import Iterable, Iterator
@@ -12,51 +12,51 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-Mark = Any  # a moment of a stream; None where there are none
+Mark = Any  # a CUDA event; None on the host
 
 
 class Stage(Protocol):
-    """Moves tensors between whoever computes and the medium."""
+    """Moves tensors between computation and the backend."""
 
     def mark(self) -> Mark:
-        """This moment of the current stream."""
+        """Mark the current point of the current stream."""
         ...
 
     def leaving(self, ready: Mark) -> AbstractContextManager[None]:
-        """Around encoding and sending of rows that are ready at a mark."""
+        """Enclose the encoding and sending of rows that are ready at a mark."""
         ...
 
     def to_wire(self, x: Tensor) -> Tensor:
-        """x where the medium can read it, once `left` has returned."""
+        """Return x in memory that the backend can read after `left` has returned."""
         ...
 
     def left(self) -> None:
-        """Return when the medium may read what `to_wire` gave."""
+        """Wait until the backend may read the results of `to_wire`."""
         ...
 
     def keep(self, tensors: Iterable[Tensor]) -> None:
-        """Let no memory of these be used again before the medium has read them: it was told to, and is waited for."""
+        """Keep the memory of these tensors until the backend, which has been waited for, has read them."""
         ...
 
     def arriving(self) -> AbstractContextManager[None]:
-        """Around receiving and decoding."""
+        """Enclose receiving and decoding."""
         ...
 
     def empty_wire(self, nbytes: int) -> Tensor:
-        """Room for bytes that the medium writes."""
+        """Allocate bytes that the backend writes."""
         ...
 
     def from_wire(self, wire: Tensor) -> Tensor:
-        """Received bytes where they are decoded."""
+        """Return received bytes in memory where they can be decoded."""
         ...
 
     def take(self, tensors: Iterable[Tensor], arrived: Mark) -> None:
-        """Let the current stream use what arrived at a mark."""
+        """Let the current stream use tensors that arrived at a mark."""
         ...
 
 
 class OnHost:
-    """Rows in the memory that the medium reads."""
+    """Rows in host memory, which the backend reads."""
 
     def mark(self) -> Mark:
         return None
@@ -87,11 +87,11 @@ class OnHost:
 
 
 class OnDevice:
-    """Rows on a GPU; wires in pinned host memory (gloo reads no other), or on the GPU itself (nccl)."""
+    """Rows on a GPU; wires in pinned host memory for gloo, or on the GPU for nccl."""
 
     def __init__(self, device: torch.device, *, host_wires: bool) -> None:
         self.device, self.host_wires = device, host_wires
-        # Ahead of the stream that computes: encoding and decoding are short, and a peer waits for them.
+        # High priority: encoding and decoding are short, and a peer waits for them.
         self.out, self.back = (torch.cuda.Stream(device, priority=-1) for _ in range(2))
 
     def mark(self) -> Mark:
@@ -113,13 +113,13 @@ class OnDevice:
         return torch.empty(x.shape, dtype=x.dtype, pin_memory=True).copy_(x, non_blocking=True)
 
     def left(self) -> None:
-        if self.host_wires:  # the medium reads the host's memory as soon as it is told to
-            copied = torch.cuda.Event(blocking=True)  # this thread sleeps: a spinning one takes a core from a rank
+        if self.host_wires:  # the backend reads host memory as soon as a send is posted
+            copied = torch.cuda.Event(blocking=True)  # the thread sleeps: spinning would take a core from a rank
             copied.record(self.out)
             copied.synchronize()
 
     def keep(self, tensors: Iterable[Tensor]) -> None:
-        if not self.host_wires:  # nccl reads the device's memory later, and `back` waits for it
+        if not self.host_wires:  # nccl reads device memory later, and `back` waits for nccl
             for tensor in tensors:
                 if tensor.is_cuda:
                     tensor.record_stream(self.back)
@@ -144,5 +144,5 @@ class OnDevice:
         stream = torch.cuda.current_stream(self.device)
         stream.wait_event(arrived)
         for tensor in tensors:
-            if tensor.is_cuda:  # its memory belongs to another stream, which must not use it again too soon
+            if tensor.is_cuda:  # another stream owns the memory and must not reuse it too soon
                 tensor.record_stream(stream)

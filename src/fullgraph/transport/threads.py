@@ -13,15 +13,15 @@ from fullgraph.transport.sums import Swap
 
 
 class Hub:
-    """Where simulated ranks leave messages for one another."""
+    """The mailbox of simulated ranks."""
 
     def __init__(self, size: int, timeout: float | None = 60.0) -> None:
-        """timeout: seconds that a rank waits for a message. None: until all ranks wait for one another, or are done."""
+        """timeout: seconds that a rank waits for a message. None: until all ranks wait or have ended."""
         self.size, self.timeout = size, timeout
         self._mail: dict[Hashable, list[Tensor]] = {}
         self._change = threading.Condition()
         self._failed: str | None = None
-        self._waiting: dict[tuple[int, int], tuple[Hashable, str]] = {}  # by rank and thread: what for, in words
+        self._waiting: dict[tuple[int, int], tuple[Hashable, str]] = {}  # (rank, thread) -> (address, text of an error)
         self._ended: set[int] = set()
 
     def ranks(self) -> list["ThreadTransport"]:
@@ -33,7 +33,7 @@ class Hub:
             self._change.notify_all()
 
     def take(self, rank: int, address: Hashable, text: str) -> Tensor:
-        waiter = rank, threading.get_ident()  # a checkpoint is written beside training
+        waiter = rank, threading.get_ident()  # a rank has two threads while it writes a checkpoint
         with self._change:
             self._waiting[waiter] = address, text
             self._stop_stuck()
@@ -47,13 +47,13 @@ class Hub:
         raise PeerLost(f"{text}; {self._failed or f'nothing came for {self.timeout:g} s'}")
 
     def end(self, rank: int) -> None:
-        """A rank has done all its work."""
+        """Record that a rank has done all its work."""
         with self._change:
             self._ended.add(rank)
             self._stop_stuck()
 
     def _stop_stuck(self) -> None:
-        """Without a timeout, ranks that wait for one another are told so as soon as they do."""
+        """Without a timeout, fail as soon as all ranks wait for one another."""
         waiting = {rank for rank, _ in self._waiting}
         waits = self.timeout is None and waiting and len(waiting) + len(self._ended) == self.size
         if waits and not any(self._mail.get(address) for address, _ in self._waiting.values()):
@@ -62,7 +62,7 @@ class Hub:
             )
 
     def fail(self, text: str) -> None:
-        """Wake every waiting rank: one of them is gone."""
+        """Wake every waiting rank, because one rank is gone."""
         with self._change:
             self._failed = self._failed or text
             self._change.notify_all()
@@ -85,7 +85,7 @@ class _Mail:
                 wire = hub.take(rank, (peer, rank, self.key), f"rank {rank} waited for {self.key} from rank {peer}")
                 assert wire.numel() == nbytes, f"{self.key}: rank {peer} sent {wire.numel()} bytes, expected {nbytes}"
                 rows[peer] = self.coding.decode(peer, wire)
-            self.rows = rows  # whole: a wait that failed is none
+            self.rows = rows  # only now: if a wait fails, the next one starts again
         return self.rows
 
 
@@ -106,7 +106,7 @@ class ThreadTransport:
         return Swap(self, key, x)
 
     def fork(self) -> "ThreadTransport":
-        return self  # every message is waited for where it is read
+        return self  # a receiver waits only when it reads
 
     def away(self, text: str) -> AbstractContextManager[None]:
         return nullcontext()

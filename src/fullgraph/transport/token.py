@@ -1,4 +1,4 @@
-"""A random name that all ranks agree on."""
+"""A random name that all ranks share."""
 
 import secrets
 
@@ -11,9 +11,9 @@ BYTES = 16
 
 
 def shared_token(transport: Transport, key: Key) -> str:
-    """128 random bits of rank 0's, as 32 hexadecimal digits.
+    """Return 128 random bits of rank 0 as 32 hexadecimal digits, on every rank.
 
-    They are not drawn from torch's generator: simulated ranks share it, and others may be drawing their weights.
+    They do not come from torch's generator: simulated ranks share it, and another rank may be drawing its weights.
     """
     drawn = torch.zeros(BYTES, dtype=torch.int64)
     if transport.rank == 0:

@@ -1,4 +1,4 @@
-"""Wrappers that count, note, delay and check what passes; each is a transport around a transport."""
+"""Transports around another transport: they count, record, delay or check messages."""
 
 import time
 import zlib
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class _Wrapper(ABC):
-    """Passes everything on."""
+    """Forwards every call."""
 
     def __init__(self, inner: Transport) -> None:
         self.inner = inner
@@ -51,7 +51,7 @@ class _Timed(Generic[T]):
             return self.pending.wait()
 
 
-Waiting = Callable[[Key], AbstractContextManager[None]]  # what stands around a wait
+Waiting = Callable[[Key], AbstractContextManager[None]]  # returns a context that encloses a wait
 
 
 def _uncounted(key: Key) -> AbstractContextManager[None]:
@@ -59,22 +59,22 @@ def _uncounted(key: Key) -> AbstractContextManager[None]:
 
 
 class Probe(Protocol):
-    """Told of every message and of its work; a meter is one."""
+    """Receives every message and the work it takes; a meter is a probe."""
 
     def message(self, key: Key, outgoing: dict[int, Tensor], incoming: dict[int, int], coding: Coding) -> Coding:
-        """A message is posted now; returns its coding, which tells of itself, or the same one."""
+        """Record that a message is posted now; return its coding, or one that also records its work."""
         ...
 
     def span(self, kind: str, key: Key, peers: tuple[int, ...] = ()) -> AbstractContextManager[None]:
-        """Around a piece of work for a message with these peers."""
+        """Enclose a piece of work for a message with these peers."""
         ...
 
 
 class Counting(_Wrapper):
-    """Reports the bytes that this rank sends, and stands around every wait; `sent` and `waiting` are told the key.
+    """Reports the bytes that this rank sends, and encloses every wait; `sent` and `waiting` receive the message's key.
 
-    Of a sum these are the bytes of its messages (`cost_of`), a share of what all ranks send: not always a whole number.
-    probe: hears of every message besides, and of the time its rows take to become bytes and to come back.
+    For a sum it reports an equal share of all ranks' bytes (`cost_of`), which may be a fraction.
+    probe: also receives every message, and the time to encode and decode its rows.
     """
 
     def __init__(
@@ -106,13 +106,13 @@ class Counting(_Wrapper):
 
 @dataclass(frozen=True, slots=True)
 class Noted:
-    """One message or sum, as sizes alone."""
+    """The sizes of one message or sum."""
 
-    fork: int  # 0: it was given to the transport itself, else to that fork of it
+    fork: int  # 0: the transport itself; k: its k-th fork
     key: Key
     outgoing: dict[int, int]  # bytes by peer
     incoming: dict[int, int]
-    summed: Tensor | None = None  # of a sum: nothing, as long as it and of its type
+    summed: Tensor | None = None  # for a sum: a tensor without data, of the same length and type
 
     @property
     def nbytes(self) -> int:
@@ -120,9 +120,9 @@ class Noted:
 
 
 class Recording(_Wrapper):
-    """Notes the sizes of all that it is given, in order, in `notes`, while that is a list.
+    """Appends the sizes of all messages to `notes`, in order, while `notes` is a list.
 
-    `links` are the transport inside and its forks, by the number that a note names.
+    `links` holds the inner transport and its forks; `Noted.fork` is the index.
     """
 
     def __init__(self, inner: Transport, first: "Recording | None" = None) -> None:
@@ -160,7 +160,7 @@ class _Late(Generic[T]):
 
 
 class Delaying(_Wrapper):
-    """Lets no message be read before `latency + bytes / rate` seconds have passed: a slow wire without a network."""
+    """Delays every message by `latency + bytes / rate` seconds: a slow link without a network."""
 
     def __init__(self, inner: Transport, *, latency: float = 0.0, rate: float = float("inf")) -> None:
         super().__init__(inner)
@@ -181,16 +181,16 @@ class Delaying(_Wrapper):
 
 
 class OrderChecking(_Wrapper):
-    """Fails when a key is used twice, or when ranks did not post the same keys in the same order.
+    """Fails if a key is used twice, or if ranks post different keys or post them in a different order.
 
-    A medium without tags matches messages by their order alone, and a clash of tags is harmless only where it agrees.
-    Gradients of weights have a communicator, and so an order, of their own.
+    A backend without tags matches messages by order alone, and equal tags are harmless only if the order is the same.
+    The gradient all-reduce has a separate communicator and therefore a separate order.
     """
 
     def __init__(self, inner: Transport) -> None:
         super().__init__(inner)
         self.seen: set[Key] = set()
-        self.digests = [0, 0]  # of the weights' gradients, and of all else
+        self.digests = [0, 0]  # of the gradient all-reduce, and of all other messages
 
     def begin(
         self, key: Key, outgoing: dict[int, Tensor], incoming: dict[int, int], coding: Coding = PLAIN
@@ -203,11 +203,11 @@ class OrderChecking(_Wrapper):
         return self.inner.all_reduce(key, x)
 
     def fork(self) -> "OrderChecking":
-        """Of its own order, which nobody compares: over a fork, ranks may talk in pairs."""
+        """Fork without comparing the fork's order: over a fork, ranks may communicate in pairs."""
         return OrderChecking(self.inner.fork())
 
     def check(self) -> None:
-        """Compare the order of keys over all ranks; every rank calls it."""
+        """Compare the order of keys over all ranks; every rank must call this."""
         digests = torch.zeros(self.size, 2, dtype=torch.int64)
         digests[self.rank] = torch.tensor(self.digests)
         digests = self.inner.all_reduce(Key("order", len(self.seen)), digests).wait()

@@ -15,7 +15,7 @@ from fullgraph.ops import Adjacency, Structure
 from fullgraph.partition import Part
 from fullgraph.placement.holding.adjacency import Arcs, fine
 from fullgraph.plan import HaloRoute
-from fullgraph.room import need_memory
+from fullgraph.resources import require_memory
 from fullgraph.transport import Key, Transport, gather_rows
 
 SPLITS = ("train", "val", "test")
@@ -60,7 +60,7 @@ class LocalGraph:
             return self
         s, values = self.x.structure, self.x.weight
         assert values is not None
-        need_memory(s.num_rows * s.num_cols * values.element_size(), "making sparse input rows dense")
+        require_memory(s.num_rows * s.num_cols * values.element_size(), "making sparse input rows dense")
         x = torch.zeros(s.shape, dtype=values.dtype, device=values.device)
         return replace(self, x=x.index_put_((s.rows.long(), s.indices.long()), values, accumulate=True))
 

@@ -24,7 +24,7 @@ from fullgraph.placement.pipeline.stages import Border, PipelineStep
 from fullgraph.placement.pipeline.view import ChunkView
 from fullgraph.placement.scene import Scene
 from fullgraph.plan import HaloRoute, HopRoute
-from fullgraph.transport import Among, Key, Transport, gather_rows
+from fullgraph.transport import Key, SubTransport, Transport, gather_rows
 
 if TYPE_CHECKING:
     from fullgraph.placement.pipeline.placement import Pipeline
@@ -136,7 +136,7 @@ class Setup:
     def executor(self) -> PipelineStep:
         placement, transport, scene = self.placement, self.transport, self.scene
         device = placement.device
-        halos = Among(transport.fork() if self.ways > 1 else transport, self.mesh.along("way", transport.rank))
+        halos = SubTransport(transport.fork() if self.ways > 1 else transport, self.mesh.along("way", transport.rank))
         # A border has a lane, and a stage's two borders never the same.
         lanes = [transport.fork() for _ in range(min(2, self.stages - 1))]
         chunks = self._chunks()
@@ -195,7 +195,7 @@ class Setup:
     def _border(self, border: int, lanes: list[Transport]) -> Border:
         """Between stage `border` and the next."""
         ranks = [self.mesh.rank(stage=stage, way=self.way) for stage in (border, border + 1)]
-        pair = Among(lanes[border % 2], ranks)
+        pair = SubTransport(lanes[border % 2], ranks)
 
         def channel_of(chunk: Chunk, rows: int) -> Channel:
             grades = None if chunk.grades is None else chunk.grades.owned[:rows]

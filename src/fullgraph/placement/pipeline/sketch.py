@@ -27,7 +27,7 @@ from fullgraph.placement.pipeline.view import ChunkView
 from fullgraph.placement.shard import Shard
 from fullgraph.placement.sketch import features, known, labels
 from fullgraph.plan import HaloRoute, HopRoute
-from fullgraph.transport import Among, Transport
+from fullgraph.transport import SubTransport, Transport
 
 if TYPE_CHECKING:
     from fullgraph.placement.pipeline.placement import Pipeline
@@ -86,7 +86,7 @@ class _Sketch:
 
     def _step(self, stage: int) -> SketchedStep:
         placement, counts = self.placement, self.counts
-        halos = Among(self.halo_lane, self.mesh.along("way", self.transport.rank))
+        halos = SubTransport(self.halo_lane, self.mesh.along("way", self.transport.rank))
         rows = StageRows(
             num_nodes=counts.graph.nodes,
             way=self.way,
@@ -135,7 +135,7 @@ class _Sketch:
         ranks = [self.mesh.rank(stage=stage, way=self.place["way"]) for stage in (border, border + 1)]
         if self.transport.rank not in ranks:  # of a stage that is asked for its widths alone
             return Border(channel_of=_never)
-        pair = Among(self.lanes[border % 2], ranks)
+        pair = SubTransport(self.lanes[border % 2], ranks)
 
         def channel_of(chunk: Chunk, rows: int) -> Channel:
             return self.placement.hop.at(border).build(

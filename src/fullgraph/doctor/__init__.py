@@ -1,6 +1,0 @@
-"""Whether this machine can train: what is there, what is missing, and how to get it."""
-
-from fullgraph.doctor.examine import CHECKS, examine
-from fullgraph.doctor.finding import Finding
-
-__all__ = ["CHECKS", "Finding", "examine"]

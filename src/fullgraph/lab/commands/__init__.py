@@ -1,0 +1,1 @@
+"""Commands that need the lab, a function each; `cli.py` puts them beside those of the core."""

@@ -1,0 +1,67 @@
+"""`fullgraph bench`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fullgraph.axes import MODELS, STRATEGIES
+from fullgraph.commands.shared import GRAPHS, offer
+from fullgraph.display import shown
+from fullgraph.errors import InputError, one_line
+from fullgraph.options import read_config
+
+
+def bench(
+    graph: Annotated[list[str], typer.Option(help="as `train` takes it; many times", autocompletion=offer(GRAPHS))] = [  # noqa: B006
+        "demo"
+    ],
+    model: Annotated[
+        list[str],
+        typer.Option(help="NAME or NAME:KEY=VALUE,..., such as gcn:layers=16,hidden=64", autocompletion=offer(MODELS)),
+    ] = ["sage"],  # noqa: B006
+    strategy: Annotated[
+        list[str],
+        typer.Option(help="NAME or 'NAME KEY=VALUE ...', such as 'sylvie-a bits=2'", autocompletion=offer(STRATEGIES)),
+    ] = ["vanilla", "pipegcn"],  # noqa: B006
+    ranks: Annotated[list[int], typer.Option(help="how many ranks; many times")] = [2],  # noqa: B006
+    rate: Annotated[
+        list[str],
+        typer.Option(help="loopback, or of links between emulated hosts, such as 1gbit or 200mbit (needs root)"),
+    ] = ["loopback"],  # noqa: B006
+    config: Annotated[
+        Path | None, typer.Option(callback=read_config, is_eager=True, help="TOML file of these options")
+    ] = None,
+    epochs: Annotated[int, typer.Option(help="of which a round takes the mean")] = 8,
+    rounds: Annotated[int, typer.Option(help="of which a cell takes the median")] = 3,
+    score: Annotated[int, typer.Option(help="train so many epochs for a validation score, too; 0: none")] = 0,
+    peers: Annotated[bool, typer.Option("--peers", help="measure PyG in one process, too")] = False,
+    all_rows: Annotated[bool, typer.Option("--all-rows", help="also compute rows that the loss does not read")] = False,
+    device: Annotated[str, typer.Option(help="cpu or cuda")] = "cpu",
+    out: Annotated[Path, typer.Option(help="folder of the cells; those that it holds are not measured again")] = Path(
+        "runs/bench"
+    ),
+) -> None:
+    """Measure graphs x models x strategies x ranks x rates; a campaign that was cut short goes on where it stopped.
+
+    Writes cells.jsonl as it goes, then cells.json, table.md and bench.html. Exit status 1: some cells failed.
+
+    Example:  fullgraph bench --graph sbm:nodes=100000 --strategy vanilla --strategy pipegcn --ranks 2 --ranks 4
+    """
+    from fullgraph.lab.bench.campaign import carry_out
+    from fullgraph.lab.bench.matrix import Matrix, Settings
+    from fullgraph.lab.bench.tables import print_cells
+
+    if config is not None and config.suffix == ".json":
+        raise InputError(f"--config {one_line(config, 100)}: give a TOML file of this command's options")
+    axes = {"graph": graph, "model": model, "strategy": strategy, "ranks": ranks, "rate": rate}
+    matrix = Matrix(**{name: tuple(chosen) for name, chosen in axes.items()}, peers=peers)  # type: ignore[arg-type]
+    settings = Settings(epochs=epochs, rounds=rounds, score=score, device=device, all_rows=all_rows)
+    with shown() as display:
+        book = carry_out(matrix, settings, out, display)
+    print_cells(list(book.cells.values()))
+    for where, why in book.failed_lines().items():
+        print(f"failed: {one_line(where)}: {why}")
+    print(f"wrote {one_line(out)}: cells.json, table.md, bench.html")
+    if book.failed:
+        raise typer.Exit(1)

@@ -1,0 +1,124 @@
+"""This machine as a cluster, and its rates, measured once and kept."""
+
+import os
+import platform
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from fullgraph.data import load
+from fullgraph.environ import number
+from fullgraph.errors import InputError
+from fullgraph.lab.cost.calibrate import calibrated, fitted, of_matrix
+from fullgraph.lab.cost.cluster import Cluster, Link
+from fullgraph.lab.cost.counting import counted_parts
+from fullgraph.lab.cost.devices import DEVICES, rates_of
+from fullgraph.lab.cost.dry import dry_run
+from fullgraph.lab.cost.predict import predict
+from fullgraph.lab.cost.probe import probed
+from fullgraph.lab.cost.rates import Rates
+from fullgraph.lab.cost.script import Work
+from fullgraph.nn import GraphSAGE
+from fullgraph.ops import Adjacency, Structure
+from fullgraph.partition import Part, cut_parts, partition
+from fullgraph.resources import free_memory
+from fullgraph.run import Run, build_trainer
+from fullgraph.train.config import TrainConfig
+from fullgraph.transport import SingleRank, Transport, join
+from fullgraph.transport.ranks import run_processes
+
+SAMPLE = "sbm:nodes=20000,edges=200000,features=64,classes=16,seed=0"  # on which the rates are checked by a real step
+TINY = "sbm:nodes=64,edges=128,features=8,classes=4,seed=0"  # operations take time there, and numbers hardly any
+STEPS = 9
+# Between processes of one machine: gloo over the loopback interface, as fitted to measured epochs (docs/planning.md).
+# The latency is that of a message from one rank's step to another's, through the threads of both.
+LOOPBACK = Link(bits_per_s=20e9, latency_s=1e-3, message_s=3e-5, core_s_per_byte=1e-10)
+
+
+def rates_for(name: str, device: str = "cpu", threads: int = 1) -> Rates:
+    """By name: of this machine ("here"), of a device's data sheet, or of a file."""
+    if name == "here":
+        return rates_here(device, threads)
+    if name in DEVICES:
+        return rates_of(name)
+    if Path(name).suffix == ".json":
+        return Rates.read(Path(name))
+    return rates_of(name)  # says what is known
+
+
+def cluster_here(ranks: int) -> Cluster:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return Cluster(ranks_per_machine=ranks, cores=cores, memory_bytes=free_memory() // max(1, ranks), inside=LOOPBACK)
+
+
+def probe_here(ranks: int) -> Cluster:
+    """This machine with so many ranks, and what its own processes can send one another."""
+    found: Cluster = run_processes(ranks, _probed_alone, ranks)[0]
+    return found
+
+
+def _probed_alone(transport: Transport, ranks: int) -> Cluster:
+    here = cluster_here(ranks)
+    return probed(transport, ranks, here.cores, here.memory_bytes * ranks)
+
+
+def probe_in_job() -> Cluster | None:
+    """The machines of a job that torchrun or Slurm started; None on all ranks but the first."""
+    transport = join()
+    try:
+        each = number("LOCAL_WORLD_SIZE", 1)
+        here = cluster_here(each)
+        found = probed(transport, each, here.cores, here.memory_bytes * each)
+        return found if transport.rank == 0 else None
+    finally:
+        transport.close()
+
+
+def rates_here(device: str = "cpu", threads: int = 1) -> Rates:
+    """From the file of the last measurement, if there is one of the same device, threads and torch."""
+    path = kept_at(device, threads)
+    with suppress(InputError, OSError):
+        return Rates.read(path)
+    rates = measured(device, threads)
+    with suppress(InputError, OSError):  # a home that cannot be written to costs the measurement each time
+        path.parent.mkdir(parents=True, exist_ok=True)
+        rates.write(path)
+    return rates
+
+
+def kept_at(device: str, threads: int) -> Path:
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    stem = f"rates-{platform.node()}-{device}-{threads}-torch{torch.__version__}".replace("/", "-").replace(":", "-")
+    return cache / "fullgraph" / f"{stem}.json"
+
+
+def measured(device: str, threads: int) -> Rates:
+    """Each kind of work by itself, then two real steps.
+
+    A tiny one tells what an operation takes besides its numbers. What a larger one took, to what the kinds say, scales
+    them all.
+    """
+    before = torch.get_num_threads()
+    try:
+        there = torch.device(device)
+        rates = calibrated(there, threads=threads)
+        taken, part, run = _real_step(TINY, device)
+        works = [event for event in dry_run(run, counted_parts([part], ()), 0, 3)[-1].events if isinstance(event, Work)]
+        rates = replace(rates, call=max(rates.call, taken / len(works)))
+        taken, part, run = _real_step(SAMPLE, device)
+        structure = Structure(part.indptr, part.indices, len(part.ids)).to(there)
+        own = of_matrix(rates, Adjacency(structure, None, torch.ones(len(part.ids), device=there), None), there)
+        return fitted(rates, taken, predict(run, counted_parts([part], ()), Cluster(), own).taken.epoch_s)
+    finally:
+        torch.set_num_threads(before)
+
+
+def _real_step(name: str, device: str) -> tuple[float, Part, Run]:
+    """Seconds of a training step on a graph, its one part, and what was run."""
+    graph = load(name)
+    run = Run(model=GraphSAGE(layers=3, hidden=128), train=TrainConfig(epochs=STEPS, device=device, all_rows=True))
+    part = cut_parts(graph, partition(graph, 1), 0)
+    trainer = build_trainer(run, part, SingleRank())
+    return sorted(trainer.train_step()[1].step_s for _ in range(STEPS))[STEPS // 2], part, run

@@ -1,0 +1,141 @@
+"""A plan: strategies ranked for a graph and a cluster, as a table, JSON or a page; and the choice of `auto`."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fullgraph.lab.cost.auto import Auto
+from fullgraph.lab.cost.calibrate import of_matrix
+from fullgraph.lab.cost.choose import Choice, best, ranked
+from fullgraph.lab.cost.cluster import Cluster
+from fullgraph.lab.cost.counting import Halo, counted, even
+from fullgraph.lab.cost.here import cluster_here, rates_for
+from fullgraph.lab.cost.predict import predict
+from fullgraph.lab.cost.rates import Rates
+from fullgraph.lab.cost.replay import Piece
+from fullgraph.lab.cost.scale import NEAR
+from fullgraph.ops import Adjacency, Structure
+from fullgraph.partition import open_part, read_manifest
+from fullgraph.placement.counts import Counts
+from fullgraph.recipes import Strategy, vanilla
+from fullgraph.run import Run
+
+PLANNING_S = 15.0  # what measuring a new machine and foretelling every strategy take
+ARC_S, FLOP_S, STEP_S = (
+    4e-10,
+    1e-10,
+    0.02,
+)  # guessed of any CPU: a number read along an arc, an operation, a step's rest
+SAMPLED_ARCS = 4_000_000  # of a part, whose product tells how its arcs lie
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What was ranked, for what."""
+
+    counts: Counts
+    cluster: Cluster
+    rates: Rates
+    choices: list[Choice]
+    pieces: tuple[Piece, ...] = ()  # of a step of the first one
+
+    def tree(self) -> dict[str, Any]:
+        """For a program to read."""
+        return {
+            "graph": self.counts.graph.name,
+            "ranks": self.cluster.ranks,
+            "device": self.rates.device,
+            "strategies": [_row(choice) for choice in self.choices],
+        }
+
+
+def _row(choice: Choice) -> dict[str, Any]:
+    taken = choice.prediction.taken if choice.prediction is not None else None
+    return {
+        "strategy": choice.name,
+        "epoch_s": None if taken is None else taken.epoch_s,
+        "compute_s": None if taken is None else taken.compute_s,
+        "wait_s": None if taken is None else taken.wait_s,
+        "link_s": None if taken is None else taken.link_s,
+        "bytes_per_epoch": None if taken is None else taken.bytes,
+        "memory_bytes": None if taken is None else choice.memory_bytes,
+        "stale_steps": choice.risk.steps,
+        "bits": choice.risk.bits,
+        "refused": choice.refused,
+    }
+
+
+def planned(run: Run, shards: Path, cluster: Cluster, strategies: Sequence[tuple[str, Strategy]] = ()) -> Plan:
+    """For a graph that is cut into as many parts as the cluster has ranks."""
+    hops = () if run.train.all_rows else run.model.hops
+    counts = counted(shards, hops, run.column)
+    rates = rates_for(cluster.rates, run.train.device)
+    if cluster.rates == "here" and run.train.device == "cpu":
+        rates = rates_on(shards, rates)
+    return _plan(run, counts, cluster, rates, strategies)
+
+
+def planned_even(
+    run: Run, folders: Sequence[Path], cluster: Cluster, strategies: Sequence[tuple[str, Strategy]] = ()
+) -> Plan:
+    """For more ranks than the graph was cut for: equal parts, with a halo as the cuts in `folders` let expect."""
+    cuts = [counted(folder, ()) for folder in folders]
+    graph, train = cuts[0].graph, cuts[0].train / cuts[0].graph.nodes
+    hops = () if run.train.all_rows else run.model.hops
+    counts = even(graph, cluster.ranks, Halo.fitted(cuts), train=train, hops=hops)
+    rates = rates_for(cluster.rates, run.train.device)
+    if cluster.rates == "here" and run.train.device == "cpu":
+        rates = rates_on(folders[-1], rates)
+    return _plan(run, counts, cluster, rates, strategies)
+
+
+def _plan(run: Run, counts: Counts, cluster: Cluster, rates: Rates, strategies: Sequence[tuple[str, Strategy]]) -> Plan:
+    choices = ranked(run, counts, cluster, rates, near=NEAR, strategies=strategies)
+    pieces: tuple[Piece, ...] = ()
+    if choices and not choices[0].refused:
+        first = replace(run, strategy=choices[0].strategy, parts=cluster.ranks)
+        pieces = predict(first, counts, cluster, rates, near=NEAR, pictured=True).taken.pieces
+    return Plan(counts=counts, cluster=cluster, rates=rates, choices=choices, pieces=pieces)
+
+
+def choose(run: Run, auto: Auto, shards: Path) -> tuple[str, Strategy, str]:
+    """The strategy that `auto` stands for, by name and as a value, and why it is that one."""
+    guess = guessed_s(run, shards)
+    if not auto.cluster and run.train.device == "cpu" and guess < PLANNING_S:
+        told = f"its {run.train.epochs} epochs are guessed to take {guess:.1g} s, less than to foretell all strategies"
+        return "vanilla", vanilla(), told
+    cluster = Cluster.read(Path(auto.cluster)) if auto.cluster else cluster_here(run.parts)
+    plan = planned(replace(run, strategy=Strategy()), shards, cluster)
+    taken = best(plan.choices, auto.allow)
+    allowed = [c for c in plan.choices if not c.refused and c.risk.kinds <= set(auto.allow) and c is not taken]
+    reason = f"{taken.epoch_s * 1e3:.3g} ms an epoch are foretold, {taken.risk}"
+    if allowed:
+        second = min(allowed, key=lambda choice: choice.epoch_s)
+        reason += f"; {second.name} would take {second.epoch_s * 1e3:.3g} ms"
+    return taken.name, taken.strategy, reason
+
+
+def guessed_s(run: Run, shards: Path) -> float:
+    """What all epochs take on one core of any CPU, by the size of the graph and of the model alone."""
+    graph, model = read_manifest(shards).graph, run.model
+    width = max(graph.features, model.hidden)
+    layer = model.hidden * ARC_S * graph.arcs + 2 * width * model.hidden * FLOP_S * graph.nodes
+    return run.train.epochs * (STEP_S + 3 * model.layers * layer)
+
+
+def rates_on(shards: Path, rates: Rates) -> Rates:
+    """The rates of a graph's own products, by those of a sample of the first part's rows."""
+    part = open_part(shards, 0, verify=False)
+    arcs = int(part.indptr[-1])
+    rows = len(part.ids)
+    if arcs > SAMPLED_ARCS:
+        rows = int(torch.searchsorted(part.indptr, SAMPLED_ARCS))
+    indptr = part.indptr[: rows + 1]
+    indices = part.indices[: int(indptr[-1])]
+    if not rows or not len(indices):
+        return rates
+    structure = Structure(indptr, indices, len(part.ids) + len(part.halo_ids))
+    return of_matrix(rates, Adjacency(structure, None, torch.ones(rows), None), torch.device("cpu"))

@@ -1,0 +1,155 @@
+"""What the figures of a run call for, in words: each rule looks at one thing, and says what to try."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from statistics import mean
+
+from fullgraph.lab.html.numbers import percent, seconds, size
+from fullgraph.lab.html.past import PastRun
+from fullgraph.report.profile import Bin, Profile
+
+UNEVEN = 1.25  # the busiest rank to the mean: beyond it, the others wait
+MUCH_WAIT = 0.3  # of an epoch
+FULL_BITS = 16  # a number that takes as many on the wire is hardly compressed
+MEMORY = 0.8  # of what a machine has
+LEAST_GAIN = 3  # a strategy that sends so many times fewer bytes is worth a word
+
+
+def advice(run: PastRun) -> list[str]:
+    """One text for each thing that stands out; none where nothing does."""
+    rules: list[Callable[[PastRun, Profile], Iterator[str]]] = [_cores, _cut, _compute, _waits, _sums, _halo, _memory]
+    found = [text for rule in rules for text in rule(run, run.profile)] if run.profile else []
+    return [*found, *_learning(run)]
+
+
+def warm(bins: tuple[Bin, ...]) -> Bin:
+    """The sum over a rank's epochs, without the first ones if there are others: they compile."""
+    rest = bins[1:] if len(bins) > 3 else bins
+    return sum(rest[1:], rest[0]) if rest else Bin()
+
+
+def _cores(run: PastRun, profile: Profile) -> Iterator[str]:
+    """Ranks that compute on a CPU and have to share its cores."""
+    for host in sorted({rank.host for rank in profile.ranks}):
+        there = [rank for rank in profile.ranks if rank.host == host and not rank.device_bytes]
+        cores, threads = max((rank.cores for rank in there), default=0), sum(rank.threads for rank in there)
+        if cores and threads > cores:
+            yield (
+                f"{len(there)} ranks with {threads} threads share {cores} cores on {host}: with no more than {cores} "
+                "threads, an epoch waits less for whichever rank has to stand by."
+            )
+
+
+def _cut(run: PastRun, profile: Profile) -> Iterator[str]:
+    arcs = [rank.arcs for rank in profile.ranks]
+    worst = max(range(len(arcs)), key=arcs.__getitem__)
+    off = arcs[worst] / mean(arcs) if sum(arcs) else 1.0
+    if off > UNEVEN:
+        options = dict(run.options)
+        weighs = options.get("partitioner.degree_weight", "0") not in ("0", "0.0")
+        fix = "partition with -p degree_weight=1" if run.partitioner.startswith("metis") else "--partitioner metis"
+        if run.partitioner.startswith("metis") and weighs:
+            fix = "partition with a larger -p degree_weight, or use fewer ranks"
+        yield f"Rank {worst} has {off:.1f}x the arcs of the mean, and the others wait for it: {fix}."
+
+
+def _compute(run: PastRun, profile: Profile) -> Iterator[str]:
+    """A rank that computes longer than its arcs tell: another program, another machine."""
+    sums = [warm(rank.bins) for rank in profile.ranks]
+    each = [total.compute_s / total.epochs for total in sums]
+    arcs = [rank.arcs for rank in profile.ranks]
+    worst = max(range(len(each)), key=each.__getitem__)
+    if len(each) > 1 and mean(each) and mean(arcs):
+        slow, share = each[worst] / mean(each), arcs[worst] / mean(arcs)
+        if slow > UNEVEN and slow > 1.15 * share:
+            there = profile.ranks[worst].host
+            yield (
+                f"Rank {worst} computes {slow:.1f}x as long as the mean with {share:.1f}x its arcs: look for another "
+                f"program on {there}, a slower processor, or fewer threads than elsewhere."
+            )
+
+
+def _waits(run: PastRun, profile: Profile) -> Iterator[str]:
+    sums = [warm(rank.bins) for rank in profile.ranks]
+    shares = [total.wait_s / total.step_s if total.step_s else 0.0 for total in sums]
+    total = sum(sums[1:], sums[0])
+    share = mean(shares)
+    if share < MUCH_WAIT or not total.numbers:
+        return
+    bits, late = 8 * total.bytes / total.numbers, total.lag / total.epochs > 0.5
+    gain = gain_of_one_bit(profile)
+    begin = f"{percent(share)} of the epoch waits for messages"
+    if min(shares) < 0.5 * max(shares) and max(shares) > MUCH_WAIT and len(shares) > 1:
+        least_waiting = min(range(len(shares)), key=shares.__getitem__)
+        yield (
+            f"{begin}, of rank {least_waiting} only {percent(shares[least_waiting])}: the others wait for its work, "
+            "not for the wire. Even out the cut, or look for what slows it down."
+        )
+    elif bits >= FULL_BITS and gain > LEAST_GAIN:
+        yield f"{begin}: --strategy sylvie-a would send 1/{gain:.0f} of the bytes, one step late; sylvie-s in step."
+    elif not late:
+        yield f"{begin}: rows that are read one step late hide it (--strategy pipegcn, or sylvie-a with few bits)."
+    else:
+        yield f"{begin}, although rows are late and take {bits:.2g} bits a number: use fewer ranks, or a faster link."
+
+
+def _sums(run: PastRun, profile: Profile) -> Iterator[str]:
+    sums = [warm(rank.bins) for rank in profile.ranks]
+    shares = [total.sum_s / total.step_s if total.step_s else 0.0 for total in sums]
+    if mean(shares) > MUCH_WAIT:
+        least = min(range(len(shares)), key=shares.__getitem__)
+        yield (
+            f"{percent(mean(shares))} of the epoch goes into summing the weights' gradients, where every rank waits "
+            f"for the last one; rank {least} spends the least there, and so is most often the last."
+        )
+
+
+def gain_of_one_bit(profile: Profile) -> float:
+    """The bytes that were sent, to those of the same rows in one bit a number and four bytes a row."""
+    flows = [flow for rank in profile.ranks for flow in rank.traffic]
+    least = sum(4 * flow.rows + (flow.numbers + 7) // 8 for flow in flows)
+    return sum(flow.bytes for flow in flows) / least if least else 0.0
+
+
+def _halo(run: PastRun, profile: Profile) -> Iterator[str]:
+    nodes, halo = sum(rank.nodes for rank in profile.ranks), sum(sum(rank.halo) for rank in profile.ranks)
+    ranks = len(profile.ranks)
+    border = 2 * nodes * (ranks - 1) / ranks
+    halos = any(flow.channel.startswith("halo") for rank in profile.ranks for flow in rank.traffic)
+    if ranks > 1 and halos and halo > border:
+        yield (
+            f"Halos have {halo / nodes:.1f} rows a node: --strategy mixgcn would move {border / halo:.2f} of the rows, "
+            "and fewer ranks fewer still."
+        )
+
+
+def _memory(run: PastRun, profile: Profile) -> Iterator[str]:
+    for host in sorted({rank.host for rank in profile.ranks}):
+        there = [rank for rank in profile.ranks if rank.host == host]
+        used, has = sum(rank.peak_memory_bytes for rank in there), max(rank.memory_bytes for rank in there)
+        if has and used > MEMORY * has:
+            yield (
+                f"Ranks on {host} held up to {size(used)} of its {size(has)}: --checkpoint-layers keeps less for the "
+                "backward pass, and more machines hold less each."
+            )
+    for number, rank in enumerate(profile.ranks):
+        if rank.device_bytes and rank.peak_device_bytes > MEMORY * rank.device_bytes:
+            yield (
+                f"Rank {number} held up to {size(rank.peak_device_bytes)} of its GPU's {size(rank.device_bytes)}: "
+                "--checkpoint-layers or --features-on host take less."
+            )
+
+
+def _learning(run: PastRun) -> Iterator[str]:
+    if run.outcome is None or len(run.records) < 20:
+        return
+    best, last = run.outcome.best_epoch, run.outcome.epochs
+    if best == last:
+        yield f"The best validation score came in the last epoch, {last}: more epochs may score higher (--epochs)."
+    elif best and best <= 0.5 * last:
+        spent = sum(record.epoch_s for record in run.records[best:])
+        yield (
+            f"The best validation score came in epoch {best} of {last}; the {seconds(spent)} after it gave no better "
+            "one: --patience 5 would have stopped."
+        )

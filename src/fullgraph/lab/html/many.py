@@ -1,0 +1,144 @@
+"""The page of several runs: curves over epochs, seconds and bytes, a table, and which runs no other one beats."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+from pathlib import Path
+from typing import NamedTuple
+
+from fullgraph.errors import InputError
+from fullgraph.lab.html.charts import Line, Words, legend, lines
+from fullgraph.lab.html.document import COLOURS, MARK, charts, document, figure, table
+from fullgraph.lab.html.numbers import figure as number
+from fullgraph.lab.html.numbers import seconds, size
+from fullgraph.lab.html.past import PastRun, read_run
+from fullgraph.lab.html.tags import Safe, tag
+from fullgraph.report.record import EpochRecord, medians
+from fullgraph.storage import write_whole
+
+MOST_RUNS = 24
+
+Running = Callable[[Sequence[EpochRecord]], list[float]]  # by epoch, what a run has used until then
+AXES: tuple[tuple[str, str, Words, Running], ...] = (
+    ("epochs", "epoch", number, lambda records: [float(r.epoch) for r in records]),
+    ("seconds", "seconds of training", seconds, lambda records: list(accumulate(r.epoch_s for r in records))),
+    ("bytes", "bytes sent", size, lambda records: list(accumulate(float(r.bytes) for r in records))),
+)
+
+
+class Worth(NamedTuple):
+    """What a run reached, and what that took: at its best epoch."""
+
+    score: float  # the larger the better
+    seconds: float
+    bytes: float
+
+    def beats(self, other: Worth) -> bool:
+        """Nowhere worse, and somewhere better."""
+        no_worse = self.score >= other.score and self.seconds <= other.seconds and self.bytes <= other.bytes
+        return no_worse and self != other
+
+
+def write_comparison(folders: Sequence[Path], out: Path) -> Path:
+    """Write the page of the runs in these folders."""
+    write_whole(out, page([read_run(folder) for folder in folders]), MARK)
+    return out
+
+
+def page(runs: Sequence[PastRun]) -> str:
+    if len(runs) > MOST_RUNS:
+        raise InputError(f"{len(runs)} runs on one page cannot be told apart; name at most {MOST_RUNS}")
+    names = _names(runs)
+    sections = [("table", "The runs", _table(runs, names)), ("curves", "Curves", _curves(runs, names))]
+    graphs = ", ".join(sorted({run.graph for run in runs}))
+    return document(f"{len(runs)} runs on {graphs}", _notes(runs), sections, "fullgraph report")
+
+
+def front(runs: Sequence[PastRun]) -> list[bool]:
+    """Of each run: is there no other with a score as good for as few seconds and bytes?"""
+    worth = [worth_of(run) for run in runs]
+    return [own is not None and not any(other is not None and other.beats(own) for other in worth) for own in worth]
+
+
+def worth_of(run: PastRun) -> Worth | None:
+    """None: the run has no score."""
+    scored = [r for r in run.records if r.val is not None]
+    if not scored:
+        return None
+    sign = -1 if run.smaller else 1
+    best = max(scored, key=lambda r: sign * (r.val or 0.0))
+    until = run.records[: best.epoch]
+    return Worth(sign * (best.val or 0.0), sum(r.epoch_s for r in until), float(sum(r.bytes for r in until)))
+
+
+def _names(runs: Sequence[PastRun]) -> list[str]:
+    """The strategy where it tells runs apart, else the folder."""
+    for names in ([run.strategy for run in runs], [f"{run.strategy}, {run.ranks} ranks" for run in runs]):
+        if len(set(names)) == len(runs):
+            return names
+    return [f"{run.name}" if [r.name for r in runs].count(run.name) == 1 else str(run.folder) for run in runs]
+
+
+def _notes(runs: Sequence[PastRun]) -> list[Safe]:
+    notes = []
+    if len({run.graph for run in runs}) > 1:
+        notes.append("These runs are of several graphs: their scores say nothing about one another.")
+    if len({run.metric for run in runs}) > 1:
+        notes.append("They have several metrics: compare scores of one alone.")
+    if not all(run.done for run in runs):
+        notes.append("Not all of them are finished.")
+    return [tag("p", note) for note in notes]
+
+
+def _table(runs: Sequence[PastRun], names: Sequence[str]) -> list[Safe]:
+    rows, named = [], list(names) != [run.strategy for run in runs]
+    for run, name, on_front in zip(runs, names, front(runs), strict=True):
+        usual = medians(run.records) if run.records else {}
+        worth = worth_of(run)
+        test = run.outcome.test if run.outcome else None
+        rows.append((
+            name, tag("strong", "yes", class_="best") if on_front else "no", *([run.strategy] if named else []),
+            run.model, str(run.ranks), "none" if test is None else f"{test:.4f}",
+            "none" if worth is None else f"{abs(worth.score):.4f}",
+            f"{run.outcome.best_epoch} of {run.outcome.epochs}" if run.outcome else f"{len(run.records)}, unfinished",
+            seconds(usual.get("epoch_s", 0.0)), seconds(usual.get("wait_s", 0.0)),
+            size(usual.get("bytes_per_epoch", 0)), size(sum(r.bytes for r in run.records)),
+            "" if worth is None else seconds(worth.seconds), str(run.folder),
+        ))  # fmt: skip
+    columns = ("run", "on front", *(["strategy"] if named else []), "model", "ranks", "test", "val", "best epoch",
+               "epoch", "waiting", "bytes an epoch", "bytes in all", "to best", "folder")  # fmt: skip
+    words = (
+        "A run is on the Pareto front if no other one reached as good a validation score in as little training time "
+        "and with as few bytes, and one of the three better."
+    )
+    return [tag("p", words), table(columns, rows, caption="Runs side by side")]
+
+
+def _curves(runs: Sequence[PastRun], names: Sequence[str]) -> list[Safe]:
+    scored = [(run, name, place) for place, (run, name) in enumerate(zip(runs, names, strict=True)) if run.records]
+    if not scored:
+        return [tag("p", "None of them has an epoch behind it.")]
+    key = legend([(name, place % COLOURS) for _, name, place in scored], [n for _, n, p in scored if p >= COLOURS])
+    figures = []
+    for what, value in (("loss", lambda r: r.loss), (scored[0][0].metric, lambda r: r.val)):
+        for axis, label, words, used in AXES:
+            curves = [
+                Line(name, points, place % COLOURS, dashed=place >= COLOURS)
+                for run, name, place in scored
+                if (points := _points(run.records, used, value))
+            ]
+            curves = [line for line in curves if axis != "bytes" or line.points[-1][0] > 0]
+            if curves:
+                name = what if what == "loss" else f"Validation {what}"
+                chart = lines(curves, title=f"{name} over {axis}", x=label, y=what, x_words=words,
+                              log_x=axis == "bytes")  # fmt: skip
+                figures.append(figure(f"{name.capitalize()} over {axis}", chart, below=key))
+    return [charts(figures)]
+
+
+def _points(
+    records: Sequence[EpochRecord], used: Running, value: Callable[[EpochRecord], float | None]
+) -> list[tuple[float, float]]:
+    pairs = zip(used(records), map(value, records), strict=True)
+    return [(place, found) for place, found in pairs if found is not None]

@@ -1,0 +1,125 @@
+"""Fits or says so: memory, disk, descriptors, ports and threads are looked at before they are taken."""
+
+import fcntl
+import os
+import resource
+import shutil
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+from fullgraph import cgroup
+from fullgraph.errors import InputError, one_line
+
+RANK_ADDRESSES = {"cpu": 512 << 20, "gpu": 2 << 30}  # beside its code, by what torch is built for
+LARGER = "use a larger machine, or more --parts over several machines"
+
+
+def size(nbytes: float) -> str:
+    """1234567 -> '1.2 MiB'."""
+    power = next((power for power in range(4) if nbytes < 1024 ** (power + 1)), 4)
+    return f"{nbytes / 1024**power:.1f} {('bytes', 'KiB', 'MiB', 'GiB', 'TiB')[power]}"
+
+
+def require_memory(nbytes: float, what: str, fix: str = LARGER) -> None:
+    free = free_memory()
+    if nbytes > free:
+        raise InputError(f"{what} needs {size(nbytes)} of memory, and {size(free)} are free; {fix}")
+
+
+def free_memory() -> int:
+    """What this process may still take: of the machine, of its control group, of its own limit."""
+    free = [1 << 62]
+    with suppress(OSError, ValueError, StopIteration):
+        free.append(_field(Path("/proc/meminfo"), "MemAvailable:") * 1024)
+    group = cgroup.free_memory()
+    free += [free_addresses(), *([] if group is None else [group])]
+    return max(0, min(free))
+
+
+def free_addresses() -> int:
+    """What this process may still map: its limit, `ulimit -v`, less what it has mapped."""
+    soft = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if soft != resource.RLIM_INFINITY:
+        with suppress(OSError, ValueError, StopIteration):
+            pages = int(Path("/proc/self/statm").read_text().split()[0])
+            return soft - pages * resource.getpagesize()
+    return 1 << 62
+
+
+def require_addresses() -> None:
+    """Room for a rank's threads and compiled loops: where C++ finds none, it ends the process with words of its own.
+
+    A torch that is built for GPUs looks for one in the first backward pass, and maps the driver for it.
+    """
+    from torch import version
+
+    need, free = RANK_ADDRESSES["gpu" if version.cuda or version.hip else "cpu"], free_addresses()
+    if free < need:
+        told = f"a rank needs {size(need)} of addresses beside its code, and {size(max(0, free))} are left"
+        raise InputError(f"{told}; raise `ulimit -v`")
+
+
+def _field(path: Path, name: str) -> int:
+    """The number behind a name in one of the kernel's tables."""
+    fields = (line.split() for line in path.read_text().splitlines())
+    return next(int(field[1]) for field in fields if field and field[0] == name)
+
+
+def require_disk(folder: Path, nbytes: float, what: str) -> None:
+    """Room for `nbytes` where `folder` is, or will be."""
+    place = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    free = shutil.disk_usage(place).free
+    if nbytes > free:
+        raise InputError(f"{what} needs {size(nbytes)} on the disk of {folder}, and {size(free)} are free; make room")
+
+
+def require_ranks(ranks: int, threads: int) -> None:
+    """Descriptors, ports and threads for so many ranks on this machine, each with so many threads."""
+    groups = 6  # communicators of a rank: the first, halos, sums, and those of a pipeline's hops
+    files = 64 + groups * (ranks + 2)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < files <= hard or (soft < files and hard == resource.RLIM_INFINITY):
+        with suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (files, hard))
+            soft = files
+    if soft < files and soft != resource.RLIM_INFINITY:
+        raise InputError(f"{ranks} ranks need {files} open files each, and {soft} are allowed; raise `ulimit -n`")
+    ports = groups * ranks * (ranks + 1) // 2 if ranks > 1 else 0
+    with suppress(OSError, ValueError, StopIteration):
+        low, high = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
+        if ports > high - low:
+            raise InputError(
+                f"{ranks} ranks on one machine need {ports} ports, and it has {high - low}; use fewer --parts"
+            )
+    require_addresses()  # this process has mapped what a rank will
+    require_threads(threads)
+    wanted = ranks * (max(threads, 1) + 8 + groups)
+    own = resource.getrlimit(resource.RLIMIT_NPROC)[0]
+    if os.geteuid() != 0 and 0 < own < wanted:
+        raise InputError(f"{ranks} ranks start {wanted} threads, and {own} are allowed; raise `ulimit -u`")
+    group = cgroup.most_threads()
+    if group is not None and group < wanted:
+        told = f"{ranks} ranks start {wanted} threads, and this job's control group allows {group} (pids.max)"
+        raise InputError(f"{told}; ask for more, or use fewer --parts")
+    if ranks > 1:
+        need_locks(Path(tempfile.gettempdir()))
+
+
+def need_locks(folder: Path) -> None:
+    """Files there can be locked, as the one through which ranks meet has to be: without, C++ would end them all."""
+    with tempfile.TemporaryFile(dir=folder) as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            told = f"the temporary folder {folder} has no locks on files ({one_line(error, 80)})"
+            raise InputError(f"{told}, through which ranks meet; set TMPDIR to a folder on a local disk") from None
+
+
+def require_threads(threads: int) -> None:
+    """So many threads of one process are of use on this machine."""
+    cores = os.cpu_count() or 1
+    if threads > 4 * cores:
+        raise InputError(
+            f"threads={threads}: this machine has {cores} cores; give at most {4 * cores}, or leave it out"
+        )

@@ -1,0 +1,199 @@
+"""The watchdog: no rank waits forever, and no rank gives up a peer that is only slow.
+
+Every rank posts a heartbeat at regular intervals (beats), from a separate thread. A rank that waits for a message reads
+the heartbeats of all ranks:
+
+| heartbeats                                         | verdict                                                  |
+|----------------------------------------------------|----------------------------------------------------------|
+| none from a rank for `timeout`, and it uses no core | that rank or its host is dead or stopped                |
+| none can be posted or read for `timeout`           | this rank has lost its connection to the others          |
+| all ranks wait, and none has progressed for `timeout` | messages are lost: the link between them is down      |
+| a rank is working, or announced a long silence     | it is slow: keep waiting, at most `PATIENCE_S`           |
+
+Silence is counted in beats of the waiting rank, not in clock time, so that a run continues after its machine was
+suspended. For a rank on the same machine the kernel is asked too: a process that uses a core, or waits for one, is slow
+and not dead, however late its heartbeats are.
+"""
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+
+from fullgraph.errors import PeerLost, one_line
+from fullgraph.proc import Progress, born, network
+from fullgraph.transport.heartbeat import Heartbeat, HeartbeatBoard
+
+PATIENCE_S = 4 * 3600.0  # a living rank may work this long without a message: rank 0 may partition a large graph
+LATE = 2  # beats that a rank may miss before the kernel is asked
+BEAT_S = 1.0  # seconds between heartbeats; a tenth of the timeout if that is shorter
+
+
+@dataclass
+class LivenessJudge:
+    """Counts, during one wait, which ranks are silent and whether any rank progresses."""
+
+    rank: int
+    size: int
+    limit: int  # beats of silence that mean death
+    patience: int  # beats that a rank may work without a message
+    is_working: Callable[[Heartbeat], bool] = lambda heartbeat: False  # asks the kernel about a process
+    silent: dict[int, int] = field(default_factory=dict)
+    unmoved: int = 0
+    cut_off: int = 0
+    waited: int = 0
+    _before: Mapping[int, Heartbeat] = field(default_factory=dict)
+    _contact: int = -1
+
+    def tick(self, heartbeats: Mapping[int, Heartbeat], contact: int) -> str | None:
+        """Return the verdict after one more beat; None: keep waiting."""
+        self.waited += 1
+        self.cut_off = 0 if contact != self._contact else self.cut_off + 1
+        self._contact = contact
+        if self.cut_off >= self.limit:
+            return f"{self._name(self.rank, heartbeats)} has lost touch with all others: its network is down"
+        if self.cut_off:
+            return None  # these heartbeats are old: they say nothing about the other ranks
+        others = [rank for rank in range(self.size) if rank != self.rank]
+        moved = False
+        for rank in others:
+            now, then = heartbeats.get(rank), self._before.get(rank)
+            silent = self.silent.get(rank, 0) + 1 if now == then else 0
+            is_working = now is not None and silent > LATE and self.is_working(now)
+            self.silent[rank] = LATE if is_working else silent
+            moved |= is_working or now is None or then is None or not now.waiting or now.moves != then.moves
+        self.unmoved = 0 if moved else self.unmoved + 1
+        self._before = dict(heartbeats)
+        dead = [rank for rank in others if self.silent[rank] >= self.limit and not _is_away(heartbeats, rank)]
+        if dead:
+            return "; ".join(
+                f"{self._name(rank, heartbeats)} gives no sign of life (last: {_last(heartbeats, rank)})"
+                for rank in dead
+            )
+        if self.unmoved >= self.limit:
+            lines = [f"{self._name(rank, heartbeats)} waits too, for {_last(heartbeats, rank)}" for rank in others]
+            return f"messages are lost, the link between them is down or broken: {'; '.join(lines)}"
+        busy = self.at_work(heartbeats)
+        if busy and self.waited >= self.patience:
+            return "; ".join(f"{self._name(rank, heartbeats)} has been at work too long" for rank in busy)
+        return None
+
+    def at_work(self, heartbeats: Mapping[int, Heartbeat]) -> list[int]:
+        """Return ranks that post heartbeats and do not wait, or that announced a long silence."""
+        active = [rank for rank, heartbeat in heartbeats.items() if rank != self.rank and not heartbeat.waiting]
+        return [rank for rank in active if heartbeats[rank].away or self.silent.get(rank, 0) <= LATE]
+
+    def _name(self, rank: int, heartbeats: Mapping[int, Heartbeat]) -> str:
+        last = heartbeats.get(rank)
+        return f"rank {rank}" if last is None else f"rank {rank} on {one_line(last.host, 80)} (pid {last.pid})"
+
+
+class _ProcessProbe:
+    """Asks the kernel about processes on this machine."""
+
+    def __init__(self) -> None:
+        self.progress = Progress()
+
+    def is_working(self, heartbeat: Heartbeat) -> bool:
+        if heartbeat.network != network() or heartbeat.pid == os.getpid():  # simulated ranks share a process
+            return False
+        return born(heartbeat.pid) == heartbeat.born != 0 and self.progress.made(heartbeat.pid)
+
+
+def _is_away(heartbeats: Mapping[int, Heartbeat], rank: int) -> bool:
+    return rank in heartbeats and heartbeats[rank].away
+
+
+def _last(heartbeats: Mapping[int, Heartbeat], rank: int) -> str:
+    return one_line(heartbeats[rank].doing, 120) if rank in heartbeats else "nothing, it never began"
+
+
+class Watchdog:
+    """Posts this rank's heartbeats, and limits how long it waits for others."""
+
+    def __init__(self, board: HeartbeatBoard, rank: int, size: int, timeout: float) -> None:
+        self.board, self.rank, self.size = board, rank, size
+        self.beat_s = min(BEAT_S, timeout / 10)
+        self.limit = max(3, int(0.8 * timeout / self.beat_s))
+        self.host = Heartbeat().host
+        self.heartbeats: Mapping[int, Heartbeat] = {}
+        self.contact = 0  # beats at which the heartbeat board was reached
+        self._doing, self._moves, self._waiting, self._beat = "starting", 0, 0, 0
+        self._asking = False  # True during a call to the board, and after a call that failed
+        with suppress(OSError, RuntimeError):  # a short run may end before the first beat
+            self._post()
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._pulse, name="fullgraph-pulse", daemon=True)
+        self._thread.start()
+
+    def doing(self, text: str) -> None:
+        """Record this rank's last message."""
+        self._doing = text
+
+    def wait(self, done: Callable[[float], bool], text: str) -> None:
+        """Wait until done(seconds), which waits at most that long, returns True; PeerLost if a peer is dead."""
+        if not done(self.beat_s):
+            self._doing, self._waiting = text, self._waiting + 1
+            try:
+                self._wait(done, text)
+            finally:
+                self._waiting -= 1
+        self._moves += 1
+
+    def _wait(self, done: Callable[[float], bool], text: str) -> None:
+        patience = round(PATIENCE_S / self.beat_s)
+        judge = LivenessJudge(self.rank, self.size, self.limit, patience, _ProcessProbe().is_working)
+        start = time.monotonic()
+        seen = -1
+        while not done(self.beat_s):
+            if self.contact == seen and not self._asking and self._thread.is_alive():
+                continue  # the heartbeat thread got no core: the known heartbeats are old
+            seen = self.contact
+            verdict = judge.tick(self.heartbeats, seen)
+            waited = time.monotonic() - start + self.beat_s
+            if verdict:
+                raise PeerLost(f"{self} waited {waited:.0f} s for {text}; {verdict}")
+            if judge.waited % self.limit == 0:
+                self._report_slow(judge.at_work(self.heartbeats), text, waited)
+
+    def __str__(self) -> str:
+        return f"rank {self.rank} on {self.host}"
+
+    def close(self) -> None:
+        self._over.set()
+        self._thread.join(self.beat_s)
+
+    def _report_slow(self, busy: list[int], text: str, waited: float) -> None:
+        """Report the slow ranks, from the first rank that waits for them."""
+        if busy and self.rank == min(set(range(self.size)) - set(busy)):
+            names = ", ".join(map(str, busy))
+            sys.stderr.write(f"fullgraph: rank {names} is slow: {self} has waited {waited:.0f} s for {text}\n")
+            sys.stderr.flush()
+
+    @contextmanager
+    def away(self, text: str) -> Iterator[None]:
+        """Announce a call that lets no other thread run, so that peers do not take this rank for dead."""
+        self._doing = text
+        with suppress(OSError, RuntimeError):
+            self._post(away=True)
+        yield
+
+    def _post(self, *, away: bool = False) -> None:
+        self._beat += 1
+        waiting = self._waiting > 0
+        heartbeat = Heartbeat(beat=self._beat, moves=self._moves, waiting=waiting, away=away, doing=self._doing)
+        self.board.post(self.rank, heartbeat)
+
+    def _pulse(self) -> None:
+        """Post a heartbeat at each beat. A board that fails is tried again; `contact` stands still meanwhile."""
+        while not self._over.wait(self.beat_s):
+            self._asking = True
+            with suppress(OSError, RuntimeError):
+                self._post()
+                if self._waiting:
+                    self.heartbeats = self.board.read()
+                self.contact += 1
+                self._asking = False

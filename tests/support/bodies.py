@@ -1,0 +1,182 @@
+"""Bodies that every transport runs: a few steps of training, traced."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, replace
+from functools import partial
+from types import MappingProxyType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fullgraph.exchange import Wire, Wires
+from fullgraph.nn import ModelSpec
+from fullgraph.partition import cut_parts
+from fullgraph.placement import Partitioned, Placement
+from fullgraph.recipes import Given, Strategy
+from fullgraph.report import EpochRecord
+from fullgraph.report.record import FIELDS
+from fullgraph.run import Run, build_trainer
+from fullgraph.testing import anew
+from fullgraph.train.checkpoint import Scalars, restore_trainer, state_of, tensors_of
+from fullgraph.train.config import TrainConfig
+from fullgraph.train.evaluate import evaluate, logits_of
+from fullgraph.train.trainer import Trainer
+from fullgraph.transport import Key, OrderChecking, Transport
+from fullgraph.values import read_value
+from tests.support.cases import Case
+
+Trace = dict[str, Any]
+Saved = tuple[dict[str, Tensor], str]  # of a checkpoint: its tensors, and the rest as JSON
+Epochs = tuple[list[float], list[Saved]]  # losses; checkpoints, the first from before the first epoch
+
+
+def trainer_of(
+    transport: Transport,
+    case: Case,
+    spec: ModelSpec,
+    config: TrainConfig,
+    wire: Wires | None = None,
+    narrow_first: bool = True,
+    isolated: bool = False,
+    placement: Callable[..., Placement] = Partitioned,
+    strategy: Strategy | None = None,
+) -> Trainer:
+    """All that a rank trains with, made as a run makes it, but for the files; of a strategy, or of its pieces.
+
+    Layers compute all rows, unless the placement says which.
+    """
+    if strategy is None:
+        strategy = Given(wire=wire or Wire(), placement=placement(narrow_first=narrow_first, isolated=isolated))
+    part = cut_parts(*case(transport.size), transport.rank)
+    run = Run(model=spec, strategy=strategy, train=replace(config, all_rows=True))
+    return build_trainer(run, part, transport)
+
+
+def train_trace(
+    transport: Transport,
+    case: Case,
+    spec: ModelSpec,
+    steps: int = 5,
+    wire: Wires | None = None,
+    inductive: bool = False,
+    precompute: bool = True,
+    device: str = "cpu",
+    lr: float = 0.05,
+    narrow_first: bool = True,
+    isolated: bool = False,
+    placement: Callable[..., Placement] = Partitioned,
+    strategy: Strategy | None = None,
+    options: Mapping[str, Any] = MappingProxyType({}),
+) -> Trace:
+    """Losses, all weight gradients of every step, final logits by global id, scores, and what the channels hold.
+
+    options: further fields of TrainConfig.
+    """
+    config = TrainConfig(
+        epochs=steps, lr=lr, seed=3, dtype="float64", device=device, inductive=inductive, precompute=precompute,
+        **options,
+    )  # fmt: skip
+    trainer = trainer_of(transport, case, spec, config, wire, narrow_first, isolated, placement, strategy)
+    model, shard = trainer.model, trainer.shard
+    losses, grads = [], []
+    trainer.optimizer.zero_grad = lambda set_to_none=True: None  # type: ignore[method-assign]
+    for step in range(steps):
+        for parameter in model.parameters():
+            parameter.grad = None
+        loss, _ = trainer.train_step()
+        losses.append(transport.all_reduce(Key("trace", step), loss.cpu().clone()).wait())
+        shard.clock.losses.append(float(losses[-1]))
+        grads.append({name: p.grad.cpu().clone() for name, p in model.named_parameters() if p.grad is not None})
+    return {
+        "losses": torch.stack(losses),
+        "grads": grads,
+        "ids": shard.full.ids.cpu(),
+        "logits": logits_of(model, shard).cpu(),
+        "scores": evaluate(model, shard, trainer.task),
+        "state": {name: value.cpu().clone() for name, value in shard.state().items()},
+    }
+
+
+def saved_epochs(
+    transport: Transport,
+    case: Case,
+    spec: ModelSpec,
+    config: TrainConfig,
+    wire: Wires | None = None,
+    narrow_first: bool = True,
+    isolated: bool = False,
+    placement: Callable[..., Placement] = Partitioned,
+    strategy: Strategy | None = None,
+    start: Saved | None = None,
+) -> Epochs:
+    """Train to the end, from this rank's checkpoint if there is one: losses, and the checkpoints before and after."""
+    trainer = trainer_of(transport, case, spec, config, wire, narrow_first, isolated, placement, strategy)
+    keep = _filed if start is None else _copied
+    if start is not None:
+        tensors, scalars = start
+        names = sorted(_copied(tensors).items(), reverse=True)  # a file keeps names, not their order
+        restore_trainer(trainer, dict(names), read_value(Scalars, json.loads(scalars), "a checkpoint"))
+    losses, saved = [], [_saved(trainer, keep)]
+
+    def watch(trainer: Trainer, record: EpochRecord) -> None:
+        losses.append(record.loss)
+        if trainer.epoch % config.checkpoint_every == 0:
+            saved.append(_saved(trainer, keep))
+
+    trainer.fit([watch])
+    return losses, saved
+
+
+def resumed_epochs(transport: OrderChecking, *run: Any) -> list[Epochs]:
+    """The same run of saved_epochs whole, and resumed after each of its epochs but the last."""
+    losses, saved = whole = anew(transport, saved_epochs, *run)
+    starts = saved[: len(losses)]
+    return [whole, *(anew(transport, partial(saved_epochs, start=start), *run) for start in starts)]
+
+
+def _saved(trainer: Trainer, keep: Callable[[dict[str, Tensor]], dict[str, Tensor]]) -> Saved:
+    return keep(tensors_of(trainer)), json.dumps(asdict(state_of(trainer)))
+
+
+def _filed(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """What a file of a checkpoint would hold."""
+    from safetensors.torch import load, save
+
+    return load(save(tensors))
+
+
+def _copied(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The same for less: a resumed run's are compared, and never resumed from."""
+    return {name: tensor.detach().clone() for name, tensor in tensors.items()}
+
+
+def differing(one: Saved, other: Saved) -> list[str]:
+    """Names of what two checkpoints do not share to the bit, but for seconds and scores."""
+    a, b = ({**tensors, **json.loads(scalars)} for tensors, scalars in (one, other))
+    kept = [FIELDS.index(name) for name in ("epoch", "loss", "lr", "bytes", "grad_bytes")]
+    a["history"], b["history"] = a["history"][:, kept], b["history"][:, kept]
+    return [name for name in sorted(a.keys() | b.keys()) if not _same(a.get(name), b.get(name))]
+
+
+def _same(a: object, b: object) -> bool:
+    if isinstance(a, Tensor) and isinstance(b, Tensor):
+        return a.dtype == b.dtype and torch.equal(a, b)
+    return a == b
+
+
+def whole_logits(traces: list[Trace], num_nodes: int) -> Tensor:
+    """Every node's logits in the graph's own order."""
+    out = torch.full((num_nodes, traces[0]["logits"].shape[1]), float("nan"), dtype=torch.float64)
+    for trace in traces:
+        out[trace["ids"]] = trace["logits"]
+    return out
+
+
+def assert_same(traces: list[Trace], losses: Tensor, grads: list[dict[str, Tensor]], tolerance: float = 1e-10) -> None:
+    """Every rank's losses and gradients of every step equal an oracle's, on whole tensors."""
+    for trace in traces:
+        torch.testing.assert_close(trace["losses"], losses, rtol=tolerance, atol=tolerance)
+        for got, want in zip(trace["grads"], grads, strict=True):
+            torch.testing.assert_close(got, want, rtol=tolerance, atol=tolerance)
