@@ -187,6 +187,14 @@ class SparseTable(Base):
         return h + self.table((x[:, 0] * 10).long().abs() % 5)
 
 
+class SparseRows(Base):
+    def made(self):
+        self.table = nn.Parameter(torch.ones(5, HIDDEN))
+
+    def between(self, h, x, e):
+        return h + F.embedding((x[:, 0] * 10).long().abs() % 5, self.table, sparse=True)
+
+
 class InnerOptimum(Base):
     def made(self):
         self.layer = pyg.SimpleConv(aggr=pyg.EquilibriumAggregation(HIDDEN, HIDDEN, [4]))
@@ -231,7 +239,8 @@ REFUSED = {
     edges_turned_by_a_selection: "sends rows against the edges",
     ByFrequency: "leave out scale_grad_by_freq",
     BagByFrequency: "leave out scale_grad_by_freq",
-    SparseTable: "sparse gradients|sparse tensors",
+    SparseTable: r"the layer Embedding \(table\) gives sparse gradients",
+    SparseRows: "embedding gives sparse gradients|sparse tensors",
     InnerOptimum: "an aggregation by gradients of a mean over all nodes",
     mean_of_a_loss: "mse_loss takes a mean or sum over rows of nodes; use reduction='none'",
 }
@@ -245,6 +254,6 @@ LATE = {
     ): REFUSED[kind]
     for kind in (
         root_of_a_number_of_rows, divisor_of_a_number_of_rows, gradient_of_a_weight, edges_turned_by_an_index,
-        ByFrequency, BagByFrequency, SparseTable,
+        ByFrequency, BagByFrequency, SparseRows,
     )
 }  # fmt: skip

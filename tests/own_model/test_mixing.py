@@ -10,6 +10,8 @@ import torch
 from torch.nn import functional as F
 
 import fullgraph as fg
+from fullgraph.partition import cut_parts, partition
+from fullgraph.placement import Partitioned
 from fullgraph.testing import run_threads
 
 pytest.importorskip("torch_geometric", reason="PyG is an extra")
@@ -123,3 +125,26 @@ def test_the_output_can_be_saved():
         return torch.equal(torch.load(file), out)
 
     assert run_threads(2, body) == [True] * 2
+
+
+class InFloat32(mixing.Base):
+    """Tensors of the default dtype, as a model for float32 has them."""
+
+    def made(self):
+        self.scale = torch.ones(mixing.HIDDEN)
+
+    def between(self, h, x, e):
+        degree = torch.zeros(x.size(0)).index_add(0, e[1], torch.ones(e.size(1)))
+        return h * self.scale / (1 + degree[:, None]) + torch.ones(mixing.HIDDEN) @ torch.eye(mixing.HIDDEN)
+
+
+def test_a_model_of_float32_is_checked_in_float64():
+    def body(transport):
+        part = cut_parts(case_graph(), partition(case_graph(), transport.size, method="random", seed=0), transport.rank)
+        shard = Partitioned(dtype=torch.float32, precompute=False).place(part, transport, fg.Wire(), "sum")
+        torch.manual_seed(3)
+        return fg.gather_rows(fg.distribute(InFloat32(), shard).eval()(), shard)
+
+    (one,), many = run_threads(1, body), run_threads(3, body)
+    assert torch.get_default_dtype() is torch.float32
+    torch.testing.assert_close(many, [one] * 3)

@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import wraps
 from itertools import count
 from typing import Any
 
@@ -50,13 +51,29 @@ class Seen:
     buffers: dict[str, Tensor] = field(default_factory=dict)  # by step and name
 
 
+def _with_float64(function: Callable[..., None]) -> Callable[..., None]:
+    """Let a model that writes `torch.zeros(8)` get a tensor of the dtype in which it is checked."""
+
+    @wraps(function)
+    def checked(*args: Any, **kwargs: Any) -> None:
+        before = torch.get_default_dtype()
+        torch.set_default_dtype(torch.float64)
+        try:
+            function(*args, **kwargs)
+        finally:
+            torch.set_default_dtype(before)
+
+    return checked
+
+
+@_with_float64
 def self_check(module: nn.Module, graph: RankGraph, x: Tensor, inputs: Inputs, *, seed: int) -> None:
     """Raise, in one line, where one process and simulated ranks differ; `module` is a copy to be used up."""
     if not graph.num_owned:
         return
     piece, begun = piece_of(graph), time.process_time()
     try:
-        model = module.cpu().double()
+        model = _in_float64(module.cpu())
         alone = _in_one_process(model, piece, x, inputs)
     except InputError:
         raise
@@ -77,6 +94,15 @@ def self_check(module: nn.Module, graph: RankGraph, x: Tensor, inputs: Inputs, *
 
     _compare(alone, over(RANKS, draws=False), "one process")
     _compare(over(1, draws=True)[0], over(RANKS, draws=True), "one rank, with dropout")
+
+
+def _in_float64(module: nn.Module) -> nn.Module:
+    """Convert weights, buffers, and tensors that a model keeps as plain attributes."""
+    for part in module.double().modules():
+        for name, value in list(vars(part).items()):
+            if isinstance(value, Tensor) and value.is_floating_point():
+                setattr(part, name, value.detach().double())
+    return module
 
 
 def _generators() -> tuple[Any, ...]:

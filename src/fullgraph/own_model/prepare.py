@@ -81,6 +81,8 @@ def _check(part: nn.Module, label: str) -> None:
     for place, reason in REFUSED.items():
         if home == place or home.startswith(f"{place}."):
             raise InputError(f"the layer {label} is {reason}")
+    if isinstance(part, nn.Embedding | nn.EmbeddingBag) and part.sparse:
+        raise InputError(f"the layer {label} gives sparse gradients, which no rank can sum; leave out sparse=True")
     if isinstance(part, nn.SyncBatchNorm):
         raise InputError(f"the layer {label} talks over torch.distributed by itself; use nn.BatchNorm1d")
     if isinstance(part, nn.modules.instancenorm._InstanceNorm):

@@ -99,7 +99,7 @@ def embedding(op: Op) -> Mark | None:
     if op.given.get("scale_grad_by_freq"):
         refuse(BY_FREQUENCY.format(op.name))
     if op.given.get("sparse"):
-        refuse(f"{op.name} gives sparse gradients, which are not added up over ranks; leave out sparse=True")
+        refuse(f"{op.name} gives sparse gradients, which are not summed over ranks; leave out sparse=True")
     return read(op, op.given["weight"], 0, op.given["indices"])
 
 
