@@ -59,7 +59,7 @@ class RowMode(TorchFunctionMode):
             return func(*args, **kwargs)
         if torch._C._functorch.peek_interpreter_stack() is not None:
             refuse(
-                "torch.func, vmap and torch.compile of a function hide which rows a tensor holds; write the "
+                "torch.compile of a function, torch.func and vmap hide which rows a tensor holds; write the "
                 "computation without them"
             )
         out = self._special(func, args, kwargs)
