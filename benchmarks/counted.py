@@ -13,7 +13,7 @@ from typing import Any
 from fullgraph.exchange import Wires
 from fullgraph.partition import Part
 from fullgraph.placement import Partitioned, Placement, Shard
-from fullgraph.placement.channel_view import Known
+from fullgraph.placement.known import Known
 from fullgraph.placement.partitioned.view import PartitionedView
 from fullgraph.recipes import pipegcn, vanilla
 from fullgraph.transport import Transport

@@ -145,12 +145,12 @@ def train(trial: Trial, data: Path, cuts: Path, device: str) -> Outcome:
     name = named(trial.strategy)
     graph, chunks = load(data, trial.graph), WAYS[name["way"]]
     spec = MODELS[trial.model](layers=trial.layers, hidden=64, dropout=0.5)
-    placement: Placement = Partitioned(narrow_first=False)
+    placement: Placement = Partitioned(sends="input")
     if chunks is not None:
         part, piece = pieces(data, cuts, trial.graph, chunks.of_part)
         slots = torch.from_numpy(part % (RANKS // chunks.ways) * chunks.of_part + piece).long()
         placement = Layerwise(
-            narrow_first=False, chunk_of=lambda ids: slots[ids], shuffle=chunks.shuffle, exact_from=chunks.exact_from,
+            sends="input", chunk_of=lambda ids: slots[ids], shuffle=chunks.shuffle, exact_from=chunks.exact_from,
             history=History(**chunks.history),
         )  # fmt: skip
     whole = cut_parts(graph, partition(graph, 1), 0, features="row")

@@ -206,7 +206,7 @@ class Rank:
         # A layer's input crosses in every strategy, so that all send the same rows.
         wide = recipes.Given(
             wire=strategy.wires(epochs=10**6, layers=self.spec.graph_layers),
-            placement=replace(strategy.layout(), narrow_first=False),
+            placement=replace(strategy.layout(), sends="input"),
         )
         config = TrainConfig(device=self.device.type)
         return build_trainer(Run(model=self.spec, strategy=wide, train=config), self.part, switch)

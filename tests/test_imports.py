@@ -44,6 +44,7 @@ train     : tasks+ version
 recipes   : train+
 run       : recipes+
 remarks   : run+
+layer_lines: run+
 testing   : exchange+
 own_model : run+
 worker    : own_model+ remarks
@@ -52,7 +53,7 @@ preparing : worker+ cutting
 jobs      : preparing+
 api       : jobs+ predicting
 options   : api+
-commands  : options+
+commands  : options+ layer_lines
 __init__  : api+
 lab       : -
 lab.html  : report+

@@ -19,7 +19,7 @@ class ContrastConv(Conv):
         )
 
     def forward(self, x, view, layer, row_map):
-        if self.update_first(x, view):  # narrower after the map, or sparse before it
+        if self.plan(x, view, layer).maps_first:  # narrower after the map, or sparse before it
             rows = row_map(x, view.ids)
             return self.own(rows) - self.share * view.aggregate(self.neighbours(rows), layer)
         message = view.send(x, layer, row_map)

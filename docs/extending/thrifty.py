@@ -12,7 +12,7 @@ from fullgraph.recipes import Strategy
 class Thrifty(Strategy):
     """Send every `every` steps, in `bits` each."""
 
-    narrow_first: ClassVar[bool] = False  # send a layer's input, not what it is mapped to
+    sends: ClassVar[str] = "input"  # send a layer's input, not what it is mapped to
     every: int = 2
     bits: int = 4
 

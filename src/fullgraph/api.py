@@ -19,7 +19,6 @@ from fullgraph.exchange import Wires
 from fullgraph.jobs import as_rank, asked, begin_in_job, launch_ranks, with_parts
 from fullgraph.nn import ModelSpec, Usual
 from fullgraph.own_code import own_code
-from fullgraph.own_model.unseen import unseen
 from fullgraph.partition import (
     Partitioner,
     cut_parts,
@@ -33,7 +32,7 @@ from fullgraph.preparing import is_cut, new_folder, prepare
 from fullgraph.recipes import Given, Strategy
 from fullgraph.reference import hand_over, has_a_file, reference_of, refuse_while_running
 from fullgraph.report import EpochRecord, Phases, read_metrics
-from fullgraph.run import Run, build_model, build_shard
+from fullgraph.run import Run, build_model, build_shard, rows_alone
 from fullgraph.storage import read_document
 from fullgraph.train.checkpoint import check_ranks, checkpoints_in
 from fullgraph.train.config import TrainConfig
@@ -254,7 +253,9 @@ def open_shard(
         whole = graph if isinstance(graph, Graph) else load(str(graph))
         whole.need_labels()
         part = cut_parts(whole, partition(whole, transport.size), transport.rank, split=split)
-    shard = build_shard(run, part, transport, aggregation or ("sum" if own else ""))
+    if own:
+        return rows_alone(run, part, transport)
+    shard = build_shard(run, part, transport, aggregation)
     if not isinstance(shard.executor, WholeStep):
         raise InputError(f"strategy {run.strategy.name} runs a step in pieces, which a loop of one's own does not")
-    return unseen(shard) if own else shard
+    return shard

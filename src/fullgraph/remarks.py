@@ -1,7 +1,7 @@
 """What may surprise a user about a run, told before it starts: none of it is an error."""
 
 from fullgraph.exchange import Adaptive, Wire
-from fullgraph.partition import Manifest
+from fullgraph.partition import GraphFacts, Manifest
 from fullgraph.placement import Partitioned, Pipeline
 from fullgraph.recipes import wires_of
 from fullgraph.run import Run, placement_of
@@ -21,7 +21,7 @@ def remarks(run: Run, manifest: Manifest) -> list[str]:
         found.append(
             f"one rank sends nothing, so --strategy {run.strategy.name} changes nothing; give --parts 2 or more"
         )
-    if run.parts > 1 and _idle(run):
+    if run.parts > 1 and _idle(run, facts):
         exempt = getattr(run.strategy, "every_layer", None) is False
         last, way = (", and the last layer's are sent as they are", ", or -o every_layer=true") if exempt else ("", "")
         found.append(
@@ -84,12 +84,11 @@ def _sends(run: Run) -> bool:
     return not plain and not isinstance(placement_of(run), Pipeline)
 
 
-def _idle(run: Run) -> bool:
+def _idle(run: Run, facts: GraphFacts) -> bool:
     """Whether the strategy's wires differ from plain ones only in layers whose rows do not cross."""
-    model, placement = run.model, placement_of(run)
     if not _sends(run):
         return False
-    fetched = isinstance(placement, Partitioned) and placement.knows_sparse  # the halo's input rows, for attention
-    ahead = placement.precompute and (model.aggregation != "attention" or fetched)
+    attends = run.model.aggregation == "attention"
+    ahead = placement_of(run).rules.known_ahead(sparse=facts.sparse, attends=attends, halo_is_less=lambda: True)
     plain = [wire == Wire() for wire in _wires(run)]
     return all(plain[1 if ahead else 0 :])

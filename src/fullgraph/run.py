@@ -14,7 +14,7 @@ from fullgraph.exchange import Wires
 from fullgraph.nn import AnyModel, Chain, GraphSAGE, check_spec
 from fullgraph.own_code import own_code, told, unfit
 from fullgraph.partition import AnyPartitioner, GraphFacts, Metis, Part
-from fullgraph.placement import Placement, Shard
+from fullgraph.placement import AllLayers, Placement, Shard
 from fullgraph.recipes import Strategy, check_strategy, vanilla, wires_of
 from fullgraph.reference import checksum_of, files_in, hand_over, packed
 from fullgraph.report import Meter
@@ -127,7 +127,7 @@ def build_trainer(run: Run, part: Part, transport: Transport) -> Trainer:
     probe = meter if meter.detail else None
     shard = build_shard(run, part, Counting(transport, meter.sent, meter.waiting, probe))
     own = model = build_model(run, facts).to(device)
-    if hasattr(spec, "distributed"):  # a module of the user's, which knows no view
+    if hasattr(spec, "distributed"):  # a module of the user's, which reads the edges itself
         model = spec.distributed(
             model, shard, run.strategy, epochs=config.planned, seed=config.seed, check=config.check
         )
@@ -156,8 +156,18 @@ def build_model(run: Run, facts: GraphFacts) -> nn.Module:
 
 def build_shard(run: Run, part: Part, transport: Transport, aggregation: str = "") -> Shard:
     """A rank's share of the work, placed as the strategy says; its aggregation is the model's, unless it is given."""
+    if hasattr(run.model, "distributed") and not aggregation:
+        return rows_alone(run, part, transport)
     placement = replace(placement_of(run), device=devices_of(run, transport.rank)[0])
     return placement.place(part, transport, run.wires, aggregation or run.model.aggregation)
+
+
+def rows_alone(run: Run, part: Part, transport: Transport) -> Shard:
+    """A rank's rows and edges, for a module of the user's; strategies that need a view of their own are refused."""
+    placement = replace(placement_of(run), device=devices_of(run, transport.rank)[0])
+    if not isinstance(placement, AllLayers):
+        raise InputError(f"strategy {run.strategy.name} runs a step in pieces, which a loop of one's own does not")
+    return placement.rows_alone(part, transport)
 
 
 def placement_of(run: Run) -> Placement:
@@ -166,8 +176,8 @@ def placement_of(run: Run) -> Placement:
     return replace(
         layout,
         inductive=config.inductive,
-        precompute=config.precompute and not spec.encodes,
-        dense_input=layout.dense_input or not (config.precompute or spec.encodes or layout.narrow_first),
+        precompute=config.precompute,
+        encodes=spec.encodes,
         hops=layout.hops or (() if config.all_rows else spec.hops),
         order=config.order if layout.order == "auto" else layout.order,
         host_rows=layout.host_rows or config.features_on == "host",

@@ -259,6 +259,10 @@ def test_the_doctor_trains_for_a_trial(say):
         ("inspect sbm:nodes=60 --parts 2", "max/mean"),
         ("schedule bounded --steps 4", "read"),
         ("strategies", "pipegcn"),
+        (
+            "strategies --for sbm:nodes=60 --strategy sylvie-a --layers 2",
+            "layer 1: sends input, 128 columns, 1 bit, 1 s",
+        ),
         ("doctor --no-trial", "METIS"),
     ],
 )

@@ -10,7 +10,8 @@ from fullgraph.errors import InputError
 from fullgraph.nn import RowMap, view
 from fullgraph.nn.linear import linear
 from fullgraph.ops import host_rows
-from fullgraph.placement import Mixture, Partitioned, scene
+from fullgraph.placement import Mixture, Partitioned
+from fullgraph.placement import view as rank_view
 from fullgraph.preparing import check_placement
 from fullgraph.run import Run
 from fullgraph.testing import run_threads
@@ -32,8 +33,8 @@ SPECS = {
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(view, "BLOCK_BYTES", {"cpu": 400, "cuda": 400})  # 4 rows of 12 features in float64
-    monkeypatch.setattr(scene, "COLUMNS", 5)
-    monkeypatch.setattr(scene, "ROWS", 7)
+    monkeypatch.setattr(rank_view, "COLUMNS", 5)
+    monkeypatch.setattr(rank_view, "ROWS", 7)
 
 
 @pytest.fixture

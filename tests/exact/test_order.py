@@ -8,7 +8,7 @@ import torch
 from fullgraph.partition import cut_parts
 from fullgraph.placement import Partitioned
 from fullgraph.placement.holding import locality
-from fullgraph.placement.holding.local import LocalGraph
+from fullgraph.placement.rank_graph import RankGraph
 from fullgraph.testing import run_threads
 from fullgraph.train.config import TrainConfig
 from tests.exact.test_live_rows import CASES, SPECS, WIRES, few_trained
@@ -72,11 +72,11 @@ def test_rows_come_by_level_then_by_cluster_then_as_given():
     spec = SPECS["sage"]
 
     def body(transport):
-        given = LocalGraph.of(cut_parts(*few_trained(2), transport.rank), torch.float64)
+        given = RankGraph.of_part(cut_parts(*few_trained(2), transport.rank), torch.float64)
         return given, *Partitioned(hops=spec.hops).arranged(given, transport)
 
     for given, local, live in run_threads(2, body):
-        row_n = torch.searchsorted(given.ids, local.ids)
+        row_n = torch.searchsorted(given.rows.ids, local.rows.ids)
         level_n = live.level_n[row_n]
         place_n = locality.places(locality.clustered(given.arcs))[row_n]
         assert (level_n.diff() >= 0).all()

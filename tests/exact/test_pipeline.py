@@ -19,6 +19,7 @@ from fullgraph.partition import Assignment
 from fullgraph.placement import History, Pipeline
 from fullgraph.placement.pipeline import stages
 from fullgraph.placement.pipeline.exact_end import ExactEnd
+from fullgraph.placement.pipeline.order import stage_order, table
 from fullgraph.placement.pipeline.stages import balanced
 from fullgraph.recipes import STRATEGIES
 from fullgraph.testing import anew, run_processes, run_threads
@@ -390,3 +391,15 @@ def test_equal_layers_are_spread_evenly():
     spec = nn.GCN(layers=9, hidden=12)
     for cut, _ in run_threads(3, borders, CASES["undirected"], spec, False):
         assert cut == (3, 6)
+
+
+def test_the_order_of_stages_is_printed():
+    """A stage works as soon as the one before it (going forward) or behind it (going back) is done with the chunk."""
+    assert table(3, 2).splitlines() == [
+        "stage 0: F0 F1             B1 B0",
+        "stage 1:    F0 F1       B1 B0",
+        "stage 2:       F0 F1 B1 B0",
+    ]
+    order = stage_order([2, 0, 1, 3])
+    assert [str(action) for action in order] == ["F2", "F0", "F1", "F3", "B3", "B1", "B0", "B2"]
+    assert [action.coming for action in order] == [(2, 0, 1), (3,), (), (), (3, 1, 0), (2,), (), ()]

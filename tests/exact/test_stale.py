@@ -92,7 +92,7 @@ def test_sparse_features_are_known_ahead(model, schedule, dense, monkeypatch):
 @pytest.mark.parametrize("ranks", [1, 2, 4])
 def test_how_sparse_features_are_known_does_not_depend_on_the_ranks(case, ranks):
     graph, assignment = CASES[case](ranks)
-    placement = Partitioned(narrow_first=False)
+    placement = Partitioned(sends="input")
 
     def known(transport):
         part = cut_parts(graph, assignment, transport.rank)

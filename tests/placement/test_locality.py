@@ -6,9 +6,9 @@ import torch
 
 from fullgraph.data.sbm import SBM, sbm_graph
 from fullgraph.partition import Assignment, cut_parts
+from fullgraph.placement import RankGraph
 from fullgraph.placement.holding import locality
 from fullgraph.placement.holding.adjacency import Arcs
-from fullgraph.placement.holding.local import LocalGraph
 
 NEAR = 40
 
@@ -23,7 +23,7 @@ def arcs_of(graph, part=None):
     """The arcs of rank 0."""
     part = np.zeros(graph.num_nodes, np.int32) if part is None else part
     assignment = Assignment(part=part, parts=int(part.max()) + 1, method="case", seed=0)
-    return LocalGraph.of(cut_parts(graph, assignment, 0), torch.float32).arcs
+    return RankGraph.of_part(cut_parts(graph, assignment, 0), torch.float32).arcs
 
 
 def from_edges(num_owned, num_halo, source, target):

@@ -9,7 +9,7 @@ import fullgraph as fg
 from fullgraph import nn, recipes
 from fullgraph.exchange import Skip
 from fullgraph.partition import cut_parts
-from fullgraph.report.profile import read_profile
+from fullgraph.report.profile import PlannedLayer, read_profile
 from fullgraph.storage import sealed
 from fullgraph.testing import run_threads
 from fullgraph.train.config import TrainConfig
@@ -60,6 +60,19 @@ def test_what_was_sent_is_what_the_strategy_predicts(tmp_path, name):
     assert {name: sent for name, (sent, _) in flows.items()} == {name: want for name, (_, want) in flows.items()}
     assert sum(sent for sent, _ in flows.values()) == sum(found[0][1]) == profile.total.bytes > 0
     assert {way for _, way in flows} == {"forward", "backward"}
+
+
+@pytest.mark.parametrize(("name", "sends"), [("vanilla", "mapped"), ("pipegcn", "input"), ("gnnpipe", "input")])
+def test_the_plan_is_kept(tmp_path, name, sends):
+    strategy = {"vanilla": recipes.vanilla(), **STRATEGIES}[name]
+    run_threads(2, partial(body, folder=tmp_path, strategy=strategy))
+    graph = CASES["undirected"](1)[0]
+    kinds = ["nothing", "input", "input", sends]
+    columns = [0, 8, 8, graph.num_classes if sends == "mapped" else 8]
+    assert read_profile(tmp_path).plan == tuple(
+        PlannedLayer(layer=i, sends=s, known="" if i else "aggregate", columns=c, rows=graph.num_nodes)
+        for i, (s, c) in enumerate(zip(kinds, columns, strict=True))
+    )
 
 
 def test_measuring_changes_no_result(tmp_path):

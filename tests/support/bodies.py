@@ -48,7 +48,9 @@ def trainer_of(
     Layers compute all rows, unless the placement says which.
     """
     if strategy is None:
-        strategy = Given(wire=wire or Wire(), placement=placement(narrow_first=narrow_first, isolated=isolated))
+        strategy = Given(
+            wire=wire or Wire(), placement=placement(sends="mapped" if narrow_first else "input", isolated=isolated)
+        )
     part = cut_parts(*case(transport.size), transport.rank)
     run = Run(model=spec, strategy=strategy, train=replace(config, all_rows=True))
     return build_trainer(run, part, transport)

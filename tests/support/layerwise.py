@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from fullgraph.exchange import Clock, Held, Wires
+from fullgraph.nn.layer_plan import LayerPlan, LayerShape
 from fullgraph.nn.view import IDENTITY, Features, Message, RowMap, Update, at_once
 from fullgraph.ops import Adjacency, Structure, spmm
 from fullgraph.partition import Part
@@ -20,7 +21,7 @@ from fullgraph.placement import History, Loss, Shard
 from fullgraph.placement.partitioned import Partitioned
 from fullgraph.placement.pipeline.exact_end import ExactEnd, first_exact
 from fullgraph.placement.pipeline.stages import shuffled
-from fullgraph.placement.shard import Rows
+from fullgraph.placement.view import RankView
 from fullgraph.transport import Transport
 
 
@@ -59,7 +60,6 @@ class MixedView:
     matrix: Adjacency
     clock: Clock
     placement: Layerwise
-    narrow_first: bool = False
     history: dict[int, Tensor] = field(default_factory=dict)  # by layer: the snapshot, and
     last: dict[int, Tensor] = field(default_factory=dict)  # the gradients of the last step's product
 
@@ -106,11 +106,8 @@ class MixedView:
     def enter(self, *, training: bool) -> None:
         pass
 
-    def knows(self, x: Features) -> bool:
-        return False
-
-    def maps_after(self, x: Features, width: int) -> bool:
-        return False
+    def plan(self, x: Features, layer: int, shape: LayerShape) -> LayerPlan:
+        return LayerPlan(layer=layer, sends="mapped" if isinstance(x, Adjacency) else "input", width=shape.in_width)
 
     def send(self, x: Features, layer: int, row_map: RowMap = IDENTITY) -> "Message[Any]":
         assert isinstance(x, Tensor)
@@ -178,7 +175,7 @@ class LayerwiseStep:
 
     one_pass = True
 
-    def __init__(self, rows: Rows, view: MixedView) -> None:
+    def __init__(self, rows: RankView, view: MixedView) -> None:
         self.rows, self.view = rows, view
 
     def step(self, model: nn.Module, shard: Shard, loss: Loss) -> Tensor:
@@ -187,6 +184,9 @@ class LayerwiseStep:
         value = loss(model(rows.x, self.view)[picked], rows.y[picked], rows.counts["train"])
         value.backward()
         return value.detach()
+
+    def plans(self, model: nn.Module) -> tuple[LayerPlan, ...]:
+        return ()
 
     def choices(self) -> dict[str, object]:
         return {}

@@ -1,38 +1,85 @@
-"""What there is to choose from: strategies, and what a schedule does."""
+"""What there is to choose from: strategies and what layers send under them, and what a schedule does."""
 
 from typing import Annotated
 
 import typer
 
-from fullgraph.axes import SCHEDULES, STRATEGIES
-from fullgraph.commands.shared import OWN, offer
+from fullgraph.axes import MODELS, SCHEDULES, STRATEGIES
+from fullgraph.commands.shared import OWN, chosen_from, offer
+from fullgraph.errors import InputError
 from fullgraph.named import listed
-from fullgraph.options import pairs_of
+from fullgraph.options import fields_of, pairs_of
 from fullgraph.values import Range, read_option
 
 MOST_STEPS = 1_000_000  # lines of a printed schedule
+MOST_STAGES = 1000
 
 
 def schedule(
-    name: Annotated[str, typer.Argument(help=", ".join(SCHEDULES) + OWN, autocompletion=offer(SCHEDULES))],
+    name: Annotated[
+        str, typer.Argument(help=", ".join([*SCHEDULES, "gnnpipe"]) + OWN, autocompletion=offer(SCHEDULES))
+    ],
     steps: int = 10,
+    stages: Annotated[int, typer.Option(help="of gnnpipe")] = 4,
+    chunks: Annotated[int, typer.Option(help="of gnnpipe, in one step; 0: four for each stage")] = 0,
     option: Annotated[list[str], typer.Option("-o", "--option", help="KEY=VALUE of the schedule")] = [],  # noqa: B006
 ) -> None:
-    """Print when a schedule sends, and which step's rows it reads.
+    """Print when a schedule sends, and which step's rows it reads; or in which order the stages of a pipeline work.
 
-    Example:  fullgraph schedule pipelined --steps 4        or:  fullgraph schedule bounded -o refresh=5
+    Example:  fullgraph schedule pipelined --steps 4        or:  fullgraph schedule gnnpipe --stages 4 --chunks 8
     """
+    if name == "gnnpipe":
+        from fullgraph.placement.pipeline.order import table as order_table
+
+        read_option(Annotated[int, Range(1, MOST_STAGES)], "stages", stages)
+        read_option(Annotated[int, Range(0, MOST_STAGES)], "chunks", chunks)
+        print(order_table(stages, chunks or 4 * stages))
+        return
     from fullgraph.exchange import checked_schedule, table
 
     read_option(Annotated[int, Range(1, MOST_STEPS)], "steps", steps)
     print(table(checked_schedule(SCHEDULES.make(name, **pairs_of(option))), steps))
 
 
-def strategies() -> None:
-    """List the strategies, a line each, with their options.
+def strategies(
+    graph: Annotated[
+        str, typer.Option("--for", help="a graph: print what each layer would send, in how many bits and how late")
+    ] = "",
+    strategy: Annotated[
+        list[str],
+        typer.Option("--strategy", help="with --for: only these; options follow the name: 'sylvie-a bits=2'",
+                     autocompletion=offer(STRATEGIES)),
+    ] = [],  # noqa: B006
+    model: Annotated[str, chosen_from(MODELS)] = "sage",
+    layers: int = 3,
+    hidden: int = 128,
+) -> None:  # fmt: skip
+    """List the strategies, a line each, with their options; or, for a graph, what the layers would send.
 
-    Example:  fullgraph strategies
+    Example:  fullgraph strategies        or:  fullgraph strategies --for mygraph.npz --strategy sylvie-a
     """
+    if graph:
+        _plans(graph, strategy or [name for name in STRATEGIES if name != "auto"], model, layers, hidden)
+        return
     for name, kind in STRATEGIES.items():
         told = (kind.__doc__ or "").strip().splitlines()[0]
         print(f"{name:14}  {told}  [{listed(STRATEGIES.options(name))}]")
+
+
+def _plans(graph: str, strategies: list[str], model: str, layers: int, hidden: int) -> None:
+    from fullgraph.data import load
+    from fullgraph.layer_lines import lines_of
+    from fullgraph.run import Run
+    from fullgraph.tasks import fitted
+    from fullgraph.train.config import TrainConfig
+
+    spec = MODELS.make(model, **fields_of(MODELS[model], {"layers": layers, "hidden": hidden}))
+    if not hasattr(spec, "chain"):
+        raise InputError("what the layers of a model of your own send is known when it runs; name one of fullgraph's")
+    task, whole = fitted("auto", load(graph), 0)
+    for text in strategies:
+        name, *options = text.split()
+        run = Run(model=spec, strategy=STRATEGIES.make(name, **pairs_of(options)), train=TrainConfig(task=task))
+        print(f"{text}:")
+        for line in lines_of(run, whole):
+            print(f"  {line}")

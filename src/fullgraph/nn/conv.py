@@ -1,8 +1,7 @@
 """Graph convolutions over a view: no rank, no group, no buffer.
 
 Each takes rows before their activation, and the row map (activation, dropout) that the exchange must come before.
-Where the output is narrower than the input, or the input is sparse, the dense map comes first: fewer bytes and flops;
-unless the aggregation of the input is known ahead, which costs no bytes at all.
+The layer's plan says whether its dense map comes before the sum over neighbours, and whether before the wire.
 
 Legend: n owned rows, h halo rows, I in, O out features, H heads.
 """
@@ -14,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from fullgraph.nn.layer_plan import LayerPlan, LayerShape
 from fullgraph.nn.linear import Linear, add_linear, linear
 from fullgraph.nn.norm import LayerNorm
 from fullgraph.nn.view import IDENTITY, Features, GraphView, Mapped, Message, Operand, RowMap
@@ -29,21 +29,24 @@ class Conv(nn.Module):
 
     @property
     def mapped_width(self) -> int:
-        """Columns of rows that were mapped before they cross."""
+        """Columns of its rows after the dense map that its plan may put first."""
         return self.out_width
 
-    def update_first(self, x: Features, view: GraphView) -> bool:
-        narrow = self.mapped_width < self.in_width and view.narrow_first
-        return (narrow or isinstance(x, Adjacency)) and not view.knows(x)
+    @property
+    def shape(self) -> LayerShape:
+        return LayerShape(self.in_width, self.mapped_width)
 
+    def plan(self, x: Features, view: GraphView, layer: int) -> LayerPlan:
+        """What this layer sends of x."""
+        return view.plan(x, layer, self.shape)
 
-def send_mapped(
-    dense: Callable[[Any], Tensor], width: int, x: Features, view: GraphView, layer: int, row_map: RowMap
-) -> Message[Tensor]:
-    """dense(map(x)), `width` columns, on its way: mapped before it crosses, or after where a layer's input crosses."""
-    if view.maps_after(x, width):
+    def send_mapped(
+        self, dense: Callable[[Any], Tensor], x: Features, view: GraphView, layer: int, row_map: RowMap
+    ) -> Message[Tensor]:
+        """dense(map(x)) on its way: mapped by the owner before it crosses, or by its readers where input crosses."""
+        if self.plan(x, view, layer).sends == "mapped":
+            return view.send(dense(row_map(x, view.ids)), layer)
         return view.send(x, layer, row_map).mapped(dense)
-    return view.send(dense(row_map(x, view.ids)), layer)
 
 
 class GCNConv(Conv):
@@ -56,8 +59,8 @@ class GCNConv(Conv):
         nn.init.xavier_uniform_(self.lin.weight)
 
     def forward(self, x: Features, view: GraphView, layer: int, row_map: RowMap = IDENTITY) -> Tensor:
-        if self.update_first(x, view):
-            return send_mapped(self.lin, self.out_width, x, view, layer, row_map).aggregate() + self.bias
+        if self.plan(x, view, layer).maps_first:
+            return self.send_mapped(self.lin, x, view, layer, row_map).aggregate() + self.bias
         return view.send(x, layer, row_map).through(lambda _, total: linear(total, self.lin.weight, self.bias))
 
 
@@ -84,14 +87,15 @@ class SAGEConv(Conv):
         self.lin_neigh = Linear(in_width, out_width, bias=False)
 
     def forward(self, x: Features, view: GraphView, layer: int, row_map: RowMap = IDENTITY) -> Tensor:
-        if self.update_first(x, view):
-            if view.maps_after(x, self.out_width):
-                given = view.send(x, layer, row_map)
-                own, message = given.own, given.mapped(self.lin_neigh)
-            else:
+        plan = self.plan(x, view, layer)
+        if plan.maps_first:
+            if plan.sends == "mapped":
                 rows = row_map(x, view.ids)
                 own, rows = view.targets(rows, layer) if isinstance(rows, Tensor) else (rows, rows)
                 message = view.send(self.lin_neigh(rows), layer)
+            else:
+                given = view.send(x, layer, row_map)
+                own, message = given.own, given.mapped(self.lin_neigh)
             out: Tensor = self.lin_self(own)
             total = message.aggregate()
             return out.add_(total) if len(out) == len(total) else out[: len(total)] + total
@@ -119,8 +123,8 @@ class GINConv(Conv):
         return self.lin1.out_features
 
     def forward(self, x: Features, view: GraphView, layer: int, row_map: RowMap = IDENTITY) -> Tensor:
-        if self.update_first(x, view):
-            mapped = send_mapped(self.lin1.product, self.mapped_width, x, view, layer, row_map)
+        if self.plan(x, view, layer).maps_first:
+            mapped = self.send_mapped(self.lin1.product, x, view, layer, row_map)
             return mapped.through(lambda own, total: self._rest(own + total + self.lin1.bias), self._weighted)
         return view.send(x, layer, row_map).through(self._mlp, lambda own: own)
 
@@ -154,8 +158,12 @@ class GATConv(Conv):
         for weight in (self.lin.weight, self.att_src, self.att_dst):
             nn.init.xavier_uniform_(weight)
 
+    @property
+    def shape(self) -> LayerShape:
+        return LayerShape(self.in_width, self.lin.out_features, attends=True)
+
     def forward(self, x: Features, view: GraphView, layer: int, row_map: RowMap = IDENTITY) -> Tensor:
-        message = send_mapped(self.lin, self.lin.out_features, x, view, layer, row_map)
+        message = self.send_mapped(self.lin, x, view, layer, row_map)
         own_nHO = message.own.unflatten(1, (self.heads, self.head_width))
         target_nH = (own_nHO * self.att_dst).sum(-1)
         out_nHO = message.attend(target_nH, self.att_src)

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from fullgraph.nn.conv import Conv
+from fullgraph.nn.layer_plan import LayerShape
 from fullgraph.nn.linear import Linear
 from fullgraph.nn.norm import BatchNorm, LayerNorm
 from fullgraph.nn.view import Features, GraphView, RowMap, WholeView
@@ -55,7 +56,7 @@ class Chain(nn.Module):
         assert isinstance(state[0], Tensor)
         return state[0]
 
-    def _run(self, block: Block, state: State, view: GraphView) -> State:
+    def _run(self, block: Block, state: State, view: WholeView) -> State:
         result: State
         if self.checkpoint_layers and self.training and torch.is_grad_enabled():
             # No generator of torch's is used: dropout counts from its key, so that a second pass draws the same.
@@ -65,6 +66,15 @@ class Chain(nn.Module):
         else:
             result = block(state, view)
         return result
+
+    def shapes(self) -> list[tuple[int, LayerShape, bool]]:
+        """Each convolution's layer, its shape, and whether it reads the model's input."""
+        return [
+            (block.layer, part.shape, block is self.blocks[0])
+            for block in self.blocks
+            for part in block.modules()
+            if isinstance(part, Conv)
+        ]
 
     def layer_names(self) -> dict[str, nn.Module]:
         """Blocks by number, the first one "1"; then the parts that have weights, by name."""

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
+from fullgraph.nn.layer_plan import LayerPlan, LayerShape
 from fullgraph.ops import Adjacency, Structure, act_dropout, dropout_arcs, host_rows
 
 Features = Tensor | Adjacency  # dense rows, or sparse ones as a CSR matrix
@@ -125,7 +126,7 @@ class Message(Protocol[R]):
         ...
 
     def mapped(self, dense: "Callable[[Any], Tensor]") -> "Message[Tensor]":
-        """The same with a dense map applied to every row, after the exchange; only where the view `maps_after`."""
+        """The same with a dense map applied to every row, after the exchange; not where the plan sends mapped rows."""
         ...
 
     def sources(self) -> Tensor:
@@ -167,25 +168,12 @@ class GraphView(Protocol):
         ...
 
     @property
-    def narrow_first(self) -> bool:
-        """Whether a layer with a narrow output may map its rows before they are sent."""
-        ...
-
-    @property
     def again(self) -> bool:
         """Whether this is a second forward pass, for the backward pass alone: nothing is sent, nothing remembered."""
         ...
 
-    def twice(self) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
-        """Around a first forward pass, and around a second one, which is given what came from peers in the first."""
-        ...
-
-    def knows(self, x: Features) -> bool:
-        """Whether the aggregation of x was computed ahead and costs nothing."""
-        ...
-
-    def maps_after(self, x: Features, width: int) -> bool:
-        """Whether rows of x cross as they are, or are known to who reads them: a map to `width` columns comes after."""
+    def plan(self, x: Features, layer: int, shape: LayerShape) -> LayerPlan:
+        """What the layer of this shape sends of x."""
         ...
 
     def targets(self, x: Tensor, layer: int) -> tuple[Tensor, Tensor]:
@@ -208,4 +196,8 @@ class WholeView(GraphView, Protocol):
 
     def enter(self, *, training: bool) -> None:
         """A forward pass begins, of a model in that mode; one that would be wrong without a word is refused."""
+        ...
+
+    def twice(self) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
+        """Around a first forward pass, and around a second one, which is given what came from peers in the first."""
         ...

@@ -21,16 +21,16 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from fullgraph.errors import InputError, PeerLost, one_line
-from fullgraph.exchange import Clock, Wire
-from fullgraph.own_model.graph import RankGraph
+from fullgraph.exchange import Clock
 from fullgraph.own_model.on_rows import OnRows
 from fullgraph.own_model.piece import RANKS, Inputs, Piece, piece_of
 from fullgraph.own_model.prepare import quieten
+from fullgraph.own_model.pyg_view import PygView
 from fullgraph.own_model.quantiles import with_empty_sets
 from fullgraph.own_model.rows.draws import MIDDLE
 from fullgraph.own_model.rows.place import place_of
 from fullgraph.partition import Assignment, cut_parts
-from fullgraph.placement.holding.local import LocalGraph
+from fullgraph.placement import RankGraph
 from fullgraph.transport import Key, Transport
 
 STEPS, RATE, TOLERANCE = 3, 0.1, 1e-8
@@ -67,11 +67,11 @@ def _with_float64(function: Callable[..., None]) -> Callable[..., None]:
 
 
 @_with_float64
-def self_check(module: nn.Module, graph: RankGraph, x: Tensor, inputs: Inputs, *, seed: int) -> None:
+def self_check(module: nn.Module, view: PygView, x: Tensor, inputs: Inputs, *, seed: int) -> None:
     """Raise, in one line, where one process and simulated ranks differ; `module` is a copy to be used up."""
-    if not graph.num_owned:
+    if not view.num_owned:
         return
-    piece, begun = piece_of(graph), time.process_time()
+    piece, begun = piece_of(view), time.process_time()
     try:
         model = _in_float64(module.cpu())
         alone = _in_one_process(model, piece, x, inputs)
@@ -80,8 +80,8 @@ def self_check(module: nn.Module, graph: RankGraph, x: Tensor, inputs: Inputs, *
     except Exception as error:
         problem = f"{type(error).__name__}: {one_line(error)}"
         table = (
-            f"put what has a row for every node of {graph.num_nodes} into the graph's x; "
-            if (str(graph.num_nodes) in problem)
+            f"put what has a row for every node of {view.num_nodes} into the graph's x; "
+            if (str(view.num_nodes) in problem)
             else ""
         )
         raise InputError(
@@ -155,15 +155,17 @@ def _over_ranks(
         mine = cut_parts(piece.graph, part, transport.rank)
         assert mine.attr is not None
         arcs = mine.attr[:, 0].long()
-        local, clock = LocalGraph.of(mine, torch.float64), Clock()
-        graph = RankGraph(local, transport, clock, Wire(), name="self-check", num_nodes=piece.graph.num_nodes)
+        graph, clock = RankGraph.of_part(mine, torch.float64), Clock()
+        view = PygView(
+            graph=graph, transport=transport, num_nodes=piece.graph.num_nodes, counts={}, name="self-check", clock=clock
+        )
         on_rows = OnRows(copy.deepcopy(model), seed=seed, draws=draws)
         args, kwargs = piece.inputs(inputs, mine.ids, arcs)
         rows = piece.cut(x, "x", mine.ids, arcs)
 
         def run() -> Tensor:
             clock.tick()  # each pass, in training and in evaluation, is a step of its own
-            return on_rows(graph, rows, *args, **kwargs)
+            return on_rows(view, rows, *args, **kwargs)
 
         def over_ranks(total: Tensor) -> Tensor:
             return transport.all_reduce(Key("self-check gradients", clock.step), total).wait()

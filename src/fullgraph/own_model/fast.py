@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from fullgraph.nn.layer_plan import LayerShape
 from fullgraph.ops import attend
 from fullgraph.own_model.forward import Forward, running
 from fullgraph.own_model.rows.spaces import Ends, rows_of
@@ -63,17 +64,17 @@ def _weighted(forward: Forward, x: Any, edge_index: Any, edge_weight: Any) -> bo
     """Whether the graph's own weights are meant; None where the call is not over the graph's own arcs."""
     arcs = rows_of(edge_index)
     whole = arcs is not None and arcs.space.whole and arcs.points is Ends.BOTH
-    if not whole or not isinstance(x, Tensor) or x.dim() != 2 or x.dtype != forward.graph.x.dtype:
+    if not whole or not isinstance(x, Tensor) or x.dim() != 2 or x.dtype != forward.view.features.dtype:
         return None
     if edge_weight is None:
         return False
-    return True if edge_weight is forward.graph.local.arcs.weight else None
+    return True if edge_weight is forward.view.graph.arcs.weight else None
 
 
 def _mapped(forward: Forward, x_nI: Tensor, weight_OI: Tensor, aggregation: str, weighted: bool) -> Tensor:
     """A X W^T, the dense map first where that sends less."""
-    narrow = weight_OI.shape[0] < weight_OI.shape[1] and forward.graph.narrow_first
-    if narrow and x_nI is not forward.graph.x:
+    out_width, in_width = weight_OI.shape
+    if forward.plan(x_nI, LayerShape(in_width, out_width)).maps_first:
         return forward.aggregate(F.linear(x_nI, weight_OI), aggregation, weighted=weighted)
     return F.linear(forward.aggregate(x_nI, aggregation, weighted=weighted), weight_OI)
 
@@ -132,14 +133,13 @@ def _gat(
 
 def _attended(forward: Forward, conv: Any, x: Tensor) -> Tensor:
     heads = (conv.heads, conv.out_channels)
-    narrow = conv.lin.weight.shape[0] <= x.shape[1] and forward.graph.narrow_first
-    if narrow and x is not forward.graph.x:
+    if forward.plan(x, LayerShape(x.shape[1], conv.lin.weight.shape[0], attends=True)).sends == "mapped":
         y_nHO = conv.lin(x).unflatten(1, heads)
         source_mHO = forward.sources(y_nHO)
     else:  # the layer's input crosses, once if it is the graph's
         source_mHO = conv.lin(forward.sources(x)).unflatten(1, heads)
         y_nHO = source_mHO[: len(x)]
-    arcs = forward.graph.matrices("attention", weighted=False).arcs
+    arcs = forward.view.matrices("attention", weighted=False).arcs
     target_nH, source_mH = (y_nHO * conv.att_dst).sum(-1), (source_mHO * conv.att_src).sum(-1)
     out_nHO = attend(arcs, target_nH, source_mH, source_mHO)
     out = out_nHO.flatten(1) if conv.concat else out_nHO.mean(1)

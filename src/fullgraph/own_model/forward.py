@@ -15,8 +15,9 @@ import torch
 from torch import Tensor
 
 from fullgraph.errors import InputError
+from fullgraph.nn.layer_plan import LayerPlan, LayerShape
 from fullgraph.ops import act_dropout, dropout_key, spmm
-from fullgraph.own_model.graph import RankGraph
+from fullgraph.own_model.pyg_view import PygView
 from fullgraph.own_model.rows.count import Count
 from fullgraph.own_model.rows.guard import Guard
 from fullgraph.own_model.rows.place import in_users_code, refuse, within_checkpoint
@@ -42,13 +43,13 @@ class Counts:
 class Forward:
     """The state of one forward pass over a rank's rows."""
 
-    def __init__(self, graph: RankGraph, *, seed: int, guard: Guard | None = None, draws: bool = True) -> None:
+    def __init__(self, view: PygView, *, seed: int, guard: Guard | None = None, draws: bool = True) -> None:
         """guard: what is known of the model's calls. draws: False drops nothing, for the self-check."""
-        self.graph, self.seed, self.draws = graph, seed, draws
+        self.view, self.seed, self.draws = view, seed, draws
         self.guard = guard or Guard()
-        self.sets = graph.sets
+        self.sets = view.sets
         self.counts = Counts()
-        self.trace, self._calls = self.guard.trace(graph, torch.is_grad_enabled()), 0
+        self.trace, self._calls = self.guard.trace(view, torch.is_grad_enabled()), 0
         self.trusted = 0  # calls under way whose operations are not followed: ours, and PyG's aggregations
         self.gave_nodes = False  # whether a layer of PyG's was given this rank's number of nodes
         self._with_grad, self._hooks = torch.is_grad_enabled(), _saved_tensor_hooks()
@@ -99,7 +100,7 @@ class Forward:
 
     @property
     def transport(self) -> Transport:
-        return self.graph.transport
+        return self.view.transport
 
     def last_position(self, rows: Rows, largest: bool) -> Tensor:
         """edge_index.max() + 1 is how PyG counts nodes: here, the owned ones."""
@@ -116,6 +117,10 @@ class Forward:
         self.counts.inside += 1
         self.counts.crossings = 0
         return self.counts.layers - 1
+
+    def plan(self, x: Tensor, shape: LayerShape) -> LayerPlan:
+        """What the layer that runs sends of x."""
+        return self.view.plan(x, self.counts.layers - 1, shape)
 
     def leave(self) -> None:
         self.counts.inside -= 1
@@ -151,7 +156,7 @@ class Forward:
 
     def _check_owned(self, x: Tensor, dim: int) -> None:
         """Neighbours are read in rows of nodes alone."""
-        n, rows = self.graph.num_owned, rows_of(x)
+        n, rows = self.view.num_owned, rows_of(x)
         with torch._C.DisableTorchFunction():
             size = x.shape[dim]
         if size != n:
@@ -166,10 +171,10 @@ class Forward:
             refuse("a layer reads its neighbours in a table that is not made of rows of nodes; make it from x")
 
     def _crossed(self, rows: Tensor) -> Tensor:
-        graph, n = self.graph, self.graph.num_owned
+        view, n = self.view, self.view.num_owned
         self._guard()
-        if rows is graph.x:
-            return graph.known_sources
+        if rows is view.features:
+            return view.known_sources
         own_nD, halo = self._post(rows.reshape(n, prod(rows.shape[1:])))
         return torch.cat([own_nD, halo()]).view(-1, *rows.shape[1:])
 
@@ -182,10 +187,10 @@ class Forward:
 
     def _product(self, x_nD: Tensor, aggregation: str, weighted: bool) -> Tensor:
         """The product with owned rows hides the wire."""
-        graph = self.graph
-        if x_nD is graph.x:
-            return graph.known(aggregation, weighted=weighted)
-        matrices = graph.matrices(aggregation, weighted=weighted)
+        view = self.view
+        if x_nD is view.features:
+            return view.known_aggregate(aggregation, weighted=weighted)
+        matrices = view.matrices(aggregation, weighted=weighted)
         own_nD, halo = self._post(x_nD)
         inner = spmm(matrices.inner, own_nD)
         return spmm(matrices.outer, halo(), inner)
@@ -195,7 +200,7 @@ class Forward:
         name, layer, exact = self._numbered(x_nD)
         if self.replaying:
             return x_nD, lambda: self._shared(None)
-        channel = self.graph.channel(name, layer, exact=exact)
+        channel = self.view.crossing(name, layer, exact=exact)
         own_nD, token = channel.begin(x_nD)
         return own_nD, lambda: self._shared(channel.end(token))
 
@@ -217,7 +222,7 @@ class Forward:
     def reduce(self, x: Tensor) -> Tensor:
         """The differentiable sum of x over ranks."""
         self._guard()
-        return self._shared(None if self.replaying else self.graph.channels.reduce(x))
+        return self._shared(None if self.replaying else self.view.reduce(x))
 
     @torch.no_grad()
     def gather(self, x: Tensor) -> Tensor:
@@ -242,14 +247,14 @@ class Forward:
         """The key of the next draws in this pass."""
         self._guard()
         self.counts.draws += 1
-        return dropout_key(self.seed, self.graph.step, self.counts.draws)
+        return dropout_key(self.seed, self.view.step, self.counts.draws)
 
     def dropout(self, x: Tensor, p: float) -> Tensor:
         """keep(id, column) x / (1 - p), by the global id of each node or arc."""
         key, rows = self.draw_key(), rows_of(x)
         if not self.draws:
             return x
-        self.graph.clock.dropped = True
+        self.view.clock.dropped = True
         if p == 1:
             return x * 0
         if rows is not None and (rows.dim or rows.blocks > 1):
@@ -268,8 +273,8 @@ class Forward:
         """Rows are known by their ids; a tensor that is the same on every rank by its place."""
         if rows is not None:
             return rows.space.ids
-        if self.trusted and len(flat) == self.graph.num_owned:
-            return self.graph.ids
+        if self.trusted and len(flat) == self.view.num_owned:
+            return self.view.ids
         return torch.arange(len(flat), device=flat.device)
 
     # Parts that are computed again in the backward pass

@@ -17,12 +17,12 @@ from fullgraph.own_model.buffers import Buffers
 from fullgraph.own_model.check import WAY_OUT, self_check
 from fullgraph.own_model.drawing import drawing_alike
 from fullgraph.own_model.earlier import EarlierGradients
-from fullgraph.own_model.graph import RankGraph
 from fullgraph.own_model.lazy import fill_lazy
 from fullgraph.own_model.on_rows import OnRows
 from fullgraph.own_model.prepare import is_message_passing, unwrapped
-from fullgraph.placement import Partitioned, Rows, Shard, WholeStep
-from fullgraph.placement.scene import counted
+from fullgraph.own_model.pyg_view import PygView
+from fullgraph.placement import Partitioned, RankGraph, Shard, WholeStep
+from fullgraph.placement.view import counted
 from fullgraph.recipes import Strategy, vanilla, wires_of
 from fullgraph.train.sync import GradSync
 from fullgraph.transport import Key, Transport, gather_rows
@@ -82,24 +82,16 @@ class Distributed(nn.Module):
         layout = strategy.layout()
         shard.eval_clock.tick()  # so that the messages of several models have names of their own
         self.given, self.isolated, setup = shard, layout.isolated, f"own model {shard.eval_clock.step}"
-        train = shard.train_rows.isolated() if layout.isolated else shard.train_rows
-        same = train is shard.full_rows
-        full_nodes, full_counts = counted(shard.full_rows, shard.transport, f"{setup}/full")
-        train_nodes, train_counts = counted(train, shard.transport, f"{setup}/train")
-        self.full_graph = RankGraph(
-            shard.full_rows, shard.transport, shard.eval_clock, Wire(), name="eval", num_nodes=full_nodes
-        )
-        self.train_graph = RankGraph(
-            train, shard.transport, shard.clock, self.wires, name="halo", num_nodes=train_nodes,
-            narrow_first=layout.narrow_first, like=self.full_graph if same else None,
-            edge_index=None if layout.isolated else shard.edge_index,
-        )  # fmt: skip
+        train = shard.train_graph.isolated() if layout.isolated else shard.train_graph
+        full = _view(shard.full_graph, shard, f"{setup}/full")
+        seen = full if train is shard.full_graph else _view(train, shard, f"{setup}/train")
+        self.full_view = full.opened("eval", Wire(), shard.eval_clock)
+        self.train_view = seen.opened("halo", self.wires, shard.clock, layout.rules)
         self.is_open = False  # a step was begun and its gradients are not summed yet
         self._last_step = shard.clock.step
         self._grad_sync = GradSync(shard.train.owners, may_lack=True)
         self._earlier = EarlierGradients()
-        train_rows, full_rows = _rows(self.train_graph, train_counts), _rows(self.full_graph, full_counts)
-        self.shard = replace(shard, train=train_rows, full=full_rows, executor=WholeStep(train_rows))
+        self.shard = replace(shard, train=self.train_view, full=self.full_view, executor=WholeStep(self.train_view))
         _start_alike(self.module, shard.transport, setup)
 
     def forward(self, x: Any = None, edge_index: Any = None, *args: Any, **kwargs: Any) -> Tensor:
@@ -107,50 +99,50 @@ class Distributed(nn.Module):
 
         A trainer passes a view for edge_index, and counts the steps itself.
         """
-        graph, in_loop = self._graph(edge_index)
-        x = graph.x if x is None or not isinstance(x, Tensor) or x is self.given.full.x else x
-        if len(x) != graph.num_owned:
-            rows = "training" if graph is self.train_graph else "evaluation"
+        view, in_loop = self._view_of(edge_index)
+        x = view.features if x is None or not isinstance(x, Tensor) or x is self.given.full.x else x
+        if len(x) != view.num_owned:
+            rows = "training" if view is self.train_view else "evaluation"
             raise InputError(
-                f"x has {len(x)} rows where {rows} has {graph.num_owned}; call the model without arguments for the "
+                f"x has {len(x)} rows where {rows} has {view.num_owned}; call the model without arguments for the "
                 "shard's own rows, or fg.evaluate for scores"
             )
         if edge_index is None or not isinstance(edge_index, Tensor):
-            kwargs = self.on_rows.inputs(graph) | kwargs
-        if self.isolated and graph is self.train_graph and isinstance(edge_index, Tensor):
+            kwargs = self.on_rows.inputs(view) | kwargs
+        if self.isolated and view is self.train_view and isinstance(edge_index, Tensor):
             args, kwargs = self._inner_arcs(args, kwargs)
         if self.check:
-            self._check_once(graph, x, args, kwargs)
-        if graph is self.train_graph:
+            self._check_once(view, x, args, kwargs)
+        if view is self.train_view:
             self._begin(in_loop)
         elif in_loop:
             self.given.eval_clock.tick()
-        return self._run(graph, x, args, kwargs)
+        return self._run(view, x, args, kwargs)
 
-    def _run(self, graph: RankGraph, x: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
-        with drawing_alike(self.on_rows.seed, graph.step):
-            out = self.on_rows(graph, x, *args, **kwargs)
+    def _run(self, view: PygView, x: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
+        with drawing_alike(self.on_rows.seed, view.step):
+            out = self.on_rows(view, x, *args, **kwargs)
         if self._buffers_kept is not None:
             self._buffers_kept.check()
         return out
 
-    def _graph(self, edge_index: Any) -> tuple[RankGraph, bool]:
+    def _view_of(self, edge_index: Any) -> tuple[PygView, bool]:
         """Which rows are meant, and whether the caller's loop is the user's own."""
-        if edge_index is self.train_graph or edge_index is self.given.train.view:
+        if edge_index is self.train_view or edge_index is self.given.train.view:
             if not self.training:
                 raise InputError("evaluation through the training view; use fg.evaluate, or the shard's full view")
-            return self.train_graph, False
-        if edge_index is self.full_graph or edge_index is self.given.full.view:
-            return self.full_graph, False
+            return self.train_view, False
+        if edge_index is self.full_view or edge_index is self.given.full.view:
+            return self.full_view, False
         if edge_index is not None and not isinstance(edge_index, Tensor):
             raise InputError(f"edge_index is a {type(edge_index).__name__}; pass shard.edge_index, or nothing")
-        graph = self.train_graph if self.training else self.full_graph
-        if edge_index is not None and not self._is_own(edge_index, graph):
+        view = self.train_view if self.training else self.full_view
+        if edge_index is not None and not self._is_own(edge_index, view):
             raise InputError("edge_index is not this shard's; pass shard.edge_index, or call the model without it")
-        return graph, True
+        return view, True
 
-    def _is_own(self, edge_index: Tensor, graph: RankGraph) -> bool:
-        known = (self.given.edge_index, graph.edge_index)
+    def _is_own(self, edge_index: Tensor, view: PygView) -> bool:
+        known = (self.given.edge_index, view.edge_index)
         return any(edge_index is arcs or torch.equal(edge_index, arcs) for arcs in known)
 
     def _begin(self, in_loop: bool) -> None:
@@ -189,7 +181,7 @@ class Distributed(nn.Module):
             clock.losses.append(float(total.wait()))
         self.is_open = False
 
-    def _check_once(self, graph: RankGraph, x: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _check_once(self, view: PygView, x: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """The rank with the most rows checks for all, and all say the same."""
         self.check, trouble, written = False, "", self._as_written.pop()
         step = self.given.eval_clock.step
@@ -198,7 +190,7 @@ class Distributed(nn.Module):
             try:
                 away = self.transport.away("checking the model on a small piece of the graph")
                 with torch.enable_grad(), away, own_code(written):
-                    self_check(written, graph, x, (args, kwargs), seed=self.on_rows.seed)
+                    self_check(written, view, x, (args, kwargs), seed=self.on_rows.seed)
             except InputError as error:
                 trouble = json.dumps([str(error), getattr(error, "trace", "")])
         letters = torch.tensor(list(trouble.encode()), dtype=torch.uint8)
@@ -209,7 +201,7 @@ class Distributed(nn.Module):
     def _inner_arcs(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Inputs of all the shard's arcs, without those of the arcs from other parts."""
         source = self.given.edge_index[0]
-        inner = source < self.train_graph.num_owned
+        inner = source < self.train_view.num_owned
 
         def cut(value: Any) -> Any:
             return value[inner] if isinstance(value, Tensor) and value.shape[:1] == source.shape else value
@@ -237,10 +229,9 @@ def _num_layers(module: nn.Module) -> int:
     return max(1, sum(is_message_passing(part) for part in module.modules()))
 
 
-def _rows(graph: RankGraph, counts: dict[str, int]) -> Rows:
-    local = graph.local
-    splits = {split: mask.nonzero().flatten() for split, mask in local.masks.items()}
-    return Rows(graph, local.x, local.y, splits, counts, owners=graph.transport)  # type: ignore[arg-type]
+def _view(graph: RankGraph, shard: Shard, name: str) -> PygView:
+    nodes, counts = counted(graph, shard.transport, name)
+    return PygView(graph=graph, transport=shard.transport, num_nodes=nodes, counts=counts)
 
 
 def _copies(model: nn.Module) -> list[nn.Module]:
@@ -257,8 +248,8 @@ def _copies(model: nn.Module) -> list[nn.Module]:
 
 
 def _fill_lazy(model: nn.Module, shard: Shard) -> None:
-    arcs = shard.train_rows.arcs
-    has = {"edge_weight": arcs.weight, "edge_attr": arcs.attr, "node_id": shard.train_rows.ids}
+    arcs = shard.train_graph.arcs
+    has = {"edge_weight": arcs.weight, "edge_attr": arcs.attr, "node_id": shard.node_id}
     inputs = {name: value[: 2 if name == "node_id" else 0] for name, value in has.items() if value is not None}
     fill_lazy(model, shard.x.shape[1], inputs)
 

@@ -39,7 +39,7 @@ def over_all_ranks(part: Any, label: str) -> None:
 
 def _mean(forward: Forward, x_nD: Tensor) -> Tensor:
     """The mean row [D] over all N nodes."""
-    return forward.reduce(x_nD.sum(0)) / forward.graph.num_nodes
+    return forward.reduce(x_nD.sum(0)) / forward.view.num_nodes
 
 
 def _layer(forward: Forward, norm: Any, x_nD: Tensor) -> Tensor:
@@ -72,7 +72,7 @@ def _centre(forward: Forward, norm: Any, x_nD: Tensor) -> Tensor:
 
 def _by_size(forward: Forward, norm: Any, x_nD: Tensor) -> Tensor:
     """x / sqrt(N)."""
-    return x_nD / math.sqrt(forward.graph.num_nodes)
+    return x_nD / math.sqrt(forward.view.num_nodes)
 
 
 NORMS: dict[str, Norm] = {

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from fullgraph.data import Graph
-from fullgraph.own_model.graph import RankGraph
+from fullgraph.own_model.pyg_view import PygView
 from fullgraph.partition import Assignment
 
 ROWS, RING, RANKS = 60, 12, 3
@@ -47,10 +47,10 @@ class Piece:
         return tuple(self.cut(value, "edge", nodes, arcs) for value in args), named
 
 
-def piece_of(graph: RankGraph) -> Piece:
+def piece_of(view: PygView) -> Piece:
     """Rows around the first ones and the arcs between them; where there are too few, a ring of some rows."""
-    source, target = graph.edge_index.cpu()
-    n, e = graph.num_owned, len(source)
+    source, target = view.edge_index.cpu()
+    n, e = view.num_owned, len(source)
     inner = (source < n).nonzero().flatten()
     chosen = torch.zeros(n, dtype=torch.bool)
     chosen[: ROWS // 6] = True

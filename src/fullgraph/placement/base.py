@@ -1,24 +1,30 @@
 """What a placement is, and what all that give every rank rows of its own have in common."""
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field, fields
-from typing import ClassVar, TypeVar
+from dataclasses import dataclass, field, fields, replace
+from typing import ClassVar, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from fullgraph.errors import InputError
 from fullgraph.exchange import Builder, Clock, Wire, Wires
-from fullgraph.partition import Part
+from fullgraph.nn.layer_plan import LayerPlan
+from fullgraph.partition import GraphFacts, Part
 from fullgraph.placement.counts import Counts
+from fullgraph.placement.halo import halo_of
 from fullgraph.placement.holding.adjacency import Matrices, build
-from fullgraph.placement.holding.live import Hops, Live
-from fullgraph.placement.holding.local import LocalGraph
-from fullgraph.placement.scene import Scene
-from fullgraph.placement.shard import Executor, Rows, Shard, WholeStep
-from fullgraph.transport import Transport
+from fullgraph.placement.holding.ahead import InputRows
+from fullgraph.placement.holding.live import Hops, Live, live_rows
+from fullgraph.placement.known import KnownHalo
+from fullgraph.placement.layer_plans import Crossing, Rules, plan_layers
+from fullgraph.placement.rank_graph import RankGraph
+from fullgraph.placement.shard import Executor, Shard, WholeStep
+from fullgraph.placement.view import ChannelView, RankView, counted
+from fullgraph.transport import SingleRank, Transport
 
 K = TypeVar("K", bound="Placement")
+V = TypeVar("V", bound=ChannelView)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,11 +32,9 @@ class Placement(ABC):
     """How work is laid over ranks: every rank owns some rows, and a placement says how they are computed.
 
     inductive: train on the subgraph of training nodes, evaluate on the whole graph.
+    sends: what the strategy lets layers send (layer_plans.py).
     precompute: aggregate input features once, so that the first layer has nothing to send.
-    narrow_first: send mapped rows where they are narrower, sparse features among them, which then are not aggregated
-        ahead; else, as the stale systems' equations do, a layer's input.
-    input_ahead: sparse features are known ahead although other rows are mapped first.
-    dense_input: sparse input rows are made dense, so that they can cross a wire as they are.
+    encodes: the model maps its input before its first graph layer.
     isolated: train as if there were no arcs between parts.
     hops: by graph layer, how far from a training node its output is read; the placement may leave out other rows.
     host_rows: dense input rows and their aggregation stay in the host's memory, and come to the device block by block.
@@ -40,10 +44,9 @@ class Placement(ABC):
     """
 
     inductive: bool = False
+    sends: Crossing = "mapped"
     precompute: bool = True
-    narrow_first: bool = True
-    input_ahead: bool = False
-    dense_input: bool = False
+    encodes: bool = False
     isolated: bool = False
     hops: Hops = ()
     host_rows: bool = False
@@ -60,9 +63,16 @@ class Placement(ABC):
     def place(self, part: Part, transport: Transport, wire: Wires, aggregation: str) -> Shard:
         """A rank's share of the work, given its part of the graph."""
 
-    def sketch(self, counts: Counts, transport: Transport, wire: Wires, aggregation: str) -> Shard:
-        """The same share without a number in it, from counts alone: what a step would do can be seen, and not done."""
-        raise InputError(f"{type(self).__name__} has no sketch, so that its cost cannot be foretold; measure it")
+    def place_dry(self, counts: Counts, transport: Transport, wire: Wires, aggregation: str) -> Shard:
+        """The same share from counts, on tensors without numbers: what a step would do can be seen, and not done."""
+        raise InputError(
+            f"{type(self).__name__} cannot be placed from counts, so that its cost cannot be predicted; measure it"
+        )
+
+    def graph_of(self, part: Part) -> RankGraph:
+        """A part's rows in this run's number format, dense where they cross as they are."""
+        graph = RankGraph.of_part(part, self.dtype)
+        return graph.with_dense_rows() if self.rules.dense_input else graph
 
     @property
     def alike(self) -> bool:
@@ -82,9 +92,52 @@ class Placement(ABC):
         return ()
 
     @property
-    def knows_sparse(self) -> bool:
-        """Whether sparse input, and attention's, is known to those who read it before training begins."""
-        return self.precompute and (self.input_ahead or not self.narrow_first)
+    def rules(self) -> Rules:
+        """What this placement says about the plans of all layers."""
+        return Rules(
+            sends=self.sends, precompute=self.precompute, encodes=self.encodes, whole_rows=False, keep_halo=False
+        )
+
+    def plans(self, graph: RankGraph, model: nn.Module, aggregation: str) -> tuple[LayerPlan, ...]:
+        """The plans of a model's layers, from the whole graph as one rank has it."""
+        alone = SingleRank()
+        graph = graph.induced(alone) if self.inductive else graph
+        graph = graph.with_dense_rows() if self.rules.dense_input else graph
+        nodes = len(graph.rows.ids)
+        live = live_rows(graph, self.hops, alone) if self.trims else None
+        given = self.input_rows(graph, alone, aggregation, nodes, "full")
+        attends = aggregation == "attention"
+        known = self.rules.known_ahead(sparse=given.sparse, attends=attends, halo_is_less=given.halo_is_less)
+        computed = {} if live is None else live.computed
+        return plan_layers(self.rules, model, known=known, x=graph.rows.x, nodes=nodes, computed=computed)
+
+    @property
+    def trims(self) -> bool:
+        """Whether layers may leave out rows; a subgraph of training nodes has no others."""
+        return not self.inductive and self.hops_trim
+
+    @property
+    def hops_trim(self) -> bool:
+        """Whether the model's layers are read near training nodes alone."""
+        return any(hop is not None for hop in self.hops)
+
+    def input_rows(self, graph: RankGraph, transport: Transport, aggregation: str, nodes: int, name: str) -> InputRows:
+        """The input rows of a graph, where it was read."""
+        return InputRows(
+            graph=graph,
+            transport=transport,
+            nodes=nodes,
+            name=f"setup/{name} features",
+            make_matrices=lambda: self.matrices(graph, transport, aggregation, f"{name} ahead"),
+        )
+
+    def matrices(self, graph: RankGraph, transport: Transport, aggregation: str, name: str) -> Matrices:
+        """Those of the owned rows, over owned and halo columns."""
+
+        def of_halo(values: Tensor) -> Tensor:
+            return halo_of(graph.rows.route, values, transport, f"setup/{name} degrees")
+
+        return build(graph.arcs, aggregation, of_halo, self.dtype)
 
     def options_for(self, kind: type[K]) -> K:
         """Another placement with the options that all of them have."""
@@ -98,62 +151,79 @@ class AllLayers(Placement):
     channels: ClassVar[str]  # what the names of training's channels begin with
 
     def place(self, part: Part, transport: Transport, wire: Wires, aggregation: str) -> Shard:
-        clock = Clock(use="rows", seed=self.seed)
-        ready = self.ready(part, transport, aggregation)
-        rows = ready.train.trimmed(ready.live).rows(self.channels, wire, clock, self.narrow_first)
-        return ready.shard(rows, WholeStep(rows), clock)
+        views = self.views(self.graph_of(part), transport, aggregation)
+        train = views.train.trimmed(views.live).opened(self.channels, wire, self.new_clock(), self.rules)
+        return views.shard(train, WholeStep(train), part.manifest.graph)
 
-    def ready(self, part: Part, transport: Transport, aggregation: str) -> "Prepared":
+    def place_dry(self, counts: Counts, transport: Transport, wire: Wires, aggregation: str) -> Shard:
+        view = self.view_of_counts(counts, transport, aggregation, dense=self.rules.dense_input)
+        return self.dry_shard(view, counts, wire)
+
+    def dry_shard(self, view: ChannelView, counts: Counts, wire: Wires) -> Shard:
+        """A shard that can be trained on, and not evaluated."""
+        train = view.opened(self.channels, wire, self.new_clock(), self.rules)
+        train.splits = view.splits
+        return Shard(train, train, WholeStep(train), view.transport, counts.graph)
+
+    def new_clock(self) -> Clock:
+        """A clock of training."""
+        return Clock(use="rows", seed=self.seed)
+
+    def views(self, graph: RankGraph, transport: Transport, aggregation: str) -> "Views":
         """The graph that training sees, and the one that is evaluated."""
-        local = LocalGraph.of(part, self.dtype)
-        whole, live = self.arranged(local.with_dense_rows() if self.dense_input else local, transport)
-        seen = whole.induced(transport) if self.inductive else whole
-        seen = seen.isolated() if self.isolated else seen
-        full = self.scene(whole, transport, aggregation, "full")
-        train = full if seen is whole else self.scene(seen, transport, aggregation, "train")
-        return Prepared(part=part, train_graph=seen, full_graph=whole, train=train, full=full, live=live)
+        whole, seen, live = self.graphs(graph, transport)
+        full = self.view(whole, transport, aggregation, "full")
+        train = full if seen is whole else self.view(seen, transport, aggregation, "train")
+        return Views(train=train, full=full, live=live)
 
-    def arranged(self, local: LocalGraph, transport: Transport) -> tuple[LocalGraph, Live | None]:
+    def rows_alone(self, part: Part, transport: Transport) -> Shard:
+        """The rows and edges of a rank for a model of the user's own, which needs no matrix."""
+        whole, seen, _ = self.graphs(self.graph_of(part), transport)
+        full = self._bare(whole, transport, "full")
+        train = full if seen is whole else self._bare(seen, transport, "train")
+        train = train.opened(self.channels, Wire(), self.new_clock())
+        return Shard(train, full, WholeStep(train), transport, part.manifest.graph)
+
+    def _bare(self, graph: RankGraph, transport: Transport, name: str) -> RankView:
+        nodes, counts = counted(graph, transport, name)
+        there = graph.to(self.device, host_rows=self.host_rows)
+        return RankView(graph=there, transport=transport, num_nodes=nodes, counts=counts, name="eval")
+
+    def graphs(self, graph: RankGraph, transport: Transport) -> tuple[RankGraph, RankGraph, Live | None]:
+        """The whole graph, the one that training sees, and which rows its layers compute (None: all)."""
+        whole, live = self.arranged(graph, transport)
+        seen = whole.induced(transport) if self.inductive else whole
+        return whole, seen.isolated() if self.isolated else seen, live
+
+    def arranged(self, graph: RankGraph, transport: Transport) -> tuple[RankGraph, Live | None]:
         """The rows in the order that training likes best, and which of them each layer computes; None: all."""
-        return local, None
+        return graph, None
 
     @abstractmethod
-    def scene(self, local: LocalGraph, transport: Transport, aggregation: str, name: str) -> Scene:
-        """A graph made ready: the whole one ("full"), or what training sees of it ("train")."""
+    def view_of_counts(self, counts: Counts, transport: Transport, aggregation: str, *, dense: bool) -> ChannelView:
+        """A view of what training sees, on tensors without numbers. dense: input rows are, even if they were sparse."""
 
-    def matrices(self, local: LocalGraph, transport: Transport, aggregation: str, name: str) -> Matrices:
-        """Those of the owned rows, over owned and halo columns."""
+    @abstractmethod
+    def view(self, graph: RankGraph, transport: Transport, aggregation: str, name: str) -> ChannelView:
+        """A view of the whole graph ("full"), or of what training sees of it ("train")."""
 
-        def halo_of(values: Tensor) -> Tensor:
-            return local.halo_of(values, transport, f"setup/{name} degrees")
+    def informed(self, view: V, graph: RankGraph, aggregation: str, name: str) -> V:
+        """The view with what is known of its input before training. graph: its own, where it was read."""
+        given = self.input_rows(graph, view.transport, aggregation, view.num_nodes, name)
+        known = self.rules.known_ahead(sparse=given.sparse, attends=view.attends, halo_is_less=given.halo_is_less)
+        if known == "halo":
+            return replace(view, known=KnownHalo(view.x, given.halo.to(device=view.y.device)))
+        return view.knowing(given.aggregated(), name) if known else view
 
-        return build(local.arcs, aggregation, halo_of, self.dtype)
 
+class Views(NamedTuple):
+    """A rank's views before training begins."""
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Prepared:
-    """A rank's graphs before training begins."""
-
-    part: Part
-    train_graph: LocalGraph  # where it was read; likewise
-    full_graph: LocalGraph
-    train: Scene
-    full: Scene
+    train: ChannelView
+    full: ChannelView
     live: Live | None
 
-    def shard(self, rows: Rows, executor: Executor, clock: Clock) -> Shard:
+    def shard(self, train: RankView, executor: Executor, facts: GraphFacts) -> Shard:
         """These training rows and who trains on them; evaluation sees the whole graph, exactly."""
-        eval_clock, facts = Clock(), self.part.manifest.graph
-        return Shard(
-            train=rows,
-            full=self.full.rows("eval", Wire(), eval_clock, True),
-            executor=executor,
-            transport=self.full.transport,
-            clock=clock,
-            eval_clock=eval_clock,
-            num_classes=facts.classes,
-            in_width=facts.features,
-            real=facts.real,
-            train_graph=self.train_graph,
-            full_graph=self.full_graph,
-        )
+        full = self.full.opened("eval", Wire(), Clock(), Rules(whole_rows=train.rules.whole_rows))
+        return Shard(train, full, executor, full.transport, facts)

@@ -1,12 +1,15 @@
 """A graph that is cut, in counts alone: enough to lay out a step of training without a number in it."""
 
 from dataclasses import dataclass, field
+from math import prod
 
 import torch
 from torch import Tensor
 
+from fullgraph.nn.view import Features
 from fullgraph.ops import Adjacency, Structure
 from fullgraph.partition import GraphFacts
+from fullgraph.placement.holding.adjacency import dense_is_less, fine
 
 META = torch.device("meta")
 
@@ -41,6 +44,11 @@ class RankCounts:
     whole: LayerCounts
     train: int  # training nodes
     fewer: dict[int, LayerCounts] = field(default_factory=dict)  # layers that do not compute all rows
+
+    def isolated(self) -> "RankCounts":
+        """The same without arcs from other ranks."""
+        fewer = {layer: rows.isolated() for layer, rows in self.fewer.items()}
+        return RankCounts(whole=self.whole.isolated(), train=self.train, fewer=fewer)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +94,12 @@ class Kind:
     undirected: bool
     dtype: torch.dtype
 
+    @classmethod
+    def of(cls, counts: Counts, aggregation: str, dtype: torch.dtype) -> "Kind":
+        return cls(
+            aggregation=aggregation, weighted=counts.graph.weighted, undirected=counts.undirected, dtype=fine(dtype)
+        )
+
     @property
     def loops(self) -> bool:
         """Whether every row has a self loop."""
@@ -99,3 +113,35 @@ class Kind:
         row = numbers(rows, dtype=self.dtype) if self.aggregation in ("gcn", "mean") else None
         col = numbers(cols, dtype=self.dtype) if self.aggregation == "gcn" else None
         return Adjacency(structure, numbers(arcs, dtype=self.dtype) if self.weighted else None, row, col)
+
+
+def features(counts: Counts, rows: int, dtype: torch.dtype, *, dense: bool) -> Features:
+    """Input rows: dense, or sparse with their share of the entries."""
+    graph = counts.graph
+    if dense or not graph.sparse:
+        return numbers(rows, graph.features, dtype=dtype)
+    return sparse(rows, counts.entries * rows // max(1, graph.nodes), graph.features)
+
+
+def sparse(rows: int, entries: int, columns: int) -> Adjacency:
+    return Adjacency(pattern(rows, entries, columns), numbers(entries), None, None)
+
+
+def aggregated(x: Features, arcs: int) -> Features:
+    """The aggregation of x over so many arcs, which is dense where most of it is not zero."""
+    if isinstance(x, Tensor):
+        return torch.empty_like(x)
+    entries = aggregated_entries(x, arcs)
+    return numbers(*x.shape) if dense_is_less(entries, prod(x.shape)) else sparse(x.shape[0], entries, x.shape[1])
+
+
+def aggregated_entries(x: Adjacency, arcs: int) -> int:
+    """Entries of the aggregation of sparse rows, were their columns drawn by chance."""
+    rows, columns = x.shape
+    share = min(1.0, x.structure.num_arcs / max(1, rows * columns))
+    return int(rows * columns * (1 - (1 - share) ** (arcs / max(1, rows))))
+
+
+def labels(counts: Counts, rows: int) -> Tensor:
+    graph = counts.graph
+    return numbers(rows, graph.classes) if graph.multilabel or graph.real else ids(rows)

@@ -1,40 +1,18 @@
 """What a placement hands to the trainer: one rank's share of the work."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
 from fullgraph.exchange import Clock, Held, settled
-from fullgraph.nn.view import Features, WholeView
-from fullgraph.placement.holding.local import LocalGraph
-from fullgraph.placement.pyg_fields import PygFields
+from fullgraph.nn.layer_plan import LayerPlan
+from fullgraph.partition import GraphFacts
+from fullgraph.placement.rank_graph import RankGraph
+from fullgraph.placement.view import RankView
 from fullgraph.transport import Transport
-
-
-class ResumableView(WholeView, Protocol):
-    """A view whose channels hold rows between steps."""
-
-    def held(self) -> Held: ...
-    def load_state(self, state: dict[str, Tensor]) -> None: ...
-
-
-@dataclass(frozen=True, eq=False)
-class Rows:
-    """Owned rows of one graph: how to see their neighbours, their features, labels and splits."""
-
-    view: ResumableView
-    x: Features
-    y: Tensor
-    splits: dict[str, Tensor]  # split name -> owned rows in it
-    counts: dict[str, int]  # split name -> nodes in it over all ranks
-    owners: Transport  # ranks that together hold every row once; sums over rows are taken over them
-    live: dict[int, int] = field(default_factory=dict)  # layer -> owned rows that it computes, where not all
-
-    @property
-    def ids(self) -> Tensor:
-        return self.view.ids
 
 
 class Loss(Protocol):
@@ -52,6 +30,10 @@ class Executor(Protocol):
         ...
 
     def step(self, model: nn.Module, shard: "Shard", loss: Loss) -> Tensor: ...
+    def plans(self, model: nn.Module) -> tuple[LayerPlan, ...]:
+        """The plans of the model's layers."""
+        ...
+
     def held(self) -> Held: ...
     def load_state(self, state: dict[str, Tensor]) -> None: ...
     def choices(self) -> dict[str, object]:
@@ -60,24 +42,40 @@ class Executor(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Shard(PygFields):
-    """A rank's share: the rows it trains on, the rows it is evaluated on (exactly, on the whole graph)."""
+class Shard:
+    """A rank's share: the rows it trains on, and the rows it is evaluated on (exactly, on the whole graph).
 
-    train: Rows
-    full: Rows
+    x, y, edge_index and the rest are what a PyG script reads of its `data`, of the training rows. Halo rows are
+    numbered behind the owned ones. Legend: n owned rows, e edges into them, D features, K features of an edge.
+    """
+
+    train: RankView
+    full: RankView
     executor: Executor
     transport: Transport
-    clock: Clock  # of training
-    eval_clock: Clock
-    num_classes: int
-    in_width: int
-    real: bool = False  # labels are real numbers
-    train_graph: LocalGraph | None = None  # arcs and features of the training rows, for a user's own model
-    full_graph: LocalGraph | None = None  # likewise, of all rows
+    facts: GraphFacts
 
     @property
-    def _device(self) -> torch.device:
-        return self.full.y.device
+    def clock(self) -> Clock:
+        """The clock of training."""
+        return self.train.clock
+
+    @property
+    def eval_clock(self) -> Clock:
+        return self.full.clock
+
+    @property
+    def num_classes(self) -> int:
+        return self.facts.classes
+
+    @property
+    def in_width(self) -> int:
+        return self.facts.features
+
+    @property
+    def real(self) -> bool:
+        """Whether labels are real numbers."""
+        return self.facts.real
 
     def held(self) -> Held:
         """What is held between steps, under names: versions on their way, averages, snapshots."""
@@ -90,19 +88,80 @@ class Shard(PygFields):
     def load_state(self, state: dict[str, Tensor]) -> None:
         self.executor.load_state(state)
 
+    @cached_property
+    def full_graph(self) -> RankGraph:
+        """The graph of all owned rows, for a model written for PyG."""
+        return self.full.graph.for_pyg(self._device)
+
+    @cached_property
+    def train_graph(self) -> RankGraph:
+        """The graph that training sees, which is smaller where training is inductive."""
+        same = self.train.graph.arcs is self.full.graph.arcs
+        return self.full_graph if same else self.train.graph.for_pyg(self._device)
+
+    @property
+    def _device(self) -> torch.device:
+        return self.full.y.device
+
+    @property
+    def x(self) -> Tensor:
+        """Features [n, D]."""
+        x = self.train_graph.rows.x
+        assert isinstance(x, Tensor)
+        return x
+
+    @property
+    def y(self) -> Tensor:
+        return self.train_graph.rows.y
+
+    @property
+    def node_id(self) -> Tensor:
+        """The number [n] of each node in the whole graph."""
+        return self.train_graph.rows.ids
+
+    @property
+    def edge_index(self) -> Tensor:
+        """Edges [2, e] into owned rows; pass it to the distributed model as it is."""
+        return self.train_graph.edge_index
+
+    @property
+    def edge_weight(self) -> Tensor | None:
+        return self.train_graph.arcs.weight
+
+    @property
+    def edge_attr(self) -> Tensor | None:
+        """Features of edges [e, K]."""
+        return self.train_graph.arcs.attr
+
+    @property
+    def train_mask(self) -> Tensor:
+        return self.train_graph.rows.masks["train"]
+
+    @property
+    def val_mask(self) -> Tensor:
+        return self.train_graph.rows.masks["val"]
+
+    @property
+    def test_mask(self) -> Tensor:
+        return self.train_graph.rows.masks["test"]
+
+    @property
+    def num_features(self) -> int:
+        return int(self.x.shape[1])
+
 
 class WholeStep:
     """One forward and one backward pass over all owned rows."""
 
     one_pass = True
 
-    def __init__(self, rows: Rows) -> None:
+    def __init__(self, rows: RankView) -> None:
         self.rows = rows
 
     def step(self, model: nn.Module, shard: Shard, loss: Loss) -> Tensor:
         rows = self.rows
         picked = rows.splits["train"]
-        logits = model(rows.x, rows.view)
+        logits = model(rows.x, rows)
         read = logits if len(logits) == len(picked) else logits[picked]  # picked rows ascend: as many are all, in order
         value = loss(read, rows.y[picked], rows.counts["train"])
         value.backward()
@@ -111,8 +170,11 @@ class WholeStep:
     def choices(self) -> dict[str, object]:
         return {}
 
+    def plans(self, model: nn.Module) -> tuple[LayerPlan, ...]:
+        return self.rows.plans(model)
+
     def held(self) -> Held:
-        return self.rows.view.held()
+        return self.rows.held()
 
     def load_state(self, state: dict[str, Tensor]) -> None:
-        self.rows.view.load_state(state)
+        self.rows.load_state(state)

@@ -7,7 +7,7 @@ from fullgraph.axes import STRATEGIES
 from fullgraph.exchange import Wire, Wires
 from fullgraph.own_code import is_ours, own_code, told, unfit
 from fullgraph.partition import Partitioner
-from fullgraph.placement import Partitioned, Placement
+from fullgraph.placement import Crossing, Partitioned, Placement
 from fullgraph.values import Value
 
 
@@ -15,7 +15,7 @@ from fullgraph.values import Value
 class Strategy(Value):
     """How a run is laid over ranks, and what its channels do. The fields of a strategy are its options."""
 
-    narrow_first: ClassVar[bool] = True  # may a layer map its rows before they are sent?
+    sends: ClassVar[Crossing] = "mapped"  # what layers may send: rows that they mapped, or ("input") their input
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -28,7 +28,7 @@ class Strategy(Value):
 
     def layout(self) -> Placement:
         """The placement, with the options that are its own."""
-        return Partitioned(narrow_first=self.narrow_first)
+        return Partitioned(sends=self.sends)
 
     def partitioner(self) -> Partitioner | None:
         """The only one that makes sense with it; None: whichever the run asks for."""
@@ -47,11 +47,10 @@ class Strategy(Value):
 class Published(Strategy):
     """A system whose equations have a layer's input cross. narrow: mapped rows cross where they are narrower."""
 
-    narrow_first: ClassVar[bool] = False
     narrow: bool = False
 
     def layout(self) -> Placement:
-        return Partitioned(narrow_first=self.narrow, input_ahead=True)
+        return Partitioned(sends="narrow" if self.narrow else "input")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +74,8 @@ def check_strategy(strategy: Strategy) -> None:
     with own_code(strategy):
         layout, partitioner, devices = strategy.layout(), strategy.partitioner(), strategy.devices_of(0)
     wires_of(strategy, epochs=100, layers=2)
+    if hasattr(strategy, "narrow_first"):
+        raise unfit(strategy, 'has narrow_first, which this version does not read: write sends = "input" for False')
     if not isinstance(layout, Placement):
         raise unfit(strategy.layout, f"returned {told(layout)}: return a placement, such as Partitioned()")
     if partitioner is not None and not hasattr(partitioner, "assign"):

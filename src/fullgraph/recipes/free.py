@@ -66,7 +66,7 @@ class Free(Published):
         return Drift(bound=self.bound, longest=self.longest, gradients=self.bound_gradients)
 
     def layout(self) -> Placement:
-        return PLACEMENTS[self.placement](narrow_first=self.narrow, input_ahead=True)
+        return PLACEMENTS[self.placement](sends="narrow" if self.narrow else "input")
 
     def partitioner(self) -> Contiguous | None:
         return Contiguous() if self.placement == "mixture" else None

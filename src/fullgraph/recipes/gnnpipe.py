@@ -50,7 +50,7 @@ class GNNPipe(Strategy):
             measure=self.measure,
             exact_from=self.exact_from,
             hop=Wire(schedule=self.schedule, codec=self.codec),
-            narrow_first=False,
+            sends="input",
         )
 
 

@@ -97,6 +97,17 @@ class Piece(Value):
 
 
 @dataclass(frozen=True, kw_only=True)
+class PlannedLayer(Value):
+    """What a layer sent (nothing, input or mapped rows), and what was known of its input before training."""
+
+    layer: int
+    sends: str
+    known: str = ""  # aggregate, or (of the input rows) halo
+    columns: Count = 0  # that cross
+    rows: Count = 0  # that it computes, of all ranks
+
+
+@dataclass(frozen=True, kw_only=True)
 class RankProfile(Value):
     """One rank."""
 
@@ -127,6 +138,7 @@ class Profile(Value):
     metric: str = "score"
     versions: dict[str, str]
     ranks: tuple[RankProfile, ...]
+    plan: tuple[PlannedLayer, ...] = ()
 
     @property
     def total(self) -> Bin:

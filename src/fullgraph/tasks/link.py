@@ -16,7 +16,7 @@ from fullgraph.data import Graph
 from fullgraph.data.pairs import Pairs, drawn
 from fullgraph.errors import InputError
 from fullgraph.partition import GraphFacts, Part, PartPairs
-from fullgraph.placement import Loss, Pipeline, Placement, Rows, Shard, WholeStep
+from fullgraph.placement import Loss, Pipeline, Placement, RankView, Shard, WholeStep
 from fullgraph.tasks.base import SPLITS, Scores, Table, Task, chosen_loss, chosen_metric, scored_by
 from fullgraph.tasks.decoder import scored
 from fullgraph.tasks.fetch import Fetch, Owners
@@ -245,7 +245,7 @@ def _first_is_edge(pairs: int, each: int, like: Tensor) -> Tensor:
 class PairStep(WholeStep):
     """One forward and one backward pass over all owned rows, then over the pairs that begin there."""
 
-    def __init__(self, rows: Rows, task: LinkTask, transport: Transport) -> None:
+    def __init__(self, rows: RankView, task: LinkTask, transport: Transport) -> None:
         super().__init__(rows)
         self.task, self.transport = task, transport
         self._given: tuple[Fetch, Tensor] | None = None  # pairs that are the same in every step

@@ -14,7 +14,7 @@ import torch
 from fullgraph.exchange import Channel
 from fullgraph.partition import Part
 from fullgraph.report import EpochRecord, Tally, peak_device_bytes, peak_memory_bytes
-from fullgraph.report.profile import FILE, Bins, Flow, Piece, Profile, RankProfile, read_profile
+from fullgraph.report.profile import FILE, Bins, Flow, Piece, PlannedLayer, Profile, RankProfile, read_profile
 from fullgraph.report.spans import COMPUTE, PIECE, Rows
 from fullgraph.report.terminal import tolerated
 from fullgraph.tasks import metric_name
@@ -76,6 +76,10 @@ class Profiler:
             metric=metric_name(self.trainer.task),
             versions=versions(),
             ranks=_aligned(ranks),
+            plan=tuple(
+                PlannedLayer(layer=of.layer, sends=of.sends, known=of.known, columns=of.width, rows=of.rows)
+                for of in self.trainer.shard.executor.plans(self.trainer.model)
+            ),
         )
 
     def _typical(self) -> int:

@@ -26,7 +26,7 @@ def dry_run(run: Run, counts: Counts, rank: int, steps: int, placement: Placemen
     taken = []
     try:
         with watch.step():  # what it holds from step to step is counted, too
-            shard = placement.sketch(counts, transport, run.wires, run.model.aggregation)
+            shard = placement.place_dry(counts, transport, run.wires, run.model.aggregation)
         task = node_task(classes=facts.classes, multilabel=facts.multilabel, real=facts.real)
         model = run.model.outline(facts.features, facts.classes).to(getattr(torch, run.train.dtype))
         trainer = Trainer(model, shard, task, run.train, Meter(detail=False))

@@ -180,6 +180,11 @@ def column_squares(m: Adjacency) -> Tensor:
     return torch.zeros(s.num_cols, dtype=torch.float64).index_add_(0, pairs % max(s.num_cols, 1), entries.square())
 
 
+def dense_is_less(entries: int, full: int) -> bool:
+    """Whether a matrix of so many entries takes less memory, and time, without their positions."""
+    return 3 * entries > full
+
+
 def fine(dtype: torch.dtype) -> torch.dtype:
     """The type of factors and labels beside rows of `dtype`: never fewer than 32 bits."""
     return torch.float32 if dtype.itemsize == 2 else dtype

@@ -3,6 +3,9 @@
 Legend: n owned rows, h halo rows, D features, e entries.
 """
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 
 import numpy as np
@@ -12,60 +15,79 @@ from torch import Tensor
 
 from fullgraph.nn.view import Features
 from fullgraph.ops import Adjacency, Structure
-from fullgraph.placement.holding.adjacency import Matrices
-from fullgraph.placement.holding.local import LocalGraph
+from fullgraph.placement.halo import halo_of
+from fullgraph.placement.holding.adjacency import Matrices, dense_is_less
+from fullgraph.placement.rank_graph import RankGraph
+from fullgraph.plan import HaloRoute
 from fullgraph.transport import Key, Transport
 
 SAMPLE = 4096  # nodes, about, whose aggregated rows tell how many entries all have
-DENSE = 3  # a matrix with more than 1 / DENSE of its entries takes less memory, and time, without their positions
 
 
-def halo_features(local: LocalGraph, transport: Transport, name: str) -> Features:
-    """Input rows that other ranks own [h, D], sparse where the input is."""
-    if isinstance(local.x, Tensor):
-        return local.halo_of(local.x, transport, name)
-    rows = _halo_rows(_matrix(local.x), local, transport, name)
-    return _features(rows)
+@dataclass(eq=False, kw_only=True)
+class InputRows:
+    """A rank's input rows, and what can be known of them before training; nothing is fetched before it is asked for."""
+
+    graph: RankGraph
+    transport: Transport
+    nodes: int
+    name: str
+    make_matrices: Callable[[], Matrices]
+
+    @property
+    def sparse(self) -> bool:
+        return isinstance(self.graph.rows.x, Adjacency)
+
+    @cached_property
+    def halo(self) -> Features:
+        """Input rows that other ranks own [h, D], sparse where the input is."""
+        rows = self.graph.rows
+        if isinstance(rows.x, Tensor):
+            return halo_of(rows.route, rows.x, self.transport, self.name)
+        return _features(_halo_rows(_matrix(rows.x), rows.route, self.transport, self.name))
+
+    @cached_property
+    def matrices(self) -> Matrices:
+        return self.make_matrices()
+
+    def halo_is_less(self) -> bool:
+        """Whether X and the edges have fewer entries than M X: a step multiplies M X with W, or M with X W.
+
+        Both are counted over all ranks, M X by a sample of nodes, so that the answer does not depend on the cut.
+        """
+        x, halo = self.graph.rows.x, self.halo
+        assert isinstance(x, Adjacency)
+        assert isinstance(halo, Adjacency)
+        every = max(1, self.nodes // SAMPLE)
+        rows = (self.graph.rows.ids % every == 0).nonzero().flatten().cpu().numpy()
+        pattern = sp.hstack([_matrix(self.matrices.inner), _matrix(self.matrices.outer)], format="csr")[rows]
+        sources = sp.vstack([_matrix(x), _matrix(halo)], format="csr")
+        pattern.data, sources.data = np.ones(pattern.nnz, np.float32), np.ones(sources.nnz, np.float32)
+        counts = torch.tensor([(pattern @ sources).nnz * every, x.structure.num_arcs + len(self.graph.arcs.indices)])
+        aggregated, before = self.transport.all_reduce(Key(f"{self.name} entries", 0), counts).wait().tolist()
+        return bool(aggregated > before)
+
+    def aggregated(self) -> Features | None:
+        """M X [n, D] of sparse X, sparse itself unless it is nearly full; None: X is dense."""
+        x, halo = self.graph.rows.x, self.halo if self.sparse else None
+        if not isinstance(x, Adjacency) or not isinstance(halo, Adjacency):
+            return None
+        inner, outer = _matrix(self.matrices.inner), _matrix(self.matrices.outer)
+        out_nD = sp.csr_array(inner @ _matrix(x) + outer @ _matrix(halo))
+        # All ranks alike: a placement may gather what they made.
+        sizes = torch.tensor([out_nD.nnz, prod(out_nD.shape)])
+        entries, full = self.transport.all_reduce(Key(f"{self.name} density", 0), sizes).wait().tolist()
+        if dense_is_less(entries, full):
+            return torch.from_numpy(out_nD.toarray()).clone()  # at an address of torch's, on which rounding depends
+        return _features(out_nD)
 
 
-def worth_aggregating(
-    local: LocalGraph, halo: Adjacency, matrices: Matrices, nodes: int, transport: Transport, name: str
-) -> bool:
-    """Whether M X has fewer entries than X and the arcs together: what a step multiplies with W, or M with X W.
-
-    Both are counted over all ranks, M X by a sample of nodes, so that the answer does not depend on the cut.
-    """
-    assert isinstance(local.x, Adjacency)
-    every = max(1, nodes // SAMPLE)
-    rows = (local.ids % every == 0).nonzero().flatten().cpu().numpy()
-    pattern = sp.hstack([_matrix(matrices.inner), _matrix(matrices.outer)], format="csr")[rows]
-    sources = sp.vstack([_matrix(local.x), _matrix(halo)], format="csr")
-    pattern.data, sources.data = np.ones(pattern.nnz, np.float32), np.ones(sources.nnz, np.float32)
-    counts = torch.tensor([(pattern @ sources).nnz * every, local.x.structure.num_arcs + len(local.arcs.indices)])
-    aggregated, before = transport.all_reduce(Key(f"{name} entries", 0), counts).wait().tolist()
-    return bool(aggregated <= before)
-
-
-def sparse_aggregation(
-    local: LocalGraph, halo: Adjacency, matrices: Matrices, transport: Transport, name: str
-) -> Features:
-    """M X [n, D] of the local graph's sparse X, sparse itself unless it is nearly full."""
-    assert isinstance(local.x, Adjacency)
-    own_nD, halo_hD = _matrix(local.x), _matrix(halo)
-    out_nD = sp.csr_array(_matrix(matrices.inner) @ own_nD + _matrix(matrices.outer) @ halo_hD)
-    # All ranks alike: a placement may gather what they made.
-    sizes = torch.tensor([out_nD.nnz, prod(out_nD.shape)])
-    entries, full = transport.all_reduce(Key(f"{name} density", 0), sizes).wait().tolist()
-    if DENSE * entries > full:
-        return torch.from_numpy(out_nD.toarray()).clone()  # at an address of torch's, on which rounding depends
-    return _features(out_nD)
-
-
-def _halo_rows(own_nD: "sp.csr_array", local: LocalGraph, transport: Transport, name: str) -> "sp.csr_array":
+def _halo_rows(own_nD: "sp.csr_array", route: HaloRoute, transport: Transport, name: str) -> "sp.csr_array":
     """Copies of the sparse rows that other ranks own: how many entries each has, then columns and values."""
-    counts_h = local.halo_of(torch.from_numpy(np.diff(own_nD.indptr).astype(np.int64)), transport, f"{name} counts")
-    sent = {peer: own_nD[rows.numpy()] for peer, rows in local.route.send_slices().items()}
-    sizes = {peer: int(counts.sum()) for peer, counts in local.route.T.pack(counts_h).items()}
+    entries_n = torch.from_numpy(np.diff(own_nD.indptr).astype(np.int64))
+    counts_h = halo_of(route, entries_n, transport, f"{name} counts")
+    sent = {peer: own_nD[rows.numpy()] for peer, rows in route.send_slices().items()}
+    sizes = {peer: int(counts.sum()) for peer, counts in route.T.pack(counts_h).items()}
 
     def cross(what: str, parts: dict[int, "np.ndarray[tuple[int], np.dtype[np.generic]]"]) -> Tensor:
         kind = np.int32 if what == "columns" else own_nD.dtype

@@ -6,14 +6,15 @@ rows of what the layer before it computed, and its matrix the first rows of the 
 Legend: n owned rows, h halo rows.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 import torch
 from torch import Tensor
 
+from fullgraph.placement.halo import asked_of_owners, narrowed
 from fullgraph.placement.holding.adjacency import Matrices
-from fullgraph.placement.holding.local import LocalGraph, narrowed
+from fullgraph.placement.rank_graph import RankGraph
 from fullgraph.plan import HaloRoute
 from fullgraph.transport import Key, Transport
 
@@ -60,6 +61,7 @@ class Live:
 
     level_n: Tensor  # hops from a training node; rows must be in its order
     hops: Hops
+    computed: dict[int, int] = field(default_factory=dict)  # by layer: rows of all ranks, where those are not all
 
     def in_order(self) -> "Live":
         """The levels of the rows after they were put in this order, on the host."""
@@ -75,37 +77,50 @@ class Live:
         }
 
 
-def live_rows(local: LocalGraph, hops: Hops, transport: Transport) -> Live | None:
+def live_rows(graph: RankGraph, hops: Hops, transport: Transport) -> Live | None:
     """Which rows each layer computes, once they are ordered by level; None if that leaves out next to nothing."""
-    level_n = _levels(local, max(hop for hop in hops if hop is not None), transport)
-    hops = _worthwhile(local, level_n, hops, transport)
+    level_n = _levels(graph, max(hop for hop in hops if hop is not None), transport)
+    hops, computed = _worthwhile(graph, level_n, hops, transport)
     kept = [hop for hop in hops if hop is not None]
     if not kept:
         return None
-    return Live(level_n.clamp(max=max(kept) + 1), hops)  # rows that are farther need no order
+    return Live(level_n.clamp(max=max(kept) + 1), hops, computed)  # rows that are farther need no order
 
 
-def _levels(local: LocalGraph, deepest: int, transport: Transport) -> Tensor:
+def _levels(graph: RankGraph, deepest: int, transport: Transport) -> Tensor:
     """How many hops every owned row is from a training node that reads it, [n]; deepest + 1 if it is farther."""
-    n = len(local.ids)
-    near = local.masks["train"].clone()
+    n = len(graph.rows.ids)
+    near = graph.rows.masks["train"].clone()
     level_n = torch.full((n,), deepest + 1, dtype=LEVELS, device=near.device)
     level_n[near] = 0
     for hop in range(1, deepest + 1):
-        read = local.arcs.sources_of(near)
+        read = graph.arcs.sources_of(near)
         near |= read[:n]
-        asked = local.asked_of_owners(read[n:], transport, f"setup/live {hop}")
-        for peer, rows in local.route.send_slices().items():
+        asked = asked_of_owners(graph.rows.route, read[n:], transport, f"setup/live {hop}")
+        for peer, rows in graph.rows.route.send_slices().items():
             near[rows[asked[peer]]] = True
         level_n[near & (level_n > hop)] = hop
     return level_n
 
 
-def _worthwhile(local: LocalGraph, level_n: Tensor, hops: Hops, transport: Transport) -> Hops:
-    """The layers' hops, or None where the rows so near have nearly all arcs of the graph."""
+def _worthwhile(graph: RankGraph, level_n: Tensor, hops: Hops, transport: Transport) -> tuple[Hops, dict[int, int]]:
+    """The layers' hops, or None where the rows so near have nearly all arcs of the graph; and how many rows those are.
+
+    The rows are those of all ranks.
+    """
     wanted = sorted({hop for hop in hops if hop is not None})
-    degree_n = local.arcs.indptr.diff()
-    arcs = torch.stack([degree_n[level_n <= hop].sum() for hop in wanted] + [degree_n.sum()]).cpu()
-    *near, total = transport.all_reduce(Key("setup/live arcs", 0), arcs).wait().tolist()
-    kept = {hop for hop, count in zip(wanted, near, strict=True) if count <= WORTH * total}
-    return tuple(hop if hop in kept else None for hop in hops)
+    degree_n = graph.arcs.indptr.diff()
+    near = [level_n <= hop for hop in wanted]
+    arcs, rows = [degree_n[rows].sum() for rows in near], [rows.sum() for rows in near]
+    total, *counts = (
+        transport.all_reduce(Key("setup/live arcs", 0), torch.stack([degree_n.sum(), *arcs, *rows]).cpu())
+        .wait()
+        .tolist()
+    )
+    kept = {
+        hop: rows
+        for hop, arcs, rows in zip(wanted, counts[: len(wanted)], counts[len(wanted) :], strict=True)
+        if arcs <= WORTH * total
+    }
+    trimmed = tuple(hop if hop in kept else None for hop in hops)
+    return trimmed, {layer: kept[hop] for layer, hop in enumerate(trimmed) if hop is not None}

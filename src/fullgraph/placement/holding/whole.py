@@ -11,14 +11,15 @@ import torch
 from torch import Tensor
 
 from fullgraph.ops import Adjacency, Structure
+from fullgraph.placement.halo import halo_of
 from fullgraph.placement.holding.adjacency import Arcs, Matrices, build
-from fullgraph.placement.holding.local import LocalGraph
 from fullgraph.placement.holding.shared import Leaders, Patterned, share_matrices
+from fullgraph.placement.rank_graph import RankGraph
 from fullgraph.transport import Key, Transport, gather_rows
 
 
 def whole_matrices(
-    local: LocalGraph, number_n: Tensor, nodes: int, transport: Transport, aggregation: str, dtype: torch.dtype,
+    graph: RankGraph, number_n: Tensor, nodes: int, transport: Transport, aggregation: str, dtype: torch.dtype,
     name: str,
 ) -> Matrices:  # fmt: skip
     """The square matrices of the whole graph, in memory that the ranks of a machine share.
@@ -29,7 +30,7 @@ def whole_matrices(
     def make(matrices: Matrices) -> Mapping[str, Patterned]:
         return {"inner": matrices.inner, "outer": matrices.outer, "arcs": matrices.arcs}
 
-    shared = share_whole(make, local, number_n, nodes, transport, aggregation, dtype, name)
+    shared = share_whole(make, graph, number_n, nodes, transport, aggregation, dtype, name)
     inner, outer, arcs = (shared[part] for part in ("inner", "outer", "arcs"))
     assert isinstance(inner, Adjacency)
     assert isinstance(outer, Adjacency)
@@ -38,28 +39,28 @@ def whole_matrices(
 
 
 def share_whole(
-    make: Callable[[Matrices], Mapping[str, Patterned]], local: LocalGraph, number_n: Tensor, nodes: int,
+    make: Callable[[Matrices], Mapping[str, Patterned]], graph: RankGraph, number_n: Tensor, nodes: int,
     transport: Transport, aggregation: str, dtype: torch.dtype, name: str,
 ) -> dict[str, Patterned]:  # fmt: skip
     """What `make` makes of those matrices; only the first rank of a machine receives all arcs, and builds."""
 
     def of_all(leaders: Leaders) -> Mapping[str, Patterned] | None:
-        arcs = _gather(local, number_n, nodes, transport, f"setup/{name} arcs", leaders)
+        arcs = _gather(graph, number_n, nodes, transport, f"setup/{name} arcs", leaders)
         return None if arcs is None else make(build(arcs, aggregation, _no_halo, dtype))
 
     return share_matrices(of_all, transport, f"setup/{name} structure")
 
 
 def _gather(
-    local: LocalGraph, number_n: Tensor, nodes: int, transport: Transport, name: str, leaders: Leaders
+    graph: RankGraph, number_n: Tensor, nodes: int, transport: Transport, name: str, leaders: Leaders
 ) -> Arcs | None:
     """All arcs in the new numbers, rows and each row's columns ascending; on leaders only."""
 
     def at_leaders(what: str, values: Tensor) -> Tensor:
         return gather_rows(values, transport, Key(f"{name} {what}", 0), lambda receiver, sender: receiver in leaders)
 
-    number_n, arcs = number_n.to(torch.int32), local.arcs
-    number = torch.cat([number_n, local.halo_of(number_n, transport, f"{name} numbers")])
+    number_n, arcs = number_n.to(torch.int32), graph.arcs
+    number = torch.cat([number_n, halo_of(graph.rows.route, number_n, transport, f"{name} numbers")])
     row_N, degree_N = at_leaders("rows", number_n), at_leaders("degrees", arcs.indptr.diff())
     source = at_leaders("sources", number[arcs.indices.long()])
     weight = None if arcs.weight is None else at_leaders("weights", arcs.weight)

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from fullgraph.ops import Adjacency, Structure
 from fullgraph.placement.holding.adjacency import Arcs, Matrices
-from fullgraph.placement.holding.local import LocalGraph
 from fullgraph.placement.holding.shared import Patterned
 from fullgraph.placement.holding.whole import share_whole
+from fullgraph.placement.rank_graph import RankGraph
 from fullgraph.transport import Transport
 
 
@@ -35,7 +35,7 @@ class Grid:
 
 
 def whole_grid(
-    local: LocalGraph, number_n: Tensor, sizes: tuple[int, ...], transport: Transport, aggregation: str,
+    graph: RankGraph, number_n: Tensor, sizes: tuple[int, ...], transport: Transport, aggregation: str,
     dtype: torch.dtype, name: str,
 ) -> Grid:  # fmt: skip
     """The grid of the whole graph, shared by a machine's ranks; blocks of those sizes follow one another."""
@@ -44,7 +44,7 @@ def whole_grid(
         cells = {f"{b} {j}": cell for (b, j), cell in _cells(matrices.inner, sizes).items()}
         return cells | {f"{b}": pattern for b, pattern in enumerate(_patterns(matrices.arcs, sizes))}
 
-    shared = share_whole(make, local, number_n, sum(sizes), transport, aggregation, dtype, name)
+    shared = share_whole(make, graph, number_n, sum(sizes), transport, aggregation, dtype, name)
     cells, patterns = {}, []
     for place, value in shared.items():
         if isinstance(value, Adjacency):

@@ -7,21 +7,17 @@ import torch
 from torch import nn
 
 from fullgraph.errors import InputError
-from fullgraph.exchange import Wires
-from fullgraph.ops import Adjacency
 from fullgraph.ops.parallel import even_cuts
 from fullgraph.placement.base import AllLayers
 from fullgraph.placement.counts import Counts
-from fullgraph.placement.holding.ahead import halo_features, sparse_aggregation
 from fullgraph.placement.holding.live import Live, live_rows
-from fullgraph.placement.holding.local import LocalGraph, moved
+from fullgraph.placement.mixture.from_counts import view_of_counts
 from fullgraph.placement.mixture.grid import whole_grid
 from fullgraph.placement.mixture.live import LayerTiles
 from fullgraph.placement.mixture.rows import BlockRows
-from fullgraph.placement.mixture.scene import TileScene
-from fullgraph.placement.mixture.sketch import sketched
-from fullgraph.placement.scene import Scene, counted
-from fullgraph.placement.shard import Shard
+from fullgraph.placement.mixture.view import MixtureView
+from fullgraph.placement.rank_graph import RankGraph
+from fullgraph.placement.view import counted
 from fullgraph.transport import Key, Transport
 
 
@@ -53,39 +49,38 @@ class Mixture(AllLayers):
             if len(given) not in (0, ranks):
                 raise InputError(f"{len(given)} {name} for {ranks} ranks; give {name} for each rank, with commas")
 
-    def arranged(self, local: LocalGraph, transport: Transport) -> tuple[LocalGraph, Live | None]:
-        """By their places; where layers may leave rows out, those that more layers compute come first."""
-        local = replace(local.ordered(), position=None)
-        if self.inductive or self.blocks > 1 or all(hop is None for hop in self.hops):
-            return local, None
-        live = live_rows(local, self.hops, transport)
-        if live is None:
-            return local, None
-        order_n = torch.argsort(live.level_n, stable=True)
-        return local.reordered(order_n), replace(live, level_n=live.level_n[order_n])
+    @property
+    def trims(self) -> bool:
+        """Only in one block: the first rows of several are not the first rows of a rank."""
+        return self.blocks == 1 and not self.inductive and self.hops_trim
 
-    def scene(self, local: LocalGraph, transport: Transport, aggregation: str, name: str) -> Scene:
+    def arranged(self, graph: RankGraph, transport: Transport) -> tuple[RankGraph, Live | None]:
+        """By their places; where layers may leave rows out, those that more layers compute come first."""
+        graph = graph.ordered().with_rows(position=None)
+        if not self.trims:
+            return graph, None
+        live = live_rows(graph, self.hops, transport)
+        if live is None:
+            return graph, None
+        order_n = torch.argsort(live.level_n, stable=True)
+        return graph.reordered(order_n), replace(live, level_n=live.level_n[order_n])
+
+    def view(self, graph: RankGraph, transport: Transport, aggregation: str, name: str) -> MixtureView:
         rank = transport.rank
         aggregators = self.aggregators(transport.size)
-        if self.roles and self.roles[rank] == "sparse" and len(local.ids):
+        owned = len(graph.rows.ids)
+        if self.roles and self.roles[rank] == "sparse" and owned:
             raise InputError(
-                f"rank {rank} is sparse, yet owns {len(local.ids)} nodes of these shards; train from the graph itself"
+                f"rank {rank} is sparse, yet owns {owned} nodes of these shards; train from the graph itself"
             )
         device = torch.device(self.aggregate_on[rank]) if self.aggregate_on else self.device
-        nodes, counts = counted(local, transport, name)
+        nodes, counts = counted(graph, transport, name)
         if self.blocks > nodes:
             raise InputError(f"blocks={self.blocks}: more than the {nodes} nodes; choose fewer")
-        rows = self._block_rows(len(local.ids), transport, f"setup/{name} rows")
-        grid = whole_grid(local, rows.numbers(), rows.sizes, transport, aggregation, self.dtype, name)
-        aggregated = None
-        ahead = self.knows_sparse and aggregation != "attention"
-        if ahead and isinstance(local.x, Adjacency):
-            matrices = self.matrices(local, transport, aggregation, name)
-            halo = halo_features(local, transport, f"setup/{name} features")
-            assert isinstance(halo, Adjacency)
-            aggregated = sparse_aggregation(local, halo, matrices, transport, f"setup/{name} features")
-        scene = TileScene(
-            local=moved(local, self.device, host_rows=self.host_rows),
+        rows = self._block_rows(owned, transport, f"setup/{name} rows")
+        grid = whole_grid(graph, rows.numbers(), rows.sizes, transport, aggregation, self.dtype, name)
+        view = MixtureView(
+            graph=graph.to(self.device, host_rows=self.host_rows),
             transport=transport,
             num_nodes=nodes,
             counts=counts,
@@ -94,7 +89,7 @@ class Mixture(AllLayers):
             aggregators=aggregators,
             aggregate_on=device,
         )
-        return scene.knowing(aggregated, name) if self.precompute and aggregation != "attention" else scene
+        return self.informed(view, graph, aggregation, name)
 
     def aggregators(self, ranks: int) -> tuple[int, ...]:
         """The ranks that have columns."""
@@ -104,8 +99,8 @@ class Mixture(AllLayers):
     def alike(self) -> bool:
         return not self.roles
 
-    def sketch(self, counts: Counts, transport: Transport, wire: Wires, aggregation: str) -> Shard:
-        return sketched(self, counts, transport, wire, aggregation)
+    def view_of_counts(self, counts: Counts, transport: Transport, aggregation: str, *, dense: bool) -> MixtureView:
+        return view_of_counts(self, counts, transport, aggregation, dense=dense)
 
     def _block_rows(self, owned: int, transport: Transport, name: str) -> BlockRows:
         """As many rows in each of this rank's blocks as can be, and what other ranks have."""

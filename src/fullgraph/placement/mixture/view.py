@@ -4,34 +4,49 @@ Legend: N nodes, n of them this rank's own, both in blocks; D features, k of the
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from fullgraph.exchange import Channel
+from fullgraph.codec import quartiles
+from fullgraph.exchange import Channel, RowFacts, Sides
 from fullgraph.nn.view import IDENTITY, Features, Message, RowMap, Update
 from fullgraph.ops import Structure, attend, spmm
-from fullgraph.placement.channel_view import ChannelView, Known, KnownMessage, with_first
 from fullgraph.placement.holding.adjacency import Arcs
-from fullgraph.placement.mixture.live import LayerTiles
+from fullgraph.placement.holding.live import Live
+from fullgraph.placement.known import Known, KnownMessage, with_first
+from fullgraph.placement.mixture.live import LayerTiles, fewer_tiles
 from fullgraph.placement.mixture.rows import BlockRows
+from fullgraph.placement.view import ChannelView
 from fullgraph.plan import Route, SpreadRoute, TileBackRoute, TileRoute
+from fullgraph.transport import Key, gather_rows
 
 
 @dataclass(eq=False, kw_only=True)
 class MixtureView(ChannelView):
-    """A graph whose structure is whole on every rank; `channel_of(layer, side, block, route)` makes a channel."""
+    """A graph whose structure is whole on every rank; columns go to the ranks that aggregate them, and come back."""
 
     whole: LayerTiles
     fewer: Mapping[int, LayerTiles] = field(default_factory=dict)  # layers that do not compute all rows, by number
     aggregators: tuple[int, ...]  # the ranks that have columns
     aggregate_on: torch.device
-    channel_of: Callable[[int, str, int | None, Route], Channel]
+    _known: dict[int, Known] = field(default_factory=dict, init=False)
+    _grades: dict[int | None, Sides] = field(default_factory=dict, init=False)
 
-    _known: dict[int, Known] = field(default_factory=dict)
+    def __post_init__(self) -> None:
+        if self.wires.graded:
+            self._grades = self._graded()
+
+    def trimmed(self, live: Live | None) -> "MixtureView":
+        """Of one block: the first rows of several are not the first rows of a rank."""
+        if live is None or len(self.rows.table) > 1:
+            return self
+        fewer = fewer_tiles(self.whole, live, self.transport, self.aggregate_on, "setup/live tiles")
+        rows = {layer: tiles.own for layer, tiles in fewer.items()}
+        return replace(self, fewer=fewer, live=rows, computed=live.computed)
 
     @property
     def rows(self) -> BlockRows:
@@ -58,7 +73,26 @@ class MixtureView(ChannelView):
 
     def side(self, layer: int, side: str, block: int | None, route: Route) -> Channel:
         """The channel of a block's rows, or (None) of all."""
-        return self.channel(f"layer{layer}/{side}/{block}", lambda: self.channel_of(layer, side, block, route))
+        return self.channel(f"layer{layer}/{side}/{block}", lambda: self._build(layer, side, block, route))
+
+    def _build(self, layer: int, side: str, block: int | None, route: Route) -> Channel:
+        ours = self._grades.get(block)
+        return self.wires.at(layer).build(
+            name=f"{self.name}/layer{layer}/{side}" + (f"/block {block}" if block else ""),
+            route=route,
+            transport=self.transport,
+            clock=self.clock,
+            facts=RowFacts(grades=Sides(ours.halo, ours.owned) if ours and side == "rows" else ours),
+        )
+
+    def _graded(self) -> dict[int | None, Sides]:
+        """By in-degree among all nodes: of owned rows and of all ranks', by block; None: those of all blocks."""
+        degree, device = self.graph.arcs.indptr.diff().cpu(), self.ids.device
+        degrees = gather_rows(degree, self.transport, Key(f"setup/{self.name} grades", 0))
+        own, everyone = quartiles(degree, degrees), quartiles(degrees, degrees)
+        grades: dict[int | None, Sides] = {None: Sides(own, everyone)}
+        grades |= enumerate(map(Sides, own.split(self.rows.own), self.rows.by_block(everyone)))
+        return {block: Sides(*(of.to(device) for of in both)) for block, both in grades.items()}
 
     def send(self, x: Features, layer: int, row_map: RowMap = IDENTITY) -> "Message[Any]":
         self.clock.dropped |= row_map.p > 0  # rows are posted after the map

@@ -1,25 +1,20 @@
 """The partitioned placement: every rank owns some nodes, through all layers, and fetches its halo."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from fullgraph.exchange import Wires
-from fullgraph.nn.view import Features
-from fullgraph.ops import Adjacency
 from fullgraph.placement.base import AllLayers
-from fullgraph.placement.channel_view import KnownHalo
 from fullgraph.placement.counts import Counts
-from fullgraph.placement.holding.ahead import halo_features, sparse_aggregation, worth_aggregating
 from fullgraph.placement.holding.live import LayerRows, Live, live_rows
-from fullgraph.placement.holding.local import LocalGraph, moved
 from fullgraph.placement.holding.locality import local_order, worth_a_look
-from fullgraph.placement.partitioned.scene import HaloScene
-from fullgraph.placement.partitioned.sketch import sketched
-from fullgraph.placement.scene import Scene, counted
-from fullgraph.placement.shard import Shard
+from fullgraph.placement.layer_plans import Rules
+from fullgraph.placement.partitioned.from_counts import view_of_counts
+from fullgraph.placement.partitioned.view import PartitionedView
+from fullgraph.placement.rank_graph import RankGraph
+from fullgraph.placement.view import counted
 from fullgraph.transport import Transport
 
 
@@ -29,70 +24,54 @@ class Partitioned(AllLayers):
 
     channels: ClassVar[str] = "halo"
 
-    keep_halo: bool = True  # input rows of the halo may be kept, where their aggregation would be larger, or of no use
+    keep_halo: bool = True  # (layer_plans.py)
 
-    def arranged(self, local: LocalGraph, transport: Transport) -> tuple[LocalGraph, Live | None]:
-        if self.inductive:  # a subgraph of training nodes has rows of its own, and no others
-            return local, None
-        trims = any(hop is not None for hop in self.hops)
-        looks = self.order == "auto" and worth_a_look(len(local.ids), self.device)
-        if not trims and not looks:
-            return local, None
-        if isinstance(local.x, Tensor):  # sparse rows are made ready on the host
-            local = moved(local, self.device, arcs=True, host_rows=self.host_rows)
-        live = live_rows(local, self.hops, transport) if trims else None
-        order_n = local_order(local.arcs.to(self.device)) if looks else None
-        return _ordered(local, live, order_n), live
+    @property
+    def rules(self) -> Rules:
+        return Rules(sends=self.sends, precompute=self.precompute, encodes=self.encodes, keep_halo=self.keep_halo)
 
-    def scene(self, local: LocalGraph, transport: Transport, aggregation: str, name: str) -> Scene:
-        nodes, counts = counted(local, transport, name)
-        aggregated, halo = self._known(local, transport, aggregation, nodes, name)
-        there = moved(local, self.device, arcs=True, host_rows=self.host_rows)
+    def arranged(self, graph: RankGraph, transport: Transport) -> tuple[RankGraph, Live | None]:
+        if self.inductive:
+            return graph, None
+        looks = self.order == "auto" and worth_a_look(len(graph.rows.ids), self.device)
+        if not self.trims and not looks:
+            return graph, None
+        if isinstance(graph.rows.x, Tensor):  # sparse rows are made ready on the host
+            graph = graph.to(self.device, arcs=True, host_rows=self.host_rows)
+        live = live_rows(graph, self.hops, transport) if self.trims else None
+        order_n = local_order(graph.arcs.to(self.device)) if looks else None
+        return _ordered(graph, live, order_n), live
+
+    def view(self, graph: RankGraph, transport: Transport, aggregation: str, name: str) -> PartitionedView:
+        nodes, counts = counted(graph, transport, name)
+        there = graph.to(self.device, arcs=True, host_rows=self.host_rows)
+        rows = there.rows
         whole = LayerRows(
-            targets=len(there.ids),
-            sources=len(there.ids),
-            halo_ids=there.halo_ids,
-            route=there.route,
+            targets=len(rows.ids),
+            sources=len(rows.ids),
+            halo_ids=rows.halo_ids,
+            route=rows.route,
             matrices=self.matrices(there, transport, aggregation, name),
         )
-        scene = HaloScene(
-            local=replace(there, arcs=local.arcs),  # on the device the matrices alone are kept
+        view = PartitionedView(
+            graph=there.with_arcs(graph.arcs),  # on the device the matrices alone are kept
             transport=transport,
             num_nodes=nodes,
             counts=counts,
             whole=whole,
             attends=aggregation == "attention",
         )
-        if halo is not None:
-            device = scene.local.y.device
-            return replace(scene, known=KnownHalo(scene.local.x, halo.to(device=device)))
-        return scene.knowing(aggregated, name) if self.precompute and aggregation != "attention" else scene
+        return self.informed(view, graph, aggregation, name)
 
-    def sketch(self, counts: Counts, transport: Transport, wire: Wires, aggregation: str) -> Shard:
-        return sketched(self, counts, transport, wire, aggregation)
-
-    def _known(
-        self, local: LocalGraph, transport: Transport, aggregation: str, nodes: int, name: str
-    ) -> tuple[Features | None, Features | None]:
-        """Of input rows: the aggregation of sparse ones, or the halo's own; None where neither helps."""
-        sparse, setup = isinstance(local.x, Adjacency), f"setup/{name} features"
-        if not self.knows_sparse or not (sparse or aggregation == "attention"):
-            return None, None
-        if aggregation == "attention":
-            return None, halo_features(local, transport, setup) if self.keep_halo else None
-        halo = halo_features(local, transport, setup)
-        assert isinstance(halo, Adjacency)
-        on_host = self.matrices(local, transport, aggregation, f"{name} ahead")
-        if self.keep_halo and not worth_aggregating(local, halo, on_host, nodes, transport, setup):
-            return None, halo
-        return sparse_aggregation(local, halo, on_host, transport, setup), None
+    def view_of_counts(self, counts: Counts, transport: Transport, aggregation: str, *, dense: bool) -> PartitionedView:
+        return view_of_counts(self, counts, transport, aggregation, dense=dense)
 
 
-def _ordered(local: LocalGraph, live: Live | None, order_n: Tensor | None) -> LocalGraph:
+def _ordered(graph: RankGraph, live: Live | None, order_n: Tensor | None) -> RankGraph:
     """The rows in an order (None: as they are); rows of a lower level come first."""
-    order_n = None if order_n is None else order_n.to(local.ids.device)
+    order_n = None if order_n is None else order_n.to(graph.rows.ids.device)
     if live is not None:
         level_n = live.level_n if order_n is None else live.level_n[order_n]
         by_level = torch.argsort(level_n, stable=True)
         order_n = by_level if order_n is None else order_n[by_level]
-    return local if order_n is None else local.reordered(order_n)
+    return graph if order_n is None else graph.reordered(order_n)

@@ -5,28 +5,42 @@ Legend: n owned rows that a layer reads, t of them that it computes, h halo rows
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from fullgraph.exchange import Channel
+from fullgraph.exchange import Channel, RowFacts, Sides
 from fullgraph.nn.view import IDENTITY, Features, Mapped, Message, Operand, RowMap, Update
 from fullgraph.ops import Structure, attend, spmm
-from fullgraph.placement.channel_view import ChannelView, Known, KnownHalo, KnownMessage, with_first
-from fullgraph.placement.holding.live import LayerRows
+from fullgraph.placement.halo import boundary_grades, halo_of
+from fullgraph.placement.holding.adjacency import column_squares
+from fullgraph.placement.holding.live import LayerRows, Live
+from fullgraph.placement.known import Known, KnownHalo, KnownMessage, with_first
+from fullgraph.placement.view import ChannelView
 
 
 @dataclass(eq=False, kw_only=True)
 class PartitionedView(ChannelView):
-    """A graph whose rows lie on many ranks; `channel_of(layer)` makes the channel that brings a layer's halo."""
+    """A graph whose rows lie on many ranks; a layer's halo comes through a channel."""
 
     whole: LayerRows
     fewer: Mapping[int, LayerRows] = field(default_factory=dict)  # layers that do not compute all rows, by number
-    channel_of: Callable[[int], Channel]
-    _known: dict[int, Known] = field(default_factory=dict)
-    _halos: dict[int, KnownHalo] = field(default_factory=dict)
+    _known: dict[int, Known] = field(default_factory=dict, init=False)
+    _halos: dict[int, KnownHalo] = field(default_factory=dict, init=False)
+    _grades: dict[int | None, Sides] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        if self.wires.graded:
+            self._grades = self._graded()
+
+    def trimmed(self, live: Live | None) -> "PartitionedView":
+        if live is None:
+            return self
+        fewer = live.layers(self.whole, self.transport)
+        rows = {layer: of.targets for layer, of in fewer.items()}
+        return replace(self, fewer=fewer, live=rows, computed=live.computed)
 
     @property
     def arcs(self) -> Structure:
@@ -34,6 +48,35 @@ class PartitionedView(ChannelView):
 
     def rows(self, layer: int) -> LayerRows:
         return self.fewer.get(layer, self.whole)
+
+    def layer_channel(self, layer: int) -> Channel:
+        """The channel that brings a layer's halo."""
+        return self.channel(f"layer{layer}", lambda: self._build(layer))
+
+    def _build(self, layer: int) -> Channel:
+        rows = self.rows(layer)
+        return self.wires.at(layer).build(
+            name=f"{self.name}/layer{layer}",
+            route=rows.route,
+            transport=self.transport,
+            clock=self.clock,
+            facts=RowFacts(
+                ids=Sides(self.ids[: rows.sources], rows.halo_ids),
+                grades=self._grades.get(layer, self._grades.get(None)),
+                squares=None if self.attends else partial(column_squares, rows.matrices.outer),
+                summed=not self.attends,
+            ),
+        )
+
+    def _graded(self) -> dict[int | None, Sides]:
+        """The grades of rows, of layers with fewer rows, and (None) of all rows."""
+        degree_n, name = self.graph.arcs.indptr.diff().cpu(), f"setup/{self.name} grades"
+        owned = boundary_grades(degree_n, self.graph.rows.route, self.transport, name).to(self.ids.device)
+        grades = {}
+        for layer, rows in ({None: self.whole} | dict(self.fewer)).items():
+            ours = owned[: rows.sources]
+            grades[layer] = Sides(ours, halo_of(rows.route, ours, self.transport, f"{name} {layer}"))
+        return grades
 
     def send(self, x: Features, layer: int, row_map: RowMap = IDENTITY) -> "Message[Any]":
         message = self._message(x, layer, row_map)  # its rows are posted before the map
@@ -50,10 +93,6 @@ class PartitionedView(ChannelView):
             return SourceMessage(rows, row_map(x, self.ids), lambda: row_map(halo, rows.halo_ids))
         assert isinstance(x, Tensor), "sparse rows do not cross; a layer maps them first"
         return halo_message(self, x, layer, row_map)
-
-    def maps_after(self, x: Features, width: int) -> bool:
-        wider = not self.narrow_first or width > x.shape[1]
-        return self._has_halo_of(x) or (isinstance(x, Tensor) and wider)
 
     def _has_halo_of(self, x: Features) -> bool:
         return isinstance(self.known, KnownHalo) and x is self.known.x
@@ -130,7 +169,7 @@ class SourceMessage:
 def halo_message(view: PartitionedView, x: Tensor, layer: int, row_map: RowMap) -> SourceMessage:
     """Posts the boundary rows of x; what is done before the halo is read hides the wire."""
     rows = view.rows(layer)
-    channel = view.channel(f"layer{layer}", lambda: view.channel_of(layer))
+    channel = view.layer_channel(layer)
     mapped = row_map.relu or row_map.p > 0
     x, token = channel.begin(x, relu=row_map.relu, mapped=mapped, device=view.ids.device)
 

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from fullgraph.exchange import Held
-from fullgraph.placement.channel_view import Tensors
+from fullgraph.nn.layer_plan import LayerPlan
 from fullgraph.placement.shard import Executor, Loss, Shard
+from fullgraph.placement.view import Tensors
 
 
 def first_exact(exact_from: float, epochs: int) -> int | None:
@@ -41,6 +42,9 @@ class ExactEnd:
 
     def choices(self) -> dict[str, object]:
         return self.now.choices()
+
+    def plans(self, model: nn.Module) -> tuple[LayerPlan, ...]:
+        return self.now.plans(model)
 
     def held(self) -> Held:
         return self.now.held()

@@ -7,19 +7,19 @@ from torch import nn
 
 from fullgraph.data.arrays import Array
 from fullgraph.errors import InputError
-from fullgraph.exchange import Builder, Clock, Wire, Wires
+from fullgraph.exchange import Builder, Wire, Wires
 from fullgraph.nn import GATConv
 from fullgraph.partition import Part, pieces_of
-from fullgraph.placement.base import Placement, Prepared
+from fullgraph.placement.base import Placement, Views
 from fullgraph.placement.counts import Counts
 from fullgraph.placement.holding.live import Live, live_rows
-from fullgraph.placement.holding.local import LocalGraph, on_host
 from fullgraph.placement.partitioned import Partitioned
 from fullgraph.placement.pipeline.exact_end import ExactEnd, first_exact
+from fullgraph.placement.pipeline.from_counts import SetupOfCounts
+from fullgraph.placement.pipeline.from_rows import SetupOfRows
 from fullgraph.placement.pipeline.rows import History
-from fullgraph.placement.pipeline.setup import Setup
-from fullgraph.placement.pipeline.sketch import sketched
 from fullgraph.placement.pipeline.stages import cuttable
+from fullgraph.placement.rank_graph import RankGraph
 from fullgraph.placement.shard import Executor, Shard, WholeStep
 from fullgraph.transport import Mesh, Transport
 
@@ -74,19 +74,19 @@ class Pipeline(Placement):
         cuttable(model, self.mesh(ranks).sizes["stage"], self.cut)
 
     def place(self, part: Part, transport: Transport, wire: Wires, aggregation: str) -> Shard:
-        clock, by_parts = Clock(use="rows", seed=self.seed), self.by_parts
-        ready = by_parts.ready(part, transport, aggregation)
-        scene = replace(ready.train, local=on_host(ready.train_graph))
-        setup = Setup(self, scene, self._live(ready, scene.local, transport), wire, clock, aggregation)
-        parts = ready.train.trimmed(ready.live).rows(by_parts.channels, Wire(), clock, by_parts.narrow_first)
-        rows = replace(parts, live=setup.live_of_part)
-        return ready.shard(rows, self.ending(setup.executor(), WholeStep(rows)), clock)
+        by_parts = self.by_parts
+        views = by_parts.views(self.graph_of(part), transport, aggregation)
+        clock, graph = by_parts.new_clock(), views.train.graph.on_host()
+        setup = SetupOfRows(self, views.train, graph, self._live(views, graph, transport), wire, clock, aggregation)
+        parts = views.train.trimmed(views.live).opened(by_parts.channels, Wire(), clock, by_parts.rules)
+        parts = replace(parts, live=setup.live_of_part)
+        return views.shard(parts, self.ending(setup.executor(), WholeStep(parts)), part.manifest.graph)
 
-    def _live(self, ready: Prepared, local: LocalGraph, transport: Transport) -> Live | None:
+    def _live(self, views: Views, graph: RankGraph, transport: Transport) -> Live | None:
         """Which rows of a part each layer computes; None: all."""
         if self.by_parts.hops:  # then it is known, and the rows were put in its order
-            return None if ready.live is None else ready.live.in_order()
-        return live_rows(local, self.hops, transport) if any(hop is not None for hop in self.hops) else None
+            return None if views.live is None else views.live.in_order()
+        return live_rows(graph, self.hops, transport) if any(hop is not None for hop in self.hops) else None
 
     def ending(self, chunked: Executor, exact: Executor) -> Executor:
         """The chunks' steps, then the exact ones, if there are any."""
@@ -113,8 +113,12 @@ class Pipeline(Placement):
     def hops_between(self) -> tuple[Builder, ...]:
         return (self.hop.at(0),)
 
-    def sketch(self, counts: Counts, transport: Transport, wire: Wires, aggregation: str) -> Shard:
-        return sketched(self, counts, transport, wire, aggregation)
+    def place_dry(self, counts: Counts, transport: Transport, wire: Wires, aggregation: str) -> Shard:
+        by_parts = replace(self.by_parts, isolated=False)
+        view = by_parts.view_of_counts(counts, transport, aggregation, dense=self.rules.dense_input)
+        parts = by_parts.dry_shard(view, counts, Wire())
+        setup = SetupOfCounts(self, parts.train, counts, wire, aggregation)
+        return replace(parts, executor=self.ending(setup.step(), parts.executor))
 
     @property
     def by_parts(self) -> Partitioned:
@@ -125,6 +129,5 @@ class Pipeline(Placement):
             hops=hops,
             order="given",
             keep_halo=False,
-            narrow_first=True,
-            input_ahead=self.input_ahead or not self.narrow_first,
+            sends="mapped" if self.sends == "mapped" else "narrow",
         )

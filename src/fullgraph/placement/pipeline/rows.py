@@ -4,7 +4,7 @@ Legend: N nodes, w of them this way's own; n rows of the chunk, t of them that a
 in the same slot; D features.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
@@ -15,8 +15,9 @@ from torch import Tensor
 from fullgraph.exchange import Channel, Clock, Held, Sides
 from fullgraph.nn.view import IDENTITY, RowMap
 from fullgraph.ops import Adjacency, Structure, spmm
-from fullgraph.placement.channel_view import Channels, Tensors
+from fullgraph.placement.layer_plans import Rules
 from fullgraph.placement.pipeline.live import LiveRows
+from fullgraph.placement.view import Channels, Tensors
 from fullgraph.plan import HaloRoute
 from fullgraph.transport import Transport
 
@@ -185,15 +186,16 @@ class StageRows(Channels):
     ids: Tensor  # [N]
     transport: Transport  # the ways of this stage
     clock: Clock
-    narrow_first: bool
+    rules: Rules
     history: History
     single: bool  # one chunk a way: all is fresh, no history is kept
     channel_of: Callable[[int, Chunk], Channel] | None  # None: nobody is asked, to measure a stage alone
     live: LiveRows
+    computed: Mapping[int, int]  # by layer: rows of all ranks, where those are not all
     chunks_of: Callable[[int], Sequence[Chunk]]  # as a layer that leaves rows out sees them
     stores: dict[int, Store] = field(default_factory=dict)
-    _fewer: dict[int, Sequence[Chunk]] = field(default_factory=dict)
-    _loaded_rows: dict[str, Tensor] = field(default_factory=dict)  # of stores that are not made yet
+    _fewer: dict[int, Sequence[Chunk]] = field(default_factory=dict, init=False)
+    _loaded_rows: dict[str, Tensor] = field(default_factory=dict, init=False)  # of stores that are not made yet
 
     def at(self, layer: int, whole: Chunk) -> Chunk:
         """A chunk as a layer sees it; made when first used, for other stages have the other layers."""

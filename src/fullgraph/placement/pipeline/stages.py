@@ -14,14 +14,16 @@ from fullgraph.errors import InputError
 from fullgraph.exchange import Channel, Held
 from fullgraph.exchange.inbox import Inbox
 from fullgraph.nn import BatchNorm, Block, Chain
+from fullgraph.nn.layer_plan import LayerPlan
 from fullgraph.nn.view import Features
-from fullgraph.placement.channel_view import Channels, Tensors
+from fullgraph.placement.layer_plans import plan_layers
+from fullgraph.placement.pipeline.order import stage_order
 from fullgraph.placement.pipeline.rows import Chunk, StageRows
 from fullgraph.placement.pipeline.view import ChunkView
 from fullgraph.placement.shard import Loss, Shard
+from fullgraph.placement.view import Channels, RankView, Tensors
 from fullgraph.transport import Key, Transport
 
-AHEAD = 2  # chunks whose rows may arrive while another is worked on
 TENSORS = 4  # that a state may have
 REPEATS = 3  # of a measurement; the fastest counts
 # What work takes beside a multiply-add of a dense product, on a CPU and on a GPU alike:
@@ -66,11 +68,6 @@ def _take(inbox: Inbox, rows: int, like: Tensor, step: int) -> Tensor:
     return like.new_zeros(rows, like.shape[1])
 
 
-def _coming(order: list[Chunk], slot: int) -> list[Chunk]:
-    """The chunks to expect from now on."""
-    return order[slot + AHEAD : slot + AHEAD + 1] if slot else order[: AHEAD + 1]
-
-
 @dataclass(eq=False, kw_only=True)
 class PipelineStep:
     """Stage s runs its blocks on chunk after chunk, while stage s + 1 has the chunk before; then all the way back.
@@ -83,6 +80,7 @@ class PipelineStep:
     stages: int
     transport: Transport  # of all ranks
     rows: StageRows
+    parts: RankView  # the rows of this rank's part, and what is known of them
     chunks: Sequence[Chunk]
     views: Sequence[ChunkView]
     below: Border | None  # to the stage before, and
@@ -108,26 +106,26 @@ class PipelineStep:
         blocks, widths = self._mine(model)
         step, order = shard.clock.step, self.order(shard.clock.step)
         total = self.like.new_zeros(())
-        entries: list[Tensor | None] = []
-        roots: list[Tensor] = []
-        for slot, chunk in enumerate(order):
-            state, entry = self._enter(chunk, _coming(order, slot), widths, step)
+        entries: dict[int, Tensor | None] = {}
+        roots: dict[int, Tensor] = {}
+        for kind, index, coming in stage_order([chunk.index for chunk in order]):
+            chunk, expected = self.chunks[index], [self.chunks[other] for other in coming]
+            if kind == "B":
+                self._walk_back(chunk, expected, entries.pop(index), roots.pop(index), step)
+                continue
+            state, entries[index] = self._enter(chunk, expected, widths, step)
             for block in blocks:
-                state = block(state, self.views[chunk.index])
+                state = block(state, self.views[index])
             if self.above is None:
-                picked, labels = self.targets[chunk.index]
+                picked, labels = self.targets[index]
                 root = loss(state[0][picked], labels, self.count)  # type: ignore[index]
                 total += root.detach()
             else:
-                rows = self.above.rows[chunk.index]
+                rows = self.above.rows[index]
                 root = torch.cat([part[:rows] for part in state], 1) if len(state) > 1 else state[0]  # type: ignore[index,assignment]
                 assert len(root) == rows, "a block's number says behind which graph layer it comes"
                 _send(self.above.up(chunk), root.detach(), step)
-            entries.append(entry)
-            roots.append(root)
-        order.reverse()
-        for slot, chunk in enumerate(order):
-            self._walk_back(chunk, _coming(order, slot), entries.pop(), roots.pop(), step)
+            roots[index] = root
         return total
 
     def _enter(
@@ -167,6 +165,11 @@ class PipelineStep:
     def choices(self) -> dict[str, object]:
         return {"cut": tuple(self.cut)} if self.measure and self.widths is not None else {}
 
+    def plans(self, model: nn.Module) -> tuple[LayerPlan, ...]:
+        rows, view = self.rows, self.parts
+        known = "" if view.known is None else view.known.kind
+        return plan_layers(rows.rules, model, known=known, x=view.x, nodes=view.num_nodes, computed=rows.computed)
+
     def _costs(self, model: Chain) -> tuple[list[float], Tensor]:
         """Of each block: its work, as that on the largest chunk tells; and the widths of its state."""
         table = self.table(model) if self.stage == 0 else torch.zeros(len(model.blocks), 1 + TENSORS).double()
@@ -180,8 +183,8 @@ class PipelineStep:
         model = copy.deepcopy(model)
         chunk = max(self.chunks, key=lambda chunk: len(chunk.span))
         whole = replace(self.rows.live, fewer={})  # one chunk cannot tell how many rows the layers leave out of all
-        alone = replace(self.rows, channel_of=None, live=whole, stores={}, _channels={}, _loaded={}, _loaded_rows={})
-        view = replace(self.views[chunk.index], stage=alone, _known={})
+        alone = replace(self.rows, channel_of=None, live=whole, stores={})
+        view = replace(self.views[chunk.index], stage=alone)
         state: tuple[Features, ...] = (self.inputs[chunk.index],)
         for row, block in zip(table, model.blocks, strict=True):
             taken = [_timed(block, state, view) for _ in range(REPEATS if self.measure else 1)]

@@ -5,16 +5,16 @@ in the same slot; D features.
 """
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor
 
 from fullgraph.exchange import Channel
+from fullgraph.nn.layer_plan import LayerPlan, LayerShape
 from fullgraph.nn.view import IDENTITY, Features, Message, RowMap, Update, at_once
-from fullgraph.ops import Structure, attend
-from fullgraph.placement.channel_view import Known, KnownMessage, with_first
+from fullgraph.ops import Adjacency, Structure, attend
+from fullgraph.placement.known import Known, KnownMessage, with_first
 from fullgraph.placement.pipeline.rows import Chunk, Gather, Mix, StageRows, Store
 
 
@@ -25,7 +25,7 @@ class ChunkView:
     stage: StageRows
     chunk: Chunk
     known: Known | None = None
-    _known: dict[int, Known] = field(default_factory=dict)  # by layer: of the rows that it computes
+    _known: dict[int, Known] = field(default_factory=dict, init=False)  # by layer: of the rows that it computes
 
     @property
     def ids(self) -> Tensor:
@@ -40,10 +40,6 @@ class ChunkView:
         return self.stage.num_nodes
 
     @property
-    def narrow_first(self) -> bool:
-        return self.stage.narrow_first
-
-    @property
     def arcs(self) -> Structure:
         return self.chunk.compact
 
@@ -51,14 +47,10 @@ class ChunkView:
     def again(self) -> bool:
         return False
 
-    def twice(self) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
-        raise AssertionError("a chunk overwrites its stage's rows, so it cannot run forward twice; refused before")
-
-    def knows(self, x: Features) -> bool:
-        return self.known is not None and x is self.known.x
-
-    def maps_after(self, x: Features, width: int) -> bool:
-        return False
+    def plan(self, x: Features, layer: int, shape: LayerShape) -> LayerPlan:
+        known = self.known.kind if self.known is not None and x is self.known.x else ""
+        rows = self.stage.computed.get(layer, self.num_nodes)
+        return self.stage.rules.plan(layer, shape, known=known, sparse=isinstance(x, Adjacency), rows=rows)
 
     def send(self, x: Features, layer: int, row_map: RowMap = IDENTITY) -> "Message[Any]":
         if self.known is not None and x is self.known.x:

@@ -4,51 +4,34 @@ Legend: n owned rows, h halo rows, e arcs into owned rows, D features.
 """
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
-from fullgraph.exchange import Channel, Clock, Held, RowFacts, Sides, Wire, Wires
+from fullgraph.exchange import Channel, RowFacts, Sides, Wire
+from fullgraph.nn.layer_plan import Known, LayerPlan, LayerShape
 from fullgraph.ops import spmm
 from fullgraph.ops.hashing import pair_ids
 from fullgraph.own_model.rows.spaces import Ends, Rows, Sets, Space, mark
-from fullgraph.placement.channel_view import ChannelView
+from fullgraph.placement import RankView
+from fullgraph.placement.halo import boundary_grades, halo_of
 from fullgraph.placement.holding.adjacency import Matrices, build
-from fullgraph.placement.holding.local import LocalGraph
-from fullgraph.transport import Transport
 
 EXACT = Wire()
 T = TypeVar("T")
 
 
-class RankGraph:
-    """A local graph with what crosses to its neighbours; a trainer takes it for the view of its rows."""
+@dataclass(eq=False, kw_only=True)
+class PygView(RankView):
+    """Rows and edges as a model written for PyG sees them, and the channels that bring its halo."""
 
-    def __init__(
-        self, local: LocalGraph, transport: Transport, clock: Clock, wires: Wires, *, name: str, num_nodes: int,
-        narrow_first: bool = True, like: "RankGraph | None" = None, edge_index: Tensor | None = None,
-    ) -> None:  # fmt: skip
-        """like: another one of the same rows, with which all that never changes is shared."""
-        self.local, self.transport, self.clock, self.wires = local, transport, clock, wires
-        self.name, self.num_nodes, self.narrow_first = name, num_nodes, narrow_first
-        self.channels = ChannelView(ids=local.ids, num_nodes=num_nodes, transport=transport, clock=clock)
-        self._fixed: dict[str, Any] = {} if like is None else like._fixed
-        if edge_index is not None:
-            self._fixed["edge_index"] = edge_index
-
-    @property
-    def ids(self) -> Tensor:
-        return self.local.ids
+    _fixed: dict[str, Any] = field(default_factory=dict)  # what never changes, by name; views of the same rows share it
 
     @property
     def num_owned(self) -> int:
-        return len(self.local.ids)
-
-    @property
-    def step(self) -> int:
-        return self.clock.step
+        return len(self.ids)
 
     @property
     def all_ids(self) -> Tensor:
@@ -56,15 +39,12 @@ class RankGraph:
         return self._once("all_ids", self._all_ids)
 
     def _all_ids(self) -> Tensor:
-        return torch.cat([self.local.ids, self.local.halo_ids])
+        return torch.cat([self.ids, self.graph.rows.halo_ids])
 
     @property
     def edge_index(self) -> Tensor:
-        """Arcs [2, e]: sources among owned and halo rows, targets among owned rows."""
-        return self._once("edge_index", self._edge_index)
-
-    def _edge_index(self) -> Tensor:
-        return torch.stack([self.local.arcs.indices.long(), self.local.arcs.targets()])
+        """Edges [2, e]: sources among owned and halo rows, targets among owned rows."""
+        return self.graph.edge_index
 
     @property
     def nodes(self) -> Space:
@@ -72,7 +52,7 @@ class RankGraph:
         return self._once("nodes", self._nodes)
 
     def _nodes(self) -> Space:
-        ids = self.local.ids
+        ids = self.ids
         return Space(
             "nodes", len(ids), ids=lambda: ids, targets=lambda: torch.arange(len(ids), device=ids.device),
             edge_ids=lambda: pair_ids(ids, ~ids), total=self.num_nodes, whole=True,
@@ -106,15 +86,16 @@ class RankGraph:
         return self._once("arc_ids", self._arc_ids)
 
     def _arc_ids(self) -> Tensor:
-        target, indptr = self.edge_index[1], self.local.arcs.indptr
+        target, indptr = self.edge_index[1], self.graph.arcs.indptr
         place = torch.arange(len(target), device=target.device) - indptr[target]
-        return pair_ids(self.local.ids[target], place)
+        return pair_ids(self.ids[target], place)
 
     @property
-    def x(self) -> Tensor:
-        """Features [n, D]."""
-        assert isinstance(self.local.x, Tensor)
-        return self.local.x
+    def features(self) -> Tensor:
+        """Input rows [n, D]."""
+        x = self.graph.rows.x
+        assert isinstance(x, Tensor)
+        return x
 
     @property
     def known_sources(self) -> Tensor:
@@ -122,7 +103,9 @@ class RankGraph:
         return self._once("known sources", self._fetch_inputs)
 
     def _fetch_inputs(self) -> Tensor:
-        return torch.cat([self.x, self.local.halo_of(self.x, self.transport, f"setup/{self.name} inputs")])
+        return torch.cat(
+            [self.features, halo_of(self.graph.rows.route, self.features, self.transport, f"setup/{self.name} inputs")]
+        )
 
     def _once(self, name: str, make: Callable[[], T]) -> T:
         if name not in self._fixed:
@@ -130,18 +113,18 @@ class RankGraph:
         value: T = self._fixed[name]
         return value
 
-    def channel(self, name: str, layer: int, *, exact: bool) -> Channel:
+    def crossing(self, name: str, layer: int, *, exact: bool) -> Channel:
         """The channel of that name; `layer` tells which wire it is."""
-        return self.channels.channel(name, lambda: self._build(name, EXACT if exact else self.wires.at(layer)))
+        return self.channel(name, lambda: self._build(name, EXACT if exact else self.wires.at(layer)))
 
     def _build(self, name: str, wire: Any) -> Channel:
         channel: Channel = wire.build(
             name=f"{self.name}/{name}",
-            route=self.local.route,
+            route=self.graph.rows.route,
             transport=self.transport,
             clock=self.clock,
             facts=RowFacts(
-                ids=Sides(self.local.ids, self.local.halo_ids),
+                ids=Sides(self.ids, self.graph.rows.halo_ids),
                 grades=self._once("grades", self._graded) if wire.graded else None,
                 summed=None,
             ),
@@ -150,32 +133,32 @@ class RankGraph:
 
     def _graded(self) -> Sides:
         name = f"setup/{self.name} own-model grades"
-        owned = self.local.grades(self.transport, f"{name} of owned rows")
-        return Sides(owned, self.local.halo_of(owned, self.transport, name))
+        degree_n, route = self.graph.arcs.indptr.diff().cpu(), self.graph.rows.route
+        owned = boundary_grades(degree_n, route, self.transport, f"{name} of owned rows").to(self.ids.device)
+        return Sides(owned, halo_of(route, owned, self.transport, name))
 
     def matrices(self, aggregation: str, *, weighted: bool) -> Matrices:
         """The matrix of an aggregation over these rows, normalised with global degrees."""
-        arcs = self.local.arcs if weighted else replace(self.local.arcs, weight=None)
+        arcs = self.graph.arcs if weighted else replace(self.graph.arcs, weight=None)
         name = f"{aggregation}{' weighted' if weighted else ''}"
 
-        def halo_of(values: Tensor) -> Tensor:
-            return self.local.halo_of(values, self.transport, f"setup/{self.name} {name} degrees")
+        def of_halo(values: Tensor) -> Tensor:
+            return halo_of(self.graph.rows.route, values, self.transport, f"setup/{self.name} {name} degrees")
 
-        return self._once(name, lambda: build(arcs, aggregation, halo_of, self.x.dtype))
+        return self._once(name, lambda: build(arcs, aggregation, of_halo, self.features.dtype))
 
-    def known(self, aggregation: str, *, weighted: bool) -> Tensor:
+    def known_aggregate(self, aggregation: str, *, weighted: bool) -> Tensor:
         """The aggregation of the input features, which never change."""
 
         def product() -> Tensor:
             matrices = self.matrices(aggregation, weighted=weighted)
             with torch.no_grad():
-                inner = spmm(matrices.inner, self.x)
+                inner = spmm(matrices.inner, self.features)
                 return spmm(matrices.outer, self.known_sources[self.num_owned :], inner)
 
         return self._once(f"inputs {aggregation} {weighted}", product)
 
-    def held(self) -> Held:
-        return self.channels.held()
-
-    def load_state(self, state: dict[str, Tensor]) -> None:
-        self.channels.load_state(state)
+    def plan(self, x: Tensor, layer: int, shape: LayerShape) -> LayerPlan:
+        """What a layer of our kernels sends of x; what it reads of the features is fetched once."""
+        known: Known = "" if x is not self.features else "halo" if shape.attends else "aggregate"
+        return self.rules.plan(layer, shape, known=known, sparse=False, rows=self.num_nodes)

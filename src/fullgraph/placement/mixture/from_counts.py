@@ -1,4 +1,4 @@
-"""A mixture without numbers: the same view and channels, over structures that have sizes alone.
+"""A view of a mixture from counts alone, for a dry run: structures that have sizes and no numbers.
 
 Rows are in even shares, as this placement cuts them, and arcs are spread evenly over blocks.
 """
@@ -7,61 +7,49 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from fullgraph.exchange import Clock, Wires
+from fullgraph.ops import Adjacency
 from fullgraph.ops.parallel import even_cuts
-from fullgraph.placement.counts import META, Counts, Kind, ids, pattern
-from fullgraph.placement.holding.adjacency import Arcs, fine
-from fullgraph.placement.holding.local import LocalGraph
+from fullgraph.placement.counts import META, Counts, Kind, LayerCounts, aggregated, ids, pattern
+from fullgraph.placement.known import Known
 from fullgraph.placement.mixture.grid import Grid
 from fullgraph.placement.mixture.live import LayerTiles
 from fullgraph.placement.mixture.rows import BlockRows
-from fullgraph.placement.mixture.scene import TileScene
-from fullgraph.placement.shard import Shard, WholeStep
-from fullgraph.placement.sketch import features, known, labels, rows_of, shard_of
-from fullgraph.plan import HaloRoute
+from fullgraph.placement.mixture.view import MixtureView
+from fullgraph.placement.rank_graph import RankGraph
 from fullgraph.transport import Transport
 
 if TYPE_CHECKING:
     from fullgraph.placement.mixture.placement import Mixture
 
 
-def sketched(placement: "Mixture", counts: Counts, transport: Transport, wire: Wires, aggregation: str) -> Shard:
+def view_of_counts(
+    placement: "Mixture", counts: Counts, transport: Transport, aggregation: str, *, dense: bool
+) -> MixtureView:
     rank, size, nodes = transport.rank, transport.size, counts.graph.nodes
-    clock = Clock(use="rows", seed=placement.seed)
     updaters = [r for r in range(size) if not placement.roles or placement.roles[r] != "sparse"]
     shares = dict(zip(updaters, _even(nodes, len(updaters)), strict=True))
     by_rank = [_even(shares.get(r, 0), placement.blocks) for r in range(size)]
-    rows = BlockRows(rank, tuple(zip(*by_rank, strict=True)))
-    own = shares.get(rank, 0)
-    x = features(counts, own, placement.dtype, dense=placement.dense_input)
-    ahead = placement.precompute and aggregation != "attention"
-    kind = Kind(
-        aggregation=aggregation, weighted=counts.graph.weighted, undirected=counts.undirected,
-        dtype=fine(placement.dtype),
-    )  # fmt: skip
-    scene = TileScene(
-        local=LocalGraph(
-            ids=ids(own),
-            halo_ids=ids(0),
-            arcs=Arcs(ids(own + 1), ids(0), None, 0),
-            route=HaloRoute(ids(0), (0,) * size, (0,) * size, own),
-            x=x,
-            y=labels(counts, own),
-            masks={},
-        ),
+    rows, own = BlockRows(rank, tuple(zip(*by_rank, strict=True))), shares.get(rank, 0)
+    none = (0,) * size
+    part = LayerCounts(targets=own, sources=own, inner=0, outer=0, sent=none, read=none)
+    graph = RankGraph.of_counts(counts, part, placement.dtype, dense=dense)
+    x, attends, kind = graph.rows.x, aggregation == "attention", Kind.of(counts, aggregation, placement.dtype)
+    sparse = isinstance(x, Adjacency)
+    known = placement.rules.known_ahead(sparse=sparse, attends=attends, halo_is_less=lambda: False)
+    view = MixtureView(
+        graph=graph,
         transport=transport,
         num_nodes=nodes,
-        counts={"train": counts.train},
-        known=known(x, counts.arcs * own // max(1, nodes)) if ahead else None,
+        counts={"train": counts.train, "val": 0, "test": 0},
+        known=Known(x, aggregated(x, counts.arcs * own // max(1, nodes))) if known else None,
         whole=LayerTiles(rows, rows, _grid(counts, rows.sizes, kind)),
-        attends=aggregation == "attention",
+        attends=attends,
         fewer=_fewer(placement, counts, rows, kind),
         aggregators=placement.aggregators(size),
         aggregate_on=META,
     )
-    view = scene.view(placement.channels, wire, clock, placement.narrow_first)
-    seen = rows_of(counts, view, x, counts.train * own // max(1, nodes), transport)
-    return shard_of(counts, seen, WholeStep(seen), transport, clock)
+    view.splits = {"train": ids(counts.train * own // max(1, nodes)), "val": ids(0), "test": ids(0)}
+    return view
 
 
 def _even(total: int, shares: int) -> list[int]:
@@ -70,7 +58,7 @@ def _even(total: int, shares: int) -> list[int]:
 
 def _fewer(placement: "Mixture", counts: Counts, rows: BlockRows, kind: Kind) -> dict[int, LayerTiles]:
     """Layers that compute fewer rows, as many as the parts that were counted do, in shares as even as the rows'."""
-    if placement.blocks > 1 or all(hop is None for hop in placement.hops):
+    if placement.blocks > 1 or not placement.hops_trim:
         return {}
     attends = kind.aggregation == "attention"
     found, sources = {}, rows

@@ -1,0 +1,40 @@
+"""A layer's plan: what it sends, and what is known of its input before training begins."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+Sends = Literal["nothing", "input", "mapped"]
+Known = Literal["", "aggregate", "halo"]
+
+
+@dataclass(frozen=True, slots=True)
+class LayerShape:
+    """The widths that decide what a convolution sends."""
+
+    in_width: int
+    mapped_width: int  # columns of its rows after its dense map
+    attends: bool = False  # weighs single rows, so that it maps them before it sums them
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerPlan:
+    """What one layer does with its rows; the same on all ranks."""
+
+    layer: int
+    sends: Sends
+    known: Known = ""  # of its input: "aggregate", or the input rows of the halo
+    width: int = 0  # columns that cross
+    rows: int = 0  # rows that it computes, of all ranks
+
+    @property
+    def maps_first(self) -> bool:
+        """Whether the dense map comes before the sum over neighbours."""
+        return self.sends == "mapped" or self.known == "halo"
+
+    def __str__(self) -> str:
+        if self.known:
+            return f"layer {self.layer}: {_KNOWN[self.known]} known ahead, sends nothing, {self.rows:,} rows"
+        return f"layer {self.layer}: sends {self.sends}, {self.width} columns, {self.rows:,} rows"
+
+
+_KNOWN = {"aggregate": "aggregated input", "halo": "input of the halo"}

@@ -1,0 +1,103 @@
+"""Input rows that never change: what is known of them before training, and the message that needs no wire.
+
+Legend: n owned rows, t of them that a layer computes, D features.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from fullgraph.nn.view import Features, Message, Operand, RowMap, Update, at_once
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Known:
+    """Rows that never change, and their aggregation, computed once."""
+
+    kind: ClassVar[Literal["aggregate"]] = "aggregate"
+    x: Features
+    aggregated: Features
+
+    def first(self, rows: int) -> "Known":
+        """Of the first rows, without a copy."""
+        return Known(first_rows(self.x, rows), first_rows(self.aggregated, rows))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KnownHalo:
+    """Rows that never change, and those of them that other ranks own, fetched once."""
+
+    kind: ClassVar[Literal["halo"]] = "halo"
+    x: Features
+    halo: Features
+
+    def of(self, halo_rows: Tensor) -> "KnownHalo":
+        """With only these halo rows."""
+        if len(halo_rows) == self.halo.shape[0]:
+            return self
+        chosen = self.halo[halo_rows] if isinstance(self.halo, Tensor) else self.halo.take(halo_rows)
+        return KnownHalo(self.x, chosen)
+
+
+def first_rows(x: Features, rows: int) -> Features:
+    """Without a copy; all of them are x itself."""
+    if rows == x.shape[0]:
+        return x
+    return x[:rows] if isinstance(x, Tensor) else x.span(0, rows)
+
+
+def with_first(x_nD: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """The first rows of x, and x; their gradient is added to that of x, of which no copy is made."""
+    first_tD, x_nD = _WithFirst.apply(x_nD, count)  # type: ignore[no-untyped-call]
+    return first_tD, x_nD
+
+
+class _WithFirst(torch.autograd.Function):
+    """(x[:t], x);  backward: dx = d2, d1 added to its first rows in place, for who made it has no more use for it."""
+
+    @staticmethod
+    def forward(ctx, x_nD: Tensor, count: int):  # type: ignore[no-untyped-def]
+        ctx.rows = len(x_nD)
+        ctx.set_materialize_grads(False)
+        return x_nD[:count], x_nD.view_as(x_nD)
+
+    @staticmethod
+    def backward(ctx, first_tD: Tensor | None, grad_nD: Tensor | None):  # type: ignore[no-untyped-def]
+        if first_tD is None:
+            return grad_nD, None
+        if grad_nD is None:
+            return torch.nn.functional.pad(first_tD, (0, 0, 0, ctx.rows - len(first_tD))), None
+        grad_nD[: len(first_tD)] += first_tD
+        return grad_nD, None
+
+
+class KnownMessage:
+    """Nothing to send: the aggregation is known, and dropout comes after it."""
+
+    def __init__(self, known: Known, ids: Tensor, row_map: RowMap) -> None:
+        self.known, self.ids, self.row_map = known, ids, row_map
+
+    @cached_property
+    def own(self) -> Operand:
+        return self.row_map(self.known.x, self.ids)
+
+    def aggregate(self) -> Operand:
+        # Another key: one mask for both would drop a feature from a row and from its neighbours' mean at once.
+        other = RowMap(relu=self.row_map.relu, p=self.row_map.p, key=self.row_map.key ^ 0x5DEECE66D)
+        return other(self.known.aggregated, self.ids)
+
+    def through(self, update: Update, own: Callable[[Any], Any] | None = None) -> Tensor:
+        return at_once(self, update, own)
+
+    def mapped(self, dense: Callable[[Any], Tensor]) -> "Message[Tensor]":
+        raise AssertionError("an aggregation is mapped as it is")
+
+    def sources(self) -> Tensor:
+        raise AssertionError("only aggregations are known ahead, not halo rows")
+
+    def attend(self, target_nH: Tensor, weight_HO: Tensor) -> Tensor:
+        raise AssertionError("only aggregations are known ahead, not attention")

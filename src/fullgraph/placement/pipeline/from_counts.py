@@ -1,0 +1,175 @@
+"""The chunks of a pipeline from counts alone, for a dry run: structures that have sizes and no numbers.
+
+Ways are even shares of the nodes, and so are the chunks of a way; what ways read of one another is spread over slots,
+and so are the rows that a layer computes.
+"""
+
+from collections.abc import Sequence
+from copy import copy
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from math import prod
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+from fullgraph.errors import InputError
+from fullgraph.exchange import Wires
+from fullgraph.nn import Chain
+from fullgraph.nn.view import Features
+from fullgraph.placement.counts import META, Counts, Kind, LayerCounts, aggregated, features, ids, labels, pattern
+from fullgraph.placement.known import Known
+from fullgraph.placement.pipeline.live import LiveRows
+from fullgraph.placement.pipeline.rows import Chunk, Span
+from fullgraph.placement.pipeline.setup import Setup
+from fullgraph.placement.pipeline.stages import PipelineStep
+from fullgraph.placement.view import RankView
+from fullgraph.plan import HaloRoute
+
+if TYPE_CHECKING:
+    from fullgraph.placement.pipeline.placement import Pipeline
+
+
+@dataclass(eq=False, kw_only=True)
+class DryStep(PipelineStep):
+    """Knows what the first stages of all ways would find out and tell the others."""
+
+    firsts: Sequence[PipelineStep] = ()
+
+    def _costs(self, model: Chain) -> tuple[list[float], Tensor]:
+        tables = [first.table(model) for first in self.firsts]
+        return sum(table[:, 0] for table in tables).tolist(), tables[0][:, 1:].long()  # type: ignore[union-attr]
+
+
+class SetupOfCounts(Setup):
+    step_kind = DryStep
+    attends, device, computed = False, META, {}
+
+    def __init__(self, placement: "Pipeline", view: RankView, counts: Counts, wire: Wires, aggregation: str) -> None:
+        """view: of this rank's part."""
+        if aggregation == "attention":
+            raise InputError("what attention reads in a pipeline depends on the graph, not on its size; measure it")
+        super().__init__(replace(placement, measure=False), view, wire, view.clock)
+        self.counts = counts
+        self.kind = replace(Kind.of(counts, aggregation, placement.dtype), undirected=False)
+
+    def step(self) -> PipelineStep:
+        """This rank's; every way's first stage has a say in where the model is cut, and equal ways say the same."""
+        _ = self.halos, self.lanes  # which the ways' copies share
+        ways = [self.way] if self.counts.even else range(self.ways)
+        return self.executor(firsts=[self._of(way).executor(stage=0) for way in ways])
+
+    def _of(self, way: int) -> "SetupOfCounts":
+        other = copy(self)
+        other.way = way
+        return other
+
+    @property
+    def span(self) -> Span:  # type: ignore[override]
+        nodes = self.counts.graph.nodes
+        return Span(nodes * self.way // self.ways, nodes * (self.way + 1) // self.ways)
+
+    def ids(self) -> Tensor:
+        return ids(self.counts.graph.nodes)
+
+    def inputs(self, chunks: list[Chunk], stage: int) -> list[tuple[Features, Known | None]]:
+        placement, given = self.placement, []
+        for chunk in chunks if stage == 0 else []:
+            x = features(self.counts, len(chunk.span), placement.dtype, dense=placement.rules.dense_input)
+            ahead = self.view.known is not None
+            given.append((x, Known(x, aggregated(x, chunk.forward.structure.num_arcs)) if ahead else None))
+        return given
+
+    def targets(self, chunks: list[Chunk], stage: int) -> list[tuple[Tensor, Tensor]]:
+        train = self.counts.train // max(1, self.ways * self.slots)
+        return [(ids(train), labels(self.counts, train)) for _ in chunks] if stage == self.stages - 1 else []
+
+    def live_rows(self) -> LiveRows:
+        """As many rows as the parts of this way that were counted compute."""
+        layers = sorted(self.counts.ranks[0].fewer) if self.placement.hops_trim else []
+        rows, arcs = self._of_way(None)
+        fewer = {layer: self._of_way(layer) for layer in layers}
+        return LiveRows(
+            _shares(len(self.span), self.slots),
+            {layer: _shares(len(self.span) * found // max(1, rows), self.slots) for layer, (found, _) in fewer.items()},
+            {layer: found / max(1, arcs) for layer, (_, found) in fewer.items()},
+        )
+
+    def chunks(self, layer: int | None = None) -> list[Chunk]:
+        live, nodes, way = self.live_rows(), self.counts.graph.nodes, len(self.span)
+        read = live.whole if layer is None else live.after(layer - 1)
+        computed = live.whole if layer is None else live.after(layer)
+        halo, sent = self._halo(layer), self._sent(layer)
+        outer = self._outer(layer) // self.slots
+        _, of_way = self._of_way(layer)
+        chunks = []
+        for index, first in enumerate(accumulate(live.whole[:-1], initial=0)):
+            rows, targets = read[index], computed[index]
+            arcs = of_way * targets // max(1, sum(computed))
+            chunks.append(
+                Chunk(
+                    index=index,
+                    span=Span(self.span.first + first, self.span.first + first + rows),
+                    local=Span(first, first + targets),
+                    ids=ids(rows),
+                    halo=ids(sum(halo)),
+                    halo_ids=ids(sum(halo)),
+                    route=HaloRoute(ids(sum(sent)), sent, halo, rows),
+                    forward=self.kind.matrix(targets, arcs, nodes),
+                    backward=self.kind.matrix(rows, arcs - min(arcs, outer), way),
+                    backward_halo=self.kind.matrix(sum(halo), outer if sum(halo) else 0, way),
+                    arcs=pattern(targets, 0, nodes),
+                    grades=None,
+                )
+            )
+        return chunks
+
+    def _parts(self, way: int | None = None) -> range:
+        """The parts of a way; None: of this one."""
+        first = (self.way if way is None else way) * self.stages
+        return range(first, first + self.stages)
+
+    def _part(self, part: int, layer: int | None) -> LayerCounts:
+        rank = self.counts.ranks[part]
+        return rank.whole if layer is None else rank.fewer.get(layer, rank.whole)
+
+    def _of_way(self, layer: int | None) -> tuple[int, int]:
+        """Rows of this way that a layer computes, and arcs into them."""
+        parts = [self._part(part, layer) for part in self._parts()]
+        rows = sum(of.targets for of in parts)
+        return rows, sum(of.inner + of.outer for of in parts) + (rows if self.kind.loops else 0)
+
+    def _halo(self, layer: int | None) -> tuple[int, ...]:
+        """Rows that this way reads of every other in one slot, by way."""
+        return tuple(self._read(layer, self.way, way) for way in range(self.ways))
+
+    def _sent(self, layer: int | None) -> tuple[int, ...]:
+        """Rows that every other way reads of this one in one slot, by way."""
+        return tuple(self._read(layer, way, self.way) for way in range(self.ways))
+
+    def _read(self, layer: int | None, reader: int, owner: int) -> int:
+        """Rows that one way reads of another in one slot; of its parts that read the same row, one does.
+
+        They are taken to read rows of another part by chance.
+        """
+        if reader == owner:
+            return 0
+        found = 0.0
+        for peer in self._parts(owner):
+            rows = max(1, self._part(peer, layer).sources)
+            found += rows * (1 - prod(1 - self._part(part, layer).read[peer] / rows for part in self._parts(reader)))
+        return round(found / self.slots)
+
+    def _outer(self, layer: int | None) -> int:
+        """Arcs that come from other ways."""
+        total = 0
+        for part in self._parts():
+            of = self._part(part, layer)
+            beyond = sum(rows for peer, rows in enumerate(of.read) if peer not in self._parts())
+            total += of.outer * beyond // max(1, of.halo)
+        return total
+
+
+def _shares(total: int, shares: int) -> list[int]:
+    """Even shares; of fewer rows, none is larger."""
+    return [total // shares + (index < total % shares) for index in range(shares)]

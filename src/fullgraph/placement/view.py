@@ -1,0 +1,217 @@
+"""One rank's rows of a graph, and what the views of all placements share: channels, known rows, sums over ranks."""
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Self
+
+import torch
+from torch import Tensor, nn
+
+from fullgraph.errors import InputError
+from fullgraph.exchange import Channel, Clock, Held, Wire, Wires
+from fullgraph.nn.layer_plan import LayerPlan, LayerShape
+from fullgraph.nn.view import Features
+from fullgraph.ops import Adjacency, aligned_rows, host_rows
+from fullgraph.placement.holding.live import Live
+from fullgraph.placement.known import Known, KnownHalo
+from fullgraph.placement.layer_plans import Rules, plan_layers
+from fullgraph.placement.rank_graph import SPLITS, RankGraph
+from fullgraph.placement.reduce import Reduce
+from fullgraph.transport import Key, Transport
+
+Tensors = dict[str, Tensor]
+EXACT = Rules()
+COLUMNS = 32  # of input rows on the host, aggregated at once
+ROWS = 1 << 17  # brought to the device at once for that
+
+
+@dataclass(eq=False, kw_only=True)
+class Channels:
+    """Channels under names, made when first used."""
+
+    _channels: dict[str, Channel] = field(default_factory=dict, init=False)
+    _loaded: dict[str, Tensors] = field(default_factory=dict, init=False)  # of channels that are not made yet
+
+    def channel(self, name: str, make: Callable[[], Channel]) -> Channel:
+        if name not in self._channels:
+            self._channels[name] = make()
+            self._channels[name].load_state(self._loaded.pop(name, {}))
+        return self._channels[name]
+
+    def held(self) -> Held:
+        states: dict[str, Held] = {name: dict(state) for name, state in self._loaded.items()}
+        states |= {name: channel.held() for name, channel in self._channels.items()}
+        return {f"{name}.{key}": value for name, state in states.items() for key, value in state.items()}
+
+    def load_state(self, state: Tensors) -> None:
+        by_name: dict[str, Tensors] = {}
+        for full, value in state.items():
+            name, key = full.split(".", 1)
+            by_name.setdefault(name, {})[key] = value
+        for name, part in by_name.items():
+            if name in self._channels:
+                self._channels[name].load_state(part)
+            else:
+                self._loaded[name] = part
+
+
+@dataclass(eq=False, kw_only=True)
+class RankView(Channels):
+    """A rank's graph, and what all ranks have of it; each placement adds how a model sees the rows of other ranks.
+
+    A view without a placement is for a model of the user's own, which reads the edges itself.
+    """
+
+    graph: RankGraph
+    transport: Transport  # the ranks that together hold every row once; sums over rows are taken over them
+    num_nodes: int
+    counts: Mapping[str, int]  # by split: nodes of all ranks
+    known: Known | KnownHalo | None = None
+    live: Mapping[int, int] = field(default_factory=dict)  # by layer: rows of this rank, where those are not all
+    computed: Mapping[int, int] = field(default_factory=dict)  # by layer: rows of all ranks, likewise
+    name: str = ""  # what the names of its channels begin with
+    wires: Wires = field(default_factory=Wire)
+    clock: Clock = field(default_factory=Clock)
+    rules: Rules = EXACT
+    _sums: int = field(default=0, init=False)
+
+    def opened(self, name: str, wires: Wires, clock: Clock, rules: Rules = EXACT) -> Self:
+        """The same rows through new channels."""
+        return replace(self, name=name, wires=wires, clock=clock, rules=rules)
+
+    def trimmed(self, live: Live | None) -> Self:
+        """The same view for training, where layers compute only the rows that are read, if the placement can."""
+        return self
+
+    @property
+    def view(self) -> Self:
+        """The view itself: `shard.train` has the rows, and `shard.train.view` is how a model sees their neighbours."""
+        return self
+
+    @property
+    def ids(self) -> Tensor:
+        return self.graph.rows.ids
+
+    @property
+    def x(self) -> Features:
+        return self.graph.rows.x
+
+    @property
+    def y(self) -> Tensor:
+        return self.graph.rows.y
+
+    @cached_property
+    def splits(self) -> dict[str, Tensor]:
+        """By split: the owned rows in it."""
+        return {split: mask.nonzero().flatten() for split, mask in self.graph.rows.masks.items()}
+
+    @property
+    def owners(self) -> Transport:
+        """The ranks that together hold every row once."""
+        return self.transport
+
+    @property
+    def step(self) -> int:
+        return self.clock.step
+
+    def plans(self, model: nn.Module) -> tuple[LayerPlan, ...]:
+        """The plans of a model's layers; none are known of a model of the user's own."""
+        return ()
+
+    @property
+    def again(self) -> bool:
+        return self.clock.again
+
+    def twice(self) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
+        return self.clock.twice()
+
+    def reduce(self, x: Tensor) -> Tensor:
+        if self.transport.size == 1:
+            return x
+        self._sums += not self.again
+        total: Tensor = Reduce.apply(x, self.transport, f"norm/sum {self._sums}", self.clock)  # type: ignore[no-untyped-call]
+        return total
+
+    def enter(self, *, training: bool) -> None:
+        raise InputError(
+            "this shard was opened for fg.distribute; for a model of ours give its aggregation: "
+            "fg.open_shard(..., aggregation='gcn', 'mean', 'sum' or 'attention')"
+        )
+
+
+@dataclass(eq=False, kw_only=True)
+class ChannelView(RankView):
+    """A graph whose rows lie on many ranks, as a model sees it."""
+
+    attends: bool
+    _entered: int = field(default=-1, init=False)  # the step of the last forward pass
+
+    def enter(self, *, training: bool) -> None:
+        """Training has one forward pass a step, in training mode; each evaluation is a step of its own."""
+        clock = self.clock
+        if clock.use != "rows":
+            if clock.step <= self._entered or clock.step < 0:
+                clock.tick()
+        elif clock.step < 0:
+            raise InputError("no step was begun: call shard.clock.tick() before the forward pass of each step")
+        elif clock.step == self._entered:
+            raise InputError(
+                f"two forward passes in step {clock.step}: call shard.clock.tick() before each, and evaluate through "
+                "shard.full.view"
+            )
+        elif not training or not torch.is_grad_enabled():
+            raise InputError(
+                "evaluation through the training view: call model.eval() and model(shard.full.x, shard.full.view), or "
+                "model.train() to train"
+            )
+        self._entered = clock.step
+
+    def plan(self, x: Features, layer: int, shape: LayerShape) -> LayerPlan:
+        known = self.known.kind if self.known is not None and x is self.known.x else ""
+        return self.rules.plan(
+            layer, shape, known=known, sparse=isinstance(x, Adjacency), rows=self.computed.get(layer, self.num_nodes)
+        )
+
+    def plans(self, model: nn.Module) -> tuple[LayerPlan, ...]:
+        """The plans of a model's layers."""
+        known = "" if self.known is None else self.known.kind
+        return plan_layers(self.rules, model, known=known, x=self.x, nodes=self.num_nodes, computed=self.computed)
+
+    def aggregate(self, x: Tensor, layer: int) -> Tensor:
+        raise NotImplementedError
+
+    def knowing(self, aggregated: Features | None, name: str) -> Self:
+        """The same view with its input's aggregation: the given one, else of dense rows, by one exact pass."""
+        x, device = self.x, self.y.device
+        if aggregated is not None:
+            return replace(self, known=Known(x, aggregated.to(device=device)))
+        assert isinstance(x, Tensor)
+        with torch.no_grad():
+            if host_rows.elsewhere(x, device):
+                return replace(self, known=Known(x, self._by_columns(x, f"setup/{name} features")))
+            x, aggregated = aligned_rows(x), aligned_rows(self._aggregated(x, f"setup/{name} features").to(device))
+        return replace(self, graph=self.graph.with_rows(x=x), known=Known(x, aggregated))
+
+    def _aggregated(self, x: Tensor, name: str) -> Tensor:
+        return self.opened(name, Wire(), Clock()).aggregate(x, 0)
+
+    def _by_columns(self, x_nD: Tensor, name: str) -> Tensor:
+        """The aggregation of rows on the host, of a few columns at a time: the device never holds all of either."""
+        out_nD = torch.empty_like(x_nD, pin_memory=x_nD.is_pinned())
+        for first in range(0, x_nD.shape[1], COLUMNS):
+            columns = slice(first, first + COLUMNS)
+            here_nk = x_nD.new_empty(out_nD[:, columns].shape, device=self.y.device)
+            for rows, x_bD in host_rows.blocks_on(x_nD, here_nk.device, ROWS):
+                here_nk[rows] = x_bD[:, columns]
+            out_nD[:, columns] = self._aggregated(here_nk, f"{name} {first}")
+        return out_nD
+
+
+def counted(graph: RankGraph, transport: Transport, name: str) -> tuple[int, dict[str, int]]:
+    """Nodes of the graph, and of each split, over all ranks."""
+    rows = graph.rows
+    counts = torch.tensor([len(rows.ids), *(int(rows.masks[split].sum()) for split in SPLITS)])
+    nodes, *splits = transport.all_reduce(Key(f"setup/{name} counts", 0), counts).wait().tolist()
+    return nodes, dict(zip(SPLITS, splits, strict=True))
