@@ -10,17 +10,19 @@ import torch
 from torch.nn import functional as F
 
 import fullgraph as fg
+from fullgraph.partition import cut_parts, partition
+from fullgraph.placement import Partitioned
 from fullgraph.testing import run_threads
 
 pytest.importorskip("torch_geometric", reason="PyG is an extra")
 
-from tests.own_model import mixing, mixing_more
+from tests.own_model import mixing, mixing_again, mixing_more
 from tests.own_model.nets import case_graph, shard_of
 
 STEPS = 4
-RIGHT = mixing.RIGHT | mixing_more.RIGHT
-REFUSED = mixing.REFUSED | mixing_more.REFUSED
-LATE = mixing.LATE | mixing_more.LATE
+RIGHT = mixing.RIGHT | mixing_more.RIGHT | mixing_again.RIGHT
+REFUSED = mixing.REFUSED | mixing_more.REFUSED | mixing_again.REFUSED
+LATE = mixing.LATE | mixing_more.LATE | mixing_again.LATE
 
 
 def in_one_process(model):
@@ -93,6 +95,12 @@ def test_refused_in_the_step_where_it_begins(kind):
         run_threads(3, on_ranks, made(kind))
 
 
+@pytest.mark.parametrize("kind", mixing_again.LATER, ids=lambda kind: kind.__name__)
+def test_a_hook_is_followed_in_the_backward_pass_of_every_step(kind):
+    with pytest.raises(fg.InputError, match=mixing_again.LATER[kind]):
+        run_threads(3, on_ranks, made(kind))
+
+
 def test_ranks_that_wait_for_one_another_are_told_at_once():
     (kind, place), *_ = mixing_more.WAITING.items()
     begun = time.process_time()
@@ -117,3 +125,26 @@ def test_the_output_can_be_saved():
         return torch.equal(torch.load(file), out)
 
     assert run_threads(2, body) == [True] * 2
+
+
+class InFloat32(mixing.Base):
+    """Tensors of the default dtype, as a model for float32 has them."""
+
+    def made(self):
+        self.scale = torch.ones(mixing.HIDDEN)
+
+    def between(self, h, x, e):
+        degree = torch.zeros(x.size(0)).index_add(0, e[1], torch.ones(e.size(1)))
+        return h * self.scale / (1 + degree[:, None]) + torch.ones(mixing.HIDDEN) @ torch.eye(mixing.HIDDEN)
+
+
+def test_a_model_of_float32_is_checked_in_float64():
+    def body(transport):
+        part = cut_parts(case_graph(), partition(case_graph(), transport.size, method="random", seed=0), transport.rank)
+        shard = Partitioned(dtype=torch.float32, precompute=False).place(part, transport, fg.Wire(), "sum")
+        torch.manual_seed(3)
+        return fg.gather_rows(fg.distribute(InFloat32(), shard).eval()(), shard)
+
+    (one,), many = run_threads(1, body), run_threads(3, body)
+    assert torch.get_default_dtype() is torch.float32
+    torch.testing.assert_close(many, [one] * 3)

@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import wraps
 from itertools import count
 from typing import Any
 
@@ -25,6 +26,7 @@ from fullgraph.own_model.on_rows import OnRows
 from fullgraph.own_model.piece import RANKS, Inputs, Piece, piece_of
 from fullgraph.own_model.prepare import quieten
 from fullgraph.own_model.pyg_view import PygView
+from fullgraph.own_model.quantiles import with_empty_sets
 from fullgraph.own_model.rows.draws import MIDDLE
 from fullgraph.own_model.rows.place import place_of
 from fullgraph.partition import Assignment, cut_parts
@@ -49,13 +51,29 @@ class Seen:
     buffers: dict[str, Tensor] = field(default_factory=dict)  # by step and name
 
 
+def _with_float64(function: Callable[..., None]) -> Callable[..., None]:
+    """Let a model that writes `torch.zeros(8)` get a tensor of the dtype in which it is checked."""
+
+    @wraps(function)
+    def checked(*args: Any, **kwargs: Any) -> None:
+        before = torch.get_default_dtype()
+        torch.set_default_dtype(torch.float64)
+        try:
+            function(*args, **kwargs)
+        finally:
+            torch.set_default_dtype(before)
+
+    return checked
+
+
+@_with_float64
 def self_check(module: nn.Module, view: PygView, x: Tensor, inputs: Inputs, *, seed: int) -> None:
     """Raise, in one line, where one process and simulated ranks differ; `module` is a copy to be used up."""
     if not view.num_owned:
         return
     piece, begun = piece_of(view), time.process_time()
     try:
-        model = module.cpu().double()
+        model = _in_float64(module.cpu())
         alone = _in_one_process(model, piece, x, inputs)
     except InputError:
         raise
@@ -78,6 +96,15 @@ def self_check(module: nn.Module, view: PygView, x: Tensor, inputs: Inputs, *, s
     _compare(over(1, draws=True)[0], over(RANKS, draws=True), "one rank, with dropout")
 
 
+def _in_float64(module: nn.Module) -> nn.Module:
+    """Convert weights, buffers, and tensors that a model keeps as plain attributes."""
+    for part in module.double().modules():
+        for name, value in list(vars(part).items()):
+            if isinstance(value, Tensor) and value.is_floating_point():
+                setattr(part, name, value.detach().double())
+    return module
+
+
 def _generators() -> tuple[Any, ...]:
     kind, keys, *rest = np.random.get_state(legacy=True)  # noqa: NPY002
     return random.getstate(), kind, bytes(keys), *rest  # type: ignore[arg-type]
@@ -97,6 +124,7 @@ def _in_one_process(model: nn.Module, piece: Piece, x: Tensor, inputs: Inputs) -
     model = copy.deepcopy(model)
     for name, part in model.named_modules():
         quieten(part, name)
+        with_empty_sets(part)
     edge_index = torch.from_numpy(piece.graph.edge_index.astype(np.int64))
     assert piece.graph.edge_attr is not None
     arcs = torch.from_numpy(piece.graph.edge_attr[:, 0].copy()).long()

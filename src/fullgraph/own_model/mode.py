@@ -58,7 +58,10 @@ class RowMode(TorchFunctionMode):
         if forward.trusted:
             return func(*args, **kwargs)
         if torch._C._functorch.peek_interpreter_stack() is not None:
-            refuse("torch.func and vmap hide which rows a tensor holds; write the computation without them")
+            refuse(
+                "torch.compile of a function, torch.func and vmap hide which rows a tensor holds; write the "
+                "computation without them"
+            )
         out = self._special(func, args, kwargs)
         return forward.guard.call(forward, func, args, kwargs) if out is NotImplemented else _seen(out)
 
@@ -129,7 +132,12 @@ def _again(forward: Forward, start: Counts) -> Iterator[None]:
 def _dropout(
     forward: Forward, func: Any, input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
 ) -> Tensor:
-    return forward.dropout(input, p) if training and p > 0 else input
+    if not training or not p > 0:
+        return input
+    if not inplace:
+        return forward.dropout(input, p)
+    ones = torch.ones_like(input, requires_grad=False)
+    return input.mul_(forward.dropout(mark(ones, current(input)), p))
 
 
 def _torch_dropout(forward: Forward, func: Any, input: Tensor, p: float, train: bool) -> Tensor:

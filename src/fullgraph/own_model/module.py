@@ -16,6 +16,7 @@ from fullgraph.own_code import own_code, told_by_rank
 from fullgraph.own_model.buffers import Buffers
 from fullgraph.own_model.check import WAY_OUT, self_check
 from fullgraph.own_model.drawing import drawing_alike
+from fullgraph.own_model.earlier import EarlierGradients
 from fullgraph.own_model.lazy import fill_lazy
 from fullgraph.own_model.on_rows import OnRows
 from fullgraph.own_model.prepare import is_message_passing, unwrapped
@@ -64,6 +65,8 @@ def _chosen(strategy: Strategy | str | None) -> Strategy:
 class Distributed(nn.Module):
     """A user's model on one rank's rows: called as before, in training on the strategy's wires, else exactly."""
 
+    may_lack_gradients = True  # a layer that a later epoch begins with has none before
+
     def __init__(
         self, model: nn.Module, shard: Shard, strategy: Strategy, wire: Wires | None, *,
         epochs: int, seed: int, check: bool,
@@ -86,7 +89,8 @@ class Distributed(nn.Module):
         self.train_view = seen.opened("halo", self.wires, shard.clock, layout.rules)
         self.is_open = False  # a step was begun and its gradients are not summed yet
         self._last_step = shard.clock.step
-        self._grad_sync = GradSync(shard.train.owners)
+        self._grad_sync = GradSync(shard.train.owners, may_lack=True)
+        self._earlier = EarlierGradients()
         self.shard = replace(shard, train=self.train_view, full=self.full_view, executor=WholeStep(self.train_view))
         _start_alike(self.module, shard.transport, setup)
 
@@ -158,6 +162,8 @@ class Distributed(nn.Module):
         elif clock.step == self._last_step:
             raise InputError(f"two forwards in step {clock.step}: call shard.clock.tick() before each")
         self.is_open, self._last_step = in_loop, clock.step
+        if in_loop and self.transport.size > 1:
+            self._earlier.begin(self.parameters())
 
     def sync_gradients(self, loss: Tensor | None = None) -> None:
         """Sum the gradients of all ranks, which ends a step; `loss` is this rank's part of it."""
@@ -166,7 +172,8 @@ class Distributed(nn.Module):
             raise InputError("no step was begun: call the model in training mode and loss.backward() first")
         if loss is None and isinstance(self.wires, Adaptive):
             raise InputError("this strategy follows the loss: call fg.sync_gradients(model, loss)")
-        self._grad_sync(self.parameters(), clock.step)
+        with self._earlier.left_out(self.parameters()):
+            self._grad_sync(self.parameters(), clock.step)
         if loss is not None:
             total = self.given.train.owners.all_reduce(
                 Key("loss of a step", clock.step), loss.detach().double().cpu().view(1).clone()

@@ -48,7 +48,10 @@ class OnRows:
         args = tuple(_marked(view, value, "edge") for value in args)
         kwargs = {name: _marked(view, value, name) for name, value in kwargs.items()}
         x, edge_index = forward.as_nodes(x), view.marked_edge_index
-        with entered(forward), own_code(self.module, fix="forward is called with (x, edge_index)", torch_alone=True):
+        fix = "forward is called with (x, edge_index)"
+        if view.num_owned < view.num_nodes:
+            fix += f" of one rank's {view.num_owned} of {view.num_nodes} nodes, and cannot rely on their number"
+        with entered(forward), own_code(self.module, fix=fix, torch_alone=True):
             out = self.module(x, edge_index, *args, **kwargs)
         self.layers = forward.counts.layers
         if not isinstance(out, Tensor) or out.shape[:1] != (view.num_owned,):

@@ -11,9 +11,10 @@ from fullgraph.own_model.counting import count_all_rows
 from fullgraph.own_model.fast import use_kernels
 from fullgraph.own_model.forward import running
 from fullgraph.own_model.norms import over_all_ranks
+from fullgraph.own_model.quantiles import with_empty_sets
+from fullgraph.own_model.rows.backward import SHARE
 from fullgraph.own_model.rows.follow import flat
 from fullgraph.own_model.rows.spaces import Ends, Rows, mark, rows_of
-from fullgraph.own_model.rows.special import SHARE
 
 POOL = "a pooling of all nodes; the model must give logits for every node: pool outside of it, with fg.gather_rows"
 ALL = "attention between all nodes; use layers over arcs, such as TransformerConv or GATv2Conv"
@@ -32,6 +33,7 @@ REFUSED = {  # parts of PyG, by where they are defined
     "torch_geometric.nn.conv.gps_conv": ALL,
     "torch_geometric.nn.norm.instance_norm": "a norm over all nodes; use BatchNorm, which is the same for one graph",
     **{f"{AGGREGATIONS}{name}": ORDER for name in ("lstm", "gru", "mlp", "lcm", "patch_transformer")},
+    f"{AGGREGATIONS}equilibrium": "an aggregation by gradients of a mean over all nodes; use mean, max, std or softmax",
     "torch_geometric.nn.conv.dir_gnn_conv": "messages against the arcs; add the reverse arcs to the graph instead",
 }
 
@@ -56,6 +58,7 @@ def prepared(module: nn.Module) -> nn.Module:
         label = f"{type(part).__name__}{f' ({name})' if name else ''}"
         _check(part, label)
         over_all_ranks(part, label)
+        with_empty_sets(part)
         _trust(part)
         count_all_rows(part)
         if hasattr(part, "cached") and isinstance(part.cached, bool):
@@ -78,6 +81,8 @@ def _check(part: nn.Module, label: str) -> None:
     for place, reason in REFUSED.items():
         if home == place or home.startswith(f"{place}."):
             raise InputError(f"the layer {label} is {reason}")
+    if isinstance(part, nn.Embedding | nn.EmbeddingBag) and part.sparse:
+        raise InputError(f"the layer {label} gives sparse gradients, which no rank can sum; leave out sparse=True")
     if isinstance(part, nn.SyncBatchNorm):
         raise InputError(f"the layer {label} talks over torch.distributed by itself; use nn.BatchNorm1d")
     if isinstance(part, nn.modules.instancenorm._InstanceNorm):
@@ -113,7 +118,7 @@ def _trust(part: Any) -> None:
 
     One that is given modules, as DeepSetsAggregation is, is followed like the rest of the model.
     """
-    kind = type(part)
+    kind, whole = type(part), part.forward.__func__
     homes = {type(one).__module__ for one in part.modules()}
     if not kind.__module__.startswith(AGGREGATIONS) or homes & GIVEN_MODULES or not all(map(_is_known, homes)):
         return
@@ -121,9 +126,9 @@ def _trust(part: Any) -> None:
     def forward(self: Any, x: Tensor, index: Any = None, *args: Any, **kwargs: Any) -> Any:
         now, by, rows = running.get(), rows_of(index), rows_of(x)
         if now is None or by is None or rows is None or by.points is not now.sets.nodes:
-            return kind.forward(self, x, index, *args, **kwargs)
+            return whole(self, x, index, *args, **kwargs)
         with now.trust():
-            out = kind.forward(self, x, index, *args, **kwargs)
+            out = whole(self, x, index, *args, **kwargs)
         for one in flat(out):
             mark(one, Rows(now.sets.nodes, rows.dim))
         return out

@@ -15,9 +15,10 @@ ENOUGH = 32 << 10  # minimum bytes of gradients per message
 class GradSync:
     """g <- sum over ranks of g, in a few flat buffers; every rank's loss is already its share of the global mean."""
 
-    def __init__(self, transport: Transport) -> None:
-        self.transport = transport
-        self._pending: list[tuple[list[Tensor], Pending[Tensor]]] = []  # (gradients, their pending sum)
+    def __init__(self, transport: Transport, *, may_lack: bool = False) -> None:
+        """may_lack: a weight may have a gradient on no rank; it then has none afterwards, and no optimizer steps it."""
+        self.transport, self.may_lack = transport, may_lack
+        self._pending: list[tuple[Sequence[nn.Parameter], Pending[Tensor]]] = []  # (weights, their pending sum)
         self._waiting: list[list[nn.Parameter]] | None = None  # groups not sent in the backward pass; None: no pass
 
     def __call__(self, parameters: Iterable[nn.Parameter], step: int) -> None:
@@ -27,10 +28,8 @@ class GradSync:
         groups = [_trainable(parameters)] if self._waiting is None else self._waiting
         for group in groups:
             self._begin(group, step)
-        for grads, pending in self._pending:
-            parts = pending.wait().split([grad.numel() for grad in grads])
-            for grad, part in zip(grads, parts, strict=True):
-                grad.copy_(part.view_as(grad))
+        for together, pending in self._pending:
+            self._take(together, pending.wait())
         self._pending, self._waiting = [], None
 
     @contextmanager
@@ -61,14 +60,26 @@ class GradSync:
 
     def _begin(self, parameters: Sequence[nn.Parameter], step: int) -> None:
         # A weight that no path reached on this rank has no gradient here, but takes part in the sum.
+        has = [parameter.grad is not None for parameter in parameters]
         grads = []
         for parameter in parameters:
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
             grads.append(parameter.grad)
         flat = torch.cat([grad.reshape(-1) for grad in grads])
+        if self.may_lack:
+            flat = torch.cat([flat, flat.new_tensor(has)])
         key = Key("weights", step, chunk=len(self._pending), use="weights")
-        self._pending.append((grads, self.transport.all_reduce(key, flat)))
+        self._pending.append((parameters, self.transport.all_reduce(key, flat)))
+
+    def _take(self, parameters: Sequence[nn.Parameter], flat: Tensor) -> None:
+        *parts, have = flat.split([*(p.numel() for p in parameters), len(parameters) if self.may_lack else 0])
+        for parameter, part in zip(parameters, parts, strict=True):
+            assert parameter.grad is not None
+            parameter.grad.copy_(part.view_as(parameter))
+        for parameter, ranks in zip(parameters, have.tolist(), strict=False):
+            if not ranks:
+                parameter.grad = None
 
 
 def _trainable(parameters: Iterable[nn.Parameter]) -> list[nn.Parameter]:

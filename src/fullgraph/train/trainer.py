@@ -67,7 +67,7 @@ class Trainer:
             groups = self.optimizer.param_groups
         if not isinstance(groups, list) or not all("params" in group for group in groups):
             raise unfit(config.optimizer, "has no list of groups: call super().__init__(params, defaults)")
-        self.grad_sync = GradSync(shard.train.owners)
+        self.grad_sync = GradSync(shard.train.owners, may_lack=getattr(model, "may_lack_gradients", False))
         self.best = Best()
         self.records: list[EpochRecord] = []
         self.ended_by_callback = False  # set by a callback

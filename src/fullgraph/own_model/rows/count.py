@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fullgraph.own_model.rows.place import in_users_code
+from fullgraph.own_model.rows.place import in_users_code, is_at_hand_in_users_code
 from fullgraph.own_model.rows.spaces import Space
 
 
@@ -51,7 +51,16 @@ class Count(np.int64):
         return Count.of(self.space, self.ask, self.given, self.scale * scale, self.shift * scale + shift)
 
     def __index__(self) -> int:
+        if is_at_hand_in_users_code():
+            self.given(self.rows)
         return self.rows
+
+    def bit_length(self) -> int:
+        return self.total.bit_length()
+
+    @property
+    def real(self) -> int:  # type: ignore[override]
+        return self.total
 
     def __int__(self) -> int:
         self.given(self.rows)

@@ -11,6 +11,10 @@ from fullgraph.own_model.rows.shapes import CUT
 from fullgraph.own_model.rows.spaces import PARTIAL, Ends, Even, Mark, Rows, Space, mark_of, rows_of
 from fullgraph.own_model.rows.values import POSITION, REVERSED, is_even, unknown
 
+BY_FREQUENCY = (
+    "{} divides gradients by how often a row of the table is read, which one rank cannot count; leave out "
+    "scale_grad_by_freq=True"
+)
 TABLE = "rows of a table are read by positions of nodes"
 ADDS = ("scatter_add", "index_add")
 
@@ -33,6 +37,8 @@ def read(op: Op, x: Tensor, dim: int, chosen: Tensor) -> Mark | None:
     if rows is not None and rows.dim != dim:
         if by is not None or chosen.dim() > 1:
             unknown(op)
+        if rows.points is Ends.BOTH:
+            refuse(REVERSED)  # e[[1, 0]]
         return rows
     if by is None:
         return refuse(CUT) if rows is not None else None
@@ -90,6 +96,10 @@ def index_select(op: Op) -> Mark | None:
 def embedding(op: Op) -> Mark | None:
     if rows_of(op.given["weight"]) is not None:
         unknown(op)
+    if op.given.get("scale_grad_by_freq"):
+        refuse(BY_FREQUENCY.format(op.name))
+    if op.given.get("sparse"):
+        refuse(f"{op.name} gives sparse gradients, which are not summed over ranks; leave out sparse=True")
     return read(op, op.given["weight"], 0, op.given["indices"])
 
 
@@ -235,6 +245,14 @@ def bincount(op: Op) -> Mark | None:
     return Rows(rows.points, 0)
 
 
+def isin(op: Op) -> Mark | None:
+    """Whether each row is among numbers that every rank has."""
+    rows = rows_of(op.given.get("elements"))
+    if op.marked and (rows is None or rows.points is not None or len(op.marked) > 1):
+        unknown(op)
+    return rows
+
+
 def bucketize(op: Op) -> Mark | None:
     bounds = op.given["sorted_sequence" if op.name == "searchsorted" else "boundaries"]
     if rows_of(bounds) is not None:
@@ -254,5 +272,6 @@ INDEXING: dict[str, Rule] = {
     ),
     **dict.fromkeys(("index_put", "_index_put_impl"), index_put),
     "bincount": bincount,
+    "isin": isin,
     **dict.fromkeys(("bucketize", "searchsorted"), bucketize),
 }

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fullgraph.own_model.rows.follow import flat
+from fullgraph.own_model.rows.indexing import BY_FREQUENCY
 from fullgraph.own_model.rows.place import refuse
 from fullgraph.own_model.rows.spaces import mark, rows_of
 from fullgraph.own_model.rows.values import POSITION, is_even
@@ -58,6 +59,8 @@ def embedding_bag(
         return NotImplemented
     weights = [rows_of(x) for x in flat((args, tuple(kwargs.values())))]
     plain = rows_of(weight) is None and rows.points is None and not rows.dim and rows.is_single and input.dim() == 2
+    if kwargs.get("scale_grad_by_freq") or (args and args[0]):
+        refuse(BY_FREQUENCY.format("embedding_bag"))
     if not plain or offsets is not None or max_norm is not None or any(w is None or not w.fits(rows) for w in weights):
         refuse("embedding_bag is known for a row of numbers for each row of nodes, without offsets and max_norm")
     return mark(func(input, weight, offsets, max_norm, *args, **kwargs), rows)

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from fullgraph.own_model.rows.place import refuse
 from fullgraph.own_model.rows.spaces import rows_of
-from fullgraph.own_model.rows.sums import Dims, extreme, over, root, total
+from fullgraph.own_model.rows.sums import Dims, extreme, in_float32, over, root, total
 
 if TYPE_CHECKING:
     from fullgraph.own_model.forward import Forward
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 INFINITE = float("inf")
 
 
+@in_float32
 def norm(forward: "Forward", x: Tensor, p: Any = 2, dim: Dims = None, keepdim: bool = False, dtype: Any = None) -> Any:
     """(sum |x|^p)^(1/p); the largest or smallest |x| for p = inf and -inf, the number of others than 0 for p = 0."""
     found = over(x, dim)
@@ -28,6 +29,7 @@ def norm(forward: "Forward", x: Tensor, p: Any = 2, dim: Dims = None, keepdim: b
     x, dims = x if dtype is None else x.to(dtype), found[1]
     if p == "nuc":
         _refuse_order(p)
+    x = x.abs() if x.is_complex() else x
     power = 2.0 if p in ("fro", None) else float(p)
     if abs(power) == INFINITE:
         return extreme(forward, x.abs(), dims, keepdim, largest=power > 0)

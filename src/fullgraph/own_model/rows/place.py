@@ -66,6 +66,11 @@ def in_users_code() -> bool:
     return not is_library(asked)
 
 
+def is_at_hand_in_users_code() -> bool:
+    """Whether what asks us is called by a file of the user's without a Python function between."""
+    return not is_library(_home(sys._getframe(2)))
+
+
 def modules_running() -> Iterator[str]:
     """The module of each function that runs, the innermost first."""
     return map(_home, _frames())

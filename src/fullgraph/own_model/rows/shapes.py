@@ -83,6 +83,8 @@ def squeezed(op: Op) -> Mark | None:
         if op.out.dim() < rank - len(dims) or what.dim in dims:
             refuse(f"squeeze removes the dimension of {op.what()} where a rank has a single row; name other dimensions")
         return what.at(what.dim - sum(dim < what.dim for dim in dims))
+    if what is PARTIAL:
+        return what
     return Even(tuple(range(op.out.dim())), what.zero) if isinstance(what, Even) and len(what.dims) == rank else None
 
 

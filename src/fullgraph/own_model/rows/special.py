@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from fullgraph.own_model.rows.backward import gradient, hook
 from fullgraph.own_model.rows.count import Count, Shape, number
 from fullgraph.own_model.rows.follow import flat
 from fullgraph.own_model.rows.layers import LAYERS
@@ -122,9 +123,12 @@ def eye(forward: "Forward", func: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def tensor(forward: "Forward", func: Any, data: Any, **kwargs: Any) -> Any:
-    if isinstance(data, list | tuple):
-        data = type(data)(map(number, data))
-    return NotImplemented if isinstance(data, Tensor) else func(number(data), **kwargs)
+    return NotImplemented if isinstance(data, Tensor) else func(_numbers(data), **kwargs)
+
+
+def _numbers(value: Any) -> Any:
+    """Nested lists with counts as the numbers that they are on all ranks together."""
+    return [_numbers(item) for item in value] if isinstance(value, list | tuple) else number(value)
 
 
 # Reading and writing by index
@@ -213,14 +217,6 @@ def _reads_sources(value: Any) -> bool:
 # Others
 
 
-def hook(forward: "Forward", func: Any, x: Tensor, *args: Any, **kwargs: Any) -> Any:
-    """A hook of a tensor runs in the backward pass, on one rank's rows."""
-    if rows_of(x) is None and forward.guard.checks:
-        refuse(f"{_name(func)} {SHARE}")
-    forward.guard.meet("a hook of a tensor")
-    return func(x, *args, **kwargs)
-
-
 def set_data(forward: "Forward", func: Any, x: Any, value: Any) -> None:
     """x.data = value"""
     func(x, value)
@@ -261,17 +257,23 @@ def refused(text: str) -> Callable[..., Any]:
     return function
 
 
+def equal(forward: "Forward", func: Any, x: Any, other: Any) -> Any:
+    """torch.equal(h, last): whether the rows of all ranks are."""
+    rows, others = rows_of(x), rows_of(other)
+    if rows is None or others is None or rows.points is not None or rows.dim != others.dim or not rows.fits(others):
+        return NotImplemented
+    return not int(forward.reduce(torch.tensor([not func(x, other)], dtype=torch.int64)))
+
+
 def _name(func: Any) -> str:
     return str(getattr(func, "__name__", func))
 
 
 _T: Any = Tensor
-SHARE = "of a weight would see one rank's share of its gradient; change gradients after they were summed over ranks"
 BYTES = refused("{} counts the rows of one rank; use x.numel(), which counts those of all ranks in computations")
 MATRIX = refused(
     "{} makes a matrix of the graph; use message passing, such as GCNConv, with edge_index and edge_weight"
 )
-GRADIENT = refused("{} inside of the model computes gradients of rows, which other ranks have a share in")
 SPECIAL: dict[Any, Callable[..., Any]] = LAYERS | {
     _T.shape.__get__: shape,
     _T.size: size,
@@ -311,5 +313,6 @@ SPECIAL: dict[Any, Callable[..., Any]] = LAYERS | {
     **dict.fromkeys((_T.register_hook, _T.register_post_accumulate_grad_hook), hook),
     _T.nbytes.__get__: BYTES,
     **dict.fromkeys((torch.sparse_coo_tensor, torch.sparse_csr_tensor, torch.sparse_csc_tensor), MATRIX),
-    **dict.fromkeys((torch.autograd.grad, torch.autograd.backward, _T.backward), GRADIENT),
+    **dict.fromkeys((torch.autograd.grad, torch.autograd.backward, _T.backward), gradient),
+    **dict.fromkeys((torch.equal, _T.equal), equal),
 }

@@ -7,6 +7,7 @@ Legend: x rows, d the dimension of the rows, N rows of all ranks.
 """
 
 from collections.abc import Callable
+from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -36,6 +37,24 @@ def over(x: Any, dim: Dims) -> tuple[Rows, list[int]] | None:
     return (rows, dims) if rows.dim in dims else None
 
 
+def in_float32(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Sums of 16-bit numbers are taken in float32, as torch takes them: float16 ends at 65,504."""
+
+    @wraps(function)
+    def fine(forward: "Forward", x: Tensor, *args: Any, **kwargs: Any) -> Any:
+        rows = rows_of(x)
+        if rows is None or x.dtype not in (torch.float16, torch.bfloat16):
+            return function(forward, x, *args, **kwargs)
+        found = function(forward, forward.as_rows(x.float(), rows), *args, **kwargs)
+        if found is NotImplemented or any(isinstance(value, torch.dtype) for value in (*args, *kwargs.values())):
+            return found
+        if isinstance(found, tuple):
+            return tuple(one.to(x.dtype) for one in found)
+        return forward.as_rows(found.to(x.dtype), rows_of(found))
+
+    return fine
+
+
 def _entries(forward: "Forward", x: Tensor, rows: Rows, dims: list[int]) -> int:
     """How many entries of all ranks one result is made of."""
     count = forward.total(rows.space) * rows.each * rows.blocks
@@ -48,6 +67,7 @@ def total(forward: "Forward", x: Tensor, dims: list[int], keepdim: bool) -> Tens
     return forward.reduce(x.sum(dims, keepdim=keepdim))
 
 
+@in_float32
 def mean(forward: "Forward", x: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
     found = over(x, dim)
     if found is None:
@@ -57,6 +77,7 @@ def mean(forward: "Forward", x: Tensor, dim: Dims = None, keepdim: bool = False,
     return total(forward, x, dims, keepdim) / _entries(forward, x, rows, dims)
 
 
+@in_float32
 def nanmean(forward: "Forward", x: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
     found = over(x, dim)
     if found is None:
@@ -66,6 +87,7 @@ def nanmean(forward: "Forward", x: Tensor, dim: Dims = None, keepdim: bool = Fal
     return total(forward, x.nan_to_num(0.0, float("inf"), -float("inf")), found[1], keepdim) / given
 
 
+@in_float32
 def covariance(
     forward: "Forward", x: Tensor, *, correction: int = 1, fweights: Any = None, aweights: Any = None
 ) -> Any:
@@ -75,7 +97,7 @@ def covariance(
         return NotImplemented
     entries = _entries(forward, x, rows, [rows.dim])
     centred = (x - total(forward, x, [rows.dim], True) / entries).view(-1, x.shape[-1])
-    products = forward.reduce(centred @ centred.t()) / max(0, entries - correction)
+    products = forward.reduce(centred @ centred.mH) / max(0, entries - correction)
     return products if x.dim() == 2 else products.view(())
 
 
@@ -87,6 +109,7 @@ def correlation(forward: "Forward", x: Tensor) -> Any:
     return (found / deviations[:, None] / deviations).clip(-1, 1)
 
 
+@in_float32
 def variance(
     forward: "Forward", x: Tensor, dim: Any = None, unbiased: Any = None, keepdim: bool = False, *,
     correction: float | None = None,
@@ -101,12 +124,16 @@ def variance(
     less = correction if correction is not None else float(unbiased is None or unbiased)
     entries = _entries(forward, x, rows, dims)
     centred = x - total(forward, x, dims, True) / entries
-    return total(forward, centred.square(), dims, keepdim) / max(0.0, entries - less)
+    return total(forward, _squared(centred), dims, keepdim) / max(0.0, entries - less)
 
 
 def deviation(forward: "Forward", *args: Any, **kwargs: Any) -> Any:
     var = variance(forward, *args, **kwargs)
     return var if var is NotImplemented else root(var, 2)
+
+
+def _squared(x: Tensor) -> Tensor:
+    return (x * x.conj()).real if x.is_complex() else x.square()
 
 
 def root(x: Tensor, power: float) -> Tensor:
@@ -126,6 +153,7 @@ def _with_mean(spread: Callable[..., Any]) -> Callable[..., Any]:
     return both
 
 
+@in_float32
 def softmax(forward: "Forward", x: Tensor, dim: Any = None, *args: Any, **kwargs: Any) -> Any:
     """exp(x - max) / sum exp(x - max)"""
     dtype = kwargs.get("dtype", next((a for a in args if isinstance(a, torch.dtype)), None))
@@ -147,6 +175,7 @@ def log_softmax(forward: "Forward", x: Tensor, dim: Any = None, *args: Any, **kw
     return found if found is NotImplemented else forward.as_rows(x - logsumexp(forward, x, dim, True), rows_of(x))
 
 
+@in_float32
 def logsumexp(forward: "Forward", x: Tensor, dim: Dims = None, keepdim: bool = False) -> Any:
     found = over(x, dim)
     if found is None:
@@ -229,6 +258,15 @@ def _with_row(forward: "Forward", x: Tensor, rows: Rows, keepdim: bool, largest:
     return kind((out, row) if keepdim else (out.squeeze(rows.dim), row.squeeze(rows.dim)))
 
 
+def bincount(forward: "Forward", input: Tensor, weights: Any = None, minlength: int = 0) -> Any:
+    """How many rows of all ranks hold each number, or the sums of their weights."""
+    rows = rows_of(input)
+    if rows is None or rows.points is not None or (weights is not None and rows_of(weights) is None):
+        return NotImplemented
+    most = int(_best(forward, input, [0], True)) + 1
+    return forward.reduce(torch.bincount(input, weights, max(int(minlength), most)))
+
+
 def _count(forward: "Forward", x: Tensor, dim: Any, keepdim: bool) -> Any:
     found = over(x, dim)
     return None if found is None else total(forward, x.bool().long(), found[1], keepdim)
@@ -256,9 +294,10 @@ SUMS: dict[Any, Callable[..., Any]] = {
     **dict.fromkeys((torch.std, _T.std), deviation),
     torch.var_mean: _with_mean(variance),
     torch.std_mean: _with_mean(deviation),
-    **dict.fromkeys((torch.softmax, _T.softmax, F.softmax), softmax),
-    **dict.fromkeys((torch.log_softmax, _T.log_softmax, F.log_softmax), log_softmax),
-    **dict.fromkeys((torch.logsumexp, _T.logsumexp), logsumexp),
+    **dict.fromkeys((torch.softmax, _T.softmax, F.softmax, torch.special.softmax), softmax),
+    **dict.fromkeys((torch.log_softmax, _T.log_softmax, F.log_softmax, torch.special.log_softmax), log_softmax),
+    **dict.fromkeys((torch.logsumexp, _T.logsumexp, torch.special.logsumexp), logsumexp),
+    **dict.fromkeys((torch.bincount, _T.bincount), bincount),
     **dict.fromkeys((torch.amax, _T.amax), _extremes(True)),
     **dict.fromkeys((torch.amin, _T.amin), _extremes(False)),
     **dict.fromkeys((torch.max, _T.max), _first_extreme(True)),

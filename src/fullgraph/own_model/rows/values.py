@@ -40,6 +40,20 @@ def pointwise(op: Op) -> Mark | None:
     return _pointing(op, rows.at(out.dim() + at))
 
 
+def loss(op: Op) -> Any:
+    """A loss of each number, or of each row's class."""
+    if op.given["reduction"]:
+        refuse(
+            f"{op.name} takes a mean or sum over {op.what()}; use reduction='none', and the mean in a line of its own"
+        )
+    if op.name != "nll_loss_forward":
+        return pointwise(op)
+    rows, classes = rows_of(op.x), rows_of(op.given["target"])
+    if rows is None or rows.dim or classes is None or classes.points is not None or not classes.fits(rows):
+        unknown(op)
+    return [rows, None]
+
+
 def _evenly(op: Op) -> Even | None:
     """Numbers that are even in all arguments are even in the result."""
     marks = [mark_of(x) for x in op.tensors if x.dim()]
@@ -259,14 +273,25 @@ FIRST = (
     "_scaled_dot_product_flash_attention_for_cpu", "_scaled_dot_product_efficient_attention",
     "_scaled_dot_product_flash_attention", "_scaled_dot_product_cudnn_attention", "_scaled_dot_product_attention_math",
 )  # fmt: skip
+LOSSES = (
+    "mse_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy", "binary_cross_entropy_with_logits",
+    "soft_margin_loss", "nll_loss_forward",
+)  # fmt: skip
 FILLED = (
     "zeros", "ones", "full", "empty", "new_zeros", "new_ones", "new_full", "new_empty", "zeros_like", "ones_like",
     "full_like", "empty_like", "zero", "fill",
 )  # fmt: skip
 
+
+def given_rows(rule: Rule) -> Rule:
+    """A rule that is asked where an argument holds rows: zeros, which fit any, are the same on every rank."""
+    return lambda op: rule(op) if op.marked else None
+
+
 VALUES: dict[str, Rule] = {
     "pointwise": pointwise,
     "log_sigmoid_forward": log_sigmoid,
+    **dict.fromkeys(LOSSES, given_rows(loss)),
     **dict.fromkeys(("copy", "_prelu_kernel", "masked_fill", "where", "lerp", "clamp", "threshold"), pointwise),
     **dict.fromkeys(
         (
@@ -287,14 +312,13 @@ VALUES: dict[str, Rule] = {
     ),
     **dict.fromkeys(FILLED, filled),
     **dict.fromkeys(ALONG, along),
-    **dict.fromkeys(FIRST, first),
-    "native_layer_norm": layer_norm,
-    "renorm": renorm,
-    **dict.fromkeys(("_fft_r2c", "_fft_c2r", "_fft_c2c"), transformed),
-    **dict.fromkeys(("view_as_complex", "view_as_real"), complex_view),
-    "_fused_rms_norm": layer_norm,
-    **dict.fromkeys(("mm", "mv", "bmm", "addmm", "addmv", "baddbmm", "dot"), product),
-    "linear": linear,
-    **dict.fromkeys(("_cdist_forward", "_euclidean_dist"), distances),
-    **dict.fromkeys(("_local_scalar_dense", "equal", "is_nonzero"), scalar),
+    **dict.fromkeys(FIRST, given_rows(first)),
+    **dict.fromkeys(("native_layer_norm", "_fused_rms_norm"), given_rows(layer_norm)),
+    "renorm": given_rows(renorm),
+    **dict.fromkeys(("_fft_r2c", "_fft_c2r", "_fft_c2c"), given_rows(transformed)),
+    **dict.fromkeys(("view_as_complex", "view_as_real"), given_rows(complex_view)),
+    **dict.fromkeys(("mm", "mv", "bmm", "addmm", "addmv", "baddbmm", "dot", "vdot"), given_rows(product)),
+    "linear": given_rows(linear),
+    **dict.fromkeys(("_cdist_forward", "_euclidean_dist"), given_rows(distances)),
+    **dict.fromkeys(("_local_scalar_dense", "equal", "is_nonzero"), given_rows(scalar)),
 }
