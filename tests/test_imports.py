@@ -19,6 +19,7 @@ errors    : -
 own_code  : errors
 version   : -
 words     : -
+cached    : -
 display   : errors words
 values    : own_code+
 environ   : values+
@@ -31,7 +32,7 @@ described : own_code+
 axes      : named+ described
 storage   : values+
 data      : storage+ values resources proc
-ops       : errors proc
+ops       : errors proc cached
 report    : storage+ values display words
 nn        : ops+ axes+
 partition : data+ axes+

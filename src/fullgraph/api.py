@@ -3,7 +3,7 @@
 import atexit
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from fullgraph.axes import MODELS
+from fullgraph.cached import cached_property
 from fullgraph.data import Graph, as_graph, load
 from fullgraph.display import shown
 from fullgraph.environ import in_job

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
 from math import prod
 
 import torch
 from torch import Tensor
 
+from fullgraph.cached import cached_property
 from fullgraph.codec.base import Shape
 from fullgraph.codec.lowbit import CHOICES, LowBit
 from fullgraph.ops.lowbit import lowbit_spans, row_bytes

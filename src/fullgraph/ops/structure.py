@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Generic, TypeVar
 from weakref import ref
 
 import torch
 from torch import Tensor
 
+from fullgraph.cached import cached_property
 from fullgraph.errors import InputError
 from fullgraph.ops.long_rows import LongRows, long_rows
 from fullgraph.ops.parallel import balanced_cuts, num_chunks

@@ -5,12 +5,12 @@ Legend: n owned rows, t of them that a layer computes, D features.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
 
+from fullgraph.cached import cached_property
 from fullgraph.nn.view import Features, Message, Operand, RowMap, Update, at_once
 
 

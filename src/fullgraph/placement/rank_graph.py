@@ -5,12 +5,12 @@ Legend: n owned rows, h halo rows.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from fullgraph.cached import cached_property
 from fullgraph.nn.view import Features
 from fullgraph.ops import Adjacency, Structure
 from fullgraph.partition import Part

@@ -1,12 +1,12 @@
 """What a placement hands to the trainer: one rank's share of the work."""
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
+from fullgraph.cached import cached_property
 from fullgraph.exchange import Clock, Held, settled
 from fullgraph.nn.layer_plan import LayerPlan
 from fullgraph.partition import GraphFacts

@@ -3,12 +3,12 @@
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Self
 
 import torch
 from torch import Tensor, nn
 
+from fullgraph.cached import cached_property
 from fullgraph.errors import InputError
 from fullgraph.exchange import Channel, Clock, Held, Wire, Wires
 from fullgraph.nn.layer_plan import LayerPlan, LayerShape

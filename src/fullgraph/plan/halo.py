@@ -4,11 +4,11 @@ Legend: n owned rows, h halo rows, s sent rows, D features.
 """
 
 from dataclasses import dataclass
-from functools import cached_property
 
 import torch
 from torch import Tensor
 
+from fullgraph.cached import cached_property
 from fullgraph.ops import add_rows
 from fullgraph.plan.base import Shape
 

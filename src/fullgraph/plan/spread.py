@@ -5,10 +5,10 @@ Legend: N rows on all ranks, n of them on this one; D columns.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cached_property
 
 from torch import Tensor
 
+from fullgraph.cached import cached_property
 from fullgraph.plan.base import Shape
 
 

@@ -4,10 +4,10 @@ Legend: N rows on all ranks, n of them on this one; D columns, k of them on this
 """
 
 from dataclasses import dataclass
-from functools import cached_property
 
 from torch import Tensor
 
+from fullgraph.cached import cached_property
 from fullgraph.plan.base import Shape
 
 

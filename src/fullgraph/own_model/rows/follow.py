@@ -8,13 +8,13 @@ missing, says PARTIAL. An operation without a rule is refused if it is given row
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from fullgraph.cached import cached_property
 from fullgraph.errors import InputError
 from fullgraph.own_model.rows.place import refuse
 from fullgraph.own_model.rows.pointwise import POINTWISE

@@ -12,12 +12,13 @@ not lost on the way through autograd.
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum
-from functools import cached_property
 from math import prod
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from fullgraph.cached import cached_property
 
 NAME = "_fullgraph_mark"
 VERSION = "_fullgraph_version"  # how often a tensor marked Even had been written to

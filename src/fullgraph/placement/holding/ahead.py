@@ -5,7 +5,6 @@ Legend: n owned rows, h halo rows, D features, e entries.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 from math import prod
 
 import numpy as np
@@ -13,6 +12,7 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
+from fullgraph.cached import cached_property
 from fullgraph.nn.view import Features
 from fullgraph.ops import Adjacency, Structure
 from fullgraph.placement.halo import halo_of

@@ -5,12 +5,12 @@ every rank, as where rows have a halo (holding/live.py).
 """
 
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import accumulate, pairwise
 
 import torch
 from torch import Tensor
 
+from fullgraph.cached import cached_property
 from fullgraph.ops import Adjacency, Structure
 from fullgraph.placement.holding.live import Live
 from fullgraph.placement.holding.shared import Leaders, Patterned, share_matrices

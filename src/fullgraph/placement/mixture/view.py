@@ -5,12 +5,13 @@ Legend: N nodes, n of them this rank's own, both in blocks; D features, k of the
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from fullgraph.cached import cached_property
 from fullgraph.codec import quartiles
 from fullgraph.exchange import Channel, RowFacts, Sides
 from fullgraph.nn.view import IDENTITY, Features, Message, RowMap, Update

@@ -5,12 +5,13 @@ Legend: n owned rows that a layer reads, t of them that it computes, h halo rows
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from fullgraph.cached import cached_property
 from fullgraph.exchange import Channel, RowFacts, Sides
 from fullgraph.nn.view import IDENTITY, Features, Mapped, Message, Operand, RowMap, Update
 from fullgraph.ops import Structure, attend, spmm

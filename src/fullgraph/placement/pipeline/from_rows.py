@@ -3,12 +3,12 @@
 Legend: N nodes, w of them this way's own, n this rank's part; W ways, K chunks a way, V levels, S stages.
 """
 
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from fullgraph.cached import cached_property
 from fullgraph.codec import quartiles
 from fullgraph.errors import InputError
 from fullgraph.exchange import Clock, Sides, Wires

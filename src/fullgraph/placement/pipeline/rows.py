@@ -6,12 +6,12 @@ in the same slot; D features.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from fullgraph.cached import cached_property
 from fullgraph.exchange import Channel, Clock, Held, Sides
 from fullgraph.nn.view import IDENTITY, RowMap
 from fullgraph.ops import Adjacency, Structure, spmm

@@ -2,12 +2,12 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
+from fullgraph.cached import cached_property
 from fullgraph.exchange import Channel, Clock, RowFacts, Sides, Wires
 from fullgraph.nn.view import Features
 from fullgraph.placement.known import Known
