@@ -77,7 +77,9 @@ class GradSync:
         for parameter, part in zip(parameters, parts, strict=True):
             assert parameter.grad is not None
             parameter.grad.copy_(part.view_as(parameter))
-        for parameter, ranks in zip(parameters, have.tolist(), strict=False):
+        if not self.may_lack:
+            return
+        for parameter, ranks in zip(parameters, have.tolist(), strict=True):
             if not ranks:
                 parameter.grad = None
 
