@@ -5,6 +5,8 @@ from fullgraph.recipes.base import Given, Published, Strategy, check_strategy, w
 from fullgraph.recipes.baselines import Isolated as none
 from fullgraph.recipes.baselines import Vanilla as vanilla
 from fullgraph.recipes.free import Free as free
+from fullgraph.recipes.gnnpipe import GNNPipe as gnnpipe
+from fullgraph.recipes.gnnpipe import GNNPipeHybrid as gnnpipe_hybrid
 from fullgraph.recipes.halos import BNS as bns
 from fullgraph.recipes.halos import AdaQP as adaqp
 from fullgraph.recipes.halos import DelayedTurns as cd_r
@@ -16,9 +18,7 @@ from fullgraph.recipes.halos import SylvieABounded as sylvie_a_bounded
 from fullgraph.recipes.halos import SylvieS as sylvie_s
 from fullgraph.recipes.halos import Varco as varco
 from fullgraph.recipes.halos import VarcoSlow as varco_slow
-from fullgraph.recipes.placements import GNNPipe as gnnpipe
-from fullgraph.recipes.placements import GNNPipeHybrid as gnnpipe_hybrid
-from fullgraph.recipes.placements import MixGCN as mixgcn
+from fullgraph.recipes.mixgcn import MixGCN as mixgcn
 
 
 def auto(**options: object) -> Strategy:

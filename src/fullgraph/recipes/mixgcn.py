@@ -1,0 +1,54 @@
+"""MixGCN: the update by rows, the aggregation by columns, equal to one process (arXiv:2501.01951)."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import torch
+
+from fullgraph.errors import InputError
+from fullgraph.partition import Banded, Contiguous
+from fullgraph.placement import Mixture
+from fullgraph.recipes.base import Strategy
+from fullgraph.values import OneOf, Range
+
+
+@dataclass(frozen=True, kw_only=True)
+class MixGCN(Strategy):
+    """Exact training without halos: a machine holds the whole structure, and ranks swap row for column blocks.
+
+    blocks: runs of rows, one of which is aggregated while the one before crosses and is updated. roles: what each rank
+    does, such as sparse,dense,dense or both,both. devices: where, such as cpu,cuda:0,cuda:1; cpu+cuda:0 is a rank that
+    aggregates on the first and updates on the second.
+    """
+
+    blocks: Annotated[int, Range(1, 2**31)] = 1
+    roles: tuple[Annotated[str, OneOf("sparse", "dense", "both")], ...] = ()
+    devices: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for needed, work in (("sparse", "aggregate"), ("dense", "update")):
+            if self.roles and not {needed, "both"} & set(self.roles):
+                raise InputError(f"roles={','.join(self.roles)}: no rank to {work}; make one {needed} or both")
+
+    def layout(self) -> Mixture:
+        aggregate_on = tuple(_devices(text)[0] for text in self.devices)
+        return Mixture(blocks=self.blocks, roles=self.roles, aggregate_on=aggregate_on)
+
+    def partitioner(self) -> Banded | Contiguous:
+        empty = tuple(rank for rank, role in enumerate(self.roles) if role == "sparse")
+        return Banded(blocks=self.blocks, empty=empty) if self.blocks > 1 or empty else Contiguous()
+
+    def devices_of(self, rank: int) -> tuple[str, ...]:
+        return _devices(self.devices[rank])[::-1] if self.devices else ()
+
+
+def _devices(text: str) -> tuple[str, str]:
+    """Of a rank's sparse and of its dense work."""
+    try:
+        names = [str(torch.device(name)) for name in text.split("+")]
+    except RuntimeError:
+        names = []
+    if len(names) not in (1, 2) or not all(name == "cpu" or name.startswith("cuda:") for name in names):
+        raise InputError(f"device {text!r} is unknown; write cpu, cuda:0, or both as cpu+cuda:0")
+    return names[0], names[-1]
