@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from fullgraph.codec import ByRow, MinVariance, Shape
-from fullgraph.exchange.memory import ByPeer, are_shaped, rows_of
+from fullgraph.exchange.picks import ByPeer
+from fullgraph.exchange.state import are_shaped, rows_of
 
 Side = Literal["sent", "come"]
 SIDES: tuple[Side, Side] = ("sent", "come")

@@ -1,19 +1,71 @@
 """The step number, and what channels and the trainer agree on about a step."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor
 
 from fullgraph.exchange.inbox import settled
-from fullgraph.exchange.lateness import Lateness
-from fullgraph.exchange.tape import Tape
 from fullgraph.report import Meter
 from fullgraph.transport import Key, Use
 
 if TYPE_CHECKING:
     from fullgraph.exchange.channel import Channel
+
+LOOK_EVERY = 20  # steps; each look waits for rows that would otherwise be read later
+
+
+class Tape:
+    """What came from other ranks in a block's first forward pass, for the second one, in which nobody sends.
+
+    Tensors are in the order of their calls, which must be the same in both passes.
+    """
+
+    def __init__(self) -> None:
+        self.tensors: list[Tensor] = []
+        self.next = 0
+
+    def record(self, tensor: Tensor) -> None:
+        self.tensors.append(tensor.detach())
+
+    def rewind(self) -> None:
+        self.next = 0
+
+    def replay(self) -> Tensor:
+        self.next += 1
+        return self.tensors[self.next - 1].detach()  # autograd makes it the result of another function each time
+
+
+class Lateness:
+    """How far late rows are from fresh ones: |used - fresh|^2 and |fresh|^2 over all channels, in the steps that look.
+
+    Only rows that no dropout came before are compared: each step has masks of its own, by which others would differ.
+    """
+
+    def __init__(self) -> None:
+        self._sums: Tensor | None = None
+
+    @staticmethod
+    def looks(step: int) -> bool:
+        """One step before those in which a schedule that refreshes every 5, 10 or 20 steps reads fresh rows."""
+        return step % LOOK_EVERY == LOOK_EVERY - 2
+
+    def add(self, used: Mapping[int, Tensor] | None, fresh: Mapping[int, Tensor]) -> None:
+        """Rows by peer; None where zeros stood in for them."""
+        for peer, rows in fresh.items():
+            off = rows if used is None else rows - used[peer]
+            sums = torch.stack([off.float().square().sum(), rows.float().square().sum()])
+            self._sums = sums if self._sums is None else self._sums + sums
+
+    def take(self) -> tuple[float, float]:
+        """The sums since the last call."""
+        sums, self._sums = self._sums, None
+        if sums is None:
+            return 0.0, 0.0
+        off, all_ = sums.tolist()
+        return off, all_
 
 
 class Clock:

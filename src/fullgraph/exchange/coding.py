@@ -7,8 +7,8 @@ from torch import Tensor
 
 from fullgraph.codec import ByRow, Codec, Shape
 from fullgraph.exchange.bits import Bits, Side
-from fullgraph.exchange.feedback import Residuals
 from fullgraph.exchange.picks import Picked
+from fullgraph.exchange.state import Residuals
 from fullgraph.transport import Key
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fullgraph.exchange.memory import ByPeer
+from fullgraph.exchange.picks import ByPeer
 from fullgraph.plan import Route
 from fullgraph.transport import Key, Transport
 

@@ -11,19 +11,85 @@ from fullgraph.codec import Codec, Shape
 from fullgraph.errors import Damaged, InputError
 from fullgraph.exchange.bits import Bits
 from fullgraph.exchange.coding import StepCoding
-from fullgraph.exchange.drift import News
-from fullgraph.exchange.feedback import Residuals
-from fullgraph.exchange.memory import ByPeer, Part, are_shaped, rows_of
-from fullgraph.exchange.picks import Picks
+from fullgraph.exchange.picks import ByPeer, Picked, Picks
 from fullgraph.exchange.schedule import Schedule
-from fullgraph.exchange.smooth import Average
-from fullgraph.exchange.version import Filling, Kept, Version, seen_in
+from fullgraph.exchange.state import Average, News, Part, Residuals, are_shaped, rows_of
 from fullgraph.plan import Route
 from fullgraph.transport import Key, Pending, Ready, Transport
 
 Later = Callable[[Callable[[], None]], None]
 # What is held between steps: tensors, which the next step may change, and versions of rows, still on their way perhaps.
 Held = dict[str, Tensor | Pending[dict[int, Tensor]]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Seen:
+    """Rows by peer, and which of them are absent."""
+
+    rows: ByPeer
+    absent: ByPeer
+
+    def fits(self, shapes: dict[int, Shape], dtype: torch.dtype) -> bool:
+        counts = {peer: shape[:1] for peer, shape in shapes.items()}
+        return are_shaped(self.rows, shapes, dtype) and are_shaped(self.absent, counts, torch.bool)
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Filling:
+    """How the rows that crossed at a step become all rows of its messages."""
+
+    picked: Picked | None
+    scale: float  # of rows that crossed
+    shapes: dict[int, Shape]
+    silent: frozenset[int]  # peers that had nothing new to say
+    like: Tensor
+
+    def __call__(self, came: ByPeer, before: Seen | None) -> Seen:
+        rows, absent = {}, {}
+        for peer, shape in self.shapes.items():
+            if self.picked is None and peer not in self.silent:  # all of its rows came
+                rows[peer], absent[peer] = came[peer], torch.zeros(shape[0], dtype=torch.bool)
+                continue
+            rows[peer], absent[peer] = self._old(peer, shape, before)
+            if self.picked is not None and peer not in self.silent:
+                self._put(self.picked, peer, came.get(peer), rows[peer], absent[peer])
+        return Seen(rows, absent)
+
+    def _old(self, peer: int, shape: Shape, before: Seen | None) -> tuple[Tensor, Tensor]:
+        """A copy: versions share no memory, for a checkpoint may hold several."""
+        if before is not None:
+            return before.rows[peer].clone(), before.absent[peer].clone()
+        return self.like.new_zeros(shape), torch.zeros(shape[0], dtype=torch.bool)
+
+    def _put(self, picked: Picked, peer: int, came: Tensor | None, rows: Tensor, absent: Tensor) -> None:
+        """Write what came over the rows that were due."""
+        due, drawn, device = picked.due[peer], picked.come[peer], rows.device
+        rows[due.to(device)], absent[due] = 0, True
+        absent[drawn] = False
+        if came is not None:
+            rows[drawn.to(device)] = came if self.scale == 1 else came * self.scale
+
+
+def seen_in(state: dict[str, Tensor], name: str) -> Seen:
+    """What a checkpoint holds under a name, and `absent.` before the name."""
+    absent = rows_of(state, f"absent.{name}.")
+    return Seen(rows_of(state, f"{name}."), {peer: rows.cpu() for peer, rows in absent.items()})
+
+
+class Version:
+    """One step's rows, there or on their way."""
+
+    def __init__(self, found: "Seen | Callable[[], Seen]") -> None:
+        """found: the rows, or what waits for them."""
+        self._found = found
+
+    def seen(self) -> Seen:
+        if not isinstance(self._found, Seen):
+            self._found = self._found()  # lets go of the version before, too
+        return self._found
+
+    def wait(self) -> ByPeer:
+        return self.seen().rows
 
 
 def settled(held: Held) -> dict[str, Tensor]:
@@ -75,7 +141,7 @@ class Inbox:
         self.versions: dict[int, Pending[ByPeer]] = {}
         self.absent: ByPeer = {}  # by peer: which of the rows that were read last never came
         self.posted = -1  # the last step that sent
-        self._last: Version | Kept | None = None  # the newest version, where later ones go over it
+        self._last: Version | None = None  # the newest version, where later ones go over it
         self._loaded = False  # from a checkpoint, and not yet compared with what this run sends
         self._like: Tensor | None = None  # no rows, as wide as those that were posted last, and of their format
 
@@ -127,7 +193,8 @@ class Inbox:
             return coming
         scale = manner.picks.scale if manner.picks else 1.0
         filling = Filling(picked=coding.picked, scale=scale, shapes=shapes, silent=silent, like=coding.like)
-        version = Version(coming, filling, self._last)
+        before = self._last
+        version = Version(lambda: filling(coming.wait(), None if before is None else before.seen()))
         self._last = version if manner.keeps_rows else None
         return version
 
@@ -158,7 +225,7 @@ class Inbox:
         due = self.schedule.turn(step).read
         version = None if due is None else self.versions[due]
         rows = None if version is None else version.wait()
-        self.absent = version.seen().absent if isinstance(version, Version | Kept) else {}
+        self.absent = version.seen().absent if isinstance(version, Version) else {}
         if due is not None and rows is not None and self.manner.average is not None:
             rows = self.manner.average.take(due, rows)
         for old in [s for s in self.versions if s <= step - self.schedule.depth]:
@@ -187,7 +254,7 @@ class Inbox:
             versions["last"] = self._last
         state: Held = dict(versions)
         for name, version in versions.items():
-            if isinstance(version, Version | Kept):
+            if isinstance(version, Version):
                 state |= {f"absent.{name}.{peer}": rows for peer, rows in version.seen().absent.items()}
         for part in manner.parts:
             state |= part.held()
@@ -199,10 +266,10 @@ class Inbox:
             for name in [n for n in state if n.startswith("version.") and n.count(".") == 1]:
                 step = int(name.removeprefix("version."))
                 partial = self.manner.partial
-                self.versions[step] = Kept(seen_in(state, name)) if partial else Ready(rows_of(state, f"{name}."))
+                self.versions[step] = Version(seen_in(state, name)) if partial else Ready(rows_of(state, f"{name}."))
             if self.manner.keeps_rows:
                 newest = self.versions[max(self.versions)] if self.versions else None
-                self._last = Kept(seen_in(state, "last")) if "last" in state else newest  # type: ignore[assignment]
+                self._last = Version(seen_in(state, "last")) if "last" in state else newest  # type: ignore[assignment]
             for part in self.manner.parts:
                 part.load(state)
         except (ValueError, TypeError) as error:
@@ -218,7 +285,7 @@ class Inbox:
         sent = {peer: tuple(rows.shape) for peer, rows in packed.items()}
         good = all(part.fits(sent, come, like.dtype) for part in self.manner.parts)
         for version in [*self.versions.values(), *([self._last] if self.manner.keeps_rows else [])]:
-            if isinstance(version, Version | Kept):
+            if isinstance(version, Version):
                 good = good and version.seen().fits(come, like.dtype)
             else:  # None: rows that stay as they were are not there
                 good = good and version is not None and are_shaped(version.wait(), come, like.dtype)

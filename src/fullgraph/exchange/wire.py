@@ -8,14 +8,12 @@ from fullgraph.errors import InputError
 from fullgraph.exchange.bits import Bits
 from fullgraph.exchange.channel import Channel
 from fullgraph.exchange.clock import Clock
-from fullgraph.exchange.drift import Drift, News
 from fullgraph.exchange.facts import RowFacts, told_squares
-from fullgraph.exchange.feedback import Residuals
 from fullgraph.exchange.inbox import Inbox, Manner
 from fullgraph.exchange.own import checked_codec, checked_schedule
 from fullgraph.exchange.picks import Picks
 from fullgraph.exchange.schedule import Schedule, Sync
-from fullgraph.exchange.smooth import Average, Smooth
+from fullgraph.exchange.state import Average, Drift, News, Residuals, Smooth
 from fullgraph.plan import Route
 from fullgraph.transport import Key, Transport
 

@@ -9,7 +9,7 @@ from fullgraph.exchange import AnySchedule, Drift, Pipelined, Wire
 from fullgraph.partition import Contiguous
 from fullgraph.placement import Mixture, Partitioned, Placement
 from fullgraph.recipes.base import Published
-from fullgraph.recipes.pipegcn import GAMMA, averaging
+from fullgraph.recipes.halos import GAMMA, averaging
 from fullgraph.values import OneOf, Range
 
 PLACEMENTS: dict[str, type[Placement]] = {"partitioned": Partitioned, "mixture": Mixture}

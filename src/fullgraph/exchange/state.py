@@ -1,0 +1,192 @@
+"""What one direction of a channel remembers between steps, beside versions of rows: how it is kept, saved and loaded.
+
+Averages (Smooth), what a codec dropped (Residuals), and the rows that were sent last (Drift).
+"""
+
+from dataclasses import dataclass, replace
+from typing import Annotated, Protocol
+
+import torch
+from torch import Tensor
+
+from fullgraph.codec import Codec, Shape
+from fullgraph.exchange.picks import ByPeer, Picks
+from fullgraph.transport import Key, Transport
+from fullgraph.values import Range, Value
+
+
+class Part(Protocol):
+    """Something that is remembered, and is in the checkpoint."""
+
+    def held(self) -> dict[str, Tensor]:
+        """As named tensors."""
+        ...
+
+    def load(self, state: dict[str, Tensor]) -> None:
+        """From what `held` gave; there may be other names beside."""
+        ...
+
+    def fits(self, sent: dict[int, Shape], come: dict[int, Shape], dtype: torch.dtype) -> bool:
+        """Whether what was loaded is of messages of these shapes."""
+        ...
+
+
+def rows_of(state: dict[str, Tensor], prefix: str) -> ByPeer:
+    """In peer order, as routes have it; a file has names in an order of its own, such as 0, 1, 10, 11, 2."""
+    rows = {int(name.removeprefix(prefix)): rows for name, rows in state.items() if name.startswith(prefix)}
+    return dict(sorted(rows.items()))
+
+
+def are_shaped(rows: ByPeer, shapes: dict[int, Shape], dtype: torch.dtype) -> bool:
+    """Whether there are rows of these shapes, for every peer."""
+    same = {peer: tuple(value.shape) for peer, value in rows.items()} == shapes
+    return same and {value.dtype for value in rows.values()} <= {dtype}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Smooth(Value):
+    """avg = g avg + (1 - g) received, from zero, of features, gradients or both  (PipeGCN, arXiv:2203.10428).
+
+    correct: divide by 1 - g^k after k receipts, which takes the pull towards zero out of the first steps.
+    """
+
+    gamma: Annotated[float, Range(0, 1, below=True)] = 0.95
+    features: bool = True
+    gradients: bool = True
+    correct: bool = False
+
+
+class Average:
+    """The moving average of one way of a channel, by peer."""
+
+    def __init__(self, smooth: Smooth) -> None:
+        self.smooth = smooth
+        self.rows: dict[int, Tensor] = {}
+        self.count = 0
+        self.version: int | None = None  # the last one taken in
+
+    def take(self, version: int, received: dict[int, Tensor]) -> dict[int, Tensor]:
+        """Take a version in, once however often it is read; what to use in its place."""
+        gamma = self.smooth.gamma
+        if version != self.version:
+            self.version, self.count = version, self.count + 1
+            for peer, rows in received.items():
+                old = self.rows.get(peer)
+                self.rows[peer] = (1 - gamma) * rows if old is None else old.mul_(gamma).add_(rows, alpha=1 - gamma)
+        scale = 1 / (1 - gamma**self.count) if self.smooth.correct else 1.0
+        return {peer: self.rows[peer] * scale for peer in received}
+
+    def held(self) -> dict[str, Tensor]:
+        if self.version is None:
+            return {}
+        return {"average": torch.tensor([self.version, self.count])} | {
+            f"average.{peer}": rows for peer, rows in self.rows.items()
+        }
+
+    def load(self, state: dict[str, Tensor]) -> None:
+        if "average" in state:
+            self.version, self.count = state["average"].tolist()
+            self.rows = rows_of(state, "average.")
+
+    def fits(self, sent: dict[int, Shape], come: dict[int, Shape], dtype: torch.dtype) -> bool:
+        return not self.rows or are_shaped(self.rows, come, dtype)
+
+
+class Residuals:
+    """send Q(x_t + e_t),  e_{t+1} = x_t + e_t - Q(x_t + e_t),  by peer: all that arrives = all that was meant - e."""
+
+    def __init__(self) -> None:
+        self.rows: dict[int, Tensor] = {}
+
+    def encode(self, codec: Codec, peer: int, x: Tensor, key: Key, at: Tensor | None = None) -> Tensor:
+        """The wire of x, or of its rows `at`, the only ones that cross; the others owe what they owed."""
+        owed = self.rows.get(peer)
+        there = None if at is None else at.to(x.device)
+        if there is not None:
+            x, owed = x[there], torch.zeros_like(x) if owed is None else owed.clone()
+        if owed is not None:
+            x = x + (owed if there is None else owed[there])
+        wire = codec.encode(x, key)
+        left = x - codec.decode(wire, tuple(x.shape), x.dtype, key)
+        if there is not None and owed is not None:
+            owed[there] = left
+            left = owed
+        self.rows[peer] = left
+        return wire
+
+    def held(self) -> dict[str, Tensor]:
+        return {f"residual.{peer}": rows for peer, rows in self.rows.items()}
+
+    def load(self, state: dict[str, Tensor]) -> None:
+        self.rows = rows_of(state, "residual.")
+
+    def fits(self, sent: dict[int, Shape], come: dict[int, Shape], dtype: torch.dtype) -> bool:
+        return are_shaped(self.rows, {peer: sent.get(peer, ()) for peer in self.rows}, dtype)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drift(Value):
+    """A rank sends the rows x of a layer to nobody while  sum |x - x'|^2 <= bound^2 sum |x'|^2,  x' those last sent.
+
+    Sums are over all that it would send. longest: but never for more than so many steps on end (0: however long).
+    gradients: messages with gradients are skipped alike, by their own change.
+    """
+
+    bound: Annotated[float, Range(0, 1e9)] = 0.1
+    longest: Annotated[int, Range(0, 10**9)] = 0
+    gradients: bool = False
+
+
+class News:
+    """One way of a channel: what was last sent, and whether there is news."""
+
+    def __init__(self, drift: Drift, picks: Picks | None) -> None:
+        self.drift, self.picks = drift, picks
+        self.rows: ByPeer = {}  # as they were last sent
+        self.silent = torch.full((picks.turns if picks else 1,), -1)  # steps without news, by turn; -1: never sent
+
+    def tell(self, packed: ByPeer, peers: list[int], key: Key, transport: Transport) -> tuple[ByPeer, frozenset[int]]:
+        """The rows to send, or none; and those of the `peers` that send none. One byte a peer says which."""
+        send = self._decide(packed, key.step)
+        flags = {peer: torch.tensor([send], dtype=torch.uint8) for peer in packed}
+        name = replace(key, channel=f"{key.channel}/news")
+        told = transport.begin(name, flags, dict.fromkeys(peers, 1)).wait()
+        return packed if send else {}, frozenset(peer for peer in peers if not int(told[peer][0]))
+
+    def _decide(self, packed: ByPeer, step: int) -> bool:
+        turn = step % len(self.silent)
+        silent = int(self.silent[turn])
+        send = silent < 0 or 0 < self.drift.longest <= silent or self._changed(packed, step)
+        self.silent = self.silent.clone()
+        self.silent[turn] = 0 if send else silent + 1
+        if send:
+            self.rows = {peer: self._kept(peer, rows, step) for peer, rows in packed.items()}
+        return send
+
+    def _changed(self, packed: ByPeer, step: int) -> bool:
+        moved = size = torch.zeros((), dtype=torch.float64)
+        for peer, rows in packed.items():
+            new, old = (self._due(peer, which, step).double() for which in (rows, self.rows[peer]))
+            moved, size = moved + (new - old).square().sum().cpu(), size + old.square().sum().cpu()
+        return not bool(moved <= self.drift.bound**2 * size)  # rows that are no numbers are news
+
+    def _due(self, peer: int, rows: Tensor, step: int) -> Tensor:
+        return rows if self.picks is None else rows[self.picks.due(self.picks.sent[peer], step).to(rows.device)]
+
+    def _kept(self, peer: int, rows: Tensor, step: int) -> Tensor:
+        if self.picks is None or peer not in self.rows:
+            return rows.clone()
+        due, kept = self.picks.due(self.picks.sent[peer], step).to(rows.device), self.rows[peer].clone()
+        kept[due] = rows[due]
+        return kept
+
+    def held(self) -> dict[str, Tensor]:
+        return {"news": self.silent} | {f"news.{peer}": rows for peer, rows in self.rows.items()}
+
+    def load(self, state: dict[str, Tensor]) -> None:
+        if "news" in state:
+            self.silent, self.rows = state["news"].cpu(), rows_of(state, "news.")
+
+    def fits(self, sent: dict[int, Shape], come: dict[int, Shape], dtype: torch.dtype) -> bool:
+        turns = self.picks.turns if self.picks else 1
+        return self.silent.shape == (turns,) and (not self.rows or are_shaped(self.rows, sent, dtype))
