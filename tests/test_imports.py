@@ -24,6 +24,7 @@ values    : own_code+
 environ   : values+
 cgroup    : -
 proc      : -
+model_options: values+
 resources : errors cgroup words
 reference : own_code+
 named     : reference+ values+
@@ -33,7 +34,7 @@ storage   : values+
 data      : storage+ values resources proc
 ops       : errors proc
 report    : storage+ values display words
-nn        : ops+ axes+
+nn        : ops+ axes+ model_options
 partition : data+ axes+
 cutting   : partition+ report+
 plan      : ops+ partition+

@@ -69,7 +69,7 @@ def test_settings_are_checked(field):
     [
         (["--graph", "sbn:nodes=10"], "did you mean sbm?"),
         (["--graph", "sbm:node=10"], "did you mean nodes?"),
-        (["--graph", "nothing.npz"], "names no graph"),
+        (["--graph", "nothing.npz"], "is not the name of a graph"),
         (["--model", "saeg"], "did you mean sage?"),
         (["--model", "gcn:layer=2"], "did you mean layers?"),
         (["--model", "gcn:layers=2,wide"], "KEY=VALUE"),
