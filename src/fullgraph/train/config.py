@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from fullgraph.axes import CALLBACKS, LOSSES, METRICS, OPTIMIZERS, TASKS
+from fullgraph.device import HOST, NCCL, DeviceName, OneDevice
 from fullgraph.errors import InputError
 from fullgraph.storage import read_document
 from fullgraph.values import Help, OneOf, Range, Value
@@ -61,7 +62,7 @@ class TrainConfig(Value):
     checkpoint_layers: Annotated[
         bool, Help("keep only the rows between layers; compute the rest again in the backward pass")
     ] = False
-    device: Annotated[str, OneOf("cpu", "cuda")] = "cpu"
+    device: Annotated[DeviceName, Help("of the rows, or of one by its number")] = HOST
     backend: Annotated[str, OneOf("gloo", "nccl"), Help("of messages between ranks")] = "gloo"
     timeout: Annotated[float, Range(1, 86400), Help("seconds after which a silent rank, host or link is given up")] = (
         60.0
@@ -84,8 +85,8 @@ class TrainConfig(Value):
             )
         if self.trace_torch and not self.trace:
             raise InputError("--trace-torch needs --trace; give both")
-        if self.backend == "nccl" and self.device != "cuda":
-            raise InputError("backend nccl needs --device cuda; use gloo on a CPU")
+        if self.backend == "nccl" and self.device.partition(":")[0] != NCCL:
+            raise InputError(f"backend nccl needs --device {NCCL}; use gloo on a CPU")
 
     @property
     def planned(self) -> int:
@@ -96,4 +97,5 @@ class TrainConfig(Value):
 def device_in(file: Path) -> str:
     """Return the device named in a config.json. This runs first; problems in the file are reported later."""
     loop = read_document(file, fix=FIX).get("train")
-    return "cuda" if isinstance(loop, dict) and loop.get("device") == "cuda" else "cpu"
+    name = loop.get("device") if isinstance(loop, dict) else None
+    return name if isinstance(name, str) and OneDevice().problem(name) is None else HOST

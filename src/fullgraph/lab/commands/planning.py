@@ -22,6 +22,7 @@ from fullgraph.model_options import ModelOptions
 from fullgraph.options import fields_of, pairs_of
 from fullgraph.report import Phases
 from fullgraph.train.config import TrainConfig
+from fullgraph.values import hints_of, read_option
 
 # What a file of ours begins with, so that a file of the user's is not taken for one.
 CLUSTER, RATES = "# written by fullgraph probe\n", '{\n "device": '
@@ -101,6 +102,7 @@ def calibrate(
 
     Example:  fullgraph calibrate --out here.json
     """
+    read_option(hints_of(TrainConfig)["device"], "device", device)
     with shown() as display, display.phase("measuring"):
         from fullgraph.lab.cost.here import kept_at, measured
 
