@@ -23,18 +23,20 @@ cached    : -
 display   : errors words
 values    : own_code+
 environ   : values+
+device    : environ+
 cgroup    : -
 proc      : -
-resources : errors cgroup words
+model_options: values+
+resources : errors cgroup words device
 reference : own_code+
 named     : reference+ values+
 described : own_code+
 axes      : named+ described
 storage   : values+
 data      : storage+ values resources proc
-ops       : errors proc cached
-report    : storage+ values display words
-nn        : ops+ axes+
+ops       : errors proc cached device
+report    : storage+ values display words device
+nn        : ops+ axes+ model_options device
 partition : data+ axes+
 cutting   : partition+ report+
 plan      : ops+ partition+
@@ -43,7 +45,7 @@ codec     : ops+ axes+ transport.key
 exchange  : codec+ plan+ transport+
 placement : exchange+ nn+
 tasks     : placement+
-train     : tasks+ version
+train     : tasks+ version device
 recipes   : train+
 run       : recipes+
 remarks   : run+

@@ -33,7 +33,7 @@ from fullgraph.preparing import is_cut, new_folder, prepare
 from fullgraph.recipes import Given, Strategy
 from fullgraph.reference import hand_over, has_a_file, reference_of, refuse_while_running
 from fullgraph.report import EpochRecord, Phases, read_metrics
-from fullgraph.run import Run, build_model, build_shard, rows_alone
+from fullgraph.run import Run, build_model, build_shard, require_device, rows_alone
 from fullgraph.storage import read_document
 from fullgraph.train.checkpoint import check_ranks, checkpoints_in
 from fullgraph.train.config import TrainConfig
@@ -158,6 +158,7 @@ def _start(
         begin = partial(begin_in_job, graph=graph, folder=folder, phases=phases)
         about = partial(asked, "train", config, graph)
         return FinishedRun(as_rank(folder, config.train, lambda size: begin(with_parts(config, size)), phases, about))
+    require_device(config)
     with (
         RunFolder.new(folder, shards=not is_cut(graph)) as run,
         ahead or ForkServer(config.train.device) as fork_server,
@@ -210,6 +211,7 @@ def resume(
         told = {"epochs": epochs, "schedule_epochs": schedule_epochs, "max_restarts": max_restarts}
         return FinishedRun(as_rank(folder, config.train, again, phases, lambda: asked("resume", config) | told))
     with RunFolder.existing(folder) as run:
+        require_device(Run.read(folder))
         try:
             launch_ranks(run, extended(0), "resume", phases, ahead)
         except InputError:

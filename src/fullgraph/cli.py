@@ -12,21 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fullgraph.axes import LOSSES, METRICS, MODELS, OPTIMIZERS, STRATEGIES
+from fullgraph.axes import DECODERS, MODELS, STRATEGIES
 from fullgraph.commands.afterwards import next_commands
+from fullgraph.commands.fields import chosen_from, with_fields
 from fullgraph.commands.graphs import inspect, partition
 from fullgraph.commands.lists import schedule, strategies
 from fullgraph.commands.runs import compare, predict
-from fullgraph.commands.shared import (
-    OWN,
-    GraphArgument,
-    PartitionerName,
-    PartitionerOption,
-    SeedOption,
-    SplitOption,
-    TaskOption,
-    chosen_from,
-)
+from fullgraph.commands.shared import FeaturesOption, GraphArgument, PartitionerName, PartitionerOption, SplitOption
 from fullgraph.display import Display, shown
 from fullgraph.environ import in_job, number
 from fullgraph.errors import Interrupted, PeerLost, RankFailed, explain, one_line
@@ -34,11 +26,12 @@ from fullgraph.lab.commands.bench import bench
 from fullgraph.lab.commands.doctor import doctor
 from fullgraph.lab.commands.planning import calibrate, plan, probe
 from fullgraph.lab.commands.report import report
+from fullgraph.model_options import KINDS
 from fullgraph.options import only, options_of, over_a_run, place_in_config, read_config, run_of
 from fullgraph.own_code import own_code
 from fullgraph.report import PAGE, Phases, age, read_outcome
 from fullgraph.report.terminal import complain, output_trouble, tolerate_output
-from fullgraph.train.config import FILE, device_in
+from fullgraph.train.config import FILE, TrainConfig, device_in
 from fullgraph.train.fork_server import ForkServer
 from fullgraph.train.rank_io import SIGNALS, ignore, interrupt
 from fullgraph.version import __version__
@@ -68,6 +61,7 @@ def fullgraph(
 
 
 @app.command()
+@with_fields(*KINDS, TrainConfig, leave=("callbacks",))
 def train(
     ctx: typer.Context,
     graph: GraphArgument = "demo",
@@ -75,6 +69,8 @@ def train(
         Path | None,
         typer.Option(callback=read_config, is_eager=True, help="TOML file of these options, or a run's config.json"),
     ] = None,
+    out: Annotated[Path | None, typer.Option(help="the run's folder [default: a new one under runs/]")] = None,
+    resume: Annotated[Path | None, typer.Option(help="continue the run in this folder")] = None,
     parts: Annotated[int, typer.Option(help="ranks; 0: as many as the folder has parts, else 1")] = 0,
     strategy: Annotated[str, chosen_from(STRATEGIES, "see `fullgraph strategies`: ")] = "vanilla",
     option: Annotated[list[str], typer.Option("-o", "--option", help="KEY=VALUE of the strategy")] = [],  # noqa: B006
@@ -82,74 +78,19 @@ def train(
         str | None,
         chosen_from(MODELS, default="sage; --task link: gcn, 2 layers, without norm and dropout"),
     ] = None,
-    layers: int = 3,
-    hidden: int = 128,
-    dropout: float = 0.5,
-    norm: Annotated[str | None, typer.Option(help="none, layer or batch", show_default="layer; gcnii: none")] = None,
-    linear_layers: Annotated[int, typer.Option(help="how many of the layers, the last ones, are dense")] = 0,
-    input_dropout: Annotated[bool, typer.Option(help="drop input features, too")] = False,
-    residual: Annotated[bool, typer.Option(help="add each hidden layer's input to its output")] = False,
     model_option: Annotated[
         list[str], typer.Option("-m", "--model-option", help="KEY=VALUE of a model of your own")
     ] = [],  # noqa: B006
-    heads: Annotated[int, typer.Option(help="attention heads (gat)")] = 4,
-    alpha: Annotated[float, typer.Option(help="the first rows' share of every layer (gcnii)")] = 0.1,
-    lam: Annotated[float, typer.Option(help="lambda: how much of a layer's weights counts (gcnii)")] = 0.5,
-    epochs: Annotated[int | None, typer.Option(show_default="200")] = None,
-    schedule_epochs: Annotated[
-        int | None, typer.Option(help="epochs that schedules are laid out for", show_default="the run's first --epochs")
-    ] = None,
-    task: TaskOption = "auto",
-    loss: Annotated[str, chosen_from(["auto", *LOSSES])] = "auto",
-    decoder: Annotated[str | None, typer.Option(help="of a pair's two rows (link): dot" + OWN)] = None,
-    optimizer: Annotated[str, chosen_from(OPTIMIZERS)] = "adam",
     train_option: Annotated[
         list[str], typer.Option("-t", "--train-option", help="KEY=VALUE of the task, loss or optimizer")
     ] = [],  # noqa: B006
-    callback: Annotated[list[str], typer.Option(help="told of every epoch: my_file.py:Name[,KEY=VALUE...]")] = [],  # noqa: B006
-    lr: float = 0.01,
-    weight_decay: float = 0.0,
-    lr_schedule: Annotated[str, typer.Option(help="constant, cosine or step")] = "constant",
-    seed: SeedOption = 0,
+    decoder: Annotated[str | None, chosen_from(DECODERS, "of a pair's two rows (link): ")] = None,
+    callback: Annotated[list[str], typer.Option(help="called after every epoch: my_file.py:Name[,KEY=VALUE...]")] = [],  # noqa: B006
     partitioner: PartitionerName = "metis",
     partitioner_option: PartitionerOption = [],  # noqa: B006
-    features: Annotated[str, typer.Option(help="none, row or standard")] = "none",
+    features: FeaturesOption = "none",
     split: SplitOption = "0",
-    metric: Annotated[str, chosen_from(["auto", *METRICS])] = "auto",
-    check: Annotated[
-        bool, typer.Option(help="watch a model of your own for operations that mix rows of one rank")
-    ] = True,
-    inductive: Annotated[bool, typer.Option(help="train on the subgraph of training nodes")] = False,
-    precompute: Annotated[bool, typer.Option(help="aggregate dense input features once")] = True,
-    all_rows: Annotated[bool, typer.Option("--all-rows", help="also compute rows that the loss does not read")] = False,
-    order: Annotated[str, typer.Option(help="of a rank's rows: given, or auto (neighbours close together)")] = "auto",
-    eval_every: int = 10,
-    patience: Annotated[int, typer.Option(help="stop after this many evaluations without a better one; 0: never")] = 0,
-    checkpoint_every: Annotated[int, typer.Option(help="epochs; 0: never")] = 10,
-    dtype: Annotated[str, typer.Option(help="float32 or float64")] = "float32",
-    precision: Annotated[str, typer.Option(help="fp32, tf32, or bf16 (rows and wires; weights in fp32)")] = "fp32",
-    features_on: Annotated[
-        str, typer.Option(help="device, or host: dense input rows stay in pinned memory and are streamed to a GPU")
-    ] = "device",
-    checkpoint_layers: Annotated[
-        bool, typer.Option(help="keep only the rows between layers; compute the rest again in the backward pass")
-    ] = False,
-    device: str = "cpu",
-    backend: str = "gloo",
-    timeout: Annotated[float, typer.Option(help="seconds after which a silent rank or link is given up")] = 60.0,
-    on_signal: Annotated[str, typer.Option(help="what SIGTERM and SIGINT do first: checkpoint or stop")] = "checkpoint",
-    max_restarts: Annotated[
-        int | None, typer.Option(help="resume by itself so often after a rank died", show_default="0")
-    ] = None,
-    threads: Annotated[int, typer.Option(help="per rank; 0: this machine's cores over its ranks")] = 0,
-    tensorboard: Annotated[bool, typer.Option(help="write scalars for TensorBoard into the run's folder")] = False,
-    report: Annotated[bool, typer.Option(help="measure where epochs go, and write report.html")] = True,
-    trace: Annotated[bool, typer.Option("--trace", help="write trace.json, for Perfetto or chrome://tracing")] = False,
-    trace_epochs: Annotated[int, typer.Option(help="how many epochs it has")] = 3,
-    trace_skip: Annotated[int, typer.Option(help="epochs before them, of which the first compiles kernels")] = 1,
-    trace_torch: Annotated[bool, typer.Option("--trace-torch", help="torch's profile of the same epochs too")] = False,
-    out: Annotated[Path | None, typer.Option(help="the run's folder [default: a new one under runs/]")] = None,
-    resume: Annotated[Path | None, typer.Option(help="continue the run in this folder")] = None,
+    **fields: Any,
 ) -> None:
     """Train on the whole graph.
 
@@ -163,7 +104,10 @@ def train(
         given["device"] = device_in(resume / FILE)
     elif config is not None and over_a_run(given):
         given.setdefault("device", device_in(config))
-    with nullcontext() if in_job() else ForkServer(given["device"]) as ahead, shown() as display:
+    with (
+        nullcontext() if in_job() else ForkServer(given.get("device", TrainConfig.device)) as ahead,
+        shown() as display,
+    ):
         run = _train(given, ahead, display)
         for asked in SIGNALS:  # all is kept: what follows are words
             signal.signal(asked, ignore)
@@ -184,8 +128,8 @@ def _train(given: dict[str, Any], ahead: ForkServer | None, display: Display) ->
 
     phases = Phases({"import": age()}, display)
     if given["resume"] is not None:
-        more = {name: given[name] for name in ("epochs", "schedule_epochs", "max_restarts")}
-        more["parts"] = given["parts"] or None
+        more = {name: given.get(name) for name in ("epochs", "schedule_epochs", "max_restarts")}
+        more["parts"] = given.get("parts") or None
         return api.resume(given["resume"], **more, ahead=ahead, phases=phases)
     run = run_of(given)
     return api.start(run, run.graph, new_folder(run, given["out"]), ahead=ahead, phases=phases)

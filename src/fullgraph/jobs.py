@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from fullgraph.data import Graph
+from fullgraph.device import device_of
 from fullgraph.errors import InputError, Interrupted, RankFailed, signal_name
 from fullgraph.partition import (
     read_manifest,
@@ -14,7 +15,7 @@ from fullgraph.partition import (
 from fullgraph.preparing import is_cut, prepare
 from fullgraph.report import Phases
 from fullgraph.report.terminal import note
-from fullgraph.run import Run, device_of
+from fullgraph.run import Run
 from fullgraph.train.config import TrainConfig
 from fullgraph.train.fits import require_run_fits
 from fullgraph.train.folder import RunFolder

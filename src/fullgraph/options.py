@@ -10,6 +10,7 @@ import typer
 
 from fullgraph.axes import CALLBACKS, MODELS, PARTITIONERS, STRATEGIES
 from fullgraph.errors import InputError, nearest, one_line
+from fullgraph.model_options import KINDS
 from fullgraph.named import made
 from fullgraph.storage import read_text
 from fullgraph.train.config import FILE, TrainConfig
@@ -18,8 +19,7 @@ from fullgraph.values import hints_of, read_option
 if TYPE_CHECKING:
     from fullgraph.run import Run
 
-MODEL_OPTIONS = {"layers", "hidden", "dropout", "norm", "linear_layers", "input_dropout", "residual"}
-MODEL_OPTIONS |= {"heads", "alpha", "lam"}
+MODEL_OPTIONS = {name for kind in KINDS for name in hints_of(kind)}
 PLAIN = ("graph", "parts", "features", "split")  # options of `train` that are fields of a run
 
 
@@ -58,7 +58,7 @@ def read_config(ctx: typer.Context, path: Path | None) -> Path | None:
 def place_in_config(error: Any) -> str:
     """`FILE:LINE: `, where a value from a file of options is none of its option's."""
     ctx, name = getattr(error, "ctx", None), getattr(getattr(error, "param", None), "name", None)
-    if ctx is None or name is None or not str(ctx.get_parameter_source(name)).endswith("DEFAULT_MAP"):
+    if ctx is None or name is None or _source(ctx, name) != "DEFAULT_MAP":
         return ""
     path = Path(ctx.params["config"])
     spelled = re.compile(rf"\s*[\"']?{re.escape(name).replace('_', '[-_]')}[\"']?\s*[.=]")
@@ -67,12 +67,9 @@ def place_in_config(error: Any) -> str:
 
 
 def options_of(ctx: typer.Context) -> dict[str, Any]:
-    """What a command is to do: all its options or, over a run's config.json, those that are on the command line."""
-    given = dict(ctx.params)
-    if over_a_run(given):
-        typed = {name: given[name] for name in by_hand(ctx)}
-        return {"resume": None, "out": None, **typed, "config": given["config"]}
-    return given | dict.fromkeys(left_alone(ctx) & MODEL_OPTIONS)  # a model has its own defaults
+    """The options that were given, on the command line or in a file; all others keep the defaults of their owners."""
+    typed = {name: value for name, value in ctx.params.items() if _source(ctx, name) != "DEFAULT"}
+    return {"config": None, "resume": None, "out": None, **typed}
 
 
 def over_a_run(given: dict[str, Any]) -> bool:
@@ -87,10 +84,12 @@ def run_of(given: dict[str, Any]) -> "Run":
     if over_a_run(given):
         return _laid_over(Run.read_file(given["config"]), given)
     return Run(
-        **plain_of(given),
-        partitioner=PARTITIONERS.make(given["partitioner"], **pairs_of(given["partitioner_option"], "-p")),
+        **{"parts": 0, **plain_of(given)},
+        partitioner=PARTITIONERS.make(
+            given.get("partitioner", "metis"), **pairs_of(given.get("partitioner_option", []), "-p")
+        ),
         model=model_of(given),
-        strategy=STRATEGIES.make(given["strategy"], **pairs_of(given["option"])),
+        strategy=STRATEGIES.make(given.get("strategy", "vanilla"), **pairs_of(given.get("option", []))),
         train=made(TrainConfig, train_options(given), "training"),
     )
 
@@ -109,7 +108,7 @@ def model_of(given: dict[str, Any]) -> Any:
     """The model that was named, or the usual one, with its options."""
     from fullgraph.nn import GraphSAGE, Usual
 
-    if given["model"] is not None:
+    if "model" in given:
         return MODELS.make(given["model"], **model_options(MODELS[given["model"]], given, given["model"]))
     options = model_options(GraphSAGE, given, "sage")
     return replace(made(Usual, options, "model 'sage'"), given=tuple(options))
@@ -142,7 +141,7 @@ def _laid_over(run: "Run", given: dict[str, Any]) -> "Run":
 
 def model_options(kind: type, given: dict[str, Any], name: str) -> dict[str, Any]:
     """Options of a model: those that it has among the command's, and those given by -m; another model's are refused."""
-    strange = [option for option in sorted(MODEL_OPTIONS - hints_of(kind).keys()) if given.get(option) is not None]
+    strange = [option for option in sorted(MODEL_OPTIONS - hints_of(kind).keys()) if option in given]
     if strange:
         known = [other for other in MODELS if strange[0] in hints_of(MODELS[other])]
         option = f"--{strange[0].replace('_', '-')}"
@@ -153,21 +152,21 @@ def model_options(kind: type, given: dict[str, Any], name: str) -> dict[str, Any
 def train_options(given: dict[str, Any]) -> dict[str, Any]:
     """How to train: fields of TrainConfig, and options of the task, the loss and the optimizer that these name."""
     options = fields_of(TrainConfig, given) | pairs_of(given.get("train_option", []), "-t")
-    options |= {} if given.get("decoder") is None else {"decoder": given["decoder"]}
+    options |= {"decoder": given["decoder"]} if "decoder" in given else {}
     if given.get("callback"):
         named = [text.split(",") for text in given["callback"]]
         options["callbacks"] = tuple(CALLBACKS.make(name, **pairs_of(pairs, "--callback")) for name, *pairs in named)
     return options
 
 
-def left_alone(ctx: typer.Context) -> set[str]:
-    """The options that nobody gave."""
-    return {name for name in ctx.params if str(ctx.get_parameter_source(name)).endswith("DEFAULT")}
-
-
 def by_hand(ctx: typer.Context) -> list[str]:
     """The options on the command line."""
-    return [name for name in ctx.params if str(ctx.get_parameter_source(name)).endswith("COMMANDLINE")]
+    return [name for name in ctx.params if _source(ctx, name) == "COMMANDLINE"]
+
+
+def _source(ctx: typer.Context, name: str) -> str:
+    """Where an option's value comes from: DEFAULT, DEFAULT_MAP (a file) or COMMANDLINE."""
+    return str(ctx.get_parameter_source(name)).rpartition(".")[2]
 
 
 def only(ctx: typer.Context, mode: str, allowed: tuple[str, ...]) -> None:
@@ -179,7 +178,7 @@ def only(ctx: typer.Context, mode: str, allowed: tuple[str, ...]) -> None:
 
 def fields_of(kind: type, given: dict[str, Any]) -> dict[str, Any]:
     """Those of the command's options that are fields of a value."""
-    return {name: given[name] for name in hints_of(kind) if given.get(name) is not None}
+    return {name: given[name] for name in hints_of(kind) if name in given}
 
 
 def pairs_of(pairs: list[str], option: str = "-o") -> dict[str, str]:

@@ -22,7 +22,7 @@ from fullgraph.partition import GraphFacts, Metis, read_manifest, read_names, re
 from fullgraph.report import Phases
 from fullgraph.report.terminal import note
 from fullgraph.resources import require_ranks
-from fullgraph.run import Run
+from fullgraph.run import Run, require_device
 from fullgraph.storage import FolderLock, scratch
 from fullgraph.train.export import check_format, export, files_of
 from fullgraph.train.folder import check_names
@@ -115,6 +115,7 @@ def predict(
     config = Run.read(folder, model)
     check_names(folder)
     model_file(folder)  # refused before a graph is read
+    require_device(config)
     phases = phases or Phases(display=shown())
     with phases.display, ahead or ForkServer(config.train.device) as fork_server:
         fork_server.timeout = config.train.timeout

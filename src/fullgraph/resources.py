@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from fullgraph import cgroup
+from fullgraph.device import built_for
 from fullgraph.errors import InputError, one_line
 from fullgraph.words import size
 
@@ -47,9 +48,7 @@ def require_addresses() -> None:
 
     A torch that is built for GPUs looks for one in the first backward pass, and maps the driver for it.
     """
-    from torch import version
-
-    need, free = RANK_ADDRESSES["gpu" if version.cuda or version.hip else "cpu"], free_addresses()
+    need, free = RANK_ADDRESSES["gpu" if built_for() else "cpu"], free_addresses()
     if free < need:
         told = f"a rank needs {size(need)} of addresses beside its code, and {size(max(0, free))} are left"
         raise InputError(f"{told}; raise `ulimit -v`")

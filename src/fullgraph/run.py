@@ -9,6 +9,7 @@ from torch import nn
 
 from fullgraph.axes import MODELS, STRATEGIES
 from fullgraph.data.splits import Drawn
+from fullgraph.device import device_of, require
 from fullgraph.errors import InputError, one_line
 from fullgraph.exchange import Wires
 from fullgraph.nn import AnyModel, Chain, GraphSAGE, check_spec
@@ -23,7 +24,7 @@ from fullgraph.tasks import task_for
 from fullgraph.train.config import FILE, FIX, TrainConfig
 from fullgraph.train.precision import allow_tf32, rows_dtype
 from fullgraph.train.trainer import Trainer
-from fullgraph.transport import Counting, Transport, number
+from fullgraph.transport import Counting, Transport
 from fullgraph.values import OneOf, Range, Value, flat, tree_of
 
 SCHEMA = 3  # of config.json; 2 dropped input features without saying so, 1 had none of its own
@@ -187,20 +188,12 @@ def placement_of(run: Run) -> Placement:
     )
 
 
+def require_device(run: Run) -> None:
+    """Refuse a run whose device this machine lacks, before anything is written."""
+    for name in run.strategy.devices_of(0) or (run.train.device,):
+        require(name)
+
+
 def devices_of(run: Run, rank: int) -> list[torch.device]:
     """Those that a rank uses, the one of its rows first."""
     return [device_of(name) for name in run.strategy.devices_of(rank) or (run.train.device,)]
-
-
-def device_of(name: str) -> torch.device:
-    """This rank's device; ranks beyond a machine's GPUs share them, unless each is told which."""
-    if name == "cpu":
-        return torch.device("cpu")
-    if not torch.cuda.is_available():
-        raise InputError("--device cuda, but torch sees no GPU; use --device cpu")
-    if name != "cuda":
-        device = torch.device(name)
-        if device.index is not None and device.index >= torch.cuda.device_count():
-            raise InputError(f"device {name}, but torch sees {torch.cuda.device_count()} GPUs; count them from cuda:0")
-        return device
-    return torch.device("cuda", number("LOCAL_RANK", 0) % torch.cuda.device_count())

@@ -8,6 +8,7 @@
 `Loop(epochs=0)` and `read_value(Loop, {"epoch": 3}, "config.json")` each raise one line that names the field;
 `read_option(int, "epochs", "3")` reads what a user typed, and `tree_of(value)` is what is written to JSON.
 A field whose annotation holds a table of names (`Annotated[Codec, CODECS]`, see named.py) takes a name too.
+`Help("...")` in an annotation is the text of the field's option on the command line (commands/fields.py).
 """
 
 import math
@@ -23,6 +24,7 @@ from fullgraph.own_code import own_code, unfit
 T = TypeVar("T")
 _TRUTH = {"true": True, "1": True, "false": False, "0": False}
 _RESOLVED: dict[type, dict[str, Any]] = {}
+_HELP: dict[type, dict[str, "Help"]] = {}
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,14 @@ class OneOf:
         if value in self.words:
             return None
         return f"one of {', '.join(word or 'nothing' for word in self.words)}{nearest(value, self.words)}"
+
+
+@dataclass(frozen=True)
+class Help:
+    """The text that `--help` prints about a field; `default` is printed in place of the field's own default."""
+
+    text: str
+    default: str = ""
 
 
 class Value:
@@ -136,18 +146,46 @@ def axis_of(hint: Any) -> Any:
     return None
 
 
+def choices_of(hint: Any) -> list[str]:
+    """The words that a field takes: those of a rule, and our names of its axis."""
+    if get_origin(hint) is Annotated and axis_of(hint) is not None:
+        return list(axis_of(hint))
+    if get_origin(hint) is Annotated:
+        return [word for rule in get_args(hint)[1:] for word in getattr(rule, "words", ())]
+    inner = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else ()
+    return [word for option in inner for word in choices_of(option)]
+
+
 def hints_of(kind: type) -> dict[str, Any]:
     """The annotations of a dataclass, which take a moment to resolve and never change."""
     if kind not in _RESOLVED:
         with own_code(kind):
             hints = get_type_hints(kind, include_extras=True)
-        _RESOLVED[kind] = {field.name: hints[field.name] for field in fields(kind) if field.init}
+        split = {field.name: _without_help(hints[field.name]) for field in fields(kind) if field.init}
+        _RESOLVED[kind] = {name: hint for name, (hint, _) in split.items()}
+        _HELP[kind] = {name: text for name, (_, text) in split.items()}
     return _RESOLVED[kind]
+
+
+def help_of(kind: type) -> dict[str, Help]:
+    """The help of every field of a dataclass; its text is empty where the annotation has none."""
+    hints_of(kind)
+    return _HELP[kind]
+
+
+def _without_help(hint: Any) -> tuple[Any, Help]:
+    """An annotation without its help, so that rules and tables stand where they would without it; and the help."""
+    if get_origin(hint) is not Annotated:
+        return hint, Help("")
+    inner, *rules = get_args(hint)
+    rest = tuple(rule for rule in rules if not isinstance(rule, Help))
+    text = next((rule for rule in rules if isinstance(rule, Help)), Help(""))
+    return Annotated[inner, *rest] if rest else inner, text
 
 
 def _from_text(hint: Any, text: str) -> Any:
     """What a user typed; a text that cannot be read as the field's type stays a text, for a check to refuse."""
-    kinds = list(_plain_kinds(hint))
+    kinds = list(plain_kinds(hint))
     if not text and type(None) in kinds:
         return None
     with suppress(ValueError, KeyError, OverflowError):
@@ -168,13 +206,13 @@ def _number(kind: type, text: str) -> float:
         return int(number) if number.is_integer() else number
 
 
-def _plain_kinds(hint: Any) -> Iterator[Any]:
+def plain_kinds(hint: Any) -> Iterator[Any]:
     """The types that a field's value may have, without rules and tables."""
     if get_origin(hint) is Annotated:
-        yield from () if axis_of(hint) is not None else _plain_kinds(get_args(hint)[0])
+        yield from () if axis_of(hint) is not None else plain_kinds(get_args(hint)[0])
     elif get_origin(hint) in (Union, types.UnionType):
         for inner in get_args(hint):
-            yield from _plain_kinds(inner)
+            yield from plain_kinds(inner)
     else:
         yield hint
 

@@ -6,7 +6,6 @@ import signal
 import sys
 import time
 import traceback
-import warnings
 from collections.abc import Callable
 from contextlib import ExitStack, closing
 from dataclasses import replace
@@ -17,6 +16,7 @@ from typing import NoReturn, Protocol
 import torch
 from torch import Tensor
 
+from fullgraph.device import device_of, ignore_missing_driver, peak_bytes
 from fullgraph.errors import Damaged, InputError, Interrupted, explain
 from fullgraph.ops import kernels
 from fullgraph.own_code import own_code
@@ -24,10 +24,10 @@ from fullgraph.partition import open_part, read_names
 from fullgraph.proc import go_before_the_launcher, num_cores
 from fullgraph.reference import load, unpack
 from fullgraph.remarks import averaged, late_halos
-from fullgraph.report import PAGE, EpochRecord, MetricsLog, Phases, peak_device_bytes, peak_memory_bytes
+from fullgraph.report import PAGE, EpochRecord, MetricsLog, Phases, peak_memory_bytes
 from fullgraph.report.terminal import tolerate_output, tolerated
 from fullgraph.resources import require_addresses
-from fullgraph.run import Run, build_trainer, device_of, devices_of
+from fullgraph.run import Run, build_trainer, devices_of
 from fullgraph.storage import read_tensors, write_document, write_tensors
 from fullgraph.train.callbacks import Callbacks
 from fullgraph.train.checkpoint import Checkpoints
@@ -152,7 +152,7 @@ def _write_outcome(rank: Rank, checkpoints: Checkpoints) -> None:
     trainer.weights.load_state_dict(trainer.best.weights)
     live = trainer.shard.train.live
     device = trainer.shard.train.y.device
-    mine = [peak_memory_bytes(), peak_device_bytes(device), checkpoints.seconds, *live.values()]
+    mine = [peak_memory_bytes(), peak_bytes(device), checkpoints.seconds, *live.values()]
     costs = rank_table(transport, Key("costs", 0), mine)
     if rank.leads:
         write_tensors(rank.folder / MODEL, trainer.best.weights, {"run": rank.run.id})
@@ -245,7 +245,7 @@ def main(classes: str = "") -> None:
     stop.listen()
     go_before_the_launcher()
     tolerate_output()
-    warnings.filterwarnings("ignore", message="CUDA initialization")  # a run on a GPU fails with words of its own
+    ignore_missing_driver()
     phases = started()
     end_with(lambda: _main(classes, stop, phases))
 

@@ -7,16 +7,22 @@ import os
 import shutil
 import subprocess
 import sys
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from inspect import signature
+from typing import Annotated
 
 import pytest
+import typer
+from typer.testing import CliRunner
 
 import fullgraph as fg
 from fullgraph.axes import MODELS
 from fullgraph.cli import app
+from fullgraph.commands.fields import with_fields
 from fullgraph.options import MODEL_OPTIONS
 from fullgraph.report.comparison import Compared, print_comparison
+from fullgraph.train.config import TrainConfig
+from fullgraph.values import Help, Range, help_of
 from tests.support import random_graph
 
 
@@ -313,14 +319,52 @@ def test_bash_completes_names(tmp_path):
 # Options of models.
 
 
+def options_shown():
+    (command,) = (command for command in app.registered_commands if command.callback.__name__ == "train")
+    return signature(command.callback).parameters
+
+
 def test_help_shows_the_defaults_of_the_models():
     """What nobody gave is the model's own; the command's defaults only tell of it."""
-    (command,) = (command for command in app.registered_commands if command.callback.__name__ == "train")
-    shown = {name: parameter.default for name, parameter in signature(command.callback).parameters.items()}
+    shown = {name: parameter.default for name, parameter in options_shown().items()}
     for name, model in MODELS.items():
         own = {field.name: field.default for field in fields(model) if field.name in MODEL_OPTIONS - {"norm"}}
         assert own == {option: shown[option] for option in own}, name
     assert {field.name for model in MODELS.values() for field in fields(model)} == MODEL_OPTIONS
+
+
+def test_every_field_of_a_training_is_an_option_with_its_default(say):
+    shown = options_shown()
+    own = {field.name: field.default for field in fields(TrainConfig) if field.name != "callbacks"}
+    assert own == {name: shown[name].default for name in own}
+    page = " ".join(say("train", "--help")[1].split())
+    for name, text in help_of(TrainConfig).items():
+        assert name == "callbacks" or f"--{name.replace('_', '-')} " in page, name
+        assert text.text.split(" ")[0] in page
+    assert "first reaction to SIGTERM and SIGINT: checkpoint, stop [default: checkpoint]" in page
+
+
+def test_an_option_is_one_field_of_a_dataclass():
+    """The whole of a new option of training: a field with its range and its help."""
+
+    @dataclass(frozen=True, kw_only=True)
+    class More(TrainConfig):
+        warmth: Annotated[int, Range(1, 9), Help("how warm it is")] = 3
+
+    @with_fields(More, leave=("callbacks",))
+    def heat(**fields: object) -> None:
+        """Heat."""
+        found.append(fields)
+
+    found, trial = [], typer.Typer()
+    trial.command()(heat)
+    trial.command()(with_fields(More)(lambda: None))
+    done = CliRunner().invoke(trial, ["heat", "--warmth", "5"])
+    assert done.exit_code == 0, done.output
+    assert (found[0]["warmth"], found[0]["epochs"]) == (5, 200)
+    assert "how warm it is" in CliRunner().invoke(trial, ["heat", "--help"]).output
+    with pytest.raises(fg.InputError, match="warmth=12: at least 1 and at most 9"):
+        More(warmth=12)
 
 
 def test_another_models_option_in_a_file_is_refused(say, tmp_path):

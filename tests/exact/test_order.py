@@ -20,7 +20,7 @@ from tests.support.cases import CASES as AWKWARD
 @pytest.fixture(autouse=True)
 def any_order_is_taken(monkeypatch):
     """Even on a CPU, of few rows, whether it is better or not."""
-    for name, value in {"DEVICES": ("cpu",), "MIN_ROWS": 0, "NEAR": 8, "LOCAL": 2.0, "GAIN": -1.0}.items():
+    for name, value in {"MIN_ROWS": 0, "NEAR": 8, "LOCAL": 2.0, "GAIN": -1.0}.items():
         monkeypatch.setattr(locality, name, value)
 
 

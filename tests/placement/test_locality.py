@@ -15,7 +15,7 @@ NEAR = 40
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
-    for name, value in {"DEVICES": ("cpu",), "MIN_ROWS": 0, "NEAR": NEAR}.items():
+    for name, value in {"MIN_ROWS": 0, "NEAR": NEAR}.items():
         monkeypatch.setattr(locality, name, value)
 
 

@@ -6,40 +6,40 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fullgraph.commands.fields import with_fields
 from fullgraph.commands.shared import (
+    FeaturesOption,
     GraphArgument,
     JsonOption,
     OldOption,
     PartitionerName,
     PartitionerOption,
     PartsOption,
-    SeedOption,
     SplitOption,
-    TaskOption,
     partitioner_of,
     print_json,
 )
 from fullgraph.display import shown
 from fullgraph.report import Phases
 from fullgraph.report.terminal import note
-from fullgraph.values import OneOf, hints_of, read_option
+from fullgraph.train.config import TrainConfig
+from fullgraph.values import hints_of, read_option
 
 if TYPE_CHECKING:
     from fullgraph.data import Graph
 
-FEATURES = ("none", "row", "standard")
 
-
+@with_fields(TrainConfig)
 def partition(
     graph: GraphArgument,
     out: Annotated[Path, typer.Option(help="folder to write")],
     parts: PartsOption = 2,
     partitioner: PartitionerName = "metis",
     partitioner_option: PartitionerOption = [],  # noqa: B006
-    features: Annotated[str, typer.Option(help="none, row or standard")] = "none",
+    features: FeaturesOption = "none",
     split: SplitOption = "0",
-    seed: SeedOption = 0,
-    task: TaskOption = "auto",
+    seed: int = TrainConfig.seed,
+    task: str = TrainConfig.task,
     option: OldOption = [],  # noqa: B006
 ) -> None:
     """Cut a graph into a folder of shards, one a rank.
@@ -51,7 +51,7 @@ def partition(
     from fullgraph.run import Run
     from fullgraph.tasks import fitted
 
-    read_option(Annotated[str, OneOf(*FEATURES)], "features", features)
+    read_option(hints_of(Run)["features"], "features", features)
     wanted = read_option(hints_of(Run)["split"], "split", split)
     chosen = partitioner_of(partitioner, partitioner_option, option)  # refused before a graph is read
     with shown() as display:
@@ -66,12 +66,13 @@ def partition(
     print(f"wrote {out}")
 
 
+@with_fields(TrainConfig)
 def inspect(
     graph: GraphArgument,
     parts: PartsOption = 2,
     partitioner: PartitionerName = "metis",
     partitioner_option: PartitionerOption = [],  # noqa: B006
-    seed: SeedOption = 0,
+    seed: int = TrainConfig.seed,
     as_json: JsonOption = False,
     option: OldOption = [],  # noqa: B006
 ) -> None:

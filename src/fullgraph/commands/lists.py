@@ -5,8 +5,9 @@ from typing import Annotated
 import typer
 
 from fullgraph.axes import MODELS, SCHEDULES, STRATEGIES
-from fullgraph.commands.shared import OWN, chosen_from, offer
+from fullgraph.commands.fields import OWN, chosen_from, offer, with_fields
 from fullgraph.errors import InputError
+from fullgraph.model_options import ModelOptions
 from fullgraph.named import listed
 from fullgraph.options import fields_of, pairs_of
 from fullgraph.values import Range, read_option
@@ -41,6 +42,7 @@ def schedule(
     print(table(checked_schedule(SCHEDULES.make(name, **pairs_of(option))), steps))
 
 
+@with_fields(ModelOptions)
 def strategies(
     graph: Annotated[
         str, typer.Option("--for", help="a graph: print what each layer would send, in how many bits and how late")
@@ -51,8 +53,8 @@ def strategies(
                      autocompletion=offer(STRATEGIES)),
     ] = [],  # noqa: B006
     model: Annotated[str, chosen_from(MODELS)] = "sage",
-    layers: int = 3,
-    hidden: int = 128,
+    layers: int = ModelOptions.layers,
+    hidden: int = ModelOptions.hidden,
 ) -> None:  # fmt: skip
     """List the strategies, a line each, with their options; or, for a graph, what the layers would send.
 

@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-from fullgraph.commands.shared import GRAPHS, JsonOption, offer
+from fullgraph.commands.fields import offer
+from fullgraph.commands.shared import GRAPHS, JsonOption
 from fullgraph.display import shown
 from fullgraph.errors import InputError
 from fullgraph.report import Phases, read_outcome

@@ -1,29 +1,17 @@
 """Options that several commands have, each with one meaning and one name in all of them."""
 
 import json
-from collections.abc import Callable, Iterable
 from typing import Annotated, Any
 
 import typer
 
-from fullgraph.axes import PARTITIONERS, TASKS
+from fullgraph.axes import PARTITIONERS
+from fullgraph.commands.fields import chosen_from, offer
 from fullgraph.options import pairs_of
 from fullgraph.report.terminal import note
 
-OWN = ", or your own: my_file.py:Name"
+FEATURES = ("none", "row", "standard")
 GRAPHS = ("demo", "pyg:", "ogb:", "saint:", "tables:", "sbm:", "rmat:")
-
-
-def offer(names: Iterable[str]) -> Callable[[str], list[str]]:
-    """What a shell offers when a name is typed half; where nothing fits it offers files."""
-    return lambda incomplete: [name for name in names if name.startswith(incomplete)]
-
-
-def chosen_from(names: Iterable[str], text: str = "", own: bool = True, default: bool | str = True) -> Any:
-    """An option that takes one of these names or, if `own`, a user's own."""
-    known = list(names)
-    told = f"{text}{', '.join(known)}{OWN if own else ''}"
-    return typer.Option(help=told, autocompletion=offer(known), show_default=default)
 
 
 GraphArgument = Annotated[str, typer.Argument(help="demo, FILE.npz, a folder of tables or of shards, pyg:CLASS/NAME, "
@@ -36,12 +24,11 @@ PartitionerOption = Annotated[
     list[str], typer.Option("-p", "--partitioner-option", help="KEY=VALUE of the partitioner, many times")
 ]
 OldOption = Annotated[list[str], typer.Option("-o", "--option", hidden=True)]
-TaskOption = Annotated[str, chosen_from(["auto", *TASKS], own=False)]
+FeaturesOption = Annotated[str, typer.Option(help=", ".join(FEATURES), autocompletion=offer(FEATURES))]
 SplitOption = Annotated[
     str, typer.Option(help="which of the graph's K splits, or random:60/20/20 to draw one among labelled nodes")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="print JSON for a machine to read")]
-SeedOption = Annotated[int, typer.Option(help="of everything that is drawn at random")]
 
 
 def partitioner_of(name: str, options: list[str], old: list[str]) -> Any:

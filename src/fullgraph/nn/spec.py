@@ -13,12 +13,12 @@ import torch
 
 from fullgraph.axes import MODELS
 from fullgraph.errors import InputError
+from fullgraph.model_options import AttentionOptions, GCNIIOptions, ModelOptions, StackOptions
 from fullgraph.nn.conv import Conv, GATConv, GCN2Conv, GCNConv, GINConv, SAGEConv
 from fullgraph.nn.deep import InitialResidual, PreActivation
 from fullgraph.nn.linear import Linear
 from fullgraph.nn.model import GNN, Chain
 from fullgraph.own_code import is_ours, own_code, told, unfit
-from fullgraph.values import OneOf, Range, Value
 
 AGGREGATIONS = ("gcn", "mean", "sum", "attention")
 _DRAWING = threading.Lock()
@@ -38,17 +38,12 @@ def drawing(seed: int) -> Iterator[None]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelSpec(Value, ABC):
+class ModelSpec(ModelOptions, ABC):
     """What every model has: `layers` of `hidden` features, dropout between them, a norm."""
 
     aggregation: ClassVar[str]  # which A the view multiplies by: "gcn", "mean", "sum" or "attention"
     encodes: ClassVar[bool] = False  # maps its input before the first convolution, which so knows nothing ahead
     weights_do: ClassVar[str] = ""  # what edge weights do to it, where that may surprise
-
-    layers: Annotated[int, Range(1, 10_000)] = 3
-    hidden: Annotated[int, Range(1, 1_000_000)] = 128
-    dropout: Annotated[float, Range(0, 1, below=True)] = 0.5
-    norm: Annotated[str, OneOf("none", "layer", "batch")] = "layer"
 
     @property
     def graph_layers(self) -> int:
@@ -100,12 +95,8 @@ def check_spec(spec: ModelSpec) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stack(ModelSpec):
+class Stack(StackOptions, ModelSpec):
     """`layers` counts all layers, of which the last `linear_layers` are dense."""
-
-    linear_layers: Annotated[int, Range(0, 10_000)] = 0
-    residual: bool = False
-    input_dropout: bool = False  # before the first layer, too
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -195,13 +186,11 @@ class GIN(Stack):
 
 
 @dataclass(frozen=True, kw_only=True)
-class GAT(Stack):
+class GAT(AttentionOptions, Stack):
     """Graph attention network; hidden layers concatenate their heads, the last one averages them. No edge weights."""
 
     aggregation: ClassVar[str] = "attention"
     weights_do: ClassVar[str] = "are not used: attention finds its own"
-
-    heads: Annotated[int, Range(1, 1_000_000)] = 4
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -213,7 +202,7 @@ class GAT(Stack):
 
 
 @dataclass(frozen=True, kw_only=True)
-class GCNII(ModelSpec):
+class GCNII(GCNIIOptions, ModelSpec):
     """GCN with initial residual and identity mapping  (Chen et al., arXiv:2007.02133):  beta_l = log(lam / l + 1).
 
     `layers` counts convolutions, as the paper does; a dense encoder and decoder come on top.
@@ -221,10 +210,6 @@ class GCNII(ModelSpec):
 
     aggregation: ClassVar[str] = "gcn"
     encodes: ClassVar[bool] = True
-
-    alpha: Annotated[float, Range(0, 1)] = 0.1  # the first rows' share of every layer's input
-    lam: Annotated[float, Range(0, 1e6)] = 0.5  # the paper's lambda: how much of a layer's weights counts
-    norm: Annotated[str, OneOf("none", "layer", "batch")] = "none"  # as in the paper
 
     def chain(self, in_width: int, out_width: int, seed: int) -> Chain:
         encoder, decoder = Linear(in_width, self.hidden), Linear(self.hidden, out_width)

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
+from fullgraph.device import by_kind
 from fullgraph.nn.layer_plan import LayerPlan, LayerShape
 from fullgraph.ops import Adjacency, Structure, act_dropout, dropout_arcs, host_rows
 
@@ -19,8 +20,8 @@ Features = Tensor | Adjacency  # dense rows, or sparse ones as a CSR matrix
 
 # By device. KEPT: input rows of fewer bytes are mapped once, and the result is kept; a larger result costs more to
 # write and to read than to compute twice. BLOCK: of larger rows, mapped at once, near the caches, yet worth a launch.
-KEPT_BYTES = {"cpu": 64 << 20, "cuda": 64 << 20, "meta": 1 << 30}
-BLOCK_BYTES = {"cpu": 16 << 20, "cuda": 64 << 20, "meta": 1 << 60}
+KEPT_BYTES = {"cpu": 64 << 20, "gpu": 64 << 20, "meta": 1 << 30}
+BLOCK_BYTES = {"cpu": 16 << 20, "gpu": 64 << 20, "meta": 1 << 60}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,7 @@ class RowMap:
         """y;  rows of x are the first of those that `ids` names."""
         if isinstance(x, Adjacency):
             return self._sparse(x, ids)
-        large = x.nbytes >= KEPT_BYTES[x.device.type]
+        large = x.nbytes >= by_kind(KEPT_BYTES, x.device)
         if host_rows.elsewhere(x, ids.device) or (self.p > 0 and large and not x.requires_grad):
             return Mapped(x, ids[: len(x)], self)
         return self.dense(x, ids)
@@ -87,7 +88,7 @@ class Mapped:
     def blocks(self) -> Iterator[tuple[slice, Tensor]]:
         """Blocks of rows in order: which, and what the map makes of them."""
         device = self.ids.device
-        size = max(1, BLOCK_BYTES[device.type] // max(1, self.x.shape[1] * self.x.element_size()))
+        size = max(1, by_kind(BLOCK_BYTES, device) // max(1, self.x.shape[1] * self.x.element_size()))
         for rows, x_bD in host_rows.blocks_on(self.x, device, size):
             yield rows, self.row_map.dense(x_bD, self.ids[rows])
 

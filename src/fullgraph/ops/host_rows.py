@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fullgraph.device import is_accelerator, marked, module_of
+
 
 def elsewhere(x_nD: Tensor, device: torch.device) -> bool:
     """Whether the rows must be copied to the device that reads them."""
@@ -38,22 +40,22 @@ def blocks_on(x_nD: Tensor, device: torch.device, size: int) -> Iterator[tuple[s
         if k + 1 < len(spans):
             coming = bring(k + 1)  # into the memory of block k - 1, which is no longer read
         if arrived is not None:
-            torch.cuda.current_stream(device).wait_event(arrived)
+            module_of(device).current_stream(device).wait_event(arrived)
         yield rows, here_bD
 
 
 def _copy(x_bD: Tensor, here_bD: Tensor) -> Any:
     """Copy after all earlier work of the current stream; return the event of its end, None on a CPU."""
-    if not here_bD.is_cuda:
+    if not is_accelerator(here_bD.device):
         here_bD.copy_(x_bD)
         return None
     stream = _stream(here_bD.device)
-    stream.wait_event(torch.cuda.current_stream(here_bD.device).record_event())
-    with torch.cuda.stream(stream):
+    stream.wait_event(marked(here_bD.device))
+    with module_of(here_bD.device).stream(stream):
         here_bD.copy_(x_bD, non_blocking=True)
     return stream.record_event()
 
 
 @cache
-def _stream(device: torch.device) -> torch.cuda.Stream:
-    return torch.cuda.Stream(device)
+def _stream(device: torch.device) -> Any:
+    return module_of(device).Stream(device)

@@ -99,7 +99,7 @@ def _choice() -> str | None:
 
 def warm_up(device: str) -> None:
     """Load the kernels for a device type without using a device or starting a thread, because a fork may follow."""
-    if device == "cuda":
+    if device.partition(":")[0] == "cuda":
         if _choice() in (None, "triton"):
             _triton_kernels()
     elif backend(torch.empty(0)) is not reference:

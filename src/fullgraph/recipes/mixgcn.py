@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated
 
-import torch
-
+from fullgraph.device import NCCL, OneDevice, is_accelerator
 from fullgraph.errors import InputError
 from fullgraph.partition import Banded, Contiguous
 from fullgraph.placement import Mixture
@@ -45,10 +44,8 @@ class MixGCN(Strategy):
 
 def _devices(text: str) -> tuple[str, str]:
     """Of a rank's sparse and of its dense work."""
-    try:
-        names = [str(torch.device(name)) for name in text.split("+")]
-    except RuntimeError:
-        names = []
-    if len(names) not in (1, 2) or not all(name == "cpu" or name.startswith("cuda:") for name in names):
-        raise InputError(f"device {text!r} is unknown; write cpu, cuda:0, or both as cpu+cuda:0")
+    names = text.split("+")
+    known = all(OneDevice().problem(name) is None and is_accelerator(name) == (":" in name) for name in names)
+    if len(names) not in (1, 2) or not known:
+        raise InputError(f"device {text!r} is unknown; write cpu, {NCCL}:0, or both as cpu+{NCCL}:0")
     return names[0], names[-1]

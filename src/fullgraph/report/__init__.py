@@ -1,6 +1,6 @@
 """What happened: the meter, and the record of a run."""
 
-from fullgraph.report.meter import Meter, Phases, Tally, age, peak_device_bytes, peak_memory_bytes
+from fullgraph.report.meter import Meter, Phases, Tally, age, peak_memory_bytes
 from fullgraph.report.outcome import PAGE, Outcome, read_outcome
 from fullgraph.report.record import EpochRecord, MetricsLog, as_table, from_table, medians, read_metrics, seconds_to
 
@@ -16,7 +16,6 @@ __all__ = [
     "as_table",
     "from_table",
     "medians",
-    "peak_device_bytes",
     "peak_memory_bytes",
     "read_metrics",
     "read_outcome",

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from fullgraph.device import is_accelerator, marked
 from fullgraph.display import SILENT, Display, OnProgress
 from fullgraph.report.spans import (
     CODING,
@@ -59,11 +60,7 @@ class DeviceWatch:
         self.device = device
 
     def mark(self) -> Mark:
-        import torch
-
-        event = torch.cuda.Event(enable_timing=True)
-        event.record(torch.cuda.current_stream(self.device))
-        return event
+        return marked(self.device, timing=True)
 
     def seconds(self, interval: Interval) -> float:
         start, end = interval
@@ -72,7 +69,7 @@ class DeviceWatch:
 
 
 def stopwatch_of(device: torch.device | None) -> Stopwatch:
-    return DeviceWatch(device) if device is not None and device.type == "cuda" else HostWatch()
+    return DeviceWatch(device) if device is not None and is_accelerator(device) else HostWatch()
 
 
 @dataclass
@@ -263,15 +260,6 @@ def age() -> float:
         return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - began)
     except (OSError, ValueError, AttributeError):  # no Linux
         return time.process_time()
-
-
-def peak_device_bytes(device: torch.device) -> int:
-    """The most memory that tensors ever held on a GPU; 0 on a CPU."""
-    if device.type != "cuda":
-        return 0
-    import torch
-
-    return torch.cuda.max_memory_allocated(device)
 
 
 def peak_memory_bytes() -> int:

@@ -5,9 +5,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from fullgraph.axes import CALLBACKS, LOSSES, METRICS, OPTIMIZERS, TASKS
+from fullgraph.device import HOST, NCCL, DeviceName, OneDevice
 from fullgraph.errors import InputError
 from fullgraph.storage import read_document
-from fullgraph.values import OneOf, Range, Value
+from fullgraph.values import Help, OneOf, Range, Value
 
 LR_SCHEDULES = ("constant", "cosine", "step")
 DTYPES = ("float32", "float64")
@@ -20,43 +21,59 @@ Auto = Annotated[str, OneOf("auto")]
 
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig(Value):
-    """The training loop: its length, optimizer, scores, and reaction to failures."""
+    """The training loop: its length, optimizer, scores, and reaction to failures.
 
-    epochs: Annotated[int, Range(1, 10**9)] = 200
-    schedule_epochs: Count = 0  # length of the schedules of learning rate and strategy; 0: epochs
-    task: Annotated[Any, TASKS] | Auto = "auto"  # auto: chosen by the labels
-    loss: Annotated[Any, LOSSES] | Auto = "auto"
+    Every field but `callbacks` is an option of `fullgraph train` (commands/fields.py).
+    """
+
+    epochs: Annotated[int, Range(1, 10**9), Help("passes over the whole graph")] = 200
+    schedule_epochs: Annotated[
+        Count,
+        Help("epochs that the schedules of learning rate and strategy are laid out for", "the run's first --epochs"),
+    ] = 0
+    task: Annotated[Annotated[Any, TASKS] | Auto, Help("what is predicted; auto depends on the labels")] = "auto"
+    loss: Annotated[Annotated[Any, LOSSES] | Auto, Help("auto depends on the task")] = "auto"
     optimizer: Annotated[Any, OPTIMIZERS] = "adam"
-    lr: Annotated[float, Range(0, 1e6, above=True)] = 0.01
-    weight_decay: Annotated[float, Range(0, 1e6)] = 0.0
-    lr_schedule: Annotated[str, OneOf(*LR_SCHEDULES)] = "constant"
-    seed: Annotated[int, Range(0, 2**63 - 1)] = 0
-    eval_every: Annotated[int, Range(1, 10**9)] = 10
-    patience: Count = 0  # stop after this many evaluations without a better validation score; 0: never
-    checkpoint_every: Count = 10  # epochs; 0: never
-    on_signal: Annotated[str, OneOf("checkpoint", "stop")] = "checkpoint"  # first reaction to SIGTERM and SIGINT
-    max_restarts: Annotated[int, Range(0, 10**6)] = 0  # restart at most this many times after a rank dies
-    metric: Annotated[Any, METRICS] | Auto = "auto"
+    lr: Annotated[float, Range(0, 1e6, above=True), Help("learning rate")] = 0.01
+    weight_decay: Annotated[float, Range(0, 1e6), Help("pull of the weights towards zero")] = 0.0
+    lr_schedule: Annotated[str, OneOf(*LR_SCHEDULES), Help("learning rate over the epochs")] = "constant"
+    seed: Annotated[int, Range(0, 2**63 - 1), Help("of everything that is drawn at random")] = 0
+    eval_every: Annotated[int, Range(1, 10**9), Help("epochs from one evaluation to the next")] = 10
+    patience: Annotated[Count, Help("stop after this many evaluations without a better validation score; 0: never")] = 0
+    checkpoint_every: Annotated[Count, Help("epochs from one checkpoint to the next; 0: never")] = 10
+    on_signal: Annotated[str, OneOf("checkpoint", "stop"), Help("first reaction to SIGTERM and SIGINT")] = "checkpoint"
+    max_restarts: Annotated[int, Range(0, 10**6), Help("restart at most this many times after a rank dies")] = 0
+    metric: Annotated[Annotated[Any, METRICS] | Auto, Help("auto depends on the task")] = "auto"
     callbacks: tuple[Annotated[Any, CALLBACKS], ...] = ()  # called after every epoch, on rank 0
-    check: bool = True  # check that operations of a user's own model do not mix rows of one rank alone
-    inductive: bool = False
-    precompute: bool = True
-    all_rows: bool = False  # compute all rows in every layer, including rows that the loss does not need
-    order: Annotated[str, OneOf("auto", "given")] = "auto"  # of a rank's rows; auto: by clusters in large graphs
-    dtype: Annotated[str, OneOf(*DTYPES)] = "float32"
-    precision: Annotated[str, OneOf("fp32", "tf32", "bf16")] = "fp32"  # of matrix products; bf16: also rows and wires
-    features_on: Annotated[str, OneOf("device", "host")] = "device"  # memory that keeps dense input rows
-    checkpoint_layers: bool = False  # keep only the rows between layers; recompute the rest in the backward pass
-    device: Annotated[str, OneOf("cpu", "cuda")] = "cpu"
-    backend: Annotated[str, OneOf("gloo", "nccl")] = "gloo"
-    timeout: Annotated[float, Range(1, 86400)] = 60.0  # seconds after which a silent rank, host or link is given up
-    tensorboard: bool = False
-    report: bool = True  # measure where time goes in an epoch, and write report.html
-    trace: bool = False  # write trace.json for a few epochs
-    trace_epochs: Annotated[int, Range(1, 1000)] = 3  # number of traced epochs
-    trace_skip: Count = 1  # epochs before the traced ones; the first epoch compiles kernels
-    trace_torch: bool = False  # also write torch's profile of the traced epochs
-    threads: Annotated[int, Range(0, 4096)] = 0  # per rank; 0: this machine's cores divided by its ranks
+    check: Annotated[bool, Help("check that operations of a model of your own do not mix rows of one rank alone")] = (
+        True
+    )
+    inductive: Annotated[bool, Help("train on the subgraph of training nodes")] = False
+    precompute: Annotated[bool, Help("aggregate dense input features once")] = True
+    all_rows: Annotated[bool, Help("also compute rows that the loss does not read")] = False
+    order: Annotated[str, OneOf("auto", "given"), Help("of a rank's rows; auto: clusters of large graphs")] = "auto"
+    dtype: Annotated[str, OneOf(*DTYPES), Help("of rows and weights")] = "float32"
+    precision: Annotated[
+        str, OneOf("fp32", "tf32", "bf16"), Help("of matrix products; bf16 also of rows and messages")
+    ] = "fp32"
+    features_on: Annotated[
+        str, OneOf("device", "host"), Help("where dense input rows stay; from the host they are streamed to a GPU")
+    ] = "device"
+    checkpoint_layers: Annotated[
+        bool, Help("keep only the rows between layers; compute the rest again in the backward pass")
+    ] = False
+    device: Annotated[DeviceName, Help("of the rows, or of one by its number")] = HOST
+    backend: Annotated[str, OneOf("gloo", "nccl"), Help("of messages between ranks")] = "gloo"
+    timeout: Annotated[float, Range(1, 86400), Help("seconds after which a silent rank, host or link is given up")] = (
+        60.0
+    )
+    tensorboard: Annotated[bool, Help("write scalars for TensorBoard into the run's folder")] = False
+    report: Annotated[bool, Help("measure where the time of an epoch goes, and write report.html")] = True
+    trace: Annotated[bool, Help("write trace.json, for Perfetto or chrome://tracing")] = False
+    trace_epochs: Annotated[int, Range(1, 1000), Help("how many epochs are traced")] = 3
+    trace_skip: Annotated[Count, Help("epochs before the traced ones; the first epoch compiles kernels")] = 1
+    trace_torch: Annotated[bool, Help("also write torch's profile of the traced epochs")] = False
+    threads: Annotated[int, Range(0, 4096), Help("per rank; 0: this machine's cores divided by its ranks")] = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -68,8 +85,8 @@ class TrainConfig(Value):
             )
         if self.trace_torch and not self.trace:
             raise InputError("--trace-torch needs --trace; give both")
-        if self.backend == "nccl" and self.device != "cuda":
-            raise InputError("backend nccl needs --device cuda; use gloo on a CPU")
+        if self.backend == "nccl" and self.device.partition(":")[0] != NCCL:
+            raise InputError(f"backend nccl needs --device {NCCL}; use gloo on a CPU")
 
     @property
     def planned(self) -> int:
@@ -80,4 +97,5 @@ class TrainConfig(Value):
 def device_in(file: Path) -> str:
     """Return the device named in a config.json. This runs first; problems in the file are reported later."""
     loop = read_document(file, fix=FIX).get("train")
-    return "cuda" if isinstance(loop, dict) and loop.get("device") == "cuda" else "cpu"
+    name = loop.get("device") if isinstance(loop, dict) else None
+    return name if isinstance(name, str) and OneDevice().problem(name) is None else HOST

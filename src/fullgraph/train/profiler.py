@@ -11,10 +11,11 @@ from statistics import median
 
 import torch
 
+from fullgraph.device import description, is_accelerator, peak_bytes
 from fullgraph.exchange import Channel
 from fullgraph.partition import Part
 from fullgraph.proc import num_cores
-from fullgraph.report import EpochRecord, Tally, peak_device_bytes, peak_memory_bytes
+from fullgraph.report import EpochRecord, Tally, peak_memory_bytes
 from fullgraph.report.profile import FILE, Bins, Flow, Piece, PlannedLayer, Profile, RankProfile, read_profile
 from fullgraph.report.spans import COMPUTE, PIECE, Rows
 from fullgraph.report.terminal import tolerated
@@ -95,16 +96,16 @@ class Profiler:
     def _rank(self) -> RankProfile:
         part, shard = self.part, self.trainer.shard
         device = shard.train.y.device
-        on_gpu = device.type == "cuda"
+        name, memory = description(device) if is_accelerator(device) else (_processor(), 0)
         return RankProfile(
             host=platform.node(),
-            device=torch.cuda.get_device_name(device) if on_gpu else _processor(),
+            device=name,
             threads=torch.get_num_threads(),
             cores=num_cores(),
             peak_memory_bytes=peak_memory_bytes(),
             memory_bytes=_memory(),
-            peak_device_bytes=peak_device_bytes(device),
-            device_bytes=torch.cuda.get_device_properties(device).total_memory if on_gpu else 0,
+            peak_device_bytes=peak_bytes(device),
+            device_bytes=memory,
             nodes=len(part.ids),
             arcs=int(part.indptr[-1]),
             train=int(part.train_mask.sum()),

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.autograd import Variable
 from torch.utils.hooks import RemovableHandle
 
+from fullgraph.device import profiled
 from fullgraph.nn import Chain
 from fullgraph.report import EpochRecord, Meter
 from fullgraph.report.events import Slice, slices_of, trace_events
@@ -51,9 +52,7 @@ class Tracer:
             return
         self.layers = Layers(self.trainer.model, self.trainer.meter)
         if self.config.trace_torch:
-            kinds = [torch.profiler.ProfilerActivity.CPU]
-            kinds += [torch.profiler.ProfilerActivity.CUDA] if torch.cuda.is_available() else []
-            self.torch = torch.profiler.profile(activities=kinds)
+            self.torch = torch.profiler.profile(activities=profiled())
             self.torch.start()
 
     def finish(self) -> None:

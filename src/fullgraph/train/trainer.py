@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from fullgraph.device import is_accelerator
 from fullgraph.errors import Diverged, InputError
 from fullgraph.nn import Chain
 from fullgraph.ops.pool import POOL
@@ -96,7 +97,7 @@ class Trainer:
     def _sums_under_way(self) -> AbstractContextManager[None]:
         """Enclose the backward pass; send gradients during it if each is complete and has its final type."""
         config, weights = self.config, self.weights
-        on_cpu = config.device == "cpu" and not any(master.is_cuda for master in weights.masters)
+        on_cpu = not (is_accelerator(config.device) or any(is_accelerator(m.device) for m in weights.masters))
         complete = self.shard.executor.one_pass and not config.checkpoint_layers
         if on_cpu and complete and weights.in_full:
             return self.grad_sync.under_way(self.model, self.epoch)

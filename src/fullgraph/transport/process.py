@@ -14,6 +14,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from fullgraph.device import is_accelerator, module_of
 from fullgraph.errors import PeerLost, one_line
 from fullgraph.transport.base import PLAIN, Coding, Pending
 from fullgraph.transport.key import Key
@@ -97,7 +98,7 @@ class _PendingSum:
 
     def wait(self) -> Tensor:
         if not self.done:
-            if not self.x.is_cuda:  # on a GPU the device waits for the backend, not this thread
+            if not is_accelerator(self.x.device):  # on a GPU the device waits for the backend, not this thread
                 over = threading.Event()
                 self.work.get_future().add_done_callback(lambda _: over.set())
                 self.owner.watch.wait(over.wait, self.text)
@@ -125,8 +126,8 @@ class ProcessTransport:
     and copy a GPU's tensors for sums: one for the gradient all-reduce, one for all other sums. One more thread posts
     heartbeats (see watchdog.py). On a GPU, sender and receiver have one stream each, and sums have one (see stage.py).
 
-    gloo cannot send CUDA tensors: they pass through pinned host memory. nccl sends them from the GPU, all messages of a
-    key as one group. nccl was tested with one rank that sends to itself, never with several GPUs.
+    gloo cannot send a GPU's tensors: they pass through pinned host memory. nccl sends them from the GPU, all messages
+    of a key as one group. nccl was tested with one rank that sends to itself, never with several GPUs.
     """
 
     def __init__(self, watch: Watchdog, *, device: torch.device | None = None) -> None:
@@ -134,14 +135,14 @@ class ProcessTransport:
         self.rank, self.size, self.watch = dist.get_rank(), dist.get_world_size(), watch
         self.device = device or torch.device("cpu")
         self.host_wires = dist.get_backend() == "gloo"
-        on_device = self.device.type == "cuda"
+        on_device = is_accelerator(self.device)
         self.stage, self.sum_stage = (
             OnDevice(self.device, host_wires=self.host_wires) if on_device else OnHost() for _ in range(2)
         )
         self.halo = dist.new_group()
         if not self.host_wires:
             if self.device.index is not None:
-                torch.cuda.set_device(self.device)  # nccl uses the current device
+                module_of(self.device).set_device(self.device)  # nccl uses the current device
             # The first call on an nccl communicator must include all ranks; a message may involve only two.
             self.halo.allreduce([torch.zeros(1, device=self.device)]).wait()
         self.sender, self.receiver = _Lane("fullgraph-sender"), _Lane("fullgraph-receiver")
@@ -198,7 +199,7 @@ class ProcessTransport:
     def all_reduce(self, key: Key, x: Tensor) -> Pending[Tensor]:
         self.watch.doing(f"adding {key}")
         text = f"{key} summed over all ranks"
-        if x.is_cuda == self.host_wires:  # the backend cannot read x in its memory
+        if is_accelerator(x.device) == self.host_wires:  # the backend cannot read x in its memory
             return _PendingResult(
                 self, text, self._sums(key).lane.submit(self._sum_staged, key, x, self.sum_stage.mark())
             )
@@ -238,7 +239,7 @@ class ProcessTransport:
                 with self.naming(key, "summed over all ranks"):
                     self._ring(key, wire).wait()
             with torch.inference_mode():  # this thread writes x, whatever mode the computing thread uses
-                x.copy_(wire, non_blocking=x.is_cuda)
+                x.copy_(wire, non_blocking=is_accelerator(x.device))
             return x, self.sum_stage.mark()
 
     def tell(self, text: str) -> str:

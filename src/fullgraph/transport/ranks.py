@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fullgraph.device import available
 from fullgraph.environ import MEETING
 from fullgraph.errors import PeerLost
 from fullgraph.transport.base import Transport
@@ -80,7 +81,7 @@ def run_processes(
     as dead. device: of the ranks' rows. On a machine with a GPU, ranks are not forked, not even those on the CPU: the
     GPU's driver does not survive a fork, and an import may have started it.
     """
-    context = mp.get_context("spawn") if torch.cuda.is_available() else mp.get_context("forkserver")
+    context = mp.get_context("spawn") if available() else mp.get_context("forkserver")
     context.set_forkserver_preload(PRELOADED)
     meeting = tempfile.mkdtemp(prefix="fullgraph-test-")
     pipes = [context.Pipe(duplex=False) for _ in range(size)]

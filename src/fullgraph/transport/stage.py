@@ -12,7 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-Mark = Any  # a CUDA event; None on the host
+from fullgraph.device import is_accelerator, marked, module_of
+
+Mark = Any  # an event; None on the host
 
 
 class OnHost:
@@ -58,41 +60,41 @@ class OnDevice:
     def __init__(self, device: torch.device, *, host_wires: bool) -> None:
         self.device, self.host_wires = device, host_wires
         # High priority: encoding and decoding are short, and a peer waits for them.
-        self.out, self.back = (torch.cuda.Stream(device, priority=-1) for _ in range(2))
+        self.module = module_of(device)
+        self.out, self.back = (self.module.Stream(device, priority=-1) for _ in range(2))
 
     def mark(self) -> Mark:
-        event = torch.cuda.Event()
-        event.record(torch.cuda.current_stream(self.device))
-        return event
+        return marked(self.device)
 
     @contextmanager
     def leaving(self, ready: Mark) -> Iterator[None]:
-        with torch.cuda.device(self.device), torch.cuda.stream(self.out):
+        with self.module.device(self.device), self.module.stream(self.out):
             self.out.wait_event(ready)
             yield
 
     def to_wire(self, x: Tensor) -> Tensor:
         if not self.host_wires:
             return x.to(self.device)
-        if not x.is_cuda:
+        if not is_accelerator(x.device):
             return x
         return torch.empty(x.shape, dtype=x.dtype, pin_memory=True).copy_(x, non_blocking=True)
 
     def left(self) -> None:
         if self.host_wires:  # the backend reads host memory as soon as a send is posted
-            copied = torch.cuda.Event(blocking=True)  # the thread sleeps: spinning would take a core from a rank
+            sleeps = {"blocking": True} if self.device.type == "cuda" else {}  # spinning would take a core from a rank
+            copied = self.module.Event(**sleeps)
             copied.record(self.out)
             copied.synchronize()
 
     def keep(self, tensors: Iterable[Tensor]) -> None:
         if not self.host_wires:  # nccl reads device memory later, and `back` waits for nccl
             for tensor in tensors:
-                if tensor.is_cuda:
+                if is_accelerator(tensor.device):
                     tensor.record_stream(self.back)
 
     @contextmanager
     def arriving(self) -> Iterator[None]:
-        with torch.cuda.device(self.device), torch.cuda.stream(self.back):
+        with self.module.device(self.device), self.module.stream(self.back):
             yield
 
     def empty_wire(self, nbytes: int) -> Tensor:
@@ -101,14 +103,14 @@ class OnDevice:
         return torch.empty(nbytes, dtype=torch.uint8, device=self.device)
 
     def from_wire(self, wire: Tensor) -> Tensor:
-        if wire.is_cuda:
+        if is_accelerator(wire.device):
             wire.record_stream(self.back)
             return wire
         return wire.to(self.device, non_blocking=True)
 
     def take(self, tensors: Iterable[Tensor], arrived: Mark) -> None:
-        stream = torch.cuda.current_stream(self.device)
+        stream = self.module.current_stream(self.device)
         stream.wait_event(arrived)
         for tensor in tensors:
-            if tensor.is_cuda:  # another stream owns the memory and must not reuse it too soon
+            if is_accelerator(tensor.device):  # another stream owns the memory and must not reuse it too soon
                 tensor.record_stream(stream)

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from fullgraph.axes import MODELS, STRATEGIES
+from fullgraph.device import HOST, DeviceName
 from fullgraph.errors import InputError, one_line
 from fullgraph.lab.cost.cluster import bits_of
-from fullgraph.values import OneOf, Range, Value
+from fullgraph.values import Range, Value
 from fullgraph.words import count
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ class Settings(Value):
     epochs: Annotated[int, Range(1, 10**6)] = 8  # of which a round takes the mean
     rounds: Annotated[int, Range(1, 10**4)] = 3  # of which a cell takes the median
     score: Annotated[int, Range(0, 10**9)] = 0  # epochs to train for a score; 0: no score
-    device: Annotated[str, OneOf("cpu", "cuda")] = "cpu"
+    device: DeviceName = HOST
     all_rows: bool = False  # layers compute rows, too, that the loss does not read
 
 

@@ -13,9 +13,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from fullgraph.device import begin_peak, peak_bytes, synchronize
 from fullgraph.lab.bench.hosts import sent
 from fullgraph.partition import Part
-from fullgraph.report import peak_device_bytes, peak_memory_bytes
+from fullgraph.report import peak_memory_bytes
 from fullgraph.train.trainer import Trainer
 from fullgraph.transport import Key, Noted, Pending, Recording, Transport, rank_table
 
@@ -71,8 +72,7 @@ class Gauge:
 
     def meet(self) -> None:
         """Wait for this rank's device, then for all ranks."""
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
+        synchronize(self.device)
         self.of_ranks()
 
     def turn(self, contender: Contender) -> Turn:
@@ -128,8 +128,7 @@ class Gauge:
                 pending.append(link.begin(key, rows, note.incoming))
         for message in pending:
             message.wait()
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
+        synchronize(self.device)
         return float(self.of_ranks(time.perf_counter() - start).max())
 
     @contextmanager
@@ -143,13 +142,10 @@ class Gauge:
         with suppress(AttributeError, OSError):
             ctypes.CDLL(None).malloc_trim(0)
         there, forgets = _resident_bytes(), _forget_peak()
-        held = 0
-        if self.device.type == "cuda":
-            held = torch.cuda.memory_allocated(self.device)
-            torch.cuda.reset_peak_memory_stats(self.device)
+        held = begin_peak(self.device)
         yield found
         process = peak_memory_bytes() - (there - self.base if forgets else 0)
-        found.append(Memory(process, peak_device_bytes(self.device) - held))
+        found.append(Memory(process, peak_bytes(self.device) - held))
 
 
 def _resident_bytes() -> int:

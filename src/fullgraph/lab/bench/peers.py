@@ -15,11 +15,12 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Annotated, Any
 
+from fullgraph.device import HOST, DeviceName, peak_bytes, synchronize
 from fullgraph.errors import InputError, RankFailed, one_line
 from fullgraph.lab.bench.cell import Cell
 from fullgraph.lab.bench.matrix import Point, Settings, model_of
 from fullgraph.proc import num_cores
-from fullgraph.report import peak_device_bytes, peak_memory_bytes
+from fullgraph.report import peak_memory_bytes
 from fullgraph.storage import read_record, write_document
 from fullgraph.train.fork_server_main import die_with
 from fullgraph.values import OneOf, Range, Value, tree_of
@@ -47,7 +48,7 @@ class Order(Value):
     epochs: Annotated[int, Range(1, 10**6)] = 8
     rounds: Annotated[int, Range(1, 10**4)] = 1
     threads: Annotated[int, Range(1, 4096)] = 1
-    device: Annotated[str, OneOf("cpu", "cuda")] = "cpu"
+    device: DeviceName = HOST
     out: str  # the file of its figures
     parent: int = 0  # the process that it dies with; 0: none
 
@@ -159,14 +160,13 @@ def train_pyg(order: Order) -> Figures:
             loss.backward()
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
+        synchronize(device)
         rounds.append((time.perf_counter() - start) / epochs)
         busy += (time.process_time() - process) if turn else 0.0
     versions = {"torch": torch.__version__, "torch_geometric": torch_geometric.__version__}
     return Figures(
         round_s=tuple(rounds[1:]), processor_s=busy / (order.rounds * order.epochs), loss=loss.item(),
-        peak_memory_bytes=peak_memory_bytes(), peak_device_bytes=peak_device_bytes(device),
+        peak_memory_bytes=peak_memory_bytes(), peak_device_bytes=peak_bytes(device),
         nodes=len(x), arcs=arcs, features=x.shape[1], classes=int(y.max()) + 1, versions=versions,
     )  # fmt: skip
 

@@ -11,13 +11,14 @@ from typing import Any
 
 import torch
 
+from fullgraph.device import device_of
 from fullgraph.lab.bench.cell import Cell
 from fullgraph.lab.bench.hosts import enter
 from fullgraph.lab.bench.matrix import Group, Settings, model_of, strategy_of
 from fullgraph.lab.bench.measure import WARM_UP, Contender, Gauge, Turn
 from fullgraph.partition import open_part
 from fullgraph.report.terminal import tolerate_output
-from fullgraph.run import Run, build_trainer, device_of
+from fullgraph.run import Run, build_trainer
 from fullgraph.storage import read_record, write_document
 from fullgraph.tasks import metric_name
 from fullgraph.train.config import TrainConfig

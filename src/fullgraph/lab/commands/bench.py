@@ -6,12 +6,15 @@ from typing import Annotated
 import typer
 
 from fullgraph.axes import MODELS, STRATEGIES
-from fullgraph.commands.shared import GRAPHS, offer
+from fullgraph.commands.fields import offer, with_fields
+from fullgraph.commands.shared import GRAPHS
 from fullgraph.display import shown
 from fullgraph.errors import InputError, one_line
 from fullgraph.options import read_config
+from fullgraph.train.config import TrainConfig
 
 
+@with_fields(TrainConfig)
 def bench(
     graph: Annotated[list[str], typer.Option(help="as `train` takes it; many times", autocompletion=offer(GRAPHS))] = [  # noqa: B006
         "demo"
@@ -36,8 +39,8 @@ def bench(
     rounds: Annotated[int, typer.Option(help="of which a cell takes the median")] = 3,
     score: Annotated[int, typer.Option(help="train so many epochs for a validation score, too; 0: none")] = 0,
     peers: Annotated[bool, typer.Option("--peers", help="measure PyG in one process, too")] = False,
-    all_rows: Annotated[bool, typer.Option("--all-rows", help="also compute rows that the loss does not read")] = False,
-    device: Annotated[str, typer.Option(help="cpu or cuda")] = "cpu",
+    all_rows: bool = TrainConfig.all_rows,
+    device: str = TrainConfig.device,
     out: Annotated[Path, typer.Option(help="folder of the cells; those that it holds are not measured again")] = Path(
         "runs/bench"
     ),

@@ -7,20 +7,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fullgraph.axes import MODELS, STRATEGIES
+from fullgraph.commands.fields import chosen_from, offer, with_fields
 from fullgraph.commands.shared import (
     GraphArgument,
     JsonOption,
     PartitionerName,
     PartitionerOption,
-    chosen_from,
-    offer,
     partitioner_of,
     print_json,
 )
 from fullgraph.display import shown
 from fullgraph.errors import InputError
+from fullgraph.model_options import ModelOptions
 from fullgraph.options import fields_of, pairs_of
 from fullgraph.report import Phases
+from fullgraph.train.config import TrainConfig
+from fullgraph.values import hints_of, read_option
 
 # What a file of ours begins with, so that a file of the user's is not taken for one.
 CLUSTER, RATES = "# written by fullgraph probe\n", '{\n "device": '
@@ -40,13 +42,14 @@ ModelOption = Annotated[list[str], typer.Option("-m", "--model-option", help="KE
 PageOption = Annotated[Path | None, typer.Option("--page", help="write a page for a browser, FILE.html")]
 
 
+@with_fields(ModelOptions)
 def plan(
     graph: GraphArgument = "demo",
     cluster: Annotated[Path | None, typer.Option(help="a TOML file; see the documentation, Planning")] = None,
     parts: Annotated[int, typer.Option(help="ranks of this machine, where no cluster is given")] = 2,
     model: Annotated[str, chosen_from(MODELS)] = "sage",
-    layers: int = 3,
-    hidden: int = 128,
+    layers: int = ModelOptions.layers,
+    hidden: int = ModelOptions.hidden,
     model_option: ModelOption = [],  # noqa: B006
     strategy: StrategyOption = [],  # noqa: B006
     partitioner: PartitionerName = "metis",
@@ -89,15 +92,17 @@ def plan(
         print(f"wrote {page}")
 
 
+@with_fields(TrainConfig)
 def calibrate(
     out: Annotated[Path | None, typer.Option(help="write FILE.json too, for another machine's plan")] = None,
-    device: Annotated[str, typer.Option(help="cpu or cuda")] = "cpu",
+    device: str = TrainConfig.device,
     threads: Annotated[int, typer.Option(help="of a rank")] = 1,
 ) -> None:
     """Measure what each kind of work takes on this machine, and keep it for `plan` and `auto`.
 
     Example:  fullgraph calibrate --out here.json
     """
+    read_option(hints_of(TrainConfig)["device"], "device", device)
     with shown() as display, display.phase("measuring"):
         from fullgraph.lab.cost.here import kept_at, measured
 

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from fullgraph import ops
 from fullgraph.codec import LowBit
+from fullgraph.device import by_kind, synchronize
 from fullgraph.lab.cost.rates import Curve, Rates
 from fullgraph.ops import Adjacency, Structure
 from fullgraph.transport import Key
@@ -18,7 +19,7 @@ BITS = (1, 2, 4, 8)
 REPEATS = 5
 ROWS = {
     "cpu": 30_000,
-    "cuda": 1_000_000,
+    "gpu": 1_000_000,
 }  # of the tensors that are measured: they leave the caches, and outlast a launch
 LEAST_S = 0.01  # that a measurement takes, or the call is repeated inside it
 
@@ -26,7 +27,7 @@ LEAST_S = 0.01  # that a measurement takes, or the call is repeated inside it
 def calibrated(device: torch.device, *, threads: int = 1, rows: int = 0) -> Rates:
     """About ten seconds of work."""
     torch.set_num_threads(threads)
-    lab = _Lab(device, rows or ROWS[device.type])
+    lab = _Lab(device, rows or by_kind(ROWS, device))
     arc, row = lab.products(near=False)
     near, _ = lab.products(near=True)
     return Rates(
@@ -64,20 +65,15 @@ def timed(call: Callable[[], object], device: torch.device) -> float:
     call()
 
     def once(calls: int) -> float:
-        _finish(device)
+        synchronize(device)
         start = time.perf_counter()
         for _ in range(calls):
             call()
-        _finish(device)
+        synchronize(device)
         return (time.perf_counter() - start) / calls
 
     calls = max(1, round(LEAST_S / max(once(1), 1e-7)))
     return min(once(min(calls, 10_000)) for _ in range(REPEATS))
-
-
-def _finish(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
 
 
 class _Lab:

@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 
 from fullgraph.data import load
+from fullgraph.device import device_of
 from fullgraph.environ import number
 from fullgraph.errors import InputError
 from fullgraph.lab.cost.calibrate import calibrated, fitted, of_matrix
@@ -103,7 +104,7 @@ def measured(device: str, threads: int) -> Rates:
     """
     before = torch.get_num_threads()
     try:
-        there = torch.device(device)
+        there = device_of(device)
         rates = calibrated(there, threads=threads)
         taken, part, run = _real_step(TINY, device)
         works = [event for event in dry_run(run, counted_parts([part], ()), 0, 3)[-1].events if isinstance(event, Work)]

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from importlib.util import find_spec
 
+from fullgraph.device import GET_TORCH, available, built_for, listed
 from fullgraph.lab.doctor.finding import BAD, OK, OPTION, Finding
 from fullgraph.words import size
 
@@ -20,7 +21,7 @@ def torch() -> Iterator[Finding]:
         yield Finding("torch", BAD, f"it does not start: {error}", TORCH)
         return
     have = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
-    built = f"built for CUDA {torch.version.cuda}" if torch.version.cuda else "built for CPUs"
+    built = f"built for {built_for() or 'CPUs'}"
     text = f"{torch.__version__}, {built}, {torch.get_num_threads()} threads"
     yield Finding("torch", OK if have >= LEAST else BAD, text, "" if have >= LEAST else TORCH)
 
@@ -36,48 +37,42 @@ def backends() -> Iterator[Finding]:
     if there["nccl"]:
         yield Finding("nccl", OK, "ranks on GPUs, --backend nccl")
     else:
-        fix = "with GPUs: install a CUDA build of torch, https://pytorch.org/get-started"
+        fix = f"with GPUs: install a torch that is built for them, {GET_TORCH}"
         yield Finding("nccl", OPTION, "this torch has none: GPUs talk through gloo", fix)
 
 
 def gpus() -> Iterator[Finding]:
     """Each GPU and its memory; a driver without a torch that knows it."""
-    import torch
-
-    if torch.cuda.is_available():
-        for number in range(torch.cuda.device_count()):
-            about = torch.cuda.get_device_properties(number)
-            free, whole = torch.cuda.mem_get_info(number)
-            text = f"{about.name}, {size(whole)}, {size(free)} free, compute capability {about.major}.{about.minor}"
-            yield Finding(f"GPU {number}", OK, text)
+    found = listed()
+    for number, (name, whole, free, generation) in enumerate(found):
+        yield Finding(f"GPU {number}", OK, f"{name}, {size(whole)}, {size(free)} free{generation}")
+    if found:
         return
     driver = _driver()
-    if driver and torch.version.cuda is None:
-        fix = "install a CUDA build of torch, https://pytorch.org/get-started"
+    if driver and not built_for():
+        fix = f"install a torch that is built for GPUs, {GET_TORCH}"
         yield Finding("GPU", BAD, f"{driver} is here, and torch is built for CPUs", fix)
     elif driver:
-        fix = "update the driver, or install a torch for its CUDA version; see nvidia-smi"
+        fix = "update the driver, or install a torch for its version; see nvidia-smi"
         yield Finding("GPU", BAD, f"{driver} is here, and torch does not see it", fix)
     else:
         yield Finding(
-            "GPU", OPTION, "none: training runs on the CPU", "for --device cuda, use a machine with an NVIDIA GPU"
+            "GPU", OPTION, "none: training runs on the CPU", "for another --device than cpu, use a machine with a GPU"
         )
 
 
 def triton() -> Iterator[Finding]:
     """Kernels for GPUs."""
-    import torch
-
     there = find_spec("triton") is not None
     if there:
         import triton
 
         yield Finding("Triton", OK, f"{triton.__version__}, kernels for GPUs")
-    elif torch.cuda.is_available():
+    elif available():
         yield Finding("Triton", BAD, "not installed: a GPU runs torch's slower operations", "pip install 'triton>=3.2'")
     else:
         yield Finding(
-            "Triton", OPTION, "not installed, and not needed without a GPU", "comes with a CUDA build of torch"
+            "Triton", OPTION, "not installed, and not needed without a GPU", "comes with a torch that is built for GPUs"
         )
 
 

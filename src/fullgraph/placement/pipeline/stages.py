@@ -10,6 +10,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from fullgraph.device import synchronize
 from fullgraph.errors import InputError
 from fullgraph.exchange import Channel, Held
 from fullgraph.exchange.inbox import Inbox
@@ -244,8 +245,7 @@ def _timed(block: Block, state: tuple[Features, ...], view: ChunkView) -> tuple[
 
 
 def _now(view: ChunkView) -> float:
-    if view.ids.is_cuda:
-        torch.cuda.synchronize()
+    synchronize(view.ids.device)
     return time.perf_counter()
 
 

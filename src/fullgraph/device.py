@@ -1,0 +1,163 @@
+"""Devices: their names, whether this machine has them, and the operations that every kind of accelerator offers.
+
+Kernels (ops/) and streams (transport/) beside, nothing else in the package asks which kind of device there is: torch's
+module of the device (`torch.cuda`, `torch.xpu`, ...) offers the same calls for each. Torch is imported where it is
+used, because names are checked before it is.
+"""
+
+import re
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+from fullgraph.environ import number
+from fullgraph.errors import InputError
+
+if TYPE_CHECKING:
+    import torch
+
+T = TypeVar("T")
+HOST = "cpu"
+KINDS = (HOST, "cuda", "xpu")
+NCCL = "cuda"  # nccl sends from the memory of such devices alone
+GET_TORCH = "https://pytorch.org/get-started"
+
+
+@dataclass(frozen=True)
+class OneDevice:
+    """A kind of device, which each rank has one of, or one device by its number: cpu, cuda, cuda:1, xpu."""
+
+    words: tuple[str, ...] = KINDS
+
+    def problem(self, value: Any) -> str | None:
+        kind, colon, index = str(value).partition(":")
+        if kind in self.words and (not colon or (kind != HOST and re.fullmatch(r"\d{1,4}", index, re.ASCII))):
+            return None
+        return f"one of {', '.join(self.words)}, or one with its number, such as {NCCL}:1"
+
+
+DeviceName = Annotated[str, OneDevice()]
+
+
+def is_accelerator(device: "torch.device | str") -> bool:
+    """Whether it is a device beside the host's processors, with memory and streams of its own."""
+    kind = device.partition(":")[0] if isinstance(device, str) else device.type
+    return kind not in (HOST, "meta")
+
+
+def require(name: str) -> None:
+    """Refuse a device that this machine does not have."""
+    if not is_accelerator(name):
+        return
+    import torch
+
+    kind, _, index = name.partition(":")
+    found = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    if found is None:
+        raise InputError(f"--device {name}, but torch sees no GPU; use --device {HOST}")
+    if found.type != kind:
+        raise InputError(f"--device {name}, but torch sees {found.type} devices; use --device {found.type} or {HOST}")
+    count = torch.accelerator.device_count()
+    if index and int(index) >= count:
+        raise InputError(f"device {name}, but torch sees {count} of them; count them from {kind}:0")
+
+
+def device_of(name: str) -> "torch.device":
+    """This rank's device; ranks beyond a machine's devices share them, unless each is told which."""
+    import torch
+
+    require(name)
+    if not is_accelerator(name) or ":" in name:
+        return torch.device(name)
+    return torch.device(name, number("LOCAL_RANK", 0) % torch.accelerator.device_count())
+
+
+def available() -> bool:
+    """Whether torch sees a device beside the host's processors."""
+    import torch
+
+    return torch.accelerator.is_available()
+
+
+def module_of(device: "torch.device") -> Any:
+    """Torch's module of an accelerator, with its streams and events."""
+    import torch
+
+    return torch.get_device_module(device)
+
+
+def by_kind(table: Mapping[str, T], device: "torch.device") -> T:
+    """The entry of a device's kind; accelerators without one of their own share that of `gpu`."""
+    return table[device.type] if device.type in table else table["gpu"]
+
+
+def marked(device: "torch.device", *, timing: bool = False) -> Any:
+    """An event after all work so far on an accelerator's current stream."""
+    module = module_of(device)
+    event = module.Event(enable_timing=timing)
+    event.record(module.current_stream(device))
+    return event
+
+
+def synchronize(device: "torch.device") -> None:
+    """Wait until a device has done its work; a CPU's is done when a call returns."""
+    if is_accelerator(device):
+        module_of(device).synchronize(device)
+
+
+def peak_bytes(device: "torch.device") -> int:
+    """The most memory that tensors ever held on an accelerator; 0 on a CPU."""
+    return int(module_of(device).max_memory_allocated(device)) if is_accelerator(device) else 0
+
+
+def begin_peak(device: "torch.device") -> int:
+    """Count the peak anew; return the bytes that tensors hold now."""
+    if not is_accelerator(device):
+        return 0
+    module_of(device).reset_peak_memory_stats(device)
+    return int(module_of(device).memory_allocated(device))
+
+
+def description(device: "torch.device") -> tuple[str, int]:
+    """The name and the memory of an accelerator."""
+    about = module_of(device).get_device_properties(device)
+    return str(about.name), int(about.total_memory)
+
+
+def listed() -> list[tuple[str, int, int, str]]:
+    """Each device that torch sees: its name, its memory, how much of it is free, and its generation."""
+    import torch
+
+    if not available():
+        return []
+    kind = torch.accelerator.current_accelerator()
+    assert kind is not None
+    found = []
+    for index in range(torch.accelerator.device_count()):
+        device = torch.device(kind.type, index)
+        about, free = module_of(device).get_device_properties(device), int(module_of(device).mem_get_info(device)[0])
+        generation = f", compute capability {about.major}.{about.minor}" if hasattr(about, "major") else ""
+        found.append((*description(device), free, generation))
+    return found
+
+
+def built_for() -> str:
+    """What torch was built for, in words; empty: processors alone."""
+    import torch
+
+    versions = {"CUDA": torch.version.cuda, "ROCm": torch.version.hip, "XPU": getattr(torch.version, "xpu", None)}
+    return next((f"{name} {version}" for name, version in versions.items() if version), "")
+
+
+def profiled() -> list[Any]:
+    """What torch's profiler can follow: the host's processors, and the accelerator where there is one."""
+    import torch
+
+    known = torch.profiler.supported_activities() if available() else set()
+    return sorted({torch.profiler.ProfilerActivity.CPU, *known}, key=lambda activity: activity.name)
+
+
+def ignore_missing_driver() -> None:
+    """Leave out torch's warning of a driver that does not start; `require` says it in one line."""
+    warnings.filterwarnings("ignore", message="CUDA initialization")

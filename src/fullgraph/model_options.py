@@ -1,0 +1,48 @@
+"""The options of our models: name, default, range and help of each. No torch, so that `--help` starts fast."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from fullgraph.values import Help, OneOf, Range, Value
+
+NORMS = OneOf("none", "layer", "batch")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelOptions(Value):
+    """The options of every model."""
+
+    layers: Annotated[int, Range(1, 10_000), Help("how many layers the model has")] = 3
+    hidden: Annotated[int, Range(1, 1_000_000), Help("width of the rows between two layers")] = 128
+    dropout: Annotated[float, Range(0, 1, below=True), Help("share of the numbers between layers that is dropped")] = (
+        0.5
+    )
+    norm: Annotated[str, NORMS, Help("of the rows between layers", default="layer; gcnii: none")] = "layer"
+
+
+@dataclass(frozen=True, kw_only=True)
+class StackOptions(ModelOptions):
+    """The options of models whose last layers may be dense."""
+
+    linear_layers: Annotated[int, Range(0, 10_000), Help("how many of the layers, the last ones, are dense")] = 0
+    residual: Annotated[bool, Help("add each hidden layer's input to its output")] = False
+    input_dropout: Annotated[bool, Help("drop input features, too")] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttentionOptions(Value):
+    """The options of attention."""
+
+    heads: Annotated[int, Range(1, 1_000_000), Help("attention heads (gat)")] = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class GCNIIOptions(ModelOptions):
+    """The options of GCNII; without a norm by default, as in its paper."""
+
+    alpha: Annotated[float, Range(0, 1), Help("the first rows' share of every layer's input (gcnii)")] = 0.1
+    lam: Annotated[float, Range(0, 1e6), Help("lambda: how much of a layer's weights counts (gcnii)")] = 0.5
+    norm: Annotated[str, NORMS] = "none"
+
+
+KINDS = (StackOptions, AttentionOptions, GCNIIOptions)
