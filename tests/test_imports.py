@@ -20,7 +20,7 @@ own_code  : errors
 version   : -
 words     : -
 display   : errors words
-values    : own_code+
+values    : own_code+ words
 environ   : values+
 cgroup    : -
 proc      : -

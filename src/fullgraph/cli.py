@@ -131,6 +131,13 @@ def train(
     features_on: Annotated[
         str, typer.Option(help="device, or host: dense input rows stay in pinned memory and are streamed to a GPU")
     ] = "device",
+    message_memory: Annotated[
+        str,
+        typer.Option(
+            help="of one layer's messages in a model of your own, such as 2GiB; a layer that needs more runs over "
+            "chunks of rows. auto: a quarter of free memory"
+        ),
+    ] = "auto",
     checkpoint_layers: Annotated[
         bool, typer.Option(help="keep only the rows between layers; compute the rest again in the backward pass")
     ] = False,

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from fullgraph.axes import CALLBACKS, LOSSES, METRICS, OPTIMIZERS, TASKS
 from fullgraph.errors import InputError
 from fullgraph.storage import read_document
-from fullgraph.values import OneOf, Range, Value
+from fullgraph.values import Bytes, OneOf, Range, Value
 
 LR_SCHEDULES = ("constant", "cosine", "step")
 DTYPES = ("float32", "float64")
@@ -46,6 +46,7 @@ class TrainConfig(Value):
     dtype: Annotated[str, OneOf(*DTYPES)] = "float32"
     precision: Annotated[str, OneOf("fp32", "tf32", "bf16")] = "fp32"  # of matrix products; bf16: also rows and wires
     features_on: Annotated[str, OneOf("device", "host")] = "device"  # memory that keeps dense input rows
+    message_memory: Annotated[str, Bytes(("auto",))] = "auto"  # of the messages of one layer of a user's own model
     checkpoint_layers: bool = False  # keep only the rows between layers; recompute the rest in the backward pass
     device: Annotated[str, OneOf("cpu", "cuda")] = "cpu"
     backend: Annotated[str, OneOf("gloo", "nccl")] = "gloo"
