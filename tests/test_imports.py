@@ -21,7 +21,7 @@ version   : -
 words     : -
 cached    : -
 display   : errors words
-values    : own_code+
+values    : own_code+ words
 environ   : values+
 device    : environ+
 cgroup    : -

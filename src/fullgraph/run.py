@@ -130,8 +130,9 @@ def build_trainer(run: Run, part: Part, transport: Transport) -> Trainer:
     own = model = build_model(run, facts).to(device)
     if hasattr(spec, "distributed"):  # a module of the user's, which reads the edges itself
         model = spec.distributed(
-            model, shard, run.strategy, epochs=config.planned, seed=config.seed, check=config.check
-        )
+            model, shard, run.strategy, epochs=config.planned, seed=config.seed, check=config.check,
+            message_memory=config.message_memory,
+        )  # fmt: skip
         own, shard = model.module, model.shard
     task = task_for(config.task, facts, cut=True).build(
         facts, metric=config.metric, loss=config.loss, seed=config.seed, part=part, shard=shard, model=own

@@ -20,6 +20,7 @@ from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_typ
 
 from fullgraph.errors import InputError, nearest, one_line
 from fullgraph.own_code import own_code, unfit
+from fullgraph.words import bytes_in
 
 T = TypeVar("T")
 _TRUTH = {"true": True, "1": True, "false": False, "0": False}
@@ -66,6 +67,18 @@ class Help:
 
     text: str
     default: str = ""
+
+
+@dataclass(frozen=True)
+class Bytes:
+    """A size such as 2GiB or 500MB, or one of these words."""
+
+    words: tuple[str, ...] = ()
+
+    def problem(self, value: Any) -> str | None:
+        if value in self.words or bytes_in(str(value)):
+            return None
+        return f"{' or '.join((*self.words, 'a size such as 2GiB or 500MB'))}"
 
 
 class Value:

@@ -1,4 +1,6 @@
-"""Format figures for people; sizes have decimal units everywhere."""
+"""Format figures for people; sizes have decimal units everywhere. Read the sizes that people give."""
+
+import re
 
 
 def size(nbytes: float) -> str:
@@ -9,6 +11,15 @@ def size(nbytes: float) -> str:
             break
         value /= 1000
     return f"{value:.3g} {unit}"
+
+
+def bytes_in(text: str) -> int | None:
+    """'2GiB' -> 2147483648, '500 MB' -> 500000000; None: no size."""
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(?:([kmgtp]?)(i?)b)?\s*", text, re.IGNORECASE)
+    if found is None or (found[3] and not found[2]):
+        return None
+    power = " kmgtp".index((found[2] or " ").lower())
+    return int(float(found[1]) * (1024 if found[3] else 1000) ** power)
 
 
 def milliseconds(seconds: float) -> str:

@@ -44,7 +44,7 @@ def _is_changed(conv: Any) -> bool:
     """Whether a part of a layer does more than PyG wrote: it has hooks, other functions or another class."""
     if any(hooks for name, hooks in vars(conv).items() if name.endswith(PYG_HOOKS) and name[1:].startswith(PYG_STEPS)):
         return True
-    if any(step in vars(conv) for step in PYG_STEPS):
+    if any(not getattr(vars(conv)[step], "ours", False) for step in PYG_STEPS if step in vars(conv)):
         return True
     for name, part in conv.named_children():
         plain = name == "nn" or f"{type(part).__module__}.{type(part).__name__}".startswith(PYG_PARTS)

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from math import prod
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -20,10 +21,22 @@ from fullgraph.ops import act_dropout, dropout_key, spmm
 from fullgraph.own_model.pyg_view import PygView
 from fullgraph.own_model.rows.count import Count
 from fullgraph.own_model.rows.guard import Guard
-from fullgraph.own_model.rows.place import in_users_code, refuse, within_checkpoint
+from fullgraph.own_model.rows.place import in_users_code, refuse, refused, within_checkpoint
 from fullgraph.own_model.rows.spaces import Rows, Space, mark, rows_of
 from fullgraph.own_model.rows.values import is_even
 from fullgraph.transport import Transport
+
+
+class NotInChunks(Exception):
+    """A layer's messages to some rows cannot be computed apart from the others."""
+
+
+class Chunk(Protocol):
+    """Some rows of a layer."""
+
+    def total(self, space: Space) -> int:
+        """How many rows all ranks have of the set that these are a part of."""
+
 
 running: ContextVar["Forward | None"] = ContextVar("running", default=None)  # the pass that this thread is in
 
@@ -56,6 +69,7 @@ class Forward:
         self._fetched: dict[tuple[int, int, int], tuple[Tensor, Tensor]] = {}  # of the layer that runs
         self._kept: dict[int, Tensor] = {}  # what a checkpointed part received
         self.keeping = self.replaying = False
+        self.chunk: Chunk | None = None  # some rows of a layer, which are computed apart from the others
 
     # Rows, and how many of them there are
 
@@ -84,6 +98,8 @@ class Forward:
 
     def total(self, space: Space) -> int:
         """How many rows of a set all ranks have."""
+        if self.chunk is not None:
+            return self.chunk.total(space)
         if space.total is not None:
             return space.total
         return int(self.reduce(torch.tensor([space.size])))
@@ -147,6 +163,7 @@ class Forward:
         before, fetched = self._fetched.get((id(x), x._version, dim), (None, x))
         if before is not None:
             return fetched
+        self._not_in_chunk("rows of neighbours")
         self._check_owned(x, dim)
         with torch._C.DisableTorchFunction():  # our own code, which needs no look at its calls
             fetched = self._crossed(x) if not dim else self._crossed(x.movedim(dim, 0)).movedim(0, dim)
@@ -217,10 +234,18 @@ class Forward:
         extra = f"/{counts.crossings - 1}" if counts.crossings > 1 else ""
         return f"layer{layer}{extra}", layer, False
 
+    def _not_in_chunk(self, what: str) -> None:
+        if self.chunk is not None:
+            error = NotInChunks(f"its messages read {what}")
+            if (before := refused.get()) is not None:
+                before.append(error)
+            raise error
+
     # Sums over ranks
 
     def reduce(self, x: Tensor) -> Tensor:
         """The differentiable sum of x over ranks."""
+        self._not_in_chunk("a sum over all rows")
         self._guard()
         return self._shared(None if self.replaying else self.view.reduce(x))
 
@@ -273,8 +298,8 @@ class Forward:
         """Rows are known by their ids; a tensor that is the same on every rank by its place."""
         if rows is not None:
             return rows.space.ids
-        if self.trusted and len(flat) == self.view.num_owned:
-            return self.view.ids
+        if self.trusted and len(flat) == self.sets.nodes.size:
+            return self.sets.nodes.ids
         return torch.arange(len(flat), device=flat.device)
 
     # Parts that are computed again in the backward pass

@@ -15,6 +15,7 @@ from fullgraph.exchange import Adaptive, Wire, Wires
 from fullgraph.own_code import own_code, told_by_rank
 from fullgraph.own_model.buffers import Buffers
 from fullgraph.own_model.check import WAY_OUT, self_check
+from fullgraph.own_model.chunked import AUTO, Budget, Chunks
 from fullgraph.own_model.drawing import drawing_alike
 from fullgraph.own_model.earlier import EarlierGradients
 from fullgraph.own_model.lazy import fill_lazy
@@ -24,13 +25,14 @@ from fullgraph.own_model.pyg_view import PygView
 from fullgraph.placement import Partitioned, RankGraph, Shard, WholeStep
 from fullgraph.placement.view import counted
 from fullgraph.recipes import Strategy, vanilla, wires_of
+from fullgraph.report.terminal import note
 from fullgraph.train.sync import GradSync
 from fullgraph.transport import Key, Transport, gather_rows
 
 
 def distribute(
     model: nn.Module, shard: Shard, strategy: Strategy | str | None = None, *, wire: Wires | None = None,
-    epochs: int = 200, seed: int = 0, check: bool = True,
+    epochs: int = 200, seed: int = 0, check: bool = True, message_memory: str | int = AUTO,
 ) -> "Distributed":  # fmt: skip
     """`model`, written for PyG and one process, as a module for the rows of this rank.
 
@@ -38,14 +40,20 @@ def distribute(
     strategy: what crosses between ranks, when and in how many bits: one of ours or its name; `wire` says it directly.
     epochs: how many steps the run has, for strategies that follow them. seed: of dropout. check: refuse operations
     that mix rows of one rank alone, in every step; and before the first step compare one process with simulated ranks
-    on a small piece of the graph.
+    on a small piece of the graph. message_memory: of the messages of one layer, such as 2GiB; a layer that needs more
+    runs over chunks of rows, which are computed again in the backward pass. auto: a quarter of free memory.
     Every rank starts with rank 0's weights; the state dict keeps the model's own names.
     """
     if not isinstance(model, nn.Module):
         raise InputError(f"distribute takes a torch.nn.Module, not {type(model).__name__}; pass the model itself")
     if not isinstance(shard, Shard):
         raise InputError(f"distribute takes a shard, not {type(shard).__name__}; open one with fg.open_shard")
-    return Distributed(model, shard, _chosen(strategy), wire, epochs=epochs, seed=seed, check=check)
+    chunks = Chunks(Budget.of(message_memory), note if shard.transport.rank == 0 else _silent)
+    return Distributed(model, shard, _chosen(strategy), wire, epochs=epochs, seed=seed, check=check, chunks=chunks)
+
+
+def _silent(_: str) -> None:
+    """Another rank says it."""
 
 
 def _chosen(strategy: Strategy | str | None) -> Strategy:
@@ -69,12 +77,12 @@ class Distributed(nn.Module):
 
     def __init__(
         self, model: nn.Module, shard: Shard, strategy: Strategy, wire: Wires | None, *,
-        epochs: int, seed: int, check: bool,
+        epochs: int, seed: int, check: bool, chunks: Chunks,
     ) -> None:  # fmt: skip
         super().__init__()
         _fill_lazy(model, shard)
         self._as_written = _copies(model) if check else []
-        self.on_rows = OnRows(model, seed=seed, checks=check)
+        self.on_rows = OnRows(model, seed=seed, checks=check, chunks=chunks)
         self.module = self.on_rows.module
         self._buffers_kept = Buffers(self.module, shard.transport) if check else None
         self.transport, self.check = shard.transport, check

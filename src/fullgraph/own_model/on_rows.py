@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from fullgraph.errors import InputError
 from fullgraph.own_code import own_code, unfit
+from fullgraph.own_model.chunked import Chunks
 from fullgraph.own_model.forward import Forward
 from fullgraph.own_model.mode import entered
 from fullgraph.own_model.prepare import prepared
@@ -33,10 +34,13 @@ def inputs_of(module: nn.Module) -> list[str]:
 class OnRows:
     """Runs a module on the owned rows of a graph."""
 
-    def __init__(self, module: nn.Module, *, seed: int, draws: bool = True, checks: bool = True) -> None:
-        """checks: refuse operations that mix rows of one rank alone."""
+    def __init__(
+        self, module: nn.Module, *, seed: int, draws: bool = True, checks: bool = True, chunks: Chunks | None = None
+    ) -> None:
+        """checks: refuse operations that mix rows of one rank alone. chunks: of layers whose messages are many."""
         self.seed, self.draws, self.guard = seed, draws, Guard(checks=checks)
-        self.module = prepared(module)
+        self.chunks = chunks
+        self.module = prepared(module, chunks)
         self.guard.owned = {id(x) for x in (*self.module.parameters(), *self.module.buffers())}
         self.layers = 0  # that the last forward pass entered
         self.takes = inputs_of(self.module)

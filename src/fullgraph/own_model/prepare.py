@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from fullgraph.errors import InputError
+from fullgraph.own_model.chunked import Chunks, run_in_chunks
 from fullgraph.own_model.counting import count_all_rows
 from fullgraph.own_model.fast import use_kernels
 from fullgraph.own_model.forward import running
@@ -50,8 +51,11 @@ def unwrapped(module: nn.Module) -> nn.Module:
     return module
 
 
-def prepared(module: nn.Module) -> nn.Module:
-    """The same module, able to run on one rank's rows; its weights and their names stay."""
+def prepared(module: nn.Module, chunks: Chunks | None = None) -> nn.Module:
+    """The same module, able to run on one rank's rows; its weights and their names stay.
+
+    chunks: of its layers' messages; None: all messages of a layer at once.
+    """
     module = unwrapped(module)
     _check_weights(module)
     for name, part in module.named_modules():
@@ -65,6 +69,8 @@ def prepared(module: nn.Module) -> nn.Module:
             part.cached = False  # a cache made in training would be read in evaluation
         if is_message_passing(part):
             _number(part)
+            if chunks is not None:
+                run_in_chunks(part, label, chunks)
             use_kernels(part)
             quieten(part, label)
     return module

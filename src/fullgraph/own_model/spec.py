@@ -88,10 +88,11 @@ class OwnModel(Value):
         return self.build(in_width, out_width)
 
     def distributed(
-        self, model: nn.Module, shard: Shard, strategy: Strategy, *, epochs: int, seed: int, check: bool = True
-    ) -> Distributed:
+        self, model: nn.Module, shard: Shard, strategy: Strategy, *, epochs: int, seed: int, check: bool = True,
+        message_memory: str = "auto",
+    ) -> Distributed:  # fmt: skip
         """The module on this rank's rows."""
-        return distribute(model, shard, strategy, epochs=epochs, seed=seed, check=check)
+        return distribute(model, shard, strategy, epochs=epochs, seed=seed, check=check, message_memory=message_memory)
 
 
 def as_model(kind: type) -> type:

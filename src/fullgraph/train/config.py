@@ -8,7 +8,7 @@ from fullgraph.axes import CALLBACKS, LOSSES, METRICS, OPTIMIZERS, TASKS
 from fullgraph.device import HOST, NCCL, DeviceName, OneDevice
 from fullgraph.errors import InputError
 from fullgraph.storage import read_document
-from fullgraph.values import Help, OneOf, Range, Value
+from fullgraph.values import Bytes, Help, OneOf, Range, Value
 
 LR_SCHEDULES = ("constant", "cosine", "step")
 DTYPES = ("float32", "float64")
@@ -59,6 +59,13 @@ class TrainConfig(Value):
     features_on: Annotated[
         str, OneOf("device", "host"), Help("where dense input rows stay; from the host they are streamed to a GPU")
     ] = "device"
+    message_memory: Annotated[
+        str,
+        Bytes(("auto",)),
+        Help(
+            "of one layer's messages in a model of your own; over it, rows come in chunks; auto: a quarter of free memory"
+        ),
+    ] = "auto"
     checkpoint_layers: Annotated[
         bool, Help("keep only the rows between layers; compute the rest again in the backward pass")
     ] = False

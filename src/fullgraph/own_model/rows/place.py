@@ -10,13 +10,12 @@ from typing import NoReturn
 
 from torch import nn
 
-from fullgraph.errors import InputError
 from fullgraph.own_code import OwnCodeError
 
 LIBRARIES = ("torch", "torch_geometric", "fullgraph", "contextlib", "functools", "threading", "concurrent")
 
 
-refused: ContextVar[list[InputError] | None] = ContextVar("refused", default=None)  # in the forward pass that runs
+refused: ContextVar[list[Exception] | None] = ContextVar("refused", default=None)  # in the forward pass that runs
 
 
 def refuse(text: str) -> NoReturn:
