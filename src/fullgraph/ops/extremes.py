@@ -29,7 +29,7 @@ def arc_min(structure: Structure, x_CD: Tensor) -> Tensor:
 
 
 class _ArcMax(torch.autograd.Function):
-    """d x[j, d] = sum over the arcs out of j with x[j, d] = y[i, d] of dy[i, d] / (arcs that reach it + [y[i, d] = 0])"""
+    """d x[j, d] = sum over the arcs with x[j, d] = y[i, d] of dy[i, d] / (arcs that reach y[i, d] + [y[i, d] = 0])"""
 
     @staticmethod
     def forward(ctx: FunctionCtx, s: Structure, x_CD: Tensor) -> Tensor:

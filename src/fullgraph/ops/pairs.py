@@ -55,7 +55,10 @@ class _AttendPairs(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: FunctionCtx, s: Structure, scale: float, slope: float, *arrays: Tensor | None) -> Tensor:
-        p = Pairs(*(None if t is None else t.contiguous() for t in arrays), scale, slope)  # type: ignore[arg-type]
+        row, col, value, att, edge, keep = (None if t is None else t.contiguous() for t in arrays)
+        assert row is not None
+        assert col is not None
+        p = Pairs(row, col, value, att, edge, keep, scale, slope)
         y_RHD, state = backend(p.col).pairs(s, p)
         ctx.given = s, scale, slope  # type: ignore[attr-defined]
         ctx.save_for_backward(*p[:6], y_RHD, state)  # type: ignore[arg-type]
@@ -65,6 +68,6 @@ class _AttendPairs(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad_RHD: Tensor) -> tuple[Tensor | None, ...]:
         s, scale, slope = ctx.given
-        *arrays, y_RHD, state = ctx.saved_tensors
-        p = Pairs(*arrays, scale, slope)
+        row, col, value, att, edge, keep, y_RHD, state = ctx.saved_tensors
+        p = Pairs(row, col, value, att, edge, keep, scale, slope)
         return None, None, None, *backend(p.col).pairs_grad(s, p, y_RHD, state, grad_RHD.contiguous()), None
