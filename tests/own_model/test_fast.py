@@ -128,7 +128,7 @@ def test_dropout_of_attention_is_drawn_by_arc(name, monkeypatch):
     as_written = run_threads(1, dropped, model)
     [(order, plain, grads)] = as_written
     wanted = plain[order.argsort()]
-    for ids, rows, mine in sum(results, []):
+    for ids, rows, mine in (rank for ranks in results for rank in ranks):
         torch.testing.assert_close(rows, wanted[ids], rtol=1e-9, atol=1e-9)
         torch.testing.assert_close(mine, grads, rtol=1e-9, atol=1e-9)
 
