@@ -7,8 +7,10 @@ from fullgraph.ops.attention import attend, edge_scores, edge_softmax, spmm_head
 from fullgraph.ops.dense import Drop, aligned_rows, dense_kernels, rows_linear
 from fullgraph.ops.dense_cpu import pooled_linear, pools
 from fullgraph.ops.dropout import act_dropout, dropout_arcs
+from fullgraph.ops.extremes import arc_max, arc_min
 from fullgraph.ops.hashing import dropout_key
 from fullgraph.ops.norm import layer_norm
+from fullgraph.ops.pairs import attend_pairs
 from fullgraph.ops.rows import add_rows, gather_rows
 from fullgraph.ops.sparse import spmm
 from fullgraph.ops.structure import Adjacency, Structure
@@ -20,7 +22,10 @@ __all__ = [
     "act_dropout",
     "add_rows",
     "aligned_rows",
+    "arc_max",
+    "arc_min",
     "attend",
+    "attend_pairs",
     "dense_kernels",
     "dropout_arcs",
     "dropout_key",

@@ -12,8 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fullgraph.ops import loops, loops_lowbit, pool
+from fullgraph.ops import loops, loops_lowbit, loops_pairs, pool
 from fullgraph.ops.hashing import mixed_key, row_keys, threshold
+from fullgraph.ops.operands import PairGrads, Pairs
 from fullgraph.ops.parallel import even_cuts, num_chunks, run
 from fullgraph.ops.structure import Adjacency, Structure
 
@@ -65,6 +66,45 @@ def softmax_grad(s: Structure, alpha_EH: Tensor, grad_EH: Tensor) -> Tensor:
     return out
 
 
+def pairs(s: Structure, p: Pairs) -> tuple[Tensor, Tensor]:
+    heads, width = p.col.shape[1:]
+    alpha, out = p.col.new_empty(s.num_arcs, heads), pool.empty(p.col, s.num_rows, heads, width)
+    cuts = s.cuts(heads * (3 * width + EXP_COST))
+    _run(loops_pairs.pairs, cuts, s.indptr, s.indices, *_operands(p), *_factors(p), alpha, out)
+    return out, alpha
+
+
+def pairs_grad(s: Structure, p: Pairs, y_RHD: Tensor, state: Tensor, grad_RHD: Tensor) -> PairGrads:
+    alpha_EH, cuts, dots = state, s.cuts(4 * p.col[0].numel() if len(p.col) else 1), p.att is None
+    row, col = pool.empty(p.row, *p.row.shape), pool.empty(p.col, *p.col.shape)
+    value = pool.empty(p.col, *p.col.shape) if dots else p.col.new_empty(0, 0, 0)
+    att = p.col.new_empty(0, 0, 0) if dots else pool.empty(p.row, *p.row.shape)
+    edge = p.col.new_empty(0, 0, 0) if p.edge is None else torch.empty_like(p.edge)
+    score, operands, (scale, slope) = torch.empty_like(alpha_EH), _operands(p), _factors(p)
+    _run(
+        loops_pairs.pairs_grad_rows, cuts, s.indptr, s.indices, *operands, scale, slope, alpha_EH, grad_RHD, row, att,
+        edge, score,
+    )  # fmt: skip
+    cuts = s.T.cuts(4 * p.col[0].numel() if len(p.col) else 1)
+    _run(
+        loops_pairs.pairs_grad_cols, cuts, s.T.indptr, s.T.indices, s.perm, *operands[:2], *operands[3:], slope,
+        alpha_EH, score, grad_RHD, col, value,
+    )  # fmt: skip
+    return PairGrads(row, col, value if dots else None, None if dots else att.sum(0), None if p.edge is None else edge)
+
+
+def arc_max(s: Structure, x_CD: Tensor) -> tuple[Tensor, Tensor]:
+    out, count = (pool.empty(x_CD, s.num_rows, x_CD.shape[1]) for _ in range(2))
+    _run(loops_pairs.arc_max, s.cuts(2 * x_CD.shape[1]), s.indptr, s.indices, x_CD, out, count)
+    return out, count
+
+
+def arc_max_grad(s: Structure, x_CD: Tensor, y_RD: Tensor, share_RD: Tensor) -> Tensor:
+    out = pool.empty(x_CD, *x_CD.shape)
+    _run(loops_pairs.arc_max_grad, s.T.cuts(2 * x_CD.shape[1]), s.T.indptr, s.T.indices, x_CD, y_RD, share_RD, out)
+    return out
+
+
 def dropout(x_nD: Tensor, ids_n: Tensor, key: int, p: float, relu: bool) -> Tensor:
     x_nD = x_nD.contiguous()
     out = pool.empty(x_nD, *x_nD.shape)
@@ -109,6 +149,18 @@ def warm_up() -> None:
 
 def _given(perm_E: Tensor | None) -> Tensor:
     return torch.empty(0, dtype=torch.int32) if perm_E is None else perm_E
+
+
+def _operands(p: Pairs) -> tuple[Tensor, ...]:
+    def given(t: Tensor | None, dims: int) -> Tensor:
+        return p.col.new_empty((0,) * dims) if t is None else t
+
+    return p.row, p.col, given(p.value, 3), given(p.att, 2), given(p.edge, 3), given(p.keep, 2)
+
+
+def _factors(p: Pairs) -> tuple[Any, Any]:
+    kind = np.float32 if p.col.dtype == torch.float32 else np.float64
+    return kind(p.scale), kind(p.slope)
 
 
 def _even(x_nD: Tensor, cost: int = 1) -> Sequence[int]:

@@ -1,6 +1,6 @@
 """The Triton backend: chooses sizes, allocates results and starts the kernels."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,30 +17,18 @@ from fullgraph.ops.hashing import mixed_key, scale_bits, signed, threshold
 from fullgraph.ops.kernels import Attended
 from fullgraph.ops.kernels_cuda_dense import rows_against_rows as rows_against_rows
 from fullgraph.ops.kernels_cuda_dense import rows_times as rows_times
+from fullgraph.ops.kernels_cuda_pairs import PIECES, Walk, walk
+from fullgraph.ops.kernels_cuda_pairs import arc_max as arc_max
+from fullgraph.ops.kernels_cuda_pairs import arc_max_grad as arc_max_grad
+from fullgraph.ops.kernels_cuda_pairs import pairs as pairs
+from fullgraph.ops.kernels_cuda_pairs import pairs_grad as pairs_grad
 from fullgraph.ops.structure import Adjacency, Structure
 from fullgraph.ops.triton_base import launch, sum_dtype, triton_type
 from fullgraph.ops.triton_plan import Plan, ceil_div, padded_width, plan_arcs, plan_product, power_of_two
 from fullgraph.ops.triton_tune import tuned
 
-PIECES = 8  # pieces of a long row that are added at the same time
 NORM_NUMBERS = 512  # numbers of whole rows that a warp normalises at the same time: 16 per thread
 NORM_PROGRAMS = 2048  # programs of a norm's backward pass: a constant, so that the order of sums is fixed
-
-
-class Walk(NamedTuple):
-    """How the programs of a kernel divide the arcs of a structure."""
-
-    programs: int
-    args: tuple[Any, ...]  # the arguments of every such kernel
-    num_pieces: int
-    first: Tensor
-    long_rows: Tensor
-
-
-def walk(s: Structure, plan: Plan) -> Walk:
-    long = s.long_rows(plan.chunk)
-    args = (long.rows, long.places, long.num_pieces, plan.chunk, plan.rows, s.num_rows)
-    return Walk(long.num_pieces + ceil_div(s.num_rows, plan.rows), args, long.num_pieces, long.first, long.distinct)
 
 
 def spmm(adj: Adjacency, x_CD: Tensor, out_RD: Tensor, add: bool) -> None:

@@ -10,6 +10,7 @@ from contextvars import ContextVar
 import torch
 from torch import Tensor
 
+from fullgraph.ops.operands import PairGrads, Pairs
 from fullgraph.ops.structure import Adjacency, Structure
 
 # Shapes as in kernels.py.
@@ -68,6 +69,30 @@ def softmax_grad(s: Structure, alpha_EH: Tensor, grad_EH: Tensor) -> Tensor:
 def _of_arcs(s: Structure, like: Tensor) -> Tensor:
     _tell("arcs", s.num_arcs, like.shape[1])
     return like.new_empty(s.num_arcs, like.shape[1])
+
+
+def pairs(s: Structure, p: Pairs) -> tuple[Tensor, Tensor]:
+    for _ in range(2):
+        _tell("product", s.num_rows, s.num_arcs, p.col.shape[1] * p.col.shape[2])
+    return torch.empty_like(p.row), p.col.new_empty(s.num_arcs, p.col.shape[1])
+
+
+def pairs_grad(s: Structure, p: Pairs, y_RHD: Tensor, state: Tensor, grad_RHD: Tensor) -> PairGrads:
+    for _ in range(4):
+        _tell("product", s.num_rows, s.num_arcs, p.col.shape[1] * p.col.shape[2])
+    return PairGrads(*(None if t is None else torch.empty_like(t) for t in p[:5]))  # type: ignore[arg-type]
+
+
+def arc_max(s: Structure, x_CD: Tensor) -> tuple[Tensor, Tensor]:
+    _tell("product", s.num_rows, s.num_arcs, x_CD.shape[1])
+    out = x_CD.new_empty(s.num_rows, x_CD.shape[1])
+    return out, torch.empty_like(out)
+
+
+def arc_max_grad(s: Structure, x_CD: Tensor, y_RD: Tensor, share_RD: Tensor) -> Tensor:
+    for _ in range(2):
+        _tell("product", s.num_rows, s.num_arcs, x_CD.shape[1])
+    return torch.empty_like(x_CD)
 
 
 def dropout(x_nD: Tensor, ids_n: Tensor, key: int, p: float, relu: bool) -> Tensor:

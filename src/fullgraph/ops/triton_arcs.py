@@ -17,7 +17,7 @@ def leaky(z: tl.tensor, SLOPE: tl.constexpr) -> Any:
 
 
 @jit
-def _above(value: tl.tensor) -> Any:
+def above(value: tl.tensor) -> Any:
     """Return a row's maximum for shifting scores; 0 without arcs, because -inf minus -inf is NaN."""
     return tl.where(value == float("-inf"), 0, value)
 
@@ -55,10 +55,10 @@ def softmax_sums(
                 score = tl.load(scores + arcs[:, None] * HEADS + heads[None, :], mask=valid, other=0).to(SUM)
             score = tl.where(valid, score, float("-inf"))
             higher = tl.maximum(highest, score)
-            sums = sums * tl.exp(highest - _above(higher)) + tl.exp(score - _above(higher))
+            sums = sums * tl.exp(highest - above(higher)) + tl.exp(score - above(higher))
             highest = higher
         best = tl.max(highest, 0)
-        result = tl.sum(sums * tl.exp(highest - _above(best)[None, :]), 0)
+        result = tl.sum(sums * tl.exp(highest - above(best)[None, :]), 0)
         if program < num_pieces:
             tl.store(piece_top + program * HEADS + heads, best, mask=inside)
             tl.store(piece_total + program * HEADS + heads, result, mask=inside)
@@ -84,11 +84,11 @@ def merge_sums(
         valid = (piece + lanes < stop)[:, None] & (heads < HEADS)[None, :]
         other = tl.load(piece_top + at, mask=valid, other=float("-inf"))
         higher = tl.maximum(highest, other)
-        shift = _above(higher)
+        shift = above(higher)
         sums = sums * tl.exp(highest - shift) + tl.load(piece_total + at, mask=valid, other=0) * tl.exp(other - shift)
         highest = higher
     best = tl.max(highest, 0)
-    result = tl.sum(sums * tl.exp(highest - _above(best)[None, :]), 0)
+    result = tl.sum(sums * tl.exp(highest - above(best)[None, :]), 0)
     at = tl.load(rows + k).to(tl.int64) * HEADS + heads
     tl.store(top + at, best, mask=heads < HEADS)
     tl.store(total + at, result, mask=heads < HEADS)

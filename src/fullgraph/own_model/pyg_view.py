@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fullgraph.exchange import Channel, RowFacts, Sides, Wire
 from fullgraph.nn.layer_plan import Known, LayerPlan, LayerShape
-from fullgraph.ops import spmm
+from fullgraph.ops import Structure, spmm
 from fullgraph.ops.hashing import pair_ids
 from fullgraph.own_model.rows.spaces import Ends, Rows, Sets, Space, mark
 from fullgraph.placement import RankView
@@ -36,7 +36,7 @@ class PygView(RankView):
     @property
     def all_ids(self) -> Tensor:
         """Global ids [n+h] of owned, then halo rows."""
-        return self._once("all_ids", self._all_ids)
+        return self.once("all_ids", self._all_ids)
 
     def _all_ids(self) -> Tensor:
         return torch.cat([self.ids, self.graph.rows.halo_ids])
@@ -49,7 +49,7 @@ class PygView(RankView):
     @property
     def nodes(self) -> Space:
         """The owned nodes, a part of all nodes."""
-        return self._once("nodes", self._nodes)
+        return self.once("nodes", self._nodes)
 
     def _nodes(self) -> Space:
         ids = self.ids
@@ -61,7 +61,7 @@ class PygView(RankView):
     @property
     def edges(self) -> Space:
         """The edges into owned nodes, a part of all edges."""
-        return self._once("edges", self._edges)
+        return self.once("edges", self._edges)
 
     def _edges(self) -> Space:
         return Space(
@@ -72,18 +72,18 @@ class PygView(RankView):
     @property
     def sets(self) -> Sets:
         """The sets of rows that the model has made of this graph."""
-        return self._once("sets", lambda: Sets(self.nodes, self.edges))
+        return self.once("sets", lambda: Sets(self.nodes, self.edges))
 
     @property
     def marked_edge_index(self) -> Tensor:
         """The edge_index that a model is given; other tensors must not be taken for it."""
         rows = Rows(self.edges, 1, points=Ends.BOTH)
-        return self._once("marked edge_index", lambda: mark(self.edge_index.detach(), rows))
+        return self.once("marked edge_index", lambda: mark(self.edge_index.detach(), rows))
 
     @property
     def arc_ids(self) -> Tensor:
         """Which arc of the whole graph each one is: its target, and its place among the arcs into it."""
-        return self._once("arc_ids", self._arc_ids)
+        return self.once("arc_ids", self._arc_ids)
 
     def _arc_ids(self) -> Tensor:
         target, indptr = self.edge_index[1], self.graph.arcs.indptr
@@ -100,14 +100,24 @@ class PygView(RankView):
     @property
     def known_sources(self) -> Tensor:
         """Features [n+h, D] of owned and halo rows: they never change, so they cross once."""
-        return self._once("known sources", self._fetch_inputs)
+        return self.once("known sources", self._fetch_inputs)
 
     def _fetch_inputs(self) -> Tensor:
         return torch.cat(
             [self.features, halo_of(self.graph.rows.route, self.features, self.transport, f"setup/{self.name} inputs")]
         )
 
-    def _once(self, name: str, make: Callable[[], T]) -> T:
+    @property
+    def pattern(self) -> Structure:
+        """The arcs into owned rows; columns are owned, then halo rows."""
+        return self.once("pattern", self._pattern)
+
+    def _pattern(self) -> Structure:
+        arcs = self.graph.arcs
+        pattern = Structure(arcs.indptr, arcs.indices, arcs.num_owned + arcs.num_halo)
+        return pattern.paired(pattern, None) if arcs.undirected and not arcs.num_halo else pattern
+
+    def once(self, name: str, make: Callable[[], T]) -> T:
         if name not in self._fixed:
             self._fixed[name] = make()
         value: T = self._fixed[name]
@@ -125,7 +135,7 @@ class PygView(RankView):
             clock=self.clock,
             facts=RowFacts(
                 ids=Sides(self.ids, self.graph.rows.halo_ids),
-                grades=self._once("grades", self._graded) if wire.graded else None,
+                grades=self.once("grades", self._graded) if wire.graded else None,
                 summed=None,
             ),
         )
@@ -145,7 +155,7 @@ class PygView(RankView):
         def of_halo(values: Tensor) -> Tensor:
             return halo_of(self.graph.rows.route, values, self.transport, f"setup/{self.name} {name} degrees")
 
-        return self._once(name, lambda: build(arcs, aggregation, of_halo, self.features.dtype))
+        return self.once(name, lambda: build(arcs, aggregation, of_halo, self.features.dtype))
 
     def known_aggregate(self, aggregation: str, *, weighted: bool) -> Tensor:
         """The aggregation of the input features, which never change."""
@@ -156,7 +166,7 @@ class PygView(RankView):
                 inner = spmm(matrices.inner, self.features)
                 return spmm(matrices.outer, self.known_sources[self.num_owned :], inner)
 
-        return self._once(f"inputs {aggregation} {weighted}", product)
+        return self.once(f"inputs {aggregation} {weighted}", product)
 
     def plan(self, x: Tensor, layer: int, shape: LayerShape) -> LayerPlan:
         """What a layer of our kernels sends of x; what it reads of the features is fetched once."""

@@ -63,7 +63,7 @@ class TrainConfig(Value):
         str,
         Bytes(("auto",)),
         Help(
-            "of one layer's messages in a model of your own; over it, rows come in chunks; auto: a quarter of free memory"
+            "of a layer's messages in a model of your own; beyond it, rows come in chunks; auto: a quarter of the free"
         ),
     ] = "auto"
     checkpoint_layers: Annotated[

@@ -1,0 +1,70 @@
+"""PyG's layers that we have ourselves, on our own kernels with the user's weights.
+
+Each function of this folder is a layer's forward pass where its arcs are the graph's own, else None: the layer then
+runs as PyG wrote it. A layer whose output is narrower maps its rows before they are sent, as our own do.
+
+Legend: n owned rows, h halo rows, m = n + h, I in, O out features, H heads, E arcs.
+"""
+
+from collections.abc import Callable
+from types import MethodType
+from typing import Any
+
+from torch import Tensor, nn
+
+from fullgraph.own_model.fast import attention, sums
+from fullgraph.own_model.forward import running
+
+Fast = Callable[..., Tensor | None]
+PYG_PARTS = ("torch_geometric.nn.dense.linear.Linear", "torch_geometric.nn.aggr.")
+PYG_STEPS = ("propagate", "message", "aggregate", "update", "message_and_aggregate", "edge_update")
+PYG_HOOKS = ("_forward_pre_hooks", "_forward_hooks")
+
+
+def use_kernels(part: Any) -> None:
+    """Let a layer of PyG's own run on our kernels where it can; a class derived from one may mean something else."""
+    kind = type(part)
+    fast = FAST.get(f"{kind.__module__}.{kind.__name__}")
+    if fast is None:
+        return
+
+    def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
+        pass_now = running.get()
+        out = None if pass_now is None or _is_changed(self) else fast(pass_now, self, *args, **kwargs)
+        return kind.forward(self, *args, **kwargs) if out is None else out
+
+    part.forward = MethodType(forward, part)
+
+
+def _is_changed(conv: Any) -> bool:
+    """Whether a part of a layer does more than PyG wrote: it has hooks, other functions or another class."""
+    if any(hooks for name, hooks in vars(conv).items() if name.endswith(PYG_HOOKS) and name[1:].startswith(PYG_STEPS)):
+        return True
+    if any(not getattr(vars(conv)[step], "ours", False) for step in PYG_STEPS if step in vars(conv)):
+        return True
+    for name, part in conv.named_children():
+        plain = name == "nn" or f"{type(part).__module__}.{type(part).__name__}".startswith(PYG_PARTS)
+        if not plain or (name != "nn" and _has_hooks(part)):
+            return True
+    return False
+
+
+def _has_hooks(part: nn.Module) -> bool:
+    hooks = (*part._forward_pre_hooks.values(), *part._forward_hooks.values())
+    return bool(part._backward_hooks or part._backward_pre_hooks) or not all(
+        getattr(hook, "looks_on", False) for hook in hooks
+    )
+
+
+CONVS = "torch_geometric.nn.conv."
+FAST: dict[str, Fast] = {
+    f"{CONVS}agnn_conv.AGNNConv": attention.agnn,
+    f"{CONVS}gat_conv.GATConv": attention.gat,
+    f"{CONVS}gatv2_conv.GATv2Conv": attention.gatv2,
+    f"{CONVS}gcn2_conv.GCN2Conv": sums.gcn2,
+    f"{CONVS}gcn_conv.GCNConv": sums.gcn,
+    f"{CONVS}gin_conv.GINConv": sums.gin,
+    f"{CONVS}graph_conv.GraphConv": sums.graph,
+    f"{CONVS}sage_conv.SAGEConv": sums.sage,
+    f"{CONVS}transformer_conv.TransformerConv": attention.transformer,
+}

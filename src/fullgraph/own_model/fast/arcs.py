@@ -1,0 +1,89 @@
+"""What a layer is given of the graph's arcs: their own weights or features, and self loops.
+
+Legend as in __init__.py; K features of an arc.
+"""
+
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from fullgraph.nn.layer_plan import LayerShape
+from fullgraph.ops import Adjacency, Structure, spmm
+from fullgraph.ops.hashing import pair_ids
+from fullgraph.own_model.forward import Forward
+from fullgraph.own_model.rows.spaces import Ends, Rows, Space, mark, rows_of
+
+
+def is_own(forward: Forward, x: Any, edge_index: Any) -> bool:
+    """Whether a layer is called with rows of nodes and with the graph's own arcs."""
+    arcs = rows_of(edge_index)
+    whole = arcs is not None and arcs.space.whole and arcs.points is Ends.BOTH
+    return whole and isinstance(x, Tensor) and x.dim() == 2 and x.dtype == forward.view.features.dtype
+
+
+def weighted(forward: Forward, x: Any, edge_index: Any, edge_weight: Any) -> bool | None:
+    """Whether the graph's own weights are meant; None where the call is not over the graph's own arcs."""
+    if not is_own(forward, x, edge_index):
+        return None
+    if edge_weight is None:
+        return False
+    return True if edge_weight is forward.view.graph.arcs.weight else None
+
+
+def mapped(forward: Forward, x_nI: Tensor, weight_OI: Tensor, aggregation: str, by_weight: bool) -> Tensor:
+    """A X W^T, the dense map first where that sends less."""
+    out_width, in_width = weight_OI.shape
+    if forward.plan(x_nI, LayerShape(in_width, out_width)).maps_first:
+        return forward.aggregate(F.linear(x_nI, weight_OI), aggregation, weighted=by_weight)
+    return F.linear(forward.aggregate(x_nI, aggregation, weighted=by_weight), weight_OI)
+
+
+def is_of_arcs(forward: Forward, values: Any, edge_index: Any) -> bool:
+    """Whether a tensor has a row for each of the graph's own arcs."""
+    rows, arcs = rows_of(values), rows_of(edge_index)
+    if not isinstance(values, Tensor) or rows is None or arcs is None or rows.dim or rows.blocks > 1 or rows.each != 1:
+        return False
+    return values.dim() in (1, 2) and values.dtype == forward.view.features.dtype and rows.space is arcs.space
+
+
+class Looped:
+    """The pattern of A + I beside the graph's arcs: which arc each of its entries is."""
+
+    def __init__(self, forward: Forward) -> None:
+        self._view = forward.view
+        self.pattern: Structure = forward.view.matrices("attention", weighted=False).arcs
+        self._targets = self.pattern.rows
+        self._is_loop = self.pattern.indices == self._targets
+        arcs = forward.view.graph.arcs
+        self._rest = (arcs.indices != forward.view.edge_index[1]).nonzero()[:, 0]
+
+    @cached_property
+    def space(self) -> Space:
+        """The arcs, as dropout knows them: by the same ids as after PyG's remove_self_loops and add_self_loops."""
+        ids = torch.empty(self.pattern.num_arcs, dtype=torch.int64, device=self._rest.device)
+        owned = self._view.ids
+        ids[~self._is_loop], ids[self._is_loop] = self._view.arc_ids[self._rest], pair_ids(owned, ~owned)
+        return Space("edges", len(ids), ids=lambda: ids, targets=lambda: self._targets, edge_ids=lambda: ids)
+
+    def features(self, attr_EK: Tensor) -> Tensor:
+        """Features of the entries: a loop has the mean of those of the other arcs into its node."""
+        rest_EK = attr_EK[self._rest]
+        indptr = self.pattern.indptr - torch.arange(len(self.pattern.indptr), device=self._rest.device)
+        each = torch.arange(len(rest_EK), dtype=torch.int32, device=self._rest.device)
+        share_n = 1 / indptr.diff().clamp(min=1).to(attr_EK.dtype)
+        loops_nK = spmm(Adjacency(Structure(indptr, each, len(each)), row_scale=share_n), rest_EK)
+        place_E = torch.where(self._is_loop, len(each) + self._targets, torch.cumsum(~self._is_loop, 0) - 1)
+        return torch.cat([rest_EK, loops_nK])[place_E]
+
+
+def looped(forward: Forward) -> Looped:
+    return forward.view.once("looped", lambda: Looped(forward))
+
+
+def kept(forward: Forward, pattern: Structure, space: Space, heads: int, p: float, like: Tensor) -> Tensor:
+    """The factors of dropout of attention weights [E, H], drawn by the arcs' ids."""
+    ones = like.new_ones(pattern.num_arcs, heads)
+    return forward.dropout(mark(ones, Rows(space, 0)), p).detach()

@@ -1,0 +1,136 @@
+"""Layers that weigh their neighbours' rows by a softmax over the arcs into a node."""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from fullgraph.nn.layer_plan import LayerShape
+from fullgraph.ops import Structure, attend, attend_pairs
+from fullgraph.own_model.fast.arcs import is_of_arcs, is_own, kept, looped
+from fullgraph.own_model.forward import Forward
+
+
+def gat(
+    forward: Forward, conv: Any, x: Any, edge_index: Any, edge_attr: Any = None, size: Any = None,
+    return_attention_weights: Any = None,
+) -> Tensor | None:  # fmt: skip
+    plain = conv.add_self_loops and conv.negative_slope == 0.2 and conv.lin is not None and conv.aggr == "add"
+    asked = edge_attr is None and size is None and return_attention_weights is None
+    dropped = conv.training and conv.dropout > 0
+    residual = getattr(conv, "res", None) is not None
+    if not (plain and asked) or dropped or residual or not is_own(forward, x, edge_index):
+        return None
+    with forward.trust():
+        return forward.as_nodes(_gat_rows(forward, conv, x))
+
+
+def _gat_rows(forward: Forward, conv: Any, x: Tensor) -> Tensor:
+    heads = (conv.heads, conv.out_channels)
+    if forward.plan(x, LayerShape(x.shape[1], conv.lin.weight.shape[0], attends=True)).sends == "mapped":
+        y_nHO = conv.lin(x).unflatten(1, heads)
+        source_mHO = forward.sources(y_nHO)
+    else:  # the layer's input crosses, once if it is the graph's
+        source_mHO = conv.lin(forward.sources(x)).unflatten(1, heads)
+        y_nHO = source_mHO[: len(x)]
+    arcs = forward.view.matrices("attention", weighted=False).arcs
+    target_nH, source_mH = (y_nHO * conv.att_dst).sum(-1), (source_mHO * conv.att_src).sum(-1)
+    out_nHO = attend(arcs, target_nH, source_mH, source_mHO)
+    out = out_nHO.flatten(1) if conv.concat else out_nHO.mean(1)
+    return out if conv.bias is None else out + conv.bias
+
+
+def gatv2(
+    forward: Forward, conv: Any, x: Any, edge_index: Any, edge_attr: Any = None, return_attention_weights: Any = None
+) -> Tensor | None:
+    """alpha = softmax(<att, LeakyReLU(x_r[i] + x_l[j] + e)>),  y[i] = sum alpha x_l[j]"""
+    if return_attention_weights is not None or not _can_attend(forward, conv, x, edge_index, edge_attr):
+        return None
+    heads = (conv.heads, conv.out_channels)
+    with forward.trust():
+        source_mO = _mapped_sources(forward, x, conv.lin_l, conv.lin_l.weight.shape[0])
+        target_nO = source_mO[: len(x)] if conv.lin_r is conv.lin_l else conv.lin_r(x)
+        pattern, arcs = _given_of_arcs(forward, conv, edge_attr, source_mO)
+        rows = (target_nO.unflatten(1, heads), source_mO.unflatten(1, heads))
+        out_nHO = attend_pairs(pattern, *rows, att_HD=conv.att[0], slope=conv.negative_slope, **arcs)
+        out = out_nHO.flatten(1) if conv.concat else out_nHO.mean(1)
+        out = out if conv.res is None else out + conv.res(x)
+        return forward.as_nodes(out if conv.bias is None else out + conv.bias)
+
+
+def transformer(
+    forward: Forward, conv: Any, x: Any, edge_index: Any, edge_attr: Any = None, return_attention_weights: Any = None
+) -> Tensor | None:
+    """alpha = softmax(<q[i], k[j] + e> / sqrt(D)),  y[i] = sum alpha (v[j] + e)"""
+    if return_attention_weights is not None or not _can_attend(forward, conv, x, edge_index, edge_attr):
+        return None
+    heads, width = (conv.heads, conv.out_channels), conv.lin_key.weight.shape[0]
+
+    def keys_and_values(rows: Tensor) -> Tensor:
+        return F.linear(rows, *_beside(conv.lin_key, conv.lin_value))
+
+    with forward.trust():
+        source_m2O = _mapped_sources(forward, x, keys_and_values, 2 * width)
+        key, value = (part.unflatten(1, heads) for part in source_m2O.split(width, 1))
+        query_nHO = conv.lin_query(x).unflatten(1, heads)
+        pattern, arcs = _given_of_arcs(forward, conv, edge_attr, source_m2O)
+        out_nHO = attend_pairs(pattern, query_nHO, key, value, scale=1 / math.sqrt(conv.out_channels), **arcs)
+        out = out_nHO.flatten(1) if conv.concat else out_nHO.mean(1)
+        if conv.root_weight:
+            root = conv.lin_skip(x)
+            beta = None if conv.lin_beta is None else conv.lin_beta(torch.cat([out, root, out - root], -1)).sigmoid()
+            out = out + root if beta is None else beta * root + (1 - beta) * out
+        return forward.as_nodes(out)
+
+
+def agnn(forward: Forward, conv: Any, x: Any, edge_index: Any) -> Tensor | None:
+    """alpha = softmax(beta cos(x[i], x[j])),  y[i] = sum alpha x[j]"""
+    if conv.aggr != "add" or not is_own(forward, x, edge_index):
+        return None
+    with forward.trust():
+        source_mD = forward.sources(x)
+        norm_mD = F.normalize(source_mD, p=2.0, dim=-1)
+        pattern = looped(forward).pattern if conv.add_self_loops else forward.view.pattern
+        rows = (conv.beta * norm_mD[: len(x)], norm_mD, source_mD)
+        return forward.as_nodes(attend_pairs(pattern, *(t[:, None] for t in rows))[:, 0])
+
+
+def _can_attend(forward: Forward, conv: Any, x: Any, edge_index: Any, edge_attr: Any) -> bool:
+    """Whether a layer's options are among ours."""
+    if conv.aggr != "add" or not is_own(forward, x, edge_index):
+        return False
+    if conv.lin_edge is None or edge_attr is None:
+        return edge_attr is None and conv.lin_edge is None
+    fills = not getattr(conv, "add_self_loops", False) or conv.fill_value == "mean"
+    return fills and is_of_arcs(forward, edge_attr, edge_index)
+
+
+def _mapped_sources(forward: Forward, x: Tensor, lin: Any, width: int) -> Tensor:
+    """lin(x) of owned, then halo rows; what is narrower crosses, or the layer's input where that is the graph's."""
+    if forward.plan(x, LayerShape(x.shape[1], width, attends=True)).sends == "mapped":
+        return forward.sources(lin(x))
+    mapped: Tensor = lin(forward.sources(x))
+    return mapped
+
+
+def _given_of_arcs(forward: Forward, conv: Any, edge_attr: Any, like: Tensor) -> tuple[Structure, dict[str, Any]]:
+    """The pattern, with the arcs' features mapped and the factors of dropout."""
+    loops = looped(forward) if getattr(conv, "add_self_loops", False) else None
+    pattern = forward.view.pattern if loops is None else loops.pattern
+    given: dict[str, Any] = {}
+    if edge_attr is not None:
+        attr_EK = edge_attr[:, None] if edge_attr.dim() == 1 else edge_attr
+        attr_EK = attr_EK if loops is None else loops.features(attr_EK)
+        given["edge_EHD"] = conv.lin_edge(attr_EK).unflatten(1, (conv.heads, conv.out_channels))
+    if conv.training and conv.dropout > 0:
+        space = forward.view.edges if loops is None else loops.space
+        given["keep_EH"] = kept(forward, pattern, space, conv.heads, conv.dropout, like)
+    return pattern, given
+
+
+def _beside(first: Any, second: Any) -> tuple[Tensor, Tensor | None]:
+    """The weight and bias of two linear maps side by side."""
+    bias = None if first.bias is None else torch.cat([first.bias, second.bias])
+    return torch.cat([first.weight, second.weight]), bias

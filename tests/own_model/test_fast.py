@@ -1,0 +1,142 @@
+"""PyG's layers that have kernels: they are PyG's in one process, on 1 to 3 ranks, and PyG's own code does not run."""
+
+import copy
+
+import pytest
+import torch
+
+import fullgraph as fg
+from fullgraph.testing import run_threads
+
+pytest.importorskip("torch_geometric", reason="PyG is an extra")
+
+import torch_geometric.nn as pyg
+from torch_geometric.nn.conv import MessagePassing
+
+from fullgraph.own_model.fast import FAST
+from tests.own_model.nets import (
+    ARC_WIDTH,
+    HIDDEN,
+    NODES,
+    WIDTH,
+    Featured,
+    Net,
+    Weighted,
+    case_graph,
+    cotangent,
+    mlp,
+    shard_of,
+    two,
+)
+
+E_DIM = {"edge_dim": ARC_WIDTH}
+MANY = ["sum", "mean", "min", "max", "var", "std"]
+CASES = {
+    "gat": lambda: two(Net, pyg.GATConv, heads=2, concat=False),
+    "gatv2": lambda: Net(pyg.GATv2Conv(WIDTH, 4, heads=2), pyg.GATv2Conv(8, 4, heads=3, concat=False)),
+    "gatv2 shared": lambda: two(Net, pyg.GATv2Conv, share_weights=True, negative_slope=0.1, bias=False),
+    "gatv2 no loops": lambda: two(Net, pyg.GATv2Conv, add_self_loops=False, residual=True),
+    "gatv2 edges": lambda: two(Featured, pyg.GATv2Conv, {"add_self_loops": False}, **E_DIM),
+    "gatv2 wide": lambda: Net(pyg.GATv2Conv(WIDTH, HIDDEN, heads=3), pyg.GATv2Conv(3 * HIDDEN, 4)),
+    "transformer": lambda: two(Net, pyg.TransformerConv, {"root_weight": False}),
+    "transformer heads": lambda: two(Net, pyg.TransformerConv, heads=2, concat=False, beta=True),
+    "transformer edges": lambda: two(Featured, pyg.TransformerConv, {"bias": False}, **E_DIM),
+    "agnn": lambda: Net(pyg.AGNNConv(), pyg.AGNNConv(requires_grad=False, add_self_loops=False)),
+    "sage max": lambda: two(Net, pyg.SAGEConv, {"project": True}, aggr="max"),
+    "sage min": lambda: two(Net, pyg.SAGEConv, {"normalize": True}, aggr="min"),
+    "sage sum": lambda: two(Net, pyg.SAGEConv, {"root_weight": False}, aggr="sum"),
+    "sage mean": lambda: two(Net, pyg.SAGEConv, {"project": True}),
+    "sage many": lambda: two(Net, pyg.SAGEConv, aggr=MANY),
+    "graph": lambda: two(Weighted, pyg.GraphConv, second={"aggr": "mean"}),
+    "graph plain": lambda: two(Net, pyg.GraphConv, second={"aggr": "mean"}),
+    "graph learned": lambda: Learned(pyg.GraphConv(WIDTH, HIDDEN), pyg.GraphConv(HIDDEN, 4, aggr="mean")),
+}
+
+
+class Learned(Net):
+    """Weights of arcs that the model makes."""
+
+    def __init__(self, first, second):
+        super().__init__(first, second)
+        self.weigh = mlp(ARC_WIDTH, 1)
+
+    def forward(self, x, edge_index, edge_attr):
+        weight = self.weigh(edge_attr).sigmoid()[:, 0]
+        return self.second(self.first(x, edge_index, weight).relu(), edge_index, weight)
+
+
+def inputs_of(model, weight, attr):
+    return [weight] if isinstance(model, Weighted) else [attr] if isinstance(model, Featured | Learned) else []
+
+
+def alone(model):
+    """Output and gradients of PyG in one process."""
+    graph = case_graph()
+    given = (torch.from_numpy(a.copy()) for a in (graph.edge_weight, graph.edge_attr))
+    out = model(torch.from_numpy(graph.x.copy()), torch.from_numpy(graph.edge_index).long(), *inputs_of(model, *given))
+    (out * cotangent(torch.arange(NODES), out)).sum().backward()
+    return out.detach(), {name: p.grad for name, p in model.named_parameters()}
+
+
+def on_ranks(transport, model):
+    shard = shard_of(transport, case_graph())
+    model = fg.distribute(copy.deepcopy(model), shard, check=False)
+    outs = []
+    for _ in range(2):  # the second step finds what the first one remembered
+        model.zero_grad()
+        out = model(shard.x, shard.edge_index, *inputs_of(model.module, shard.edge_weight, shard.edge_attr))
+        (out * cotangent(shard.full.ids, out)).sum().backward()
+        fg.sync_gradients(model)
+        outs.append(out.detach())
+    assert torch.equal(*outs)
+    return shard.full.ids, out.detach(), {name: p.grad for name, p in model.named_parameters()}
+
+
+def never(*_, **__):
+    raise AssertionError("PyG's own code runs")
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+@pytest.mark.parametrize("name", CASES)
+def test_kernels_are_pygs_layers(name, ranks, monkeypatch):
+    torch.manual_seed(0)
+    model = CASES[name]().double()
+    wanted, grads = alone(copy.deepcopy(model))
+    monkeypatch.setattr(MessagePassing, "propagate", never)
+    for ids, rows, mine in run_threads(ranks, on_ranks, model):
+        torch.testing.assert_close(rows, wanted[ids], rtol=1e-9, atol=1e-9)
+        torch.testing.assert_close(mine, grads, rtol=1e-9, atol=1e-9)
+
+
+def dropped(transport, model):
+    shard = shard_of(transport, case_graph())
+    model = fg.distribute(copy.deepcopy(model), shard, check=False, seed=3)
+    out = model(shard.x, shard.edge_index, *inputs_of(model.module, shard.edge_weight, shard.edge_attr))
+    (out * cotangent(shard.full.ids, out)).sum().backward()
+    fg.sync_gradients(model)
+    return shard.full.ids, out.detach(), {name: p.grad for name, p in model.named_parameters()}
+
+
+@pytest.mark.parametrize("name", ["gatv2", "gatv2 edges", "transformer"])
+def test_dropout_of_attention_is_drawn_by_arc(name, monkeypatch):
+    """Kernels draw what PyG's code draws through F.dropout, on any number of ranks."""
+    torch.manual_seed(0)
+    model = CASES[name]().double()
+    model.first.dropout = model.second.dropout = 0.4
+    results = [run_threads(ranks, dropped, model) for ranks in (1, 3)]
+    monkeypatch.setattr("fullgraph.own_model.fast.FAST", {})
+    as_written = run_threads(1, dropped, model)
+    [(order, plain, grads)] = as_written
+    wanted = plain[order.argsort()]
+    for ids, rows, mine in (rank for ranks in results for rank in ranks):
+        torch.testing.assert_close(rows, wanted[ids], rtol=1e-9, atol=1e-9)
+        torch.testing.assert_close(mine, grads, rtol=1e-9, atol=1e-9)
+
+
+def test_every_kernel_has_a_case():
+    parts = [part for make in CASES.values() for part in make().modules()]
+    used = {f"{type(part).__module__}.{type(part).__name__}" for part in parts}
+    assert set(FAST) - used <= {f"torch_geometric.nn.conv.{name}" for name in ELSEWHERE}
+
+
+ELSEWHERE = ("gcn_conv.GCNConv", "gcn2_conv.GCN2Conv", "gin_conv.GINConv")  # test_layers.py has them
