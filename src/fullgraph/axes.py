@@ -12,12 +12,12 @@ PARTITIONERS = Axis(
         "metis": "fullgraph.partition.metis:Metis",
         "metis-cut": "fullgraph.partition.metis:MetisCut",
         "metis-volume": "fullgraph.partition.metis:MetisVolume",
-        "random": "fullgraph.partition.random:Random",
-        "contiguous": "fullgraph.partition.contiguous:Contiguous",
-        "banded": "fullgraph.partition.banded:Banded",
+        "random": "fullgraph.partition.simple:Random",
+        "contiguous": "fullgraph.partition.simple:Contiguous",
+        "banded": "fullgraph.partition.simple:Banded",
         "fennel": "fullgraph.partition.fennel:Fennel",
-        "kaminpar": "fullgraph.partition.kaminpar:KaMinPar",
-        "mtkahypar": "fullgraph.partition.mtkahypar:MtKaHyPar",
+        "kaminpar": "fullgraph.partition.multilevel:KaMinPar",
+        "mtkahypar": "fullgraph.partition.multilevel:MtKaHyPar",
     },
 )
 MODELS = Axis(

@@ -176,7 +176,7 @@ def test_figures():
 HOLD = """
 import ctypes
 from dataclasses import dataclass
-from fullgraph.partition.contiguous import Contiguous
+from fullgraph.partition.simple import Contiguous
 
 @dataclass(frozen=True)
 class Hold:

@@ -12,7 +12,7 @@ from fullgraph.codec import Half, LowBit
 from fullgraph.errors import InputError
 from fullgraph.exchange import Bounded, Pipelined, Wire
 from fullgraph.placement import History, Partitioned, Pipeline
-from fullgraph.placement.pipeline.exact_end import first_exact
+from fullgraph.placement.pipeline.placement import first_exact
 from fullgraph.recipes import STRATEGIES
 from fullgraph.report.profile import read_profile
 from fullgraph.testing import anew, run_processes, run_threads

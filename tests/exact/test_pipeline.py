@@ -18,8 +18,8 @@ from fullgraph.exchange import Bounded, Pipelined, Wire
 from fullgraph.partition import Assignment
 from fullgraph.placement import History, Pipeline
 from fullgraph.placement.pipeline import stages
-from fullgraph.placement.pipeline.exact_end import ExactEnd
 from fullgraph.placement.pipeline.order import stage_order, table
+from fullgraph.placement.pipeline.placement import ExactEnd
 from fullgraph.placement.pipeline.stages import balanced
 from fullgraph.recipes import STRATEGIES
 from fullgraph.testing import anew, run_processes, run_threads

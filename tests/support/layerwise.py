@@ -19,7 +19,7 @@ from fullgraph.ops import Adjacency, Structure, spmm
 from fullgraph.partition import Part
 from fullgraph.placement import History, Loss, Shard
 from fullgraph.placement.partitioned import Partitioned
-from fullgraph.placement.pipeline.exact_end import ExactEnd, first_exact
+from fullgraph.placement.pipeline.placement import ExactEnd, first_exact
 from fullgraph.placement.pipeline.stages import shuffled
 from fullgraph.placement.view import RankView
 from fullgraph.transport import Transport

@@ -4,7 +4,7 @@ import pytest
 
 import fullgraph as fg
 from fullgraph.train.config import TrainConfig
-from fullgraph.train.schedule import learning_rate
+from fullgraph.train.optimizer import learning_rate
 from tests.support import random_graph
 
 

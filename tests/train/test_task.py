@@ -10,7 +10,7 @@ from fullgraph.errors import InputError
 from fullgraph.tasks import METRICS, metric_name, node_task
 from fullgraph.testing import run_threads
 from fullgraph.train.config import TrainConfig
-from fullgraph.train.schedule import learning_rate
+from fullgraph.train.optimizer import learning_rate
 from fullgraph.transport import Key
 
 sklearn = pytest.importorskip("sklearn.metrics")

@@ -10,6 +10,8 @@ from fullgraph.nn.view import Features
 from fullgraph.ops import Adjacency, Structure
 from fullgraph.partition import GraphFacts
 from fullgraph.placement.holding.adjacency import dense_is_less, fine
+from fullgraph.placement.known import Known, KnownHalo
+from fullgraph.placement.layer_plans import Rules
 
 META = torch.device("meta")
 
@@ -66,6 +68,11 @@ class Counts:
         return sum(rank.train for rank in self.ranks)
 
     @property
+    def of_splits(self) -> dict[str, int]:
+        """Nodes of each split; a dry run evaluates none."""
+        return {"train": self.train, "val": 0, "test": 0}
+
+    @property
     def arcs(self) -> int:
         return sum(rank.whole.inner + rank.whole.outer for rank in self.ranks)
 
@@ -99,6 +106,10 @@ class Kind:
         return cls(
             aggregation=aggregation, weighted=counts.graph.weighted, undirected=counts.undirected, dtype=fine(dtype)
         )
+
+    @property
+    def attends(self) -> bool:
+        return self.aggregation == "attention"
 
     @property
     def loops(self) -> bool:
@@ -140,6 +151,23 @@ def aggregated_entries(x: Adjacency, arcs: int) -> int:
     rows, columns = x.shape
     share = min(1.0, x.structure.num_arcs / max(1, rows * columns))
     return int(rows * columns * (1 - (1 - share) ** (arcs / max(1, rows))))
+
+
+def known_input(
+    rules: Rules, counts: Counts, x: Features, *, attends: bool, arcs: int, halo: int
+) -> Known | KnownHalo | None:
+    """What is known of input rows x ahead, with so many arcs into them and halo rows, by the rules of all runs."""
+
+    def halo_is_less() -> bool:
+        assert isinstance(x, Adjacency)
+        return aggregated_entries(x, arcs) > x.structure.num_arcs + arcs
+
+    known = rules.known_ahead(sparse=isinstance(x, Adjacency), attends=attends, halo_is_less=halo_is_less)
+    if known == "halo":
+        if isinstance(x, Tensor):
+            return KnownHalo(x, x.new_empty(halo, x.shape[1]))
+        return KnownHalo(x, sparse(halo, counts.entries * halo // max(1, counts.graph.nodes), x.shape[1]))
+    return Known(x, aggregated(x, arcs)) if known else None
 
 
 def labels(counts: Counts, rows: int) -> Tensor:

@@ -18,13 +18,25 @@ from fullgraph.placement.holding.live import Live
 from fullgraph.placement.known import Known, KnownHalo
 from fullgraph.placement.layer_plans import Rules, plan_layers
 from fullgraph.placement.rank_graph import SPLITS, RankGraph
-from fullgraph.placement.reduce import Reduce
 from fullgraph.transport import Key, Transport
 
 Tensors = dict[str, Tensor]
 EXACT = Rules()
 COLUMNS = 32  # of input rows on the host, aggregated at once
 ROWS = 1 << 17  # brought to the device at once for that
+
+
+class Reduce(torch.autograd.Function):
+    """forward: y = sum over ranks of x.  backward: likewise, for every rank holds a part of y's gradient."""
+
+    @staticmethod
+    def forward(ctx, x: Tensor, transport: Transport, name: str, clock: Clock):  # type: ignore[no-untyped-def]
+        ctx.transport, ctx.key = transport, Key(name, clock.step, "backward")
+        return clock.once(lambda: transport.all_reduce(Key(name, clock.step, "forward"), x.clone()).wait())
+
+    @staticmethod
+    def backward(ctx, grad: Tensor):  # type: ignore[no-untyped-def]
+        return ctx.transport.all_reduce(ctx.key, grad.clone()).wait(), None, None, None
 
 
 @dataclass(eq=False, kw_only=True)

@@ -1,8 +1,8 @@
 """What happened: the meter, and the record of a run."""
 
 from fullgraph.report.meter import Meter, Phases, Tally, age, peak_memory_bytes
-from fullgraph.report.outcome import PAGE, Outcome, read_outcome
 from fullgraph.report.record import EpochRecord, MetricsLog, as_table, from_table, medians, read_metrics, seconds_to
+from fullgraph.report.tables import PAGE, Outcome, read_outcome
 
 __all__ = [
     "PAGE",

@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 from fullgraph.errors import one_line, printable
-from fullgraph.report.outcome import Outcome
 from fullgraph.report.record import read_metrics, seconds_to
+from fullgraph.report.tables import Outcome
 from fullgraph.words import count, duration, milliseconds, score, size
 
 COLUMNS = 80

@@ -4,6 +4,7 @@ Torch's optimisers are used without importing torch's compiler, whose import tak
 """
 
 import inspect
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache
@@ -17,6 +18,7 @@ from fullgraph.axes import OPTIMIZERS
 from fullgraph.described import described
 from fullgraph.errors import InputError
 from fullgraph.own_code import DEFINITION, own_code, unfit
+from fullgraph.train.config import TrainConfig
 from fullgraph.values import Range, Value
 
 # torch wraps these methods to exclude them from compilation; the wrapper imports the compiler.
@@ -169,3 +171,16 @@ def load_state(optimizer: Optimizer, tensors: Mapping[str, Tensor]) -> None:
                 if type(optimizer).__module__.startswith("torch.") and not scalar:
                     raise ValueError(f"{slot} is of type {value.dtype}, which {type(optimizer).__name__} never keeps")
                 kept[slot] = value.to(kept[slot].device)
+
+
+def learning_rate(config: TrainConfig, before: int) -> float:
+    """constant: lr.  cosine: lr (1 + cos(pi t/T)) / 2.  step: lr, divided by ten after each third of the run.
+
+    t = before: the number of finished epochs. Epochs after the planned T keep the last rate.
+    """
+    done = min(before, config.planned - 1) / config.planned
+    if config.lr_schedule == "cosine":
+        return config.lr * (1 + math.cos(math.pi * done)) / 2
+    if config.lr_schedule == "step":
+        return config.lr * 0.1 ** int(3 * done)
+    return config.lr

@@ -1,24 +1,73 @@
 """Predictions as tables that all ranks write together, in the graph's own order of nodes and pairs."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Protocol, runtime_checkable
 
 import numpy as np
-from torch import nn
+from torch import Tensor, nn
 
 from fullgraph.data import Names
+from fullgraph.errors import InputError, one_line
 from fullgraph.placement import Shard
 from fullgraph.storage import discard, whole_file, workspace
 from fullgraph.tasks import Table, Task
-from fullgraph.train.embeddings import rows_seen, watched
 from fullgraph.train.evaluate import logits_of
 from fullgraph.transport import Key, barrier, shared_token
 from fullgraph.values import Range, Value
 
 BLOCK_ROWS = 1 << 16
 TABLES = ("classes", "probabilities", "values", "embeddings", "pairs", "scores", "ids", "labels")
+
+
+@runtime_checkable
+class Layered(Protocol):
+    """A model with named layers."""
+
+    def layer_names(self) -> dict[str, nn.Module]:
+        """Return layers by number, starting at "1", and by the model's names."""
+
+
+@contextmanager
+def watched(model: nn.Module, layer: str) -> Iterator[list[Tensor]]:
+    """Collect the results of the named or numbered layer while the block runs; an empty name collects nothing."""
+    if not layer:
+        yield []
+        return
+    names = model.layer_names() if isinstance(model, Layered) else dict(model.named_modules())
+    if layer not in names:
+        known = one_line(", ".join(name for name in names if name), 160)
+        raise InputError(f"embeddings: the model has no layer {one_line(layer, 40)!r}; it has {known}")
+    seen: list[Tensor] = []
+
+    def keep(part: nn.Module, args: Any, out: Any) -> None:
+        rows = out[0] if isinstance(out, tuple) and out else out
+        if isinstance(rows, Tensor):
+            seen.append(rows.detach())
+
+    handle = names[layer].register_forward_hook(keep)
+    try:
+        yield seen
+    finally:
+        handle.remove()
+
+
+def rows_seen(seen: list[Tensor], layer: str, num_rows: int) -> Tensor:
+    """Return the layer's only result as [rows, columns] in at least float32."""
+    if len(seen) != 1:
+        raise InputError(
+            f"embeddings: layer {layer!r} gives rows {len(seen)} times in a pass, not once; name another one"
+        )
+    rows = seen[0]
+    if not rows.dim() or len(rows) != num_rows:
+        raise InputError(
+            f"embeddings: layer {layer!r} gives {tuple(rows.shape)} for {num_rows} nodes; name another one"
+        )
+    rows = rows.reshape(num_rows, -1) if num_rows else rows.flatten(1)
+    return rows.float() if rows.dtype.itemsize < 4 else rows
 
 
 @dataclass(frozen=True, kw_only=True)

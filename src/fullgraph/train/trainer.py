@@ -21,8 +21,8 @@ from fullgraph.report import EpochRecord, Meter, Tally
 from fullgraph.tasks import Scores, Task, smaller_is_better
 from fullgraph.train.config import TrainConfig
 from fullgraph.train.evaluate import evaluate
+from fullgraph.train.optimizer import learning_rate
 from fullgraph.train.precision import Weights, rows_dtype
-from fullgraph.train.schedule import learning_rate
 from fullgraph.train.sync import GradSync
 from fullgraph.transport import Key, cost_of, rank_table
 

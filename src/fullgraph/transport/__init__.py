@@ -2,19 +2,15 @@
 
 from fullgraph.environ import MEETING, adopt_slurm, number
 from fullgraph.errors import PeerLost
-from fullgraph.transport.agree import agree
 from fullgraph.transport.base import PLAIN, Coding, Pending, Ready, Transport
-from fullgraph.transport.gather import barrier, gather_rows, rank_table
+from fullgraph.transport.gather import agree, barrier, gather_rows, rank_table, shared_token
+from fullgraph.transport.groups import Mesh, SingleRank, SubTransport
 from fullgraph.transport.job import begun, join, note_begun
 from fullgraph.transport.key import Key, Use, Way
 from fullgraph.transport.machine import Bundle, share
-from fullgraph.transport.mesh import Mesh
 from fullgraph.transport.process import ProcessTransport
-from fullgraph.transport.single import SingleRank
-from fullgraph.transport.subgroup import SubTransport
 from fullgraph.transport.sums import cost_of
 from fullgraph.transport.threads import Hub, ThreadTransport
-from fullgraph.transport.token import shared_token
 from fullgraph.transport.wrappers import Counting, Noted, OrderChecking, Recording
 
 __all__ = [

@@ -1,16 +1,23 @@
-"""Gather rows, numbers and texts of all ranks, on every rank or on some."""
+"""Gather rows, numbers and texts of all ranks, on every rank or on some; check that all are about to do the same."""
 
-from collections.abc import Callable
+import json
+import secrets
+import socket
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from fullgraph.errors import InputError, one_line
 from fullgraph.transport.base import Transport
 from fullgraph.transport.key import Key
 
 Wants = Callable[[int, int], bool]  # (receiver, sender) -> does the receiver want the sender's rows?
+BYTES = 16
+TROUBLE = "trouble"
+SHOWN = 4  # an error names at most this many differences
 
 
 def barrier(transport: Transport, key: Key) -> None:
@@ -52,3 +59,48 @@ def gather_texts(text: str, transport: Transport, key: Key, wants: Wants = lambd
 def texts_for_first(text: str, transport: Transport, key: Key) -> list[str]:
     """Every rank's text on rank 0, and nothing on the others. All ranks call it."""
     return gather_texts(text, transport, key, wants=lambda receiver, sender: receiver == 0)
+
+
+def shared_token(transport: Transport, key: Key) -> str:
+    """Return 128 random bits of rank 0 as 32 hexadecimal digits, on every rank.
+
+    They do not come from torch's generator: simulated ranks share it, and another rank may be drawing its weights.
+    """
+    drawn = torch.zeros(BYTES, dtype=torch.int64)
+    if transport.rank == 0:
+        drawn = torch.tensor(list(secrets.token_bytes(BYTES)), dtype=torch.int64)
+    return bytes(transport.all_reduce(key, drawn).wait().tolist()).hex()
+
+
+def agree(transport: Transport, about: Callable[[], Mapping[str, object]], what: str) -> None:
+    """Raise the same InputError on all ranks unless every rank is about to do the same.
+
+    about: returns a description of this rank's work, by name. If it raises InputError, all ranks raise that error.
+    """
+    if transport.size == 1:
+        return
+    mine = {"host": socket.gethostname(), TROUBLE: ""}
+    try:
+        mine |= {name: str(value) for name, value in about().items()}
+    except InputError as error:
+        mine[TROUBLE] = str(error)
+    first, *others = map(json.loads, gather_texts(json.dumps(mine), transport, Key(f"agree/{what}", 0)))
+    for rank, one in enumerate((first, *others)):
+        if one[TROUBLE]:
+            raise InputError(f"rank {rank} on {one_line(one['host'], 80)}: {one_line(one[TROUBLE], 1000)}")
+    for rank, other in enumerate(others, 1):
+        names = [name for name in {**first, **other} if name != "host" and first.get(name) != other.get(name)]
+        if names:
+            differences = "; ".join(
+                f"{name} is {_value_of(other, name)}, not {_value_of(first, name)}" for name in names[:SHOWN]
+            )
+            more = f" (and {len(names) - SHOWN} more)" if len(names) > SHOWN else ""
+            who = f"rank {rank} on {one_line(other.get('host', ''), 80)} and rank 0 on {one_line(first['host'], 80)}"
+            raise InputError(
+                f"{who} do not {what} the same: on the first, {differences}{more}; give every host the same command, "
+                "files and versions"
+            )
+
+
+def _value_of(about: Mapping[str, str], name: str) -> str:
+    return one_line(about[name], 60) or "empty" if name in about else "not there"

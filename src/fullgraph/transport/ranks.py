@@ -19,8 +19,8 @@ from fullgraph.device import available
 from fullgraph.environ import MEETING
 from fullgraph.errors import PeerLost
 from fullgraph.transport.base import Transport
+from fullgraph.transport.groups import SingleRank
 from fullgraph.transport.job import join
-from fullgraph.transport.single import SingleRank
 from fullgraph.transport.threads import Hub
 from fullgraph.transport.wrappers import OrderChecking
 

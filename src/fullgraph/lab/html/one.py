@@ -11,8 +11,8 @@ from fullgraph.lab.html.numbers import seconds
 from fullgraph.lab.html.past import PastRun, read_run
 from fullgraph.lab.html.ranks import cut_section, epoch_section, memory_section, wire_section
 from fullgraph.lab.html.tags import Safe, tag
-from fullgraph.report.outcome import PAGE
 from fullgraph.report.record import EpochRecord, medians
+from fullgraph.report.tables import PAGE
 from fullgraph.storage import write_whole
 from fullgraph.words import size
 

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from fullgraph.errors import InputError
-from fullgraph.report.outcome import Outcome, read_outcome
 from fullgraph.report.profile import Profile, read_profile
 from fullgraph.report.record import EpochRecord, read_metrics
+from fullgraph.report.tables import Outcome, read_outcome
 from fullgraph.storage import read_document
 
 FIX = "name the folder of a run"

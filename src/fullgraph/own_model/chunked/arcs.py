@@ -4,13 +4,13 @@ Legend: n rows, m owned and halo rows, e edges; k edges and r rows of a chunk.
 """
 
 from collections.abc import Iterator
-from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from fullgraph.cached import cached_property
 from fullgraph.ops import Adjacency, Structure, add_rows, spmm
 from fullgraph.ops.transpose import INT32_MAX, indptr_of
 from fullgraph.own_model.rows.spaces import Ends, Rows, Sets, Space, mark

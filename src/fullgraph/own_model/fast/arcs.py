@@ -3,13 +3,13 @@
 Legend as in __init__.py; K features of an arc.
 """
 
-from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from fullgraph.cached import cached_property
 from fullgraph.nn.layer_plan import LayerShape
 from fullgraph.ops import Adjacency, Structure, spmm
 from fullgraph.ops.hashing import pair_ids

@@ -19,8 +19,7 @@ from fullgraph.ops import Structure, attend, spmm
 from fullgraph.placement.holding.adjacency import Arcs
 from fullgraph.placement.holding.live import Live
 from fullgraph.placement.known import Known, KnownMessage, with_first
-from fullgraph.placement.mixture.live import LayerTiles, fewer_tiles
-from fullgraph.placement.mixture.rows import BlockRows
+from fullgraph.placement.mixture.tiles import BlockRows, LayerTiles, fewer_tiles
 from fullgraph.placement.view import ChannelView
 from fullgraph.plan import Route, SpreadRoute, TileBackRoute, TileRoute
 from fullgraph.transport import Key, gather_rows

@@ -19,8 +19,7 @@ from fullgraph.nn import Chain
 from fullgraph.nn.view import Features
 from fullgraph.placement.counts import META, Counts, Kind, LayerCounts, aggregated, features, ids, labels, pattern
 from fullgraph.placement.known import Known
-from fullgraph.placement.pipeline.live import LiveRows
-from fullgraph.placement.pipeline.rows import Chunk, Span
+from fullgraph.placement.pipeline.rows import Chunk, LiveRows, Span
 from fullgraph.placement.pipeline.setup import Setup
 from fullgraph.placement.pipeline.stages import PipelineStep
 from fullgraph.placement.view import RankView

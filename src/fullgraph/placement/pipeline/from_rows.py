@@ -17,8 +17,7 @@ from fullgraph.ops import Adjacency, Structure
 from fullgraph.placement.holding.live import LEVELS, Live
 from fullgraph.placement.holding.whole import whole_matrices
 from fullgraph.placement.known import Known
-from fullgraph.placement.pipeline.live import LiveRows, Numbering, rows_kept
-from fullgraph.placement.pipeline.rows import Chunk, Span
+from fullgraph.placement.pipeline.rows import Chunk, LiveRows, Numbering, Span, rows_kept
 from fullgraph.placement.pipeline.setup import Setup
 from fullgraph.placement.rank_graph import RankGraph
 from fullgraph.placement.view import RankView

@@ -3,27 +3,71 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from torch import nn
+from torch import Tensor, nn
 
 from fullgraph.data.arrays import Array
 from fullgraph.errors import InputError
-from fullgraph.exchange import Builder, Wire, Wires
+from fullgraph.exchange import Builder, Held, Wire, Wires
 from fullgraph.nn import GATConv
+from fullgraph.nn.layer_plan import LayerPlan
 from fullgraph.partition import Part, pieces_of
 from fullgraph.placement.base import Placement, Views
 from fullgraph.placement.counts import Counts
 from fullgraph.placement.holding.live import Live, live_rows
 from fullgraph.placement.partitioned import Partitioned
-from fullgraph.placement.pipeline.exact_end import ExactEnd, first_exact
 from fullgraph.placement.pipeline.from_counts import SetupOfCounts
 from fullgraph.placement.pipeline.from_rows import SetupOfRows
 from fullgraph.placement.pipeline.rows import History
 from fullgraph.placement.pipeline.stages import cuttable
 from fullgraph.placement.rank_graph import RankGraph
-from fullgraph.placement.shard import Executor, Shard, WholeStep
+from fullgraph.placement.shard import Executor, Loss, Shard, WholeStep
+from fullgraph.placement.view import Tensors
 from fullgraph.transport import Mesh, Transport
 
 Pieces = Callable[[Array, Array, int], Array]  # (indptr, indices, number of pieces) -> the piece of each row
+
+
+def first_exact(exact_from: float, epochs: int) -> int | None:
+    """The first exact step where a run of so many is exact from this share of them on; None: no step is."""
+    return None if exact_from == 1 else round(exact_from * epochs)
+
+
+@dataclass(eq=False, kw_only=True)
+class ExactEnd:
+    """Steps of one executor up to step `first`, and of an exact one from there on.
+
+    What the early one holds is let go at step `first`, and is in no checkpoint after it.
+    """
+
+    early: Executor | None
+    exact: Executor
+    first: int
+
+    @property
+    def now(self) -> Executor:
+        return self.exact if self.early is None else self.early
+
+    @property
+    def one_pass(self) -> bool:
+        return self.now.one_pass
+
+    def step(self, model: nn.Module, shard: Shard, loss: Loss) -> Tensor:
+        if self.early is not None and shard.clock.step >= self.first:
+            shard.clock.retire()
+            self.early = None
+        return self.now.step(model, shard, loss)
+
+    def choices(self) -> dict[str, object]:
+        return self.now.choices()
+
+    def plans(self, model: nn.Module) -> tuple[LayerPlan, ...]:
+        return self.now.plans(model)
+
+    def held(self) -> Held:
+        return self.now.held()
+
+    def load_state(self, state: Tensors) -> None:
+        self.now.load_state(state)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

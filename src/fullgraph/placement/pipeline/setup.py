@@ -11,8 +11,7 @@ from fullgraph.cached import cached_property
 from fullgraph.exchange import Channel, Clock, RowFacts, Sides, Wires
 from fullgraph.nn.view import Features
 from fullgraph.placement.known import Known
-from fullgraph.placement.pipeline.live import LiveRows
-from fullgraph.placement.pipeline.rows import Chunk, Span, StageRows
+from fullgraph.placement.pipeline.rows import Chunk, LiveRows, Span, StageRows
 from fullgraph.placement.pipeline.stages import Border, PipelineStep
 from fullgraph.placement.pipeline.view import ChunkView
 from fullgraph.placement.view import RankView
