@@ -1,6 +1,7 @@
 """Training from Python: one call, or one's own loop inside a rank."""
 
 import atexit
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -17,6 +18,7 @@ from fullgraph.display import shown
 from fullgraph.environ import in_job
 from fullgraph.errors import InputError
 from fullgraph.exchange import Wires
+from fullgraph.factory import reference_to
 from fullgraph.jobs import as_rank, asked, begin_in_job, launch_ranks, with_parts
 from fullgraph.nn import ModelSpec, Usual
 from fullgraph.own_code import own_code
@@ -31,7 +33,7 @@ from fullgraph.placement import Shard, WholeStep
 from fullgraph.predicting import Predictions, predict
 from fullgraph.preparing import is_cut, new_folder, prepare
 from fullgraph.recipes import Given, Strategy
-from fullgraph.reference import hand_over, has_a_file, reference_of, refuse_while_running
+from fullgraph.reference import refuse_while_running
 from fullgraph.report import EpochRecord, Phases, read_metrics
 from fullgraph.run import Run, build_model, build_shard, require_device, rows_alone
 from fullgraph.storage import read_document
@@ -91,7 +93,7 @@ class FinishedRun:
 def train(
     graph: Any = "demo",
     *,
-    model: ModelSpec | str | Callable[..., torch.nn.Module] | None = None,
+    model: ModelSpec | str | torch.nn.Module | Callable[..., torch.nn.Module] | None = None,
     strategy: Strategy | str = "vanilla",
     parts: int | None = None,
     partitioner: Partitioner | str = "metis",
@@ -105,7 +107,8 @@ def train(
     graph: a Graph, a PyG `Data` (or the three of RandomLinkSplit), a name that `load` takes, or a folder that
     `fullgraph partition` wrote. split: a number, or `random:60/20/20`. model, strategy, partitioner: values, or the
     names of some, your own (`my_file.py:Name`) among them. model may be a torch module's class, which is called as
-    PyG's are, or functools.partial(Net, hidden=64) of it; by default it is the task's usual one.
+    PyG's are, functools.partial(Net, hidden=64) of it, a function that makes a module, or a module, whose weights the
+    run begins with; by default it is the task's usual one.
     """
     graph = graph if isinstance(graph, str | Path) else as_graph(graph)
     run = Run(
@@ -122,13 +125,15 @@ def train(
 
 
 def _chosen(model: Any) -> Any:
-    """A torch module's class, or functools.partial of one, as the value that describes it; anything else as it is."""
+    """A torch module, its class or a function that makes it as the value that describes it; anything else as it is."""
     kind, options = (model.func, model.keywords) if isinstance(model, partial) else (model, {})
+    if isinstance(model, torch.nn.Module) or inspect.isroutine(kind):
+        return MODELS.make(reference_to(model))
     if not (isinstance(kind, type) and issubclass(kind, torch.nn.Module)):
         return model
     if isinstance(model, partial) and model.args:
         raise InputError(f"partial({kind.__name__}, ...) has arguments without names; give them as NAME=VALUE")
-    return MODELS.make(reference_of(kind) if has_a_file(kind) else hand_over(kind), **options)
+    return MODELS.make(reference_to(kind), **options)
 
 
 def start(
@@ -177,10 +182,10 @@ def _start(
 @own_code()
 def resume(
     folder: str | Path, *, epochs: int | None = None, schedule_epochs: int | None = None, parts: int | None = None,
-    max_restarts: int | None = None, model: type[torch.nn.Module] | None = None, ahead: ForkServer | None = None,
+    max_restarts: int | None = None, model: Any = None, ahead: ForkServer | None = None,
     phases: Phases | None = None,
 ) -> FinishedRun:  # fmt: skip
-    """Continue a run from its newest whole checkpoint; model: its class, where that is in no file.
+    """Continue a run from its newest whole checkpoint; model: its class, function or module, where that is in no file.
 
     More epochs keep the schedules of the run (learning rate, rates of a strategy), unless schedule_epochs says for how
     many epochs to lay them out anew.

@@ -32,6 +32,7 @@ MODELS = Axis(
         "resgcn": "fullgraph.nn.spec:ResGCN",
     },
     adapter="fullgraph.own_model.spec:as_model",
+    factories=True,
 )
 SCHEDULES = Axis(
     "schedule",
@@ -117,4 +118,4 @@ OPTIMIZERS = Axis(
     },
     adapter="fullgraph.train.optimizer:as_optimizer",
 )
-CALLBACKS = Axis("callback", ("__call__",), {})
+CALLBACKS = Axis("callback", ("__call__",), {}, handed=True)

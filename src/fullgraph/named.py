@@ -17,7 +17,7 @@ from typing import Any
 
 from fullgraph.errors import InputError, nearest, one_line
 from fullgraph.own_code import own_code, unfit
-from fullgraph.reference import load, reference_of
+from fullgraph.reference import hand_over, has_a_file, load, reference_of
 from fullgraph.values import axis_of, built, hints_of, read_option, read_value, tree_of
 
 OWN = "my_file.py:Name or package.module:Name"
@@ -26,9 +26,15 @@ OWN = "my_file.py:Name or package.module:Name"
 class Axis(Mapping[str, Any]):
     """The choices on one axis of a run. A mapping from our short names; looking up finds a user's own names too."""
 
-    def __init__(self, what: str, needs: tuple[str, ...], names: Mapping[str, str], adapter: str = "") -> None:
-        """`adapter`: what makes a choice of a class that is none, such as a plain torch module."""
+    def __init__(
+        self, what: str, needs: tuple[str, ...], names: Mapping[str, str], adapter: str = "", *,
+        factories: bool = False, handed: bool = False,
+    ) -> None:  # fmt: skip
+        """`adapter`: what makes a choice of a class that is none, such as a plain torch module; `factories`: of a
+        function, too. `handed`: functions that are in no file are handed to ranks.
+        """
         self.what, self.needs, self.names, self.adapter = what, needs, names, adapter
+        self.factories, self.handed = factories, handed
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.names)
@@ -57,7 +63,7 @@ class Axis(Mapping[str, Any]):
             )
         found = load(reference)
         with own_code(found):
-            if self.adapter and isinstance(found, type) and not is_dataclass(found):
+            if self.adapter and not is_dataclass(found) and (isinstance(found, type) or self.factories):
                 found = load(self.adapter)(found)
             lacks = [need for need in self.needs if not _has(found, need)]
             frozen = getattr(getattr(found, "__dataclass_params__", None), "frozen", False)
@@ -82,7 +88,7 @@ class Axis(Mapping[str, Any]):
         """
         found = self.find(name)
         if isinstance(found, type):
-            return made(found, options, f"{self.what} {name!r}")
+            return made(_widened(found, options), options, f"{self.what} {name!r}")
         if options:
             raise InputError(f"{self.what} {name!r} is a function, which has no option {', '.join(options)}")
         return found
@@ -117,7 +123,7 @@ class Axis(Mapping[str, Any]):
         if not isinstance(found, type):
             return found
         own = {key: value for key, value in tree.items() if key != "name"} if isinstance(tree, Mapping) else {}
-        return read_value(found, own, f"{self.what} {one_line(name, 100)}")
+        return read_value(_widened(found, own), own, f"{self.what} {one_line(name, 100)}")
 
     def write(self, value: Any) -> Any:
         """A value as JSON has it: its name and its fields; of a function, the name."""
@@ -126,12 +132,20 @@ class Axis(Mapping[str, Any]):
 
     def name_of(self, value: Any) -> str:
         """The short name, or the reference, of a value's class or of a function."""
+        if self.handed and inspect.isfunction(value) and not has_a_file(value):
+            return hand_over(value)
         reference = reference_of(value if inspect.isroutine(value) else type(value))
         return next((name for name, known in self.names.items() if known == reference), reference)
 
     def label(self, value: Any) -> str:
         """The same for people: a file without its folder."""
         return self.name_of(value).rpartition("/")[2]
+
+
+def _widened(kind: type, options: Mapping[str, Any]) -> type:
+    """The class with a field for each option that its constructor takes as **kwargs."""
+    widened: type = getattr(kind, "widened", lambda names: kind)(options)
+    return widened
 
 
 def made(kind: type, options: Mapping[str, Any], what: str, base: Any = None) -> Any:

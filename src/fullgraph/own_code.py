@@ -107,7 +107,7 @@ def own_frames(error: BaseException | None) -> list[traceback.FrameSummary]:
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))
-        walked = [(f, line) for f, line in traceback.walk_tb(error.__traceback__) if _is_own(f.f_code.co_filename)]
+        walked = [(f, line) for f, line in traceback.walk_tb(error.__traceback__) if is_own_file(f.f_code.co_filename)]
         if walked:
             return list(traceback.StackSummary.extract(iter(walked), capture_locals=False))
         error = error.__cause__
@@ -130,7 +130,7 @@ def place_of(thing: object) -> str:
     """File and line where something of a user's is defined."""
     found = _definition(thing)
     file, line = _defined(found)
-    if file and not _is_own(file):
+    if file and not is_own_file(file):
         return f"{found.__module__}.{label_of(thing)}"  # of torch, for one
     return _at(file, line)
 
@@ -174,7 +174,8 @@ def _raised_in(error: BaseException) -> str:
     return str(frames[-1].f_globals.get("__name__")) if frames else ""
 
 
-def _is_own(file: str) -> bool:
+def is_own_file(file: str) -> bool:
+    """Whether a file is a user's: neither ours, nor Python's, nor installed."""
     if file.startswith("<"):
         return file.startswith(CONSOLES)
     if file in _named:

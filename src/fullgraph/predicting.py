@@ -98,7 +98,7 @@ def predict(
     parts: int | None = None,
     embeddings: int | str | None = None,
     format: str = "npy",
-    model: type | None = None,
+    model: Any = None,
     ahead: ForkServer | None = None,
     phases: Phases | None = None,
 ) -> Predictions:

@@ -7,6 +7,8 @@ A file is run once in a process, and only if somebody names it. A class of a not
 import base64
 import importlib
 import importlib.util
+import inspect
+import itertools
 import os
 import sys
 import threading
@@ -17,11 +19,11 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 from fullgraph.errors import InputError, explain, one_line
-from fullgraph.own_code import name_file, of_file
+from fullgraph.own_code import is_own_file, name_file, of_file
 
 _files: dict[Path, ModuleType] = {}  # run in this process
 _running: list[Path] = []  # being run now
-_handed: dict[str, type] = {}  # classes of no file, by reference
+_handed: dict[str, Any] = {}  # classes and functions of no file, by reference
 _lock = threading.RLock()
 
 
@@ -47,6 +49,9 @@ def load(reference: str) -> Any:
 def reference_of(kind: Any) -> str:
     """What `load` finds a class or function by, in any process."""
     module, name = sys.modules.get(kind.__module__), kind.__qualname__
+    known = next((reference for reference, thing in _handed.items() if thing is kind), None)
+    if known is not None:
+        return known
     handed = f"{MAIN}:{kind.__name__}"  # a class that was sent has no longer name
     if handed in _handed and _handed[handed].__module__ == kind.__module__:
         return handed
@@ -64,8 +69,8 @@ def reference_of(kind: Any) -> str:
     return f"{module.__name__}:{name}"
 
 
-def has_a_file(kind: type) -> bool:
-    """Whether other processes can find a class by its name: not one of a notebook, a script or a function."""
+def has_a_file(kind: Any) -> bool:
+    """Whether other processes can find a class or function by its name: not one of a notebook, script or function."""
     found: Any = sys.modules.get(kind.__module__)
     if found is None or getattr(found, "__file__", None) is None:
         return False
@@ -76,9 +81,15 @@ def has_a_file(kind: type) -> bool:
     return found is kind
 
 
-def hand_over(kind: type) -> str:
-    """Make a class of no file known by a reference, in this process and in the ranks that it starts."""
-    reference = f"{MAIN}:{kind.__name__}"
+def hand_over(kind: Any) -> str:
+    """Make a class or function of no file known by a reference, in this process and in the ranks that it starts."""
+    if not isinstance(kind, type) and inspect.isfunction(kind):  # of several lambdas, each has a number
+        known = next((name for name, thing in _handed.items() if thing is kind), None)
+        stem = f"{MAIN}:{kind.__name__.strip('<>')}"
+        names = (stem if not number else f"{stem}_{number}" for number in itertools.count())
+        reference = known or next(name for name in names if name not in _handed)
+    else:
+        reference = f"{MAIN}:{kind.__name__}"
     _handed[reference] = kind
     return reference
 
@@ -97,10 +108,10 @@ def packed(tree: Any) -> str:
     except ImportError:
         fix = "pip install 'fullgraph[notebook]', or put the class into a file"
         raise InputError(
-            f"{name} is a class of a notebook or script, and sending it to ranks needs an extra: {fix}"
+            f"{name} is a class of a notebook or script, or a function, and sending it to ranks needs an extra: {fix}"
         ) from None
-    modules = {sys.modules.get(kind.__module__) for kind in kinds.values()} - {None}
-    made_up = [module for module in modules if module is not None and getattr(module, "__file__", None) is None]
+    modules = {sys.modules.get(kind.__module__) for kind in kinds.values()} - {None, sys.modules.get(MAIN)}
+    made_up = [module for module in modules if module is not None and _is_made_up(module)]
     try:
         for module in made_up:  # no rank can import it
             cloudpickle.register_pickle_by_value(module)
@@ -113,6 +124,12 @@ def packed(tree: Any) -> str:
             cloudpickle.unregister_pickle_by_value(module)
 
 
+def _is_made_up(module: ModuleType) -> bool:
+    """Whether ranks may be unable to import a module: it has no file, or a file of the user's."""
+    file = getattr(module, "__file__", None)
+    return file is None or is_own_file(file)
+
+
 def unpack(text: str) -> None:
     """Take the classes that the process which started this one has packed."""
     if text:
@@ -121,7 +138,7 @@ def unpack(text: str) -> None:
         _handed.update(cloudpickle.loads(base64.b64decode(text)))
 
 
-def _of_no_file(reference: str) -> type:
+def _of_no_file(reference: str) -> Any:
     if reference not in _handed:
         name = one_line(reference.rpartition(":")[2], 60)
         raise InputError(

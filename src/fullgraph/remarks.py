@@ -37,14 +37,20 @@ def remarks(run: Run, manifest: Manifest) -> list[str]:
 
 
 def _unused(run: Run, manifest: Manifest) -> str:
-    """What the graph's arcs have and the model does not read."""
-    facts, own = manifest.graph, getattr(run.model, "forward_inputs", None)
-    has = {"edge_attr": facts.edge_features > 0, "edge_weight": facts.weighted and own is not None}
-    lost = [name for name, there in has.items() if there and name not in (own or ())]
+    """What the graph has beside x and its edges, and the model does not read."""
+    facts, own = manifest.graph, getattr(run.model, "forward_inputs", ())
+    if own is None:
+        return ""
+    is_own = hasattr(run.model, "forward_inputs")
+    has = {"edge_attr": facts.edge_features > 0, "edge_weight": facts.weighted and is_own}
+    has |= dict.fromkeys(facts.field_names, True)
+    lost = [name for name, there in has.items() if there and name not in own]
     if not lost:
         return ""
-    how = "it takes them as arguments of its forward" if own is not None else "a model of your own may"
-    return f"--model {run.model.name} does not use the {' and '.join(lost)} of the graph's arcs; {how}"
+    how = "it takes them as arguments of its forward" if is_own else "a model of your own may"
+    named = f"{', '.join(lost[:-1])} and {lost[-1]}" if len(lost) > 1 else lost[0]
+    of = "graph" if set(lost) & set(facts.field_names) else "graph's arcs"
+    return f"--model {run.model.name} does not use the {named} of the {of}; {how}"
 
 
 def _wires(run: Run) -> list[object]:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
 from torch import nn
@@ -12,12 +12,13 @@ from fullgraph.data.splits import Drawn
 from fullgraph.device import device_of, require
 from fullgraph.errors import InputError, one_line
 from fullgraph.exchange import Wires
+from fullgraph.factory import reference_to
 from fullgraph.nn import AnyModel, Chain, GraphSAGE, check_spec
 from fullgraph.own_code import own_code, told, unfit
 from fullgraph.partition import AnyPartitioner, GraphFacts, Metis, Part
 from fullgraph.placement import AllLayers, Placement, Shard
 from fullgraph.recipes import Strategy, check_strategy, vanilla, wires_of
-from fullgraph.reference import checksum_of, files_in, hand_over, packed
+from fullgraph.reference import checksum_of, files_in, packed
 from fullgraph.report import Meter
 from fullgraph.storage import read_document, record_of, write_document
 from fullgraph.tasks import task_for
@@ -77,12 +78,12 @@ class Run(Value):
         write_document(folder / FILE, {"schema": SCHEMA, **tree, "files": files})
 
     @classmethod
-    def read(cls, folder: Path, model: type | None = None) -> "Run":
+    def read(cls, folder: Path, model: Any = None) -> "Run":
         """The run of a folder. A user's own files that it names are run, if they are what they were when it began.
 
-        model: its class, where that is in no file.
+        model: its class, function or module, where that is in no file.
         """
-        passed = "" if model is None else hand_over(model)
+        passed = "" if model is None else reference_to(model)
         run = cls.read_file(folder / FILE)
         if passed and MODELS.name_of(run.model) != passed:
             raise InputError(

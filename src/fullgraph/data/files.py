@@ -95,8 +95,9 @@ def read_npz(
     *,
     mapped: tuple[str, ...] = (),
     check: Callable[[Members], None] = lambda members: None,
+    others: Callable[[str, Members], bool] = lambda name, members: False,
 ) -> dict[str, Array]:
-    """Return the named arrays of an .npz archive; other members are not read.
+    """Return the named arrays of an .npz archive, and those others that `others` takes by their headers.
 
     Headers are read first. Object arrays (pickles) are refused unopened, sizes are compared with the file and with the
     free memory, and `check` may refuse shapes. Arrays named in `mapped` stay in the file, memory-mapped, if they are
@@ -117,6 +118,13 @@ def read_npz(
             raise InputError(f"{path} holds {', '.join(twice)} more than once: {_AGAIN}")
         members = {key: _member(path, archive, key) for key in present}
         check(members)
+        for key in (name.removesuffix(".npy") for name in names if name.isascii()):
+            if key not in members and key.isidentifier() and names.count(f"{key}.npy") == 1:
+                with suppress(InputError):
+                    header = _member(path, archive, key)
+                    if others(key, {**members, key: header}):
+                        members[key] = header
+        present = list(members)
         in_file = [key for key in mapped if key in members and _can_be_mapped(members[key])]
         require_memory(sum(m.nbytes for key, m in members.items() if key not in in_file), f"reading {path}")
         for key, good in zip(in_file, at_once(lambda key: _intact(path, members[key]), in_file), strict=True):

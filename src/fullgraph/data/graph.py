@@ -12,6 +12,7 @@ import scipy.sparse as sp
 from fullgraph.data import csr
 from fullgraph.data.arrays import Array, FeatureMatrix, as_numpy, frozen, frozen_csr
 from fullgraph.data.featureless import NOTE, nodes_of, one_hot
+from fullgraph.data.fields import Fields, check_fields
 from fullgraph.data.labels import as_classes, check_labels, coded, is_real, whole_numbers
 from fullgraph.data.names import Names
 from fullgraph.data.pairs import Pairs, check_pairs
@@ -55,6 +56,7 @@ class Graph:
     num_classes: int  # 0: no labels; for real labels, numbers per node
     real: bool  # True if y is real numbers
     names: Names | None
+    fields: Fields  # named arrays of nodes and edges beside x and edge_attr
     lacks: tuple[str, ...]
     class_names: tuple[str, ...]
     notes: tuple[str, ...]
@@ -62,14 +64,15 @@ class Graph:
     def __init__(
         self, edge_index: Any, x: Any, y: Any = None, masks: Any = None, *, edge_weight: Any = None,
         edge_attr: Any = None, pairs: Any = None, names: Any = None, name: str = "graph", num_nodes: Any = None,
-        class_names: Any = None, notes: Sequence[str] = (),
+        class_names: Any = None, fields: Any = None, notes: Sequence[str] = (),
     ) -> None:  # fmt: skip
         """Build a graph from edges [2, E] (source, target), as numpy or torch. `masks` maps train, val, test to bool
         [N] or [N, K], or to lists of node ids.
 
         x: None gives every node its own column. y: texts become classes. pairs: a `Pairs` value, or a mapping with
         `pairs`, the three pair masks (`pair_train_mask`, ...) and `pair_y`. names: one integer or text per node;
-        results carry them. class_names: texts of the classes, if y holds numbers.
+        results carry them. class_names: texts of the classes, if y holds numbers. fields: further arrays by name, with
+        a row per node or per edge, which a model of your own may take as arguments.
         """
         if x is None:
             x = one_hot(nodes_of(num_nodes, y, names, edge_index))
@@ -79,15 +82,17 @@ class Graph:
         edges, survey = check_edge_index(edge_index, nodes)
         weight = None if edge_weight is None else check_weight(edge_weight, edges.shape[1])
         attr = None if edge_attr is None else check_edge_features(edge_attr, edges.shape[1])
-        if attr is None:
+        named = check_fields(fields, nodes, edges.shape[1])
+        if attr is None and not named.edges:
             rows = csr.csr_by_target(edges[0], edges[1], nodes, weight, survey)
         else:  # sort the arcs' numbers, then use them to sort all arrays of arcs
             numbers = np.arange(edges.shape[1])
             indptr, indices, order = csr.csr_by_target(edges[0], edges[1], nodes, numbers, survey)
-            rows, attr = (indptr, indices, None if weight is None else weight[order]), attr[order]
+            rows = (indptr, indices, None if weight is None else weight[order])
+            attr, named = None if attr is None else attr[order], named.picked(edges=order)
         self._finish(
             rows, features, y, masks, class_names, edge_attr=attr, pairs=check_pairs(pairs, nodes),
-            names=check_names(names, nodes), name=str(name), notes=tuple(notes),
+            names=check_names(names, nodes), fields=named, name=str(name), notes=tuple(notes),
         )  # fmt: skip
 
     @classmethod
@@ -102,7 +107,8 @@ class Graph:
         weight = None if edge_weight is None else check_weight(edge_weight, indices.shape[0])
         graph = cls.__new__(cls)
         rows = csr.sort_rows(indptr, indices, num_nodes, weight)
-        graph._finish(rows, features, y, masks, None, edge_attr=None, pairs=None, names=None, name=str(name), notes=())
+        others: dict[str, Any] = {"edge_attr": None, "pairs": None, "names": None, "fields": Fields(), "notes": ()}
+        graph._finish(rows, features, y, masks, None, name=str(name), **others)
         return graph
 
     @classmethod
@@ -224,6 +230,7 @@ class Graph:
             y=self.y[keep],
             edge_attr=None if self.edge_attr is None else self.edge_attr[arcs],
             names=None if self.names is None else self.names.picked(keep),
+            fields=self.fields.picked(keep, arcs),
             pairs=None,
         )
 
@@ -235,6 +242,7 @@ class Graph:
             weight = None if self.edge_weight is None else self.edge_weight[~held_out]
             changes |= _rows((kept[self.indptr], self.indices[~held_out], weight))
             changes["edge_attr"] = None if self.edge_attr is None else self.edge_attr[~held_out]
+            changes["fields"] = self.fields.picked(edges=~held_out)
         return self._with(pairs=pairs, **changes)
 
     def without_labels(

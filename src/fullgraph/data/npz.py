@@ -9,6 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from fullgraph.data.arrays import Array, FeatureMatrix
+from fullgraph.data.fields import belongs
 from fullgraph.data.files import Members, read_npz
 from fullgraph.data.graph import Graph
 from fullgraph.data.pairs import KEYS as PAIRS
@@ -21,11 +22,12 @@ from fullgraph.storage import sweep, whole_file
 _CSR_KEYS = ("x_data", "x_indices", "x_indptr", "x_shape")
 _MASKS = ("train_mask", "val_mask", "test_mask")
 _OTHERS = ("y", "class_names", "num_nodes", *MASK_KEYS, "edge_weight", "edge_attr", "names")
+_KNOWN = ("x", *_CSR_KEYS, *_OTHERS, *PAIRS)
 
 
 def load_npz(path: str | Path) -> Graph:
     """Load the graph in `path`: edge_index, and, if present, x or its CSR parts (x_data, ...), y and the masks,
-    edge_weight, edge_attr, pairs, names.
+    edge_weight, edge_attr, pairs, names. Further arrays with a row per node or per edge become the graph's fields.
 
     An uncompressed x stays in the file, memory-mapped. So do edges while they are sorted. All else is read.
     """
@@ -33,9 +35,10 @@ def load_npz(path: str | Path) -> Graph:
     arrays = read_npz(
         path,
         ("edge_index",),
-        ("x", *_CSR_KEYS, *_OTHERS, *PAIRS),
+        _KNOWN,
         mapped=("x", "edge_index"),
         check=lambda members: _check_lengths(path, members),
+        others=_is_field,
     )
     pairs = {key: arrays[key] for key in PAIRS if key in arrays}
     try:
@@ -50,11 +53,22 @@ def load_npz(path: str | Path) -> Graph:
             names=arrays.get("names"),
             num_nodes=arrays.get("num_nodes"),
             class_names=arrays.get("class_names"),
+            fields={key: array for key, array in arrays.items() if key not in (*_KNOWN, "edge_index")},
             name=path.stem,
         )
     except InputError as bad:
         text = str(bad)
         raise InputError(text if text.startswith(str(path)) else f"{path}: {text}") from None
+
+
+def _is_field(key: str, members: Members) -> bool:
+    """Whether an array that the form of the file does not name has a row per node or per edge."""
+    rows = [members[name].shape[0] for name in ("x", "y", "names", "train_mask") if name in members]
+    rows += [members["x_indptr"].shape[0] - 1] if "x_indptr" in members else []
+    edges = members["edge_index"].shape
+    if key not in members or not rows or len(edges) != 2:
+        return False
+    return bool(belongs(key, members[key].shape, members[key].dtype.kind, rows[0], edges[1]))
 
 
 def _check_lengths(path: Path, members: Members) -> None:
@@ -121,6 +135,7 @@ def save_npz(graph: Graph, path: str | Path) -> None:
         arrays["edge_attr"] = graph.edge_attr
     if graph.names is not None:
         arrays["names"] = graph.names.numpy()
+    arrays |= {**graph.fields.nodes, **graph.fields.edges}
     try:
         sweep(path.absolute().parent)
         with whole_file(path) as staged, staged.open("wb") as file:

@@ -9,6 +9,7 @@ import numpy as np
 
 from fullgraph.data.arrays import as_csr_array, as_numpy
 from fullgraph.data.csr import targets
+from fullgraph.data.fields import belongs
 from fullgraph.data.files import data_root
 from fullgraph.data.graph import Graph
 from fullgraph.data.pairs import KEYS as PAIRS
@@ -34,19 +35,25 @@ def graph_from_pyg(data: Any, name: str = "graph", masks: Any = None) -> Graph:
     given = {key: value for key in PAIRS if (value := getattr(data, key, None)) is not None}
     if pairs is None and masks is None:
         masks = masks_of(lambda key: getattr(data, key, None))
-    y = getattr(data, "y", None)
+    y, x = getattr(data, "y", None), getattr(data, "x", None)
+    known = keys_of(data)
+    nodes = getattr(data, "num_nodes", None) if x is None else len(x) if not hasattr(x, "shape") else x.shape[0]
+    edges = as_numpy(edge_index)
+    count = edges.shape[1] if edges.ndim == 2 else -1
+    fields, left = _fields(data, set(LABELS) if pairs else set(), nodes, count)
     return Graph(
         edge_index,
-        getattr(data, "x", None),
+        x,
         None if y is None else _labels(y),
         masks,
         edge_weight=weight,
         edge_attr=attr,
         pairs=pairs or given or None,
         name=name,
-        num_nodes=getattr(data, "num_nodes", None) if "num_nodes" in keys_of(data) else None,
+        num_nodes=getattr(data, "num_nodes", None) if "num_nodes" in known else None,
         class_names=getattr(data, "class_names", None),
-        notes=[*notes, *_unused(data, set(LABELS) if pairs else set())],
+        fields=fields,
+        notes=[*notes, *_unused(data, left)],
     )
 
 
@@ -78,21 +85,31 @@ def _arcs(data: Any) -> tuple[Any, Any, Any]:
     return arcs, values if weight is None else weight, attr
 
 
-def _unused(data: Any, used: set[str]) -> list[str]:
+def _fields(data: Any, used: set[str], nodes: int | None, edges: int) -> tuple[dict[str, Any], list[str]]:
+    """Return the arrays of a `Data` that have a row per node or per edge, and the names of those that do not."""
+    fields, left = dict[str, Any](), list[str]()
+    for key in sorted(keys_of(data)):
+        value = getattr(data, key, None)
+        if key in _USED | used or not hasattr(value, "shape") or (key == "adj_t" and "edge_index" not in keys_of(data)):
+            continue
+        dense = value if hasattr(value, "dtype") and "sparse" not in str(getattr(value, "layout", "")) else None
+        array = None if dense is None or nodes is None else as_numpy(dense)
+        if array is not None and belongs(key, array.shape, array.dtype.kind, nodes or 0, edges):
+            fields[key] = array
+        else:
+            left.append(key)
+    return fields, left
+
+
+def _unused(data: Any, left: list[str]) -> list[str]:
     """Return a note about the arrays of a `Data` that a graph does not use."""
-    left = [
-        key for key in sorted(keys_of(data)) if key not in _USED | used and hasattr(getattr(data, key, None), "shape")
-    ]
-    if "adj_t" in left and getattr(data, "edge_index", None) is None:
-        left.remove("adj_t")
     if not left:
         return []
-    note = (
-        f"of the PyG data, {', '.join(one_line(key, 40) for key in left)} {'is' if len(left) == 1 else 'are'} not used"
-    )
+    names = ", ".join(one_line(key, 40) for key in left)
+    note = f"of the PyG data, {names} {'is' if len(left) == 1 else 'are'} not used"
     if "edge_label_index" in left:
         return [f"{note}; for the pairs of RandomLinkSplit give all three data: Graph.from_pyg((train, val, test))"]
-    return [f"{note}; append node features to x, as in torch.cat([data.x, data.{left[0]}], 1)"]
+    return [f"{note}; a model can take arrays of numbers with a row for each node or each edge"]
 
 
 def graph_to_pyg(graph: Graph, split: int = 0) -> Any:
@@ -109,8 +126,11 @@ def graph_to_pyg(graph: Graph, split: int = 0) -> Any:
     arcs = {
         key: torch.tensor(value) for key in ("edge_weight", "edge_attr") if (value := getattr(graph, key)) is not None
     }
+    fields = {key: torch.tensor(value) for key, value in {**graph.fields.nodes, **graph.fields.edges}.items()}
     edge_index = torch.from_numpy(graph.edge_index.astype(np.int64))
-    return Data(x=torch.tensor(x).float(), y=torch.tensor(graph.y), edge_index=edge_index, **masks, **arcs, **named)
+    return Data(
+        x=torch.tensor(x).float(), y=torch.tensor(graph.y), edge_index=edge_index, **masks, **arcs, **named, **fields
+    )
 
 
 def _labels(y: Any) -> Any:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import wraps
 from itertools import count
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,10 @@ from torch.overrides import TorchFunctionMode
 
 from fullgraph.errors import InputError, PeerLost, one_line
 from fullgraph.exchange import Clock
+from fullgraph.own_code import unfit
+from fullgraph.own_model.inputs import Takes
 from fullgraph.own_model.on_rows import OnRows
+from fullgraph.own_model.outputs import logits_of, parts_of
 from fullgraph.own_model.piece import RANKS, Inputs, Piece, piece_of
 from fullgraph.own_model.prepare import quieten
 from fullgraph.own_model.pyg_view import PygView
@@ -130,16 +134,25 @@ def _in_one_process(model: nn.Module, piece: Piece, x: Tensor, inputs: Inputs) -
     arcs = torch.from_numpy(piece.graph.edge_attr[:, 0].copy()).long()
     nodes = torch.arange(piece.graph.num_nodes)
     args, kwargs = piece.inputs(inputs, nodes, arcs)
+    takes = Takes.of(model, tuple(kwargs))
+    if "num_nodes" in takes.needed:
+        kwargs.setdefault("num_nodes", len(nodes))
 
-    def run() -> Tensor:
+    def run() -> list[Tensor]:
         drawn = _generators()
         with _Still():
-            out: Tensor = model(piece.cut(x, "x", nodes, arcs), edge_index, *args, **kwargs)
+            out = takes.call(model, piece.cut(x, "x", nodes, arcs), edge_index, args, kwargs)
         if _generators() != drawn:
             raise InputError(
                 "self-check: the model draws from Python's random or NumPy's, which differ between ranks; use F.dropout"
             )
-        return out
+        rows = [(name, x) for name, x in parts_of(out) if isinstance(x, Tensor) and x.shape[:1] == (len(nodes),)]
+        logits = logits_of(rows)
+        if logits is None:
+            told = f"shape {tuple(out.shape)}" if isinstance(out, Tensor) else type(out).__name__
+            problem = f"returned {told} for {len(nodes)} nodes; its forward must return logits, a row a node"
+            raise unfit(model.forward, problem, "the model")
+        return [logits, *(x for _, x in rows if x is not logits)]
 
     return _trained(model, nodes, run, lambda total: total)
 
@@ -159,13 +172,13 @@ def _over_ranks(
         view = PygView(
             graph=graph, transport=transport, num_nodes=piece.graph.num_nodes, counts={}, name="self-check", clock=clock
         )
-        on_rows = OnRows(copy.deepcopy(model), seed=seed, draws=draws)
+        on_rows = OnRows(copy.deepcopy(model), seed=seed, draws=draws, fields=tuple(inputs[1]))
         args, kwargs = piece.inputs(inputs, mine.ids, arcs)
         rows = piece.cut(x, "x", mine.ids, arcs)
 
-        def run() -> Tensor:
+        def run() -> list[Tensor]:
             clock.tick()  # each pass, in training and in evaluation, is a step of its own
-            return on_rows(view, rows, *args, **kwargs)
+            return on_rows(view, rows, *args, **kwargs).rows
 
         def over_ranks(total: Tensor) -> Tensor:
             return transport.all_reduce(Key("self-check gradients", clock.step), total).wait()
@@ -195,7 +208,7 @@ def _over_ranks(
     return seen
 
 
-def _trained(model: nn.Module, ids: Tensor, run: Callable[[], Tensor], total: Sum) -> Seen:
+def _trained(model: nn.Module, ids: Tensor, run: Callable[[], list[Tensor]], total: Sum) -> Seen:
     """A few steps of gradient descent, with an evaluation after each."""
     seen = Seen(ids)
     for name, part in model.named_modules():
@@ -204,22 +217,27 @@ def _trained(model: nn.Module, ids: Tensor, run: Callable[[], Tensor], total: Su
     params = dict(model.named_parameters())
     for step in range(STEPS):
         model.train()
-        logits = run()
-        columns = torch.arange(1, logits[0].numel() + 1, dtype=torch.float64)
-        weight = torch.sin(ids[:, None].double() * 7 + columns)  # any fixed numbers by node and class
-        (logits.flatten(1) * weight).sum().backward()
+        rows = run()
+        sum(_weighted(x, ids) for x in rows if x.requires_grad or x is rows[0]).backward()  # type: ignore[union-attr]
         grads = {name: torch.zeros_like(p) if p.grad is None else p.grad for name, p in params.items()}
         if grads:
             flat = total(torch.cat([grad.flatten() for grad in grads.values()]))
             whole = dict(zip(grads, flat.split([grad.numel() for grad in grads.values()]), strict=True))
             _descend(params, whole)
             seen.grads |= {f"{name} in step {step + 1}": grad for name, grad in whole.items()}
-        seen.logits.append(logits.detach())
+        seen.logits.append(rows[0].detach())
+        seen.outputs |= {(f"the returned rows {place}", step, 0): x.detach() for place, x in enumerate(rows[1:], 1)}
         model.eval()
         with torch.no_grad():
-            seen.logits.append(run())
+            seen.logits.append(run()[0])
         seen.buffers |= {f"{name} after step {step + 1}": b.clone().double() for name, b in model.named_buffers()}
     return seen
+
+
+def _weighted(x: Tensor, ids: Tensor) -> Tensor:
+    """A sum of rows, weighed by any fixed numbers by node and class."""
+    columns = torch.arange(1, prod(x.shape[1:]) + 1, dtype=torch.float64)
+    return (x.reshape(len(x), len(columns)) * torch.sin(ids[:, None].double() * 7 + columns)).sum()
 
 
 @torch.no_grad()

@@ -18,8 +18,9 @@ from fullgraph.own_model.check import WAY_OUT, self_check
 from fullgraph.own_model.chunked import AUTO, Budget, Chunks
 from fullgraph.own_model.drawing import drawing_alike
 from fullgraph.own_model.earlier import EarlierGradients
-from fullgraph.own_model.lazy import fill_lazy
-from fullgraph.own_model.on_rows import OnRows
+from fullgraph.own_model.inputs import node_names
+from fullgraph.own_model.lazy import fill_lazy, inputs_as
+from fullgraph.own_model.on_rows import OnRows, Returned
 from fullgraph.own_model.prepare import is_message_passing, unwrapped
 from fullgraph.own_model.pyg_view import PygView
 from fullgraph.placement import Partitioned, RankGraph, Shard, WholeStep
@@ -82,7 +83,7 @@ class Distributed(nn.Module):
         super().__init__()
         _fill_lazy(model, shard)
         self._as_written = _copies(model) if check else []
-        self.on_rows = OnRows(model, seed=seed, checks=check, chunks=chunks)
+        self.on_rows = OnRows(model, seed=seed, checks=check, chunks=chunks, fields=shard.facts.field_names)
         self.module = self.on_rows.module
         self._buffers_kept = Buffers(self.module, shard.transport) if check else None
         self.transport, self.check = shard.transport, check
@@ -102,11 +103,12 @@ class Distributed(nn.Module):
         self.shard = replace(shard, train=self.train_view, full=self.full_view, executor=WholeStep(self.train_view))
         _start_alike(self.module, shard.transport, setup)
 
-    def forward(self, x: Any = None, edge_index: Any = None, *args: Any, **kwargs: Any) -> Tensor:
-        """Logits of this rank's rows; without arguments, of the shard's own features and arcs.
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """What the model returns for this rank's rows; without arguments, or with the shard, of its own features.
 
-        A trainer passes a view for edge_index, and counts the steps itself.
+        A trainer passes (x, view), counts the steps itself, and is given the logits alone.
         """
+        x, edge_index, args, kwargs = self._called(args, kwargs)
         view, in_loop = self._view_of(edge_index)
         x = view.features if x is None or not isinstance(x, Tensor) or x is self.given.full.x else x
         if len(x) != view.num_owned:
@@ -125,9 +127,39 @@ class Distributed(nn.Module):
             self._begin(in_loop)
         elif in_loop:
             self.given.eval_clock.tick()
-        return self._run(view, x, args, kwargs)
+        out = self._run(view, x, args, kwargs)
+        if in_loop:
+            return out.whole
+        if out.losses and self.training:
+            raise InputError(
+                "the model returns a loss of its own beside the logits, which a trainer would leave out; add it in a "
+                "loop of yours (fg.distribute), or return the number detached"
+            )
+        return out.logits
 
-    def _run(self, view: PygView, x: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
+    def _called(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Any, Any, tuple[Any, ...], dict[str, Any]]:
+        """(x, edge_index, the rest): from a trainer, with this shard or a Data, or as the model's forward has them."""
+        takes = self.on_rows.takes
+        if args and not isinstance(args[0], Tensor) and hasattr(args[0], "edge_index"):
+            data, more = args[0], args[1:]
+            if data is self.given or data is self.shard:
+                return None, None, more, kwargs
+            keys = data.keys() if callable(getattr(data, "keys", None)) else vars(data)
+            held = {name: value for name in keys if isinstance(value := getattr(data, name), Tensor)}
+            return held.pop("x", None), held.pop("edge_index"), more, held | kwargs
+        by_trainer = len(args) > 1 and not isinstance(args[1], Tensor)
+        if takes.first or takes.data or by_trainer or not (args or kwargs):
+            named = dict(kwargs)
+            x, edge_index = (
+                args[i] if len(args) > i else named.pop(n, None) for i, n in enumerate(("x", "edge_index"))
+            )
+            return x, edge_index, args[2:], named
+        x, edge_index, named = takes.bound(self.module, args, kwargs)
+        return x, edge_index, (), named
+
+    def _run(self, view: PygView, x: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Returned:
         with drawing_alike(self.on_rows.seed, view.step):
             out = self.on_rows(view, x, *args, **kwargs)
         if self._buffers_kept is not None:
@@ -214,7 +246,8 @@ class Distributed(nn.Module):
         def cut(value: Any) -> Any:
             return value[inner] if isinstance(value, Tensor) and value.shape[:1] == source.shape else value
 
-        return tuple(map(cut, args)), {name: cut(value) for name, value in kwargs.items()}
+        nodes = node_names(self.train_view)
+        return tuple(map(cut, args)), {name: value if name in nodes else cut(value) for name, value in kwargs.items()}
 
     def layer_names(self) -> dict[str, nn.Module]:
         """Message-passing layers by number, the first one "1"; then all parts by the names that the user gave them."""
@@ -256,10 +289,7 @@ def _copies(model: nn.Module) -> list[nn.Module]:
 
 
 def _fill_lazy(model: nn.Module, shard: Shard) -> None:
-    arcs = shard.train_graph.arcs
-    has = {"edge_weight": arcs.weight, "edge_attr": arcs.attr, "node_id": shard.node_id}
-    inputs = {name: value[: 2 if name == "node_id" else 0] for name, value in has.items() if value is not None}
-    fill_lazy(model, shard.x.shape[1], inputs)
+    fill_lazy(model, shard.x.shape[1], inputs_as(shard.facts))
 
 
 @torch.no_grad()

@@ -1,6 +1,6 @@
 """A user's module, made able to run on the rows of one rank."""
 
-import inspect
+from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor, nn
@@ -9,81 +9,104 @@ from fullgraph.errors import InputError
 from fullgraph.own_code import own_code, unfit
 from fullgraph.own_model.chunked import Chunks
 from fullgraph.own_model.forward import Forward
+from fullgraph.own_model.inputs import Takes, edge_names, node_names
 from fullgraph.own_model.mode import entered
-from fullgraph.own_model.prepare import prepared
+from fullgraph.own_model.outputs import changed, logits_of, parts_of
+from fullgraph.own_model.prepare import prepared, unwrapped
 from fullgraph.own_model.pyg_view import PygView
 from fullgraph.own_model.rows.guard import Guard
 from fullgraph.own_model.rows.spaces import SAME, Even, Rows, mark, mark_of, rows_of
 
-INPUTS = ("edge_weight", "edge_attr", "node_id")
 
+@dataclass(frozen=True, eq=False)
+class Returned:
+    """What a model returned for a rank's rows."""
 
-def inputs_of(module: nn.Module) -> list[str]:
-    """What a model's forward takes beside x and edge_index.
-
-    PyG's own models name edge_weight and edge_attr, and say elsewhere which of them they can use.
-    """
-    named = [name for name in INPUTS if name in inspect.signature(module.forward).parameters]
-    if not hasattr(module, "supports_edge_attr"):
-        return named
-    made_for = any(getattr(part, "edge_dim", None) for part in module.modules())
-    can = {"edge_weight": module.supports_edge_weight, "edge_attr": module.supports_edge_attr and made_for}
-    return [name for name in named if can.get(name, True)]
+    whole: Any  # as the model gave it
+    logits: Tensor
+    rows: list[Tensor]  # the logits, and all else that has a row per owned node
+    losses: bool  # whether single numbers with a gradient are among it, which a loss of the model's own would be
 
 
 class OnRows:
     """Runs a module on the owned rows of a graph."""
 
     def __init__(
-        self, module: nn.Module, *, seed: int, draws: bool = True, checks: bool = True, chunks: Chunks | None = None
-    ) -> None:
-        """checks: refuse operations that mix rows of one rank alone. chunks: of layers whose messages are many."""
+        self, module: nn.Module, *, seed: int, draws: bool = True, checks: bool = True, chunks: Chunks | None = None,
+        fields: tuple[str, ...] = (),
+    ) -> None:  # fmt: skip
+        """checks: refuse operations that mix rows of one rank alone. chunks: of layers whose messages are many.
+
+        fields: names of the graph's.
+        """
         self.seed, self.draws, self.guard = seed, draws, Guard(checks=checks)
         self.chunks = chunks
+        self.takes = Takes.of(unwrapped(module), fields)
         self.module = prepared(module, chunks)
         self.guard.owned = {id(x) for x in (*self.module.parameters(), *self.module.buffers())}
         self.layers = 0  # that the last forward pass entered
-        self.takes = inputs_of(self.module)
 
-    def __call__(self, view: PygView, x: Any, *args: Any, **kwargs: Any) -> Tensor:
-        """The module's output, a row for every owned node."""
+    def __call__(self, view: PygView, x: Any, *args: Any, **kwargs: Any) -> Returned:
+        """The module's output for the owned rows."""
         forward = Forward(view, seed=self.seed, guard=self.guard, draws=self.draws)
         self.guard.passes += self.module.training
         args = tuple(_marked(view, value, "edge") for value in args)
         kwargs = {name: _marked(view, value, name) for name, value in kwargs.items()}
+        if "num_nodes" in self.takes.needed and "num_nodes" not in kwargs:
+            kwargs["num_nodes"] = forward.count(view.nodes)
         x, edge_index = forward.as_nodes(x), view.marked_edge_index
-        fix = "forward is called with (x, edge_index)"
+        fix = "forward is called with a Data" if self.takes.data else "forward is called with (x, edge_index)"
         if view.num_owned < view.num_nodes:
             fix += f" of one rank's {view.num_owned} of {view.num_nodes} nodes, and cannot rely on their number"
         with entered(forward), own_code(self.module, fix=fix, torch_alone=True):
-            out = self.module(x, edge_index, *args, **kwargs)
+            out = self.takes.call(self.module, x, edge_index, args, kwargs)
         self.layers = forward.counts.layers
-        if not isinstance(out, Tensor) or out.shape[:1] != (view.num_owned,):
+        return self._returned(view, out)
+
+    def _returned(self, view: PygView, out: Any) -> Returned:
+        tensors = [value for _, value in parts_of(out) if isinstance(value, Tensor)]
+        owned = [value for value in tensors if _is_owned(view, value)]
+        logits = logits_of([(name, x) for name, x in parts_of(out) if any(x is one for one in owned)])
+        if logits is None:  # zeros for all nodes, or rows that are not followed (check=False)
+            n = view.num_owned
+            logits = logits_of(
+                [(name, x) for name, x in parts_of(out) if isinstance(x, Tensor) and x.shape[:1] == (n,)]
+            )
+        if logits is None:
             given = f"shape {tuple(out.shape)}" if isinstance(out, Tensor) else type(out).__name__
             problem = f"returned {given} for {view.num_owned} nodes; its forward must return logits, a row a node"
             raise unfit(self.module.forward, problem, "the model")
-        rows = rows_of(out)
-        owned = rows is not None and not rows.dim and rows.points is None and rows.space.is_like(view.nodes)
-        if self.guard.checks and not owned and not isinstance(mark_of(out), Even):
+        if self.guard.checks and not _is_owned(view, logits) and not isinstance(mark_of(logits), Even):
             raise InputError(
                 "the model returned a tensor that is not made of rows of nodes; return a row for each row of x"
             )
-        return out.view_as(out)  # without the mark, which is of use in this pass alone
+        losses = any(not x.dim() and x.requires_grad for x in tensors)
+        bare = {id(x): x.view_as(x) for x in tensors}  # without the marks, which are of use in this pass alone
+        rows = [logits, *(x for x in owned if x is not logits)]
+        whole = changed(out, lambda x: bare[id(x)])
+        return Returned(whole, bare[id(logits)], [bare[id(x)] for x in rows], losses)
 
-    def inputs(self, view: PygView) -> dict[str, Tensor]:
-        """The graph's own edge weights, edge features and node ids, as far as the model's forward takes them."""
-        arcs = view.graph.arcs
-        has = {"edge_weight": arcs.weight, "edge_attr": arcs.attr, "node_id": view.ids}
-        return {name: value for name in self.takes if (value := has[name]) is not None}
+    def inputs(self, view: PygView) -> dict[str, Any]:
+        """What the graph has of what the model's forward takes."""
+        return self.takes.of_graph(view, calls=f"the forward of {type(self.module).__name__}")
+
+
+def _is_owned(view: PygView, x: Tensor) -> bool:
+    """Whether a tensor has a row per owned node."""
+    rows = rows_of(x)
+    return rows is not None and not rows.dim and rows.points is None and rows.space.is_like(view.nodes)
 
 
 def _marked(view: PygView, value: Any, name: str) -> Any:
-    """An input of the model, marked as rows of nodes or of edges by its length."""
-    if not isinstance(value, Tensor) or mark_of(value) is not None:
+    """An input of the model, marked as rows of nodes or of edges by its name, else by its length."""
+    if not isinstance(value, Tensor):
+        return value
+    known = edge_names(view), node_names(view)
+    if mark_of(value) is not None and not any(name in names for names in known):
         return value
     if not value.dim():
         return mark(value, SAME)
     fits = {"edges": len(value) == view.edges.size, "nodes": len(value) == view.num_owned}
-    if fits["edges"] and ("edge" in name or not fits["nodes"]):
+    if fits["edges"] and name not in known[1] and (name in known[0] or "edge" in name or not fits["nodes"]):
         return mark(value, Rows(view.edges, 0))
     return mark(value, Rows(view.nodes, 0) if fits["nodes"] else SAME)

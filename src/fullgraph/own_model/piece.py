@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from fullgraph.data import Graph
+from fullgraph.own_model.inputs import edge_names, node_names
 from fullgraph.own_model.pyg_view import PygView
 from fullgraph.partition import Assignment
 
@@ -27,6 +28,8 @@ class Piece:
     rows_m: Tensor  # owned rows of the real graph
     arcs_a: Tensor  # its arcs
     sizes: tuple[int, int]  # n and e
+    nodes: frozenset[str] = frozenset()  # names of inputs that have a row per node, whatever e is
+    edges: frozenset[str] = frozenset()
 
     def cut(self, value: Any, name: str, nodes: Tensor, arcs: Tensor) -> Any:
         """An input of the model for some nodes and arcs of the piece, in float64."""
@@ -34,7 +37,12 @@ class Piece:
             return value
         value = value.detach().cpu()
         n, e = self.sizes
-        if value.dim() and len(value) == e and (e != n or "edge" in name):
+        if (
+            value.dim()
+            and len(value) == e
+            and name not in self.nodes
+            and (e != n or "edge" in name or name in self.edges)
+        ):
             value = value[self.arcs_a[arcs]]
         elif value.dim() and len(value) == n:
             value = value[self.rows_m[nodes]]
@@ -69,4 +77,5 @@ def piece_of(view: PygView) -> Piece:
     numbers = np.arange(len(arcs_a), dtype=np.float64)
     small = Graph(ends.numpy(), np.zeros((m, 1)), np.zeros(m, dtype=np.int64), masks, edge_attr=numbers)
     part = np.random.default_rng(0).integers(0, RANKS, m).astype(np.int32)
-    return Piece(small, Assignment(part, RANKS, "random", 0), rows_m, arcs_a, (n, e))
+    cut = Assignment(part, RANKS, "random", 0)
+    return Piece(small, cut, rows_m, arcs_a, (n, e), node_names(view), edge_names(view))

@@ -9,7 +9,7 @@ The widths of input and output are known from the graph, under whichever of thes
 """
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, fields
 from functools import cache
 from typing import Any, ClassVar
@@ -21,9 +21,9 @@ from fullgraph.axes import MODELS
 from fullgraph.described import described
 from fullgraph.nn.spec import drawing
 from fullgraph.own_code import own_code, unfit
+from fullgraph.own_model.inputs import Takes
 from fullgraph.own_model.lazy import fill_lazy, inputs_as
 from fullgraph.own_model.module import Distributed, distribute
-from fullgraph.own_model.on_rows import inputs_of
 from fullgraph.own_model.prepare import is_message_passing
 from fullgraph.partition import GraphFacts
 from fullgraph.placement import Shard
@@ -32,7 +32,15 @@ from fullgraph.values import Value
 
 IN = ("in_channels", "in_dim", "in_features", "in_feats", "input_dim", "num_features", "num_node_features")
 OUT = ("out_channels", "out_dim", "out_features", "output_dim", "num_classes", "n_classes")
+NODES = ("num_nodes", "n_nodes")
 PLAIN = (bool, int, float, str)
+GATHERS = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+BARE = (nn.Module, object)
+TRUTH = {"true": True, "false": False}  # of options that only **kwargs takes
+ARGS = (
+    "takes *args alone, so a run cannot know what they mean; name a function in its place, such as "
+    "`def make_net(in_channels, out_channels): return Net(in_channels, 64, out_channels)`"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +56,13 @@ class OwnModel(Value):
     )
     hops: ClassVar[tuple[int | None, ...]] = ()  # all rows: what its layers read is not known
 
+    @classmethod
+    def widened(cls, options: Collection[str]) -> type["OwnModel"]:
+        """The same with fields for options that the constructor takes as **kwargs."""
+        names, is_open = arguments_of(cls.module)
+        more = tuple(sorted(set(options) - {one.name for one in fields(cls)} - set(names)))
+        return spec_of(cls.module, more) if is_open and more else cls
+
     @property
     def name(self) -> str:
         return MODELS.label(self)
@@ -61,9 +76,10 @@ class OwnModel(Value):
         return self.graph_layers
 
     @property
-    def forward_inputs(self) -> list[str]:
-        """What its forward takes beside x and edge_index."""
-        return inputs_of(self.outline(1, 2))
+    def forward_inputs(self) -> list[str] | None:
+        """What its forward takes beside x and edge_index; None: a Data, with all that the graph has."""
+        takes = Takes.of(self.outline(1, 2))
+        return None if takes.data else list(takes.names)
 
     def build(
         self, in_width: int, out_width: int, *, seed: int = 0, dtype: torch.dtype = torch.float32,
@@ -71,9 +87,15 @@ class OwnModel(Value):
     ) -> nn.Module:  # fmt: skip
         """The module; equal seeds give equal weights on every rank. facts: of the graph that lazy layers are for."""
         given: dict[str, Any] = {one.name: getattr(self, one.name) for one in fields(self)}
-        names = inspect.signature(type(self).module).parameters
-        given |= {name: in_width for name in IN if name in names} | {name: out_width for name in OUT if name in names}
         kind = type(self).module
+        names, is_open = arguments_of(kind)
+        if not names and is_open:
+            if isinstance(kind, type) and not _takes_names(kind):
+                raise unfit(kind, ARGS)
+            names = {name: inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in (IN[0], OUT[0])}
+        given = {name: TRUTH.get(value, value) if name not in names else value for name, value in given.items()}
+        widths = ((IN, in_width), (OUT, out_width), (NODES, 1 if facts is None else facts.nodes))
+        given |= {name: width for known, width in widths for name in known if name in names}
         with drawing(seed), own_code(kind, fix=f"{self.name} cannot be made; give its options with -m KEY=VALUE"):
             model = kind(**given)
         if not isinstance(model, nn.Module) or not callable(getattr(model, "forward", None)):
@@ -95,15 +117,47 @@ class OwnModel(Value):
         return distribute(model, shard, strategy, epochs=epochs, seed=seed, check=check, message_memory=message_memory)
 
 
-def as_model(kind: type) -> type:
-    """A torch module as the values that describe it; any other class as it is."""
-    return spec_of(kind) if issubclass(kind, nn.Module) else kind  # type: ignore[arg-type]
+def as_model(kind: Any) -> Any:
+    """A torch module, or a function that makes one, as the values that describe it; any other class as it is."""
+    is_own = issubclass(kind, nn.Module) if isinstance(kind, type) else callable(kind)
+    return spec_of(kind) if is_own else kind
 
 
 @cache
-def spec_of(module: type[nn.Module]) -> type[OwnModel]:
-    """The class of values that describe such modules; it goes by the module's own name."""
-    return described(module, OwnModel, "module", _field, IN + OUT)
+def spec_of(module: Callable[..., nn.Module], more: tuple[str, ...] = ()) -> type[OwnModel]:
+    """The class of values that describe such modules; it goes by the module's own name.
+
+    more: options that only **kwargs of the constructor takes.
+    """
+    names, _ = arguments_of(module)
+    names |= {name: inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in more}
+    return described(module, OwnModel, "module", _field, IN + OUT + NODES, names)
+
+
+def arguments_of(kind: Callable[..., nn.Module]) -> tuple[dict[str, inspect.Parameter], bool]:
+    """A constructor's arguments by name, and whether it takes any others.
+
+    *args and **kwargs stand for the arguments of the class that it is derived from.
+    """
+    if not isinstance(kind, type):
+        inits: list[Any] = [kind]
+    else:
+        inits = [vars(one)["__init__"] for one in kind.__mro__ if one not in BARE and "__init__" in vars(one)]
+    found: dict[str, inspect.Parameter] = {}
+    for init in inits:
+        own = list(inspect.signature(init).parameters.values())[isinstance(kind, type) :]
+        for one in own:
+            if one.kind not in GATHERS:
+                found.setdefault(one.name, one)
+        if not any(one.kind in GATHERS for one in own):
+            return found, False
+    return found, bool(inits)
+
+
+def _takes_names(kind: type) -> bool:
+    """Whether a constructor has **kwargs."""
+    parameters = inspect.signature(kind).parameters.values()
+    return any(one.kind is one.VAR_KEYWORD for one in parameters)
 
 
 def _field(parameter: inspect.Parameter) -> tuple[Any, Any] | None:

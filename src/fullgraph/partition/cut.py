@@ -17,7 +17,7 @@ from fullgraph.errors import InputError
 from fullgraph.partition.base import Assignment
 from fullgraph.partition.layout import INT32_MAX, Layout, arc_blocks, lay_out
 from fullgraph.partition.manifest import describe
-from fullgraph.partition.part import PAIRS, Part, assemble
+from fullgraph.partition.part import EDGE_FIELD, NODE_FIELD, PAIRS, Part, assemble
 from fullgraph.partition.quality import quality
 
 
@@ -53,8 +53,14 @@ def _indptr_of(graph: Graph, ids: Array) -> Array:
 
 def no_arcs(graph: Graph) -> dict[str, Array]:
     """Return empty arrays of the data that arcs have: local columns, and the graph's weights and features, if any."""
-    held = {"indices": np.empty(0, dtype=np.int32), "weight": graph.edge_weight, "edge_attr": graph.edge_attr}
-    return {name: values[:0] for name, values in held.items() if values is not None}
+    held = _arrays_of_arcs(graph) | {"indices": np.empty(0, dtype=np.int32)}
+    return {name: values[:0] for name, values in held.items()}
+
+
+def _arrays_of_arcs(graph: Graph) -> dict[str, Array]:
+    held = {"indices": graph.indices, "weight": graph.edge_weight, "edge_attr": graph.edge_attr}
+    held |= {EDGE_FIELD + name: values for name, values in graph.fields.edges.items()}
+    return {name: values for name, values in held.items() if values is not None}
 
 
 def arcs_of(graph: Graph, layout: Layout, rank: int) -> Iterator[tuple[slice, dict[str, Array]]]:
@@ -64,13 +70,13 @@ def arcs_of(graph: Graph, layout: Layout, rank: int) -> Iterator[tuple[slice, di
     are the graph's own arrays, not a copy.
     """
     ids, halo = layout.owned[rank], layout.halo[rank]
-    whole = {"indices": graph.indices, "weight": graph.edge_weight, "edge_attr": graph.edge_attr}
+    whole = _arrays_of_arcs(graph)
     column = None
     if layout.parts > 1:
         column = layout.row.copy()
         column[halo] = np.arange(len(ids), len(ids) + len(halo))
     for place, arcs in arc_blocks(graph.indptr, ids):
-        block = {name: values[arcs] for name, values in whole.items() if values is not None}
+        block = {name: values[arcs] for name, values in whole.items()}
         local = block["indices"] if column is None else column[block["indices"]]
         yield place, block | {"indices": local.astype(np.int32, copy=False)}
 
@@ -88,6 +94,7 @@ def labels_of(graph: Graph, ids: Array) -> dict[str, Array]:
     """Return labels and the masks of all splits for some nodes, and the pairs whose first node is one of them."""
     fields = ("y", "train_mask", "val_mask", "test_mask")
     arrays = {name: np.ascontiguousarray(getattr(graph, name)[ids]) for name in fields}
+    arrays |= {NODE_FIELD + name: np.ascontiguousarray(rows[ids]) for name, rows in graph.fields.nodes.items()}
     if graph.pairs is not None:
         owned = np.zeros(graph.num_nodes, dtype=np.bool_)
         owned[ids] = True

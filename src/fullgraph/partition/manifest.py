@@ -10,6 +10,7 @@ from typing import Annotated
 import scipy.sparse as sp
 
 from fullgraph.data import Graph
+from fullgraph.data.arrays import Array
 from fullgraph.data.features import FEATURE_KINDS
 from fullgraph.errors import Damaged, InputError, one_line
 from fullgraph.partition.base import MOST_PARTS, Assignment
@@ -35,6 +36,15 @@ class FileFact(Value):
 
 
 @dataclass(frozen=True, slots=True)
+class FieldFact(Value):
+    """A named array of nodes or edges: what follows the first dimension of its shape, and its type."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True)
 class GraphFacts(Value):
     """Figures of the whole graph."""
 
@@ -52,6 +62,12 @@ class GraphFacts(Value):
     labelled: bool = True
     pairs: Count = 0  # for link prediction; masks then mark the nodes that pairs read
     class_names: tuple[str, ...] = ()  # if labels were texts
+    node_fields: tuple[FieldFact, ...] = ()  # further arrays of nodes, for a model of the user's own
+    edge_fields: tuple[FieldFact, ...] = ()
+
+    @property
+    def field_names(self) -> tuple[str, ...]:
+        return tuple(field.name for field in (*self.node_fields, *self.edge_fields))
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,7 +133,13 @@ def facts_of(graph: Graph) -> GraphFacts:
         labelled=graph.labelled,
         pairs=0 if graph.pairs is None else len(graph.pairs),
         class_names=graph.class_names,
+        node_fields=_facts_of(graph.fields.nodes),
+        edge_fields=_facts_of(graph.fields.edges),
     )
+
+
+def _facts_of(fields: Mapping[str, Array]) -> tuple[FieldFact, ...]:
+    return tuple(FieldFact(name, tuple(array.shape[1:]), str(array.dtype)) for name, array in fields.items())
 
 
 def is_partition_folder(path: str | Path) -> bool:

@@ -6,7 +6,7 @@ Legend: n owned rows, h halo rows, e arcs into owned rows, s rows sent, F featur
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -63,11 +63,15 @@ class Part:
     send_rows: Tensor  # int64 [s], owned rows by peer, in the order of that peer's halo_ids
     position: Tensor | None = None  # int64 [n], the best order for computing rows
     attr: Tensor | None = None  # [e, K], edge features
+    node_fields: Mapping[str, Tensor] = field(default_factory=dict)  # [n, ...] by name
+    edge_fields: Mapping[str, Tensor] = field(default_factory=dict)  # [e, ...] by name
     pairs: PartPairs | None = None
     undirected: bool = False  # True: the reverse of every arc between owned nodes exists; False: unknown
 
 
 PAIRS = ("pair_index", "pair_ends", "pair_y", "pair_split")
+MASKS = ("train_mask", "val_mask", "test_mask")
+NODE_FIELD, EDGE_FIELD = "node_field.", "edge_field."  # what the names of their arrays begin with
 
 
 def array_names(facts: GraphFacts) -> tuple[str, ...]:
@@ -76,7 +80,9 @@ def array_names(facts: GraphFacts) -> tuple[str, ...]:
     features = ("x_indptr", "x_indices", "x_values") if facts.sparse else ("x",)
     labels = ("y", "train_mask", "val_mask", "test_mask")
     arcs = (("weight",) if facts.weighted else ()) + (("edge_attr",) if facts.edge_features else ())
-    return structure + arcs + features + labels + (PAIRS if facts.pairs else ())
+    fields = tuple(NODE_FIELD + one.name for one in facts.node_fields)
+    fields += tuple(EDGE_FIELD + one.name for one in facts.edge_fields)
+    return structure + arcs + features + labels + fields + (PAIRS if facts.pairs else ())
 
 
 def assemble(arrays: Mapping[str, Array], rank: int, manifest: Manifest, split: int) -> Part:
@@ -85,10 +91,8 @@ def assemble(arrays: Mapping[str, Array], rank: int, manifest: Manifest, split: 
 
     facts = manifest.graph
     assert 0 <= split < facts.splits
-    tensor = {name: torch.from_numpy(array) for name, array in arrays.items() if not name.endswith("_mask")}
-    masks = {
-        name: torch.from_numpy(np.array(arrays[name][:, split])) for name in ("train_mask", "val_mask", "test_mask")
-    }
+    tensor = {name: torch.from_numpy(array) for name, array in arrays.items() if name not in MASKS}
+    masks = {name: torch.from_numpy(np.array(arrays[name][:, split])) for name in MASKS}
     x: Tensor | SparseRows
     if facts.sparse:
         x = SparseRows(tensor["x_indptr"], tensor["x_indices"], tensor["x_values"], facts.features)
@@ -113,5 +117,7 @@ def assemble(arrays: Mapping[str, Array], rank: int, manifest: Manifest, split: 
         send_rows=tensor["send_rows"],
         position=tensor.get("position"),
         attr=tensor.get("edge_attr"),
+        node_fields={one.name: tensor[NODE_FIELD + one.name] for one in facts.node_fields},
+        edge_fields={one.name: tensor[EDGE_FIELD + one.name] for one in facts.edge_fields},
         pairs=PartPairs(*(tensor[name] for name in PAIRS)) if facts.pairs else None,
     )

@@ -158,6 +158,7 @@ def _bytes_of(graph: Graph, figures: Quality) -> int:
     labels = graph.y.nbytes + 3 * graph.train_mask.nbytes
     more = 0 if graph.edge_weight is None else graph.edge_weight.nbytes
     more += 0 if graph.edge_attr is None else graph.edge_attr.nbytes
+    more += graph.fields.nbytes
     more += 0 if graph.names is None else sum(array.nbytes for array in graph.names.arrays().values())
     more += 0 if graph.pairs is None else 26 * len(graph.pairs)
     return int(x + labels + more + 4 * graph.num_arcs + 20 * graph.num_nodes + 16 * figures.halo_rows)

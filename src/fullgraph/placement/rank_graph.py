@@ -38,6 +38,7 @@ class NodeRows:
     y: Tensor
     masks: dict[str, Tensor] = field(default_factory=dict)  # by split
     position: Tensor | None = None  # [n], in the order that rows are best worked on
+    fields: Mapping[str, Tensor] = field(default_factory=dict)  # [n, ...] by name; only a user's own model reads them
 
     def to(self, device: torch.device, x: Features) -> "NodeRows":
         """All but the input rows on a device; x takes their place."""
@@ -59,6 +60,7 @@ class NodeRows:
             "y": self.y[rows],
             "masks": {name: mask[rows] for name, mask in self.masks.items()},
             "position": None if self.position is None else self.position[rows.cpu()],
+            "fields": {name: values[rows.to(values.device)] for name, values in self.fields.items()},
         }
 
 
@@ -95,10 +97,12 @@ class RankGraph:
             y=part.y.to(fine(dtype)) if part.y.is_floating_point() else part.y,
             masks={"train": part.train_mask, "val": part.val_mask, "test": part.test_mask},
             position=part.position,
+            fields=part.node_fields,
         )
-        return cls.of(
-            rows, Arcs(part.indptr, part.indices, part.weight, len(part.halo_ids), part.undirected, part.attr)
+        arcs = Arcs(
+            part.indptr, part.indices, part.weight, len(part.halo_ids), part.undirected, part.attr, part.edge_fields
         )
+        return cls.of(rows, arcs)
 
     @classmethod
     def of_counts(cls, counts: Counts, part: LayerCounts, dtype: torch.dtype, *, dense: bool) -> "RankGraph":
@@ -177,7 +181,8 @@ class RankGraph:
         x, kind = x.to(device), fine(x.dtype)
         weight = None if arcs.weight is None else arcs.weight.to(kind)
         attr = None if arcs.attr is None else arcs.attr.to(kind)
-        return graph.with_rows(x=x).with_arcs(replace(arcs, weight=weight, attr=attr))
+        of_nodes, of_arcs = (_as_numbers(held, device, kind) for held in (graph.rows.fields, arcs.fields))
+        return graph.with_rows(x=x, fields=of_nodes).with_arcs(replace(arcs, weight=weight, attr=attr, fields=of_arcs))
 
     def ordered(self) -> "RankGraph":
         """The same rows by their places."""
@@ -200,7 +205,7 @@ class RankGraph:
         inner = self.arcs.keep(self.arcs.indices < len(rows.ids))
         none = (0,) * len(rows.route.send_counts)
         route = HaloRoute(rows.route.send_rows[:0], none, none, len(rows.ids))
-        arcs = Arcs(inner.indptr, inner.indices, inner.weight, 0, attr=inner.attr)
+        arcs = Arcs(inner.indptr, inner.indices, inner.weight, 0, attr=inner.attr, fields=inner.fields)
         return RankGraph.of(replace(rows, halo_ids=rows.halo_ids[:0], route=route), arcs)
 
     def induced(self, transport: Transport) -> "RankGraph":
@@ -217,9 +222,14 @@ class RankGraph:
         number = torch.cumsum(torch.cat([keep_n, read_h]), 0, dtype=torch.int32) - 1
         degrees = arcs.indptr.diff()[keep_n]
         indptr = torch.nn.functional.pad(degrees.cumsum(0), (1, 0))
-        kept = Arcs(indptr, number[arcs.indices.long()], arcs.weight, int(read_h.sum()), attr=arcs.attr)
+        kept = replace(arcs, indptr=indptr, indices=number[arcs.indices.long()], num_halo=int(read_h.sum()))
         picked = rows.picked(keep_n.nonzero()[:, 0])
         return RankGraph.of(NodeRows(halo_ids=rows.halo_ids[read_h], route=route, **picked), kept)
+
+
+def _as_numbers(held: Mapping[str, Tensor], device: torch.device, kind: torch.dtype) -> dict[str, Tensor]:
+    """Fields on a device, real numbers in the type of the features."""
+    return {name: x.to(device, kind if x.is_floating_point() else x.dtype) for name, x in held.items()}
 
 
 def _pick(x: Features, rows: Tensor) -> Features:

@@ -149,6 +149,14 @@ class Shard:
     def num_features(self) -> int:
         return int(self.x.shape[1])
 
+    def __getattr__(self, name: str) -> Tensor:
+        """A field of the graph: this rank's rows."""
+        names = self.facts.field_names if "facts" in vars(self) else ()
+        if name not in names:
+            raise AttributeError(f"this shard has no {name}; the graph's fields are: {', '.join(names) or 'none'}")
+        fields = self.train_graph.rows.fields
+        return fields[name] if name in fields else self.train_graph.arcs.fields[name]
+
 
 class WholeStep:
     """One forward and one backward pass over all owned rows."""

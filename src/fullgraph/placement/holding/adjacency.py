@@ -3,8 +3,8 @@
 Legend: n owned rows, h halo rows, e arcs; local columns 0..n-1 are owned, n..n+h-1 halo.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 import torch
@@ -27,6 +27,7 @@ class Arcs:
     num_halo: int
     undirected: bool = False  # known to hold the reverse of every arc between owned rows
     attr: Tensor | None = None  # [e, K], features of arcs; only a user's own model reads them
+    fields: Mapping[str, Tensor] = field(default_factory=dict)  # [e, ...] by name; likewise
 
     @property
     def num_owned(self) -> int:
@@ -56,7 +57,8 @@ class Arcs:
         kept = torch.nn.functional.pad(mask.cumsum(0), (1, 0))
         weight = None if self.weight is None else self.weight[mask]
         attr = None if self.attr is None else self.attr[mask]
-        return Arcs(kept[self.indptr], self.indices[mask], weight, self.num_halo, attr=attr)
+        fields = {name: values[mask] for name, values in self.fields.items()}
+        return Arcs(kept[self.indptr], self.indices[mask], weight, self.num_halo, attr=attr, fields=fields)
 
     def sources_of(self, rows_n: Tensor) -> Tensor:
         """Which rows the chosen ones read, [n+h]."""
