@@ -30,7 +30,7 @@ named     : reference+ values+
 described : own_code+
 axes      : named+ described
 storage   : values+
-data      : storage+ values resources proc
+data      : storage+ values resources proc words
 ops       : errors proc
 report    : storage+ values display words
 nn        : ops+ axes+
