@@ -21,7 +21,9 @@ if TYPE_CHECKING:  # the same names, for type checkers
     from fullgraph.api import resume as resume
     from fullgraph.api import train as train
     from fullgraph.data import Graph as Graph
+    from fullgraph.data import TypedGraph as TypedGraph
     from fullgraph.data import load as load
+    from fullgraph.data import load_typed as load_typed
     from fullgraph.data import save_npz as save_npz
     from fullgraph.errors import InputError as InputError
     from fullgraph.exchange import Wire as Wire
@@ -52,6 +54,7 @@ _PLACES = {
     "evaluate": "fullgraph.own_model",
     "gather_rows": "fullgraph.own_model",
     "load": "fullgraph.data",
+    "load_typed": "fullgraph.data",
     "max_over_nodes": "fullgraph.own_model",
     "mean_loss": "fullgraph.own_model",
     "mean_over_nodes": "fullgraph.own_model",
@@ -62,6 +65,7 @@ _PLACES = {
     "recipes": "fullgraph",
     "resume": "fullgraph.api",
     "save_npz": "fullgraph.data",
+    "TypedGraph": "fullgraph.data",
     "sum_over_nodes": "fullgraph.own_model",
     "sync_gradients": "fullgraph.own_model",
     "tasks": "fullgraph",

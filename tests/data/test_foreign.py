@@ -101,7 +101,7 @@ def test_ogb_papers_is_binary_and_its_missing_labels_are_unlabelled(root):
 def test_ogb_says_where_files_belong_and_what_it_knows(root):
     assert "FULLGRAPH_DATA" in (text := refused("ogb:ogbn-arxiv"))
     assert str(root / "ogbn_arxiv" / "raw") in text
-    for name in ("ogbn-proteins", "ogbn-mag", "nonsense", ""):
+    for name in ("ogbn-proteins", "ogbl-wikikg2", "nonsense", ""):
         assert "ogbn-products" in refused(f"ogb:{name}")
     write_ogb(root / "ogbn_arxiv", "time")
     (root / "ogbn_arxiv" / "split" / "time" / "valid.csv.gz").unlink()

@@ -49,25 +49,28 @@ def survey(edges: Array) -> Survey:
 
 
 def csr_by_target(
-    source: Array, target: Array, num_nodes: int, weight: Array | None = None, known: Survey | None = None
-) -> tuple[Array, Array, Array | None]:
+    source: Array, target: Array, num_nodes: int, weight: Array | None = None, known: Survey | None = None, *,
+    num_sources: int | None = None,
+) -> tuple[Array, Array, Array | None]:  # fmt: skip
     """Return (indptr, indices, weight) of the arcs source -> target, by two stable counting sorts:  O(N + E).
 
-    Arcs that are known to be sorted need only one of the sorts, or none.
+    Arcs that are known to be sorted need only one of the sorts, or none. num_sources: if sources have a numbering of
+    their own.
     """
+    shape = (num_nodes if num_sources is None else num_sources, num_nodes)
     if known is not None and known.by_target:
-        return indptr_of(target, num_nodes), compact(source, num_nodes), weight
+        return indptr_of(target, num_nodes), compact(source, shape[0]), weight
     if known is not None and known.by_source:
         data = np.ones(source.shape[0], dtype=np.int8) if weight is None else weight
-        parts = (data, compact(target, num_nodes), indptr_of(source, num_nodes))
-        return _parts(sp.csr_array(parts, shape=(num_nodes, num_nodes)).tocsc(), num_nodes, weight is not None)
+        parts = (data, compact(target, num_nodes), indptr_of(source, shape[0]))
+        return _parts(sp.csr_array(parts, shape=shape).tocsc(), shape[0], weight is not None)
     data = np.ones(source.shape[0], dtype=np.int8) if weight is None else weight
-    index = index_dtype(num_nodes)
+    index = index_dtype(max(shape))
     pair = (source.astype(index, copy=False), target.astype(index, copy=False))
-    coo = sp.coo_array((data, pair), shape=(num_nodes, num_nodes))
+    coo = sp.coo_array((data, pair), shape=shape)
     coo.has_canonical_format = True  # otherwise tocsr() would sum duplicate arcs
     by_target = coo.tocsr().tocsc()
-    return _parts(by_target, num_nodes, weight is not None)
+    return _parts(by_target, shape[0], weight is not None)
 
 
 def sort_rows(

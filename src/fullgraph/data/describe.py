@@ -76,7 +76,7 @@ def describe(graph: Graph) -> Description:
         largest_class=None if shares is None else float(shares.max()),
         smallest_class=None if shares is None else float(shares.min()),
         labelled=int(known.size) if graph.num_classes else 0,
-        splits=() if graph.lacks else _splits(graph),
+        splits=() if graph.lacks else splits_of(graph),
         homophily=same,
         adjusted_homophily=adjusted,
         pairs=0 if graph.pairs is None else len(graph.pairs),
@@ -99,6 +99,6 @@ def homophily(graph: Graph, target: np.ndarray) -> tuple[float | None, float | N
     return same, (same - chance) / (1 - chance) if chance < 1 else None
 
 
-def _splits(graph: Graph) -> tuple[Split, ...]:
+def splits_of(graph: Graph) -> tuple[Split, ...]:
     counts = np.stack([mask.sum(axis=0) for mask in (graph.train_mask, graph.val_mask, graph.test_mask)], axis=1)
     return tuple(Split(*row) for row in counts.tolist())

@@ -183,6 +183,11 @@ class Graph:
         return int(self.indices.shape[0])
 
     @property
+    def type_starts(self) -> tuple[int, ...]:
+        """Where each node type's ids begin, and their end: one type here, several in the union of a typed graph."""
+        return 0, self.num_nodes
+
+    @property
     def num_features(self) -> int:
         return int(self.x.shape[1])
 

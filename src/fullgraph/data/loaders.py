@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -18,20 +18,54 @@ from fullgraph.data.rmat import RMAT, load_rmat
 from fullgraph.data.saint import load_saint
 from fullgraph.data.sbm import SBM, load_sbm
 from fullgraph.data.tables import is_table_folder, load_table_folder, load_tables
+from fullgraph.data.typed import TypedGraph
+from fullgraph.data.typed.npz import is_typed_npz, load_typed_npz
+from fullgraph.data.typed.pyg import is_hetero
+from fullgraph.data.typed.synthetic import Typed, load_typed_synthetic
+from fullgraph.data.typed.tables import is_typed_folder, load_typed_folder
 from fullgraph.errors import InputError, nearest, one_line
+from fullgraph.words import count
 
-LOADERS = {
+LOADERS: dict[str, Callable[[str], Graph | TypedGraph]] = {
     "pyg": load_pyg, "ogb": load_ogb, "saint": load_saint, "tables": load_tables, "sbm": load_sbm, "rmat": load_rmat,
+    "typed": load_typed_synthetic,
 }  # fmt: skip
-GENERATED: dict[str, type] = {"sbm": SBM, "rmat": RMAT}
+GENERATED: dict[str, type] = {"sbm": SBM, "rmat": RMAT, "typed": Typed}
 FORMS = (
     "demo, FILE.npz, a folder of tables, tables:nodes=FILE,edges=FILE, pyg:CLASS/NAME, ogb:NAME, saint:FOLDER, "
-    "sbm:KEY=VALUE,... or rmat:KEY=VALUE,..."
+    "sbm:KEY=VALUE,..., rmat:KEY=VALUE,... or typed:KEY=VALUE,..."
 )
 
 
 def load(spec: str | Path = "demo") -> Graph:
-    """Load the graph named by `spec`, in one of FORMS."""
+    """Load the graph named by `spec`, in one of FORMS; typed graphs are read by `load_typed`."""
+    return untyped(load_any(spec))
+
+
+def load_typed(spec: str | Path) -> TypedGraph:
+    """Load the typed graph named by `spec`; a homogeneous graph has one type, `node`, and one relation, `edge`."""
+    graph = load_any(spec)
+    return graph if isinstance(graph, TypedGraph) else TypedGraph.of(graph)
+
+
+def untyped(graph: Graph | TypedGraph) -> Graph:
+    """Refuse a typed graph, for functions that take homogeneous ones."""
+    if isinstance(graph, TypedGraph):
+        raise refused(graph.name, len(graph.nodes), len(graph.edges))
+    return graph
+
+
+def refused(name: str, types: int, relations: int) -> InputError:
+    """Return the error of a command that takes no typed graph."""
+    held = f"{count(types, 'node type')}, {count(relations, 'relation')}"
+    return InputError(
+        f"{one_line(name, 100)} is a typed graph ({held}), which cannot be trained on yet: give a homogeneous graph; "
+        "`fullgraph inspect`, `fullgraph partition` and fg.load_typed take typed ones"
+    )
+
+
+def load_any(spec: str | Path = "demo") -> Graph | TypedGraph:
+    """Load the graph named by `spec`, homogeneous or typed."""
     text = str(spec)
     kind, colon, rest = text.partition(":")
     if text == "demo":
@@ -41,11 +75,13 @@ def load(spec: str | Path = "demo") -> Graph:
             return LOADERS[kind](rest)
         path = Path(text)
         if path.is_dir():
+            if is_typed_folder(path):
+                return load_typed_folder(path)
             if is_table_folder(path):
                 return load_table_folder(path)
             raise InputError(_folder_hint(path))
         if path.suffix == ".npz" or path.is_file():
-            return load_npz(path)
+            return load_typed_npz(path) if is_typed_npz(path) else load_npz(path)
     raise _unknown(text)
 
 
@@ -75,10 +111,12 @@ def _names_here(path: Path) -> list[str]:
 
 def as_graph(value: Any) -> Graph:
     """Return a graph from a Graph, its name or path, or a PyG `Data`."""
-    if isinstance(value, Graph):
-        return value
+    if isinstance(value, Graph | TypedGraph):
+        return untyped(value)
     if isinstance(value, str | Path):
         return load(value)
+    if is_hetero(value):
+        raise refused("the HeteroData", len(value.node_types), len(value.edge_types))
     if any(hasattr(one, key) for one in _of_three(value) for key in ("edge_index", "adj_t")):
         return Graph.from_pyg(value)
     raise InputError(f"a {type(value).__name__} is not a graph; give a fullgraph.Graph, a PyG Data object, or {FORMS}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -19,10 +19,13 @@ from fullgraph.data.validate import as_real
 from fullgraph.errors import InputError, explain, one_line
 from fullgraph.storage import sweep, whole_file
 
-_CSR_KEYS = ("x_data", "x_indices", "x_indptr", "x_shape")
-_MASKS = ("train_mask", "val_mask", "test_mask")
+if TYPE_CHECKING:
+    from fullgraph.data.typed import TypedGraph
+
+CSR_KEYS = ("x_data", "x_indices", "x_indptr", "x_shape")
+MASKS = ("train_mask", "val_mask", "test_mask")
 _OTHERS = ("y", "class_names", "num_nodes", *MASK_KEYS, "edge_weight", "edge_attr", "names")
-_KNOWN = ("x", *_CSR_KEYS, *_OTHERS, *PAIRS)
+_KNOWN = ("x", *CSR_KEYS, *_OTHERS, *PAIRS)
 
 
 def load_npz(path: str | Path) -> Graph:
@@ -44,7 +47,7 @@ def load_npz(path: str | Path) -> Graph:
     try:
         return Graph(
             arrays["edge_index"],
-            _features(path, arrays),
+            features_of(path, arrays),
             arrays.get("y"),
             masks_of(arrays.get),
             edge_weight=arrays.get("edge_weight"),
@@ -90,15 +93,15 @@ def _check_lengths(path: Path, members: Members) -> None:
         raise InputError(f"{path}: edge_attr is {members['edge_attr'].shape} for edge_index {edges}: one row per edge")
 
 
-def _features(path: Path, arrays: dict[str, Array]) -> FeatureMatrix | None:
+def features_of(path: Path | str, arrays: dict[str, Array]) -> FeatureMatrix | None:
     if "x" in arrays:
         return arrays["x"]
-    if not any(key in arrays for key in _CSR_KEYS):
+    if not any(key in arrays for key in CSR_KEYS):
         return None
-    missing = [key for key in _CSR_KEYS if key not in arrays]
+    missing = [key for key in CSR_KEYS if key not in arrays]
     if missing:
-        raise InputError(f"{path} has no x and lacks {', '.join(missing)}: add x, or all of {', '.join(_CSR_KEYS)}")
-    data, indices, indptr, shape = (arrays[key] for key in _CSR_KEYS)
+        raise InputError(f"{path} has no x and lacks {', '.join(missing)}: add x, or all of {', '.join(CSR_KEYS)}")
+    data, indices, indptr, shape = (arrays[key] for key in CSR_KEYS)
     data = as_real("x_data", data)  # counts may be stored as uint8 or uint16
     if shape.shape != (2,) or shape.dtype.kind not in "iu":
         raise InputError(f"{path}: x_shape has to be two integers, nodes and features: write it again")
@@ -112,9 +115,13 @@ def _features(path: Path, arrays: dict[str, Array]) -> FeatureMatrix | None:
         ) from None
 
 
-def save_npz(graph: Graph, path: str | Path) -> None:
+def save_npz(graph: Graph | TypedGraph, path: str | Path) -> None:
     """Write `graph` uncompressed, so that `load_npz` restores it; the file appears complete or not at all."""
     path = Path(path)
+    if not isinstance(graph, Graph):
+        from fullgraph.data.typed.npz import save_typed_npz
+
+        return save_typed_npz(graph, path)
     arrays: dict[str, Any] = {"edge_index": graph.edge_index}
     if "y" not in graph.lacks:
         arrays["y"] = graph.y
@@ -125,7 +132,7 @@ def save_npz(graph: Graph, path: str | Path) -> None:
         arrays["x_shape"] = np.asarray(graph.x.shape, dtype=np.int64)
     else:
         arrays["x"] = graph.x
-    for name in () if graph.lacks else _MASKS:
+    for name in () if graph.lacks else MASKS:
         mask = getattr(graph, name)
         arrays[name] = mask[:, 0] if graph.num_splits == 1 else mask
     arrays |= {} if graph.pairs is None else arrays_of(graph.pairs)
@@ -136,6 +143,11 @@ def save_npz(graph: Graph, path: str | Path) -> None:
     if graph.names is not None:
         arrays["names"] = graph.names.numpy()
     arrays |= {**graph.fields.nodes, **graph.fields.edges}
+    write_npz(path, arrays)
+
+
+def write_npz(path: Path, arrays: dict[str, Any]) -> None:
+    """Write arrays uncompressed; the file appears complete or not at all."""
     try:
         sweep(path.absolute().parent)
         with whole_file(path) as staged, staged.open("wb") as file:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,6 +14,9 @@ from fullgraph.data.files import data_root, foreign, need_file, read_npz
 from fullgraph.data.graph import Graph
 from fullgraph.data.splits import mask_of
 from fullgraph.errors import InputError
+
+if TYPE_CHECKING:
+    from fullgraph.data.typed import TypedGraph
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,38 +33,47 @@ _KNOWN = {
 }
 
 
-def load_ogb(name: str) -> Graph:
+_TYPED = ("ogbn-mag",)
+AGAIN = "unpack OGB's archive again, its raw and split folders side by side"
+
+
+def load_ogb(name: str) -> Graph | TypedGraph:
     """Load the graph `name` from $FULLGRAPH_DATA/ogbn_NAME/raw and ../split, as OGB's archives unpack.
 
     Edges are the same as from OGB's loader: arxiv and papers100M stay directed (citing -> cited); products gets the
     reverse of every edge, since its files store one direction. Missing labels (papers100M) become -1.
     """
-    if name not in _KNOWN:
-        raise InputError(f"ogb:{name} is not supported (not a plain node-label graph): choose {', '.join(_KNOWN)}")
-    layout = _KNOWN[name]
+    if name not in (*_KNOWN, *_TYPED):
+        names = ", ".join((*_KNOWN, *_TYPED))
+        raise InputError(f"ogb:{name} is not supported (not a graph with one class per node): choose {names}")
     folder = data_root() / name.replace("-", "_")
     if not folder.is_dir():
         raise InputError(
             f"ogb:{name} looks for {folder / 'raw'}, which does not exist: unpack OGB's archive there, "
             "or set FULLGRAPH_DATA to the folder that holds it"
         )
+    if name in _TYPED:
+        from fullgraph.data.typed.ogb import load_typed_ogb
+
+        return load_typed_ogb(name, folder)
+    layout = _KNOWN[name]
     edges, x, y = _binary(folder) if layout.binary else _text(folder)
     if layout.add_inverse:
         edges = np.concatenate([edges, edges[::-1]], axis=1)
-    masks = _masks(folder / "split" / layout.split, x.shape[0])
+    masks = read_masks(folder / "split" / layout.split, x.shape[0])
     return Graph(edges, x, y, masks, name=name)
 
 
 def _text(folder: Path) -> tuple[Array, Array, Array]:
     raw = folder / "raw"
-    num_nodes = int(_csv(raw / "num-node-list.csv.gz", np.int64)[0, 0])
-    edges = np.ascontiguousarray(_csv(raw / "edge.csv.gz", np.int64).T)
-    x = _csv(raw / "node-feat.csv.gz", np.float32)
+    num_nodes = int(read_csv(raw / "num-node-list.csv.gz", np.int64)[0, 0])
+    edges = np.ascontiguousarray(read_csv(raw / "edge.csv.gz", np.int64).T)
+    x = read_csv(raw / "node-feat.csv.gz", np.float32)
     if x.shape[0] != num_nodes:
         raise InputError(
             f"{raw / 'node-feat.csv.gz'} has {x.shape[0]} rows for {num_nodes} nodes: unpack the archive again"
         )
-    return edges, x, _class_numbers(_csv(raw / "node-label.csv.gz", np.float64))
+    return edges, x, class_numbers(read_csv(raw / "node-label.csv.gz", np.float64))
 
 
 def _binary(folder: Path) -> tuple[Array, Array, Array]:
@@ -69,10 +82,10 @@ def _binary(folder: Path) -> tuple[Array, Array, Array]:
     need_file(raw / "node-label.npz", "unpack OGB's archive again")
     arrays = read_npz(raw / "data.npz", ("edge_index", "node_feat"))
     labels = read_npz(raw / "node-label.npz", ("node_label",))
-    return arrays["edge_index"], arrays["node_feat"], _class_numbers(labels["node_label"])
+    return arrays["edge_index"], arrays["node_feat"], class_numbers(labels["node_label"])
 
 
-def _class_numbers(labels: Array) -> Array:
+def class_numbers(labels: Array) -> Array:
     if labels.ndim == 2 and labels.shape[1] != 1:
         raise InputError(f"node-label has {labels.shape[1]} columns: only graphs with one class per node are supported")
     flat = labels.reshape(-1)
@@ -81,19 +94,19 @@ def _class_numbers(labels: Array) -> Array:
     return flat.astype(np.int64)
 
 
-def _masks(folder: Path, num_nodes: int) -> dict[str, Array]:
+def read_masks(folder: Path, num_nodes: int) -> dict[str, Array]:
     masks = {}
     for name, stem in (("train", "train"), ("val", "valid"), ("test", "test")):
         path = folder / f"{stem}.csv.gz"
-        ids = _csv(path, np.int64)[:, 0]
+        ids = read_csv(path, np.int64)[:, 0]
         if ids.size and (ids.min() < 0 or ids.max() >= num_nodes):
             raise InputError(f"{path} names nodes outside 0 to {num_nodes - 1}: unpack the archive again")
         masks[name] = mask_of(ids, num_nodes)
     return masks
 
 
-def _csv(path: Path, dtype: type[np.generic]) -> Array:
-    need_file(path, "unpack OGB's archive again, its raw and split folders side by side")
+def read_csv(path: Path, dtype: type[np.generic]) -> Array:
+    need_file(path, AGAIN)
     with foreign(path, "unpack the archive again"), warnings.catch_warnings():
         warnings.simplefilter("error")  # numpy only warns of an empty file
         return np.loadtxt(path, delimiter=",", dtype=dtype, ndmin=2)

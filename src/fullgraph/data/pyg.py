@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,7 +17,10 @@ from fullgraph.data.pyg_links import LABELS, keys_of, link_pairs
 from fullgraph.data.splits import MASK_KEYS, masks_of
 from fullgraph.errors import InputError, one_line
 
-_MASKS = ("train_mask", "val_mask", "test_mask")
+if TYPE_CHECKING:
+    from fullgraph.data.typed import TypedGraph
+
+MASKS = ("train_mask", "val_mask", "test_mask")
 _USED = {"edge_index", "edge_weight", "edge_attr", "x", "y", "num_nodes", "class_names", *MASK_KEYS, *PAIRS}
 SPLIT = "random:60/20/20"  # for a data set without masks
 
@@ -31,7 +34,7 @@ def graph_from_pyg(data: Any, name: str = "graph", masks: Any = None) -> Graph:
     splits = tuple(data) if isinstance(data, list | tuple) else (data,)
     pairs, notes = (None, []) if len(splits) == 1 else link_pairs(splits)
     data = splits[0]
-    edge_index, weight, attr = _arcs(data)
+    edge_index, weight, attr = arcs_of(data)
     given = {key: value for key in PAIRS if (value := getattr(data, key, None)) is not None}
     if pairs is None and masks is None:
         masks = masks_of(lambda key: getattr(data, key, None))
@@ -44,7 +47,7 @@ def graph_from_pyg(data: Any, name: str = "graph", masks: Any = None) -> Graph:
     return Graph(
         edge_index,
         x,
-        None if y is None else _labels(y),
+        None if y is None else as_labels(y),
         masks,
         edge_weight=weight,
         edge_attr=attr,
@@ -57,7 +60,7 @@ def graph_from_pyg(data: Any, name: str = "graph", masks: Any = None) -> Graph:
     )
 
 
-def _arcs(data: Any) -> tuple[Any, Any, Any]:
+def arcs_of(data: Any) -> tuple[Any, Any, Any]:
     """Return edge_index, edge weights and edge features: as given, or from `adj_t`, whose rows are the targets."""
     edge_index, adj_t = (getattr(data, key, None) for key in ("edge_index", "adj_t"))
     weight, attr = (getattr(data, key, None) for key in ("edge_weight", "edge_attr"))
@@ -121,7 +124,7 @@ def graph_to_pyg(graph: Graph, split: int = 0) -> Any:
     except ImportError:
         raise InputError("to_pyg needs torch_geometric: pip install torch_geometric") from None
     x = graph.x if isinstance(graph.x, np.ndarray) else graph.x.toarray()
-    masks = {key: torch.tensor(getattr(graph, key)[:, split]) for key in _MASKS}
+    masks = {key: torch.tensor(getattr(graph, key)[:, split]) for key in MASKS}
     named = {"class_names": list(graph.class_names)} if graph.class_names else {}
     arcs = {
         key: torch.tensor(value) for key in ("edge_weight", "edge_attr") if (value := getattr(graph, key)) is not None
@@ -133,13 +136,13 @@ def graph_to_pyg(graph: Graph, split: int = 0) -> Any:
     )
 
 
-def _labels(y: Any) -> Any:
+def as_labels(y: Any) -> Any:
     labels = as_numpy(y)
     class_numbers = labels.dtype.kind in "iu" and labels.ndim == 2 and labels.shape[1] == 1
     return labels[:, 0] if class_numbers else labels
 
 
-def load_pyg(spec: str) -> Graph:
+def load_pyg(spec: str) -> Graph | TypedGraph:
     """Load torch_geometric.datasets.CLASS(root, name=NAME)[0] for the spec CLASS/NAME (or CLASS without a name).
 
     Files are in $FULLGRAPH_DATA/pyg/CLASS; PyG downloads them there and reads them in its own formats.
@@ -169,6 +172,10 @@ def load_pyg(spec: str) -> Graph:
         ) from None
     if count != 1:
         raise InputError(f"pyg:{spec} holds {count} graphs: name a data set with one graph")
+    if hasattr(data, "node_types"):
+        from fullgraph.data.typed import TypedGraph
+
+        return TypedGraph.from_pyg(data, (dataset_name or class_name).lower())
     graph = graph_from_pyg(data, name=(dataset_name or class_name).lower())
     if any(mask is not None for mask in masks_of(lambda key: getattr(data, key, None)).values()) or "y" in graph.lacks:
         return graph

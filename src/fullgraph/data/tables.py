@@ -76,15 +76,35 @@ def _only_file(folder: Path, stem: str) -> Path:
 def graph_from_tables(nodes: Any, edges: Any, names: TableNames, name: str) -> Graph:
     """nodes, edges: paths of .parquet or .csv files, or of folders of part files, or pyarrow tables."""
     node_table, edge_table = open_columns(nodes, "nodes"), open_columns(edges, "edges")
-    ids = _ids(node_table, names.id)
-    y, class_names = read_labels(node_table, names.label)
-    masks = _masks(node_table, names.split)
-    x = _features(node_table, _feature_columns(node_table, names), len(ids))
-    edge_index, weight, attr = _edges(edge_table, ids, names, node_table.name)
+    rows = read_nodes(node_table, names)
+    end = rows.ids, node_table.name
+    edge_index, weight, attr = read_edges(edge_table, (end, end), names)
     return Graph(
-        edge_index, x, y, masks, edge_weight=weight, edge_attr=attr, names=_names(ids), name=name, num_nodes=len(ids),
-        class_names=class_names,
+        edge_index, rows.x, rows.y, rows.masks, edge_weight=weight, edge_attr=attr, names=rows.names, name=name,
+        num_nodes=len(rows.ids), class_names=rows.class_names,
     )  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class NodeTable:
+    """The rows of a table of nodes."""
+
+    ids: Any  # pyarrow array [N]
+    x: Array | None
+    y: Array | None
+    class_names: Array | None
+    masks: Masks
+
+    @property
+    def names(self) -> Names:
+        return _names(self.ids)
+
+
+def read_nodes(table: Columns, names: TableNames) -> NodeTable:
+    ids = _ids(table, names.id)
+    y, class_names = read_labels(table, names.label)
+    masks = _masks(table, names.split)
+    return NodeTable(ids, _features(table, _feature_columns(table, names), len(ids)), y, class_names, masks)
 
 
 def _ids(table: Columns, column: str) -> Any:
@@ -182,14 +202,18 @@ def _check_width(table: Columns, column: str, row: int, width: int, wanted: int)
         raise InputError(f"{problem}: give all rows the same number, at least one")
 
 
-def _edges(table: Columns, ids: Any, names: TableNames, node_table: str) -> tuple[Array, Array | None, Array | None]:
+def read_edges(
+    table: Columns, nodes: tuple[tuple[Any, str], tuple[Any, str]], names: TableNames
+) -> tuple[Array, Array | None, Array | None]:
     """Return arcs [2, E] as node numbers, their weights and their features.
 
-    Ids of about N edges are looked up at a time, because each lookup hashes all node ids again.
+    nodes: of the sources and of the targets, the ids and the name of their table. Ids of about N edges are looked up at
+    a time, because each lookup hashes all node ids again.
     """
     for column in (names.source, names.target):
         table.need(column, "the id of the node at that end")
-    ends = {names.source: table.id_type(names.source, like=ids), names.target: table.id_type(names.target, like=ids)}
+    columns_of_ends = (names.source, names.target)
+    ends = {column: table.id_type(column, like=ids) for column, (ids, _) in zip(columns_of_ends, nodes, strict=True)}
     weighted = [names.weight] if names.weight in table else []
     taken = {*ends, names.weight}
     attr_columns = _beginning(table, names.edge_features, taken)
@@ -200,8 +224,8 @@ def _edges(table: Columns, ids: Any, names: TableNames, node_table: str) -> tupl
     widths = [table.width(column) for column in columns]
     blocks: list[tuple[Array, Array]] = []
     row = 0
-    for batch in table.groups(ends | table.as_numbers(columns, dtype), len(ids)):
-        arcs = [_looked_up(batch.column(end), ids, table, row, column, node_table) for end, column in enumerate(ends)]
+    for batch in table.groups(ends | table.as_numbers(columns, dtype), max(len(ids) for ids, _ in nodes)):
+        arcs = [_looked_up(batch.column(end), nodes[end], table, row, column) for end, column in enumerate(ends)]
         values = [table.rows_of(_one(batch.column(2 + at)), column, row) for at, column in enumerate(columns)]
         for value, column, width in zip(values, columns, widths, strict=True):
             _check_width(table, column, row, value.reshape(len(batch), -1).shape[1], width)
@@ -221,8 +245,9 @@ def _one(chunked: Any) -> Any:
     return chunked.combine_chunks() if hasattr(chunked, "combine_chunks") else chunked
 
 
-def _looked_up(ends: Any, ids: Any, table: Columns, row: int, column: str, node_table: str) -> Array:
+def _looked_up(ends: Any, nodes: tuple[Any, str], table: Columns, row: int, column: str) -> Array:
     """Return the node numbers of some ids."""
+    ids, node_table = nodes
     import pyarrow.compute as pc
 
     matches = pc.index_in(ends, value_set=ids)

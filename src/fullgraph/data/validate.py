@@ -88,6 +88,25 @@ def check_edge_index(edge_index: Any, num_nodes: int) -> tuple[Array, Survey | N
     return edges, facts
 
 
+def check_ends(edge_index: Any, sources: tuple[str, int], targets: tuple[str, int]) -> Array:
+    """Return edges [2, E] between two node types as integers; sources and targets: (type, number of nodes)."""
+    edges = as_numpy(edge_index)
+    if edges.ndim != 2 or edges.shape[0] != 2:
+        raise InputError(f"edge_index has shape {edges.shape}: give [2, edges], row 0 the sources, row 1 the targets")
+    if edges.shape[1] == 0:
+        return edges.astype(np.int64)
+    _check_integers("edge_index", edges)
+    for row, end, (kind, count) in ((0, "source", sources), (1, "target", targets)):
+        low, high = int(edges[row].min()), int(edges[row].max())
+        if low < 0 or high >= count:
+            ids = f"ids 0 to {count - 1}" if count else "no ids"
+            raise InputError(
+                f"edge_index holds the {end} {low if low < 0 else high}, but {kind} has {count} nodes ({ids}): "
+                f"fix the ids, or give {kind} a row for every node"
+            )
+    return edges
+
+
 def check_csr(indptr: Any, indices: Any, num_nodes: int) -> tuple[Array, Array]:
     """Return indptr [N+1], which rises from 0 to E, and indices [E] in 0..N-1."""
     indptr, indices = as_numpy(indptr), as_numpy(indices)
