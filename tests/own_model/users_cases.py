@@ -1,4 +1,4 @@
-"""What becomes of each of the users' models: equal to one process of plain PyG, or refused in words that name the way out.
+"""What becomes of each of the users' models: equal to one process of plain PyG, or refused in words that name the fix.
 
 `python -m tests.own_model.users_cases` prints the table of docs/own_models.md.
 """

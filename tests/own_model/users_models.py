@@ -119,7 +119,7 @@ class Residual(nn.Module):
 
     def forward(self, x, edge_index):
         x = self.enc(x)
-        for conv, norm in zip(self.convs, self.norms):
+        for conv, norm in zip(self.convs, self.norms, strict=True):
             x = x + F.relu(conv(norm(x), edge_index))
         return self.dec(x)
 
