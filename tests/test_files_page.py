@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from fullgraph.axes import TASKS
 from fullgraph.partition import GraphFacts
 from fullgraph.partition.part import array_names
 from fullgraph.train.config import TrainConfig
 from fullgraph.train.folder import NAMES
-from fullgraph.train.predict import TABLES
+from fullgraph.train.predict import arrays_of
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "files.md"
 
@@ -82,7 +83,7 @@ def test_every_file_of_a_folder(folder):
     assert set(told) == set(NAMES)
     there = {path.name for path in folder.iterdir()} - {".fullgraph.lock"}
     assert {name for name, when in told.items() if when in ("always", "at the end")} <= there <= set(told)
-    assert {f"{name}.npy" for name in TABLES} == set(table("`predictions`", "file"))
+    assert {name for task in TASKS.values() for name in arrays_of(task)} == set(table("`predictions`", "file"))
 
 
 def test_every_array_of_a_part(folder):

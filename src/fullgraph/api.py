@@ -37,6 +37,7 @@ from fullgraph.reference import refuse_while_running
 from fullgraph.report import EpochRecord, Phases, read_metrics
 from fullgraph.run import Run, build_model, build_shard, require_device, rows_alone
 from fullgraph.storage import read_document
+from fullgraph.tasks import main_table
 from fullgraph.train.checkpoint import check_ranks, checkpoints_in
 from fullgraph.train.config import TrainConfig
 from fullgraph.train.folder import RunFolder
@@ -78,7 +79,7 @@ class FinishedRun:
     @property
     def predictions(self) -> np.ndarray[Any, Any]:
         """Every node's class or numbers, in the graph's own order; of links, the scores of its pairs."""
-        return self.prediction({"regression": "values", "link": "scores"}.get(self.result["task"], "classes"))
+        return self.prediction(self.result.get("predicts") or main_table(Run.read(self.folder).train.task))
 
     def prediction(self, name: str) -> np.ndarray[Any, Any]:
         """One of the tables that the run predicted, such as `embeddings`."""

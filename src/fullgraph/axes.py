@@ -85,7 +85,7 @@ STRATEGIES = Axis(
 )
 TASKS = Axis(
     "task",
-    ("check", "prepared", "out_width", "equip", "build"),
+    ("check", "prepared", "out_width", "equip", "build", "predicts"),
     {
         "classification": "fullgraph.tasks.nodes:Classification",
         "regression": "fullgraph.tasks.nodes:Regression",

@@ -10,7 +10,7 @@ What a name stands for is a frozen dataclass, whose fields are its options (or a
 """
 
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass, replace
 from functools import partial
 from typing import Any
@@ -102,6 +102,10 @@ class Axis(Mapping[str, Any]):
         options_of = _Options({})
         options_of.fill(self.find(name))
         return options_of.known
+
+    def those(self, fit: Callable[[Any], bool]) -> str:
+        """The names whose values, with default options, fit; for a line that says what to use."""
+        return ", ".join(name for name in self.names if fit(self.make(name)))
 
     def reads(self, tree: Any) -> bool:
         """Whether `read` takes it."""

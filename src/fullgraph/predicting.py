@@ -24,69 +24,46 @@ from fullgraph.report.terminal import note
 from fullgraph.resources import require_ranks
 from fullgraph.run import Run, require_device
 from fullgraph.storage import FolderLock, scratch
+from fullgraph.tasks import Predicted, TaskSpec, predicted_by
 from fullgraph.train.export import check_format, export, files_of
 from fullgraph.train.folder import check_names
 from fullgraph.train.fork_server import ForkServer
 from fullgraph.train.launch import launch
-from fullgraph.train.predict import TABLES, Order
+from fullgraph.train.predict import Order, arrays_of
 from fullgraph.worker import model_file
 
 
 @dataclass(frozen=True)
 class Predictions:
-    """What was written: one row a node, in the graph's own order."""
+    """What was written: one row a node, in the graph's own order.
+
+    Each array is an attribute: `classes` [N], `probabilities` [N, C], `values`, `scores` and `pairs`, `embeddings`
+    [N, D], `labels` [C], or what a task of the user's own declares.
+    """
 
     folder: Path
     files: tuple[Path, ...]
-
-    @property
-    def classes(self) -> np.ndarray[Any, Any]:
-        """Every node's class [N], as a text where labels were texts; multi-label: 0 or 1 [N, C]."""
-        return self._array("classes")
-
-    @property
-    def probabilities(self) -> np.ndarray[Any, Any]:
-        """[N, C]."""
-        return self._array("probabilities")
-
-    @property
-    def labels(self) -> np.ndarray[Any, Any]:
-        """What each column of `probabilities` is called [C], where labels were texts."""
-        return self._array("labels")
-
-    @property
-    def values(self) -> np.ndarray[Any, Any]:
-        """Real numbers of every node [N, C]."""
-        return self._array("values")
-
-    @property
-    def scores(self) -> np.ndarray[Any, Any]:
-        """The probability of every pair [P]; `pairs` are their nodes."""
-        return self._array("scores")
-
-    @property
-    def pairs(self) -> np.ndarray[Any, Any]:
-        """The nodes of every pair [P, 2]."""
-        return self._array("pairs")
-
-    @property
-    def embeddings(self) -> np.ndarray[Any, Any]:
-        """What the layer asked for gives for every node [N, D]."""
-        return self._array("embeddings")
+    tables: tuple[Predicted, ...]
 
     @property
     def ids(self) -> np.ndarray[Any, Any]:
         """What the user calls each node; without names, its number."""
         if self.folder / "ids.npy" in self.files:
-            return self._array("ids")
-        of_nodes = [file for file in self.files if file.stem in ("classes", "values", "embeddings")]
-        return np.arange(len(np.load(of_nodes[0], mmap_mode="r")))
+            return self.table("ids")
+        of_nodes = [self.folder / f"{table.name}.npy" for table in self.tables if table.of == "nodes"]
+        return np.arange(len(np.load(next(file for file in of_nodes if file in self.files), mmap_mode="r")))
 
-    def _array(self, name: str) -> np.ndarray[Any, Any]:
+    def table(self, name: str) -> np.ndarray[Any, Any]:
+        """One of the arrays."""
         path = self.folder / f"{name}.npy"
         if path not in self.files:
             raise InputError(f"{name}.npy was not asked for; there is {', '.join(file.name for file in self.files)}")
         return np.load(path)  # type: ignore[no-any-return]
+
+    def __getattr__(self, name: str) -> np.ndarray[Any, Any]:
+        if name.startswith("_") or name in ("folder", "files", "tables"):  # looked for before they are there
+            raise AttributeError(name)
+        return self.table(name)
 
 
 @own_code()
@@ -116,6 +93,7 @@ def predict(
     check_names(folder)
     model_file(folder)  # refused before a graph is read
     require_device(config)
+    task: TaskSpec = config.train.task  # type: ignore[assignment]  # a finished run has found it
     phases = phases or Phases(display=shown())
     with phases.display, ahead or ForkServer(config.train.device) as fork_server:
         fork_server.timeout = config.train.timeout
@@ -128,7 +106,7 @@ def predict(
         ranks = config.parts if whole is None else parts or config.parts
         there = "" if whole is None else Path(whole.name).name or "graph"
         target = Path(out) if out is not None else folder / "predictions" / there
-        with _made(target), _claimed(target, folder, format), scratch(target) as work:
+        with _made(target), _claimed(target, folder, format, task), scratch(target) as work:
             arrays, shards = (target if format == "npy" else work), config.shards_in(folder)
             order = Order(out=str(arrays), embeddings="" if embeddings is None else str(embeddings))
             if whole is not None:
@@ -139,19 +117,22 @@ def predict(
             arguments = [str(folder), "predict", json.dumps(asdict(order))]
             launch(ranks, arguments, phases=phases, fork_server=fork_server, classes=config.packed())
             with phases("write", "" if format == "npy" else f"writing tables as {format}"):
-                found = order.files if format == "npy" else export(arrays, target, format, read_names(shards))
-            return Predictions(target, tuple(path for path in found if path.exists()))
+                if format == "npy":
+                    found = [target / name for name in arrays_of(task)]
+                else:
+                    found = export(task, arrays, target, format, read_names(shards))
+            return Predictions(target, tuple(path for path in found if path.exists()), predicted_by(task))
 
 
 @contextmanager
-def _claimed(target: Path, run: Path, format: str) -> Iterator[None]:
+def _claimed(target: Path, run: Path, format: str, task: TaskSpec) -> Iterator[None]:
     """Hold the folder; a file there that no command of ours wrote is refused, not replaced.
 
     What `fullgraph train` predicted at its end lies in the run's own folder of predictions.
     """
     target.mkdir(parents=True, exist_ok=True)
-    arrays = [f"{name}.npy" for name in TABLES]
-    names = arrays if format == "npy" else files_of(format)
+    arrays = arrays_of(task)
+    names = arrays if format == "npy" else files_of(task, format)
     with FolderLock(target) as lock:
         lock.claim(names, arrays if os.path.realpath(target) == os.path.realpath(run / "predictions") else ())
         try:

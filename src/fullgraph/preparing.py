@@ -20,7 +20,7 @@ from fullgraph.report import Phases
 from fullgraph.report.terminal import note
 from fullgraph.run import Run
 from fullgraph.storage import scratch
-from fullgraph.tasks import TaskSpec, fitted, task_for
+from fullgraph.tasks import TaskSpec, check_task, fitted, task_for
 from fullgraph.train.folder import SHARDS, RunFolder
 
 
@@ -77,6 +77,7 @@ def prepare(config: Run, graph: Graph | str | Path, run: RunFolder, phases: Phas
 
 def with_task(config: Run, task: TaskSpec) -> Run:
     """The run with its task, and with the model that is usual for it where nobody named one."""
+    check_task(task)
     model = config.model.settled(*task.usual) if isinstance(config.model, Usual) else config.model
     return replace(config, model=model, train=replace(config.train, task=task))
 

@@ -29,6 +29,7 @@ from fullgraph.report.terminal import tolerate_output, tolerated
 from fullgraph.resources import require_addresses
 from fullgraph.run import Run, build_trainer, devices_of
 from fullgraph.storage import read_tensors, write_document, write_tensors
+from fullgraph.tasks import task_for
 from fullgraph.train.callbacks import Callbacks, TensorBoard
 from fullgraph.train.checkpoint import Checkpoints
 from fullgraph.train.launch import EXIT_INPUT, EXIT_STOPPED
@@ -207,8 +208,9 @@ def predict(rank: Rank, order: Order) -> None:
 
 def _write_predictions(rank: Rank, order: Order) -> None:
     with rank.phases.display.phase("predicting every node"):
-        class_names = rank.part.manifest.graph.class_names
-        write_predictions(order, rank.trainer.model, rank.trainer.shard, rank.trainer.task, class_names)
+        facts = rank.part.manifest.graph
+        class_names, spec = facts.class_names, task_for(rank.run.train.task, facts, cut=True)
+        write_predictions(order, rank.trainer.model, rank.trainer.shard, rank.trainer.task, spec, class_names)
         if rank.leads:
             write_ids(order, read_names(rank.shards))
             write_labels(order, class_names)

@@ -65,10 +65,16 @@ def _chosen(strategy: Strategy | str | None) -> Strategy:
     assert isinstance(chosen, Strategy)
     if type(chosen.layout()) is not Partitioned:
         raise InputError(
-            f"strategy {chosen.name!r} lays work over ranks as our own models allow it; for yours use vanilla, "
-            "pipegcn, sylvie-s, sylvie-a, sylvie-a-bounded, varco, varco-slow, fixed, adaqp, sancus, cd-r, none or free"
+            f"strategy {chosen.name!r} lays work over ranks as our own models allow it; for yours use one of "
+            f"{STRATEGIES.those(_takes_any_model)}"
         )
     return chosen
+
+
+def _takes_any_model(strategy: Strategy) -> bool:
+    """Whether every rank gets all rows that its nodes read, and nothing is assumed of what reads them."""
+    wire = strategy.wires(epochs=1, layers=1).at(0)
+    return type(strategy.layout()) is Partitioned and getattr(wire, "share", 1) == 1 and not hasattr(strategy, "choose")
 
 
 class Distributed(nn.Module):

@@ -8,9 +8,21 @@ from fullgraph.data.labels import whole_numbers
 from fullgraph.data.splits import is_drawn
 from fullgraph.errors import InputError
 from fullgraph.partition import GraphFacts, facts_of
-from fullgraph.tasks.base import Scores, Table, Task, TaskSpec
+from fullgraph.tasks.base import (
+    BESIDE,
+    EMBEDDINGS,
+    Predicted,
+    Scores,
+    Table,
+    Task,
+    TaskSpec,
+    check_task,
+    main_table,
+    predicted_by,
+)
 from fullgraph.tasks.link import Link
-from fullgraph.tasks.nodes import Classification, Regression, node_task
+from fullgraph.tasks.losses import MeanLoss
+from fullgraph.tasks.nodes import Classification, NodeTask, OfNodes, Regression, node_task
 
 
 def task_for(chosen: TaskSpec | str, facts: GraphFacts, *, cut: bool) -> TaskSpec:
@@ -57,19 +69,28 @@ def smaller_is_better(metric: Any) -> bool:
 
 
 __all__ = [
+    "BESIDE",
+    "EMBEDDINGS",
     "LOSSES",
     "METRICS",
     "TASKS",
     "Classification",
     "Link",
+    "MeanLoss",
+    "NodeTask",
+    "OfNodes",
+    "Predicted",
     "Regression",
     "Scores",
     "Table",
     "Task",
     "TaskSpec",
+    "check_task",
     "fitted",
+    "main_table",
     "metric_name",
     "node_task",
+    "predicted_by",
     "smaller_is_better",
     "task_for",
 ]

@@ -1,8 +1,9 @@
 """What a task is: a value of a run, and the object that a rank makes of it."""
 
 import math
+import re
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 import torch
@@ -12,7 +13,7 @@ from fullgraph.axes import LOSSES, METRICS
 from fullgraph.data import Graph
 from fullgraph.data.splits import SPLITS as SPLITS
 from fullgraph.errors import InputError
-from fullgraph.own_code import own_code, told, unfit
+from fullgraph.own_code import is_ours, own_code, told, unfit
 from fullgraph.partition import GraphFacts, Part
 from fullgraph.placement import Loss, Placement, Shard
 from fullgraph.tasks.losses import RowLoss
@@ -30,6 +31,27 @@ class Table:
     rows: Array
     index: Array  # where these rows belong
     count: int  # rows of all ranks
+
+
+@dataclass(frozen=True, kw_only=True)
+class Predicted:
+    """A table that a task predicts: the array `NAME.npy`, and its columns in CSV and Parquet.
+
+    prefix: of the columns; an array with one column drops the final `_`. file: of CSV and Parquet, which arrays of
+    equal rows may share. of: what its rows stand for. classes: its values are numbers of classes, or its columns are
+    the classes; where classes have names, these are written. main: this is `run.predictions`; else the first table is.
+    """
+
+    name: str
+    prefix: str
+    file: str = "predictions"
+    of: Literal["nodes", "pairs"] = "nodes"
+    classes: Literal["", "values", "columns"] = ""
+    main: bool = False
+
+
+EMBEDDINGS = Predicted(name="embeddings", prefix="x_", file="embeddings")  # a layer's rows, which any task may be asked
+BESIDE = ("ids", "labels")  # arrays that name rows and columns
 
 
 class Task(Protocol):
@@ -51,7 +73,7 @@ class Task(Protocol):
         ...
 
     def tables(self, out: Tensor, shard: Shard) -> dict[str, Table]:
-        """What is predicted, by file name."""
+        """What is predicted, by the names that the task declares."""
         ...
 
 
@@ -59,6 +81,7 @@ class TaskSpec(Protocol):
     """A task as a value of a run."""
 
     usual: ClassVar[tuple[str, dict[str, Any]]]  # the model of a run that names none, and its options
+    predicts: ClassVar[tuple[Predicted, ...]]  # the tables that are written at the end of a run, and by `predict`
 
     def check(self, facts: GraphFacts, *, cut: bool) -> None:
         """Refuse a graph, or one that was cut before, that this task cannot learn from."""
@@ -84,6 +107,39 @@ class TaskSpec(Protocol):
         self, facts: GraphFacts, *, metric: Metric | str, loss: RowLoss | str, seed: int,
         part: Part, shard: Shard, model: nn.Module,
     ) -> Task: ...  # fmt: skip
+
+
+def predicted_by(task: Any) -> tuple[Predicted, ...]:
+    """All tables that may be written for a task."""
+    return *task.predicts, *(() if EMBEDDINGS in task.predicts else (EMBEDDINGS,))
+
+
+def main_table(task: Any) -> str:
+    """The name of the table that `run.predictions` reads."""
+    return str(next((table for table in task.predicts if table.main), task.predicts[0]).name)
+
+
+def check_task(task: Any) -> None:
+    """Refuse a user's own task whose tables cannot be written."""
+    if is_ours(task):
+        return
+    tables = task.predicts
+    if not isinstance(tables, tuple) or not tables or not all(isinstance(table, Predicted) for table in tables):
+        raise unfit(
+            task, "has `predicts` without tables: give a tuple of fullgraph.tasks.Predicted(name=..., prefix=...)"
+        )
+    names = [table.name for table in tables]
+    for table in tables:
+        if not re.fullmatch("[a-z][a-z0-9_]*", f"{table.name}") or not re.fullmatch("[a-z][a-z0-9_]*", f"{table.file}"):
+            raise unfit(
+                task, f"predicts {table.name!r} in {table.file!r}: small letters, digits and _ make a file's name"
+            )
+        if (
+            names.count(table.name) > 1
+            or table.name in BESIDE
+            or (table.name == EMBEDDINGS.name and table != EMBEDDINGS)
+        ):
+            raise unfit(task, f"predicts a table `{table.name}` that is there already: give it another name")
 
 
 def scored_by(metric: Metric, logits: Tensor, target: Tensor, transport: Transport, key: Key) -> float | None:

@@ -11,13 +11,23 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fullgraph.axes import DECODERS
+from fullgraph.axes import DECODERS, STRATEGIES
 from fullgraph.data import Graph
 from fullgraph.data.pairs import Pairs, drawn
 from fullgraph.errors import InputError
 from fullgraph.partition import GraphFacts, Part, PartPairs
 from fullgraph.placement import Loss, Pipeline, Placement, RankView, Shard, WholeStep
-from fullgraph.tasks.base import SPLITS, Scores, Table, Task, chosen_loss, chosen_metric, scored_by
+from fullgraph.tasks.base import (
+    EMBEDDINGS,
+    SPLITS,
+    Predicted,
+    Scores,
+    Table,
+    Task,
+    chosen_loss,
+    chosen_metric,
+    scored_by,
+)
 from fullgraph.tasks.decoder import scored
 from fullgraph.tasks.fetch import Fetch, Owners
 from fullgraph.tasks.losses import MeanLoss, RowLoss
@@ -27,7 +37,6 @@ from fullgraph.transport import Key, Transport
 from fullgraph.values import Range, Value
 
 BLOCK = 1 << 22  # entries of rows that are scored at once outside of training
-USE = "for --task link use vanilla, none, pipegcn, sylvie-s, sylvie-a, varco, fixed, free or mixgcn"
 DECODER = "pair_decoder"  # the decoder's name within the model
 Share = Annotated[float, Range(0, 1, above=True, below=True)]
 
@@ -44,6 +53,12 @@ class Link(Value):
     # A norm or dropout of the rows that are multiplied costs what tells an edge from none (docs/running.md).
     usual: ClassVar[tuple[str, dict[str, Any]]] = ("gcn", {"layers": 2, "dropout": 0.0, "norm": "none"})
 
+    predicts: ClassVar[tuple[Predicted, ...]] = (
+        EMBEDDINGS,
+        Predicted(name="pairs", prefix="node_", file="pairs", of="pairs"),
+        Predicted(name="scores", prefix="score_", file="pairs", of="pairs", main=True),
+    )
+
     decoder: Annotated[Any, DECODERS] = "dot"
     embedding: Annotated[int, Range(1, 1_000_000)] = 64  # columns of a node's row
     val: Share = 0.05  # of the edges, where the graph has no pairs
@@ -59,7 +74,7 @@ class Link(Value):
 
     def check_placement(self, placement: Placement, *, inductive: bool) -> None:
         if isinstance(placement, Pipeline):
-            raise InputError(f"a pipeline's stages never hold the rows of all pairs; {USE}")
+            raise InputError(f"a pipeline's stages never hold the rows of all pairs; {_use()}")
         if inductive:
             raise InputError("--inductive trains on a subgraph of labelled nodes, and a link has none; leave it out")
 
@@ -92,6 +107,12 @@ class Link(Value):
             shard,
             model.get_submodule(DECODER),
         )
+
+
+def _use() -> str:
+    """The strategies whose ranks hold all layers of their rows."""
+    fitting = STRATEGIES.those(lambda strategy: not isinstance(strategy.layout(), Pipeline))
+    return f"for --task link use one of {fitting}"
 
 
 def _read_by(pairs: Pairs, split: int, num_nodes: int) -> np.ndarray[Any, Any]:
@@ -137,7 +158,7 @@ class LinkTask:
     def placed(self, shard: Shard) -> Shard:
         """Train on pairs instead of single rows."""
         if not isinstance(shard.executor, WholeStep):
-            raise InputError(f"this placement runs a step in pieces, and pairs need all rows at once; {USE}")
+            raise InputError(f"this placement runs a step in pieces, and pairs need all rows at once; {_use()}")
         return replace(shard, executor=PairStep(shard.executor.rows, self, shard.full.owners))
 
     def drawn(self, split: str, key: int, count: int, stream: str) -> tuple[Tensor, Tensor, Tensor]:

@@ -12,17 +12,31 @@ from fullgraph.data import Graph
 from fullgraph.errors import InputError
 from fullgraph.partition import GraphFacts, Part
 from fullgraph.placement import Placement, Shard
-from fullgraph.tasks.base import SPLITS, Scores, Table, Task, check_logits, chosen_loss, chosen_metric, scored_by
+from fullgraph.tasks.base import (
+    SPLITS,
+    Predicted,
+    Scores,
+    Table,
+    Task,
+    check_logits,
+    chosen_loss,
+    chosen_metric,
+    scored_by,
+)
 from fullgraph.tasks.losses import MeanLoss, RowLoss, full
 from fullgraph.tasks.metrics import Metric
 from fullgraph.transport import Key
 from fullgraph.values import Value
 
 
-class _OfNodes(Value):
-    """What the tasks of single nodes have in common."""
+class OfNodes(Value):
+    """What the tasks of single nodes have in common; a task of one's own adds `predicts`, `out_width` and `build`."""
 
     usual: ClassVar[tuple[str, dict[str, Any]]] = ("sage", {})
+
+    def check(self, facts: GraphFacts, *, cut: bool) -> None:
+        if cut and facts.pairs:
+            raise InputError(f"{facts.name} was cut for link prediction; use --task link, or partition it again")
 
     def check_placement(self, placement: Placement, *, inductive: bool) -> None:
         """Every placement trains them."""
@@ -35,17 +49,17 @@ class _OfNodes(Value):
         """Nothing is trained beside the model."""
 
 
-def _check(facts: GraphFacts, *, cut: bool) -> None:
-    if cut and facts.pairs:
-        raise InputError(f"{facts.name} was cut for link prediction; use --task link, or partition it again")
-
-
 @dataclass(frozen=True, kw_only=True)
-class Classification(_OfNodes):
+class Classification(OfNodes):
     """A class for every node, or, where labels are 0/1 columns, any number of them."""
 
+    predicts: ClassVar[tuple[Predicted, ...]] = (
+        Predicted(name="classes", prefix="class_", classes="values"),
+        Predicted(name="probabilities", prefix="p_", classes="columns"),
+    )
+
     def check(self, facts: GraphFacts, *, cut: bool) -> None:
-        _check(facts, cut=cut)
+        super().check(facts, cut=cut)
         if facts.real and cut:
             raise InputError(f"{facts.name} was cut with real numbers for labels: use --task regression, or partition "
                              "it again with --task classification")  # fmt: skip
@@ -66,11 +80,10 @@ class Classification(_OfNodes):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Regression(_OfNodes):
+class Regression(OfNodes):
     """One real number for every node, or several."""
 
-    def check(self, facts: GraphFacts, *, cut: bool) -> None:
-        _check(facts, cut=cut)
+    predicts: ClassVar[tuple[Predicted, ...]] = (Predicted(name="values", prefix="value_"),)
 
     def out_width(self, facts: GraphFacts) -> int:
         return facts.classes if facts.real or facts.multilabel else 1

@@ -1,7 +1,7 @@
 """Tables of results with the user's own ids, as CSV or Parquet, written with pyarrow."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -10,20 +10,15 @@ from fullgraph.data.arrays import Array
 from fullgraph.data.columns import EXTRA
 from fullgraph.errors import InputError, nearest, one_line
 from fullgraph.storage import whole_file
+from fullgraph.tasks import Predicted, TaskSpec, predicted_by
 
 FORMATS = ("npy", "csv", "parquet")
-# For each table: its arrays, and the prefix of their columns. An array with one column drops the final `_`.
-TABLES = {
-    "predictions": {"classes": "class_", "probabilities": "p_", "values": "value_"},
-    "embeddings": {"embeddings": "x_"},
-    "pairs": {"pairs": "node_", "scores": "score_"},
-}
 BLOCK_ENTRIES = 1 << 22
 
 
-def files_of(kind: str) -> list[str]:
-    """Return the file names of all possible tables."""
-    return [f"{table}.{kind}" for table in TABLES]
+def files_of(spec: TaskSpec, kind: str) -> list[str]:
+    """Return the file names of all tables that may be written for a task."""
+    return list(dict.fromkeys(f"{table.file}.{kind}" for table in predicted_by(spec)))
 
 
 def check_format(kind: str) -> None:
@@ -38,50 +33,58 @@ def check_format(kind: str) -> None:
             raise InputError(f"format {kind} needs an extra: {EXTRA}") from None
 
 
-def export(arrays: Path, out: Path, kind: str, names: Names | None) -> list[Path]:
+def export(spec: TaskSpec, arrays: Path, out: Path, kind: str, names: Names | None) -> list[Path]:
     """Write a folder's `.npy` arrays as tables in `out`, in blocks, with one row per node in the graph's own order."""
+    texts = np.load(arrays / "labels.npy").tolist() if (arrays / "labels.npy").exists() else []
     written = []
-    for table, columns in TABLES.items():
-        existing = {name: arrays / f"{name}.npy" for name in columns if (arrays / f"{name}.npy").exists()}
-        if existing:
-            loaded = {columns[name]: np.load(path, mmap_mode="r") for name, path in existing.items()}
-            texts = np.load(arrays / "labels.npy").tolist() if (arrays / "labels.npy").exists() else []
-            written.append(out / f"{table}.{kind}")
+    for file in files_of(spec, kind):
+        columns = [
+            Column(table, np.load(arrays / f"{table.name}.npy", mmap_mode="r"))
+            for table in predicted_by(spec)
+            if f"{table.file}.{kind}" == file and (arrays / f"{table.name}.npy").exists()
+        ]
+        if columns:
+            written.append(out / file)
             with whole_file(written[-1]) as staged:
-                _write(staged, kind, loaded, None if table == "pairs" else names, texts)
+                _write(staged, kind, columns, names if columns[0].table.of == "nodes" else None, texts)
     return written
 
 
-def _write(path: Path, kind: str, arrays: dict[str, Array], names: Names | None, texts: list[str]) -> None:
-    """texts: the classes' names, which name the columns of their probabilities."""
+class Column(NamedTuple):
+    """A predicted array and what it is called."""
+
+    table: Predicted
+    array: Array
+
+    def named(self, low: int, high: int, texts: list[str]) -> dict[str, Array]:
+        """Some rows by column name; texts name the columns of classes."""
+        block, prefix = np.asarray(self.array[low:high]), self.table.prefix
+        if block.ndim == 1:
+            return {prefix.removesuffix("_"): block}
+        ends = texts if self.table.classes == "columns" and texts else range(block.shape[1])
+        return {f"{prefix}{end}": np.ascontiguousarray(block[:, c]) for c, end in enumerate(ends)}
+
+
+def _write(path: Path, kind: str, columns: list[Column], names: Names | None, texts: list[str]) -> None:
+    """texts: the classes' names."""
     import pyarrow as pa
 
-    rows = len(next(iter(arrays.values())))
-    width = sum(array[:1].size for array in arrays.values())
+    rows = len(columns[0].array)
+    width = sum(column.array[:1].size for column in columns)
     step = max(1, BLOCK_ENTRIES // max(1, width))
     writer: Any = None
     try:
         for low in range(0, rows, step):
             high = min(rows, low + step)
-            ids = pa.array(range(low, high) if names is None else names.block(low, high))
-            batch = pa.record_batch({"id": ids} | _columns(arrays, low, high, texts))
+            found = {"id": pa.array(range(low, high) if names is None else names.block(low, high))}
+            for column in columns:
+                found |= column.named(low, high, texts)
+            batch = pa.record_batch(found)
             writer = writer or _writer(path, kind, batch.schema)
             writer.write_batch(batch)
     finally:
         if writer is not None:
             writer.close()
-
-
-def _columns(arrays: dict[str, Array], low: int, high: int, texts: list[str]) -> dict[str, Array]:
-    columns: dict[str, Array] = {}
-    for prefix, array in arrays.items():
-        block = np.asarray(array[low:high])
-        if block.ndim == 1:
-            columns[prefix.removesuffix("_")] = block
-        else:
-            ends = texts if prefix == "p_" and texts else range(block.shape[1])
-            columns |= {f"{prefix}{end}": np.ascontiguousarray(block[:, c]) for c, end in enumerate(ends)}
-    return columns
 
 
 def _writer(path: Path, kind: str, schema: Any) -> Any:

@@ -12,15 +12,15 @@ from torch import Tensor, nn
 
 from fullgraph.data import Names
 from fullgraph.errors import InputError, one_line
+from fullgraph.own_code import told, unfit
 from fullgraph.placement import Shard
 from fullgraph.storage import discard, whole_file, workspace
-from fullgraph.tasks import Table, Task
+from fullgraph.tasks import BESIDE, EMBEDDINGS, Table, Task, TaskSpec, predicted_by
 from fullgraph.train.evaluate import logits_of
 from fullgraph.transport import Key, barrier, shared_token
 from fullgraph.values import Range, Value
 
 BLOCK_ROWS = 1 << 16
-TABLES = ("classes", "probabilities", "values", "embeddings", "pairs", "scores", "ids", "labels")
 
 
 @runtime_checkable
@@ -79,22 +79,18 @@ class Order(Value):
     shards: str = ""  # of a different graph; empty: the run's graph
     shards_checksum: Annotated[int, Range(0, 2**32 - 1)] = 0
 
-    @property
-    def files(self) -> list[Path]:
-        """Return all files that may be written."""
-        return [Path(self.out) / f"{name}.npy" for name in TABLES]
+
+def arrays_of(spec: TaskSpec) -> list[str]:
+    """Return the file names of all arrays that may be written for a task."""
+    return [f"{name}.npy" for name in (*(table.name for table in predicted_by(spec)), *BESIDE)]
 
 
 def write_predictions(
-    order: Order, model: nn.Module, shard: Shard, task: Task, class_names: tuple[str, ...] = ()
+    order: Order, model: nn.Module, shard: Shard, task: Task, spec: TaskSpec, class_names: tuple[str, ...] = ()
 ) -> None:
-    """Write the task's tables, and `embeddings.npy` [N, D] if a layer is requested:
+    """Write the tables that the task declares, and `embeddings.npy` [N, D] if a layer is requested.
 
-    classes     `probabilities.npy` [N, C] float32, `classes.npy` [N] (or [N, C] 0/1, multi-label)
-    regression  `values.npy` [N, C] float32
-    link        `embeddings.npy` [N, D] float32; `pairs.npy` [P, 2] and their probabilities, `scores.npy` [P]
-
-    class_names: names of the classes; with names, `classes.npy` [N] holds these texts.
+    class_names: names of the classes; with names, tables of class numbers hold these texts.
 
     Each file is written completely or not at all. Each rank writes its rows to a separate file, and rank 0 merges these
     files, so that two machines never write the same page.
@@ -102,12 +98,12 @@ def write_predictions(
     folder = Path(order.out)
     with watched(model, order.embeddings) as seen:
         out = logits_of(model, shard)
-    tables = task.tables(out, shard)
-    if class_names and "classes" in tables:
-        tables["classes"] = replace(tables["classes"], rows=np.array(class_names)[tables["classes"].rows])
+    tables = _checked(task.tables(out, shard), spec)
+    for name in [table.name for table in spec.predicts if class_names and table.classes == "values"]:
+        tables[name] = replace(tables[name], rows=np.array(class_names)[tables[name].rows])
     if order.embeddings:
         rows = rows_seen(seen, order.embeddings, len(out)).cpu().numpy()
-        tables["embeddings"] = Table(rows, shard.full.ids.cpu().numpy(), shard.full.view.num_nodes)
+        tables[EMBEDDINGS.name] = Table(rows, shard.full.ids.cpu().numpy(), shard.full.view.num_nodes)
     transport, step = shard.transport, shard.eval_clock.step
     folder.mkdir(parents=True, exist_ok=True)
     token = shared_token(transport, Key("predict/token", step))
@@ -121,6 +117,24 @@ def write_predictions(
             for name, table in tables.items():
                 _merge(work, folder / f"{name}.npy", table.count, transport.size)
         barrier(transport, Key("predict/merged", step))
+
+
+def _checked(tables: dict[str, Table], spec: TaskSpec) -> dict[str, Table]:
+    """The tables of a task, which must be those that it declares, with an index for each row."""
+    names = {table.name for table in spec.predicts}
+    if not isinstance(tables, dict) or tables.keys() != names:
+        found = ", ".join(map(str, tables)) if isinstance(tables, dict) else told(tables)
+        raise unfit(
+            spec, f"returned the tables {found or 'none'}: return those that it declares, {', '.join(sorted(names))}"
+        )
+    for name, table in tables.items():
+        if len(table.rows) != len(table.index) or not 0 <= len(table.rows) <= table.count:
+            raise unfit(
+                spec,
+                f"returned {len(table.rows)} rows of {name} with {len(table.index)} places among {table.count}: "
+                "give one place for each row",
+            )
+    return dict(tables)
 
 
 def write_ids(order: Order, names: Names | None) -> None:

@@ -8,7 +8,7 @@ import torch
 
 from fullgraph.partition import Manifest
 from fullgraph.report import medians
-from fullgraph.tasks import TASKS, metric_name, smaller_is_better, task_for
+from fullgraph.tasks import TASKS, main_table, metric_name, smaller_is_better, task_for
 from fullgraph.train.trainer import Trainer
 from fullgraph.version import __version__
 
@@ -26,7 +26,7 @@ class Cost(NamedTuple):
 def result_of(strategy: str, model: str, manifest: Manifest, trainer: Trainer, cost: Cost) -> dict[str, Any]:
     """Return the result. Scores are those of the best validation epoch, by exact evaluation on the whole graph."""
     graph, figures, config = manifest.graph, manifest.figures, trainer.config
-    best, records = trainer.best, trainer.records
+    best, records, task = trainer.best, trainer.records, task_for(config.task, graph, cut=True)
     return {
         "schema": 1,
         "strategy": strategy,
@@ -41,7 +41,8 @@ def result_of(strategy: str, model: str, manifest: Manifest, trainer: Trainer, c
         "ranks": manifest.parts,
         "epochs": len(records),
         "seed": config.seed,
-        "task": TASKS.label(task_for(config.task, graph, cut=True)),
+        "task": TASKS.label(task),
+        "predicts": main_table(task),
         "metric": metric_name(trainer.task),
         "smaller_is_better": smaller_is_better(trainer.task.metric),
         "best_epoch": best.epoch,
