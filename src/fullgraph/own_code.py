@@ -13,7 +13,7 @@ import sysconfig
 import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from functools import lru_cache, partial
+from functools import cache, partial
 from typing import Any
 
 from fullgraph.errors import InputError, PeerLost, RankFailed, lacks_memory, one_line
@@ -183,7 +183,7 @@ def is_own_file(file: str) -> bool:
     return not file.startswith(LIBRARIES) and not _is_installed(file)
 
 
-@lru_cache(maxsize=None)
+@cache
 def _is_installed(file: str) -> bool:
     """Return whether a file lies where packages are installed: such a folder of sys.path holds their *.dist-info."""
     return any(folder in file for folder in INSTALLED) or any(
@@ -191,7 +191,7 @@ def _is_installed(file: str) -> bool:
     )
 
 
-@lru_cache(maxsize=None)
+@cache
 def _holds_packages(folder: str) -> bool:
     with suppress(OSError):
         return any(name.endswith(".dist-info") for name in os.listdir(folder))
