@@ -46,6 +46,18 @@ def load(reference: str) -> Any:
     return found
 
 
+def is_reference(text: str) -> bool:
+    """Whether a text names something in a file, or in a module that can be imported."""
+    place, _, name = text.rpartition(":")
+    if not all(part.isidentifier() for part in name.split(".")):
+        return False
+    if place.endswith(".py"):
+        return True
+    top = place.partition(".")[0]
+    here = os.path.isdir(top) or os.path.isfile(f"{top}.py")
+    return top.isidentifier() and (here or importlib.util.find_spec(top) is not None)
+
+
 def reference_of(kind: Any) -> str:
     """What `load` finds a class or function by, in any process."""
     module, name = sys.modules.get(kind.__module__), kind.__qualname__
