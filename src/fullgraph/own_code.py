@@ -13,7 +13,7 @@ import sysconfig
 import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from fullgraph.errors import InputError, PeerLost, RankFailed, lacks_memory, one_line
@@ -180,7 +180,22 @@ def is_own_file(file: str) -> bool:
         return file.startswith(CONSOLES)
     if file in _named:
         return True
-    return not file.startswith(LIBRARIES) and not any(folder in file for folder in INSTALLED)
+    return not file.startswith(LIBRARIES) and not _is_installed(file)
+
+
+@cache
+def _is_installed(file: str) -> bool:
+    """Return whether a file lies where packages are installed: such a folder of sys.path holds their *.dist-info."""
+    return any(folder in file for folder in INSTALLED) or any(
+        file.startswith(os.path.join(folder, "")) and _holds_packages(folder) for folder in sys.path if folder
+    )
+
+
+@cache
+def _holds_packages(folder: str) -> bool:
+    with suppress(OSError):
+        return any(name.endswith(".dist-info") for name in os.listdir(folder))
+    return False
 
 
 def _at(file: str, line: int | None) -> str:

@@ -12,13 +12,12 @@ from fullgraph.data.splits import Drawn
 from fullgraph.device import device_of, require
 from fullgraph.errors import InputError, one_line
 from fullgraph.exchange import Wires
-from fullgraph.factory import reference_to
 from fullgraph.nn import AnyModel, Chain, GraphSAGE, check_spec
 from fullgraph.own_code import own_code, told, unfit
 from fullgraph.partition import AnyPartitioner, GraphFacts, Metis, Part
 from fullgraph.placement import AllLayers, Placement, Shard
 from fullgraph.recipes import Strategy, check_strategy, vanilla, wires_of
-from fullgraph.reference import checksum_of, files_in, packed
+from fullgraph.reference import checksum_of, files_in, packed, reference_to
 from fullgraph.report import Meter
 from fullgraph.storage import read_document, record_of, write_document
 from fullgraph.tasks import task_for
