@@ -18,7 +18,6 @@ from fullgraph.display import shown
 from fullgraph.environ import in_job
 from fullgraph.errors import InputError
 from fullgraph.exchange import Wires
-from fullgraph.factory import reference_to
 from fullgraph.jobs import as_rank, asked, begin_in_job, launch_ranks, with_parts
 from fullgraph.nn import ModelSpec, Usual
 from fullgraph.own_code import own_code
@@ -33,7 +32,7 @@ from fullgraph.placement import Shard, WholeStep
 from fullgraph.predicting import Predictions, predict
 from fullgraph.preparing import is_cut, new_folder, prepare
 from fullgraph.recipes import Given, Strategy
-from fullgraph.reference import refuse_while_running
+from fullgraph.reference import reference_to, refuse_while_running
 from fullgraph.report import EpochRecord, Phases, read_metrics
 from fullgraph.run import Run, build_model, build_shard, require_device, rows_alone
 from fullgraph.storage import read_document

@@ -22,10 +22,8 @@ from fullgraph.commands.shared import FeaturesOption, GraphArgument, Partitioner
 from fullgraph.display import Display, shown
 from fullgraph.environ import in_job, number
 from fullgraph.errors import Interrupted, PeerLost, RankFailed, explain, one_line
-from fullgraph.lab.commands.bench import bench
-from fullgraph.lab.commands.doctor import doctor
+from fullgraph.lab.commands.measuring import bench, doctor, report
 from fullgraph.lab.commands.planning import calibrate, plan, probe
-from fullgraph.lab.commands.report import report
 from fullgraph.model_options import KINDS
 from fullgraph.options import only, options_of, over_a_run, place_in_config, read_config, run_of
 from fullgraph.own_code import own_code

@@ -239,3 +239,11 @@ def _has(found: Any, need: str) -> bool:
 
 def _fields(kind: Any) -> list[str]:
     return [field.name for field in fields(kind)] if is_dataclass(kind) else []
+
+
+def pairs_of(pairs: list[str], option: str = "-o") -> dict[str, str]:
+    """KEY=VALUE, many times; `option` is what they were given by."""
+    bad = [pair for pair in pairs if "=" not in pair]
+    if bad:
+        raise InputError(f"{option} {one_line(bad[0], 60)}: write it as KEY=VALUE")
+    return dict(pair.split("=", 1) for pair in pairs)

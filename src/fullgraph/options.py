@@ -11,7 +11,7 @@ import typer
 from fullgraph.axes import CALLBACKS, MODELS, PARTITIONERS, STRATEGIES
 from fullgraph.errors import InputError, nearest, one_line
 from fullgraph.model_options import KINDS
-from fullgraph.named import made
+from fullgraph.named import made, pairs_of
 from fullgraph.storage import read_text
 from fullgraph.train.config import FILE, TrainConfig
 from fullgraph.values import hints_of, read_option
@@ -184,11 +184,3 @@ def only(ctx: typer.Context, mode: str, allowed: tuple[str, ...]) -> None:
 def fields_of(kind: type, given: dict[str, Any]) -> dict[str, Any]:
     """The given options that are fields of the value."""
     return {name: given[name] for name in hints_of(kind) if name in given}
-
-
-def pairs_of(pairs: list[str], option: str = "-o") -> dict[str, str]:
-    """Parse a repeated KEY=VALUE option; `option` is its name, for errors."""
-    bad = [pair for pair in pairs if "=" not in pair]
-    if bad:
-        raise InputError(f"{option} {one_line(bad[0], 60)}: write it as KEY=VALUE")
-    return dict(pair.split("=", 1) for pair in pairs)

@@ -5,6 +5,7 @@ A file is run once per process, and only if it is named. A class of a notebook o
 """
 
 import base64
+import copy
 import importlib
 import importlib.util
 import inspect
@@ -13,7 +14,8 @@ import os
 import sys
 import threading
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
@@ -44,6 +46,18 @@ def load(reference: str) -> Any:
         there = ", ".join(key for key, value in names.items() if callable(value) and not key.startswith("_")) or "none"
         raise InputError(f"{one_line(place, 100)} has no {one_line(name, 60)}; it has {one_line(there, 120)}") from None
     return found
+
+
+def is_reference(text: str) -> bool:
+    """Whether a text names something in a file, or in a module that can be imported."""
+    place, _, name = text.rpartition(":")
+    if not all(part.isidentifier() for part in name.split(".")):
+        return False
+    if place.endswith(".py"):
+        return True
+    top = place.partition(".")[0]
+    here = os.path.isdir(top) or os.path.isfile(f"{top}.py")
+    return top.isidentifier() and (here or importlib.util.find_spec(top) is not None)
 
 
 def reference_of(kind: Any) -> str:
@@ -226,3 +240,38 @@ def _refuse(error: BaseException, place: str) -> NoReturn:
     raise InputError(
         f"{one_line(place, 100)} cannot be run ({type(error).__name__}: {one_line(error, 160)})"
     ) from error
+
+
+class Factory:
+    """Makes a model: calls a function, or copies a module, whose weights the run then begins with."""
+
+    def __init__(self, function: Callable[..., Any], name: str, home: str, signature: inspect.Signature) -> None:
+        self.function = function
+        self.__name__ = self.__qualname__ = name
+        self.__module__ = home
+        self.__signature__ = signature
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.function(*args, **kwargs)
+
+    @classmethod
+    def of_module(cls, module: Any) -> "Factory":
+        """Copies a module each time."""
+        kind = type(module)
+        return cls(partial(copy.deepcopy, module), kind.__name__, kind.__module__, inspect.Signature())
+
+    @classmethod
+    def of_function(cls, function: Callable[..., Any]) -> "Factory":
+        """A function without a name of its own, such as a lambda."""
+        inner = function.func if isinstance(function, partial) else function
+        name = getattr(inner, "__name__", type(inner).__name__).strip("<>")
+        return cls(function, name, inner.__module__, inspect.signature(function))
+
+
+def reference_to(thing: Any) -> str:
+    """What ranks find a class, a function or a module by; one that is in no file is handed to them."""
+    if hasattr(thing, "named_parameters") and not isinstance(thing, type):
+        return hand_over(Factory.of_module(thing))
+    if isinstance(thing, type) or (inspect.isfunction(thing) and has_a_file(thing)):
+        return reference_of(thing) if has_a_file(thing) else hand_over(thing)
+    return hand_over(Factory.of_function(thing))

@@ -12,13 +12,12 @@ from fullgraph.data.splits import Drawn
 from fullgraph.device import device_of, require
 from fullgraph.errors import InputError, one_line
 from fullgraph.exchange import Wires
-from fullgraph.factory import reference_to
 from fullgraph.nn import AnyModel, Chain, GraphSAGE, check_spec
 from fullgraph.own_code import own_code, told, unfit
 from fullgraph.partition import AnyPartitioner, GraphFacts, Metis, Part
 from fullgraph.placement import AllLayers, Placement, Shard
 from fullgraph.recipes import Strategy, check_strategy, vanilla, wires_of
-from fullgraph.reference import checksum_of, files_in, packed
+from fullgraph.reference import checksum_of, files_in, packed, reference_to
 from fullgraph.report import Meter
 from fullgraph.storage import read_document, record_of, write_document
 from fullgraph.tasks import task_for
@@ -75,7 +74,7 @@ class Run(Value):
     def write(self, folder: Path) -> None:
         """Write names and fields of every value, and the checksums of the user's files that are named."""
         tree = tree_of(self)
-        files = {path: checksum_of(path) for path in sorted(files_in(tree))}
+        files = {path: checksum_of(path) for path in sorted(_files_in(tree))}
         write_document(folder / FILE, {"schema": SCHEMA, **tree, "files": files})
 
     @classmethod
@@ -101,7 +100,7 @@ class Run(Value):
         if schema != SCHEMA:
             known = f"this version reads schema {SCHEMA}; start a new run"
             raise InputError(f"{path} is of a run of schema {one_line(schema, 20)}, {known}")
-        for file in files_in(tree):
+        for file in _files_in(tree):
             if not isinstance(files, dict) or files.get(file) != checksum_of(file):
                 raise InputError(
                     f"{file} has changed since the run in {path.parent} began; restore it, or start a new run"
@@ -111,7 +110,7 @@ class Run(Value):
     def facts(self) -> dict[str, object]:
         """Everything that decides the run's result, by name: every field, and the checksums of the user's files."""
         tree, found = tree_of(self), dict[str, object]()
-        files = {path: Path(path).name for path in sorted(files_in(tree))}  # hosts may keep them in different folders
+        files = {path: Path(path).name for path in sorted(_files_in(tree))}  # hosts may keep them in different folders
         for name, value in flat(tree).items():
             path = value.rpartition(":")[0] if isinstance(value, str) else ""
             found[name] = value.replace(path, files[path], 1) if path in files else value
@@ -120,6 +119,11 @@ class Run(Value):
     def packed(self) -> str:
         """The serialised notebook classes that the run refers to, for its ranks."""
         return packed(tree_of(self))
+
+
+def _files_in(tree: dict[str, Any]) -> set[str]:
+    """The user's files that a run names, except the file that loaded its graph: the graph is already partitioned."""
+    return files_in({name: value for name, value in tree.items() if name != "graph"})
 
 
 def build_trainer(run: Run, part: Part, transport: Transport) -> Trainer:

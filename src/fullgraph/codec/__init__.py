@@ -1,4 +1,4 @@
-"""Codecs: turn rows into bytes and back; the axis "how many bits"."""
+"""How many bits: what a row becomes on the wire."""
 
 from typing import Annotated
 

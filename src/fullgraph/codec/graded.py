@@ -1,4 +1,4 @@
-"""Quantize rows with few bits, and more important rows with more bits."""
+"""A few bits a number, and more of them for rows that matter more."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -16,10 +16,9 @@ GRADES = 4
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Graded:
-    """Encode rows of grade g = 0..3 with LowBit(min(b 2^g, 8)), grade by grade; b depends on the step  (Sylvie, ICDE
-    2024).
+    """LowBit(min(b 2^g, 8)) for the rows of grade g = 0..3, grade after grade, with b of the step  (Sylvie, ICDE 2024).
 
-    Both ends know the grades of a message's rows, so they know its size without communication.
+    Both ends know the grades of a message's rows, so that its size needs no talk.
     """
 
     bits_at: Callable[[int], int]  # step -> b
@@ -42,7 +41,7 @@ class Graded:
         return sum(codec.nbytes((len(rows), prod(shape[1:])), dtype, name) for codec, rows, name in self._groups(key))
 
     def _groups(self, key: Key) -> Iterator[tuple[LowBit, Tensor, Key]]:
-        """For every grade that occurs: the codec, the rows, and a key that gives the grade its own noise."""
+        """The codec, the rows and the key (noise of its own) of every grade there is."""
         bits, grades_n = self.bits_at(key.step), self.grades_of(key)
         for grade in range(GRADES):
             rows = (grades_n == grade).nonzero().flatten()

@@ -1,1 +1,1 @@
-"""The commands except `train`, one function each; `cli.py` assembles them."""
+"""The commands beside `train`, a function each; `cli.py` puts them together."""

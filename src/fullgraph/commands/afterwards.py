@@ -1,4 +1,4 @@
-"""Commands that a user may run after a finished run."""
+"""What to do with a run that is done: commands to copy."""
 
 import shlex
 from importlib.util import find_spec
@@ -10,7 +10,7 @@ from fullgraph.storage import read_document
 
 
 def next_commands(folder: Path, app: typer.Typer) -> dict[str, str]:
-    """Return pairs (command, purpose); a command that this installation lacks is left out."""
+    """A command and what it is for; of a command that is not there, nothing is said."""
     run = shlex.quote(str(folder))
     result = read_document(folder / "result.json", fix="name the folder of a finished run")
     other = "pipegcn" if result["strategy"] == "vanilla" else "vanilla"
@@ -22,9 +22,9 @@ def next_commands(folder: Path, app: typer.Typer) -> dict[str, str]:
         f"fullgraph report {run}": "a page with curves, where the time went, and advice",
         f"fullgraph predict {run} {wanted}": "every node's prediction as a table"
         if csv
-        else "one layer's row of every node",
+        else "a layer's row of every node",
         again: "the same run with another strategy; then `fullgraph compare` the two",
-        f"fullgraph train --resume {run} --epochs {2 * result['epochs']}": "train for as many epochs again",
+        f"fullgraph train --resume {run} --epochs {2 * result['epochs']}": "go on for as many epochs again",
     }
     if result["ranks"] == 1:
         del found[again]

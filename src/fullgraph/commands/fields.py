@@ -1,4 +1,4 @@
-"""Generate a command's options from dataclass fields, which own the name, help, choices and default."""
+"""Options of a command, made from the fields of dataclasses: name, help, choices and default stand there once."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import Field, fields
@@ -14,9 +14,9 @@ OWN = ", or your own: my_file.py:Name"
 
 
 def with_fields(*kinds: type, leave: Iterable[str] = ()) -> Callable[[F], F]:
-    """Turn parameters named like fields of these dataclasses into options with the fields' help and choices.
+    """Make parameters that are named as fields of these dataclasses options with the fields' help and choices.
 
-    A last parameter `**fields` stands for all other fields, one option each.
+    A last parameter `**fields` stands for an option for each of the other fields.
     """
 
     def decorated(command: F) -> F:
@@ -58,11 +58,11 @@ def option_of(kind: type, name: str) -> Any:
 
 
 def offer(names: Iterable[str]) -> Callable[[str], list[str]]:
-    """Complete a partly typed name in the shell; if no name fits, complete file names."""
+    """What a shell offers when a name is typed half; where nothing fits it offers files."""
     return lambda incomplete: [name for name in names if name.startswith(incomplete)]
 
 
 def chosen_from(names: Iterable[str], text: str = "", default: bool | str = True) -> Any:
-    """An option that takes one of these names, or a user's own."""
+    """An option that takes one of these names or a user's own."""
     known = list(names)
     return typer.Option(help=f"{text}{', '.join(known)}{OWN}", autocompletion=offer(known), show_default=default)

@@ -1,4 +1,4 @@
-"""Commands on runs: predict with one run, compare several."""
+"""Commands on runs: predict with one, compare several."""
 
 from pathlib import Path
 from typing import Annotated
@@ -20,9 +20,9 @@ def predict(
     run: Annotated[Path, typer.Argument(help="a finished run's folder")],
     graph: Annotated[
         str | None,
-        typer.Option(help="a different graph from the run's; it needs no labels", autocompletion=offer(GRAPHS)),
+        typer.Option(help="another graph than the run's; it needs no labels", autocompletion=offer(GRAPHS)),
     ] = None,
-    parts: Annotated[int, typer.Option(help="ranks for --graph; 0: as many as the run had")] = 0,
+    parts: Annotated[int, typer.Option(help="ranks for --graph; 0: as many as the run has")] = 0,
     embeddings: Annotated[
         str | None, typer.Option(help="write this layer's output too: its number, from 1, or its name in the model")
     ] = None,
@@ -31,7 +31,7 @@ def predict(
         Path | None, typer.Option(help="folder for the files", show_default="the run's predictions/")
     ] = None,
 ) -> None:
-    """Write every node's class and probabilities, in the graph's node order, with the best model of a run.
+    """Write every node's class and probabilities, in the graph's own node order, with a run's best model.
 
     Example:  fullgraph predict runs/mine --graph new.npz --out predictions/ --embeddings 2 --format parquet
     """
@@ -50,11 +50,11 @@ def compare(
     target: Annotated[
         float | None, typer.Option(help="a validation score: show the seconds until it was reached")
     ] = None,
-    as_csv: Annotated[bool, typer.Option("--csv", help="print CSV for programs")] = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="print CSV for a machine to read")] = False,
     as_json: JsonOption = False,
-    out: Annotated[Path | None, typer.Option(help="write the table to FILE.csv or FILE.json")] = None,
+    out: Annotated[Path | None, typer.Option(help="write to this file, FILE.csv or FILE.json")] = None,
 ) -> None:
-    """Compare runs in a table: scores, epoch time, wait, bytes, time to a given score.
+    """Print runs side by side: scores, epoch time, wait, bytes, time to a given score.
 
     Example:  fullgraph compare runs/vanilla runs/pipegcn --target 0.9
     """
