@@ -26,7 +26,7 @@ def require_run_fits(manifest: Manifest, spec: ModelSpec, config: TrainConfig) -
 
 
 def least_bytes(manifest: Manifest, spec: ModelSpec, config: TrainConfig, rank: int) -> int:
-    """Return the minimum memory of a rank: edges, aggregated input, and every layer's output and its gradient."""
+    """Return the minimum memory of a rank: edges, aggregated input, and every layer's output with its gradient."""
     nodes, arcs = manifest.figures.nodes[rank], manifest.figures.edges[rank]
     ahead = config.precompute and not spec.encodes and not manifest.graph.sparse
     columns = (manifest.graph.features if ahead else 0) + 2 * spec.layers * spec.hidden
