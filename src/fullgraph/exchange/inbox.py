@@ -9,11 +9,10 @@ from torch import Tensor
 
 from fullgraph.codec import Codec, Shape
 from fullgraph.errors import Damaged, InputError
-from fullgraph.exchange.bits import Bits
-from fullgraph.exchange.coding import StepCoding
-from fullgraph.exchange.picks import ByPeer, Picked, Picks
+from fullgraph.exchange.coding import Bits, StepCoding
+from fullgraph.exchange.rows import ByPeer, Picked, Picks
 from fullgraph.exchange.schedule import Schedule
-from fullgraph.exchange.state import Average, News, Part, Residuals, are_shaped, rows_of
+from fullgraph.exchange.state import Average, News, Residuals, SavedState, are_shaped, rows_of
 from fullgraph.plan import Route
 from fullgraph.transport import Key, Pending, Ready, Transport
 
@@ -115,7 +114,7 @@ class Manner:
     bits: Bits | None = None
 
     @property
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[SavedState]:
         """Those that remember something."""
         return [part for part in (self.average, self.residuals, self.news, self.bits) if part is not None]
 
@@ -233,6 +232,11 @@ class Inbox:
             if old != due:
                 passed.wait()  # never read, yet its buffers must not go while it is still on its way
         return rows
+
+    def drop_before(self, step: int) -> None:
+        """Let go of all that was posted before a step."""
+        for old in [s for s in self.versions if s < step]:
+            self.versions.pop(old).wait()
 
     def fresher(self, step: int) -> ByPeer | None:
         """The step's own rows, waited for, where it reads others; None where it does not, or sends none."""

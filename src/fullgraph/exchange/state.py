@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from fullgraph.codec import Codec, Shape
-from fullgraph.exchange.picks import ByPeer, Picks
+from fullgraph.exchange.rows import ByPeer, Picks
 from fullgraph.transport import Key, Transport
 from fullgraph.values import Range, Value
 
 
-class Part(Protocol):
+class SavedState(Protocol):
     """Something that is remembered, and is in the checkpoint."""
 
     def held(self) -> dict[str, Tensor]:

@@ -5,13 +5,12 @@ from typing import ClassVar, Protocol
 
 from fullgraph.codec import Codec, Full, MinVariance
 from fullgraph.errors import InputError
-from fullgraph.exchange.bits import Bits
 from fullgraph.exchange.channel import Channel
 from fullgraph.exchange.clock import Clock
-from fullgraph.exchange.facts import RowFacts, told_squares
+from fullgraph.exchange.coding import Bits
 from fullgraph.exchange.inbox import Inbox, Manner
 from fullgraph.exchange.own import checked_codec, checked_schedule
-from fullgraph.exchange.picks import Picks
+from fullgraph.exchange.rows import Picks, RowFacts, exchange_squares
 from fullgraph.exchange.schedule import Schedule, Sync
 from fullgraph.exchange.state import Average, Drift, News, Residuals, Smooth
 from fullgraph.plan import Route
@@ -21,7 +20,7 @@ from fullgraph.transport import Key, Transport
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wire:
     """The free axes of a channel: when it is read, in how many bits (gradients may take another codec), and how it is
-    smoothed or corrected; which rows cross at a step (`share`, `turns`: see picks.py), and whether any do (`drift`).
+    smoothed or corrected; which rows cross at a step (`share`, `turns`: see rows.py), and whether any do (`drift`).
     """
 
     schedule: Schedule = field(default_factory=Sync)
@@ -50,7 +49,7 @@ class Wire:
     ) -> Channel:
         codec, backward, smooth, drift = self.codec, self.backward or self.codec, self.smooth, self.drift
         picks, there = self._picks(route, clock, facts), Key(name, 0, "forward", use=clock.use, run=clock.seed)
-        squares = told_squares(facts, name, route, transport) if isinstance(codec, MinVariance) and facts else None
+        squares = exchange_squares(facts, name, route, transport) if isinstance(codec, MinVariance) and facts else None
         features = Manner(
             average=Average(smooth) if smooth and smooth.features else None,
             residuals=Residuals() if self.feedback else None,
