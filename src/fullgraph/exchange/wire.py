@@ -8,11 +8,11 @@ from fullgraph.errors import InputError
 from fullgraph.exchange.channel import Channel
 from fullgraph.exchange.clock import Clock
 from fullgraph.exchange.coding import Bits
-from fullgraph.exchange.inbox import Inbox, Manner
+from fullgraph.exchange.inbox import Extras, Inbox
 from fullgraph.exchange.own import checked_codec, checked_schedule
 from fullgraph.exchange.rows import Picks, RowFacts, exchange_squares
 from fullgraph.exchange.schedule import Schedule, Sync
-from fullgraph.exchange.state import Average, Drift, News, Residuals, Smooth
+from fullgraph.exchange.state import Average, ChangeFilter, Drift, Residuals, Smooth
 from fullgraph.plan import Route
 from fullgraph.transport import Key, Transport
 
@@ -50,18 +50,18 @@ class Wire:
         codec, backward, smooth, drift = self.codec, self.backward or self.codec, self.smooth, self.drift
         picks, there = self._picks(route, clock, facts), Key(name, 0, "forward", use=clock.use, run=clock.seed)
         squares = exchange_squares(facts, name, route, transport) if isinstance(codec, MinVariance) and facts else None
-        features = Manner(
+        features = Extras(
             average=Average(smooth) if smooth and smooth.features else None,
             residuals=Residuals() if self.feedback else None,
             picks=picks,
-            news=News(drift, picks) if drift else None,
+            changes=ChangeFilter(drift, picks) if drift else None,
             bits=Bits(codec, squares) if isinstance(codec, MinVariance) else None,
         )
-        gradients = Manner(
+        gradients = Extras(
             average=Average(smooth) if smooth and smooth.gradients else None,
             residuals=Residuals() if self.feedback else None,
             picks=picks and picks.T,
-            news=News(drift, picks and picks.T) if drift and drift.gradients else None,
+            changes=ChangeFilter(drift, picks and picks.T) if drift and drift.gradients else None,
             bits=Bits(backward, None) if isinstance(backward, MinVariance) else None,
         )
         channel = Channel(
