@@ -182,7 +182,7 @@ class Inbox:
     def _begin(self, packed: ByPeer, like: Tensor, shapes: dict[int, Shape], key: Key) -> Pending[ByPeer]:
         extras, silent = self.extras, frozenset[int]()
         if extras.changes is not None:
-            packed, silent = extras.changes.changed(packed, list(shapes), key, self.transport)
+            packed, silent = extras.changes.filtered(packed, list(shapes), key, self.transport)
         coding = self._coding(like, shapes, key)
         outgoing = {peer: rows for peer, rows in packed.items() if coding.crosses("sent", peer)}
         sizes = coding.incoming().items()
