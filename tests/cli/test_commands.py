@@ -249,7 +249,7 @@ def test_a_check_that_breaks_is_a_finding(monkeypatch):
 
 @pytest.mark.cold
 def test_the_doctor_trains_for_a_trial(say):
-    from fullgraph.lab.doctor.trial import trial
+    from fullgraph.lab.doctor.examine import trial
 
     (found,) = trial()
     assert found.state == "ok", found
