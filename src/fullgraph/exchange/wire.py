@@ -5,14 +5,15 @@ from typing import ClassVar, Protocol
 
 from fullgraph.codec import Codec, Full, MinVariance
 from fullgraph.errors import InputError
+from fullgraph.exchange.bits import Bits
 from fullgraph.exchange.channel import Channel
 from fullgraph.exchange.clock import Clock
-from fullgraph.exchange.coding import Bits
-from fullgraph.exchange.inbox import Extras, Inbox
+from fullgraph.exchange.facts import RowFacts, told_squares
+from fullgraph.exchange.inbox import Inbox, Manner
 from fullgraph.exchange.own import checked_codec, checked_schedule
-from fullgraph.exchange.rows import Picks, RowFacts, exchange_squares
+from fullgraph.exchange.picks import Picks
 from fullgraph.exchange.schedule import Schedule, Sync
-from fullgraph.exchange.state import Average, ChangeFilter, Drift, Residuals, Smooth
+from fullgraph.exchange.state import Average, Drift, News, Residuals, Smooth
 from fullgraph.plan import Route
 from fullgraph.transport import Key, Transport
 
@@ -20,7 +21,7 @@ from fullgraph.transport import Key, Transport
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wire:
     """The free axes of a channel: when it is read, in how many bits (gradients may take another codec), and how it is
-    smoothed or corrected; which rows cross at a step (`share`, `turns`: see rows.py), and whether any do (`drift`).
+    smoothed or corrected; which rows cross at a step (`share`, `turns`: see picks.py), and whether any do (`drift`).
     """
 
     schedule: Schedule = field(default_factory=Sync)
@@ -49,19 +50,19 @@ class Wire:
     ) -> Channel:
         codec, backward, smooth, drift = self.codec, self.backward or self.codec, self.smooth, self.drift
         picks, there = self._picks(route, clock, facts), Key(name, 0, "forward", use=clock.use, run=clock.seed)
-        squares = exchange_squares(facts, name, route, transport) if isinstance(codec, MinVariance) and facts else None
-        features = Extras(
+        squares = told_squares(facts, name, route, transport) if isinstance(codec, MinVariance) and facts else None
+        features = Manner(
             average=Average(smooth) if smooth and smooth.features else None,
             residuals=Residuals() if self.feedback else None,
             picks=picks,
-            changes=ChangeFilter(drift, picks) if drift else None,
+            news=News(drift, picks) if drift else None,
             bits=Bits(codec, squares) if isinstance(codec, MinVariance) else None,
         )
-        gradients = Extras(
+        gradients = Manner(
             average=Average(smooth) if smooth and smooth.gradients else None,
             residuals=Residuals() if self.feedback else None,
             picks=picks and picks.T,
-            changes=ChangeFilter(drift, picks and picks.T) if drift and drift.gradients else None,
+            news=News(drift, picks and picks.T) if drift and drift.gradients else None,
             bits=Bits(backward, None) if isinstance(backward, MinVariance) else None,
         )
         channel = Channel(

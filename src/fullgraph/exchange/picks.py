@@ -1,57 +1,19 @@
-"""What a wire knows of the rows that cross, and which of them cross at a step.
+"""Which rows of a message cross at a step: a share of them drawn by chance, or every so many steps a turn of them.
 
 Both ends know the global ids of a message's rows, and so which of them cross, without a message.
 
-Legend: n owned rows or rows of a message, h halo rows.
+Legend: n rows of a message.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from fullgraph.ops.hashing import MASK32, draws, dropout_key, row_keys
-from fullgraph.plan import Route
-from fullgraph.transport import Key, Transport
 
 ByPeer = dict[int, Tensor]  # rows, or a value of each, by the peer whose message they are
 SALT = 0xB5  # no layer of dropout has this number
-
-
-class Sides(NamedTuple):
-    """A number of every owned row [n], and of every halo row [h]."""
-
-    owned: Tensor
-    halo: Tensor
-
-    def by_peer(self, route: Route) -> tuple[ByPeer, ByPeer]:
-        """By message, on the host: of the rows that each peer is sent, and of those that it sends."""
-        packed = route.pack(self.owned), route.T.pack(self.halo)
-        sent, come = ({peer: rows.cpu() for peer, rows in way.items()} for way in packed)
-        return sent, come
-
-
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class RowFacts:
-    """All that a wire may ask about rows; a placement leaves out what its wires cannot use."""
-
-    ids: Sides | None = None  # global
-    grades: Sides | None = None  # how much rows matter, 0..3, for wires that are `graded`
-    squares: Callable[[], Tensor] | None = None  # [h]: the sum of the squares of what readers multiply a row by
-    summed: bool | None = True  # readers sum rows up, each times a number; attention does not; None: who knows
-
-
-def exchange_squares(facts: RowFacts, name: str, route: Route, transport: Transport) -> tuple[ByPeer, ByPeer] | None:
-    """`squares` by message, as `Sides.by_peer` has them. Readers know them, and tell the owners once."""
-    if facts.squares is None:
-        return None
-    come = {peer: rows.float().cpu() for peer, rows in route.T.pack(facts.squares()).items()}
-    incoming = {peer: 4 * shape[0] for peer, shape in route.T.shapes(()).items()}
-    wires = {peer: rows.contiguous().view(torch.uint8) for peer, rows in come.items()}
-    told = transport.begin(Key(f"setup/{name} squares", 0), wires, incoming).wait()
-    return {peer: told[peer].cpu().clone().view(torch.float32) for peer in sorted(told)}, come
 
 
 @dataclass(frozen=True, slots=True, eq=False)
