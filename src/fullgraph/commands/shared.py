@@ -5,19 +5,17 @@ from typing import Annotated, Any
 
 import typer
 
-from fullgraph.axes import PARTITIONERS
-from fullgraph.commands.fields import chosen_from, offer
-from fullgraph.options import pairs_of
+from fullgraph.axes import FORMATS, GRAPH_FORMS, PARTITIONERS
+from fullgraph.commands.fields import OWN, chosen_from, offer
+from fullgraph.named import pairs_of
 from fullgraph.report.terminal import note
 
 FEATURES = ("none", "row", "standard")
-GRAPHS = ("demo", "pyg:", "ogb:", "saint:", "tables:", "sbm:", "rmat:")
+GRAPHS = ("demo", *(f"{name}:" for name in FORMATS))
+KINDS = f"demo, FILE.npz, a folder of tables or of shards, {', '.join(GRAPH_FORMS)}{OWN}"
 
 
-GraphArgument = Annotated[str, typer.Argument(help="demo, FILE.npz, a folder of tables or of shards, pyg:CLASS/NAME, "
-                                              "ogb:NAME, saint:FOLDER, tables:KEY=VALUE,..., sbm:KEY=VALUE,... "
-                                              "or rmat:KEY=VALUE,...",
-                                              autocompletion=offer(GRAPHS))]  # fmt: skip
+GraphArgument = Annotated[str, typer.Argument(help=KINDS, autocompletion=offer(GRAPHS))]
 PartsOption = Annotated[int, typer.Option(help="into how many parts the graph is cut, one a rank")]
 PartitionerName = Annotated[str, chosen_from(PARTITIONERS)]
 PartitionerOption = Annotated[

@@ -19,7 +19,8 @@ from fullgraph.commands.shared import (
 from fullgraph.display import shown
 from fullgraph.errors import InputError
 from fullgraph.model_options import ModelOptions
-from fullgraph.options import fields_of, pairs_of
+from fullgraph.named import pairs_of
+from fullgraph.options import fields_of
 from fullgraph.report import Phases
 from fullgraph.train.config import TrainConfig
 from fullgraph.values import hints_of, read_option
