@@ -1,4 +1,4 @@
-"""Before any rank starts: the graph is read, checked against the run and cut, and the config is written."""
+"""The work before any rank starts: read the graph, check it against the run, partition it, write the config."""
 
 import time
 from dataclasses import replace
@@ -26,15 +26,15 @@ from fullgraph.train.folder import SHARDS, RunFolder
 
 @runtime_checkable
 class Chooser(Protocol):
-    """A strategy that stands for another one, which it chooses when the graph has been cut."""
+    """A strategy that chooses another strategy once the graph is partitioned."""
 
     def choose(self, run: Run, shards: Path) -> tuple[str, Strategy, str]:
-        """The strategy to take, by name and as a value, and the reason."""
+        """Return the chosen strategy, as a name and as a value, and the reason."""
 
 
 @own_code()
 def prepare(config: Run, graph: Graph | str | Path, run: RunFolder, phases: Phases) -> Run:
-    """Fill the run's folder: shards (unless the graph is a folder of them) and the resolved config."""
+    """Fill the run's folder: shards (unless the graph is a folder of shards) and the resolved config."""
     folder = run.path
     try:
         if not isinstance(graph, Graph) and is_cut(graph):
@@ -76,14 +76,14 @@ def prepare(config: Run, graph: Graph | str | Path, run: RunFolder, phases: Phas
 
 
 def with_task(config: Run, task: TaskSpec) -> Run:
-    """The run with its task, and with the model that is usual for it where nobody named one."""
+    """The run with its task, and with the task's default model if no model was named."""
     check_task(task)
     model = config.model.settled(*task.usual) if isinstance(config.model, Usual) else config.model
     return replace(config, model=model, train=replace(config.train, task=task))
 
 
 def chosen(config: Run, shards: Path, phases: Phases) -> Run:
-    """The run with a strategy, where it left the choice open."""
+    """The run with a chosen strategy, if it left the choice open."""
     if not isinstance(config.strategy, Chooser):
         return config
     with phases("choose", "choosing a strategy"):
@@ -98,7 +98,7 @@ def is_cut(graph: Graph | str | Path) -> bool:
 
 
 def _with_shards(config: Run, shards: Path) -> tuple[Run, Manifest]:
-    """The config of a run on a graph that was cut before, and how it was cut."""
+    """The config of a run on a folder of shards, with the settings of that partition."""
     manifest = read_manifest(shards)
     if config.parts not in (0, manifest.parts):
         raise InputError(f"{shards} holds {manifest.parts} parts, not {config.parts}; pass --parts {manifest.parts}")
@@ -113,7 +113,7 @@ def _with_shards(config: Run, shards: Path) -> tuple[Run, Manifest]:
 
 
 def check_placement(config: Run) -> None:
-    """Refuse a model that the strategy cannot lay over so many ranks, before any of them starts."""
+    """Refuse a model that the strategy cannot place on this number of ranks, before any rank starts."""
     model = config.model.outline(1, 2)
     model.checkpoint_layers = config.train.checkpoint_layers
     layout = replace(config.strategy.layout(), host_rows=config.train.features_on == "host")
@@ -123,7 +123,7 @@ def check_placement(config: Run) -> None:
 
 
 def new_folder(config: Run, out: str | Path | None) -> Path:
-    """The folder asked for, or a fresh one under runs/."""
+    """The requested folder, or a new one under runs/."""
     if out is not None:
         return Path(out)
     links = isinstance(config.model, Usual) and config.train.task not in ("auto", None)
