@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 import fullgraph as fg
 from fullgraph.axes import MODELS
 from fullgraph.cli import app
-from fullgraph.commands.fields import with_fields
+from fullgraph.commands.shared import with_fields
 from fullgraph.options import MODEL_OPTIONS
 from fullgraph.report.comparison import Compared, print_comparison
 from fullgraph.train.config import TrainConfig

@@ -19,13 +19,12 @@ from fullgraph.lab.bench.peers import measure_peer, write_graph
 from fullgraph.lab.bench.rank import BASELINE, FOUND, Found, Job
 from fullgraph.lab.bench.tables import PAGE, TABLE, markdown, page
 from fullgraph.partition import PARTITIONERS, Metis, read_manifest
-from fullgraph.preparing import check_placement
+from fullgraph.preparing import check_placement, require_run_fits
 from fullgraph.report import Phases
 from fullgraph.run import Run
 from fullgraph.storage import FolderLock, read_record, scratch, write_document, write_whole
 from fullgraph.tasks import fitted
 from fullgraph.train.config import TrainConfig
-from fullgraph.train.fits import require_run_fits
 from fullgraph.train.fork_server import ForkServer
 from fullgraph.train.launch import launch
 from fullgraph.values import tree_of

@@ -7,8 +7,7 @@ from typing import Annotated
 import typer
 
 from fullgraph.axes import MODELS, STRATEGIES
-from fullgraph.commands.fields import offer, with_fields
-from fullgraph.commands.shared import GRAPHS, JsonOption, print_json
+from fullgraph.commands.shared import GRAPHS, JsonOption, offer, print_json, with_fields
 from fullgraph.display import shown
 from fullgraph.errors import InputError, one_line
 from fullgraph.options import read_config

@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fullgraph.axes import MODELS, STRATEGIES
-from fullgraph.commands.fields import chosen_from, offer, with_fields
 from fullgraph.commands.shared import (
     GraphArgument,
     JsonOption,
     PartitionerName,
     PartitionerOption,
+    chosen_from,
+    offer,
     partitioner_of,
     print_json,
+    with_fields,
 )
 from fullgraph.display import shown
 from fullgraph.errors import InputError

@@ -141,7 +141,7 @@ def torch() -> Iterator[Finding]:
 
 
 def backends() -> Iterator[Finding]:
-    from fullgraph.transport.available import backends
+    from fullgraph.transport.job import backends
 
     there = backends()
     if there["gloo"]:
