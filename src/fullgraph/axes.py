@@ -1,6 +1,6 @@
-"""The axes of a run: for each, the short names of what we have, and what one's own must have to stand beside them.
+"""The axes of a run: for each axis, our short names, and the methods that a user's own choice must have.
 
-Nothing that a name stands for is imported before it is asked for.
+A named class is imported only when it is looked up.
 """
 
 from fullgraph.named import Axis

@@ -183,7 +183,7 @@ def test_an_edited_file_is_refused(home):
         done = fullgraph("train", "--resume", "run", "--epochs", 9, cwd=home)
         words = {line.split(":")[0] for line in done.stdout.splitlines()}  # a busy machine is told the seconds, too
         assert (done.returncode, words, done.stderr.count("\n")) == (2, {"starting"}, 1)
-        assert f"{file} is not what it was when the run in run began" in done.stderr
+        assert f"{file} has changed since the run in run began" in done.stderr
         file.unlink()
         done = fullgraph("predict", "run", "--out", "again", cwd=home)
         assert (done.returncode, "topk.py" in done.stderr, done.stderr.count("\n")) == (2, True, 1)
@@ -198,7 +198,7 @@ def test_a_file_without_its_checksum_is_refused(home):
     tree.pop("checksum")
     try:
         path.write_text(json.dumps(sealed({**tree, "files": {}})))
-        with pytest.raises(InputError, match="is not what it was"):
+        with pytest.raises(InputError, match="has changed since the run"):
             Run.read(home / "run")
     finally:
         path.write_text(before)

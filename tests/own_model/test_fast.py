@@ -92,6 +92,27 @@ def on_ranks(transport, model):
     return shard.full.ids, out.detach(), {name: p.grad for name, p in model.named_parameters()}
 
 
+def short_of_memory(transport, model):
+    shard = shard_of(transport, case_graph())
+    memory = "8kB" if transport.rank else "1GiB"  # one rank alone: all of them choose alike
+    model = fg.distribute(copy.deepcopy(model), shard, check=False, message_memory=memory)
+    out = model(shard.x, shard.edge_index, shard.edge_attr)
+    (out * cotangent(shard.full.ids, out)).sum().backward()
+    fg.sync_gradients(model)
+    return shard.full.ids, out.detach(), {name: p.grad for name, p in model.named_parameters()}
+
+
+@pytest.mark.parametrize("name", ["gatv2 edges", "transformer edges"])
+def test_mapped_features_of_edges_must_fit(name):
+    """A kernel that needs them all at once leaves the layer to chunks."""
+    torch.manual_seed(0)
+    model = CASES[name]().double()
+    wanted, grads = alone(copy.deepcopy(model))
+    for ids, rows, mine in run_threads(3, short_of_memory, model):
+        torch.testing.assert_close(rows, wanted[ids], rtol=1e-9, atol=1e-9)
+        torch.testing.assert_close(mine, grads, rtol=1e-9, atol=1e-9)
+
+
 def never(*_, **__):
     raise AssertionError("PyG's own code runs")
 
