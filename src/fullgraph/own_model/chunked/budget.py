@@ -1,4 +1,4 @@
-"""How much memory the messages of one layer may take."""
+"""Memory limits for the messages of one layer."""
 
 from dataclasses import dataclass
 
@@ -9,14 +9,14 @@ from fullgraph.errors import InputError
 from fullgraph.resources import free_memory
 from fullgraph.words import bytes_in
 
-SHARE = 4  # messages of one layer stay whole while they take less than free memory / SHARE
-MOST = {"gpu": 4 << 30, "cpu": 512 << 20}  # bytes of one chunk, where the user gave no limit: more is no faster
+SHARE = 4  # messages of one layer stay whole if they take less than free memory / SHARE
+MOST = {"gpu": 4 << 30, "cpu": 512 << 20}  # bytes of one chunk without a user's limit; larger chunks are no faster
 AUTO = "auto"
 
 
 @dataclass(frozen=True)
 class Limit:
-    """Bytes of messages."""
+    """Limits for messages, in bytes."""
 
     whole: int  # a layer that needs more runs in chunks
     chunk: int  # of one chunk
@@ -30,7 +30,7 @@ class Budget:
 
     @staticmethod
     def of(text: str | int | None) -> "Budget":
-        """From `auto`, a number of bytes, or a size such as 2GiB."""
+        """Read `auto`, a number of bytes, or a size such as 2GiB."""
         if text is None or text == AUTO:
             return Budget()
         nbytes = text if isinstance(text, int) and not isinstance(text, bool) else bytes_in(str(text))
@@ -39,7 +39,7 @@ class Budget:
         return Budget(nbytes)
 
     def limit(self, device: torch.device, ranks: int) -> Limit:
-        """What a layer may take now; ranks of one host share its memory."""
+        """The limit for a layer now; ranks of one host share its memory."""
         if self.nbytes is not None:
             return Limit(self.nbytes, self.nbytes)
         share = (free_bytes(device) if is_accelerator(device) else free_memory() // ranks) // SHARE
