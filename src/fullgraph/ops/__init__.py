@@ -8,6 +8,7 @@ from fullgraph.ops.dense import Drop, aligned_rows, dense_kernels, rows_linear
 from fullgraph.ops.dense_cpu import pooled_linear, pools
 from fullgraph.ops.dropout import act_dropout, dropout_arcs
 from fullgraph.ops.extremes import arc_max, arc_min
+from fullgraph.ops.gates import gated_sum
 from fullgraph.ops.hashing import dropout_key
 from fullgraph.ops.norm import layer_norm
 from fullgraph.ops.pairs import attend_pairs
@@ -31,6 +32,7 @@ __all__ = [
     "dropout_key",
     "edge_scores",
     "edge_softmax",
+    "gated_sum",
     "gather_rows",
     "layer_norm",
     "pooled_linear",
