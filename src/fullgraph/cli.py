@@ -13,12 +13,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fullgraph.axes import DECODERS, MODELS, STRATEGIES
-from fullgraph.commands.afterwards import next_commands
-from fullgraph.commands.fields import chosen_from, with_fields
 from fullgraph.commands.graphs import inspect, partition
 from fullgraph.commands.lists import schedule, strategies
-from fullgraph.commands.runs import compare, predict
-from fullgraph.commands.shared import FeaturesOption, GraphArgument, PartitionerName, PartitionerOption, SplitOption
+from fullgraph.commands.runs import compare, next_commands, predict
+from fullgraph.commands.shared import (
+    FeaturesOption,
+    GraphArgument,
+    PartitionerName,
+    PartitionerOption,
+    SplitOption,
+    chosen_from,
+    with_fields,
+)
 from fullgraph.display import Display, shown
 from fullgraph.environ import in_job, number
 from fullgraph.errors import Interrupted, PeerLost, RankFailed, explain, one_line

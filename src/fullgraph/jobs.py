@@ -12,18 +12,18 @@ from fullgraph.errors import InputError, Interrupted, RankFailed, signal_name
 from fullgraph.partition import (
     read_manifest,
 )
-from fullgraph.preparing import is_cut, prepare
+from fullgraph.preparing import is_cut, prepare, require_run_fits
 from fullgraph.report import Phases
 from fullgraph.report.terminal import note
 from fullgraph.run import Run
 from fullgraph.train.config import TrainConfig
-from fullgraph.train.fits import require_run_fits
 from fullgraph.train.folder import RunFolder
 from fullgraph.train.fork_server import ForkServer
 from fullgraph.train.launch import launch
 from fullgraph.train.rank_io import Stop
 from fullgraph.train.result import versions
-from fullgraph.transport import agree, begun, join, note_begun
+from fullgraph.transport import Key, agree, begun, join, note_begun
+from fullgraph.transport.gather import text_of_first
 
 
 def launch_ranks(run: RunFolder, config: Run, job: str, phases: Phases, fork_server: ForkServer | None) -> None:
@@ -109,7 +109,7 @@ def as_rank(
                 stack.enter_context(run)
             except InputError as error:
                 told["trouble"] = str(error)
-        told = json.loads(transport.tell(json.dumps(told)))
+        told = json.loads(text_of_first(json.dumps(told), transport, Key("tell", 0)))
         if told["trouble"]:
             raise InputError(told["trouble"])
         try:

@@ -27,11 +27,10 @@ from fullgraph.resources import require_ranks
 from fullgraph.run import Run, require_device
 from fullgraph.storage import FolderLock, scratch
 from fullgraph.tasks import Predicted, TaskSpec, predicted_by
-from fullgraph.train.export import check_format, export, files_of
 from fullgraph.train.folder import check_names
 from fullgraph.train.fork_server import ForkServer
 from fullgraph.train.launch import launch
-from fullgraph.train.predict import Order, arrays_of
+from fullgraph.train.predict import Order, arrays_of, check_format, export, files_of
 from fullgraph.worker import model_file
 
 

@@ -1,4 +1,7 @@
-"""The work before any rank starts: read the graph, check it against the run, partition it, write the config."""
+"""The work before any rank starts: read the graph, check it against the run, partition it, write the config.
+
+A run that cannot fit this machine is refused.
+"""
 
 import time
 from dataclasses import replace
@@ -7,20 +10,24 @@ from threading import get_native_id
 from typing import Protocol, runtime_checkable
 from uuid import uuid4
 
+from torch.nn.parameter import is_lazy
+
 from fullgraph.cutting import cut, write_shards
 from fullgraph.data import Graph, load
 from fullgraph.data.splits import is_drawn
 from fullgraph.errors import InputError, explain
-from fullgraph.nn import Usual
+from fullgraph.nn import ModelSpec, Usual
 from fullgraph.own_code import own_code
 from fullgraph.partition import Manifest, Metis, is_partition_folder, read_manifest
 from fullgraph.recipes import Strategy
 from fullgraph.remarks import remarks
 from fullgraph.report import Phases
 from fullgraph.report.terminal import note
+from fullgraph.resources import require_memory, require_ranks
 from fullgraph.run import Run
 from fullgraph.storage import scratch
 from fullgraph.tasks import TaskSpec, check_task, fitted, task_for
+from fullgraph.train.config import TrainConfig
 from fullgraph.train.folder import SHARDS, RunFolder
 
 
@@ -130,3 +137,32 @@ def new_folder(config: Run, out: str | Path | None) -> Path:
     model = with_task(config, config.train.task).model if links else config.model  # type: ignore[arg-type]
     stem = f"{Path(config.graph).stem.split(':')[0]}-{model.name}-{config.strategy.name}".replace(":", "-")
     return Path("runs") / f"{stem[:100]}-{time.strftime('%Y%m%d-%H%M%S')}-{get_native_id()}"
+
+
+COPIES = 3  # of the weights: current weights, gradients, best weights; the optimizer's copies are added
+
+
+def require_run_fits(manifest: Manifest, spec: ModelSpec, config: TrainConfig) -> None:
+    """Refuse a run that cannot fit, before its ranks allocate memory, descriptors, ports or threads."""
+    require_ranks(manifest.parts, config.threads)
+    if config.device == "cpu":
+        width = task_for(config.task, manifest.graph, cut=True).out_width(manifest.graph)
+        weights = spec.outline(manifest.graph.features, width).parameters()
+        count = sum(weight.numel() for weight in weights if not is_lazy(weight)) * (
+            COPIES + getattr(config.optimizer, "slots", 2)
+        )
+        least = manifest.parts * count * _itemsize(config)
+        least += sum(least_bytes(manifest, spec, config, rank) for rank in range(manifest.parts))
+        require_memory(least, f"training on {manifest.parts} ranks of this machine")
+
+
+def least_bytes(manifest: Manifest, spec: ModelSpec, config: TrainConfig, rank: int) -> int:
+    """Return the minimum memory of a rank: edges, aggregated input, and every layer's output and its gradient."""
+    nodes, arcs = manifest.figures.nodes[rank], manifest.figures.edges[rank]
+    ahead = config.precompute and not spec.encodes and not manifest.graph.sparse
+    columns = (manifest.graph.features if ahead else 0) + 2 * spec.layers * spec.hidden
+    return 4 * arcs + 8 * nodes + nodes * columns * _itemsize(config)
+
+
+def _itemsize(config: TrainConfig) -> int:
+    return 8 if config.dtype == "float64" else 4

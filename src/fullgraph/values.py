@@ -8,7 +8,7 @@
 `Loop(epochs=0)` and `read_value(Loop, {"epoch": 3}, "config.json")` each raise one line that names the field;
 `read_option(int, "epochs", "3")` reads a user's text, and `tree_of(value)` is the JSON that is written.
 A field whose annotation holds a table of names (`Annotated[Codec, CODECS]`, see named.py) also takes a name.
-`Help("...")` in an annotation is the text of the field's option on the command line (commands/fields.py).
+`Help("...")` in an annotation is the text of the field's option on the command line (commands/shared.py).
 """
 
 import math

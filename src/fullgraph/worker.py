@@ -30,7 +30,7 @@ from fullgraph.resources import require_addresses
 from fullgraph.run import Run, build_trainer, devices_of
 from fullgraph.storage import read_tensors, write_document, write_tensors
 from fullgraph.tasks import task_for
-from fullgraph.train.callbacks import Callbacks, TensorBoard
+from fullgraph.train.callbacks import Callbacks, StaleWarning, TensorBoard, fixes_for
 from fullgraph.train.checkpoint import Checkpoints
 from fullgraph.train.launch import EXIT_INPUT, EXIT_STOPPED
 from fullgraph.train.predict import Order, write_ids, write_labels, write_predictions
@@ -38,7 +38,6 @@ from fullgraph.train.profiler import Profiler
 from fullgraph.train.progress import Progress
 from fullgraph.train.rank_io import ExitReport, Stop, started
 from fullgraph.train.result import Cost, result_of, versions
-from fullgraph.train.stale_warning import StaleWarning, fixes_for
 from fullgraph.train.tracing import Tracer
 from fullgraph.train.trainer import Trainer, Watcher
 from fullgraph.transport import Key, PeerLost, SingleRank, Transport, agree, join, number, rank_table

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 import fullgraph as fg
 from fullgraph.axes import MODELS
 from fullgraph.cli import app
-from fullgraph.commands.fields import with_fields
+from fullgraph.commands.shared import with_fields
 from fullgraph.options import MODEL_OPTIONS
 from fullgraph.report.comparison import Compared, print_comparison
 from fullgraph.train.config import TrainConfig
@@ -215,7 +215,7 @@ def test_the_doctor_finds_this_machine_well(say):
     code, out, err = say("doctor", "--no-trial", "--json")
     found = json.loads(out)
     assert (code, found["ok"]) == (0, True), out
-    assert err == "looking at this machine\n"
+    assert err == "checking this machine\n"
     names = {finding["name"] for finding in found["findings"]}
     needed = {"torch", "gloo", "nccl", "Triton", "numba", "METIS", "memory", "disk", "open files", "shared memory"}
     assert needed | {"loopback", "interfaces", "/dev/shm", "python"} <= names

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from fullgraph.axes import MODELS, SCHEDULES, STRATEGIES
-from fullgraph.commands.fields import OWN, chosen_from, offer, with_fields
+from fullgraph.commands.shared import OWN, chosen_from, offer, with_fields
 from fullgraph.errors import InputError
 from fullgraph.model_options import ModelOptions
 from fullgraph.named import listed, pairs_of

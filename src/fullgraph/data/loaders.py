@@ -28,7 +28,7 @@ FORMS = f"demo, FILE.npz, a folder of tables, {', '.join(GRAPH_FORMS)}; or your 
 
 
 def load(spec: str | Path = "demo") -> Graph:
-    """Load the graph named by `spec`, in one of FORMS; typed graphs are read by `load_typed`."""
+    """Load the graph named by `spec`, in one of FORMS; typed graphs are loaded by `load_typed`."""
     return untyped(load_any(spec))
 
 

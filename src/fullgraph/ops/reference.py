@@ -92,7 +92,7 @@ def add_rows(out_nD: Tensor, rows_k: Tensor, values_kD: Tensor) -> None:
 
 
 def _compared(p: Pairs, b: ArcBlock) -> Tensor:
-    """What the score of an arc is made of: the sum of its rows, or the row that its target's is multiplied with."""
+    """The operands of an arc's score: the sum of its rows, or the row to multiply with the target's row."""
     other = p.col[b.source] if p.edge is None else p.col[b.source] + p.edge[b.arcs]
     return other if p.att is None else other + p.row[b.target]
 
@@ -178,7 +178,8 @@ def _sum_arcs(s: Structure, weight_E: Tensor | None, x_CD: Tensor) -> Tensor:
 
 
 def csr_product(s: Structure, weight_E: Tensor | None, x_CD: Tensor, arcs_at_once: int = ARCS_AT_ONCE) -> Tensor:
-    """The same with torch's CSR tensors, cuSPARSE on a GPU. Not for half types, because cuSPARSE sums in their type.
+    """Like `_sum_arcs`, with torch's CSR tensors, cuSPARSE on a GPU. Not for half types, because cuSPARSE sums in their
+    type.
 
     Rows are processed in blocks, so that int32 row pointers suffice and the indices are used without a copy.
     """

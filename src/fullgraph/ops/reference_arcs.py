@@ -19,7 +19,7 @@ class ArcBlock(NamedTuple):
 
 
 def arc_blocks(s: Structure, numbers: int) -> Iterator[ArcBlock]:
-    """Blocks of arcs with so many numbers each."""
+    """Yield blocks of arcs; their intermediate results have at most `BLOCK` numbers."""
     step = max(1, BLOCK // max(1, numbers))
     for e in range(0, s.num_arcs, step):
         block = slice(e, e + step)
