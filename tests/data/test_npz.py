@@ -38,6 +38,9 @@ def assert_same(a, b):
         left, right = getattr(a, field.name), getattr(b, field.name)
         if sp.issparse(left):
             assert np.array_equal(left.toarray(), right.toarray())
+        elif field.name == "fields":
+            assert not left
+            assert not right
         else:
             assert np.array_equal(left, right), field.name
             assert getattr(left, "dtype", None) == getattr(right, "dtype", None), field.name
