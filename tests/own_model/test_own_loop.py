@@ -246,7 +246,7 @@ class TestSteps:
             fg.gather_rows(torch.zeros(3), shard)
         with pytest.raises(fg.InputError, match=r"takes a torch\.nn\.Module"):
             fg.distribute("gcn", shard)
-        with pytest.raises(fg.InputError, match=r"mixgcn.*for yours use vanilla"):
+        with pytest.raises(fg.InputError, match=r"mixgcn.*for yours use one of vanilla"):
             fg.distribute(nn.Identity(), shard, strategy="mixgcn")
 
     def test_state_dict_keeps_names(self, model):

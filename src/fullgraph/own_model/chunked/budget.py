@@ -4,12 +4,13 @@ from dataclasses import dataclass
 
 import torch
 
+from fullgraph.device import by_kind, free_bytes, is_accelerator
 from fullgraph.errors import InputError
 from fullgraph.resources import free_memory
 from fullgraph.words import bytes_in
 
 SHARE = 4  # messages of one layer stay whole if they take less than free memory / SHARE
-MOST = {"cuda": 4 << 30, "cpu": 512 << 20}  # bytes of one chunk without a user's limit; larger chunks are no faster
+MOST = {"gpu": 4 << 30, "cpu": 512 << 20}  # bytes of one chunk without a user's limit; larger chunks are no faster
 AUTO = "auto"
 
 
@@ -41,13 +42,5 @@ class Budget:
         """The limit for a layer now; ranks of one host share its memory."""
         if self.nbytes is not None:
             return Limit(self.nbytes, self.nbytes)
-        share = _free(device, ranks) // SHARE
-        return Limit(share, min(share, MOST.get(device.type, MOST["cpu"])))
-
-
-def _free(device: torch.device, ranks: int) -> int:
-    if device.type != "cuda":
-        return free_memory() // ranks
-    # torch keeps it for later tensors
-    unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    return int(torch.cuda.mem_get_info(device)[0]) + unused
+        share = (free_bytes(device) if is_accelerator(device) else free_memory() // ranks) // SHARE
+        return Limit(share, min(share, by_kind(MOST, device)))
