@@ -10,7 +10,9 @@ import torch
 from torch import Tensor
 
 from fullgraph.codec.base import Shape
+from fullgraph.codec.bits import Bits
 from fullgraph.codec.lowbit import LowBit
+from fullgraph.codec.memory import ChannelFacts
 from fullgraph.errors import InputError
 from fullgraph.ops.lowbit import row_bytes
 from fullgraph.transport.key import Key
@@ -46,6 +48,9 @@ class MinVariance(Value):
     def start(self) -> int:
         """Bits of a row whose span is not known."""
         return max(bits for bits in BITS if bits <= (self.budget or BITS[-1]))
+
+    def for_channel(self, facts: ChannelFacts) -> Bits:
+        return Bits(self.chosen, start=self.start, period=self.period, weights=facts.squares)
 
     def encode(self, x: Tensor, key: Key) -> Tensor:
         return LowBit(self.start).encode(x, key)
