@@ -15,7 +15,7 @@ from fullgraph.exchange import Wires
 from fullgraph.nn import AnyModel, Chain, GraphSAGE, check_spec
 from fullgraph.own_code import own_code, told, unfit
 from fullgraph.partition import AnyPartitioner, GraphFacts, Metis, Part
-from fullgraph.placement import AllLayers, Placement, Shard
+from fullgraph.placement import AllLayers, Placement, Shard, WholeStep
 from fullgraph.recipes import Strategy, check_strategy, vanilla, wires_of
 from fullgraph.reference import checksum_of, files_in, packed, reference_to
 from fullgraph.report import Meter
@@ -145,6 +145,8 @@ def build_trainer(run: Run, part: Part, transport: Transport) -> Trainer:
         facts, metric=config.metric, loss=config.loss, seed=config.seed, part=part, shard=shard, model=own
     )
     shard = task.placed(shard)
+    if model is not own and not config.all_rows and type(shard.executor) is WholeStep:  # its loss reads training rows
+        model.trim()
     return Trainer(model, shard, task, config, meter)
 
 

@@ -10,7 +10,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import wraps
 from itertools import count
 from math import prod
@@ -26,6 +26,7 @@ from fullgraph.errors import InputError, PeerLost, one_line
 from fullgraph.exchange import Clock
 from fullgraph.own_code import unfit
 from fullgraph.own_model.inputs import Takes
+from fullgraph.own_model.live import LiveRows, Readings, kept_rows
 from fullgraph.own_model.on_rows import OnRows
 from fullgraph.own_model.outputs import logits_of, parts_of
 from fullgraph.own_model.piece import RANKS, Inputs, Piece, piece_of
@@ -44,6 +45,7 @@ LEAST_WORK, MORE_WORK = 600.0, 300
 WAY_OUT = "correct the model, or go without the check (--no-check, check=False)"
 Outputs = dict[tuple[str, int, int], Tensor]  # key: part of the model, pass, call in that pass
 Sum = Callable[[Tensor], Tensor]
+Live = tuple[Readings, str]
 
 
 @dataclass(eq=False)
@@ -55,17 +57,24 @@ class Seen:
     logits: list[Tensor] = field(default_factory=list)  # alternately from training and from evaluation
     grads: dict[str, Tensor] = field(default_factory=dict)  # by step and name, summed over all ranks
     buffers: dict[str, Tensor] = field(default_factory=dict)  # by step and name
+    readings: Readings = field(default_factory=Readings)
+    keeps: str = ""  # an attribute that holds rows
+
+    @property
+    def evaluated(self) -> "Seen":
+        """The same without rows of training."""
+        return replace(self, outputs={}, logits=self.logits[1::2])
 
 
-def _with_float64(function: Callable[..., None]) -> Callable[..., None]:
+def _with_float64(function: Callable[..., Live]) -> Callable[..., Live]:
     """Create new tensors of the checked dtype, for a model that writes `torch.zeros(8)`."""
 
     @wraps(function)
-    def checked(*args: Any, **kwargs: Any) -> None:
+    def checked(*args: Any, **kwargs: Any) -> Live:
         before = torch.get_default_dtype()
         torch.set_default_dtype(torch.float64)
         try:
-            function(*args, **kwargs)
+            return function(*args, **kwargs)
         finally:
             torch.set_default_dtype(before)
 
@@ -73,10 +82,13 @@ def _with_float64(function: Callable[..., None]) -> Callable[..., None]:
 
 
 @_with_float64
-def self_check(module: nn.Module, view: PygView, x: Tensor, inputs: Inputs, *, seed: int) -> None:
-    """Raise one line if one process and simulated ranks differ; `module` is a copy that the check may change."""
+def self_check(module: nn.Module, view: PygView, x: Tensor, inputs: Inputs, *, seed: int, live: bool) -> Live:
+    """Raise one line if one process and simulated ranks differ; `module` is a copy that the check may change.
+
+    live: also train with live rows. Return how often neighbours are read, and why all rows are needed, if they are.
+    """
     if not view.num_owned:
-        return
+        return Readings(), ""
     piece, begun = piece_of(view), time.process_time()
     try:
         model = _in_float64(module.cpu())
@@ -95,11 +107,23 @@ def self_check(module: nn.Module, view: PygView, x: Tensor, inputs: Inputs, *, s
         ) from error
     work = max(LEAST_WORK, MORE_WORK * (time.process_time() - begun))
 
-    def over(ranks: int, *, draws: bool) -> list[Seen]:
-        return _over_ranks(model, piece, x, inputs, ranks, seed=seed, draws=draws, work=work)
+    def over(ranks: int, *, draws: bool = True, trained: bool = False, live: Readings | None = None) -> list[Seen]:
+        return _over_ranks(
+            model, piece, x, inputs, ranks, seed=seed, draws=draws, work=work, trained=trained, live=live
+        )
 
     _compare(alone, over(RANKS, draws=False), "one process")
-    _compare(over(1, draws=True)[0], over(RANKS, draws=True), "one rank, with dropout")
+    _compare(over(1)[0], drawn := over(RANKS), "one rank, with dropout")
+    if not live:
+        return Readings(), ""
+    if drawn[0].keeps:
+        return Readings(), f"the model keeps rows from step to step ({drawn[0].keeps})"
+    try:
+        fewer = over(RANKS, trained=True, live=drawn[0].readings)
+        _compare(over(1, trained=True)[0].evaluated, [seen.evaluated for seen in fewer], "all rows")
+    except InputError:
+        return Readings(), "it is not known which rows the loss reads"
+    return drawn[0].readings, ""
 
 
 def _in_float64(module: nn.Module) -> nn.Module:
@@ -160,8 +184,10 @@ def _in_one_process(model: nn.Module, piece: Piece, x: Tensor, inputs: Inputs) -
 
 
 def _over_ranks(
-    model: nn.Module, piece: Piece, x: Tensor, inputs: Inputs, ranks: int, *, seed: int, draws: bool, work: float
-) -> list[Seen]:
+    model: nn.Module, piece: Piece, x: Tensor, inputs: Inputs, ranks: int, *, seed: int, draws: bool, work: float,
+    trained: bool, live: Readings | None,
+) -> list[Seen]:  # fmt: skip
+    """trained: the loss reads training nodes alone. live: layers compute only the rows that it reads."""
     from fullgraph.transport.ranks import StillRuns, run_threads
 
     part = Assignment(piece.part.part % ranks, ranks, "random", 0)
@@ -175,6 +201,7 @@ def _over_ranks(
             graph=graph, transport=transport, num_nodes=piece.graph.num_nodes, counts={}, name="self-check", clock=clock
         )
         on_rows = OnRows(copy.deepcopy(model), seed=seed, draws=draws, fields=tuple(inputs[1]))
+        on_rows.live = None if live is None else LiveRows.of(view, live, worth=1.0)
         args, kwargs = piece.inputs(inputs, mine.ids, arcs)
         rows = piece.cut(x, "x", mine.ids, arcs)
 
@@ -185,7 +212,9 @@ def _over_ranks(
         def over_ranks(total: Tensor) -> Tensor:
             return transport.all_reduce(Key("self-check gradients", clock.step), total).wait()
 
-        return _trained(on_rows.module, mine.ids, run, over_ranks)
+        read = graph.rows.masks["train"] if trained else None
+        seen = _trained(on_rows.module, mine.ids, run, over_ranks, read)
+        return replace(seen, readings=on_rows.readings, keeps=kept_rows(on_rows.module))
 
     try:
         seen: list[Seen] = run_threads(ranks, body, work=work)
@@ -210,8 +239,13 @@ def _over_ranks(
     return seen
 
 
-def _trained(model: nn.Module, ids: Tensor, run: Callable[[], list[Tensor]], total: Sum) -> Seen:
-    """Train for a few steps of gradient descent, with an evaluation after each."""
+def _trained(
+    model: nn.Module, ids: Tensor, run: Callable[[], list[Tensor]], total: Sum, read: Tensor | None = None
+) -> Seen:
+    """Train for a few steps of gradient descent, with an evaluation after each.
+
+    read: the rows of the logits that the loss reads; None: it reads everything that the model returns.
+    """
     seen = Seen(ids)
     for name, part in model.named_modules():
         label = f"{type(part).__name__} ({name})" if name else type(part).__name__
@@ -220,7 +254,10 @@ def _trained(model: nn.Module, ids: Tensor, run: Callable[[], list[Tensor]], tot
     for step in range(STEPS):
         model.train()
         rows = run()
-        sum(_weighted(x, ids) for x in rows if x.requires_grad or x is rows[0]).backward()  # type: ignore[union-attr]
+        if read is None:
+            sum(_weighted(x, ids) for x in rows if x.requires_grad or x is rows[0]).backward()  # type: ignore[union-attr]
+        else:
+            _weighted(rows[0][read], ids[read]).backward()
         grads = {name: torch.zeros_like(p) if p.grad is None else p.grad for name, p in params.items()}
         if grads:
             flat = total(torch.cat([grad.flatten() for grad in grads.values()]))

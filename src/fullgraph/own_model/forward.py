@@ -18,6 +18,7 @@ from torch import Tensor
 from fullgraph.errors import InputError
 from fullgraph.nn.layer_plan import LayerPlan, LayerShape
 from fullgraph.ops import act_dropout, dropout_key, spmm
+from fullgraph.own_model.live import LiveRows
 from fullgraph.own_model.pyg_view import PygView
 from fullgraph.own_model.rows.count import Count
 from fullgraph.own_model.rows.guard import Guard
@@ -51,6 +52,8 @@ class Counts:
     constants: int = 0  # exchanges of rows without a gradient
     draws: int = 0  # dropout calls
     shared: int = 0  # values received from other ranks
+    reads: int = 0  # readings of neighbours' rows
+    before_sum: int = 0  # of these, readings before the last sum over rows
 
 
 class Forward:
@@ -71,6 +74,7 @@ class Forward:
         self.keeping = self.replaying = False
         self.room: Callable[[], int] | None = None  # bytes for the messages of a layer; None: no limit
         self.chunk: Chunk | None = None  # rows of a layer that are computed separately
+        self.live: LiveRows | None = None  # the rows that layers compute; None: all rows
 
     # Rows, and their numbers
 
@@ -128,6 +132,15 @@ class Forward:
         points = rows.points if isinstance(rows.points, Space) else self.sets.nodes
         return torch.tensor(points.size - 1 if largest else 0)
 
+    @contextmanager
+    def over(self, part: PygView) -> Iterator[None]:
+        """While the block runs, a part of the rows and edges stands for all of them."""
+        whole, self.view, self.sets = self.view, part, part.sets
+        try:
+            yield
+        finally:
+            self.view, self.sets = whole, whole.sets
+
     # Layers
 
     def enter(self) -> int:
@@ -167,6 +180,7 @@ class Forward:
         if before is not None:
             return fetched
         self._not_in_chunk("rows of neighbours")
+        self.counts.reads += 1
         self._check_owned(x, dim)
         with torch._C.DisableTorchFunction():  # our own code, whose calls need no checks
             fetched = self._crossed(x) if not dim else self._crossed(x.movedim(dim, 0)).movedim(0, dim)
@@ -202,6 +216,7 @@ class Forward:
         """A @ x over all in-neighbours, with our own kernel."""
         self._check_owned(x_nD, 0)
         self._guard()
+        self.counts.reads += 1
         with torch._C.DisableTorchFunction():
             return self.as_nodes(self._product(x_nD, aggregation, weighted))
 
@@ -249,6 +264,7 @@ class Forward:
     def reduce(self, x: Tensor) -> Tensor:
         """The differentiable sum of x over ranks."""
         self._not_in_chunk("a sum over all rows")
+        self.counts.before_sum = self.counts.reads
         self._guard()
         return self._shared(None if self.replaying else self.view.reduce(x))
 

@@ -2,7 +2,7 @@
 
 import copy
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -20,6 +20,7 @@ from fullgraph.own_model.drawing import drawing_alike
 from fullgraph.own_model.earlier import EarlierGradients
 from fullgraph.own_model.inputs import node_names
 from fullgraph.own_model.lazy import fill_lazy, inputs_as
+from fullgraph.own_model.live import LiveRows, Readings
 from fullgraph.own_model.on_rows import OnRows, Returned
 from fullgraph.own_model.prepare import is_message_passing, unwrapped
 from fullgraph.own_model.pyg_view import PygView
@@ -50,8 +51,13 @@ def distribute(
         raise InputError(f"distribute takes a torch.nn.Module, not {type(model).__name__}; pass the model itself")
     if not isinstance(shard, Shard):
         raise InputError(f"distribute takes a shard, not {type(shard).__name__}; open one with fg.open_shard")
-    chunks = Chunks(Budget.of(message_memory), note if shard.transport.rank == 0 else _silent)
+    chunks = Chunks(Budget.of(message_memory), _told(shard.transport))
     return Distributed(model, shard, _chosen(strategy), wire, epochs=epochs, seed=seed, check=check, chunks=chunks)
+
+
+def _told(transport: Transport) -> Callable[[str], None]:
+    """Prints a line on rank 0."""
+    return note if transport.rank == 0 else _silent
 
 
 def _silent(_: str) -> None:
@@ -105,6 +111,7 @@ class Distributed(nn.Module):
         seen = full if train is shard.full_graph else _view(train, shard, f"{setup}/train")
         self.full_view = full.opened("eval", Wire(), shard.eval_clock)
         self.train_view = seen.opened("halo", self.wires, shard.clock, layout.rules)
+        self._trims, self._tell = False, _told(shard.transport)  # True: the loss reads training rows alone
         self.is_open = False  # a step has begun, and its gradients are not summed yet
         self._last_step = shard.clock.step
         self._grad_sync = GradSync(shard.train.owners, may_lack=True)
@@ -234,20 +241,41 @@ class Distributed(nn.Module):
 
     def _check_once(self, view: PygView, x: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Run the self-check on the rank with the most rows; all ranks report its result."""
-        self.check, trouble, written = False, "", self._as_written.pop()
+        self.check, found, written = False, "", self._as_written.pop()
         step = self.given.eval_clock.step
         counts = gather_rows(torch.tensor([len(x)]), self.transport, Key("setup/self-check rows", step))
         if self.transport.rank == int(counts.argmax()):
             try:
                 away = self.transport.away("checking the model on a small piece of the graph")
                 with torch.enable_grad(), away, own_code(written):
-                    self_check(written, view, x, (args, kwargs), seed=self.on_rows.seed)
+                    readings, why = self_check(
+                        written, view, x, (args, kwargs), seed=self.on_rows.seed, live=self._trims
+                    )
+                found = json.dumps([True, why, readings.total, readings.before_sum])
             except InputError as error:
-                trouble = json.dumps([str(error), getattr(error, "trace", "")])
-        letters = torch.tensor(list(trouble.encode()), dtype=torch.uint8)
+                found = json.dumps([False, str(error), getattr(error, "trace", "")])
+        letters = torch.tensor(list(found.encode()), dtype=torch.uint8)
         told = gather_rows(letters, self.transport, Key("setup/self-check", step))
-        if len(told):
-            raise told_by_rank(*json.loads(bytes(told.tolist())))
+        fits, text, *rest = json.loads(bytes(told.tolist()))
+        if not fits:
+            raise told_by_rank(text, *rest)
+        if self._trims:
+            self._trim(Readings(*rest), text)
+
+    def trim(self) -> None:
+        """Let layers compute only live rows in training: the loss reads logits of training nodes, and nothing else."""
+        self._trims = True
+        if not self.check:
+            self._tell("training computes all rows: which of them the loss reads is found by the self-check")
+
+    def _trim(self, readings: Readings, why: str) -> None:
+        total, before = readings.total, readings.before_sum
+        if not why and before:
+            some = f"the first {before} of {total} times that neighbours are read" if before < total else "its layers"
+            why = f"a norm, sum or count over nodes needs all rows of {some}"
+        if why:
+            self._tell(f"training computes {'all' if before == total else 'more'} rows: {why}")
+        self.on_rows.live = LiveRows.of(self.train_view, readings)
 
     def _inner_arcs(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Inputs without the rows of arcs from other parts."""

@@ -11,6 +11,7 @@ from fullgraph.own_code import own_code, unfit
 from fullgraph.own_model.chunked import Chunks
 from fullgraph.own_model.forward import Forward
 from fullgraph.own_model.inputs import Takes, edge_names, node_names
+from fullgraph.own_model.live import LiveRows, Readings
 from fullgraph.own_model.mode import entered
 from fullgraph.own_model.outputs import changed, logits_of, parts_of
 from fullgraph.own_model.prepare import prepared, unwrapped
@@ -46,11 +47,14 @@ class OnRows:
         self.module = prepared(module, chunks)
         self.guard.owned = {id(x) for x in (*self.module.parameters(), *self.module.buffers())}
         self.layers = 0  # entered in the last forward pass
+        self.readings = Readings()  # of the training passes
+        self.live: LiveRows | None = None  # the rows that layers compute in training; None: all rows
 
     def __call__(self, view: PygView, x: Any, *args: Any, **kwargs: Any) -> Returned:
         """The module's output for the owned rows."""
         forward = Forward(view, seed=self.seed, guard=self.guard, draws=self.draws)
         forward.room = None if self.chunks is None else partial(self.chunks.room, view.ids.device, view.transport.size)
+        forward.live = self.live if self.module.training else None
         self.guard.passes += self.module.training
         args = tuple(_marked(view, value, "edge") for value in args)
         kwargs = {name: _marked(view, value, name) for name, value in kwargs.items()}
@@ -63,6 +67,10 @@ class OnRows:
         with entered(forward), own_code(self.module, fix=fix, torch_alone=True):
             out = self.takes.call(self.module, x, edge_index, args, kwargs)
         self.layers = forward.counts.layers
+        if self.module.training:
+            self.readings = self.readings.also(forward.counts)
+        if forward.live is not None:
+            forward.live.check(forward.counts)
         return self._returned(view, out)
 
     def _returned(self, view: PygView, out: Any) -> Returned:

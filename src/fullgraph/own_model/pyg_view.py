@@ -17,7 +17,7 @@ from fullgraph.ops.hashing import pair_ids
 from fullgraph.own_model.rows.spaces import Ends, Rows, Sets, Space, mark
 from fullgraph.placement import RankView
 from fullgraph.placement.halo import boundary_grades, halo_of
-from fullgraph.placement.holding.adjacency import Matrices, build
+from fullgraph.placement.holding.adjacency import Arcs, Matrices, build
 
 EXACT = Wire()
 T = TypeVar("T")
@@ -152,11 +152,13 @@ class PygView(RankView):
         """The matrix of an aggregation over these rows, normalised with global degrees."""
         arcs = self.graph.arcs if weighted else replace(self.graph.arcs, weight=None)
         name = f"{aggregation}{' weighted' if weighted else ''}"
+        return self.once(name, lambda: self._matrices(arcs, aggregation, name))
 
+    def _matrices(self, arcs: Arcs, aggregation: str, name: str) -> Matrices:
         def of_halo(values: Tensor) -> Tensor:
             return halo_of(self.graph.rows.route, values, self.transport, f"setup/{self.name} {name} degrees")
 
-        return self.once(name, lambda: build(arcs, aggregation, of_halo, self.features.dtype))
+        return build(arcs, aggregation, of_halo, self.features.dtype)
 
     def known_aggregate(self, aggregation: str, *, weighted: bool) -> Tensor:
         """The aggregation of the input features, which never change."""

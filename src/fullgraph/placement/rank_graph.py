@@ -220,10 +220,17 @@ class RankGraph:
         keep_h = halo_of(rows.route, keep_n[:, None].to(torch.uint8), transport, "setup/training halo")[:, 0].bool()
         keep = torch.cat([keep_n, keep_h])
         arcs = self.arcs.keep(keep[self.arcs.indices.long()] & keep_n[self.arcs.targets()])
-        # A halo row stays only where a training node reads it; its owner is told, so that it does not send the rest.
-        read_h = torch.zeros_like(keep_h)
+        return self.within(keep_n, arcs, transport, "setup/wanted halo")
+
+    def within(self, keep_n: Tensor, arcs: Arcs, transport: Transport, name: str) -> "RankGraph":
+        """Some of the rows, under some of the edges between them.
+
+        A halo row stays only where an edge reads it; its owner is told, so that it does not send the rest.
+        """
+        rows = self.rows
+        read_h = torch.zeros(len(rows.halo_ids), dtype=torch.bool, device=keep_n.device)
         read_h[arcs.indices[arcs.indices >= len(keep_n)].long() - len(keep_n)] = True
-        route = narrowed(rows.route, keep_n, read_h, transport, "setup/wanted halo")
+        route = narrowed(rows.route, keep_n, read_h, transport, name)
         number = torch.cumsum(torch.cat([keep_n, read_h]), 0, dtype=torch.int32) - 1
         degrees = arcs.indptr.diff()[keep_n]
         indptr = torch.nn.functional.pad(degrees.cumsum(0), (1, 0))

@@ -7,6 +7,7 @@ Legend: n owned rows, h halo rows, m = n + h, I in, O out features, H heads, E a
 """
 
 from collections.abc import Callable
+from functools import partial
 from types import MethodType
 from typing import Any
 
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 
 from fullgraph.own_model.fast import attention, gated, sums
 from fullgraph.own_model.forward import running
+from fullgraph.own_model.live import on_live_rows
 
 Fast = Callable[..., Tensor | None]
 PYG_PARTS = ("torch_geometric.nn.dense.linear.Linear", "torch_geometric.nn.aggr.")
@@ -33,7 +35,9 @@ def use_kernels(part: Any) -> None:
 
     def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
         pass_now = running.get()
-        out = None if pass_now is None or _is_changed(self) else fast(pass_now, self, *args, **kwargs)
+        out = None
+        if pass_now is not None and not _is_changed(self):
+            out = on_live_rows(pass_now, partial(fast, pass_now, self), args, kwargs)
         return kind.forward(self, *args, **kwargs) if out is None else out
 
     part.forward = MethodType(forward, part)

@@ -65,7 +65,9 @@ def graph(
             return None
         out = conv.lin_rel(_weighed(forward, x, edge_weight.reshape(-1, 1), conv.aggr))
     elif own and conv.aggr == "mean":  # PyG divides by the number of arcs, not by their weights
-        out = conv.lin_rel(_per_arc(forward, forward.aggregate(x, "sum", weighted=True)))
+        with forward.trust():
+            total = forward.as_nodes(_per_arc(forward, forward.aggregate(x, "sum", weighted=True)))
+        out = conv.lin_rel(total)
     else:
         out = mapped(forward, x, conv.lin_rel.weight, SUMS[conv.aggr], own)
         out = out if conv.lin_rel.bias is None else out + conv.lin_rel.bias

@@ -77,10 +77,10 @@ class Live:
         }
 
 
-def live_rows(graph: RankGraph, hops: Hops, transport: Transport) -> Live | None:
+def live_rows(graph: RankGraph, hops: Hops, transport: Transport, worth: float = WORTH) -> Live | None:
     """Which rows each layer computes, once they are ordered by level; None if that leaves out next to nothing."""
     level_n = _levels(graph, max(hop for hop in hops if hop is not None), transport)
-    hops, computed = _worthwhile(graph, level_n, hops, transport)
+    hops, computed = _worthwhile(graph, level_n, hops, transport, worth)
     kept = [hop for hop in hops if hop is not None]
     if not kept:
         return None
@@ -103,7 +103,9 @@ def _levels(graph: RankGraph, deepest: int, transport: Transport) -> Tensor:
     return level_n
 
 
-def _worthwhile(graph: RankGraph, level_n: Tensor, hops: Hops, transport: Transport) -> tuple[Hops, dict[int, int]]:
+def _worthwhile(
+    graph: RankGraph, level_n: Tensor, hops: Hops, transport: Transport, worth: float
+) -> tuple[Hops, dict[int, int]]:
     """The layers' hops, or None where the rows so near have nearly all arcs of the graph; and how many rows those are.
 
     The rows are those of all ranks.
@@ -120,7 +122,7 @@ def _worthwhile(graph: RankGraph, level_n: Tensor, hops: Hops, transport: Transp
     kept = {
         hop: rows
         for hop, arcs, rows in zip(wanted, counts[: len(wanted)], counts[len(wanted) :], strict=True)
-        if arcs <= WORTH * total
+        if arcs <= worth * total
     }
     trimmed = tuple(hop if hop in kept else None for hop in hops)
     return trimmed, {layer: kept[hop] for layer, hop in enumerate(trimmed) if hop is not None}
