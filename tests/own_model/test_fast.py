@@ -102,7 +102,9 @@ def test_kernels_are_pygs_layers(name, ranks, monkeypatch):
     torch.manual_seed(0)
     model = CASES[name]().double()
     wanted, grads = alone(copy.deepcopy(model))
-    monkeypatch.setattr(MessagePassing, "propagate", never)
+    for part in model.modules():
+        if isinstance(part, MessagePassing):
+            monkeypatch.setattr(type(part), "propagate", never)  # PyG gives each class a function of its own
     for ids, rows, mine in run_threads(ranks, on_ranks, model):
         torch.testing.assert_close(rows, wanted[ids], rtol=1e-9, atol=1e-9)
         torch.testing.assert_close(mine, grads, rtol=1e-9, atol=1e-9)

@@ -24,6 +24,11 @@ def is_own(forward: Forward, x: Any, edge_index: Any) -> bool:
     return whole and isinstance(x, Tensor) and x.dim() == 2 and x.dtype == forward.view.features.dtype
 
 
+def adds(conv: Any) -> bool:
+    """Whether a layer sums its messages; PyG has two names for it."""
+    return conv.aggr in ("add", "sum")
+
+
 def weighted(forward: Forward, x: Any, edge_index: Any, edge_weight: Any) -> bool | None:
     """Whether the graph's own weights are meant; None where the call is not over the graph's own arcs."""
     if not is_own(forward, x, edge_index):

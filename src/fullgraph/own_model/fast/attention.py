@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from fullgraph.nn.layer_plan import LayerShape
 from fullgraph.ops import Structure, attend, attend_pairs
-from fullgraph.own_model.fast.arcs import is_of_arcs, is_own, kept, looped
+from fullgraph.own_model.fast.arcs import adds, is_of_arcs, is_own, kept, looped
 from fullgraph.own_model.forward import Forward
 
 
@@ -17,7 +17,7 @@ def gat(
     forward: Forward, conv: Any, x: Any, edge_index: Any, edge_attr: Any = None, size: Any = None,
     return_attention_weights: Any = None,
 ) -> Tensor | None:  # fmt: skip
-    plain = conv.add_self_loops and conv.negative_slope == 0.2 and conv.lin is not None and conv.aggr == "add"
+    plain = conv.add_self_loops and conv.negative_slope == 0.2 and conv.lin is not None and adds(conv)
     asked = edge_attr is None and size is None and return_attention_weights is None
     dropped = conv.training and conv.dropout > 0
     residual = getattr(conv, "res", None) is not None
@@ -87,7 +87,7 @@ def transformer(
 
 def agnn(forward: Forward, conv: Any, x: Any, edge_index: Any) -> Tensor | None:
     """alpha = softmax(beta cos(x[i], x[j])),  y[i] = sum alpha x[j]"""
-    if conv.aggr != "add" or not is_own(forward, x, edge_index):
+    if not adds(conv) or not is_own(forward, x, edge_index):
         return None
     with forward.trust():
         source_mD = forward.sources(x)
@@ -99,7 +99,7 @@ def agnn(forward: Forward, conv: Any, x: Any, edge_index: Any) -> Tensor | None:
 
 def _can_attend(forward: Forward, conv: Any, x: Any, edge_index: Any, edge_attr: Any) -> bool:
     """Whether a layer's options are among ours."""
-    if conv.aggr != "add" or not is_own(forward, x, edge_index):
+    if not adds(conv) or not is_own(forward, x, edge_index):
         return False
     if conv.lin_edge is None or edge_attr is None:
         return edge_attr is None and conv.lin_edge is None

@@ -7,14 +7,14 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fullgraph.ops import Adjacency, Structure, arc_max, arc_min, spmm, spmm_heads
-from fullgraph.own_model.fast.arcs import is_of_arcs, is_own, mapped, weighted
+from fullgraph.own_model.fast.arcs import adds, is_of_arcs, is_own, mapped, weighted
 from fullgraph.own_model.forward import Forward
 
 SUMS = {"sum": "sum", "add": "sum", "mean": "mean"}  # PyG's names, and ours
 
 
 def _is_plain_gcn(conv: Any) -> bool:
-    return bool(conv.normalize and conv.add_self_loops and not getattr(conv, "improved", False) and conv.aggr == "add")
+    return bool(conv.normalize and conv.add_self_loops and not getattr(conv, "improved", False) and adds(conv))
 
 
 def gcn(forward: Forward, conv: Any, x: Any, edge_index: Any, edge_weight: Any = None) -> Tensor | None:
@@ -48,7 +48,7 @@ def sage(forward: Forward, conv: Any, x: Any, edge_index: Any, size: Any = None)
 
 
 def gin(forward: Forward, conv: Any, x: Any, edge_index: Any, size: Any = None) -> Tensor | None:
-    if not is_own(forward, x, edge_index) or conv.aggr != "add" or size is not None:
+    if not is_own(forward, x, edge_index) or not adds(conv) or size is not None:
         return None
     out: Tensor = conv.nn(forward.aggregate(x, "sum") + (1 + conv.eps) * x)
     return out
