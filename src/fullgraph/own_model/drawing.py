@@ -64,7 +64,7 @@ class _NumPys:
             self._last = None
 
     def _address(self) -> int | None:
-        generator = np.random.get_bit_generator()  # noqa: NPY002
+        generator = np.random.get_bit_generator()
         return generator.ctypes.state_address if type(generator) is np.random.MT19937 else None
 
 

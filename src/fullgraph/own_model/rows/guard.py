@@ -75,12 +75,11 @@ class Guard:
 
     def call(self, forward: "Forward", func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The function's result, marked; sums that lack the other ranks' share are completed."""
-        place, trace = forward.next_call(), forward.trace
-        again = trace.again(place, func, args, kwargs)
+        place, trace = forward.calls, forward.trace
+        again = trace.again(place, func, args, kwargs)  # of a call that stands for another one
+        forward.calls += 1
         if again is not None:
-            out = func(*args, **kwargs)
-            marked_as(out, again.marks)
-            return out
+            return again.marked(func(*args, **kwargs))
         trace.keep(place, None)
         scan = Scan(forward, func)
         key = scan.key(args, kwargs)
