@@ -23,6 +23,7 @@ def is_own(forward: Forward, x: Any, edge_index: Any) -> bool:
     if arcs is None or not arcs.space.whole or arcs.points is not Ends.BOTH or not isinstance(x, Tensor):
         return False
     with torch._C.DisableTorchFunction():
+        forward.guard.meet_maker(x)
         return x.dim() == 2 and x.dtype == forward.view.features.dtype and forward.is_owned(x, 0)
 
 

@@ -18,19 +18,22 @@ PLAIN = frozenset((int, float, bool, str, type(None), slice, torch.dtype, torch.
 
 
 class Given:
-    """A tensor among the arguments of a call. One without a mark, such as a weight, has to be the same object."""
+    """A tensor among the arguments of a call. One without a mark, such as a weight, has to be the same object.
 
-    __slots__ = ("dtype", "kind", "mark", "shape", "tensor")
+    Any other has to be made by the same kind of operation: a backward pass of the user's own may begin there.
+    """
+
+    __slots__ = ("dtype", "kind", "maker", "mark", "shape", "tensor")
 
     def __init__(self, x: Tensor) -> None:
         self.mark, self.kind, self.shape, self.dtype = current(x), type(x), x.shape, x.dtype
-        self.tensor = ref(x) if self.mark is None else None
+        self.tensor, self.maker = ref(x) if self.mark is None else None, type(x.grad_fn)
 
     def is_like(self, value: Any) -> bool:
         if self.tensor is not None:
             if value is not self.tensor():
                 return False
-        elif type(value) is not self.kind:
+        elif type(value) is not self.kind or type(value.grad_fn) is not self.maker:
             return False
         found = getattr(value, NAME, None)
         if type(found) is Even:
