@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 import fullgraph as fg
 from fullgraph.axes import MODELS
 from fullgraph.cli import app
-from fullgraph.commands.fields import with_fields
+from fullgraph.commands.shared import with_fields
 from fullgraph.options import MODEL_OPTIONS
 from fullgraph.report.comparison import Compared, print_comparison
 from fullgraph.train.config import TrainConfig
@@ -249,7 +249,7 @@ def test_a_check_that_breaks_is_a_finding(monkeypatch):
 
 @pytest.mark.cold
 def test_the_doctor_trains_for_a_trial(say):
-    from fullgraph.lab.doctor.trial import trial
+    from fullgraph.lab.doctor.examine import trial
 
     (found,) = trial()
     assert found.state == "ok", found

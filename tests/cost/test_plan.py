@@ -13,12 +13,11 @@ from fullgraph.data import load
 from fullgraph.errors import InputError
 from fullgraph.lab.cost import here
 from fullgraph.lab.cost import plan as plans
-from fullgraph.lab.cost.choose import Risk, best, offered, ranked, risk_of
 from fullgraph.lab.cost.cluster import Cluster, Link
 from fullgraph.lab.cost.counting import Halo, counted, counted_parts, even
-from fullgraph.lab.cost.devices import DEVICES, rates_of
+from fullgraph.lab.cost.plan import Risk, best, offered, ranked, risk_of
 from fullgraph.lab.cost.predict import period_of, predict
-from fullgraph.lab.cost.rates import Curve, Rates
+from fullgraph.lab.cost.rates import DEVICES, Curve, Rates, rates_of
 from fullgraph.lab.cost.script import Work
 from fullgraph.partition import GraphFacts, cut_parts, partition, write_parts
 from fullgraph.recipes import STRATEGIES

@@ -195,9 +195,9 @@ class Reads(torch.nn.Module):
 @pytest.mark.parametrize(
     ("model", "told"),
     [
-        ("gcn", "--model gcn does not use the edge_attr of the graph's arcs; a model of your own may"),
-        ("own.py:Plain", "own.py:Plain does not use the edge_attr and edge_weight of the graph's arcs; it takes them"),
-        ("own.py:Reads", "own.py:Reads does not use the edge_weight of the graph's arcs"),
+        ("gcn", "--model gcn does not use the edge_attr of the graph's edges; a model of your own may"),
+        ("own.py:Plain", "own.py:Plain does not use the edge_attr and edge_weight of the graph's edges; it takes them"),
+        ("own.py:Reads", "own.py:Reads does not use the edge_weight of the graph's edges"),
     ],
 )
 def test_what_arcs_have_and_a_model_does_not_read_is_said(tmp_path, model, told):

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fullgraph.commands.fields import with_fields
 from fullgraph.commands.shared import (
     FeaturesOption,
     GraphArgument,
@@ -18,6 +17,7 @@ from fullgraph.commands.shared import (
     SplitOption,
     partitioner_of,
     print_json,
+    with_fields,
 )
 from fullgraph.display import shown
 from fullgraph.report import Phases

@@ -5,11 +5,11 @@ from typing import Annotated
 import typer
 
 from fullgraph.axes import MODELS, SCHEDULES, STRATEGIES
-from fullgraph.commands.fields import OWN, chosen_from, offer, with_fields
+from fullgraph.commands.shared import OWN, chosen_from, offer, with_fields
 from fullgraph.errors import InputError
 from fullgraph.model_options import ModelOptions
-from fullgraph.named import listed
-from fullgraph.options import fields_of, pairs_of
+from fullgraph.named import listed, pairs_of
+from fullgraph.options import fields_of
 from fullgraph.values import Range, read_option
 
 MOST_STEPS = 1_000_000  # lines of a printed schedule

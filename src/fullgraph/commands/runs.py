@@ -1,15 +1,17 @@
-"""Commands on runs: predict with one, compare several."""
+"""Commands on runs: predict with one, compare several; and what to do with a run that is done."""
 
+import shlex
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from fullgraph.commands.fields import offer
-from fullgraph.commands.shared import GRAPHS, JsonOption
+from fullgraph.commands.shared import GRAPHS, JsonOption, offer
 from fullgraph.display import shown
 from fullgraph.errors import InputError
 from fullgraph.report import Phases, read_outcome
+from fullgraph.storage import read_document
 from fullgraph.train.config import FILE, device_in
 from fullgraph.train.fork_server import ForkServer
 
@@ -74,3 +76,25 @@ def compare(
         print(as_csv_text(rows) if as_csv else as_json_text(rows), end="")
     else:
         print_comparison(rows, target)
+
+
+def next_commands(folder: Path, app: typer.Typer) -> dict[str, str]:
+    """A command and what it is for; of a command that is not there, nothing is said."""
+    run = shlex.quote(str(folder))
+    result = read_document(folder / "result.json", fix="name the folder of a finished run")
+    other = "pipegcn" if result["strategy"] == "vanilla" else "vanilla"
+    known = {info.name or getattr(info.callback, "__name__", "") for info in app.registered_commands}
+    csv = find_spec("pyarrow") is not None
+    wanted = "--format csv" if csv else "--embeddings 1"
+    again = f"fullgraph train --config {run} --strategy {other}"
+    found = {
+        f"fullgraph report {run}": "a page with curves, where the time went, and advice",
+        f"fullgraph predict {run} {wanted}": "every node's prediction as a table"
+        if csv
+        else "a layer's row of every node",
+        again: "the same run with another strategy; then `fullgraph compare` the two",
+        f"fullgraph train --resume {run} --epochs {2 * result['epochs']}": "go on for as many epochs again",
+    }
+    if result["ranks"] == 1:
+        del found[again]
+    return {line: what for line, what in found.items() if line.split()[1] in known}

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from fullgraph.data.arrays import Array, FeatureMatrix, as_csr_array, as_numpy
-from fullgraph.data.blocks import BLOCK, over_blocks
+from fullgraph.data.arrays import BLOCK, Array, FeatureMatrix, as_csr_array, as_numpy, over_blocks
 from fullgraph.data.csr import Survey, survey
 from fullgraph.data.names import Names
 from fullgraph.errors import InputError, one_line

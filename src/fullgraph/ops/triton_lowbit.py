@@ -4,8 +4,7 @@ from typing import Any
 
 import triton.language as tl
 
-from fullgraph.ops.triton_base import jit
-from fullgraph.ops.triton_hashing import COLUMN, draws_from, row_keys, starts
+from fullgraph.ops.triton_base import COLUMN, draws_from, jit, row_keys, starts
 
 
 @jit

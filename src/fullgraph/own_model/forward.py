@@ -70,6 +70,7 @@ class Forward:
         self._fetched: dict[tuple[int, int, int], tuple[Tensor, Tensor]] = {}  # of the layer that runs
         self._kept: dict[int, Tensor] = {}  # what a checkpointed part received
         self.keeping = self.replaying = False
+        self.room: Callable[[], int] | None = None  # bytes that the messages of a layer may take; None: any number
         self.chunk: Chunk | None = None  # some rows of a layer, which are computed apart from the others
 
     # Rows, and how many of them there are

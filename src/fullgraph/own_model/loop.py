@@ -7,7 +7,7 @@ from fullgraph.errors import InputError
 from fullgraph.own_model.module import Distributed
 from fullgraph.placement import Shard
 from fullgraph.tasks import Scores, node_task
-from fullgraph.train.evaluate import evaluate as evaluate_task
+from fullgraph.train.trainer import evaluate as evaluate_task
 from fullgraph.transport import Key
 from fullgraph.transport import gather_rows as gather_ranks
 

@@ -1,6 +1,7 @@
 """A user's module, made able to run on the rows of one rank."""
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from torch import Tensor, nn
@@ -49,6 +50,7 @@ class OnRows:
     def __call__(self, view: PygView, x: Any, *args: Any, **kwargs: Any) -> Returned:
         """The module's output for the owned rows."""
         forward = Forward(view, seed=self.seed, guard=self.guard, draws=self.draws)
+        forward.room = None if self.chunks is None else partial(self.chunks.room, view.ids.device, view.transport.size)
         self.guard.passes += self.module.training
         args = tuple(_marked(view, value, "edge") for value in args)
         kwargs = {name: _marked(view, value, name) for name, value in kwargs.items()}

@@ -61,6 +61,11 @@ def texts_for_first(text: str, transport: Transport, key: Key) -> list[str]:
     return gather_texts(text, transport, key, wants=lambda receiver, sender: receiver == 0)
 
 
+def text_of_first(text: str, transport: Transport, key: Key) -> str:
+    """Rank 0's text on every rank. All ranks call it."""
+    return gather_texts(text, transport, key, wants=lambda receiver, sender: sender == 0)[0]
+
+
 def shared_token(transport: Transport, key: Key) -> str:
     """Return 128 random bits of rank 0 as 32 hexadecimal digits, on every rank.
 

@@ -5,11 +5,10 @@ campaign.py who measures it: cuts graphs, starts ranks, resumes
 rank.py     one rank of a group: every strategy in turn, in the same processes
 measure.py  what a turn of a strategy takes
 peers.py    PyG in one process, on the same graph and model
-cell.py     what was found; outcome.py and page.py write it
+cell.py     what was found, and the files of it; tables.py shows it
 """
 
-from fullgraph.lab.bench.cell import Cell
+from fullgraph.lab.bench.cell import Cell, read_cells
 from fullgraph.lab.bench.matrix import Matrix, Settings
-from fullgraph.lab.bench.outcome import read_cells
 
 __all__ = ["Cell", "Matrix", "Settings", "read_cells"]

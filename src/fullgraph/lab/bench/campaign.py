@@ -12,22 +12,19 @@ from fullgraph.cutting import cut, write_shards
 from fullgraph.data import Graph, load
 from fullgraph.display import SILENT, Display
 from fullgraph.errors import Interrupted, PeerLost, RankFailed, explain, one_line
-from fullgraph.lab.bench.cell import Cell, key_of
+from fullgraph.lab.bench.cell import DOCUMENT, FAILED, LINES, Book, Cell, key_of
 from fullgraph.lab.bench.hosts import Hosts
 from fullgraph.lab.bench.matrix import PEERS, Group, Matrix, Point, Settings, bits_per_second, model_of, strategy_of
-from fullgraph.lab.bench.outcome import DOCUMENT, FAILED, LINES, Book
-from fullgraph.lab.bench.page import PAGE, page
 from fullgraph.lab.bench.peers import measure_peer, write_graph
 from fullgraph.lab.bench.rank import BASELINE, FOUND, Found, Job
-from fullgraph.lab.bench.tables import TABLE, markdown
+from fullgraph.lab.bench.tables import PAGE, TABLE, markdown, page
 from fullgraph.partition import PARTITIONERS, Metis, read_manifest
-from fullgraph.preparing import check_placement
+from fullgraph.preparing import check_placement, require_run_fits
 from fullgraph.report import Phases
 from fullgraph.run import Run
 from fullgraph.storage import FolderLock, read_record, scratch, write_document, write_whole
 from fullgraph.tasks import fitted
 from fullgraph.train.config import TrainConfig
-from fullgraph.train.fits import require_run_fits
 from fullgraph.train.fork_server import ForkServer
 from fullgraph.train.launch import launch
 from fullgraph.values import tree_of

@@ -7,19 +7,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fullgraph.axes import MODELS, STRATEGIES
-from fullgraph.commands.fields import chosen_from, offer, with_fields
 from fullgraph.commands.shared import (
     GraphArgument,
     JsonOption,
     PartitionerName,
     PartitionerOption,
+    chosen_from,
+    offer,
     partitioner_of,
     print_json,
+    with_fields,
 )
 from fullgraph.display import shown
 from fullgraph.errors import InputError
 from fullgraph.model_options import ModelOptions
-from fullgraph.options import fields_of, pairs_of
+from fullgraph.named import pairs_of
+from fullgraph.options import fields_of
 from fullgraph.report import Phases
 from fullgraph.train.config import TrainConfig
 from fullgraph.values import hints_of, read_option

@@ -1,7 +1,11 @@
-"""This machine as a cluster, and its rates, measured once and kept."""
+"""This machine as a cluster, and its rates, measured once and kept.
+
+A short look at the links between ranks says how long a small message takes, how fast a large one is, what it costs.
+"""
 
 import os
 import platform
+import time
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -15,11 +19,9 @@ from fullgraph.errors import InputError
 from fullgraph.lab.cost.calibrate import calibrated, fitted, of_matrix
 from fullgraph.lab.cost.cluster import Cluster, Link
 from fullgraph.lab.cost.counting import counted_parts
-from fullgraph.lab.cost.devices import DEVICES, rates_of
 from fullgraph.lab.cost.dry import dry_run
 from fullgraph.lab.cost.predict import predict
-from fullgraph.lab.cost.probe import probed
-from fullgraph.lab.cost.rates import Rates
+from fullgraph.lab.cost.rates import DEVICES, Rates, rates_of
 from fullgraph.lab.cost.script import Work
 from fullgraph.nn import GraphSAGE
 from fullgraph.ops import Adjacency, Structure
@@ -28,7 +30,7 @@ from fullgraph.proc import num_cores
 from fullgraph.resources import free_memory
 from fullgraph.run import Run, build_trainer
 from fullgraph.train.config import TrainConfig
-from fullgraph.transport import SingleRank, Transport, join
+from fullgraph.transport import Key, SingleRank, Transport, join
 from fullgraph.transport.ranks import run_processes
 
 SAMPLE = "sbm:nodes=20000,edges=200000,features=64,classes=16,seed=0"  # on which the rates are checked by a real step
@@ -124,3 +126,45 @@ def _real_step(name: str, device: str) -> tuple[float, Part, Run]:
     part = cut_parts(graph, partition(graph, 1), 0)
     trainer = build_trainer(run, part, SingleRank())
     return sorted(trainer.train_step()[1].step_s for _ in range(STEPS))[STEPS // 2], part, run
+
+
+SMALL, LARGE = 64, 16 << 20
+PINGS, CROSSINGS = 50, 6
+
+
+def probed(transport: Transport, ranks_per_machine: int, cores: int, memory_bytes: int) -> Cluster:
+    """The cluster that these ranks are on; all of them call it, and all get the same."""
+    machines = -(-transport.size // ranks_per_machine)
+    inside = _link(transport, 1, "inside") if ranks_per_machine > 1 else Link()
+    link = _link(transport, ranks_per_machine, "between") if machines > 1 else Link()
+    return Cluster(
+        machines=machines, ranks_per_machine=ranks_per_machine, cores=cores,
+        memory_bytes=memory_bytes // ranks_per_machine, link=link, inside=inside,
+    )  # fmt: skip
+
+
+def _link(transport: Transport, other: int, name: str) -> Link:
+    """Between rank 0 and another; the rest look on, and hear what was found."""
+    there = {0: other, other: 0}.get(transport.rank)
+    figures = torch.zeros(3, dtype=torch.float64)
+    if there is not None:
+        ping = _exchange(transport, there, SMALL, PINGS, f"{name} small")[0]
+        taken, busy = _exchange(transport, there, LARGE, CROSSINGS, f"{name} large")
+        if transport.rank == 0:
+            figures = torch.tensor([ping, taken, busy], dtype=torch.float64)
+    ping, taken, busy = transport.all_reduce(Key(f"probe/{name}", 0), figures).wait().tolist()
+    rate = 8 * LARGE / max(1e-9, taken - ping)
+    return Link(
+        bits_per_s=min(1e16, max(1e3, rate)), latency_s=max(0.0, ping), message_s=0.0, core_s_per_byte=busy / LARGE / 2
+    )
+
+
+def _exchange(transport: Transport, peer: int, nbytes: int, times: int, name: str) -> tuple[float, float]:
+    """Seconds, and seconds of a core, in which both send so much; the best of all times."""
+    rows = torch.zeros(nbytes, dtype=torch.uint8)
+    best = busiest = float("inf")
+    for turn in range(times):
+        start, busy = time.perf_counter(), time.process_time()
+        transport.begin(Key(f"probe/{name}", turn), {peer: rows}, {peer: nbytes}).wait()
+        best, busiest = min(best, time.perf_counter() - start), min(busiest, time.process_time() - busy)
+    return best, busiest

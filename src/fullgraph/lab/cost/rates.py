@@ -1,4 +1,8 @@
-"""How long work takes on a machine: a few tables, from measurements (calibrate.py) or from a data sheet."""
+"""How long work takes on a machine: a few tables, from measurements (calibrate.py) or from a data sheet.
+
+Data sheets are for devices that nobody here can measure. The shares of a sheet's figures that our kernels reach are
+assumed, not measured. For a device that is at hand, `fullgraph calibrate` measures them.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +10,9 @@ import math
 from bisect import bisect_left
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
+from fullgraph.errors import InputError, nearest
 from fullgraph.lab.cost.script import Work
 from fullgraph.storage import read_record, write_document
 from fullgraph.values import Range, Value, tree_of
@@ -99,3 +104,51 @@ class Rates(Value):
     @classmethod
     def read(cls, path: Path) -> Rates:
         return read_record(cls, path, fix=FIX)
+
+
+PASSES, PRODUCTS, NEAR, DENSE = 0.8, 0.5, 1.6, 0.6  # shares of the sheet's figures; of near rows many are in the cache
+LAUNCH_S = 6e-6
+
+
+class Sheet(NamedTuple):
+    """Bytes a second, and float32 operations a second."""
+
+    bandwidth: float
+    flops: float
+
+
+DEVICES = {
+    "rtx2080ti": Sheet(616e9, 13.4e12),
+    "t4": Sheet(300e9, 8.1e12),
+    "v100": Sheet(900e9, 15.7e12),
+    "a100": Sheet(1555e9, 19.5e12),
+    "h100": Sheet(3350e9, 67e12),
+    "h200": Sheet(4800e9, 67e12),
+}
+
+
+def rates_of(name: str) -> Rates:
+    if name not in DEVICES:
+        told = f"device {name!r} is unknown{nearest(name, DEVICES)}"
+        raise InputError(f"{told}; known: here, a file of `fullgraph calibrate`, {', '.join(DEVICES)}")
+    sheet = DEVICES[name]
+    byte = 1 / sheet.bandwidth
+
+    def always(value: float) -> Curve:
+        return Curve(sizes=(1.0,), values=(value,))
+
+    return Rates(
+        device=name,
+        arc=always(4 * byte / PRODUCTS),
+        arc_near=always(4 * byte / PRODUCTS / NEAR),
+        row=always(8 * byte / PASSES),
+        flop=always(1 / (DENSE * sheet.flops)),
+        flop_back=always(1 / (DENSE * sheet.flops)),
+        byte=always(byte / PASSES),
+        chosen=byte / PRODUCTS,
+        number=8 * byte / PASSES,
+        encode=always(5 * byte / PASSES),
+        decode=always(5 * byte / PASSES),
+        arc_number=12 * byte / PASSES,
+        call=LAUNCH_S,
+    )

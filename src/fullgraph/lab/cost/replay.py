@@ -12,9 +12,8 @@ from functools import partial
 from typing import NamedTuple
 
 from fullgraph.lab.cost.cluster import Cluster
-from fullgraph.lab.cost.network import Network
+from fullgraph.lab.cost.network import Done, Network, Shared, Timeline
 from fullgraph.lab.cost.script import Post, Step, Sum, Wait, Work
-from fullgraph.lab.cost.shared import Done, Shared, Timeline
 from fullgraph.transport import Key
 
 Price = Callable[[Work], float]  # seconds that a piece of work takes alone

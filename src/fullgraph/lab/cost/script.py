@@ -7,7 +7,7 @@ from fullgraph.transport import Key
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A piece of work: its kind, and the sizes that its time depends on (ops/kernels_meta.py, watch.py)."""
+    """A piece of work: its kind, and the sizes that its time depends on (ops/kernels_meta.py, dry.py)."""
 
     kind: str
     sizes: tuple[int, ...]

@@ -3,13 +3,11 @@
 from collections.abc import Sequence
 from io import StringIO
 
-from fullgraph.lab.cost.choose import Choice
-from fullgraph.lab.cost.plan import Plan
+from fullgraph.lab.cost.plan import Choice, Plan
 from fullgraph.lab.cost.replay import Piece
 from fullgraph.lab.html.charts import Bar, Block, Lane, legend, rows, timeline
-from fullgraph.lab.html.document import charts, document, figure, table, tiles
+from fullgraph.lab.html.document import Safe, charts, document, figure, table, tiles
 from fullgraph.lab.html.numbers import count, seconds
-from fullgraph.lab.html.tags import Safe
 from fullgraph.words import size
 
 FOOT = "Foretold by fullgraph plan: a model of the machines, not a measurement."

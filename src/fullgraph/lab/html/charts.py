@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from fullgraph.lab.html.document import Safe, joined, tag
 from fullgraph.lab.html.numbers import figure, log_ticks, thinned, ticks
-from fullgraph.lab.html.tags import Safe, joined, tag
 
 Words = Callable[[float], str]  # a number as text
 WIDTH, HEIGHT = 480.0, 250.0

@@ -9,11 +9,10 @@ from typing import NamedTuple
 
 from fullgraph.errors import InputError
 from fullgraph.lab.html.charts import Line, Words, legend, lines
-from fullgraph.lab.html.document import COLOURS, MARK, charts, document, figure, table
+from fullgraph.lab.html.document import COLOURS, MARK, Safe, charts, document, figure, table, tag
 from fullgraph.lab.html.numbers import figure as number
 from fullgraph.lab.html.numbers import seconds
 from fullgraph.lab.html.past import PastRun, read_run
-from fullgraph.lab.html.tags import Safe, tag
 from fullgraph.report.record import EpochRecord, medians
 from fullgraph.storage import write_whole
 from fullgraph.words import size

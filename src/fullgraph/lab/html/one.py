@@ -6,11 +6,10 @@ from pathlib import Path
 
 from fullgraph.lab.html.advice import advice
 from fullgraph.lab.html.charts import Line, legend, lines
-from fullgraph.lab.html.document import MARK, charts, document, figure, folded, table, tiles
+from fullgraph.lab.html.document import MARK, Safe, charts, document, figure, folded, table, tag, tiles
 from fullgraph.lab.html.numbers import seconds
 from fullgraph.lab.html.past import PastRun, read_run
 from fullgraph.lab.html.ranks import cut_section, epoch_section, memory_section, wire_section
-from fullgraph.lab.html.tags import Safe, tag
 from fullgraph.report.record import EpochRecord, medians
 from fullgraph.report.tables import PAGE
 from fullgraph.storage import write_whole

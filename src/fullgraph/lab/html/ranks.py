@@ -6,10 +6,9 @@ from collections.abc import Callable, Sequence
 
 from fullgraph.lab.html.advice import warm
 from fullgraph.lab.html.charts import Bar, Block, Lane, Line, columns, heat, legend, lines, rows, timeline
-from fullgraph.lab.html.document import charts, figure, folded, table
+from fullgraph.lab.html.document import Safe, charts, figure, folded, table, tag
 from fullgraph.lab.html.numbers import count, percent, seconds
 from fullgraph.lab.html.past import PastRun
-from fullgraph.lab.html.tags import Safe, tag
 from fullgraph.report.profile import Bin, Profile, RankProfile
 from fullgraph.words import size
 

@@ -58,6 +58,10 @@ class Chunks:
                 self._orders[edges] = ByTarget(edges, nodes, target_e)
         return self._orders[edges]
 
+    def room(self, device: torch.device, ranks: int) -> int:
+        """Bytes that the messages of a layer may take at once."""
+        return self.budget.limit(device, ranks).whole
+
     def tell(self, text: str) -> None:
         if text not in self._told:
             self._told.add(text)

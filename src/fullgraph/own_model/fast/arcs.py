@@ -29,7 +29,7 @@ def is_own(forward: Forward, x: Any, edge_index: Any) -> bool:
 
 def adds(conv: Any) -> bool:
     """Whether a layer sums its messages; PyG has two names for it."""
-    return conv.aggr in ("add", "sum")
+    return isinstance(conv.aggr, str) and conv.aggr in ("add", "sum")
 
 
 def weighted(forward: Forward, x: Any, edge_index: Any, edge_weight: Any) -> bool | None:
@@ -54,7 +54,20 @@ def is_of_arcs(forward: Forward, values: Any, edge_index: Any) -> bool:
     rows, arcs = rows_of(values), rows_of(edge_index)
     if not isinstance(values, Tensor) or rows is None or arcs is None or rows.dim or rows.blocks > 1 or rows.each != 1:
         return False
+    forward.guard.meet_maker(values)
     return values.dim() in (1, 2) and values.dtype == forward.view.features.dtype and rows.space is arcs.space
+
+
+def has_room(forward: Forward, values_of_arc: int) -> bool:
+    """Whether every rank has room for so many numbers of every arc and for their gradients."""
+
+    def agreed() -> bool:
+        view, room = forward.view, forward.room
+        nbytes = 2 * values_of_arc * view.pattern.num_arcs * view.features.element_size()
+        short = room is not None and nbytes > room()
+        return not int(view.reduce(torch.tensor([int(short)])))
+
+    return forward.view.once(f"room for {values_of_arc}", agreed)
 
 
 class Looped:
@@ -63,10 +76,19 @@ class Looped:
     def __init__(self, forward: Forward) -> None:
         self._view = forward.view
         self.pattern: Structure = forward.view.matrices("attention", weighted=False).arcs
-        self._targets = self.pattern.rows
-        self._is_loop = self.pattern.indices == self._targets
-        arcs = forward.view.graph.arcs
-        self._rest = (arcs.indices != forward.view.edge_index[1]).nonzero()[:, 0]
+
+    @cached_property
+    def _targets(self) -> Tensor:
+        return self.pattern.rows
+
+    @cached_property
+    def _is_loop(self) -> Tensor:
+        return self.pattern.indices == self._targets
+
+    @cached_property
+    def _rest(self) -> Tensor:
+        """The arcs that are no self loops."""
+        return (self._view.graph.arcs.indices != self._view.edge_index[1]).nonzero()[:, 0]
 
     @cached_property
     def space(self) -> Space:

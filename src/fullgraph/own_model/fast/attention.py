@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from fullgraph.nn.layer_plan import LayerShape
 from fullgraph.ops import Structure, attend, attend_pairs
-from fullgraph.own_model.fast.arcs import adds, is_of_arcs, is_own, kept, looped
+from fullgraph.own_model.fast.arcs import adds, has_room, is_of_arcs, is_own, kept, looped
 from fullgraph.own_model.forward import Forward
 
 
@@ -104,7 +104,7 @@ def _can_attend(forward: Forward, conv: Any, x: Any, edge_index: Any, edge_attr:
     if conv.lin_edge is None or edge_attr is None:
         return edge_attr is None and conv.lin_edge is None
     fills = not getattr(conv, "add_self_loops", False) or conv.fill_value == "mean"
-    return fills and is_of_arcs(forward, edge_attr, edge_index)
+    return fills and is_of_arcs(forward, edge_attr, edge_index) and has_room(forward, conv.heads * conv.out_channels)
 
 
 def _mapped_sources(forward: Forward, x: Tensor, lin: Any, width: int) -> Tensor:

@@ -1,13 +1,13 @@
-"""`fullgraph bench`."""
+"""Commands that measure, check and show: `fullgraph bench`, `doctor` and `report`."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from fullgraph.axes import MODELS, STRATEGIES
-from fullgraph.commands.fields import offer, with_fields
-from fullgraph.commands.shared import GRAPHS
+from fullgraph.commands.shared import GRAPHS, JsonOption, offer, print_json, with_fields
 from fullgraph.display import shown
 from fullgraph.errors import InputError, one_line
 from fullgraph.options import read_config
@@ -67,4 +67,55 @@ def bench(
         print(f"failed: {one_line(where)}: {why}")
     print(f"wrote {one_line(out)}: cells.json, table.md, bench.html")
     if book.failed:
+        raise typer.Exit(1)
+
+
+def report(
+    runs: Annotated[list[Path], typer.Argument(help="folders of runs, finished or not")],
+    out: Annotated[
+        Path | None,
+        typer.Option(help="the page", show_default="RUN/report.html; of several: report.html"),
+    ] = None,
+) -> None:
+    """Write a page that shows a run, or several beside one another: one file that opens without a network.
+
+    Example:  fullgraph report runs/mine        or:  fullgraph report runs/vanilla runs/pipegcn --out both.html
+    """
+    from fullgraph.lab.html import PAGE, write_comparison, write_report
+
+    page = write_report(runs[0], out) if len(runs) == 1 else write_comparison(runs, out or Path(PAGE))
+    print(f"wrote {one_line(page)}")
+
+
+SIGNS = {"ok": "ok", "optional": "--", "missing": "!!"}
+
+
+def doctor(
+    trial: Annotated[bool, typer.Option(help="also train on two ranks for a moment")] = True,
+    as_json: JsonOption = False,
+) -> None:
+    """Check what training needs on this machine, and say what is missing and how to get it.
+
+    Exit status 0: all that is needed is there. 1: something is missing.
+
+    Example:  fullgraph doctor        or, in a script:  fullgraph doctor --no-trial --json
+    """
+    from fullgraph.lab.doctor import examine
+
+    with shown(errors=as_json) as display:
+        found = examine(() if trial else ("trial",), display)
+    missing = [finding for finding in found if finding.state == "missing"]
+    if as_json:
+        print_json({"ok": not missing, "findings": [asdict(finding) for finding in found]})
+    else:
+        for finding in found:
+            print(f"{SIGNS[finding.state]}  {finding.name:16}  {one_line(finding.text, 400)}")
+            if finding.fix:
+                print(f"{'':22}{one_line(finding.fix, 400)}")
+        print(
+            f"{len(missing)} of {len(found)} checks found something missing"
+            if missing
+            else "all that is needed is there"
+        )
+    if missing:
         raise typer.Exit(1)
