@@ -162,7 +162,8 @@ REFUSED = {
     "one row": (lambda: Meaning(lambda x, _: pyg.global_add_pool(x, None)), "logits, a row a node"),
     "other draws": (lambda: Meaning(lambda x, _: x + torch.rand_like(x)), "rand_like.* use F.dropout"),
     "a table of nodes": (
-        lambda: Meaning(lambda x, e: pyg.SimpleConv()(torch.ones(NODES, 3).double(), e)), "every node of 40 into"
+        lambda: Meaning(lambda x, e: pyg.SimpleConv()(torch.ones(NODES, 3).double(), e)),
+        r"returned shape \(40, 3\) for a graph of 20 nodes",
     ),
 }  # fmt: skip
 
@@ -246,7 +247,7 @@ class TestSteps:
             fg.gather_rows(torch.zeros(3), shard)
         with pytest.raises(fg.InputError, match=r"takes a torch\.nn\.Module"):
             fg.distribute("gcn", shard)
-        with pytest.raises(fg.InputError, match=r"mixgcn.*for yours use vanilla"):
+        with pytest.raises(fg.InputError, match=r"mixgcn.*for yours use one of vanilla"):
             fg.distribute(nn.Identity(), shard, strategy="mixgcn")
 
     def test_state_dict_keeps_names(self, model):

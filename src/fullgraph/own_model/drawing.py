@@ -57,14 +57,14 @@ class _NumPys:
             return
         np.random.set_state(state)  # noqa: NPY002
         memory, told = self.memory(), state["state"]
-        whole = memory is not None and not state["has_gauss"]
-        if whole and memory == told["key"].tobytes() + told["pos"].to_bytes(4, sys.byteorder):
+        whole = not state["has_gauss"]
+        if memory is not None and whole and memory == told["key"].tobytes() + told["pos"].to_bytes(4, sys.byteorder):
             self._last = memory, state
         else:
             self._last = None
 
     def _address(self) -> int | None:
-        generator = np.random.get_bit_generator()
+        generator = np.random.get_bit_generator()  # type: ignore[attr-defined]
         return generator.ctypes.state_address if type(generator) is np.random.MT19937 else None
 
 
