@@ -215,7 +215,7 @@ def test_the_doctor_finds_this_machine_well(say):
     code, out, err = say("doctor", "--no-trial", "--json")
     found = json.loads(out)
     assert (code, found["ok"]) == (0, True), out
-    assert err == "looking at this machine\n"
+    assert err == "checking this machine\n"
     names = {finding["name"] for finding in found["findings"]}
     needed = {"torch", "gloo", "nccl", "Triton", "numba", "METIS", "memory", "disk", "open files", "shared memory"}
     assert needed | {"loopback", "interfaces", "/dev/shm", "python"} <= names

@@ -234,6 +234,11 @@ class Inbox:
                 passed.wait()  # never read, yet its buffers must not go while it is still on its way
         return rows
 
+    def drop_before(self, step: int) -> None:
+        """Let go of all that was posted before a step."""
+        for old in [s for s in self.versions if s < step]:
+            self.versions.pop(old).wait()
+
     def fresher(self, step: int) -> ByPeer | None:
         """The step's own rows, waited for, where it reads others; None where it does not, or sends none."""
         turn = self.schedule.turn(step)

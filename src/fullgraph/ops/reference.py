@@ -99,7 +99,7 @@ class _ArcBlock(NamedTuple):
 
 
 def _arc_blocks(s: Structure, numbers: int) -> Iterator[_ArcBlock]:
-    """Blocks of arcs with so many numbers each."""
+    """Yield blocks of arcs; their intermediate results have at most `BLOCK` numbers."""
     step = max(1, BLOCK // max(1, numbers))
     for e in range(0, s.num_arcs, step):
         block = slice(e, e + step)
@@ -107,7 +107,7 @@ def _arc_blocks(s: Structure, numbers: int) -> Iterator[_ArcBlock]:
 
 
 def _compared(p: Pairs, b: _ArcBlock) -> Tensor:
-    """What the score of an arc is made of: the sum of its rows, or the row that its target's is multiplied with."""
+    """The operands of an arc's score: the sum of its rows, or the row to multiply with the target's row."""
     other = p.col[b.source] if p.edge is None else p.col[b.source] + p.edge[b.arcs]
     return other if p.att is None else other + p.row[b.target]
 
@@ -193,7 +193,8 @@ def _sum_arcs(s: Structure, weight_E: Tensor | None, x_CD: Tensor) -> Tensor:
 
 
 def csr_product(s: Structure, weight_E: Tensor | None, x_CD: Tensor, arcs_at_once: int = ARCS_AT_ONCE) -> Tensor:
-    """The same with torch's CSR tensors, cuSPARSE on a GPU. Not for half types, because cuSPARSE sums in their type.
+    """Like `_sum_arcs`, with torch's CSR tensors, cuSPARSE on a GPU. Not for half types, because cuSPARSE sums in their
+    type.
 
     Rows are processed in blocks, so that int32 row pointers suffice and the indices are used without a copy.
     """

@@ -1,4 +1,4 @@
-"""Python's and NumPy's own generators, which a model may draw from: the same draws on every rank."""
+"""Python's and NumPy's random generators inside a model: equal draws on every rank."""
 
 import ctypes
 import random
@@ -16,7 +16,9 @@ NUMPYS_BYTES = 624 * 4 + 4  # of the state of a Mersenne Twister: its numbers, a
 
 @contextmanager
 def drawing_alike(seed: int, step: int) -> Iterator[None]:
-    """Inside, `random` and `numpy.random` draw what every rank draws in this step; afterwards they go on as before."""
+    """While the block runs, `random` and `numpy.random` draw equally on every rank; afterwards their state is
+    restored.
+    """
     key = dropout_key(seed, step, 0)
     python, numpys = random.getstate(), _NUMPYS.state()
     random.seed(key)

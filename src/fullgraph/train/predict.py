@@ -125,7 +125,7 @@ def write_predictions(
 
 
 def _checked(tables: dict[str, Table], spec: TaskSpec) -> dict[str, Table]:
-    """The tables of a task, which must be those that it declares, with an index for each row."""
+    """Check a task's tables: they must be those that it declares, with an index for each row."""
     names = {table.name for table in spec.predicts}
     if not isinstance(tables, dict) or tables.keys() != names:
         found = ", ".join(map(str, tables)) if isinstance(tables, dict) else told(tables)

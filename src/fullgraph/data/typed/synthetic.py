@@ -1,4 +1,4 @@
-"""`typed:` a synthetic typed graph of any size, whose labels can be told only by who tells relations apart."""
+"""`typed:` a synthetic typed graph of any size; its labels can be learned only by distinguishing its relations."""
 
 from __future__ import annotations
 

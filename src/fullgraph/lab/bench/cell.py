@@ -1,4 +1,4 @@
-"""What was measured at one place of a matrix; and a campaign's files: a line per cell, then one document."""
+"""One measured cell of a matrix; and a campaign's files: one line per cell, then one document."""
 
 import json
 import os
@@ -22,54 +22,55 @@ from fullgraph.storage import (
 from fullgraph.values import Range, Value, tree_of
 
 Count = Annotated[int, Range(0, 2**53)]
-Key = tuple[Point, str, int, bool]  # cells of one key stand for one another
+Key = tuple[Point, str, int, bool]  # cells with equal keys replace each other
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cell(Value):
     """One strategy on one graph, model, number of ranks and link.
 
-    Seconds, bytes and packets are of one epoch: a mean over the epochs of a round, then the median over rounds. Fields
-    that begin with `rank_` have a number for every rank.
+    Seconds, bytes and packets are per epoch: a mean over the epochs of a round, then the median over rounds. Fields
+    that
+    begin with `rank_` have one number per rank.
     """
 
-    # where: texts as they were given
+    # the place in the matrix: texts as the user gave them
     graph: str
     model: str
     strategy: str
     ranks: Annotated[int, Range(1, 65535)]
     rate: str
     device: str = "cpu"
-    # how
+    # settings
     epochs: Count
     rounds: Count
     all_rows: bool = False
-    threads: Count  # of a rank
-    cores: Count  # of this machine, for all ranks together
+    threads: Count  # threads per rank
+    cores: Count  # cores of this machine, for all ranks together
     # seconds
     epoch_s: Seconds
-    compute_s: Seconds  # C: of `none` in the same job, without its waiting, on the slowest rank
-    messages_s: Seconds  # M: one step's messages, sent again as they were with nothing else to do
-    wait_s: Seconds  # exposed wait, of the rank that waits longest
-    sum_wait_s: Seconds = 0.0  # of exposed wait, for the sums of weights, of the rank that waits longest for them
-    processor_s: Seconds  # of the busiest rank's process, all threads
-    round_s: tuple[Seconds, ...]  # an epoch, by round
+    compute_s: Seconds  # C: strategy `none` in the same job, without its waiting, on the slowest rank
+    messages_s: Seconds  # M: the messages of one step, sent again while nothing else runs
+    wait_s: Seconds  # exposed wait of the rank that waits longest
+    sum_wait_s: Seconds = 0.0  # the part of the exposed wait for gradient all-reduces, on the rank where it is longest
+    processor_s: Seconds  # processor time of the busiest rank's process, all threads
+    round_s: tuple[Seconds, ...]  # seconds per epoch, by round
     rank_wait_s: tuple[Seconds, ...]
-    rank_thread_s: tuple[Seconds, ...]  # processor time of the thread that trains
+    rank_thread_s: tuple[Seconds, ...]  # processor time of each rank's training thread
     rank_processor_s: tuple[Seconds, ...]
     # bytes
-    bytes: Bytes  # of feature rows and their gradients, all ranks
-    weight_bytes: Bytes  # of weight gradients given to sums, all ranks
-    wire_bytes: Bytes | None = None  # that the hosts' links carried, headers and all; None: no links
+    bytes: Bytes  # feature rows and their gradients, all ranks
+    weight_bytes: Bytes  # weight gradients in all-reduces, all ranks
+    wire_bytes: Bytes | None = None  # bytes on the hosts' links, with headers; None: no links
     wire_packets: Count | None = None
-    peak_memory_bytes: Bytes  # of the worst rank
+    peak_memory_bytes: Bytes  # peak of the largest rank
     peak_device_bytes: Bytes
     # score
-    score_epochs: Count = 0  # that it was trained for one
+    score_epochs: Count = 0  # epochs of the training for a score
     metric: str = ""
-    val: float | None = None  # the best validation score; None: none was asked for
+    val: float | None = None  # the best validation score; None: not measured
     best_epoch: Count = 0
-    val_s: Seconds | None = None  # seconds of training until then
+    val_s: Seconds | None = None  # seconds of training until that score
     # the graph and its parts
     nodes: Count
     arcs: Count
@@ -90,12 +91,12 @@ class Cell(Value):
 
     @property
     def is_peer(self) -> bool:
-        """Whether it is another library's figure."""
+        """Whether the cell measures another library."""
         return self.strategy in PEERS
 
 
 def key_of(point: Point, settings: Settings) -> Key:
-    """The key of the cell that is to be measured."""
+    """The key of the cell to measure."""
     own = point.strategy not in PEERS
     return point, settings.device, settings.score if own else 0, settings.all_rows and own
 
@@ -105,7 +106,7 @@ SCHEMA = 1
 
 
 def read_cells(path: Path) -> list[Cell]:
-    """The cells of a campaign's folder, or of its cells.jsonl. A last line that was cut short is left out."""
+    """Read the cells of a campaign's folder, or of its cells.jsonl. An incomplete last line is skipped."""
     path = path / LINES if path.is_dir() else path
     fix = "name a folder that `fullgraph bench` wrote"
     cells: dict[Key, Cell] = {}
@@ -117,11 +118,11 @@ def read_cells(path: Path) -> list[Cell]:
 
 
 class Book:
-    """What a campaign has found so far, in memory and in its folder."""
+    """A campaign's results so far, in memory and in its folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        discard(folder / FAILED, lambda _: "")  # what failed is tried again
+        discard(folder / FAILED, lambda _: "")  # points that failed are tried again
         self.cells = {cell.key: cell for cell in self._so_far()}
         self.failed: dict[Point, str] = {}
 
@@ -153,6 +154,6 @@ class Book:
         return {f"{point.strategy}, {point.group}": why for point, why in self.failed.items()}
 
     def write_document(self) -> None:
-        """All cells as one JSON document."""
+        """Write all cells as one JSON document."""
         cells = [tree_of(cell) for cell in self.cells.values()]
         write_document(self.folder / DOCUMENT, {"schema": SCHEMA, "cells": cells})

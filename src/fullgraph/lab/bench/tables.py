@@ -1,4 +1,4 @@
-"""Cells for people: Markdown with all figures, a few of them at a terminal, and bench.html with every cell."""
+"""Cells for people: Markdown with all figures, some of them on a terminal, and bench.html with every cell."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
@@ -14,14 +14,14 @@ COLUMNS = 80  # of a terminal
 NEIGHBOURS = "PyG's NeighborLoader is not among the peers: it samples only with pyg-lib or torch-sparse."
 LEGEND = (
     "C: an epoch's work without a halo (strategy `none` in the same job, without its waiting). M: one step's messages, "
-    "sent again with nothing else to do. Waiting: what no work hides, of the rank that waits longest. Bytes: feature "
-    "rows and their gradients, all ranks. Compare times of one number of ranks and one rate alone: they are of one job."
+    "sent again while nothing else runs. Waiting: exposed wait of the rank that waits longest. Bytes: feature rows and "
+    "their gradients, all ranks. Compare only times with equal ranks and rate: they come from one job."
 )
 Figure = Callable[[Cell], str]
 
 
 def about(cells: Iterable[Cell]) -> dict[str, list[Cell]]:
-    """Cells by graph and model, those of one job next to one another."""
+    """Cells by graph and model; cells of one job stand together."""
     found: dict[str, list[Cell]] = {}
     for cell in cells:
         where = f"{cell.model} on {cell.graph}" + ("" if cell.device == "cpu" else f", {cell.device}")
@@ -30,13 +30,13 @@ def about(cells: Iterable[Cell]) -> dict[str, list[Cell]]:
 
 
 def shape(cell: Cell) -> str:
-    """A line about the graph and the machine."""
+    """One line about the graph and the machine."""
     machine = f"{cell.cores} cores, torch {cell.versions.get('torch', '?')}"
     return f"{cell.nodes:,} nodes, {cell.arcs:,} arcs, {cell.features} features; {machine}"
 
 
 def to_vanilla(cells: Iterable[Cell]) -> Figure:
-    """How many times as fast as `vanilla` in the same job."""
+    """The speed relative to `vanilla` in the same job."""
     base = {(cell.group, cell.device, cell.all_rows): cell.epoch_s for cell in cells if cell.strategy == "vanilla"}
 
     def ratio(cell: Cell) -> str:
@@ -76,18 +76,18 @@ SCORES: Mapping[str, Figure] = {
 
 
 def columns_of(cells: Sequence[Cell]) -> dict[str, Figure]:
-    """All columns that have a figure of some cell."""
+    """All columns that have a figure in some cell."""
     columns = {**WHERE, **TIMES, "to vanilla": to_vanilla(cells), **MORE, **SCORES}
     return {head: words for head, words in columns.items() if any(words(cell) for cell in cells)}
 
 
 def notes(cells: Iterable[Cell]) -> list[str]:
-    """What a reader has to know beside the figures."""
+    """What a reader must know beside the figures."""
     return [LEGEND, *([NEIGHBOURS] if any(cell.is_peer for cell in cells) else [])]
 
 
 def markdown(cells: Sequence[Cell], failed: Mapping[str, str]) -> str:
-    """A table for each graph and model."""
+    """One table per graph and model."""
     parts = ["# Benchmark\n", *(f"{note}\n" for note in notes(cells))]
     for where, of_one in about(cells).items():
         columns = columns_of(of_one)
@@ -105,7 +105,7 @@ def _plain(text: str) -> str:
 
 
 def print_cells(cells: Sequence[Cell]) -> None:
-    """The times, and the scores where there are any, in 80 columns."""
+    """Print times, and scores if there are any, in 80 columns."""
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
@@ -121,14 +121,14 @@ def print_cells(cells: Sequence[Cell]) -> None:
             table.padding = (0, 1, 0, 0)
             for head in (*WHERE, *columns):
                 table.add_column(head, justify="left" if head in WHERE else "right", overflow="fold")
-            for cell in shown:  # as text: names may look like markup
+            for cell in shown:  # as Text, because names may look like markup
                 table.add_row(*(Text(words(cell)) for words in (*WHERE.values(), *columns.values())))
             console.print(table)
 
 
 PAGE = "bench.html"
-WAITING = 6  # the colour of no strategy
-LABEL = 20  # characters that a chart has room for; a bar says the rest when pointed at
+WAITING = 6  # a colour that no strategy has
+LABEL = 20  # characters that a chart has room for; pointing at a bar shows the rest
 
 
 def page(cells: Sequence[Cell], failed: Mapping[str, str]) -> str:
@@ -154,7 +154,7 @@ def _section(cells: Sequence[Cell]) -> list[Safe]:
 
 
 def _charts(cells: Sequence[Cell], ranks: int) -> list[Safe]:
-    """The epochs of one number of ranks, and what of them is waiting."""
+    """The epochs of one number of ranks, and the waiting in them."""
     free = [colour for colour in range(COLOURS) if colour != WAITING]
     names = dict.fromkeys(cell.strategy for cell in cells)
     colours = {name: free[place % len(free)] for place, name in enumerate(names)}

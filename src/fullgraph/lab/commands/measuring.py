@@ -16,7 +16,7 @@ from fullgraph.train.config import TrainConfig
 
 @with_fields(TrainConfig)
 def bench(
-    graph: Annotated[list[str], typer.Option(help="as `train` takes it; many times", autocompletion=offer(GRAPHS))] = [  # noqa: B006
+    graph: Annotated[list[str], typer.Option(help="as in `train`; may be repeated", autocompletion=offer(GRAPHS))] = [  # noqa: B006
         "demo"
     ],
     model: Annotated[
@@ -27,25 +27,27 @@ def bench(
         list[str],
         typer.Option(help="NAME or 'NAME KEY=VALUE ...', such as 'sylvie-a bits=2'", autocompletion=offer(STRATEGIES)),
     ] = ["vanilla", "pipegcn"],  # noqa: B006
-    ranks: Annotated[list[int], typer.Option(help="how many ranks; many times")] = [2],  # noqa: B006
+    ranks: Annotated[list[int], typer.Option(help="number of ranks; may be repeated")] = [2],  # noqa: B006
     rate: Annotated[
         list[str],
-        typer.Option(help="loopback, or of links between emulated hosts, such as 1gbit or 200mbit (needs root)"),
+        typer.Option(
+            help="loopback, or the rate of links between emulated hosts, such as 1gbit or 200mbit (needs root)"
+        ),
     ] = ["loopback"],  # noqa: B006
     config: Annotated[
         Path | None, typer.Option(callback=read_config, is_eager=True, help="TOML file of these options")
     ] = None,
-    epochs: Annotated[int, typer.Option(help="of which a round takes the mean")] = 8,
-    rounds: Annotated[int, typer.Option(help="of which a cell takes the median")] = 3,
-    score: Annotated[int, typer.Option(help="train so many epochs for a validation score, too; 0: none")] = 0,
-    peers: Annotated[bool, typer.Option("--peers", help="measure PyG in one process, too")] = False,
+    epochs: Annotated[int, typer.Option(help="epochs per round; a round is their mean")] = 8,
+    rounds: Annotated[int, typer.Option(help="rounds per cell; a cell is their median")] = 3,
+    score: Annotated[int, typer.Option(help="also train this many epochs for a validation score; 0: none")] = 0,
+    peers: Annotated[bool, typer.Option("--peers", help="also measure PyG in one process")] = False,
     all_rows: bool = TrainConfig.all_rows,
     device: str = TrainConfig.device,
-    out: Annotated[Path, typer.Option(help="folder of the cells; those that it holds are not measured again")] = Path(
+    out: Annotated[Path, typer.Option(help="folder of the cells; cells in it are not measured again")] = Path(
         "runs/bench"
     ),
 ) -> None:
-    """Measure graphs x models x strategies x ranks x rates; a campaign that was cut short goes on where it stopped.
+    """Measure graphs x models x strategies x ranks x rates; an interrupted campaign continues where it stopped.
 
     Writes cells.jsonl as it goes, then cells.json, table.md and bench.html. Exit status 1: some cells failed.
 
@@ -74,10 +76,10 @@ def report(
     runs: Annotated[list[Path], typer.Argument(help="folders of runs, finished or not")],
     out: Annotated[
         Path | None,
-        typer.Option(help="the page", show_default="RUN/report.html; of several: report.html"),
+        typer.Option(help="the page", show_default="RUN/report.html; for several runs: report.html"),
     ] = None,
 ) -> None:
-    """Write a page that shows a run, or several beside one another: one file that opens without a network.
+    """Write a page about one run, or one that compares several: a single file that needs no network.
 
     Example:  fullgraph report runs/mine        or:  fullgraph report runs/vanilla runs/pipegcn --out both.html
     """
@@ -91,12 +93,12 @@ SIGNS = {"ok": "ok", "optional": "--", "missing": "!!"}
 
 
 def doctor(
-    trial: Annotated[bool, typer.Option(help="also train on two ranks for a moment")] = True,
+    trial: Annotated[bool, typer.Option(help="also train briefly on two ranks")] = True,
     as_json: JsonOption = False,
 ) -> None:
-    """Check what training needs on this machine, and say what is missing and how to get it.
+    """Check what training needs on this machine; say what is missing and how to get it.
 
-    Exit status 0: all that is needed is there. 1: something is missing.
+    Exit status 0: nothing that is needed is missing. 1: something is missing.
 
     Example:  fullgraph doctor        or, in a script:  fullgraph doctor --no-trial --json
     """

@@ -1,4 +1,4 @@
-"""A dry run: the trainer's own steps, on tensors without numbers, are watched and written down."""
+"""A dry run: record the trainer's real steps, carried out on tensors without data."""
 
 import weakref
 from collections.abc import Callable, Iterator
@@ -24,11 +24,11 @@ from fullgraph.train.trainer import Trainer
 from fullgraph.transport import PLAIN, Coding, Key, Pending
 
 MANY = 32  # peers
-# Operations that write into their first tensor. Without numbers there is nothing to write, so they are not called.
+# Operations that write into their first tensor. Without data there is nothing to write, so they are not called.
 WRITES = {"copy_", "relu_", "add_", "sub_", "mul_", "div_", "addcmul_", "addcdiv_", "lerp_", "zero_", "fill_"}
 A = TypeVar("A")
 B = TypeVar("B")
-# Of torch's operations, by name: products of matrices, those that read or write chosen rows, and those that do nothing.
+# Names of torch operations: matrix products, operations on chosen rows, and operations without work.
 PRODUCTS = {"mm", "addmm", "addmm_", "bmm", "baddbmm", "addmv"}
 CHOSEN = {"index", "index_select", "index_put", "index_put_", "index_add", "index_add_", "index_copy_", "gather",
           "scatter_", "scatter_add_", "_index_put_impl_", "embedding"}  # fmt: skip
@@ -37,7 +37,7 @@ NOTHING = {"empty", "empty_like", "new_empty", "empty_strided", "new_empty_strid
 
 
 class Watch(TorchDispatchMode):
-    """Everything that is done inside, as events; and the bytes of all tensors that were made there and are alive."""
+    """Records all operations in its block as events, with the bytes of all live tensors created there."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -78,7 +78,7 @@ class Watch(TorchDispatchMode):
             self.told("pass", (moved,))
 
     def _follow(self, tensor: Tensor) -> None:
-        """Count a tensor's memory from now on, until nobody holds it."""
+        """Count a tensor's memory until the tensor is freed."""
         if not tensor.is_meta:
             return
         storage = tensor.untyped_storage()
@@ -97,14 +97,14 @@ class Watch(TorchDispatchMode):
 
     @contextmanager
     def step(self) -> Iterator[Callable[[], Step]]:
-        """Around a step; what it gives says, afterwards, what was done in it."""
+        """Record the block as one step; the yielded function returns the step afterwards."""
         self.events, self.peak = [], self.alive
         events = self.events
         with self, listening(self.told):
             yield lambda: Step(tuple(events), self.peak)
 
     def aside(self, work: Callable[[], B]) -> tuple[B, tuple[Work, ...]]:
-        """What `work` returns, and what it does, which is not in the step's own order."""
+        """Run `work` and return its result and its events, which are left out of the step's own order."""
         before, self.events = self.events, []
         try:
             found = work()
@@ -140,7 +140,7 @@ class _Summed:
 
 
 class Listed:
-    """A transport of one rank that sends nothing: it writes down what it was given."""
+    """A transport of one rank that sends nothing and records its messages."""
 
     def __init__(self, watch: Watch, rank: int, size: int, lane: int = 0) -> None:
         self.watch, self.rank, self.size, self.lane = watch, rank, size, lane
@@ -158,7 +158,7 @@ class Listed:
     def _each(
         self, of_peers: dict[int, A], call: Callable[[int, A], B], alike: Callable[[A], object]
     ) -> tuple[dict[int, B], tuple[Work, ...]]:
-        """A call for each peer, and its work; where there are many, of those with equal messages one stands for all."""
+        """Run a call for each peer and record its work; among many peers, one stands for all with equal messages."""
         found: dict[int, B] = {}
         work: list[Work] = []
         known: dict[object, tuple[B, tuple[Work, ...]]] = {}
@@ -187,16 +187,16 @@ class Listed:
 
 
 def dry_run(run: Run, counts: Counts, rank: int, steps: int, placement: Placement | None = None) -> list[Step]:
-    """The first steps of a rank. A wire's schedule shows in them: what is late is waited for in a later step.
+    """Record the first steps of a rank. They show a wire's schedule: late rows are waited for in a later step.
 
-    placement: in place of the run's own.
+    placement: replaces the run's placement.
     """
     watch, facts = Watch(), counts.graph
     transport = Listed(watch, rank, len(counts.ranks))
     placement = replace(placement or placement_of(run), device=META)
     taken = []
     try:
-        with watch.step():  # what it holds from step to step is counted, too
+        with watch.step():  # tensors that are kept between steps are counted, too
             shard = placement.place_dry(counts, transport, run.wires, run.model.aggregation)
         task = node_task(classes=facts.classes, multilabel=facts.multilabel, real=facts.real)
         model = run.model.outline(facts.features, facts.classes).to(getattr(torch, run.train.dtype))
@@ -205,9 +205,9 @@ def dry_run(run: Run, counts: Counts, rank: int, steps: int, placement: Placemen
             with watch.step() as found:
                 trainer.train_step()
             taken.append(found())
-    except (NotImplementedError, RuntimeError) as error:  # torch raises either where a number is asked for
+    except (NotImplementedError, RuntimeError) as error:  # torch raises either of them where a number is needed
         if "meta tensor" not in str(error):
             raise
-        told = f"what {run.strategy.name} sends depends on the rows themselves"
-        raise InputError(f"{told}, so that it cannot be foretold; measure it with `fullgraph bench`") from error
+        told = f"what {run.strategy.name} sends depends on the values of rows"
+        raise InputError(f"{told}, so it cannot be predicted; measure it with `fullgraph bench`") from error
     return taken

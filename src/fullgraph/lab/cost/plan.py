@@ -1,6 +1,6 @@
-"""A plan: which strategy for a graph on which machines; and the choice of `auto`.
+"""A plan: ranks strategies for a graph on given machines; and the choice of `auto`.
 
-Each strategy's epoch is predicted, with what it risks and whether it fits.
+Every strategy gets a predicted epoch, its risks, and whether it fits.
 """
 
 from collections.abc import Iterable, Sequence
@@ -28,11 +28,11 @@ from fullgraph.run import Run, placement_of
 from fullgraph.transport import Key
 from fullgraph.words import size
 
-PROCESS_BYTES = 350 << 20  # of a rank before it holds anything: torch and its libraries
+PROCESS_BYTES = 350 << 20  # of a rank without data: torch and its libraries
 FULL_BITS = 32.0
 ROW = (1, 256)
 STALE, LOSSY = "stale", "lossy"
-# What may be chosen from, each with its defaults; names in a list are options that are worth a try of their own.
+# The candidates, with their defaults; each name in a list is an option that is also tried.
 OFFERED: dict[str, list[dict[str, str]]] = {
     "vanilla": [{}],
     "mixgcn": [{}],
@@ -47,7 +47,7 @@ OFFERED: dict[str, list[dict[str, str]]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Risk:
-    """How far a strategy is from exact training: rows some steps old, in fewer bits than they have."""
+    """How a strategy differs from exact training: how many steps old rows are, and with how many bits."""
 
     steps: int = 0
     bits: float = FULL_BITS
@@ -59,13 +59,13 @@ class Risk:
 
     def __str__(self) -> str:
         parts = [f"up to {self.steps} step{'s' * (self.steps > 1)} old"] * (self.steps > 0)
-        parts += [f"{self.bits:.3g} bits a number"] * (self.bits < FULL_BITS)
+        parts += [f"{self.bits:.3g} bits per number"] * (self.bits < FULL_BITS)
         return ", ".join(parts) or "exact"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """A strategy, and what was found: a prediction, or why there is none."""
+    """A strategy with its prediction, or with the reason why there is none."""
 
     name: str  # with its options
     strategy: Strategy
@@ -83,7 +83,7 @@ class Choice:
 
 
 def offered(names: Iterable[str] = OFFERED) -> list[tuple[str, Strategy]]:
-    """Strategies under their names and options."""
+    """The candidates, by name and options."""
     found = []
     for name in names:
         for options in OFFERED.get(name, [{}]):
@@ -96,7 +96,9 @@ def ranked(
     run: Run, counts: Counts, cluster: Cluster, rates: Rates, *, near: float = 0.0,
     strategies: Sequence[tuple[str, Strategy]] = (), steps: int = 0,
 ) -> list[Choice]:  # fmt: skip
-    """All strategies, the quickest first; those that do not fit, or cannot be foretold, come last with the reason."""
+    """Predict all strategies, the fastest first; those that do not fit or have no prediction come last, with the
+    reason.
+    """
     found = []
     for name, strategy in strategies or offered():
         one = replace(run, strategy=strategy, parts=len(counts.ranks))
@@ -115,7 +117,7 @@ def ranked(
 
 
 def best(choices: Sequence[Choice], allow: Iterable[str] = ()) -> Choice:
-    """The quickest of those that fit and risk no more than is allowed."""
+    """The fastest strategy that fits and whose risk is allowed."""
     fitting = [choice for choice in choices if not choice.refused]
     allowed = [choice for choice in fitting if choice.risk.kinds <= set(allow)]
     if not allowed:
@@ -125,7 +127,7 @@ def best(choices: Sequence[Choice], allow: Iterable[str] = ()) -> Choice:
 
 
 def risk_of(run: Run) -> Risk:
-    """What the wires and the placement say of themselves."""
+    """The risk, according to the wires and the placement."""
     placement = placement_of(run)
     steps, bits = placement.stale_steps(run.parts), FULL_BITS
     for wire in (*(run.wires.at(layer) for layer in range(run.model.graph_layers)), *placement.hops_between()):
@@ -141,32 +143,32 @@ def risk_of(run: Run) -> Risk:
 
 
 def _too_large(choice: Choice, cluster: Cluster) -> str:
-    needs = f"needs {size(choice.memory_bytes)} a rank, which has {size(cluster.memory_bytes)}"
+    needs = f"needs {size(choice.memory_bytes)} per rank, which has {size(cluster.memory_bytes)}"
     return f"{needs}; use more ranks, --checkpoint-layers or --precision bf16"
 
 
-NEAR = 0.5  # which share of arcs is taken to read rows close to one another, where nobody has looked
-PLANNING_S = 15.0  # what measuring a new machine and foretelling every strategy take
+NEAR = 0.5  # assumed share of arcs that read rows close to one another, if it was not measured
+PLANNING_S = 15.0  # to measure a new machine and to predict every strategy
 ARC_S, FLOP_S, STEP_S = (
     4e-10,
     1e-10,
     0.02,
-)  # guessed of any CPU: a number read along an arc, an operation, a step's rest
-SAMPLED_ARCS = 4_000_000  # of a part, whose product tells how its arcs lie
+)  # guesses for any CPU: a number read along an arc, an operation, the rest of a step
+SAMPLED_ARCS = 4_000_000  # arcs of a part; their product shows how local its reads are
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What was ranked, for what."""
+    """The ranked strategies, with the graph and the cluster."""
 
     counts: Counts
     cluster: Cluster
     rates: Rates
     choices: list[Choice]
-    pieces: tuple[Piece, ...] = ()  # of a step of the first one
+    pieces: tuple[Piece, ...] = ()  # of a step of the first strategy
 
     def tree(self) -> dict[str, Any]:
-        """For a program to read."""
+        """The plan as JSON."""
         return {
             "graph": self.counts.graph.name,
             "ranks": self.cluster.ranks,
@@ -192,7 +194,7 @@ def _row(choice: Choice) -> dict[str, Any]:
 
 
 def planned(run: Run, shards: Path, cluster: Cluster, strategies: Sequence[tuple[str, Strategy]] = ()) -> Plan:
-    """For a graph that is cut into as many parts as the cluster has ranks."""
+    """Plan for a graph with as many parts as the cluster has ranks."""
     hops = () if run.train.all_rows else run.model.hops
     counts = counted(shards, hops, run.column)
     rates = rates_for(cluster.rates, run.train.device)
@@ -204,7 +206,9 @@ def planned(run: Run, shards: Path, cluster: Cluster, strategies: Sequence[tuple
 def planned_even(
     run: Run, folders: Sequence[Path], cluster: Cluster, strategies: Sequence[tuple[str, Strategy]] = ()
 ) -> Plan:
-    """For more ranks than the graph was cut for: equal parts, with a halo as the cuts in `folders` let expect."""
+    """Plan for more ranks than there are parts: equal parts, with a halo extrapolated from the partitions in
+    `folders`.
+    """
     cuts = [counted(folder, ()) for folder in folders]
     graph, train = cuts[0].graph, cuts[0].train / cuts[0].graph.nodes
     hops = () if run.train.all_rows else run.model.hops
@@ -225,16 +229,16 @@ def _plan(run: Run, counts: Counts, cluster: Cluster, rates: Rates, strategies: 
 
 
 def choose(run: Run, auto: Auto, shards: Path) -> tuple[str, Strategy, str]:
-    """The strategy that `auto` stands for, by name and as a value, and why it is that one."""
+    """The strategy that `auto` chooses, as a name and as a value, and the reason."""
     guess = guessed_s(run, shards)
     if not auto.cluster and run.train.device == "cpu" and guess < PLANNING_S:
-        told = f"its {run.train.epochs} epochs are guessed to take {guess:.1g} s, less than to foretell all strategies"
+        told = f"its {run.train.epochs} epochs are guessed to take {guess:.1g} s, less than predicting every strategy"
         return "vanilla", vanilla(), told
     cluster = Cluster.read(Path(auto.cluster)) if auto.cluster else cluster_here(run.parts)
     plan = planned(replace(run, strategy=Strategy()), shards, cluster)
     taken = best(plan.choices, auto.allow)
     allowed = [c for c in plan.choices if not c.refused and c.risk.kinds <= set(auto.allow) and c is not taken]
-    reason = f"{taken.epoch_s * 1e3:.3g} ms an epoch are foretold, {taken.risk}"
+    reason = f"{taken.epoch_s * 1e3:.3g} ms per epoch are predicted, {taken.risk}"
     if allowed:
         second = min(allowed, key=lambda choice: choice.epoch_s)
         reason += f"; {second.name} would take {second.epoch_s * 1e3:.3g} ms"
@@ -242,7 +246,7 @@ def choose(run: Run, auto: Auto, shards: Path) -> tuple[str, Strategy, str]:
 
 
 def guessed_s(run: Run, shards: Path) -> float:
-    """What all epochs take on one core of any CPU, by the size of the graph and of the model alone."""
+    """A guess of the seconds of all epochs on one core of any CPU, from the size of the graph and the model."""
     graph, model = read_manifest(shards).graph, run.model
     width = max(graph.features, model.hidden)
     layer = model.hidden * ARC_S * graph.arcs + 2 * width * model.hidden * FLOP_S * graph.nodes
@@ -250,7 +254,7 @@ def guessed_s(run: Run, shards: Path) -> float:
 
 
 def rates_on(shards: Path, rates: Rates) -> Rates:
-    """The rates of a graph's own products, by those of a sample of the first part's rows."""
+    """The rates with a graph's own sparse products, measured on a sample of the first part's rows."""
     part = open_part(shards, 0, verify=False)
     arcs = int(part.indptr[-1])
     rows = len(part.ids)

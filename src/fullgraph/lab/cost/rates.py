@@ -1,7 +1,7 @@
-"""How long work takes on a machine: a few tables, from measurements (calibrate.py) or from a data sheet.
+"""How long work takes on a machine: tables from measurements (calibrate.py) or from a data sheet.
 
-Data sheets are for devices that nobody here can measure. The shares of a sheet's figures that our kernels reach are
-assumed, not measured. For a device that is at hand, `fullgraph calibrate` measures them.
+Data sheets are for devices that cannot be measured here. The shares of a sheet's figures that our kernels reach are
+assumed, not measured. `fullgraph calibrate` measures them on a device that is present.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FIX = "make it again with `fullgraph calibrate`"
 
 @dataclass(frozen=True, kw_only=True)
 class Curve(Value):
-    """A figure at some sizes; between them it follows a power of the size, beyond them it stays as it is."""
+    """Figures at some sizes: a power law between two sizes, constant beyond the first and the last."""
 
     sizes: tuple[Positive, ...]
     values: tuple[Positive, ...]
@@ -42,14 +42,14 @@ class Curve(Value):
 
 @dataclass(frozen=True, kw_only=True)
 class Rates(Value):
-    """Seconds of one rank, with the threads or the device that it has.
+    """Seconds of one rank, with its threads or its device.
 
-    arc, row: of a sparse product, for each arc and each row, by width. arc_near: of an arc whose source lies close to
-    the other rows that are read; a graph's own `near` says how many are so.
+    arc, row: of a sparse product, per arc and per row, by width. arc_near: per arc whose source lies close to the other
+    rows that are read; `near` of a graph is the share of such arcs.
     flop, flop_back: of a dense product of many rows with a matrix, and of its weights' gradient, by the mean of the
-    matrix's two sides. byte: of what passes over numbers, by its bytes. chosen: of a byte of rows picked from many.
-    number: of dropout. encode, decode: of a number, by bits. arc_number: of a number that each arc has (attention).
-    call: of each operation besides. scale: what a real step took to what these figures say.
+    matrix's two sides. byte: of elementwise passes, by their bytes. chosen: per byte of rows picked from many.
+    number: of dropout. encode, decode: per number, by bits. arc_number: per number that each arc has (attention).
+    call: per operation, in addition. scale: the ratio of a real step's time to the sum of these figures.
     """
 
     device: str
@@ -69,7 +69,7 @@ class Rates(Value):
     scale: Positive = 1.0
 
     def seconds(self, work: Work, near: float = 0.0) -> float:
-        """near: which share of arcs reads rows close to one another, from 0 to 1."""
+        """near: the share of arcs that read rows close to one another, from 0 to 1."""
         match work.kind, work.sizes:
             case "product", (rows, arcs, width):
                 arc = self.arc.at(width) * (1 - near) + self.arc_near.at(width) * near
@@ -89,7 +89,7 @@ class Rates(Value):
             case "arcs", (arcs, heads):
                 taken = arcs * heads * self.arc_number
             case _:
-                raise AssertionError(f"work of a kind that has no price: {work}")
+                raise AssertionError(f"work of an unknown kind: {work}")
         return self.scale * (self.call + taken)
 
     def _dense(self, m: int, k: int, n: int) -> float:
@@ -106,12 +106,13 @@ class Rates(Value):
         return read_record(cls, path, fix=FIX)
 
 
-PASSES, PRODUCTS, NEAR, DENSE = 0.8, 0.5, 1.6, 0.6  # shares of the sheet's figures; of near rows many are in the cache
+# assumed shares of the sheet's figures; near rows are mostly in the cache
+PASSES, PRODUCTS, NEAR, DENSE = 0.8, 0.5, 1.6, 0.6
 LAUNCH_S = 6e-6
 
 
 class Sheet(NamedTuple):
-    """Bytes a second, and float32 operations a second."""
+    """Bytes per second, and float32 operations per second."""
 
     bandwidth: float
     flops: float

@@ -1,4 +1,4 @@
-"""All checks, in the order in which one explains the next; the last one trains on two ranks for a moment."""
+"""All checks, ordered so that an earlier one explains a later one; the last check trains briefly on two ranks."""
 
 import subprocess
 import sys
@@ -30,7 +30,7 @@ COMMAND = (
 
 
 def trial() -> Iterator[Finding]:
-    """The real thing, small: two ranks start, meet, train two epochs and write a run."""
+    """A small real run: two ranks start, meet, train two epochs and write the run's files."""
     start = time.perf_counter()
     with scratch(Path(tempfile.gettempdir())) as folder:
         line = [sys.executable, "-m", "fullgraph", *COMMAND]
@@ -69,12 +69,12 @@ CHECKS: dict[str, Callable[[], Iterator[Finding]]] = {
 
 
 def examine(leave_out: tuple[str, ...] = (), display: Display = SILENT) -> list[Finding]:
-    """What every check finds; one that fails in a way nobody thought of is a finding too."""
+    """The findings of every check; an unexpected error of a check is a finding too."""
     found: list[Finding] = []
     checks = {name: check for name, check in CHECKS.items() if name not in leave_out}
-    with display.phase("looking at this machine"):
+    with display.phase("checking this machine"):
         for name, check in checks.items():
-            with display.phase("training on two ranks" if name == "trial" else f"looking at {name}"):
+            with display.phase("training on two ranks" if name == "trial" else f"checking {name}"):
                 found += _found(name, check)
     return found
 
@@ -83,4 +83,4 @@ def _found(name: str, check: Callable[[], Iterator[Finding]]) -> list[Finding]:
     try:
         return list(check())
     except Exception as error:
-        return [Finding(name, BAD, f"the check failed: {one_line(error, 160)}", "see what it says")]
+        return [Finding(name, BAD, f"the check failed: {one_line(error, 160)}", "see the message")]

@@ -1,4 +1,4 @@
-"""Packages: those that are needed, the extras, and torch with what it can send by and the GPUs that it sees."""
+"""Packages: the required ones, the extras, and torch with its backends and its GPUs."""
 
 import os
 import platform
@@ -17,7 +17,7 @@ from fullgraph.lab.doctor.finding import BAD, OK, OPTION, Finding
 from fullgraph.version import __version__
 from fullgraph.words import size
 
-USES = {  # of what the extras bring, by package, which is its module as well
+USES = {  # the purpose of each package of an extra; the package is also its module
     "torch_geometric": "graphs and layers of PyG",
     "pyarrow": "Parquet and CSV",
     "kaminpar": "--partitioner kaminpar",
@@ -35,7 +35,7 @@ def python() -> Iterator[Finding]:
 
 
 def needed() -> Iterator[Finding]:
-    """What the package's own metadata says it needs, but for torch and METIS, which have checks of their own."""
+    """The requirements in the package's metadata, except torch and METIS, which have their own checks."""
     found = []
     for line, name, least, extra in _requirements():
         if extra or name in ("torch", "pymetis"):
@@ -53,7 +53,7 @@ def needed() -> Iterator[Finding]:
 
 
 def extras() -> Iterator[Finding]:
-    """Each brings something that everything else does without."""
+    """Optional packages; everything else works without them."""
     for _, package, _, extra in _requirements():
         if not extra or package not in USES:
             continue
@@ -65,7 +65,7 @@ def extras() -> Iterator[Finding]:
 
 
 def _requirements() -> Iterator[tuple[str, str, str | None, str | None]]:
-    """(line, package, least version, extra) of what the installed package asks for."""
+    """(line, package, least version, extra) of each requirement of the installed package."""
     with suppress(PackageNotFoundError):
         for line in requires("fullgraph") or []:
             name, least, extra = LINE.match(line).groups()  # type: ignore[union-attr]
@@ -73,7 +73,7 @@ def _requirements() -> Iterator[tuple[str, str, str | None, str | None]]:
 
 
 def numba() -> Iterator[Finding]:
-    """Compiled loops for a CPU; without them torch's own are many times slower."""
+    """Compiled loops for a CPU; without them torch's loops are many times slower."""
     from fullgraph.ops import kernels
 
     try:
@@ -82,14 +82,14 @@ def numba() -> Iterator[Finding]:
         yield Finding("numba", BAD, f"it does not start: {error}", "pip install 'numba>=0.60'")
         return
     if kernels._compiled() is None:
-        yield Finding("numba", BAD, f"{numba.__version__}, told not to compile", "unset NUMBA_DISABLE_JIT")
+        yield Finding("numba", BAD, f"{numba.__version__}, compiling is switched off", "unset NUMBA_DISABLE_JIT")
         return
     cache = Path(numba.config.CACHE_DIR or Path(kernels.__file__).parent)
     writable = _can_write(cache)
     text = (
         f"{numba.__version__}, cache in {cache if writable else 'a folder of its own, for the usual one is read-only'}"
     )
-    fix = "" if writable else "set NUMBA_CACHE_DIR to a folder that can be written, or every start may compile anew"
+    fix = "" if writable else "set NUMBA_CACHE_DIR to a folder that can be written, or every start may compile again"
     yield Finding("numba", OK if writable else OPTION, text, fix)
 
 
@@ -156,7 +156,7 @@ def backends() -> Iterator[Finding]:
 
 
 def gpus() -> Iterator[Finding]:
-    """Each GPU and its memory; a driver without a torch that knows it."""
+    """Each GPU with its memory; or a driver whose GPUs torch does not see."""
     found = listed()
     for number, (name, whole, free, generation) in enumerate(found):
         yield Finding(f"GPU {number}", OK, f"{name}, {size(whole)}, {size(free)} free{generation}")

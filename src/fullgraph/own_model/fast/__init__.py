@@ -1,7 +1,7 @@
-"""PyG's layers that we have ourselves, on our own kernels with the user's weights.
+"""Run PyG layers that we also have on our own kernels, with the user's weights.
 
-Each function of this folder is a layer's forward pass where its arcs are the graph's own, else None: the layer then
-runs as PyG wrote it. A layer whose output is narrower maps its rows before they are sent, as our own do.
+Each function of this folder is a layer's forward pass if its arcs are the graph's own; else it returns None, and PyG's
+layer runs unchanged. A layer with a narrower output maps its rows before they are sent, as our own layers do.
 
 Legend: n owned rows, h halo rows, m = n + h, I in, O out features, H heads, E arcs.
 """
@@ -22,7 +22,9 @@ PYG_HOOKS = ("_forward_pre_hooks", "_forward_hooks")
 
 
 def use_kernels(part: Any) -> None:
-    """Let a layer of PyG's own run on our kernels where it can; a class derived from one may mean something else."""
+    """Let a PyG layer use our kernels where it can; a class derived from one is left unchanged, as it may mean
+    otherwise.
+    """
     kind = type(part)
     fast = FAST.get(f"{kind.__module__}.{kind.__name__}")
     if fast is None:
@@ -39,7 +41,7 @@ def use_kernels(part: Any) -> None:
 
 
 def _is_changed(conv: Any, hooks: list[str]) -> bool:
-    """Whether a part of a layer does more than PyG wrote: it has hooks, other functions or another class."""
+    """Whether a part of a layer differs from PyG's: it has hooks, other functions or another class."""
     own = vars(conv)
     if any(own[name] for name in hooks):
         return True

@@ -1,4 +1,4 @@
-"""Layers that weigh their neighbours' rows by a softmax over the arcs into a node."""
+"""Layers that weight their neighbours' rows by a softmax over the arcs into a node."""
 
 import math
 from typing import Any
@@ -32,7 +32,7 @@ def _gat_rows(forward: Forward, conv: Any, x: Tensor) -> Tensor:
     if forward.plan(x, LayerShape(x.shape[1], conv.lin.weight.shape[0], attends=True)).sends == "mapped":
         y_nHO = conv.lin(x).unflatten(1, heads)
         source_mHO = forward.sources(y_nHO)
-    else:  # the layer's input crosses, once if it is the graph's
+    else:  # the layer's input crosses; only once if it is the graph's
         source_mHO = conv.lin(forward.sources(x)).unflatten(1, heads)
         y_nHO = source_mHO[: len(x)]
     arcs = forward.view.matrices("attention", weighted=False).arcs
@@ -98,7 +98,7 @@ def agnn(forward: Forward, conv: Any, x: Any, edge_index: Any) -> Tensor | None:
 
 
 def _can_attend(forward: Forward, conv: Any, x: Any, edge_index: Any, edge_attr: Any) -> bool:
-    """Whether a layer's options are among ours."""
+    """Whether our kernels support a layer's options."""
     if not adds(conv) or not is_own(forward, x, edge_index):
         return False
     if conv.lin_edge is None or edge_attr is None:
@@ -108,7 +108,7 @@ def _can_attend(forward: Forward, conv: Any, x: Any, edge_index: Any, edge_attr:
 
 
 def _mapped_sources(forward: Forward, x: Tensor, lin: Any, width: int) -> Tensor:
-    """lin(x) of owned, then halo rows; what is narrower crosses, or the layer's input where that is the graph's."""
+    """lin(x) of owned, then halo rows; the narrower of input and output crosses, or the input if it is the graph's."""
     if forward.plan(x, LayerShape(x.shape[1], width, attends=True)).sends == "mapped":
         return forward.sources(lin(x))
     mapped: Tensor = lin(forward.sources(x))
@@ -116,7 +116,7 @@ def _mapped_sources(forward: Forward, x: Tensor, lin: Any, width: int) -> Tensor
 
 
 def _given_of_arcs(forward: Forward, conv: Any, edge_attr: Any, like: Tensor) -> tuple[Structure, dict[str, Any]]:
-    """The pattern, with the arcs' features mapped and the factors of dropout."""
+    """The pattern, with mapped arc features and dropout factors."""
     loops = looped(forward) if getattr(conv, "add_self_loops", False) else None
     pattern = forward.view.pattern if loops is None else loops.pattern
     given: dict[str, Any] = {}
@@ -131,6 +131,6 @@ def _given_of_arcs(forward: Forward, conv: Any, edge_attr: Any, like: Tensor) ->
 
 
 def _beside(first: Any, second: Any) -> tuple[Tensor, Tensor | None]:
-    """The weight and bias of two linear maps side by side."""
+    """The weight and bias of two linear maps, concatenated."""
     bias = None if first.bias is None else torch.cat([first.bias, second.bias])
     return torch.cat([first.weight, second.weight]), bias

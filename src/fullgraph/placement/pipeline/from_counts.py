@@ -4,9 +4,8 @@ Ways are even shares of the nodes, and so are the chunks of a way; what ways rea
 and so are the rows that a layer computes.
 """
 
-from collections.abc import Sequence
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import accumulate
 from math import prod
 from typing import TYPE_CHECKING
@@ -15,7 +14,6 @@ from torch import Tensor
 
 from fullgraph.errors import InputError
 from fullgraph.exchange import Wires
-from fullgraph.nn import Chain
 from fullgraph.nn.view import Features
 from fullgraph.placement.counts import META, Counts, Kind, LayerCounts, aggregated, features, ids, labels, pattern
 from fullgraph.placement.known import Known
@@ -29,19 +27,7 @@ if TYPE_CHECKING:
     from fullgraph.placement.pipeline.placement import Pipeline
 
 
-@dataclass(eq=False, kw_only=True)
-class DryStep(PipelineStep):
-    """Knows what the first stages of all ways would find out and tell the others."""
-
-    firsts: Sequence[PipelineStep] = ()
-
-    def _costs(self, model: Chain) -> tuple[list[float], Tensor]:
-        tables = [first.table(model) for first in self.firsts]
-        return sum(table[:, 0] for table in tables).tolist(), tables[0][:, 1:].long()  # type: ignore[union-attr]
-
-
 class SetupOfCounts(Setup):
-    step_kind = DryStep
     attends, device, computed = False, META, {}
 
     def __init__(self, placement: "Pipeline", view: RankView, counts: Counts, wire: Wires, aggregation: str) -> None:
@@ -49,18 +35,19 @@ class SetupOfCounts(Setup):
         if aggregation == "attention":
             raise InputError("what attention reads in a pipeline depends on the graph, not on its size; measure it")
         super().__init__(replace(placement, measure=False), view, wire, view.clock)
-        self.counts = counts
+        self.counts, self.ids = counts, ids(counts.graph.nodes)
         self.kind = replace(Kind.of(counts, aggregation, placement.dtype), undirected=False)
 
     def step(self) -> PipelineStep:
         """This rank's; every way's first stage has a say in where the model is cut, and equal ways say the same."""
         _ = self.halos, self.lanes  # which the ways' copies share
         ways = [self.way] if self.counts.even else range(self.ways)
-        return self.executor(firsts=[self._of(way).executor(stage=0) for way in ways])
+        return PipelineStep(self, firsts=[PipelineStep(self._first(way)) for way in ways])
 
-    def _of(self, way: int) -> "SetupOfCounts":
+    def _first(self, way: int) -> "SetupOfCounts":
+        """The first stage of a way."""
         other = copy(self)
-        other.way = way
+        other.way, other.stage = way, 0
         return other
 
     @property
@@ -68,20 +55,17 @@ class SetupOfCounts(Setup):
         nodes = self.counts.graph.nodes
         return Span(nodes * self.way // self.ways, nodes * (self.way + 1) // self.ways)
 
-    def ids(self) -> Tensor:
-        return ids(self.counts.graph.nodes)
-
-    def inputs(self, chunks: list[Chunk], stage: int) -> list[tuple[Features, Known | None]]:
+    def inputs(self, chunks: list[Chunk]) -> list[tuple[Features, Known | None]]:
         placement, given = self.placement, []
-        for chunk in chunks if stage == 0 else []:
+        for chunk in chunks if self.stage == 0 else []:
             x = features(self.counts, len(chunk.span), placement.dtype, dense=placement.rules.dense_input)
             ahead = self.view.known is not None
             given.append((x, Known(x, aggregated(x, chunk.forward.structure.num_arcs)) if ahead else None))
         return given
 
-    def targets(self, chunks: list[Chunk], stage: int) -> list[tuple[Tensor, Tensor]]:
+    def targets(self, chunks: list[Chunk]) -> list[tuple[Tensor, Tensor]]:
         train = self.counts.train // max(1, self.ways * self.slots)
-        return [(ids(train), labels(self.counts, train)) for _ in chunks] if stage == self.stages - 1 else []
+        return [(ids(train), labels(self.counts, train)) for _ in chunks] if self.stage == self.stages - 1 else []
 
     def live_rows(self) -> LiveRows:
         """As many rows as the parts of this way that were counted compute."""
