@@ -241,7 +241,7 @@ class TestSteps:
             model(shard.x, shard.edge_index[:, 1:])
         with pytest.raises(fg.InputError, match="x has 3 rows"):
             model(shard.x[:3])
-        with pytest.raises(fg.InputError, match="a loss a row"):
+        with pytest.raises(fg.InputError, match="one loss per row"):
             fg.mean_loss(torch.tensor(1.0), shard)
         with pytest.raises(fg.InputError, match="owns 40 nodes"):
             fg.gather_rows(torch.zeros(3), shard)
