@@ -49,6 +49,14 @@ def mapped(forward: Forward, x_nI: Tensor, weight_OI: Tensor, aggregation: str, 
     return F.linear(forward.aggregate(x_nI, aggregation, weighted=by_weight), weight_OI)
 
 
+def mapped_sources(forward: Forward, x: Tensor, lin: Any, width: int) -> Tensor:
+    """lin(x) of owned, then halo rows; the narrower of input and output crosses, or the input if it is the graph's."""
+    if forward.plan(x, LayerShape(x.shape[1], width, attends=True)).sends == "mapped":
+        return forward.sources(lin(x))
+    mapped: Tensor = lin(forward.sources(x))
+    return mapped
+
+
 def is_of_arcs(forward: Forward, values: Any, edge_index: Any) -> bool:
     """Whether a tensor has one row per arc of the graph."""
     rows, arcs = rows_of(values), rows_of(edge_index)
@@ -56,6 +64,11 @@ def is_of_arcs(forward: Forward, values: Any, edge_index: Any) -> bool:
         return False
     forward.guard.meet_maker(values)
     return values.dim() in (1, 2) and values.dtype == forward.view.features.dtype and rows.space is arcs.space
+
+
+def columns(edge_attr: Tensor) -> Tensor:
+    """Features of arcs as [E, K]."""
+    return edge_attr[:, None] if edge_attr.dim() == 1 else edge_attr
 
 
 def has_room(forward: Forward, values_of_arc: int) -> bool:
