@@ -119,6 +119,13 @@ def begin_peak(device: "torch.device") -> int:
     return int(module_of(device).memory_allocated(device))
 
 
+def free_bytes(device: "torch.device") -> int:
+    """The bytes that tensors can still take on an accelerator, with those that torch holds unused."""
+    module = module_of(device)
+    unused = int(module.memory_reserved(device)) - int(module.memory_allocated(device))
+    return int(module.mem_get_info(device)[0]) + unused
+
+
 def description(device: "torch.device") -> tuple[str, int]:
     """The name and the memory of an accelerator."""
     about = module_of(device).get_device_properties(device)

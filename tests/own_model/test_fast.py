@@ -42,6 +42,12 @@ CASES = {
     "transformer heads": lambda: two(Net, pyg.TransformerConv, heads=2, concat=False, beta=True),
     "transformer edges": lambda: two(Featured, pyg.TransformerConv, {"bias": False}, **E_DIM),
     "agnn": lambda: Net(pyg.AGNNConv(), pyg.AGNNConv(requires_grad=False, add_self_loops=False)),
+    "gine": lambda: Featured(
+        pyg.GINEConv(mlp(WIDTH, HIDDEN, norm=True), **E_DIM), pyg.GINEConv(mlp(HIDDEN, 4), train_eps=True, **E_DIM)
+    ),
+    "gine direct": lambda: Embedded(pyg.GINEConv(mlp(WIDTH, HIDDEN)), pyg.GINEConv(mlp(HIDDEN, 4))),
+    "res gated": lambda: two(Net, pyg.ResGatedGraphConv, {"root_weight": False}, {"act": torch.nn.ReLU()}),
+    "res gated edges": lambda: two(Featured, pyg.ResGatedGraphConv, {"bias": False}, **E_DIM),
     "sage max": lambda: two(Net, pyg.SAGEConv, {"project": True}, aggr="max"),
     "sage min": lambda: two(Net, pyg.SAGEConv, {"normalize": True}, aggr="min"),
     "sage sum": lambda: two(Net, pyg.SAGEConv, {"root_weight": False}, aggr="sum"),
@@ -51,6 +57,18 @@ CASES = {
     "graph plain": lambda: two(Net, pyg.GraphConv, second={"aggr": "mean"}),
     "graph learned": lambda: Learned(pyg.GraphConv(WIDTH, HIDDEN), pyg.GraphConv(HIDDEN, 4, aggr="mean")),
 }
+
+
+class Embedded(Net):
+    """Features of arcs as wide as those of nodes, which the model makes."""
+
+    def __init__(self, first, second):
+        super().__init__(first, second)
+        self.maps = torch.nn.ModuleList(torch.nn.Linear(ARC_WIDTH, width) for width in (WIDTH, HIDDEN))
+
+    def forward(self, x, edge_index, edge_attr):
+        first, second = (one(edge_attr) for one in self.maps)
+        return self.second(self.first(x, edge_index, first).tanh(), edge_index, second)
 
 
 class Learned(Net):
@@ -66,7 +84,9 @@ class Learned(Net):
 
 
 def inputs_of(model, weight, attr):
-    return [weight] if isinstance(model, Weighted) else [attr] if isinstance(model, Featured | Learned) else []
+    return (
+        [weight] if isinstance(model, Weighted) else [attr] if isinstance(model, Featured | Learned | Embedded) else []
+    )
 
 
 def alone(model):

@@ -11,11 +11,10 @@ from fullgraph.axes import FORMATS, GRAPH_FORMS
 from fullgraph.data.demo import demo_graph
 from fullgraph.data.files import MOST_FILES, foreign
 from fullgraph.data.graph import Graph
-from fullgraph.data.npz import load_npz
+from fullgraph.data.npz import is_typed_npz, load_npz, load_typed_npz
 from fullgraph.data.options import parse_options
 from fullgraph.data.tables import is_table_folder, load_table_folder
 from fullgraph.data.typed import TypedGraph
-from fullgraph.data.typed.npz import is_typed_npz, load_typed_npz
 from fullgraph.data.typed.pyg import is_hetero, typed_from_pyg
 from fullgraph.data.typed.tables import is_typed_folder, load_typed_folder
 from fullgraph.errors import InputError, nearest, one_line

@@ -16,6 +16,8 @@ from fullgraph.ops.hashing import mixed_key, scale_bits, signed, threshold
 from fullgraph.ops.kernels import Attended
 from fullgraph.ops.kernels_cuda_dense import rows_against_rows as rows_against_rows
 from fullgraph.ops.kernels_cuda_dense import rows_times as rows_times
+from fullgraph.ops.kernels_cuda_gates import gated as gated
+from fullgraph.ops.kernels_cuda_gates import gated_grad as gated_grad
 from fullgraph.ops.kernels_cuda_pairs import PIECES, Walk, walk
 from fullgraph.ops.kernels_cuda_pairs import arc_max as arc_max
 from fullgraph.ops.kernels_cuda_pairs import arc_max_grad as arc_max_grad

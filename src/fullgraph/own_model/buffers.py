@@ -1,4 +1,4 @@
-"""Buffers that a model keeps by itself, such as a running mean, must be the same on every rank."""
+"""Check that buffers which a model updates itself, such as a running mean, are equal on every rank."""
 
 import torch
 from torch import Tensor, nn
@@ -9,7 +9,7 @@ from fullgraph.transport import Key, Transport
 
 
 class Buffers:
-    """Compares the buffers of a model over ranks whenever a forward pass has changed one.
+    """Compares a model's buffers over ranks whenever a forward pass has changed one.
 
     Batch norms are left out: their buffers are written from sums over all ranks.
     """
@@ -32,7 +32,7 @@ class Buffers:
         }
 
     def check(self) -> None:
-        """Raise where a buffer holds rows of one rank, or differs between ranks."""
+        """Raise if a buffer holds rows of one rank, or differs between ranks."""
         now, before = self._now(), self._seen
         self._seen = now
         for name, (value, _) in now.items():
@@ -64,6 +64,6 @@ class Buffers:
 
 
 def _digest(value: Tensor) -> Tensor:
-    """Two numbers that differ where the values do, or their order."""
+    """Two numbers that differ if the values or their order differ."""
     flat = value.detach().flatten().double().cpu()
     return torch.stack([flat.sum(), (flat * torch.arange(1, len(flat) + 1, dtype=torch.float64)).sum()])
