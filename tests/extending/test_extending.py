@@ -53,7 +53,7 @@ def fullgraph(*args, cwd):
 @pytest.mark.parametrize("file", sorted(FILES.glob("*.py")), ids=lambda path: path.stem)
 def test_the_files_are_short_and_in_the_document(file):
     text = file.read_text()
-    assert len(text.splitlines()) < 50
+    assert len(text.splitlines()) <= 50
     assert f"```python\n{text}```" in (ROOT / "docs" / "extending.md").read_text()
 
 

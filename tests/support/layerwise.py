@@ -20,7 +20,7 @@ from fullgraph.partition import Part
 from fullgraph.placement import History, Loss, Shard
 from fullgraph.placement.partitioned import Partitioned
 from fullgraph.placement.pipeline.placement import ExactEnd, first_exact
-from fullgraph.placement.pipeline.stages import shuffled
+from fullgraph.placement.pipeline.step import shuffled
 from fullgraph.placement.view import RankView
 from fullgraph.transport import Transport
 

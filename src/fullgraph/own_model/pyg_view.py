@@ -59,6 +59,11 @@ class PygView(RankView):
         )  # fmt: skip
 
     @property
+    def node_rows(self) -> Rows:
+        """The mark of a tensor with a row for each owned node."""
+        return self.once("node rows", lambda: Rows(self.nodes, 0))
+
+    @property
     def edges(self) -> Space:
         """The edges into owned nodes, a subset of all edges."""
         return self.once("edges", self._edges)
@@ -114,7 +119,8 @@ class PygView(RankView):
 
     def _pattern(self) -> Structure:
         arcs = self.graph.arcs
-        pattern = Structure(arcs.indptr, arcs.indices, arcs.num_owned + arcs.num_halo)
+        with torch._C.DisableTorchFunction():  # a layer may ask for it before its trusted calls begin
+            pattern = Structure(arcs.indptr, arcs.indices, arcs.num_owned + arcs.num_halo)
         return pattern.paired(pattern, None) if arcs.undirected and not arcs.num_halo else pattern
 
     def once(self, name: str, make: Callable[[], T]) -> T:

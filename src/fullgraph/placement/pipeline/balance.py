@@ -25,16 +25,15 @@ def cost_table(model: Chain, chunk: ChunkView, x: Features, *, measure: bool) ->
     """Of each block: its work on a chunk with input rows x, then the widths of the state it makes."""
     table = torch.zeros(len(model.blocks), 1 + TENSORS, dtype=torch.float64)
     model = copy.deepcopy(model)
-    live = chunk.stage.live
-    # One chunk cannot tell how many rows the layers leave out of all.
-    alone = StageRows(setup=chunk.stage.setup, live=replace(live, fewer={}), alone=True)
+    setup = chunk.stage.setup
+    alone = StageRows(setup=setup, alone=True)  # one chunk cannot tell how many rows the layers leave out of all
     view = replace(chunk, stage=alone)
     state: State = (x,)
     for row, block in zip(table, model.blocks, strict=True):
         taken = [_timed(block, state, view) for _ in range(REPEATS if measure else 1)]
         before, state = state, taken[-1][1]
         work = _work(block, before, state, view, (1.0, 1.0))
-        due = _work(block, before, state, view, live.shares(block.layer))
+        due = _work(block, before, state, view, setup.shares(block.layer))
         row[0] = min(seconds for seconds, _ in taken) * due / work if measure else due
         row[1 : 1 + len(state)] = torch.tensor([part.shape[1] for part in state])
         alone.stores.clear()  # no stage holds those of all layers

@@ -17,9 +17,9 @@ from fullgraph.exchange import Wires
 from fullgraph.nn.view import Features
 from fullgraph.placement.counts import META, Counts, Kind, LayerCounts, aggregated, features, ids, labels, pattern
 from fullgraph.placement.known import Known
-from fullgraph.placement.pipeline.rows import Chunk, LiveRows, Span
+from fullgraph.placement.pipeline.rows import Chunk, Span
 from fullgraph.placement.pipeline.setup import Setup
-from fullgraph.placement.pipeline.stages import PipelineStep
+from fullgraph.placement.pipeline.step import PipelineStep
 from fullgraph.placement.view import RankView
 from fullgraph.plan import HaloRoute
 
@@ -36,6 +36,7 @@ class SetupOfCounts(Setup):
             raise InputError("what attention reads in a pipeline depends on the graph, not on its size; measure it")
         super().__init__(replace(placement, measure=False), view, wire, view.clock)
         self.counts, self.ids = counts, ids(counts.graph.nodes)
+        self.trimmed = sorted(counts.ranks[0].fewer) if placement.hops_trim else []
         self.kind = replace(Kind.of(counts, aggregation, placement.dtype), undirected=False)
 
     def step(self) -> PipelineStep:
@@ -67,26 +68,23 @@ class SetupOfCounts(Setup):
         train = self.counts.train // max(1, self.ways * self.slots)
         return [(ids(train), labels(self.counts, train)) for _ in chunks] if self.stage == self.stages - 1 else []
 
-    def live_rows(self) -> LiveRows:
-        """As many rows as the parts of this way that were counted compute."""
-        layers = sorted(self.counts.ranks[0].fewer) if self.placement.hops_trim else []
-        rows, arcs = self._of_way(None)
-        fewer = {layer: self._of_way(layer) for layer in layers}
-        return LiveRows(
-            _shares(len(self.span), self.slots),
-            {layer: _shares(len(self.span) * found // max(1, rows), self.slots) for layer, (found, _) in fewer.items()},
-            {layer: found / max(1, arcs) for layer, (_, found) in fewer.items()},
-        )
+    def computed_rows(self, layer: int | None) -> list[int]:
+        """As many as the parts of this way that were counted compute."""
+        (every, _), (rows, _) = self._of_way(None), self._of_way(layer)
+        return _shares(len(self.span) if layer is None else len(self.span) * rows // max(1, every), self.slots)
+
+    def arc_share(self, layer: int) -> float:
+        return self._of_way(layer)[1] / max(1, self._of_way(None)[1])
 
     def chunks(self, layer: int | None = None) -> list[Chunk]:
-        live, nodes, way = self.live_rows(), self.counts.graph.nodes, len(self.span)
-        read = live.whole if layer is None else live.after(layer - 1)
-        computed = live.whole if layer is None else live.after(layer)
+        nodes, way, whole = self.counts.graph.nodes, len(self.span), self.computed_rows(None)
+        read = whole if layer is None else self.rows_after(layer - 1)
+        computed = whole if layer is None else self.rows_after(layer)
         halo, sent = self._halo(layer), self._sent(layer)
         outer = self._outer(layer) // self.slots
         _, of_way = self._of_way(layer)
         chunks = []
-        for index, first in enumerate(accumulate(live.whole[:-1], initial=0)):
+        for index, first in enumerate(accumulate(whole[:-1], initial=0)):
             rows, targets = read[index], computed[index]
             arcs = of_way * targets // max(1, sum(computed))
             chunks.append(

@@ -17,7 +17,7 @@ from fullgraph.ops import Adjacency, Structure
 from fullgraph.placement.holding.live import LEVELS, Live
 from fullgraph.placement.holding.whole import share_whole
 from fullgraph.placement.known import Known
-from fullgraph.placement.pipeline.rows import Chunk, LiveRows, Numbering, Span, rows_kept
+from fullgraph.placement.pipeline.rows import Chunk, Numbering, Span, rows_kept
 from fullgraph.placement.pipeline.setup import Setup
 from fullgraph.placement.rank_graph import RankGraph
 from fullgraph.placement.view import RankView
@@ -44,7 +44,7 @@ class SetupOfRows(Setup):
         self.live = live or everywhere
         self.computed = self.live.computed
         self.numbers = self._numbers(graph)
-        self.starts = self.numbers.starts
+        self.starts, self.trimmed = self.numbers.starts, self.numbers.trimmed
         self.span = Span(int(self.starts[self.way, 0]), int(self.starts[self.way, -1]))
         self.number_N = self._gather("numbers", self.numbers.number_n).long()  # in rank order
         self.ids_N = torch.empty_like(self.number_N).scatter_(0, self.number_N, self._gather("ids", graph.rows.ids))
@@ -206,15 +206,13 @@ class SetupOfRows(Setup):
         degrees = self._pattern.indptr.diff()
         return quartiles(degrees, degrees)
 
-    def live_rows(self) -> LiveRows:
-        numbers, way = self.numbers, self.way
+    def computed_rows(self, layer: int | None) -> list[int]:
+        rows: list[int] = self.numbers.computed(layer)[self.way].tolist()
+        return rows
+
+    def arc_share(self, layer: int) -> float:
         degree_w = self._pattern.span(*self.span).indptr.diff()
-        arcs = {layer: int(degree_w[numbers.is_computed(way, layer)].sum()) for layer in numbers.trimmed}
-        return LiveRows(
-            numbers.computed(None)[way].tolist(),
-            {layer: numbers.computed(layer)[way].tolist() for layer in arcs},
-            {layer: count / max(1, int(degree_w.sum())) for layer, count in arcs.items()},
-        )
+        return int(degree_w[self.numbers.is_computed(self.way, layer)].sum()) / max(1, int(degree_w.sum()))
 
     @property
     def _pattern(self) -> Structure:

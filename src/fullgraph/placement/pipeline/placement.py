@@ -19,7 +19,7 @@ from fullgraph.placement.pipeline.balance import cuttable
 from fullgraph.placement.pipeline.from_counts import SetupOfCounts
 from fullgraph.placement.pipeline.from_rows import SetupOfRows
 from fullgraph.placement.pipeline.rows import History
-from fullgraph.placement.pipeline.stages import PipelineStep
+from fullgraph.placement.pipeline.step import PipelineStep
 from fullgraph.placement.rank_graph import RankGraph
 from fullgraph.placement.shard import Executor, Loss, Shard, WholeStep
 from fullgraph.placement.view import Tensors

@@ -8,8 +8,7 @@ Legend: N nodes, w of them this way's own; n rows of the chunk, t of them that a
 in the same slot; D features; W ways, K chunks a way, V levels: hops from a training node.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -21,24 +20,6 @@ from fullgraph.nn.view import IDENTITY, RowMap
 from fullgraph.ops import Adjacency, Structure, spmm
 from fullgraph.placement.holding.live import Hops
 from fullgraph.plan import HaloRoute
-
-
-@dataclass(frozen=True, eq=False)
-class LiveRows:
-    """How many rows of every chunk of a way each layer computes."""
-
-    whole: Sequence[int]  # by chunk: all rows
-    fewer: Mapping[int, Sequence[int]] = field(default_factory=dict)  # by layer, where those are not all; then by chunk
-    arcs: Mapping[int, float] = field(default_factory=dict)  # of the same layers: their share of the way's arcs
-
-    def after(self, layer: int) -> Sequence[int]:
-        """By chunk: how many rows there are behind a layer, which may be a dense one."""
-        trimmed = [found for found in self.fewer if found <= layer]
-        return self.fewer[max(trimmed)] if trimmed else self.whole
-
-    def shares(self, layer: int) -> tuple[float, float]:
-        """Of all rows, and of all arcs, those that a layer has to do with."""
-        return sum(self.after(layer)) / max(1, sum(self.whole)), self.arcs.get(layer, 1.0)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -1,7 +1,7 @@
 """A rank's place in a pipeline, and what its stage works on, whatever the chunks are made from."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -11,7 +11,7 @@ from fullgraph.cached import cached_property
 from fullgraph.exchange import Channel, Clock, RowFacts, Sides, Wires
 from fullgraph.nn.view import Features
 from fullgraph.placement.known import Known
-from fullgraph.placement.pipeline.rows import Chunk, LiveRows, Span
+from fullgraph.placement.pipeline.rows import Chunk, Span
 from fullgraph.placement.view import RankView
 from fullgraph.plan import HopRoute
 from fullgraph.transport import SubTransport, Transport
@@ -38,6 +38,7 @@ class Setup(ABC):
     ids: Tensor  # [N] of all nodes
     attends: bool
     device: torch.device  # of the rows
+    trimmed: Sequence[int]  # the layers that do not compute all rows
     computed: Mapping[int, int]  # by layer: rows of all ranks, where those are not all
 
     @abstractmethod
@@ -45,8 +46,21 @@ class Setup(ABC):
         """The chunks as a layer sees them; None: as layers do that compute all rows."""
 
     @abstractmethod
-    def live_rows(self) -> LiveRows:
-        """How many rows of this way's chunks each layer computes."""
+    def computed_rows(self, layer: int | None) -> list[int]:
+        """By chunk of this way: how many rows a layer computes; None: all rows."""
+
+    @abstractmethod
+    def arc_share(self, layer: int) -> float:
+        """Of this way's arcs, those into the rows that a layer computes."""
+
+    def rows_after(self, layer: int) -> list[int]:
+        """By chunk: how many rows there are behind a layer, which may be a dense one."""
+        return self.computed_rows(max((trimmed for trimmed in self.trimmed if trimmed <= layer), default=None))
+
+    def shares(self, layer: int) -> tuple[float, float]:
+        """Of all rows, and of all arcs, those that a layer has to do with."""
+        rows, everything = sum(self.rows_after(layer)), sum(self.computed_rows(None))
+        return rows / max(1, everything), self.arc_share(layer) if layer in self.trimmed else 1.0
 
     @abstractmethod
     def inputs(self, chunks: list[Chunk]) -> list[tuple[Features, Known | None]]:

@@ -16,7 +16,7 @@ from fullgraph.nn.layer_plan import LayerPlan, LayerShape
 from fullgraph.nn.view import IDENTITY, AtOnce, Features, Message, RowMap
 from fullgraph.ops import Adjacency, Structure, attend
 from fullgraph.placement.known import Known, with_first
-from fullgraph.placement.pipeline.rows import Chunk, Gather, History, LiveRows, Mix, Store
+from fullgraph.placement.pipeline.rows import Chunk, Gather, History, Mix, Store
 from fullgraph.placement.pipeline.setup import Setup
 from fullgraph.placement.view import Channels, Tensors
 
@@ -26,8 +26,7 @@ class StageRows(Channels):
     """What the chunks of a stage share: a store a layer, and channels to the other ways of the stage."""
 
     setup: Setup
-    live: LiveRows
-    alone: bool = False  # nobody is asked, to measure a stage by itself
+    alone: bool = False  # to measure one chunk by itself: nobody is asked, and layers compute all of its rows
     stores: dict[int, Store] = field(default_factory=dict, init=False)
     _fewer: dict[int, Sequence[Chunk]] = field(default_factory=dict, init=False)
     _loaded_rows: dict[str, Tensor] = field(default_factory=dict, init=False)  # of stores that are not made yet
@@ -52,7 +51,7 @@ class StageRows(Channels):
 
     def at(self, layer: int, whole: Chunk) -> Chunk:
         """A chunk as a layer sees it; made when first used, for other stages have the other layers."""
-        if layer not in self.live.fewer:
+        if self.alone or layer not in self.setup.trimmed:
             return whole
         if layer not in self._fewer:
             self._fewer[layer] = self.setup.chunks(layer)

@@ -57,7 +57,7 @@ class PipelineStep:
         self.setup, self.placement, self.stage, self.firsts = setup, setup.placement, setup.stage, firsts
         _ = setup.halos, setup.lanes  # in the same order on all ranks
         self.chunks = setup.chunks()
-        self.rows = StageRows(setup=setup, live=setup.live_rows())
+        self.rows = StageRows(setup=setup)
         given = setup.inputs(self.chunks)  # of the first stage
         self.inputs = [x for x, _ in given]
         known = [of for _, of in given] if given else [None] * len(self.chunks)
@@ -134,7 +134,7 @@ class PipelineStep:
         widths = [width for width in self.widths[first - 1].tolist() if width] if first else []
         for border, block in ((self.below, first - 1), (self.above, last - 1)):
             if border is not None:
-                border.rows = self.rows.live.after(chain.blocks[block].layer)
+                border.rows = self.setup.rows_after(chain.blocks[block].layer)
         return chain.blocks[first:last], widths
 
     def _costs(self, model: Chain) -> tuple[list[float], Tensor]:
