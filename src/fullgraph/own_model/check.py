@@ -152,7 +152,9 @@ def _in_one_process(model: nn.Module, piece: Piece, x: Tensor, inputs: Inputs) -
         logits = logits_of(rows)
         if logits is None:
             told = f"shape {tuple(out.shape)}" if isinstance(out, Tensor) else type(out).__name__
-            problem = f"returned {told} for {len(nodes)} nodes; its forward must return logits, one row per node"
+            problem = (
+                f"returned {told} for a graph of {len(nodes)} nodes; its forward must return logits, one row per node"
+            )
             raise unfit(model.forward, problem, "the model")
         return [logits, *(x for _, x in rows if x is not logits)]
 
