@@ -66,7 +66,7 @@ def graph(
             return None
         out = conv.lin_rel(_weighed(forward, x, edge_weight.reshape(-1, 1), conv.aggr))
     elif own and conv.aggr == "mean":  # PyG divides by the number of arcs, not by their weights
-        out = conv.lin_rel(_per_arc(forward, forward.aggregate(x, "sum", weighted=True)))
+        out = conv.lin_rel(forward.as_nodes(_per_arc(forward, forward.aggregate(x, "sum", weighted=True))))
     else:
         out = mapped(forward, x, conv.lin_rel.weight, SUMS[conv.aggr], own)
         out = out if conv.lin_rel.bias is None else out + conv.lin_rel.bias
@@ -82,8 +82,9 @@ def _weighed(forward: Forward, x_nD: Tensor, weight_E1: Tensor, aggregation: str
 
 
 def _per_arc(forward: Forward, total_nD: Tensor) -> Tensor:
-    degree_n = forward.view.pattern.indptr.diff().clamp(min=1)
-    return total_nD / degree_n[:, None].to(total_nD.dtype)
+    with forward.trust():
+        degree_n = forward.view.pattern.indptr.diff().clamp(min=1)
+        return total_nD / degree_n[:, None].to(total_nD.dtype)
 
 
 def _can_aggregate(conv: Any) -> bool:
