@@ -286,9 +286,26 @@ def len_of_rows(self, h, x, e):
     return h * (10 / len(x))
 
 
+@between
+def turned_edges(self, h, x, e):
+    return h + utils.scatter(h[e[1]], e[0], 0, x.size(0))
+
+
+@between
+def adjacency(self, h, x, e):
+    return (
+        h
+        + torch.sparse_coo_tensor(
+            e, torch.ones(e.size(1), dtype=h.dtype), (x.size(0), x.size(0)), check_invariants=False
+        )
+        @ h
+    )
+
+
 RIGHT = {
     kind.__name__: kind
     for kind in (
+        turned_edges, adjacency,
         centred, centred_by_keyword, standardised, standardised_at_once, scaled_columns, divided_by_the_number_of_nodes,
         global_attention, log_sum, largest, largest_with_its_row, covariance, clusters, by_groups, pooled, VirtualNode,
         masked_rows, chosen_columns, views, Sequences, reversed_gradient, OwnLayer, InEvaluationOnly, RunningMean,
@@ -524,24 +541,8 @@ def product_over_nodes(self, h, x, e):
 
 
 @between
-def turned_edges(self, h, x, e):
-    return h + utils.scatter(h[e[1]], e[0], 0, x.size(0))
-
-
-@between
 def added_edges(self, h, x, e):
     return self.first(x, torch.cat([e, torch.tensor([[0, 1], [1, 0]])], 1))
-
-
-@between
-def adjacency(self, h, x, e):
-    return (
-        h
-        + torch.sparse_coo_tensor(
-            e, torch.ones(e.size(1), dtype=h.dtype), (x.size(0), x.size(0)), check_invariants=False
-        )
-        @ h
-    )
 
 
 @between
@@ -599,9 +600,7 @@ REFUSED = {
     vectorised: "vmap hide",
     inner_gradient: "computes gradients of rows",
     product_over_nodes: "prod along rows of nodes",
-    turned_edges: "by the sources of edges",
     added_edges: "sources and targets of edges are mixed|behind rows that every rank has",
-    adjacency: "makes a matrix of the graph",
     drawn_by_python: "draws from Python's random",
 }
 LATE = {late_slice: "taken by their position", late_order: "cumsum along rows of nodes"}

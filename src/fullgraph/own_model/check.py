@@ -151,6 +151,8 @@ def _in_one_process(model: nn.Module, piece: Piece, x: Tensor, inputs: Inputs) -
         if logits is None:
             told = f"shape {tuple(out.shape)}" if isinstance(out, Tensor) else type(out).__name__
             problem = f"returned {told} for {len(nodes)} nodes; its forward must return logits, a row a node"
+            if isinstance(out, Tensor) and out.shape[:1] == (piece.total,):
+                problem += f"; put what has a row for every node of {piece.total} into the graph, as x or a field"
             raise unfit(model.forward, problem, "the model")
         return [logits, *(x for _, x in rows if x is not logits)]
 

@@ -28,6 +28,7 @@ class Piece:
     rows_m: Tensor  # owned rows of the real graph
     arcs_a: Tensor  # its arcs
     sizes: tuple[int, int]  # n and e
+    total: int  # nodes of the whole graph
     nodes: frozenset[str] = frozenset()  # names of inputs that have a row per node, whatever e is
     edges: frozenset[str] = frozenset()
 
@@ -78,4 +79,4 @@ def piece_of(view: PygView) -> Piece:
     small = Graph(ends.numpy(), np.zeros((m, 1)), np.zeros(m, dtype=np.int64), masks, edge_attr=numbers)
     part = np.random.default_rng(0).integers(0, RANKS, m).astype(np.int32)
     cut = Assignment(part, RANKS, "random", 0)
-    return Piece(small, cut, rows_m, arcs_a, (n, e), node_names(view), edge_names(view))
+    return Piece(small, cut, rows_m, arcs_a, (n, e), view.num_nodes, node_names(view), edge_names(view))
