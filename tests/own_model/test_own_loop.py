@@ -158,7 +158,7 @@ REFUSED = {
     "one row": (lambda: Meaning(lambda x, _: pyg.global_add_pool(x, None)), "logits, a row a node"),
     "other draws": (lambda: Meaning(lambda x, _: x + torch.rand_like(x)), "rand_like.* use F.dropout"),
     "a table of nodes": (
-        lambda: Meaning(lambda x, e: pyg.SimpleConv()(torch.ones(NODES, 3).double(), e)), "every node of 40 into the graph"
+        lambda: Meaning(lambda x, e: pyg.SimpleConv()(torch.ones(NODES, 3).double(), e)), "node of 40 into the graph"
     ),
 }  # fmt: skip
 

@@ -124,14 +124,11 @@ KINDS = {  # what users write, and how each of them ends
         Case("Positions", with_field("pe")), Case("TypesOfNodesAndEdges", with_field("node_kind", "etype")),
         Case("Relational", with_field("etype")),
     ],
-    "`nn.Embedding` over all nodes, called with `node_id`": [Case("EmbeddedById", with_field("node_id"))],
-    "its `weight`, or `arange(N)`": [
-        Case("Embedded", of_arcs, refused="a row a node"), Case("EmbeddedByArange", of_arcs, refused="a row a node"),
+    "`nn.Embedding` over all nodes: its `weight`, `arange(N)`, `node_id`": [
+        Case("EmbeddedById", with_field("node_id")), Case("Embedded", of_arcs), Case("EmbeddedByArange", of_arcs),
     ],
-    "a weight or a buffer with a row per node": [
-        Case("BesideFeatures", refused="graph's x"), Case("Historic", refused="graph's x"),
-    ],
-    "LINKX: a linear map of the adjacency's rows": [Case("LINKX", refused="graph's x")],
+    "weights and buffers with a row per node": [Case("BesideFeatures"), Case("Historic")],
+    "LINKX: a linear map of the adjacency's rows": [Case("LINKX", weighted)],
     "`dropout_edge`": [Case("DropEdge", draws=True), Case("DropEdgeWeighted", weighted, draws=True)],
     "`dropout_edge(force_undirected=True)`": [Case("DropBothWays", draws=True)],
     "`flow=\"target_to_source\"`": [Case("TargetToSource")],
@@ -186,6 +183,7 @@ def in_one_process(case, graph):
 
     model = case.built(graph)
     seen = trained(model, run)
+    seen["state"] = copy.deepcopy(model.state_dict())
     with torch.no_grad():
         seen["outputs"].append(case.logits(case.call(model.eval(), data)))
     return seen
@@ -212,6 +210,8 @@ def on_rank(transport, case, graph, model):
         return loss, fg.gather_rows(logits, shard), grads
 
     seen = trained(whole, run)
+    seen["grads"] = [whole.tables.whole(grads) for grads in seen["grads"]]
+    seen["state"] = whole.state_dict()
     with torch.no_grad():
         whole.eval()
         shard.eval_clock.tick()
@@ -230,6 +230,8 @@ def far_apart(got, want):
     found = []
     for name in ("losses", "outputs"):
         found += [float((a - b).abs().max()) for a, b in zip(got[name], want[name], strict=True)]
+    assert got["state"].keys() == want["state"].keys()
+    found += [float((a - want["state"][name]).abs().max()) for name, a in got["state"].items() if a.numel()]
     for a, b in zip(got["grads"], want["grads"], strict=True):
         for name in a.keys() | b.keys():
             zero = torch.zeros_like(a[name] if name in a else b[name])

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from fullgraph.own_model.rows.backward import gradient, hook
+from fullgraph.own_model.rows.by_id import embedding, is_by_number, positions
 from fullgraph.own_model.rows.count import Count, Shape, number
 from fullgraph.own_model.rows.follow import flat
 from fullgraph.own_model.rows.indexing import BY_SOURCE
@@ -141,6 +143,8 @@ def getitem(forward: "Forward", func: Any, x: Any, key: Any) -> Any:
     parts = key if isinstance(key, tuple) else (key,)
     if _turns(x, parts):
         return forward.guard.call(forward, torch.flip, (x, (0,)), {})
+    if len(parts) == 1 and is_by_number(forward, x, parts[0]):
+        return forward.guard.call(forward, func, (x, positions(forward, parts[0])), {})
     _check_slices(x, parts)
     sources = [_reads_sources(part) for part in parts]
     if not any(sources):
@@ -209,6 +213,8 @@ def _dims_of(part: Any) -> int:
 
 
 def index_select(forward: "Forward", func: Any, x: Any, dim: int, index: Any) -> Any:
+    if is_by_number(forward, x, index):
+        return forward.guard.call(forward, func, (x, dim, positions(forward, index)), {})
     return forward.lift(x, dim, index) if _reads_sources(index) else NotImplemented
 
 
@@ -317,6 +323,7 @@ _T: Any = Tensor
 BYTES = refused("{} counts the rows of one rank; use x.numel(), which counts those of all ranks in computations")
 MATRIX_OF = refused(MATRIX)
 SPECIAL: dict[Any, Callable[..., Any]] = LAYERS | {
+    F.embedding: embedding,
     _T.shape.__get__: shape,
     _T.size: size,
     **dict.fromkeys((_T.numel, torch.numel, _T.nelement), numel),
