@@ -17,22 +17,21 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from gpu_common import Bench, community_graph, undirected_papers, write_graph
+from gpu_common import Bench, Shape, community_graph, data_of, part_of, undirected_papers, write_graph
 from gpu_floor import Floor, Size, copy_rate, floor_of
 from torch import Tensor, nn
 
 from fullgraph import nn as fgnn
 from fullgraph.nn import ModelSpec
 from fullgraph.ops import Structure
-from fullgraph.partition import Part, Quality
-from fullgraph.partition.manifest import GraphFacts, Manifest
+from fullgraph.partition import Part
 from fullgraph.run import Run, build_trainer
 from fullgraph.train.config import TrainConfig
 from fullgraph.train.trainer import Trainer
@@ -49,57 +48,9 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 bench = Bench("gpu", DEVICE, args.out)
 
 
-@dataclass(frozen=True)
-class Shape:
-    """A graph's size, and the model that papers train on it."""
-
-    name: str
-    nodes: int
-    arcs: int
-    communities: int
-    features: int
-    classes: int
-    layers: int
-    hidden: int
-    train: float
-
-    def scaled(self) -> "Shape":
-        few = max(200, int(self.nodes * args.scale))
-        return replace(self, nodes=few, arcs=max(1000, int(self.arcs * args.scale)))
-
-
-REDDIT = Shape("reddit", 232_965, 114_615_892, 41, 602, 41, 4, 256, 0.66).scaled()
-PRODUCTS = Shape("products", 2_449_029, 123_718_280, 47, 100, 47, 3, 128, 0.08).scaled()
-PAPERS = Shape("papers100M", 111_059_956, 3_231_371_744, 0, 128, 172, 3, 48, 0.011).scaled()
-
-
-def part_of(shape: Shape, s: Structure, x: Tensor, y: Tensor, train: Tensor) -> Part:
-    """Return the whole graph as the only part of one rank, with arrays on the device."""
-    figures = Quality(0, 0, (shape.nodes,), (s.num_arcs,), (0,), (int(train.sum()),), 1.0, 1.0)
-    facts = GraphFacts(shape.name, shape.nodes, s.num_arcs, x.shape[1], shape.classes, False, False, 1, False)
-    manifest = Manifest(1, facts, 1, "whole", 0, "none", 0, figures, {})
-    rest = torch.zeros_like(train)
-    rest[:: max(1, shape.nodes // 100_000)] = True  # some nodes to validate and test on
-    rest &= ~train
-    nothing = torch.zeros(0, dtype=torch.int64, device=x.device)
-    return Part(
-        rank=0, parts=1, manifest=manifest, ids=torch.arange(shape.nodes, device=x.device), halo_ids=nothing,
-        indptr=s.indptr, indices=s.indices, weight=None, x=x, y=y, train_mask=train, val_mask=rest, test_mask=rest,
-        recv_counts=(0,), send_counts=(0,), send_rows=nothing, undirected=True,
-    )  # fmt: skip
-
-
-def data_of(shape: Shape, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor, Tensor]:
-    """Draw features, labels and training nodes from a seed; labels depend on features, so that a loss can fall."""
-    generator = torch.Generator(DEVICE).manual_seed(1)
-    x = torch.empty(shape.nodes, shape.features, dtype=dtype, device=DEVICE)
-    y = torch.empty(shape.nodes, dtype=torch.int64, device=DEVICE)
-    truth = torch.randn(shape.features, shape.classes, device=DEVICE, generator=generator)
-    for first in range(0, shape.nodes, 1 << 22):
-        rows = torch.randn(min(1 << 22, shape.nodes - first), shape.features, device=DEVICE, generator=generator)
-        x[first : first + len(rows)] = rows.to(dtype)
-        y[first : first + len(rows)] = (rows @ truth).argmax(1)
-    return x, y, torch.rand(shape.nodes, device=DEVICE, generator=generator) < shape.train
+REDDIT = Shape("reddit", 232_965, 114_615_892, 41, 602, 41, 4, 256, 0.66).scaled(args.scale)
+PRODUCTS = Shape("products", 2_449_029, 123_718_280, 47, 100, 47, 3, 128, 0.08).scaled(args.scale)
+PAPERS = Shape("papers100M", 111_059_956, 3_231_371_744, 0, 128, 172, 3, 48, 0.011).scaled(args.scale)
 
 
 def trainer_of(
@@ -229,7 +180,7 @@ def pyg(kind: str, shape: Shape, s: Structure, x: Tensor, y: Tensor, train: Tens
 
 
 def beside_pyg(shape: Shape, orders: tuple[str, ...]) -> None:
-    x, y, train = data_of(shape)
+    x, y, train = data_of(shape, DEVICE)
     for order in orders:
         s = community_graph(shape.nodes, shape.arcs, shape.communities, inside=0.8, order=order, device=DEVICE)
         part = part_of(shape, s, x, y, train)
@@ -272,7 +223,7 @@ def papers() -> None:
     s = undirected_papers(PAPERS.nodes, PAPERS.arcs, device=DEVICE)
     print(f"{s.num_rows:,} nodes, {s.num_arcs:,} arcs", flush=True)
     s = s.to("cpu")  # like a part from its files
-    x, y, train = (values.cpu() for values in data_of(PAPERS, torch.bfloat16))
+    x, y, train = (values.cpu() for values in data_of(PAPERS, DEVICE, torch.bfloat16))
     part = part_of(PAPERS, s, x, y, train)
     del s, x, y, train
     spec = fgnn.GraphSAGE(layers=PAPERS.layers, hidden=PAPERS.hidden, norm="none", input_dropout=True)
@@ -295,7 +246,7 @@ def where() -> None:
     from torch.profiler import ProfilerActivity, profile
 
     for shape in (REDDIT, PRODUCTS):
-        x, y, train = data_of(shape)
+        x, y, train = data_of(shape, DEVICE)
         order = "community" if shape is REDDIT else "random"
         s = community_graph(shape.nodes, shape.arcs, shape.communities, inside=0.8, order=order, device=DEVICE)
         part = part_of(shape, s, x, y, train)

@@ -6,6 +6,7 @@ import statistics
 import time
 import traceback
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ import torch
 from torch import Tensor
 
 from fullgraph.ops import Structure
+from fullgraph.partition import Part, Quality
+from fullgraph.partition.manifest import GraphFacts, Manifest
 
 Section = Callable[[], None]
 PIECE = 1 << 26  # arcs per random draw
@@ -44,12 +47,12 @@ class Bench:
             print(f"-- {name} took {time.perf_counter() - start:.0f} s", flush=True)
             if self.device == "cuda":
                 torch.cuda.empty_cache()
-            self._write()
+            self.write()
 
     def note(self, key: str, value: object) -> None:
         self.figures[key] = value
 
-    def _write(self) -> None:
+    def write(self) -> None:
         if self.out:
             Path(self.out).mkdir(parents=True, exist_ok=True)
             (Path(self.out) / f"{self.name}.json").write_text(json.dumps(self.figures, indent=1))
@@ -83,6 +86,57 @@ class Bench:
         run()
         torch.cuda.synchronize()
         return (torch.cuda.max_memory_allocated() - there) / 2**30
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A graph's size, and the model that papers train on it."""
+
+    name: str
+    nodes: int
+    arcs: int
+    communities: int
+    features: int
+    classes: int
+    layers: int
+    hidden: int
+    train: float
+
+    def scaled(self, factor: float) -> "Shape":
+        few = max(200, int(self.nodes * factor))
+        return replace(self, nodes=few, arcs=max(1000, int(self.arcs * factor)))
+
+
+def part_of(shape: Shape, s: Structure, x: Tensor, y: Tensor, train: Tensor, edge_attr: Tensor | None = None) -> Part:
+    """Return the whole graph as the only part of one rank, with arrays on the device."""
+    figures = Quality(0, 0, (shape.nodes,), (s.num_arcs,), (0,), (int(train.sum()),), 1.0, 1.0)
+    edge_features = 0 if edge_attr is None else edge_attr.shape[1]
+    facts = GraphFacts(
+        shape.name, shape.nodes, s.num_arcs, x.shape[1], shape.classes, False, False, 1, False, edge_features
+    )
+    manifest = Manifest(1, facts, 1, "whole", 0, "none", 0, figures, {})
+    rest = torch.zeros_like(train)
+    rest[:: max(1, shape.nodes // 100_000)] = True  # some nodes to validate and test on
+    rest &= ~train
+    nothing = torch.zeros(0, dtype=torch.int64, device=x.device)
+    return Part(
+        rank=0, parts=1, manifest=manifest, ids=torch.arange(shape.nodes, device=x.device), halo_ids=nothing,
+        indptr=s.indptr, indices=s.indices, weight=None, x=x, y=y, train_mask=train, val_mask=rest, test_mask=rest,
+        recv_counts=(0,), send_counts=(0,), send_rows=nothing, undirected=True, attr=edge_attr,
+    )  # fmt: skip
+
+
+def data_of(shape: Shape, device: str, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor, Tensor]:
+    """Draw features, labels and training nodes from a seed; labels depend on features, so that a loss can fall."""
+    generator = torch.Generator(device).manual_seed(1)
+    x = torch.empty(shape.nodes, shape.features, dtype=dtype, device=device)
+    y = torch.empty(shape.nodes, dtype=torch.int64, device=device)
+    truth = torch.randn(shape.features, shape.classes, device=device, generator=generator)
+    for first in range(0, shape.nodes, 1 << 22):
+        rows = torch.randn(min(1 << 22, shape.nodes - first), shape.features, device=device, generator=generator)
+        x[first : first + len(rows)] = rows.to(dtype)
+        y[first : first + len(rows)] = (rows @ truth).argmax(1)
+    return x, y, torch.rand(shape.nodes, device=device, generator=generator) < shape.train
 
 
 def geometric_mean(values: list[float]) -> float:

@@ -35,8 +35,7 @@ from fullgraph.ops import (
 from fullgraph.ops import kernels_cuda as kernels
 from fullgraph.ops.lowbit import row_bytes
 from fullgraph.ops.reference import csr_product
-from fullgraph.ops.triton_plan import Plan, plan_product
-from fullgraph.ops.triton_tune import candidates
+from fullgraph.ops.triton_plan import Plan, candidates, plan_product
 from fullgraph.transport import Key
 
 WIDTHS = (41, 64, 100, 128, 256, 602)

@@ -12,11 +12,10 @@ from dataclasses import dataclass, field
 from common import seconds, show, size
 
 from fullgraph import nn
-from fullgraph.lab.cost.choose import Choice, ranked
 from fullgraph.lab.cost.cluster import Cluster, Link
 from fullgraph.lab.cost.counting import Halo, even
-from fullgraph.lab.cost.devices import rates_of
-from fullgraph.lab.cost.plan import NEAR
+from fullgraph.lab.cost.plan import NEAR, Choice, ranked
+from fullgraph.lab.cost.rates import rates_of
 from fullgraph.nn import ModelSpec
 from fullgraph.partition import GraphFacts
 from fullgraph.recipes import STRATEGIES

@@ -26,6 +26,20 @@ def test_the_readme_is_short():
     assert len((ROOT / "README.md").read_text().splitlines()) <= 120
 
 
+def test_the_walk_names_files_and_functions_that_exist():
+    files = {
+        path.relative_to(ROOT / "src/fullgraph").as_posix(): path.read_text() for path in (ROOT / "src").rglob("*.py")
+    }
+    walk = (ROOT / "docs" / "walk.md").read_text()
+    named = re.findall(r"`([\w/]+\.py)(?::(?:\w+\.)*(\w+))?`", walk)
+    assert len(named) > 80
+    for file, name in named:
+        texts = [text for path, text in files.items() if f"/{path}".endswith(f"/{file}")]
+        assert texts, file
+        defined = rf"(?:def|class) {name}\b|^\s*{name}\b ?[:=]" if name else ""
+        assert any(re.search(defined, text, re.MULTILINE) for text in texts), f"{file}:{name}"
+
+
 @pytest.mark.cold
 def test_the_readme_example_runs(tmp_path):
     example, _ = blocks("README.md", "python")

@@ -33,7 +33,7 @@ named     : reference+ values+
 described : own_code+
 axes      : named+ described
 storage   : values+
-data      : storage+ values resources proc words
+data      : storage+ axes+ resources proc words cached
 ops       : errors proc cached device
 report    : storage+ values display words device
 nn        : ops+ axes+ model_options device

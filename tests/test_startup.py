@@ -14,7 +14,7 @@ import torch
 
 from fullgraph import axes
 from fullgraph.data import csr
-from fullgraph.data.blocks import over_blocks
+from fullgraph.data.arrays import over_blocks
 from fullgraph.errors import RankFailed
 from fullgraph.partition import cut, partition, store
 from fullgraph.partition.layout import lay_out
@@ -96,7 +96,7 @@ assert "gat" in MODELS and len(STRATEGIES) > 10
 
 def test_every_name_of_the_tables_stands_for_something():
     tables = [axis for axis in vars(axes).values() if isinstance(axis, axes.Axis)]
-    assert len(tables) == 12
+    assert len(tables) == 13
     for axis in tables:
         for name, kind in axis.items():
             assert axis.names[name] == f"{kind.__module__}:{kind.__qualname__}"

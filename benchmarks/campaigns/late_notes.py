@@ -1,4 +1,4 @@
-"""Which runs with late rows print a note, and which suffer: false alarms and misses of train/stale_warning.py.
+"""Which runs with late rows print a note, and which suffer: false alarms and misses of train/callbacks.py.
 
     .venv/bin/python benchmarks/campaign.py late_notes --data FOLDER --simulated [--only cora] [--report]
 
@@ -16,7 +16,7 @@ from campaign import Cut, Outcome, Trial, add_options, add_simulated, carry_out,
 from campaigns.late_halos import GRAPHS, MODELS, TOLERANCE, flags
 from common import show
 
-from fullgraph.train.stale_warning import EVERY, FIRST, hardly_learns, swings
+from fullgraph.train.callbacks import EVERY, FIRST, hardly_learns, swings
 
 LATE = ("pipegcn", "cd-r", "sylvie-a")
 CUTS = ("random", "metis")

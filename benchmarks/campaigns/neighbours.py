@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 import fullgraph as fg
 from fullgraph.partition import partition, write_parts
 from fullgraph.tasks import node_task
-from fullgraph.train.evaluate import evaluate
+from fullgraph.train.trainer import evaluate
 
 MODEL = fg.nn.GraphSAGE(layers=3, hidden=64, norm="none", input_dropout=True)
 

@@ -19,12 +19,8 @@ class ContrastConv(Conv):
         )
 
     def forward(self, x, view, layer, row_map):
-        if self.plan(x, view, layer).maps_first:  # narrower after the map, or sparse before it
-            rows = row_map(x, view.ids)
-            return self.own(rows) - self.share * view.aggregate(self.neighbours(rows), layer)
-        message = view.send(x, layer, row_map)
-        own = self.own(message.own)  # hides the wire
-        return own - self.share * self.neighbours(message.aggregate())
+        own, mean = self.own_and_neighbours(self.own, self.neighbours, x, view, layer, row_map)
+        return own - self.share * mean
 
 
 @dataclass(frozen=True, kw_only=True)

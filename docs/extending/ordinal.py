@@ -11,7 +11,7 @@ from fullgraph.tasks.losses import bce
 
 @dataclass(frozen=True, kw_only=True)
 class Ordinal(OfNodes):
-    """Of C classes, C - 1 numbers: the k-th is the log-odds that the class is above k (Cao et al., arXiv:1901.07884)."""
+    """C - 1 numbers per node: the k-th is the log-odds that its class is above k  (Cao et al., arXiv:1901.07884)."""
 
     predicts: ClassVar = (Predicted(name="levels", prefix="level_"), Predicted(name="chances", prefix="above_"))
 

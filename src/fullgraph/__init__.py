@@ -7,7 +7,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if "RANK" in os.environ:
-    # A rank says in one line of its own what torch's C++ would log of a lost peer. Torch looks when it is imported.
+    # A rank reports a lost peer in one line; torch's C++ would log more. Torch reads this setting when it is imported.
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")
 
 from fullgraph.version import __version__ as __version__
@@ -41,7 +41,7 @@ if TYPE_CHECKING:  # the same names, for type checkers
     from fullgraph.run import Run as Run
     from fullgraph.train.sync import GradSync as GradSync
 
-# Where each name lies; it is imported when it is first asked for, since a launcher or `--help` needs next to nothing.
+# The module of each public name. A name is imported at its first use, because a launcher or `--help` needs few of them.
 _PLACES = {
     "FinishedRun": "fullgraph.api",
     "GradSync": "fullgraph.train.sync",
@@ -74,7 +74,7 @@ _PLACES = {
 
 
 class _Package(ModuleType):
-    """`fullgraph.train` is the function, also after someone imported from the folder of that name."""
+    """Keeps `fullgraph.train` the function, even after an import from the folder of that name."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name != "train" or not isinstance(value, ModuleType):

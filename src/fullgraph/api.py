@@ -1,4 +1,4 @@
-"""Training from Python: one call, or one's own loop inside a rank."""
+"""Train from Python: with one call, or with a user's own loop inside a rank."""
 
 import atexit
 import inspect
@@ -18,7 +18,6 @@ from fullgraph.display import shown
 from fullgraph.environ import in_job
 from fullgraph.errors import InputError
 from fullgraph.exchange import Wires
-from fullgraph.factory import reference_to
 from fullgraph.jobs import as_rank, asked, begin_in_job, launch_ranks, with_parts
 from fullgraph.nn import ModelSpec, Usual
 from fullgraph.own_code import own_code
@@ -33,7 +32,7 @@ from fullgraph.placement import Shard, WholeStep
 from fullgraph.predicting import Predictions, predict
 from fullgraph.preparing import is_cut, new_folder, prepare
 from fullgraph.recipes import Given, Strategy
-from fullgraph.reference import refuse_while_running
+from fullgraph.reference import reference_to, refuse_while_running
 from fullgraph.report import EpochRecord, Phases, read_metrics
 from fullgraph.run import Run, build_model, build_shard, require_device, rows_alone
 from fullgraph.storage import read_document
@@ -48,7 +47,7 @@ from fullgraph.values import read_value
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """A finished run: its folder and what came out of it."""
+    """A finished run: its folder and its results."""
 
     folder: Path
 
@@ -58,12 +57,12 @@ class FinishedRun:
 
     @cached_property
     def metrics(self) -> list[EpochRecord]:
-        """One record an epoch."""
+        """One record per epoch."""
         return read_metrics(self.folder / "metrics.jsonl", self.result["epochs"])
 
     @cached_property
     def model(self) -> torch.nn.Module:
-        """The best model, on the CPU; one of your own is the module that you wrote."""
+        """The best model, on the CPU; for a user's own model, the module that the user wrote."""
         from fullgraph.worker import load_best
 
         run = Run.read(self.folder)
@@ -73,12 +72,14 @@ class FinishedRun:
         return model.eval()
 
     def predict(self, graph: Any = None, **options: Any) -> Predictions:
-        """Classes and probabilities of another graph, or of the run's own; options are those of `fg.predict`."""
+        """Predict classes and probabilities for another graph, or for the run's own; options are those of
+        `fg.predict`.
+        """
         return predict(self.folder, graph=graph, **options)
 
     @property
     def predictions(self) -> np.ndarray[Any, Any]:
-        """Every node's class or numbers, in the graph's own order; of links, the scores of its pairs."""
+        """Every node's class or numbers, in the graph's node order; for link prediction, the scores of its pairs."""
         return self.prediction(self.result.get("predicts") or main_table(Run.read(self.folder).train.task))
 
     def prediction(self, name: str) -> np.ndarray[Any, Any]:
@@ -106,10 +107,12 @@ def train(
     """Train `model` on the whole graph over `parts` processes; `options` are the fields of TrainConfig.
 
     graph: a Graph, a PyG `Data` (or the three of RandomLinkSplit), a name that `load` takes, or a folder that
-    `fullgraph partition` wrote. split: a number, or `random:60/20/20`. model, strategy, partitioner: values, or the
-    names of some, your own (`my_file.py:Name`) among them. model may be a torch module's class, which is called as
-    PyG's are, functools.partial(Net, hidden=64) of it, a function that makes a module, or a module, whose weights the
-    run begins with; by default it is the task's usual one.
+    `fullgraph partition` wrote. split: a number, or `random:60/20/20`. model, strategy, partitioner: a value, or a
+    name,
+    which may be your own (`my_file.py:Name`). model may also be a torch module class whose forward is called like that
+    of a
+    PyG model, functools.partial(Net, hidden=64), a function that builds a module, or a module, whose weights are the
+    initial weights; the default is the task's default model.
     """
     graph = graph if isinstance(graph, str | Path) else as_graph(graph)
     run = Run(
@@ -126,7 +129,7 @@ def train(
 
 
 def _chosen(model: Any) -> Any:
-    """A torch module, its class or a function that makes it as the value that describes it; anything else as it is."""
+    """Describe a torch module, its class, or a function that builds it, as a value; return anything else unchanged."""
     kind, options = (model.func, model.keywords) if isinstance(model, partial) else (model, {})
     if isinstance(model, torch.nn.Module) or inspect.isroutine(kind):
         return MODELS.make(reference_to(model))
@@ -145,9 +148,9 @@ def start(
     ahead: ForkServer | None = None,
     phases: Phases | None = None,
 ) -> FinishedRun:
-    """Cut the graph, write the config, run the ranks; under torchrun or Slurm, be one of them.
+    """Partition the graph, write the config and run the ranks; under torchrun or Slurm, be one of the ranks.
 
-    ahead: where the ranks come from, if that was started before. phases: what the start has taken until now.
+    ahead: the fork server, if it is already running. phases: the phases of the start so far.
     """
     refuse_while_running()
     phases = phases or Phases(display=shown())
@@ -159,7 +162,7 @@ def _start(
     config: Run, graph: Graph | str | Path, folder: Path, ahead: ForkServer | None, phases: Phases
 ) -> FinishedRun:
     if not in_job():
-        config.packed()  # refused before a graph is read
+        config.packed()  # refuses a model that cannot be sent, before the graph is read
     if in_job():
         begin = partial(begin_in_job, graph=graph, folder=folder, phases=phases)
         about = partial(asked, "train", config, graph)
@@ -172,7 +175,7 @@ def _start(
         try:
             launch_ranks(run, prepare(config, graph, run, phases), "train", phases, fork_server)
         except BaseException as error:
-            # A run that never trained is taken back, unless it was cut short and stands ready to be resumed.
+            # Remove a run that never trained, unless it was interrupted and can be resumed.
             ready = (folder / "config.json").exists() and not isinstance(error, InputError)
             if not run.trained and not ready:
                 run.undo()
@@ -186,14 +189,15 @@ def resume(
     max_restarts: int | None = None, model: Any = None, ahead: ForkServer | None = None,
     phases: Phases | None = None,
 ) -> FinishedRun:  # fmt: skip
-    """Continue a run from its newest whole checkpoint; model: its class, function or module, where that is in no file.
+    """Continue a run from its newest complete checkpoint. model: its class, function or module, if no file holds it.
 
-    More epochs keep the schedules of the run (learning rate, rates of a strategy), unless schedule_epochs says for how
-    many epochs to lay them out anew.
+    With more epochs, the run's schedules (learning rate, rates of a strategy) stay as planned; schedule_epochs plans
+    them
+    again for that many epochs.
     """
     folder, phases = Path(folder), phases or Phases(display=shown())
     if model is not None:
-        Run.read(folder, model)  # from now on its name finds it
+        Run.read(folder, model)  # registers the model, so that its name can be found
 
     def extended(size: int) -> Run:
         config = Run.read(folder)
@@ -239,11 +243,12 @@ def open_shard(
     inductive: bool = False,
     dtype: torch.dtype = torch.float32,
 ) -> Shard:
-    """This rank's share of a graph, for one's own loop; joins the job torchrun started, if any.
+    """Return this rank's share of a graph, for a user's own loop; joins the job if torchrun started one.
 
-    graph: a folder that `fullgraph partition` wrote; or a Graph, or a name that `load` takes, which every rank reads
-    whole and cuts alike: for small graphs. model: one of ours, whose aggregation is meant; or name the aggregation
-    itself; a model of yours (fg.distribute) needs neither. wire: in place of a whole strategy.
+    graph: a folder that `fullgraph partition` wrote; or a Graph or a name that `load` takes, which every rank reads
+    whole
+    and partitions identically: for small graphs. model: a model of fullgraph, which determines the aggregation; or pass
+    `aggregation` itself; a user's model (fg.distribute) needs neither. wire: replaces a whole strategy.
     """
     own = model is None and not aggregation
     number_format = str(dtype).removeprefix("torch.")
@@ -266,5 +271,5 @@ def open_shard(
         return rows_alone(run, part, transport)
     shard = build_shard(run, part, transport, aggregation)
     if not isinstance(shard.executor, WholeStep):
-        raise InputError(f"strategy {run.strategy.name} runs a step in pieces, which a loop of one's own does not")
+        raise InputError(f"strategy {run.strategy.name} splits a step into pieces, and your own loop cannot do that")
     return shard

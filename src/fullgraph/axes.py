@@ -1,10 +1,20 @@
-"""The axes of a run: for each, the short names of what we have, and what one's own must have to stand beside them.
+"""The axes of a run: for each axis, our short names, and the methods that a user's own choice must have.
 
-Nothing that a name stands for is imported before it is asked for.
+A named class is imported only when it is looked up.
 """
 
 from fullgraph.named import Axis
 
+GRAPH_FORMS = {  # how a user writes a graph of each format, and what reads it
+    "pyg:CLASS/NAME": "fullgraph.data.pyg:load_pyg",
+    "ogb:NAME": "fullgraph.data.ogb:load_ogb",
+    "saint:FOLDER": "fullgraph.data.saint:load_saint",
+    "tables:nodes=FILE,edges=FILE": "fullgraph.data.tables:load_tables",
+    "sbm:KEY=VALUE,...": "fullgraph.data.sbm:SBM",
+    "rmat:KEY=VALUE,...": "fullgraph.data.rmat:RMAT",
+    "typed:KEY=VALUE,...": "fullgraph.data.typed.synthetic:Typed",
+}
+FORMATS = Axis("format of graphs", ("__call__",), {form.partition(":")[0]: kind for form, kind in GRAPH_FORMS.items()})
 PARTITIONERS = Axis(
     "partitioner",
     ("assign",),

@@ -6,11 +6,11 @@ from typing import Any, Generic, TypeVar, overload
 T = TypeVar("T")
 
 
-class cached_property(Generic[T]):  # used as functools.cached_property is
+class cached_property(Generic[T]):  # used like functools.cached_property
     """Compute a property at its first use, and keep the value in the instance.
 
     functools.cached_property of Python 3.11 holds one lock for all instances of a class. Ranks that are threads would
-    wait for each other for ever: one holds the lock while it waits for a message of another, which waits for the lock.
+    deadlock: one holds the lock while it waits for a message from another, which waits for the lock.
     """
 
     def __init__(self, make: Callable[[Any], T]) -> None:

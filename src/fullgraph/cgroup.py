@@ -1,4 +1,6 @@
-"""The control groups that this process is in: Slurm's, systemd's, a container's; by both of the kernel's interfaces."""
+"""Limits of the control groups of this process (Slurm, systemd, containers), through both of the kernel's
+interfaces.
+"""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -8,7 +10,7 @@ PROC = Path("/proc/self")
 
 
 def free_memory() -> int | None:
-    """What the tightest of this process's groups may still take, with the pages of files that it would give up."""
+    """Bytes that this process may still take in its tightest group; the group's file cache counts as free."""
     free = []
     for folder, limit, used in (
         *((folder, "memory.max", "memory.current") for folder in _folders("")),
@@ -20,7 +22,7 @@ def free_memory() -> int | None:
 
 
 def most_threads() -> int | None:
-    """How many threads the tightest of this process's groups may have."""
+    """The number of threads that the tightest of this process's groups may have."""
     found = []
     for folder in (*_folders(""), *_folders("pids")):
         with suppress(OSError, ValueError):
@@ -29,14 +31,14 @@ def most_threads() -> int | None:
 
 
 def _file_pages(folder: Path) -> int:
-    """Bytes of files that a group keeps in memory and gives up when asked; v1 counts those of groups below apart."""
+    """Bytes of file cache that a group gives up when asked; v1 counts groups below separately."""
     lines = (line.split() for line in (folder / "memory.stat").read_text().splitlines())
     fields = {line[0]: int(line[1]) for line in lines if len(line) == 2}
     return sum(fields.get(f"total_{kind}", fields.get(kind, 0)) for kind in ("active_file", "inactive_file"))
 
 
 def _folders(controller: str) -> Iterator[Path]:
-    """This process's group and all that it is within, of a controller of v1, or of v2 (an empty name)."""
+    """The folders of this process's group and of all groups around it. controller: its name in v1; empty for v2."""
     with suppress(OSError, ValueError):
         for line in (PROC / "cgroup").read_text().splitlines():
             _, names, path = line.split(":", 2)
@@ -47,7 +49,7 @@ def _folders(controller: str) -> Iterator[Path]:
 
 
 def _mounts(controller: str) -> Iterator[tuple[str, Path]]:
-    """Where groups can be read: the group that lies there, and the folder."""
+    """Where group files can be read: the group that is mounted, and the folder."""
     for line in (PROC / "mountinfo").read_text().splitlines():
         place, _, kind = line.partition(" - ")
         system, _, options = kind.split(" ", 2)

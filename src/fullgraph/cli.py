@@ -1,6 +1,6 @@
-"""The command line: options become the values of a run.
+"""The command line: turn options into the values of a run.
 
-Commands import what they need: `--help` needs next to nothing, and ranks start before this process reads a graph.
+Commands import modules when they need them: `--help` needs few, and ranks start before this process reads a graph.
 """
 
 import os
@@ -13,19 +13,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fullgraph.axes import DECODERS, MODELS, STRATEGIES
-from fullgraph.commands.afterwards import next_commands
-from fullgraph.commands.fields import chosen_from, with_fields
 from fullgraph.commands.graphs import inspect, partition
 from fullgraph.commands.lists import schedule, strategies
-from fullgraph.commands.runs import compare, predict
-from fullgraph.commands.shared import FeaturesOption, GraphArgument, PartitionerName, PartitionerOption, SplitOption
+from fullgraph.commands.runs import compare, next_commands, predict
+from fullgraph.commands.shared import (
+    FeaturesOption,
+    GraphArgument,
+    PartitionerName,
+    PartitionerOption,
+    SplitOption,
+    chosen_from,
+    with_fields,
+)
 from fullgraph.display import Display, shown
 from fullgraph.environ import in_job, number
 from fullgraph.errors import Interrupted, PeerLost, RankFailed, explain, one_line
-from fullgraph.lab.commands.bench import bench
-from fullgraph.lab.commands.doctor import doctor
+from fullgraph.lab.commands.measuring import bench, doctor, report
 from fullgraph.lab.commands.planning import calibrate, plan, probe
-from fullgraph.lab.commands.report import report
 from fullgraph.model_options import KINDS
 from fullgraph.options import only, options_of, over_a_run, place_in_config, read_config, run_of
 from fullgraph.own_code import own_code
@@ -71,7 +75,7 @@ def train(
     ] = None,
     out: Annotated[Path | None, typer.Option(help="the run's folder [default: a new one under runs/]")] = None,
     resume: Annotated[Path | None, typer.Option(help="continue the run in this folder")] = None,
-    parts: Annotated[int, typer.Option(help="ranks; 0: as many as the folder has parts, else 1")] = 0,
+    parts: Annotated[int, typer.Option(help="ranks; 0: one per part of the folder, or 1")] = 0,
     strategy: Annotated[str, chosen_from(STRATEGIES, "see `fullgraph strategies`: ")] = "vanilla",
     option: Annotated[list[str], typer.Option("-o", "--option", help="KEY=VALUE of the strategy")] = [],  # noqa: B006
     model: Annotated[
@@ -84,7 +88,7 @@ def train(
     train_option: Annotated[
         list[str], typer.Option("-t", "--train-option", help="KEY=VALUE of the task, loss or optimizer")
     ] = [],  # noqa: B006
-    decoder: Annotated[str | None, chosen_from(DECODERS, "of a pair's two rows (link): ")] = None,
+    decoder: Annotated[str | None, chosen_from(DECODERS, "for a pair's two rows (link): ")] = None,
     callback: Annotated[list[str], typer.Option(help="called after every epoch: my_file.py:Name[,KEY=VALUE...]")] = [],  # noqa: B006
     partitioner: PartitionerName = "metis",
     partitioner_option: PartitionerOption = [],  # noqa: B006
@@ -96,7 +100,7 @@ def train(
 
     Example:  fullgraph train demo --parts 2 --model sage --epochs 100
 
-    Under torchrun or Slurm it joins as one rank of many machines (give --out a folder they share).
+    Under torchrun or Slurm, this process is one rank of several machines; --out must be a folder that they share.
     """
     given = options_of(ctx)
     if resume is not None:
@@ -109,7 +113,7 @@ def train(
         shown() as display,
     ):
         run = _train(given, ahead, display)
-        for asked in SIGNALS:  # all is kept: what follows are words
+        for asked in SIGNALS:  # the run is saved by now; only messages follow
             signal.signal(asked, ignore)
     if number("RANK", 0) == 0:
         from fullgraph.report.tables import print_next, print_result
@@ -121,7 +125,7 @@ def train(
 
 
 def _train(given: dict[str, Any], ahead: ForkServer | None, display: Display) -> "FinishedRun":
-    """Start or resume a run, of ranks that are importing what they need by now."""
+    """Start or resume a run; its ranks are already importing their modules."""
     with display.phase("starting"):
         from fullgraph import api
         from fullgraph.preparing import new_folder
@@ -142,16 +146,16 @@ for command in (
 
 
 def main() -> None:
-    """Run a command. Exit 0: done. 2: the input is wrong, one line says how to fix it. 1: anything else.
+    """Run a command. Exit code 0: success. 2: wrong input; one line says how to fix it. 1: any other error.
 
-    128 + n: signal n asked to stop, and one line says what was kept.
+    128 + n: signal n asked to stop; one line says what was saved.
     """
     tolerate_output()
     with suppress(ValueError):  # not in the main thread
         for asked in SIGNALS:
-            if asked != signal.SIGHUP or signal.getsignal(asked) is not signal.SIG_IGN:  # as under `nohup`
+            if asked != signal.SIGHUP or signal.getsignal(asked) is not signal.SIG_IGN:  # `nohup` ignores SIGHUP
                 signal.signal(asked, interrupt)
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # a parent that ignores it hides how ranks end
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if a parent ignored it, we would not learn how ranks end
     try:
         with own_code():
             code = app(prog_name="fullgraph", standalone_mode=False)
@@ -164,14 +168,14 @@ def main() -> None:
         known = explain(error)
         if known is not None:
             _fail(known, 2)
-        # Wrong options: typer may carry its own copy of click, so its class cannot be named.
+        # Wrong options: typer may bundle its own copy of click, so its class cannot be imported.
         if not hasattr(error, "format_message"):
             raise
         _fail(f"{place_in_config(error)}{error.format_message()}", 2)
 
 
 def _end(code: int) -> None:
-    """Exit; where printing is all that a command does, words that could not be written are a failure."""
+    """Exit. If a command only prints, output that could not be written is a failure."""
     trouble = output_trouble()
     if trouble is not None and not isinstance(trouble, BrokenPipeError):
         complain(f"cannot write to standard output: {trouble.strerror}")
@@ -181,14 +185,14 @@ def _end(code: int) -> None:
 
 def _fail(error: object, code: int) -> None:
     complain(error)
-    sys.stderr.write(getattr(error, "trace", ""))  # of a user's own code: how it came to the error
+    sys.stderr.write(getattr(error, "trace", ""))  # the frames of a user's own code
     _exit(code)
 
 
 def _exit(code: int) -> None:
     with suppress(ValueError):  # not in the main thread
-        for asked in SIGNALS:  # a handler of Python's is gone before the process is
+        for asked in SIGNALS:  # Python's handlers are removed before the process ends
             signal.signal(asked, signal.SIG_IGN)
-    if "RANK" in os.environ:  # one rank of a job: its backend's threads may not survive an orderly exit
+    if "RANK" in os.environ:  # one rank of a job: the backend's threads may not survive an orderly exit
         os._exit(code)
     sys.exit(code)

@@ -1,4 +1,4 @@
-"""A constructor as a value: a frozen dataclass whose fields are its arguments, which files and options can hold."""
+"""Describe a constructor call as a frozen dataclass of its arguments, which files and options can hold."""
 
 import inspect
 from collections.abc import Callable, Container, Mapping
@@ -7,16 +7,17 @@ from typing import Any
 
 from fullgraph.own_code import DEFINITION
 
-FieldOf = Callable[[inspect.Parameter], tuple[Any, Any] | None]  # type and field; None: it stays at its default
+# type and field of a parameter; None: it keeps its default
+FieldOf = Callable[[inspect.Parameter], tuple[Any, Any] | None]
 
 
 def described(
     kind: Any, base: type, attribute: str, field_of: FieldOf, given: Container[str],
     parameters: Mapping[str, inspect.Parameter] | None = None,
 ) -> type:  # fmt: skip
-    """The class of values that describe calls of `kind`; it goes by the name of `kind`, which is its `attribute`.
+    """Build the dataclass that describes calls of `kind`. It has the name of `kind`, and keeps `kind` as `attribute`.
 
-    given: the arguments that a run fills in. parameters: the arguments, where they are not those of `kind` itself.
+    given: the arguments that a run supplies. parameters: the arguments, if they differ from those of `kind`.
     """
     taken = (
         (name, field_of(parameter))

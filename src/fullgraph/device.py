@@ -1,8 +1,8 @@
-"""Devices: their names, whether this machine has them, and the operations that every kind of accelerator offers.
+"""Devices: their names, whether this machine has them, and the operations that every accelerator offers.
 
-Kernels (ops/) and streams (transport/) beside, nothing else in the package asks which kind of device there is: torch's
-module of the device (`torch.cuda`, `torch.xpu`, ...) offers the same calls for each. Torch is imported where it is
-used, because names are checked before it is.
+Only this file, the kernels (ops/) and the streams (transport/) distinguish kinds of devices: torch's module of a
+device (`torch.cuda`, `torch.xpu`, ...) offers the same calls for each. Torch is imported where it is used, because
+names are checked before torch is needed.
 """
 
 import re
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 HOST = "cpu"
 KINDS = (HOST, "cuda", "xpu")
-NCCL = "cuda"  # nccl sends from the memory of such devices alone
+NCCL = "cuda"  # the only devices whose memory nccl can send from
 GET_TORCH = "https://pytorch.org/get-started"
 
 
 @dataclass(frozen=True)
 class OneDevice:
-    """A kind of device, which each rank has one of, or one device by its number: cpu, cuda, cuda:1, xpu."""
+    """Accepts a kind of device, of which each rank takes one, or a numbered device: cpu, cuda, cuda:1, xpu."""
 
     words: tuple[str, ...] = KINDS
 
@@ -41,7 +41,7 @@ DeviceName = Annotated[str, OneDevice()]
 
 
 def is_accelerator(device: "torch.device | str") -> bool:
-    """Whether it is a device beside the host's processors, with memory and streams of its own."""
+    """Whether the device is an accelerator, with its own memory and streams."""
     kind = device.partition(":")[0] if isinstance(device, str) else device.type
     return kind not in (HOST, "meta")
 
@@ -64,7 +64,7 @@ def require(name: str) -> None:
 
 
 def device_of(name: str) -> "torch.device":
-    """This rank's device; ranks beyond a machine's devices share them, unless each is told which."""
+    """This rank's device; if there are more ranks than devices, ranks share them, unless each names its device."""
     import torch
 
     require(name)
@@ -74,7 +74,7 @@ def device_of(name: str) -> "torch.device":
 
 
 def available() -> bool:
-    """Whether torch sees a device beside the host's processors."""
+    """Whether torch sees an accelerator."""
     import torch
 
     return torch.accelerator.is_available()
@@ -88,12 +88,12 @@ def module_of(device: "torch.device") -> Any:
 
 
 def by_kind(table: Mapping[str, T], device: "torch.device") -> T:
-    """The entry of a device's kind; accelerators without one of their own share that of `gpu`."""
+    """The table's entry for a device's kind; accelerators without an entry use `gpu`."""
     return table[device.type] if device.type in table else table["gpu"]
 
 
 def marked(device: "torch.device", *, timing: bool = False) -> Any:
-    """An event after all work so far on an accelerator's current stream."""
+    """Record an event after all work so far on an accelerator's current stream."""
     module = module_of(device)
     event = module.Event(enable_timing=timing)
     event.record(module.current_stream(device))
@@ -101,22 +101,29 @@ def marked(device: "torch.device", *, timing: bool = False) -> Any:
 
 
 def synchronize(device: "torch.device") -> None:
-    """Wait until a device has done its work; a CPU's is done when a call returns."""
+    """Wait until a device has done its work; a CPU's work is done when a call returns."""
     if is_accelerator(device):
         module_of(device).synchronize(device)
 
 
 def peak_bytes(device: "torch.device") -> int:
-    """The most memory that tensors ever held on an accelerator; 0 on a CPU."""
+    """The largest memory that tensors ever held on an accelerator; 0 on a CPU."""
     return int(module_of(device).max_memory_allocated(device)) if is_accelerator(device) else 0
 
 
 def begin_peak(device: "torch.device") -> int:
-    """Count the peak anew; return the bytes that tensors hold now."""
+    """Reset the peak; return the bytes that tensors hold now."""
     if not is_accelerator(device):
         return 0
     module_of(device).reset_peak_memory_stats(device)
     return int(module_of(device).memory_allocated(device))
+
+
+def free_bytes(device: "torch.device") -> int:
+    """The bytes that tensors can still take on an accelerator, with those that torch holds unused."""
+    module = module_of(device)
+    unused = int(module.memory_reserved(device)) - int(module.memory_allocated(device))
+    return int(module.mem_get_info(device)[0]) + unused
 
 
 def description(device: "torch.device") -> tuple[str, int]:
@@ -126,7 +133,7 @@ def description(device: "torch.device") -> tuple[str, int]:
 
 
 def listed() -> list[tuple[str, int, int, str]]:
-    """Each device that torch sees: its name, its memory, how much of it is free, and its generation."""
+    """Every device that torch sees: its name, its memory, how much of it is free, and its generation."""
     import torch
 
     if not available():
@@ -143,7 +150,7 @@ def listed() -> list[tuple[str, int, int, str]]:
 
 
 def built_for() -> str:
-    """What torch was built for, in words; empty: processors alone."""
+    """What torch was built for, in words; empty: CPU only."""
     import torch
 
     versions = {"CUDA": torch.version.cuda, "ROCm": torch.version.hip, "XPU": getattr(torch.version, "xpu", None)}
@@ -151,7 +158,7 @@ def built_for() -> str:
 
 
 def profiled() -> list[Any]:
-    """What torch's profiler can follow: the host's processors, and the accelerator where there is one."""
+    """The activities that torch's profiler can record: the CPU, and the accelerator if there is one."""
     import torch
 
     known = torch.profiler.supported_activities() if available() else set()
@@ -159,5 +166,5 @@ def profiled() -> list[Any]:
 
 
 def ignore_missing_driver() -> None:
-    """Leave out torch's warning of a driver that does not start; `require` says it in one line."""
+    """Suppress torch's warning about a driver that does not start; `require` reports it in one line."""
     warnings.filterwarnings("ignore", message="CUDA initialization")

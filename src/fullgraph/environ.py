@@ -1,6 +1,6 @@
-"""What this process is told by its surroundings: which rank it is, of how many, and where they meet.
+"""The environment of this process: its rank, the number of ranks, and where they meet.
 
-Nothing large is imported here: a launcher reads these before it knows whether it needs torch at all.
+It imports nothing large: a launcher reads these before it knows whether it needs torch.
 """
 
 import os
@@ -9,7 +9,7 @@ import re
 from fullgraph.errors import InputError, one_line
 from fullgraph.values import Range, read_option
 
-MEETING = "FULLGRAPH_MEETING"  # the private folder in which the ranks that one launcher started meet
+MEETING = "FULLGRAPH_MEETING"  # the private folder in which one launcher's ranks meet
 MOST_RANKS = 65535
 RANGES = {  # of numbers in the environment
     "RANK": Range(0, MOST_RANKS - 1),
@@ -25,7 +25,7 @@ RANGES = {  # of numbers in the environment
 def in_job() -> bool:
     """Whether torchrun or Slurm started this process as one rank of several."""
     adopt_slurm()
-    number("RANK", 0)  # a wrong one is refused now, not when the run is done
+    number("RANK", 0)  # refuses a bad value now, not at the end of the run
     return number("WORLD_SIZE", 1) > 1
 
 

@@ -1,4 +1,4 @@
-"""The errors a user meets, and the one place where an error of another library becomes one line of ours."""
+"""Errors that users meet, and the one place that turns another library's error into one line."""
 
 import difflib
 import errno
@@ -13,11 +13,11 @@ class InputError(ValueError):
 
 
 class Damaged(InputError):
-    """A file of ours is not what was written; the text names the file and what to do."""
+    """A file of fullgraph has changed since it was written; the text names the file and the fix."""
 
 
 class Diverged(InputError):
-    """Training left the numbers; the text says when and the likely cause."""
+    """Training left the range of numbers; the text names the step and the likely cause."""
 
 
 class RankFailed(RuntimeError):
@@ -25,22 +25,22 @@ class RankFailed(RuntimeError):
 
 
 class PeerLost(RuntimeError):
-    """A message never came, or its connection broke; the text names the ranks and the message."""
+    """A message never arrived, or its connection broke; the text names the ranks and the message."""
 
 
 class Interrupted(BaseException):
-    """A signal asked the run to stop; the text says what was kept and how to go on.
+    """A signal asked the run to stop; the text says what was saved and how to continue.
 
-    No Exception: code that catches all failures of a library must let it pass, as it does KeyboardInterrupt.
+    It is no Exception: code that catches all failures of a library must let it pass, as it lets KeyboardInterrupt pass.
     """
 
     def __init__(self, text: str, number: int) -> None:
         super().__init__(text)
-        self.number = number  # of the signal
+        self.number = number  # the signal's number
 
 
 def signal_name(number: int) -> str:
-    """SIGTERM, SIGRTMIN+5: real-time signals have numbers, and only their first and last have names."""
+    """The name of a signal, such as SIGTERM or SIGRTMIN+5: Python names only the first and last real-time signals."""
     try:
         return signal.Signals(number).name
     except ValueError:
@@ -49,7 +49,7 @@ def signal_name(number: int) -> str:
 
 
 def text_of(error: object) -> str:
-    """Its own text; a user's exception may fail to give one."""
+    """The error's text; a user's exception may fail to produce one."""
     try:
         return str(error)
     except Exception as trouble:
@@ -57,14 +57,14 @@ def text_of(error: object) -> str:
 
 
 def printable(text: object) -> str:
-    """A text on one line that no terminal acts on: control characters are spelled out."""
+    """Text on one line that no terminal interprets: control characters are escaped."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text))
 
 
 def one_line(error: object, limit: int = 300) -> str:
-    """A text, or an exception's text, on one printable line, shortened.
+    """A text, or an exception's text, on one printable line, shortened to `limit`.
 
-    Control characters are spelled out: names inside a user's file may hold terminal escapes.
+    Control characters are escaped: names inside a user's file may hold terminal commands.
     """
     text = " ".join(text_of(error).split()) or ("" if isinstance(error, str) else type(error).__name__)
     text = printable(text)
@@ -72,7 +72,7 @@ def one_line(error: object, limit: int = 300) -> str:
 
 
 def nearest(name: object, known: Iterable[str]) -> str:
-    """` (did you mean NAME?)`, where a name that is unknown looks like one that is known; else nothing."""
+    """` (did you mean NAME?)` if a known name looks like the unknown one; else an empty text."""
     by_lower = {word.lower(): word for word in known}
     near = difflib.get_close_matches(str(name).lower()[:100], by_lower, n=1, cutoff=0.6)
     return f" (did you mean {one_line(by_lower[near[0]], 100)}?)" if near else ""
@@ -101,11 +101,11 @@ _ERRNO = {
     errno.ENOMEM: "out of memory; use more --parts over more machines, or a larger one",
     errno.EAGAIN: "no more processes or threads are allowed; raise `ulimit -u`, or use fewer --parts or --threads",
 }
-# What libraries below Python say in words alone.
+# Errors that libraries below Python report only in words.
 _WORDS = [
     (r"No space left on device|\d+ requested and \d+ written", errno.ENOSPC),
     (r"can't allocate memory|Unable to allocate|std::bad_alloc|out of memory|Cannot allocate memory", errno.ENOMEM),
-    (r"failed to map segment from shared object", errno.ENOMEM),  # the loader of libraries
+    (r"failed to map segment from shared object", errno.ENOMEM),  # from the loader of libraries
     (r"Too many open files", errno.EMFILE),
     (r"embedded null (byte|character)", errno.EINVAL),
     (r"can't start new thread|Resource temporarily unavailable", errno.EAGAIN),
@@ -129,9 +129,9 @@ def lacks_memory(error: BaseException) -> bool:
 
 
 def explain(error: BaseException, where: Path | None = None) -> InputError | None:
-    """The line for an error that comes down to the user's machine or input, else None.
+    """The line for an error that comes from the user's machine or input; None for any other error.
 
-    where: the folder that was being written to, if the error does not name its own file.
+    where: the folder that was being written, if the error names no file.
     """
     seen: list[BaseException] = []
     cause: BaseException | None = error
@@ -150,7 +150,7 @@ def explain(error: BaseException, where: Path | None = None) -> InputError | Non
             if number is None and re.search(pattern, text):
                 number = known
         if number in _ERRNO:
-            # Of a file that was to get its name, the name; before that it was called something else.
+            # For a file that was being written, use its final name, not its temporary name.
             name = cause.filename2 or cause.filename if isinstance(cause, OSError) else None
             place = name if isinstance(name, str) else None if number in (errno.ENOMEM, errno.EAGAIN) else where
             return InputError(_ERRNO[number] if place is None else f"{place}: {_ERRNO[number]}")

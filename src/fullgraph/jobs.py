@@ -1,4 +1,4 @@
-"""How the ranks of a run come to be: started here, or by torchrun or Slurm, of whose ranks this process is one."""
+"""Start a run's ranks here, or join a torchrun or Slurm job as one of them."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -12,22 +12,22 @@ from fullgraph.errors import InputError, Interrupted, RankFailed, signal_name
 from fullgraph.partition import (
     read_manifest,
 )
-from fullgraph.preparing import is_cut, prepare
+from fullgraph.preparing import is_cut, prepare, require_run_fits
 from fullgraph.report import Phases
 from fullgraph.report.terminal import note
 from fullgraph.run import Run
 from fullgraph.train.config import TrainConfig
-from fullgraph.train.fits import require_run_fits
 from fullgraph.train.folder import RunFolder
 from fullgraph.train.fork_server import ForkServer
 from fullgraph.train.launch import launch
 from fullgraph.train.rank_io import Stop
 from fullgraph.train.result import versions
-from fullgraph.transport import agree, begun, join, note_begun
+from fullgraph.transport import Key, agree, begun, join, note_begun
+from fullgraph.transport.gather import text_of_first
 
 
 def launch_ranks(run: RunFolder, config: Run, job: str, phases: Phases, fork_server: ForkServer | None) -> None:
-    """Run the ranks; when one dies, resume from the newest whole checkpoint as often as the run allows."""
+    """Run the ranks; if one dies, resume from the newest complete checkpoint, as often as the run allows."""
     require_run_fits(read_manifest(config.shards_in(run.path)), config.model, config.train)
     for restart in range(config.train.max_restarts + 1):
         try:
@@ -55,12 +55,12 @@ def with_parts(config: Run, size: int) -> Run:
     return replace(config, parts=size)
 
 
-Begun = tuple[str, RunFolder, Run]  # what the ranks shall do, the folder that rank 0 holds for it, its config
+Begun = tuple[str, RunFolder, Run]  # the ranks' job (train or resume), the folder that rank 0 locks for it, its config
 
 
 def begin_in_job(config: Run, graph: Graph | str | Path, folder: Path, phases: Phases) -> Begun:
-    """Rank 0's part of a new run; after torchrun started all ranks again, of the run that this job began."""
-    with suppress(InputError):  # another run's, which is refused below
+    """Rank 0's part of starting a run; if torchrun restarted all ranks, resume the run that this job began."""
+    with suppress(InputError):  # the folder holds another run, which is refused below
         if begun((there := Run.read(folder)).id):
             return "resume", RunFolder.existing(folder), there
     run = RunFolder.new(folder, shards=not is_cut(graph))
@@ -74,7 +74,7 @@ def begin_in_job(config: Run, graph: Graph | str | Path, folder: Path, phases: P
 
 
 def asked(job: str, config: Run, graph: object = None) -> dict[str, object]:
-    """What a host was asked to do, by name."""
+    """Describe what a host was asked to do, by name."""
     given = {"graph": graph} if isinstance(graph, str | Path) else {}
     return {"the command": job, **config.facts(), **given, **versions()}
 
@@ -86,9 +86,10 @@ def as_rank(
     phases: Phases,
     about: Callable[[], Mapping[str, object]],
 ) -> Path:
-    """Be one rank of a job started elsewhere: rank 0 prepares, the others hear where, and whether it went well.
+    """Be one rank of a job that torchrun or Slurm started: rank 0 prepares the run, then tells the others its folder or
+    its error.
 
-    about: what this host was asked to do, which must be the same on all of them.
+    about: describes what this host was asked to do; all hosts must agree.
     """
     from fullgraph.worker import work
 
@@ -103,12 +104,12 @@ def as_rank(
         run: RunFolder | None = None
         if transport.rank == 0:
             try:
-                with transport.away("preparing the run: reading and cutting the graph"):
+                with transport.away("preparing the run: reading and partitioning the graph"):
                     told["job"], run, _ = begin(transport.size)
                 stack.enter_context(run)
             except InputError as error:
                 told["trouble"] = str(error)
-        told = json.loads(transport.tell(json.dumps(told)))
+        told = json.loads(text_of_first(json.dumps(told), transport, Key("tell", 0)))
         if told["trouble"]:
             raise InputError(told["trouble"])
         try:

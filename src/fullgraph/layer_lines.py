@@ -1,4 +1,4 @@
-"""What the layers of a run will send, from its graph, before any rank starts."""
+"""What each layer of a run will send, computed from the graph before any rank starts."""
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from fullgraph.tasks import task_for
 
 
 def plans_of(run: Run, graph: Graph) -> tuple[LayerPlan, ...]:
-    """The plans of the run's layers; none are known of a model of the user's own."""
+    """The plans of the run's layers; none for a user's own model."""
     facts, placement = facts_of(graph), placement_of(run)
     model = run.model.outline(facts.features, task_for(run.train.task, facts, cut=False).out_width(facts))
     whole = Assignment(np.zeros(graph.num_nodes, np.int32), 1, "", 0)
@@ -23,7 +23,7 @@ def plans_of(run: Run, graph: Graph) -> tuple[LayerPlan, ...]:
 
 
 def line_of(plan: LayerPlan, wire: object) -> str:
-    """What a layer sends, in how many bits, and how late it is read."""
+    """What a layer sends, in how many bits, and how late it is read, in one line."""
     if plan.sends == "nothing" or not isinstance(wire, Wire):
         return str(plan)
     late = wire.schedule.depth
@@ -40,7 +40,7 @@ def _bits(wire: Wire) -> str:
 
 
 def lines_of(run: Run, graph: Graph) -> list[str]:
-    """A line per layer."""
+    """One line per layer."""
     plans, wires = plans_of(run, graph), run.wires
     if placement_of(run).isolated:
         return [f"layer {plan.layer}: no edges between parts, sends nothing, {plan.rows:,} rows" for plan in plans]

@@ -1,4 +1,4 @@
-"""The options of our models: name, default, range and help of each. No torch, so that `--help` starts fast."""
+"""The options of our models: name, default, range and help. Imports no torch, so that `--help` starts fast."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -31,7 +31,7 @@ class StackOptions(ModelOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionOptions(Value):
-    """The options of attention."""
+    """The options of attention models."""
 
     heads: Annotated[int, Range(1, 1_000_000), Help("attention heads (gat)")] = 4
 

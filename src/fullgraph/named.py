@@ -1,12 +1,12 @@
-"""Names of what a run is made of: our short names, `my_file.py:Name`, or `package.module:Name`.
+"""Names of a run's choices: our short names, `my_file.py:Name`, or `package.module:Name`.
 
     CODECS = Axis("codec", ("encode", "decode", "nbytes"), {"lowbit": "fullgraph.codec.lowbit:LowBit"})
     codec: Annotated[Codec, CODECS]                      # a field that takes a codec, or its name
 
-    CODECS.make("lowbit", bits="2")                      # from what a user typed
-    CODECS.read({"name": "lowbit", "bits": 2}, "codec")  # from a file, where CODECS.write(codec) put it
+    CODECS.make("lowbit", bits="2")                      # from a user's text
+    CODECS.read({"name": "lowbit", "bits": 2}, "codec")  # from a file that CODECS.write(codec) wrote
 
-What a name stands for is a frozen dataclass, whose fields are its options (or a function, on an axis without options).
+A name stands for a frozen dataclass, whose fields are its options, or for a function on an axis without options.
 """
 
 import inspect
@@ -24,14 +24,14 @@ OWN = "my_file.py:Name or package.module:Name"
 
 
 class Axis(Mapping[str, Any]):
-    """The choices on one axis of a run. A mapping from our short names; looking up finds a user's own names too."""
+    """The choices on one axis of a run: a mapping from our short names, which also finds a user's own names."""
 
     def __init__(
         self, what: str, needs: tuple[str, ...], names: Mapping[str, str], adapter: str = "", *,
         factories: bool = False, handed: bool = False,
     ) -> None:  # fmt: skip
-        """`adapter`: what makes a choice of a class that is none, such as a plain torch module; `factories`: of a
-        function, too. `handed`: functions that are in no file are handed to ranks.
+        """adapter: turns another class, such as a plain torch module, into a choice. factories: the adapter also takes
+        functions. handed: functions that no file holds are sent to ranks.
         """
         self.what, self.needs, self.names, self.adapter = what, needs, names, adapter
         self.factories, self.handed = factories, handed
@@ -54,7 +54,7 @@ class Axis(Mapping[str, Any]):
         return self.find(name)
 
     def find(self, name: str, field: str = "") -> Any:
-        """The class or function of that name; `field` is what the user calls it, if not by the name of the axis."""
+        """Find the class or function of a name; `field` is the user's word for it in errors, by default the axis."""
         reference = self.names.get(name, name)
         if ":" not in reference:
             known = f"known: {', '.join(self.names)}; or name your own: {OWN}"
@@ -75,16 +75,17 @@ class Axis(Mapping[str, Any]):
         return found
 
     def problem(self, value: Any) -> str | None:
-        """What a value that is not of this axis should have been."""
-        kept = is_dataclass(value) or inspect.isroutine(value)  # what a file can hold: a value, or a function's name
+        """What the value should have been, in words, if it does not fit this axis; else None."""
+        kept = is_dataclass(value) or inspect.isroutine(value)  # a file can hold it: a value, or a function's name
         good = kept and not isinstance(value, type) and all(hasattr(value, need) for need in self.needs)
         return None if good else f"a {self.what}, or the name of one: {', '.join([*self.names, OWN])}"
 
     def make(self, name: str, /, **options: Any) -> Any:
-        """The value of that name; options are texts that a user typed, or values.
+        """Build the value of a name; options are texts from a user, or values.
 
-        A field that is itself a named value takes its options as well: `codec=lowbit bits=2`. Those of `halo_codec`
-        begin as it does: `halo_bits`.
+        A field that is itself a named value takes its options too: `codec=lowbit bits=2`. The options of `halo_codec`
+        begin
+        with the same word: `halo_bits`.
         """
         found = self.find(name)
         if isinstance(found, type):
@@ -94,28 +95,28 @@ class Axis(Mapping[str, Any]):
         return found
 
     def changed(self, value: Any, /, **options: Any) -> Any:
-        """The value with other options, as `make` takes them."""
+        """The same value with some options changed, as in `make`."""
         return made(type(value), options, f"{self.what} {self.name_of(value)!r}", value)
 
     def options(self, name: str) -> dict[str, Any]:
-        """The options of a name, and their defaults: numbers, texts and names."""
+        """The options of a name with their defaults: numbers, texts and names."""
         options_of = _Options({})
         options_of.fill(self.find(name))
         return options_of.known
 
     def those(self, fit: Callable[[Any], bool]) -> str:
-        """The names whose values, with default options, fit; for a line that says what to use."""
+        """The names whose default values fit, for error lines that suggest one."""
         return ", ".join(name for name in self.names if fit(self.make(name)))
 
     def reads(self, tree: Any) -> bool:
-        """Whether `read` takes it."""
+        """Whether `read` accepts the object."""
         kind = tree.func if isinstance(tree, partial) else tree
         return isinstance(tree, str | Mapping) or (bool(self.adapter) and isinstance(kind, type))
 
     def read(self, tree: Any, where: str) -> Any:
-        """The value that `write` wrote; a bare name is one with default options.
+        """Read a value that `write` wrote; a bare name means default options.
 
-        A class that the adapter takes stands for itself, and so does a `functools.partial` of one.
+        A class that the adapter takes may be given as it is, and so may a `functools.partial` of one.
         """
         if isinstance(tree, type | partial):
             kind, options = (tree.func, tree.keywords) if isinstance(tree, partial) else (tree, {})
@@ -130,7 +131,7 @@ class Axis(Mapping[str, Any]):
         return read_value(_widened(found, own), own, f"{self.what} {one_line(name, 100)}")
 
     def write(self, value: Any) -> Any:
-        """A value as JSON has it: its name and its fields; of a function, the name."""
+        """A value as JSON: its name and its fields; for a function, its name."""
         name = self.name_of(value)
         return {"name": name, **tree_of(value)} if is_dataclass(value) else name
 
@@ -142,20 +143,20 @@ class Axis(Mapping[str, Any]):
         return next((name for name, known in self.names.items() if known == reference), reference)
 
     def label(self, value: Any) -> str:
-        """The same for people: a file without its folder."""
+        """The name for people: a file appears without its folder."""
         return self.name_of(value).rpartition("/")[2]
 
 
 def _widened(kind: type, options: Mapping[str, Any]) -> type:
-    """The class with a field for each option that its constructor takes as **kwargs."""
+    """The class with one more field for each option that its constructor takes as **kwargs."""
     widened: type = getattr(kind, "widened", lambda names: kind)(options)
     return widened
 
 
 def made(kind: type, options: Mapping[str, Any], what: str, base: Any = None) -> Any:
-    """A value from options, those of the named values in its fields among them; what is not given is the base's.
+    """Build a value from options, including those of named values in its fields; `base` supplies the rest.
 
-    `what` begins the line that refuses an option.
+    what: the first words of an error about an option.
     """
     options_of = _Options(options)
     value = options_of.fill(kind, base=base)
@@ -167,14 +168,14 @@ def made(kind: type, options: Mapping[str, Any], what: str, base: Any = None) ->
 
 
 class _Options:
-    """Reads a value's fields from options, and collects all that there are, with their defaults."""
+    """Reads a value's fields from options, and collects all known options with their defaults."""
 
     def __init__(self, given: Mapping[str, Any]) -> None:
         self.given = given
         self.known: dict[str, Any] = {}
 
     def fill(self, kind: type, prefix: str = "", base: Any = None) -> Any:
-        """A value of `kind` from the options; those not given are the base's, or the class's own."""
+        """Build a value of `kind` from the options; missing ones come from `base`, or from the class's defaults."""
         filled: dict[str, Any] = {}
         for field in (field for field in fields(kind) if field.init):
             key, hint = prefix + field.name, hints_of(kind)[field.name]
@@ -198,7 +199,7 @@ class _Options:
 
 
 def _reads(hint: Any, text: str) -> bool:
-    """Whether a text is a value of the field as it is, and no name."""
+    """Whether a text is a plain value of the field, and not a name."""
     try:
         read_option(hint, "", text)
     except InputError:
@@ -213,7 +214,7 @@ def _default(field: "Field[Any]") -> Any:
 
 
 def _shown(hint: Any, value: Any) -> Any:
-    """A default as a user would type it."""
+    """A default, written as a user would type it."""
     axis = axis_of(hint)
     if axis is not None and (is_dataclass(value) or inspect.isroutine(value)):
         return axis.label(value)
@@ -221,7 +222,7 @@ def _shown(hint: Any, value: Any) -> Any:
 
 
 def listed(options: Mapping[str, Any]) -> str:
-    """Options and their defaults, on a line."""
+    """Options and their defaults, on one line."""
     texts = {True: "true", False: "false", None: ""}
     pairs = (
         (key, texts[value] if value is None or isinstance(value, bool) else value) for key, value in options.items()
@@ -230,7 +231,7 @@ def listed(options: Mapping[str, Any]) -> str:
 
 
 def _has(found: Any, need: str) -> bool:
-    """Whether a function, or the values of a class, have it; every class can itself be called."""
+    """Whether a function, or the instances of a class, have an attribute. Calling a class itself does not count."""
     if need == "__call__" and isinstance(found, type):
         return any(need in vars(kind) for kind in found.__mro__)
     return hasattr(found, need) or need in _fields(found)
@@ -238,3 +239,11 @@ def _has(found: Any, need: str) -> bool:
 
 def _fields(kind: Any) -> list[str]:
     return [field.name for field in fields(kind)] if is_dataclass(kind) else []
+
+
+def pairs_of(pairs: list[str], option: str = "-o") -> dict[str, str]:
+    """KEY=VALUE, many times; `option` is what they were given by."""
+    bad = [pair for pair in pairs if "=" not in pair]
+    if bad:
+        raise InputError(f"{option} {one_line(bad[0], 60)}: write it as KEY=VALUE")
+    return dict(pair.split("=", 1) for pair in pairs)

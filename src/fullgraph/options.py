@@ -1,4 +1,4 @@
-"""How what a user typed, or wrote into a file of options, becomes the values of a run."""
+"""Turn the options that a user typed, or wrote into a file, into the values of a run."""
 
 import re
 import tomllib
@@ -11,7 +11,7 @@ import typer
 from fullgraph.axes import CALLBACKS, MODELS, PARTITIONERS, STRATEGIES
 from fullgraph.errors import InputError, nearest, one_line
 from fullgraph.model_options import KINDS
-from fullgraph.named import made
+from fullgraph.named import made, pairs_of
 from fullgraph.storage import read_text
 from fullgraph.train.config import FILE, TrainConfig
 from fullgraph.values import hints_of, read_option
@@ -24,9 +24,9 @@ PLAIN = ("graph", "parts", "features", "split")  # options of `train` that are f
 
 
 def read_config(ctx: typer.Context, path: Path | None) -> Path | None:
-    """Options from a TOML file become defaults; what is given on the command line wins.
+    """Take defaults of options from a TOML file; options on the command line win.
 
-    A run's own config.json, or its folder, holds a whole run: `run_of` reads it.
+    A run's config.json, or its folder, holds a whole run: `run_of` reads it.
     """
     if path is None:
         return None
@@ -50,13 +50,14 @@ def read_config(ctx: typer.Context, path: Path | None) -> Path | None:
     for key in (key for key in table if key.endswith("option") and isinstance(table[key], dict)):
         table[key] = [f"{name}={value}" for name, value in table[key].items()]
     many = {parameter.name for parameter in ctx.command.params if getattr(parameter, "multiple", False)}
-    table |= {key: [table[key]] for key in many & table.keys() if not isinstance(table[key], list)}  # one of many
+    # one value of an option that may be repeated
+    table |= {key: [table[key]] for key in many & table.keys() if not isinstance(table[key], list)}
     ctx.default_map = {**(ctx.default_map or {}), **table}
     return path
 
 
 def place_in_config(error: Any) -> str:
-    """`FILE:LINE: `, where a value from a file of options is none of its option's."""
+    """`FILE:LINE: ` of a value in the options file, if that value was refused; else an empty text."""
     ctx, name = getattr(error, "ctx", None), getattr(getattr(error, "param", None), "name", None)
     if ctx is None or name is None or _source(ctx, name) != "DEFAULT_MAP":
         return ""
@@ -67,13 +68,13 @@ def place_in_config(error: Any) -> str:
 
 
 def options_of(ctx: typer.Context) -> dict[str, Any]:
-    """The options that were given, on the command line or in a file; all others keep the defaults of their owners."""
+    """The options given on the command line or in a file; all others keep their owners' defaults."""
     typed = {name: value for name, value in ctx.params.items() if _source(ctx, name) != "DEFAULT"}
     return {"config": None, "resume": None, "out": None, **typed}
 
 
 def over_a_run(given: dict[str, Any]) -> bool:
-    """Whether the values of a run are the options' defaults."""
+    """Whether the options' defaults come from an existing run."""
     return given["config"] is not None and given["config"].suffix == ".json"
 
 
@@ -95,7 +96,7 @@ def run_of(given: dict[str, Any]) -> "Run":
 
 
 def plain_of(given: dict[str, Any]) -> dict[str, Any]:
-    """Options that are fields of a run as they are; a split is a number, or the shares of one to draw."""
+    """Options that are fields of a run; a split is a number, or the shares of a split to draw."""
     from fullgraph.run import Run
 
     plain = {name: given[name] for name in PLAIN if name in given}
@@ -105,7 +106,7 @@ def plain_of(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def model_of(given: dict[str, Any]) -> Any:
-    """The model that was named, or the usual one, with its options."""
+    """The named model, or the task's default model, with its options."""
     from fullgraph.nn import GraphSAGE, Usual
 
     if "model" in given:
@@ -115,7 +116,9 @@ def model_of(given: dict[str, Any]) -> Any:
 
 
 def _laid_over(run: "Run", given: dict[str, Any]) -> "Run":
-    """A new run of the same values but for those given; an option of what is named anew is the new one's."""
+    """Copy `run` with overrides. Options given together with a new strategy, model or partitioner belong to the new
+    one.
+    """
 
     def chosen(axis: Any, value: Any, field: str, options: dict[str, Any]) -> Any:
         if field in given:
@@ -140,7 +143,9 @@ def _laid_over(run: "Run", given: dict[str, Any]) -> "Run":
 
 
 def model_options(kind: type, given: dict[str, Any], name: str) -> dict[str, Any]:
-    """Options of a model: those that it has among the command's, and those given by -m; another model's are refused."""
+    """Options of a model: the command's options that it has, and those given with -m; refuse another model's
+    options.
+    """
     strange = [option for option in sorted(MODEL_OPTIONS - hints_of(kind).keys()) if option in given]
     if strange:
         known = [other for other in MODELS if strange[0] in hints_of(MODELS[other])]
@@ -150,7 +155,7 @@ def model_options(kind: type, given: dict[str, Any], name: str) -> dict[str, Any
 
 
 def train_options(given: dict[str, Any]) -> dict[str, Any]:
-    """How to train: fields of TrainConfig, and options of the task, the loss and the optimizer that these name."""
+    """Fields of TrainConfig, and options of the task, loss and optimizer that these name."""
     options = fields_of(TrainConfig, given) | pairs_of(given.get("train_option", []), "-t")
     options |= {"decoder": given["decoder"]} if "decoder" in given else {}
     if given.get("callback"):
@@ -165,7 +170,7 @@ def by_hand(ctx: typer.Context) -> list[str]:
 
 
 def _source(ctx: typer.Context, name: str) -> str:
-    """Where an option's value comes from: DEFAULT, DEFAULT_MAP (a file) or COMMANDLINE."""
+    """The source of an option's value: DEFAULT, DEFAULT_MAP (a file) or COMMANDLINE."""
     return str(ctx.get_parameter_source(name)).rpartition(".")[2]
 
 
@@ -177,13 +182,5 @@ def only(ctx: typer.Context, mode: str, allowed: tuple[str, ...]) -> None:
 
 
 def fields_of(kind: type, given: dict[str, Any]) -> dict[str, Any]:
-    """Those of the command's options that are fields of a value."""
+    """The given options that are fields of the value."""
     return {name: given[name] for name in hints_of(kind) if name in given}
-
-
-def pairs_of(pairs: list[str], option: str = "-o") -> dict[str, str]:
-    """KEY=VALUE, many times; `option` is what they were given by."""
-    bad = [pair for pair in pairs if "=" not in pair]
-    if bad:
-        raise InputError(f"{option} {one_line(bad[0], 60)}: write it as KEY=VALUE")
-    return dict(pair.split("=", 1) for pair in pairs)

@@ -1,9 +1,9 @@
-"""Errors in users' own files, shown as theirs: one line with file and line, their own frames below it, none of ours.
+"""Show errors in users' files as the user's: one line with file and line, then only the user's frames.
 
-with own_code(loss):                     # an exception in here that passed through a user's file, or that
-    found = loss(logits, target)         # `loss`, a user's own, caused, becomes an OwnCodeError
+with own_code(loss):                     # an exception in this block becomes an OwnCodeError if it passed
+    found = loss(logits, target)         # through a user's file, or if `loss` is the user's
 if found is None:
-    raise unfit(loss, "returned nothing: return one number a row")
+    raise unfit(loss, "returned nothing: return one number per row")
 """
 
 import inspect
@@ -13,24 +13,24 @@ import sysconfig
 import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from fullgraph.errors import InputError, PeerLost, RankFailed, lacks_memory, one_line
 
 PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
-# Where nobody's own files are: this package, Python's library, installed packages.
+# Folders that hold no user files: this package, Python's library, installed packages.
 LIBRARIES = (PACKAGE, *{os.path.join(sysconfig.get_path(name), "") for name in ("stdlib", "platstdlib")})
 INSTALLED = tuple(f"{os.sep}{name}{os.sep}" for name in ("site-packages", "dist-packages"))
-CONSOLES = ("<stdin>", "<ipython")  # code of these has no file, and is a user's
-DEFINITION = "own_definition"  # attribute of a class that describes another one, a user's
+CONSOLES = ("<stdin>", "<ipython")  # code typed there has no file, and is the user's
+DEFINITION = "own_definition"  # attribute of a class that describes a user's class
 MOST_TRACE = 8_000  # characters
 
-_named: set[str] = set()  # files of installed modules that a user named as an own model, loss, ...
+_named: set[str] = set()  # files of installed modules that a user named as a model, loss, ...
 
 
 class OwnCodeError(InputError):
-    """Something in a user's own file is wrong; the text begins with file and line, `trace` is how it came there."""
+    """Something in a user's file is wrong. The text begins with file and line; `trace` holds the user's frames."""
 
     def __init__(self, text: str, trace: str = "") -> None:
         super().__init__(text)
@@ -41,10 +41,10 @@ class OwnCodeError(InputError):
 
 @contextmanager
 def own_code(*things: object, fix: str = "", torch_alone: bool = False) -> Iterator[None]:
-    """Raise errors of users' files as OwnCodeError, and all others as they are.
+    """Raise errors of users' files as OwnCodeError, and all others unchanged.
 
-    things: what is called in here; an error that passed through no file of a user is that of the first of them that
-    is none of ours, or, with torch_alone, it is so where torch raised it. fix: what the line says beyond the error.
+    things: the objects called in the block. An error that passed through no user file belongs to the first of them that
+    is a user's; with torch_alone, only if torch raised it. fix: text to add to the error's line.
     """
     try:
         yield
@@ -56,7 +56,7 @@ def own_code(*things: object, fix: str = "", torch_alone: bool = False) -> Itera
 
 
 def as_own(error: BaseException, things: Iterable[object] = (), fix: str = "") -> OwnCodeError | None:
-    """The error as one of a user's own code, where it is one."""
+    """The error as an OwnCodeError if it comes from a user's code; else None."""
     if isinstance(error, OwnCodeError):
         return error
     if isinstance(error, PeerLost | RankFailed) or lacks_memory(error) or _is_of_ranks(error):
@@ -74,13 +74,13 @@ def as_own(error: BaseException, things: Iterable[object] = (), fix: str = "") -
 
 
 def unfit(thing: object, problem: str, label: str = "") -> InputError:
-    """The error that a user's own thing, or what it returned, is not what it has to be; `label` is what to call it."""
+    """The error for a user's object, or its return value, that breaks a rule; `label`: its name in the text."""
     line = f"{label or label_of(thing)} {problem}"
     return InputError(line) if is_ours(thing) else OwnCodeError(f"{place_of(thing)}: {line}")
 
 
 def told(found: object) -> str:
-    """What something returned, in a few words."""
+    """Describe a returned value in a few words."""
     shape = getattr(found, "shape", None)
     if found is None or shape is None:
         return "None" if found is None else f"a {type(found).__name__}"
@@ -88,12 +88,12 @@ def told(found: object) -> str:
 
 
 def told_by_rank(text: str, trace: str) -> InputError:
-    """An error of the input that another process has told."""
+    """The InputError that another process reported."""
     return OwnCodeError(text, trace) if trace else InputError(text)
 
 
 def name_file(file: str | None) -> None:
-    """Count an installed file as a user's own: a run names something in it."""
+    """Treat an installed file as a user's own, because a run names something in it."""
     if (
         file is not None
         and not file.startswith(PACKAGE)
@@ -103,7 +103,7 @@ def name_file(file: str | None) -> None:
 
 
 def own_frames(error: BaseException | None) -> list[traceback.FrameSummary]:
-    """The frames of users' files that an error passed through, or the errors that caused it; the last is innermost."""
+    """The frames of users' files that an error, or the errors that caused it, passed through; the last is innermost."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))
@@ -115,23 +115,23 @@ def own_frames(error: BaseException | None) -> list[traceback.FrameSummary]:
 
 
 def is_ours(thing: object) -> bool:
-    """Whether a class, function or value is defined in this package, or built into Python."""
+    """Whether a class, function or value is defined in this package or built into Python."""
     home = getattr(_definition(thing), "__module__", None)
     return home is None or home.partition(".")[0] in ("fullgraph", "builtins")
 
 
 def label_of(thing: object) -> str:
-    """What a user calls it."""
+    """The user's name for an object."""
     found = _definition(thing)
     return one_line(getattr(found, "__qualname__", type(found).__name__), 60)
 
 
 def place_of(thing: object) -> str:
-    """File and line where something of a user's is defined."""
+    """The file and line where a user's object is defined."""
     found = _definition(thing)
     file, line = _defined(found)
     if file and not is_own_file(file):
-        return f"{found.__module__}.{label_of(thing)}"  # of torch, for one
+        return f"{found.__module__}.{label_of(thing)}"  # an object of torch, for example
     return _at(file, line)
 
 
@@ -142,14 +142,14 @@ def _defined(found: Any) -> tuple[str, int]:
     with suppress(OSError, TypeError, SyntaxError, ValueError):
         return inspect.getsourcefile(found) or "", inspect.findsource(found)[1] + 1
     methods = [method.__code__ for method in vars(found).values() if hasattr(method, "__code__")]
-    if methods:  # a class of a notebook, in a process that has no more than its code
+    if methods:  # a notebook's class, in a process that has only its code
         first = min(methods, key=lambda code: code.co_firstlineno)
         return first.co_filename, first.co_firstlineno
     return str(getattr(sys.modules.get(found.__module__), "__file__", None) or ""), 1
 
 
 def _definition(thing: object) -> Any:
-    """The class or function behind a value, a bound method, a partial, or the values that describe a module."""
+    """The class or function behind a value, a bound method, a partial, or a value that describes a module."""
     if isinstance(thing, partial):
         return _definition(thing.func)
     if inspect.ismethod(thing):
@@ -159,32 +159,47 @@ def _definition(thing: object) -> Any:
 
 
 def _is_of_ranks(error: BaseException) -> bool:
-    """Whether ranks that are simulated found that they disagree on what they do; it is asked for by its type."""
+    """Whether simulated ranks detected a disagreement; such an error is asked for by its type."""
     return isinstance(error, AssertionError) and _raised_in(error).startswith("fullgraph.transport")
 
 
 def _of_torch(error: BaseException) -> bool:
-    """Whether torch itself raised it: in a backward pass no frame tells whose operation it was."""
+    """Whether torch itself raised the error: in a backward pass, no frame tells whose operation failed."""
     return _raised_in(error).partition(".")[0] == "torch"
 
 
 def _raised_in(error: BaseException) -> str:
-    """The name of the module."""
+    """The name of the module that raised the error."""
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     return str(frames[-1].f_globals.get("__name__")) if frames else ""
 
 
 def is_own_file(file: str) -> bool:
-    """Whether a file is a user's: neither ours, nor Python's, nor installed."""
+    """Whether a file is a user's: not ours, not Python's, not installed."""
     if file.startswith("<"):
         return file.startswith(CONSOLES)
     if file in _named:
         return True
-    return not file.startswith(LIBRARIES) and not any(folder in file for folder in INSTALLED)
+    return not file.startswith(LIBRARIES) and not _is_installed(file)
+
+
+@cache
+def _is_installed(file: str) -> bool:
+    """Return whether a file lies where packages are installed: such a folder of sys.path holds their *.dist-info."""
+    return any(folder in file for folder in INSTALLED) or any(
+        file.startswith(os.path.join(folder, "")) and _holds_packages(folder) for folder in sys.path if folder
+    )
+
+
+@cache
+def _holds_packages(folder: str) -> bool:
+    with suppress(OSError):
+        return any(name.endswith(".dist-info") for name in os.listdir(folder))
+    return False
 
 
 def _at(file: str, line: int | None) -> str:
-    """FILE:LINE, the file as seen from the current folder if it lies below it."""
+    """FILE:LINE, with a path relative to the current folder if the file lies below it."""
     with suppress(OSError, ValueError):
         here = os.path.join(os.getcwd(), "")
         file = file.removeprefix(here)
@@ -205,18 +220,18 @@ def _told(place: str, error: BaseException, fix: str) -> str:
 
 
 def of_file(error: BaseException, file: str) -> OwnCodeError | None:
-    """The error with which a user's file or module could not be run, at the line that caused it."""
+    """The error for a user's file or module that could not run, at the line that caused it."""
     own = as_own(error)
     if isinstance(error, InputError):
         return own
-    if isinstance(error, SyntaxError):  # it lies in a file that did not begin to run
+    if isinstance(error, SyntaxError):  # the file did not begin to run
         pointed = "".join(traceback.format_exception_only(error)[:-1])
         own = OwnCodeError(_told(_at(error.filename or file, error.lineno), error, ""), _printable(pointed))
-    if own is None and file.endswith(".py"):  # it could not even be read as Python
+    if own is None and file.endswith(".py"):  # the file could not even be read as Python
         own = OwnCodeError(_told(_at(file, None), error, ""))
     return own and OwnCodeError(f"{own}; the file cannot be run", own.trace)
 
 
 def _printable(lines: str) -> str:
-    """A user's own lines, as a terminal may show them."""
+    """A user's lines, made safe for a terminal."""
     return "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in lines[-MOST_TRACE:])

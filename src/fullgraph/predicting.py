@@ -1,4 +1,6 @@
-"""Predictions of a finished run: for its own graph or another one, and any layer's rows, under the user's own ids."""
+"""Predict with a finished run, for its own graph or another one; also writes any layer's rows, with the user's node
+ids.
+"""
 
 from __future__ import annotations
 
@@ -25,20 +27,19 @@ from fullgraph.resources import require_ranks
 from fullgraph.run import Run, require_device
 from fullgraph.storage import FolderLock, scratch
 from fullgraph.tasks import Predicted, TaskSpec, predicted_by
-from fullgraph.train.export import check_format, export, files_of
 from fullgraph.train.folder import check_names
 from fullgraph.train.fork_server import ForkServer
 from fullgraph.train.launch import launch
-from fullgraph.train.predict import Order, arrays_of
+from fullgraph.train.predict import Order, arrays_of, check_format, export, files_of
 from fullgraph.worker import model_file
 
 
 @dataclass(frozen=True)
 class Predictions:
-    """What was written: one row a node, in the graph's own order.
+    """The written tables: one row per node, in the graph's node order.
 
     Each array is an attribute: `classes` [N], `probabilities` [N, C], `values`, `scores` and `pairs`, `embeddings`
-    [N, D], `labels` [C], or what a task of the user's own declares.
+    [N, D], `labels` [C], or the tables that a user's own task declares.
     """
 
     folder: Path
@@ -47,7 +48,7 @@ class Predictions:
 
     @property
     def ids(self) -> np.ndarray[Any, Any]:
-        """What the user calls each node; without names, its number."""
+        """The user's name of each node; without names, its number."""
         if self.folder / "ids.npy" in self.files:
             return self.table("ids")
         of_nodes = [self.folder / f"{table.name}.npy" for table in self.tables if table.of == "nodes"]
@@ -57,11 +58,11 @@ class Predictions:
         """One of the arrays."""
         path = self.folder / f"{name}.npy"
         if path not in self.files:
-            raise InputError(f"{name}.npy was not asked for; there is {', '.join(file.name for file in self.files)}")
+            raise InputError(f"{name}.npy was not written; these were: {', '.join(file.name for file in self.files)}")
         return np.load(path)  # type: ignore[no-any-return]
 
     def __getattr__(self, name: str) -> np.ndarray[Any, Any]:
-        if name.startswith("_") or name in ("folder", "files", "tables"):  # looked for before they are there
+        if name.startswith("_") or name in ("folder", "files", "tables"):  # Python looks these up before they are set
             raise AttributeError(name)
         return self.table(name)
 
@@ -79,19 +80,21 @@ def predict(
     ahead: ForkServer | None = None,
     phases: Phases | None = None,
 ) -> Predictions:
-    """Every node's class and probabilities with a run's best model, by exact evaluation on the whole graph.
+    """Predict every node's class and probabilities with a run's best model, by exact evaluation on the whole graph.
 
-    run: its folder, or what `fg.train` returned. graph: another one than the run's, with the same features; labels it
-    may have are not looked at. It is cut into `parts`, or into as many as the run has. embeddings: a layer, by its
-    number (from 1) or by its name in the model, whose output is written too. format: npy, csv or parquet.
-    model: the run's class, where that is in no file. out: the folder [predictions/ of the run; for another graph, a
-    folder of its name in there].
+    run: its folder, or the result of `fg.train`. graph: another graph with the same features; its labels are ignored.
+    It is
+    divided into `parts`, or into as many parts as the run has. embeddings: a layer, by its number (from 1) or by its
+    name in
+    the model, whose output is written too. format: npy, csv or parquet. model: the run's model class, if no file holds
+    it.
+    out: the folder [predictions/ of the run; for another graph, a folder with its name inside predictions/].
     """
     check_format(format)
     folder = Path(getattr(run, "folder", run))
     config = Run.read(folder, model)
     check_names(folder)
-    model_file(folder)  # refused before a graph is read
+    model_file(folder)  # refuses a run without a model before a graph is read
     require_device(config)
     task: TaskSpec = config.train.task  # type: ignore[assignment]  # a finished run has found it
     phases = phases or Phases(display=shown())
@@ -102,7 +105,7 @@ def predict(
         for line in () if whole is None else whole.notes:
             note(line)
         if whole is None and parts not in (None, 0, config.parts):
-            raise InputError(f"the run's own graph is cut into {config.parts} parts; leave --parts out")
+            raise InputError(f"the run's own graph has {config.parts} parts; leave --parts out")
         ranks = config.parts if whole is None else parts or config.parts
         there = "" if whole is None else Path(whole.name).name or "graph"
         target = Path(out) if out is not None else folder / "predictions" / there
@@ -126,9 +129,9 @@ def predict(
 
 @contextmanager
 def _claimed(target: Path, run: Path, format: str, task: TaskSpec) -> Iterator[None]:
-    """Hold the folder; a file there that no command of ours wrote is refused, not replaced.
+    """Lock the folder. A file that no command of fullgraph wrote is refused, not replaced.
 
-    What `fullgraph train` predicted at its end lies in the run's own folder of predictions.
+    Predictions that `fullgraph train` wrote at its end are in the run's own folder.
     """
     target.mkdir(parents=True, exist_ok=True)
     arrays = arrays_of(task)
@@ -145,18 +148,18 @@ def _claimed(target: Path, run: Path, format: str, task: TaskSpec) -> Iterator[N
 
 @contextmanager
 def _made(folder: Path) -> Iterator[None]:
-    """Folders that a prediction made for itself go again if it fails."""
+    """Create folders for a prediction, and remove them again if it fails."""
     missing = [path for path in [folder, *folder.parents] if not path.exists()]
     try:
         yield
     finally:
-        with suppress(OSError):  # they hold what was predicted
+        with suppress(OSError):  # a folder with results stays
             for path in missing:
                 path.rmdir()
 
 
 def _cut(run: Run, folder: Path, graph: Graph, ranks: int, shards: Path, phases: Phases) -> int:
-    """Cut another graph into shards for a run's model, its features scaled as in training; returns their checksum."""
+    """Write another graph's shards for a run's model, with features scaled as in training; return their checksum."""
     own = run.shards_in(folder)
     facts, scaler = read_manifest(own).graph, read_scaler(own)
     check_fits(graph, facts, scaler)
@@ -165,26 +168,27 @@ def _cut(run: Run, folder: Path, graph: Graph, ranks: int, shards: Path, phases:
     kind = {"multilabel": facts.multilabel, "real": facts.real, "class_names": facts.class_names}
     bare = graph.without_labels(facts.classes, **kind)  # type: ignore[arg-type]
     bare = bare if facts.pairs else bare.with_pairs(None)
-    chosen = run.partitioner if run.strategy.partitioner() is None else None  # what a strategy asks for is its own
+    # a strategy's own partitioner is not for another graph
+    chosen = run.partitioner if run.strategy.partitioner() is None else None
     assignment = cut(bare, ranks, chosen or Metis(), run.train.seed, phases)
     return write_shards(shards, bare, assignment, phases, features=scaler).checksum
 
 
 def check_fits(graph: Graph, facts: GraphFacts, scaler: FeatureScaler) -> None:
-    """Refuse a graph that the run's model cannot see as it saw its own."""
+    """Refuse a graph whose features, weights or pairs differ in kind from those of the run's own graph."""
     if graph.num_features != facts.features:
         raise InputError(
-            f"{graph.name} has {graph.num_features} features a node, and the run was trained with {facts.features}; "
+            f"{graph.name} has {graph.num_features} features per node, and the run was trained with {facts.features}; "
             "give the same features in the same order"
         )
     columns = 0 if graph.edge_attr is None else graph.edge_attr.shape[1]
     if columns != facts.edge_features:
         raise InputError(
-            f"{graph.name} has {columns or 'no'} features an arc, and the run was trained with "
+            f"{graph.name} has {columns or 'no'} features per edge, and the run was trained with "
             f"{facts.edge_features or 'none'}; give edge_attr as in training"
         )
     if graph.weighted != facts.weighted:
         has, had = ("edge weights", "without") if graph.weighted else ("no edge weights", "with them")
         raise InputError(f"{graph.name} has {has}, and the run was trained {had}; give edge_weight as in training")
     if scaler.shift is not None and sp.issparse(graph.x):
-        raise InputError(f"{graph.name} has sparse features, and the run centred dense ones; give x as a dense matrix")
+        raise InputError(f"{graph.name} has sparse features, and the run scaled dense ones; give x as a dense matrix")

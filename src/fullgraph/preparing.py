@@ -1,4 +1,7 @@
-"""Before any rank starts: the graph is read, checked against the run and cut, and the config is written."""
+"""The work before any rank starts: read the graph, check it against the run, partition it, write the config.
+
+A run that cannot fit this machine is refused.
+"""
 
 import time
 from dataclasses import replace
@@ -7,34 +10,38 @@ from threading import get_native_id
 from typing import Protocol, runtime_checkable
 from uuid import uuid4
 
+from torch.nn.parameter import is_lazy
+
 from fullgraph.cutting import cut, write_shards
 from fullgraph.data import Graph, load
 from fullgraph.data.splits import is_drawn
 from fullgraph.errors import InputError, explain
-from fullgraph.nn import Usual
+from fullgraph.nn import ModelSpec, Usual
 from fullgraph.own_code import own_code
 from fullgraph.partition import Manifest, Metis, is_partition_folder, read_manifest
 from fullgraph.recipes import Strategy
 from fullgraph.remarks import remarks
 from fullgraph.report import Phases
 from fullgraph.report.terminal import note
+from fullgraph.resources import require_memory, require_ranks
 from fullgraph.run import Run
 from fullgraph.storage import scratch
 from fullgraph.tasks import TaskSpec, check_task, fitted, task_for
+from fullgraph.train.config import TrainConfig
 from fullgraph.train.folder import SHARDS, RunFolder
 
 
 @runtime_checkable
 class Chooser(Protocol):
-    """A strategy that stands for another one, which it chooses when the graph has been cut."""
+    """A strategy that chooses another strategy once the graph is partitioned."""
 
     def choose(self, run: Run, shards: Path) -> tuple[str, Strategy, str]:
-        """The strategy to take, by name and as a value, and the reason."""
+        """Return the chosen strategy, as a name and as a value, and the reason."""
 
 
 @own_code()
 def prepare(config: Run, graph: Graph | str | Path, run: RunFolder, phases: Phases) -> Run:
-    """Fill the run's folder: shards (unless the graph is a folder of them) and the resolved config."""
+    """Fill the run's folder: shards (unless the graph is a folder of shards) and the resolved config."""
     folder = run.path
     try:
         if not isinstance(graph, Graph) and is_cut(graph):
@@ -76,14 +83,14 @@ def prepare(config: Run, graph: Graph | str | Path, run: RunFolder, phases: Phas
 
 
 def with_task(config: Run, task: TaskSpec) -> Run:
-    """The run with its task, and with the model that is usual for it where nobody named one."""
+    """The run with its task, and with the task's default model if no model was named."""
     check_task(task)
     model = config.model.settled(*task.usual) if isinstance(config.model, Usual) else config.model
     return replace(config, model=model, train=replace(config.train, task=task))
 
 
 def chosen(config: Run, shards: Path, phases: Phases) -> Run:
-    """The run with a strategy, where it left the choice open."""
+    """The run with a chosen strategy, if it left the choice open."""
     if not isinstance(config.strategy, Chooser):
         return config
     with phases("choose", "choosing a strategy"):
@@ -98,7 +105,7 @@ def is_cut(graph: Graph | str | Path) -> bool:
 
 
 def _with_shards(config: Run, shards: Path) -> tuple[Run, Manifest]:
-    """The config of a run on a graph that was cut before, and how it was cut."""
+    """The config of a run on a folder of shards, with the settings of that partition."""
     manifest = read_manifest(shards)
     if config.parts not in (0, manifest.parts):
         raise InputError(f"{shards} holds {manifest.parts} parts, not {config.parts}; pass --parts {manifest.parts}")
@@ -113,7 +120,7 @@ def _with_shards(config: Run, shards: Path) -> tuple[Run, Manifest]:
 
 
 def check_placement(config: Run) -> None:
-    """Refuse a model that the strategy cannot lay over so many ranks, before any of them starts."""
+    """Refuse a model that the strategy cannot place on this number of ranks, before any rank starts."""
     model = config.model.outline(1, 2)
     model.checkpoint_layers = config.train.checkpoint_layers
     layout = replace(config.strategy.layout(), host_rows=config.train.features_on == "host")
@@ -123,10 +130,39 @@ def check_placement(config: Run) -> None:
 
 
 def new_folder(config: Run, out: str | Path | None) -> Path:
-    """The folder asked for, or a fresh one under runs/."""
+    """The requested folder, or a new one under runs/."""
     if out is not None:
         return Path(out)
     links = isinstance(config.model, Usual) and config.train.task not in ("auto", None)
     model = with_task(config, config.train.task).model if links else config.model  # type: ignore[arg-type]
     stem = f"{Path(config.graph).stem.split(':')[0]}-{model.name}-{config.strategy.name}".replace(":", "-")
     return Path("runs") / f"{stem[:100]}-{time.strftime('%Y%m%d-%H%M%S')}-{get_native_id()}"
+
+
+COPIES = 3  # of the weights: current weights, gradients, best weights; the optimizer's copies are added
+
+
+def require_run_fits(manifest: Manifest, spec: ModelSpec, config: TrainConfig) -> None:
+    """Refuse a run that cannot fit, before its ranks allocate memory, descriptors, ports or threads."""
+    require_ranks(manifest.parts, config.threads)
+    if config.device == "cpu":
+        width = task_for(config.task, manifest.graph, cut=True).out_width(manifest.graph)
+        weights = spec.outline(manifest.graph.features, width).parameters()
+        count = sum(weight.numel() for weight in weights if not is_lazy(weight)) * (
+            COPIES + getattr(config.optimizer, "slots", 2)
+        )
+        least = manifest.parts * count * _itemsize(config)
+        least += sum(least_bytes(manifest, spec, config, rank) for rank in range(manifest.parts))
+        require_memory(least, f"training on {manifest.parts} ranks of this machine")
+
+
+def least_bytes(manifest: Manifest, spec: ModelSpec, config: TrainConfig, rank: int) -> int:
+    """Return the minimum memory of a rank: edges, aggregated input, and every layer's output and its gradient."""
+    nodes, arcs = manifest.figures.nodes[rank], manifest.figures.edges[rank]
+    ahead = config.precompute and not spec.encodes and not manifest.graph.sparse
+    columns = (manifest.graph.features if ahead else 0) + 2 * spec.layers * spec.hidden
+    return 4 * arcs + 8 * nodes + nodes * columns * _itemsize(config)
+
+
+def _itemsize(config: TrainConfig) -> int:
+    return 8 if config.dtype == "float64" else 4

@@ -1,4 +1,4 @@
-"""Whether a process of this machine gets on, by the kernel's account and not by what it says."""
+"""Whether a process on this machine makes progress, according to the kernel."""
 
 import os
 import socket
@@ -12,13 +12,13 @@ PROC = Path("/proc")
 
 
 class Progress:
-    """Looks at processes now and then. Where there is no /proc, none makes any progress."""
+    """Looks at processes from time to time. Without /proc, no process seems to make progress."""
 
     def __init__(self) -> None:
         self._ticks: dict[int, int] = {}
 
     def made(self, pid: int) -> bool:
-        """Whether it used a core since the last look, or a thread of it would if it got one, or waits for a disk."""
+        """Whether the process used a core since the last look, is ready to run, or waits for a disk."""
         threads = list(_threads(pid))
         ticks, before = sum(ticks for _, ticks in threads), self._ticks.get(pid)
         self._ticks[pid] = ticks
@@ -26,14 +26,14 @@ class Progress:
 
 
 def go_before_the_launcher() -> None:
-    """Where memory ends, let the kernel end this process rather than the one that would say so."""
+    """If memory runs out, make the kernel end this process and not the launcher, which reports the failure."""
     with suppress(OSError):
         (PROC / "self" / "oom_score_adj").write_text("500")
 
 
 @cache
 def machine() -> int:
-    """The same for all processes that one kernel runs and that see one another."""
+    """A number that is equal for all processes under one kernel that can see one another."""
     try:
         text = Path("/proc/sys/kernel/random/boot_id").read_text() + os.readlink("/proc/self/ns/pid")
     except OSError:
@@ -43,7 +43,9 @@ def machine() -> int:
 
 @cache
 def network() -> int:
-    """The same for all processes of one machine that share its links: of others, one may live and be cut off."""
+    """A number that is equal for all processes of one machine that share its network; others may be cut off
+    separately.
+    """
     with suppress(OSError):
         return zlib.crc32(os.readlink("/proc/self/ns/net").encode(), machine())
     return machine()
@@ -55,14 +57,16 @@ def num_cores() -> int:
 
 
 def born(pid: int) -> int:
-    """When a process began, in the kernel's ticks, by which it is told from a later one of its number; 0: unknown."""
+    """The start of a process in the kernel's ticks; it tells a process from a later one with the same number. 0:
+    unknown.
+    """
     with suppress(OSError, ValueError, IndexError):
         return int((PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()[19])
     return 0
 
 
 def _threads(pid: int) -> Iterator[tuple[str, int]]:
-    """State and ticks of every thread."""
+    """The state and ticks of every thread."""
     with suppress(OSError):
         for path in (PROC / str(pid) / "task").iterdir():
             with suppress(OSError, ValueError, IndexError):

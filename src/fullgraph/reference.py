@@ -1,10 +1,11 @@
-"""References to a user's own classes and functions, `my_file.py:Name` or `package.module:Name`, found in any process.
+"""References to a user's classes and functions, `my_file.py:Name` or `package.module:Name`, which any process can find.
 
-A file is run once in a process, and only if somebody names it. A class of a notebook or of a script's main file is
-`__main__:Name`: only processes that were handed it know it.
+A file is run once per process, and only if it is named. A class of a notebook or of a script's main file is
+`__main__:Name`: only processes that received it can find it.
 """
 
 import base64
+import copy
 import importlib
 import importlib.util
 import inspect
@@ -13,7 +14,8 @@ import os
 import sys
 import threading
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
@@ -21,9 +23,9 @@ from typing import Any, NoReturn
 from fullgraph.errors import InputError, explain, one_line
 from fullgraph.own_code import is_own_file, name_file, of_file
 
-_files: dict[Path, ModuleType] = {}  # run in this process
-_running: list[Path] = []  # being run now
-_handed: dict[str, Any] = {}  # classes and functions of no file, by reference
+_files: dict[Path, ModuleType] = {}  # files that this process has run
+_running: list[Path] = []  # files that are running now
+_handed: dict[str, Any] = {}  # classes and functions that no file holds, by reference
 _lock = threading.RLock()
 
 
@@ -31,7 +33,7 @@ MAIN = "__main__"
 
 
 def load(reference: str) -> Any:
-    """What `my_file.py:Name` or `package.module:Name` names; the file or module is run, once in a process."""
+    """The object that `my_file.py:Name` or `package.module:Name` names; the file or module is run once per process."""
     place, _, name = reference.rpartition(":")
     if place == MAIN:
         return _of_no_file(reference)
@@ -46,8 +48,20 @@ def load(reference: str) -> Any:
     return found
 
 
+def is_reference(text: str) -> bool:
+    """Whether a text names something in a file, or in a module that can be imported."""
+    place, _, name = text.rpartition(":")
+    if not all(part.isidentifier() for part in name.split(".")):
+        return False
+    if place.endswith(".py"):
+        return True
+    top = place.partition(".")[0]
+    here = os.path.isdir(top) or os.path.isfile(f"{top}.py")
+    return top.isidentifier() and (here or importlib.util.find_spec(top) is not None)
+
+
 def reference_of(kind: Any) -> str:
-    """What `load` finds a class or function by, in any process."""
+    """The reference by which `load` finds a class or function, in any process."""
     module, name = sys.modules.get(kind.__module__), kind.__qualname__
     known = next((reference for reference, thing in _handed.items() if thing is kind), None)
     if known is not None:
@@ -63,14 +77,14 @@ def reference_of(kind: Any) -> str:
     file = getattr(module, "__file__", None)
     if file is None and module.__name__ == "__main__":
         raise InputError(f"{name} is defined in no file; put it into one, where ranks find it")
-    # A module that is in no package may be found by the path of this process alone; its file is found by all.
+    # A module outside packages is found by this process's path alone; every process can find its file.
     if file is not None and "." not in module.__name__ and file.endswith(".py") and not hasattr(module, "__path__"):
         return f"{Path(file).resolve()}:{name}"
     return f"{module.__name__}:{name}"
 
 
 def has_a_file(kind: Any) -> bool:
-    """Whether other processes can find a class or function by its name: not one of a notebook, script or function."""
+    """Whether other processes can find a class or function by name; False inside a notebook, a script or a function."""
     found: Any = sys.modules.get(kind.__module__)
     if found is None or getattr(found, "__file__", None) is None:
         return False
@@ -82,8 +96,8 @@ def has_a_file(kind: Any) -> bool:
 
 
 def hand_over(kind: Any) -> str:
-    """Make a class or function of no file known by a reference, in this process and in the ranks that it starts."""
-    if not isinstance(kind, type) and inspect.isfunction(kind):  # of several lambdas, each has a number
+    """Register a class or function that no file holds under a reference, in this process and in the ranks it starts."""
+    if not isinstance(kind, type) and inspect.isfunction(kind):  # lambdas get a number each
         known = next((name for name, thing in _handed.items() if thing is kind), None)
         stem = f"{MAIN}:{kind.__name__.strip('<>')}"
         names = (stem if not number else f"{stem}_{number}" for number in itertools.count())
@@ -95,9 +109,9 @@ def hand_over(kind: Any) -> str:
 
 
 def packed(tree: Any) -> str:
-    """The classes of no file that a JSON tree names, as a text for ranks to unpack; empty where there are none.
+    """Serialise the classes in a JSON tree that no file holds, as a text for ranks; empty if there are none.
 
-    It goes to ranks through a pipe and is never written: a file of such bytes could run anything when it is read.
+    The text goes to ranks through a pipe and is never written: a file of such bytes could run any code when it is read.
     """
     kinds = {text: _of_no_file(text) for text in texts_in(tree) if text.startswith(f"{MAIN}:")}
     if not kinds:
@@ -108,7 +122,7 @@ def packed(tree: Any) -> str:
     except ImportError:
         fix = "pip install 'fullgraph[notebook]', or put the class into a file"
         raise InputError(
-            f"{name} is a class of a notebook or script, or a function, and sending it to ranks needs an extra: {fix}"
+            f"{name} is a class of a notebook or script, or a function, and sending it to ranks needs a package: {fix}"
         ) from None
     modules = {sys.modules.get(kind.__module__) for kind in kinds.values()} - {None, sys.modules.get(MAIN)}
     made_up = [module for module in modules if module is not None and _is_made_up(module)]
@@ -131,7 +145,7 @@ def _is_made_up(module: ModuleType) -> bool:
 
 
 def unpack(text: str) -> None:
-    """Take the classes that the process which started this one has packed."""
+    """Register the classes that the parent process packed."""
     if text:
         import cloudpickle
 
@@ -149,7 +163,7 @@ def _of_no_file(reference: str) -> Any:
 
 
 def texts_in(tree: Any) -> set[str]:
-    """All texts of a JSON tree but its keys."""
+    """All texts in the values of a JSON tree."""
     if isinstance(tree, Mapping):
         return set().union(*map(texts_in, tree.values()))
     if isinstance(tree, list):
@@ -158,13 +172,13 @@ def texts_in(tree: Any) -> set[str]:
 
 
 def files_in(tree: Any) -> set[str]:
-    """The files that the names in a JSON tree refer to."""
+    """The files that names in a JSON tree refer to."""
     places = {text.rpartition(":")[0] for text in texts_in(tree)}
     return {place for place in places if place.endswith(".py")}
 
 
 def checksum_of(path: str) -> int:
-    """Of a file's bytes."""
+    """CRC-32 of a file's contents."""
     try:
         if not os.path.isfile(path):
             raise FileNotFoundError(2, os.strerror(2), path)
@@ -174,14 +188,16 @@ def checksum_of(path: str) -> int:
 
 
 def refuse_while_running() -> None:
-    """Ranks run the files that a run names: one that trains when it is run would never end."""
+    """Refuse to train while a named file is being run: ranks run that file too, and would start training without
+    end.
+    """
     if _running:
         raise InputError(f"{_running[-1]} trains when it is imported; put that under: if __name__ == '__main__':")
 
 
 def _run(path: Path) -> ModuleType:
-    """The module of a file, run when it is first named."""
-    checksum_of(str(path))  # refuses what is no file that can be read
+    """The module of a file; runs the file the first time."""
+    checksum_of(str(path))  # refuses a path that is no readable file
     path = path.resolve()
     with _lock:
         if path not in _files:
@@ -203,7 +219,7 @@ def _run(path: Path) -> ModuleType:
 
 
 def _imported(name: str) -> ModuleType:
-    """A module that is installed, or lies below the folder the command runs in."""
+    """An installed module, or one below the current folder."""
     try:
         if os.getcwd() not in sys.path:
             sys.path.append(os.getcwd())
@@ -224,3 +240,38 @@ def _refuse(error: BaseException, place: str) -> NoReturn:
     raise InputError(
         f"{one_line(place, 100)} cannot be run ({type(error).__name__}: {one_line(error, 160)})"
     ) from error
+
+
+class Factory:
+    """Makes a model: calls a function, or copies a module, whose weights the run then begins with."""
+
+    def __init__(self, function: Callable[..., Any], name: str, home: str, signature: inspect.Signature) -> None:
+        self.function = function
+        self.__name__ = self.__qualname__ = name
+        self.__module__ = home
+        self.__signature__ = signature
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.function(*args, **kwargs)
+
+    @classmethod
+    def of_module(cls, module: Any) -> "Factory":
+        """Copies a module each time."""
+        kind = type(module)
+        return cls(partial(copy.deepcopy, module), kind.__name__, kind.__module__, inspect.Signature())
+
+    @classmethod
+    def of_function(cls, function: Callable[..., Any]) -> "Factory":
+        """A function without a name of its own, such as a lambda."""
+        inner = function.func if isinstance(function, partial) else function
+        name = getattr(inner, "__name__", type(inner).__name__).strip("<>")
+        return cls(function, name, inner.__module__, inspect.signature(function))
+
+
+def reference_to(thing: Any) -> str:
+    """What ranks find a class, a function or a module by; one that is in no file is handed to them."""
+    if hasattr(thing, "named_parameters") and not isinstance(thing, type):
+        return hand_over(Factory.of_module(thing))
+    if isinstance(thing, type) or (inspect.isfunction(thing) and has_a_file(thing)):
+        return reference_of(thing) if has_a_file(thing) else hand_over(thing)
+    return hand_over(Factory.of_function(thing))

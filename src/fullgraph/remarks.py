@@ -1,4 +1,4 @@
-"""What may surprise a user about a run, told before it starts: none of it is an error."""
+"""Notes before a run: facts that may surprise a user. None of them is an error."""
 
 from fullgraph.exchange import Adaptive, Wire
 from fullgraph.partition import GraphFacts, Manifest
@@ -8,7 +8,7 @@ from fullgraph.run import Run, placement_of
 
 
 def remarks(run: Run, manifest: Manifest) -> list[str]:
-    """One line each."""
+    """The notes about a run, one line each."""
     model, facts, found = run.model, manifest.graph, []
     weights_do = getattr(model, "weights_do", "")
     if facts.weighted and weights_do:
@@ -16,16 +16,16 @@ def remarks(run: Run, manifest: Manifest) -> list[str]:
     if unused := _unused(run, manifest):
         found.append(f"{unused} (docs/own_models.md)")
     if facts.multilabel and facts.classes == 1:
-        found.append("labels of shape [nodes, 1] are one yes-or-no label a node; give them as [nodes] to mean classes")
+        found.append("labels of shape [nodes, 1] are one yes-or-no label per node; give them as [nodes] for classes")
     if run.parts == 1 and _sends(run):
         found.append(
             f"one rank sends nothing, so --strategy {run.strategy.name} changes nothing; give --parts 2 or more"
         )
     if run.parts > 1 and _idle(run, facts):
         exempt = getattr(run.strategy, "every_layer", None) is False
-        last, way = (", and the last layer's are sent as they are", ", or -o every_layer=true") if exempt else ("", "")
+        last, way = (", and the last layer's are sent in full", ", or -o every_layer=true") if exempt else ("", "")
         found.append(
-            f"--strategy {run.strategy.name} changes nothing here: its first layer's rows are known ahead{last}; use "
+            f"--strategy {run.strategy.name} changes nothing here: its first layer's input is known ahead{last}; use "
             f"more layers{way if run.model.graph_layers > 1 else ''}"
         )
     if whole := _behind_batch_norm(run):
@@ -37,7 +37,7 @@ def remarks(run: Run, manifest: Manifest) -> list[str]:
 
 
 def _unused(run: Run, manifest: Manifest) -> str:
-    """What the graph has beside x and its edges, and the model does not read."""
+    """Arrays of the graph, beside x and the edges, that the model does not read."""
     facts, own = manifest.graph, getattr(run.model, "forward_inputs", ())
     if own is None:
         return ""
@@ -49,17 +49,19 @@ def _unused(run: Run, manifest: Manifest) -> str:
         return ""
     how = "it takes them as arguments of its forward" if is_own else "a model of your own may"
     named = f"{', '.join(lost[:-1])} and {lost[-1]}" if len(lost) > 1 else lost[0]
-    of = "graph" if set(lost) & set(facts.field_names) else "graph's arcs"
+    of = "graph" if set(lost) & set(facts.field_names) else "graph's edges"
     return f"--model {run.model.name} does not use the {named} of the {of}; {how}"
 
 
 def _wires(run: Run) -> list[object]:
-    """Of each graph layer."""
+    """The wires of each graph layer."""
     return [run.wires.at(layer) for layer in range(run.model.graph_layers)]
 
 
 def late_halos(run: Run) -> bool:
-    """Whether the strategy reads halo rows of an earlier step, by a schedule, in turns, or while they hardly change."""
+    """Whether the strategy reads halo rows of an earlier step: by a schedule, in turns, or because they hardly
+    changed.
+    """
     return run.parts > 1 and isinstance(placement_of(run), Partitioned) and any(map(_late, _wires(run)))
 
 
@@ -75,8 +77,8 @@ def averaged(run: Run) -> bool:
 
 
 def _behind_batch_norm(run: Run) -> str:
-    """The layers that have no live rows because a batch norm reads what they compute; empty if there are none."""
-    if getattr(run.model, "norm", "") != "batch" or run.train.inductive:  # where all rows are training nodes
+    """Name the layers that compute all rows because a batch norm reads their output; empty if there are none."""
+    if getattr(run.model, "norm", "") != "batch" or run.train.inductive:  # inductive: all rows are training nodes
         return ""
     layers = [layer for layer, hop in enumerate(placement_of(run).hops, start=1) if hop is None]
     if len(layers) < 2:
@@ -85,13 +87,13 @@ def _behind_batch_norm(run: Run) -> str:
 
 
 def _sends(run: Run) -> bool:
-    """Whether the strategy is about what ranks send one another, and not about how they divide the work."""
+    """Whether the strategy changes what ranks send, and not how they divide the work."""
     plain = wires_of(run.strategy, epochs=100, layers=2).at(0) == Wire()
     return not plain and not isinstance(placement_of(run), Pipeline)
 
 
 def _idle(run: Run, facts: GraphFacts) -> bool:
-    """Whether the strategy's wires differ from plain ones only in layers whose rows do not cross."""
+    """Whether the strategy's wires differ from plain ones only in layers that send nothing."""
     if not _sends(run):
         return False
     attends = run.model.aggregation == "attention"

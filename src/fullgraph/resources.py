@@ -1,4 +1,4 @@
-"""Fits or says so: memory, disk, descriptors, ports and threads are looked at before they are taken."""
+"""Check memory, disk, descriptors, ports and threads before they are used; say so if they do not suffice."""
 
 import fcntl
 import os
@@ -13,7 +13,7 @@ from fullgraph.device import built_for
 from fullgraph.errors import InputError, one_line
 from fullgraph.words import size
 
-RANK_ADDRESSES = {"cpu": 512 << 20, "gpu": 2 << 30}  # beside its code, by what torch is built for
+RANK_ADDRESSES = {"cpu": 512 << 20, "gpu": 2 << 30}  # bytes beside a rank's code, by what torch is built for
 LARGER = "use a larger machine, or more --parts over several machines"
 
 
@@ -24,7 +24,7 @@ def require_memory(nbytes: float, what: str, fix: str = LARGER) -> None:
 
 
 def free_memory() -> int:
-    """What this process may still take: of the machine, of its control group, of its own limit."""
+    """Memory that this process may still take, by the machine, its control group and its own limit."""
     free = [1 << 62]
     with suppress(OSError, ValueError, StopIteration):
         free.append(_field(Path("/proc/meminfo"), "MemAvailable:") * 1024)
@@ -34,7 +34,7 @@ def free_memory() -> int:
 
 
 def free_addresses() -> int:
-    """What this process may still map: its limit, `ulimit -v`, less what it has mapped."""
+    """Addresses that this process may still map: its limit, `ulimit -v`, minus what it has mapped."""
     soft = resource.getrlimit(resource.RLIMIT_AS)[0]
     if soft != resource.RLIM_INFINITY:
         with suppress(OSError, ValueError, StopIteration):
@@ -44,9 +44,10 @@ def free_addresses() -> int:
 
 
 def require_addresses() -> None:
-    """Room for a rank's threads and compiled loops: where C++ finds none, it ends the process with words of its own.
+    """Require addresses for a rank's threads and compiled loops: without them, C++ ends the process with its own
+    message.
 
-    A torch that is built for GPUs looks for one in the first backward pass, and maps the driver for it.
+    A torch build for GPUs looks for a GPU in the first backward pass, and maps the driver for it.
     """
     need, free = RANK_ADDRESSES["gpu" if built_for() else "cpu"], free_addresses()
     if free < need:
@@ -61,7 +62,7 @@ def _field(path: Path, name: str) -> int:
 
 
 def require_disk(folder: Path, nbytes: float, what: str) -> None:
-    """Room for `nbytes` where `folder` is, or will be."""
+    """Require `nbytes` on the disk of `folder`, which need not exist yet."""
     place = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     free = shutil.disk_usage(place).free
     if nbytes > free:
@@ -69,8 +70,8 @@ def require_disk(folder: Path, nbytes: float, what: str) -> None:
 
 
 def require_ranks(ranks: int, threads: int) -> None:
-    """Descriptors, ports and threads for so many ranks on this machine, each with so many threads."""
-    groups = 6  # communicators of a rank: the first, halos, sums, and those of a pipeline's hops
+    """Require descriptors, ports and threads for `ranks` on this machine, each with `threads` threads."""
+    groups = 6  # a rank's communicators: the first, halos, sums, and a pipeline's hops
     files = 64 + groups * (ranks + 2)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < files <= hard or (soft < files and hard == resource.RLIM_INFINITY):
@@ -86,7 +87,7 @@ def require_ranks(ranks: int, threads: int) -> None:
             raise InputError(
                 f"{ranks} ranks on one machine need {ports} ports, and it has {high - low}; use fewer --parts"
             )
-    require_addresses()  # this process has mapped what a rank will
+    require_addresses()  # this process has mapped as much as a rank will
     require_threads(threads)
     wanted = ranks * (max(threads, 1) + 8 + groups)
     own = resource.getrlimit(resource.RLIMIT_NPROC)[0]
@@ -101,17 +102,17 @@ def require_ranks(ranks: int, threads: int) -> None:
 
 
 def need_locks(folder: Path) -> None:
-    """Files there can be locked, as the one through which ranks meet has to be: without, C++ would end them all."""
+    """Require file locks in the folder: ranks meet through a file there, and without locks C++ would end them all."""
     with tempfile.TemporaryFile(dir=folder) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             told = f"the temporary folder {folder} has no locks on files ({one_line(error, 80)})"
-            raise InputError(f"{told}, through which ranks meet; set TMPDIR to a folder on a local disk") from None
+            raise InputError(f"{told}, and ranks meet through one; set TMPDIR to a folder on a local disk") from None
 
 
 def require_threads(threads: int) -> None:
-    """So many threads of one process are of use on this machine."""
+    """Refuse more threads per process than this machine can use."""
     cores = os.cpu_count() or 1
     if threads > 4 * cores:
         raise InputError(

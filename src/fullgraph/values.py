@@ -1,4 +1,4 @@
-"""Frozen values: every field is checked against its annotation when the value is made, and read back from JSON.
+"""Frozen values: every field is checked against its annotation when the value is built, and read back from JSON.
 
     @dataclass(frozen=True, kw_only=True)
     class Loop(Value):
@@ -6,9 +6,9 @@
         optimizer: Annotated[str, OneOf("adam", "sgd")] = "adam"
 
 `Loop(epochs=0)` and `read_value(Loop, {"epoch": 3}, "config.json")` each raise one line that names the field;
-`read_option(int, "epochs", "3")` reads what a user typed, and `tree_of(value)` is what is written to JSON.
-A field whose annotation holds a table of names (`Annotated[Codec, CODECS]`, see named.py) takes a name too.
-`Help("...")` in an annotation is the text of the field's option on the command line (commands/fields.py).
+`read_option(int, "epochs", "3")` reads a user's text, and `tree_of(value)` is the JSON that is written.
+A field whose annotation holds a table of names (`Annotated[Codec, CODECS]`, see named.py) also takes a name.
+`Help("...")` in an annotation is the text of the field's option on the command line (commands/shared.py).
 """
 
 import math
@@ -30,7 +30,7 @@ _HELP: dict[type, dict[str, "Help"]] = {}
 
 @dataclass(frozen=True)
 class Range:
-    """A number from `low` to `high`, both included unless `above` (low left out) or `below` (high left out)."""
+    """A number from `low` to `high`, both included; `above` leaves out low, `below` leaves out high."""
 
     low: float
     high: float
@@ -63,7 +63,7 @@ class OneOf:
 
 @dataclass(frozen=True)
 class Help:
-    """The text that `--help` prints about a field; `default` is printed in place of the field's own default."""
+    """The text that `--help` prints for a field; `default` is printed instead of the field's default."""
 
     text: str
     default: str = ""
@@ -82,7 +82,9 @@ class Bytes:
 
 
 class Value:
-    """Base of frozen dataclasses whose fields are checked when they are made; a text may name a value, or list some."""
+    """Base of frozen dataclasses whose fields are checked when they are built; a text may name a value or list
+    items.
+    """
 
     def __post_init__(self) -> None:
         for name, hint in hints_of(type(self)).items():
@@ -96,7 +98,7 @@ class Value:
 
 
 def read_value(kind: type[T], tree: Any, where: str) -> T:
-    """A dataclass from the JSON object that its fields were written as; unknown and missing keys are named."""
+    """Read a dataclass from a JSON object of its fields; an error names unknown and missing keys."""
     if not isinstance(tree, Mapping):
         raise InputError(f"{where} has to be an object with names: got {type(tree).__name__}")
     hints = hints_of(kind)
@@ -109,7 +111,7 @@ def read_value(kind: type[T], tree: Any, where: str) -> T:
 
 
 def built(kind: type[T], given: Mapping[str, Any], where: str) -> T:
-    """The dataclass with these fields, each checked; `where` begins the line that refuses one."""
+    """Build the dataclass from checked fields; `where` begins the line of an error."""
     known = {field.name: field for field in fields(kind) if field.init}  # type: ignore[arg-type]
     needed = [n for n, f in known.items() if f.default is MISSING and f.default_factory is MISSING and n not in given]
     if needed:
@@ -123,12 +125,12 @@ def built(kind: type[T], given: Mapping[str, Any], where: str) -> T:
             return kind(**given)
     except InputError:
         raise
-    except (ValueError, TypeError) as error:  # a user's own class may refuse so
+    except (ValueError, TypeError) as error:  # a user's own class may refuse values like this
         raise InputError(f"{where}: {one_line(error, 160)}") from error
 
 
 def tree_of(value: Any) -> dict[str, Any]:
-    """What `read_value` reads back: the fields of a dataclass as JSON has them."""
+    """The fields of a dataclass as JSON, which `read_value` reads back."""
     return {name: _tree(hint, getattr(value, name), name) for name, hint in hints_of(type(value)).items()}
 
 
@@ -141,7 +143,7 @@ def flat(tree: Mapping[str, Any], within: str = "") -> dict[str, Any]:
 
 
 def read_option(hint: Any, name: str, value: Any) -> Any:
-    """The value of an option: a text is read as the field's type has it; any other value has to be of that type."""
+    """Read an option's value: a text is parsed as the field's type; any other value must have that type."""
     read = _from_text(hint, value) if isinstance(value, str) else value
     problem = problem_of(hint, read)
     if problem:
@@ -150,7 +152,7 @@ def read_option(hint: Any, name: str, value: Any) -> Any:
 
 
 def axis_of(hint: Any) -> Any:
-    """The table of names that a field's values come from, or None."""
+    """The table of names for a field's values, or None."""
     origin, inner = get_origin(hint), get_args(hint)
     if origin is Annotated:
         return next((rule for rule in inner[1:] if hasattr(rule, "read")), None)
@@ -160,7 +162,7 @@ def axis_of(hint: Any) -> Any:
 
 
 def choices_of(hint: Any) -> list[str]:
-    """The words that a field takes: those of a rule, and our names of its axis."""
+    """The words that a field takes: those of its rule, and our names of its axis."""
     if get_origin(hint) is Annotated and axis_of(hint) is not None:
         return list(axis_of(hint))
     if get_origin(hint) is Annotated:
@@ -170,7 +172,7 @@ def choices_of(hint: Any) -> list[str]:
 
 
 def hints_of(kind: type) -> dict[str, Any]:
-    """The annotations of a dataclass, which take a moment to resolve and never change."""
+    """The resolved annotations of a dataclass, cached because resolving takes time."""
     if kind not in _RESOLVED:
         with own_code(kind):
             hints = get_type_hints(kind, include_extras=True)
@@ -181,13 +183,13 @@ def hints_of(kind: type) -> dict[str, Any]:
 
 
 def help_of(kind: type) -> dict[str, Help]:
-    """The help of every field of a dataclass; its text is empty where the annotation has none."""
+    """The help of every field of a dataclass; empty if the annotation has none."""
     hints_of(kind)
     return _HELP[kind]
 
 
 def _without_help(hint: Any) -> tuple[Any, Help]:
-    """An annotation without its help, so that rules and tables stand where they would without it; and the help."""
+    """Split an annotation into the rest, with rules and tables in their places, and its help."""
     if get_origin(hint) is not Annotated:
         return hint, Help("")
     inner, *rules = get_args(hint)
@@ -197,7 +199,7 @@ def _without_help(hint: Any) -> tuple[Any, Help]:
 
 
 def _from_text(hint: Any, text: str) -> Any:
-    """What a user typed; a text that cannot be read as the field's type stays a text, for a check to refuse."""
+    """Parse a user's text; a text that does not parse stays a text, and a later check refuses it."""
     kinds = list(plain_kinds(hint))
     if not text and type(None) in kinds:
         return None
@@ -211,7 +213,7 @@ def _from_text(hint: Any, text: str) -> Any:
 
 
 def _number(kind: type, text: str) -> float:
-    """A number as people write it: 1e6 is a whole one."""
+    """Parse a number as people write it: 1e6 is a whole number."""
     try:
         return kind(text)  # type: ignore[no-any-return]
     except ValueError:
@@ -231,7 +233,7 @@ def plain_kinds(hint: Any) -> Iterator[Any]:
 
 
 def _spelled(hint: Any, text: str, where: str) -> Any:
-    """A text in a value's place: the name of the value, or a list with commas between its items."""
+    """Turn a text into a value: the named value, or a list with commas between its items."""
     axis = axis_of(hint)
     if axis is not None:
         return axis.read(text, where)
@@ -241,7 +243,7 @@ def _spelled(hint: Any, text: str, where: str) -> Any:
 
 
 def _read(hint: Any, value: Any, where: str) -> Any:
-    """JSON's lists as tuples, its objects and names as the values they stand for; all else as it is."""
+    """Turn JSON into values: lists become tuples, objects and names become their values."""
     axis = axis_of(hint)
     if axis is not None and axis.reads(value) and problem_of(hint, value):
         return axis.read(value, where)
@@ -273,7 +275,7 @@ def _tree(hint: Any, value: Any, where: str) -> Any:
 
 
 def problem_of(hint: Any, value: Any) -> str | None:
-    """What a value should have been, or None."""
+    """What a value should have been, in words; None if it fits."""
     origin, inner = get_origin(hint), get_args(hint)
     if axis_of(hint) is not None and origin is Annotated:
         return axis_of(hint).problem(value)  # type: ignore[no-any-return]
@@ -295,7 +297,7 @@ def problem_of(hint: Any, value: Any) -> str | None:
 
 
 def _plain_problem(hint: Any, value: Any) -> str | None:
-    if hint is Any or getattr(hint, "_is_protocol", False):  # a protocol is the type checker's to see to
+    if hint is Any or getattr(hint, "_is_protocol", False):  # only the type checker checks protocols
         return None
     if hint is type(None):
         return None if value is None else "nothing"
@@ -306,12 +308,12 @@ def _plain_problem(hint: Any, value: Any) -> str | None:
         return None if isinstance(value, int) and not isinstance(value, bool) else "a whole number"
     kind = get_origin(hint) or hint
     names = {bool: "true or false", str: "a text"}
-    # Of what a user's own class may say beyond this, nothing is checked.
+    # A user's own class may state further rules; they are not checked here.
     return None if not isinstance(kind, type) or isinstance(value, kind) else names.get(kind, kind.__name__)
 
 
 def _is_finite(value: float) -> bool:
     try:
         return math.isfinite(value)
-    except OverflowError:  # a whole number beyond all floats
+    except OverflowError:  # a whole number larger than any float
         return False

@@ -14,7 +14,7 @@ def size(nbytes: float) -> str:
 
 
 def bytes_in(text: str) -> int | None:
-    """'2GiB' -> 2147483648, '500 MB' -> 500000000; None: no size."""
+    """'2GiB' -> 2147483648, '500 MB' -> 500000000; None: not a size."""
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(?:([kmgtp]?)(i?)b)?\s*", text, re.IGNORECASE)
     if found is None or (found[3] and not found[2]):
         return None

@@ -30,7 +30,7 @@ from fullgraph.resources import require_addresses
 from fullgraph.run import Run, build_trainer, devices_of
 from fullgraph.storage import read_tensors, write_document, write_tensors
 from fullgraph.tasks import task_for
-from fullgraph.train.callbacks import Callbacks, TensorBoard
+from fullgraph.train.callbacks import Callbacks, StaleWarning, TensorBoard, fixes_for
 from fullgraph.train.checkpoint import Checkpoints
 from fullgraph.train.launch import EXIT_INPUT, EXIT_STOPPED
 from fullgraph.train.precision import Weights
@@ -39,7 +39,6 @@ from fullgraph.train.profiler import Profiler
 from fullgraph.train.progress import Progress
 from fullgraph.train.rank_io import ExitReport, Stop, started
 from fullgraph.train.result import Cost, result_of, versions
-from fullgraph.train.stale_warning import StaleWarning, fixes_for
 from fullgraph.train.tracing import Tracer
 from fullgraph.train.trainer import Trainer, Watcher
 from fullgraph.transport import Key, PeerLost, SingleRank, Transport, agree, join, number, rank_table
@@ -47,14 +46,14 @@ from fullgraph.values import read_value
 from fullgraph.words import count
 
 MODEL = "model.safetensors"
-WRITE_PAGE = "fullgraph.lab.html:write_report"  # by reference: training imports nothing of the lab
+WRITE_PAGE = "fullgraph.lab.html:write_report"  # by reference: training must import nothing of the lab
 
 
 class Rank:
-    """What every job of a rank needs: its run, its part, and all that it trains with."""
+    """What every job of a rank needs: its run, its part, and its trainer."""
 
     def __init__(self, folder: Path, transport: Transport, phases: Phases, shards: str = "", checksum: int = 0) -> None:
-        """shards: of another graph than the run's own, and the checksum of their manifest."""
+        """shards: those of another graph than the run's own; checksum: of their manifest."""
         self.folder, self.phases, self.transport = folder, phases, transport
         agree(transport, lambda: {**Run.read(folder).facts(), **versions()}, "read")
         run = Run.read(folder)
@@ -63,12 +62,10 @@ class Rank:
         self.shards = self.run.shards_in(folder)
         self.part = open_part(self.shards, transport.rank, split=self.run.column)
         if self.part.manifest.checksum != self.run.shards_checksum:
-            raise InputError(
-                f"{self.shards} are not the shards this run began with; put those back, or start a new run"
-            )
+            raise InputError(f"{self.shards} are not the shards this run began with; restore those, or start a new run")
         self.trainer = build_trainer(self.run, self.part, transport)
-        self.transport = self.trainer.shard.transport  # the same, all that it is given counted
-        self.leads = transport.rank == 0  # rank 0 keeps the record
+        self.transport = self.trainer.shard.transport  # the same transport, with counters
+        self.leads = transport.rank == 0  # rank 0 writes the record
 
 
 def threads_per_rank() -> int:
@@ -93,7 +90,8 @@ def train(rank: Rank, stop: Stop, *, resume: bool) -> None:
         profiler = Profiler(trainer, rank.part, rank.folder) if config.report else None
         tracer = Tracer(trainer, rank.folder) if config.trace else None
         looks = [look for look in (profiler, tracer) if look is not None]
-        with own_code(rank.run.model, config.loss, torch_alone=True):  # in a backward pass no frame of theirs is seen
+        # a backward pass shows no frame of the user's code
+        with own_code(rank.run.model, config.loss, torch_alone=True):
             finished = trainer.fit([first_epoch, *looks, *watchers, callbacks, checkpoints], stop)
     kept = "" if finished else _kept(trainer, checkpoints)
     checkpoints.finish()
@@ -103,18 +101,18 @@ def train(rank: Rank, stop: Stop, *, resume: bool) -> None:
         look.finish()
     _report(rank)
     if not finished:
-        raise Interrupted(kept, stop.number or signal.SIGTERM)  # another rank may have heard it
+        raise Interrupted(kept, stop.number or signal.SIGTERM)  # the signal may have reached another rank
 
 
 def _report(rank: Rank) -> None:
-    """Write report.html; whatever is wrong with it, the run is worth more."""
+    """Write report.html; a failure is only noted, because the run matters more."""
     if rank.leads and rank.run.train.report:
         with tolerated(rank.folder / PAGE):
             load(WRITE_PAGE)(rank.folder, records=rank.trainer.records)
 
 
 def _note_choices(rank: Rank, trainer: Trainer, record: EpochRecord) -> None:
-    """Write what was measured into the config, so that the run can be repeated."""
+    """Write measured choices into the config, so that the run can be repeated."""
     choices = trainer.shard.executor.choices()
     if any(getattr(rank.run.strategy, name) != value for name, value in choices.items()):
         rank.run = replace(rank.run, strategy=replace(rank.run.strategy, **choices))
@@ -122,13 +120,13 @@ def _note_choices(rank: Rank, trainer: Trainer, record: EpochRecord) -> None:
 
 
 def _stale_warnings(rank: Rank) -> list[Watcher]:
-    """Who looks at the loss of a run with late rows."""
+    """The watcher of the loss, if the run reads late rows."""
     method = rank.part.manifest.method
     return [StaleWarning(fixes_for(method=method, averaged=averaged(rank.run)))] if late_halos(rank.run) else []
 
 
 class FirstEpoch:
-    """Notes when the first epoch was over, kernels compiled and all; rank 0 says what the start took."""
+    """Records the end of the first epoch, including kernel compilation; rank 0 then prints what the start took."""
 
     def __init__(self, phases: Phases) -> None:
         self.phases, self.start = phases, time.perf_counter()
@@ -140,7 +138,7 @@ class FirstEpoch:
 
 
 def _kept(trainer: Trainer, checkpoints: Checkpoints) -> str:
-    """Some rank was asked to stop: write a checkpoint of this moment, unless that is not wanted; and say which."""
+    """After a signal: write a checkpoint unless the user declined it, and say which one was written."""
     if trainer.config.on_signal != "checkpoint":
         return "no checkpoint was added, as --on-signal stop says"
     checkpoints.save(trainer)
@@ -148,7 +146,7 @@ def _kept(trainer: Trainer, checkpoints: Checkpoints) -> str:
 
 
 def _write_outcome(rank: Rank, checkpoints: Checkpoints) -> None:
-    """The best model first, then its predictions, then the result, which says that all is there."""
+    """Write the best model, then its predictions, then the result, whose presence means that all is complete."""
     trainer, transport = rank.trainer, rank.transport
     trainer.weights.load_state_dict(trainer.best.weights)
     live = trainer.shard.train.live
@@ -174,13 +172,13 @@ def _recorders(rank: Rank) -> list[MetricsLog | Progress | TensorBoard]:
 
 
 class Loads(Protocol):
-    """Takes a state dict: a module, or the weights of one."""
+    """Accepts a state dict: a module, or the weights of one."""
 
     def load_state_dict(self, state: dict[str, Tensor]) -> object: ...
 
 
 def model_file(folder: Path) -> Path:
-    """Where the best weights of a finished run are."""
+    """The path of a finished run's best weights."""
     if not (folder / MODEL).exists():
         raise InputError(f"{folder / MODEL} is missing; {_finish(folder)}")
     return folder / MODEL
@@ -191,7 +189,7 @@ def _finish(folder: Path) -> str:
 
 
 def load_best(into: Loads, folder: Path, run: Run) -> None:
-    """Give a run's best weights to its model."""
+    """Load a run's best weights into its model."""
     path, fix = model_file(folder), _finish(folder)
     weights, about = read_tensors(path, fix=fix)
     if about != {"run": run.id}:
@@ -224,7 +222,7 @@ def _write_predictions(rank: Rank, order: Order) -> None:
 
 
 def work(folder: Path, job: str, order: str, transport: Transport, stop: Stop, phases: Phases) -> None:
-    """One rank's whole job over a transport it was given."""
+    """Do one rank's whole job over a given transport."""
     try:
         with own_code():
             wanted = read_value(Order, json.loads(order), "order") if order else Order(out="")
@@ -243,12 +241,12 @@ def work(folder: Path, job: str, order: str, transport: Transport, stop: Stop, p
 
 
 def warm_up(device: str) -> None:
-    """Load what all ranks of a machine need, before they are forked: no thread may be started, no device touched."""
+    """Load what all ranks of a machine need, before they are forked: start no thread, touch no device."""
     kernels.warm_up(device)
 
 
 def main(classes: str = "") -> None:
-    """classes: those of the user's that are in no file, packed."""
+    """classes: the user's classes that no file holds, serialised."""
     stop = Stop()
     stop.listen()
     go_before_the_launcher()
@@ -266,7 +264,7 @@ def _main(classes: str, stop: Stop, phases: Phases) -> None:
     if number("WORLD_SIZE", 1) > 1:
         run = Run.read(Path(folder))
         loop = run.train
-        # nccl reads a GPU's memory alone, wherever a rank's rows are.
+        # nccl reads only a GPU's memory, wherever a rank's rows are.
         nccl = loop.backend == "nccl"
         device = device_of(loop.device) if nccl else devices_of(run, number("RANK", 0))[0]
         with phases("place", "meeting the other ranks"):
@@ -276,7 +274,7 @@ def _main(classes: str, stop: Stop, phases: Phases) -> None:
 
 
 def end_with(work: Callable[[], None]) -> NoReturn:
-    """Do a rank's work and end; the launcher hears that it is done, or why not."""
+    """Do a rank's work and end; tell the launcher that it is done, or why not."""
     try:
         work()
     except InputError as error:
@@ -292,7 +290,7 @@ def end_with(work: Callable[[], None]) -> NoReturn:
 
 
 def leave(status: int, report: ExitReport) -> NoReturn:
-    """End at once: while peers are still talking, the backend's threads may not survive an orderly exit."""
+    """End at once: the backend's threads may not survive an orderly exit while peers still communicate."""
     report.write()
     sys.stdout.flush()
     sys.stderr.flush()

@@ -19,11 +19,9 @@ from fullgraph.errors import Damaged, RankFailed
 from fullgraph.lab.bench import Matrix, Settings, hosts, read_cells
 from fullgraph.lab.bench import campaign as module
 from fullgraph.lab.bench.campaign import carry_out
-from fullgraph.lab.bench.cell import Cell
-from fullgraph.lab.bench.outcome import Book
-from fullgraph.lab.bench.page import page
+from fullgraph.lab.bench.cell import Book, Cell
 from fullgraph.lab.bench.rank import share_of
-from fullgraph.lab.bench.tables import markdown, print_cells
+from fullgraph.lab.bench.tables import markdown, page, print_cells
 from fullgraph.testing import run_threads
 from fullgraph.transport import Key, Recording
 from tests.support import ranks_of

@@ -8,7 +8,7 @@ from fullgraph import nn, recipes
 from fullgraph.errors import InputError
 from fullgraph.lab.bench import hosts
 from fullgraph.lab.bench.matrix import PEERS, Group, Matrix, Point, Settings, bits_per_second, model_of, strategy_of
-from fullgraph.lab.commands import bench as command
+from fullgraph.lab.commands import measuring as command
 
 
 def test_every_combination_is_a_point_once():

@@ -107,3 +107,24 @@ def test_every_way_to_train_deep_models_can_be_built():
     for name in [*COMPARED, *(way for study in STUDIES.values() for way in study)]:
         assert named(name)["way"] in WAYS, name
     assert all(History(**chunks.history).freeze > 0 for chunks in WAYS.values() if chunks)
+
+
+@pytest.mark.timeout(300)
+def test_layers_are_timed_beside_pyg(tmp_path):
+    """One command gives a table: ours, PyG's forms, and in words what does not run."""
+    pytest.importorskip("torch_geometric", reason="PyG is an extra")
+    from common import run
+
+    flags = ["--device", "cpu", "--sizes", "tiny", "--epochs", 1, "--out", tmp_path]
+    said = run([BENCHMARKS / "gpu_layers.py", *flags, "--only", "GATv2,SAGEMax", "--alternatives", "edge,csr"]).output
+    found = json.loads((tmp_path / "gpu_layers.json").read_text())
+    ways = ("fullgraph", "PyG edge", "PyG csr")
+    assert set(found) == {f"tiny/{net}/{way}" for net in ("GATv2", "SAGEMax") for way in ways}
+    assert all(len(cost) == 3 and cost[0] > 0 for cost in found.values())
+    assert "| tiny | fullgraph | PyG edge | PyG csr |" in said
+
+    said = run(
+        [BENCHMARKS / "gpu_layers.py", *flags, "--all-layers", "--only", "MFConv", "--alternatives", "csr"]
+    ).output
+    assert "PyG csr      fails: " in said  # it counts degrees by scatter
+    assert "left out, no time" in run([BENCHMARKS / "gpu_layers.py", *flags, "--seconds", 0]).output

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 import fullgraph as fg
 from fullgraph.axes import MODELS
 from fullgraph.cli import app
-from fullgraph.commands.fields import with_fields
+from fullgraph.commands.shared import with_fields
 from fullgraph.options import MODEL_OPTIONS
 from fullgraph.report.comparison import Compared, print_comparison
 from fullgraph.train.config import TrainConfig
@@ -196,7 +196,7 @@ def test_inspect(say, tmp_path):
         assert "nodes  200" in out
         assert "max/mean" in out
     out = say("inspect", "g.npz", "--partitioner", "random", "--parts", 8)[1]
-    assert "halo rows for each node" in out
+    assert "halo rows per node" in out
 
 
 def test_a_partitioners_options_are_given_by_p(say, tmp_path):
@@ -204,7 +204,7 @@ def test_a_partitioners_options_are_given_by_p(say, tmp_path):
     new = say("inspect", "g.npz", "-p", "objective=cut")
     old = say("inspect", "g.npz", "-o", "objective=cut")
     assert (new[0], new[1], new[2]) == (old[0], old[1], "")
-    assert "given by -p" in old[2]
+    assert "use -p for" in old[2]
 
 
 # The doctor.
@@ -215,7 +215,7 @@ def test_the_doctor_finds_this_machine_well(say):
     code, out, err = say("doctor", "--no-trial", "--json")
     found = json.loads(out)
     assert (code, found["ok"]) == (0, True), out
-    assert err == "looking at this machine\n"
+    assert err == "checking this machine\n"
     names = {finding["name"] for finding in found["findings"]}
     needed = {"torch", "gloo", "nccl", "Triton", "numba", "METIS", "memory", "disk", "open files", "shared memory"}
     assert needed | {"loopback", "interfaces", "/dev/shm", "python"} <= names
@@ -249,7 +249,7 @@ def test_a_check_that_breaks_is_a_finding(monkeypatch):
 
 @pytest.mark.cold
 def test_the_doctor_trains_for_a_trial(say):
-    from fullgraph.lab.doctor.trial import trial
+    from fullgraph.lab.doctor.examine import trial
 
     (found,) = trial()
     assert found.state == "ok", found

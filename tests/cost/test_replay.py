@@ -5,10 +5,10 @@ import dataclasses
 import pytest
 
 from fullgraph.lab.cost.cluster import Cluster, Link
+from fullgraph.lab.cost.network import Shared, Timeline
 from fullgraph.lab.cost.predict import continued
 from fullgraph.lab.cost.replay import Replay
 from fullgraph.lab.cost.script import Post, Step, Sum, Wait, Work
-from fullgraph.lab.cost.shared import Shared, Timeline
 from fullgraph.transport import Key
 
 NO_LINK = Link(bits_per_s=8e9, latency_s=0.0, message_s=0.0)  # a byte a nanosecond

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from fullgraph.data import LOADERS, load
+from fullgraph.axes import FORMATS
+from fullgraph.data import load
 from fullgraph.errors import InputError
 
 
@@ -17,7 +18,7 @@ def refused(spec):
 @pytest.mark.parametrize("spec", ["", "nothing", "zip:folder", "Demo", "npz"])
 def test_unknown_forms_list_the_known_ones(spec):
     text = refused(spec)
-    assert all(f"{kind}:" in text for kind in LOADERS)
+    assert all(f"{kind}:" in text for kind in FORMATS)
     assert "demo" in text
     assert ".npz" in text
 

@@ -36,9 +36,9 @@ def same_arcs(one, other):
 
 def test_what_is_not_used_is_said():
     assert Graph.from_pyg(data()).notes == ()
-    given = data(pe=torch.randn(N, 4), pos=torch.zeros(N, 2), kind="a text")
+    given = data(pe=torch.randn(N + 1, 4), pos=torch.zeros(N - 1, 2), kind="a text")
     (told,) = Graph.from_pyg(given).notes
-    assert told.startswith("of the PyG data, pe, pos are not used; append node features to x")
+    assert told.startswith("of the PyG data, pe, pos are not used; a model can take arrays of numbers with a row")
     (told,) = Graph.from_pyg(data(edge_label_index=torch.zeros(2, 3).long(), edge_label=torch.ones(3))).notes
     assert "edge_label_index" in told
     assert "give all three data: Graph.from_pyg((train, val, test))" in told
@@ -162,7 +162,7 @@ def test_float_classes_are_said_and_can_be_read(tmp_path, capfd):
     given.val_mask[1] = False
     short = {"epochs": 2, "eval_every": 1, "report": False}
     assert fg.train(given, **short, out=tmp_path / "auto").result["task"] == "regression"
-    told = "y is floats, all of them whole numbers, and is learned as real numbers (regression); --task classification"
+    told = "y has floats that are all whole numbers, and is learned as real numbers (regression); --task classification"
     assert told in capfd.readouterr().err
     run = fg.train(given, task="classification", **short, out=tmp_path / "classes")
     assert (run.result["metric"], run.result["graph"]["classes"]) == ("accuracy", 3)
@@ -195,9 +195,9 @@ class Reads(torch.nn.Module):
 @pytest.mark.parametrize(
     ("model", "told"),
     [
-        ("gcn", "--model gcn does not use the edge_attr of the graph's arcs; a model of your own may"),
-        ("own.py:Plain", "own.py:Plain does not use the edge_attr and edge_weight of the graph's arcs; it takes them"),
-        ("own.py:Reads", "own.py:Reads does not use the edge_weight of the graph's arcs"),
+        ("gcn", "--model gcn does not use the edge_attr of the graph's edges; a model of your own may"),
+        ("own.py:Plain", "own.py:Plain does not use the edge_attr and edge_weight of the graph's edges; it takes them"),
+        ("own.py:Reads", "own.py:Reads does not use the edge_weight of the graph's edges"),
     ],
 )
 def test_what_arcs_have_and_a_model_does_not_read_is_said(tmp_path, model, told):

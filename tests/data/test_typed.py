@@ -10,8 +10,8 @@ import torch
 
 import fullgraph as fg
 from fullgraph.data import TypedGraph, load, load_any, load_typed, save_npz
+from fullgraph.data.describe import describe_typed
 from fullgraph.data.typed import spelled
-from fullgraph.data.typed.describe import describe_typed
 from fullgraph.errors import InputError
 
 SIZES = {"paper": 12, "author": 7, "field": 5, "nothing": 0}

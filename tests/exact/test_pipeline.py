@@ -17,10 +17,10 @@ from fullgraph.errors import InputError
 from fullgraph.exchange import Bounded, Pipelined, Wire
 from fullgraph.partition import Assignment
 from fullgraph.placement import History, Pipeline
-from fullgraph.placement.pipeline import stages
+from fullgraph.placement.pipeline import balance
+from fullgraph.placement.pipeline.balance import balanced
 from fullgraph.placement.pipeline.order import stage_order, table
 from fullgraph.placement.pipeline.placement import ExactEnd
-from fullgraph.placement.pipeline.stages import balanced
 from fullgraph.recipes import STRATEGIES
 from fullgraph.testing import anew, run_processes, run_threads
 from fullgraph.train.config import TrainConfig
@@ -379,7 +379,7 @@ def test_borders_do_not_depend_on_the_clock_unless_asked(measure, monkeypatch):
     spec, case = nn.GCN(layers=9, hidden=16), CASES["undirected"]
     found = []
     for slow in range(9):  # a clock by which one block takes far longer than the others
-        monkeypatch.setattr(stages, "_now", clock(slow))
+        monkeypatch.setattr(balance, "_now", clock(slow))
         found.append(run_threads(3, borders, case, spec, measure))
     cuts = {cut for ranks in found for cut, _ in ranks}
     assert (len(cuts) > 1) == measure

@@ -279,14 +279,14 @@ def test_more_arcs_than_int32_counts() -> None:
 
 
 def test_a_tuned_plan_is_kept(hubs: Structure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    triton_tune = pytest.importorskip("fullgraph.ops.triton_tune")
+    triton_plan = pytest.importorskip("fullgraph.ops.triton_plan")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("FULLGRAPH_TUNE", "1")
-    triton_tune._known.cache_clear()
+    triton_plan._known.cache_clear()
     x = torch.randn(hubs.num_cols, 64, device="cuda")
     y = spmm(Adjacency(hubs), x)
-    (plan,) = triton_tune._known().values()
-    triton_tune._known.cache_clear()  # as a new process does
-    assert list(triton_tune._known().values()) == [plan]
+    (plan,) = triton_plan._known().values()
+    triton_plan._known.cache_clear()  # as a new process does
+    assert list(triton_plan._known().values()) == [plan]
     assert torch.equal(spmm(Adjacency(hubs), x), y)
-    triton_tune._known.cache_clear()
+    triton_plan._known.cache_clear()

@@ -46,7 +46,7 @@ def results(call: Callable[..., Tensor], made: dict[str, Tensor]) -> dict[str, T
     """The output, and all gradients for one cotangent."""
     y = call()
     leaves = {name: t for name, t in made.items() if t.requires_grad}
-    weight = torch.linspace(-1, 2, y.numel(), dtype=y.dtype).view_as(y).cos()
+    weight = torch.linspace(-1, 2, y.numel(), dtype=torch.float64).cos().to(y).view_as(y)
     grads = torch.autograd.grad((y * weight).sum(), list(leaves.values()))
     return {"y": y.detach(), **dict(zip(leaves, grads, strict=True))}
 

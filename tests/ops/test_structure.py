@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fullgraph.errors import InputError
 from fullgraph.ops import Adjacency, Structure
-from fullgraph.ops.long_rows import long_rows
+from fullgraph.ops.structure import long_rows
 from fullgraph.ops.transpose import is_symmetric, transpose, transpose_in_pieces
 
 MakeStructure = Callable[..., Structure]

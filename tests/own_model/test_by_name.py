@@ -145,7 +145,7 @@ def test_wrong_options_and_strategies_are_one_line(folder):
     )  # fmt: skip
     code, told = command(folder, "train", "g.npz", "--model", "net.py:Net", "--strategy", "mixgcn", "--parts", 2)
     assert code == 2
-    assert "for yours use vanilla" in told
+    assert "for yours use one of vanilla" in told
     assert "\n" not in told
 
 

@@ -11,8 +11,8 @@ from fullgraph.testing import run_threads
 pytest.importorskip("torch_geometric", reason="PyG is an extra")
 
 import torch_geometric.nn as pyg
-from torch_geometric.nn.conv import MessagePassing
 
+from fullgraph.own_model.chunked.layer import ChunkedCall
 from fullgraph.own_model.fast import FAST
 from tests.own_model.nets import (
     ARC_WIDTH,
@@ -42,6 +42,12 @@ CASES = {
     "transformer heads": lambda: two(Net, pyg.TransformerConv, heads=2, concat=False, beta=True),
     "transformer edges": lambda: two(Featured, pyg.TransformerConv, {"bias": False}, **E_DIM),
     "agnn": lambda: Net(pyg.AGNNConv(), pyg.AGNNConv(requires_grad=False, add_self_loops=False)),
+    "gine": lambda: Featured(
+        pyg.GINEConv(mlp(WIDTH, HIDDEN, norm=True), **E_DIM), pyg.GINEConv(mlp(HIDDEN, 4), train_eps=True, **E_DIM)
+    ),
+    "gine direct": lambda: Embedded(pyg.GINEConv(mlp(WIDTH, HIDDEN)), pyg.GINEConv(mlp(HIDDEN, 4))),
+    "res gated": lambda: two(Net, pyg.ResGatedGraphConv, {"root_weight": False}, {"act": torch.nn.ReLU()}),
+    "res gated edges": lambda: two(Featured, pyg.ResGatedGraphConv, {"bias": False}, **E_DIM),
     "sage max": lambda: two(Net, pyg.SAGEConv, {"project": True}, aggr="max"),
     "sage min": lambda: two(Net, pyg.SAGEConv, {"normalize": True}, aggr="min"),
     "sage sum": lambda: two(Net, pyg.SAGEConv, {"root_weight": False}, aggr="sum"),
@@ -51,6 +57,18 @@ CASES = {
     "graph plain": lambda: two(Net, pyg.GraphConv, second={"aggr": "mean"}),
     "graph learned": lambda: Learned(pyg.GraphConv(WIDTH, HIDDEN), pyg.GraphConv(HIDDEN, 4, aggr="mean")),
 }
+
+
+class Embedded(Net):
+    """Features of arcs as wide as those of nodes, which the model makes."""
+
+    def __init__(self, first, second):
+        super().__init__(first, second)
+        self.maps = torch.nn.ModuleList(torch.nn.Linear(ARC_WIDTH, width) for width in (WIDTH, HIDDEN))
+
+    def forward(self, x, edge_index, edge_attr):
+        first, second = (one(edge_attr) for one in self.maps)
+        return self.second(self.first(x, edge_index, first).tanh(), edge_index, second)
 
 
 class Learned(Net):
@@ -66,7 +84,9 @@ class Learned(Net):
 
 
 def inputs_of(model, weight, attr):
-    return [weight] if isinstance(model, Weighted) else [attr] if isinstance(model, Featured | Learned) else []
+    return (
+        [weight] if isinstance(model, Weighted) else [attr] if isinstance(model, Featured | Learned | Embedded) else []
+    )
 
 
 def alone(model):
@@ -92,6 +112,27 @@ def on_ranks(transport, model):
     return shard.full.ids, out.detach(), {name: p.grad for name, p in model.named_parameters()}
 
 
+def short_of_memory(transport, model):
+    shard = shard_of(transport, case_graph())
+    memory = "8kB" if transport.rank else "1GiB"  # one rank alone: all of them choose alike
+    model = fg.distribute(copy.deepcopy(model), shard, check=False, message_memory=memory)
+    out = model(shard.x, shard.edge_index, shard.edge_attr)
+    (out * cotangent(shard.full.ids, out)).sum().backward()
+    fg.sync_gradients(model)
+    return shard.full.ids, out.detach(), {name: p.grad for name, p in model.named_parameters()}
+
+
+@pytest.mark.parametrize("name", ["gatv2 edges", "transformer edges"])
+def test_mapped_features_of_edges_must_fit(name):
+    """A kernel that needs them all at once leaves the layer to chunks."""
+    torch.manual_seed(0)
+    model = CASES[name]().double()
+    wanted, grads = alone(copy.deepcopy(model))
+    for ids, rows, mine in run_threads(3, short_of_memory, model):
+        torch.testing.assert_close(rows, wanted[ids], rtol=1e-9, atol=1e-9)
+        torch.testing.assert_close(mine, grads, rtol=1e-9, atol=1e-9)
+
+
 def never(*_, **__):
     raise AssertionError("PyG's own code runs")
 
@@ -102,7 +143,7 @@ def test_kernels_are_pygs_layers(name, ranks, monkeypatch):
     torch.manual_seed(0)
     model = CASES[name]().double()
     wanted, grads = alone(copy.deepcopy(model))
-    monkeypatch.setattr(MessagePassing, "propagate", never)
+    monkeypatch.setattr(ChunkedCall, "__call__", never)  # of `propagate` and of `edge_updater`
     for ids, rows, mine in run_threads(ranks, on_ranks, model):
         torch.testing.assert_close(rows, wanted[ids], rtol=1e-9, atol=1e-9)
         torch.testing.assert_close(mine, grads, rtol=1e-9, atol=1e-9)

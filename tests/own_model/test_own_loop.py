@@ -155,7 +155,7 @@ REFUSED = {
     "a pooling": (lambda: Meaning(pyg.TopKPooling(CLASSES)), r"TopKPooling \(what\) is a pooling"),
     "an instance norm": (lambda: Meaning(pyg.InstanceNorm(CLASSES)), r"InstanceNorm \(what\) is a norm over all"),
     "attention of all": (lambda: pyg.GPSConv(WIDTH, None), "attention between all nodes"),
-    "one row": (lambda: Meaning(lambda x, _: pyg.global_add_pool(x, None)), "logits, a row a node"),
+    "one row": (lambda: Meaning(lambda x, _: pyg.global_add_pool(x, None)), "logits, one row per node"),
     "other draws": (lambda: Meaning(lambda x, _: x + torch.rand_like(x)), "rand_like.* use F.dropout"),
     "a table of nodes": (
         lambda: Meaning(lambda x, e: pyg.SimpleConv()(torch.ones(NODES, 3).double(), e)), "node of 40 into the graph"

@@ -1,12 +1,15 @@
 """Errors in users' own files: a sample of the campaign, and the ways in which they are shown."""
 
+import os
 import re
 import subprocess
 import sys
 import traceback
+from pathlib import Path
 
 import pytest
 import torch
+import typer
 
 import fullgraph as fg
 from faults import user_files
@@ -58,6 +61,20 @@ def test_two_ranks_say_it_once(change, place, words, tmp_path):
         assert words in line
         assert all(one.startswith("  ") for one in below)
         assert sum("File" in one for one in below) == (1 if "Zero" in words else 0)
+
+
+@pytest.mark.cold
+def test_a_library_that_stands_on_pythonpath_is_not_a_users_file(tmp_path, monkeypatch):
+    """As with `pip install --target`, and the modules of a cluster: typer's frames lie around every command."""
+    folder = tmp_path / "modules"
+    (folder / "typer-1.0.dist-info").mkdir(parents=True)
+    (folder / "typer").symlink_to(Path(typer.__file__).parent)
+    (tmp_path / "run.toml").write_text("epochs = 'five'\n")
+    monkeypatch.setenv("PYTHONPATH", str(folder), prepend=os.pathsep)
+    with Command("train", GRAPH, "--config", "run.toml", "--out", "run", cwd=tmp_path) as command:
+        assert command.finish().code == 2, command.err
+        assert command.complaints[0].startswith("fullgraph: error: run.toml:1: ")
+        assert len(command.complaints) == 1
     assert not (tmp_path / "run").exists()
 
 

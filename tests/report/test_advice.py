@@ -37,15 +37,15 @@ def waiting(share, **changes):
 
 def test_more_threads_than_cores():
     (text,) = advice(past(*[rank(cores=2)] * 4))
-    assert text.startswith("4 ranks with 4 threads share 2 cores on here")
+    assert text.startswith("4 ranks with 4 threads compete for 2 cores on here")
     assert advice(past(*[rank(cores=4)] * 4)) == []
 
 
 def test_sums_that_wait_for_the_last():
     early, last = rank(bins=(replace(EPOCH, sum_s=0.5),) * 5), rank(bins=(replace(EPOCH, sum_s=0.3),) * 5)
-    (text,) = [text for text in advice(past(early, last, early, early)) if "summing" in text]
-    assert text.startswith("45 % of the epoch goes into summing")
-    assert "rank 1 spends the least there" in text
+    (text,) = [text for text in advice(past(early, last, early, early)) if "all-reduce" in text]
+    assert text.startswith("45 % of the epoch goes into the gradient all-reduce")
+    assert "rank 1 spends the least time there" in text
 
 
 def test_an_even_run_is_left_alone():
@@ -55,7 +55,7 @@ def test_an_even_run_is_left_alone():
 def test_arcs_that_are_uneven():
     uneven = [rank(), rank(), rank(), rank(arcs=2500)]
     (text,) = advice(past(*uneven))
-    assert text.startswith("Rank 3 has 1.8x the arcs of the mean")
+    assert text.startswith("Rank 3 has 1.8x the edges of the mean")
     assert "-p degree_weight=1" in text
     (text,) = advice(past(*uneven, options=[("partitioner.degree_weight", "1.0")]))
     assert "a larger -p degree_weight" in text
@@ -84,7 +84,7 @@ def test_ranks_that_wait_for_one():
 
 def test_halos_larger_than_a_mixtures_tiles():
     (text,) = advice(past(*[rank(halo=(90, 90, 90, 0))] * 4))
-    assert "--strategy mixgcn would move 0.56 of the rows" in text
+    assert "--strategy mixgcn would move 0.56 of them" in text
 
 
 def test_memory_that_is_nearly_used_up():

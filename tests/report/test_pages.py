@@ -16,9 +16,9 @@ import fullgraph as fg
 from fullgraph.errors import InputError
 from fullgraph.lab.html import read_run, write_report
 from fullgraph.lab.html.charts import Line, lines
+from fullgraph.lab.html.document import Safe, tag
 from fullgraph.lab.html.many import front, page
 from fullgraph.lab.html.numbers import log_ticks, percent, seconds, thinned, ticks
-from fullgraph.lab.html.tags import Safe, tag
 from fullgraph.partition import cut_parts
 from fullgraph.report import EpochRecord, MetricsLog, read_metrics
 from fullgraph.report.terminal import tolerated

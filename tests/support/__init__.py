@@ -11,7 +11,7 @@ from tests.support.bodies import (
     trainer_of,
     whole_logits,
 )
-from tests.support.cases import CASES, Case, random_graph
+from tests.support.cases import CASES, Case, random_graph, same_fields
 from tests.support.chunked import chunked_trace
 from tests.support.crossing import coded, stale_trace
 from tests.support.halos import HaloRules, halo_trace
@@ -35,6 +35,7 @@ __all__ = [
     "random_graph",
     "ranks_of",
     "resumed_epochs",
+    "same_fields",
     "saved_epochs",
     "stale_trace",
     "train_trace",

@@ -21,8 +21,7 @@ from fullgraph.run import Run, build_trainer
 from fullgraph.testing import anew
 from fullgraph.train.checkpoint import Scalars, restore_trainer, state_of, tensors_of
 from fullgraph.train.config import TrainConfig
-from fullgraph.train.evaluate import evaluate, logits_of
-from fullgraph.train.trainer import Trainer
+from fullgraph.train.trainer import Trainer, evaluate, logits_of
 from fullgraph.transport import Key, OrderChecking, Transport
 from fullgraph.values import read_value
 from tests.support.cases import Case

@@ -94,3 +94,9 @@ CASES: dict[str, Case] = {
     "empty parts": _empty_parts,
     "overfull": _overfull,
 }
+
+
+def same_fields(a, b):
+    """Return whether two graphs' named arrays of nodes and edges are equal."""
+    pairs = [(a.nodes, b.nodes), (a.edges, b.edges)]
+    return all(x.keys() == y.keys() and all(np.array_equal(x[name], y[name]) for name in x) for x, y in pairs)

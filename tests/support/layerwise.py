@@ -14,13 +14,13 @@ from torch import Tensor, nn
 
 from fullgraph.exchange import Clock, Held, Wires
 from fullgraph.nn.layer_plan import LayerPlan, LayerShape
-from fullgraph.nn.view import IDENTITY, Features, Message, RowMap, Update, at_once
+from fullgraph.nn.view import IDENTITY, AtOnce, Features, Message, RowMap
 from fullgraph.ops import Adjacency, Structure, spmm
 from fullgraph.partition import Part
 from fullgraph.placement import History, Loss, Shard
 from fullgraph.placement.partitioned import Partitioned
 from fullgraph.placement.pipeline.placement import ExactEnd, first_exact
-from fullgraph.placement.pipeline.stages import shuffled
+from fullgraph.placement.pipeline.step import shuffled
 from fullgraph.placement.view import RankView
 from fullgraph.transport import Transport
 
@@ -123,7 +123,7 @@ class MixedView:
         raise AssertionError("a chunk's sum is not the graph's")
 
 
-class _Mixed:
+class _Mixed(AtOnce):
     def __init__(self, view: MixedView, x: Tensor, layer: int, row_map: RowMap) -> None:
         self.view, self.layer = view, layer
         self.own, self.old = row_map.dense(x, view.ids), torch.zeros_like(x)
@@ -139,18 +139,6 @@ class _Mixed:
     def aggregate(self) -> Tensor:
         z: Tensor = _Mix.apply(self.own, self.old.detach(), self.view, self.layer)  # type: ignore[no-untyped-call]
         return z
-
-    def through(self, update: Update, own: Callable[[Any], Any] | None = None) -> Tensor:
-        return at_once(self, update, own)
-
-    def mapped(self, dense: Callable[[Any], Tensor]) -> "Message[Tensor]":
-        raise AssertionError("a layer's input is mixed here")
-
-    def sources(self) -> Tensor:
-        raise AssertionError("no attention here")
-
-    def attend(self, target_nH: Tensor, weight_HO: Tensor) -> Tensor:
-        raise AssertionError("no attention here")
 
 
 class _Mix(torch.autograd.Function):

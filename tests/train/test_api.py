@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 import fullgraph as fg
 from fullgraph.partition import partition, write_parts
 from fullgraph.report import read_metrics
-from fullgraph.train.evaluate import logits_of
+from fullgraph.train.trainer import logits_of
 from tests.support import random_graph
 
 

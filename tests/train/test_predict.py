@@ -176,12 +176,12 @@ def test_what_does_not_fit_leaves_nothing_behind(run, own_run, graph, tmp_path):
     out = tmp_path / "deep" / "out"
     for who, options, text in (
         (run, {"embeddings": 7}, r"no layer '7'; it has 1, 2, convs"),
-        (run, {"parts": 3}, "own graph is cut into 2 parts; leave --parts out"),
+        (run, {"parts": 3}, "own graph has 2 parts; leave --parts out"),
         (run, {"format": "xml"}, "format 'xml' is unknown: choose from npy, csv, parquet"),
         (run, {"graph": 3}, "a int is not a graph; give"),
         (run, {"graph": "nowhere.npz"}, "does not exist"),
         (run, {"graph": run.folder / "shards"}, "give the graph that it was cut from"),
-        (run, {"graph": random_graph(features=5)}, "has 5 features a node, and the run was trained with 12"),
+        (run, {"graph": random_graph(features=5)}, "has 5 features per node, and the run was trained with 12"),
     ):
         with pytest.raises(fg.InputError, match=text):
             fg.predict(who, out, **options)
@@ -203,11 +203,11 @@ def test_graphs_of_another_form_are_refused():
     check_fits(sparse, facts(plain), none)
     check_fits(sparse, facts(plain), fit_features(sparse, "standard"))
     for graph, wanted, scaler, text in (
-        (plain, facts(plain, edge_features=2), none, "no features an arc, and the run was trained with 2"),
-        (named(plain), facts(plain), none, "2 features an arc, and the run was trained with none"),
+        (plain, facts(plain, edge_features=2), none, "no features per edge, and the run was trained with 2"),
+        (named(plain), facts(plain), none, "2 features per edge, and the run was trained with none"),
         (plain, facts(plain, weighted=True), none, "no edge weights, and the run was trained with them"),
         (weighted, facts(plain), none, "has edge weights, and the run was trained without"),
-        (sparse, facts(plain), centred, "sparse features, and the run centred dense ones"),
+        (sparse, facts(plain), centred, "sparse features, and the run scaled dense ones"),
     ):
         with pytest.raises(fg.InputError, match=text):
             check_fits(graph, wanted, scaler)

@@ -9,8 +9,8 @@ import fullgraph as fg
 from fullgraph.codec import Full
 from fullgraph.exchange import Bounded, Pipelined, Sync, Wire
 from fullgraph.testing import run_threads
+from fullgraph.train.callbacks import StaleWarning, fixes_for, hardly_learns, swings
 from fullgraph.train.config import TrainConfig
-from fullgraph.train.stale_warning import StaleWarning, fixes_for, hardly_learns, swings
 from tests.support import CASES, trainer_of
 
 

@@ -9,7 +9,7 @@ from torch._C._distributed_c10d import HashStore
 from fullgraph.errors import InputError
 from fullgraph.testing import run_processes, run_threads
 from fullgraph.transport import agree
-from fullgraph.transport.meeting import meet
+from fullgraph.transport.job import meet
 
 
 def met(store, size, who, seconds=10.0):

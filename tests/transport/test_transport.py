@@ -3,6 +3,8 @@
 import os
 import signal
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 
 import pytest
@@ -252,3 +254,20 @@ def test_keys_have_stable_seeds_and_tags():
     runs = [Key("halo/layer2", 7, run=seed) for seed in (0, 1)]
     assert runs[0].tag == runs[1].tag
     assert runs[0].seed != runs[1].seed, "and of their run's"
+
+
+def waited_for_twice(transport):
+    """Two threads of a rank wait for one message, as a step and the writer of a checkpoint do."""
+    other = 1 - transport.rank
+    coming = transport.begin(Key("a", 0), {}, {other: 3}) if transport.rank else None
+    if coming is None:
+        time.sleep(0.2)
+        transport.begin(Key("a", 0), {other: torch.arange(3, dtype=torch.uint8)}, {})
+        return []
+    with ThreadPoolExecutor(2) as pool:
+        return [rows[other].tolist() for rows in pool.map(lambda _: coming.wait(), range(2))]
+
+
+@pytest.mark.parametrize("runner", RUNNERS)
+def test_two_threads_of_a_rank_may_wait_for_the_same_message(runner):
+    assert RUNNERS[runner](2, waited_for_twice) == [[], [[0, 1, 2]] * 2]

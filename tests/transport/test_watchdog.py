@@ -9,8 +9,7 @@ import torch
 
 from fullgraph.testing import run_processes
 from fullgraph.transport import Key, PeerLost
-from fullgraph.transport.heartbeat import FolderBoard, Heartbeat
-from fullgraph.transport.watchdog import LivenessJudge, Watchdog
+from fullgraph.transport.watchdog import FolderBoard, Heartbeat, LivenessJudge, Watchdog
 
 WORKS, WAITS = Heartbeat(host="h", pid=7), Heartbeat(host="h", pid=7, waiting=True, doing="halo/layer1")
 

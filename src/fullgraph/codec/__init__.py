@@ -1,4 +1,4 @@
-"""How many bits: what a row becomes on the wire."""
+"""Codecs: turn rows into bytes and back; the axis "how many bits"."""
 
 from typing import Annotated
 
@@ -7,6 +7,7 @@ from fullgraph.codec.base import BFloat16, Codec, Full, Half, Shape
 from fullgraph.codec.byrow import ByRow
 from fullgraph.codec.graded import Graded, quartiles
 from fullgraph.codec.lowbit import LowBit
+from fullgraph.codec.memory import ChannelFacts, Memory, Message
 from fullgraph.codec.rate import Constant, Exponential, Linear, RateSchedule, Step
 from fullgraph.codec.subsample import Subsample
 from fullgraph.codec.variance import MinVariance
@@ -18,6 +19,7 @@ __all__ = [
     "AnyCodec",
     "BFloat16",
     "ByRow",
+    "ChannelFacts",
     "Codec",
     "Constant",
     "Exponential",
@@ -26,6 +28,8 @@ __all__ = [
     "Half",
     "Linear",
     "LowBit",
+    "Memory",
+    "Message",
     "MinVariance",
     "RateSchedule",
     "Shape",

@@ -2,7 +2,7 @@
 
 from fullgraph.data.features import FEATURE_KINDS, FeatureScaler, fit_features
 from fullgraph.data.graph import Graph
-from fullgraph.data.loaders import FORMS, LOADERS, as_graph, load, load_any, load_typed, refused
+from fullgraph.data.loaders import FORMS, as_graph, load, load_any, load_typed, refused
 from fullgraph.data.names import Names
 from fullgraph.data.npz import load_npz, save_npz
 from fullgraph.data.typed import Edges, NodeType, Relation, TypedGraph
@@ -10,7 +10,6 @@ from fullgraph.data.typed import Edges, NodeType, Relation, TypedGraph
 __all__ = [
     "FEATURE_KINDS",
     "FORMS",
-    "LOADERS",
     "Edges",
     "FeatureScaler",
     "Graph",

@@ -1,15 +1,21 @@
-"""Convert user data (numpy, torch, scipy, lists) into read-only numpy arrays."""
+"""Convert user data (numpy, torch, scipy, lists) into read-only numpy arrays, and process long arrays block by block.
+
+Blocks run in several threads: numpy releases the GIL while it computes.
+"""
 
 from __future__ import annotations
 
 import threading
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
 from fullgraph.errors import InputError
+from fullgraph.proc import num_cores
 
 Array = npt.NDArray[Any]
 FeatureMatrix = Any  # np.ndarray [N, F] floating, or scipy.sparse.csr_array [N, F]; scipy has no type annotations
@@ -63,3 +69,26 @@ def frozen_csr(csr: Any) -> Any:
     out = sp.csr_array((frozen(csr.data), frozen(csr.indices), frozen(csr.indptr)), shape=csr.shape)
     out.has_canonical_format = True  # checked by the caller; saves a scan at every use
     return out
+
+
+S = TypeVar("S")
+T = TypeVar("T")
+BLOCK = 1 << 19  # entries: a few temporary arrays of this length fit in a core's cache
+FEW = 3  # this many blocks are computed faster than threads start
+
+
+def at_once(body: Callable[[S], T], items: Sequence[S]) -> Iterator[T]:
+    """Yield body(item) of every item in order, computed on all cores."""
+    if len(items) < 2:
+        yield from map(body, items)
+        return
+    with ThreadPoolExecutor(min(len(items), num_cores()), thread_name_prefix="fullgraph-blocks") as pool:
+        yield from pool.map(body, items)
+
+
+def over_blocks(body: Callable[[int, int], T], length: int, block: int = BLOCK) -> Iterator[T]:
+    """Yield body(low, high) of consecutive blocks of 0..length-1, in order."""
+    bounds = [(low, min(low + block, length)) for low in range(0, length, block)]
+    if len(bounds) <= FEW:
+        return (body(*bound) for bound in bounds)
+    return at_once(lambda bound: body(*bound), bounds)

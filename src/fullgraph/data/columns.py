@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from fullgraph.data.arrays import Array
-from fullgraph.data.files import foreign
-from fullgraph.data.parts import files_of
+from fullgraph.data.files import files_of, foreign
 from fullgraph.errors import InputError, nearest, one_line
 
 BATCH_ROWS = 1 << 18

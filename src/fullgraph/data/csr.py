@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from fullgraph.data.arrays import Array, in_file
-from fullgraph.data.blocks import over_blocks
+from fullgraph.data.arrays import Array, in_file, over_blocks
 
 
 def index_dtype(num_nodes: int) -> type[np.int32 | np.int64]:

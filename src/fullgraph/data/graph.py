@@ -11,19 +11,21 @@ import scipy.sparse as sp
 
 from fullgraph.data import csr
 from fullgraph.data.arrays import Array, FeatureMatrix, as_numpy, frozen, frozen_csr
-from fullgraph.data.featureless import NOTE, nodes_of, one_hot
 from fullgraph.data.fields import Fields, check_fields
 from fullgraph.data.labels import as_classes, check_labels, coded, is_real, whole_numbers
 from fullgraph.data.names import Names
 from fullgraph.data.pairs import Pairs, check_pairs
 from fullgraph.data.splits import check_masks, draw_masks, missing_of
 from fullgraph.data.validate import (
+    NOTE,
     check_csr,
     check_edge_features,
     check_edge_index,
     check_features,
     check_names,
     check_weight,
+    nodes_of,
+    one_hot,
 )
 from fullgraph.errors import InputError
 from fullgraph.values import read_value

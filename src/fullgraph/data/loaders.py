@@ -2,43 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from fullgraph.axes import FORMATS, GRAPH_FORMS
 from fullgraph.data.demo import demo_graph
 from fullgraph.data.files import MOST_FILES, foreign
 from fullgraph.data.graph import Graph
-from fullgraph.data.npz import load_npz
-from fullgraph.data.ogb import load_ogb
+from fullgraph.data.npz import is_typed_npz, load_npz, load_typed_npz
 from fullgraph.data.options import parse_options
-from fullgraph.data.pyg import load_pyg
-from fullgraph.data.rmat import RMAT, load_rmat
-from fullgraph.data.saint import load_saint
-from fullgraph.data.sbm import SBM, load_sbm
-from fullgraph.data.tables import is_table_folder, load_table_folder, load_tables
+from fullgraph.data.tables import is_table_folder, load_table_folder
 from fullgraph.data.typed import TypedGraph
-from fullgraph.data.typed.npz import is_typed_npz, load_typed_npz
-from fullgraph.data.typed.pyg import is_hetero
-from fullgraph.data.typed.synthetic import Typed, load_typed_synthetic
+from fullgraph.data.typed.pyg import is_hetero, typed_from_pyg
 from fullgraph.data.typed.tables import is_typed_folder, load_typed_folder
 from fullgraph.errors import InputError, nearest, one_line
+from fullgraph.named import OWN, pairs_of
+from fullgraph.own_code import own_code
+from fullgraph.reference import is_reference
 from fullgraph.words import count
 
-LOADERS: dict[str, Callable[[str], Graph | TypedGraph]] = {
-    "pyg": load_pyg, "ogb": load_ogb, "saint": load_saint, "tables": load_tables, "sbm": load_sbm, "rmat": load_rmat,
-    "typed": load_typed_synthetic,
-}  # fmt: skip
-GENERATED: dict[str, type] = {"sbm": SBM, "rmat": RMAT, "typed": Typed}
-FORMS = (
-    "demo, FILE.npz, a folder of tables, tables:nodes=FILE,edges=FILE, pyg:CLASS/NAME, ogb:NAME, saint:FOLDER, "
-    "sbm:KEY=VALUE,..., rmat:KEY=VALUE,... or typed:KEY=VALUE,..."
-)
+FORMS = f"demo, FILE.npz, a folder of tables, {', '.join(GRAPH_FORMS)}; or your own: {OWN}"
 
 
 def load(spec: str | Path = "demo") -> Graph:
-    """Load the graph named by `spec`, in one of FORMS; typed graphs are read by `load_typed`."""
+    """Load the graph named by `spec`, in one of FORMS; typed graphs are loaded by `load_typed`."""
     return untyped(load_any(spec))
 
 
@@ -70,9 +59,13 @@ def load_any(spec: str | Path = "demo") -> Graph | TypedGraph:
     kind, colon, rest = text.partition(":")
     if text == "demo":
         return demo_graph()
+    if is_own(text):
+        return _own(text)
     with foreign(text, f"correct it, or give another of {FORMS}"):
-        if colon and kind in LOADERS:
-            return LOADERS[kind](rest)
+        if colon and kind in FORMATS:
+            found = FORMATS[kind]
+            graph: Graph | TypedGraph = parse_options(kind, found, rest)() if isinstance(found, type) else found(rest)
+            return graph
         path = Path(text)
         if path.is_dir():
             if is_typed_folder(path):
@@ -88,15 +81,36 @@ def load_any(spec: str | Path = "demo") -> Graph | TypedGraph:
 def check_name(text: str) -> None:
     """Refuse a name that cannot be a graph, without reading a file; `load` may still refuse the file's content."""
     kind, colon, rest = text.partition(":")
-    if kind in GENERATED:
-        parse_options(kind, GENERATED[kind], rest)
-    elif text != "demo" and not (colon and kind in LOADERS) and not Path(text).exists():
+    if is_own(text):
+        _source(text)
+    elif colon and kind in FORMATS:
+        if isinstance(FORMATS[kind], type):
+            parse_options(kind, FORMATS[kind], rest)
+    elif text != "demo" and not Path(text).exists():
         raise _unknown(text)
+
+
+def is_own(text: str) -> bool:
+    """Whether a name stands for code of the user's own."""
+    name = text.partition(",")[0]
+    return name.partition(":")[0] not in FORMATS and is_reference(name)
+
+
+def _own(text: str) -> Graph | TypedGraph:
+    """The graph that a user's own function, or a value of a user's own class, returns."""
+    source = _source(text)
+    with own_code(source):
+        return as_any_graph(source())
+
+
+def _source(text: str) -> Any:
+    name, *options = text.split(",")
+    return FORMATS.make(name, **pairs_of(options, name))
 
 
 def _unknown(text: str) -> InputError:
     kind, colon, _ = text.partition(":")
-    known = nearest(kind, LOADERS) if colon else nearest(text, ["demo", *_names_here(Path(text))])
+    known = nearest(kind, FORMATS) if colon else nearest(text, ["demo", *_names_here(Path(text))])
     return InputError(f"'{one_line(text, 100)}' is not the name of a graph{known}: give {FORMS}")
 
 
@@ -111,12 +125,19 @@ def _names_here(path: Path) -> list[str]:
 
 def as_graph(value: Any) -> Graph:
     """Return a graph from a Graph, its name or path, or a PyG `Data`."""
-    if isinstance(value, Graph | TypedGraph):
-        return untyped(value)
-    if isinstance(value, str | Path):
-        return load(value)
     if is_hetero(value):
         raise refused("the HeteroData", len(value.node_types), len(value.edge_types))
+    return untyped(as_any_graph(value))
+
+
+def as_any_graph(value: Any) -> Graph | TypedGraph:
+    """Return a graph, homogeneous or typed, from what `as_graph` takes or a PyG `HeteroData`."""
+    if isinstance(value, Graph | TypedGraph):
+        return value
+    if isinstance(value, str | Path):
+        return load_any(value)
+    if is_hetero(value):
+        return typed_from_pyg(value)
     if any(hasattr(one, key) for one in _of_three(value) for key in ("edge_index", "adj_t")):
         return Graph.from_pyg(value)
     raise InputError(f"a {type(value).__name__} is not a graph; give a fullgraph.Graph, a PyG Data object, or {FORMS}")

@@ -1,9 +1,15 @@
-"""Read and write the project's own `.npz` graphs."""
+"""Read and write the project's own `.npz` graphs.
+
+Typed graphs have names with slashes: TYPE/x, SOURCE__RELATION__TARGET/edge_index, TYPE/y, ...
+"""
 
 from __future__ import annotations
 
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -15,12 +21,10 @@ from fullgraph.data.graph import Graph
 from fullgraph.data.pairs import KEYS as PAIRS
 from fullgraph.data.pairs import arrays_of
 from fullgraph.data.splits import MASK_KEYS, masks_of
+from fullgraph.data.typed.graph import EDGE_KEYS, NODE_KEYS, TypedGraph, spelled
 from fullgraph.data.validate import as_real
 from fullgraph.errors import InputError, explain, one_line
 from fullgraph.storage import sweep, whole_file
-
-if TYPE_CHECKING:
-    from fullgraph.data.typed import TypedGraph
 
 CSR_KEYS = ("x_data", "x_indices", "x_indptr", "x_shape")
 MASKS = ("train_mask", "val_mask", "test_mask")
@@ -44,7 +48,7 @@ def load_npz(path: str | Path) -> Graph:
         others=_is_field,
     )
     pairs = {key: arrays[key] for key in PAIRS if key in arrays}
-    try:
+    with _named(path):
         return Graph(
             arrays["edge_index"],
             features_of(path, arrays),
@@ -59,6 +63,13 @@ def load_npz(path: str | Path) -> Graph:
             fields={key: array for key, array in arrays.items() if key not in (*_KNOWN, "edge_index")},
             name=path.stem,
         )
+
+
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """Let every error name the file."""
+    try:
+        yield
     except InputError as bad:
         text = str(bad)
         raise InputError(text if text.startswith(str(path)) else f"{path}: {text}") from None
@@ -119,22 +130,8 @@ def save_npz(graph: Graph | TypedGraph, path: str | Path) -> None:
     """Write `graph` uncompressed, so that `load_npz` restores it; the file appears complete or not at all."""
     path = Path(path)
     if not isinstance(graph, Graph):
-        from fullgraph.data.typed.npz import save_typed_npz
-
         return save_typed_npz(graph, path)
-    arrays: dict[str, Any] = {"edge_index": graph.edge_index}
-    if "y" not in graph.lacks:
-        arrays["y"] = graph.y
-    if graph.class_names:
-        arrays["class_names"] = np.array(graph.class_names)
-    if sp.issparse(graph.x):
-        arrays |= {"x_data": graph.x.data, "x_indices": graph.x.indices, "x_indptr": graph.x.indptr}
-        arrays["x_shape"] = np.asarray(graph.x.shape, dtype=np.int64)
-    else:
-        arrays["x"] = graph.x
-    for name in () if graph.lacks else MASKS:
-        mask = getattr(graph, name)
-        arrays[name] = mask[:, 0] if graph.num_splits == 1 else mask
+    arrays = {"edge_index": graph.edge_index, **_labels_of(graph), **_features_of(graph.x), **_masks_of(graph)}
     arrays |= {} if graph.pairs is None else arrays_of(graph.pairs)
     if graph.edge_weight is not None:
         arrays["edge_weight"] = graph.edge_weight
@@ -146,6 +143,22 @@ def save_npz(graph: Graph | TypedGraph, path: str | Path) -> None:
     write_npz(path, arrays)
 
 
+def _labels_of(graph: Any) -> dict[str, Any]:
+    labels = {} if "y" in graph.lacks else {"y": graph.y}
+    return labels | ({"class_names": np.array(graph.class_names)} if graph.class_names else {})
+
+
+def _features_of(x: FeatureMatrix) -> dict[str, Any]:
+    if not sp.issparse(x):
+        return {"x": x}
+    return dict(zip(CSR_KEYS, (x.data, x.indices, x.indptr, np.asarray(x.shape, dtype=np.int64)), strict=True))
+
+
+def _masks_of(graph: Any) -> dict[str, Any]:
+    masks = {} if graph.lacks else {name: getattr(graph, name) for name in MASKS}
+    return {name: mask[:, 0] if graph.num_splits == 1 else mask for name, mask in masks.items()}
+
+
 def write_npz(path: Path, arrays: dict[str, Any]) -> None:
     """Write arrays uncompressed; the file appears complete or not at all."""
     try:
@@ -155,3 +168,75 @@ def write_npz(path: Path, arrays: dict[str, Any]) -> None:
     except OSError as bad:
         known = explain(bad)
         raise InputError(f"cannot write {path}: {known or one_line(bad)}; choose a folder that has room") from None
+
+
+_OF_NODES = (*NODE_KEYS, *CSR_KEYS)
+
+
+def is_typed_npz(path: Path) -> bool:
+    """Whether a file is an archive with a typed graph: some array's name holds a slash, and none is edge_index."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = archive.namelist()
+    except (OSError, zipfile.BadZipFile, ValueError):
+        return False
+    return "edge_index.npy" not in names and any("/" in name for name in names)
+
+
+def load_typed_npz(path: Path) -> TypedGraph:
+    """Load the typed graph in `path`; an uncompressed x stays in the file, memory-mapped."""
+    with zipfile.ZipFile(path) as archive:
+        held = [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
+    keys: list[str] = []
+    unused: list[str] = []
+    for name in dict.fromkeys(held):
+        owner, _, key = name.rpartition("/")
+        known = EDGE_KEYS if "__" in owner else _OF_NODES
+        (keys if owner and key in known else unused).append(name)
+    mapped = tuple(key for key in keys if key.endswith("/x"))
+    arrays = read_npz(path, (), tuple(keys), mapped=mapped, check=lambda members: _check_edges(path, members))
+    nodes: dict[str, dict[str, Any]] = {}
+    edges: dict[str, dict[str, Any]] = {}
+    for name in keys:
+        owner, _, key = name.rpartition("/")
+        (edges if "__" in owner else nodes).setdefault(owner, {})[key] = arrays[name]
+    notes = [f"of {path}, {one_line(', '.join(unused), 120)} {'is' if len(unused) == 1 else 'are'} not used"]
+    with _named(path):
+        given = {kind: _node_arrays(own, f"{path}: {kind}") for kind, own in nodes.items()}
+        return TypedGraph(given, edges, name=path.stem, notes=notes if unused else ())
+
+
+def _node_arrays(own: dict[str, Array], where: str) -> dict[str, Any]:
+    """Return a type's arrays, with the CSR parts of its features as one matrix."""
+    parts = [key for key in CSR_KEYS if key in own]
+    if "x" in own and parts:
+        widths = f" ({own['x'].shape[-1]} and {own['x_shape'][-1]} columns)" if "x_shape" in own else ""
+        raise InputError(f"{where} has both x and {parts[0]}{widths}: give a type its features once")
+    x = {"x": features_of(where, own)} if parts else {}
+    return x | {key: value for key, value in own.items() if key not in CSR_KEYS}
+
+
+def _check_edges(path: Path, members: Members) -> None:
+    """Refuse arrays of edges that cannot belong together, before any of them is unpacked."""
+    for name, member in members.items():
+        owner, _, key = name.rpartition("/")
+        edges = members.get(f"{owner}/edge_index")
+        if key in ("edge_weight", "edge_attr") and edges is not None and member.shape[:1] != edges.shape[1:]:
+            raise InputError(f"{path}: {name} is {member.shape} for edge_index {edges.shape}: give one row per edge")
+
+
+def save_typed_npz(graph: TypedGraph, path: str | Path) -> None:
+    """Write `graph` uncompressed, so that `load_typed_npz` restores it; the file appears complete or not at all."""
+    arrays: dict[str, Any] = {}
+    for kind, nodes in graph.nodes.items():
+        x = {"num_nodes": np.int64(nodes.num_nodes)} if nodes.x is None else _features_of(nodes.x)
+        arrays |= {f"{kind}/{key}": value for key, value in x.items()}
+        if nodes.names is not None:
+            arrays[f"{kind}/names"] = nodes.names.numpy()
+    for relation, edges in graph.edges.items():
+        own = {"edge_index": edges.edge_index, "edge_weight": edges.edge_weight, "edge_attr": edges.edge_attr}
+        arrays |= {f"{spelled(relation)}/{key}": value for key, value in own.items() if value is not None}
+    if graph.labels is not None:
+        own = _labels_of(graph.labels) | _masks_of(graph.labels)
+        arrays |= {f"{graph.target}/{key}": value for key, value in own.items()}
+    write_npz(Path(path), arrays)

@@ -1,11 +1,16 @@
-"""Node-property graphs of the Open Graph Benchmark from raw files (Hu et al., arXiv:2005.00687); no download."""
+"""Node-property graphs of the Open Graph Benchmark from raw files (Hu et al., arXiv:2005.00687); no download.
+
+ogbn-mag is a typed graph.
+"""
 
 from __future__ import annotations
 
+import csv
+import gzip
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 
@@ -13,10 +18,8 @@ from fullgraph.data.arrays import Array
 from fullgraph.data.files import data_root, foreign, need_file, read_npz
 from fullgraph.data.graph import Graph
 from fullgraph.data.splits import mask_of
+from fullgraph.data.typed.graph import TypedGraph
 from fullgraph.errors import InputError
-
-if TYPE_CHECKING:
-    from fullgraph.data.typed import TypedGraph
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,8 +56,6 @@ def load_ogb(name: str) -> Graph | TypedGraph:
             "or set FULLGRAPH_DATA to the folder that holds it"
         )
     if name in _TYPED:
-        from fullgraph.data.typed.ogb import load_typed_ogb
-
         return load_typed_ogb(name, folder)
     layout = _KNOWN[name]
     edges, x, y = _binary(folder) if layout.binary else _text(folder)
@@ -110,3 +111,44 @@ def read_csv(path: Path, dtype: type[np.generic]) -> Array:
     with foreign(path, "unpack the archive again"), warnings.catch_warnings():
         warnings.simplefilter("error")  # numpy only warns of an empty file
         return np.loadtxt(path, delimiter=",", dtype=dtype, ndmin=2)
+
+
+SPLIT = "time"
+
+
+def load_typed_ogb(name: str, folder: Path) -> TypedGraph:
+    """Load raw/ and split/time/ as OGB's archive unpacks, with the same directed edges as OGB's loader.
+
+    Types without node-feat have no features; TypedGraph.with_reverses adds the reversed relations.
+    """
+    raw = folder / "raw"
+    kinds, counts = _rows(raw / "num-node-dict.csv.gz", 2)
+    nodes: dict[str, dict[str, Any]] = {}
+    for kind, count in zip(kinds, counts, strict=True):
+        features = raw / "node-feat" / kind / "node-feat.csv.gz"
+        nodes[kind] = {"num_nodes": np.int64(count)}
+        if features.is_file():
+            nodes[kind]["x"] = read_csv(features, np.float32)
+        labels = raw / "node-label" / kind / "node-label.csv.gz"
+        if labels.is_file():
+            nodes[kind]["y"] = class_numbers(read_csv(labels, np.float64))
+            masks = read_masks(folder / "split" / SPLIT / kind, int(count))
+            nodes[kind] |= {f"{split}_mask": mask for split, mask in masks.items()}
+    edges = {}
+    for triplet in _rows(raw / "triplet-type-list.csv.gz"):
+        path = raw / "relations" / "___".join(triplet) / "edge.csv.gz"
+        edges[tuple(triplet)] = np.ascontiguousarray(read_csv(path, np.int64).T)
+    try:
+        return TypedGraph(nodes, edges, name=name)
+    except InputError as bad:
+        raise InputError(f"{raw}: {bad}; {AGAIN}") from None
+
+
+def _rows(path: Path, count: int | None = None) -> list[list[str]]:
+    """Return the rows of texts of a small table."""
+    need_file(path, AGAIN)
+    with foreign(path, AGAIN), gzip.open(path, "rt", newline="") as file:
+        rows = [[cell.strip() for cell in row] for row in csv.reader(file) if row]
+        if count is not None and (len(rows) != count or not all(cell.isdigit() for cell in rows[1])):
+            raise InputError(f"{path} is not a line of node types and a line of their sizes: {AGAIN}")
+    return rows

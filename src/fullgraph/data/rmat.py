@@ -9,7 +9,6 @@ import numpy as np
 
 from fullgraph.data.arrays import Array
 from fullgraph.data.graph import Graph
-from fullgraph.data.options import parse_options
 from fullgraph.data.synthetic import Nodes, Planted, Share, arcs_of, distinct_edges, planted_graph, require_graph_fits
 from fullgraph.errors import InputError
 from fullgraph.values import Range
@@ -48,10 +47,8 @@ class RMAT(Planted):
     def num_edges(self) -> int:
         return self.edges if self.edges >= 0 else min(10 * self.num_nodes, self.num_nodes * self.num_nodes // 16)
 
-
-def load_rmat(text: str) -> Graph:
-    """Return the graph of `rmat:KEY=VALUE,...`."""
-    return rmat_graph(parse_options("rmat", RMAT, text))
+    def __call__(self) -> Graph:
+        return rmat_graph(self)
 
 
 def rmat_graph(options: RMAT) -> Graph:

@@ -9,7 +9,6 @@ import numpy as np
 
 from fullgraph.data.arrays import Array
 from fullgraph.data.graph import Graph
-from fullgraph.data.options import parse_options
 from fullgraph.data.synthetic import Nodes, Planted, Share, arcs_of, distinct_edges, planted_graph, require_graph_fits
 from fullgraph.errors import InputError
 from fullgraph.values import Range
@@ -47,10 +46,8 @@ class SBM(Planted):
         room = self.nodes * self.nodes / (8 * max(1.0, self.p_in * self.num_edges))
         return min(self.nodes, max(self.classes, min(64, int(room)), 1))
 
-
-def load_sbm(text: str) -> Graph:
-    """Return the graph of `sbm:KEY=VALUE,...`."""
-    return sbm_graph(parse_options("sbm", SBM, text))
+    def __call__(self) -> Graph:
+        return sbm_graph(self)
 
 
 def sbm_graph(options: SBM) -> Graph:

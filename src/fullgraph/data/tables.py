@@ -16,13 +16,12 @@ import numpy as np
 
 from fullgraph.data.arrays import Array, frozen
 from fullgraph.data.columns import Columns, open_columns, stacked
-from fullgraph.data.files import need_file
+from fullgraph.data.files import need_file, tables_in
 from fullgraph.data.graph import Graph
+from fullgraph.data.labels import read_labels
 from fullgraph.data.names import Names
 from fullgraph.data.options import parse_options
-from fullgraph.data.parts import tables_in
 from fullgraph.data.splits import ALSO, SPLITS
-from fullgraph.data.table_labels import read_labels
 from fullgraph.errors import InputError, one_line
 from fullgraph.resources import require_memory
 

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from fullgraph.axes import SCHEDULES
 from fullgraph.exchange.adaptive import Adaptive
-from fullgraph.exchange.channel import Channel
+from fullgraph.exchange.channel import Channel, Hop
 from fullgraph.exchange.clock import Clock
 from fullgraph.exchange.facts import RowFacts, Sides
 from fullgraph.exchange.inbox import Held, settled
@@ -26,6 +26,7 @@ __all__ = [
     "Drift",
     "Except",
     "Held",
+    "Hop",
     "Pipelined",
     "RowFacts",
     "Schedule",

@@ -68,6 +68,31 @@ class Channel:
         return halo
 
 
+class Hop:
+    """One direction of a channel between two ranks, one of which sends its rows; the other expects and then takes them.
+
+    Where a step runs in pieces, no pass of autograd goes over the wire: whoever runs the pieces calls these.
+    """
+
+    def __init__(self, inbox: Inbox) -> None:
+        self._inbox = inbox
+
+    def send(self, rows: Tensor, step: int) -> None:
+        """Post rows; who sends a hop never reads it, so the sends of steps before, long done, are let go here."""
+        self._inbox.drop_before(step)
+        self._inbox.post(self._inbox.route.pack(rows), rows, step)
+
+    def expect(self, like: Tensor, step: int) -> None:
+        """Have the rows received as soon as they come."""
+        self._inbox.post({}, like, step)
+
+    def take(self, rows: int, like: Tensor, step: int) -> Tensor:
+        """The rows that the one peer sent; zeros where nothing is due yet, and none where a chunk has none."""
+        for came in (self._inbox.read(step) or {}).values():
+            return came
+        return like.new_zeros(rows, like.shape[1])
+
+
 class Begin(torch.autograd.Function):
     """forward: post rows x_t.  backward: read the returned gradients of version v(t) and add them."""
 

@@ -5,8 +5,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from fullgraph.codec import ByRow, Codec, Shape
-from fullgraph.exchange.bits import Bits, Side
+from fullgraph.codec import Codec, Memory, Message, Shape
+from fullgraph.codec.memory import Side
+from fullgraph.exchange.own import codec_of, note
 from fullgraph.exchange.picks import Picked
 from fullgraph.exchange.state import Residuals
 from fullgraph.transport import Key
@@ -19,7 +20,7 @@ class StepCoding:
     codec: Codec
     residuals: Residuals | None
     picked: Picked | None
-    bits: Bits | None
+    memory: Memory | None
     key: Key
     rank: int
     shapes: dict[int, Shape]  # of all rows that each peer may send
@@ -40,43 +41,37 @@ class StepCoding:
 
     def encode(self, peer: int, rows: Tensor) -> Tensor:
         """The bytes of those of the rows that cross."""
-        key, at, codec = self._message("sent", peer, len(rows))
+        message, codec = self._message("sent", peer, tuple(rows.shape), rows.dtype)
         if self.residuals is not None:
-            wire = self.residuals.encode(codec, peer, rows, key, at)
+            wire = self.residuals.encode(codec, peer, rows, message.key, message.at)
         else:
-            wire = codec.encode(rows if at is None else rows[at.to(rows.device)], key)
-        self._note("sent", peer, tuple(rows.shape), wire)
+            wire = codec.encode(rows if message.at is None else rows[message.at.to(rows.device)], message.key)
+        if self.memory is not None:
+            note(self.memory, message, wire)
         return wire
 
     def decode(self, peer: int, wire: Tensor) -> Tensor:
         """The rows that crossed."""
-        shape, wire = self.shapes[peer], wire.to(self.like.device)
-        key, at, codec = self._message("come", peer, shape[0])
-        self._note("come", peer, shape, wire)
-        return codec.decode(wire, _taken(shape, at), self.like.dtype, key)
+        wire = wire.to(self.like.device)
+        message, codec = self._message("come", peer, self.shapes[peer], self.like.dtype)
+        rows = codec.decode(wire, message.crossing, message.dtype, message.key)
+        if self.memory is not None:
+            note(self.memory, message, wire)
+        return rows
 
     def _nbytes(self, side: Side, peer: int, shape: Shape, dtype: torch.dtype) -> int:
-        key, at, codec = self._message(side, peer, shape[0])
-        return codec.nbytes(_taken(shape, at), dtype, key)
+        message, codec = self._message(side, peer, shape, dtype)
+        return codec.nbytes(message.crossing, dtype, message.key)
 
-    def _message(self, side: Side, peer: int, rows: int) -> tuple[Key, Tensor | None, Codec]:
-        """The key of a peer's message of so many rows, those of them that cross (None: all), and their codec."""
+    def _message(self, side: Side, peer: int, shape: Shape, dtype: torch.dtype) -> tuple[Message, Codec]:
+        """A peer's message, and its codec."""
         ends = (self.rank, peer) if side == "sent" else (peer, self.rank)
-        at = self._at(side, peer)
-        codec = self.codec if self.bits is None else self.bits.codec(side, peer, rows, at)
-        return replace(self.key, ends=ends), at, codec
+        message = Message(
+            side=side, peer=peer, key=replace(self.key, ends=ends), shape=shape, dtype=dtype, at=self._at(side, peer)
+        )
+        return message, self.codec if self.memory is None else codec_of(self.memory, message)
 
     def _at(self, side: Side, peer: int) -> Tensor | None:
         if self.picked is None:
             return None
         return (self.picked.sent if side == "sent" else self.picked.come)[peer]
-
-    def _note(self, side: Side, peer: int, shape: Shape, wire: Tensor) -> None:
-        if self.bits is not None:
-            key, at, codec = self._message(side, peer, shape[0])
-            assert isinstance(codec, ByRow)
-            self.bits.note(side, peer, shape[0], at, codec.spans(wire, _taken(shape, at), key))
-
-
-def _taken(shape: Shape, at: Tensor | None) -> Shape:
-    return shape if at is None else (len(at), *shape[1:])

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fullgraph.exchange.picks import ByPeer
+from fullgraph.codec.memory import ByPeer, BySide
 from fullgraph.plan import Route
 from fullgraph.transport import Key, Transport
 
@@ -38,12 +38,37 @@ class RowFacts:
     summed: bool | None = True  # readers sum rows up, each times a number; attention does not; None: who knows
 
 
-def told_squares(facts: RowFacts, name: str, route: Route, transport: Transport) -> tuple[ByPeer, ByPeer] | None:
-    """`squares` by message, as `Sides.by_peer` has them. Readers know them, and tell the owners once."""
-    if facts.squares is None:
-        return None
-    come = {peer: rows.float().cpu() for peer, rows in route.T.pack(facts.squares()).items()}
-    incoming = {peer: 4 * shape[0] for peer, shape in route.T.shapes(()).items()}
-    wires = {peer: rows.contiguous().view(torch.uint8) for peer, rows in come.items()}
-    told = transport.begin(Key(f"setup/{name} squares", 0), wires, incoming).wait()
-    return {peer: told[peer].cpu().clone().view(torch.float32) for peer in sorted(told)}, come
+@dataclass(frozen=True, slots=True, eq=False)
+class FactsByMessage:
+    """The facts of one direction of a channel, by message; None: the placement does not tell them."""
+
+    rows: RowFacts
+    route: Route  # of the features
+    transport: Transport
+    name: str
+    gradients: bool
+
+    @property
+    def ids(self) -> BySide | None:
+        return self._sides(self.rows.ids)
+
+    @property
+    def grades(self) -> BySide | None:
+        return self._sides(self.rows.grades)
+
+    @property
+    def squares(self) -> BySide | None:
+        """Readers know them, and tell the owners; all ranks must ask."""
+        if self.gradients or self.rows.squares is None:
+            return None
+        come = {peer: rows.float().cpu() for peer, rows in self.route.T.pack(self.rows.squares()).items()}
+        incoming = {peer: 4 * shape[0] for peer, shape in self.route.T.shapes(()).items()}
+        wires = {peer: rows.contiguous().view(torch.uint8) for peer, rows in come.items()}
+        told = self.transport.begin(Key(f"setup/{self.name} squares", 0), wires, incoming).wait()
+        return {"sent": {peer: told[peer].cpu().clone().view(torch.float32) for peer in sorted(told)}, "come": come}
+
+    def _sides(self, sides: Sides | None) -> BySide | None:
+        if sides is None:
+            return None
+        sent, come = sides.by_peer(self.route)
+        return {"sent": come, "come": sent} if self.gradients else {"sent": sent, "come": come}

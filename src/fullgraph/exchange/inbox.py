@@ -7,13 +7,14 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from fullgraph.codec import Codec, Shape
+from fullgraph.codec import Codec, Memory, Shape
+from fullgraph.codec.memory import ByPeer, are_shaped, rows_of
 from fullgraph.errors import Damaged, InputError
-from fullgraph.exchange.bits import Bits
 from fullgraph.exchange.coding import StepCoding
-from fullgraph.exchange.picks import ByPeer, Picked, Picks
+from fullgraph.exchange.own import choose, is_due
+from fullgraph.exchange.picks import Picked, Picks
 from fullgraph.exchange.schedule import Schedule
-from fullgraph.exchange.state import Average, News, Part, Residuals, are_shaped, rows_of
+from fullgraph.exchange.state import Average, News, Part, Residuals
 from fullgraph.plan import Route
 from fullgraph.transport import Key, Pending, Ready, Transport
 
@@ -112,12 +113,12 @@ class Manner:
     residuals: Residuals | None = None
     picks: Picks | None = None
     news: News | None = None
-    bits: Bits | None = None
+    memory: Memory | None = None  # the codec's
 
     @property
     def parts(self) -> list[Part]:
         """Those that remember something."""
-        return [part for part in (self.average, self.residuals, self.news, self.bits) if part is not None]
+        return [part for part in (self.average, self.residuals, self.news, self.memory) if part is not None]
 
     @property
     def partial(self) -> bool:
@@ -167,17 +168,16 @@ class Inbox:
 
     def _send(self, packed: ByPeer, like: Tensor, step: int) -> None:
         shapes = self.route.shapes(tuple(like.shape[1:]))
-        bits = self.manner.bits
-        if bits is not None and bits.due(step):
+        if self.manner.memory is not None and is_due(self.manner.memory, step):
             self._settle()  # both ends choose by the same messages
-            bits.choose({peer: tuple(rows.shape) for peer, rows in packed.items()}, shapes)
+            choose(self.manner.memory, {peer: tuple(rows.shape) for peer, rows in packed.items()}, shapes)
         self.versions[step] = self._begin(packed, like, shapes, replace(self.key, step=step))
 
     def _coding(self, like: Tensor, shapes: dict[int, Shape], key: Key) -> StepCoding:
         manner = self.manner
         return StepCoding(
             codec=self.codec, residuals=manner.residuals, picked=manner.picks.at(key.step) if manner.picks else None,
-            bits=manner.bits, key=key, rank=self.transport.rank, shapes=shapes, like=like.new_empty(0),
+            memory=manner.memory, key=key, rank=self.transport.rank, shapes=shapes, like=like.new_empty(0),
         )  # fmt: skip
 
     def _begin(self, packed: ByPeer, like: Tensor, shapes: dict[int, Shape], key: Key) -> Pending[ByPeer]:
@@ -234,10 +234,18 @@ class Inbox:
                 passed.wait()  # never read, yet its buffers must not go while it is still on its way
         return rows
 
+    def drop_before(self, step: int) -> None:
+        """Let go of all that was posted before a step."""
+        for old in [s for s in self.versions if s < step]:
+            self.versions.pop(old).wait()
+
     def fresher(self, step: int) -> ByPeer | None:
         """The step's own rows, waited for, where it reads others; None where it does not, or sends none."""
         turn = self.schedule.turn(step)
-        return self.versions[step].wait() if turn.send and turn.read != step else None
+        if not turn.send or turn.read == step:
+            return None
+        self._settle()  # in the order in which they were sent, for a codec that remembers
+        return self.versions[step].wait()
 
     def _settle(self) -> None:
         """Wait for all that is on its way."""
@@ -247,7 +255,7 @@ class Inbox:
     def held(self) -> Held:
         """Versions and what else is remembered, under names."""
         manner = self.manner
-        if manner.partial or manner.residuals or manner.bits:  # a message changes them when it is coded
+        if manner.partial or manner.residuals or manner.memory:  # a message changes them when it is coded
             self._settle()
         versions = {f"version.{step}": version for step, version in self.versions.items()}
         if self._last is not None and self._last not in self.versions.values():

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fullgraph.codec import Codec, Shape
+from fullgraph.codec import ChannelFacts, Codec, Memory, Message, Shape
 from fullgraph.errors import InputError, one_line
 from fullgraph.exchange.schedule import Schedule, Turn
 from fullgraph.own_code import is_ours, own_code, told, unfit
@@ -16,6 +16,48 @@ def checked_codec(codec: Codec) -> Codec:
     if not all(hasattr(codec, name) for name in ("encode", "decode", "nbytes")):
         raise InputError(f"codec={one_line(codec, 60)}: give a codec, such as fullgraph.codec.LowBit(4)")
     return codec if is_ours(codec) else CheckedCodec(codec)
+
+
+def asks_grades(codec: Codec) -> bool:
+    return bool(getattr(_own(codec), "graded", False))
+
+
+def memory_of(codec: Codec, facts: ChannelFacts) -> Memory | None:
+    """What a codec remembers of one direction of a channel; None: it does not remember."""
+    codec = _own(codec)
+    make = getattr(codec, "for_channel", None)
+    if make is None:
+        return None
+    with own_code(codec):
+        memory = make(facts)
+    if not isinstance(memory, Memory):
+        raise unfit(make, f"returned {told(memory)}: return a fullgraph.codec.Memory")
+    return memory
+
+
+def _own(codec: Codec) -> Codec:
+    return codec.codec if isinstance(codec, CheckedCodec) else codec
+
+
+def codec_of(memory: Memory, message: Message) -> Codec:
+    with own_code(memory):
+        codec = memory.codec(message)
+    return checked_codec(codec)
+
+
+def note(memory: Memory, message: Message, wire: Tensor) -> None:
+    with own_code(memory):
+        memory.note(message, wire)
+
+
+def is_due(memory: Memory, step: int) -> bool:
+    with own_code(memory):
+        return memory.due(step)
+
+
+def choose(memory: Memory, sent: dict[int, Shape], come: dict[int, Shape]) -> None:
+    with own_code(memory):
+        memory.choose(sent, come)
 
 
 def checked_schedule(schedule: Schedule) -> Schedule:

@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from fullgraph.codec.memory import ByPeer
 from fullgraph.ops.hashing import MASK32, draws, dropout_key, row_keys
 
-ByPeer = dict[int, Tensor]  # rows, or a value of each, by the peer whose message they are
 SALT = 0xB5  # no layer of dropout has this number
 
 

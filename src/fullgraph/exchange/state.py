@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from fullgraph.codec import Codec, Shape
-from fullgraph.exchange.picks import ByPeer, Picks
+from fullgraph.codec.memory import ByPeer, are_shaped, rows_of
+from fullgraph.exchange.picks import Picks
 from fullgraph.transport import Key, Transport
 from fullgraph.values import Range, Value
 
@@ -29,18 +30,6 @@ class Part(Protocol):
     def fits(self, sent: dict[int, Shape], come: dict[int, Shape], dtype: torch.dtype) -> bool:
         """Whether what was loaded is of messages of these shapes."""
         ...
-
-
-def rows_of(state: dict[str, Tensor], prefix: str) -> ByPeer:
-    """In peer order, as routes have it; a file has names in an order of its own, such as 0, 1, 10, 11, 2."""
-    rows = {int(name.removeprefix(prefix)): rows for name, rows in state.items() if name.startswith(prefix)}
-    return dict(sorted(rows.items()))
-
-
-def are_shaped(rows: ByPeer, shapes: dict[int, Shape], dtype: torch.dtype) -> bool:
-    """Whether there are rows of these shapes, for every peer."""
-    same = {peer: tuple(value.shape) for peer, value in rows.items()} == shapes
-    return same and {value.dtype for value in rows.values()} <= {dtype}
 
 
 @dataclass(frozen=True, kw_only=True)

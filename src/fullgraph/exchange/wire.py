@@ -1,16 +1,16 @@
 """The free axes of a channel, as values: when it is read, in how many bits, which rows cross."""
 
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Protocol
+from functools import partial
+from typing import Protocol
 
-from fullgraph.codec import Codec, Full, MinVariance
+from fullgraph.codec import Codec, Full
 from fullgraph.errors import InputError
-from fullgraph.exchange.bits import Bits
 from fullgraph.exchange.channel import Channel
 from fullgraph.exchange.clock import Clock
-from fullgraph.exchange.facts import RowFacts, told_squares
+from fullgraph.exchange.facts import FactsByMessage, RowFacts
 from fullgraph.exchange.inbox import Inbox, Manner
-from fullgraph.exchange.own import checked_codec, checked_schedule
+from fullgraph.exchange.own import asks_grades, checked_codec, checked_schedule, memory_of
 from fullgraph.exchange.picks import Picks
 from fullgraph.exchange.schedule import Schedule, Sync
 from fullgraph.exchange.state import Average, Drift, News, Residuals, Smooth
@@ -32,7 +32,6 @@ class Wire:
     share: float = 1.0  # of the rows that are due, drawn by chance in every step
     turns: int = 1  # a row is due every so many steps
     drift: Drift | None = None
-    graded: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "codec", checked_codec(self.codec))
@@ -40,6 +39,11 @@ class Wire:
         object.__setattr__(self, "schedule", checked_schedule(self.schedule))
         if not 0 <= self.share <= 1 or self.turns < 1:
             raise InputError(f"share={self.share}, turns={self.turns}: a share is from 0 to 1, and turns are 1 or more")
+
+    @property
+    def graded(self) -> bool:
+        """Whether a codec asks for the grades of rows."""
+        return any(asks_grades(codec) for codec in (self.codec, self.backward) if codec is not None)
 
     def at(self, layer: int) -> "Wire":
         """The wire of a layer: this one for all."""
@@ -50,20 +54,20 @@ class Wire:
     ) -> Channel:
         codec, backward, smooth, drift = self.codec, self.backward or self.codec, self.smooth, self.drift
         picks, there = self._picks(route, clock, facts), Key(name, 0, "forward", use=clock.use, run=clock.seed)
-        squares = told_squares(facts, name, route, transport) if isinstance(codec, MinVariance) and facts else None
+        told = partial(FactsByMessage, facts or RowFacts(), route, transport, name)
         features = Manner(
             average=Average(smooth) if smooth and smooth.features else None,
             residuals=Residuals() if self.feedback else None,
             picks=picks,
             news=News(drift, picks) if drift else None,
-            bits=Bits(codec, squares) if isinstance(codec, MinVariance) else None,
+            memory=memory_of(codec, told(gradients=False)),
         )
         gradients = Manner(
             average=Average(smooth) if smooth and smooth.gradients else None,
             residuals=Residuals() if self.feedback else None,
             picks=picks and picks.T,
             news=News(drift, picks and picks.T) if drift and drift.gradients else None,
-            bits=Bits(backward, None) if isinstance(backward, MinVariance) else None,
+            memory=memory_of(backward, told(gradients=True)),
         )
         channel = Channel(
             route,
@@ -112,7 +116,10 @@ class Except:
     wire: Wire
     layer: int
     other: Wire
-    graded: ClassVar[bool] = False
+
+    @property
+    def graded(self) -> bool:
+        return self.wire.graded or self.other.graded
 
     def at(self, layer: int) -> Wire:
         return self.other if layer == self.layer else self.wire

@@ -1,1 +1,1 @@
-"""Tools around training: the cost model, benchmarks, checks of a machine, pages. The core does not import them."""
+"""Tools around training: the cost model, benchmarks, machine checks, HTML pages. The core does not import them."""

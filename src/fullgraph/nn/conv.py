@@ -48,6 +48,25 @@ class Conv(nn.Module):
             return view.send(dense(row_map(x, view.ids)), layer)
         return view.send(x, layer, row_map).mapped(dense)
 
+    def own_and_neighbours(
+        self, own: Callable[[Any], Tensor], neighbours: Callable[[Any], Tensor],
+        x: Features, view: GraphView, layer: int, row_map: RowMap,
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+        """own(X) of the rows that the layer computes, and A neighbours(X) of the same rows; `neighbours` is linear."""
+        plan = self.plan(x, view, layer)
+        if plan.sends == "mapped":
+            rows = row_map(x, view.ids)
+            targets, rows = view.targets(rows, layer) if isinstance(rows, Tensor) else (rows, rows)
+            message: Message[Any] = view.send(neighbours(rows), layer)
+        else:
+            message = view.send(x, layer, row_map)
+            targets = message.own
+            message = message.mapped(neighbours) if plan.maps_first else message
+        out = own(targets)  # hides the wire
+        total = message.aggregate()
+        total = total if plan.maps_first else neighbours(total)
+        return out if len(out) == len(total) else out[: len(total)], total
+
 
 class GCNConv(Conv):
     """Z = D^-1/2 (A + I) D^-1/2 X W + b  (Kipf and Welling, arXiv:1609.02907)."""
@@ -87,18 +106,9 @@ class SAGEConv(Conv):
         self.lin_neigh = Linear(in_width, out_width, bias=False)
 
     def forward(self, x: Features, view: GraphView, layer: int, row_map: RowMap = IDENTITY) -> Tensor:
-        plan = self.plan(x, view, layer)
-        if plan.maps_first:
-            if plan.sends == "mapped":
-                rows = row_map(x, view.ids)
-                own, rows = view.targets(rows, layer) if isinstance(rows, Tensor) else (rows, rows)
-                message = view.send(self.lin_neigh(rows), layer)
-            else:
-                given = view.send(x, layer, row_map)
-                own, message = given.own, given.mapped(self.lin_neigh)
-            out: Tensor = self.lin_self(own)
-            total = message.aggregate()
-            return out.add_(total) if len(out) == len(total) else out[: len(total)] + total
+        if self.plan(x, view, layer).maps_first:
+            out, mean = self.own_and_neighbours(self.lin_self, self.lin_neigh, x, view, layer, row_map)
+            return out.add_(mean) if not out._is_view() else out + mean
         return view.send(x, layer, row_map).through(
             lambda own, mean: add_linear(own, mean, self.lin_neigh.weight), self.lin_self
         )

@@ -142,10 +142,21 @@ class Message(Protocol[R]):
         ...
 
 
-def at_once(message: Message[Any], update: Update, own: Callable[[Any], Any] | None) -> Tensor:
-    """`through` of a message that comes as one."""
-    beside = None if own is None else own(message.own)
-    return update(beside, message.aggregate())
+class AtOnce:
+    """A message that comes as one. A kind of message that lacks a method is in no plan that needs it."""
+
+    def through(self: Message[Any], update: Update, own: Callable[[Any], Any] | None = None) -> Tensor:
+        beside = None if own is None else own(self.own)
+        return update(beside, self.aggregate())
+
+    def mapped(self, dense: Callable[[Any], Tensor]) -> Message[Tensor]:
+        raise AssertionError(f"{type(self).__name__}: its rows are mapped before they cross")
+
+    def sources(self) -> Tensor:
+        raise AssertionError(f"{type(self).__name__}: it brings no single rows")
+
+    def attend(self, target_nH: Tensor, weight_HO: Tensor) -> Tensor:
+        raise AssertionError(f"{type(self).__name__}: it brings no rows to attend to")
 
 
 class GraphView(Protocol):

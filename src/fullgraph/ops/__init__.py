@@ -4,14 +4,12 @@ An arc is a directed edge j -> i, stored in the row of its target i.
 """
 
 from fullgraph.ops.attention import attend, edge_scores, edge_softmax, spmm_heads
-from fullgraph.ops.dense import Drop, aligned_rows, dense_kernels, rows_linear
-from fullgraph.ops.dense_cpu import pooled_linear, pools
-from fullgraph.ops.dropout import act_dropout, dropout_arcs
+from fullgraph.ops.dense import Drop, aligned_rows, dense_kernels, pooled_linear, pools, rows_linear
 from fullgraph.ops.extremes import arc_max, arc_min
+from fullgraph.ops.gates import gated_sum
 from fullgraph.ops.hashing import dropout_key
-from fullgraph.ops.norm import layer_norm
 from fullgraph.ops.pairs import attend_pairs
-from fullgraph.ops.rows import add_rows, gather_rows
+from fullgraph.ops.rows import act_dropout, add_rows, dropout_arcs, gather_rows, layer_norm
 from fullgraph.ops.sparse import spmm
 from fullgraph.ops.structure import Adjacency, Structure
 
@@ -31,6 +29,7 @@ __all__ = [
     "dropout_key",
     "edge_scores",
     "edge_softmax",
+    "gated_sum",
     "gather_rows",
     "layer_norm",
     "pooled_linear",

@@ -40,7 +40,7 @@ def spmm_heads(structure: Structure, alpha_EH: Tensor, x_CHD: Tensor) -> Tensor:
 def attend(structure: Structure, row_RH: Tensor, col_CH: Tensor, x_CHD: Tensor) -> Tensor:
     """y[i, h] = sum_e softmax_e(LeakyReLU(row[i, h] + col[j_e, h])) x[j_e, h]  over the arcs e into i.
 
-    The scores may have a wider type than x; the softmax uses their type. On a GPU no array has one number per arc.
+    The scores may have a wider type than x; the softmax uses their type. A GPU stores no value per arc.
     """
     _check(row_RH, (structure.num_rows, x_CHD.shape[1]), "row")
     _check(col_CH, (structure.num_cols, x_CHD.shape[1]), "col", row_RH)

@@ -14,8 +14,9 @@ from fullgraph.ops.structure import Structure
 def arc_max(structure: Structure, x_CD: Tensor) -> Tensor:
     """y[i, d] = max over the arcs e into i of x[j_e, d],  0 without arcs.
 
-    Equal arcs share the gradient evenly, as in torch's scatter_reduce, which PyG calls. A maximum of 0 also gives a
-    share to the zeros that scatter_reduce starts from, so its arcs get less, here as there.
+    Equal arcs share the gradient evenly, as in torch's scatter_reduce, which PyG calls. scatter_reduce starts from
+    zeros;
+    a maximum of 0 also gives a share to that zero, so its arcs get less, and this function does the same.
     """
     if x_CD.dim() != 2 or len(x_CD) != structure.num_cols:
         raise InputError(f"x has shape {tuple(x_CD.shape)}; give a row for each column, [{structure.num_cols}, D]")

@@ -12,14 +12,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fullgraph.ops import loops, loops_lowbit, loops_pairs, pool
+from fullgraph.ops import loops, loops_gates, loops_lowbit, loops_pairs, pool
 from fullgraph.ops.hashing import mixed_key, row_keys, threshold
-from fullgraph.ops.operands import PairGrads, Pairs
-from fullgraph.ops.parallel import even_cuts, num_chunks, run
+from fullgraph.ops.operands import GateGrads, Gates, PairGrads, Pairs
+from fullgraph.ops.parallel import balanced_cuts, even_cuts, num_chunks, run
 from fullgraph.ops.structure import Adjacency, Structure
 
 EXP_COST = 16  # cost of an exponential in multiply-adds
 HASH_COST = 4
+SHARES = 16  # parts of a sum over all arcs
 
 
 def spmm(adj: Adjacency, x_CD: Tensor, out_RD: Tensor, add: bool) -> None:
@@ -93,6 +94,33 @@ def pairs_grad(s: Structure, p: Pairs, y_RHD: Tensor, state: Tensor, grad_RHD: T
     return PairGrads(row, col, value if dots else None, None if dots else att.sum(0), None if p.edge is None else edge)
 
 
+def gated(s: Structure, g: Gates) -> Tensor:
+    out, cuts = pool.empty(g.col, s.num_rows, g.col.shape[1]), s.cuts(g.col.shape[1] * _gate_cost(g))
+    _run(loops_gates.gated, cuts, s.indptr, s.indices, *_gate_operands(g), g.sigmoid, out)
+    return out
+
+
+def gated_grad(s: Structure, g: Gates, grad_RD: Tensor) -> GateGrads:
+    operands, cost, none = _gate_operands(g), g.col.shape[1] * _gate_cost(g), g.col.new_empty(0, 0)
+    row = None if g.row is None else pool.empty(g.col, *g.row.shape)
+    edge = torch.empty_like(g.edge) if g.edge is not None and g.edge_grad else None
+    cuts = balanced_cuts(s.indptr.numpy(), SHARES)  # whatever the number of threads, so that sums are the same
+    gate, extra = (None if t is None else g.col.new_zeros(SHARES, *t.shape) for t in (g.gate, g.extra))
+    if row is not None or g.edge is not None:
+        shares = (g.col.new_empty(0, 0, 0) if t is None else t for t in (gate, extra))
+        _run(
+            loops_gates.gated_grad_rows, cuts, s.indptr, s.indices, *operands, g.sigmoid, grad_RD, torch.tensor(cuts),
+            *(none if t is None else t for t in (row, edge)), *shares,
+        )  # fmt: skip
+    col, value = pool.empty(g.col, *g.col.shape), None if g.value is None else pool.empty(g.col, *g.col.shape)
+    perm = torch.empty(0, dtype=torch.int32) if g.edge is None else s.perm
+    _run(
+        loops_gates.gated_grad_cols, s.T.cuts(cost), s.T.indptr, s.T.indices, perm, *operands, g.sigmoid, grad_RD, col,
+        none if value is None else value,
+    )  # fmt: skip
+    return GateGrads(col, row, value, edge, *(None if t is None else t.sum(0) for t in (gate, extra)))
+
+
 def arc_max(s: Structure, x_CD: Tensor) -> tuple[Tensor, Tensor]:
     out, count = (pool.empty(x_CD, s.num_rows, x_CD.shape[1]) for _ in range(2))
     _run(loops_pairs.arc_max, s.cuts(2 * x_CD.shape[1]), s.indptr, s.indices, x_CD, out, count)
@@ -156,6 +184,14 @@ def _operands(p: Pairs) -> tuple[Tensor, ...]:
         return p.col.new_empty((0,) * dims) if t is None else t
 
     return p.row, p.col, given(p.value, 3), given(p.att, 2), given(p.edge, 3), given(p.keep, 2)
+
+
+def _gate_operands(g: Gates) -> tuple[Tensor, ...]:
+    return tuple(g.col.new_empty(0, 0) if t is None else t for t in (g.row, g.col, *g[2:6]))
+
+
+def _gate_cost(g: Gates) -> int:
+    return (EXP_COST if g.sigmoid else 2) + (0 if g.gate is None else 2 * len(g.gate))
 
 
 def _factors(p: Pairs) -> tuple[Any, Any]:

@@ -9,7 +9,6 @@ from fullgraph.ops import (
     triton_arcs,
     triton_attention,
     triton_lowbit,
-    triton_norm,
     triton_product,
     triton_rows,
 )
@@ -17,6 +16,8 @@ from fullgraph.ops.hashing import mixed_key, scale_bits, signed, threshold
 from fullgraph.ops.kernels import Attended
 from fullgraph.ops.kernels_cuda_dense import rows_against_rows as rows_against_rows
 from fullgraph.ops.kernels_cuda_dense import rows_times as rows_times
+from fullgraph.ops.kernels_cuda_gates import gated as gated
+from fullgraph.ops.kernels_cuda_gates import gated_grad as gated_grad
 from fullgraph.ops.kernels_cuda_pairs import PIECES, Walk, walk
 from fullgraph.ops.kernels_cuda_pairs import arc_max as arc_max
 from fullgraph.ops.kernels_cuda_pairs import arc_max_grad as arc_max_grad
@@ -24,8 +25,7 @@ from fullgraph.ops.kernels_cuda_pairs import pairs as pairs
 from fullgraph.ops.kernels_cuda_pairs import pairs_grad as pairs_grad
 from fullgraph.ops.structure import Adjacency, Structure
 from fullgraph.ops.triton_base import launch, sum_dtype, triton_type
-from fullgraph.ops.triton_plan import Plan, ceil_div, padded_width, plan_arcs, plan_product, power_of_two
-from fullgraph.ops.triton_tune import tuned
+from fullgraph.ops.triton_plan import Plan, ceil_div, padded_width, plan_arcs, plan_product, power_of_two, tuned
 
 NORM_NUMBERS = 512  # numbers of whole rows that a warp normalises at the same time: 16 per thread
 NORM_PROGRAMS = 2048  # programs of a norm's backward pass: a constant, so that the order of sums is fixed
@@ -228,7 +228,7 @@ def relu_dropout_grad(grad_nD: Tensor, y_nD: Tensor, p: float) -> Tensor:
 def layer_norm(x_nD: Tensor, weight_D: Tensor, bias_D: Tensor, eps: float) -> Tensor:
     out, sizes = torch.empty_like(x_nD), _norm_sizes(x_nD, eps)
     launch(
-        triton_norm.layer_norm, (ceil_div(len(out), sizes["ROWS"]),), out,
+        triton_rows.layer_norm, (ceil_div(len(out), sizes["ROWS"]),), out,
         x_nD, weight_D, bias_D, out, len(out), **sizes,
     )  # fmt: skip
     return out
@@ -238,7 +238,7 @@ def layer_norm_grad(grad_nD: Tensor, x_nD: Tensor, weight_D: Tensor, eps: float)
     out, sizes = torch.empty_like(x_nD), _norm_sizes(x_nD, eps)
     programs = min(NORM_PROGRAMS, ceil_div(len(out), sizes["ROWS"]))
     partial = x_nD.new_empty(programs, 2, x_nD.shape[1], dtype=sum_dtype(x_nD.dtype))
-    launch(triton_norm.layer_norm_grad, (programs,), out, grad_nD, x_nD, weight_D, out, partial, len(out), **sizes)
+    launch(triton_rows.layer_norm_grad, (programs,), out, grad_nD, x_nD, weight_D, out, partial, len(out), **sizes)
     weight, bias = partial.sum(0)
     return out, weight, bias
 

@@ -10,7 +10,7 @@ from contextvars import ContextVar
 import torch
 from torch import Tensor
 
-from fullgraph.ops.operands import PairGrads, Pairs
+from fullgraph.ops.operands import GateGrads, Gates, PairGrads, Pairs
 from fullgraph.ops.structure import Adjacency, Structure
 
 # Shapes as in kernels.py.
@@ -81,6 +81,20 @@ def pairs_grad(s: Structure, p: Pairs, y_RHD: Tensor, state: Tensor, grad_RHD: T
     for _ in range(4):
         _tell("product", s.num_rows, s.num_arcs, p.col.shape[1] * p.col.shape[2])
     return PairGrads(*(None if t is None else torch.empty_like(t) for t in p[:5]))  # type: ignore[arg-type]
+
+
+def gated(s: Structure, g: Gates) -> Tensor:
+    _tell("product", s.num_rows, s.num_arcs, g.col.shape[1])
+    return g.col.new_empty(s.num_rows, g.col.shape[1])
+
+
+def gated_grad(s: Structure, g: Gates, grad_RD: Tensor) -> GateGrads:
+    for _ in range(2):
+        _tell("product", s.num_rows, s.num_arcs, g.col.shape[1])
+    edge = torch.empty_like(g.edge) if g.edge is not None and g.edge_grad else None
+    col, row, value, gate, extra = (None if t is None else torch.empty_like(t) for t in (*g[:3], *g[4:6]))
+    assert col is not None
+    return GateGrads(col, row, value, edge, gate, extra)
 
 
 def arc_max(s: Structure, x_CD: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,4 +1,4 @@
-"""Operands of attention that compares rows, and their gradients."""
+"""Operands of the operations that compare rows over arcs, and their gradients."""
 
 from typing import NamedTuple
 
@@ -26,3 +26,27 @@ class PairGrads(NamedTuple):
     value: Tensor | None
     att: Tensor | None
     edge: Tensor | None
+
+
+class Gates(NamedTuple):
+    """Operands of a sum of gated rows; `gated_sum` has the equation."""
+
+    col: Tensor  # [C, D]
+    row: Tensor | None  # [R, D]
+    value: Tensor | None  # [C, D]; None: ones
+    edge: Tensor | None  # [E, K]
+    gate: Tensor | None  # [K, D]; None: edge is [E, D] and added as it is
+    extra: Tensor | None  # [K, D]
+    sigmoid: bool  # else ReLU
+    edge_grad: bool  # whether the gradient of edge is wanted
+
+
+class GateGrads(NamedTuple):
+    """Gradients of the tensors of `Gates`, None where there is no such tensor or it is not wanted."""
+
+    col: Tensor
+    row: Tensor | None
+    value: Tensor | None
+    edge: Tensor | None
+    gate: Tensor | None
+    extra: Tensor | None

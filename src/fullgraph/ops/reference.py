@@ -2,7 +2,6 @@
 
 import warnings
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -12,9 +11,11 @@ from fullgraph.ops.hashing import draws, row_keys, threshold
 from fullgraph.ops.lowbit import lowbit_decode as lowbit_decode
 from fullgraph.ops.lowbit import lowbit_encode as lowbit_encode
 from fullgraph.ops.operands import PairGrads, Pairs
+from fullgraph.ops.reference_arcs import BLOCK, ArcBlock, arc_blocks
+from fullgraph.ops.reference_gates import gated as gated
+from fullgraph.ops.reference_gates import gated_grad as gated_grad
 from fullgraph.ops.structure import Adjacency, Structure
 
-BLOCK = 1 << 24  # maximum numbers of an intermediate result with one value per (arc, feature)
 ARCS_AT_ONCE = 2**31 - 1  # maximum arcs that cuSPARSE can count in int32
 
 
@@ -90,31 +91,15 @@ def add_rows(out_nD: Tensor, rows_k: Tensor, values_kD: Tensor) -> None:
     out_nD.index_add_(0, rows_k, values_kD)
 
 
-class _ArcBlock(NamedTuple):
-    """Some arcs and their rows."""
-
-    arcs: slice
-    target: Tensor
-    source: Tensor
-
-
-def _arc_blocks(s: Structure, numbers: int) -> Iterator[_ArcBlock]:
-    """Blocks of arcs with so many numbers each."""
-    step = max(1, BLOCK // max(1, numbers))
-    for e in range(0, s.num_arcs, step):
-        block = slice(e, e + step)
-        yield _ArcBlock(block, s.rows[block], s.indices[block].long())
-
-
-def _compared(p: Pairs, b: _ArcBlock) -> Tensor:
-    """What the score of an arc is made of: the sum of its rows, or the row that its target's is multiplied with."""
+def _compared(p: Pairs, b: ArcBlock) -> Tensor:
+    """The operands of an arc's score: the sum of its rows, or the row to multiply with the target's row."""
     other = p.col[b.source] if p.edge is None else p.col[b.source] + p.edge[b.arcs]
     return other if p.att is None else other + p.row[b.target]
 
 
 def pairs(s: Structure, p: Pairs) -> tuple[Tensor, Tensor]:
     scores_EH = p.col.new_empty(s.num_arcs, p.col.shape[1])
-    for b in _arc_blocks(s, p.col[:1].numel()):
+    for b in arc_blocks(s, p.col[:1].numel()):
         z = _compared(p, b)
         score = (z * p.row[b.target]).sum(-1) * p.scale if p.att is None else (leaky_relu(z, p.slope) * p.att).sum(-1)
         scores_EH[b.arcs] = score
@@ -122,7 +107,7 @@ def pairs(s: Structure, p: Pairs) -> tuple[Tensor, Tensor]:
     weight_EH = alpha_EH if p.keep is None else alpha_EH * p.keep
     y_RHD = spmm_heads(s, None, weight_EH, p.col if p.value is None else p.value)
     if p.edge is not None and p.att is None:
-        for b in _arc_blocks(s, p.col[:1].numel()):
+        for b in arc_blocks(s, p.col[:1].numel()):
             y_RHD.index_add_(0, b.target, p.edge[b.arcs] * weight_EH[b.arcs, :, None])
     return y_RHD, alpha_EH
 
@@ -133,13 +118,13 @@ def pairs_grad(s: Structure, p: Pairs, y_RHD: Tensor, state: Tensor, grad_RHD: T
     value = p.col if p.value is None else p.value
     d_alpha = arc_dot(s, grad_RHD, value)
     if p.edge is not None and p.att is None:
-        for b in _arc_blocks(s, p.col[:1].numel()):
+        for b in arc_blocks(s, p.col[:1].numel()):
             d_alpha[b.arcs] += (grad_RHD[b.target] * p.edge[b.arcs]).sum(-1)
     d_score = softmax_grad(s, alpha_EH, d_alpha if p.keep is None else d_alpha * p.keep)
     row, col = torch.zeros_like(p.row), torch.zeros_like(p.col)
     att = None if p.att is None else torch.zeros_like(p.att)
     edge = None if p.edge is None else torch.empty_like(p.edge)
-    for b in _arc_blocks(s, p.col[:1].numel()):
+    for b in arc_blocks(s, p.col[:1].numel()):
         z, d = _compared(p, b), d_score[b.arcs, :, None]
         if p.att is None or att is None:
             row.index_add_(0, b.target, d * p.scale * z)
@@ -163,10 +148,10 @@ def arc_max(s: Structure, x_CD: Tensor) -> tuple[Tensor, Tensor]:
     y_RD = x_CD.new_zeros(s.num_rows, x_CD.shape[1])
     count_RD = torch.zeros_like(y_RD, dtype=torch.promote_types(x_CD.dtype, torch.float32))
     lowest = x_CD.new_full(y_RD.shape, -torch.inf)
-    for b in _arc_blocks(s, x_CD.shape[1]):
+    for b in arc_blocks(s, x_CD.shape[1]):
         lowest.scatter_reduce_(0, b.target[:, None].expand(-1, x_CD.shape[1]), x_CD[b.source], "amax")
     y_RD = torch.where((s.indptr.diff() > 0)[:, None], lowest, y_RD)
-    for b in _arc_blocks(s, x_CD.shape[1]):
+    for b in arc_blocks(s, x_CD.shape[1]):
         count_RD.index_add_(0, b.target, (x_CD[b.source] == y_RD[b.target]).to(count_RD.dtype))
     return y_RD, count_RD
 
@@ -174,7 +159,7 @@ def arc_max(s: Structure, x_CD: Tensor) -> tuple[Tensor, Tensor]:
 def arc_max_grad(s: Structure, x_CD: Tensor, y_RD: Tensor, share_RD: Tensor) -> Tensor:
     wide = torch.promote_types(x_CD.dtype, torch.float32)
     total = torch.zeros_like(x_CD, dtype=wide)
-    for b in _arc_blocks(s, x_CD.shape[1]):
+    for b in arc_blocks(s, x_CD.shape[1]):
         reached = x_CD[b.source] == y_RD[b.target]
         total.index_add_(0, b.source, share_RD[b.target].to(wide) * reached)
     return total.to(x_CD.dtype)
@@ -193,7 +178,8 @@ def _sum_arcs(s: Structure, weight_E: Tensor | None, x_CD: Tensor) -> Tensor:
 
 
 def csr_product(s: Structure, weight_E: Tensor | None, x_CD: Tensor, arcs_at_once: int = ARCS_AT_ONCE) -> Tensor:
-    """The same with torch's CSR tensors, cuSPARSE on a GPU. Not for half types, because cuSPARSE sums in their type.
+    """Like `_sum_arcs`, with torch's CSR tensors, cuSPARSE on a GPU. Not for half types, because cuSPARSE sums in their
+    type.
 
     Rows are processed in blocks, so that int32 row pointers suffice and the indices are used without a copy.
     """

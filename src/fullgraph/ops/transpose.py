@@ -17,7 +17,7 @@ SCANNED_AT_ONCE = 1 << 28  # arcs; torch.nonzero accepts fewer than 2^31 numbers
 
 
 def indptr_of(counts_R: Tensor) -> Tensor:
-    """Row pointers [R+1] of rows with so many entries:  indptr[r] = counts[0] + ... + counts[r-1]."""
+    """Row pointers [R+1] of rows with the given numbers of entries:  indptr[r] = counts[0] + ... + counts[r-1]."""
     return torch.nn.functional.pad(counts_R.cumsum(0), (1, 0))
 
 
@@ -42,7 +42,7 @@ def transpose(indptr: Tensor, indices: Tensor, num_cols: int, *, with_perm: bool
 def transpose_in_pieces(
     indptr: Tensor, indices: Tensor, num_cols: int, *, with_perm: bool, at_once: int = SORTED_AT_ONCE
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The same in blocks of columns with about `at_once` arcs each."""
+    """Like `transpose`, in blocks of columns with about `at_once` arcs each."""
     num_arcs = indices.numel()
     counts = torch.zeros(num_cols, dtype=torch.int64, device=indices.device)
     for part in indices.split(SCANNED_AT_ONCE):

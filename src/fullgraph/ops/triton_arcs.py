@@ -7,8 +7,7 @@ from typing import Any
 
 import triton.language as tl
 
-from fullgraph.ops.triton_base import arcs_of, jit, rows_of
-from fullgraph.ops.triton_hashing import draws, row_keys
+from fullgraph.ops.triton_base import arcs_of, draws, jit, row_keys, rows_of
 
 
 @jit

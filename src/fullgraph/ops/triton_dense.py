@@ -8,8 +8,7 @@ from typing import Any
 
 import triton.language as tl
 
-from fullgraph.ops.triton_base import jit
-from fullgraph.ops.triton_hashing import draws, row_keys
+from fullgraph.ops.triton_base import draws, jit, row_keys
 
 
 @jit

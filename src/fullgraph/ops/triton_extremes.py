@@ -12,7 +12,7 @@ def _raise(
     best: tl.tensor, reached: tl.tensor, x: tl.tensor, indices: tl.tensor, arcs: tl.tensor, mine: tl.tensor,
     written: tl.tensor, WIDTH: tl.constexpr, SUM: tl.constexpr,
 ) -> Any:  # fmt: skip
-    """Take these arcs into every lane's maximum, and count how many arcs reach it; a NaN stays."""
+    """Update each lane's maximum with these arcs, and count the arcs that reach it; a NaN stays."""
     sources = tl.load(indices + arcs, mask=mine, other=0).to(tl.int64)
     valid = mine[:, None] & written[None, :]
     rows = tl.load(x[None, :] + sources[:, None] * WIDTH, mask=valid, other=float("-inf")).to(SUM)

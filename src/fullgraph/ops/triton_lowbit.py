@@ -4,8 +4,7 @@ from typing import Any
 
 import triton.language as tl
 
-from fullgraph.ops.triton_base import jit
-from fullgraph.ops.triton_hashing import COLUMN, draws_from, row_keys, starts
+from fullgraph.ops.triton_base import COLUMN, draws_from, jit, row_keys, starts
 
 
 @jit
@@ -63,7 +62,8 @@ def encode(
 ) -> None:  # fmt: skip
     """wire[k] = the row x[k]
 
-    A row is kept in slices, so that few threads share one: each of them computes anew what a row has once.
+    A row is kept in slices, so that few threads share it; each slice recomputes the values that belong to the whole
+    row.
     """
     TOP: tl.constexpr = 2**BITS - 1
     PER_BYTE: tl.constexpr = 8 // BITS
@@ -104,7 +104,7 @@ def encode(
         draws = draws_from(begin + first * COLUMN % 2**32, keys[:, None])
         u = (draws >> 8).to(tl.int32).to(tl.float32)
         place = tl.fma(u, 2.0**-24, (values[first // SLICE] - low[:, None]) * inverse[:, None])
-        # In a marked row places are below 1 or NaN; codes are 0 there, and outside of the row.
+        # In a marked row these values are below 1 or NaN; codes are 0 there, and outside the row.
         if TOP == 1:
             codes = tl.where(place >= 1, ones, 0)
         else:

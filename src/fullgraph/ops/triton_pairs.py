@@ -1,4 +1,4 @@
-"""Attention that compares rows in Triton: nothing of an arc is kept, everything is computed again when it is needed.
+"""Attention that compares rows, in Triton. No value per arc is stored: every value is recomputed when it is needed.
 
 With att, score = sum_d att[d] LeakyReLU(row[i, d] + col[j, d] + edge[e, d]) and value = col[j];  without it,
 score = scale <row[i], col[j] + edge[e]> and value = value[j] + edge[e].  The arcs are read three times:
@@ -40,7 +40,7 @@ def _absorb(
     keep: tl.tensor, head: tl.tensor,
     SCALE: tl.constexpr, SLOPE: tl.constexpr, HEADS: tl.constexpr, WIDTH: tl.constexpr, SUM: tl.constexpr,
 ) -> Any:  # fmt: skip
-    """Take these arcs into the running (maximum, sum of exponentials, weighted sum of values) of every lane."""
+    """Update every lane's running (maximum, sum of exponentials, weighted sum of values) with these arcs."""
     sources = tl.load(indices + arcs, mask=mine, other=None if mine is None else 0).to(tl.int64) * (HEADS * WIDTH)
     z = _gather(col, sources, mine, inside, SUM)
     if weights is not None:
@@ -152,7 +152,7 @@ def _row_gradients(
     value: tl.tensor, edge: tl.tensor, keep: tl.tensor, d_edge: tl.tensor, head: tl.tensor,
     SCALE: tl.constexpr, SLOPE: tl.constexpr, HEADS: tl.constexpr, WIDTH: tl.constexpr, SUM: tl.constexpr,
 ) -> Any:  # fmt: skip
-    """Add what these arcs give to the gradients of their row (before its factor) and of att; store d edge."""
+    """Add these arcs' parts to the gradients of their row (before its factor) and of att; store d edge."""
     sources = tl.load(indices + arcs, mask=mine, other=None if mine is None else 0).to(tl.int64) * (HEADS * WIDTH)
     z = _gather(col, sources, mine, inside, SUM)
     if weights is not None:
@@ -258,7 +258,7 @@ def _col_gradients(
     edge: tl.tensor, keep: tl.tensor, grad: tl.tensor, facts: tl.tensor, head: tl.tensor,
     SCALE: tl.constexpr, SLOPE: tl.constexpr, HEADS: tl.constexpr, WIDTH: tl.constexpr, SUM: tl.constexpr,
 ) -> Any:  # fmt: skip
-    """Add what these arcs of the transpose give to the gradients of their source's row and value."""
+    """Add these transposed arcs' parts to the gradients of their source's row and value."""
     targets = tl.load(indices + arcs, mask=mine, other=None if mine is None else 0).to(tl.int64)
     rows = _gather(row_values, targets * (HEADS * WIDTH), mine, inside, SUM)
     dy = _gather(grad, targets * (HEADS * WIDTH), mine, inside, SUM)

@@ -1,4 +1,4 @@
-"""A user's own model: any module that is called as PyG's are, on one rank's rows."""
+"""A user's own model: any module that is called like a PyG model, run on one rank's rows."""
 
 from fullgraph.own_model.loop import evaluate, gather_rows, mean_loss, sync_gradients
 from fullgraph.own_model.mode import checkpoint_context

@@ -1,6 +1,6 @@
-"""Buffers that a model keeps by itself, such as a running mean, must be the same on every rank."""
+"""Check that buffers which a model updates itself, such as a running mean, are equal on every rank."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 import torch
 from torch import Tensor, nn
@@ -11,7 +11,7 @@ from fullgraph.transport import Key, Transport
 
 
 class Buffers:
-    """Compares the buffers of a model over ranks whenever a forward pass has changed one.
+    """Compares a model's buffers over ranks whenever a forward pass has changed one.
 
     Batch norms are left out: their buffers are written from sums over all ranks.
     """
@@ -35,7 +35,7 @@ class Buffers:
         }
 
     def check(self) -> None:
-        """Raise where a buffer holds rows of one rank, or differs between ranks."""
+        """Raise if a buffer holds rows of one rank, or differs between ranks."""
         now, before = self._now(), self._seen
         self._seen = now
         for name, (value, _) in now.items():
@@ -60,7 +60,7 @@ class Buffers:
 
 
 @torch.no_grad()
-def differing(tensors: dict[str, Tensor], transport: Transport, key: Key) -> list[str]:
+def differing(tensors: Mapping[str, Tensor], transport: Transport, key: Key) -> list[str]:
     """The names of tensors that are not the same on every rank."""
     digests = torch.stack([_digest(value) for value in tensors.values()]) if tensors else torch.zeros(0, 2)
     each = digests.new_zeros(transport.size, *digests.shape)
@@ -71,6 +71,6 @@ def differing(tensors: dict[str, Tensor], transport: Transport, key: Key) -> lis
 
 
 def _digest(value: Tensor) -> Tensor:
-    """Two numbers that differ where the values do, or their order."""
+    """Two numbers that differ if the values or their order differ."""
     flat = value.detach().flatten().double().cpu()
     return torch.stack([flat.sum(), (flat * torch.arange(1, len(flat) + 1, dtype=torch.float64)).sum()])

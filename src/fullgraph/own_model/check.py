@@ -1,7 +1,8 @@
-"""The self-check: a user's model on a small piece of the graph, in one process and over simulated ranks.
+"""The self-check: run a user's model on a small piece of the graph, in one process and over simulated ranks.
 
-Both train for a few steps and are evaluated after each. Every layer's output, the logits, all gradients, the weights
-and the buffers must be the same. It finds what the guard (`rows/`) cannot see, such as numbers made of len(x).
+Both train for a few steps, with an evaluation after each. Every layer's output, the logits, all gradients, the weights
+and the buffers must be equal. The check finds faults that the guard (`rows/`) cannot see, such as computing with
+len(x).
 """
 
 import copy
@@ -39,25 +40,26 @@ from fullgraph.placement import RankGraph
 from fullgraph.transport import Key, Transport
 
 STEPS, RATE, TOLERANCE = 3, 0.1, 1e-8
-LEAST_WORK, MORE_WORK = 600.0, 300  # seconds of processor time for simulated ranks, at least and times one process's
+# processor seconds for simulated ranks: at least the first, and the second times one process's
+LEAST_WORK, MORE_WORK = 600.0, 300
 WAY_OUT = "correct the model, or go without the check (--no-check, check=False)"
-Outputs = dict[tuple[str, int, int], Tensor]  # by part of the model, pass, and call in that pass
+Outputs = dict[tuple[str, int, int], Tensor]  # key: part of the model, pass, call in that pass
 Sum = Callable[[Tensor], Tensor]
 
 
 @dataclass(eq=False)
 class Seen:
-    """What a model gave over a few steps, on the nodes `ids`."""
+    """Everything that a model returned over a few steps, on the nodes `ids`."""
 
     ids: Tensor
     outputs: Outputs = field(default_factory=dict)
-    logits: list[Tensor] = field(default_factory=list)  # in training and in evaluation, by turns
-    grads: dict[str, Tensor] = field(default_factory=dict)  # by step and name, over all ranks
+    logits: list[Tensor] = field(default_factory=list)  # alternately from training and from evaluation
+    grads: dict[str, Tensor] = field(default_factory=dict)  # by step and name, summed over all ranks
     buffers: dict[str, Tensor] = field(default_factory=dict)  # by step and name
 
 
 def _with_float64(function: Callable[..., None]) -> Callable[..., None]:
-    """Let a model that writes `torch.zeros(8)` get a tensor of the dtype in which it is checked."""
+    """Create new tensors of the checked dtype, for a model that writes `torch.zeros(8)`."""
 
     @wraps(function)
     def checked(*args: Any, **kwargs: Any) -> None:
@@ -75,7 +77,7 @@ def _with_float64(function: Callable[..., None]) -> Callable[..., None]:
 def self_check(
     module: nn.Module, view: PygView, x: Tensor, inputs: Inputs, *, seed: int, tables: Collection[str] = ()
 ) -> None:
-    """Raise, in one line, where one process and simulated ranks differ; `module` is a copy to be used up.
+    """Raise one line if one process and simulated ranks differ; `module` is a copy that the check may change.
 
     tables: names of weights and buffers with a row per node.
     """
@@ -134,7 +136,7 @@ def _generators() -> tuple[Any, ...]:
 
 
 class _Still(TorchFunctionMode):
-    """Nothing is dropped, and random numbers are all the same."""
+    """Switches dropout off and makes all random numbers equal."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func in (F.dropout, torch.dropout):
@@ -169,7 +171,7 @@ def _in_one_process(model: nn.Module, piece: Piece, x: Tensor, inputs: Inputs) -
         logits = logits_of(rows)
         if logits is None:
             told = f"shape {tuple(out.shape)}" if isinstance(out, Tensor) else type(out).__name__
-            problem = f"returned {told} for {len(nodes)} nodes; its forward must return logits, a row a node"
+            problem = f"returned {told} for {len(nodes)} nodes; its forward must return logits, one row per node"
             if isinstance(out, Tensor) and out.shape[:1] == (piece.total,):
                 problem += f"; put what has a row for every node of {piece.total} into the graph, as x or a field"
             raise unfit(model.forward, problem, "the model")
@@ -201,7 +203,7 @@ def _over_ranks(
         rows = piece.cut(x, "x", mine.ids, arcs)
 
         def run() -> list[Tensor]:
-            clock.tick()  # each pass, in training and in evaluation, is a step of its own
+            clock.tick()  # each pass, in training and in evaluation, is its own step
             return on_rows(view, rows, *args, **kwargs).rows
 
         def over_ranks(total: Tensor) -> Tensor:
@@ -218,7 +220,7 @@ def _over_ranks(
         ) from error
     except InputError:
         raise
-    except (PeerLost, AssertionError) as error:  # ranks that wait for one another, or for something else
+    except (PeerLost, AssertionError) as error:  # ranks wait for one another, or for different messages
         raise InputError(
             f"self-check: {place_of(error)}one rank waits here for another, which does something else: the model takes "
             "a sum or calls a layer on some ranks alone, such as under `if len(index) > 0`; do it on all ranks, an "
@@ -235,7 +237,7 @@ def _over_ranks(
 def _trained(
     model: nn.Module, ids: Tensor, run: Callable[[], list[Tensor]], total: Sum, tables: Tables | None = None
 ) -> Seen:
-    """A few steps of gradient descent, with an evaluation after each. tables: those of which each rank has its rows."""
+    """Train for a few steps, with an evaluation after each. tables: those of which each rank has its rows."""
     seen = Seen(ids)
     for name, part in model.named_modules():
         label = f"{type(part).__name__} ({name})" if name else type(part).__name__
@@ -269,14 +271,14 @@ def _trained(
 
 
 def _weighted(x: Tensor, ids: Tensor) -> Tensor:
-    """A sum of rows, weighed by any fixed numbers by node and class."""
+    """A sum of rows with fixed weights by node and class."""
     columns = torch.arange(1, prod(x.shape[1:]) + 1, dtype=torch.float64)
     return (x.reshape(len(x), len(columns)) * torch.sin(ids[:, None].double() * 7 + columns)).sum()
 
 
 @torch.no_grad()
 def _descend(params: dict[str, nn.Parameter], grads: dict[str, Tensor]) -> None:
-    """A step that is small whatever the gradients are; it is proportional to them, so that rounding stays small."""
+    """Take a step that is always small, and proportional to the gradients so that rounding errors stay small."""
     largest = max((float(grad.abs().max()) for grad in grads.values() if grad.numel()), default=0.0)
     for name, p in params.items():
         if p.requires_grad:
@@ -306,7 +308,7 @@ def _compare(one: Seen, many: list[Seen], what: str) -> None:
 
     calls = [Counter(call[:2] for call in seen.outputs) for seen in (one, *many)]
     for call, want in one.outputs.items():
-        if len({calls_of[call[:2]] for calls_of in calls}) == 1:  # our own kernels leave some parts of a layer out
+        if len({calls_of[call[:2]] for calls_of in calls}) == 1:  # our own kernels skip some parts of a layer
             got = joined([seen.outputs[call] for seen in many])
             if got is not None and got.shape == want.shape and not _close(got, want):
                 _stop(f"the output of {call[0]}", got, want, what)

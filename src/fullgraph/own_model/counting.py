@@ -1,8 +1,8 @@
-"""`len` and `range` in the files of a user's model: they count the rows of all ranks.
+"""`len` and `range` in the files of a user's model count the rows of all ranks.
 
-Python's len gives a plain number, of which nobody can tell later that it counts one rank's rows. So the files that a
-model's classes come from are given names of their own: len(x) is what x.size(0) is, and range goes as far as all rows.
-For anything but rows they are Python's own.
+Python's len returns a plain number, which does not show that it counts one rank's rows. Therefore the files that define
+a model's classes get replacements: len(x) equals x.size(0), and range goes as far as all rows. For other arguments
+they behave like Python's.
 """
 
 import builtins
@@ -18,7 +18,7 @@ from fullgraph.own_model.rows.spaces import rows_of
 
 
 def length(x: Any, /) -> Any:
-    """len(x), where the rows of a tensor count those of all ranks."""
+    """len(x); for a tensor of rows, the count of all ranks."""
     rows = rows_of(x) if isinstance(x, Tensor) else None
     if rows is None or rows.dim or running.get() is None:
         return builtins.len(x)
@@ -26,7 +26,7 @@ def length(x: Any, /) -> Any:
 
 
 def counted_range(*bounds: Any) -> range:
-    """range(...), as far as a number of rows of all ranks."""
+    """range(...), up to a number of rows of all ranks."""
     return builtins.range(*map(number, bounds))
 
 
@@ -34,7 +34,7 @@ OURS = {"len": length, "range": counted_range}
 
 
 def count_all_rows(part: nn.Module) -> None:
-    """Give the files of a user's module these names, where they have none of their own."""
+    """Define these names in the module of a user's class, unless it has its own."""
     for kind in type(part).__mro__:
         if is_library(kind.__module__) or kind.__module__ == "builtins":
             continue

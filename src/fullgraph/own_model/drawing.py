@@ -1,4 +1,4 @@
-"""Python's and NumPy's own generators, which a model may draw from: the same draws on every rank."""
+"""Python's and NumPy's random generators inside a model: equal draws on every rank."""
 
 import random
 from collections.abc import Iterator
@@ -11,7 +11,9 @@ from fullgraph.ops import dropout_key
 
 @contextmanager
 def drawing_alike(seed: int, step: int) -> Iterator[None]:
-    """Inside, `random` and `numpy.random` draw what every rank draws in this step; afterwards they go on as before."""
+    """While the block runs, `random` and `numpy.random` draw equally on every rank; afterwards their state is
+    restored.
+    """
     key = dropout_key(seed, step, 0)
     python, numpys = random.getstate(), np.random.get_state()  # noqa: NPY002
     random.seed(key)

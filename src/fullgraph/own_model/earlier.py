@@ -1,4 +1,4 @@
-"""Gradients of earlier steps, in a loop that does not set them to zero: they are sums over all ranks already."""
+"""Gradients of earlier steps, in a loop that does not set them to zero: they are already summed over all ranks."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 
 class EarlierGradients:
-    """Sets aside what a weight's gradient was before a step, so that this step's alone is summed over ranks."""
+    """Sets aside a weight's gradient from before a step, so that only this step's gradient is summed over ranks."""
 
     def __init__(self) -> None:
         self._aside: dict[nn.Parameter, Tensor] = {}
@@ -16,7 +16,7 @@ class EarlierGradients:
         self._hooks: list[Any] = []
 
     def begin(self, parameters: Iterable[nn.Parameter]) -> None:
-        """A step begins; its backward pass is still to come, and `zero_grad` may be called before that."""
+        """Begin a step; its backward pass comes later, and `zero_grad` may be called before that."""
         self.end()
         self._hooks = [p.register_hook(self._on(p)) for p in parameters if p.requires_grad]
 
@@ -34,7 +34,7 @@ class EarlierGradients:
 
     @contextmanager
     def left_out(self, parameters: Iterable[nn.Parameter]) -> Iterator[None]:
-        """Around the sum over ranks."""
+        """Enclose the all-reduce over ranks."""
         for parameter in parameters:
             if parameter not in self._came:
                 self._set_aside(parameter)

@@ -1,6 +1,6 @@
-"""One forward pass of a user's model: what crosses, what is drawn, and what is summed over ranks, all in order.
+"""One forward pass of a user's model: exchanges, random draws and sums over ranks, all in order.
 
-Calls are numbered, so that every rank gives the same call the same name: channels, sums and draws depend on it.
+Calls are numbered, so that every rank gives the same call the same name; channels, sums and draws use this name.
 
 Legend: n owned rows, h halo rows, e arcs, D features.
 """
@@ -30,55 +30,56 @@ from fullgraph.transport import Transport
 
 
 class NotInChunks(Exception):
-    """A layer's messages to some rows cannot be computed apart from the others."""
+    """A layer's messages to some rows depend on the other rows."""
 
 
 class Chunk(Protocol):
     """Some rows of a layer."""
 
     def total(self, space: Space) -> int:
-        """How many rows all ranks have of the set that these are a part of."""
+        """The number of rows of all ranks in the set that these rows belong to."""
 
 
-running: ContextVar["Forward | None"] = ContextVar("running", default=None)  # the pass that this thread is in
+running: ContextVar["Forward | None"] = ContextVar("running", default=None)  # this thread's pass
 
 
 @dataclass(slots=True)
 class Counts:
-    """How far a forward pass has come."""
+    """The progress of a forward pass."""
 
     layers: int = 0  # message-passing layers entered
-    inside: int = 0  # of them, not left yet
+    inside: int = 0  # of these, layers not left yet
     crossings: int = 0  # exchanges of the newest layer
     constants: int = 0  # exchanges of rows without a gradient
     turned: int = 0  # exchanges for messages against the edges
     draws: int = 0  # dropout calls
-    shared: int = 0  # values that came from other ranks
+    shared: int = 0  # values received from other ranks
 
 
 class Forward:
     """The state of one forward pass over a rank's rows."""
 
     def __init__(self, view: PygView, *, seed: int, guard: Guard | None = None, draws: bool = True) -> None:
-        """guard: what is known of the model's calls. draws: False drops nothing, for the self-check."""
+        """guard: knows the model's calls. draws: False disables dropout, for the self-check."""
         self.view, self.seed, self.draws = view, seed, draws
         self.guard = guard or Guard()
         self.sets = view.sets
         self.counts = Counts()
         self.trace, self._calls = self.guard.trace(view, torch.is_grad_enabled()), 0
-        self.trusted = 0  # calls under way whose operations are not followed: ours, and PyG's aggregations
-        self.gave_nodes = False  # whether a layer of PyG's was given this rank's number of nodes
+        self.trusted = 0  # running calls whose operations are not followed: ours, and PyG's aggregations
+        self.gave_nodes = False  # whether a layer of PyG's received this rank's number of nodes
         self._with_grad, self._hooks = torch.is_grad_enabled(), _saved_tensor_hooks()
-        self._fetched: dict[tuple[int, int, int], tuple[Tensor, Tensor]] = {}  # of the layer that runs
-        self._kept: dict[int, Tensor] = {}  # what a checkpointed part received
+        self._fetched: dict[tuple[int, int, int], tuple[Tensor, Tensor]] = {}  # exchanged rows of the current layer
+        self._kept: dict[int, Tensor] = {}  # values that a checkpointed part received
         self.keeping = self.replaying = False
-        self.chunk: Chunk | None = None  # some rows of a layer, which are computed apart from the others
+        self.room: Callable[[], int] | None = None  # bytes for the messages of a layer; None: no limit
+        self.chunk: Chunk | None = None  # rows of a layer that are computed separately
 
-    # Rows, and how many of them there are
+    # Rows, and their numbers
 
     @contextmanager
     def trust(self) -> Iterator[None]:
-        """Around calls that are known to be right: their operations are not followed, and their results not marked."""
+        """Enclose calls that are known to be correct: their operations are not followed, their results not marked."""
         self.trusted += 1
         try:
             yield
@@ -86,7 +87,7 @@ class Forward:
             self.trusted -= 1
 
     def next_call(self) -> int:
-        """The place of a call of torch's functions in this pass."""
+        """The number of a call of a torch function in this pass."""
         self._calls += 1
         return self._calls - 1
 
@@ -100,7 +101,7 @@ class Forward:
         return Count.of(space, self.total, self.gave, each)
 
     def total(self, space: Space) -> int:
-        """How many rows of a set all ranks have."""
+        """The number of rows of a set on all ranks."""
         if self.chunk is not None:
             return self.chunk.total(space)
         if space.total is not None:
@@ -108,7 +109,9 @@ class Forward:
         return int(self.reduce(torch.tensor([space.size])))
 
     def gave(self, size: int) -> None:
-        """A layer of PyG's was given this rank's number of rows as a plain number, to make tensors of that size."""
+        """Record that a PyG layer received this rank's number of rows as a plain number, to create tensors of that
+        size.
+        """
         if self.guard.checks and in_users_code():
             refuse(
                 "this makes a plain number of the rows of one rank; use x.size(0) as it is, which counts those of all"
@@ -122,7 +125,7 @@ class Forward:
         return self.view.transport
 
     def last_position(self, rows: Rows, largest: bool) -> Tensor:
-        """edge_index.max() + 1 is how PyG counts nodes: here, the owned ones."""
+        """PyG counts nodes as edge_index.max() + 1; here that is the number of owned nodes."""
         if self.guard.checks and in_users_code():
             refuse("edge_index.max() is the largest position on one rank; count nodes with x.size(0)")
         points = rows.points if isinstance(rows.points, Space) else self.sets.nodes
@@ -131,14 +134,14 @@ class Forward:
     # Layers
 
     def enter(self) -> int:
-        """A message-passing layer begins; returns its number."""
+        """Begin a message-passing layer; return its number."""
         self.counts.layers += 1
         self.counts.inside += 1
         self.counts.crossings = 0
         return self.counts.layers - 1
 
     def plan(self, x: Tensor, shape: LayerShape) -> LayerPlan:
-        """What the layer that runs sends of x."""
+        """The current layer's plan: what it sends of x."""
         return self.view.plan(x, self.counts.layers - 1, shape)
 
     def leave(self) -> None:
@@ -149,7 +152,7 @@ class Forward:
     # Rows of neighbours
 
     def lift(self, x: Tensor, dim: int, source: Tensor) -> Tensor:
-        """x[source] along a dimension: a row for every edge."""
+        """x[source] along a dimension: one row per edge."""
         by, rows, dim = rows_of(source), rows_of(x), dim % x.dim()
         assert by is not None
         every = self.sources(x, dim)
@@ -162,20 +165,20 @@ class Forward:
         return mark(out, Rows(by.space, dim + by.dim, points=rows.points if rows is not None else None))
 
     def sources(self, x: Tensor, dim: int = 0) -> Tensor:
-        """Owned, then halo rows; rows that a layer lifts twice cross once."""
+        """Owned, then halo rows; rows that a layer reads twice cross once."""
         before, fetched = self._fetched.get((id(x), x._version, dim), (None, x))
         if before is not None:
             return fetched
         self._not_in_chunk("rows of neighbours")
         self._check_owned(x, dim)
-        with torch._C.DisableTorchFunction():  # our own code, which needs no look at its calls
+        with torch._C.DisableTorchFunction():  # our own code, whose calls need no checks
             fetched = self._crossed(x) if not dim else self._crossed(x.movedim(dim, 0)).movedim(0, dim)
         if self.counts.inside:
             self._fetched[id(x), x._version, dim] = x, fetched
         return fetched
 
     def _check_owned(self, x: Tensor, dim: int) -> None:
-        """Neighbours are read in rows of nodes alone."""
+        """Refuse a table of neighbours that is not made of rows of nodes."""
         n, rows = self.view.num_owned, rows_of(x)
         with torch._C.DisableTorchFunction():
             size = x.shape[dim]
@@ -199,14 +202,14 @@ class Forward:
         return torch.cat([own_nD, halo()]).view(-1, *rows.shape[1:])
 
     def aggregate(self, x_nD: Tensor, aggregation: str, *, weighted: bool = False) -> Tensor:
-        """A @ x over all in-neighbours, by our own kernel."""
+        """A @ x over all in-neighbours, with our own kernel."""
         self._check_owned(x_nD, 0)
         self._guard()
         with torch._C.DisableTorchFunction():
             return self.as_nodes(self._product(x_nD, aggregation, weighted))
 
     def _product(self, x_nD: Tensor, aggregation: str, weighted: bool) -> Tensor:
-        """The product with owned rows hides the wire."""
+        """The product; the part with owned rows overlaps the exchange."""
         view = self.view
         if x_nD is view.features:
             return view.known_aggregate(aggregation, weighted=weighted)
@@ -216,7 +219,7 @@ class Forward:
         return spmm(matrices.outer, halo(), inner)
 
     def _post(self, x_nD: Tensor) -> tuple[Tensor, Callable[[], Tensor]]:
-        """Send the rows that peers read; returns x, and a call that waits for the halo rows."""
+        """Send the rows that peers read; return x, and a function that waits for the halo rows."""
         name, layer, exact = self._numbered(x_nD)
         if self.replaying:
             return x_nD, lambda: self._shared(None)
@@ -278,16 +281,17 @@ class Forward:
         return self.reduce(each)
 
     def _shared(self, value: Tensor | None) -> Tensor:
-        """A value that came from other ranks; a part that is computed again is given what it got the first time."""
+        """A value from other ranks; a recomputed part gets the value of its first run."""
         number = self.counts.shared
         self.counts.shared += 1
         if value is None:
             return self._kept[number]
         if self.keeping:
-            self._kept[number] = value.detach().requires_grad_(value.requires_grad)  # what is saved depends on it
+            # autograd saves tensors depending on it
+            self._kept[number] = value.detach().requires_grad_(value.requires_grad)
         return value
 
-    # Draws
+    # Random draws
 
     def draw_key(self) -> int:
         """The key of the next draws in this pass."""
@@ -316,17 +320,17 @@ class Forward:
         return act_dropout(flat, self._ids(flat, rows), key=key, p=p, act="none").view(x.shape)
 
     def _ids(self, flat: Tensor, rows: Rows | None) -> Tensor:
-        """Rows are known by their ids; a tensor that is the same on every rank by its place."""
+        """Ids of rows; a tensor that is equal on every rank uses positions instead."""
         if rows is not None:
             return rows.space.ids
         if self.trusted and len(flat) == self.sets.nodes.size:
             return self.sets.nodes.ids
         return torch.arange(len(flat), device=flat.device)
 
-    # Parts that are computed again in the backward pass
+    # Parts that the backward pass recomputes
 
     def _guard(self) -> None:
-        """Refuse a part of the model that would be computed again without our knowing."""
+        """Refuse a part of the model that would be recomputed without our context."""
         if self.keeping or self.replaying:
             return
         if torch.is_grad_enabled() != self._with_grad and within_checkpoint():
@@ -342,7 +346,7 @@ class Forward:
 
     @contextmanager
     def kept(self) -> Iterator[None]:
-        """Around a checkpointed part, the first time."""
+        """Enclose the first run of a checkpointed part."""
         self.keeping = True
         try:
             yield
@@ -351,7 +355,7 @@ class Forward:
 
     @contextmanager
     def again(self, start: Counts) -> Iterator[None]:
-        """Around the same part in the backward pass: the same numbers, and nothing crosses twice."""
+        """Enclose the recomputation of that part: it gets the same numbers, and nothing crosses twice."""
         now, self.counts, self.replaying = self.counts, replace(start), True
         try:
             yield
@@ -360,5 +364,5 @@ class Forward:
 
 
 def _saved_tensor_hooks() -> object:
-    """What activation checkpointing sets, else None."""
+    """The hooks that activation checkpointing sets, or None."""
     return torch._C._autograd._top_saved_tensors_default_hooks(False)

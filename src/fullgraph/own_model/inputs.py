@@ -13,27 +13,27 @@ from fullgraph.errors import InputError
 from fullgraph.own_model.pyg_view import PygView
 
 KNOWN = ("edge_weight", "edge_attr", "node_id", "y", "train_mask", "val_mask", "test_mask")
-ROWS = ("x", "feat", "feats", "features", "h", "inp", "inputs", "input")  # names of the features alone
+ROWS = ("x", "feat", "feats", "features", "h", "inp", "inputs", "input")  # names of an argument for the features
 ARCS = ("edge_index", "adj_t", "adj", "edges")
 DATA = ("data", "graph", "batch", "g")
-ABSENT = ("edge_weight", "edge_attr", "batch")  # of a Data: None where the graph has none
+ABSENT = ("edge_weight", "edge_attr", "batch")  # attributes of a Data; None if the graph lacks them
 Positional = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.POSITIONAL_ONLY
 
 
 @dataclass(frozen=True)
 class Takes:
-    """What a forward takes. `x` and `arcs` are names of arguments; None: the forward has no such argument."""
+    """The arguments of a forward. `x` and `arcs` are argument names; None: there is no such argument."""
 
     data: bool  # the first argument is a Data
     x: str | None
     arcs: str | None
     first: bool  # x and edge_index are the first two arguments, in this order
     names: tuple[str, ...]  # all other arguments
-    needed: tuple[str, ...]  # those of them without a default
+    needed: tuple[str, ...]  # other arguments without a default
 
     @classmethod
     def of(cls, module: nn.Module, fields: Collection[str] = ()) -> "Takes":
-        """What the module's forward takes; `fields` are the names of the graph's own."""
+        """Read the arguments of the module's forward; `fields` are names of the graph's fields."""
         found = list(inspect.signature(module.forward).parameters.values())
         positional = [one.name for one in found if one.kind in Positional]
         gathers = any(one.kind is one.VAR_POSITIONAL for one in found)
@@ -54,13 +54,13 @@ class Takes:
     def bound(
         self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[Any, Any, dict[str, Any]]:
-        """(x, edge_index, the rest by name) of a call as the forward has its arguments."""
+        """(x, edge_index, other arguments by name) of a call, matched to the forward's arguments."""
         given = inspect.signature(module.forward).bind(*args, **kwargs).arguments
         x, arcs = (given.pop(name, None) if name else None for name in (self.x, self.arcs))
         return x, arcs, given
 
     def call(self, module: nn.Module, x: Any, arcs: Any, args: tuple[Any, ...], named: Mapping[str, Any]) -> Any:
-        """The module's result."""
+        """Call the module."""
         if self.data:
             own = {name: named[name] for name in self.names if name in named}
             return module(as_data({**named, "x": x, "edge_index": arcs}), *args, **own)
@@ -70,7 +70,7 @@ class Takes:
         return module(*args, **both, **named)
 
     def of_graph(self, view: PygView, *, calls: str) -> dict[str, Any]:
-        """What the graph has of what the forward takes; `calls` says in an error who is called."""
+        """The graph's values for the forward's arguments; `calls` begins the error's text."""
         has = graph_fields(view)
         if self.data:
             return {name: value for name, value in has.items() if value is not None}
@@ -88,7 +88,7 @@ class Takes:
 
 
 def graph_fields(view: PygView) -> dict[str, Any]:
-    """This rank's rows of all that the graph has beside x and edge_index."""
+    """This rank's rows of the graph's fields beside x and edge_index."""
     rows, arcs = view.graph.rows, view.graph.arcs
     masks = {f"{split}_mask": mask for split, mask in rows.masks.items()}
     known = {"edge_weight": arcs.weight, "edge_attr": arcs.attr, "node_id": view.ids, "y": rows.y, **masks}
@@ -96,7 +96,7 @@ def graph_fields(view: PygView) -> dict[str, Any]:
 
 
 def edge_names(view: PygView) -> frozenset[str]:
-    """Names of inputs that have a row per edge, whatever the number of nodes is."""
+    """Names of inputs with one row per edge, for graphs with equally many nodes and edges."""
     return frozenset(("edge_weight", "edge_attr", *view.graph.arcs.fields))
 
 
@@ -105,7 +105,7 @@ def node_names(view: PygView) -> frozenset[str]:
 
 
 def as_data(values: dict[str, Any]) -> Any:
-    """A `Data` of PyG, if that is loaded; else an object with the same names."""
+    """A PyG `Data` if PyG is loaded; else an object with the same attributes."""
     if "torch_geometric" in sys.modules:
         from torch_geometric.data import Data
 
@@ -125,7 +125,9 @@ def _is_data(module: nn.Module, first: inspect.Parameter, positional: list[str])
 
 
 def _usable(module: nn.Module, names: list[str]) -> tuple[str, ...]:
-    """PyG's own models name edge_weight and edge_attr, and say elsewhere which of them they can use."""
+    """The arguments that PyG's own models can use: they all name edge_weight and edge_attr, and state support
+    elsewhere.
+    """
     if not hasattr(module, "supports_edge_attr"):
         return tuple(names)
     made_for = any(getattr(part, "edge_dim", None) for part in module.modules())

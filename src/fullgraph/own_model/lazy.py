@@ -1,4 +1,4 @@
-"""Weights whose shape is known from the first input alone, such as those of PyG's SAGEConv(-1, 8)."""
+"""Weights whose shapes depend on the first input, such as those of PyG's SAGEConv(-1, 8)."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,9 +12,9 @@ from fullgraph.partition import GraphFacts
 
 
 def fill_lazy(model: nn.Module, width: int, inputs: Mapping[str, Tensor]) -> None:
-    """Give lazy weights their shapes and first values, by a forward pass over two rows of `width` and no arcs.
+    """Initialise lazy weights by a forward pass over two rows of `width` and no arcs.
 
-    inputs: what the model's forward may take beside them, two rows of nodes and none of edges.
+    inputs: other arguments of the model's forward, with two rows of nodes and none of edges.
     """
     if not any(is_lazy(weight) for weight in (*model.parameters(), *model.buffers())):
         return
@@ -29,7 +29,7 @@ def fill_lazy(model: nn.Module, width: int, inputs: Mapping[str, Tensor]) -> Non
 
 
 def inputs_as(facts: GraphFacts) -> dict[str, Tensor]:
-    """Two nodes and no edges of such a graph, as `fill_lazy` takes them."""
+    """Two nodes and no edges of such a graph, for `fill_lazy`."""
     inputs = {"node_id": torch.arange(2), "y": torch.zeros(2, dtype=torch.int64)}
     inputs |= {name: torch.zeros(2, dtype=torch.bool) for name in ("train_mask", "val_mask", "test_mask")}
     for size, fields in ((2, facts.node_fields), (0, facts.edge_fields)):
@@ -44,5 +44,5 @@ def inputs_as(facts: GraphFacts) -> dict[str, Tensor]:
 
 
 def _type_of(name: str) -> torch.dtype:
-    """Real numbers have the type of the features."""
+    """The dtype of an array; real numbers have the dtype of the features."""
     return torch.float32 if name.startswith("float") else getattr(torch, name)

@@ -1,4 +1,4 @@
-"""The few calls of one's own training loop that must know of other ranks."""
+"""The few calls in a user's own training loop that must involve other ranks."""
 
 import torch
 from torch import Tensor, nn
@@ -7,7 +7,7 @@ from fullgraph.errors import InputError
 from fullgraph.own_model.module import Distributed
 from fullgraph.placement import Shard
 from fullgraph.tasks import Scores, node_task
-from fullgraph.train.evaluate import evaluate as evaluate_task
+from fullgraph.train.trainer import evaluate as evaluate_task
 from fullgraph.transport import Key
 from fullgraph.transport import gather_rows as gather_ranks
 
@@ -15,13 +15,14 @@ Over = Shard | Distributed
 
 
 def mean_loss(losses: Tensor, over: Over, *, weight: Tensor | None = None) -> Tensor:
-    """This rank's part of the mean of `losses` over the rows of all ranks; the parts of all ranks add up to it.
+    """This rank's summand of the mean of `losses` over the rows of all ranks.
 
-    losses: one number a row (reduction="none"), of this rank's rows. weight: the rows' weights, where `losses` are
-    weighted already and the mean is by the sum of weights, as in F.cross_entropy(weight=...).
+    losses: one number per row (reduction="none"), for this rank's rows. weight: the rows' weights, if `losses` are
+    already
+    weighted and the mean divides by the sum of weights, as in F.cross_entropy(weight=...).
     """
     if losses.dim() == 0:
-        raise InputError("mean_loss takes a loss a row: compute it with reduction='none'")
+        raise InputError("mean_loss takes one loss per row: compute it with reduction='none'")
     shard = _shard(over)
     total = losses.new_tensor([losses.numel()], dtype=torch.float64) if weight is None else weight.double().sum()[None]
     count = shard.train.owners.all_reduce(_key(shard, "loss"), total.detach().cpu().clone()).wait()
@@ -31,9 +32,9 @@ def mean_loss(losses: Tensor, over: Over, *, weight: Tensor | None = None) -> Te
 
 
 def sync_gradients(model: Distributed, loss: Tensor | None = None) -> None:
-    """Add up the weight gradients of all ranks, between loss.backward() and optimizer.step(); it ends the step.
+    """Sum the weight gradients of all ranks, between loss.backward() and optimizer.step(); this ends the step.
 
-    loss: of `mean_loss`, for strategies that follow it (adaptive=True).
+    loss: from `mean_loss`, for strategies that follow the loss (adaptive=True).
     """
     if not isinstance(model, Distributed):
         raise InputError("sync_gradients takes a model that fg.distribute made; fg.GradSync serves our own")
@@ -41,7 +42,7 @@ def sync_gradients(model: Distributed, loss: Tensor | None = None) -> None:
 
 
 def evaluate(model: nn.Module, shard: Shard | None = None, *, metric: str = "auto") -> Scores:
-    """The exact score on the training, validation and test rows of all ranks, the same on every rank."""
+    """The exact score on the training, validation and test rows of all ranks, equal on every rank."""
     if isinstance(model, Distributed):
         shard = model.shard
     if shard is None:
@@ -52,7 +53,7 @@ def evaluate(model: nn.Module, shard: Shard | None = None, *, metric: str = "aut
 
 
 def gather_rows(rows: Tensor, over: Over) -> Tensor:
-    """The rows of all nodes in the graph's own order, on every rank; `rows` are this rank's, of all its nodes."""
+    """The rows of all nodes in the graph's own order, on every rank; `rows` are those of all this rank's nodes."""
     shard = _shard(over)
     ids = shard.full.ids
     if len(rows) != len(ids):
@@ -70,6 +71,6 @@ def _shard(over: Over) -> Shard:
 
 
 def _key(shard: Shard, name: str) -> Key:
-    """A new one at every call: the clock of evaluation only tells messages apart."""
+    """A new key at every call; the clock of evaluation only distinguishes messages."""
     shard.eval_clock.tick()
     return Key(name, shard.eval_clock.step)

@@ -1,4 +1,4 @@
-"""What torch functions mean inside a distributed forward pass: dropout by global id, batch norm over all ranks."""
+"""Torch functions inside a distributed forward pass: dropout by global id, batch norm over all ranks."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -37,7 +37,7 @@ ASKS = frozenset(
             "_version",
         )
     ]
-)  # what they tell of a tensor is the same on every rank
+)  # their answers about a tensor are equal on every rank
 NUMPYS = {"axis": "dim", "keepdims": "keepdim"}  # torch takes these names too
 OVER_RANKS = SUMS | LENGTHS
 
@@ -84,7 +84,7 @@ class RowMode(TorchFunctionMode):
 
 
 def _seen(out: Any) -> Any:
-    """Results without a mark are the same on every rank."""
+    """Mark results without a mark as equal on every rank."""
     for x in (out,) if isinstance(out, Tensor) else out if isinstance(out, tuple | list) else ():
         if isinstance(x, Tensor) and current(x) is None:
             mark(x, SAME)
@@ -92,7 +92,7 @@ def _seen(out: Any) -> Any:
 
 
 def _written(found: Any, into: Any) -> Any:
-    """The result in the tensor that was given as `out`."""
+    """The result, written into the tensor that was given as `out`."""
     if not isinstance(found, Tensor) or not isinstance(into, Tensor):
         refuse("several results over rows of all ranks are written with out=; take them as results")
     return mark(into.resize_(found.shape).copy_(found), current(found))
@@ -100,9 +100,10 @@ def _written(found: Any, into: Any) -> Any:
 
 @contextmanager
 def entered(forward: Forward) -> Iterator[None]:
-    """Inside, torch's functions and the model's layers know that rows are one rank's.
+    """While the block runs, torch's functions and the model's layers know that rows belong to one rank.
 
-    A refusal that the model caught is raised at the end: what it went on with is not what one process computes.
+    A refusal that the model caught is raised again at the end, because its later results differ from those of one
+    process.
     """
     watch_outside()
     token, caught = running.set(forward), refused.set([] if forward.guard.checks else None)
@@ -117,12 +118,13 @@ def entered(forward: Forward) -> Iterator[None]:
 
 
 def checkpoint_context() -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
-    """For torch.utils.checkpoint's `context_fn`: a part that is computed again receives and draws what it did before.
+    """For torch.utils.checkpoint's `context_fn`: a recomputed part receives and draws the same numbers as in its first
+    run.
 
     checkpoint(self.block, x, edge_index, use_reentrant=False, context_fn=fg.checkpoint_context)
     """
     forward = running.get()
-    if forward is None:  # a model on its own, in one process
+    if forward is None:  # the model runs alone, in one process
         return ExitStack(), ExitStack()
     return forward.kept(), _again(forward, replace(forward.counts))
 
@@ -189,7 +191,7 @@ def _refused(forward: Forward, func: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def _rand(forward: Forward, func: Any, *sizes: Any, **kwargs: Any) -> Any:
-    """rand(e.size(1)): a number for each edge or node, drawn by its id as dropout does."""
+    """rand(e.size(1)): one number per edge or node, drawn by its id as in dropout."""
     out = uniform(forward, *sizes, **kwargs)
     return _refused(forward, func) if out is NotImplemented else out
 

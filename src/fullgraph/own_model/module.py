@@ -1,4 +1,4 @@
-"""`distribute`: a model written for PyG, on one rank's rows."""
+"""`distribute`: run a model written for PyG on one rank's rows."""
 
 import copy
 import json
@@ -36,14 +36,15 @@ def distribute(
     model: nn.Module, shard: Shard, strategy: Strategy | str | None = None, *, wire: Wires | None = None,
     epochs: int = 200, seed: int = 0, check: bool = True, message_memory: str | int = AUTO,
 ) -> "Distributed":  # fmt: skip
-    """`model`, written for PyG and one process, as a module for the rows of this rank.
+    """Turn `model`, written for PyG and one process, into a module for the rows of this rank.
 
-    model: any module called as forward(x, edge_index[, edge_weight | edge_attr]) that gives logits for every node.
-    strategy: what crosses between ranks, when and in how many bits: one of ours or its name; `wire` says it directly.
-    epochs: how many steps the run has, for strategies that follow them. seed: of dropout. check: refuse operations
-    that mix rows of one rank alone, in every step; and before the first step compare one process with simulated ranks
-    on a small piece of the graph. message_memory: of the messages of one layer, such as 2GiB; a layer that needs more
-    runs over chunks of rows, which are computed again in the backward pass. auto: a quarter of free memory.
+    model: any module called as forward(x, edge_index[, edge_weight | edge_attr]) that returns logits for every node.
+    strategy: what crosses between ranks, when and in how many bits: a strategy of fullgraph, or its name; or pass
+    `wire`.
+    epochs: the steps of the run, for strategies that depend on them. seed: of dropout. check: in every step refuse
+    operations that mix rows of one rank alone; and before the first step compare one process with simulated ranks on a
+    small piece of the graph. message_memory: for the messages of one layer, such as 2GiB; a layer that needs more runs
+    over chunks of rows, which the backward pass recomputes. auto: a quarter of free memory.
     Every rank starts with rank 0's weights; the state dict keeps the model's own names.
     """
     if not isinstance(model, nn.Module):
@@ -55,7 +56,7 @@ def distribute(
 
 
 def _silent(_: str) -> None:
-    """Another rank says it."""
+    """Discard a note, because another rank reports it."""
 
 
 def _chosen(strategy: Strategy | str | None) -> Strategy:
@@ -73,15 +74,17 @@ def _chosen(strategy: Strategy | str | None) -> Strategy:
 
 
 def _takes_any_model(strategy: Strategy) -> bool:
-    """Whether every rank gets all rows that its nodes read, and nothing is assumed of what reads them."""
+    """Whether every rank gets all rows that its nodes read, whichever layers read them."""
     wire = strategy.wires(epochs=1, layers=1).at(0)
     return type(strategy.layout()) is Partitioned and getattr(wire, "share", 1) == 1 and not hasattr(strategy, "choose")
 
 
 class Distributed(nn.Module):
-    """A user's model on one rank's rows: called as before, in training on the strategy's wires, else exactly."""
+    """A user's model on one rank's rows: called as before, in training over the strategy's wires, in evaluation
+    exactly.
+    """
 
-    may_lack_gradients = True  # a layer that a later epoch begins with has none before
+    may_lack_gradients = True  # a layer that is first used in a later epoch has no gradients before
 
     def __init__(
         self, model: nn.Module, shard: Shard, strategy: Strategy, wire: Wires | None, *,
@@ -95,14 +98,14 @@ class Distributed(nn.Module):
         self.transport, self.check = shard.transport, check
         self.wires = wire or wires_of(strategy, epochs=epochs, layers=_num_layers(self.module))
         layout = strategy.layout()
-        shard.eval_clock.tick()  # so that the messages of several models have names of their own
+        shard.eval_clock.tick()  # gives the messages of several models different names
         self.given, self.isolated, setup = shard, layout.isolated, f"own model {shard.eval_clock.step}"
         train = shard.train_graph.isolated() if layout.isolated else shard.train_graph
         full = _view(shard.full_graph, shard, f"{setup}/full")
         seen = full if train is shard.full_graph else _view(train, shard, f"{setup}/train")
         self.full_view = full.opened("eval", Wire(), shard.eval_clock)
         self.train_view = seen.opened("halo", self.wires, shard.clock, layout.rules)
-        self.is_open = False  # a step was begun and its gradients are not summed yet
+        self.is_open = False  # a step has begun, and its gradients are not summed yet
         self._last_step = shard.clock.step
         self._grad_sync = GradSync(shard.train.owners, may_lack=True)
         self._earlier = EarlierGradients()
@@ -125,9 +128,9 @@ class Distributed(nn.Module):
         return tables
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """What the model returns for this rank's rows; without arguments, or with the shard, of its own features.
+        """The model's output for this rank's rows; without arguments, or with the shard, for the shard's own features.
 
-        A trainer passes (x, view), counts the steps itself, and is given the logits alone.
+        A trainer passes (x, view), counts the steps itself, and receives only the logits.
         """
         x, edge_index, args, kwargs = self._called(args, kwargs)
         view, in_loop = self._view_of(edge_index)
@@ -161,7 +164,9 @@ class Distributed(nn.Module):
     def _called(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[Any, Any, tuple[Any, ...], dict[str, Any]]:
-        """(x, edge_index, the rest): from a trainer, with this shard or a Data, or as the model's forward has them."""
+        """(x, edge_index, other arguments): from a trainer, with this shard or a Data, or in the form of the model's
+        forward.
+        """
         takes = self.on_rows.takes
         if args and not isinstance(args[0], Tensor) and hasattr(args[0], "edge_index"):
             data, more = args[0], args[1:]
@@ -188,7 +193,7 @@ class Distributed(nn.Module):
         return out
 
     def _view_of(self, edge_index: Any) -> tuple[PygView, bool]:
-        """Which rows are meant, and whether the caller's loop is the user's own."""
+        """The view that edge_index belongs to, and whether the user's own loop calls."""
         if edge_index is self.train_view or edge_index is self.given.train.view:
             if not self.training:
                 raise InputError("evaluation through the training view; use fg.evaluate, or the shard's full view")
@@ -207,7 +212,7 @@ class Distributed(nn.Module):
         return any(edge_index is arcs or torch.equal(edge_index, arcs) for arcs in known)
 
     def _begin(self, in_loop: bool) -> None:
-        """A training forward is the beginning of a step."""
+        """Begin a step if this is a training forward."""
         clock = self.given.clock
         if not torch.is_grad_enabled():
             raise InputError("a forward in training mode without gradients; call model.eval() first, or fg.evaluate")
@@ -238,7 +243,7 @@ class Distributed(nn.Module):
             )
 
     def sync_gradients(self, loss: Tensor | None = None) -> None:
-        """Sum the gradients of all ranks, which ends a step; `loss` is this rank's part of it."""
+        """Sum the gradients of all ranks, which ends a step; `loss` is this rank's part."""
         clock = self.given.clock
         if not self.is_open:
             raise InputError("no step was begun: call the model in training mode and loss.backward() first")
@@ -254,7 +259,7 @@ class Distributed(nn.Module):
         self.is_open = False
 
     def _check_once(self, view: PygView, x: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """The rank with the most rows checks for all, and all say the same."""
+        """Run the self-check on the rank with the most rows; all ranks report its result."""
         self.check, trouble, written = False, "", self._as_written.pop()
         step = self.given.eval_clock.step
         counts = gather_rows(torch.tensor([len(x)]), self.transport, Key("setup/self-check rows", step))
@@ -271,7 +276,7 @@ class Distributed(nn.Module):
             raise told_by_rank(*json.loads(bytes(told.tolist())))
 
     def _inner_arcs(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Inputs of all the shard's arcs, without those of the arcs from other parts."""
+        """Inputs without the rows of arcs from other parts."""
         source = self.given.edge_index[0]
         inner = source < self.train_view.num_owned
 
@@ -282,13 +287,13 @@ class Distributed(nn.Module):
         return tuple(map(cut, args)), {name: value if name in nodes else cut(value) for name, value in kwargs.items()}
 
     def layer_names(self) -> dict[str, nn.Module]:
-        """Message-passing layers by number, the first one "1"; then all parts by the names that the user gave them."""
+        """Message-passing layers by number, from "1"; then all parts by the user's names."""
         layers = [part for part in self.module.modules() if is_message_passing(part)]
         named = {name: part for name, part in self.module.named_modules() if name}
         return {str(number): layer for number, layer in enumerate(layers, start=1)} | named
 
     def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:  # type: ignore[override]
-        """The user's model's own. With a table of nodes every rank must call it."""
+        """The state dict of the user's model. With a table of nodes every rank must call it."""
         return self.tables.whole(self.module.state_dict(*args, **kwargs))
 
     def load_state_dict(self, state_dict: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
@@ -308,7 +313,7 @@ def _view(graph: RankGraph, shard: Shard, name: str) -> PygView:
 
 
 def _copies(model: nn.Module) -> list[nn.Module]:
-    """The model before anything was changed in it, in a list: torch takes no notice of modules there."""
+    """A copy of the model before any change, inside a list: torch ignores modules in lists."""
     try:
         with own_code():
             return [copy.deepcopy(unwrapped(model))]
@@ -326,7 +331,7 @@ def _fill_lazy(model: nn.Module, shard: Shard) -> None:
 
 @torch.no_grad()
 def _start_alike(module: nn.Module, transport: Transport, setup: str) -> None:
-    """Every rank takes rank 0's weights and buffers."""
+    """Give every rank rank 0's weights and buffers."""
     if transport.size == 1:
         return
     tensors = [t for t in (*module.parameters(), *module.buffers()) if t.numel()]

@@ -1,4 +1,4 @@
-"""PyG's norms over all nodes of a graph, with their sums taken over all ranks.
+"""PyG's norms over all nodes of a graph, with sums over all ranks.
 
 Legend: n owned rows, N nodes of the graph, D features.
 """
@@ -18,7 +18,7 @@ Norm = Callable[[Forward, Any, Tensor], Tensor]
 
 
 def over_all_ranks(part: Any, label: str) -> None:
-    """Let one of these norms run over the nodes of all ranks; the rest of a model is left alone."""
+    """Let one of these norms run over the nodes of all ranks; all other parts stay unchanged."""
     kind = type(part)
     norm = NORMS.get(f"{kind.__module__}.{kind.__name__}")
     if norm is None or getattr(part, "mode", "graph") == "node":
@@ -50,14 +50,14 @@ def _layer(forward: Forward, norm: Any, x_nD: Tensor) -> Tensor:
 
 
 def _graph(forward: Forward, norm: Any, x_nD: Tensor) -> Tensor:
-    """(x - a mean) / sqrt(var + eps), a learned for each feature."""
+    """(x - a mean) / sqrt(var + eps), with a learned a per feature."""
     out = x_nD - _mean(forward, x_nD) * norm.mean_scale
     scaled: Tensor = norm.weight * out / (_mean(forward, out.square()) + norm.eps).sqrt() + norm.bias
     return scaled
 
 
 def _pair(forward: Forward, norm: Any, x_nD: Tensor) -> Tensor:
-    """s (x - mean) / sqrt(the mean square length of rows), or by each row's own length."""
+    """s (x - mean) / sqrt(the mean square length of rows), or divided by each row's own length."""
     x_nD = x_nD - _mean(forward, x_nD)
     if norm.scale_individually:
         out: Tensor = norm.scale * x_nD / (norm.eps + x_nD.norm(2, -1, keepdim=True))

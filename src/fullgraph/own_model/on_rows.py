@@ -1,6 +1,7 @@
-"""A user's module, made able to run on the rows of one rank."""
+"""Run a user's module on the rows of one rank."""
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from torch import Tensor, nn
@@ -21,12 +22,12 @@ from fullgraph.own_model.tables import Tables
 
 @dataclass(frozen=True, eq=False)
 class Returned:
-    """What a model returned for a rank's rows."""
+    """A model's output for a rank's rows."""
 
-    whole: Any  # as the model gave it
+    whole: Any  # as the model returned it
     logits: Tensor
-    rows: list[Tensor]  # the logits, and all else that has a row per owned node
-    losses: bool  # whether single numbers with a gradient are among it, which a loss of the model's own would be
+    rows: list[Tensor]  # the logits, and all other tensors with one row per owned node
+    losses: bool  # True if it includes a single number with a gradient, which may be the model's own loss
 
 
 class OnRows:
@@ -36,16 +37,16 @@ class OnRows:
         self, module: nn.Module, *, seed: int, draws: bool = True, checks: bool = True, chunks: Chunks | None = None,
         fields: tuple[str, ...] = (),
     ) -> None:  # fmt: skip
-        """checks: refuse operations that mix rows of one rank alone. chunks: of layers whose messages are many.
+        """checks: refuse operations that mix rows of one rank alone. chunks: for layers with large messages.
 
-        fields: names of the graph's.
+        fields: names of the graph's fields.
         """
         self.seed, self.draws, self.guard = seed, draws, Guard(checks=checks)
         self.chunks = chunks
         self.takes = Takes.of(unwrapped(module), fields)
         self.module = prepared(module, chunks)
         self.hold(None)
-        self.layers = 0  # that the last forward pass entered
+        self.layers = 0  # entered in the last forward pass
 
     def hold(self, tables: Tables | None) -> None:
         """tables: those of the module, cut to the rows of this rank."""
@@ -55,6 +56,7 @@ class OnRows:
     def __call__(self, view: PygView, x: Any, *args: Any, **kwargs: Any) -> Returned:
         """The module's output for the owned rows."""
         forward = Forward(view, seed=self.seed, guard=self.guard, draws=self.draws)
+        forward.room = None if self.chunks is None else partial(self.chunks.room, view.ids.device, view.transport.size)
         self.guard.passes += self.module.training
         if self.tables:
             self.tables.mark(view.nodes)
@@ -83,31 +85,31 @@ class OnRows:
             )
         if logits is None:
             given = f"shape {tuple(out.shape)}" if isinstance(out, Tensor) else type(out).__name__
-            problem = f"returned {given} for {view.num_owned} nodes; its forward must return logits, a row a node"
+            problem = f"returned {given} for {view.num_owned} nodes; its forward must return logits, one row per node"
             raise unfit(self.module.forward, problem, "the model")
         if self.guard.checks and not _is_owned(view, logits) and not isinstance(mark_of(logits), Even):
             raise InputError(
                 "the model returned a tensor that is not made of rows of nodes; return a row for each row of x"
             )
         losses = any(not x.dim() and x.requires_grad for x in tensors)
-        bare = {id(x): x.view_as(x) for x in tensors}  # without the marks, which are of use in this pass alone
+        bare = {id(x): x.view_as(x) for x in tensors}  # without marks, which belong to this pass
         rows = [logits, *(x for x in owned if x is not logits)]
         whole = changed(out, lambda x: bare[id(x)])
         return Returned(whole, bare[id(logits)], [bare[id(x)] for x in rows], losses)
 
     def inputs(self, view: PygView) -> dict[str, Any]:
-        """What the graph has of what the model's forward takes."""
+        """The graph's values for the arguments of the model's forward."""
         return self.takes.of_graph(view, calls=f"the forward of {type(self.module).__name__}")
 
 
 def _is_owned(view: PygView, x: Tensor) -> bool:
-    """Whether a tensor has a row per owned node."""
+    """Whether a tensor has one row per owned node."""
     rows = rows_of(x)
     return rows is not None and not rows.dim and rows.points is None and rows.space.is_like(view.nodes)
 
 
 def _marked(view: PygView, value: Any, name: str) -> Any:
-    """An input of the model, marked as rows of nodes or of edges by its name, else by its length."""
+    """A model input, marked as rows of nodes or of edges by its name, else by its length."""
     if not isinstance(value, Tensor):
         return value
     known = edge_names(view), node_names(view)

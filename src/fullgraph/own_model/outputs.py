@@ -1,4 +1,4 @@
-"""Logits among what a model returns: a tensor, a tuple, a dictionary, or an object with fields."""
+"""Find the logits in a model's output: a tensor, a tuple, a dictionary, or an object with fields."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
@@ -6,11 +6,11 @@ from typing import Any
 
 from torch import Tensor
 
-LOGITS = ("logits", "out", "output", "y_hat", "pred")  # names that go before the order
+LOGITS = ("logits", "out", "output", "y_hat", "pred")  # these names are preferred to the first tensor
 
 
 def parts_of(out: Any) -> Iterator[tuple[str, Any]]:
-    """(name, value) of each item that a model returned, tensors or not; nested ones follow their place."""
+    """(name, value) of each item that a model returned, tensors or not; names of nested items contain their place."""
     if isinstance(out, Mapping):
         items: list[tuple[str, Any]] = [(str(name), value) for name, value in out.items()]
     elif is_dataclass(out) and not isinstance(out, type):
@@ -27,13 +27,13 @@ def parts_of(out: Any) -> Iterator[tuple[str, Any]]:
 
 
 def logits_of(found: list[tuple[str, Tensor]]) -> Tensor | None:
-    """Of named tensors the one called `logits` or `out`, else the first; None if there is none."""
+    """The tensor named `logits` or `out`, else the first tensor; None if there is none."""
     named = next((x for key in LOGITS for name, x in found if name == key), None)
     return named if named is not None else found[0][1] if found else None
 
 
 def changed(out: Any, by: Any) -> Any:
-    """The same structure with `by(x)` in place of each tensor; an object of another kind stays as it is."""
+    """The same structure with `by(x)` for each tensor; an object of unknown structure is returned unchanged."""
     if isinstance(out, Tensor):
         return by(out)
     if isinstance(out, Mapping):

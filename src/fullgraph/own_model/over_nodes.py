@@ -1,6 +1,7 @@
-"""Means, sums and extremes over all nodes inside of a model: the same on one rank and on many.
+"""Means, sums and extremes over all nodes inside a model: equal on one rank and on many.
 
-In a distributed forward pass torch's own x.mean(0), x.sum(0) and x.amax(0) mean the same; these say it in words.
+In a distributed forward pass, torch's x.mean(0), x.sum(0) and x.amax(0) mean the same; these functions make it
+explicit.
 
 Legend: N nodes, D features.
 """

@@ -1,4 +1,4 @@
-"""A small piece of a rank's graph, cut into parts: what the self-check runs a model on.
+"""A small piece of a rank's graph, cut into parts, on which the self-check runs a model.
 
 Legend: n owned rows, e arcs; m rows and a arcs of the piece.
 """
@@ -21,7 +21,7 @@ Inputs = tuple[tuple[Any, ...], dict[str, Any]]
 
 @dataclass(frozen=True, eq=False)
 class Piece:
-    """Some rows and the arcs between them, cut into parts; `edge_attr` of the graph holds the arcs' numbers."""
+    """Some rows and the arcs between them, cut into parts; `edge_attr` holds the arcs' numbers."""
 
     graph: Graph
     part: Assignment
@@ -29,12 +29,12 @@ class Piece:
     arcs_a: Tensor  # its arcs
     sizes: tuple[int, int]  # n and e
     total: int  # nodes of the whole graph
-    nodes: frozenset[str] = frozenset()  # names of inputs that have a row per node, whatever e is
+    nodes: frozenset[str] = frozenset()  # names of inputs that have a row per node, even if n = e
     edges: frozenset[str] = frozenset()
     numbers: Tensor | None = None  # of the owned nodes: inputs that are these number the nodes of the piece
 
     def cut(self, value: Any, name: str, nodes: Tensor, arcs: Tensor) -> Any:
-        """An input of the model for some nodes and arcs of the piece, in float64."""
+        """A model input for some nodes and arcs of the piece, in float64."""
         if not isinstance(value, Tensor):
             return value
         value = value.detach().cpu()
@@ -53,14 +53,14 @@ class Piece:
         return value.double() if value.is_floating_point() else value
 
     def inputs(self, inputs: Inputs, nodes: Tensor, arcs: Tensor) -> Inputs:
-        """What the model is called with beside x and edge_index."""
+        """The model's arguments beside x and edge_index."""
         args, kwargs = inputs
         named = {name: self.cut(value, name, nodes, arcs) for name, value in kwargs.items()}
         return tuple(self.cut(value, "edge", nodes, arcs) for value in args), named
 
 
 def piece_of(view: PygView) -> Piece:
-    """Rows around the first ones and the arcs between them; where there are too few, a ring of some rows."""
+    """Rows around the first ones and the arcs between them; if there are too few, a ring of some rows."""
     source, target = view.edge_index.cpu()
     n, e = view.num_owned, len(source)
     inner = (source < n).nonzero().flatten()

@@ -1,4 +1,4 @@
-"""Walk a user's module: number its message-passing layers, adapt what PyG computes from the arcs, refuse the rest."""
+"""Walk a user's module: number its message-passing layers, adapt layers that compute from arcs, refuse the rest."""
 
 from types import MethodType
 from typing import Any
@@ -23,8 +23,9 @@ ORDER = (
     "an aggregation that depends on the order of messages, which differs between ranks; use mean, max, std or softmax"
 )
 AGGREGATIONS = "torch_geometric.nn.aggr."
-GIVEN_MODULES = {f"{AGGREGATIONS}{name}" for name in ("deep_sets", "attention")}  # of the user's
-REFUSED = {  # parts of PyG, by where they are defined
+# aggregations with modules of the user's
+GIVEN_MODULES = {f"{AGGREGATIONS}{name}" for name in ("deep_sets", "attention")}
+REFUSED = {  # parts of PyG, by the module that defines them
     "torch_geometric.nn.pool": POOL,
     "torch_geometric.nn.unpool": POOL,
     "torch_geometric.nn.dense.diff_pool": POOL,
@@ -39,7 +40,7 @@ REFUSED = {  # parts of PyG, by where they are defined
 
 
 def unwrapped(module: nn.Module) -> nn.Module:
-    """The module that torch.compile was given: rows must be seen on their way, so it runs as written."""
+    """The module that torch.compile wraps: operations on rows must be visible, so it runs uncompiled."""
     module = getattr(module, "_orig_mod", module)
     for part in module.modules():
         if getattr(part, "_compiled_call_impl", None) is not None:
@@ -51,9 +52,9 @@ def unwrapped(module: nn.Module) -> nn.Module:
 
 
 def prepared(module: nn.Module, chunks: Chunks | None = None) -> nn.Module:
-    """The same module, able to run on one rank's rows; its weights and their names stay.
+    """The same module, able to run on one rank's rows; weights and their names are unchanged.
 
-    chunks: of its layers' messages; None: all messages of a layer at once.
+    chunks: for its layers' messages; None: no chunks.
     """
     module = unwrapped(module)
     _check_weights(module)
@@ -65,7 +66,7 @@ def prepared(module: nn.Module, chunks: Chunks | None = None) -> nn.Module:
         _trust(part)
         count_all_rows(part)
         if hasattr(part, "cached") and isinstance(part.cached, bool):
-            part.cached = False  # a cache made in training would be read in evaluation
+            part.cached = False  # a cache filled in training would be read in evaluation
         if is_message_passing(part):
             _number(part)
             if getattr(part, "flow", "") == "source_to_target":
@@ -96,7 +97,7 @@ def _check(part: nn.Module, label: str) -> None:
 
 
 def is_message_passing(part: nn.Module) -> bool:
-    """Without an import: a model that has such a layer has PyG loaded."""
+    """Whether a part is a PyG message-passing layer; imports nothing, since a model with one has loaded PyG."""
     names = {f"{kind.__module__}.{kind.__name__}" for kind in type(part).__mro__}
     return "torch_geometric.nn.conv.message_passing.MessagePassing" in names
 
@@ -118,9 +119,9 @@ def _leave(*_: Any) -> None:
 
 
 def _trust(part: Any) -> None:
-    """PyG's aggregations of messages by their target are right as they are: a rank has all messages to its nodes.
+    """Trust PyG's aggregations of messages by target: a rank has all messages to its nodes.
 
-    One that is given modules, as DeepSetsAggregation is, is followed like the rest of the model.
+    An aggregation that contains modules, such as DeepSetsAggregation, is followed like the rest of the model.
     """
     kind, whole = type(part), part.forward.__func__
     homes = {type(one).__module__ for one in part.modules()}
@@ -145,7 +146,7 @@ def _is_known(home: str) -> bool:
 
 
 def quieten(part: Any, label: str) -> None:
-    """SuperGAT samples arcs for a loss of its own, beside the logits; one rank's arcs are no sample of the graph."""
+    """Switch off SuperGAT's own loss: it samples arcs, and one rank's arcs are no sample of the graph."""
     if type(part).__name__ != "SuperGATConv":
         return
 

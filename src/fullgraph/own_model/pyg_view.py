@@ -1,4 +1,4 @@
-"""One rank's rows and arcs as a PyG model sees them, and the channels that bring its halo.
+"""One rank's rows and arcs in PyG's form, and the channels that fetch its halo.
 
 Legend: n owned rows, h halo rows, e arcs into owned rows, D features.
 """
@@ -26,9 +26,9 @@ T = TypeVar("T")
 
 @dataclass(eq=False, kw_only=True)
 class PygView(RankView):
-    """Rows and edges as a model written for PyG sees them, and the channels that bring its halo."""
+    """Rows and edges as a model written for PyG reads them, and the channels that fetch its halo."""
 
-    _fixed: dict[str, Any] = field(default_factory=dict)  # what never changes, by name; views of the same rows share it
+    _fixed: dict[str, Any] = field(default_factory=dict)  # constants by name; views of the same rows share it
 
     @property
     def num_owned(self) -> int:
@@ -49,7 +49,7 @@ class PygView(RankView):
 
     @property
     def nodes(self) -> Space:
-        """The owned nodes, a part of all nodes."""
+        """The owned nodes, a subset of all nodes."""
         return self.once("nodes", self._nodes)
 
     def _nodes(self) -> Space:
@@ -61,7 +61,7 @@ class PygView(RankView):
 
     @property
     def edges(self) -> Space:
-        """The edges into owned nodes, a part of all edges."""
+        """The edges into owned nodes, a subset of all edges."""
         return self.once("edges", self._edges)
 
     def _edges(self) -> Space:
@@ -72,18 +72,18 @@ class PygView(RankView):
 
     @property
     def sets(self) -> Sets:
-        """The sets of rows that the model has made of this graph."""
+        """The sets of rows that the model has derived from this graph."""
         return self.once("sets", lambda: Sets(self.nodes, self.edges))
 
     @property
     def marked_edge_index(self) -> Tensor:
-        """The edge_index that a model is given; other tensors must not be taken for it."""
+        """The edge_index that a model receives, marked so that no other tensor is taken for it."""
         rows = Rows(self.edges, 1, points=Ends.BOTH)
         return self.once("marked edge_index", lambda: mark(self.edge_index.detach(), rows))
 
     @property
     def arc_ids(self) -> Tensor:
-        """Which arc of the whole graph each one is: its target, and its place among the arcs into it."""
+        """An id of each arc in the whole graph: its target, and its place among the arcs into it."""
         return self.once("arc_ids", self._arc_ids)
 
     def _arc_ids(self) -> Tensor:
@@ -100,7 +100,7 @@ class PygView(RankView):
 
     @property
     def known_sources(self) -> Tensor:
-        """Features [n+h, D] of owned and halo rows: they never change, so they cross once."""
+        """Features [n+h, D] of owned and halo rows; they never change, so they cross once."""
         return self.once("known sources", self._fetch_inputs)
 
     def _fetch_inputs(self) -> Tensor:
@@ -115,7 +115,8 @@ class PygView(RankView):
 
     def _pattern(self) -> Structure:
         arcs = self.graph.arcs
-        pattern = Structure(arcs.indptr, arcs.indices, arcs.num_owned + arcs.num_halo)
+        with torch._C.DisableTorchFunction():  # a layer may ask for it before its trusted calls begin
+            pattern = Structure(arcs.indptr, arcs.indices, arcs.num_owned + arcs.num_halo)
         return pattern.paired(pattern, None) if arcs.undirected and not arcs.num_halo else pattern
 
     def once(self, name: str, make: Callable[[], T]) -> T:
@@ -125,7 +126,7 @@ class PygView(RankView):
         return value
 
     def crossing(self, name: str, layer: int, *, exact: bool) -> Channel:
-        """The channel of that name; `layer` tells which wire it is."""
+        """The channel of that name; `layer` selects its wire."""
         return self.channel(name, lambda: self._build(name, EXACT if exact else self.wires.at(layer)))
 
     def exact_crossing(self, name: str, route: Route) -> Channel:
@@ -177,6 +178,6 @@ class PygView(RankView):
         return self.once(f"inputs {aggregation} {weighted}", product)
 
     def plan(self, x: Tensor, layer: int, shape: LayerShape) -> LayerPlan:
-        """What a layer of our kernels sends of x; what it reads of the features is fetched once."""
+        """What a layer on our kernels sends of x; features that it reads are fetched once."""
         known: Known = "" if x is not self.features else "halo" if shape.attends else "aggregate"
         return self.rules.plan(layer, shape, known=known, sparse=False, rows=self.num_nodes)

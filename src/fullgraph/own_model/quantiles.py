@@ -1,4 +1,6 @@
-"""PyG's quantiles and medians of messages, where the first node has none: PyG then reads before the first message."""
+"""PyG's quantiles and medians of messages fail if the first node has none, because PyG reads before the first
+message.
+"""
 
 from types import MethodType
 from typing import Any
@@ -10,7 +12,7 @@ HOME = "torch_geometric.nn.aggr.quantile"
 
 
 def with_empty_sets(part: Any) -> None:
-    """Give the first node a message for the time being, and what PyG fills in afterwards."""
+    """Give the first node a temporary message, and replace its result by PyG's fill value."""
     kind = type(part)
     if kind.__module__ != HOME:
         return

@@ -1,11 +1,11 @@
-"""A user's module as a value of a run: a class whose fields are what the module's constructor takes.
+"""A user's module as a value of a run: a class whose fields are the arguments of the module's constructor.
 
     class Net(torch.nn.Module):
         def __init__(self, in_channels, hidden=64, out_channels=2): ...
 
     fullgraph train graph.npz --model net.py:Net -m hidden=32
 
-The widths of input and output are known from the graph, under whichever of these names the constructor has them.
+The graph determines the widths of input and output, whichever of these names the constructor uses for them.
 """
 
 import inspect
@@ -45,20 +45,20 @@ ARGS = (
 
 @dataclass(frozen=True, kw_only=True)
 class OwnModel(Value):
-    """A module of the user's, and what its constructor is given besides the widths."""
+    """A user's module, and its constructor's arguments except the widths."""
 
     module: ClassVar[Callable[..., nn.Module]]
-    aggregation: ClassVar[str] = "sum"  # the module reads arcs by itself
+    aggregation: ClassVar[str] = "sum"  # the module reads arcs itself
     encodes: ClassVar[bool] = True
     hidden: ClassVar[int] = 1
     if_lacking: ClassVar[str] = (
         ": call the widths in_channels and out_channels, which the run fills in; give other options with -m KEY=VALUE"
     )
-    hops: ClassVar[tuple[int | None, ...]] = ()  # all rows: what its layers read is not known
+    hops: ClassVar[tuple[int | None, ...]] = ()  # all rows: it is unknown what its layers read
 
     @classmethod
     def widened(cls, options: Collection[str]) -> type["OwnModel"]:
-        """The same with fields for options that the constructor takes as **kwargs."""
+        """The same value with fields for options that the constructor takes as **kwargs."""
         names, is_open = arguments_of(cls.module)
         more = tuple(sorted(set(options) - {one.name for one in fields(cls)} - set(names)))
         return spec_of(cls.module, more) if is_open and more else cls
@@ -77,7 +77,7 @@ class OwnModel(Value):
 
     @property
     def forward_inputs(self) -> list[str] | None:
-        """What its forward takes beside x and edge_index; None: a Data, with all that the graph has."""
+        """The arguments of its forward beside x and edge_index; None: a Data, with everything that the graph has."""
         takes = Takes.of(self.outline(1, 2))
         return None if takes.data else list(takes.names)
 
@@ -85,7 +85,7 @@ class OwnModel(Value):
         self, in_width: int, out_width: int, *, seed: int = 0, dtype: torch.dtype = torch.float32,
         facts: GraphFacts | None = None,
     ) -> nn.Module:  # fmt: skip
-        """The module; equal seeds give equal weights on every rank. facts: of the graph that lazy layers are for."""
+        """Build the module; equal seeds give equal weights on every rank. facts: of the graph, for lazy layers."""
         given: dict[str, Any] = {one.name: getattr(self, one.name) for one in fields(self)}
         kind = type(self).module
         names, is_open = arguments_of(kind)
@@ -106,7 +106,7 @@ class OwnModel(Value):
             return model.to(dtype)
 
     def outline(self, in_width: int, out_width: int) -> nn.Module:
-        """The module, to look at."""
+        """Build the module only to inspect it."""
         return self.build(in_width, out_width)
 
     def distributed(
@@ -118,14 +118,14 @@ class OwnModel(Value):
 
 
 def as_model(kind: Any) -> Any:
-    """A torch module, or a function that makes one, as the values that describe it; any other class as it is."""
+    """Describe a torch module, or a function that builds one, as a value; return any other class unchanged."""
     is_own = issubclass(kind, nn.Module) if isinstance(kind, type) else callable(kind)
     return spec_of(kind) if is_own else kind
 
 
 @cache
 def spec_of(module: Callable[..., nn.Module], more: tuple[str, ...] = ()) -> type[OwnModel]:
-    """The class of values that describe such modules; it goes by the module's own name.
+    """The class of values that describe such modules; it has the module's own name.
 
     more: options that only **kwargs of the constructor takes.
     """
@@ -135,9 +135,9 @@ def spec_of(module: Callable[..., nn.Module], more: tuple[str, ...] = ()) -> typ
 
 
 def arguments_of(kind: Callable[..., nn.Module]) -> tuple[dict[str, inspect.Parameter], bool]:
-    """A constructor's arguments by name, and whether it takes any others.
+    """A constructor's arguments by name, and whether it takes further ones.
 
-    *args and **kwargs stand for the arguments of the class that it is derived from.
+    *args and **kwargs stand for the arguments of the base class.
     """
     if not isinstance(kind, type):
         inits: list[Any] = [kind]
@@ -170,7 +170,7 @@ def _field(parameter: inspect.Parameter) -> tuple[Any, Any] | None:
 
 
 def _kind(parameter: inspect.Parameter) -> Any:
-    """What an argument may be: as it is annotated, or as its default is; else a number or a text."""
+    """The type of an argument: its annotation, or the type of its default; else a number or a text."""
     if parameter.annotation in PLAIN:
         return parameter.annotation
     default = type(parameter.default)

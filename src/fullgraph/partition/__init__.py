@@ -12,11 +12,11 @@ from fullgraph.own_code import own_code, told, unfit
 from fullgraph.partition.base import Assignment, Partitioner, check_parts, check_seed, undirected_csr
 from fullgraph.partition.cut import cut_parts
 from fullgraph.partition.fennel import Fennel
+from fullgraph.partition.layout import Quality, quality
 from fullgraph.partition.manifest import FileFact, GraphFacts, Manifest, facts_of, is_partition_folder, read_manifest
 from fullgraph.partition.metis import Metis, MetisCut, MetisVolume, pieces_of
 from fullgraph.partition.multilevel import KaMinPar, MtKaHyPar
 from fullgraph.partition.part import Part, PartPairs, SparseRows
-from fullgraph.partition.quality import Quality, quality
 from fullgraph.partition.simple import Banded, Contiguous, Random
 from fullgraph.partition.store import open_part, read_assignment, read_names, read_scaler, write_parts
 

@@ -15,10 +15,9 @@ from fullgraph.data import Graph, fit_features
 from fullgraph.data.arrays import Array
 from fullgraph.errors import InputError
 from fullgraph.partition.base import Assignment
-from fullgraph.partition.layout import INT32_MAX, Layout, arc_blocks, lay_out
+from fullgraph.partition.layout import INT32_MAX, Layout, arc_blocks, lay_out, quality
 from fullgraph.partition.manifest import describe
 from fullgraph.partition.part import EDGE_FIELD, NODE_FIELD, PAIRS, Part, assemble
-from fullgraph.partition.quality import quality
 
 
 def structure_of(graph: Graph, layout: Layout, rank: int) -> dict[str, Array]:

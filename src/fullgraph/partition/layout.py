@@ -1,4 +1,4 @@
-"""The layout of parts: which part owns each node and which parts read it.
+"""The layout of parts: which part owns each node and which parts read it; and its quality: halo rows and balance.
 
 Legend: N nodes, n owned rows, h halo rows of a part.
 """
@@ -12,10 +12,10 @@ from itertools import pairwise
 import numpy as np
 
 from fullgraph.data import Graph
-from fullgraph.data.arrays import Array
-from fullgraph.data.blocks import at_once
+from fullgraph.data.arrays import Array, at_once
 from fullgraph.errors import InputError
 from fullgraph.partition.base import Assignment
+from fullgraph.values import Value
 
 BLOCK_ARCS = 1 << 22
 INT32_MAX = 2**31 - 1  # rows and columns of a part have 32-bit numbers
@@ -110,3 +110,47 @@ def arc_blocks(indptr: Array, rows: Array) -> Iterator[tuple[slice, Array | slic
         after = int(end[high - 1])
         shift = start[low:high] - (end[low:high] - length[low:high])
         yield slice(before, after), np.arange(before, after) + np.repeat(shift, length[low:high])
+
+
+@dataclass(frozen=True)
+class Quality(Value):
+    """halo_rows = sum over parts p of |{ u not in p : an arc u -> v, v in p }|;  imbalance = max / mean over parts.
+
+    edge_cut counts arcs (directed edges) whose two ends have different owners, so an undirected edge counts twice.
+    """
+
+    edge_cut: int
+    halo_rows: int
+    nodes: tuple[int, ...]  # owned, per part
+    edges: tuple[int, ...]  # arcs into owned nodes, per part
+    halo: tuple[int, ...]  # halo rows, per part
+    train: tuple[int, ...]  # owned training nodes, per part
+    edge_imbalance: float
+    node_imbalance: float
+
+
+def quality(graph: Graph, assignment: Assignment, split: int = 0, *, layout: Layout | None = None) -> Quality:
+    """Return the figures of an assignment; training nodes are those of `split`."""
+    if not 0 <= split < graph.num_splits:
+        raise InputError(f"split {split} does not exist: choose from 0 to {graph.num_splits - 1}")
+    laid = lay_out(graph, assignment) if layout is None else layout
+    degree = np.diff(graph.indptr)
+    nodes = [len(ids) for ids in laid.owned]
+    edges = [int(degree[ids].sum()) for ids in laid.owned]
+    train = np.bincount(assignment.part[graph.train_mask[:, split]], minlength=assignment.parts)
+    halo = [len(ids) for ids in laid.halo]
+    return Quality(
+        edge_cut=int(laid.cut_arcs.sum()),
+        halo_rows=sum(halo),
+        nodes=tuple(nodes),
+        edges=tuple(edges),
+        halo=tuple(halo),
+        train=tuple(int(count) for count in train),
+        edge_imbalance=_imbalance(np.asarray(edges)),
+        node_imbalance=_imbalance(np.asarray(nodes)),
+    )
+
+
+def _imbalance(share: Array) -> float:
+    mean = float(share.mean())
+    return float(share.max()) / mean if mean > 0 else 1.0

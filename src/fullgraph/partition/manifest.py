@@ -1,8 +1,14 @@
-"""The manifest of a folder of shards: the graph, the partitioner, the quality, and a checksum of every file."""
+"""A folder of shards and its manifest: the graph, the partitioner, the quality, and a checksum of every file.
+
+The folder appears under its name only when it is complete.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
@@ -12,10 +18,10 @@ import scipy.sparse as sp
 from fullgraph.data import Graph
 from fullgraph.data.arrays import Array
 from fullgraph.data.features import FEATURE_KINDS
-from fullgraph.errors import Damaged, InputError, one_line
+from fullgraph.errors import Damaged, InputError, explain, one_line
 from fullgraph.partition.base import MOST_PARTS, Assignment
-from fullgraph.partition.quality import Quality
-from fullgraph.storage import checksum, read_document, record_of, write_document
+from fullgraph.partition.layout import Quality
+from fullgraph.storage import checksum, read_document, record_of, sweep, whole_folder, write_document
 from fullgraph.values import OneOf, Range, Value
 
 SCHEMA = 1
@@ -166,3 +172,53 @@ def read_manifest(folder: str | Path) -> Manifest:
     if any(len(counts) != manifest.parts for counts in (figures.nodes, figures.edges, figures.halo, figures.train)):
         raise Damaged(f"{path} is damaged (its figures are not those of {manifest.parts} parts); {AGAIN}")
     return manifest
+
+
+_ARRAY = re.compile(r"(part-[0-9]+/)?[a-z_]+\.npy")
+
+
+@contextmanager
+def replaced_folder(folder: str | Path) -> Iterator[Path]:
+    """Yield a new folder for shards. It gets the name `folder` if the block succeeds, and is removed otherwise.
+
+    An existing folder stays until then, and is replaced only if it is empty or holds nothing but shards.
+    """
+    final = Path(os.path.realpath(folder))
+    try:
+        _check_free(final)
+        final.parent.mkdir(parents=True, exist_ok=True)
+        sweep(final.parent)
+        with whole_folder(final, beside_shards) as building:
+            yield building
+    except OSError as bad:
+        known = explain(bad)
+        raise InputError(f"cannot write {folder}: {known or bad.strerror or type(bad).__name__}") from None
+
+
+def beside_shards(folder: Path) -> str:
+    """Name the contents of a folder that `fullgraph partition` did not write; empty if there are none."""
+    if not folder.is_dir() or folder.is_symlink():
+        return "something other than a folder"
+    files = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_symlink() or not path.is_dir()}
+    folders = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_dir() and not path.is_symlink()}
+    if not files and not folders:
+        return ""
+    try:
+        listed = read_manifest(folder).files
+    except InputError:
+        return f"{FILE}, which is damaged or not of fullgraph" if FILE in files else "something other than shards"
+    ours = {FILE, *filter(_ARRAY.fullmatch, listed)}
+    others = sorted((files - ours) | (folders - {os.path.dirname(name) for name in ours}))
+    return f"{one_line(', '.join(others[:3]), 200)}, which does not belong to its shards" if others else ""
+
+
+def _check_free(final: Path) -> None:
+    if not os.path.lexists(final):
+        return
+    if not final.is_dir():
+        raise InputError(f"{final} exists and is not a folder: choose another name")
+    if not is_partition_folder(final) and any(final.iterdir()):
+        raise InputError(f"{final} exists and holds something other than shards: choose another name, or empty it")
+    contents = beside_shards(final)
+    if contents:
+        raise InputError(f"{final} holds {contents}: choose another name, or move that away")

@@ -15,17 +15,14 @@ import numpy as np
 import scipy.sparse as sp
 
 from fullgraph.data import FeatureScaler, Graph, Names, fit_features
-from fullgraph.data.arrays import Array, FeatureMatrix
-from fullgraph.data.blocks import at_once
+from fullgraph.data.arrays import Array, FeatureMatrix, at_once
 from fullgraph.errors import InputError
 from fullgraph.partition import npy
 from fullgraph.partition.base import Assignment
 from fullgraph.partition.cut import arcs_of, labels_of, no_arcs, structure_of
-from fullgraph.partition.folder import replaced_folder
-from fullgraph.partition.layout import Layout, lay_out
-from fullgraph.partition.manifest import AGAIN, FileFact, Manifest, describe, read_manifest
+from fullgraph.partition.layout import Layout, Quality, lay_out, quality
+from fullgraph.partition.manifest import AGAIN, FileFact, Manifest, describe, read_manifest, replaced_folder
 from fullgraph.partition.part import Part, array_names, assemble
-from fullgraph.partition.quality import Quality, quality
 from fullgraph.resources import require_disk
 
 BLOCK_ROWS = 1 << 16

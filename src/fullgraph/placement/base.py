@@ -5,15 +5,13 @@ from dataclasses import dataclass, field, fields, replace
 from typing import ClassVar, NamedTuple, TypeVar
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from fullgraph.errors import InputError
 from fullgraph.exchange import Builder, Clock, Wire, Wires
 from fullgraph.nn.layer_plan import LayerPlan
 from fullgraph.partition import GraphFacts, Part
 from fullgraph.placement.counts import Counts
-from fullgraph.placement.halo import halo_of
-from fullgraph.placement.holding.adjacency import Matrices, build
 from fullgraph.placement.holding.ahead import InputRows
 from fullgraph.placement.holding.live import Hops, Live, live_rows
 from fullgraph.placement.known import KnownHalo
@@ -24,7 +22,6 @@ from fullgraph.placement.view import ChannelView, RankView, counted
 from fullgraph.transport import SingleRank, Transport
 
 K = TypeVar("K", bound="Placement")
-V = TypeVar("V", bound=ChannelView)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +102,9 @@ class Placement(ABC):
         graph = graph.with_dense_rows() if self.rules.dense_input else graph
         nodes = len(graph.rows.ids)
         live = live_rows(graph, self.hops, alone) if self.trims else None
-        given = self.input_rows(graph, alone, aggregation, nodes, "full")
+        given = InputRows(
+            graph=graph, transport=alone, nodes=nodes, name="full", aggregation=aggregation, dtype=self.dtype
+        )
         attends = aggregation == "attention"
         known = self.rules.known_ahead(sparse=given.sparse, attends=attends, halo_is_less=given.halo_is_less)
         computed = {} if live is None else live.computed
@@ -120,24 +119,6 @@ class Placement(ABC):
     def hops_trim(self) -> bool:
         """Whether the model's layers are read near training nodes alone."""
         return any(hop is not None for hop in self.hops)
-
-    def input_rows(self, graph: RankGraph, transport: Transport, aggregation: str, nodes: int, name: str) -> InputRows:
-        """The input rows of a graph, where it was read."""
-        return InputRows(
-            graph=graph,
-            transport=transport,
-            nodes=nodes,
-            name=f"setup/{name} features",
-            make_matrices=lambda: self.matrices(graph, transport, aggregation, f"{name} ahead"),
-        )
-
-    def matrices(self, graph: RankGraph, transport: Transport, aggregation: str, name: str) -> Matrices:
-        """Those of the owned rows, over owned and halo columns."""
-
-        def of_halo(values: Tensor) -> Tensor:
-            return halo_of(graph.rows.route, values, transport, f"setup/{name} degrees")
-
-        return build(graph.arcs, aggregation, of_halo, self.dtype)
 
     def options_for(self, kind: type[K]) -> K:
         """Another placement with the options that all of them have."""
@@ -172,8 +153,8 @@ class AllLayers(Placement):
     def views(self, graph: RankGraph, transport: Transport, aggregation: str) -> "Views":
         """The graph that training sees, and the one that is evaluated."""
         whole, seen, live = self.graphs(graph, transport)
-        full = self.view(whole, transport, aggregation, "full")
-        train = full if seen is whole else self.view(seen, transport, aggregation, "train")
+        full = self._informed(whole, transport, aggregation, "full")
+        train = full if seen is whole else self._informed(seen, transport, aggregation, "train")
         return Views(train=train, full=full, live=live)
 
     def rows_alone(self, part: Part, transport: Transport) -> Shard:
@@ -207,9 +188,13 @@ class AllLayers(Placement):
     def view(self, graph: RankGraph, transport: Transport, aggregation: str, name: str) -> ChannelView:
         """A view of the whole graph ("full"), or of what training sees of it ("train")."""
 
-    def informed(self, view: V, graph: RankGraph, aggregation: str, name: str) -> V:
-        """The view with what is known of its input before training. graph: its own, where it was read."""
-        given = self.input_rows(graph, view.transport, aggregation, view.num_nodes, name)
+    def _informed(self, graph: RankGraph, transport: Transport, aggregation: str, name: str) -> ChannelView:
+        """A view of the graph, with what is known of its input before training."""
+        view = self.view(graph, transport, aggregation, name)
+        given = InputRows(
+            graph=graph, transport=transport, nodes=view.num_nodes, name=name, aggregation=aggregation,
+            dtype=self.dtype,
+        )  # fmt: skip
         known = self.rules.known_ahead(sparse=given.sparse, attends=view.attends, halo_is_less=given.halo_is_less)
         if known == "halo":
             return replace(view, known=KnownHalo(view.x, given.halo.to(device=view.y.device)))

@@ -3,15 +3,14 @@
 Legend: n owned rows, t of them that a layer computes, D features.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
 from fullgraph.cached import cached_property
-from fullgraph.nn.view import Features, Message, Operand, RowMap, Update, at_once
+from fullgraph.nn.view import AtOnce, Features, Operand, RowMap
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -21,10 +20,13 @@ class Known:
     kind: ClassVar[Literal["aggregate"]] = "aggregate"
     x: Features
     aggregated: Features
+    _first: dict[int, "Known"] = field(default_factory=dict, init=False, repr=False)  # by number of rows
 
-    def first(self, rows: int) -> "Known":
-        """Of the first rows, without a copy."""
-        return Known(first_rows(self.x, rows), first_rows(self.aggregated, rows))
+    def message(self, rows: int, ids: Tensor, row_map: RowMap) -> "KnownMessage":
+        """For a layer that computes the first rows."""
+        if rows not in self._first:
+            self._first[rows] = Known(first_rows(self.x, rows), first_rows(self.aggregated, rows))
+        return KnownMessage(self._first[rows], ids[:rows], row_map)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -75,7 +77,7 @@ class _WithFirst(torch.autograd.Function):
         return grad_nD, None
 
 
-class KnownMessage:
+class KnownMessage(AtOnce):
     """Nothing to send: the aggregation is known, and dropout comes after it."""
 
     def __init__(self, known: Known, ids: Tensor, row_map: RowMap) -> None:
@@ -89,15 +91,3 @@ class KnownMessage:
         # Another key: one mask for both would drop a feature from a row and from its neighbours' mean at once.
         other = RowMap(relu=self.row_map.relu, p=self.row_map.p, key=self.row_map.key ^ 0x5DEECE66D)
         return other(self.known.aggregated, self.ids)
-
-    def through(self, update: Update, own: Callable[[Any], Any] | None = None) -> Tensor:
-        return at_once(self, update, own)
-
-    def mapped(self, dense: Callable[[Any], Tensor]) -> "Message[Tensor]":
-        raise AssertionError("an aggregation is mapped as it is")
-
-    def sources(self) -> Tensor:
-        raise AssertionError("only aggregations are known ahead, not halo rows")
-
-    def attend(self, target_nH: Tensor, weight_HO: Tensor) -> Tensor:
-        raise AssertionError("only aggregations are known ahead, not attention")

@@ -16,7 +16,7 @@ from fullgraph.ops import Adjacency, Structure
 from fullgraph.partition import Part
 from fullgraph.placement.counts import Counts, LayerCounts, features, ids, labels
 from fullgraph.placement.halo import halo_of, narrowed
-from fullgraph.placement.holding.adjacency import Arcs, fine
+from fullgraph.placement.holding.adjacency import Arcs, Matrices, build, fine
 from fullgraph.plan import HaloRoute
 from fullgraph.resources import require_memory
 from fullgraph.transport import Transport
@@ -134,6 +134,11 @@ class RankGraph:
         """Edges [2, e] of a graph with one relation: sources among owned and halo rows, targets among owned rows."""
         return torch.stack([self.arcs.indices.long(), self.arcs.targets()])
 
+    def matrices(self, aggregation: str, transport: Transport, dtype: torch.dtype, name: str) -> Matrices:
+        """Those of the owned rows, over owned and halo columns."""
+        route = self.rows.route
+        return build(self.arcs, aggregation, lambda x: halo_of(route, x, transport, f"setup/{name} degrees"), dtype)
+
     def with_rows(self, **changed: Any) -> "RankGraph":
         """The same graph of one node type with other fields of its rows."""
         return RankGraph.of(replace(self.rows, **changed), self.arcs)
@@ -233,7 +238,4 @@ def _as_numbers(held: Mapping[str, Tensor], device: torch.device, kind: torch.dt
 
 
 def _pick(x: Features, rows: Tensor) -> Features:
-    if isinstance(x, Tensor):
-        return x[rows.to(x.device)]
-    entries = Arcs(x.structure.indptr, x.structure.indices, x.weight, 0).pick(rows)
-    return Adjacency(Structure(entries.indptr, entries.indices, x.structure.num_cols), entries.weight, None, None)
+    return x[rows.to(x.device)] if isinstance(x, Tensor) else x.take(rows)

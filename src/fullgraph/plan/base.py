@@ -24,4 +24,9 @@ class Route(Protocol):
         """Return the shape of R x on this rank, if its x has rows of `width`."""
         ...
 
-    def unpack(self, parts: dict[int, Tensor], out: Tensor) -> Tensor: ...
+    def unpack(self, parts: dict[int, Tensor], out: Tensor) -> Tensor:
+        """Put each peer's part in its place of `out`, in peer order; the transpose of copies adds them there.
+
+        `out` is zeros, or what this rank has itself.
+        """
+        ...

@@ -1,4 +1,4 @@
-"""Any point of the axes: a schedule, a codec, a codec for gradients, smoothing, feedback, and which rows cross."""
+"""Any combination of schedule, codec, gradient codec, smoothing, feedback and row selection."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -17,12 +17,14 @@ PLACEMENTS: dict[str, type[Placement]] = {"partitioned": Partitioned, "mixture":
 
 @dataclass(frozen=True, kw_only=True)
 class Free(Published):
-    """Any combination: `schedule` sync, pipelined, bounded or skip, `codec` (and `backward`) full to adaqp.
+    """Any combination: `schedule` sync, pipelined, bounded or skip; `codec` (and `backward`) from full to adaqp.
 
-    Options of the schedule and the codec are options here. share: of halo nodes that cross in a step, as in `bns`.
-    turns: a halo node crosses every so many steps, as in `cd-r`. bound, longest, bound_gradients: rows that hardly
-    changed are not sent, as in `sancus`. placement: partitioned, or mixture, whose tiles then cross so, all of them;
-    `gnnpipe` and its hybrid have wires of their own.
+    Options of the schedule and the codec are options of `free`. share: the share of halo nodes that cross in a step, as
+    in
+    `bns`. turns: each halo node crosses once in this many steps, as in `cd-r`. bound, longest, bound_gradients: rows
+    that
+    hardly changed are not sent, as in `sancus`. placement: partitioned or mixture; a mixture applies the choice to all
+    its tiles. `gnnpipe` and `gnnpipe-hybrid` have their own options for wires.
     """
 
     schedule: AnySchedule = Pipelined()
@@ -42,7 +44,7 @@ class Free(Published):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.placement == "mixture" and (self.share < 1 or self.turns > 1 or self.bound is not None):
-            raise InputError("share, turns and bound are for halo rows, which a mixture has none of; leave them out")
+            raise InputError("share, turns and bound are for halo rows, and a mixture has no halo; leave them out")
 
     def wires(self, *, epochs: int, layers: int) -> Wire:
         return Wire(

@@ -23,7 +23,7 @@ Auto = Annotated[str, OneOf("auto")]
 class TrainConfig(Value):
     """The training loop: its length, optimizer, scores, and reaction to failures.
 
-    Every field but `callbacks` is an option of `fullgraph train` (commands/fields.py).
+    Every field but `callbacks` is an option of `fullgraph train` (commands/shared.py).
     """
 
     epochs: Annotated[int, Range(1, 10**9), Help("passes over the whole graph")] = 200

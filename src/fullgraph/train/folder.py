@@ -7,7 +7,7 @@ from pathlib import Path
 from types import TracebackType
 
 from fullgraph.errors import InputError
-from fullgraph.partition.folder import beside_shards
+from fullgraph.partition.manifest import beside_shards
 from fullgraph.storage import FolderLock, discard, read_document, refuse_link, settle, sweep, write_whole
 from fullgraph.train.config import FILE as CONFIG
 

@@ -1,22 +1,27 @@
-"""Predictions as tables that all ranks write together, in the graph's own order of nodes and pairs."""
+"""Predictions as tables that all ranks write together, in the graph's own order of nodes and pairs.
+
+`export` writes them once more with the user's own ids, as CSV or Parquet, with pyarrow.
+"""
 
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Protocol, runtime_checkable
+from typing import Annotated, Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from torch import Tensor, nn
 
 from fullgraph.data import Names
-from fullgraph.errors import InputError, one_line
+from fullgraph.data.arrays import Array
+from fullgraph.data.columns import EXTRA
+from fullgraph.errors import InputError, nearest, one_line
 from fullgraph.own_code import told, unfit
 from fullgraph.placement import Shard
 from fullgraph.storage import discard, whole_file, workspace
-from fullgraph.tasks import BESIDE, EMBEDDINGS, Table, Task, TaskSpec, predicted_by
-from fullgraph.train.evaluate import logits_of
+from fullgraph.tasks import BESIDE, EMBEDDINGS, Predicted, Table, Task, TaskSpec, predicted_by
+from fullgraph.train.trainer import logits_of
 from fullgraph.transport import Key, barrier, shared_token
 from fullgraph.values import Range, Value
 
@@ -120,7 +125,7 @@ def write_predictions(
 
 
 def _checked(tables: dict[str, Table], spec: TaskSpec) -> dict[str, Table]:
-    """The tables of a task, which must be those that it declares, with an index for each row."""
+    """Check a task's tables: they must be those that it declares, with an index for each row."""
     names = {table.name for table in spec.predicts}
     if not isinstance(tables, dict) or tables.keys() != names:
         found = ", ".join(map(str, tables)) if isinstance(tables, dict) else told(tables)
@@ -189,3 +194,88 @@ def _room(path: Path, shape: tuple[int, ...], dtype: np.dtype[Any]) -> "np.memma
     with path.open("r+b") as file:
         os.posix_fallocate(file.fileno(), 0, out.offset + out.nbytes)
     return out
+
+
+FORMATS = ("npy", "csv", "parquet")
+BLOCK_ENTRIES = 1 << 22
+
+
+def files_of(spec: TaskSpec, kind: str) -> list[str]:
+    """Return the file names of all tables that may be written for a task."""
+    return list(dict.fromkeys(f"{table.file}.{kind}" for table in predicted_by(spec)))
+
+
+def check_format(kind: str) -> None:
+    """Refuse an unknown format, and one that cannot be written here."""
+    if kind not in FORMATS:
+        problem = f"format {one_line(kind, 40)!r} is unknown{nearest(kind, FORMATS)}"
+        raise InputError(f"{problem}: choose from {', '.join(FORMATS)}")
+    if kind != "npy":
+        try:
+            import pyarrow  # noqa: F401
+        except ImportError:
+            raise InputError(f"format {kind} needs an extra: {EXTRA}") from None
+
+
+def export(spec: TaskSpec, arrays: Path, out: Path, kind: str, names: Names | None) -> list[Path]:
+    """Write a folder's `.npy` arrays as tables in `out`, in blocks, with one row per node in the graph's own order."""
+    texts = np.load(arrays / "labels.npy").tolist() if (arrays / "labels.npy").exists() else []
+    written = []
+    for file in files_of(spec, kind):
+        columns = [
+            Column(table, np.load(arrays / f"{table.name}.npy", mmap_mode="r"))
+            for table in predicted_by(spec)
+            if f"{table.file}.{kind}" == file and (arrays / f"{table.name}.npy").exists()
+        ]
+        if columns:
+            written.append(out / file)
+            with whole_file(written[-1]) as staged:
+                _write(staged, kind, columns, names if columns[0].table.of == "nodes" else None, texts)
+    return written
+
+
+class Column(NamedTuple):
+    """A predicted array and what it is called."""
+
+    table: Predicted
+    array: Array
+
+    def named(self, low: int, high: int, texts: list[str]) -> dict[str, Array]:
+        """Some rows by column name; texts name the columns of classes."""
+        block, prefix = np.asarray(self.array[low:high]), self.table.prefix
+        if block.ndim == 1:
+            return {prefix.removesuffix("_"): block}
+        ends = texts if self.table.classes == "columns" and texts else range(block.shape[1])
+        return {f"{prefix}{end}": np.ascontiguousarray(block[:, c]) for c, end in enumerate(ends)}
+
+
+def _write(path: Path, kind: str, columns: list[Column], names: Names | None, texts: list[str]) -> None:
+    """texts: the classes' names."""
+    import pyarrow as pa
+
+    rows = len(columns[0].array)
+    width = sum(column.array[:1].size for column in columns)
+    step = max(1, BLOCK_ENTRIES // max(1, width))
+    writer: Any = None
+    try:
+        for low in range(0, rows, step):
+            high = min(rows, low + step)
+            found = {"id": pa.array(range(low, high) if names is None else names.block(low, high))}
+            for column in columns:
+                found |= column.named(low, high, texts)
+            batch = pa.record_batch(found)
+            writer = writer or _writer(path, kind, batch.schema)
+            writer.write_batch(batch)
+    finally:
+        if writer is not None:
+            writer.close()
+
+
+def _writer(path: Path, kind: str, schema: Any) -> Any:
+    if kind == "csv":
+        from pyarrow import csv
+
+        return csv.CSVWriter(str(path), schema)
+    import pyarrow.parquet as pq
+
+    return pq.ParquetWriter(str(path), schema)

@@ -1,4 +1,7 @@
-"""The training loop. It never asks which strategy runs."""
+"""The training loop, which never asks which strategy runs.
+
+Evaluation is exact, on the whole graph: fresh halos, full precision, no dropout.
+"""
 
 import copy
 import math
@@ -20,11 +23,28 @@ from fullgraph.placement import Shard
 from fullgraph.report import EpochRecord, Meter, Tally
 from fullgraph.tasks import Scores, Task, smaller_is_better
 from fullgraph.train.config import TrainConfig
-from fullgraph.train.evaluate import evaluate
 from fullgraph.train.optimizer import learning_rate, works_by_number
 from fullgraph.train.precision import Weights, rows_dtype
 from fullgraph.train.sync import GradSync
 from fullgraph.transport import Key, cost_of, rank_table
+
+
+def logits_of(model: nn.Module, shard: Shard) -> Tensor:
+    """Return logits of this rank's rows, as one process would compute them."""
+    shard.eval_clock.tick()
+    was_training = model.training
+    model.eval()
+    try:
+        with torch.no_grad():
+            logits: Tensor = model(shard.full.x, shard.full.view)
+    finally:
+        model.train(was_training)
+    return logits
+
+
+def evaluate(model: nn.Module, shard: Shard, task: Task) -> Scores:
+    """Return the task's score on each split; the same on every rank."""
+    return task.scores(logits_of(model, shard), shard)
 
 
 @dataclass

@@ -1,8 +1,18 @@
-"""How a process learns its rank and meets the other ranks."""
+"""How a process learns its rank and meets the other ranks.
 
+Ranks that torchrun or Slurm started meet through a store, once per attempt. torchrun keeps one store while it restarts
+ranks, and its count of restarts differs between hosts. An attempt is therefore named after its processes: each process
+posts a random name, rank 0 publishes the list of names (the roster), and the meeting ends when every rank has found its
+name in the roster and confirmed it. Later messages use keys that begin with the attempt's name, so that nothing of an
+earlier attempt is read.
+"""
+
+import hashlib
 import os
+import time
 from datetime import timedelta
 from pathlib import Path
+from uuid import uuid4
 
 import torch
 import torch.distributed as dist
@@ -12,10 +22,8 @@ from torch.distributed.rendezvous import rendezvous
 
 from fullgraph.environ import MEETING, adopt_slurm, number
 from fullgraph.errors import InputError, PeerLost, explain
-from fullgraph.transport.heartbeat import FolderBoard, HeartbeatBoard, StoreBoard
-from fullgraph.transport.meeting import MET, meet
 from fullgraph.transport.process import ProcessTransport, cause_of
-from fullgraph.transport.watchdog import Watchdog
+from fullgraph.transport.watchdog import FolderBoard, HeartbeatBoard, StoreBoard, Watchdog
 
 
 def join(*, backend: str = "gloo", device: torch.device | None = None, timeout: float = 60.0) -> ProcessTransport:
@@ -75,3 +83,64 @@ def note_begun(run: str) -> None:
 def begun(run: str) -> bool:
     """Return whether this job began that run before its ranks were restarted."""
     return bool(_lasting_store(timedelta(seconds=ASK_S)).check([f"{BEGUN}/{run}"]))
+
+
+def backends() -> dict[str, bool]:
+    """Return whether gloo and nccl are built into this torch."""
+    available = dist.is_available()
+    return {"gloo": available and dist.is_gloo_available(), "nccl": available and dist.is_nccl_available()}
+
+
+LOOK_S = 0.05
+ROSTER, MET = "fullgraph/roster", "fullgraph/met"
+
+
+def meet(store: Store, rank: int, size: int, seconds: float) -> str:
+    """Return the name of the attempt that all ranks take part in; RuntimeError if a rank is missing after `seconds`."""
+    deadline = time.monotonic() + seconds
+    mine = uuid4().hex
+    store.set(_here(rank), mine)
+    seen = ""
+    while time.monotonic() < deadline:
+        roster = _publish_roster(store, size) if rank == 0 else _text(store, ROSTER)
+        if roster and roster.split(",")[rank : rank + 1] == [mine]:
+            name = hashlib.sha256(roster.encode()).hexdigest()[:16]
+            if name != seen:
+                seen = name
+                store.set(_ready(rank), name)
+            if rank == 0 and all(_text(store, _ready(other)) == name for other in range(size)):
+                store.set(MET, name)
+            if _text(store, MET) == name:
+                return name
+        time.sleep(LOOK_S)
+    raise RuntimeError(_missing(store, rank, size, seen))
+
+
+def _publish_roster(store: Store, size: int) -> str:
+    """Publish the newest process name of each rank; return "" until all ranks have come."""
+    keys = [_here(rank) for rank in range(size)]
+    if not store.check(keys):
+        return ""
+    roster = ",".join(name.decode() for name in store.multi_get(keys))
+    if _text(store, ROSTER) != roster:
+        store.set(ROSTER, roster)
+    return roster
+
+
+def _missing(store: Store, rank: int, size: int, seen: str) -> str:
+    never = [other for other in range(size) if not store.check([_here(other)])]
+    late = [other for other in range(size) if other not in (rank, *never) and _text(store, _ready(other)) != seen]
+    who = ", ".join(map(str, never or late or [0]))
+    return f"rank {who} {'never came' if never else 'is of another attempt'}"
+
+
+def _text(store: Store, key: str) -> str:
+    return store.get(key).decode() if store.check([key]) else ""
+
+
+def _here(rank: int) -> str:
+    return f"fullgraph/here/{rank}"
+
+
+def _ready(rank: int) -> str:
+    return f"fullgraph/ready/{rank}"

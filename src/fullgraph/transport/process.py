@@ -242,16 +242,6 @@ class ProcessTransport:
                 x.copy_(wire, non_blocking=is_accelerator(x.device))
             return x, self.sum_stage.mark()
 
-    def tell(self, text: str) -> str:
-        """Return rank 0's text on every rank. It travels as plain bytes: data from a network is never unpickled."""
-        data = torch.tensor(list(text.encode()), dtype=torch.uint8)
-        length = torch.tensor([len(data) if self.rank == 0 else 0])
-        length = self.all_reduce(Key("tell/length", 0), length).wait()
-        box = torch.zeros(int(length), dtype=torch.uint8)
-        if self.rank == 0:
-            box.copy_(data)
-        return bytes(self.all_reduce(Key("tell/text", 0), box).wait().tolist()).decode()
-
     def away(self, text: str) -> AbstractContextManager[None]:
         return self.watch.away(text)
 

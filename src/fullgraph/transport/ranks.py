@@ -63,8 +63,9 @@ def run_threads(size: int, body: Body, *args: Any, timeout: float = 60.0, work: 
         while thread.is_alive() and now() < deadline:
             thread.join(min(1.0, max(0.1, deadline - now())))
         if thread.is_alive():
+            waits = hub.waits()
             hub.fail(f"the other ranks still run after {limit:g} s")
-            raise StillRuns(f"{thread.name} still runs after {limit:g} s")
+            raise StillRuns(f"{thread.name} still runs after {limit:g} s: {waits or 'no rank waits for another'}")
     if errors:
         # Raise the first cause, not a peer's PeerLost.
         raise next((e for e in errors.values() if not isinstance(e, PeerLost)), next(iter(errors.values())))

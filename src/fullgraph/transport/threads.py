@@ -57,9 +57,12 @@ class Hub:
         waiting = {rank for rank, _ in self._waiting}
         waits = self.timeout is None and waiting and len(waiting) + len(self._ended) == self.size
         if waits and not any(self._mail.get(address) for address, _ in self._waiting.values()):
-            self.fail(
-                "; ".join([*(text for _, text in self._waiting.values()), *(f"rank {r} ended" for r in self._ended)])
-            )
+            self.fail(self.waits())
+
+    def waits(self) -> str:
+        """Return which messages ranks wait for, and which ranks have ended."""
+        with self._change:
+            return "; ".join([*(text for _, text in self._waiting.values()), *(f"rank {r} ended" for r in self._ended)])
 
     def fail(self, text: str) -> None:
         """Wake every waiting rank, because one rank is gone."""
@@ -76,17 +79,20 @@ class _Mail:
     ) -> None:
         self.transport, self.key, self.incoming, self.coding = transport, key, incoming, coding
         self.rows: dict[int, Tensor] | None = None
+        self._taking = threading.Lock()  # a step and the writer of a checkpoint may wait for the same rows
 
     def wait(self) -> dict[int, Tensor]:
-        if self.rows is None:
-            rows: dict[int, Tensor] = {}
-            hub, rank = self.transport.hub, self.transport.rank
-            for peer, nbytes in self.incoming.items():
-                wire = hub.take(rank, (peer, rank, self.key), f"rank {rank} waited for {self.key} from rank {peer}")
-                assert wire.numel() == nbytes, f"{self.key}: rank {peer} sent {wire.numel()} bytes, expected {nbytes}"
-                rows[peer] = self.coding.decode(peer, wire)
-            self.rows = rows  # only now: if a wait fails, the next one starts again
-        return self.rows
+        with self._taking:
+            self.rows = self._take() if self.rows is None else self.rows
+            return self.rows
+
+    def _take(self) -> dict[int, Tensor]:
+        hub, rank, rows = self.transport.hub, self.transport.rank, {}
+        for peer, nbytes in self.incoming.items():
+            wire = hub.take(rank, (peer, rank, self.key), f"rank {rank} waited for {self.key} from rank {peer}")
+            assert wire.numel() == nbytes, f"{self.key}: rank {peer} sent {wire.numel()} bytes, expected {nbytes}"
+            rows[peer] = self.coding.decode(peer, wire)
+        return rows
 
 
 class ThreadTransport:

@@ -15,12 +15,11 @@ import scipy.sparse as sp
 from fullgraph.cached import cached_property
 from fullgraph.data import csr
 from fullgraph.data.arrays import Array, FeatureMatrix, as_numpy, frozen, frozen_csr
-from fullgraph.data.featureless import nodes_of
 from fullgraph.data.graph import Graph
 from fullgraph.data.names import Names
 from fullgraph.data.splits import MASK_KEYS, masks_of
 from fullgraph.data.typed.union import UnionGraph, union_of
-from fullgraph.data.validate import check_edge_features, check_ends, check_features, check_names, check_weight
+from fullgraph.data.validate import check_edge_features, check_ends, check_features, check_names, check_weight, nodes_of
 from fullgraph.errors import InputError, nearest, one_line
 
 Relation = tuple[str, str, str]  # source type, name, target type

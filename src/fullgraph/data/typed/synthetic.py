@@ -1,4 +1,4 @@
-"""`typed:` a synthetic typed graph of any size, whose labels can be told only by who tells relations apart."""
+"""`typed:` a synthetic typed graph of any size; its labels can be learned only by distinguishing its relations."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Annotated, Any
 import numpy as np
 
 from fullgraph.data.arrays import Array
-from fullgraph.data.options import parse_options
 from fullgraph.data.splits import random_masks
 from fullgraph.data.synthetic import Classes, Noise, Seed, Share, Width, planted_features, require_graph_fits
 from fullgraph.data.typed.graph import TypedGraph
@@ -62,10 +61,8 @@ class Typed(Value):
     def num_edges(self) -> int:
         return 5 * self.nodes if self.edges < 0 else self.edges
 
-
-def load_typed_synthetic(text: str) -> TypedGraph:
-    """Return the graph of `typed:KEY=VALUE,...`."""
-    return typed_graph(parse_options("typed", Typed, text))
+    def __call__(self) -> TypedGraph:
+        return typed_graph(self)
 
 
 def typed_graph(options: Typed) -> TypedGraph:

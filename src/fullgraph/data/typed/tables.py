@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fullgraph.data.columns import open_columns
-from fullgraph.data.parts import ENDINGS, HIDDEN
+from fullgraph.data.files import ENDINGS, HIDDEN
 from fullgraph.data.tables import TableNames, read_edges, read_nodes
 from fullgraph.data.typed.graph import TypedGraph
 from fullgraph.errors import InputError, nearest, one_line

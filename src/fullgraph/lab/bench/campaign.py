@@ -1,4 +1,4 @@
-"""Measures a matrix: cuts the graphs, starts the ranks of one job after the other, keeps every cell as it comes."""
+"""Measure a matrix: partition the graphs, run one job after another, save every cell as it comes."""
 
 import json
 import shutil
@@ -12,34 +12,31 @@ from fullgraph.cutting import cut, write_shards
 from fullgraph.data import Graph, load
 from fullgraph.display import SILENT, Display
 from fullgraph.errors import Interrupted, PeerLost, RankFailed, explain, one_line
-from fullgraph.lab.bench.cell import Cell, key_of
+from fullgraph.lab.bench.cell import DOCUMENT, FAILED, LINES, Book, Cell, key_of
 from fullgraph.lab.bench.hosts import Hosts
 from fullgraph.lab.bench.matrix import PEERS, Group, Matrix, Point, Settings, bits_per_second, model_of, strategy_of
-from fullgraph.lab.bench.outcome import DOCUMENT, FAILED, LINES, Book
-from fullgraph.lab.bench.page import PAGE, page
 from fullgraph.lab.bench.peers import measure_peer, write_graph
 from fullgraph.lab.bench.rank import BASELINE, FOUND, Found, Job
-from fullgraph.lab.bench.tables import TABLE, markdown
+from fullgraph.lab.bench.tables import PAGE, TABLE, markdown, page
 from fullgraph.partition import PARTITIONERS, Metis, read_manifest
-from fullgraph.preparing import check_placement
+from fullgraph.preparing import check_placement, require_run_fits
 from fullgraph.report import Phases
 from fullgraph.run import Run
 from fullgraph.storage import FolderLock, read_record, scratch, write_document, write_whole
 from fullgraph.tasks import fitted
 from fullgraph.train.config import TrainConfig
-from fullgraph.train.fits import require_run_fits
 from fullgraph.train.fork_server import ForkServer
 from fullgraph.train.launch import launch
 from fullgraph.values import tree_of
 from fullgraph.words import count, milliseconds
 
-MOST = 6  # strategies of a job, the baseline among them: all their trainers are in memory at once
-SEED = 0  # of cuts
+MOST = 6  # strategies per job, with the baseline: all their trainers are in memory at the same time
+SEED = 0  # of partitions
 WORKER = "fullgraph.lab.bench.rank"
 
 
 def carry_out(matrix: Matrix, settings: Settings, out: Path, display: Display = SILENT) -> Book:
-    """Measure the cells that `out` does not hold yet, then write all of its cells as a document, a table and a page."""
+    """Measure the cells that `out` lacks, then write all its cells as a document, a table and a page."""
     matrix.check()
     out.mkdir(parents=True, exist_ok=True)
     with FolderLock(out) as lock, scratch(out) as work:
@@ -71,7 +68,7 @@ class _Campaign:
                 shutil.rmtree(made) if made.is_dir() else made.unlink()
 
     def _measure(self, graph: str, points: Sequence[Point]) -> None:
-        """All points of one graph. It is read once, and is not in memory while ranks work."""
+        """Measure all points of one graph. It is read once, and is not in memory while ranks work."""
         phases = Phases(display=self.display)
         with phases("read", f"reading {graph}"):
             whole = load(graph)
@@ -97,7 +94,7 @@ class _Campaign:
                 self._keep([measure_peer(point, self.settings, self.work)])
 
     def _group(self, group: Group, wanted: Sequence[str], shards: dict[str, str]) -> None:
-        """Every strategy beside the baseline, as few jobs as memory allows."""
+        """Measure every strategy together with the baseline, in as few jobs as memory allows."""
         others = [strategy for strategy in wanted if strategy != BASELINE]
         for first in range(0, len(others), MOST - 1):
             self._try(group, others[first : first + MOST - 1], wanted, shards)
@@ -105,7 +102,7 @@ class _Campaign:
             self._try(group, [BASELINE], wanted, shards)
 
     def _try(self, group: Group, strategies: Sequence[str], wanted: Sequence[str], shards: dict[str, str]) -> None:
-        """One job; where it fails, each strategy on its own, so that only those fail that have to."""
+        """Run one job; if it fails, run each strategy in its own job, so that only failing strategies are lost."""
         try:
             cells = self._job(group, list(dict.fromkeys([BASELINE, *strategies])), shards)
         except Exception as error:
@@ -117,7 +114,7 @@ class _Campaign:
             self._keep([cell for cell in cells if cell.strategy in wanted])
 
     def _job(self, group: Group, strategies: Sequence[str], shards: dict[str, str]) -> Sequence[Cell]:
-        """Start the ranks, on hosts of their own if the rate asks for links, and wait for what they find."""
+        """Start the ranks, on emulated hosts if the rate asks for links, and wait for their results."""
         job = Job.of(
             group, strategies=tuple(strategies), shards=tuple(shards[name] for name in strategies),
             settings=self.settings,
@@ -141,13 +138,13 @@ class _Campaign:
                 self.book.add(cell)
                 done = sum(key_of(point, self.settings) in self.book.cells for point in self.todo)
                 self.display.line(
-                    f"{done}/{len(self.todo)}  {milliseconds(cell.epoch_s)} an epoch, "
+                    f"{done}/{len(self.todo)}  {milliseconds(cell.epoch_s)} per epoch, "
                     f"{milliseconds(cell.wait_s)} waiting: {one_line(cell.strategy, 60)}, {one_line(cell.group, 200)}"
                 )
 
     @contextmanager
     def _or_fail(self, points: Sequence[Point]) -> Iterator[None]:
-        """What goes wrong in the block is the end of these points that have no cell yet, not of the campaign."""
+        """If the block fails, record the error for those points that have no cell yet, and go on with the campaign."""
         try:
             yield
         except Exception as error:
@@ -157,7 +154,7 @@ class _Campaign:
 
 
 class _Cuts:
-    """Cuts one graph, once for each number of ranks and partitioner."""
+    """Partitions of one graph; each number of ranks and partitioner is partitioned once."""
 
     def __init__(self, graph: Graph, settings: Settings, work: Path, phases: Phases) -> None:
         self.task, self.graph = fitted("auto", graph, SEED)
@@ -166,7 +163,9 @@ class _Cuts:
         self.folders: dict[tuple[int, str], Path] = {}
 
     def of(self, group: Group, strategy: str) -> str:
-        """The folder of a strategy's shards; what it cannot be laid over, or does not fit, is refused."""
+        """The folder of a strategy's shards; refuse a strategy that cannot be placed, or that does not fit the
+        machine.
+        """
         run = Run(model=model_of(group.model), strategy=strategy_of(strategy), parts=group.ranks, train=self.train)
         check_placement(run)
         partitioner = run.strategy.partitioner() or Metis()
@@ -181,6 +180,6 @@ class _Cuts:
 
 
 def _why(error: Exception) -> str:
-    """One line for the list of what failed."""
+    """The reason in one line, for the list of failures."""
     known = explain(error) or (error if isinstance(error, RankFailed | PeerLost) else None)
     return one_line(known or f"{type(error).__name__}: {error}")

@@ -1,7 +1,8 @@
-"""Emulated hosts: network namespaces on one bridge, each behind a link of a given rate that can be cut. Linux, as root.
+"""Emulated hosts: network namespaces on one bridge, each behind a link with a given rate that can be cut. Linux, as
+root.
 
-Everything is made over netlink, so no `ip` or `tc` command is needed. Names begin with `fg` and this process's number;
-what a killed process left behind is removed when the next one starts.
+Everything is built over netlink, so no `ip` or `tc` command is needed. Names begin with `fg` and this process's number;
+the next process removes what a killed process left behind.
 """
 
 import ctypes
@@ -29,7 +30,7 @@ _MADE = itertools.count()
 
 @contextmanager
 def _undisturbed() -> Iterator[None]:
-    """Hold signals back: one between a call and its answer would leave hosts behind."""
+    """Hold signals back: a signal between a call and its answer would leave hosts behind."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
     try:
         yield
@@ -47,13 +48,13 @@ class Hosts:
             raise InputError("emulated hosts need pyroute2: pip install 'fullgraph[dev]'")
         mine = f"fg{os.getpid()}x{next(_MADE)}"
         self.names = [f"{mine}h{host}" for host in range(count)]
-        self.ports = [f"{mine}p{host}" for host in range(count)]  # their ends of the links on this machine
+        self.ports = [f"{mine}p{host}" for host in range(count)]  # these hosts' link ends on this machine
         self._bridge = f"{mine}b"
         self._net: subprocess.Popen[str] | None = None
 
     def __enter__(self) -> "Hosts":
         pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-        # In a session of its own: Ctrl-C at a terminal is not for it, for it still has to remove the hosts.
+        # In its own session: Ctrl-C at a terminal must not reach it, because it has to remove the hosts.
         self._net = subprocess.Popen([sys.executable, netlink.__file__], start_new_session=True, **pipes)
         try:
             self._call("sweep")
@@ -72,13 +73,13 @@ class Hosts:
     @_undisturbed()
     def _call(self, call: str, **arguments: Any) -> None:
         net = self._net
-        assert net is not None, "hosts are there inside `with` alone"
+        assert net is not None, "hosts exist only inside `with`"
         assert net.stdin is not None
         assert net.stdout is not None
         net.stdin.write(json.dumps({"call": call, **arguments}) + "\n")
         net.stdin.flush()
         told = net.stdout.readline()
-        trouble = json.loads(told) if told else "the process that makes them ended"
+        trouble = json.loads(told) if told else "the process that creates them ended"
         if trouble:
             raise RuntimeError(f"emulated hosts, {call}: {trouble}")
 
@@ -96,28 +97,28 @@ class Hosts:
         return f"10.77.0.{10 + host}"
 
     def rate(self, bits_per_second: float) -> None:
-        """What each link carries in each direction."""
+        """Set what each link carries in each direction."""
         self._call("rate", names=self.names, ports=self.ports, bits_per_second=int(bits_per_second))
 
     def plug(self, host: int, *, up: bool) -> None:
-        """Cut a host's link, or bring it back; the host's own interface stays up, as behind a switch that fails."""
+        """Cut a host's link, or restore it; the host's own interface stays up, as behind a failing switch."""
         self._call("plug", port=self.ports[host], up=up)
 
     def one_way(self, source: int, target: int, *, lost: bool) -> None:
-        """Lose all that `source` sends to `target`; the other way stays open."""
+        """Drop everything that `source` sends to `target`; the other direction stays open."""
         self._call("one_way", name=self.names[source], address=self.address(target), lost=lost)
 
     def start(
         self, host: int, command: Sequence[object], *, environ: Mapping[str, str] | None = None, **streams: Any
     ) -> "subprocess.Popen[bytes]":
-        """Start a command on a host, under a host name of its own."""
+        """Start a command on a host, with that host's name."""
         named = ["unshare", "--uts", "sh", "-c", 'hostname "$0" && exec "$@"', f"host{host}"]
         inside = ["nsenter", f"--net=/var/run/netns/{self.names[host]}", *named, *map(str, command)]
         env = {**os.environ, "GLOO_SOCKET_IFNAME": WIRE, **(environ or {})}
         return subprocess.Popen(inside, env=env, stdin=subprocess.DEVNULL, **streams)
 
     def rank(self, host: int, arguments: Sequence[object], **options: Any) -> "subprocess.Popen[bytes]":
-        """Start `python ARGUMENTS` as the one rank of a host; variables tell it where the others are, as Slurm's do."""
+        """Start `python ARGUMENTS` as the one rank of a host; variables name the other ranks, as Slurm's do."""
         about = {"RANK": host, "WORLD_SIZE": len(self.names), "LOCAL_RANK": 0, "LOCAL_WORLD_SIZE": 1}
         job = {**about, "MASTER_ADDR": self.address(0), "MASTER_PORT": PORT}
         environ = {**{name: str(value) for name, value in job.items()}, **options.pop("environ", {})}
@@ -125,7 +126,9 @@ class Hosts:
 
 
 def enter(name: str) -> None:
-    """Make this process one of the host of that name. Only the calling thread moves, so call it before all others."""
+    """Move this process to the host of that name. Only the calling thread moves, so call it before other threads
+    start.
+    """
     handle = os.open(f"/var/run/netns/{name}", os.O_RDONLY)
     try:
         if ctypes.CDLL(None, use_errno=True).setns(handle, CLONE_NEWNET):
@@ -136,7 +139,7 @@ def enter(name: str) -> None:
 
 
 def sent() -> tuple[int, int]:
-    """Bytes and packets that this host's link has carried away. /sys shows the links of whoever mounted it."""
+    """Bytes and packets that this host's link has sent. /sys shows the links of the namespace that mounted it."""
     for line in Path("/proc/self/net/dev").read_text().splitlines():
         name, _, figures = line.strip().partition(":")
         if name == WIRE:

@@ -1,4 +1,4 @@
-"""What a campaign measures, as a value: graphs x models x strategies x ranks x rates of the link."""
+"""The matrix of a campaign, as a value: graphs x models x strategies x ranks x link rates."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from fullgraph.nn import ModelSpec
     from fullgraph.recipes import Strategy
 
-LOOPBACK = "loopback"  # ranks are processes of this machine
-PEERS = ("PyG CSR", "PyG edge_index")  # in the place of a strategy
-SLOWEST, FASTEST = 1e3, 30e9  # bits a second of a link; the kernel counts bytes in 32 bits
+LOOPBACK = "loopback"  # ranks are processes on this machine
+PEERS = ("PyG CSR", "PyG edge_index")  # replace a strategy
+SLOWEST, FASTEST = 1e3, 30e9  # bits per second of a link; the kernel counts bytes in 32 bits
 
 
 class Group(NamedTuple):
-    """What one job measures: strategies differ, all else is the same, and so their figures can be compared."""
+    """One job: strategies differ and everything else is equal, so their figures can be compared."""
 
     graph: str
     model: str
@@ -33,7 +33,7 @@ class Group(NamedTuple):
 
 
 class Point(NamedTuple):
-    """The place of a cell, by the texts that a user gave."""
+    """The place of a cell, in the texts that the user gave."""
 
     group: Group
     strategy: str
@@ -43,18 +43,18 @@ class Point(NamedTuple):
 class Settings(Value):
     """How every cell is measured."""
 
-    epochs: Annotated[int, Range(1, 10**6)] = 8  # of which a round takes the mean
-    rounds: Annotated[int, Range(1, 10**4)] = 3  # of which a cell takes the median
+    epochs: Annotated[int, Range(1, 10**6)] = 8  # epochs per round; a round is their mean
+    rounds: Annotated[int, Range(1, 10**4)] = 3  # rounds per cell; a cell is their median
     score: Annotated[int, Range(0, 10**9)] = 0  # epochs to train for a score; 0: no score
     device: DeviceName = HOST
-    all_rows: bool = False  # layers compute rows, too, that the loss does not read
+    all_rows: bool = False  # layers also compute rows that the loss does not read
 
 
 @dataclass(frozen=True, kw_only=True)
 class Matrix(Value):
-    """Every combination of these is a cell. Models and strategies are names with options:
+    """Every combination of these values is a cell. Models and strategies are names with options:
 
-    `gcn:layers=16,hidden=64`, `sylvie-a bits=2`. peers: also PyG in one process, on every graph and model.
+    `gcn:layers=16,hidden=64`, `sylvie-a bits=2`. peers: also measure PyG in one process, on every graph and model.
     """
 
     graph: tuple[str, ...] = ("demo",)
@@ -65,7 +65,7 @@ class Matrix(Value):
     peers: bool = False
 
     def groups(self) -> Iterator[Group]:
-        """Of one graph after the other. One rank has no link, and is measured once."""
+        """All groups, graph by graph. One rank has no link and is measured once."""
         for graph in dict.fromkeys(self.graph):
             for model in dict.fromkeys(self.model):
                 for ranks in dict.fromkeys(self.ranks):
@@ -82,13 +82,13 @@ class Matrix(Value):
                     yield from (Point(Group(graph, model, 1, LOOPBACK), peer) for peer in PEERS)
 
     def check(self) -> None:
-        """Refuse bad names, and links that cannot be emulated here, before anything is measured."""
+        """Refuse bad names, and links that cannot be emulated here, before the first measurement."""
         from fullgraph.data.loaders import check_name
         from fullgraph.lab.bench.hosts import Hosts
 
         for name in ("graph", "model", "strategy", "ranks", "rate"):
             if not getattr(self, name):
-                raise InputError(f"no {name} is given; give one or more by --{name}")
+                raise InputError(f"no {name} is given; give one or more with --{name}")
         for graph in self.graph:
             check_name(graph)
         for model in self.model:
@@ -97,7 +97,7 @@ class Matrix(Value):
             strategy_of(strategy)
         links = [rate for rate in self.rate if bits_per_second(rate) is not None]
         if links and max(self.ranks) > 1:
-            Hosts(1)  # says what it needs
+            Hosts(1)  # raises if emulated hosts are impossible here
 
 
 def model_of(text: str) -> "ModelSpec":
@@ -117,7 +117,7 @@ def strategy_of(text: str) -> "Strategy":
 
 
 def bits_per_second(rate: str) -> float | None:
-    """Of a link, such as 200mbit; None: no link, but the loopback interface."""
+    """The bits per second of a link, such as 200mbit; None: loopback."""
     if rate == LOOPBACK:
         return None
     bits = bits_of(rate) or 0.0

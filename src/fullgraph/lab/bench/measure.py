@@ -1,4 +1,4 @@
-"""What a turn of a strategy takes on one rank: seconds, bytes, messages alone, memory."""
+"""Measure one turn of a strategy on one rank: seconds, bytes, messages alone, memory."""
 
 import ctypes
 import gc
@@ -20,11 +20,11 @@ from fullgraph.report import peak_memory_bytes
 from fullgraph.train.trainer import Trainer
 from fullgraph.transport import Key, Noted, Pending, Recording, Transport, rank_table
 
-WARM_UP = 2  # steps before a turn is timed; they also fill what is late
+WARM_UP = 2  # steps before a turn is timed; they also fill late rows
 
 
 class Memory(NamedTuple):
-    """The most that a strategy held on this rank: of the process, and of the device."""
+    """The peak memory that a strategy needed on this rank: of the process, and of the device."""
 
     process: int
     device: int
@@ -32,7 +32,7 @@ class Memory(NamedTuple):
 
 @dataclass(frozen=True)
 class Contender:
-    """A strategy ready to train, and the transport that notes what it sends."""
+    """A strategy that is ready to train, and the transport that records what it sends."""
 
     strategy: str
     part: Part
@@ -42,13 +42,13 @@ class Contender:
 
 
 class Turn(NamedTuple):
-    """What an epoch of one turn took: of all ranks together, then of each."""
+    """Figures per epoch of one turn: over all ranks, then per rank."""
 
     epoch_s: float
     messages_s: float
-    own_s: list[float]  # of each rank: its steps without their waiting
+    own_s: list[float]  # each rank's steps without their waiting
     wait_s: list[float]
-    sum_wait_s: list[float]  # of it, for the sums of weights
+    sum_wait_s: list[float]  # the part of the waiting for gradient all-reduces
     thread_s: list[float]
     processor_s: list[float]
     bytes: float
@@ -66,7 +66,7 @@ class Gauge:
         self.base = _resident_bytes()
 
     def of_ranks(self, *values: float) -> Tensor:
-        """Every rank's values [ranks, values]; no rank returns before all have come."""
+        """Every rank's values [ranks, values]; no rank returns before all ranks have called."""
         self.calls += 1
         return rank_table(self.link, Key("bench", self.calls), values or (0.0,))
 
@@ -76,9 +76,9 @@ class Gauge:
         self.of_ranks()
 
     def turn(self, contender: Contender) -> Turn:
-        """Train some epochs, and send the messages of one of them again."""
+        """Train some epochs, then send the messages of one of them again."""
         trainer, recording = contender.trainer, contender.recording
-        before = sent()  # here and below nothing is on its way
+        before = sent()  # no message is in flight here, nor below
         for _ in range(WARM_UP):
             trainer.train_step()
         self.meet()
@@ -92,7 +92,7 @@ class Gauge:
         thread, process = time.thread_time() - thread, time.process_time() - process
         self.meet()
         epoch_s = (time.perf_counter() - start) / self.epochs
-        trainer.shard.state()  # waits for what is on its way
+        trainer.shard.state()  # waits for messages in flight
         self.meet()
         crossed = [(now - then) / (WARM_UP + self.epochs) for now, then in zip(sent(), before, strict=True)]
         waits = mean(tally.wait_s for tally in tallies)
@@ -106,12 +106,12 @@ class Gauge:
         return Turn(epoch_s, messages_s, *each.T.tolist(), *together.sum(0).tolist())
 
     def _usual(self, notes: list[list[Noted]]) -> list[Noted]:
-        """The messages of the step whose bytes are the median, the same step on all ranks: some steps send nothing."""
+        """The messages of the step with the median bytes, the same step on all ranks: some steps send nothing."""
         totals = self.of_ranks(*(sum(note.nbytes for note in step) for step in notes)).sum(0)
         return notes[int(totals.argsort(stable=True)[len(notes) // 2])]
 
     def _alone(self, recording: Recording, notes: Sequence[Noted]) -> float:
-        """Seconds in which messages of these sizes cross, in this order, when nothing else is done."""
+        """Seconds to send messages of these sizes, in this order, while nothing else runs."""
         largest = max((nbytes for note in notes for nbytes in note.outgoing.values()), default=0)
         blank = torch.ones(largest, dtype=torch.uint8, device=self.device)
         sums = [None if n.summed is None else torch.zeros_like(n.summed, memory_format=torch.contiguous_format)
@@ -133,9 +133,9 @@ class Gauge:
 
     @contextmanager
     def memory(self) -> Iterator[list[Memory]]:
-        """Appends the most memory that what is made in the block needs, without what was there before it.
+        """Append the peak memory that the block needs, without what was there before it.
 
-        A process's own memory, before it had a contender, counts for every one of them.
+        A process's memory before its first contender counts for every contender.
         """
         found: list[Memory] = []
         gc.collect()
@@ -156,7 +156,7 @@ def _resident_bytes() -> int:
 
 
 def _forget_peak() -> bool:
-    """Have the kernel count this process's peak from now on; where it will not, the peak is that of all contenders."""
+    """Reset the kernel's peak memory of this process; if it refuses, the peak is that of all contenders."""
     try:
         Path("/proc/self/clear_refs").write_text("5")
     except OSError:

@@ -1,7 +1,7 @@
-"""The netlink calls behind emulated hosts, in a process of their own: `python netlink.py`, a line of JSON a call.
+"""The netlink calls behind emulated hosts, in a separate process: `python netlink.py`, one line of JSON per call.
 
-pyroute2 forks for every namespace that it enters. A process as large as one with torch in it, and with threads, must
-not be forked so; this one imports nothing else.
+pyroute2 forks for every namespace that it enters. A process with torch and threads is large and must not be forked
+like that; this process imports nothing else.
 """
 
 import json
@@ -13,20 +13,20 @@ from pathlib import Path
 from typing import Any
 
 NAMES = re.compile(r"fg(\d+)x\d+[hpb]\d*")
-WIRE = "wire"  # a host's own end of its link
+WIRE = "wire"  # a host's end of its link
 NOWHERE = "02:00:00:00:00:99"  # an address that no host has
-PERMANENT = 0x80  # of a neighbour: never asked for again
-PATIENCE_S = 60  # with a fork, on a busy machine
+PERMANENT = 0x80  # state of a neighbour that is never asked for again
+PATIENCE_S = 60  # for a call with a fork, on a busy machine
 
 
 class Net:
-    """What can be asked for; every method is a call."""
+    """The available calls; every method is one."""
 
     def __init__(self, pyroute2: Any) -> None:
         self.net = pyroute2
 
     def build(self, names: list[str], ports: list[str], bridge: str, addresses: list[str]) -> None:
-        """Namespaces, each with an interface `wire` on one bridge."""
+        """Create namespaces, each with an interface `wire` on one bridge."""
         with self.net.IPRoute() as here:
             here.link("add", ifname=bridge, kind="bridge")
             switch = here.link_lookup(ifname=bridge)[0]
@@ -42,7 +42,7 @@ class Net:
                     there.link("set", index=there.link_lookup(ifname="lo")[0], state="up")
 
     def sweep(self) -> None:
-        """Remove the hosts of processes that are gone."""
+        """Remove the hosts of processes that have ended."""
         with self.net.IPRoute() as here:
             links = [dict(link["attrs"])["IFLA_IFNAME"] for link in here.get_links()]
         names = self.net.netns.listnetns()
@@ -60,7 +60,7 @@ class Net:
                 self.net.netns.remove(name)
 
     def rate(self, names: list[str], ports: list[str], bits_per_second: int) -> None:
-        # A burst above 64 KiB leaves large segments whole: splitting them costs the ranks' own cores.
+        # A burst above 64 KiB leaves large segments whole; splitting them would use the ranks' cores.
         shape = {"handle": 0x10000, "rate": f"{bits_per_second}bit", "burst": 131072, "latency": "20ms"}
         with self.net.IPRoute() as here:
             for name, port in zip(names, ports, strict=True):
@@ -93,7 +93,7 @@ def main() -> None:
             getattr(net, call.pop("call"))(**call)
         except Exception as error:
             trouble = f"{type(error).__name__}: {error}"
-        if os.getpid() != here:  # a fork that went wrong must not go on as this process
+        if os.getpid() != here:  # a failed fork must not continue as this process
             os._exit(1)
         sys.stdout.write(json.dumps(trouble) + "\n")
         sys.stdout.flush()

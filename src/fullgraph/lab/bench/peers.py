@@ -1,8 +1,8 @@
-"""Peers: PyG in one process, on the same graph and model, with the same optimiser and number of threads.
+"""Peers: PyG in one process, on the same graph and model, with the same optimizer and number of threads.
 
     python -m fullgraph.lab.bench.peers ORDER.json
 
-is a peer's own process. It imports of ours only what reads its order, so that its memory is PyG's.
+runs a peer in its own process. It imports from fullgraph only what reads its order, so that its memory is PyG's.
 """
 
 import os
@@ -35,9 +35,9 @@ KINDS = ("edge_index", "csr-mean", "csr-sum")
 
 @dataclass(frozen=True, kw_only=True)
 class Order(Value):
-    """What a peer trains. kind: PyG's edge list; or A as a CSR matrix, for a mean or, with weights in it, for a sum."""
+    """What a peer trains. kind: PyG's edge list; or A as a CSR matrix, for a mean, or with weights for a sum."""
 
-    graph: str  # a .npz file: dense features, one class a node, no weights
+    graph: str  # a .npz file: dense features, one class per node, no weights
     kind: Annotated[str, OneOf(*KINDS)]
     model: Annotated[str, OneOf("sage", "gcn")] = "sage"
     layers: Annotated[int, Range(1, 10_000)] = 3
@@ -49,13 +49,13 @@ class Order(Value):
     rounds: Annotated[int, Range(1, 10**4)] = 1
     threads: Annotated[int, Range(1, 4096)] = 1
     device: DeviceName = HOST
-    out: str  # the file of its figures
-    parent: int = 0  # the process that it dies with; 0: none
+    out: str  # the file for its figures
+    parent: int = 0  # the process with which it ends; 0: none
 
 
 @dataclass(frozen=True, kw_only=True)
 class Figures(Value):
-    """What a peer took: seconds of an epoch by round, processor seconds of an epoch, the most memory; its last loss."""
+    """A peer's figures: seconds per epoch by round, processor seconds per epoch, peak memory, its last loss."""
 
     round_s: tuple[float, ...]
     processor_s: float
@@ -70,7 +70,7 @@ class Figures(Value):
 
 
 def write_graph(graph: "Graph", folder: Path) -> None:
-    """The graph as a file that peers read; what they cannot train on as it is, is refused."""
+    """Write the graph as a file for peers; refuse a graph that they cannot train on unchanged."""
     import scipy.sparse as sp
 
     from fullgraph.data import save_npz
@@ -85,7 +85,7 @@ def write_graph(graph: "Graph", folder: Path) -> None:
         or not facts.labelled
         or facts.splits > 1
     ):
-        raise InputError("peers train on dense features, one class a node, one split and arcs without weights")
+        raise InputError("peers train on dense features, one class per node, one split and edges without weights")
     save_npz(graph, folder / GRAPH)
 
 
@@ -149,7 +149,7 @@ def train_pyg(order: Order) -> Figures:
     norms = torch.nn.ModuleList(kind(order.hidden) for _ in convs[:-1]).to(device)
     optimizer = torch.optim.Adam([*convs.parameters(), *norms.parameters()], lr=order.lr)
     rounds, loss, busy = [], torch.zeros(()), 0.0
-    for turn in range(order.rounds + 1):  # the first one warms up
+    for turn in range(order.rounds + 1):  # the first turn warms up
         epochs = order.epochs if turn else WARM_UP
         start, process = time.perf_counter(), time.process_time()
         for _ in range(epochs):
@@ -172,7 +172,7 @@ def train_pyg(order: Order) -> Figures:
 
 
 def _layers(order: Order, edges: Any, shape: Any, classes: int, device: Any) -> tuple[Any, tuple[Any, ...]]:
-    """PyG's convolutions, and what each is given beside the rows. GCN's weights are computed once for all of them."""
+    """PyG's convolutions, and their arguments beside the rows. GCN's weights are computed once for all layers."""
     import torch
     from torch_geometric.nn import GCNConv, SAGEConv
     from torch_geometric.nn.conv.gcn_conv import gcn_norm
@@ -190,14 +190,14 @@ def _layers(order: Order, edges: Any, shape: Any, classes: int, device: Any) -> 
 
 
 def adjacency_of(kind: str, edge_index: Any, num_nodes: int) -> Any:
-    """The edge list, or A^T as a CSR matrix of torch's, whose product and gradient need no torch-sparse."""
+    """The edge list, or A^T as torch's CSR matrix, whose product and gradient need no torch-sparse."""
     from torch_geometric.utils import to_torch_csr_tensor
 
     return edge_index if kind == "edge_index" else to_torch_csr_tensor(edge_index.flip(0), size=(num_nodes, num_nodes))
 
 
 def _shared_out(adjacency: Any) -> Any:
-    """1/degree in the place of each 1, so that a plain product is a mean; PyG's documented path reduces instead."""
+    """Replace each 1 by 1/degree, so that a plain product is a mean; PyG's documented code uses a reduction instead."""
     import torch
 
     degree = adjacency.crow_indices().diff()
@@ -208,7 +208,7 @@ def _shared_out(adjacency: Any) -> Any:
 def main() -> None:
     import warnings
 
-    warnings.simplefilter("ignore")  # torch.jit is deprecated, CSR is in beta: nothing of ours
+    warnings.simplefilter("ignore")  # not ours: torch.jit is deprecated, CSR is in beta
     order = read_record(Order, Path(sys.argv[1]), fix="start the campaign again")
     if order.parent:
         die_with(order.parent)

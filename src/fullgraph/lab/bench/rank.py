@@ -1,4 +1,4 @@
-"""One rank of a job that measures several strategies in turn. A launcher's worker, called with the job's file."""
+"""One rank of a job that measures several strategies in turn; a launcher starts it with the job's file."""
 
 import gc
 import os
@@ -31,14 +31,14 @@ __all__ = ["BASELINE", "FOUND", "Found", "Job", "main", "warm_up"]
 
 BASELINE = "none"  # the strategy whose work is C
 FOUND = "found.json"  # beside the job's file
-SCHEDULED = 200  # epochs that a strategy is laid out for, if no score says how many
-EVALUATIONS = 20  # of a training for a score
+SCHEDULED = 200  # planned epochs of a strategy, if no score sets them
+EVALUATIONS = 20  # evaluations per training for a score
 SILENCE_S = 600.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Job(Value):
-    """A group's strategies, the baseline first, and the shards of each."""
+    """A group's strategies, the baseline first, with the shards of each."""
 
     graph: str
     model: str
@@ -46,7 +46,7 @@ class Job(Value):
     rate: str
     strategies: tuple[str, ...]
     shards: tuple[str, ...]
-    hosts: tuple[str, ...] = ()  # of the ranks; none: they share this machine
+    hosts: tuple[str, ...] = ()  # hosts of the ranks; empty: they share this machine
     settings: Settings
 
     @classmethod
@@ -55,7 +55,7 @@ class Job(Value):
 
     @property
     def train_config(self) -> TrainConfig:
-        """How every strategy trains: as `fullgraph train` does."""
+        """The training config of every strategy: the defaults of `fullgraph train`."""
         own, epochs = self.settings, self.settings.score or SCHEDULED
         every = max(1, epochs // EVALUATIONS)
         return TrainConfig(epochs=epochs, eval_every=every, device=own.device, all_rows=own.all_rows, report=False)
@@ -63,13 +63,13 @@ class Job(Value):
 
 @dataclass(frozen=True, kw_only=True)
 class Found(Value):
-    """What a job leaves behind: a cell for each of its strategies."""
+    """The results of a job: one cell per strategy."""
 
     cells: tuple[Cell, ...]
 
 
 class Rank:
-    """Measures the strategies of a job in the same processes, in turn, round after round."""
+    """Measures a job's strategies in the same processes, in turn, round after round."""
 
     def __init__(self, job: Job, link: Transport, cores: int) -> None:
         self.job, self.link, self.cores = job, link, cores
@@ -80,13 +80,13 @@ class Rank:
     def measure(self) -> Found:
         plans = list(zip(self.job.strategies, self.job.shards, strict=True))
         cells = self._timed([self._contender(*plan) for plan in plans])
-        gc.collect()  # the contenders are done; what trains for a score has the memory for itself
+        gc.collect()  # the contenders are done; their memory is for the training for a score
         if self.job.settings.score:
             cells = [self._scored(cell, *plan) for cell, plan in zip(cells, plans, strict=True)]
         return Found(cells=tuple(cells))
 
     def _contender(self, strategy: str, shards: str) -> Contender:
-        """Ready to be timed: kernels are compiled and what is late is there."""
+        """A contender that is ready to be timed: kernels are compiled and late rows exist."""
         part, recording = open_part(shards, self.link.rank), Recording(self.link)
         run = Run(model=self.model, strategy=strategy_of(strategy), train=self.job.train_config)
         with self.gauge.memory() as memory:
@@ -130,7 +130,7 @@ class Rank:
         )  # fmt: skip
 
     def _scored(self, cell: Cell, strategy: str, shards: str) -> Cell:
-        """Train from the start, and add the best validation score and the training time until then."""
+        """Train from the start, and add the best validation score and the seconds until it to the cell."""
         run = Run(model=self.model, strategy=strategy_of(strategy), train=self.job.train_config)
         trainer = build_trainer(run, open_part(shards, self.link.rank), self.link)
         trainer.fit([])
@@ -143,14 +143,14 @@ class Rank:
 
 
 def main(classes: str = "") -> None:
-    """Do one rank's part of the job in the file that this process was called with."""
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})  # there is nothing to keep
+    """Do one rank's part of the job in the file that this process was given."""
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})  # there is nothing to save
     tolerate_output()
     end_with(lambda: _work(Path(sys.argv[1])))
 
 
 def share_of(cores: list[int], host: int, hosts: int) -> list[int]:
-    """A host's own cores, next to one another; one that it shares where there are fewer cores than hosts."""
+    """A host's consecutive cores; one shared core if there are fewer cores than hosts."""
     first, end = (number * len(cores) // hosts for number in (host, host + 1))
     return cores[first:end] or [cores[first]]
 

@@ -1,1 +1,1 @@
-"""Commands that need the lab, a function each; `cli.py` puts them beside those of the core."""
+"""Commands that need the lab, one function each; `cli.py` adds them to the core's commands."""

@@ -1,4 +1,4 @@
-"""Commands that look ahead: which strategy on which machines."""
+"""Commands that predict: which strategy suits which machines."""
 
 import tempfile
 from pathlib import Path
@@ -7,38 +7,41 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fullgraph.axes import MODELS, STRATEGIES
-from fullgraph.commands.fields import chosen_from, offer, with_fields
 from fullgraph.commands.shared import (
     GraphArgument,
     JsonOption,
     PartitionerName,
     PartitionerOption,
+    chosen_from,
+    offer,
     partitioner_of,
     print_json,
+    with_fields,
 )
 from fullgraph.display import shown
 from fullgraph.errors import InputError
 from fullgraph.model_options import ModelOptions
-from fullgraph.options import fields_of, pairs_of
+from fullgraph.named import pairs_of
+from fullgraph.options import fields_of
 from fullgraph.report import Phases
 from fullgraph.train.config import TrainConfig
 from fullgraph.values import hints_of, read_option
 
-# What a file of ours begins with, so that a file of the user's is not taken for one.
+# How a file of `probe` begins, so that a user's own file is not taken for one.
 CLUSTER, RATES = "# written by fullgraph probe\n", '{\n "device": '
 
 if TYPE_CHECKING:
     from fullgraph.recipes import Strategy
     from fullgraph.run import Run
 
-MOST_CUT = 32  # ranks; for more a graph is cut into fewer parts, and what they read of one another is extrapolated
+MOST_CUT = 32  # ranks; beyond, the graph is divided into fewer parts and their halos are extrapolated
 FITTED = (2, 4, 8, 16)
 StrategyOption = Annotated[
     list[str],
     typer.Option("--strategy", help="only these; options follow the name: 'sylvie-a bits=2'",
                  autocompletion=offer(STRATEGIES)),
 ]  # fmt: skip
-ModelOption = Annotated[list[str], typer.Option("-m", "--model-option", help="KEY=VALUE of the model, many times")]
+ModelOption = Annotated[list[str], typer.Option("-m", "--model-option", help="KEY=VALUE of the model; may be repeated")]
 PageOption = Annotated[Path | None, typer.Option("--page", help="write a page for a browser, FILE.html")]
 
 
@@ -46,7 +49,7 @@ PageOption = Annotated[Path | None, typer.Option("--page", help="write a page fo
 def plan(
     graph: GraphArgument = "demo",
     cluster: Annotated[Path | None, typer.Option(help="a TOML file; see the documentation, Planning")] = None,
-    parts: Annotated[int, typer.Option(help="ranks of this machine, where no cluster is given")] = 2,
+    parts: Annotated[int, typer.Option(help="ranks on this machine, if no cluster is given")] = 2,
     model: Annotated[str, chosen_from(MODELS)] = "sage",
     layers: int = ModelOptions.layers,
     hidden: int = ModelOptions.hidden,
@@ -57,7 +60,7 @@ def plan(
     as_json: JsonOption = False,
     page: PageOption = None,
 ) -> None:
-    """Rank strategies by the seconds an epoch would take, with bytes, memory a rank, and what each one risks.
+    """Rank strategies by predicted seconds per epoch, with bytes, memory per rank, and the risk of each.
 
     Example:  fullgraph plan mygraph.npz --cluster cluster.toml --model gcn --layers 4
     """
@@ -76,11 +79,11 @@ def plan(
         with scratch(Path(tempfile.gettempdir())) as work:
             if machines.ranks <= MOST_CUT:
                 shards = _cut(graph, machines.ranks, cutter, work, phases)
-                with display.phase("foretelling"):
+                with display.phase("predicting"):
                     found = planned(run, shards, machines, offered)
             else:
                 folders = [_cut(graph, size, cutter, work, phases) for size in FITTED]
-                with display.phase("foretelling"):
+                with display.phase("predicting"):
                     found = planned_even(run, folders, machines, offered)
     if page is not None:
         write_whole(_html(page), plan_page(found), MARK)
@@ -96,9 +99,9 @@ def plan(
 def calibrate(
     out: Annotated[Path | None, typer.Option(help="write FILE.json too, for another machine's plan")] = None,
     device: str = TrainConfig.device,
-    threads: Annotated[int, typer.Option(help="of a rank")] = 1,
+    threads: Annotated[int, typer.Option(help="per rank")] = 1,
 ) -> None:
-    """Measure what each kind of work takes on this machine, and keep it for `plan` and `auto`.
+    """Measure how long each kind of work takes on this machine, and save it for `plan` and `auto`.
 
     Example:  fullgraph calibrate --out here.json
     """
@@ -117,9 +120,9 @@ def calibrate(
 
 def probe(
     out: Annotated[Path, typer.Option(help="the file to write")] = Path("cluster.toml"),
-    parts: Annotated[int, typer.Option(help="ranks of this machine; under torchrun, its ranks are taken")] = 2,
+    parts: Annotated[int, typer.Option(help="ranks on this machine; under torchrun, its ranks are used")] = 2,
 ) -> None:
-    """Look at the links between ranks for a second, and write the file that `plan --cluster` reads.
+    """Measure the links between ranks for a second, and write the file that `plan --cluster` reads.
 
     Example:  torchrun --nnodes 2 --nproc-per-node 1 ... -m fullgraph probe --out cluster.toml
     """
@@ -143,7 +146,7 @@ def _run(model: str, layers: int, hidden: int, options: list[str]) -> "Run":
     given = fields_of(MODELS[model], {"layers": layers, "hidden": hidden}) | pairs_of(options, "-m")
     spec = MODELS.make(model, **given)
     if not hasattr(spec, "graph_layers"):
-        raise InputError("a model of your own cannot be foretold; measure it with `fullgraph bench`")
+        raise InputError("your own model cannot be predicted; measure it with `fullgraph bench`")
     return Run(model=spec)
 
 
@@ -154,14 +157,14 @@ def _strategies(texts: list[str]) -> "list[tuple[str, Strategy]]":
 
 
 def _cut(graph: str, parts: int, partitioner: Any, work: Path, phases: Phases) -> Path:
-    """A folder of so many parts: the one given, or a new one."""
+    """A folder with that many parts: the given one, or a new one."""
     from fullgraph.cutting import cut, write_shards
     from fullgraph.data import load
     from fullgraph.partition import is_partition_folder, read_manifest
 
     if is_partition_folder(Path(graph)):
         if read_manifest(Path(graph)).parts != parts:
-            raise InputError(f"{graph} is cut into other parts than the cluster's {parts} ranks; give the graph itself")
+            raise InputError(f"{graph} does not have the {parts} parts of the cluster; give the graph itself")
         return Path(graph)
     with phases("read", f"reading {graph}"):
         whole = load(graph)

@@ -1,4 +1,4 @@
-"""Whatever is quickest: chosen when a run begins, by what each strategy is foretold to take."""
+"""The strategy `auto`: chooses the fastest strategy by its predicted epoch time when a run begins."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Auto(Strategy):
-    """The quickest exact strategy, as `fullgraph plan` ranks them; `allow` stale, lossy or both lets it choose others.
+    """The fastest exact strategy, as `fullgraph plan` ranks them; `allow` stale, lossy or both lets it choose others.
 
-    cluster: a file that describes the machines; if empty, this one.
+    cluster: a file that describes the machines; if empty, this machine.
     """
 
     allow: tuple[Annotated[str, OneOf("stale", "lossy")], ...] = ()
@@ -25,10 +25,10 @@ class Auto(Strategy):
     def __post_init__(self) -> None:
         super().__post_init__()
         if len(set(self.allow)) != len(self.allow):
-            raise InputError(f"allow={','.join(self.allow)} names one twice; write stale, lossy or stale,lossy")
+            raise InputError(f"allow={','.join(self.allow)} names a risk twice; write stale, lossy or stale,lossy")
 
     def choose(self, run: "Run", shards: Path) -> tuple[str, Strategy, str]:
-        """The strategy to take, by name and as a value, and the reason; the model is imported here, not with a name."""
+        """Return the strategy, as a name and as a value, and the reason; the cost model is imported only here."""
         from fullgraph.lab.cost.plan import choose
 
         return choose(run, self, shards)

@@ -1,4 +1,4 @@
-"""Measures this machine: what each kind of work takes here, with the threads that a rank has."""
+"""Measure how long each kind of work takes on this machine, with a rank's threads."""
 
 import time
 from collections.abc import Callable
@@ -20,12 +20,12 @@ REPEATS = 5
 ROWS = {
     "cpu": 30_000,
     "gpu": 1_000_000,
-}  # of the tensors that are measured: they leave the caches, and outlast a launch
-LEAST_S = 0.01  # that a measurement takes, or the call is repeated inside it
+}  # of the measured tensors: larger than the caches, and longer than a kernel launch
+LEAST_S = 0.01  # minimum of a measurement; shorter calls are repeated
 
 
 def calibrated(device: torch.device, *, threads: int = 1, rows: int = 0) -> Rates:
-    """About ten seconds of work."""
+    """Measure all rates, in about ten seconds of work."""
     torch.set_num_threads(threads)
     lab = _Lab(device, rows or by_kind(ROWS, device))
     arc, row = lab.products(near=False)
@@ -49,19 +49,19 @@ def calibrated(device: torch.device, *, threads: int = 1, rows: int = 0) -> Rate
 
 
 def of_matrix(rates: Rates, adj: Adjacency, device: torch.device) -> Rates:
-    """The same rates, but for sparse products: those of this matrix, whose arcs may lie better or worse for a cache."""
+    """Replace the rates of sparse products by those of this matrix, whose arcs may suit a cache better or worse."""
     arcs = []
     for width in WIDTHS:
         x = torch.randn(adj.shape[1], width, device=device)
         taken = timed(lambda x=x: ops.spmm(adj, x), device) / width  # type: ignore[misc]
-        least = rates.arc_near.at(width) / 4  # where rows take most of the time, little is left for arcs
+        least = rates.arc_near.at(width) / 4  # if rows take most of the time, little remains for arcs
         arcs.append(max(least, (taken - adj.shape[0] * rates.row.at(width)) / max(1, adj.structure.num_arcs)))
     curve = _curve(WIDTHS, arcs)
     return replace(rates, arc=curve, arc_near=curve)
 
 
 def timed(call: Callable[[], object], device: torch.device) -> float:
-    """Seconds of a call, the least of some: what else runs on the machine only adds to it."""
+    """Seconds of a call: the minimum of several, because other programs only add time."""
     call()
 
     def once(calls: int) -> float:
@@ -77,7 +77,7 @@ def timed(call: Callable[[], object], device: torch.device) -> float:
 
 
 class _Lab:
-    """Tensors to measure with."""
+    """The tensors to measure with."""
 
     def __init__(self, device: torch.device, rows: int) -> None:
         self.device, self.rows = device, rows
@@ -88,7 +88,7 @@ class _Lab:
 
     def _matrix(self, degree: int, *, near: bool) -> Adjacency:
         n, arcs = self.rows, self.rows * degree
-        if near:  # within a few hundred rows
+        if near:  # sources within a few hundred rows
             source = torch.arange(n).repeat_interleave(degree) + torch.randint(-250, 250, (arcs,), generator=self.dice)
             source = source.clamp(0, n - 1)
         else:
@@ -98,7 +98,7 @@ class _Lab:
         return Adjacency(structure, None, torch.ones(n), None).to(device=self.device)
 
     def products(self, *, near: bool) -> tuple[Curve, Curve]:
-        """Seconds an arc and a row, by width: two densities tell one from the other."""
+        """Seconds per arc and per row, by width: two densities separate them."""
         few, many = 4, 32
         thin, thick = self._matrix(few, near=near), self._matrix(many, near=near)
         arcs, rows = [], []
@@ -119,7 +119,7 @@ class _Lab:
         return _curve(WIDTHS, found)
 
     def passes(self) -> Curve:
-        """Of a sum of two tensors, by the bytes of all three."""
+        """Seconds of adding two tensors, by the bytes of all three."""
         sizes = [3 * 4 * count for count in (1 << 10, 1 << 14, 1 << 18, 1 << 22, 1 << 24)]
         found = []
         for size in sizes:
@@ -163,5 +163,5 @@ def _curve(sizes: tuple[int, ...] | list[int], values: list[float]) -> Curve:
 
 
 def fitted(rates: Rates, measured_s: float, predicted_s: float) -> Rates:
-    """The same rates, scaled so that a real step takes what it took."""
+    """The rates, scaled so that the prediction of a real step equals its measurement."""
     return replace(rates, scale=rates.scale * measured_s / predicted_s)

@@ -20,17 +20,17 @@ UNITS = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
 
 
 def bits_of(text: str) -> float | None:
-    """Bits a second, such as 200mbit; None: it is not written so."""
+    """Bits per second of a text such as 200mbit; None: it is not of this form."""
     found = re.fullmatch(rf"(\d+(?:\.\d+)?)({'|'.join(UNITS)})", text.lower())
     return float(found[1]) * UNITS[found[2]] if found else None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Link(Value):
-    """What a port carries each way, and what else messages take.
+    """What a port carries in each direction, and the costs of messages.
 
-    latency_s: until the first byte is there. message_s, core_s_per_byte: of a core on each end, for each message and
-    for each of its bytes.
+    latency_s: until the first byte arrives. message_s, core_s_per_byte: core time on each end, per message and per
+    byte.
     """
 
     bits_per_s: Rate = 10e9
@@ -41,12 +41,13 @@ class Link(Value):
 
 @dataclass(frozen=True, kw_only=True)
 class Cluster(Value):
-    """Equal machines, each with some ranks; a machine has one port to the others, and its ranks talk by `inside`.
+    """Equal machines with some ranks each; a machine has one port to the others, and its ranks communicate over
+    `inside`.
 
-    cores: of a machine, for its ranks and their threads; with GPUs, one a rank, for the work is theirs.
-    crowding: with twice as many ranks and threads at work as cores, their work grows by half of this.
-    together: the machines are emulated on one, and share its cores.
-    rates: the name of the rates that its work takes, see rates.py.
+    cores: of a machine, for its ranks and their threads; with GPUs, one core per rank, because the GPUs compute.
+    crowding: with twice as many active ranks and threads as cores, their work grows by half of this.
+    together: the machines are emulated on one machine and share its cores.
+    rates: the name of the rates of its work, see rates.py.
     """
 
     machines: Annotated[int, Range(1, 65535)] = 1
@@ -54,7 +55,7 @@ class Cluster(Value):
     cores: Annotated[int, Range(1, 4096)] = 1
     crowding: Annotated[float, Range(0, 10)] = 0.6
     together: bool = False
-    memory_bytes: Annotated[int, Range(0, 2**62)] = 0  # of a rank; 0: not known
+    memory_bytes: Annotated[int, Range(0, 2**62)] = 0  # memory of a rank; 0: unknown
     rates: str = "here"
     link: Link = field(default_factory=Link)
     inside: Link = field(default_factory=lambda: Link(bits_per_s=40e9, latency_s=20e-6))
@@ -67,7 +68,7 @@ class Cluster(Value):
         return rank // self.ranks_per_machine
 
     def text(self) -> str:
-        """As a file holds it."""
+        """The text of the file."""
         plain, links = [], []
         for name, value in tree_of(self).items():
             if isinstance(value, dict):
@@ -81,5 +82,5 @@ class Cluster(Value):
         try:
             tree = tomllib.loads(path.read_text())
         except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-            raise InputError(f"{path} is no cluster file ({one_line(error, 100)}); see docs/planning.md") from error
+            raise InputError(f"{path} is not a cluster file ({one_line(error, 100)}); see docs/planning.md") from error
         return read_value(cls, tree, str(path))

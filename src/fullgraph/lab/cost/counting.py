@@ -1,4 +1,4 @@
-"""Counts of a graph that is cut: of its parts as they lie in a folder, or of parts that nobody has cut yet."""
+"""Row and arc counts of a partitioned graph: from a folder of parts, or estimated for parts that do not exist."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,13 +14,13 @@ from fullgraph.placement.holding.live import WORTH, Hops
 
 
 def counted(shards: Path, hops: Hops, split: int = 0) -> Counts:
-    """Of the parts in a folder. hops: how far from a training node a layer's rows are read, as a model has it."""
+    """Count the parts in a folder. hops: for each layer of a model, its rows' distance from a training node."""
     parts = read_manifest(shards).parts
     return counted_parts([open_part(shards, rank, split=split, verify=False) for rank in range(parts)], hops)
 
 
 def counted_parts(parts: Sequence[Part], hops: Hops) -> Counts:
-    """All parts of a graph."""
+    """Count all parts of a graph."""
     graph = parts[0].manifest.graph
     wanted = [hop for hop in hops if hop is not None]
     fewer: list[dict[int, tuple[LayerCounts, Array]]] = [{} for _ in parts]
@@ -43,15 +43,16 @@ def counted_parts(parts: Sequence[Part], hops: Hops) -> Counts:
     )
 
 
-MOST_ALONE = 256  # equal parts that have counts of their own; beyond, the first one's stand for them
+MOST_ALONE = 256  # number of equal parts with separate counts; beyond, the first part's counts stand for all
 
 
 @dataclass(frozen=True, kw_only=True)
 class Halo:
-    """How a cut of P parts grows with P.
+    """How the halo of a partition grows with its number of parts P.
 
-    A part reads  rows (P / 2)^rows_power  of all rows that are not its own. Of its arcs,
-    2 (1 - 1 / P) arcs (P / 2)^arcs_power  come from other parts. Both are shares, so at most one.
+    A part reads  rows (P / 2)^rows_power  of all rows of other parts. Of its arcs,  2 (1 - 1 / P) arcs (P /
+    2)^arcs_power
+    come from other parts. Both are shares, so at most one.
     """
 
     rows: float = 0.2
@@ -61,7 +62,7 @@ class Halo:
 
     @classmethod
     def fitted(cls, cuts: Sequence[Counts]) -> "Halo":
-        """Through what some cuts of one graph have, by least squares of logarithms."""
+        """Fit the curve to some partitions of one graph, by least squares of logarithms."""
         parts = np.array([len(counts.ranks) for counts in cuts])
 
         def power(shares: Array) -> tuple[float, float]:
@@ -77,21 +78,20 @@ class Halo:
         return cls(rows=rows[0], rows_power=rows[1], arcs=arcs[0], arcs_power=arcs[1])
 
     def at(self, parts: int) -> tuple[float, float]:
-        """The shares of P parts: of other parts' rows that one reads, of its arcs that come from there."""
+        """The shares for P parts: of other parts' rows that a part reads, and of its arcs that come from there."""
         grown = parts / 2
         arcs = 2 * (1 - 1 / parts) * self.arcs * grown**self.arcs_power
         return min(1.0, self.rows * grown**self.rows_power), min(1.0, arcs)
 
 
 def even(graph: GraphFacts, parts: int, halo: Halo, *, train: float = 0.6, hops: Hops = ()) -> Counts:
-    """A graph in equal parts, each of which reads as much of every other one.
+    """A graph in equal parts, each of which reads equally much from every other part.
 
-    train: which share of the nodes is trained on; where it is small, layers compute fewer rows, as if arcs were drawn
-        by chance.
+    train: the share of training nodes; if it is small, layers compute fewer rows, as if arcs were drawn at random.
     """
     rows, arcs = graph.nodes // parts, graph.arcs // parts
     row_share, arc_share = halo.at(parts) if parts > 1 else (0.0, 0.0)
-    each = int(rows * row_share)  # rows that a part reads of each other one
+    each = int(rows * row_share)  # rows that a part reads from each other part
 
     def layer(rank: int, targets: int, sources: int) -> LayerCounts:
         part = targets / max(1, rows)
@@ -117,7 +117,7 @@ def even(graph: GraphFacts, parts: int, halo: Halo, *, train: float = 0.6, hops:
 
 
 def _reached(train: float, degree: float, hop: int) -> float:
-    """The share of nodes within so many hops of a training node, were arcs drawn by chance."""
+    """The expected share of nodes within `hop` hops of a training node, if arcs were drawn at random."""
     share = train
     for _ in range(hop):
         share = 1 - (1 - share) * (1 - share) ** degree
@@ -125,7 +125,7 @@ def _reached(train: float, degree: float, hop: int) -> float:
 
 
 def _levels(parts: Sequence[Part], nodes: int, deepest: int) -> list[Array]:
-    """By part, how many hops every row is from a training node that reads it; deepest + 1 if it is farther."""
+    """By part, each row's distance in hops to a training node that reads it; deepest + 1 if it is farther."""
     level = np.full(nodes, deepest + 1, np.int16)
     for part in parts:
         level[part.ids.numpy()[part.train_mask.numpy()]] = 0
@@ -140,7 +140,7 @@ def _levels(parts: Sequence[Part], nodes: int, deepest: int) -> list[Array]:
 
 
 def _worthwhile(parts: Sequence[Part], levels: Sequence[Array], hops: Hops) -> Hops:
-    """As placement/holding/live.py has it: layers that would leave out next to nothing leave out nothing."""
+    """Use all rows if live rows would leave out almost none, as placement/holding/live.py does."""
     total = sum(int(part.indptr[-1]) for part in parts)
 
     def arcs(hop: int) -> int:
@@ -161,7 +161,9 @@ def _fewer(part: Part, level: Array, hops: Hops) -> dict[int, tuple[LayerCounts,
 
 
 def _layer(part: Part, targets: int, sources: int, order: Array | None = None) -> tuple[LayerCounts, Array]:
-    """Of the first rows in an order; and how many halo rows of each peer they read. What is sent is not known here."""
+    """Counts of a layer that computes the first rows of an order, with its halo rows by peer; sent rows are added
+    later.
+    """
     computed = np.ones(len(part.ids), bool)
     if order is not None:
         computed[order[targets:]] = False
@@ -183,7 +185,7 @@ def _layer(part: Part, targets: int, sources: int, order: Array | None = None) -
 
 
 def _with_sent(fewer: Sequence[dict[int, tuple[LayerCounts, Array]]], rank: int) -> dict[int, LayerCounts]:
-    """A rank's layers, each sending what the peers read."""
+    """Add to a rank's layers the rows that they send: the rows that peers read."""
     found = {}
     for layer, (counts, _) in fewer[rank].items():
         sent = tuple(int(peer[layer][1][rank]) for peer in fewer)

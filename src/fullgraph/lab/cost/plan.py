@@ -1,49 +1,174 @@
-"""A plan: strategies ranked for a graph and a cluster, as a table, JSON or a page; and the choice of `auto`."""
+"""A plan: ranks strategies for a graph on given machines; and the choice of `auto`.
 
-from collections.abc import Sequence
+Every strategy gets a predicted epoch, its risks, and whether it fits.
+"""
+
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from fullgraph.errors import InputError
+from fullgraph.exchange import Wire
 from fullgraph.lab.cost.auto import Auto
 from fullgraph.lab.cost.calibrate import of_matrix
-from fullgraph.lab.cost.choose import Choice, best, ranked
 from fullgraph.lab.cost.cluster import Cluster
 from fullgraph.lab.cost.counting import Halo, counted, even
 from fullgraph.lab.cost.here import cluster_here, rates_for
-from fullgraph.lab.cost.predict import predict
+from fullgraph.lab.cost.predict import WARM_UP, Prediction, predict
 from fullgraph.lab.cost.rates import Rates
 from fullgraph.lab.cost.replay import Piece
 from fullgraph.ops import Adjacency, Structure
 from fullgraph.partition import open_part, read_manifest
 from fullgraph.placement.counts import Counts
-from fullgraph.recipes import Strategy, vanilla
-from fullgraph.run import Run
+from fullgraph.recipes import STRATEGIES, Strategy, vanilla
+from fullgraph.run import Run, placement_of
+from fullgraph.transport import Key
+from fullgraph.words import size
 
-NEAR = 0.5  # which share of arcs is taken to read rows close to one another, where nobody has looked
-PLANNING_S = 15.0  # what measuring a new machine and foretelling every strategy take
+PROCESS_BYTES = 350 << 20  # of a rank without data: torch and its libraries
+FULL_BITS = 32.0
+ROW = (1, 256)
+STALE, LOSSY = "stale", "lossy"
+# The candidates, with their defaults; each name in a list is an option that is also tried.
+OFFERED: dict[str, list[dict[str, str]]] = {
+    "vanilla": [{}],
+    "mixgcn": [{}],
+    "pipegcn": [{}, {"narrow": "true"}],
+    "sylvie-s": [{}],
+    "sylvie-a": [{}],
+    "varco": [{}],
+    "gnnpipe": [{}],
+    "gnnpipe-hybrid": [{}],
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Risk:
+    """How a strategy differs from exact training: how many steps old rows are, and with how many bits."""
+
+    steps: int = 0
+    bits: float = FULL_BITS
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        found = {STALE: self.steps > 0, LOSSY: self.bits < FULL_BITS}
+        return frozenset(kind for kind, has in found.items() if has)
+
+    def __str__(self) -> str:
+        parts = [f"up to {self.steps} step{'s' * (self.steps > 1)} old"] * (self.steps > 0)
+        parts += [f"{self.bits:.3g} bits per number"] * (self.bits < FULL_BITS)
+        return ", ".join(parts) or "exact"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """A strategy with its prediction, or with the reason why there is none."""
+
+    name: str  # with its options
+    strategy: Strategy
+    risk: Risk
+    prediction: Prediction | None
+    refused: str = ""
+
+    @property
+    def epoch_s(self) -> float:
+        return self.prediction.taken.epoch_s if self.prediction is not None else float("inf")
+
+    @property
+    def memory_bytes(self) -> int:
+        return PROCESS_BYTES + (0 if self.prediction is None else self.prediction.peak_bytes)
+
+
+def offered(names: Iterable[str] = OFFERED) -> list[tuple[str, Strategy]]:
+    """The candidates, by name and options."""
+    found = []
+    for name in names:
+        for options in OFFERED.get(name, [{}]):
+            label = " ".join([name, *(f"{key}={value}" for key, value in options.items())])
+            found.append((label, STRATEGIES.make(name, **options)))
+    return found
+
+
+def ranked(
+    run: Run, counts: Counts, cluster: Cluster, rates: Rates, *, near: float = 0.0,
+    strategies: Sequence[tuple[str, Strategy]] = (), steps: int = 0,
+) -> list[Choice]:  # fmt: skip
+    """Predict all strategies, the fastest first; those that do not fit or have no prediction come last, with the
+    reason.
+    """
+    found = []
+    for name, strategy in strategies or offered():
+        one = replace(run, strategy=strategy, parts=len(counts.ranks))
+        try:
+            placement_of(one).check(run.model.outline(1, 2), cluster.ranks)
+            risk = risk_of(one)
+            prediction = predict(one, counts, cluster, rates, near=near)
+        except InputError as error:
+            found.append(Choice(name=name, strategy=strategy, risk=Risk(), prediction=None, refused=str(error)))
+            continue
+        choice = Choice(name=name, strategy=strategy, risk=risk, prediction=prediction)
+        if cluster.memory_bytes and choice.memory_bytes > cluster.memory_bytes:
+            choice = replace(choice, refused=_too_large(choice, cluster))
+        found.append(choice)
+    return sorted(found, key=lambda choice: (bool(choice.refused), choice.epoch_s))
+
+
+def best(choices: Sequence[Choice], allow: Iterable[str] = ()) -> Choice:
+    """The fastest strategy that fits and whose risk is allowed."""
+    fitting = [choice for choice in choices if not choice.refused]
+    allowed = [choice for choice in fitting if choice.risk.kinds <= set(allow)]
+    if not allowed:
+        why = "; ".join(f"{choice.name}: {choice.refused}" for choice in choices if choice.refused)
+        raise InputError(f"no strategy fits: {why or 'all that fit risk more than is allowed'}")
+    return min(allowed, key=lambda choice: choice.epoch_s)
+
+
+def risk_of(run: Run) -> Risk:
+    """The risk, according to the wires and the placement."""
+    placement = placement_of(run)
+    steps, bits = placement.stale_steps(run.parts), FULL_BITS
+    for wire in (*(run.wires.at(layer) for layer in range(run.model.graph_layers)), *placement.hops_between()):
+        if not isinstance(wire, Wire):
+            return Risk(steps=max(1, steps), bits=1.0)
+        late = [step - turn.read for step in range(WARM_UP, WARM_UP + 64)
+                if (turn := wire.schedule.turn(step)).read is not None]  # fmt: skip
+        steps = max(steps, *late)
+        for codec in (wire.codec, wire.backward or wire.codec):
+            taken = codec.nbytes(ROW, torch.float32, Key("risk", 0))
+            bits = min(bits, 8 * taken / ROW[1])
+    return Risk(steps=steps, bits=bits)
+
+
+def _too_large(choice: Choice, cluster: Cluster) -> str:
+    needs = f"needs {size(choice.memory_bytes)} per rank, which has {size(cluster.memory_bytes)}"
+    return f"{needs}; use more ranks, --checkpoint-layers or --precision bf16"
+
+
+NEAR = 0.5  # assumed share of arcs that read rows close to one another, if it was not measured
+PLANNING_S = 15.0  # to measure a new machine and to predict every strategy
 ARC_S, FLOP_S, STEP_S = (
     4e-10,
     1e-10,
     0.02,
-)  # guessed of any CPU: a number read along an arc, an operation, a step's rest
-SAMPLED_ARCS = 4_000_000  # of a part, whose product tells how its arcs lie
+)  # guesses for any CPU: a number read along an arc, an operation, the rest of a step
+SAMPLED_ARCS = 4_000_000  # arcs of a part; their product shows how local its reads are
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What was ranked, for what."""
+    """The ranked strategies, with the graph and the cluster."""
 
     counts: Counts
     cluster: Cluster
     rates: Rates
     choices: list[Choice]
-    pieces: tuple[Piece, ...] = ()  # of a step of the first one
+    pieces: tuple[Piece, ...] = ()  # of a step of the first strategy
 
     def tree(self) -> dict[str, Any]:
-        """For a program to read."""
+        """The plan as JSON."""
         return {
             "graph": self.counts.graph.name,
             "ranks": self.cluster.ranks,
@@ -69,7 +194,7 @@ def _row(choice: Choice) -> dict[str, Any]:
 
 
 def planned(run: Run, shards: Path, cluster: Cluster, strategies: Sequence[tuple[str, Strategy]] = ()) -> Plan:
-    """For a graph that is cut into as many parts as the cluster has ranks."""
+    """Plan for a graph with as many parts as the cluster has ranks."""
     hops = () if run.train.all_rows else run.model.hops
     counts = counted(shards, hops, run.column)
     rates = rates_for(cluster.rates, run.train.device)
@@ -81,7 +206,9 @@ def planned(run: Run, shards: Path, cluster: Cluster, strategies: Sequence[tuple
 def planned_even(
     run: Run, folders: Sequence[Path], cluster: Cluster, strategies: Sequence[tuple[str, Strategy]] = ()
 ) -> Plan:
-    """For more ranks than the graph was cut for: equal parts, with a halo as the cuts in `folders` let expect."""
+    """Plan for more ranks than there are parts: equal parts, with a halo extrapolated from the partitions in
+    `folders`.
+    """
     cuts = [counted(folder, ()) for folder in folders]
     graph, train = cuts[0].graph, cuts[0].train / cuts[0].graph.nodes
     hops = () if run.train.all_rows else run.model.hops
@@ -102,16 +229,16 @@ def _plan(run: Run, counts: Counts, cluster: Cluster, rates: Rates, strategies: 
 
 
 def choose(run: Run, auto: Auto, shards: Path) -> tuple[str, Strategy, str]:
-    """The strategy that `auto` stands for, by name and as a value, and why it is that one."""
+    """The strategy that `auto` chooses, as a name and as a value, and the reason."""
     guess = guessed_s(run, shards)
     if not auto.cluster and run.train.device == "cpu" and guess < PLANNING_S:
-        told = f"its {run.train.epochs} epochs are guessed to take {guess:.1g} s, less than to foretell all strategies"
+        told = f"its {run.train.epochs} epochs are guessed to take {guess:.1g} s, less than predicting every strategy"
         return "vanilla", vanilla(), told
     cluster = Cluster.read(Path(auto.cluster)) if auto.cluster else cluster_here(run.parts)
     plan = planned(replace(run, strategy=Strategy()), shards, cluster)
     taken = best(plan.choices, auto.allow)
     allowed = [c for c in plan.choices if not c.refused and c.risk.kinds <= set(auto.allow) and c is not taken]
-    reason = f"{taken.epoch_s * 1e3:.3g} ms an epoch are foretold, {taken.risk}"
+    reason = f"{taken.epoch_s * 1e3:.3g} ms per epoch are predicted, {taken.risk}"
     if allowed:
         second = min(allowed, key=lambda choice: choice.epoch_s)
         reason += f"; {second.name} would take {second.epoch_s * 1e3:.3g} ms"
@@ -119,7 +246,7 @@ def choose(run: Run, auto: Auto, shards: Path) -> tuple[str, Strategy, str]:
 
 
 def guessed_s(run: Run, shards: Path) -> float:
-    """What all epochs take on one core of any CPU, by the size of the graph and of the model alone."""
+    """A guess of the seconds of all epochs on one core of any CPU, from the size of the graph and the model."""
     graph, model = read_manifest(shards).graph, run.model
     width = max(graph.features, model.hidden)
     layer = model.hidden * ARC_S * graph.arcs + 2 * width * model.hidden * FLOP_S * graph.nodes
@@ -127,7 +254,7 @@ def guessed_s(run: Run, shards: Path) -> float:
 
 
 def rates_on(shards: Path, rates: Rates) -> Rates:
-    """The rates of a graph's own products, by those of a sample of the first part's rows."""
+    """The rates with a graph's own sparse products, measured on a sample of the first part's rows."""
     part = open_part(shards, 0, verify=False)
     arcs = int(part.indptr[-1])
     rows = len(part.ids)

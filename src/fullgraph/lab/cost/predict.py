@@ -1,4 +1,4 @@
-"""What an epoch of a run takes on a cluster: its steps written down, then carried out in time."""
+"""Predict an epoch of a run on a cluster: record its steps, then replay them in simulated time."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -15,15 +15,15 @@ from fullgraph.placement import Placement
 from fullgraph.placement.counts import Counts
 from fullgraph.run import Run, placement_of
 
-WARM_UP = 2  # steps in which nothing late is there yet
-SETTLED = 5  # steps after which links are as busy as they will ever be
+WARM_UP = 2  # steps before late rows exist
+SETTLED = 5  # steps after which the load of the links is steady
 MEASURED = 6
 MOST_PERIOD = 32
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recorded:
-    """Steps of ranks, written down: of all of them, or of one that stands for all."""
+    """Recorded steps: of all ranks, or of one rank that stands for all."""
 
     steps: list[list[Step]]
     alike: bool
@@ -35,18 +35,18 @@ class Recorded:
 
 @dataclass(frozen=True, kw_only=True)
 class Prediction:
-    """An epoch, the mean of all of the run's, and what a rank needs for the fullest of them."""
+    """A mean epoch of the run, and the memory that its largest rank needs."""
 
     taken: Taken
-    peak_bytes: int  # of the fullest rank's tensors within a step
+    peak_bytes: int  # of the largest rank's tensors within a step
 
 
 def predict(
     run: Run, counts: Counts, cluster: Cluster, rates: Rates, *, near: float = 0.0, pictured: bool = False
 ) -> Prediction:
-    """near: which share of arcs reads rows close to one another. pictured: with the pieces of a step."""
+    """near: the share of arcs that read rows close to one another. pictured: keep the pieces of a step."""
     if len(counts.ranks) != cluster.ranks:
-        raise InputError(f"the graph is cut for {len(counts.ranks)} ranks, and the cluster has {cluster.ranks}")
+        raise InputError(f"the graph has {len(counts.ranks)} parts, and the cluster has {cluster.ranks}")
     phases = placement_of(run).phases()
     written = [recorded(run, counts, placement) for placement, _ in phases]
     taken = [replayed(steps, cluster, rates, near=near, pictured=pictured) for steps in written]
@@ -56,7 +56,7 @@ def predict(
 
 
 def mean_of(taken: Sequence[Taken], epochs: Sequence[int]) -> Taken:
-    """The mean epoch of phases with so many each; pieces are those of the longest."""
+    """The mean epoch of phases with different numbers of epochs; its pieces come from the longest phase."""
     if len(taken) == 1:
         return taken[0]
 
@@ -74,7 +74,7 @@ def mean_of(taken: Sequence[Taken], epochs: Sequence[int]) -> Taken:
 
 
 def recorded(run: Run, counts: Counts, placement: Placement | None = None) -> Recorded:
-    """Enough steps to see what goes on for ever. placement: of a phase; else the run's own."""
+    """Record enough steps to see the steady state. placement: of a phase; else the run's placement."""
     placement = placement or placement_of(run)
     period, alike = period_of(run), counts.even and placement.alike
     standing = range(1) if alike else range(len(counts.ranks))
@@ -88,7 +88,7 @@ def replayed(written: Recorded, cluster: Cluster, rates: Rates, *, near: float =
 
 
 def period_of(run: Run) -> int:
-    """After how many steps the wires do the same again."""
+    """The number of steps after which the wires repeat."""
     wire = run.wires.at(1)
     if not isinstance(wire, Wire):
         return 1
@@ -98,7 +98,7 @@ def period_of(run: Run) -> int:
 
 
 def continued(steps: Sequence[Step], period: int) -> list[Step]:
-    """The steps, and the last `period` of them again and again until enough can be measured."""
+    """The steps, with the last `period` of them repeated until there are enough to measure."""
     found = list(steps)
     while len(found) < SETTLED + max(period, MEASURED):
         found.append(_later(found[-period], period))

@@ -1,4 +1,8 @@
-"""How long work takes on a machine: a few tables, from measurements (calibrate.py) or from a data sheet."""
+"""How long work takes on a machine: tables from measurements (calibrate.py) or from a data sheet.
+
+Data sheets are for devices that cannot be measured here. The shares of a sheet's figures that our kernels reach are
+assumed, not measured. `fullgraph calibrate` measures them on a device that is present.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +10,9 @@ import math
 from bisect import bisect_left
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
+from fullgraph.errors import InputError, nearest
 from fullgraph.lab.cost.script import Work
 from fullgraph.storage import read_record, write_document
 from fullgraph.values import Range, Value, tree_of
@@ -18,7 +23,7 @@ FIX = "make it again with `fullgraph calibrate`"
 
 @dataclass(frozen=True, kw_only=True)
 class Curve(Value):
-    """A figure at some sizes; between them it follows a power of the size, beyond them it stays as it is."""
+    """Figures at some sizes: a power law between two sizes, constant beyond the first and the last."""
 
     sizes: tuple[Positive, ...]
     values: tuple[Positive, ...]
@@ -37,14 +42,14 @@ class Curve(Value):
 
 @dataclass(frozen=True, kw_only=True)
 class Rates(Value):
-    """Seconds of one rank, with the threads or the device that it has.
+    """Seconds of one rank, with its threads or its device.
 
-    arc, row: of a sparse product, for each arc and each row, by width. arc_near: of an arc whose source lies close to
-    the other rows that are read; a graph's own `near` says how many are so.
+    arc, row: of a sparse product, per arc and per row, by width. arc_near: per arc whose source lies close to the other
+    rows that are read; `near` of a graph is the share of such arcs.
     flop, flop_back: of a dense product of many rows with a matrix, and of its weights' gradient, by the mean of the
-    matrix's two sides. byte: of what passes over numbers, by its bytes. chosen: of a byte of rows picked from many.
-    number: of dropout. encode, decode: of a number, by bits. arc_number: of a number that each arc has (attention).
-    call: of each operation besides. scale: what a real step took to what these figures say.
+    matrix's two sides. byte: of elementwise passes, by their bytes. chosen: per byte of rows picked from many.
+    number: of dropout. encode, decode: per number, by bits. arc_number: per number that each arc has (attention).
+    call: per operation, in addition. scale: the ratio of a real step's time to the sum of these figures.
     """
 
     device: str
@@ -64,7 +69,7 @@ class Rates(Value):
     scale: Positive = 1.0
 
     def seconds(self, work: Work, near: float = 0.0) -> float:
-        """near: which share of arcs reads rows close to one another, from 0 to 1."""
+        """near: the share of arcs that read rows close to one another, from 0 to 1."""
         match work.kind, work.sizes:
             case "product", (rows, arcs, width):
                 arc = self.arc.at(width) * (1 - near) + self.arc_near.at(width) * near
@@ -84,7 +89,7 @@ class Rates(Value):
             case "arcs", (arcs, heads):
                 taken = arcs * heads * self.arc_number
             case _:
-                raise AssertionError(f"work of a kind that has no price: {work}")
+                raise AssertionError(f"work of an unknown kind: {work}")
         return self.scale * (self.call + taken)
 
     def _dense(self, m: int, k: int, n: int) -> float:
@@ -99,3 +104,52 @@ class Rates(Value):
     @classmethod
     def read(cls, path: Path) -> Rates:
         return read_record(cls, path, fix=FIX)
+
+
+# assumed shares of the sheet's figures; near rows are mostly in the cache
+PASSES, PRODUCTS, NEAR, DENSE = 0.8, 0.5, 1.6, 0.6
+LAUNCH_S = 6e-6
+
+
+class Sheet(NamedTuple):
+    """Bytes per second, and float32 operations per second."""
+
+    bandwidth: float
+    flops: float
+
+
+DEVICES = {
+    "rtx2080ti": Sheet(616e9, 13.4e12),
+    "t4": Sheet(300e9, 8.1e12),
+    "v100": Sheet(900e9, 15.7e12),
+    "a100": Sheet(1555e9, 19.5e12),
+    "h100": Sheet(3350e9, 67e12),
+    "h200": Sheet(4800e9, 67e12),
+}
+
+
+def rates_of(name: str) -> Rates:
+    if name not in DEVICES:
+        told = f"device {name!r} is unknown{nearest(name, DEVICES)}"
+        raise InputError(f"{told}; known: here, a file of `fullgraph calibrate`, {', '.join(DEVICES)}")
+    sheet = DEVICES[name]
+    byte = 1 / sheet.bandwidth
+
+    def always(value: float) -> Curve:
+        return Curve(sizes=(1.0,), values=(value,))
+
+    return Rates(
+        device=name,
+        arc=always(4 * byte / PRODUCTS),
+        arc_near=always(4 * byte / PRODUCTS / NEAR),
+        row=always(8 * byte / PASSES),
+        flop=always(1 / (DENSE * sheet.flops)),
+        flop_back=always(1 / (DENSE * sheet.flops)),
+        byte=always(byte / PASSES),
+        chosen=byte / PRODUCTS,
+        number=8 * byte / PASSES,
+        encode=always(5 * byte / PASSES),
+        decode=always(5 * byte / PASSES),
+        arc_number=12 * byte / PASSES,
+        call=LAUNCH_S,
+    )

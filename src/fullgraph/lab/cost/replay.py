@@ -1,8 +1,8 @@
-"""Steps that were written down, carried out in time: ranks work, messages cross, who waits is seen.
+"""Replay recorded steps in simulated time: ranks work, messages cross, and waits become visible.
 
-A rank's own work, its senders' and its receivers' share the cores of a machine. A message takes its place in the
-sender's queue, is encoded there, crosses the port of one machine and that of the other once those before it on the same
-connection have, and is decoded in the queue of the receiver. All this is how transport/process.py does it.
+A rank's own work and the work of its senders and receivers share the cores of a machine. A message enters the sender's
+queue and is encoded there. It crosses the ports of both machines after the earlier messages of its connection, and is
+decoded in the receiver's queue. transport/process.py does the same.
 """
 
 from collections import defaultdict, deque
@@ -12,16 +12,15 @@ from functools import partial
 from typing import NamedTuple
 
 from fullgraph.lab.cost.cluster import Cluster
-from fullgraph.lab.cost.network import Network
+from fullgraph.lab.cost.network import Done, Network, Shared, Timeline
 from fullgraph.lab.cost.script import Post, Step, Sum, Wait, Work
-from fullgraph.lab.cost.shared import Done, Shared, Timeline
 from fullgraph.transport import Key
 
 Price = Callable[[Work], float]  # seconds that a piece of work takes alone
 
 
 class Piece(NamedTuple):
-    """A stretch of a rank's time, for a picture of it."""
+    """A stretch of a rank's time, for charts."""
 
     rank: int
     row: str
@@ -32,31 +31,31 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Taken:
-    """An epoch in the steady state, means over some."""
+    """An epoch in the steady state; means over several epochs."""
 
     epoch_s: float
-    compute_s: float  # the busiest rank's own work, were it alone
+    compute_s: float  # the busiest rank's own work, as if it ran alone
     wait_s: float  # the longest wait of a rank
-    link_s: float  # in which the busiest port carried something
-    bytes: int  # of rows and gradients, over all ranks
+    link_s: float  # seconds in which the busiest port carried a message
+    bytes: int  # rows and gradients, over all ranks
     pieces: tuple[Piece, ...] = ()
 
 
 class _Stretch(NamedTuple):
-    """Pieces of work, one after the other."""
+    """Pieces of work, one after another."""
 
     work: tuple[Work, ...]
 
 
 class _End(NamedTuple):
-    """A step is over."""
+    """The end of a step."""
 
 
 Item = _Stretch | _End | Post | Wait | Sum
 
 
 class _Arrivals:
-    """How much of a message has come, and who waits for all of it."""
+    """How much of a message has arrived, and which step waits for all of it."""
 
     def __init__(self) -> None:
         self.missing: dict[Key, set[int]] = {}
@@ -102,7 +101,9 @@ class Replay:
     """All ranks of a cluster, with their steps."""
 
     def __init__(self, cluster: Cluster, price: Price, *, pictured: bool = False, alike: bool = False) -> None:
-        """alike: all ranks do the same, so that one stands for all: what it sends comes back to it as another's."""
+        """alike: all ranks do the same, so one rank stands for all, and its own message stands for its peers'
+        messages.
+        """
         self.cluster, self.price, self.pictured, self.alike = cluster, price, pictured, alike
         self.timeline = Timeline()
         machines = range(cluster.machines)
@@ -110,20 +111,20 @@ class Replay:
         self.cores = [all_cores[0]] * len(machines) if cluster.together else all_cores
         self.network = Network(cluster, self.timeline, self.cores)
         self.sums: dict[Key, list[int]] = {}
-        self.summing_until = 0.0  # one sum after the other: they share the links
+        self.summing_until = 0.0  # end of the current sum; sums run one after another, because they share the links
         self.pieces: list[Piece] = []
         self.ranks: list[_Rank] = []
         self.last = 0  # the step whose pieces are kept
 
     def run(self, steps: Sequence[Sequence[Step]], warm_up: int = 2) -> Taken:
-        """steps[rank]: what each does, step after step; those after `warm_up` are measured."""
+        """steps[rank]: the rank's steps in order; steps after `warm_up` are measured."""
         self.last = len(steps[0]) - 1
         self.ranks = [_Rank(rank, deque(_program(of_rank))) for rank, of_rank in enumerate(steps)]
         for rank in self.ranks:
             self.timeline.at(0.0, partial(self._go_on, rank))
         self.timeline.run()
         stuck = [rank.number for rank in self.ranks if rank.events]
-        assert not stuck, f"ranks {stuck} wait for ever: their scripts do not fit together"
+        assert not stuck, f"ranks {stuck} wait forever: their scripts do not fit together"
         measured = len(steps[0]) - warm_up
         ends = [max(rank.marks[step] for rank in self.ranks) for step in (warm_up - 1, -1)]
         whole = len(steps[0])
@@ -138,11 +139,11 @@ class Replay:
 
     @property
     def _copies(self) -> int:
-        """How many ranks each one stands for."""
+        """How many ranks each simulated rank stands for."""
         return self.cluster.ranks if self.alike else 1
 
     def _go_on(self, rank: _Rank) -> None:
-        """A rank's next events, up to one that takes time."""
+        """Run a rank's next events, up to one that takes time."""
         while rank.events:
             event = rank.events.popleft()
             if isinstance(event, _End):
@@ -161,7 +162,7 @@ class Replay:
                 return
 
     def _timed(self, rank: int, row: str, kind: str, seconds: float, done: Done) -> None:
-        """Work on a rank's machine."""
+        """Work that takes time on a rank's machine."""
         began = self.timeline.now
 
         def over() -> None:
@@ -201,7 +202,7 @@ class Replay:
             self._encode(rank, lane)
 
     def _all_came(self, rank: _Rank, post: Post) -> None:
-        """To a rank that stands for all: what it sent comes back to it as another's."""
+        """With one representative rank, its own message stands for its peers' messages."""
         for peer in post.come:
             rank.arrivals.came(post.key, peer)
         for peer in post.sent:
@@ -213,7 +214,7 @@ class Replay:
 
     def _expect(self, rank: _Rank, lane: int) -> None:
         post = rank.receiving[lane][0]
-        # The receiver's thread also sees that what was sent has gone, for its buffers are kept until then.
+        # The receiver's thread also waits until its sends have left, because their buffers are kept until then.
         awaited = [*post.come, *map(_gone_to, post.sent)]
         rank.arrivals.expect(post.key, awaited, lambda: self._decode(rank, lane))
 
@@ -228,7 +229,7 @@ class Replay:
             self._expect(rank, lane)
 
     def _is_there(self, rank: _Rank, key: Key, kind: str) -> None:
-        """A rank has what it may be waiting for."""
+        """A rank has received something that it may be waiting for."""
         rank.ready.add(key)
         if rank.waiting == key:
             rank.waiting = None
@@ -241,7 +242,7 @@ class Replay:
     def _sum(self, rank: _Rank, event: Sum) -> None:
         here = self.sums.setdefault(event.key, [])
         here.append(rank.number)
-        if len(here) == len(self.ranks):  # one, where it stands for all
+        if len(here) == len(self.ranks):  # with a representative, only one rank
             self.summing_until = max(self.timeline.now, self.summing_until) + self.network.sum_s(event.bytes)
             self.timeline.at(self.summing_until, lambda: self._summed(event))
 
@@ -251,7 +252,7 @@ class Replay:
 
 
 def _gone_to(peer: int) -> int:
-    """The name under which a rank waits for its own message to a peer."""
+    """The name under which a rank waits until its own message to a peer has left."""
     return -1 - peer
 
 

@@ -1,4 +1,4 @@
-"""What one rank does in a step, in order: pieces of work, messages posted, messages waited for, sums over ranks."""
+"""What one rank does in a step, in order: work, posted messages, waits, sums over ranks."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from fullgraph.transport import Key
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A piece of work: its kind, and the sizes that its time depends on (ops/kernels_meta.py, watch.py)."""
+    """A piece of work: its kind, and the sizes that determine its time (ops/kernels_meta.py, dry.py)."""
 
     kind: str
     sizes: tuple[int, ...]
@@ -15,13 +15,13 @@ class Work:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Post:
-    """A message to some peers and from others. Encoding and decoding are done beside the step, in threads of their own.
+    """A message to some peers and from others. Separate threads encode and decode it beside the step.
 
-    lane: which queue of the transport it is in.
+    lane: its queue in the transport.
     """
 
     key: Key
-    sent: dict[int, int]  # bytes, by peer
+    sent: dict[int, int]  # bytes by peer
     come: dict[int, int]
     encode: tuple[Work, ...]
     decode: tuple[Work, ...]
@@ -34,14 +34,14 @@ class Post:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Wait:
-    """The step needs what a message brings, or a sum."""
+    """The step needs the rows of a message, or the result of a sum."""
 
     on: "Post | Sum"
 
 
 @dataclass(frozen=True, slots=True)
 class Sum:
-    """A sum over all ranks, under way from here on."""
+    """The start of a sum over all ranks."""
 
     key: Key
     bytes: int
@@ -52,7 +52,7 @@ Event = Work | Post | Wait | Sum
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Step:
-    """One step of one rank, and the most bytes that its tensors took at a time."""
+    """One step of one rank, and the peak bytes of its tensors."""
 
     events: tuple[Event, ...]
     peak_bytes: int
@@ -63,5 +63,5 @@ class Step:
 
     @property
     def bytes(self) -> int:
-        """Of rows and their gradients that this rank sends."""
+        """Bytes of rows and their gradients that this rank sends."""
         return sum(post.bytes for post in self.posts if post.key.use == "rows")

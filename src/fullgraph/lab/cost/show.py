@@ -1,20 +1,18 @@
-"""Plans for people: tables for a terminal, pages for a browser."""
+"""Show plans: tables for a terminal, pages for a browser."""
 
 from collections.abc import Sequence
 from io import StringIO
 
-from fullgraph.lab.cost.choose import Choice
-from fullgraph.lab.cost.plan import Plan
+from fullgraph.lab.cost.plan import Choice, Plan
 from fullgraph.lab.cost.replay import Piece
 from fullgraph.lab.html.charts import Bar, Block, Lane, legend, rows, timeline
-from fullgraph.lab.html.document import charts, document, figure, table, tiles
+from fullgraph.lab.html.document import Safe, charts, document, figure, table, tiles
 from fullgraph.lab.html.numbers import count, seconds
-from fullgraph.lab.html.tags import Safe
 from fullgraph.words import size
 
-FOOT = "Foretold by fullgraph plan: a model of the machines, not a measurement."
+FOOT = "Predicted by fullgraph plan: a model of the machines, not a measurement."
 WIDTH = 100
-MOST_RANKS = 8  # in a picture
+MOST_RANKS = 8  # in a chart
 KINDS = ["work", "wait", "sum", "encode", "decode"]
 
 
@@ -58,7 +56,7 @@ def plan_page(plan: Plan) -> str:
     head = [tiles([("graph", graph.name), ("nodes", count(graph.nodes)), ("arcs", count(graph.arcs)),
                    ("ranks", str(plan.cluster.ranks)), ("device", plan.rates.device)])]  # fmt: skip
     found = figure(
-        "An epoch of each strategy", rows(bars, title="seconds an epoch", x="seconds", x_words=seconds),
+        "An epoch of each strategy", rows(bars, title="seconds per epoch", x="seconds", x_words=seconds),
         below=legend([(name, index) for index, name in enumerate(bar_names)]), full=True,
     )  # fmt: skip
     figures = [found]
@@ -74,8 +72,8 @@ def plan_page(plan: Plan) -> str:
             )
         )
     cells = [[*_cells(choice), choice.refused] for choice in plan.choices]
-    names = ["strategy", "epoch", "work", "waits", "bytes", "memory a rank", "risk", "why not"]
-    sections = [("epochs", "What an epoch takes", [charts(figures)]), ("all", "All figures", [table(names, cells)])]
+    names = ["strategy", "epoch", "work", "waits", "bytes", "memory per rank", "risk", "why not"]
+    sections = [("epochs", "Predicted epochs", [charts(figures)]), ("all", "All figures", [table(names, cells)])]
     return document(f"Plan for {graph.name}", head, sections, FOOT)
 
 
@@ -88,7 +86,7 @@ def _parts(choice: Choice) -> list[tuple[float, int, str]]:
 
 
 def step_chart(pieces: Sequence[Piece], ranks: Sequence[int]) -> Safe:
-    """A step of some ranks as it was foretold."""
+    """A chart of a predicted step of some ranks."""
     start = min((piece.start for piece in pieces), default=0.0)
     lanes = []
     for rank in ranks:

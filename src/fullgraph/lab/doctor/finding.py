@@ -1,4 +1,4 @@
-"""What a check found."""
+"""The result of a check."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ OK, OPTION, BAD = "ok", "optional", "missing"
 
 @dataclass(frozen=True)
 class Finding:
-    """One line. state: ok; optional (it works without); or missing (a run would fail, or be far slower)."""
+    """One line. state: ok; optional (training works without it); or missing (a run would fail, or be far slower)."""
 
     name: str
     state: str

@@ -15,7 +15,7 @@ from fullgraph.resources import free_memory
 from fullgraph.words import size
 
 GIB = 1 << 30
-LEAST_FILES, GOOD_FILES = 128, 1024  # for a few ranks; for many
+LEAST_FILES, GOOD_FILES = 128, 1024  # enough for a few ranks; for many
 LEAST_SHM = 64 << 20  # what NCCL takes for a few GPUs
 
 
@@ -31,7 +31,7 @@ def memory() -> Iterator[Finding]:
 
 
 def disk() -> Iterator[Finding]:
-    """Runs go to the folder of the command, meeting places to the temporary one."""
+    """Runs are written below the current folder; ranks meet in the temporary folder."""
     for name, place, least in (("disk", Path.cwd(), GIB), ("temporary files", Path(tempfile.gettempdir()), GIB // 64)):
         free, writable = shutil.disk_usage(place).free, os.access(place, os.W_OK)
         good = free >= least and writable
@@ -42,7 +42,7 @@ def disk() -> Iterator[Finding]:
 
 def files() -> Iterator[Finding]:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    allowed = hard if hard != resource.RLIM_INFINITY else 1 << 20  # a run raises its own limit that far
+    allowed = hard if hard != resource.RLIM_INFINITY else 1 << 20  # a run raises its own limit up to this
     state = OK if allowed >= GOOD_FILES else OPTION if allowed >= LEAST_FILES else BAD
     fix = "" if state == OK else f"raise `ulimit -n` to {GOOD_FILES} or more; a rank opens 6 files for every other rank"
     yield Finding("open files", state, f"{soft} allowed, and up to {hard}" if hard > 0 else f"{soft} allowed", fix)
@@ -56,7 +56,7 @@ def processes() -> Iterator[Finding]:
 
 
 def shared_memory() -> Iterator[Finding]:
-    """Ranks of one machine share what they all read; NCCL wants /dev/shm."""
+    """Ranks of one machine share data that all of them read; NCCL needs /dev/shm."""
     try:
         os.close(os.memfd_create("fullgraph-doctor"))
         yield Finding("shared memory", OK, "ranks of a machine hold a mixture's structure once")
@@ -72,7 +72,7 @@ def shared_memory() -> Iterator[Finding]:
 
 
 def interfaces() -> Iterator[Finding]:
-    """Ranks of one machine talk over loopback, machines over what GLOO_SOCKET_IFNAME names."""
+    """Ranks of one machine communicate over loopback, machines over the interface in GLOO_SOCKET_IFNAME."""
     names = [name for _, name in socket.if_nameindex()]
     if not _loopback():
         fix = "`ip link set lo up`; ranks of one machine meet there"
@@ -82,7 +82,7 @@ def interfaces() -> Iterator[Finding]:
     chosen = os.environ.get("GLOO_SOCKET_IFNAME")
     if chosen and any(name not in names for name in chosen.split(",")):
         fix = f"set it to one of {', '.join(names)}, or unset it"
-        yield Finding("interfaces", BAD, f"GLOO_SOCKET_IFNAME={chosen} is none of this machine's", fix)
+        yield Finding("interfaces", BAD, f"GLOO_SOCKET_IFNAME={chosen} does not exist on this machine", fix)
     else:
         hint = f"; machines talk over {chosen}" if chosen else "; several machines need GLOO_SOCKET_IFNAME"
         yield Finding("interfaces", OK, ", ".join(names) + hint)
@@ -97,6 +97,6 @@ def _loopback() -> bool:
 
 
 def surroundings() -> dict[str, str]:
-    """The environment of a trial: that of a user's command, not of a job that this process may be a rank of."""
+    """The environment of a user's command, without the variables of a job that this process may belong to."""
     ours = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", MEETING)
     return {name: value for name, value in os.environ.items() if name not in ours and not name.startswith("SLURM_")}

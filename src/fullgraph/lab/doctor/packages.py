@@ -1,8 +1,10 @@
-"""Packages: those that are needed, and the extras."""
+"""Packages: the required ones, the extras, and torch with its backends and its GPUs."""
 
 import os
 import platform
 import re
+import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
@@ -10,10 +12,12 @@ from importlib.metadata import PackageNotFoundError, requires, version
 from importlib.util import find_spec
 from pathlib import Path
 
+from fullgraph.device import GET_TORCH, available, built_for, listed
 from fullgraph.lab.doctor.finding import BAD, OK, OPTION, Finding
 from fullgraph.version import __version__
+from fullgraph.words import size
 
-USES = {  # of what the extras bring, by package, which is its module as well
+USES = {  # the purpose of each package of an extra; the package is also its module
     "torch_geometric": "graphs and layers of PyG",
     "pyarrow": "Parquet and CSV",
     "kaminpar": "--partitioner kaminpar",
@@ -31,7 +35,7 @@ def python() -> Iterator[Finding]:
 
 
 def needed() -> Iterator[Finding]:
-    """What the package's own metadata says it needs, but for torch and METIS, which have checks of their own."""
+    """The requirements in the package's metadata, except torch and METIS, which have their own checks."""
     found = []
     for line, name, least, extra in _requirements():
         if extra or name in ("torch", "pymetis"):
@@ -49,7 +53,7 @@ def needed() -> Iterator[Finding]:
 
 
 def extras() -> Iterator[Finding]:
-    """Each brings something that everything else does without."""
+    """Optional packages; everything else works without them."""
     for _, package, _, extra in _requirements():
         if not extra or package not in USES:
             continue
@@ -61,7 +65,7 @@ def extras() -> Iterator[Finding]:
 
 
 def _requirements() -> Iterator[tuple[str, str, str | None, str | None]]:
-    """(line, package, least version, extra) of what the installed package asks for."""
+    """(line, package, least version, extra) of each requirement of the installed package."""
     with suppress(PackageNotFoundError):
         for line in requires("fullgraph") or []:
             name, least, extra = LINE.match(line).groups()  # type: ignore[union-attr]
@@ -69,7 +73,7 @@ def _requirements() -> Iterator[tuple[str, str, str | None, str | None]]:
 
 
 def numba() -> Iterator[Finding]:
-    """Compiled loops for a CPU; without them torch's own are many times slower."""
+    """Compiled loops for a CPU; without them torch's loops are many times slower."""
     from fullgraph.ops import kernels
 
     try:
@@ -78,14 +82,14 @@ def numba() -> Iterator[Finding]:
         yield Finding("numba", BAD, f"it does not start: {error}", "pip install 'numba>=0.60'")
         return
     if kernels._compiled() is None:
-        yield Finding("numba", BAD, f"{numba.__version__}, told not to compile", "unset NUMBA_DISABLE_JIT")
+        yield Finding("numba", BAD, f"{numba.__version__}, compiling is switched off", "unset NUMBA_DISABLE_JIT")
         return
     cache = Path(numba.config.CACHE_DIR or Path(kernels.__file__).parent)
     writable = _can_write(cache)
     text = (
         f"{numba.__version__}, cache in {cache if writable else 'a folder of its own, for the usual one is read-only'}"
     )
-    fix = "" if writable else "set NUMBA_CACHE_DIR to a folder that can be written, or every start may compile anew"
+    fix = "" if writable else "set NUMBA_CACHE_DIR to a folder that can be written, or every start may compile again"
     yield Finding("numba", OK if writable else OPTION, text, fix)
 
 
@@ -118,3 +122,79 @@ def _numbers(text: str) -> list[int]:
 def _can_write(folder: Path) -> bool:
     place = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     return os.access(place, os.W_OK)
+
+
+LEAST = (2, 6)
+TORCH = "pip install 'torch>=2.6'"
+
+
+def torch() -> Iterator[Finding]:
+    try:
+        import torch
+    except Exception as error:
+        yield Finding("torch", BAD, f"it does not start: {error}", TORCH)
+        return
+    have = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
+    built = f"built for {built_for() or 'CPUs'}"
+    text = f"{torch.__version__}, {built}, {torch.get_num_threads()} threads"
+    yield Finding("torch", OK if have >= LEAST else BAD, text, "" if have >= LEAST else TORCH)
+
+
+def backends() -> Iterator[Finding]:
+    from fullgraph.transport.job import backends
+
+    there = backends()
+    if there["gloo"]:
+        yield Finding("gloo", OK, "ranks on CPUs, and on GPUs through pinned memory")
+    else:
+        yield Finding("gloo", BAD, "this torch has none: only one rank can train", f"{TORCH} from PyPI or pytorch.org")
+    if there["nccl"]:
+        yield Finding("nccl", OK, "ranks on GPUs, --backend nccl")
+    else:
+        fix = f"with GPUs: install a torch that is built for them, {GET_TORCH}"
+        yield Finding("nccl", OPTION, "this torch has none: GPUs talk through gloo", fix)
+
+
+def gpus() -> Iterator[Finding]:
+    """Each GPU with its memory; or a driver whose GPUs torch does not see."""
+    found = listed()
+    for number, (name, whole, free, generation) in enumerate(found):
+        yield Finding(f"GPU {number}", OK, f"{name}, {size(whole)}, {size(free)} free{generation}")
+    if found:
+        return
+    driver = _driver()
+    if driver and not built_for():
+        fix = f"install a torch that is built for GPUs, {GET_TORCH}"
+        yield Finding("GPU", BAD, f"{driver} is here, and torch is built for CPUs", fix)
+    elif driver:
+        fix = "update the driver, or install a torch for its version; see nvidia-smi"
+        yield Finding("GPU", BAD, f"{driver} is here, and torch does not see it", fix)
+    else:
+        yield Finding(
+            "GPU", OPTION, "none: training runs on the CPU", "for another --device than cpu, use a machine with a GPU"
+        )
+
+
+def triton() -> Iterator[Finding]:
+    """Kernels for GPUs."""
+    there = find_spec("triton") is not None
+    if there:
+        import triton
+
+        yield Finding("Triton", OK, f"{triton.__version__}, kernels for GPUs")
+    elif available():
+        yield Finding("Triton", BAD, "not installed: a GPU runs torch's slower operations", "pip install 'triton>=3.2'")
+    else:
+        yield Finding(
+            "Triton", OPTION, "not installed, and not needed without a GPU", "comes with a torch that is built for GPUs"
+        )
+
+
+def _driver() -> str:
+    """The first GPU that NVIDIA's driver lists."""
+    if shutil.which("nvidia-smi"):
+        with suppress(OSError, subprocess.SubprocessError):
+            line = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
+            done = subprocess.run(line, capture_output=True, text=True, timeout=20)
+            return done.stdout.splitlines()[0].strip() if done.returncode == 0 and done.stdout.strip() else ""
+    return ""

@@ -1,4 +1,4 @@
-"""What the figures of a run call for, in words: each rule looks at one thing, and says what to try."""
+"""Advice from the figures of a run: each rule reads one figure and suggests what to try."""
 
 from __future__ import annotations
 
@@ -10,35 +10,35 @@ from fullgraph.lab.html.past import PastRun
 from fullgraph.report.profile import Bin, Profile
 from fullgraph.words import size
 
-UNEVEN = 1.25  # the busiest rank to the mean: beyond it, the others wait
-MUCH_WAIT = 0.3  # of an epoch
-FULL_BITS = 16  # a number that takes as many on the wire is hardly compressed
-MEMORY = 0.8  # of what a machine has
-LEAST_GAIN = 3  # a strategy that sends so many times fewer bytes is worth a word
+UNEVEN = 1.25  # busiest rank / mean; beyond it, the others wait
+MUCH_WAIT = 0.3  # share of an epoch
+FULL_BITS = 16  # bits per number on the wire; as many are hardly compressed
+MEMORY = 0.8  # share of a machine's memory
+LEAST_GAIN = 3  # how many times fewer bytes a strategy must send to be suggested
 
 
 def advice(run: PastRun) -> list[str]:
-    """One text for each thing that stands out; none where nothing does."""
+    """One text for each figure that stands out; empty if none does."""
     rules: list[Callable[[PastRun, Profile], Iterator[str]]] = [_cores, _cut, _compute, _waits, _sums, _halo, _memory]
     found = [text for rule in rules for text in rule(run, run.profile)] if run.profile else []
     return [*found, *_learning(run)]
 
 
 def warm(bins: tuple[Bin, ...]) -> Bin:
-    """The sum over a rank's epochs, without the first ones if there are others: they compile."""
+    """The sum over a rank's epochs, without the first bin if there are others, because first epochs compile."""
     rest = bins[1:] if len(bins) > 3 else bins
     return sum(rest[1:], rest[0]) if rest else Bin()
 
 
 def _cores(run: PastRun, profile: Profile) -> Iterator[str]:
-    """Ranks that compute on a CPU and have to share its cores."""
+    """Ranks that compute on a CPU and share its cores."""
     for host in sorted({rank.host for rank in profile.ranks}):
         there = [rank for rank in profile.ranks if rank.host == host and not rank.device_bytes]
         cores, threads = max((rank.cores for rank in there), default=0), sum(rank.threads for rank in there)
         if cores and threads > cores:
             yield (
-                f"{len(there)} ranks with {threads} threads share {cores} cores on {host}: with no more than {cores} "
-                "threads, an epoch waits less for whichever rank has to stand by."
+                f"{len(there)} ranks with {threads} threads compete for {cores} cores on {host}: "
+                f"with at most {cores} threads, an epoch waits less for ranks without a core."
             )
 
 
@@ -52,11 +52,11 @@ def _cut(run: PastRun, profile: Profile) -> Iterator[str]:
         fix = "partition with -p degree_weight=1" if run.partitioner.startswith("metis") else "--partitioner metis"
         if run.partitioner.startswith("metis") and weighs:
             fix = "partition with a larger -p degree_weight, or use fewer ranks"
-        yield f"Rank {worst} has {off:.1f}x the arcs of the mean, and the others wait for it: {fix}."
+        yield f"Rank {worst} has {off:.1f}x the edges of the mean, and the others wait for it: {fix}."
 
 
 def _compute(run: PastRun, profile: Profile) -> Iterator[str]:
-    """A rank that computes longer than its arcs tell: another program, another machine."""
+    """A rank that computes longer than its edges explain: another program runs there, or its machine is slower."""
     sums = [warm(rank.bins) for rank in profile.ranks]
     each = [total.compute_s / total.epochs for total in sums]
     arcs = [rank.arcs for rank in profile.ranks]
@@ -66,7 +66,7 @@ def _compute(run: PastRun, profile: Profile) -> Iterator[str]:
         if slow > UNEVEN and slow > 1.15 * share:
             there = profile.ranks[worst].host
             yield (
-                f"Rank {worst} computes {slow:.1f}x as long as the mean with {share:.1f}x its arcs: look for another "
+                f"Rank {worst} computes {slow:.1f}x as long as the mean with {share:.1f}x its edges: look for another "
                 f"program on {there}, a slower processor, or fewer threads than elsewhere."
             )
 
@@ -85,14 +85,14 @@ def _waits(run: PastRun, profile: Profile) -> Iterator[str]:
         least_waiting = min(range(len(shares)), key=shares.__getitem__)
         yield (
             f"{begin}, of rank {least_waiting} only {percent(shares[least_waiting])}: the others wait for its work, "
-            "not for the wire. Even out the cut, or look for what slows it down."
+            "not for messages. Balance the parts, or find what slows it down."
         )
     elif bits >= FULL_BITS and gain > LEAST_GAIN:
         yield f"{begin}: --strategy sylvie-a would send 1/{gain:.0f} of the bytes, one step late; sylvie-s in step."
     elif not late:
         yield f"{begin}: rows that are read one step late hide it (--strategy pipegcn, or sylvie-a with few bits)."
     else:
-        yield f"{begin}, although rows are late and take {bits:.2g} bits a number: use fewer ranks, or a faster link."
+        yield f"{begin}, although rows are late and take {bits:.2g} bits per number: use fewer ranks, or a faster link."
 
 
 def _sums(run: PastRun, profile: Profile) -> Iterator[str]:
@@ -101,13 +101,13 @@ def _sums(run: PastRun, profile: Profile) -> Iterator[str]:
     if mean(shares) > MUCH_WAIT:
         least = min(range(len(shares)), key=shares.__getitem__)
         yield (
-            f"{percent(mean(shares))} of the epoch goes into summing the weights' gradients, where every rank waits "
-            f"for the last one; rank {least} spends the least there, and so is most often the last."
+            f"{percent(mean(shares))} of the epoch goes into the gradient all-reduce, where every rank waits for the "
+            f"last one; rank {least} spends the least time there, so it is most often the last."
         )
 
 
 def gain_of_one_bit(profile: Profile) -> float:
-    """The bytes that were sent, to those of the same rows in one bit a number and four bytes a row."""
+    """The bytes sent, divided by the bytes of the same rows at one bit per number and four bytes per row."""
     flows = [flow for rank in profile.ranks for flow in rank.traffic]
     least = sum(4 * flow.rows + (flow.numbers + 7) // 8 for flow in flows)
     return sum(flow.bytes for flow in flows) / least if least else 0.0
@@ -120,7 +120,7 @@ def _halo(run: PastRun, profile: Profile) -> Iterator[str]:
     halos = any(flow.channel.startswith("halo") for rank in profile.ranks for flow in rank.traffic)
     if ranks > 1 and halos and halo > border:
         yield (
-            f"Halos have {halo / nodes:.1f} rows a node: --strategy mixgcn would move {border / halo:.2f} of the rows, "
+            f"Halos have {halo / nodes:.1f} rows per node: --strategy mixgcn would move {border / halo:.2f} of them, "
             "and fewer ranks fewer still."
         )
 

@@ -6,10 +6,10 @@ import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from fullgraph.lab.html.document import Safe, joined, tag
 from fullgraph.lab.html.numbers import figure, log_ticks, thinned, ticks
-from fullgraph.lab.html.tags import Safe, joined, tag
 
-Words = Callable[[float], str]  # a number as text
+Words = Callable[[float], str]  # formats a number
 WIDTH, HEIGHT = 480.0, 250.0
 LEFT, RIGHT, TOP, BOTTOM = 70.0, 14.0, 10.0, 38.0
 MOST_POINTS, MOST_MARKS = 240, 60
@@ -25,7 +25,7 @@ class Line(NamedTuple):
 
 
 class Bar(NamedTuple):
-    """Pieces on top of one another: (value, colour, what it says when pointed at)."""
+    """Stacked pieces: (value, colour, text when pointed at)."""
 
     label: str
     pieces: Sequence[tuple[float, int, str]]
@@ -41,7 +41,7 @@ class Block(NamedTuple):
 
 
 class Lane(NamedTuple):
-    """A row of a timeline; thin ones stand below the one they belong to."""
+    """A row of a timeline; thin rows stand below the row they belong to."""
 
     label: str
     blocks: Sequence[Block]
@@ -49,7 +49,7 @@ class Lane(NamedTuple):
 
 
 class Scale:
-    """Numbers to places on an axis."""
+    """Maps numbers to places on an axis."""
 
     def __init__(self, low: float, high: float, start: float, end: float, *, log: bool = False) -> None:
         self.log = log and low > 0
@@ -70,7 +70,7 @@ def lines(
     curves: Sequence[Line], *, title: str, x: str, y: str, x_words: Words = figure, y_words: Words = figure,
     log_x: bool = False, log_y: bool = False, from_zero: bool = False,
 ) -> Safe:  # fmt: skip
-    """Curves over a number; every shown point says what it is."""
+    """Curves over a number; pointing at a shown point names it."""
     points = [point for line in curves for point in line.points]
     log_x = log_x and all(place > 0 for place, _ in points)
     low = 0.0 if from_zero else min(value for _, value in points)
@@ -91,7 +91,7 @@ def lines(
 
 
 def columns(bars: Sequence[Bar], *, title: str, x: str, y: str, y_words: Words = figure) -> Safe:
-    """Upright bars, stacked; labels are left out where there is no room for them."""
+    """Upright stacked bars; labels without room are left out."""
     top = max((sum(piece[0] for piece in bar.pieces) for bar in bars), default=0.0) or 1.0
     up = Scale(0.0, top, HEIGHT - BOTTOM, TOP + 4)
     parts = [_axes(None, up, x, y, figure, y_words)]
@@ -112,7 +112,7 @@ def columns(bars: Sequence[Bar], *, title: str, x: str, y: str, y_words: Words =
 
 
 def rows(bars: Sequence[Bar], *, title: str, x: str, x_words: Words = figure, thick: float = 18.0) -> Safe:
-    """Lying bars, stacked, one below the other."""
+    """Horizontal stacked bars, one below another."""
     height = TOP + len(bars) * (thick + 6) + BOTTOM
     top = max((sum(piece[0] for piece in bar.pieces) for bar in bars), default=0.0) or 1.0
     left = _label_room([bar.label for bar in bars])
@@ -131,7 +131,7 @@ def rows(bars: Sequence[Bar], *, title: str, x: str, x_words: Words = figure, th
 
 
 def timeline(lanes: Sequence[Lane], *, title: str, x: str, x_words: Words) -> Safe:
-    """What every row did when."""
+    """What every row did at which time."""
     width, thick, thin = 2 * WIDTH, 22.0, 9.0
     left = _label_room([lane.label for lane in lanes])
     height = TOP + BOTTOM + sum((thin if lane.thin else thick) + 4 for lane in lanes)
@@ -150,7 +150,7 @@ def timeline(lanes: Sequence[Lane], *, title: str, x: str, x_words: Words) -> Sa
 
 
 def heat(cells: Sequence[Sequence[float]], *, title: str, x: str, y: str, words: Callable[[int, int], str]) -> Safe:
-    """A square of cells, the darker the larger; with few of them, each has its number."""
+    """A square of cells, darker for larger values; with few cells, each shows its number."""
     n = len(cells)
     side = min(WIDTH - LEFT - RIGHT, 300.0)
     cell, top = side / max(1, n), max((max(row) for row in cells), default=0.0) or 1.0

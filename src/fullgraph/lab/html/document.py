@@ -1,17 +1,57 @@
-"""The frame of a page: its style, sections, tables and figures."""
+"""The frame of a page: its elements, style, sections, tables and figures.
+
+Every text is escaped unless it is already an element. Line ends in names are escaped too: a program may read a page
+line
+by line, and a name may come from somebody else's run.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from html import escape
 
-from fullgraph.lab.html.tags import Safe, joined, tag
+from fullgraph.errors import printable
+
+Attribute = str | int | float | bool | None
+
+
+class Safe(str):
+    """Text that is markup already."""
+
+    __slots__ = ()
+
+
+def tag(name: str, /, *children: object, **attributes: Attribute) -> Safe:
+    """<name key="value">children</name>;  class_ becomes class, stroke_width stroke-width; None is left out, True
+    stands bare.
+    """
+    words = [name]
+    for key, value in attributes.items():
+        if value is None or value is False:
+            continue
+        key = key.rstrip("_").replace("_", "-")
+        words.append(key if value is True else f'{key}="{escape(printable(_number(value)))}"')
+    inside = "".join(child if isinstance(child, Safe) else escape(printable(child)) for child in children)
+    return Safe(f"<{' '.join(words)}>{inside}</{name}>" if name not in VOID else f"<{' '.join(words)}>")
+
+
+VOID = {"meta", "br"}
+
+
+def joined(parts: list[Safe]) -> Safe:
+    return Safe("".join(parts))
+
+
+def _number(value: str | int | float) -> str:
+    return f"{value:.2f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
+
 
 LIGHT = ("#2f6fb7", "#c96a00", "#c0392b", "#7c4dbe", "#0b7f78", "#5c8f1f", "#737a84", "#b83280")
 DARK = ("#6ea8e8", "#f2a65a", "#ef7b6c", "#b794f0", "#4fc3ba", "#a3cc5c", "#a9b0b9", "#f08cc0")
 COLOURS = len(LIGHT)
 
 
-MARK = '<meta name="generator" content="fullgraph">'  # on every page of ours, near its beginning
+MARK = '<meta name="generator" content="fullgraph">'  # near the beginning of each of our pages
 
 
 def _colours(values: Sequence[str]) -> str:
@@ -69,7 +109,7 @@ svg.wide{{min-width:0}}body{{font-size:12px}}*{{print-color-adjust:exact;-webkit
 
 
 def document(title: str, head: Sequence[Safe], sections: Sequence[tuple[str, str, Sequence[Safe]]], foot: str) -> str:
-    """A whole page: what stands on top, then sections (name, title, content), listed in the navigation."""
+    """A whole page: a head, then sections (name, title, content), which the navigation lists."""
     links = [tag("li", tag("a", name, href=f"#{anchor}")) for anchor, name, _ in sections]
     body = [
         tag("a", "To the content", href="#content", class_="skip"),
@@ -95,14 +135,14 @@ def document(title: str, head: Sequence[Safe], sections: Sequence[tuple[str, str
 
 
 def figure(title: str, chart: Safe, *, about: str = "", below: Safe | str = "", full: bool = False) -> Safe:
-    """A chart with its title, what it shows, its legend and its numbers."""
+    """A chart with a title, a description, a legend and its numbers."""
     said = [tag("span", about)] if about else []
     inner = tag("div", chart, class_="scroll", tabindex=0, role="group", aria_label=title) if full else chart
     return tag("figure", tag("figcaption", title, *said), inner, below, class_="full" if full else None)
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, words: bool = False, caption: str = "") -> Safe:
-    """Rows below a head; words: all columns are texts. It scrolls by itself where it is too wide."""
+    """Rows below a heading; words: all columns are texts. A table that is too wide scrolls."""
     head = tag("thead", tag("tr", *(tag("th", name, scope="col") for name in columns)))
     body = [tag("tr", tag("th", row[0], scope="row"), *(tag("td", cell) for cell in row[1:])) for row in rows]
     parts = [tag("caption", caption)] if caption else []
@@ -111,12 +151,12 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, words: bo
 
 
 def folded(title: str, content: Safe) -> Safe:
-    """Content that a reader opens."""
+    """Content that a reader opens with a click."""
     return tag("details", tag("summary", title), content)
 
 
 def tiles(facts: Iterable[tuple[str, str]]) -> Safe:
-    """The few numbers that matter most."""
+    """The most important numbers."""
     return tag("dl", *(tag("div", tag("dt", name), tag("dd", value)) for name, value in facts), class_="tiles")
 
 

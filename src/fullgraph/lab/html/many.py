@@ -1,4 +1,4 @@
-"""The page of several runs: curves over epochs, seconds and bytes, a table, and which runs no other one beats."""
+"""The page of several runs: curves over epochs, seconds and bytes, a table, and the Pareto front."""
 
 from __future__ import annotations
 
@@ -9,18 +9,17 @@ from typing import NamedTuple
 
 from fullgraph.errors import InputError
 from fullgraph.lab.html.charts import Line, Words, legend, lines
-from fullgraph.lab.html.document import COLOURS, MARK, charts, document, figure, table
+from fullgraph.lab.html.document import COLOURS, MARK, Safe, charts, document, figure, table, tag
 from fullgraph.lab.html.numbers import figure as number
 from fullgraph.lab.html.numbers import seconds
 from fullgraph.lab.html.past import PastRun, read_run
-from fullgraph.lab.html.tags import Safe, tag
 from fullgraph.report.record import EpochRecord, medians
 from fullgraph.storage import write_whole
 from fullgraph.words import size
 
 MOST_RUNS = 24
 
-Running = Callable[[Sequence[EpochRecord]], list[float]]  # by epoch, what a run has used until then
+Running = Callable[[Sequence[EpochRecord]], list[float]]  # what a run has used, up to each epoch
 AXES: tuple[tuple[str, str, Words, Running], ...] = (
     ("epochs", "epoch", number, lambda records: [float(r.epoch) for r in records]),
     ("seconds", "seconds of training", seconds, lambda records: list(accumulate(r.epoch_s for r in records))),
@@ -29,14 +28,14 @@ AXES: tuple[tuple[str, str, Words, Running], ...] = (
 
 
 class Worth(NamedTuple):
-    """What a run reached, and what that took: at its best epoch."""
+    """A run's best score, and its cost until then."""
 
-    score: float  # the larger the better
+    score: float  # larger is better
     seconds: float
     bytes: float
 
     def beats(self, other: Worth) -> bool:
-        """Nowhere worse, and somewhere better."""
+        """At least as good in everything, and better in something."""
         no_worse = self.score >= other.score and self.seconds <= other.seconds and self.bytes <= other.bytes
         return no_worse and self != other
 
@@ -57,7 +56,7 @@ def page(runs: Sequence[PastRun]) -> str:
 
 
 def front(runs: Sequence[PastRun]) -> list[bool]:
-    """Of each run: is there no other with a score as good for as few seconds and bytes?"""
+    """For each run, whether no other run is at least as good in score, seconds and bytes."""
     worth = [worth_of(run) for run in runs]
     return [own is not None and not any(other is not None and other.beats(own) for other in worth) for own in worth]
 
@@ -74,7 +73,7 @@ def worth_of(run: PastRun) -> Worth | None:
 
 
 def _names(runs: Sequence[PastRun]) -> list[str]:
-    """The strategy where it tells runs apart, else the folder."""
+    """The strategy if it distinguishes the runs, else the folder."""
     for names in ([run.strategy for run in runs], [f"{run.strategy}, {run.ranks} ranks" for run in runs]):
         if len(set(names)) == len(runs):
             return names
@@ -86,7 +85,7 @@ def _notes(runs: Sequence[PastRun]) -> list[Safe]:
     if len({run.graph for run in runs}) > 1:
         notes.append("These runs are of several graphs: their scores say nothing about one another.")
     if len({run.metric for run in runs}) > 1:
-        notes.append("They have several metrics: compare scores of one alone.")
+        notes.append("They have several metrics: compare only scores of the same metric.")
     if not all(run.done for run in runs):
         notes.append("Not all of them are finished.")
     return [tag("p", note) for note in notes]
@@ -108,7 +107,7 @@ def _table(runs: Sequence[PastRun], names: Sequence[str]) -> list[Safe]:
             "" if worth is None else seconds(worth.seconds), str(run.folder),
         ))  # fmt: skip
     columns = ("run", "on front", *(["strategy"] if named else []), "model", "ranks", "test", "val", "best epoch",
-               "epoch", "waiting", "bytes an epoch", "bytes in all", "to best", "folder")  # fmt: skip
+               "epoch", "waiting", "bytes per epoch", "total bytes", "to best", "folder")  # fmt: skip
     words = (
         "A run is on the Pareto front if no other one reached as good a validation score in as little training time "
         "and with as few bytes, and one of the three better."

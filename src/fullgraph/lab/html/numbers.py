@@ -1,10 +1,10 @@
-"""Numbers as a person reads them, and the places of an axis's labels."""
+"""Format numbers for people, and place the labels of an axis."""
 
 import math
 
 
 def figure(value: float) -> str:
-    """Four digits that matter."""
+    """A number with four significant digits."""
     if value == 0 or not math.isfinite(value):
         return "0" if value == 0 else str(value)
     if abs(value) >= 1e5 or abs(value) < 1e-4:
@@ -39,14 +39,14 @@ def ticks(low: float, high: float, about: int = 5) -> list[float]:
 
 
 def log_ticks(low: float, high: float) -> list[float]:
-    """Powers of ten from low to high; where there are few, 2 and 5 times these too."""
+    """Powers of ten from low to high; if there are few, also 2 and 5 times these."""
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     factors = (1,) if len(powers) > 4 else (1, 2, 5)
     return [f * 10.0**p for p in powers for f in factors if low <= f * 10.0**p <= high]
 
 
 def thinned(items: list[tuple[float, float]], most: int) -> list[tuple[float, float]]:
-    """At most so many of them, evenly spread, the first and the last among them."""
+    """At most `most` items, evenly spread, with the first and the last."""
     if len(items) <= most:
         return items
     return [items[round(i * (len(items) - 1) / (most - 1))] for i in range(most)]

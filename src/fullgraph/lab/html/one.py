@@ -6,11 +6,10 @@ from pathlib import Path
 
 from fullgraph.lab.html.advice import advice
 from fullgraph.lab.html.charts import Line, legend, lines
-from fullgraph.lab.html.document import MARK, charts, document, figure, folded, table, tiles
+from fullgraph.lab.html.document import MARK, Safe, charts, document, figure, folded, table, tag, tiles
 from fullgraph.lab.html.numbers import seconds
 from fullgraph.lab.html.past import PastRun, read_run
 from fullgraph.lab.html.ranks import cut_section, epoch_section, memory_section, wire_section
-from fullgraph.lab.html.tags import Safe, tag
 from fullgraph.report.record import EpochRecord, medians
 from fullgraph.report.tables import PAGE
 from fullgraph.storage import write_whole
@@ -20,7 +19,7 @@ MOST_ROWS = 60  # of a table below a chart
 
 
 def write_report(folder: Path, out: Path | None = None, *, records: list[EpochRecord] | None = None) -> Path:
-    """Write the page of the run in `folder`, there or where `out` says; records: as `read_run` takes them."""
+    """Write the page of the run in `folder`, there or to `out`; records: as in `read_run`."""
     path = out or folder / PAGE
     write_whole(path, page(read_run(folder, records)), MARK)
     return path
@@ -52,7 +51,7 @@ def _head(run: PastRun) -> list[Safe]:
     if run.records:
         usual = medians(run.records)
         facts += [("an epoch", seconds(usual["epoch_s"])), ("of it waiting", seconds(usual["wait_s"]))]
-        facts += [("bytes an epoch", size(usual["bytes_per_epoch"]))]
+        facts += [("bytes per epoch", size(usual["bytes_per_epoch"]))]
     if run.profile is not None:
         facts += [("memory, worst rank", size(max(rank.peak_memory_bytes for rank in run.profile.ranks)))]
     go_on = f"It stopped after epoch {len(run.records)} of {run.planned}: fullgraph train --resume {run.folder}"
@@ -62,7 +61,7 @@ def _head(run: PastRun) -> list[Safe]:
 def _advice(run: PastRun) -> list[Safe]:
     found = advice(run)
     if not found:
-        return [tag("p", "Nothing in these figures calls for a change.")]
+        return [tag("p", "No figure calls for a change.")]
     return [tag("ul", *(tag("li", text) for text in found), class_="advice")]
 
 
@@ -99,7 +98,7 @@ def _learning(run: PastRun) -> Safe:
 
 
 def _numbers(records: list[EpochRecord], names: tuple[str, ...]) -> Safe:
-    """The same as a table, of so many epochs as can be read."""
+    """The same numbers as a table, with a readable number of epochs."""
     every = -(-len(records) // MOST_ROWS)
     rows = [
         (str(r.epoch), *("" if (value := getattr(r, name)) is None else f"{value:.4f}" for name in names))

@@ -1,6 +1,6 @@
-"""A run's folder as a page reads it: its config as text, its record, its result and its profile, where there are any.
+"""A run's folder as a page reads it: its config as text, its record, and its result and profile if they exist.
 
-Nothing that a config names is imported: a page of somebody else's run runs no code of theirs.
+Nothing that a config names is imported: a page about somebody else's run runs none of their code.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from fullgraph.report.tables import Outcome, read_outcome
 from fullgraph.storage import read_document
 
 FIX = "name the folder of a run"
-Facts = list[tuple[str, str]]  # names and values, as a person reads them
+Facts = list[tuple[str, str]]  # names and values for a reader
 
 
 @dataclass(frozen=True, kw_only=True)
 class PastRun:
-    """What is known of a run, finished or not."""
+    """A run, finished or not, as a page shows it."""
 
     folder: Path
-    name: str  # of the run, among others
+    name: str  # distinguishes the run from others
     graph: str
     strategy: str
     model: str
     partitioner: str
     ranks: int
     seed: str
-    planned: int  # epochs
+    planned: int  # planned epochs
     options: Facts
-    command: str  # that does the same again
+    command: str  # repeats the run
     records: list[EpochRecord]
     outcome: Outcome | None  # None: the run is not finished
     result: Facts
@@ -52,7 +52,7 @@ class PastRun:
 
     @property
     def smaller(self) -> bool:
-        """Whether the smaller score is the better one."""
+        """Whether a smaller score is better."""
         return self.outcome.smaller_is_better if self.outcome else False
 
     @property
@@ -61,9 +61,9 @@ class PastRun:
 
 
 def read_run(folder: Path, records: list[EpochRecord] | None = None) -> PastRun:
-    """The run in a folder; what it lacks is left out, and what is damaged refused.
+    """Read the run in a folder; missing files are left out, damaged ones refused.
 
-    records: of its epochs, from who has them; else they are read.
+    records: its epochs, if the caller has them; else they are read.
     """
     if not (folder / "config.json").is_file():
         raise InputError(f"{folder / 'config.json'} does not exist; {FIX} that `fullgraph train` wrote")
@@ -94,7 +94,7 @@ def read_run(folder: Path, records: list[EpochRecord] | None = None) -> PastRun:
 
 
 def _label(value: Any) -> str:
-    """A value's name, a file without its folder."""
+    """A value's name; a file appears without its folder."""
     name = str(value.get("name", "?")) if isinstance(value, dict) else str(value or "as it came")
     return name.rpartition("/")[2]
 
@@ -104,7 +104,7 @@ def _whole(value: Any, other: int) -> int:
 
 
 def _flat(tree: dict[str, Any], before: str = "") -> Iterator[tuple[str, str]]:
-    """A tree of values as names with dots; what says nothing is left out."""
+    """Flatten a tree of values into dotted names; empty values are left out."""
     for key, value in tree.items():
         name = f"{before}{key}"
         if isinstance(value, dict):
@@ -116,7 +116,7 @@ def _flat(tree: dict[str, Any], before: str = "") -> Iterator[tuple[str, str]]:
 
 
 def _command(folder: Path, config: dict[str, Any]) -> str:
-    """From the same shards with the same values: it does not need the graph that they were cut from."""
+    """The command that repeats the run from the same shards; it does not need the original graph."""
     shards = Path(str(config.get("shards") or folder / "shards"))
     words = ["fullgraph", "train", str(shards), "--config", str(folder / "config.json"), "--out", f"{folder}-again"]
     return shlex.join(words)

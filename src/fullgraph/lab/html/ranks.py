@@ -1,4 +1,4 @@
-"""Sections of a page that look at every rank: where epochs went, what crossed, how the graph was cut, memory."""
+"""Page sections over all ranks: the time of epochs, traffic, the partition, memory."""
 
 from __future__ import annotations
 
@@ -6,25 +6,24 @@ from collections.abc import Callable, Sequence
 
 from fullgraph.lab.html.advice import warm
 from fullgraph.lab.html.charts import Bar, Block, Lane, Line, columns, heat, legend, lines, rows, timeline
-from fullgraph.lab.html.document import charts, figure, folded, table
+from fullgraph.lab.html.document import Safe, charts, figure, folded, table, tag
 from fullgraph.lab.html.numbers import count, percent, seconds
 from fullgraph.lab.html.past import PastRun
-from fullgraph.lab.html.tags import Safe, tag
 from fullgraph.report.profile import Bin, Profile, RankProfile
 from fullgraph.words import size
 
-# Parts of an epoch: name, colour, and the field of a bin.
+# Parts of an epoch: name, colour, field of a bin.
 PARTS = (("compute", 0, "compute_s"), ("pack and unpack", 1, "pack_s"), ("exposed wait", 2, "wait_s"),
          ("weight sums", 3, "sum_s"))  # fmt: skip
 BESIDE = (("encode and decode", 4, "code_s"), ("hidden communication", 5, "hidden_s"))
 PIECES = {"compute": 0, "pack": 1, "unpack": 1, "wait": 2, "sum": 3, "update": 6, "encode": 4, "decode": 4}
-MOST_RANKS = 64  # of a chart
-MOST_LANES = 8  # ranks of a timeline, and charts over the run
+MOST_RANKS = 64  # in a chart
+MOST_LANES = 8  # ranks in a timeline, and charts over the run
 MOST_CELLS = 48
 
 
 def shown(profile: Profile, most: int) -> list[tuple[int, RankProfile]]:
-    """The ranks that a chart has room for: those that take longest, in order."""
+    """The ranks that a chart has room for: the slowest ones, in order."""
     numbered = list(enumerate(profile.ranks))
     if len(numbered) <= most:
         return numbered
@@ -68,7 +67,7 @@ def _epochs(run: PastRun) -> Safe:
         Line("epoch", [(r.epoch, r.epoch_s) for r in run.records], 0),
         Line("of it waiting", [(r.epoch, r.wait_s) for r in run.records], 2),
     ]
-    chart = lines(curves, title="Seconds of an epoch, over epochs", x="epoch", y="an epoch", y_words=seconds,
+    chart = lines(curves, title="Seconds of an epoch, over epochs", x="epoch", y="per epoch", y_words=seconds,
                   from_zero=True)  # fmt: skip
     key = legend([(line.name, line.colour) for line in curves])
     return figure("Epochs", chart, about="Of the slowest rank; waits for weight sums are among them.", below=key)
@@ -119,14 +118,14 @@ def _over_the_run(profile: Profile) -> list[Safe]:
             pieces = [(value, colour, f"{name}, {part}: {seconds(value)}") for part, colour, value in means]
             bars.append(Bar(label, pieces))
             first = last + 1
-        chart = columns(bars, title=f"Epochs of rank {number} over the run, by part", x="epoch", y="an epoch",
+        chart = columns(bars, title=f"Epochs of rank {number} over the run, by part", x="epoch", y="per epoch",
                         y_words=seconds)  # fmt: skip
         figures.append(figure(f"Rank {number} over the run", chart, below=_key(PARTS)))
     return figures
 
 
 def wire_section(run: PastRun, profile: Profile) -> list[Safe]:
-    """Bytes by layer and way, beside what was expected; bits, staleness and lateness over the run."""
+    """Bytes by layer and direction, sent and predicted; bits, staleness and lateness over the run."""
     flows: dict[tuple[str, str], list[int]] = {}
     for rank in profile.ranks:
         for flow in rank.traffic:
@@ -148,7 +147,15 @@ def wire_section(run: PastRun, profile: Profile) -> list[Safe]:
          size(sent / epochs), size(expected / epochs), _agreed(sent, expected))
         for (channel, way), (messages, rows, numbers, sent, expected) in sorted(flows.items())
     ]  # fmt: skip
-    names = ("channel and way", "messages", "rows", "bits a number", "sent an epoch", "predicted", "sent / predicted")
+    names = (
+        "channel and direction",
+        "messages",
+        "rows",
+        "bits per number",
+        "sent per epoch",
+        "predicted",
+        "sent / predicted",
+    )
     return [charts(figures), table(names, cells, caption="Sums over ranks")]
 
 
@@ -160,13 +167,13 @@ def _bytes(flows: dict[tuple[str, str], list[int]], epochs: int) -> Safe:
     bars = []
     for (channel, way), (_, _, numbers, sent, expected) in sorted(flows.items()):
         name = f"{channel} {way}"
-        what = f"{name}: {size(sent / epochs)} an epoch, {8 * sent / max(1, numbers):.3g} bits a number"
+        what = f"{name}: {size(sent / epochs)} per epoch, {8 * sent / max(1, numbers):.3g} bits per number"
         bars.append(Bar(_short(channel, way), [(sent / epochs, 0, what)]))
         bars.append(Bar("predicted", [(expected / epochs, 6, f"{name}: {size(expected / epochs)} predicted")]))
-    chart = rows(bars, title="Bytes of an epoch by layer and way, sent and predicted", x="bytes an epoch", x_words=size,
+    chart = rows(bars, title="Bytes by layer and direction, sent and predicted", x="bytes per epoch", x_words=size,
                  thick=12.0)  # fmt: skip
     about = "Sent as encoded; predicted from the cut, the schedule and the codec alone."
-    return figure("Bytes by layer and way", chart, about=about, below=legend([("sent", 0), ("predicted", 6)]))
+    return figure("Bytes by layer and direction", chart, about=about, below=legend([("sent", 0), ("predicted", 6)]))
 
 
 def _short(channel: str, way: str) -> str:
@@ -174,7 +181,7 @@ def _short(channel: str, way: str) -> str:
 
 
 def _over(profile: Profile, value: Callable[[Bin], float | None]) -> list[tuple[float, float]]:
-    """A number by epoch, from the ranks' bins together."""
+    """A number by epoch, computed from the bins of all ranks."""
     points, first = list[tuple[float, float]](), profile.first_epoch
     for place in range(min(len(rank.bins) for rank in profile.ranks)):
         here = [rank.bins[place] for rank in profile.ranks]
@@ -187,10 +194,10 @@ def _over(profile: Profile, value: Callable[[Bin], float | None]) -> list[tuple[
 
 def _bits(profile: Profile) -> Safe:
     points = _over(profile, lambda total: 8 * total.bytes / total.numbers if total.numbers else None)
-    chart = lines([Line("bits a number", points, 3)], title="Bits a number takes on the wire, over epochs", x="epoch",
-                  y="bits a number", from_zero=True)  # fmt: skip
+    chart = lines([Line("bits per number", points, 3)], title="Bits per number on the wire, over epochs", x="epoch",
+                  y="bits per number", from_zero=True)  # fmt: skip
     said = f" At the end the rate was {32 / points[-1][1]:.3g}." if points and points[-1][1] else ""
-    about = f"Bytes sent to numbers given, all layers and both ways; b bits are a rate of 32 / b.{said}"
+    about = f"Bytes sent / numbers given, all layers and both directions; b bits are a rate of 32 / b.{said}"
     return figure("Bits and rate in effect", chart, about=about)
 
 
@@ -202,7 +209,7 @@ def _lag(profile: Profile) -> Safe:
 
 
 def cut_section(profile: Profile) -> list[Safe]:
-    """Nodes, arcs and halo rows by rank; who reads whose rows."""
+    """Nodes, edges and halo rows by rank; which rank reads whose rows."""
     ranks = shown(profile, MOST_RANKS)
     kinds: tuple[tuple[str, Callable[[RankProfile], int], int], ...] = (
         ("nodes", lambda rank: rank.nodes, 0),
@@ -241,7 +248,9 @@ def _matrix(profile: Profile) -> Safe:
         cells, title="Halo rows by reader and owner", x="owner", y="reader",
         words=lambda r, c: f"rank {ranks[r]} reads {count(cells[r][c])} rows of rank {ranks[c]}",
     )  # fmt: skip
-    return figure("Who reads whose rows", chart, about="Halo rows: a row of the square reads from its columns.")
+    return figure(
+        "Who reads whose rows", chart, about="Halo rows: each row of the chart is a reader, each column an owner."
+    )
 
 
 def memory_section(profile: Profile) -> list[Safe]:

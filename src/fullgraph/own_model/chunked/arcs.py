@@ -1,4 +1,4 @@
-"""The edges of a set in the order of their targets, cut into chunks of whole rows.
+"""A set of edges in the order of their targets, divided into chunks of whole rows.
 
 Legend: n rows, m owned and halo rows, e edges; k edges and r rows of a chunk.
 """
@@ -18,9 +18,9 @@ from fullgraph.own_model.rows.trace import Trace
 
 
 class ByTarget:
-    """The edges of `edges`, by target: edge k of this order is edge order[k] of the set.
+    """The edges of `edges`, sorted by target: edge k of this order is edge order[k] of the set.
 
-    The order is stable, so that the messages to one row keep their order.
+    The sort is stable, so messages to one row keep their order.
     """
 
     def __init__(self, edges: Space, nodes: Space, target_e: Tensor) -> None:
@@ -32,7 +32,7 @@ class ByTarget:
         self._chunks: dict[int, list[Chunk]] = {}
 
     def cut(self, most_arcs: int) -> "list[Chunk]":
-        """Chunks of at most so many edges; a row with more is a chunk of its own. There is at least one chunk."""
+        """Chunks of at most `most_arcs` edges; a row with more is its own chunk. There is at least one chunk."""
         if most_arcs not in self._chunks:
             self._chunks[most_arcs] = [Chunk(self, low, high) for low, high in pairwise(self._borders(most_arcs))]
         return self._chunks[most_arcs]
@@ -45,12 +45,12 @@ class ByTarget:
             low = max(fits, low + 1)
             yield low
         if not low:
-            yield 0  # no rows: one chunk of none, for the operations of a layer must be known on every rank
+            yield 0  # an empty chunk: every rank must learn the layer's operations
 
     def sample(self, arcs: int) -> "list[Chunk]":
-        """Some rows as one chunk, then the same rows as two; the first rows with edges."""
+        """The first rows with edges, once as one chunk and once as two."""
         indptr = self.indptr
-        low = int(np.searchsorted(indptr, 0, side="right")) - 1  # rows before it have no edges
+        low = int(np.searchsorted(indptr, 0, side="right")) - 1  # earlier rows have no edges
         low = min(max(low, 0), max(0, len(indptr) - 2))
         high = min(int(np.searchsorted(indptr, indptr[low] + arcs)), len(indptr) - 1)
         high = max(high, min(low + 2, len(indptr) - 1))
@@ -58,7 +58,7 @@ class ByTarget:
         return [Chunk(self, *rows) for rows in ((low, high), (low, middle), (middle, high))]
 
     def longest(self) -> int:
-        """The most edges of one row."""
+        """The largest number of edges of one row."""
         return int(np.diff(self.indptr).max(initial=0))
 
 
@@ -99,15 +99,15 @@ class Chunk:
         )  # fmt: skip
 
     def forget(self) -> None:
-        """Drop what the sets have computed of their rows: it is made again where it is asked for."""
+        """Free what the sets have computed about their rows; it is recomputed on demand."""
         for space in (self.sets.nodes, self.sets.edges):
             for name in ("ids", "targets", "edge_ids"):
                 vars(space).pop(name, None)
 
-    # Rows and edges of a chunk, in tensors of all
+    # Rows and edges of a chunk, picked from whole tensors
 
     def of_edges(self, x: Tensor, dim: int = 0) -> Tensor:
-        """The entries of these edges, in the order of their targets."""
+        """The entries of the chunk's edges, in the order of their targets."""
         if self.by.order is None:
             return x.narrow(dim, self.first, self.num_arcs)
         return x.index_select(dim, self.by.order[self.first : self.last])
@@ -129,21 +129,21 @@ class Chunk:
         source_k, target_k = self.of_edges(edge_index[0]), self.of_edges(edge_index[1]) - self.low
         return mark(torch.stack([source_k, target_k]), Rows(self.sets.edges, 1, points=Ends.BOTH))
 
-    # Sums over the chunk's edges, in the same order every time
+    # Sums over the chunk's edges, always in the same order
 
     def add_by_source(self, out_mD: Tensor, values_kD: Tensor, edge_index: Tensor) -> None:
-        """out[j] += sum of values over the chunk's edges from j."""
+        """out[j] += the sum of values over the chunk's edges from j."""
         if self.num_arcs:
             rows_u, adjacency = self._by_source(edge_index)
             add_rows(out_mD, rows_u, spmm(adjacency, values_kD.contiguous()))
 
     def add_by_target(self, out_nD: Tensor, values_kD: Tensor) -> None:
-        """out[i] += sum of values over the edges to i."""
+        """out[i] += the sum of values over the edges to i."""
         if self.num_arcs:
             self.of_rows(out_nD).add_(spmm(self._by_row, values_kD.contiguous()))
 
     def _by_source(self, edge_index: Tensor) -> tuple[Tensor, Adjacency]:
-        """The sources of the chunk's edges, each once, and the matrix that adds up what their edges have."""
+        """The distinct sources of the chunk's edges, and the matrix that sums edge values by source."""
         if self._sources is None:
             source_k, order_k = self.of_edges(edge_index[0]).sort(stable=True)
             rows_u, counts_u = torch.unique_consecutive(source_k, return_counts=True)

@@ -1,4 +1,4 @@
-"""What the steps of a layer are given for one chunk: rows of sources and targets by edge, and slices of the rest."""
+"""Arguments of a layer's functions for one chunk: rows of sources and targets per edge, and slices of other tensors."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -13,19 +13,19 @@ from fullgraph.own_model.rows.count import Count
 from fullgraph.own_model.rows.follow import flat
 from fullgraph.own_model.rows.spaces import Ends, Even, Rows, current, mark, rows_of
 
-WHOLE = {"adj_t", "size", "size_j"}  # what a chunk has no equal of
+WHOLE = {"adj_t", "size", "size_j"}  # arguments that a chunk cannot have
 TARGETS, EDGES = {"index", "edge_index_i"}, {"edge_index"}
 COUNTS = {"size_i", "dim_size"}
 
 
 @dataclass(frozen=True)
 class Slot:
-    """An argument that is made of rows: of which tensor, of which rows, along which dimension."""
+    """An argument that is made of rows: its tensor, its kind of rows, and their dimension."""
 
     tensor: int
     role: str  # "source", "target" (both one row per edge), "edge", "node"
     dim: int
-    at: int | None = None  # the dimension that is marked, where the argument has a row per edge or node
+    at: int | None = None  # the marked dimension, if the argument has one row per edge or node
 
     def of(self, chunk: Chunk, x: Tensor, edge_index_2k: Tensor) -> Tensor:
         """The chunk's part of the tensor."""
@@ -36,7 +36,7 @@ class Slot:
         return chunk.of_edges(x, self.dim) if self.role == "edge" else chunk.of_rows(x, self.dim)
 
     def add(self, chunk: Chunk, total: Tensor, part: Tensor, edge_index: Tensor) -> None:
-        """Add the chunk's part of a gradient; `total` and `part` have their rows first, [rows, D]."""
+        """Add the chunk's part of a gradient; the first dimension of `total` and `part` is rows, [rows, D]."""
         if self.role == "source":
             chunk.add_by_source(total, part, edge_index)
         elif self.role == "target":
@@ -52,7 +52,7 @@ class Slot:
 
 @dataclass
 class Arguments:
-    """All arguments of some steps of a layer, and the tensors that they are made of."""
+    """All arguments of a layer's functions, and the tensors that they are made of."""
 
     forward: Forward
     by_target: ByTarget
@@ -64,7 +64,9 @@ class Arguments:
     lifted: set[str] = field(default_factory=set)
 
     def collect(self, conv: Any, params: dict[str, Any], given: dict[str, Any]) -> None:
-        """Sort out the arguments of `params`; rows of neighbours cross here, in the order in which PyG reads them."""
+        """Sort out the arguments in `params`; rows of neighbours are exchanged here, in the order in which PyG reads
+        them.
+        """
         for name, param in params.items():
             if name in WHOLE:
                 raise NotInChunks(f"its messages take {name}")
@@ -127,7 +129,7 @@ class Arguments:
         return len(self.tensors) - 1
 
     def leaves(self, chunk: Chunk, tensors: Iterable[Tensor], with_grad: Iterable[bool]) -> dict[str, Tensor]:
-        """The chunk's part of every tensor, cut off from its history."""
+        """The chunk's part of every tensor, detached from its history."""
         with torch._C.DisableTorchFunction(), torch.no_grad():
             ends, given, wanted = chunk.ends(self.edge_index), list(tensors), list(with_grad)
             found = {}
@@ -158,7 +160,7 @@ class Arguments:
         return found
 
     def _counted(self, value: Any, chunk: Chunk) -> Any:
-        """A number of all nodes or edges, as the size of a tensor, is that of the chunk's."""
+        """Replace a number of all nodes or edges, used as a tensor's size, by the chunk's number."""
         if type(value) is not Count:
             return value
         for space, own in ((self.by_target.nodes, chunk.sets.nodes), (self.by_target.edges, chunk.sets.edges)):

@@ -1,4 +1,4 @@
-"""The plain attributes of a layer, which its functions may read: as they were in the forward pass."""
+"""Restore a layer's plain attributes, which its functions may read, to their values in the forward pass."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,7 +15,7 @@ class Attributes:
         self._buffers = [(name, x, x._version) for name, x in part.named_buffers()]
 
     def changed(self) -> str:
-        """The name of an attribute or buffer that was written to since; empty if there is none."""
+        """The name of an attribute or buffer that has been written to since; empty if there is none."""
         for one, before in self._vars:
             for name, value in vars(one).items():
                 if before.get(name, before) is not value:
@@ -23,14 +23,14 @@ class Attributes:
         return next((name for name, x, version in self._buffers if x._version != version), "")
 
     def put_back(self) -> None:
-        """Give every attribute the value that it had."""
+        """Restore the saved value of every attribute."""
         for one, before in self._vars:
             if not _is_same(vars(one), before):
                 _replace(vars(one), before)
 
     @contextmanager
     def restored(self) -> Iterator[None]:
-        """Inside, attributes are as they were."""
+        """While the block runs, attributes have their saved values."""
         now = [(vars(one), dict(vars(one))) for one, before in self._vars if not _is_same(vars(one), before)]
         self.put_back()
         try:

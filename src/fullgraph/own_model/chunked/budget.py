@@ -1,21 +1,22 @@
-"""How much memory the messages of one layer may take."""
+"""Memory limits for the messages of one layer."""
 
 from dataclasses import dataclass
 
 import torch
 
+from fullgraph.device import by_kind, free_bytes, is_accelerator
 from fullgraph.errors import InputError
 from fullgraph.resources import free_memory
 from fullgraph.words import bytes_in
 
-SHARE = 4  # messages of one layer stay whole while they take less than free memory / SHARE
-MOST = {"cuda": 4 << 30, "cpu": 512 << 20}  # bytes of one chunk, where the user gave no limit: more is no faster
+SHARE = 4  # messages of one layer stay whole if they take less than free memory / SHARE
+MOST = {"gpu": 4 << 30, "cpu": 512 << 20}  # bytes of one chunk without a user's limit; larger chunks are no faster
 AUTO = "auto"
 
 
 @dataclass(frozen=True)
 class Limit:
-    """Bytes of messages."""
+    """Limits for messages, in bytes."""
 
     whole: int  # a layer that needs more runs in chunks
     chunk: int  # of one chunk
@@ -29,7 +30,7 @@ class Budget:
 
     @staticmethod
     def of(text: str | int | None) -> "Budget":
-        """From `auto`, a number of bytes, or a size such as 2GiB."""
+        """Read `auto`, a number of bytes, or a size such as 2GiB."""
         if text is None or text == AUTO:
             return Budget()
         nbytes = text if isinstance(text, int) and not isinstance(text, bool) else bytes_in(str(text))
@@ -38,15 +39,8 @@ class Budget:
         return Budget(nbytes)
 
     def limit(self, device: torch.device, ranks: int) -> Limit:
-        """What a layer may take now; ranks of one host share its memory."""
+        """The limit for a layer now; ranks of one host share its memory."""
         if self.nbytes is not None:
             return Limit(self.nbytes, self.nbytes)
-        share = _free(device, ranks) // SHARE
-        return Limit(share, min(share, MOST.get(device.type, MOST["cpu"])))
-
-
-def _free(device: torch.device, ranks: int) -> int:
-    if device.type != "cuda":
-        return free_memory() // ranks
-    unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)  # torch holds it for later
-    return int(torch.cuda.mem_get_info(device)[0]) + unused
+        share = (free_bytes(device) if is_accelerator(device) else free_memory() // ranks) // SHARE
+        return Limit(share, min(share, by_kind(MOST, device)))

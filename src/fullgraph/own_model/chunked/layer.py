@@ -1,4 +1,6 @@
-"""Run a layer's `propagate` and `edge_updater` over chunks of target rows where its messages would take too much."""
+"""Run a layer's `propagate` and `edge_updater` over chunks of target rows if its messages would take too much
+memory.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -23,29 +25,29 @@ from fullgraph.own_model.rows.follow import flat
 from fullgraph.own_model.rows.guard import Guard
 from fullgraph.own_model.rows.spaces import Ends, Rows, Space, mark, rows_of
 
-SURELY_SMALL = 1000  # times the widest argument: a layer whose messages are within this is not tried
-GROWN = 1.25  # times the edges of a trial: beyond, it is repeated
+SURELY_SMALL = 1000  # times the widest argument: a layer with smaller messages needs no trial
+GROWN = 1.25  # times the edges of a trial: with more edges, the trial is repeated
 HOOKS = ("_propagate", "_message", "_aggregate", "_edge_update")
 STEPS = {"propagate": ("message", "aggregate"), "edge_updater": ("edge_update",)}
-ASKED = "return_attention_weights"  # of forward; layers of PyG keep them in an attribute for that
+ASKED = "return_attention_weights"  # option of a layer's forward; PyG's layers pass it on in an attribute
 
 
 @dataclass
 class Known:
-    """What a trial has found of one function of a layer."""
+    """What a trial has found about one function of a layer."""
 
-    edges: int  # how many there were
-    most_arcs: int | None = None  # of a chunk; None: whole
+    edges: int  # edges at the time of the trial
+    most_arcs: int | None = None  # per chunk; None: no chunks
     weights: list[Tensor] = field(default_factory=list)
 
 
 class Chunks:
-    """What the layers of one model share: the budget, the orders of edges, and who is told of what."""
+    """Shared by the layers of one model: the budget, the orders of edges, and the function that reports notes."""
 
     def __init__(self, budget: Budget, note: Callable[[str], None], *, arcs: int | None = None) -> None:
-        """arcs: of a chunk, whatever the budget is."""
+        """arcs: edges per chunk, overriding the budget."""
         self.budget, self.note, self.arcs = budget, note, arcs
-        self.guard = Guard()  # for a model that goes without checks
+        self.guard = Guard()  # used if the model runs without checks
         self.off = False
         self._orders: WeakKeyDictionary[Space, ByTarget] = WeakKeyDictionary()
         self.counts: dict[str, int] = {}  # chunks of the last call, by layer and function
@@ -58,24 +60,28 @@ class Chunks:
                 self._orders[edges] = ByTarget(edges, nodes, target_e)
         return self._orders[edges]
 
+    def room(self, device: torch.device, ranks: int) -> int:
+        """Bytes that the messages of a layer may take at the same time."""
+        return self.budget.limit(device, ranks).whole
+
     def tell(self, text: str) -> None:
         if text not in self._told:
             self._told.add(text)
             self.note(text)
 
     def tell_of_hub(self, edges: int, text: str) -> None:
-        """Once: a node of many edges is the same in every layer."""
+        """Report a node with many edges once: it is the same node in every layer."""
         if edges > self._longest:
             self._longest = edges
             self.note(text)
 
 
 def run_in_chunks(part: Any, label: str, chunks: Chunks) -> None:
-    """Let a layer run in chunks; one that has a `propagate` of its own stays as it is."""
+    """Let a layer run in chunks; a layer with its own `propagate` is left unchanged."""
     kind = type(part)
     for name in STEPS:
         home = getattr(kind, name).__module__
-        if home.endswith((".message_passing", f"_{name}")):  # PyG's, or made by it for a class
+        if home.endswith((".message_passing", f"_{name}")):  # PyG's function, or one that PyG generated for a class
             setattr(part, name, MethodType(ChunkedCall(name, label, chunks), part))
     names = list(signature(kind.forward).parameters)
     if ASKED in names:
@@ -90,14 +96,14 @@ def _asks(at: int, part: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
 class ChunkedCall:
     """`propagate` or `edge_updater` of one layer."""
 
-    ours = True  # the layer is still as PyG wrote it
+    ours = True  # the layer is unchanged since PyG defined it
 
     def __init__(self, name: str, label: str, chunks: Chunks) -> None:
         self.name, self.label, self.chunks = name, label, chunks
         self._known: WeakKeyDictionary[Any, dict[Any, Known]] = WeakKeyDictionary()
 
     def __call__(self, conv: Any, edge_index: Any, *args: Any, size: Any = None, **given: Any) -> Any:
-        """The function's result, in chunks where that is exact and memory is short."""
+        """Return the function's result, in chunks if that is exact and memory is short."""
         forward, rows = running.get(), rows_of(edge_index)
 
         def whole() -> Any:
@@ -126,7 +132,7 @@ class ChunkedCall:
                 known = of_layer[key] = self._tried(forward, steps, by_target)
             if known.most_arcs is not None:
                 return self._in_chunks(conv, steps, by_target, known, given)
-        except (NotInChunks, InputError) as error:  # whatever the guard refuses, it refuses again
+        except (NotInChunks, InputError) as error:  # the guard refuses again what it refused here
             if steps is not None and steps.totals:
                 raise
             of_layer[key] = Known(e)
@@ -142,7 +148,7 @@ class ChunkedCall:
     def _steps(
         self, forward: Forward, conv: Any, edge_index: Tensor, rows: Rows, given: dict[str, Any]
     ) -> tuple[Steps, ByTarget]:
-        """What the layer computes; rows of neighbours are fetched."""
+        """The layer's computation as steps; rows of neighbours are fetched."""
         inspector = conv.inspector
         with torch._C.DisableTorchFunction():
             ends = edge_index.detach()
@@ -205,7 +211,7 @@ def _late(conv: Any, name: str) -> dict[str, Any]:
 
 
 def _is_plain(conv: Any, forward: Forward, rows: Rows) -> bool:
-    """Whether this is a call over edges of the graph, of a layer that PyG runs as its functions say."""
+    """Whether the call runs over edges of the graph, in a layer that uses only PyG's standard functions."""
     if rows.points is not Ends.BOTH or rows.dim != 1 or not rows.is_single or forward.trusted or forward.chunk:
         return False
     hooked = any(hooks for name, hooks in vars(conv).items() if name.startswith(HOOKS) and name.endswith("_hooks"))
@@ -215,7 +221,7 @@ def _is_plain(conv: Any, forward: Forward, rows: Rows) -> bool:
 
 
 def _widest(given: dict[str, Any]) -> int:
-    """Bytes of a row of the widest argument."""
+    """Bytes per row of the widest argument."""
     tensors = [x for value in given.values() for x in flat((value,))]
     with torch._C.DisableTorchFunction():
         return max((x.numel() // max(1, *x.shape) * x.element_size() for x in tensors if x.dim()), default=8)

@@ -1,6 +1,6 @@
 """One call of `propagate` or `edge_updater`, chunk by chunk, forward and backward.
 
-Nothing that has a row per edge outlives its chunk, but the layer's own result of `edge_updater`.
+No tensor with one row per edge outlives its chunk, except the result of `edge_updater`.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -25,23 +25,23 @@ from fullgraph.own_model.rows.spaces import Space, rows_of
 
 @dataclass
 class Steps:
-    """What is computed for each chunk: an aggregation of messages, or a row for each edge."""
+    """The computation for each chunk: an aggregation of messages, or one row per edge."""
 
     forward: Forward
     conv: Any
     arguments: Arguments
     names: dict[str, list[str]]  # the arguments of each function
     guard: Guard
-    by_edge: bool  # edge_updater's result has a row per edge
-    weights: list[Tensor] = field(default_factory=list)  # what the functions read beside their arguments
+    by_edge: bool  # edge_updater's result has one row per edge
+    weights: list[Tensor] = field(default_factory=list)  # weights that the functions read beside their arguments
     counts: Counts = field(init=False)
     attributes: Attributes = field(init=False)
     autocast: tuple[str, bool, torch.dtype] = field(init=False)
-    trying: bool = False  # on a few rows, of which the other ranks know nothing
+    trying: bool = False  # a trial on a few rows, in which other ranks take no part
     totals: list[int] = field(default_factory=list)  # numbers of rows that a chunk asked for, in order
     asked: int = 0
     draws: int = 0  # dropout calls in a chunk
-    dim: int = 0  # of the result's rows
+    dim: int = 0  # dimension of the result's rows
 
     def __post_init__(self) -> None:
         self.counts, self.attributes = replace(self.forward.counts), Attributes(self.conv)
@@ -72,7 +72,7 @@ class Steps:
 
     @contextmanager
     def _inside(self, chunk: Chunk) -> Iterator[None]:
-        """The chunk's rows are all rows; every chunk draws the same numbers for a row as the whole layer would."""
+        """Treat the chunk's rows as all rows; every chunk draws the same numbers for a row as the whole layer would."""
         forward = self.forward
         before = forward.sets, forward.trace, forward._calls, forward.guard
         forward.sets, forward.trace, forward._calls, forward.guard = chunk.sets, chunk.trace, 0, self.guard
@@ -89,7 +89,7 @@ class Steps:
             chunk.forget()
 
     def total(self, space: Space) -> int:
-        """The same number in every chunk; all ranks are asked in the first one, as often as in the whole layer."""
+        """The same number in every chunk; only the first chunk asks all ranks, as often as the whole layer would."""
         by, sets = self.arguments.by_target, self.forward.sets
         if space is not sets.nodes and space is not sets.edges:
             raise NotInChunks("its messages count some of the rows")
@@ -108,7 +108,7 @@ class Steps:
     # All chunks
 
     def run(self, chunks: Sequence[Chunk], tensors: Sequence[Tensor]) -> Tensor:
-        """The whole result; its history is not kept."""
+        """The whole result, without its history."""
         out = None
         for chunk in chunks:
             part = self.of(chunk, self.arguments.leaves(chunk, tensors, [False] * len(tensors)))
@@ -180,7 +180,7 @@ class Steps:
 
     @contextmanager
     def _again(self) -> Iterator[None]:
-        """What the forward pass was computed under."""
+        """The random state and modes under which the forward pass ran."""
         forward, (device, enabled, dtype) = self.forward, self.autocast
         before, replaying = forward.counts, forward.replaying
         forward.counts, forward.replaying = replace(self.counts), True
@@ -198,18 +198,18 @@ def _rows_first(x: Tensor, dim: int) -> Tensor:
 
 
 def _zeros(x: Tensor, dim: int) -> Tensor:
-    """Room for the sum of gradients of x, with its rows first; 16-bit gradients are summed in float32."""
+    """An empty sum of gradients of x, rows first; 16-bit gradients are summed in float32."""
     rows = x.shape[dim]
     width = x.numel() // rows if rows else 0
     return torch.zeros(rows, width, dtype=torch.promote_types(x.dtype, torch.float32), device=x.device)
 
 
 class InChunks(torch.autograd.Function):
-    """The result of some steps over chunks, each of which is computed again in the backward pass."""
+    """The result of steps over chunks; the backward pass recomputes each chunk."""
 
     @staticmethod
     def forward(ctx: Any, steps: Steps, chunks: Sequence[Chunk], number: int, *tensors: Tensor) -> Tensor:
-        """The first `number` tensors are the arguments', the others the weights."""
+        """The first `number` tensors are arguments, the others weights."""
         ctx.steps, ctx.chunks, ctx.number = steps, chunks, number
         ctx.save_for_backward(*tensors[:number])
         return steps.run(chunks, tensors[:number])
@@ -222,9 +222,9 @@ class InChunks(torch.autograd.Function):
 
 
 def read_beside(out: Tensor, leaves: Iterable[Tensor], first: int = 0) -> Iterator[Tensor]:
-    """The weights that a result was made of, beside `leaves`; raise where it was made of something with a history.
+    """The weights from which a result was computed, beside `leaves`; raise if any other tensor with a history was used.
 
-    first: nodes of autograd with a smaller number were there before.
+    first: nodes of autograd with a smaller number existed before.
     """
     given = {id(leaf) for leaf in leaves}
     found, queue = set[Any](), [out.grad_fn]

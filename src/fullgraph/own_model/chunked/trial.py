@@ -1,4 +1,4 @@
-"""A trial on a few rows of a layer: what its messages take, what they read, and whether rows can be computed apart."""
+"""A trial on a few rows of a layer: its memory, the weights it reads, and whether its rows are independent."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -13,17 +13,17 @@ from fullgraph.own_model.chunked.steps import Steps, read_beside
 from fullgraph.own_model.forward import NotInChunks
 from fullgraph.own_model.rows.follow import flat
 
-ARCS = 2048  # of the trial
-CLOSE = 1e-3  # rows computed in two chunks and in one: matrix products round differently
-BACKWARD = 2  # gradients that are alive at once, of the widest tensor
+ARCS = 2048  # edges of the trial
+CLOSE = 1e-3  # tolerance between two chunks and one: matrix products round differently
+BACKWARD = 2  # gradients alive at the same time, in units of the widest tensor
 
 
 @dataclass(frozen=True)
 class Found:
-    """What a trial has found."""
+    """The result of a trial."""
 
-    arc_bytes: float  # of one edge, forward and backward
-    weights: list[Tensor]  # what the functions read beside their arguments
+    arc_bytes: float  # bytes per edge, forward and backward
+    weights: list[Tensor]  # weights that the functions read beside their arguments
 
 
 class _Bytes(TorchDispatchMode):
@@ -33,7 +33,7 @@ class _Bytes(TorchDispatchMode):
         super().__init__()  # type: ignore[no-untyped-call]
         self.total = self.largest = 0
         self._seen: set[int] = set()
-        self._held: list[Any] = []  # so that no address is reused
+        self._held: list[Any] = []  # references, so that no address is reused
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
@@ -49,15 +49,13 @@ class _Bytes(TorchDispatchMode):
 
 
 def tried(steps: Steps, chunks: list[Chunk]) -> Found:
-    """Run the first chunk, then the two that it is made of; raise NotInChunks where these give other numbers."""
+    """Run the first chunk as a whole and as two chunks; raise NotInChunks if the results differ."""
     whole, *parts = chunks
     tensors, train = steps.arguments.tensors, torch.is_grad_enabled()
     with_grad = [train and x.requires_grad for x in tensors]
     buffers = [(x, x.clone()) for x in steps.conv.buffers()]
     first, keeping = _number(), steps.forward.keeping
-    steps.trying = steps.forward.keeping = (
-        True  # whatever a checkpoint around the layer keeps, it keeps nothing of the trial
-    )
+    steps.trying = steps.forward.keeping = True  # a checkpoint around the layer must keep nothing of the trial
     try:
         with _Bytes() as count, saved_tensors_hooks(_same, _same):
             leaves = steps.arguments.leaves(whole, tensors, with_grad)
@@ -84,7 +82,7 @@ def _same(x: Tensor) -> Tensor:
 
 
 def _number() -> int:
-    """Nodes of autograd that are made from now on have a larger number."""
+    """A number smaller than that of every autograd node created from now on."""
     with torch._C.DisableTorchFunction(), torch.enable_grad():
         node: Any = torch.zeros((), requires_grad=True).clone().grad_fn
     number: int = node._sequence_nr()

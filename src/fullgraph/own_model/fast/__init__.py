@@ -1,7 +1,7 @@
-"""PyG's layers that we have ourselves, on our own kernels with the user's weights.
+"""Run PyG layers that we also have on our own kernels, with the user's weights.
 
-Each function of this folder is a layer's forward pass where its arcs are the graph's own, else None: the layer then
-runs as PyG wrote it. A layer whose output is narrower maps its rows before they are sent, as our own do.
+Each function of this folder is a layer's forward pass if its arcs are the graph's own; else it returns None, and PyG's
+layer runs unchanged. A layer with a narrower output maps its rows before they are sent, as our own layers do.
 
 Legend: n owned rows, h halo rows, m = n + h, I in, O out features, H heads, E arcs.
 """
@@ -12,17 +12,20 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from fullgraph.own_model.fast import attention, sums
+from fullgraph.own_model.fast import attention, gated, sums
 from fullgraph.own_model.forward import running
 
 Fast = Callable[..., Tensor | None]
 PYG_PARTS = ("torch_geometric.nn.dense.linear.Linear", "torch_geometric.nn.aggr.")
 PYG_STEPS = ("propagate", "message", "aggregate", "update", "message_and_aggregate", "edge_update")
+GIVEN = ("nn", "act")  # parts that a user gives to a layer
 PYG_HOOKS = ("_forward_pre_hooks", "_forward_hooks")
 
 
 def use_kernels(part: Any) -> None:
-    """Let a layer of PyG's own run on our kernels where it can; a class derived from one may mean something else."""
+    """Let a PyG layer use our kernels where it can; a class derived from one is left unchanged, as it may mean
+    otherwise.
+    """
     kind = type(part)
     fast = FAST.get(f"{kind.__module__}.{kind.__name__}")
     if fast is None:
@@ -37,13 +40,13 @@ def use_kernels(part: Any) -> None:
 
 
 def _is_changed(conv: Any) -> bool:
-    """Whether a part of a layer does more than PyG wrote: it has hooks, other functions or another class."""
+    """Whether a part of a layer differs from PyG's: it has hooks, other functions or another class."""
     if any(hooks for name, hooks in vars(conv).items() if name.endswith(PYG_HOOKS) and name[1:].startswith(PYG_STEPS)):
         return True
     if any(not getattr(vars(conv)[step], "ours", False) for step in PYG_STEPS if step in vars(conv)):
         return True
     for name, part in conv.named_children():
-        plain = name == "nn" or f"{type(part).__module__}.{type(part).__name__}".startswith(PYG_PARTS)
+        plain = name in GIVEN or f"{type(part).__module__}.{type(part).__name__}".startswith(PYG_PARTS)
         if not plain or (name != "nn" and _has_hooks(part)):
             return True
     return False
@@ -64,7 +67,9 @@ FAST: dict[str, Fast] = {
     f"{CONVS}gcn2_conv.GCN2Conv": sums.gcn2,
     f"{CONVS}gcn_conv.GCNConv": sums.gcn,
     f"{CONVS}gin_conv.GINConv": sums.gin,
+    f"{CONVS}gin_conv.GINEConv": gated.gine,
     f"{CONVS}graph_conv.GraphConv": sums.graph,
+    f"{CONVS}res_gated_graph_conv.ResGatedGraphConv": gated.res_gated,
     f"{CONVS}sage_conv.SAGEConv": sums.sage,
     f"{CONVS}transformer_conv.TransformerConv": attention.transformer,
 }

@@ -1,4 +1,4 @@
-"""What a layer is given of the graph's arcs: their own weights or features, and self loops.
+"""A layer's arguments about the graph's arcs: the graph's weights or features, and self loops.
 
 Legend as in __init__.py; K features of an arc.
 """
@@ -24,8 +24,13 @@ def is_own(forward: Forward, x: Any, edge_index: Any) -> bool:
     return whole and isinstance(x, Tensor) and x.dim() == 2 and x.dtype == forward.view.features.dtype
 
 
+def adds(conv: Any) -> bool:
+    """Whether a layer sums its messages; PyG has two names for it."""
+    return isinstance(conv.aggr, str) and conv.aggr in ("add", "sum")
+
+
 def weighted(forward: Forward, x: Any, edge_index: Any, edge_weight: Any) -> bool | None:
-    """Whether the graph's own weights are meant; None where the call is not over the graph's own arcs."""
+    """Whether the call uses the graph's weights; None if it is not over the graph's own arcs."""
     if not is_own(forward, x, edge_index):
         return None
     if edge_weight is None:
@@ -34,42 +39,76 @@ def weighted(forward: Forward, x: Any, edge_index: Any, edge_weight: Any) -> boo
 
 
 def mapped(forward: Forward, x_nI: Tensor, weight_OI: Tensor, aggregation: str, by_weight: bool) -> Tensor:
-    """A X W^T, the dense map first where that sends less."""
+    """A X W^T; the dense map comes first if that sends less."""
     out_width, in_width = weight_OI.shape
     if forward.plan(x_nI, LayerShape(in_width, out_width)).maps_first:
         return forward.aggregate(F.linear(x_nI, weight_OI), aggregation, weighted=by_weight)
     return F.linear(forward.aggregate(x_nI, aggregation, weighted=by_weight), weight_OI)
 
 
+def mapped_sources(forward: Forward, x: Tensor, lin: Any, width: int) -> Tensor:
+    """lin(x) of owned, then halo rows; the narrower of input and output crosses, or the input if it is the graph's."""
+    if forward.plan(x, LayerShape(x.shape[1], width, attends=True)).sends == "mapped":
+        return forward.sources(lin(x))
+    mapped: Tensor = lin(forward.sources(x))
+    return mapped
+
+
 def is_of_arcs(forward: Forward, values: Any, edge_index: Any) -> bool:
-    """Whether a tensor has a row for each of the graph's own arcs."""
+    """Whether a tensor has one row per arc of the graph."""
     rows, arcs = rows_of(values), rows_of(edge_index)
     if not isinstance(values, Tensor) or rows is None or arcs is None or rows.dim or rows.blocks > 1 or rows.each != 1:
         return False
     return values.dim() in (1, 2) and values.dtype == forward.view.features.dtype and rows.space is arcs.space
 
 
+def columns(edge_attr: Tensor) -> Tensor:
+    """Features of arcs as [E, K]."""
+    return edge_attr[:, None] if edge_attr.dim() == 1 else edge_attr
+
+
+def has_room(forward: Forward, values_of_arc: int) -> bool:
+    """Whether every rank has memory for that many numbers per arc, and for their gradients."""
+
+    def agreed() -> bool:
+        view, room = forward.view, forward.room
+        nbytes = 2 * values_of_arc * view.pattern.num_arcs * view.features.element_size()
+        short = room is not None and nbytes > room()
+        return not int(view.reduce(torch.tensor([int(short)])))
+
+    return forward.view.once(f"room for {values_of_arc}", agreed)
+
+
 class Looped:
-    """The pattern of A + I beside the graph's arcs: which arc each of its entries is."""
+    """The pattern of A + I over the graph's arcs, with the arc of each entry."""
 
     def __init__(self, forward: Forward) -> None:
         self._view = forward.view
         self.pattern: Structure = forward.view.matrices("attention", weighted=False).arcs
-        self._targets = self.pattern.rows
-        self._is_loop = self.pattern.indices == self._targets
-        arcs = forward.view.graph.arcs
-        self._rest = (arcs.indices != forward.view.edge_index[1]).nonzero()[:, 0]
+
+    @cached_property
+    def _targets(self) -> Tensor:
+        return self.pattern.rows
+
+    @cached_property
+    def _is_loop(self) -> Tensor:
+        return self.pattern.indices == self._targets
+
+    @cached_property
+    def _rest(self) -> Tensor:
+        """The arcs that are not self loops."""
+        return (self._view.graph.arcs.indices != self._view.edge_index[1]).nonzero()[:, 0]
 
     @cached_property
     def space(self) -> Space:
-        """The arcs, as dropout knows them: by the same ids as after PyG's remove_self_loops and add_self_loops."""
+        """The arcs in the ids that dropout uses, which equal those after PyG's remove_self_loops and add_self_loops."""
         ids = torch.empty(self.pattern.num_arcs, dtype=torch.int64, device=self._rest.device)
         owned = self._view.ids
         ids[~self._is_loop], ids[self._is_loop] = self._view.arc_ids[self._rest], pair_ids(owned, ~owned)
         return Space("edges", len(ids), ids=lambda: ids, targets=lambda: self._targets, edge_ids=lambda: ids)
 
     def features(self, attr_EK: Tensor) -> Tensor:
-        """Features of the entries: a loop has the mean of those of the other arcs into its node."""
+        """Features of the entries: a self loop has the mean of the other arcs into its node."""
         rest_EK = attr_EK[self._rest]
         indptr = self.pattern.indptr - torch.arange(len(self.pattern.indptr), device=self._rest.device)
         each = torch.arange(len(rest_EK), dtype=torch.int32, device=self._rest.device)
@@ -84,6 +123,6 @@ def looped(forward: Forward) -> Looped:
 
 
 def kept(forward: Forward, pattern: Structure, space: Space, heads: int, p: float, like: Tensor) -> Tensor:
-    """The factors of dropout of attention weights [E, H], drawn by the arcs' ids."""
+    """Dropout factors of attention weights [E, H], drawn by the arcs' ids."""
     ones = like.new_ones(pattern.num_arcs, heads)
     return forward.dropout(mark(ones, Rows(space, 0)), p).detach()

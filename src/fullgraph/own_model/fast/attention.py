@@ -1,4 +1,4 @@
-"""Layers that weigh their neighbours' rows by a softmax over the arcs into a node."""
+"""Layers that weight their neighbours' rows by a softmax over the arcs into a node."""
 
 import math
 from typing import Any
@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from fullgraph.nn.layer_plan import LayerShape
 from fullgraph.ops import Structure, attend, attend_pairs
-from fullgraph.own_model.fast.arcs import is_of_arcs, is_own, kept, looped
+from fullgraph.own_model.fast.arcs import adds, columns, has_room, is_of_arcs, is_own, kept, looped, mapped_sources
 from fullgraph.own_model.forward import Forward
 
 
@@ -17,7 +17,7 @@ def gat(
     forward: Forward, conv: Any, x: Any, edge_index: Any, edge_attr: Any = None, size: Any = None,
     return_attention_weights: Any = None,
 ) -> Tensor | None:  # fmt: skip
-    plain = conv.add_self_loops and conv.negative_slope == 0.2 and conv.lin is not None and conv.aggr == "add"
+    plain = conv.add_self_loops and conv.negative_slope == 0.2 and conv.lin is not None and adds(conv)
     asked = edge_attr is None and size is None and return_attention_weights is None
     dropped = conv.training and conv.dropout > 0
     residual = getattr(conv, "res", None) is not None
@@ -32,7 +32,7 @@ def _gat_rows(forward: Forward, conv: Any, x: Tensor) -> Tensor:
     if forward.plan(x, LayerShape(x.shape[1], conv.lin.weight.shape[0], attends=True)).sends == "mapped":
         y_nHO = conv.lin(x).unflatten(1, heads)
         source_mHO = forward.sources(y_nHO)
-    else:  # the layer's input crosses, once if it is the graph's
+    else:  # the layer's input crosses; only once if it is the graph's
         source_mHO = conv.lin(forward.sources(x)).unflatten(1, heads)
         y_nHO = source_mHO[: len(x)]
     arcs = forward.view.matrices("attention", weighted=False).arcs
@@ -50,7 +50,7 @@ def gatv2(
         return None
     heads = (conv.heads, conv.out_channels)
     with forward.trust():
-        source_mO = _mapped_sources(forward, x, conv.lin_l, conv.lin_l.weight.shape[0])
+        source_mO = mapped_sources(forward, x, conv.lin_l, conv.lin_l.weight.shape[0])
         target_nO = source_mO[: len(x)] if conv.lin_r is conv.lin_l else conv.lin_r(x)
         pattern, arcs = _given_of_arcs(forward, conv, edge_attr, source_mO)
         rows = (target_nO.unflatten(1, heads), source_mO.unflatten(1, heads))
@@ -72,7 +72,7 @@ def transformer(
         return F.linear(rows, *_beside(conv.lin_key, conv.lin_value))
 
     with forward.trust():
-        source_m2O = _mapped_sources(forward, x, keys_and_values, 2 * width)
+        source_m2O = mapped_sources(forward, x, keys_and_values, 2 * width)
         key, value = (part.unflatten(1, heads) for part in source_m2O.split(width, 1))
         query_nHO = conv.lin_query(x).unflatten(1, heads)
         pattern, arcs = _given_of_arcs(forward, conv, edge_attr, source_m2O)
@@ -87,7 +87,7 @@ def transformer(
 
 def agnn(forward: Forward, conv: Any, x: Any, edge_index: Any) -> Tensor | None:
     """alpha = softmax(beta cos(x[i], x[j])),  y[i] = sum alpha x[j]"""
-    if conv.aggr != "add" or not is_own(forward, x, edge_index):
+    if not adds(conv) or not is_own(forward, x, edge_index):
         return None
     with forward.trust():
         source_mD = forward.sources(x)
@@ -98,30 +98,22 @@ def agnn(forward: Forward, conv: Any, x: Any, edge_index: Any) -> Tensor | None:
 
 
 def _can_attend(forward: Forward, conv: Any, x: Any, edge_index: Any, edge_attr: Any) -> bool:
-    """Whether a layer's options are among ours."""
-    if conv.aggr != "add" or not is_own(forward, x, edge_index):
+    """Whether our kernels support a layer's options."""
+    if not adds(conv) or not is_own(forward, x, edge_index):
         return False
     if conv.lin_edge is None or edge_attr is None:
         return edge_attr is None and conv.lin_edge is None
     fills = not getattr(conv, "add_self_loops", False) or conv.fill_value == "mean"
-    return fills and is_of_arcs(forward, edge_attr, edge_index)
-
-
-def _mapped_sources(forward: Forward, x: Tensor, lin: Any, width: int) -> Tensor:
-    """lin(x) of owned, then halo rows; what is narrower crosses, or the layer's input where that is the graph's."""
-    if forward.plan(x, LayerShape(x.shape[1], width, attends=True)).sends == "mapped":
-        return forward.sources(lin(x))
-    mapped: Tensor = lin(forward.sources(x))
-    return mapped
+    return fills and is_of_arcs(forward, edge_attr, edge_index) and has_room(forward, conv.heads * conv.out_channels)
 
 
 def _given_of_arcs(forward: Forward, conv: Any, edge_attr: Any, like: Tensor) -> tuple[Structure, dict[str, Any]]:
-    """The pattern, with the arcs' features mapped and the factors of dropout."""
+    """The pattern, with mapped arc features and dropout factors."""
     loops = looped(forward) if getattr(conv, "add_self_loops", False) else None
     pattern = forward.view.pattern if loops is None else loops.pattern
     given: dict[str, Any] = {}
     if edge_attr is not None:
-        attr_EK = edge_attr[:, None] if edge_attr.dim() == 1 else edge_attr
+        attr_EK = columns(edge_attr)
         attr_EK = attr_EK if loops is None else loops.features(attr_EK)
         given["edge_EHD"] = conv.lin_edge(attr_EK).unflatten(1, (conv.heads, conv.out_channels))
     if conv.training and conv.dropout > 0:
@@ -131,6 +123,6 @@ def _given_of_arcs(forward: Forward, conv: Any, edge_attr: Any, like: Tensor) ->
 
 
 def _beside(first: Any, second: Any) -> tuple[Tensor, Tensor | None]:
-    """The weight and bias of two linear maps side by side."""
+    """The weight and bias of two linear maps, concatenated."""
     bias = None if first.bias is None else torch.cat([first.bias, second.bias])
     return torch.cat([first.weight, second.weight]), bias

@@ -1,4 +1,4 @@
-"""Layers that add, average or take extremes of their neighbours' rows."""
+"""Layers that sum or average their neighbours' rows, or take extremes."""
 
 from typing import Any
 
@@ -7,14 +7,14 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fullgraph.ops import Adjacency, Structure, arc_max, arc_min, spmm, spmm_heads
-from fullgraph.own_model.fast.arcs import is_of_arcs, is_own, mapped, weighted
+from fullgraph.own_model.fast.arcs import adds, is_of_arcs, is_own, mapped, weighted
 from fullgraph.own_model.forward import Forward
 
-SUMS = {"sum": "sum", "add": "sum", "mean": "mean"}  # PyG's names, and ours
+SUMS = {"sum": "sum", "add": "sum", "mean": "mean"}  # PyG's names -> ours
 
 
 def _is_plain_gcn(conv: Any) -> bool:
-    return bool(conv.normalize and conv.add_self_loops and not getattr(conv, "improved", False) and conv.aggr == "add")
+    return bool(conv.normalize and conv.add_self_loops and not getattr(conv, "improved", False) and adds(conv))
 
 
 def gcn(forward: Forward, conv: Any, x: Any, edge_index: Any, edge_weight: Any = None) -> Tensor | None:
@@ -48,7 +48,7 @@ def sage(forward: Forward, conv: Any, x: Any, edge_index: Any, size: Any = None)
 
 
 def gin(forward: Forward, conv: Any, x: Any, edge_index: Any, size: Any = None) -> Tensor | None:
-    if not is_own(forward, x, edge_index) or conv.aggr != "add" or size is not None:
+    if not is_own(forward, x, edge_index) or not adds(conv) or size is not None:
         return None
     out: Tensor = conv.nn(forward.aggregate(x, "sum") + (1 + conv.eps) * x)
     return out
@@ -60,11 +60,11 @@ def graph(
     own = weighted(forward, x, edge_index, edge_weight)
     if not is_own(forward, x, edge_index) or size is not None or conv.aggr not in ("add", "sum", "mean"):
         return None
-    if own is None:  # weights that the model made
+    if own is None:  # weights that the model computed
         if not is_of_arcs(forward, edge_weight, edge_index) or edge_weight.numel() != len(edge_weight):
             return None
         out = conv.lin_rel(_weighed(forward, x, edge_weight.reshape(-1, 1), conv.aggr))
-    elif own and conv.aggr == "mean":  # divided by the number of arcs, not by their weights
+    elif own and conv.aggr == "mean":  # PyG divides by the number of arcs, not by their weights
         out = conv.lin_rel(_per_arc(forward, forward.aggregate(x, "sum", weighted=True)))
     else:
         out = mapped(forward, x, conv.lin_rel.weight, SUMS[conv.aggr], own)
@@ -74,7 +74,7 @@ def graph(
 
 
 def _weighed(forward: Forward, x_nD: Tensor, weight_E1: Tensor, aggregation: str) -> Tensor:
-    """sum_e weight[e] x[j_e], or the same divided by the number of arcs."""
+    """sum_e weight[e] x[j_e], or this sum divided by the number of arcs."""
     with forward.trust():
         out = spmm_heads(forward.view.pattern, weight_E1, forward.sources(x_nD)[:, None])[:, 0]
         return forward.as_nodes(_per_arc(forward, out) if aggregation == "mean" else out)
@@ -86,7 +86,7 @@ def _per_arc(forward: Forward, total_nD: Tensor) -> Tensor:
 
 
 def _can_aggregate(conv: Any) -> bool:
-    """Whether a layer's aggregations are among ours, with PyG's own options."""
+    """Whether our kernels support a layer's aggregations; they need PyG's default options."""
     names, module = conv.aggr, conv.aggr_module
     if isinstance(names, str):
         return names in (*SUMS, *_EXTREMES)
@@ -98,7 +98,7 @@ def _can_aggregate(conv: Any) -> bool:
 
 
 def aggregated(forward: Forward, x_nD: Tensor, names: str | list[str]) -> Tensor:
-    """One aggregation or several side by side; those of the graph's features are computed once."""
+    """One aggregation, or several side by side; aggregations of the graph's features are computed once."""
     view = forward.view
     with forward.trust():
         if x_nD is view.features:

@@ -1,1 +1,1 @@
-"""Rows of nodes and edges, followed through everything that a user's model does with them."""
+"""Follow rows of nodes and edges through every operation of a user's model."""

@@ -1,4 +1,4 @@
-"""Gradients inside of a model: hooks of rows are followed in the backward pass, everything else is refused."""
+"""Gradients inside a model: hooks on rows are followed in the backward pass, everything else is refused."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,7 @@ MIXED = (
 
 
 def hook(forward: "Forward", func: Any, x: Tensor, *args: Any, **kwargs: Any) -> Any:
-    """A hook of a tensor runs in the backward pass, on one rank's rows, which are followed there too."""
+    """Register a hook that runs in the backward pass; its operations on one rank's rows are followed there."""
     rows = rows_of(x)
     if forward.guard.checks:
         if rows is None:
@@ -36,7 +36,7 @@ def hook(forward: "Forward", func: Any, x: Tensor, *args: Any, **kwargs: Any) ->
 
 
 def followed(function: Callable[[Tensor], Any], rows: Rows, sets: Sets) -> Callable[[Tensor], Any]:
-    """A hook whose operations are followed whenever it runs; no sum over ranks can be taken there."""
+    """A hook whose operations are followed whenever it runs; it cannot sum over ranks."""
 
     def hook(grad: Tensor) -> Any:
         try:
@@ -53,7 +53,9 @@ def followed(function: Callable[[Tensor], Any], rows: Rows, sets: Sets) -> Calla
 
 
 def gradient(forward: "Forward", func: Any, *args: Any, **kwargs: Any) -> Any:
-    """Also of a sum over all ranks by a weight: neither argument holds rows, and the gradient is one rank's share."""
+    """Refuse gradients inside a model, even of a sum over all ranks by a weight: the result would be one rank's
+    share.
+    """
     if forward.guard.checks:
         refuse(
             f"{func.__name__} inside of the model computes gradients of rows, which other ranks have a share in; write "

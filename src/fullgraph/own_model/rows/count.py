@@ -1,4 +1,4 @@
-"""Numbers of rows, as a model asks for them: x.size(0), x.shape[0], edge_index.numel()."""
+"""Numbers of rows that a model asks for: x.size(0), x.shape[0], edge_index.numel()."""
 
 import math
 import operator
@@ -12,16 +12,17 @@ from fullgraph.own_model.rows.spaces import Space
 
 
 class Count(np.int64):
-    """scale * rows + shift. As the size of a tensor it counts this rank's rows; as a number it counts all ranks' rows.
+    """scale * rows + shift. As a tensor's size it counts this rank's rows; as a number it counts all ranks' rows.
 
     So zeros(x.size(0), 8) has a row for each row of x, and h.sum(0) / x.size(0) is the mean over all nodes.
-    NumPy's integer, because torch takes it for a number, and Python asks us what `1.0 / count` is; of a subclass of int
-    it would not ask.
+    It derives from NumPy's integer: torch accepts that as a number, and Python calls our methods for `1.0 / count`,
+    which
+    it would not do for a subclass of int.
     """
 
     space: Space
-    ask: Callable[[Space], int]  # the number of rows of all ranks
-    given: Callable[[int], None]  # is told that this rank's number left as a plain number
+    ask: Callable[[Space], int]  # returns the number of rows of all ranks
+    given: Callable[[int], None]  # called when this rank's number leaves as a plain number
     scale: int
     shift: int
 
@@ -40,7 +41,7 @@ class Count(np.int64):
 
     @property
     def rows(self) -> int:
-        """This rank's number."""
+        """The number of rows on this rank."""
         return self.space.size * self.scale + self.shift
 
     @property
@@ -92,7 +93,7 @@ class Count(np.int64):
         return self.total // number(other)
 
     def __eq__(self, other: Any) -> bool:
-        """The number of all rows counts; libraries also compare it with a size that they read from a tensor."""
+        """Compare the number of all rows; libraries also compare it with a size that they read from a tensor."""
         if type(other) is Count:
             return self.rows == other.rows
         return bool(other == self.total or (other == self.rows and not in_users_code()))
@@ -112,7 +113,7 @@ class Count(np.int64):
         return format(self.total, how)
 
     def __array_ufunc__(self, function: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
-        """np.log(x.size(0)) and their like."""
+        """NumPy functions of a count, such as np.log(x.size(0))."""
         return getattr(function, method)(*map(number, inputs), **kwargs)
 
     def item(self, *_: Any) -> int:
@@ -120,7 +121,7 @@ class Count(np.int64):
 
 
 def number(value: Any) -> Any:
-    """A count as the number that it is on all ranks together; anything else as it is."""
+    """A count as its number over all ranks; any other value unchanged."""
     return value.total if type(value) is Count else value
 
 
@@ -147,7 +148,7 @@ for _name, _function in _NUMBERS.items():
 
 
 class Shape(tuple[Any, ...]):
-    """A tensor's shape, with counts in the place of numbers of rows."""
+    """A tensor's shape, with counts as numbers of rows."""
 
     __slots__ = ()
 

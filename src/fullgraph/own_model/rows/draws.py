@@ -1,6 +1,6 @@
-"""Random numbers for rows: drawn by the id of each node or edge, as dropout draws, so on any number of ranks the same.
+"""Random numbers for rows, drawn by the id of each node or edge as in dropout: equal on any number of ranks.
 
-utils.dropout_edge of PyG keeps the edges for which torch.rand(e.size(1)) is large enough.
+utils.dropout_edge of PyG keeps the edges whose number in torch.rand(e.size(1)) is large enough.
 """
 
 from math import prod
@@ -15,8 +15,8 @@ from fullgraph.own_model.rows.spaces import Rows, mark
 if TYPE_CHECKING:
     from fullgraph.own_model.forward import Forward
 
-MIDDLE = 0.5  # in place of all numbers in the self-check, which compares with a process that draws others
-BITS = 24  # as many as a float32 has
+MIDDLE = 0.5  # replaces all numbers in the self-check, which compares with a process that draws other numbers
+BITS = 24  # the precision of a float32
 
 
 def uniform(
@@ -27,7 +27,7 @@ def uniform(
     device: Any = None,
     **others: Any,
 ) -> Any:
-    """torch.rand for a tensor of rows; NotImplemented for any other."""
+    """torch.rand for a tensor of rows; NotImplemented for any other tensor."""
     sizes = args if size is None else size
     sizes = sizes[0] if len(sizes) == 1 and isinstance(sizes[0], tuple | list) else sizes
     counts = [one for one in sizes if type(one) is Count]

@@ -1,8 +1,8 @@
-"""Follow rows through one torch function: which rows its result holds, decided from the operations it is made of.
+"""Follow rows through one torch function: find the rows of its result from the basic operations it consists of.
 
-A function of torch is a composition of a few hundred basic operations. `Follow` sees each of them and asks its rule for
-the mark of the result. A rule that finds rows of different nodes mixed refuses, or, where only a sum over all ranks is
-missing, says PARTIAL. An operation without a rule is refused if it is given rows.
+A torch function consists of a few hundred kinds of basic operations. `Follow` sees each of them and asks its rule for
+the mark of the result. A rule refuses an operation that mixes rows of different nodes; if only a sum over all ranks is
+missing, it returns PARTIAL. An operation without a rule is refused if an argument holds rows.
 """
 
 from collections.abc import Callable
@@ -25,7 +25,7 @@ UNKNOWN = "; write it with operations on single rows and message passing, or go 
 
 @dataclass(eq=False)
 class Op:
-    """One basic operation: what it was given, and what it gave."""
+    """One basic operation: its arguments and its results."""
 
     func: Any
     args: tuple[Any, ...]
@@ -35,7 +35,7 @@ class Op:
 
     @cached_property
     def name(self) -> str:
-        """Without the underscore of an operation that works in place."""
+        """The name without the underscore of an in-place operation."""
         return str(self.func._schema.name).split("::")[1].rstrip("_")
 
     @cached_property
@@ -74,7 +74,7 @@ class Op:
         return f"rows of {self.marked[0][1].space.kind}" if self.marked else "rows"
 
 
-Rule = Callable[[Op], Any]  # -> the mark of the result, or a list of marks
+Rule = Callable[[Op], Any]  # returns the mark of the result, or a list of marks
 
 
 def draws(func: Any) -> bool:
@@ -83,7 +83,7 @@ def draws(func: Any) -> bool:
 
 
 class NoDraws(TorchDispatchMode):
-    """For a call that is given no rows: all that could differ between ranks are random numbers."""
+    """Guards a call without rows: only random numbers could differ between ranks."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if draws(func):
@@ -93,14 +93,14 @@ class NoDraws(TorchDispatchMode):
 
 @dataclass
 class Follow(TorchDispatchMode):
-    """Marks the results of all operations inside."""
+    """Marks the results of all operations in its block."""
 
     rules: dict[str, Rule]
     sets: Sets
-    checks: bool = True  # False: an operation without a rule gives what it gives
+    checks: bool = True  # False: an operation without a rule is allowed
     writes: bool = False  # the call is x[index] = value; torch drops leading dimensions of length 1 from the value
-    picked_rows: bool = False  # whether rows were chosen by values, which differ from step to step
-    joined_rows: bool = False  # whether sets of rows were joined to one that is not among the arguments
+    picked_rows: bool = False  # rows were chosen by values, which change from step to step
+    joined_rows: bool = False  # sets of rows were joined into one that is not among the arguments
 
     def __post_init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -130,9 +130,9 @@ class Follow(TorchDispatchMode):
         return op.out
 
     def _explained(self, op: Op, before: list[Mark | None]) -> None:
-        """An operation failed: where its rule refuses it, that says why."""
+        """Raise the refusal of an operation's rule if the operation failed; it explains the failure."""
         if any(before):
-            with suppress(AttributeError, TypeError, KeyError):  # a rule may want to look at the result
+            with suppress(AttributeError, TypeError, KeyError):  # a rule may read the result, which is missing
                 self._ruled(op, before)
 
     def _allowed(self, op: Op, before: list[Mark | None]) -> Any:
@@ -168,7 +168,7 @@ class Follow(TorchDispatchMode):
 
 
 def _check_written(op: Op, out: Tensor, before: list[Mark | None]) -> None:
-    """Rows may be written through a view only into a tensor of rows: no other tensor learns of it."""
+    """Allow writing through a view only into a tensor of rows: other tensors would keep an old mark."""
     was = [what for x, what in zip(op.tensors, before, strict=True) if x is out]
     if was and type(was[0]) is not Rows:
         refuse(

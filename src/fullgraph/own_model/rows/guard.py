@@ -1,7 +1,8 @@
 """Follow rows through every torch function that a model calls.
 
-The first time a function is called with such rows and shapes, `Follow` watches the operations it is made of. What it
-finds is kept, so that in later steps the call costs a look-up.
+The first time a function is called with certain rows and shapes, `Follow` watches its operations. The result is kept,
+so
+the same call costs only a look-up in later steps.
 """
 
 from collections.abc import Hashable
@@ -38,8 +39,8 @@ if TYPE_CHECKING:
 
 RULES = VALUES | SHAPES | INDEXING
 MOST = 20_000  # calls that are kept
-FEW = 100  # rows: a constant of the model may have as many
-Outcome = tuple[Any, ...]  # a mark for each tensor of the result, with sets of rows by their number in the call
+FEW = 100  # largest length of a constant in a model
+Outcome = tuple[Any, ...]  # a mark for each tensor of the result; sets of rows by their number in the call
 _T = Tensor
 SIZED = {
     _T.view, _T.reshape, torch.reshape, _T.expand, _T.repeat, _T.unflatten, torch.unflatten, _T.narrow, torch.narrow,
@@ -49,24 +50,26 @@ SPREADS = {_T.expand, _T.repeat, _T.broadcast_to, torch.broadcast_to}
 
 
 class Guard:
-    """What is known of the calls of one model."""
+    """Knows the calls of one model."""
 
     def __init__(self, *, checks: bool = True) -> None:
-        """checks: False lets calls through that mix rows of one rank alone."""
+        """checks: False allows calls that mix rows of one rank alone."""
         self.checks = checks
         self.owned: set[int] = set()  # the model's parameters and buffers, by id
         self.tables: list[Tensor] = []  # those of them that have a row per node
         self._known: dict[Hashable, Outcome] = {}
         self._traces: dict[Hashable, Trace] = {}
         self._met: set[str] = set()
-        self.passes = 0  # in training
+        self.passes = 0  # training passes
 
     def trace(self, graph: Any, training: bool) -> Trace:
         """The calls of the last pass over a graph."""
         return self._traces.setdefault((graph, training), Trace())
 
     def meet(self, what: str) -> None:
-        """Something whose backward pass is not followed, such as a hook: right if the self-check has compared it."""
+        """Refuse a feature whose backward pass is not followed, such as a hook, unless the self-check has compared
+        it.
+        """
         if what not in self._met and self.checks and self.passes > 1:
             refuse(
                 f"{what} begins in a later step, and the self-check has not compared its gradients; use it from the "
@@ -75,7 +78,7 @@ class Guard:
         self._met.add(what)
 
     def call(self, forward: "Forward", func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The function's result, marked; sums that lack the other ranks' share are completed."""
+        """The function's result, marked; partial sums are completed over ranks."""
         place, trace = forward.next_call(), forward.trace
         again = trace.again(place, func, args, kwargs)
         if again is not None:
@@ -119,7 +122,7 @@ class Guard:
         return _completed(scan, out)
 
     def _check_origins(self, scan: "Scan") -> None:
-        """A tensor that no call has made and that the model does not own may hold rows, or what was made of them."""
+        """Refuse a tensor that neither a call nor the model made: it may hold rows, or values computed from rows."""
         for x in scan.unknown:
             sizes = {size for size in (scan.forward.sets.nodes.size, scan.forward.sets.edges.size) if size >= FEW}
             if x.grad_fn is not None or (sizes.intersection(x.shape) and id(x) not in self.owned):
@@ -156,7 +159,7 @@ class Guard:
         return out
 
     def _guessed(self, scan: "Scan", func: Any, x: Tensor) -> Mark:
-        """The mark of a result that no operation made, such as x.data."""
+        """The mark of a result without operations, such as x.data."""
         for given in scan.tensors:
             rows = rows_of(given)
             if rows is not None and given.shape == x.shape:
@@ -166,7 +169,7 @@ class Guard:
         return SAME
 
     def _spread(self, scan: "Scan", func: Any, out: Any) -> Any:
-        """A row that is repeated for each row of a set is rows of that set."""
+        """A row that is repeated for each row of a set becomes rows of that set."""
         if func in SPREADS and isinstance(mark_of(out), Even | None) and out.dim():
             for dim, size in enumerate(scan.sizes[-out.dim() :]):
                 if type(size) is Count and not size.shift:
@@ -175,7 +178,7 @@ class Guard:
 
 
 def _same(x: Tensor) -> Mark:
-    """The mark of a result that was made without rows."""
+    """The mark of a result that was computed without rows."""
     what = current(x)
     if what is None:
         mark(x, SAME)
@@ -183,7 +186,7 @@ def _same(x: Tensor) -> Mark:
 
 
 def _completed(scan: "Scan", out: Any) -> Any:
-    """Sums over the rows of one rank become sums over all; also in a tensor that was written in place."""
+    """Complete sums over one rank's rows to sums over all ranks, also in a tensor that was written in place."""
     if isinstance(out, Tensor):
         if getattr(out, NAME, None) is not PARTIAL:
             return out
@@ -195,7 +198,7 @@ def _completed(scan: "Scan", out: Any) -> Any:
 
 
 class Scan:
-    """The arguments of one call: which of them hold rows, and a key under which the call is known."""
+    """The arguments of one call: which of them hold rows, and a key that identifies the call."""
 
     def __init__(self, forward: "Forward", func: Any) -> None:
         self.forward, self.func = forward, func
@@ -206,7 +209,7 @@ class Scan:
         self.marked = self.counts = False
 
     def key(self, args: Any, kwargs: Any) -> Hashable | None:
-        """None where the call cannot be known again."""
+        """The key of the call; None if it cannot be identified."""
         described = self._described(args), *((name, self._described(value)) for name, value in kwargs.items())
         key = (self.func, *described)
         try:

@@ -1,4 +1,4 @@
-"""Rules of operations that read or write by an index: x[mask], x[index], gather, scatter, index_add."""
+"""Rules for operations that read or write by an index: x[mask], x[index], gather, scatter, index_add."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ ADDS = ("scatter_add", "index_add")
 
 
 def index(op: Op) -> Mark | None:
-    """x[indices], of which some may be None."""
+    """x[indices]; some indices may be None."""
     x, indices = op.args[0], op.args[1]
     used = [(dim, i) for dim, i in enumerate(indices) if i is not None]
     if any(i.dtype == torch.bool and i.dim() > 1 for _, i in used):
@@ -60,7 +60,7 @@ def read(op: Op, x: Tensor, dim: int, chosen: Tensor) -> Mark | None:
 
 
 def _check_table(op: Op, x: Tensor, dim: int, rows: Rows | None, points: Space) -> None:
-    """Positions may only be looked up in rows of the set that they point into."""
+    """Allow positions to index only rows of the set that they point into."""
     if rows is None and not (is_even(x, dim) and x.shape[dim] == points.size):
         refuse(f"{TABLE}; {POSITION}")
     if rows is not None and (not rows.is_single or not rows.space.is_like(points)):
@@ -68,7 +68,7 @@ def _check_table(op: Op, x: Tensor, dim: int, rows: Rows | None, points: Space) 
 
 
 def _several(op: Op, x: Tensor, used: list[tuple[int, Tensor]]) -> Mark | None:
-    """x[i, j]: every index has a row for each row of the same set, as in x[torch.arange(n), y]."""
+    """x[i, j]: every index has one entry for each row of the same set, as in x[torch.arange(n), y]."""
     rows, marks = rows_of(x), [rows_of(i) for _, i in used]
     if rows is None and not any(marks):
         return None
@@ -138,11 +138,11 @@ def masked_select(op: Op) -> Mark | None:
 
 
 def scatter(op: Op) -> Mark | None:
-    """Write, add or reduce rows into others, by an index along one dimension."""
+    """Write, add or reduce rows into other rows, by an index along one dimension."""
     x, dim, chosen = op.x, op.dim("dim", op.x), op.given["index"]
     source = next((op.given[name] for name in ("src", "source", "value") if op.given.get(name) is not None), None)
     by = rows_of(chosen)
-    by_row = op.name.startswith("index")  # the index has one dimension, which is `dim` of the others
+    by_row = op.name.startswith("index")  # the index has one dimension, `dim` of the other tensors
     if by is None:
         return _by_groups(op, x, dim, chosen, source, by_row)
     at = dim if by_row else by.dim
@@ -177,7 +177,7 @@ def _check_written(op: Op, x: Tensor, dim: int, points: Space) -> None:
 
 
 def _by_groups(op: Op, x: Tensor, dim: int, chosen: Tensor, source: Any, by_row: bool) -> Mark | None:
-    """The index is the same on every rank, or the same number everywhere."""
+    """Handle an index that is equal on every rank, or that is the same number everywhere."""
     target, rows = rows_of(x), rows_of(source) if isinstance(source, Tensor) else None
     if target is None and rows is None:
         return None
@@ -192,7 +192,7 @@ def _by_groups(op: Op, x: Tensor, dim: int, chosen: Tensor, source: Any, by_row:
 
 
 def _along_columns(op: Op, x: Tensor, chosen: Tensor, source: Any, by: Rows) -> Mark:
-    """Within each row, as in zeros(n, C).scatter(1, y[:, None], 1)."""
+    """Handle an index within each row, as in zeros(n, C).scatter(1, y[:, None], 1)."""
     for tensor in (x, source):
         if isinstance(tensor, Tensor) and tensor.dim():
             _check_fits(op, tensor, by.dim, by)
@@ -202,7 +202,7 @@ def _along_columns(op: Op, x: Tensor, chosen: Tensor, source: Any, by: Rows) -> 
 
 
 def _summed(op: Op, x: Tensor) -> Mark:
-    """Rows summed by groups that are the same on every rank, such as classes: a share of a sum over all ranks."""
+    """Rows summed by groups that are equal on every rank, such as classes: a share of a sum over all ranks."""
     what = mark_of(x)
     adds = op.name in ADDS or op.given.get("reduce") == "sum"
     if not adds or not isinstance(what, Even) or not what.zero:

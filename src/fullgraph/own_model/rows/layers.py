@@ -1,6 +1,6 @@
-"""Torch functions that are whole layers, and work on each row by itself: recurrent networks, bags of embeddings.
+"""Torch functions that are whole layers and treat each row separately: recurrent networks, bags of embeddings.
 
-A function returns NotImplemented where there is nothing special.
+A function returns NotImplemented if torch's own function is correct.
 """
 
 from collections.abc import Callable
@@ -30,7 +30,7 @@ def one_hot(forward: "Forward", func: Any, tensor: Tensor, num_classes: int = -1
 
 
 def recurrent(forward: "Forward", func: Any, *args: Any) -> Any:
-    """LSTM, GRU and RNN over short sequences: each row is a sequence of its own."""
+    """LSTM, GRU and RNN over short sequences: each row is a separate sequence."""
     rows = rows_of(args[0])
     if rows is None:
         return NotImplemented
@@ -53,7 +53,7 @@ def embedding_bag(
     forward: "Forward", func: Any, input: Any, weight: Any, offsets: Any = None, max_norm: Any = None, *args: Any,
     **kwargs: Any,
 ) -> Any:  # fmt: skip
-    """A mean, sum or maximum of rows of a table for each row of numbers."""
+    """A mean, sum or maximum of rows of a table, for each row of numbers."""
     rows = rows_of(input)
     if rows is None:
         return NotImplemented

@@ -1,4 +1,4 @@
-"""Norms over rows of all ranks, of vectors and of matrices, each equal to torch's over all rows in one process.
+"""Norms of vectors and matrices over rows of all ranks, equal to torch's norms over all rows in one process.
 
 Legend: x rows, p the order of a norm.
 """
@@ -22,7 +22,7 @@ INFINITE = float("inf")
 
 @in_float32
 def norm(forward: "Forward", x: Tensor, p: Any = 2, dim: Dims = None, keepdim: bool = False, dtype: Any = None) -> Any:
-    """(sum |x|^p)^(1/p); the largest or smallest |x| for p = inf and -inf, the number of others than 0 for p = 0."""
+    """(sum |x|^p)^(1/p); for p = inf and -inf the largest and smallest |x|, for p = 0 the number of nonzero entries."""
     found = over(x, dim)
     if found is None:
         return NotImplemented
@@ -47,7 +47,7 @@ def vector_norm(
 def linalg_norm(
     forward: "Forward", A: Tensor, ord: Any = None, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None
 ) -> Any:
-    """Of a matrix where an order is given and two dimensions are meant, else of a vector."""
+    """A matrix norm if an order and two dimensions are given, else a vector norm."""
     two = A.dim() == 2 if dim is None else not isinstance(dim, int) and len(dim) == 2
     if ord is None or not two:
         return norm(forward, A, 2 if ord is None else ord, dim, keepdim, dtype)
@@ -57,7 +57,9 @@ def linalg_norm(
 def matrix_norm(
     forward: "Forward", A: Tensor, ord: Any = "fro", dim: Any = (-2, -1), keepdim: bool = False, *, dtype: Any = None
 ) -> Any:
-    """The largest (smallest) sum of |x| over a column for 1 (-1), over a row for inf (-inf); all numbers for fro."""
+    """For 1 (-1) the largest (smallest) sum of |x| over a column, for inf (-inf) over a row; for fro over all
+    numbers.
+    """
     rows, (first, second) = rows_of(A), (d % A.dim() for d in dim)
     if rows is None or rows.dim not in (first, second):
         return NotImplemented

@@ -1,7 +1,7 @@
-"""What a mode of torch's functions does not see: threads, TorchScript, and tensors that take over another's memory.
+"""Code that a mode of torch's functions does not see: threads, TorchScript, and tensors that share another's memory.
 
-Rows must not get there. Each is asked at its beginning, for as long as the process lasts; outside of a forward pass
-over ranks it goes on.
+Rows must not get there. Each of these checks its caller for as long as the process lives; outside a distributed forward
+pass it continues normally.
 """
 
 import threading
@@ -16,12 +16,13 @@ from fullgraph.own_model.rows.place import modules_running, refuse, refused
 from fullgraph.own_model.rows.spaces import rows_of
 
 OURS = ("fullgraph", "torch", "numba")
-BETWEEN = ("threading", "concurrent.", "fullgraph.own_model.rows.")  # on the way from whoever starts a thread
+# modules between a thread's start and the code that starts it
+BETWEEN = ("threading", "concurrent.", "fullgraph.own_model.rows.")
 _watched: list[type] = []
 
 
 def watch_outside() -> None:
-    """From now on, a model that starts a thread or calls TorchScript with rows is stopped."""
+    """From now on, stop a model that starts a thread or calls TorchScript with rows."""
     if _watched:
         return
     _watched.append(threading.Thread)
@@ -46,7 +47,7 @@ def _ask_first(kind: Any, name: str, ask: Callable[..., None]) -> None:
 
 def _no_thread(thread: Any) -> None:
     starters = (home for home in modules_running() if not home.startswith(BETWEEN))
-    if next(starters, "").split(".")[0] not in OURS:  # our kernels have threads, too, which begin at their first call
+    if next(starters, "").split(".")[0] not in OURS:  # our kernels also start threads, at their first call
         refuse("the model starts a thread, where rows of nodes cannot be followed over ranks; compute without threads")
 
 

@@ -1,4 +1,4 @@
-"""Where in a user's model something happens: file, line, layer."""
+"""The place of an error in a user's model: file, line, layer."""
 
 import sys
 from collections.abc import Iterable, Iterator
@@ -15,7 +15,8 @@ from fullgraph.own_code import OwnCodeError
 LIBRARIES = ("torch", "torch_geometric", "fullgraph", "contextlib", "functools", "threading", "concurrent")
 
 
-refused: ContextVar[list[Exception] | None] = ContextVar("refused", default=None)  # in the forward pass that runs
+# the refusals of the current forward pass
+refused: ContextVar[list[Exception] | None] = ContextVar("refused", default=None)
 
 
 NEEDS_ALL = {  # functions of PyG's that cannot work on one rank's edges
@@ -25,7 +26,7 @@ NEEDS_ALL = {  # functions of PyG's that cannot work on one rank's edges
 
 
 def refuse(text: str) -> NoReturn:
-    """Stop with one line that begins with the place in the user's model; a model that goes on is stopped later."""
+    """Raise one line that begins with the place in the model; if the model catches it, it is raised again later."""
     known = next((NEEDS_ALL[home] for home in modules_running() if home in NEEDS_ALL), None)
     if known is not None:
         text = f"{known}, of which a rank has a part; do it before training, to the graph's edges"
@@ -41,7 +42,7 @@ def place() -> str:
 
 
 def place_of(error: BaseException) -> str:
-    """The same of an exception that has left the model."""
+    """The place of an exception that has left the model."""
     trace: TracebackType | None = error.__traceback__
     return _place(list(walk_tb(trace))[::-1])
 
@@ -53,7 +54,7 @@ def _place(frames: list[tuple[FrameType, int]]) -> str:
 
 
 def within_checkpoint() -> bool:
-    """Whether torch.utils.checkpoint runs a part of the model that it will compute again without its context."""
+    """Whether torch.utils.checkpoint runs a part of the model that it will recompute without our context."""
     return any(f.f_globals.get("__name__") == "torch.utils.checkpoint" for f in _frames())
 
 
@@ -69,23 +70,23 @@ def is_library(module: str) -> bool:
 
 
 def in_users_code() -> bool:
-    """Whether a file of the user's, and not a layer of PyG's or ours, asks torch for something."""
+    """Whether the caller of torch is a user's file, and not a layer of PyG's or ours."""
     asked = next((home for frame in _frames() if not _is_between(home := _home(frame))), "")
     return not is_library(asked)
 
 
 def is_at_hand_in_users_code() -> bool:
-    """Whether what asks us is called by a file of the user's without a Python function between."""
+    """Whether our caller was called directly by a user's file."""
     return not is_library(_home(sys._getframe(2)))
 
 
 def modules_running() -> Iterator[str]:
-    """The module of each function that runs, the innermost first."""
+    """The module name of each running function, the innermost first."""
     return map(_home, _frames())
 
 
 def _is_between(module: str) -> bool:
-    """Whether a module only passes calls on: torch, and what follows rows."""
+    """Whether a module only passes calls on: torch, and the code that follows rows."""
     ours = ("rows", "mode", "forward", "counting")
     return module.split(".")[0] == "torch" or module.startswith(tuple(f"fullgraph.own_model.{name}" for name in ours))
 
@@ -95,7 +96,7 @@ def _home(frame: FrameType) -> str:
 
 
 def _layer(frames: Iterable[FrameType]) -> str:
-    """The innermost module that runs, under its name in the model."""
+    """The innermost running module, by its name in the model."""
     running = [module for frame in frames if (module := _module(frame)) is not None]
     if not running:
         return ""

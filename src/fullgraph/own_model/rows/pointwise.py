@@ -1,6 +1,6 @@
-"""Operations that work number by number, by name.
+"""Names of operations that work on each number separately.
 
-Torch tags them too, but differently from version to version, and it tags some that are not: `equal` compares whole
+Torch tags such operations too, but differently in each version, and it tags some that are not: `equal` compares whole
 tensors, `rrelu` draws.
 """
 

@@ -1,4 +1,4 @@
-"""Rules of operations on shapes: views, permutations, cuts, joins."""
+"""Rules for operations on shapes: views, permutations, cuts, joins."""
 
 import sys
 from typing import Any
@@ -33,7 +33,7 @@ def view(op: Op) -> Mark | None:
 
 
 def _any(shape: tuple[int, ...], dim: int) -> Rows:
-    """Rows of no set in particular."""
+    """A mark for rows of any set."""
 
     def none() -> Any:
         raise AssertionError("rows of no set have no ids")
@@ -139,7 +139,7 @@ def ends_of(pair: Any, nodes: Space) -> tuple[Space | Ends, Space | Ends]:
 
 
 def _end_of(op: Op, rows: Rows) -> Any:
-    """A row of edge_index: the sources point to owned and halo nodes, the targets to owned ones."""
+    """A row of edge_index: sources point to owned and halo nodes, targets to owned nodes."""
     edges = rows.space
     ends = [Rows(edges, 0, points=end) for end in ends_of(rows.points, op.follow.nodes)]
     if op.name == "unbind":
@@ -172,7 +172,7 @@ def cat(op: Op) -> Mark | None:
 
 
 def _points(op: Op, points: list[Space | Ends | None]) -> Space | Ends | None:
-    """Edges and self loops are edges; everything else must be of one kind."""
+    """The common kind of the points; edges and self loops count as edges."""
     kinds = {p for p in points if p is not op.follow.nodes}
     if not kinds:
         return op.follow.nodes
@@ -226,7 +226,7 @@ def padded(op: Op) -> Mark | None:
 
 
 def set_to(op: Op) -> Mark | None:
-    """x.set_(y): x is y."""
+    """x.set_(y): x becomes y."""
     source = op.given.get("source")
     if not isinstance(source, Tensor):
         refused_view(op)

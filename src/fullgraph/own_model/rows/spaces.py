@@ -1,12 +1,12 @@
-"""Which rows a tensor holds. Every tensor of a distributed forward pass is one of these:
+"""Marks: which rows a tensor holds. Every tensor of a distributed forward pass is one of these:
 
     Rows      one row for each of a set of nodes or edges, which is spread over the ranks
     Even      the same numbers along some dimensions, such as zeros or an expanded row: it fits rows of any set
     PARTIAL   this rank's share of a sum over all ranks
     no mark   the same tensor on every rank
 
-A mark is an attribute of the tensor. Torch keeps a tensor's Python object as long as the tensor itself, so marks are
-not lost on the way through autograd.
+A mark is an attribute of the tensor. Torch keeps a tensor's Python object as long as the tensor itself, so marks
+survive autograd.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,7 @@ from fullgraph.cached import cached_property
 from fullgraph.ops.hashing import pair_ids
 
 NAME = "_fullgraph_mark"
-VERSION = "_fullgraph_version"  # how often a tensor marked Even had been written to
+VERSION = "_fullgraph_version"  # the tensor's version when it was marked Even
 
 
 class Space:
@@ -32,11 +32,11 @@ class Space:
         self, kind: str, size: int, *, ids: Callable[[], Tensor], targets: Callable[[], Tensor],
         edge_ids: Callable[[], Tensor], total: int | None = None, whole: bool = False,
     ) -> None:  # fmt: skip
-        """kind: "nodes" or "edges". size: rows on this rank. total: rows on all ranks, where that is known.
+        """kind: "nodes" or "edges". size: rows on this rank. total: rows on all ranks, if known.
 
-        ids: a number for each row, which no other row of the graph has; dropout draws by it. targets: the node that
-        each edge goes to; for a node, the node itself. edge_ids: the ids of edges; for a node, of its self loop.
-        whole: all nodes or all edges of the graph, as the model was given them.
+        ids: a number for each row that no other row of the graph has; dropout draws by it. targets: the target of each
+        edge; for a node, the node itself. edge_ids: the ids of edges; for a node, of its self loop. whole: True for all
+        nodes or all edges of the graph, as the model received them.
         """
         self.kind, self.size, self.total, self.whole = kind, size, total, whole
         self._ids, self._targets, self._edge_ids = ids, targets, edge_ids
@@ -61,7 +61,7 @@ class Space:
         )  # fmt: skip
 
     def is_like(self, other: "Space") -> bool:
-        """Whether the two hold the same rows in the same order; a node and its self loop are the same row."""
+        """Whether both hold the same rows in the same order; a node and its self loop count as the same row."""
         if self is other or self.size != other.size:
             return self is other
         if self.kind == other.kind:
@@ -70,7 +70,7 @@ class Space:
 
 
 def joined(spaces: list[Space]) -> Space:
-    """The rows of several sets, one set after the other; nodes among edges are self loops."""
+    """The rows of several sets, one set after another; nodes among edges are self loops."""
     kind = "nodes" if all(space.kind == "nodes" for space in spaces) else "edges"
 
     def edge_ids() -> Tensor:
@@ -87,9 +87,9 @@ def joined(spaces: list[Space]) -> Space:
 
 
 class Sets:
-    """The sets of rows that a model has made of one graph; a selection that is made again is the same set."""
+    """The sets of rows that a model derived from one graph; an equal selection returns the same set."""
 
-    KEPT = 4  # newest selections from each set that are remembered
+    KEPT = 4  # selections that are remembered for each set
 
     def __init__(self, nodes: Space, edges: Space) -> None:
         self.nodes, self.edges = nodes, edges
@@ -102,7 +102,7 @@ class Sets:
         for known, found in before:
             if found.size == size and known.shape == chosen.shape and torch.equal(known, chosen):
                 return found
-        chosen = chosen.detach().clone()  # the model may write to its own
+        chosen = chosen.detach().clone()  # the model may write to its own tensor
         made = space.picked(chosen, size)
         for _, forgotten in before[: len(before) + 1 - self.KEPT]:
             self._forget(forgotten)
@@ -116,7 +116,7 @@ class Sets:
         return self._joined[key]
 
     def _forget(self, space: Space) -> None:
-        """Drop a set, and all that were made of it."""
+        """Drop a set, and all sets derived from it."""
         made = [found for _, found in self._picked.pop(space, [])]
         made += [self._joined.pop(key) for key in [key for key in self._joined if space in key]]
         for found in made:
@@ -124,9 +124,9 @@ class Sets:
 
 
 class Ends(Enum):
-    """What the values of an index tensor point to, where it is not a set of rows of this rank."""
+    """What the values of an index tensor point to, if it is not a set of rows of this rank."""
 
-    SOURCES = "owned and halo nodes"  # the values are positions among owned nodes, then halo nodes
+    SOURCES = "owned and halo nodes"  # positions among owned nodes, then halo nodes
     BOTH = "the two ends of edges"  # a tensor [2, e]: sources, then targets
     TURNED = "the two ends of turned edges"  # a tensor [2, e]: targets, then sources
     EITHER = "two ends of edges"  # a tensor [2, e]: any ends
@@ -134,7 +134,7 @@ class Ends(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Dimension `dim` has `each` consecutive entries for every row of `space`, and all that `blocks` times over."""
+    """Dimension `dim` has `each` consecutive entries for every row of `space`; the whole is repeated `blocks` times."""
 
     space: Space
     dim: int
@@ -151,11 +151,11 @@ class Rows:
         return self.each == 1 and self.blocks == 1
 
     def fits(self, other: "Rows") -> bool:
-        """Whether the two have entries for the same rows in the same order."""
+        """Whether both have entries for the same rows in the same order."""
         return self.each == other.each and self.blocks == other.blocks and self.space.is_like(other.space)
 
     def __reduce__(self) -> Any:
-        """A tensor that is saved keeps its values alone."""
+        """A saved tensor keeps only its values."""
         return _no_mark, ()
 
     def __deepcopy__(self, memo: Any) -> "Rows":
@@ -163,13 +163,13 @@ class Rows:
 
     @property
     def values(self) -> "Rows":
-        """The same rows, with values that are no positions."""
+        """The same rows, with values that are not positions."""
         return self if self.points is None else replace(self, points=None)
 
 
 @dataclass(frozen=True, slots=True)
 class Even:
-    """The same numbers along each of `dims`; `zero`: all numbers are zero."""
+    """Equal numbers along each of `dims`; `zero`: all numbers are zero."""
 
     dims: tuple[int, ...]
     zero: bool = False
@@ -198,7 +198,7 @@ def mark(x: Tensor, what: Mark | None) -> Tensor:
 
 
 def current(x: Any) -> Mark | None:
-    """The mark of a tensor, SAME included. One that was written to through a view is no longer Even."""
+    """The mark of a tensor, SAME included. A tensor written to through a view is no longer Even."""
     what: Mark | None = getattr(x, NAME, None)
     if type(what) is Even and getattr(x, VERSION, 0) != _version(x):
         setattr(x, NAME, SAME)
@@ -207,7 +207,7 @@ def current(x: Any) -> Mark | None:
 
 
 def mark_of(x: Any) -> Mark | None:
-    """The mark of a tensor; None where the tensor is the same on every rank."""
+    """The mark of a tensor; None if the tensor is equal on every rank."""
     what = current(x)
     return None if what is SAME else what
 
@@ -222,7 +222,7 @@ def rows_of(x: Any) -> Rows | None:
 
 
 def moved(before: tuple[int, ...], after: tuple[int, ...], rows: Rows) -> Rows | None:
-    """The mark after a view from one shape to another; None where rows would be torn apart."""
+    """The mark after a view from one shape to another; None if rows would be split."""
     pre, post = prod(before[: rows.dim]) * rows.blocks, prod(before[rows.dim + 1 :]) * rows.each
     size = before[rows.dim] // (rows.blocks * rows.each)
     for dim, width in enumerate(after):

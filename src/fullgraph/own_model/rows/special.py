@@ -1,7 +1,7 @@
-"""Torch functions that mean something else inside a distributed forward pass, beside sums, dropout and norms.
+"""Torch functions with a different meaning inside a distributed forward pass, beside sums, dropout and norms.
 
-Sizes count rows of all ranks when they are used as numbers; an index of sources reads halo rows; values of rows do not
-leave torch, where they could not be followed. A function returns NotImplemented where there is nothing special.
+Sizes used as numbers count rows of all ranks; an index of sources reads halo rows; values of rows must not leave torch,
+because they could not be followed. A function returns NotImplemented if torch's own function is correct.
 """
 
 from collections.abc import Callable
@@ -67,7 +67,7 @@ def length(forward: "Forward", func: Any, x: Tensor) -> int:
 
 def made(zero: bool) -> Callable[..., Any]:
     def function(forward: "Forward", func: Any, *args: Any, **kwargs: Any) -> Any:
-        """zeros, ones, empty and their like: a tensor of so many rows holds rows."""
+        """zeros, ones, empty and similar functions: a tensor with a count as its size holds rows."""
         given = kwargs.pop("size", None)
         of = args[:1] if args and isinstance(args[0], Tensor) else ()
         sizes = given if given is not None else args[len(of) :]
@@ -92,7 +92,7 @@ def made_full(forward: "Forward", func: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def arange(forward: "Forward", func: Any, *args: Any, **kwargs: Any) -> Any:
-    """arange(x.size(0)) are the positions of this rank's rows."""
+    """arange(x.size(0)) returns the positions of this rank's rows."""
     counts = [value for value in (*args, *kwargs.values()) if type(value) is Count]
     out = func(*map(_plain, args), **{name: _plain(value) for name, value in kwargs.items()})
     whole = len(counts) == 1 and counts[0].scale == 1 and not counts[0].shift and len(out) == counts[0].rows
@@ -132,7 +132,7 @@ def tensor(forward: "Forward", func: Any, data: Any, **kwargs: Any) -> Any:
 
 
 def _numbers(value: Any) -> Any:
-    """Nested lists with counts as the numbers that they are on all ranks together."""
+    """Nested lists, with counts as their numbers over all ranks."""
     return [_numbers(item) for item in value] if isinstance(value, list | tuple) else number(value)
 
 
@@ -164,7 +164,7 @@ def _turns(x: Any, parts: tuple[Any, ...]) -> bool:
 
 
 def setitem(forward: "Forward", func: Any, x: Any, key: Any, value: Any) -> Any:
-    """Only self loops may be written by their source, which is their target."""
+    """Allow writing by source only for self loops, whose source is their target."""
     rows = rows_of(key)
     _check_slices(x, key if isinstance(key, tuple) else (key,))
     if rows is None or rows.points is not Ends.SOURCES:
@@ -176,9 +176,9 @@ def setitem(forward: "Forward", func: Any, x: Any, key: Any, value: Any) -> Any:
 
 
 def _check_slices(x: Any, parts: tuple[Any, ...]) -> None:
-    """x[:500] and table[: x.size(0)] take the first rows, which belong to other nodes on every rank.
+    """Refuse x[:500] and table[: x.size(0)]: the first rows belong to different nodes on every rank.
 
-    Torch leaves out a slice that is as long as this rank's rows, so such a slice is seen here and nowhere else.
+    Torch removes a slice that is as long as this rank's rows, so such a slice is visible only here.
     """
     if not isinstance(x, Tensor):
         return
@@ -206,7 +206,7 @@ def _is_whole(part: slice, rows: Rows | None) -> bool:
 
 
 def _dims_of(part: Any) -> int:
-    """How many dimensions of a tensor a part of an index stands for."""
+    """The number of a tensor's dimensions that a part of an index stands for."""
     if part is None or isinstance(part, bool):
         return 0
     return part.dim() if isinstance(part, Tensor) and part.dtype in (torch.bool, torch.uint8) else 1
@@ -233,7 +233,7 @@ def _reads_sources(value: Any) -> bool:
     return rows is not None and rows.points is Ends.SOURCES
 
 
-# Others
+# Other functions
 
 
 def set_data(forward: "Forward", func: Any, x: Any, value: Any) -> None:
@@ -244,7 +244,7 @@ def set_data(forward: "Forward", func: Any, x: Any, value: Any) -> None:
 
 def added(in_place: bool, function: Any) -> Callable[..., Any]:
     def add(forward: "Forward", func: Any, x: Any, dim: int, index: Any, source: Any, **kwargs: Any) -> Any:
-        """Rows added by groups to a tensor that every rank has: the sum over all ranks is added to it."""
+        """Add rows by groups to a tensor that every rank has: the sum over all ranks is added."""
         by, rows = rows_of(index), rows_of(source)
         if by is not None and by.points is Ends.SOURCES:
             if kwargs.get("alpha", 1) != 1:
@@ -295,7 +295,7 @@ def refused(text: str) -> Callable[..., Any]:
 
 
 def equal(forward: "Forward", func: Any, x: Any, other: Any) -> Any:
-    """torch.equal(h, last): whether the rows of all ranks are."""
+    """torch.equal(h, last): whether the rows of all ranks are equal."""
     rows, others = rows_of(x), rows_of(other)
     if rows is None or others is None or rows.points is not None or rows.dim != others.dim or not rows.fits(others):
         return NotImplemented

@@ -1,7 +1,8 @@
 """Means, sums, extremes and norms over rows of all ranks, each equal to torch's over all rows in one process.
 
-Every function takes what torch's takes. It returns NotImplemented where no dimension of rows is reduced: torch's own
-function is then right.
+Every function takes torch's arguments. It returns NotImplemented if no dimension of rows is reduced, because torch's
+own
+function is then correct.
 
 Legend: x rows, d the dimension of the rows, N rows of all ranks.
 """
@@ -24,7 +25,7 @@ Dims = int | tuple[int, ...] | list[int] | None
 
 
 def over(x: Any, dim: Dims) -> tuple[Rows, list[int]] | None:
-    """The rows of x and the dimensions to reduce, where rows are among them."""
+    """The mark of x and the dimensions to reduce, if rows are among them."""
     rows = rows_of(x)
     if rows is None or rows.points is not None:
         return None
@@ -38,7 +39,7 @@ def over(x: Any, dim: Dims) -> tuple[Rows, list[int]] | None:
 
 
 def in_float32(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Sums of 16-bit numbers are taken in float32, as torch takes them: float16 ends at 65,504."""
+    """Sum 16-bit numbers in float32, as torch does: float16 ends at 65,504."""
 
     @wraps(function)
     def fine(forward: "Forward", x: Tensor, *args: Any, **kwargs: Any) -> Any:
@@ -56,7 +57,7 @@ def in_float32(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _entries(forward: "Forward", x: Tensor, rows: Rows, dims: list[int]) -> int:
-    """How many entries of all ranks one result is made of."""
+    """The number of entries of all ranks in one result."""
     count = forward.total(rows.space) * rows.each * rows.blocks
     for d in dims:
         count *= 1 if d == rows.dim else x.shape[d]
@@ -137,7 +138,7 @@ def _squared(x: Tensor) -> Tensor:
 
 
 def root(x: Tensor, power: float) -> Tensor:
-    """x^(1/p), without a gradient where x is 0, as torch has it for norms and deviations."""
+    """x^(1/p), without a gradient where x is 0, like torch's norms and deviations."""
     some = x != 0
     safe = torch.where(some, x, 1)
     return torch.where(some, safe.sqrt() if power == 2 else safe ** (1 / power), x if power > 0 else 0 * x)
@@ -229,7 +230,7 @@ def both_extremes(forward: "Forward", x: Tensor, *, dim: Any = None, keepdim: bo
 
 
 def _first_extreme(largest: bool) -> Callable[..., Any]:
-    """torch.max and torch.min: of all numbers, or along a dimension with the row that has it."""
+    """torch.max and torch.min: of all numbers, or along a dimension, with the row that has the value."""
 
     def function(forward: "Forward", x: Tensor, dim: Any = None, keepdim: bool = False) -> Any:
         rows = rows_of(x)
@@ -246,7 +247,7 @@ def _first_extreme(largest: bool) -> Callable[..., Any]:
 
 
 def _with_row(forward: "Forward", x: Tensor, rows: Rows, keepdim: bool, largest: bool) -> Any:
-    """The value, and the id of the row that has it; of equal ones the row of the lowest id, which has the gradient."""
+    """The value, and the id of its row; of equal rows the one with the lowest id, which gets the gradient."""
     if not rows.is_single:
         refuse("max or min along rows that are split into several entries each")
     best = _best(forward, x, [rows.dim], largest)

@@ -1,8 +1,7 @@
 """The calls of the last forward pass, in order: a model mostly makes the same calls again.
 
-A call that is equal to the one at its place in the last pass has the marks that it had there. Comparing costs less
-than the look-up by key, because most marks are the same objects: those given out in one pass are those of the pass
-before.
+A call that equals the call at its place in the last pass gets the same marks. Comparing costs less than the look-up by
+key, because most marks are the same objects in both passes.
 """
 
 from typing import Any
@@ -85,14 +84,14 @@ class Trace:
         self.calls: list[Call | None] = []
 
     def again(self, place: int, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call | None:
-        """The call at this place in the last pass, if this one is equal to it."""
+        """The call at this place in the last pass, if it equals this one."""
         if place >= len(self.calls):
             return None
         call = self.calls[place]
         return call if call is not None and call.is_again(func, args, kwargs) else None
 
     def keep(self, place: int, call: Call | None) -> None:
-        """None: a call that is to be looked up by key each time."""
+        """Store a call. None: look up this call by key each time."""
         self.calls[place : place + 1] = [call]
 
 

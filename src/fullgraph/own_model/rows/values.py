@@ -1,4 +1,4 @@
-"""Rules of operations on values: number by number, along one dimension, row by row, products of matrices."""
+"""Rules for operations on values: number by number, along one dimension, row by row, products of matrices."""
 
 from dataclasses import replace
 from typing import Any, NoReturn
@@ -20,7 +20,9 @@ POSITION = (
 
 
 def pointwise(op: Op) -> Mark | None:
-    """Number by number, with broadcasting: all rows must be the same rows, in the same place from the right."""
+    """Number by number, with broadcasting: all arguments must hold the same rows, in the same dimension from the
+    right.
+    """
     if not op.marked:
         return _evenly(op)
     first, rows = op.marked[0]
@@ -40,7 +42,7 @@ def pointwise(op: Op) -> Mark | None:
 
 
 def loss(op: Op) -> Any:
-    """A loss of each number, or of each row's class."""
+    """A loss per number, or per row's class."""
     if op.given["reduction"]:
         refuse(
             f"{op.name} takes a mean or sum over {op.what()}; use reduction='none', and the mean in a line of its own"
@@ -54,7 +56,7 @@ def loss(op: Op) -> Any:
 
 
 def _evenly(op: Op) -> Even | None:
-    """Numbers that are even in all arguments are even in the result."""
+    """Dimensions that are even in all arguments are even in the result."""
     marks = [mark_of(x) for x in op.tensors if x.dim()]
     if not marks or not all(isinstance(m, Even) for m in marks) or len({x.shape for x in op.tensors if x.dim()}) > 1:
         return None
@@ -63,7 +65,7 @@ def _evenly(op: Op) -> Even | None:
 
 
 def _pointing(op: Op, rows: Rows) -> Rows:
-    """Positions of nodes may be compared with each other and copied; other numbers made of them differ by rank."""
+    """Allow positions of nodes to be compared with each other and copied; other numbers from them differ by rank."""
     points = {mark.points for _, mark in op.marked}
     if points == {None}:
         return rows
@@ -107,7 +109,7 @@ def same(op: Op) -> Mark | None:
 
 
 def filled(op: Op) -> Mark | None:
-    """The same number everywhere, in the shape of another tensor or in a shape of its own."""
+    """One number everywhere, in the shape of another tensor or in a given shape."""
     zero = op.name in ("zeros", "new_zeros", "zeros_like", "zero")
     whole = Even(tuple(range(op.out.dim())), zero)
     rows = rows_of(op.x) if op.name.endswith("_like") or op.name in ("zero", "fill") else None
@@ -115,7 +117,7 @@ def filled(op: Op) -> Mark | None:
 
 
 def along(op: Op) -> Any:
-    """Along some dimensions, or all: sums, extremes, sorting, softmax. Rows must not be among them."""
+    """Sums, extremes, sorting, softmax along some dimensions, or all; these must not include rows."""
     x = op.x
     rows = rows_of(x)
     if rows is None or len(op.marked) > 1:
@@ -153,7 +155,7 @@ def unknown(op: Op) -> NoReturn:
 
 
 def first(op: Op) -> Any:
-    """Row by row along dimension 0: convolutions of short sequences, recurrent cells, poolings of features."""
+    """Row by row along dimension 0: convolutions of short sequences, recurrent cells, pooling of features."""
     if op.name in ("convolution", "native_group_norm") and any(x is not op.x for x, _ in op.marked):
         refuse(f"{op.name} takes {op.what()} for weights; every rank has only its own rows")
     if any(rows.dim or rows.points for _, rows in op.marked):
@@ -164,7 +166,7 @@ def first(op: Op) -> Any:
     if any(not rows.fits(other) for _, other in op.marked):
         unknown(op)
     if op.name.startswith("_scaled") and any(x.dim() and x.shape[0] != 1 and not is_even(x, 0) for x in op.tensors):
-        unknown(op)  # attention of rows to a tensor that has a row per position
+        unknown(op)  # attention of rows to a tensor with one row per position
     outs = op.out if isinstance(op.out, tuple | list) else [op.out]
     return [rows if isinstance(o, Tensor) and o.dim() and o.shape[0] == op.x.shape[0] else None for o in outs]
 
@@ -177,7 +179,7 @@ def layer_norm(op: Op) -> Any:
 
 
 def product(op: Op) -> Mark | None:
-    """mm, mv, bmm, addmm, baddbmm:  rows times a matrix stay rows; rows summed with rows are a share of a sum."""
+    """mm, mv, bmm, addmm, baddbmm:  rows times a matrix are rows; a sum over rows is a share of a sum."""
     a, b = [x for x in (op.given.get(n) for n in ("self", "mat1", "batch1", "input", "mat2", "batch2", "vec", "other",
                         "tensor")) if isinstance(x, Tensor)][-2:]  # fmt: skip
     bias = op.given["self"] if op.name.startswith(("add", "badd")) else None
@@ -223,7 +225,7 @@ def linear(op: Op) -> Mark | None:
 
 
 def distances(op: Op) -> Mark | None:
-    """Distances of rows to points that are the same on every rank."""
+    """Distances of rows to points that are equal on every rank."""
     a, b = op.args[0], op.args[1]
     if rows_of(b) is not None:
         refuse(f"{op.name} compares {op.what()} with each other, pair by pair; every rank has only its own rows")
@@ -231,7 +233,7 @@ def distances(op: Op) -> Mark | None:
 
 
 def renorm(op: Op) -> Mark | None:
-    """Each row by itself, where `dim` is the dimension of the rows."""
+    """Each row separately, if `dim` is the dimension of the rows."""
     rows = rows_of(op.x)
     if rows is None or rows.dim != op.dim("dim", op.x):
         refuse(f"renorm mixes {op.what()}; scale with a norm over nodes, h.norm(dim=0)")
@@ -239,7 +241,7 @@ def renorm(op: Op) -> Mark | None:
 
 
 def transformed(op: Op) -> Mark | None:
-    """Fourier transforms along other dimensions than that of the rows."""
+    """Fourier transforms along dimensions other than that of the rows."""
     rows = rows_of(op.x)
     assert rows is not None
     if rows.dim in {dim % op.x.dim() for dim in op.given["dim"]}:
@@ -283,7 +285,7 @@ FILLED = (
 
 
 def given_rows(rule: Rule) -> Rule:
-    """A rule that is asked where an argument holds rows: zeros, which fit any, are the same on every rank."""
+    """Apply a rule only if an argument holds rows: zeros, which fit any rows, are equal on every rank."""
     return lambda op: rule(op) if op.marked else None
 
 

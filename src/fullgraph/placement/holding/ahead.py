@@ -3,7 +3,6 @@
 Legend: n owned rows, h halo rows, D features, e entries.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 
@@ -32,7 +31,12 @@ class InputRows:
     transport: Transport
     nodes: int
     name: str
-    make_matrices: Callable[[], Matrices]
+    aggregation: str
+    dtype: torch.dtype
+
+    @property
+    def _channel(self) -> str:
+        return f"setup/{self.name} features"
 
     @property
     def sparse(self) -> bool:
@@ -43,12 +47,12 @@ class InputRows:
         """Input rows that other ranks own [h, D], sparse where the input is."""
         rows = self.graph.rows
         if isinstance(rows.x, Tensor):
-            return halo_of(rows.route, rows.x, self.transport, self.name)
-        return _features(_halo_rows(_matrix(rows.x), rows.route, self.transport, self.name))
+            return halo_of(rows.route, rows.x, self.transport, self._channel)
+        return _features(_halo_rows(_matrix(rows.x), rows.route, self.transport, self._channel))
 
     @cached_property
     def matrices(self) -> Matrices:
-        return self.make_matrices()
+        return self.graph.matrices(self.aggregation, self.transport, self.dtype, f"{self.name} ahead")
 
     def halo_is_less(self) -> bool:
         """Whether X and the edges have fewer entries than M X: a step multiplies M X with W, or M with X W.
@@ -64,7 +68,7 @@ class InputRows:
         sources = sp.vstack([_matrix(x), _matrix(halo)], format="csr")
         pattern.data, sources.data = np.ones(pattern.nnz, np.float32), np.ones(sources.nnz, np.float32)
         counts = torch.tensor([(pattern @ sources).nnz * every, x.structure.num_arcs + len(self.graph.arcs.indices)])
-        aggregated, before = self.transport.all_reduce(Key(f"{self.name} entries", 0), counts).wait().tolist()
+        aggregated, before = self.transport.all_reduce(Key(f"{self._channel} entries", 0), counts).wait().tolist()
         return bool(aggregated > before)
 
     def aggregated(self) -> Features | None:
@@ -76,7 +80,7 @@ class InputRows:
         out_nD = sp.csr_array(inner @ _matrix(x) + outer @ _matrix(halo))
         # All ranks alike: a placement may gather what they made.
         sizes = torch.tensor([out_nD.nnz, prod(out_nD.shape)])
-        entries, full = self.transport.all_reduce(Key(f"{self.name} density", 0), sizes).wait().tolist()
+        entries, full = self.transport.all_reduce(Key(f"{self._channel} density", 0), sizes).wait().tolist()
         if dense_is_less(entries, full):
             return torch.from_numpy(out_nD.toarray()).clone()  # at an address of torch's, on which rounding depends
         return _features(out_nD)

@@ -100,31 +100,15 @@ def _unpack(bundle: Bundle) -> dict[str, Patterned]:
     return {name: one(fact) for name, fact in facts.items()}
 
 
-def whole_matrices(
-    graph: RankGraph, number_n: Tensor, nodes: int, transport: Transport, aggregation: str, dtype: torch.dtype,
-    name: str,
-) -> Matrices:  # fmt: skip
-    """The square matrices of the whole graph, in memory that the ranks of a machine share.
-
-    number_n [n] says which row and column, 0..N-1, an owned row becomes.
-    """
-
-    def make(matrices: Matrices) -> Mapping[str, Patterned]:
-        return {"inner": matrices.inner, "outer": matrices.outer, "arcs": matrices.arcs}
-
-    shared = share_whole(make, graph, number_n, nodes, transport, aggregation, dtype, name)
-    inner, outer, arcs = (shared[part] for part in ("inner", "outer", "arcs"))
-    assert isinstance(inner, Adjacency)
-    assert isinstance(outer, Adjacency)
-    assert isinstance(arcs, Structure)
-    return Matrices(inner, outer, arcs)
-
-
 def share_whole(
     make: Callable[[Matrices], Mapping[str, Patterned]], graph: RankGraph, number_n: Tensor, nodes: int,
     transport: Transport, aggregation: str, dtype: torch.dtype, name: str,
 ) -> dict[str, Patterned]:  # fmt: skip
-    """What `make` makes of those matrices; only the first rank of a machine receives all arcs, and builds."""
+    """What `make` makes of the square matrices of the whole graph, in memory that the ranks of a machine share.
+
+    number_n [n] says which row and column, 0..N-1, an owned row becomes. Only the first rank of a machine receives all
+    arcs, and builds.
+    """
 
     def of_all(leaders: Leaders) -> Mapping[str, Patterned] | None:
         arcs = _gather(graph, number_n, nodes, transport, f"setup/{name} arcs", leaders)

@@ -77,7 +77,7 @@ class Mixture(AllLayers):
             raise InputError(f"blocks={self.blocks}: more than the {nodes} nodes; choose fewer")
         rows = self._block_rows(owned, transport, f"setup/{name} rows")
         grid = whole_grid(graph, rows.numbers(), rows.sizes, transport, aggregation, self.dtype, name)
-        view = MixtureView(
+        return MixtureView(
             graph=graph.to(self.device, host_rows=self.host_rows),
             transport=transport,
             num_nodes=nodes,
@@ -87,7 +87,6 @@ class Mixture(AllLayers):
             aggregators=aggregators,
             aggregate_on=device,
         )
-        return self.informed(view, graph, aggregation, name)
 
     def aggregators(self, ranks: int) -> tuple[int, ...]:
         """The ranks that have columns."""

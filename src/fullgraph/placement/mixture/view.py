@@ -14,11 +14,11 @@ from torch import Tensor
 from fullgraph.cached import cached_property
 from fullgraph.codec import quartiles
 from fullgraph.exchange import Channel, RowFacts, Sides
-from fullgraph.nn.view import IDENTITY, Features, Message, RowMap, Update
+from fullgraph.nn.view import IDENTITY, AtOnce, Features, Message, RowMap, Update
 from fullgraph.ops import Structure, attend, spmm
-from fullgraph.placement.holding.adjacency import Arcs
+from fullgraph.ops.transpose import indptr_of
 from fullgraph.placement.holding.live import Live
-from fullgraph.placement.known import Known, KnownMessage, with_first
+from fullgraph.placement.known import Known, with_first
 from fullgraph.placement.mixture.tiles import BlockRows, LayerTiles, fewer_tiles
 from fullgraph.placement.view import ChannelView
 from fullgraph.plan import Route, SpreadRoute, TileBackRoute, TileRoute
@@ -33,7 +33,6 @@ class MixtureView(ChannelView):
     fewer: Mapping[int, LayerTiles] = field(default_factory=dict)  # layers that do not compute all rows, by number
     aggregators: tuple[int, ...]  # the ranks that have columns
     aggregate_on: torch.device
-    _known: dict[int, Known] = field(default_factory=dict, init=False)
     _grades: dict[int | None, Sides] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
@@ -41,8 +40,7 @@ class MixtureView(ChannelView):
             self._grades = self._graded()
 
     def trimmed(self, live: Live | None) -> "MixtureView":
-        """Of one block: the first rows of several are not the first rows of a rank."""
-        if live is None or len(self.rows.table) > 1:
+        if live is None:
             return self
         fewer = fewer_tiles(self.whole, live, self.transport, self.aggregate_on, "setup/live tiles")
         rows = {layer: tiles.own for layer, tiles in fewer.items()}
@@ -61,15 +59,11 @@ class MixtureView(ChannelView):
     @cached_property
     def arcs(self) -> Structure:
         """Into owned rows, from all rows."""
-        parts = []
+        rank, parts = self.rows.rank, []
         for pattern, rows in zip(self.whole.grid.patterns, self.rows.table, strict=True):
-            low = sum(rows[: self.rows.rank])
-            chosen = torch.arange(low, low + rows[self.rows.rank])
-            parts.append(Arcs(pattern.indptr.cpu(), pattern.indices.cpu(), None, 0).pick(chosen))
-        degrees = torch.cat([part.indptr.diff() for part in parts])
-        indptr = torch.nn.functional.pad(degrees.cumsum(0), (1, 0))
-        whole = Structure(indptr, torch.cat([part.indices for part in parts]), self.num_nodes)
-        return whole.to(self.ids.device)
+            parts.append(pattern.span(sum(rows[:rank]), sum(rows[: rank + 1])))
+        indptr = indptr_of(torch.cat([part.indptr.diff() for part in parts]))
+        return Structure(indptr, torch.cat([part.indices for part in parts]), self.num_nodes).to(self.ids.device)
 
     def side(self, layer: int, side: str, block: int | None, route: Route) -> Channel:
         """The channel of a block's rows, or (None) of all."""
@@ -97,8 +91,7 @@ class MixtureView(ChannelView):
     def send(self, x: Features, layer: int, row_map: RowMap = IDENTITY) -> "Message[Any]":
         self.clock.dropped |= row_map.p > 0  # rows are posted after the map
         if isinstance(self.known, Known) and x is self.known.x:
-            rows = self.tiles(layer).own
-            return KnownMessage(self._known.setdefault(layer, self.known.first(rows)), self.ids[:rows], row_map)
+            return self.known.message(self.tiles(layer).own, self.ids, row_map)
         assert isinstance(x, Tensor), "sparse rows do not cross; a layer maps them first"
         return TileMessage(self, x, layer, row_map)
 
@@ -150,7 +143,7 @@ class Tiles:
         return _whole(self.back.T, self.z_Nk, self.rows.end(self.token))
 
 
-class TileMessage:
+class TileMessage(AtOnce):
     """Posts the tiles of map(x) when made:  Z = rows(A columns(map(x))), block by block.
 
     The map comes before the wire here, unlike where rows are a halo: a tile lacks the columns that dropout counts
@@ -181,12 +174,6 @@ class TileMessage:
             assert z_Nk is not None
             tiles.give_back(z_Nk, mapped=True)
         return _joined([update(b, tiles.come_back()) for b, tiles in zip(beside, self.tiles, strict=True)])
-
-    def mapped(self, dense: Callable[[Any], Tensor]) -> "Message[Tensor]":
-        raise AssertionError("rows are mapped before they cross here")
-
-    def sources(self) -> Tensor:
-        raise AssertionError("a mixture sends tiles; view.sources() brings whole rows")
 
     def attend(self, target_nH: Tensor, weight_HO: Tensor) -> Tensor:
         """Scores are made where rows are whole, and go to where columns are summed, two numbers a head."""

@@ -52,9 +52,9 @@ class Partitioned(AllLayers):
             sources=len(rows.ids),
             halo_ids=rows.halo_ids,
             route=rows.route,
-            matrices=self.matrices(there, transport, aggregation, name),
+            matrices=there.matrices(aggregation, transport, self.dtype, name),
         )
-        view = PartitionedView(
+        return PartitionedView(
             graph=there.with_arcs(graph.arcs),  # on the device the matrices alone are kept
             transport=transport,
             num_nodes=nodes,
@@ -62,7 +62,6 @@ class Partitioned(AllLayers):
             whole=whole,
             attends=aggregation == "attention",
         )
-        return self.informed(view, graph, aggregation, name)
 
     def view_of_counts(self, counts: Counts, transport: Transport, aggregation: str, *, dense: bool) -> PartitionedView:
         rank, kind = counts.ranks[transport.rank], Kind.of(counts, aggregation, self.dtype)

@@ -18,7 +18,7 @@ from fullgraph.ops import Structure, attend, spmm
 from fullgraph.placement.halo import boundary_grades, halo_of
 from fullgraph.placement.holding.adjacency import column_squares
 from fullgraph.placement.holding.live import LayerRows, Live
-from fullgraph.placement.known import Known, KnownHalo, KnownMessage, with_first
+from fullgraph.placement.known import Known, KnownHalo, with_first
 from fullgraph.placement.view import ChannelView
 
 
@@ -28,7 +28,6 @@ class PartitionedView(ChannelView):
 
     whole: LayerRows
     fewer: Mapping[int, LayerRows] = field(default_factory=dict)  # layers that do not compute all rows, by number
-    _known: dict[int, Known] = field(default_factory=dict, init=False)
     _halos: dict[int, KnownHalo] = field(default_factory=dict, init=False)
     _grades: dict[int | None, Sides] = field(default_factory=dict, init=False)
 
@@ -87,8 +86,7 @@ class PartitionedView(ChannelView):
     def _message(self, x: Features, layer: int, row_map: RowMap) -> "Message[Any]":
         rows = self.rows(layer)
         if isinstance(self.known, Known) and x is self.known.x:
-            known = self._known.setdefault(layer, self.known.first(rows.targets))
-            return KnownMessage(known, self.ids[: rows.targets], row_map)
+            return self.known.message(rows.targets, self.ids, row_map)
         if self._has_halo_of(x):
             halo = self._known_halo(layer).halo
             return SourceMessage(rows, row_map(x, self.ids), lambda: row_map(halo, rows.halo_ids))

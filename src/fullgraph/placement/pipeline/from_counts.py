@@ -4,9 +4,8 @@ Ways are even shares of the nodes, and so are the chunks of a way; what ways rea
 and so are the rows that a layer computes.
 """
 
-from collections.abc import Sequence
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import accumulate
 from math import prod
 from typing import TYPE_CHECKING
@@ -15,13 +14,12 @@ from torch import Tensor
 
 from fullgraph.errors import InputError
 from fullgraph.exchange import Wires
-from fullgraph.nn import Chain
 from fullgraph.nn.view import Features
 from fullgraph.placement.counts import META, Counts, Kind, LayerCounts, aggregated, features, ids, labels, pattern
 from fullgraph.placement.known import Known
-from fullgraph.placement.pipeline.rows import Chunk, LiveRows, Span
+from fullgraph.placement.pipeline.rows import Chunk, Span
 from fullgraph.placement.pipeline.setup import Setup
-from fullgraph.placement.pipeline.stages import PipelineStep
+from fullgraph.placement.pipeline.step import PipelineStep
 from fullgraph.placement.view import RankView
 from fullgraph.plan import HaloRoute
 
@@ -29,19 +27,7 @@ if TYPE_CHECKING:
     from fullgraph.placement.pipeline.placement import Pipeline
 
 
-@dataclass(eq=False, kw_only=True)
-class DryStep(PipelineStep):
-    """Knows what the first stages of all ways would find out and tell the others."""
-
-    firsts: Sequence[PipelineStep] = ()
-
-    def _costs(self, model: Chain) -> tuple[list[float], Tensor]:
-        tables = [first.table(model) for first in self.firsts]
-        return sum(table[:, 0] for table in tables).tolist(), tables[0][:, 1:].long()  # type: ignore[union-attr]
-
-
 class SetupOfCounts(Setup):
-    step_kind = DryStep
     attends, device, computed = False, META, {}
 
     def __init__(self, placement: "Pipeline", view: RankView, counts: Counts, wire: Wires, aggregation: str) -> None:
@@ -49,18 +35,20 @@ class SetupOfCounts(Setup):
         if aggregation == "attention":
             raise InputError("what attention reads in a pipeline depends on the graph, not on its size; measure it")
         super().__init__(replace(placement, measure=False), view, wire, view.clock)
-        self.counts = counts
+        self.counts, self.ids = counts, ids(counts.graph.nodes)
+        self.trimmed = sorted(counts.ranks[0].fewer) if placement.hops_trim else []
         self.kind = replace(Kind.of(counts, aggregation, placement.dtype), undirected=False)
 
     def step(self) -> PipelineStep:
         """This rank's; every way's first stage has a say in where the model is cut, and equal ways say the same."""
         _ = self.halos, self.lanes  # which the ways' copies share
         ways = [self.way] if self.counts.even else range(self.ways)
-        return self.executor(firsts=[self._of(way).executor(stage=0) for way in ways])
+        return PipelineStep(self, firsts=[PipelineStep(self._first(way)) for way in ways])
 
-    def _of(self, way: int) -> "SetupOfCounts":
+    def _first(self, way: int) -> "SetupOfCounts":
+        """The first stage of a way."""
         other = copy(self)
-        other.way = way
+        other.way, other.stage = way, 0
         return other
 
     @property
@@ -68,41 +56,35 @@ class SetupOfCounts(Setup):
         nodes = self.counts.graph.nodes
         return Span(nodes * self.way // self.ways, nodes * (self.way + 1) // self.ways)
 
-    def ids(self) -> Tensor:
-        return ids(self.counts.graph.nodes)
-
-    def inputs(self, chunks: list[Chunk], stage: int) -> list[tuple[Features, Known | None]]:
+    def inputs(self, chunks: list[Chunk]) -> list[tuple[Features, Known | None]]:
         placement, given = self.placement, []
-        for chunk in chunks if stage == 0 else []:
+        for chunk in chunks if self.stage == 0 else []:
             x = features(self.counts, len(chunk.span), placement.dtype, dense=placement.rules.dense_input)
             ahead = self.view.known is not None
             given.append((x, Known(x, aggregated(x, chunk.forward.structure.num_arcs)) if ahead else None))
         return given
 
-    def targets(self, chunks: list[Chunk], stage: int) -> list[tuple[Tensor, Tensor]]:
+    def targets(self, chunks: list[Chunk]) -> list[tuple[Tensor, Tensor]]:
         train = self.counts.train // max(1, self.ways * self.slots)
-        return [(ids(train), labels(self.counts, train)) for _ in chunks] if stage == self.stages - 1 else []
+        return [(ids(train), labels(self.counts, train)) for _ in chunks] if self.stage == self.stages - 1 else []
 
-    def live_rows(self) -> LiveRows:
-        """As many rows as the parts of this way that were counted compute."""
-        layers = sorted(self.counts.ranks[0].fewer) if self.placement.hops_trim else []
-        rows, arcs = self._of_way(None)
-        fewer = {layer: self._of_way(layer) for layer in layers}
-        return LiveRows(
-            _shares(len(self.span), self.slots),
-            {layer: _shares(len(self.span) * found // max(1, rows), self.slots) for layer, (found, _) in fewer.items()},
-            {layer: found / max(1, arcs) for layer, (_, found) in fewer.items()},
-        )
+    def computed_rows(self, layer: int | None) -> list[int]:
+        """As many as the parts of this way that were counted compute."""
+        (every, _), (rows, _) = self._of_way(None), self._of_way(layer)
+        return _shares(len(self.span) if layer is None else len(self.span) * rows // max(1, every), self.slots)
+
+    def arc_share(self, layer: int) -> float:
+        return self._of_way(layer)[1] / max(1, self._of_way(None)[1])
 
     def chunks(self, layer: int | None = None) -> list[Chunk]:
-        live, nodes, way = self.live_rows(), self.counts.graph.nodes, len(self.span)
-        read = live.whole if layer is None else live.after(layer - 1)
-        computed = live.whole if layer is None else live.after(layer)
+        nodes, way, whole = self.counts.graph.nodes, len(self.span), self.computed_rows(None)
+        read = whole if layer is None else self.rows_after(layer - 1)
+        computed = whole if layer is None else self.rows_after(layer)
         halo, sent = self._halo(layer), self._sent(layer)
         outer = self._outer(layer) // self.slots
         _, of_way = self._of_way(layer)
         chunks = []
-        for index, first in enumerate(accumulate(live.whole[:-1], initial=0)):
+        for index, first in enumerate(accumulate(whole[:-1], initial=0)):
             rows, targets = read[index], computed[index]
             arcs = of_way * targets // max(1, sum(computed))
             chunks.append(

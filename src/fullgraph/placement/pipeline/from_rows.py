@@ -15,9 +15,9 @@ from fullgraph.exchange import Clock, Sides, Wires
 from fullgraph.nn.view import Features
 from fullgraph.ops import Adjacency, Structure
 from fullgraph.placement.holding.live import LEVELS, Live
-from fullgraph.placement.holding.whole import whole_matrices
+from fullgraph.placement.holding.whole import share_whole
 from fullgraph.placement.known import Known
-from fullgraph.placement.pipeline.rows import Chunk, LiveRows, Numbering, Span, rows_kept
+from fullgraph.placement.pipeline.rows import Chunk, Numbering, Span, rows_kept
 from fullgraph.placement.pipeline.setup import Setup
 from fullgraph.placement.rank_graph import RankGraph
 from fullgraph.placement.view import RankView
@@ -44,17 +44,19 @@ class SetupOfRows(Setup):
         self.live = live or everywhere
         self.computed = self.live.computed
         self.numbers = self._numbers(graph)
-        self.starts = self.numbers.starts
+        self.starts, self.trimmed = self.numbers.starts, self.numbers.trimmed
         self.span = Span(int(self.starts[self.way, 0]), int(self.starts[self.way, -1]))
         self.number_N = self._gather("numbers", self.numbers.number_n).long()  # in rank order
         self.ids_N = torch.empty_like(self.number_N).scatter_(0, self.number_N, self._gather("ids", graph.rows.ids))
-        self.whole = whole_matrices(
-            graph, self.numbers.number_n, view.num_nodes, self.transport, aggregation, placement.dtype, "stages"
-        )
-        self.attends = self.whole.arcs.num_arcs > 0
-
-    def ids(self) -> Tensor:
-        return self.ids_N.to(self.device)
+        self.ids = self.ids_N.to(self.device)
+        shared = share_whole(
+            lambda whole: {"matrix": whole.inner, "arcs": whole.arcs},
+            graph, self.numbers.number_n, view.num_nodes, self.transport, aggregation, placement.dtype, "stages",
+        )  # fmt: skip
+        matrix, arcs = shared["matrix"], shared["arcs"]
+        assert isinstance(matrix, Adjacency)
+        assert isinstance(arcs, Structure)
+        self.matrix, self.arcs, self.attends = matrix, arcs, arcs.num_arcs > 0  # of all nodes
 
     @property
     def live_of_part(self) -> dict[int, int]:
@@ -126,11 +128,11 @@ class SetupOfRows(Setup):
         own = (self.number_N >= self.span.first) & (self.number_N < self.span.last)
         return torch.argsort(self.number_N[own])
 
-    def inputs(self, chunks: list[Chunk], stage: int) -> list[tuple[Features, Known | None]]:
+    def inputs(self, chunks: list[Chunk]) -> list[tuple[Features, Known | None]]:
         x = self._features("features", self.graph.rows.x)
         known = self.view.known
         ahead = self._features("aggregated", known.aggregated) if isinstance(known, Known) else None
-        if stage:
+        if self.stage:
             return []
         given = []
         for chunk in chunks:
@@ -139,11 +141,11 @@ class SetupOfRows(Setup):
             given.append((rows, known_rows))
         return given
 
-    def targets(self, chunks: list[Chunk], stage: int) -> list[tuple[Tensor, Tensor]]:
+    def targets(self, chunks: list[Chunk]) -> list[tuple[Tensor, Tensor]]:
         last = self.stages - 1
         y = self._gather("labels", self.graph.rows.y, to=last)
         train = self._gather("training", self.graph.rows.masks["train"].to(torch.uint8), to=last).bool()
-        if stage < last:
+        if self.stage < last:
             return []
         order, found = self._order(), []
         y, train = y[order], train[order]
@@ -155,7 +157,7 @@ class SetupOfRows(Setup):
     def chunks(self, layer: int | None = None) -> list[Chunk]:
         device, own, numbers = self.placement.device, self.span, self.numbers
         read, computed = numbers.computed(None if layer is None else layer - 1), numbers.computed(layer)
-        forward, arcs = self.whole.inner.span(*own), self.whole.arcs.span(*own)
+        forward, arcs = self.matrix.span(*own), self.arcs.span(*own)
         backward, grades = self._backward(layer), self._grades
         reads = [self._read_by(way, layer) for way in range(self.ways)] if self.ways > 1 else [self._nothing()]
         chunks = []
@@ -192,8 +194,8 @@ class SetupOfRows(Setup):
     def _backward(self, layer: int | None) -> Adjacency:
         """The transpose of the way's rows that a layer computes [N, w]."""
         if layer is None and self.ways == 1:
-            return self.whole.inner.T  # which all ranks of a machine share
-        forward = self.whole.inner.span(*self.span)
+            return self.matrix.T  # which all ranks of a machine share
+        forward = self.matrix.span(*self.span)
         return (forward if layer is None else rows_kept(forward, self.numbers.is_computed(self.way, layer))).T
 
     @cached_property
@@ -204,20 +206,18 @@ class SetupOfRows(Setup):
         degrees = self._pattern.indptr.diff()
         return quartiles(degrees, degrees)
 
-    def live_rows(self) -> LiveRows:
-        numbers, way = self.numbers, self.way
+    def computed_rows(self, layer: int | None) -> list[int]:
+        rows: list[int] = self.numbers.computed(layer)[self.way].tolist()
+        return rows
+
+    def arc_share(self, layer: int) -> float:
         degree_w = self._pattern.span(*self.span).indptr.diff()
-        arcs = {layer: int(degree_w[numbers.is_computed(way, layer)].sum()) for layer in numbers.trimmed}
-        return LiveRows(
-            numbers.computed(None)[way].tolist(),
-            {layer: numbers.computed(layer)[way].tolist() for layer in arcs},
-            {layer: count / max(1, int(degree_w.sum())) for layer, count in arcs.items()},
-        )
+        return int(degree_w[self.numbers.is_computed(self.way, layer)].sum()) / max(1, int(degree_w.sum()))
 
     @property
     def _pattern(self) -> Structure:
         """The arcs of all nodes."""
-        return self.whole.arcs if self.attends else self.whole.inner.structure
+        return self.arcs if self.attends else self.matrix.structure
 
     def _nothing(self) -> Tensor:
         return torch.zeros(self.view.num_nodes, dtype=torch.bool)

@@ -15,10 +15,11 @@ from fullgraph.placement.base import Placement, Views
 from fullgraph.placement.counts import Counts
 from fullgraph.placement.holding.live import Live, live_rows
 from fullgraph.placement.partitioned import Partitioned
+from fullgraph.placement.pipeline.balance import cuttable
 from fullgraph.placement.pipeline.from_counts import SetupOfCounts
 from fullgraph.placement.pipeline.from_rows import SetupOfRows
 from fullgraph.placement.pipeline.rows import History
-from fullgraph.placement.pipeline.stages import cuttable
+from fullgraph.placement.pipeline.step import PipelineStep
 from fullgraph.placement.rank_graph import RankGraph
 from fullgraph.placement.shard import Executor, Loss, Shard, WholeStep
 from fullgraph.placement.view import Tensors
@@ -124,7 +125,7 @@ class Pipeline(Placement):
         setup = SetupOfRows(self, views.train, graph, self._live(views, graph, transport), wire, clock, aggregation)
         parts = views.train.trimmed(views.live).opened(by_parts.channels, Wire(), clock, by_parts.rules)
         parts = replace(parts, live=setup.live_of_part)
-        return views.shard(parts, self.ending(setup.executor(), WholeStep(parts)), part.manifest.graph)
+        return views.shard(parts, self.ending(PipelineStep(setup), WholeStep(parts)), part.manifest.graph)
 
     def _live(self, views: Views, graph: RankGraph, transport: Transport) -> Live | None:
         """Which rows of a part each layer computes; None: all."""

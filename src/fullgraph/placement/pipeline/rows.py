@@ -1,4 +1,4 @@
-"""What a stage of a pipeline holds: rows of all nodes, fresh or historical, and gradients that chunks hand one another.
+"""Chunks of a pipeline, and the rows that a stage holds of all nodes: fresh or historical, and their gradients.
 
 Where layers leave rows out, the rows of a chunk are in the order of their distance to a training node. So what a layer
 computes of a chunk are its first rows, as where rows have a halo (holding/live.py). A historical row is read where the
@@ -8,40 +8,18 @@ Legend: N nodes, w of them this way's own; n rows of the chunk, t of them that a
 in the same slot; D features; W ways, K chunks a way, V levels: hops from a training node.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from fullgraph.cached import cached_property
-from fullgraph.exchange import Channel, Clock, Held, Sides
+from fullgraph.exchange import Sides
 from fullgraph.nn.view import IDENTITY, RowMap
 from fullgraph.ops import Adjacency, Structure, spmm
 from fullgraph.placement.holding.live import Hops
-from fullgraph.placement.layer_plans import Rules
-from fullgraph.placement.view import Channels, Tensors
 from fullgraph.plan import HaloRoute
-from fullgraph.transport import Transport
-
-
-@dataclass(frozen=True, eq=False)
-class LiveRows:
-    """How many rows of every chunk of a way each layer computes."""
-
-    whole: Sequence[int]  # by chunk: all rows
-    fewer: Mapping[int, Sequence[int]] = field(default_factory=dict)  # by layer, where those are not all; then by chunk
-    arcs: Mapping[int, float] = field(default_factory=dict)  # of the same layers: their share of the way's arcs
-
-    def after(self, layer: int) -> Sequence[int]:
-        """By chunk: how many rows there are behind a layer, which may be a dense one."""
-        trimmed = [found for found in self.fewer if found <= layer]
-        return self.fewer[max(trimmed)] if trimmed else self.whole
-
-    def shares(self, layer: int) -> tuple[float, float]:
-        """Of all rows, and of all arcs, those that a layer has to do with."""
-        return sum(self.after(layer)) / max(1, sum(self.whole)), self.arcs.get(layer, 1.0)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -234,64 +212,3 @@ class Gather(torch.autograd.Function):
 def _write(store: Store, chunk: Chunk, own: Tensor, halo: Tensor) -> None:
     store.rows[chunk.span.rows] = own
     store.rows[chunk.halo] = halo
-
-
-@dataclass(eq=False, kw_only=True)
-class StageRows(Channels):
-    """What the chunks of a stage share: a store a layer, and channels to the other ways of the stage."""
-
-    num_nodes: int
-    way: Span  # the numbers of this way's rows
-    ids: Tensor  # [N]
-    transport: Transport  # the ways of this stage
-    clock: Clock
-    rules: Rules
-    history: History
-    single: bool  # one chunk a way: all is fresh, no history is kept
-    channel_of: Callable[[int, Chunk], Channel] | None  # None: nobody is asked, to measure a stage alone
-    live: LiveRows
-    computed: Mapping[int, int]  # by layer: rows of all ranks, where those are not all
-    chunks_of: Callable[[int], Sequence[Chunk]]  # as a layer that leaves rows out sees them
-    stores: dict[int, Store] = field(default_factory=dict)
-    _fewer: dict[int, Sequence[Chunk]] = field(default_factory=dict, init=False)
-    _loaded_rows: dict[str, Tensor] = field(default_factory=dict, init=False)  # of stores that are not made yet
-
-    def at(self, layer: int, whole: Chunk) -> Chunk:
-        """A chunk as a layer sees it; made when first used, for other stages have the other layers."""
-        if layer not in self.live.fewer:
-            return whole
-        if layer not in self._fewer:
-            self._fewer[layer] = self.chunks_of(layer)
-        return self._fewer[layer][whole.index]
-
-    def store(self, layer: int, like: Tensor, row_map: RowMap) -> Store:
-        if layer not in self.stores:
-            store = self.stores[layer] = Store(self.num_nodes, len(self.way), like, history=not self.single)
-            for name, rows in self._rows_of(layer, store).items():
-                if name in self._loaded_rows:
-                    rows.copy_(self._loaded_rows.pop(name))
-        with torch.no_grad():
-            self.stores[layer].open(self.clock.step, row_map, self.ids, self.history)
-        return self.stores[layer]
-
-    def _rows_of(self, layer: int, store: Store) -> dict[str, Tensor]:
-        """What later steps read of a store, under names."""
-        rows = {} if store.history is None else {f"history.{layer}": store.history}
-        return rows | ({f"gradients.{layer}": store.grads} if self.history.gradients == "last" else {})
-
-    def keep(self, store: Store, at: slice | Tensor, bare: Tensor, mapped: Tensor, *, relu: bool = False) -> None:
-        """Into the snapshot, in a step that takes one: rows before activation and dropout, or after them."""
-        if store.history is not None and self.history.snaps(self.clock.step):
-            rows = (mapped if self.history.dropped else bare).detach()
-            store.history[at] = rows.relu() if relu and not self.history.dropped else rows
-
-    def held(self) -> Held:
-        kept = dict(self._loaded_rows)
-        for layer, store in self.stores.items():
-            kept |= self._rows_of(layer, store)
-        return super().held() | kept
-
-    def load_state(self, state: Tensors) -> None:
-        self.stores.clear()
-        self._loaded_rows = {name: rows for name, rows in state.items() if name.startswith(("history.", "gradients."))}
-        super().load_state({name: rows for name, rows in state.items() if name not in self._loaded_rows})

@@ -1,8 +1,8 @@
-"""A rank's place in a pipeline and the step that it runs there, whatever its chunks are made from."""
+"""A rank's place in a pipeline, and what its stage works on, whatever the chunks are made from."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -11,9 +11,7 @@ from fullgraph.cached import cached_property
 from fullgraph.exchange import Channel, Clock, RowFacts, Sides, Wires
 from fullgraph.nn.view import Features
 from fullgraph.placement.known import Known
-from fullgraph.placement.pipeline.rows import Chunk, LiveRows, Span, StageRows
-from fullgraph.placement.pipeline.stages import Border, PipelineStep
-from fullgraph.placement.pipeline.view import ChunkView
+from fullgraph.placement.pipeline.rows import Chunk, Span
 from fullgraph.placement.view import RankView
 from fullgraph.plan import HopRoute
 from fullgraph.transport import SubTransport, Transport
@@ -25,9 +23,7 @@ CHUNKS = 4  # for each stage, unless the run says how many
 
 
 class Setup(ABC):
-    """A rank's place among stages and ways, and the step that it runs there; a source of chunks fills it."""
-
-    step_kind: Callable[..., PipelineStep] = PipelineStep
+    """A rank's place among stages and ways; a source of chunks fills it."""
 
     def __init__(self, placement: "Pipeline", view: RankView, wire: Wires, clock: Clock) -> None:
         self.placement, self.view, self.wire, self.clock = placement, view, wire, clock
@@ -39,28 +35,39 @@ class Setup(ABC):
         self.slots = placement.chunks or CHUNKS * self.stages
 
     span: Span  # the numbers of this way's rows
+    ids: Tensor  # [N] of all nodes
     attends: bool
     device: torch.device  # of the rows
+    trimmed: Sequence[int]  # the layers that do not compute all rows
     computed: Mapping[int, int]  # by layer: rows of all ranks, where those are not all
-
-    @abstractmethod
-    def ids(self) -> Tensor:
-        """The ids [N] of all nodes."""
 
     @abstractmethod
     def chunks(self, layer: int | None = None) -> list[Chunk]:
         """The chunks as a layer sees them; None: as layers do that compute all rows."""
 
     @abstractmethod
-    def live_rows(self) -> LiveRows:
-        """How many rows of this way's chunks each layer computes."""
+    def computed_rows(self, layer: int | None) -> list[int]:
+        """By chunk of this way: how many rows a layer computes; None: all rows."""
 
     @abstractmethod
-    def inputs(self, chunks: list[Chunk], stage: int) -> list[tuple[Features, Known | None]]:
+    def arc_share(self, layer: int) -> float:
+        """Of this way's arcs, those into the rows that a layer computes."""
+
+    def rows_after(self, layer: int) -> list[int]:
+        """By chunk: how many rows there are behind a layer, which may be a dense one."""
+        return self.computed_rows(max((trimmed for trimmed in self.trimmed if trimmed <= layer), default=None))
+
+    def shares(self, layer: int) -> tuple[float, float]:
+        """Of all rows, and of all arcs, those that a layer has to do with."""
+        rows, everything = sum(self.rows_after(layer)), sum(self.computed_rows(None))
+        return rows / max(1, everything), self.arc_share(layer) if layer in self.trimmed else 1.0
+
+    @abstractmethod
+    def inputs(self, chunks: list[Chunk]) -> list[tuple[Features, Known | None]]:
         """By chunk: features, and what is known of their aggregation; on the first stage."""
 
     @abstractmethod
-    def targets(self, chunks: list[Chunk], stage: int) -> list[tuple[Tensor, Tensor]]:
+    def targets(self, chunks: list[Chunk]) -> list[tuple[Tensor, Tensor]]:
         """By chunk: training rows, and their labels; on the last stage."""
 
     @cached_property
@@ -74,49 +81,8 @@ class Setup(ABC):
         """A border has a lane, and a stage's two borders never the same."""
         return [self.transport.fork() for _ in range(min(2, self.stages - 1))]
 
-    def executor(self, stage: int | None = None, **more: Any) -> PipelineStep:
-        """The step of a stage, this rank's own (None) or another one of its way."""
-        placement, stage = self.placement, self.stage if stage is None else stage
-        halos, _ = self.halos, self.lanes
-        chunks = self.chunks()
-        rows = StageRows(
-            num_nodes=self.view.num_nodes,
-            way=self.span,
-            ids=self.ids(),
-            transport=halos,
-            clock=self.clock,
-            rules=placement.rules,
-            computed=self.computed,
-            history=placement.history,
-            single=self.slots == 1,
-            channel_of=self._channel,
-            live=self.live_rows(),
-            chunks_of=self.chunks,
-        )
-        given = self.inputs(chunks, stage)
-        known = [of for _, of in given] if given else [None] * len(chunks)
-        return self.step_kind(
-            stage=stage,
-            stages=self.stages,
-            transport=self.transport,
-            rows=rows,
-            parts=self.view,
-            chunks=chunks,
-            views=[ChunkView(stage=rows, chunk=c, known=k) for c, k in zip(chunks, known, strict=True)],
-            below=self._border(stage - 1) if stage else None,
-            above=self._border(stage) if stage < self.stages - 1 else None,
-            inputs=[x for x, _ in given],
-            targets=self.targets(chunks, stage),
-            count=self.view.counts["train"],
-            like=torch.empty(0, dtype=placement.dtype, device=self.device),
-            shuffle=placement.shuffle,
-            seed=placement.seed,
-            cut=placement.cut,
-            measure=placement.measure,
-            **more,
-        )
-
-    def _channel(self, layer: int, chunk: Chunk) -> Channel:
+    def halo_channel(self, layer: int, chunk: Chunk) -> Channel:
+        """Brings the rows of other ways that a layer reads for a chunk."""
         return self.wire.at(layer).build(
             name=f"halo/layer{layer}/chunk{chunk.index}",
             route=chunk.route,
@@ -125,20 +91,15 @@ class Setup(ABC):
             facts=RowFacts(ids=Sides(chunk.ids, chunk.halo_ids), grades=chunk.grades, summed=not self.attends),
         )
 
-    def _border(self, border: int) -> Border:
-        """Between stage `border` and the next."""
+    def hop_channel(self, border: int, chunk: Chunk, rows: int) -> Channel:
+        """Carries so many rows of a chunk from stage `border` to the next."""
         ranks = [self.mesh.rank(stage=stage, way=self.way) for stage in (border, border + 1)]
-        pair = SubTransport(self.lanes[border % 2], ranks) if self.transport.rank in ranks else None
-
-        def channel_of(chunk: Chunk, rows: int) -> Channel:
-            assert pair is not None, "a stage that is asked for its widths alone sends nothing"
-            grades = None if chunk.grades is None else chunk.grades.owned[:rows]
-            return self.placement.hop.at(border).build(
-                name=f"hops/{border}/chunk{chunk.index}",
-                route=HopRoute(pair.rank, rows),
-                transport=pair,
-                clock=self.clock,
-                facts=RowFacts(grades=None if grades is None else Sides(grades, grades)),
-            )
-
-        return Border(channel_of=channel_of)
+        pair = SubTransport(self.lanes[border % 2], ranks)
+        grades = None if chunk.grades is None else chunk.grades.owned[:rows]
+        return self.placement.hop.at(border).build(
+            name=f"hops/{border}/chunk{chunk.index}",
+            route=HopRoute(pair.rank, rows),
+            transport=pair,
+            clock=self.clock,
+            facts=RowFacts(grades=None if grades is None else Sides(grades, grades)),
+        )

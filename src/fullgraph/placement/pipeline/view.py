@@ -1,21 +1,93 @@
-"""The view of one chunk of a pipeline: rows of chunks done this step are fresh, the others historical.
+"""What a stage holds, and the view of one of its chunks: rows of chunks done this step are fresh, others historical.
 
 Legend: N nodes, w of them this way's own; n rows of the chunk, t of them that a layer computes, h of other ways' chunks
 in the same slot; D features.
 """
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import Tensor
 
-from fullgraph.exchange import Channel
+from fullgraph.exchange import Channel, Clock, Held
 from fullgraph.nn.layer_plan import LayerPlan, LayerShape
-from fullgraph.nn.view import IDENTITY, Features, Message, RowMap, Update, at_once
+from fullgraph.nn.view import IDENTITY, AtOnce, Features, Message, RowMap
 from fullgraph.ops import Adjacency, Structure, attend
-from fullgraph.placement.known import Known, KnownMessage, with_first
-from fullgraph.placement.pipeline.rows import Chunk, Gather, Mix, StageRows, Store
+from fullgraph.placement.known import Known, with_first
+from fullgraph.placement.pipeline.rows import Chunk, Gather, History, Mix, Store
+from fullgraph.placement.pipeline.setup import Setup
+from fullgraph.placement.view import Channels, Tensors
+
+
+@dataclass(eq=False, kw_only=True)
+class StageRows(Channels):
+    """What the chunks of a stage share: a store a layer, and channels to the other ways of the stage."""
+
+    setup: Setup
+    alone: bool = False  # to measure one chunk by itself: nobody is asked, and layers compute all of its rows
+    stores: dict[int, Store] = field(default_factory=dict, init=False)
+    _fewer: dict[int, Sequence[Chunk]] = field(default_factory=dict, init=False)
+    _loaded_rows: dict[str, Tensor] = field(default_factory=dict, init=False)  # of stores that are not made yet
+
+    @property
+    def clock(self) -> Clock:
+        return self.setup.clock
+
+    @property
+    def history(self) -> History:
+        return self.setup.placement.history
+
+    @property
+    def num_nodes(self) -> int:
+        return self.setup.view.num_nodes
+
+    def halo(self, layer: int, chunk: Chunk) -> Channel | None:
+        """The channel to the other ways, if there are any."""
+        if self.alone or self.setup.ways == 1:
+            return None
+        return self.channel(f"layer{layer}/chunk{chunk.index}", lambda: self.setup.halo_channel(layer, chunk))
+
+    def at(self, layer: int, whole: Chunk) -> Chunk:
+        """A chunk as a layer sees it; made when first used, for other stages have the other layers."""
+        if self.alone or layer not in self.setup.trimmed:
+            return whole
+        if layer not in self._fewer:
+            self._fewer[layer] = self.setup.chunks(layer)
+        return self._fewer[layer][whole.index]
+
+    def store(self, layer: int, like: Tensor, row_map: RowMap) -> Store:
+        if layer not in self.stores:
+            store = self.stores[layer] = Store(self.num_nodes, len(self.setup.span), like, history=self.setup.slots > 1)
+            for name, rows in self._rows_of(layer, store).items():
+                if name in self._loaded_rows:
+                    rows.copy_(self._loaded_rows.pop(name))
+        with torch.no_grad():
+            self.stores[layer].open(self.clock.step, row_map, self.setup.ids, self.history)
+        return self.stores[layer]
+
+    def _rows_of(self, layer: int, store: Store) -> dict[str, Tensor]:
+        """What later steps read of a store, under names."""
+        rows = {} if store.history is None else {f"history.{layer}": store.history}
+        return rows | ({f"gradients.{layer}": store.grads} if self.history.gradients == "last" else {})
+
+    def keep(self, store: Store, at: slice | Tensor, bare: Tensor, mapped: Tensor, *, relu: bool = False) -> None:
+        """Into the snapshot, in a step that takes one: rows before activation and dropout, or after them."""
+        if store.history is not None and self.history.snaps(self.clock.step):
+            rows = (mapped if self.history.dropped else bare).detach()
+            store.history[at] = rows.relu() if relu and not self.history.dropped else rows
+
+    def held(self) -> Held:
+        kept = dict(self._loaded_rows)
+        for layer, store in self.stores.items():
+            kept |= self._rows_of(layer, store)
+        return super().held() | kept
+
+    def load_state(self, state: Tensors) -> None:
+        self.stores.clear()
+        self._loaded_rows = {name: rows for name, rows in state.items() if name.startswith(("history.", "gradients."))}
+        super().load_state({name: rows for name, rows in state.items() if name not in self._loaded_rows})
 
 
 @dataclass(eq=False, kw_only=True)
@@ -25,7 +97,6 @@ class ChunkView:
     stage: StageRows
     chunk: Chunk
     known: Known | None = None
-    _known: dict[int, Known] = field(default_factory=dict, init=False)  # by layer: of the rows that it computes
 
     @property
     def ids(self) -> Tensor:
@@ -49,15 +120,14 @@ class ChunkView:
 
     def plan(self, x: Features, layer: int, shape: LayerShape) -> LayerPlan:
         known = self.known.kind if self.known is not None and x is self.known.x else ""
-        rows = self.stage.computed.get(layer, self.num_nodes)
-        return self.stage.rules.plan(layer, shape, known=known, sparse=isinstance(x, Adjacency), rows=rows)
+        rows = self.stage.setup.computed.get(layer, self.num_nodes)
+        return self.stage.setup.placement.rules.plan(
+            layer, shape, known=known, sparse=isinstance(x, Adjacency), rows=rows
+        )
 
     def send(self, x: Features, layer: int, row_map: RowMap = IDENTITY) -> "Message[Any]":
         if self.known is not None and x is self.known.x:
-            targets = self._targets(layer)
-            if layer not in self._known:
-                self._known[layer] = self.known.first(targets)
-            return KnownMessage(self._known[layer], self.ids[:targets], row_map)
+            return self.known.message(self._targets(layer), self.ids, row_map)
         assert isinstance(x, Tensor), "sparse rows do not cross; a layer maps them first"
         return ChunkMessage(self, x, layer, row_map)
 
@@ -78,17 +148,15 @@ class ChunkView:
         raise AssertionError("a chunk's sum is not the graph's; norms that need that are refused")
 
 
-class ChunkMessage:
+class ChunkMessage(AtOnce):
     """The chunk's rows, on their way to the other ways; what is done before `aggregate` hides the wire."""
 
     def __init__(self, view: ChunkView, x: Tensor, layer: int, row_map: RowMap) -> None:
         stage, chunk = view.stage, view.stage.at(layer, view.chunk)
         self.stage, self.chunk, self.row_map = stage, chunk, row_map
         self.store = stage.store(layer, x, row_map)
-        self.channel: Channel | None = None
-        if stage.channel_of is not None and stage.transport.size > 1:
-            make = stage.channel_of
-            self.channel = stage.channel(f"layer{layer}/chunk{chunk.index}", lambda: make(layer, chunk))
+        self.channel = stage.halo(layer, chunk)
+        if self.channel is not None:
             x, self.token = self.channel.begin(x, relu=row_map.relu, mapped=row_map.relu or row_map.p > 0)
         stage.clock.dropped |= row_map.p > 0
         read = row_map.dense(x, chunk.ids)
@@ -98,12 +166,6 @@ class ChunkMessage:
     def aggregate(self) -> Tensor:
         z: Tensor = Mix.apply(*self._rows())  # type: ignore[no-untyped-call]
         return z
-
-    def through(self, update: Update, own: Callable[[Any], Any] | None = None) -> Tensor:
-        return at_once(self, update, own)
-
-    def mapped(self, dense: Callable[[Any], Tensor]) -> "Message[Tensor]":
-        raise AssertionError("rows are mapped before they cross here")
 
     def sources(self) -> Tensor:
         rows: Tensor = Gather.apply(*self._rows())  # type: ignore[no-untyped-call]

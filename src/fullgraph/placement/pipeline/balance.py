@@ -1,0 +1,119 @@
+"""Where a model is cut into the stages of a pipeline: what each block costs, and the most even cut."""
+
+import copy
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+
+from fullgraph.device import synchronize
+from fullgraph.errors import InputError
+from fullgraph.nn import BatchNorm, Block, Chain, State
+from fullgraph.nn.view import Features
+from fullgraph.placement.pipeline.view import ChunkView, StageRows
+
+TENSORS = 4  # that a state may have
+REPEATS = 3  # of a measurement; the fastest counts
+# What work takes beside a multiply-add of a dense product, on a CPU and on a GPU alike:
+SPARSE = 8  # one of a sparse product
+NUMBER = 16  # a number that norms, activations and dropout pass over
+
+
+def cost_table(model: Chain, chunk: ChunkView, x: Features, *, measure: bool) -> Tensor:
+    """Of each block: its work on a chunk with input rows x, then the widths of the state it makes."""
+    table = torch.zeros(len(model.blocks), 1 + TENSORS, dtype=torch.float64)
+    model = copy.deepcopy(model)
+    setup = chunk.stage.setup
+    alone = StageRows(setup=setup, alone=True)  # one chunk cannot tell how many rows the layers leave out of all
+    view = replace(chunk, stage=alone)
+    state: State = (x,)
+    for row, block in zip(table, model.blocks, strict=True):
+        taken = [_timed(block, state, view) for _ in range(REPEATS if measure else 1)]
+        before, state = state, taken[-1][1]
+        work = _work(block, before, state, view, (1.0, 1.0))
+        due = _work(block, before, state, view, setup.shares(block.layer))
+        row[0] = min(seconds for seconds, _ in taken) * due / work if measure else due
+        row[1 : 1 + len(state)] = torch.tensor([part.shape[1] for part in state])
+        alone.stores.clear()  # no stage holds those of all layers
+    return table
+
+
+def _work(
+    block: Block,
+    before: tuple[Features, ...],
+    after: tuple[Features, ...],
+    view: ChunkView,
+    shares: tuple[float, float],
+) -> float:
+    """Multiply-adds of a block that ran just now, and what else takes time, in theirs; for shares of rows and arcs."""
+    rows, x = len(view.ids), before[0]
+    entries = rows * x.shape[1] if isinstance(x, Tensor) else x.structure.num_arcs
+    weights = sum(weight.numel() for weight in block.parameters() if weight.dim() > 1)
+    sparse = view.chunk.forward.structure.num_arcs * sum(store.rows.shape[1] for store in view.stage.stores.values())
+    numbers = rows * sum(part.shape[1] for part in after)
+    of_rows, of_arcs = shares
+    return of_rows * (weights * entries / max(1, x.shape[1]) + NUMBER * numbers) + of_arcs * SPARSE * sparse
+
+
+def _timed(block: Block, state: State, view: ChunkView) -> tuple[float, State]:
+    """Seconds of a block, forth and back, and the state it makes, cut off from it."""
+    start = _now(view)
+    out = [part for part in block(state, view) if isinstance(part, Tensor)]
+    torch.autograd.backward(out, [torch.ones_like(part) for part in out])
+    seconds = _now(view) - start
+    return seconds, tuple(part.detach().requires_grad_() for part in out)
+
+
+def _now(view: ChunkView) -> float:
+    synchronize(view.ids.device)
+    return time.perf_counter()
+
+
+def cuttable(model: nn.Module, stages: int, cut: Sequence[int] = ()) -> Chain:
+    """The model, if it can be cut into so many stages (before these blocks) and given its rows in chunks."""
+    if not isinstance(model, Chain):
+        raise InputError(
+            f"a pipeline cannot cut {type(model).__name__}, which is no chain of blocks (fullgraph.nn.Chain); "
+            "train it with another strategy"
+        )
+    if model.checkpoint_layers:
+        raise InputError(
+            "a pipeline overwrites its rows chunk by chunk and cannot run a layer twice; leave out --checkpoint-layers"
+        )
+    if len(model.blocks) < stages:
+        raise InputError(
+            f"{stages} stages for a model of {len(model.blocks)} layers; use more layers, fewer ranks or more ways"
+        )
+    if cut and (len(cut) != stages - 1 or sorted({0, *cut, len(model.blocks)}) != [0, *cut, len(model.blocks)]):
+        raise InputError(
+            f"cut={','.join(map(str, cut))}: give the first layer of each of the {stages} stages but the first, "
+            f"rising, between 1 and {len(model.blocks) - 1}"
+        )
+    if any(isinstance(module, BatchNorm) for module in model.modules()):
+        raise InputError("batch norm needs all nodes at once, a pipeline has them in chunks; use norm=layer or none")
+    return model
+
+
+def balanced(costs: Sequence[float], stages: int) -> list[int]:
+    """The first block of each stage but stage 0, such that the dearest stage is as cheap as it can be."""
+    sums = [0.0]
+    for cost in costs:
+        sums.append(sums[-1] + cost)
+    blocks = len(costs)
+    worst = {(0, 0): 0.0}  # (stages, blocks) -> the dearest stage of the best cut
+    last: dict[tuple[int, int], int] = {}
+    for stage in range(1, stages + 1):
+        for end in range(stage, blocks - (stages - stage) + 1):
+            choices = {
+                begin: max(worst[stage - 1, begin], sums[end] - sums[begin])
+                for begin in range(stage - 1, end)
+                if (stage - 1, begin) in worst
+            }
+            last[stage, end] = min(choices, key=lambda begin: choices[begin])
+            worst[stage, end] = choices[last[stage, end]]
+    cut = [blocks]
+    for stage in range(stages, 1, -1):
+        cut.append(last[stage, cut[-1]])
+    return cut[:0:-1]
