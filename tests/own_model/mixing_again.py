@@ -244,6 +244,22 @@ REFUSED = {
     InnerOptimum: "an aggregation by gradients of a mean over all nodes",
     mean_of_a_loss: "mse_loss takes a mean or sum over rows of nodes; use reduction='none'",
 }
+
+
+class mean_in_the_place_of_a_weight(Base):
+    """The same call as in the steps before, but for where its second argument comes from."""
+
+    def made(self):
+        self.shift = nn.Parameter(torch.zeros(HIDDEN))
+
+    def between(self, h, x, e):
+        shift = self.shift
+        if self.calls > 3:
+            with torch._C.DisableTorchFunction():
+                shift = h.mean(0)
+        return h - shift
+
+
 OTHER_ROWS = r"mixing_again\.py:\d+: a hook of a tensor mixes gradients of different rows"
 LATER = dict.fromkeys((gradient_scaled_later, gradient_centred_later, gradient_of_other_rows_later), OTHER_ROWS)
 LATE = {
@@ -256,4 +272,4 @@ LATE = {
         root_of_a_number_of_rows, divisor_of_a_number_of_rows, gradient_of_a_weight, edges_turned_by_a_selection,
         ByFrequency, BagByFrequency, SparseRows,
     )
-}  # fmt: skip
+} | {mean_in_the_place_of_a_weight: "made where rows cannot be followed"}  # fmt: skip

@@ -26,9 +26,13 @@ class Buffers:
         ]
         self._seen = self._now()
 
-    def _now(self) -> dict[str, tuple[Tensor, int]]:
+    def _now(self) -> list[tuple[Tensor, int]]:
+        values = [value for _, part in self._parts if part._buffers for value in part._buffers.values()]
+        return [(value, value._version) for value in values if value is not None]
+
+    def _named(self) -> dict[str, Tensor]:
         return {
-            full: (value, value._version)
+            full: value
             for name, part in self._parts
             for key, value in part._buffers.items()
             if value is not None and (full := f"{name}.{key}".lstrip(".")) not in self._tables
@@ -38,17 +42,20 @@ class Buffers:
         """Raise if a buffer holds rows of one rank, or differs between ranks."""
         now, before = self._now(), self._seen
         self._seen = now
-        for name, (value, _) in now.items():
+        if len(now) == len(before) and all(
+            value is known and version == then and rows_of(value) is None
+            for (value, version), (known, then) in zip(now, before, strict=True)
+        ):
+            return
+        named = self._named()
+        for name, value in named.items():
             if rows_of(value) is not None:
                 raise InputError(
                     f"the buffer {name} holds rows of nodes, which a checkpoint would not keep for all ranks; "
                     "register it with a row for each of the graph's nodes, keep a mean or sum, or a plain attribute"
                 )
-        changed = now.keys() != before.keys() or any(
-            value is not before[name][0] or version != before[name][1] for name, (value, version) in now.items()
-        )
-        if changed and self.transport.size > 1:
-            self._compare({name: value for name, (value, _) in now.items()})
+        if self.transport.size > 1:
+            self._compare(named)
 
     def _compare(self, buffers: dict[str, Tensor]) -> None:
         self._checks += 1

@@ -171,7 +171,9 @@ def _in_one_process(model: nn.Module, piece: Piece, x: Tensor, inputs: Inputs) -
         logits = logits_of(rows)
         if logits is None:
             told = f"shape {tuple(out.shape)}" if isinstance(out, Tensor) else type(out).__name__
-            problem = f"returned {told} for {len(nodes)} nodes; its forward must return logits, one row per node"
+            problem = (
+                f"returned {told} for a graph of {len(nodes)} nodes; its forward must return logits, one row per node"
+            )
             if isinstance(out, Tensor) and out.shape[:1] == (piece.total,):
                 problem += f"; put what has a row for every node of {piece.total} into the graph, as x or a field"
             raise unfit(model.forward, problem, "the model")

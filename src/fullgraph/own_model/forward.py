@@ -65,7 +65,8 @@ class Forward:
         self.guard = guard or Guard()
         self.sets = view.sets
         self.counts = Counts()
-        self.trace, self._calls = self.guard.trace(view, torch.is_grad_enabled()), 0
+        self.trace = self.guard.trace(view, torch.is_grad_enabled())
+        self.calls = 0  # of torch's functions that were followed in this pass
         self.trusted = 0  # running calls whose operations are not followed: ours, and PyG's aggregations
         self.gave_nodes = False  # whether a layer of PyG's received this rank's number of nodes
         self._with_grad, self._hooks = torch.is_grad_enabled(), _saved_tensor_hooks()
@@ -86,16 +87,17 @@ class Forward:
         finally:
             self.trusted -= 1
 
-    def next_call(self) -> int:
-        """The number of a call of a torch function in this pass."""
-        self._calls += 1
-        return self._calls - 1
-
     def as_rows(self, x: Tensor, rows: Rows | None) -> Tensor:
         return mark(x, rows)
 
+    @contextmanager
+    def unseen(self) -> Iterator[None]:
+        """Around our own code: torch's functions mean what they always do there, and cost no look."""
+        with self.trust(), torch._C.DisableTorchFunction():
+            yield
+
     def as_nodes(self, x: Tensor) -> Tensor:
-        return mark(x, Rows(self.sets.nodes, 0))
+        return mark(x, self.view.node_rows)
 
     def count(self, space: Space, each: int = 1) -> Count:
         return Count.of(space, self.total, self.gave, each)
@@ -179,7 +181,7 @@ class Forward:
 
     def _check_owned(self, x: Tensor, dim: int) -> None:
         """Refuse a table of neighbours that is not made of rows of nodes."""
-        n, rows = self.view.num_owned, rows_of(x)
+        n = self.view.num_owned
         with torch._C.DisableTorchFunction():
             size = x.shape[dim]
         if size != n:
@@ -187,11 +189,14 @@ class Forward:
                 f"a layer reads its neighbours in a tensor of {size} rows where this rank owns {n} nodes; "
                 "give it a row for every node, made from x (an embedding of all nodes belongs into the graph's x)"
             )
-        if self.trusted or not self.guard.checks:
-            return
-        owned = rows is not None and rows.dim == dim and rows.space.is_like(self.sets.nodes)
-        if not owned and not is_even(x, dim):
+        if not self.trusted and not self.is_owned(x, dim) and not is_even(x, dim):
             refuse("a layer reads its neighbours in a table that is not made of rows of nodes; make it from x")
+
+    def is_owned(self, x: Tensor, dim: int) -> bool:
+        """Whether x has a row for each owned node along a dimension; it counts as such where nothing is checked."""
+        rows = rows_of(x)
+        owned = rows is not None and rows.dim == dim and rows.space.is_like(self.sets.nodes)
+        return owned or not self.guard.checks
 
     def _crossed(self, rows: Tensor) -> Tensor:
         view, n = self.view, self.view.num_owned

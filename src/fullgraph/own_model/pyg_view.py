@@ -60,6 +60,11 @@ class PygView(RankView):
         )  # fmt: skip
 
     @property
+    def node_rows(self) -> Rows:
+        """The mark of a tensor with a row for each owned node."""
+        return self.once("node rows", lambda: Rows(self.nodes, 0))
+
+    @property
     def edges(self) -> Space:
         """The edges into owned nodes, a subset of all edges."""
         return self.once("edges", self._edges)

@@ -31,19 +31,22 @@ def use_kernels(part: Any) -> None:
     if fast is None:
         return
 
+    hooks = [name for name in vars(part) if name.endswith(PYG_HOOKS) and name[1:].startswith(PYG_STEPS)]
+
     def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
         pass_now = running.get()
-        out = None if pass_now is None or _is_changed(self) else fast(pass_now, self, *args, **kwargs)
+        out = None if pass_now is None or _is_changed(self, hooks) else fast(pass_now, self, *args, **kwargs)
         return kind.forward(self, *args, **kwargs) if out is None else out
 
     part.forward = MethodType(forward, part)
 
 
-def _is_changed(conv: Any) -> bool:
+def _is_changed(conv: Any, hooks: list[str]) -> bool:
     """Whether a part of a layer differs from PyG's: it has hooks, other functions or another class."""
-    if any(hooks for name, hooks in vars(conv).items() if name.endswith(PYG_HOOKS) and name[1:].startswith(PYG_STEPS)):
+    own = vars(conv)
+    if any(own[name] for name in hooks):
         return True
-    if any(not getattr(vars(conv)[step], "ours", False) for step in PYG_STEPS if step in vars(conv)):
+    if any(step in own and not getattr(own[step], "ours", False) for step in PYG_STEPS):
         return True
     for name, part in conv.named_children():
         plain = name in GIVEN or f"{type(part).__module__}.{type(part).__name__}".startswith(PYG_PARTS)

@@ -21,8 +21,9 @@ def gcn(forward: Forward, conv: Any, x: Any, edge_index: Any, edge_weight: Any =
     own = weighted(forward, x, edge_index, edge_weight)
     if own is None or not _is_plain_gcn(conv):
         return None
-    out = mapped(forward, x, conv.lin.weight, "gcn", own)
-    return out if conv.bias is None else out + conv.bias
+    with forward.unseen():
+        out = mapped(forward, x, conv.lin.weight, "gcn", own)
+        return forward.as_nodes(out if conv.bias is None else out + conv.bias)
 
 
 def gcn2(forward: Forward, conv: Any, x: Any, x_0: Tensor, edge_index: Any, edge_weight: Any = None) -> Tensor | None:
@@ -36,15 +37,15 @@ def gcn2(forward: Forward, conv: Any, x: Any, x_0: Tensor, edge_index: Any, edge
 def sage(forward: Forward, conv: Any, x: Any, edge_index: Any, size: Any = None) -> Tensor | None:
     if not is_own(forward, x, edge_index) or size is not None or not _can_aggregate(conv):
         return None
-    source = conv.lin(x).relu() if conv.project else x
-    if isinstance(conv.aggr, str) and conv.aggr in SUMS:
-        out = mapped(forward, source, conv.lin_l.weight, SUMS[conv.aggr], False)
-        out = out if conv.lin_l.bias is None else out + conv.lin_l.bias
-    else:
-        out = conv.lin_l(aggregated(forward, source, conv.aggr))
-    out = out + conv.lin_r(x) if conv.root_weight else out
-    y: Tensor = F.normalize(out, p=2.0, dim=-1) if conv.normalize else out
-    return y
+    with forward.unseen():
+        source = conv.lin(x).relu() if conv.project else x
+        if isinstance(conv.aggr, str) and conv.aggr in SUMS:
+            out = mapped(forward, source, conv.lin_l.weight, SUMS[conv.aggr], False)
+            out = out if conv.lin_l.bias is None else out + conv.lin_l.bias
+        else:
+            out = conv.lin_l(aggregated(forward, source, conv.aggr))
+        out = out + conv.lin_r(x) if conv.root_weight else out
+        return forward.as_nodes(F.normalize(out, p=2.0, dim=-1) if conv.normalize else out)
 
 
 def gin(forward: Forward, conv: Any, x: Any, edge_index: Any, size: Any = None) -> Tensor | None:
@@ -65,7 +66,7 @@ def graph(
             return None
         out = conv.lin_rel(_weighed(forward, x, edge_weight.reshape(-1, 1), conv.aggr))
     elif own and conv.aggr == "mean":  # PyG divides by the number of arcs, not by their weights
-        out = conv.lin_rel(_per_arc(forward, forward.aggregate(x, "sum", weighted=True)))
+        out = conv.lin_rel(forward.as_nodes(_per_arc(forward, forward.aggregate(x, "sum", weighted=True))))
     else:
         out = mapped(forward, x, conv.lin_rel.weight, SUMS[conv.aggr], own)
         out = out if conv.lin_rel.bias is None else out + conv.lin_rel.bias
@@ -75,14 +76,15 @@ def graph(
 
 def _weighed(forward: Forward, x_nD: Tensor, weight_E1: Tensor, aggregation: str) -> Tensor:
     """sum_e weight[e] x[j_e], or this sum divided by the number of arcs."""
-    with forward.trust():
+    with forward.unseen():
         out = spmm_heads(forward.view.pattern, weight_E1, forward.sources(x_nD)[:, None])[:, 0]
         return forward.as_nodes(_per_arc(forward, out) if aggregation == "mean" else out)
 
 
 def _per_arc(forward: Forward, total_nD: Tensor) -> Tensor:
-    degree_n = forward.view.pattern.indptr.diff().clamp(min=1)
-    return total_nD / degree_n[:, None].to(total_nD.dtype)
+    with forward.trust():
+        degree_n = forward.view.pattern.indptr.diff().clamp(min=1)
+        return total_nD / degree_n[:, None].to(total_nD.dtype)
 
 
 def _can_aggregate(conv: Any) -> bool:
@@ -100,13 +102,10 @@ def _can_aggregate(conv: Any) -> bool:
 def aggregated(forward: Forward, x_nD: Tensor, names: str | list[str]) -> Tensor:
     """One aggregation, or several side by side; aggregations of the graph's features are computed once."""
     view = forward.view
-    with forward.trust():
-        if x_nD is view.features:
-            with torch.no_grad():
-                found = view.once(f"inputs {names}", lambda: _side_by_side(view.pattern, forward.sources(x_nD), names))
-        else:
-            found = _side_by_side(view.pattern, forward.sources(x_nD), names)
-        return forward.as_nodes(found)
+    if x_nD is not view.features:
+        return _side_by_side(view.pattern, forward.sources(x_nD), names)
+    with torch.no_grad():
+        return view.once(f"inputs {names}", lambda: _side_by_side(view.pattern, forward.sources(x_nD), names))
 
 
 def _side_by_side(pattern: Structure, source_mD: Tensor, names: str | list[str]) -> Tensor:
