@@ -18,6 +18,6 @@ class Focal(Value):
 
     def __call__(self, logits, target):
         w = torch.tensor(self.weights, dtype=logits.dtype, device=logits.device) if self.weights else None
-        loss = F.cross_entropy(logits, target, reduction="none")  # one number a row, no mean
+        loss = F.cross_entropy(logits, target, reduction="none")  # one number per row, no mean
         scale = 1 if w is None else w[target]
         return scale * (1 - torch.exp(-loss)) ** self.gamma * loss

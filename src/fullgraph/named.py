@@ -177,7 +177,7 @@ class _Options:
     def fill(self, kind: type, prefix: str = "", base: Any = None) -> Any:
         """Build a value of `kind` from the options; missing ones come from `base`, or from the class's defaults."""
         filled: dict[str, Any] = {}
-        for field in (field for field in fields(kind) if field.init):
+        for field in (field for field in fields(kind) if field.name in hints_of(kind)):
             key, hint = prefix + field.name, hints_of(kind)[field.name]
             default = _default(field) if base is None else getattr(base, field.name)
             self.known.setdefault(key, _shown(hint, default))

@@ -168,7 +168,10 @@ def build_shard(run: Run, part: Part, transport: Transport, aggregation: str = "
     if hasattr(run.model, "distributed") and not aggregation:
         return rows_alone(run, part, transport)
     placement = replace(placement_of(run), device=devices_of(run, transport.rank)[0])
-    return placement.place(part, transport, run.wires, aggregation or run.model.aggregation)
+    shard = placement.place(part, transport, run.wires, aggregation or run.model.aggregation)
+    if not isinstance(shard, Shard):
+        raise unfit(placement.place, f"returned {told(shard)}: return a fullgraph.placement.Shard")
+    return shard
 
 
 def rows_alone(run: Run, part: Part, transport: Transport) -> Shard:

@@ -196,7 +196,7 @@ def test_inspect(say, tmp_path):
         assert "nodes  200" in out
         assert "max/mean" in out
     out = say("inspect", "g.npz", "--partitioner", "random", "--parts", 8)[1]
-    assert "halo rows for each node" in out
+    assert "halo rows per node" in out
 
 
 def test_a_partitioners_options_are_given_by_p(say, tmp_path):
@@ -204,7 +204,7 @@ def test_a_partitioners_options_are_given_by_p(say, tmp_path):
     new = say("inspect", "g.npz", "-p", "objective=cut")
     old = say("inspect", "g.npz", "-o", "objective=cut")
     assert (new[0], new[1], new[2]) == (old[0], old[1], "")
-    assert "given by -p" in old[2]
+    assert "use -p for" in old[2]
 
 
 # The doctor.

@@ -68,11 +68,11 @@ EVEN = {
     ("change", "words"),
     [
         ({}, ""),
-        ({"edges": (14, 4)}, "rank 0 has 1.6x the mean's arcs"),
+        ({"edges": (14, 4)}, "rank 0 has 1.6x the mean's edges"),
         ({"nodes": (2, 8)}, "rank 1 has 1.6x the mean's nodes"),
         ({"halo": (1, 4)}, "rank 1 has 1.6x the mean's halo rows"),
         ({"train": (0, 4)}, "rank 0 has no training node"),
-        ({"halo_rows": 25}, "2.5 halo rows for each node"),
+        ({"halo_rows": 25}, "2.5 halo rows per node"),
     ],
 )
 def test_an_uneven_cut_is_remarked_upon(change, words):

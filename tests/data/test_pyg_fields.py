@@ -162,7 +162,7 @@ def test_float_classes_are_said_and_can_be_read(tmp_path, capfd):
     given.val_mask[1] = False
     short = {"epochs": 2, "eval_every": 1, "report": False}
     assert fg.train(given, **short, out=tmp_path / "auto").result["task"] == "regression"
-    told = "y is floats, all of them whole numbers, and is learned as real numbers (regression); --task classification"
+    told = "y has floats that are all whole numbers, and is learned as real numbers (regression); --task classification"
     assert told in capfd.readouterr().err
     run = fg.train(given, task="classification", **short, out=tmp_path / "classes")
     assert (run.result["metric"], run.result["graph"]["classes"]) == ("accuracy", 3)

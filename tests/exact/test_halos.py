@@ -280,7 +280,7 @@ def test_the_narrow_order_sends_fewer_bytes():
         ("bns", {"p": "1.5"}, "p=1.5: at least 0 and at most 1"),
         ("cd-r", {"r": "0"}, "r=0: at least 1"),
         ("sancus", {"bound": "-1"}, "bound=-1: at least 0"),
-        ("adaqp", {"budget": "1"}, "budget=1.0: a row takes 2, 4 or 8 bits; give 2 to 8, or 0 to go by lam"),
+        ("adaqp", {"budget": "1"}, "budget=1.0: a row takes 2, 4 or 8 bits; give 2 to 8, or 0 to let lam decide"),
         ("adaqp", {"lam": "2"}, "lam=2: at least 0 and at most 1"),
         ("free", {"placement": "mixture", "share": "0.5"}, "share, turns and bound are for halo rows"),
     ],

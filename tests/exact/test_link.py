@@ -285,7 +285,7 @@ def test_a_run_resumed_is_the_same_run(case):
 
 @pytest.mark.parametrize("decoder", ["Dropping", "Normed"])
 def test_a_decoder_that_looks_beyond_a_pair_is_refused(decoder):
-    text = rf"test_link\.py:\d+: {decoder} gives a pair another score among other pairs: leave out"
+    text = rf"test_link\.py:\d+: {decoder} scores a pair differently among other pairs: leave out"
     with pytest.raises(InputError, match=text):
         Link(decoder=f"{__file__}:{decoder}").equip(torch.nn.Module(), seed=0, dtype=torch.float32)
 

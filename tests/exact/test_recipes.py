@@ -180,7 +180,7 @@ def test_a_refresh_of_every_step_is_sylvie_s():
         ("free", {"bits": "3"}, "bits=3 does not pack into bytes; choose one of 1, 2, 4, 8"),
         ("sylvie-s", {"adaptive": "true", "tau": "0"}, "tau=0: at least 1"),
         ("sylvie-a", {"adaptive": "true", "bits": "16"}, "bits=16 does not pack"),
-        ("sylvie-a", {"adaptive": "true", "warm_up": "5"}, "warm_up=5 have no say with adaptive=true"),
+        ("sylvie-a", {"adaptive": "true", "warm_up": "5"}, "warm_up=5 have no effect with adaptive=true"),
         ("sylvie-s", {"tau": "5"}, "add -o adaptive=true"),
         ("pipegcn", {"gamma": "0.5"}, "add -o smooth=gf"),
         ("free", {"correct": "true"}, "add -o smooth=gf"),

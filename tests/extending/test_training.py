@@ -250,8 +250,8 @@ WRONG = {
     "task": (("--task", "ranking"), "task 'ranking' is unknown; known: classification, regression, link; or"),
     "decoder": (("--decoder", "dot"), "training has no option decoder"),
     "metric": (("--metric", "mrr"), "metric 'mrr' does not fit 4-class data; use one of: accuracy"),
-    "pipeline": (("--task", "link", "--strategy", "gnnpipe"), "a pipeline's stages never hold the rows of all pairs"),
-    "inductive": (("--task", "link", "--inductive"), "a link has none; leave it out"),
+    "pipeline": (("--task", "link", "--strategy", "gnnpipe"), "no stage of a pipeline holds the rows of all pairs"),
+    "inductive": (("--task", "link", "--inductive"), "link prediction has none; leave it out"),
     "shares": (("--task", "link", "-t", "val=0.6", "-t", "test=0.5"), "leave a split empty: choose other shares"),
 }
 

@@ -116,6 +116,14 @@ class ClippedWeight(Base):
 
 UNSEEN = {
     "a late function": (late(Halved.apply), "the autograd function Halved begins in a later step"),
+    "a late function in the place of a call": (
+        between(lambda self, h, x, e: Halved.apply(h) if self.calls > 3 else h.view_as(h)),
+        "the autograd function Halved begins in a later step",
+    ),
+    "a late function before a layer of PyG's": (
+        between(lambda self, h, x, e: Halved.apply(h) if self.calls > 3 else h),
+        "the autograd function Halved begins in a later step",
+    ),
     "a late hook": (late(hooked), r"test_counts.py:\d+: a hook of a tensor mixes gradients of different rows"),
     "an int": (between(lambda self, h, x, e: h * int(x.size(0)) * 0.003), "a plain number of the rows of one rank"),
     "the largest position": (between(lambda self, h, x, e: h * (e.max() + 1)), "largest position on one rank"),

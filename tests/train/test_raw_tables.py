@@ -100,7 +100,10 @@ def test_splits_that_cannot_be_are_one_line(folder):
         (["--split", "random:70/30"], "write random:TRAIN/VAL/TEST, three shares that make 100"),
         (["--split", "half"], "write random:TRAIN/VAL/TEST"),
         (["--split", "-1"], "split=-1"),
-        (["--split", "random:60/20/20", "--task", "link"], "draws nodes; of links, -t val=0.05 -t test=0.1 says"),
+        (
+            ["--split", "random:60/20/20", "--task", "link"],
+            "draws nodes; for links, set the shares with -t val",
+        ),
     ):
         done = shell(folder, "train", "g", *words, "--out", "run")
         assert done.returncode == 2, words

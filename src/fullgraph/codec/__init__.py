@@ -1,4 +1,4 @@
-"""How many bits: what a row becomes on the wire."""
+"""Codecs: turn rows into bytes and back; the axis "how many bits"."""
 
 from typing import Annotated
 

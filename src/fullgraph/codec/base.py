@@ -1,4 +1,4 @@
-"""How many bits a row takes on the wire: the protocol, and the codecs that only change the number format."""
+"""The protocol of codecs, and the codecs that only change the number format."""
 
 from dataclasses import dataclass
 from math import prod
@@ -13,7 +13,7 @@ Shape = tuple[int, ...]
 
 
 class Codec(Protocol):
-    """Rows to bytes and back; the number of bytes is known on both ends without talking."""
+    """Turns rows into bytes and back. Sender and receiver compute the number of bytes without communication."""
 
     def encode(self, x: Tensor, key: Key) -> Tensor: ...
     def decode(self, wire: Tensor, shape: Shape, dtype: torch.dtype, key: Key) -> Tensor: ...
@@ -22,7 +22,7 @@ class Codec(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Full:
-    """Every number as it is:  decode(encode(x)) == x."""
+    """Keep every number unchanged:  decode(encode(x)) == x."""
 
     def encode(self, x: Tensor, key: Key) -> Tensor:
         return x.contiguous().view(-1).view(torch.uint8)
@@ -35,7 +35,7 @@ class Full:
 
 
 class _Cast:
-    """Every number rounded to a 16-bit format; its relative error is at most half a unit in the last place."""
+    """Round every number to a 16-bit format; the relative error is at most half a unit in the last place."""
 
     wire_dtype: ClassVar[torch.dtype]
 
@@ -51,7 +51,7 @@ class _Cast:
 
 @dataclass(frozen=True)
 class Half(_Cast):
-    """IEEE half: 11 significant bits; magnitudes beyond 65504 saturate rather than become infinite."""
+    """IEEE half precision: 11 significant bits; magnitudes beyond 65504 saturate and do not become infinite."""
 
     wire_dtype: ClassVar[torch.dtype] = torch.float16
 

@@ -1,4 +1,4 @@
-"""A few bits a number, and for every row as many as it was given."""
+"""Quantize every row with a number of bits that was chosen for that row."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -16,13 +16,13 @@ from fullgraph.transport.key import Key
 
 @dataclass(frozen=True, eq=False)
 class ByRow:
-    """LowBit(b) for the rows whose bits are b, those of fewer bits first. Both ends know the bits."""
+    """Encode each row with LowBit(its bits), grouped by number of bits in ascending order. Both ends know `bits_n`."""
 
     bits_n: Tensor  # on the host, each one of CHOICES
 
     @cached_property
     def _rows(self) -> list[tuple[int, Tensor]]:
-        """Of each number of bits there is, its place in CHOICES and its rows."""
+        """For every number of bits in use: its index in CHOICES and its rows."""
         found = ((place, (self.bits_n == bits).nonzero().flatten()) for place, bits in enumerate(CHOICES))
         return [(place, rows) for place, rows in found if len(rows)]
 
@@ -46,19 +46,19 @@ class ByRow:
         return sum(len(rows) * row_bytes(prod(shape[1:]), CHOICES[place]) for place, rows in self._rows)
 
     def spans(self, wire: Tensor, shape: Shape, key: Key) -> Tensor:
-        """The span of every row, as both ends read it off the wire [n], on the host."""
+        """Read the span (max - min) of every row from its bytes [n], on the host. Both ends get the same values."""
         spans_n = torch.zeros(shape[0])
         for codec, rows, part, _ in self._parts(wire, shape, key):
             spans_n[rows] = lowbit_spans(part.view(len(rows), -1), codec.bits).cpu()
         return spans_n
 
     def _groups(self, key: Key) -> Iterator[tuple[LowBit, Tensor, Key]]:
-        """The codec, the rows and the key (noise of its own) of each number of bits there is."""
+        """For every number of bits in use: the codec, the rows, and a key that gives the group its own noise."""
         for place, rows in self._rows:
             yield LowBit(CHOICES[place]), rows, replace(key, chunk=len(CHOICES) * key.chunk + place)
 
     def _parts(self, wire: Tensor, shape: Shape, key: Key) -> Iterator[tuple[LowBit, Tensor, Tensor, Key]]:
-        """The same, with the bytes of each."""
+        """The groups of `_groups`, each with its bytes."""
         for codec, rows, name in self._groups(key):
             size = len(rows) * row_bytes(prod(shape[1:]), codec.bits)
             yield codec, rows, wire[:size], name

@@ -1,4 +1,4 @@
-"""A few bits a number, and more of them for rows that matter more."""
+"""Quantize rows with few bits, and more important rows with more bits."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -16,9 +16,10 @@ GRADES = 4
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Graded:
-    """LowBit(min(b 2^g, 8)) for the rows of grade g = 0..3, grade after grade, with b of the step  (Sylvie, ICDE 2024).
+    """Encode rows of grade g = 0..3 with LowBit(min(b 2^g, 8)), grade by grade; b depends on the step  (Sylvie, ICDE
+    2024).
 
-    Both ends know the grades of a message's rows, so that its size needs no talk.
+    Both ends know the grades of a message's rows, so they know its size without communication.
     """
 
     bits_at: Callable[[int], int]  # step -> b
@@ -41,7 +42,7 @@ class Graded:
         return sum(codec.nbytes((len(rows), prod(shape[1:])), dtype, name) for codec, rows, name in self._groups(key))
 
     def _groups(self, key: Key) -> Iterator[tuple[LowBit, Tensor, Key]]:
-        """The codec, the rows and the key (noise of its own) of every grade there is."""
+        """For every grade that occurs: the codec, the rows, and a key that gives the grade its own noise."""
         bits, grades_n = self.bits_at(key.step), self.grades_of(key)
         for grade in range(GRADES):
             rows = (grades_n == grade).nonzero().flatten()

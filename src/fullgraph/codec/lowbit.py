@@ -1,4 +1,4 @@
-"""A few bits a number: each row on a grid of its own, rounded up or down by chance."""
+"""Quantize every row on its own grid of a few bits per number, with stochastic rounding."""
 
 from dataclasses import dataclass
 from math import prod
@@ -20,11 +20,15 @@ CHOICES = (1, 2, 4, 8)
 class LowBit(Value):
     """q = floor((x - low) / step + u),  x' = low + q step,  u ~ U[0, 1): unbiased, |x' - x| <= step, nothing clips.
 
-    low and step are a row's own and share 4 bytes; a row takes ceil(b d / 8) + 4 bytes (Sylvie, arXiv:2303.01277).
-    A row far from zero spends more of the 4 on low, so [100.3, 100.4] is rounded about as well as [0, 0.1]. u is a hash
-    of (key, row, column), so a rerun sends the same bytes and the receiver needs nothing but them.
-    A row of one float32 throughout decodes exactly, infinities included. Any other row that is not finite, or whose
-    range is beyond float32, decodes to NaN throughout: a diverged run must show. Every dtype travels as float32.
+    Every row has its own low and step, which share 4 bytes; a row takes ceil(b d / 8) + 4 bytes (Sylvie,
+    arXiv:2303.01277).
+    A row far from zero spends more of the 4 bytes on low, so [100.3, 100.4] is rounded about as well as [0, 0.1]. u is
+    a
+    hash of (key, row, column), so a rerun sends the same bytes and the receiver needs only these bytes.
+    A row that holds one float32 value everywhere decodes exactly, infinities included. Any other row that is not
+    finite, or
+    whose range is beyond float32, decodes to NaN everywhere: a diverged run must be visible. Every dtype travels as
+    float32.
     """
 
     bits: int = 1
@@ -55,5 +59,5 @@ class LowBit(Value):
 
 
 def _block(shape: Shape) -> tuple[int, int]:
-    """Rows, and numbers a row."""
+    """Return the number of rows and the numbers per row."""
     return shape[0], prod(shape[1:])

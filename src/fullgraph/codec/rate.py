@@ -1,4 +1,4 @@
-"""How much to compress at which step: rates r(t) >= 1, of which 1 sends everything."""
+"""Compression rates by step: r(t) >= 1; rate 1 sends everything."""
 
 from dataclasses import dataclass
 from math import pow
@@ -11,7 +11,7 @@ Rate = Annotated[float, Range(1, 1e9)]
 
 
 class RateSchedule(Protocol):
-    """A pure function of the step."""
+    """The compression rate as a pure function of the step."""
 
     def at(self, step: int) -> float: ...
 
@@ -28,7 +28,7 @@ class Constant(Value):
 
 @dataclass(frozen=True, kw_only=True)
 class _Falling(Value):
-    """From c_max to c_min."""
+    """A rate that falls from c_max to c_min."""
 
     c_max: Rate = 128.0
     c_min: Rate = 1.0
@@ -41,7 +41,7 @@ class _Falling(Value):
 
 @dataclass(frozen=True, kw_only=True)
 class _Sloping(_Falling):
-    """From c_max to c_min within 1/slope of the steps."""
+    """A rate that falls from c_max to c_min within 1/slope of the steps."""
 
     steps: Annotated[int, Range(1, 10**9)]
     slope: Annotated[float, Range(1e-9, 1e9)] = 5.0
@@ -57,7 +57,9 @@ class Linear(_Sloping):
 
 @dataclass(frozen=True, kw_only=True)
 class Exponential(_Sloping):
-    """r(t) = max(c_max (c_min / c_max)^(a t / (T - 1)), c_min): at c_min when Linear is, far lower on the way."""
+    """r(t) = max(c_max (c_min / c_max)^(a t / (T - 1)), c_min): reaches c_min when Linear does, and falls faster at
+    first.
+    """
 
     def at(self, step: int) -> float:
         fall = pow(self.c_min / self.c_max, self.slope * _share(step, self.steps))
@@ -72,7 +74,7 @@ class Step(_Falling):
     factor: Annotated[float, Range(1, 1e9, above=True)] = 2.0
 
     def at(self, step: int) -> float:
-        # A negative power underflows to 0 where a positive one would overflow.
+        # A negative power underflows to 0; a positive power could overflow.
         return max(self.c_max * pow(self.factor, -(max(step, 0) // self.every)), self.c_min)
 
 

@@ -1,4 +1,4 @@
-"""A few columns of every row: a random subset, new every step, that both ends derive from the key."""
+"""Send a random subset of columns, new in every step; both ends derive it from the key."""
 
 from dataclasses import dataclass, field, replace
 from math import prod
@@ -19,8 +19,8 @@ from fullgraph.values import Value
 class Subsample(Value):
     """x'[:, S] = x[:, S] and 0 elsewhere,  |S| = max(1, int(d / r(step)))  (VARCO, arXiv:2406.17611).
 
-    S is the same for all rows and peers, and for both ways of a step, so that the backward pass is the transpose of the
-    forward one. `rescale` multiplies by d / |S|, which makes x' unbiased. At rate 1 this is Full, byte for byte.
+    S is the same for all rows and peers and for both directions of a step, so the backward pass is the transpose of the
+    forward pass. `rescale` multiplies by d / |S|, which makes x' unbiased. At rate 1 the bytes equal those of Full.
     """
 
     rate: Annotated[RateSchedule, RATES] | float = field(default_factory=Constant)
@@ -37,7 +37,7 @@ class Subsample(Value):
         return min(width, max(1, int(width / self.rate.at(step))))
 
     def columns(self, width: int, key: Key) -> Tensor:
-        """S in ascending order: the k columns of the smallest draws, whatever the key's way."""
+        """S in ascending order: the columns with the k smallest random draws, equal for both directions of the key."""
         seed = replace(key, way="forward", ends=None).seed
         a, b = row_keys(seed, torch.zeros(1, dtype=torch.int64))
         order = draws(a, b, torch.arange(width)).argsort(stable=True)

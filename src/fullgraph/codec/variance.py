@@ -1,6 +1,6 @@
-"""Bits by row, chosen so that rounding adds as little variance as the bytes allow (AdaQP, arXiv:2306.01381).
+"""Choose each row's bits so that rounding adds as little variance as the byte budget allows (AdaQP, arXiv:2306.01381).
 
-Legend: n rows of a message, D numbers a row.
+Legend: n rows of a message, D numbers per row, b numbers of bits to choose from.
 """
 
 from dataclasses import dataclass
@@ -23,30 +23,31 @@ BITS = (2, 4, 8)
 
 @dataclass(frozen=True)
 class MinVariance(Value):
-    """2, 4 or 8 bits for every row, chosen anew every `period` steps from the rows' spans.
+    """2, 4 or 8 bits for every row, chosen every `period` steps from the rows' spans (max - min).
 
-    A row of span s in b bits adds  v(b) = w D s^2 / (6 (2^b - 1)^2)  to the variance of what its readers sum up;
-    w is the sum of the squares of the numbers that they multiply it by (1 for a gradient). A message's bits minimise
+    Quantizing a row of span s with b bits adds  v(b) = w D s^2 / (6 (2^b - 1)^2)  to the variance of its readers' sums.
+    w is the sum of the squared edge weights that the row is multiplied by (1 for a gradient). The bits of a message
+    minimise
 
-        lam sum v(b) / sum v(2)  +  (1 - lam) bytes(b) / bytes(8),
+        lam sum v(b) / sum v(2)  +  (1 - lam) bytes(b) / bytes(8).
 
-    or, with a `budget`, sum v(b) while its rows take no more bytes than `budget` bits each. Both ends know the spans
-    from the messages before, so that no bits need to be told. Before the first choice all rows take the most that the
-    budget allows; without one, 8.
+    With a `budget`, they minimise sum v(b) while the message takes at most `budget` bits per number. Both ends know the
+    spans from earlier messages, so the bits are never sent. Before the first choice all rows take the largest number of
+    bits that the budget allows; without a budget, 8.
     """
 
     lam: Annotated[float, Range(0, 1)] = 0.5
-    budget: Annotated[float, Range(0, 8)] = 0.0  # bits a number; 0: as lam says
+    budget: Annotated[float, Range(0, 8)] = 0.0  # bits per number; 0: lam decides
     period: Annotated[int, Range(1, 10**9)] = 50
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if 0 < self.budget < BITS[0]:
-            raise InputError(f"budget={self.budget}: a row takes 2, 4 or 8 bits; give 2 to 8, or 0 to go by lam")
+            raise InputError(f"budget={self.budget}: a row takes 2, 4 or 8 bits; give 2 to 8, or 0 to let lam decide")
 
     @property
     def start(self) -> int:
-        """Bits of a row whose span is not known."""
+        """Bits of a row whose span is unknown."""
         return max(bits for bits in BITS if bits <= (self.budget or BITS[-1]))
 
     def for_channel(self, facts: ChannelFacts) -> Bits:
@@ -62,7 +63,7 @@ class MinVariance(Value):
         return LowBit(self.start).nbytes(shape, dtype, key)
 
     def chosen(self, spans_n: Tensor, weights_n: Tensor | None, width: int) -> Tensor:
-        """The bits of every row of a message [n], uint8."""
+        """Choose the bits of every row of a message [n], uint8."""
         scale_n = spans_n.double().square().nan_to_num(0.0, posinf=0.0)
         if weights_n is not None:
             scale_n = scale_n * weights_n.double()
@@ -76,22 +77,22 @@ class MinVariance(Value):
 
 
 def row_bytes_of(width: int, budget: float) -> float:
-    """Bytes of a row in `budget` bits, which need not be whole."""
+    """Bytes of a row that takes `budget` bits per number; may be a fraction."""
     return budget * width / 8 + row_bytes(width, 0)
 
 
 def _weighed(variance_nb: Tensor, bytes_b: Tensor, lam: float) -> Tensor:
-    """Row by row the place in BITS where the weighed sum is least; fewer bits if equal."""
+    """For each row, the index in BITS with the smallest weighted sum; the fewer bits if two are equal."""
     total = variance_nb[:, 0].sum().clamp(min=torch.finfo(torch.float64).tiny)
     cost_nb = lam * variance_nb / total + (1 - lam) * bytes_b / (bytes_b[-1] * max(len(variance_nb), 1))
     return cost_nb.argmin(1)
 
 
 def _within(variance_nb: Tensor, bytes_b: Tensor, budget: float) -> Tensor:
-    """More bits where a byte more takes off the most variance, for as long as there are bytes.
+    """Raise the bits of the rows that lose the most variance per byte, until the budget is used up.
 
-    A row's second step takes off less a byte than its first, so the steps in the order of their gain are the optimum
-    of the problem whose last step may be a part.
+    A row's second step saves less variance per byte than its first. So taking the steps in order of their gain is the
+    optimum of the relaxed problem, in which the last step may be taken in part.
     """
     n = len(variance_nb)
     cost_2 = bytes_b.diff()

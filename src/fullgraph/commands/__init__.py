@@ -1,1 +1,1 @@
-"""The commands beside `train`, a function each; `cli.py` puts them together."""
+"""The commands except `train`, one function each; `cli.py` assembles them."""

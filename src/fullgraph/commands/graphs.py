@@ -1,4 +1,4 @@
-"""Commands on a graph: cut it, or look at it and at a cut."""
+"""Commands on a graph: partition it, or describe it and a partition."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -42,7 +42,7 @@ def partition(
     task: str = TrainConfig.task,
     option: OldOption = [],  # noqa: B006
 ) -> None:
-    """Cut a graph into a folder of shards, one a rank.
+    """Partition a graph into a folder of shards, one per rank.
 
     Example:  fullgraph partition mygraph.npz --parts 4 --out parts/ -p node_weight=1 -p degree_weight=0.5
     """
@@ -53,7 +53,7 @@ def partition(
 
     read_option(hints_of(Run)["features"], "features", features)
     wanted = read_option(hints_of(Run)["split"], "split", split)
-    chosen = partitioner_of(partitioner, partitioner_option, option)  # refused before a graph is read
+    chosen = partitioner_of(partitioner, partitioner_option, option)  # refuses bad options before the graph is read
     with shown() as display:
         phases = Phases(display=display)
         _, whole = fitted(task, _read(graph, phases), seed, wanted)
@@ -76,7 +76,7 @@ def inspect(
     as_json: JsonOption = False,
     option: OldOption = [],  # noqa: B006
 ) -> None:
-    """Describe a graph, and how good a cut of it is: arcs cut, halo rows, each rank's share, and what to do about it.
+    """Describe a graph and the quality of a partition: edges cut, halo rows, each rank's share, and advice.
 
     Example:  fullgraph inspect parts/        or:  fullgraph inspect mygraph.npz --parts 8 --partitioner random
     """
@@ -91,14 +91,14 @@ def inspect(
         manifest = read_manifest(Path(graph))
         about, figures, method = asdict(manifest.graph), asdict(manifest.figures), manifest.method
     else:
-        chosen = partitioner_of(partitioner, partitioner_option, option)  # refused before a graph is read
+        chosen = partitioner_of(partitioner, partitioner_option, option)  # refuses bad options before the graph is read
         with shown(errors=as_json) as display:
             phases = Phases(display=display)
             whole = _read(graph, phases)
-            with phases("look", "looking at it"):
+            with phases("look", "describing the graph"):
                 about = asdict(describe(whole))
             assignment = cut(whole, parts, chosen, seed, phases)
-            with phases("look", "measuring the cut"):
+            with phases("look", "measuring the partition"):
                 figures, method = asdict(quality(whole, assignment)), assignment.method
         _say(whole)
     found = remarks_on(about, figures)

@@ -1,4 +1,4 @@
-"""What there is to choose from: strategies and what layers send under them, and what a schedule does."""
+"""Commands that print choices: strategies, what layers send under them, and schedules."""
 
 from typing import Annotated
 
@@ -12,7 +12,7 @@ from fullgraph.named import listed, pairs_of
 from fullgraph.options import fields_of
 from fullgraph.values import Range, read_option
 
-MOST_STEPS = 1_000_000  # lines of a printed schedule
+MOST_STEPS = 1_000_000  # largest number of lines of a printed schedule
 MOST_STAGES = 1000
 
 
@@ -22,10 +22,10 @@ def schedule(
     ],
     steps: int = 10,
     stages: Annotated[int, typer.Option(help="of gnnpipe")] = 4,
-    chunks: Annotated[int, typer.Option(help="of gnnpipe, in one step; 0: four for each stage")] = 0,
+    chunks: Annotated[int, typer.Option(help="of gnnpipe, per step; 0: four per stage")] = 0,
     option: Annotated[list[str], typer.Option("-o", "--option", help="KEY=VALUE of the schedule")] = [],  # noqa: B006
 ) -> None:
-    """Print when a schedule sends, and which step's rows it reads; or in which order the stages of a pipeline work.
+    """Print when a schedule sends and which step's rows it reads, or the order in which a pipeline's stages work.
 
     Example:  fullgraph schedule pipelined --steps 4        or:  fullgraph schedule gnnpipe --stages 4 --chunks 8
     """
@@ -56,7 +56,7 @@ def strategies(
     layers: int = ModelOptions.layers,
     hidden: int = ModelOptions.hidden,
 ) -> None:  # fmt: skip
-    """List the strategies, a line each, with their options; or, for a graph, what the layers would send.
+    """List the strategies, one per line, with their options; or print what each layer would send for a graph.
 
     Example:  fullgraph strategies        or:  fullgraph strategies --for mygraph.npz --strategy sylvie-a
     """
@@ -77,7 +77,7 @@ def _plans(graph: str, strategies: list[str], model: str, layers: int, hidden: i
 
     spec = MODELS.make(model, **fields_of(MODELS[model], {"layers": layers, "hidden": hidden}))
     if not hasattr(spec, "chain"):
-        raise InputError("what the layers of a model of your own send is known when it runs; name one of fullgraph's")
+        raise InputError("the layers of your own model are known only when it runs; name one of fullgraph's models")
     task, whole = fitted("auto", load(graph), 0)
     for text in strategies:
         name, *options = text.split()

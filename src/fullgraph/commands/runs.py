@@ -1,4 +1,4 @@
-"""Commands on runs: predict with one, compare several; and what to do with a run that is done."""
+"""Commands on runs: predict with one run, compare several; and commands that a user may run after a finished run."""
 
 import shlex
 from importlib.util import find_spec
@@ -22,9 +22,9 @@ def predict(
     run: Annotated[Path, typer.Argument(help="a finished run's folder")],
     graph: Annotated[
         str | None,
-        typer.Option(help="another graph than the run's; it needs no labels", autocompletion=offer(GRAPHS)),
+        typer.Option(help="a different graph from the run's; it needs no labels", autocompletion=offer(GRAPHS)),
     ] = None,
-    parts: Annotated[int, typer.Option(help="ranks for --graph; 0: as many as the run has")] = 0,
+    parts: Annotated[int, typer.Option(help="ranks for --graph; 0: as many as the run had")] = 0,
     embeddings: Annotated[
         str | None, typer.Option(help="write this layer's output too: its number, from 1, or its name in the model")
     ] = None,
@@ -33,7 +33,7 @@ def predict(
         Path | None, typer.Option(help="folder for the files", show_default="the run's predictions/")
     ] = None,
 ) -> None:
-    """Write every node's class and probabilities, in the graph's own node order, with a run's best model.
+    """Write every node's class and probabilities, in the graph's node order, with the best model of a run.
 
     Example:  fullgraph predict runs/mine --graph new.npz --out predictions/ --embeddings 2 --format parquet
     """
@@ -52,11 +52,11 @@ def compare(
     target: Annotated[
         float | None, typer.Option(help="a validation score: show the seconds until it was reached")
     ] = None,
-    as_csv: Annotated[bool, typer.Option("--csv", help="print CSV for a machine to read")] = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="print CSV for programs")] = False,
     as_json: JsonOption = False,
-    out: Annotated[Path | None, typer.Option(help="write to this file, FILE.csv or FILE.json")] = None,
+    out: Annotated[Path | None, typer.Option(help="write the table to FILE.csv or FILE.json")] = None,
 ) -> None:
-    """Print runs side by side: scores, epoch time, wait, bytes, time to a given score.
+    """Compare runs in a table: scores, epoch time, wait, bytes, time to a given score.
 
     Example:  fullgraph compare runs/vanilla runs/pipegcn --target 0.9
     """
@@ -79,7 +79,7 @@ def compare(
 
 
 def next_commands(folder: Path, app: typer.Typer) -> dict[str, str]:
-    """A command and what it is for; of a command that is not there, nothing is said."""
+    """Return pairs (command, purpose); a command that this installation lacks is left out."""
     run = shlex.quote(str(folder))
     result = read_document(folder / "result.json", fix="name the folder of a finished run")
     other = "pipegcn" if result["strategy"] == "vanilla" else "vanilla"
@@ -91,9 +91,9 @@ def next_commands(folder: Path, app: typer.Typer) -> dict[str, str]:
         f"fullgraph report {run}": "a page with curves, where the time went, and advice",
         f"fullgraph predict {run} {wanted}": "every node's prediction as a table"
         if csv
-        else "a layer's row of every node",
+        else "one layer's row of every node",
         again: "the same run with another strategy; then `fullgraph compare` the two",
-        f"fullgraph train --resume {run} --epochs {2 * result['epochs']}": "go on for as many epochs again",
+        f"fullgraph train --resume {run} --epochs {2 * result['epochs']}": "train for as many epochs again",
     }
     if result["ranks"] == 1:
         del found[again]

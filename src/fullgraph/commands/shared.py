@@ -1,6 +1,6 @@
-"""Options that several commands have, each with one meaning and one name in all of them.
+"""Options that several commands share, with one name and one meaning.
 
-Some are made from the fields of dataclasses: name, help, choices and default stand there once.
+Some are generated from dataclass fields, which own the name, help, choices and default.
 """
 
 import json
@@ -21,9 +21,9 @@ OWN = ", or your own: my_file.py:Name"
 
 
 def with_fields(*kinds: type, leave: Iterable[str] = ()) -> Callable[[F], F]:
-    """Make parameters that are named as fields of these dataclasses options with the fields' help and choices.
+    """Turn parameters named like fields of these dataclasses into options with the fields' help and choices.
 
-    A last parameter `**fields` stands for an option for each of the other fields.
+    A last parameter `**fields` stands for all other fields, one option each.
     """
 
     def decorated(command: F) -> F:
@@ -65,12 +65,12 @@ def option_of(kind: type, name: str) -> Any:
 
 
 def offer(names: Iterable[str]) -> Callable[[str], list[str]]:
-    """What a shell offers when a name is typed half; where nothing fits it offers files."""
+    """Complete a partly typed name in the shell; if no name fits, complete file names."""
     return lambda incomplete: [name for name in names if name.startswith(incomplete)]
 
 
 def chosen_from(names: Iterable[str], text: str = "", default: bool | str = True) -> Any:
-    """An option that takes one of these names or a user's own."""
+    """An option that takes one of these names, or a user's own."""
     known = list(names)
     return typer.Option(help=f"{text}{', '.join(known)}{OWN}", autocompletion=offer(known), show_default=default)
 
@@ -81,23 +81,23 @@ KINDS = f"demo, FILE.npz, a folder of tables or of shards, {', '.join(GRAPH_FORM
 
 
 GraphArgument = Annotated[str, typer.Argument(help=KINDS, autocompletion=offer(GRAPHS))]
-PartsOption = Annotated[int, typer.Option(help="into how many parts the graph is cut, one a rank")]
+PartsOption = Annotated[int, typer.Option(help="number of parts, one per rank")]
 PartitionerName = Annotated[str, chosen_from(PARTITIONERS)]
 PartitionerOption = Annotated[
-    list[str], typer.Option("-p", "--partitioner-option", help="KEY=VALUE of the partitioner, many times")
+    list[str], typer.Option("-p", "--partitioner-option", help="KEY=VALUE of the partitioner; may be repeated")
 ]
 OldOption = Annotated[list[str], typer.Option("-o", "--option", hidden=True)]
 FeaturesOption = Annotated[str, typer.Option(help=", ".join(FEATURES), autocompletion=offer(FEATURES))]
 SplitOption = Annotated[
     str, typer.Option(help="which of the graph's K splits, or random:60/20/20 to draw one among labelled nodes")
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="print JSON for a machine to read")]
+JsonOption = Annotated[bool, typer.Option("--json", help="print JSON for programs")]
 
 
 def partitioner_of(name: str, options: list[str], old: list[str]) -> Any:
-    """The partitioner that was named, with its options."""
+    """The named partitioner, with its options."""
     if old:
-        note("-o is for a strategy's options in other commands; a partitioner's are given by -p, here too")
+        note("-o gives options to a strategy in other commands; use -p for a partitioner's options")
     return PARTITIONERS.make(name, **pairs_of([*old, *options], "-p"))
 
 

@@ -26,7 +26,7 @@ OnProgress = Callable[[int, int], None]  # receives (done, total)
 
 @dataclass(frozen=True)
 class Shown:
-    """The painter's whole state; times are of the system's monotonic clock."""
+    """The painter's whole state; times are those of the system's monotonic clock."""
 
     doing: str = ""  # the phase; empty: no phase
     since: float = 0.0  # the phase's beginning

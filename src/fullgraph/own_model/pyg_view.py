@@ -18,6 +18,7 @@ from fullgraph.own_model.rows.spaces import Ends, Rows, Sets, Space, mark
 from fullgraph.placement import RankView
 from fullgraph.placement.halo import boundary_grades, halo_of
 from fullgraph.placement.holding.adjacency import Matrices, build
+from fullgraph.plan import Route
 
 EXACT = Wire()
 T = TypeVar("T")
@@ -57,6 +58,11 @@ class PygView(RankView):
             "nodes", len(ids), ids=lambda: ids, targets=lambda: torch.arange(len(ids), device=ids.device),
             edge_ids=lambda: pair_ids(ids, ~ids), total=self.num_nodes, whole=True,
         )  # fmt: skip
+
+    @property
+    def node_rows(self) -> Rows:
+        """The mark of a tensor with a row for each owned node."""
+        return self.once("node rows", lambda: Rows(self.nodes, 0))
 
     @property
     def edges(self) -> Space:
@@ -114,7 +120,8 @@ class PygView(RankView):
 
     def _pattern(self) -> Structure:
         arcs = self.graph.arcs
-        pattern = Structure(arcs.indptr, arcs.indices, arcs.num_owned + arcs.num_halo)
+        with torch._C.DisableTorchFunction():  # a layer may ask for it before its trusted calls begin
+            pattern = Structure(arcs.indptr, arcs.indices, arcs.num_owned + arcs.num_halo)
         return pattern.paired(pattern, None) if arcs.undirected and not arcs.num_halo else pattern
 
     def once(self, name: str, make: Callable[[], T]) -> T:
@@ -126,6 +133,13 @@ class PygView(RankView):
     def crossing(self, name: str, layer: int, *, exact: bool) -> Channel:
         """The channel of that name; `layer` selects its wire."""
         return self.channel(name, lambda: self._build(name, EXACT if exact else self.wires.at(layer)))
+
+    def exact_crossing(self, name: str, route: Route) -> Channel:
+        """The channel of that name over any route between owned and halo rows."""
+        return self.channel(
+            name,
+            lambda: EXACT.build(name=f"{self.name}/{name}", route=route, transport=self.transport, clock=self.clock),
+        )
 
     def _build(self, name: str, wire: Any) -> Channel:
         channel: Channel = wire.build(

@@ -145,7 +145,7 @@ def blocks_of_ids(num_nodes: int, parts: int) -> Array:
 
 
 def needs_no_search(graph: Graph, parts: int) -> bool:
-    """Whether all balanced assignments are equally good: one part, or no arc between two nodes."""
+    """Whether all balanced assignments are equally good: one part, or no arc between two different nodes."""
     return parts == 1 or not any(_has_neighbours(graph, *run) for run in row_runs(graph.indptr))
 
 

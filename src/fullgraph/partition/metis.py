@@ -36,7 +36,7 @@ RECURSIVE_PARTS = 32
 
 @dataclass(frozen=True)
 class Metis(Balanced):
-    """Balances  sum of a + b * degree  over parts, and minimises arcs cut or halo rows (Karypis & Kumar 1998).
+    """Balances  sum of a + b * degree  over parts, and minimises edges cut or halo rows (Karypis & Kumar 1998).
 
     objective: cut, volume (halo rows of the symmetrised graph), or auto: both, and the result with fewer halo rows.
     Above VOLUME_LIMIT = arcs x parts, auto runs cut only.

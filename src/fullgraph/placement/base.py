@@ -40,6 +40,8 @@ class Placement(ABC):
     epochs: of the run, as it was planned; a placement may work otherwise in the last ones.
     """
 
+    no_options: ClassVar[frozenset[str]]  # fields that no user names: the run sets them
+
     inductive: bool = False
     sends: Crossing = "mapped"
     precompute: bool = True
@@ -123,6 +125,9 @@ class Placement(ABC):
     def options_for(self, kind: type[K]) -> K:
         """Another placement with the options that all of them have."""
         return kind(**{option.name: getattr(self, option.name) for option in fields(Placement)})
+
+
+Placement.no_options = frozenset(option.name for option in fields(Placement))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""The published systems, each a choice on every axis: `recipes.pipegcn(smooth="gf")`, or by name in STRATEGIES."""
+"""The published systems, each as a choice on every axis: `recipes.pipegcn(smooth="gf")`, or by name in STRATEGIES."""
 
 from fullgraph.axes import STRATEGIES
 from fullgraph.recipes.base import Given, Published, Strategy, check_strategy, wires_of
@@ -22,7 +22,7 @@ from fullgraph.recipes.mixgcn import MixGCN as mixgcn
 
 
 def auto(**options: object) -> Strategy:
-    """The strategy that chooses another one when a run begins; its options are those of `--strategy auto`."""
+    """The strategy that chooses another strategy at the start of a run; it takes the options of `--strategy auto`."""
     made: Strategy = STRATEGIES.make("auto", **options)
     return made
 

@@ -1,4 +1,4 @@
-"""What a strategy is: one choice on every axis, under a name."""
+"""Strategies: one choice on every axis, under a name."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -13,29 +13,29 @@ from fullgraph.values import Value
 
 @dataclass(frozen=True, kw_only=True)
 class Strategy(Value):
-    """How a run is laid over ranks, and what its channels do. The fields of a strategy are its options."""
+    """How a run is placed on ranks, and how its channels send. The fields of a strategy are its options."""
 
-    sends: ClassVar[Crossing] = "mapped"  # what layers may send: rows that they mapped, or ("input") their input
+    sends: ClassVar[Crossing] = "mapped"  # what layers may send: mapped rows, or ("input") their input
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.wires(epochs=100, layers=2)  # bad numbers are refused here, not in the ranks
+        self.wires(epochs=100, layers=2)  # refuses bad numbers here instead of in the ranks
         self.layout()
 
     def wires(self, *, epochs: int, layers: int) -> Wires:
-        """What the channels of a run of so many epochs and graph layers do: fresh rows, every number as it is."""
+        """How the channels of a run of `epochs` and `layers` send; by default fresh rows in full precision."""
         return Wire()
 
     def layout(self) -> Placement:
-        """The placement, with the options that are its own."""
+        """The placement, with its options."""
         return Partitioned(sends=self.sends)
 
     def partitioner(self) -> Partitioner | None:
-        """The only one that makes sense with it; None: whichever the run asks for."""
+        """The only partitioner that fits this strategy; None: the run's own choice."""
         return None
 
     def devices_of(self, rank: int) -> tuple[str, ...]:
-        """Those that a rank uses, the one of its rows first; empty: the run's."""
+        """Devices that a rank uses, the device of its rows first; empty: the run's devices."""
         return ()
 
     @property
@@ -45,7 +45,7 @@ class Strategy(Value):
 
 @dataclass(frozen=True, kw_only=True)
 class Published(Strategy):
-    """A system whose equations have a layer's input cross. narrow: mapped rows cross where they are narrower."""
+    """A system whose equations send a layer's input. narrow: send the mapped rows instead if they are narrower."""
 
     narrow: bool = False
 
@@ -55,7 +55,7 @@ class Published(Strategy):
 
 @dataclass(frozen=True, kw_only=True)
 class Given(Strategy):
-    """Wires and a placement as they are, for one's own loop, tests and benchmarks; no file can hold them."""
+    """Explicit wires and placement, for a user's own loop, tests and benchmarks; cannot be written to a file."""
 
     wire: Wires = Wire()
     placement: Placement = Partitioned()
@@ -68,7 +68,7 @@ class Given(Strategy):
 
 
 def check_strategy(strategy: Strategy) -> None:
-    """Refuse a user's own strategy whose methods return something else than they have to."""
+    """Refuse a user's own strategy if one of its methods returns a wrong type."""
     if is_ours(strategy):
         return
     with own_code(strategy):
@@ -85,7 +85,7 @@ def check_strategy(strategy: Strategy) -> None:
 
 
 def wires_of(strategy: Strategy, *, epochs: int, layers: int) -> Wires:
-    """What the channels of a run of so many epochs and graph layers do."""
+    """How the channels of a run of `epochs` and `layers` send; checked if the strategy is a user's."""
     with own_code(strategy):
         wires = strategy.wires(epochs=epochs, layers=layers)
         of_layers = [wires.at(layer) for layer in range(layers)] if hasattr(wires, "graded") else None

@@ -1,4 +1,4 @@
-"""The baselines every other strategy is measured against."""
+"""The baselines for all other strategies: exact training, and training without communication."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ from fullgraph.recipes.base import Strategy
 
 @dataclass(frozen=True, kw_only=True)
 class Isolated(Strategy):
-    """No communication: arcs between parts are dropped in training; evaluation is exact."""
+    """No communication: training drops the edges between parts; evaluation is exact."""
 
     def layout(self) -> Partitioned:
         return Partitioned(isolated=True)
@@ -19,7 +19,7 @@ class Isolated(Strategy):
 
 @dataclass(frozen=True, kw_only=True)
 class Vanilla(Strategy):
-    """Exact training: fresh halos every step; `codec` full, or the 16-bit numbers half and bf16."""
+    """Exact training: fresh halo rows in every step; `codec` is full, half or bf16."""
 
     codec: AnyCodec = Full()
 
@@ -29,7 +29,7 @@ class Vanilla(Strategy):
             name = CODECS.label(self.codec)
             ways = {"lowbit": "sylvie-s", "subsample": "fixed"}
             use = f"use --strategy {ways.get(name, f'free -o schedule=sync -o codec={name}')}"
-            raise InputError(f"codec {name} loses numbers, and vanilla is exact training; {use}")
+            raise InputError(f"codec {name} is lossy, and vanilla is exact training; {use}")
 
     def wires(self, *, epochs: int, layers: int) -> Wire:
         return Wire(codec=self.codec)

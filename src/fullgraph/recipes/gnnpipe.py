@@ -1,4 +1,4 @@
-"""GNNPipe: layers over stages, chunks of the graph in time (arXiv:2308.10087); hybrid, several ways a stage."""
+"""GNNPipe: each rank has some layers, and chunks of the graph pass from rank to rank (arXiv:2308.10087)."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -12,15 +12,20 @@ from fullgraph.values import OneOf, Range
 
 @dataclass(frozen=True, kw_only=True)
 class GNNPipe(Strategy):
-    """Every rank trains some layers; chunks of the graph pass from rank to rank (0: four for each stage).
+    """Every rank trains some layers; chunks of the graph pass from rank to rank (0: four chunks per stage).
 
-    shuffle: their order, every step. freeze: steps for which the rows of chunks to come are a snapshot's. gradients:
-    historical rows get none, and fresh ones count twice for it ("double"), or do not ("none"); or they get those of the
-    last step ("last", the authors' code without their third technique). late_snapshots, dropped_history: snapshots as
-    that code takes them, first after step freeze - 1, and after dropout. cut: the first layer of each rank
-    but the first, such as 3,6 (a deep model's encoder is layer 0); if empty, ranks get the same work by count, or by
-    a measurement with `measure`, whose result is written to the run's config. exact_from: of the epochs, from which
-    share on they are exact, by parts as in `vanilla` (0.8: the last fifth; 1: none). codec, schedule and their options:
+    shuffle: a new order of chunks in every step. freeze: for this many steps, chunks that are not computed yet are read
+    from one snapshot. gradients: what historical rows get: none, while fresh rows count twice ("double") or once
+    ("none"),
+    or the gradients of the last step ("last", the authors' code without their third technique). late_snapshots,
+    dropped_history: take snapshots as that code does: first after step freeze - 1, and after dropout. cut: the first
+    layer
+    of every rank but the first, such as 3,6 (a deep model's encoder is layer 0); if empty, layers are balanced by
+    count,
+    or with `measure` by a measurement, which is written to the run's config. exact_from: the share of epochs after
+    which
+    training is exact, by parts as in `vanilla` (0.8: the last fifth is exact; 1: none). codec, schedule and their
+    options:
     between stages, as in `free`.
     """
 
@@ -56,10 +61,10 @@ class GNNPipe(Strategy):
 
 @dataclass(frozen=True, kw_only=True)
 class GNNPipeHybrid(GNNPipe):
-    """Stages of several ranks (`ways`), which share the nodes and exchange halos of the chunks they work on.
+    """Stages of several ranks (`ways`), which share the nodes and exchange halo rows of the current chunks.
 
-    ways, stages: give one of them; two ways if neither. halo_codec, halo_schedule and their options, such as halo_bits:
-    between the ways of a stage. The rest as in `gnnpipe`.
+    ways, stages: give one of them; the default is two ways. halo_codec, halo_schedule and their options, such as
+    halo_bits: between the ways of a stage. The other options are those of `gnnpipe`.
     """
 
     ways: int = 0

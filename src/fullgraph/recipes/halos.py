@@ -1,4 +1,4 @@
-"""The published systems that exchange halos: how late rows are read, in how many bits, and which of them cross.
+"""The published systems that exchange halo rows: how late rows are read, in how many bits, and which rows cross.
 
 PipeGCN (arXiv:2203.10428), Sylvie (arXiv:2303.01277), VARCO (arXiv:2406.17611), BNS-GCN (arXiv:2203.10983), DistGNN's
 cd-r (arXiv:2104.06700), SANCUS (VLDB 2022, doi:10.14778/3538598.3538614), AdaQP (arXiv:2306.01381).
@@ -13,12 +13,12 @@ from fullgraph.exchange import Adaptive, Bounded, Drift, Except, Pipelined, Smoo
 from fullgraph.recipes.base import Published
 from fullgraph.values import OneOf, Range
 
-GAMMA = 0.95  # of moving averages
-TAU = 10  # the pace of adaptive bits
+GAMMA = 0.95  # default decay of moving averages
+TAU = 10  # default interval of adaptive bits, in steps
 
 
 def averaging(smooth: str, gamma: float, correct: bool) -> Smooth | None:
-    """Of features, gradients or both: f, g or gf; "" is none."""
+    """The smoothing of features (f), gradients (g) or both (gf); none for an empty text."""
     if not smooth and (gamma != GAMMA or correct):
         raise InputError(f"gamma={gamma:g} and correct={str(correct).lower()} are for averages; add -o smooth=gf")
     return Smooth(gamma=gamma, features="f" in smooth, gradients="g" in smooth, correct=correct) if smooth else None
@@ -26,7 +26,9 @@ def averaging(smooth: str, gamma: float, correct: bool) -> Smooth | None:
 
 @dataclass(frozen=True, kw_only=True)
 class PipeGCN(Published):
-    """Halo features and gradients one step old; `smooth` f, g or gf averages them. `warm_up`: fresh steps at first."""
+    """Halo features and gradients are one step old; `smooth` f, g or gf averages them. The first `warm_up` steps are
+    fresh.
+    """
 
     smooth: Annotated[str, OneOf("", "f", "g", "gf")] = ""
     gamma: float = GAMMA
@@ -55,16 +57,17 @@ class PipeGCNG(PipeGCN):
 
 @dataclass(frozen=True, kw_only=True)
 class PipeGCNGF(PipeGCN):
-    """PipeGCN with both smoothed."""
+    """PipeGCN with smoothed halo features and gradients."""
 
     smooth: Annotated[str, OneOf("gf")] = "gf"
 
 
 @dataclass(frozen=True, kw_only=True)
 class SylvieS(Published):
-    """Halo features and gradients in `bits` (1, 2, 4, 8) each, in step; `feedback` sends later what was dropped.
+    """Fresh halo features and gradients of `bits` (1, 2, 4, 8) per number; `feedback` adds each rounding error to the
+    next message.
 
-    adaptive: more bits for nodes of many in-arcs, and where the loss falls more slowly than `tau` steps ago.
+    adaptive: more bits for nodes with many in-edges, and when the loss falls more slowly than `tau` steps ago.
     """
 
     bits: int = 1
@@ -80,14 +83,14 @@ class SylvieS(Published):
 
     def _check_tau(self) -> None:
         if self.tau != TAU:
-            raise InputError(f"tau={self.tau} is the pace of adaptive bits; add -o adaptive=true, or leave it out")
+            raise InputError(f"tau={self.tau} is the interval of adaptive bits; add -o adaptive=true, or leave it out")
 
 
 @dataclass(frozen=True, kw_only=True)
 class SylvieA(SylvieS):
-    """The same one step behind, with a fresh step every `refresh` (0: never); the first `warm_up` steps are in step.
+    """Like `sylvie-s`, one step late. Every `refresh`-th step is fresh (0: none), and so are the first `warm_up` steps.
 
-    adaptive: the loss also chooses between in step and behind, so there is no `refresh` and no `warm_up`.
+    adaptive: the loss also chooses which steps are fresh, so `refresh` and `warm_up` must stay 0.
     """
 
     refresh: Annotated[int, Range(0, 10**9)] = 0
@@ -98,7 +101,7 @@ class SylvieA(SylvieS):
         schedule = Bounded(self.refresh, self.warm_up) if self.refresh else late
         if self.adaptive:
             if self.refresh or self.warm_up:
-                told = f"refresh={self.refresh} and warm_up={self.warm_up} have no say with adaptive=true"
+                told = f"refresh={self.refresh} and warm_up={self.warm_up} have no effect with adaptive=true"
                 raise InputError(f"{told}: the loss chooses the fresh steps; use --strategy sylvie-a without them")
             return Adaptive(bits=self.bits, tau=self.tau, switch=True, feedback=self.feedback)
         self._check_tau()
@@ -107,20 +110,20 @@ class SylvieA(SylvieS):
 
 @dataclass(frozen=True, kw_only=True)
 class SylvieABounded(SylvieA):
-    """`sylvie-a` with the paper's bounded staleness: a fresh step every `refresh`."""
+    """`sylvie-a` with the paper's bounded staleness: every `refresh`-th step is fresh."""
 
     refresh: Annotated[int, Range(0, 10**9)] = 10
 
 
 def compressed(codec: Subsample, layers: int, *, every_layer: bool) -> Wire | Except:
-    """A codec in all layers, or in all but the last."""
+    """Use a codec in all layers, or in all but the last."""
     wire = Wire(codec=codec)
     return wire if every_layer else Except(wire=wire, layer=layers - 1, other=Wire())
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fixed(Published):
-    """The same share of columns, 1/ratio, at every step; the last layer sends all, unless `every_layer` is set."""
+    """Send the same share of columns, 1/ratio, in every step; the last layer sends all unless `every_layer` is set."""
 
     ratio: Annotated[float, Range(1, 1e9)] = 4.0
     every_layer: bool = False
@@ -131,9 +134,9 @@ class Fixed(Published):
 
 @dataclass(frozen=True, kw_only=True)
 class Varco(Published):
-    """A random subset of columns, from 1/c_max of them to all by 1/slope of the run.
+    """Send a random subset of columns: 1/c_max of them at first, all of them after 1/slope of the run.
 
-    The last layer sends all, as the authors' code does; every_layer: it does not, as in the paper.
+    The last layer sends all columns, as in the authors' code; with every_layer it does not, as in the paper.
     """
 
     c_max: float = 128.0
@@ -156,7 +159,7 @@ class Varco(Published):
 
 @dataclass(frozen=True, kw_only=True)
 class VarcoSlow(Varco):
-    """`varco` in every layer, taking half of the run until all columns cross: it scores best for its bytes."""
+    """`varco` in every layer; all columns cross after half of the run. It has the best score for its bytes."""
 
     slope: float = 2.0
     every_layer: bool = True
@@ -164,10 +167,11 @@ class VarcoSlow(Varco):
 
 @dataclass(frozen=True, kw_only=True)
 class BNS(Published):
-    """Every halo node crosses in a step with probability `p`, the same nodes in all layers; sums stay right on average.
+    """Each halo node crosses in a step with probability `p`, the same nodes in all layers; sums are unbiased.
 
-    A row that crosses counts 1/p times (not in attention, whose arcs from the others are left out); gradients come back
-    for these rows alone. p=1 is vanilla, p=0 sends nothing.
+    A row that crosses counts 1/p times; attention leaves out the edges from other nodes instead. Gradients come back
+    only
+    for these rows. p=1 is vanilla; p=0 sends nothing.
     """
 
     p: Annotated[float, Range(0, 1)] = 0.1
@@ -178,7 +182,7 @@ class BNS(Published):
 
 @dataclass(frozen=True, kw_only=True)
 class DelayedTurns(Published):
-    """In each step one of `r` parts of the halo is sent, rows and gradients, and read r steps later; others stay."""
+    """Each step sends one of `r` parts of the halo, rows and gradients; they are read r steps later."""
 
     r: Annotated[int, Range(1, 10**9)] = 5
 
@@ -188,10 +192,10 @@ class DelayedTurns(Published):
 
 @dataclass(frozen=True, kw_only=True)
 class Sancus(Published):
-    """A rank's rows of a layer are not sent while they changed by less than `bound` since they last were.
+    """A rank sends its rows of a layer only if they changed by `bound` or more since they were last sent.
 
-    Readers use those that were sent last. longest: steps on end that may be skipped (0: any number). Gradients come
-    back in every step; with `gradients` they are skipped alike.
+    Otherwise readers use the rows of the last message. longest: how many steps in a row may be skipped (0: any number).
+    Gradients come back in every step; with `gradients`, they are skipped by the same rule.
     """
 
     bound: Annotated[float, Range(0, 1e9)] = 0.3
@@ -204,10 +208,10 @@ class Sancus(Published):
 
 @dataclass(frozen=True, kw_only=True)
 class AdaQP(Published):
-    """Halo features and gradients in 2, 4 or 8 bits by row, in step, chosen anew every `period` epochs.
+    """Fresh halo features and gradients with 2, 4 or 8 bits per row, chosen again every `period` epochs.
 
-    lam weighs variance (1) against bytes (0), as in the paper; budget: the bits a number that a message may take on
-    average, 2 to 8, in place of lam.
+    lam weighs variance (1) against bytes (0), as in the paper. budget: the average bits per number that a message may
+    take, 2 to 8; it replaces lam.
     """
 
     lam: Annotated[float, Range(0, 1)] = 0.5

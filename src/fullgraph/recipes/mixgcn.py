@@ -1,4 +1,4 @@
-"""MixGCN: the update by rows, the aggregation by columns, equal to one process (arXiv:2501.01951)."""
+"""MixGCN: ranks own rows for the update and columns for the aggregation; equal to one process (arXiv:2501.01951)."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -13,11 +13,12 @@ from fullgraph.values import OneOf, Range
 
 @dataclass(frozen=True, kw_only=True)
 class MixGCN(Strategy):
-    """Exact training without halos: a machine holds the whole structure, and ranks swap row for column blocks.
+    """Exact training without halos: every machine holds the whole structure, and ranks swap blocks of rows for columns.
 
-    blocks: runs of rows, one of which is aggregated while the one before crosses and is updated. roles: what each rank
-    does, such as sparse,dense,dense or both,both. devices: where, such as cpu,cuda:0,cuda:1; cpu+cuda:0 is a rank that
-    aggregates on the first and updates on the second.
+    blocks: number of row ranges; one is aggregated while the previous one is sent and updated. roles: the work of each
+    rank, such as sparse,dense,dense or both,both. devices: the device of each rank, such as cpu,cuda:0,cuda:1; a rank
+    with
+    cpu+cuda:0 aggregates on the first device and updates on the second.
     """
 
     blocks: Annotated[int, Range(1, 2**31)] = 1
@@ -43,7 +44,7 @@ class MixGCN(Strategy):
 
 
 def _devices(text: str) -> tuple[str, str]:
-    """Of a rank's sparse and of its dense work."""
+    """The devices of a rank's sparse work and of its dense work."""
     names = text.split("+")
     known = all(OneDevice().problem(name) is None and is_accelerator(name) == (":" in name) for name in names)
     if len(names) not in (1, 2) or not known:

@@ -1,4 +1,4 @@
-"""What happened: the meter, and the record of a run."""
+"""What happened in a run: the meter, the record, traces and tables."""
 
 from fullgraph.report.meter import Meter, Phases, Tally, age, peak_memory_bytes
 from fullgraph.report.record import EpochRecord, MetricsLog, as_table, from_table, medians, read_metrics, seconds_to

@@ -1,4 +1,4 @@
-"""Finished runs side by side: a table of 80 columns for a person, CSV or JSON for a machine."""
+"""Compare finished runs: a table of 80 columns for a person, CSV or JSON for a program."""
 
 import csv
 import io
@@ -13,14 +13,14 @@ from fullgraph.report.tables import Outcome
 from fullgraph.words import count, duration, milliseconds, score, size
 
 COLUMNS = 80
-NAME = 18  # characters of a strategy's or a model's name
+NAME = 18  # largest width of a strategy's or a model's name
 WORDS = ("strategy", "model", "metric")
 LEAST_TELLING = ("best", "in all", "val", "metric", "model", "ranks")
 
 
 @dataclass(frozen=True)
 class Compared:
-    """A run's row; seconds and bytes as numbers."""
+    """One run's row; seconds and bytes are numbers."""
 
     run: str
     strategy: str
@@ -36,7 +36,7 @@ class Compared:
     bytes_per_epoch: int
     bytes_total: int
     target: float | None = None  # a validation score
-    target_s: float | None = None  # seconds of training until it was reached; None: never
+    target_s: float | None = None  # seconds of training until `target` was reached; None: never
 
     @classmethod
     def of(cls, folder: Path, run: Outcome, target: float | None) -> "Compared":
@@ -56,7 +56,7 @@ def as_json_text(rows: Sequence[Compared]) -> str:
 
 
 def as_csv_text(rows: Sequence[Compared]) -> str:
-    """A head, then a line a run; what there is none of is empty."""
+    """CSV with a header and one line per run; missing values are empty."""
     text = io.StringIO()
     writer = csv.DictWriter(text, [field.name for field in fields(Compared)], lineterminator="\n")
     writer.writeheader()
@@ -64,10 +64,10 @@ def as_csv_text(rows: Sequence[Compared]) -> str:
     return text.getvalue()
 
 
-def print_comparison(rows: Sequence[Compared], target: float | None, width: int = COLUMNS) -> None:
-    """A line a run, in at most `width` columns. What all runs share is said above, their folders below."""
+def print_comparison(rows: Sequence[Compared], target: float | None) -> None:
+    """Print one line per run, in at most 80 columns; common values stand above the table, run folders below."""
     told, differ = _in_common(rows)
-    columns, left_out = _fitting(_columns(rows, differ, target), width)
+    columns, left_out = _fitting(_columns(rows, differ, target))
     if told:
         print(told)
     print(" ".join(_aligned(head, head, column) for head, column in columns.items()).rstrip())
@@ -75,12 +75,12 @@ def print_comparison(rows: Sequence[Compared], target: float | None, width: int 
     for number in range(len(rows)):
         print(" ".join(_aligned(column[number], head, column) for head, column in columns.items()).rstrip())
     if left_out:
-        print(f"left out to fit {width} columns: {', '.join(left_out)}; --csv has all")
+        print(f"left out to fit {COLUMNS} columns: {', '.join(left_out)}; --csv has all")
     for number, row in enumerate(rows, start=1):
         print(f"{number:>2}  {one_line(row.run, 1000)}")
 
 
-Columns = dict[str, list[str]]  # cells of every run, by head
+Columns = dict[str, list[str]]  # cells of every run, by heading
 
 
 def _columns(rows: Sequence[Compared], differ: Sequence[str], target: float | None) -> Columns:
@@ -97,11 +97,11 @@ def _columns(rows: Sequence[Compared], differ: Sequence[str], target: float | No
     return columns
 
 
-def _fitting(columns: Columns, width: int) -> tuple[Columns, list[str]]:
-    """Those that fit, and those that are left out: first what the others tell nearly as well."""
+def _fitting(columns: Columns) -> tuple[Columns, list[str]]:
+    """Split columns into those that fit and those that are left out; columns that say least are left out first."""
     out = []
     for name in LEAST_TELLING:
-        if sum(_width(head, column) + 1 for head, column in columns.items()) - 1 <= width:
+        if sum(_width(head, column) + 1 for head, column in columns.items()) - 1 <= COLUMNS:
             break
         if columns.pop(name, None) is not None:
             out.append(name)
@@ -113,12 +113,12 @@ def _width(head: str, column: Sequence[str]) -> int:
 
 
 def _aligned(cell: str, head: str, column: Sequence[str]) -> str:
-    """Words to the left, figures to the right."""
+    """Align words to the left, figures to the right."""
     return f"{cell:{'<' if head in WORDS else '>'}{_width(head, column)}}"
 
 
 def _in_common(rows: Sequence[Compared]) -> tuple[str, list[str]]:
-    """What to say once of all runs, and which columns tell them apart."""
+    """The line of values that all runs share, and the columns whose values differ."""
     values = {name: {getattr(row, name) for row in rows} for name in ("model", "ranks", "metric")}
     same = [name for name, found in values.items() if len(found) == 1]
     first = rows[0]

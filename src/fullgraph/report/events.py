@@ -1,7 +1,7 @@
-"""trace.json: spans of all ranks as Chrome's trace events, which Perfetto and chrome://tracing draw.
+"""trace.json: the spans of all ranks as Chrome trace events, which Perfetto and chrome://tracing draw.
 
-A process is a rank, a thread one of its rows. An arrow goes from the send of a message to each read of it, whichever
-step that is in.
+A process is a rank, and a thread is one of its rows. An arrow goes from the send of a message to each read of it, even
+if the read is in a later step.
 """
 
 from __future__ import annotations
@@ -14,27 +14,27 @@ from fullgraph.report.meter import Tally
 from fullgraph.report.spans import COMPUTE, Rows
 
 Event = dict[str, Any]
-MESSAGES = ("send", "encode", "decode", "wait")  # kinds whose key is that of one message
-TINY = 0.002  # microseconds: an arrow needs a slice to end in
+MESSAGES = ("send", "encode", "decode", "wait")  # kinds of spans that belong to one message
+TINY = 0.002  # microseconds; an arrow must end inside a slice
 NAMES = {"forward_backward": "forward and backward", "sum": "sum of gradients", "wait": "wait", "step": "epoch"}
 
 
 class Slice(NamedTuple):
-    """A span whose ends are seconds of its host's clock, ready to be sent to another rank as JSON."""
+    """A span in seconds of its host's clock, ready to be sent to another rank as JSON."""
 
     kind: str
     row: str
     start: float
     end: float
-    step: int  # in which it was done
-    about: str  # the layer, or the message's channel and way
-    message: str  # all of its key; empty: it is of no message
-    sent: int  # the step whose rows the message has
+    step: int  # the step that did the work
+    about: str  # the layer, or the message's channel and direction
+    message: str  # the message's whole key; empty: not part of a message
+    sent: int  # the step that computed the message's rows
     peers: tuple[int, ...]
 
 
 def slices_of(tally: Tally, rows: Rows) -> Iterator[Slice]:
-    """A step's spans, the step itself first."""
+    """A step's spans; the first is the whole step."""
     yield Slice("step", COMPUTE, tally.began, tally.began + tally.step_s, tally.number, "", "", -1, ())
     for span in tally.spans:
         start, end = tally.when(span.interval)
@@ -47,7 +47,7 @@ def slices_of(tally: Tally, rows: Rows) -> Iterator[Slice]:
 
 
 def trace_events(ranks: Sequence[Sequence[Slice]], hosts: Sequence[str]) -> dict[str, Any]:
-    """The document that is written to trace.json."""
+    """The contents of trace.json."""
     shifts = _shifts(ranks, hosts)
     zero = min((part.start - shift for own, shift in zip(ranks, shifts, strict=True) for part in own), default=0.0)
     events: list[Event] = []
@@ -69,7 +69,9 @@ def trace_events(ranks: Sequence[Sequence[Slice]], hosts: Sequence[str]) -> dict
 
 
 def _shifts(ranks: Sequence[Sequence[Slice]], hosts: Sequence[str]) -> list[float]:
-    """Seconds by which each rank's clock is ahead of rank 0's: of one machine none; else by the ends of sums."""
+    """How many seconds each rank's clock is ahead of rank 0's: 0 on one machine, else by the ends of gradient
+    all-reduces.
+    """
     ends = [{part.step: part.end for part in own if part.kind == "sum"} for own in ranks]
     shifts = []
     for host, own in zip(hosts, ends, strict=True):
@@ -104,7 +106,7 @@ def _slice(part: Slice, rank: int, row: int, zero: float) -> Event:
 def _arrows(
     sends: dict[tuple[str, int], list[tuple[Event, Slice]]], reads: list[tuple[Event, Slice, int]]
 ) -> Iterator[Event]:
-    """From each send to every read of it; the number of the arrow joins its two ends."""
+    """Arrows from each send to every read of it; a number joins the two ends of an arrow."""
     number = 0
     for read, part, rank in reads:
         for send, sent in sends.get((part.message, rank), ()):

@@ -1,4 +1,4 @@
-"""A graph and a cut in words: what they are, and what to do where figures call for it."""
+"""Describe a graph and a partition in words, and advise where a figure calls for it."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,21 +6,21 @@ from typing import Any
 from fullgraph.errors import one_line
 from fullgraph.words import count
 
-UNEVEN = 1.2  # max / mean over ranks
-MUCH_HALO = 1.0  # halo rows for each owned row
-FEW = 0.2  # of the labelled nodes, in the largest class to the smallest
-UNLIKE = 0.3  # homophily
-MOST_SPLITS = 5  # shown
+UNEVEN = 1.2  # largest / mean share of ranks
+MUCH_HALO = 1.0  # halo rows per owned row
+FEW = 0.2  # smallest class / largest class, in labelled nodes
+UNLIKE = 0.3  # homophily below which a note is printed
+MOST_SPLITS = 5  # printed at most
 
 
 def print_graph(about: Mapping[str, Any]) -> None:
-    """A line a fact. A folder of shards knows fewer of them than a graph."""
+    """Print one fact per line. A folder of shards has fewer facts than a graph."""
     for name, text in facts(about):
         print(f"{name:>12}  {text}")
 
 
 def facts(about: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """What there is to say, under the name of each."""
+    """The known facts, by name."""
     kinds = [word for word, there in (("weighted", about["weighted"]), ("sparse features", about["sparse"])) if there]
     if "directed" in about:
         kinds = ["directed" if about["directed"] else "undirected", *kinds]
@@ -74,7 +74,7 @@ def _splits(about: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def remarks_on(about: Mapping[str, Any], figures: Mapping[str, Any]) -> list[str]:
-    """What a user may want to change, with the option that does; nothing, where all is well."""
+    """Advice about a graph and a partition, each with the option to use; empty if no figure calls for it."""
     return [*_on_graph(about), *_on_cut(about, figures)]
 
 
@@ -82,14 +82,14 @@ def _on_graph(about: Mapping[str, Any]) -> list[str]:
     found = []
     if about.get("isolated", 0) > 0.1 * about["nodes"]:
         share = about["isolated"] / about["nodes"]
-        found.append(f"{share:.0%} of the nodes have no neighbour: a model sees their own features alone")
+        found.append(f"{share:.0%} of the nodes have no neighbour: a model sees only their own features")
     largest, smallest = about.get("largest_class"), about.get("smallest_class")
     if largest and smallest is not None and smallest < FEW * largest:
         found.append("classes are uneven: look at macro scores too (--metric my_file.py:macro_f1, docs/extending.md)")
     same = about.get("adjusted_homophily")
     if same is not None and same < UNLIKE:
         found.append(
-            "neighbours are often of other classes: models that keep a node's own row apart do better (sage, gcnii)"
+            "neighbours are often of other classes: sage and gcnii, which keep a node's own row separate, do better"
         )
     return found
 
@@ -100,7 +100,7 @@ def _on_cut(about: Mapping[str, Any], figures: Mapping[str, Any]) -> list[str]:
         return []
     found = []
     for what, key, option in (
-        ("arcs", "edges", "-p node_weight=0 -p degree_weight=1 balances arcs"),
+        ("edges", "edges", "-p node_weight=0 -p degree_weight=1 balances edges"),
         ("nodes", "nodes", "-p node_weight=1 -p degree_weight=0 balances nodes"),
         ("halo rows", "halo", "ranks with many take longer to exchange; metis-volume cuts for few"),
     ):
@@ -109,7 +109,7 @@ def _on_cut(about: Mapping[str, Any], figures: Mapping[str, Any]) -> list[str]:
         if mean and max(shares) > UNEVEN * mean:
             ratio = max(shares) / mean
             found.append(
-                f"rank {shares.index(max(shares))} has {ratio:.1f}x the mean's {what}, and all wait for it: {option}"
+                f"rank {shares.index(max(shares))} has {ratio:.1f}x the mean's {what}, and others wait for it: {option}"
             )
     if not all(figures["train"]):
         empty = figures["train"].index(0)
@@ -120,7 +120,7 @@ def _on_cut(about: Mapping[str, Any], figures: Mapping[str, Any]) -> list[str]:
     halo = figures["halo_rows"] / max(1, about["nodes"])
     if halo > MUCH_HALO:
         found.append(
-            f"{halo:.1f} halo rows for each node: most of what ranks read is on others; use fewer parts, another "
+            f"{halo:.1f} halo rows per node: most rows that a rank reads belong to others; use fewer parts, another "
             "partitioner, or a strategy that sends less (sylvie-a, mixgcn)"
         )
     return found

@@ -1,4 +1,4 @@
-"""Bytes and seconds of one rank. It records marks and never waits for them; seconds are computed when they are read."""
+"""Measure bytes and seconds of one rank. It records marks and never waits; seconds are computed when they are read."""
 
 from __future__ import annotations
 
@@ -30,31 +30,34 @@ from fullgraph.report.spans import (
     without,
 )
 
-if TYPE_CHECKING:  # torch is imported where a device is asked for
+if TYPE_CHECKING:  # torch is imported only when a device is asked for
     import torch
     from torch import Tensor
 
 
 class Stopwatch(Protocol):
-    """Marks moments of whoever computes."""
+    """Marks moments of the computation."""
 
     def mark(self) -> Mark: ...
     def seconds(self, interval: Interval) -> float: ...
 
 
 class HostWatch:
-    """For work that is done when its call returns."""
+    """A stopwatch for work that is done when its call returns."""
 
     def mark(self) -> Mark:
         return time.perf_counter()
 
     def seconds(self, interval: Interval) -> float:
-        # Cores of a virtual machine may disagree on the time by milliseconds, so that a short interval seems negative.
+        # Cores of a virtual machine may disagree on the time by milliseconds, so a short interval may come out
+        # negative.
         return max(0.0, float(interval[1] - interval[0]))
 
 
 class DeviceWatch:
-    """For a GPU, which computes long after the call: events on its stream, read only when they have passed."""
+    """A stopwatch for a GPU, which computes long after the call: events on its stream, read only after they have
+    passed.
+    """
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
@@ -74,19 +77,19 @@ def stopwatch_of(device: torch.device | None) -> Stopwatch:
 
 @dataclass
 class Tally:
-    """What one step cost this rank."""
+    """The cost of one step on this rank."""
 
     watch: Stopwatch
-    number: int = -1  # of the step
-    began: float = 0.0  # when it began, on the host's clock
+    number: int = -1  # the step's number
+    began: float = 0.0  # start of the step, on the host's clock
     step: Interval | None = None
     waits: list[Interval] = field(default_factory=list)
     spans: list[Span] = field(default_factory=list)
-    flights: list[Interval] = field(default_factory=list)  # from posting a message until its rows are here
-    halo_bytes: int = 0  # features and their gradients given to the transport
-    weight_bytes: float = 0.0  # this rank's share of those that sums of weights' gradients take
-    numbers: int = 0  # in those rows, before a codec made bytes of them
-    lag: int = 0  # steps by which the oldest rows that were read are late
+    flights: list[Interval] = field(default_factory=list)  # from posting a message until its rows have arrived
+    halo_bytes: int = 0  # bytes of features and gradients given to the transport
+    weight_bytes: float = 0.0  # this rank's share of the bytes of gradient all-reduces
+    numbers: int = 0  # numbers in those rows before encoding
+    lag: int = 0  # age of the oldest rows that were read, in steps
 
     @property
     def step_s(self) -> float:
@@ -94,22 +97,22 @@ class Tally:
 
     @property
     def wait_s(self) -> float:
-        """How long whoever computes stood still for messages."""
+        """Seconds in which the computation stood still for messages."""
         return sum(map(self.watch.seconds, self.waits))
 
     def waited_for(self, use: str) -> float:
-        """Of `wait_s`: for messages of this use."""
+        """The part of `wait_s` for messages of this use."""
         return sum(self.watch.seconds(span.interval) for span in self.spans if span.kind == "wait" and span.use == use)
 
     def when(self, interval: Interval) -> tuple[float, float]:
-        """Both ends in seconds since the step began."""
+        """Start and end of an interval in seconds since the step began."""
         assert self.step is not None, "the step is not over"
-        self.watch.seconds(interval)  # on a GPU: both have passed
+        self.watch.seconds(interval)  # on a GPU: waits until both marks have passed
         zero = self.step[0]
         return self.watch.seconds((zero, interval[0])), self.watch.seconds((zero, interval[1]))
 
     def share(self) -> Share:
-        """Where the step went."""
+        """How the step's time divides into computing, packing, waiting, sums and coding."""
         seconds = dict.fromkeys(("pack", "unpack", "wait", "sum", "encode", "decode"), 0.0)
         for span in self.spans:
             if span.kind in seconds and not (span.kind == "wait" and span.use == "weights"):
@@ -128,19 +131,19 @@ class Tally:
 
 
 class Meter:
-    """Collects a tally a step. A transport tells it of messages: what it is given, codes and waits for.
+    """Collects one tally per step. The transport reports every message: its bytes, coding and waits.
 
-    detail: it wants to hear of every piece of a step's work; else of bytes and waits alone.
+    detail: record every piece of a step's work; else only bytes and waits.
     """
 
     def __init__(self, device: torch.device | None = None, *, detail: bool = True) -> None:
         self.watch, self.detail = stopwatch_of(device), detail
         self.tally = Tally(self.watch)
-        self.last = self.tally  # of the last step that is over
-        self.other_bytes = 0.0  # all else that was given to the transport, in a step or between two
-        self.traffic: dict[tuple[str, str], Traffic] = {}  # by channel and way, since the meter was made
+        self.last = self.tally  # the tally of the last finished step
+        self.other_bytes = 0.0  # all other bytes given to the transport, in a step or between steps
+        self.traffic: dict[tuple[str, str], Traffic] = {}  # by channel and direction, since the meter was built
         self._start = self.watch.mark()
-        self._aside: set[int] = set()  # threads whose waiting holds up no step
+        self._aside: set[int] = set()  # threads whose waits do not delay a step
         self._flying: dict[TimedCoding, Mark] = {}
         self._lock = threading.Lock()
 
@@ -153,7 +156,7 @@ class Meter:
             self.other_bytes += nbytes
 
     def message(self, key: Purpose, outgoing: Mapping[int, Tensor], incoming: Mapping[int, int], coding: Any) -> Any:
-        """Of a message that is posted now: its coding, timed. Only rows of training are."""
+        """Return the coding of a posted message with timers around it; only messages of training rows are timed."""
         if key.use != "rows":
             return coding
         self.tally.numbers += sum(rows.numel() for rows in outgoing.values())
@@ -183,7 +186,7 @@ class Meter:
 
     @contextmanager
     def waiting(self, key: Purpose) -> Iterator[None]:
-        """Around the wait for a message."""
+        """Time the wait for a message."""
         if threading.get_ident() in self._aside:
             yield
             return
@@ -197,7 +200,7 @@ class Meter:
 
     @contextmanager
     def aside(self) -> Iterator[None]:
-        """What this thread waits for meanwhile counts nowhere."""
+        """Do not count this thread's waits while the block runs."""
         self._aside.add(threading.get_ident())
         try:
             yield
@@ -206,13 +209,13 @@ class Meter:
 
     @contextmanager
     def span(self, kind: str, key: Purpose | None = None, peers: tuple[int, ...] = ()) -> Iterator[None]:
-        """Around a piece of the step's work."""
+        """Time a piece of the step's work."""
         start = self.watch.mark()
         yield
         self.add(kind, (start, self.watch.mark()), key, peers=peers)
 
     def open_step(self, number: int = -1) -> None:
-        """A step begins; coding that its threads did since the one before belongs to it."""
+        """Begin a step; coding that other threads did since the previous step belongs to this step."""
         with self._lock:
             late = [span for span in self.tally.spans if span.use == "rows" and span.row[0] != COMPUTE]
             self._start = self.watch.mark()
@@ -220,7 +223,7 @@ class Meter:
             self._flying = dict.fromkeys(self._flying, self._start)
 
     def close_step(self) -> Tally:
-        """The step's tally; what comes after it (evaluation, checkpoints) counts nowhere."""
+        """End the step and return its tally; later work (evaluation, checkpoints) is not counted."""
         with self._lock:
             end = self.watch.mark()
             tally, self.tally = self.tally, Tally(self.watch)
@@ -231,9 +234,10 @@ class Meter:
 
 
 class Phases:
-    """Seconds of a run's start, by phase: imports, reading the graph, cutting it, starting ranks, placing, first epoch.
+    """Seconds of a run's start, by phase: imports, reading the graph, partitioning, starting ranks, placing, first
+    epoch.
 
-    display: where a phase is shown while it lasts.
+    display: shows a phase while it lasts.
     """
 
     def __init__(self, seconds: dict[str, float] | None = None, display: Display = SILENT) -> None:
@@ -242,7 +246,7 @@ class Phases:
 
     @contextmanager
     def __call__(self, name: str, text: str = "", *, at_once: bool = False) -> Iterator[OnProgress]:
-        """Count what follows as `name`, and show it as `text`. What this gives is called with (done, total)."""
+        """Time the block as `name` and show it as `text`. The yielded function takes (done, total)."""
         start = time.perf_counter()
         with self.display.phase(text, at_once=at_once) as told:
             yield told
@@ -263,8 +267,8 @@ def age() -> float:
 
 
 def peak_memory_bytes() -> int:
-    """The most memory this process ever held resident."""
-    # getrusage's peak outlives exec on Linux: a rank would report the size of the process that launched it.
+    """The largest resident memory that this process ever had."""
+    # On Linux, getrusage's peak survives exec: a rank would report the size of the process that launched it.
     status = Path("/proc/self/status")
     if status.exists():
         for line in status.read_text().splitlines():

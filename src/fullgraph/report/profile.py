@@ -1,4 +1,4 @@
-"""profile.json: where a run's epochs went on every rank, what crossed, how the graph was cut, what memory it took."""
+"""profile.json: the time of a run's epochs on every rank, the traffic, the partition and the memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fullgraph.values import Range, Value, tree_of
 FILE = "profile.json"
 SCHEMA = 1
 MOST_BINS = 48
-FIX = "remove it; the report then goes without"
+FIX = "remove it; the report then leaves that section out"
 
 Count = Annotated[int, Range(0, 2**62)]
 Time = Annotated[float, Range(0, 1e12)]
@@ -22,7 +22,7 @@ Time = Annotated[float, Range(0, 1e12)]
 
 @dataclass(frozen=True, kw_only=True)
 class Bin(Value):
-    """Sums over some consecutive epochs of one rank."""
+    """Sums over consecutive epochs of one rank."""
 
     epochs: Annotated[int, Range(1, 2**53)] = 1
     step_s: Time = 0.0
@@ -31,9 +31,9 @@ class Bin(Value):
     sum_s: Time = 0.0
     code_s: Time = 0.0
     hidden_s: Time = 0.0
-    numbers: Count = 0  # given to codecs
-    bytes: Count = 0  # that they became
-    lag: Count = 0  # of each epoch's oldest rows
+    numbers: Count = 0  # numbers in rows given to codecs
+    bytes: Count = 0  # bytes after encoding
+    lag: Count = 0  # sum over the epochs of the age of each epoch's oldest rows
 
     @property
     def compute_s(self) -> float:
@@ -45,10 +45,11 @@ class Bin(Value):
 
 
 class Bins:
-    """The epochs of a run in at most `MOST_BINS` bins of equal width; when they are full, every two become one."""
+    """The epochs of a run in at most `MOST_BINS` bins of equal width; when all are used, pairs of bins are merged."""
 
     def __init__(self, before: tuple[Bin, ...] = ()) -> None:
-        self._rows = [list(tree_of(bin).values()) for bin in before]  # numbers alone: this is done in every epoch
+        # plain lists of numbers, because this runs in every epoch
+        self._rows = [list(tree_of(bin).values()) for bin in before]
         self._width = max((bin.epochs for bin in before), default=1)
 
     def add(self, share: Share, numbers: int, nbytes: int, lag: int) -> None:
@@ -74,7 +75,7 @@ class Bins:
 
 @dataclass(frozen=True, kw_only=True)
 class Flow(Value):
-    """One way of a channel on one rank: what it sent, and what it was to receive by the strategy's own account."""
+    """One direction of a channel on one rank: what it sent, and what the strategy expects it to receive."""
 
     channel: str
     way: str
@@ -82,12 +83,12 @@ class Flow(Value):
     rows: Count
     numbers: Count
     bytes: Count  # sent, as encoded
-    expected: Count  # bytes that route, schedule and codec have peers send; over all ranks, the same as `bytes`
+    expected: Count  # bytes that peers send by route, schedule and codec; summed over ranks, equal to `bytes`
 
 
 @dataclass(frozen=True, kw_only=True)
 class Piece(Value):
-    """A piece of the typical epoch: from, to, in seconds since the epoch began on the rank that was first."""
+    """A piece of the typical epoch: its ends in seconds since the first rank began the epoch."""
 
     kind: str
     row: str
@@ -102,27 +103,27 @@ class PlannedLayer(Value):
 
     layer: int
     sends: str
-    known: str = ""  # aggregate, or (of the input rows) halo
-    columns: Count = 0  # that cross
-    rows: Count = 0  # that it computes, of all ranks
+    known: str = ""  # aggregate, or halo (the halo's input rows)
+    columns: Count = 0  # columns per sent row
+    rows: Count = 0  # rows that it computes, summed over ranks
 
 
 @dataclass(frozen=True, kw_only=True)
 class RankProfile(Value):
-    """One rank."""
+    """The profile of one rank."""
 
     host: str
     device: str
     threads: Count
-    cores: Count = 0  # that its machine lets it use; 0: unknown
+    cores: Count = 0  # cores that its machine lets it use; 0: unknown
     peak_memory_bytes: Count
-    memory_bytes: Count  # that its machine has; 0: unknown
+    memory_bytes: Count  # memory of its machine; 0: unknown
     peak_device_bytes: Count = 0
     device_bytes: Count = 0
     nodes: Count
     arcs: Count
     train: Count
-    halo: tuple[Count, ...]  # rows that it reads, by the rank that owns them
+    halo: tuple[Count, ...]  # halo rows, by the rank that owns them
     bins: tuple[Bin, ...]
     traffic: tuple[Flow, ...]
     typical: tuple[Piece, ...] = ()
@@ -130,11 +131,11 @@ class RankProfile(Value):
 
 @dataclass(frozen=True, kw_only=True)
 class Profile(Value):
-    """All ranks; epochs are counted from 1, and those before `first_epoch` were not measured."""
+    """The profiles of all ranks; epochs count from 1, and epochs before `first_epoch` were not measured."""
 
     schema: Annotated[int, Range(SCHEMA, SCHEMA)] = SCHEMA
     first_epoch: Annotated[int, Range(1, 2**53)]
-    typical_epoch: Count = 0  # 0: none was kept
+    typical_epoch: Count = 0  # 0: none was recorded
     metric: str = "score"
     versions: dict[str, str]
     ranks: tuple[RankProfile, ...]
@@ -151,6 +152,6 @@ class Profile(Value):
 
 
 def read_profile(folder: Path) -> Profile | None:
-    """The profile of a run; None where it has none."""
+    """The profile of a run; None if it has none."""
     path = folder / FILE
     return read_record(Profile, path, fix=FIX) if path.exists() else None

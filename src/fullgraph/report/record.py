@@ -1,4 +1,4 @@
-"""The record of a run: a line an epoch in metrics.jsonl, each with its own checksum."""
+"""The record of a run: metrics.jsonl, one line per epoch, each with its own checksum."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ Seconds = Annotated[float, Range(0, 1e12)]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpochRecord(Value, Mapping[str, "int | float | None"]):
-    """One epoch; seconds are the slowest rank's, bytes the sum over ranks. A score that does not exist is None.
+    """One epoch: seconds of the slowest rank, bytes summed over ranks. A score that does not exist is None.
 
-    A field is read as `record.loss` or as `record["loss"]`; `dict(record)` has all of them.
+    Read a field as `record.loss` or as `record["loss"]`; `dict(record)` has all fields.
     """
 
-    epoch: Annotated[int, Range(1, 2**53)]  # the first one is 1
+    epoch: Annotated[int, Range(1, 2**53)]  # counts from 1
     loss: float
     lr: float
     epoch_s: Seconds
@@ -39,8 +39,9 @@ class EpochRecord(Value, Mapping[str, "int | float | None"]):
     train: float | None = None
     val: float | None = None
     test: float | None = None
-    late: Annotated[float, Range(0, 1e300)] | None = None  # |late - fresh| / |fresh| of halo rows, now and then
-    other_bytes: Bytes = 0  # 0 in files of before it was counted
+    # |late - fresh| / |fresh| of halo rows; measured in some epochs
+    late: Annotated[float, Range(0, 1e300)] | None = None
+    other_bytes: Bytes = 0  # 0 in files of older versions, which did not count them
 
     def __getitem__(self, name: str) -> int | float | None:
         if name not in FIELDS:
@@ -60,7 +61,7 @@ WHOLE = ("epoch", "bytes", "grad_bytes", "other_bytes")
 
 
 def as_table(records: list[EpochRecord]) -> Tensor:
-    """Records as numbers [epochs, fields], a missing one NaN, so that a checkpoint can hold them."""
+    """Records as a table of numbers [epochs, fields] for a checkpoint; a missing number is NaN."""
     import torch
 
     rows = [[math.nan if value is None else float(value) for value in asdict(r).values()] for r in records]
@@ -68,7 +69,7 @@ def as_table(records: list[EpochRecord]) -> Tensor:
 
 
 def from_table(table: Tensor) -> list[EpochRecord]:
-    """The records that `as_table` made numbers of; an older table has fewer fields, the first of them."""
+    """Read the records from a table of `as_table`; an older table has only the first fields."""
     records = []
     for row in table.tolist():
         values = {
@@ -80,7 +81,7 @@ def from_table(table: Tensor) -> list[EpochRecord]:
 
 
 class MetricsLog:
-    """metrics.jsonl: the epochs so far, then a line as each one ends. Nothing is ever read back from it to train."""
+    """Writes metrics.jsonl: the epochs so far, then one line as each epoch ends. Training never reads it."""
 
     def __init__(self, path: Path, so_far: list[EpochRecord]) -> None:
         write_whole(path, "".join(_line(record) for record in so_far))
@@ -100,9 +101,10 @@ def _line(record: EpochRecord) -> str:
 
 
 def read_metrics(path: Path, epochs: int | None = None) -> list[EpochRecord]:
-    """The records of a metrics.jsonl, any damage refused.
+    """Read the records of a metrics.jsonl; refuse any damage.
 
-    epochs: as many as a finished run has; if None, it is not done, and a last line that a crash cut short is left out.
+    epochs: the length of a finished run; if None, the run is not finished, and a last line that a crash cut short is
+    skipped.
     """
     fix = "remove it; `fullgraph train --resume` writes it again from the checkpoint"
     lines = read_text(path, fix=fix).split("\n")
@@ -118,9 +120,9 @@ def read_metrics(path: Path, epochs: int | None = None) -> list[EpochRecord]:
 
 
 def seconds_to(records: list[EpochRecord], score: float, *, smaller: bool = False) -> float | None:
-    """Seconds of training until the validation score was first as good as `score`; None: never.
+    """Seconds of training until the validation score first reached `score`; None: never.
 
-    smaller: the smaller score is the better one.
+    smaller: a smaller score is better.
     """
     spent = 0.0
     for record in records:
@@ -131,9 +133,9 @@ def seconds_to(records: list[EpochRecord], score: float, *, smaller: bool = Fals
 
 
 def medians(records: list[EpochRecord]) -> dict[str, float]:
-    """Medians over epochs after warm-up: all but the first 1 + (a tenth, rounded down), at most 5, of the epochs.
+    """Medians over epochs after warm-up; the first 1 + (a tenth, rounded down) epochs, at most 5, are left out.
 
-    Other bytes are a mean: they come with evaluations, which a median of epochs would miss.
+    Other bytes are a mean: they come with evaluations, and a median would miss them.
     """
     warm = records[min(5, len(records) // 10 + 1) :] or records
     return {

@@ -1,4 +1,4 @@
-"""Pieces of a step's work: what a meter collects, and a timeline or a trace shows."""
+"""Spans: pieces of a step's work, which a meter collects and a timeline or a trace shows."""
 
 from __future__ import annotations
 
@@ -13,19 +13,21 @@ if TYPE_CHECKING:
 
     from fullgraph.report.meter import Meter
 
-Mark = Any  # a moment, as its stopwatch knows it
+Mark = Any  # a moment, in the form that its stopwatch uses
 Interval = tuple[Mark, Mark]
-Row = tuple[str, int]  # the name of a thread, and its number in the system
+Row = tuple[str, int]  # a thread's name and its number in the system
 Seconds = tuple[float, float]  # from, to
 
-COMPUTE = "compute"  # the row of whoever computes
+COMPUTE = "compute"  # the row of the computing thread
 CODING = ("encode", "decode")
-THREADS = "fullgraph-"  # what the names of the transport's threads begin with
+THREADS = "fullgraph-"  # how names of the transport's threads begin
 PIECE = re.compile(r"/(chunk|block) ?[0-9]+$")
 
 
 class Purpose(Protocol):
-    """A message's key: its channel, its step, its way, and whether it carries rows of training, or weights."""
+    """The part of a message's key that a meter reads: channel, step, direction, and use (training rows, weights,
+    other).
+    """
 
     @property
     def channel(self) -> str: ...
@@ -38,19 +40,19 @@ class Purpose(Protocol):
 
 
 def channel_of(key: Purpose) -> str:
-    """The channel's name; the chunks of a layer, or its blocks, count as one."""
+    """The channel's name; chunks and blocks of a layer count as one channel."""
     return PIECE.sub("", key.channel)
 
 
 class Span(NamedTuple):
-    """A piece of work: its kind, who did it, from when to when, and of which message or layer."""
+    """A piece of work: its kind, its thread, its interval, and its message or layer."""
 
     kind: str
     row: Row
     interval: Interval
     key: Purpose | None = None
     about: str = ""
-    peers: tuple[int, ...] = ()  # whom it goes to, or comes from
+    peers: tuple[int, ...] = ()  # ranks it is sent to or comes from
 
     @property
     def use(self) -> str:
@@ -58,31 +60,31 @@ class Span(NamedTuple):
 
 
 class Share(NamedTuple):
-    """Where a step went, in seconds.
+    """A step's time, in seconds.
 
-    pack, wait and sum are pieces of the step; the rest of it is compute. Coding is done by other threads meanwhile.
+    pack, wait and sum are parts of the step; the rest of the step is computing. Other threads do the coding meanwhile.
     """
 
     step_s: float
-    pack_s: float  # rows picked from tensors, and put into them
-    wait_s: float  # standing still for rows (and sums) of peers
-    sum_s: float  # of the weights' gradients over ranks
-    code_s: float  # rows made bytes, and bytes rows, beside the step
-    hidden_s: float  # messages were on their way while the rank worked
+    pack_s: float  # picking rows from tensors, and writing rows into them
+    wait_s: float  # standing still for rows and sums of peers
+    sum_s: float  # gradient all-reduce
+    code_s: float  # encoding and decoding, on other threads
+    hidden_s: float  # time in which messages travelled while the rank computed
 
 
 @dataclass
 class Traffic:
-    """What one way of a channel has carried."""
+    """Totals of one direction of a channel."""
 
-    messages: int = 0  # to one peer each
+    messages: int = 0  # each to one peer
     rows: int = 0
     numbers: int = 0
-    bytes: int = 0  # as encoded
+    bytes: int = 0  # after encoding
 
 
 class TimedCoding:
-    """A coding whose work is told to a meter, and when the last of a message's rows are here."""
+    """A coding that reports its work to a meter, and the moment when the last rows of a message have arrived."""
 
     def __init__(self, meter: Meter, key: Purpose, coding: Any, incoming: Mapping[int, int]) -> None:
         self.meter, self.key, self.coding = meter, key, coding
@@ -110,13 +112,13 @@ class TimedCoding:
 
 
 def row_of_thread() -> Row:
-    """The row of this thread: all that are not the transport's compute, one at a time."""
+    """The row of this thread; all threads but the transport's share the row of computing, one at a time."""
     name = threading.current_thread().name
     return (name.removeprefix(THREADS), threading.get_ident()) if name.startswith(THREADS) else (COMPUTE, 0)
 
 
 def without(wholes: Sequence[Seconds], holes: Sequence[Seconds]) -> list[Seconds]:
-    """The union of some intervals, less that of others; in order, and no two overlap."""
+    """The union of `wholes` minus the union of `holes`, as sorted intervals that do not overlap."""
     edges = sorted([(a, 1, 0) for a, b in wholes if b > a] + [(b, -1, 0) for a, b in wholes if b > a]
                    + [(a, 0, 1) for a, b in holes if b > a] + [(b, 0, -1) for a, b in holes if b > a])  # fmt: skip
     left: list[Seconds] = []
@@ -131,7 +133,7 @@ def without(wholes: Sequence[Seconds], holes: Sequence[Seconds]) -> list[Seconds
 
 
 class Rows:
-    """Names of rows: a second thread of the same name gets a number."""
+    """Names of rows; a second thread of the same name gets a number."""
 
     def __init__(self) -> None:
         self._names: dict[Row, str] = {}

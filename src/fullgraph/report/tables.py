@@ -1,4 +1,4 @@
-"""Tables for a person at a terminal, and what they tell of a finished run: a part of its result.json, checked."""
+"""Tables for a terminal, and the outcome of a finished run: the part of result.json that they show, checked."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -11,13 +11,13 @@ from fullgraph.storage import read_document, record_of
 from fullgraph.values import Range, Value
 from fullgraph.words import milliseconds, score, size
 
-PAGE = "report.html"  # of a run that was trained with `report`
+PAGE = "report.html"  # present if the run was trained with `report`
 FIX = "name the folder of a finished run"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome(Value):
-    """How good a run was, and what it cost."""
+    """The scores and the cost of a run."""
 
     schema: Annotated[int, Range(1, 1)]
     strategy: str
@@ -26,7 +26,7 @@ class Outcome(Value):
     epochs: Annotated[int, Range(1, 10**9)]
     metric: str
     smaller_is_better: bool = False
-    best_epoch: Annotated[int, Range(0, 10**9)]  # 0: there was no score
+    best_epoch: Annotated[int, Range(0, 10**9)]  # 0: the run has no score
     test: float | None
     val: float | None
     epoch_s: Seconds
@@ -36,7 +36,7 @@ class Outcome(Value):
 
 
 def read_outcome(folder: Path) -> Outcome:
-    """The outcome of the run in `folder`; result.json holds more, which others may add to."""
+    """Read the outcome of the run in `folder`; result.json also holds keys that are not read here."""
     path = folder / "result.json"
     tree = read_document(path, fix=FIX)
     known = {field.name: tree[field.name] for field in fields(Outcome) if field.name in tree}
@@ -45,12 +45,12 @@ def read_outcome(folder: Path) -> Outcome:
 
 
 def print_quality(figures: Mapping[str, Any], method: str) -> None:
-    """The quality of a cut: totals, then a row a rank."""
+    """Print the quality of a partition: totals, then one row per rank."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    title = f"{one_line(method, 40)}: {figures['edge_cut']:,} arcs cut, {figures['halo_rows']:,} halo rows"
+    title = f"{one_line(method, 40)}: {figures['edge_cut']:,} edges cut, {figures['halo_rows']:,} halo rows"
     table = Table(title=Text(title))
     for column in ("rank", "nodes", "arcs", "halo", "training nodes"):
         table.add_column(column, justify="right")
@@ -64,7 +64,7 @@ def print_quality(figures: Mapping[str, Any], method: str) -> None:
 
 
 def print_result(run: Outcome, folder: Path) -> None:
-    """A finished run: how good it was, what it cost, and what to do with it."""
+    """Print a finished run: its scores, its cost, and the next commands."""
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
@@ -83,12 +83,12 @@ def print_result(run: Outcome, folder: Path) -> None:
     }
     for head in cells:
         table.add_column(Text(one_line(head, 30)), justify="left" if head == "strategy" else "right", overflow="fold")
-    table.add_row(*(Text(one_line(cell, 60)) for cell in cells.values()))  # as text: names may look like markup
+    table.add_row(*(Text(one_line(cell, 60)) for cell in cells.values()))  # as Text, because names may look like markup
     Console().print(table)
     print(f"run folder: {one_line(folder)}")
 
 
 def print_next(commands: Mapping[str, str]) -> None:
-    """Commands to go on with, and what each is for."""
+    """Print the next commands, each with its purpose."""
     for line, what in commands.items():
         print(f"  {line}\n      {what}")

@@ -1,4 +1,4 @@
-"""Words for a person: a run never ends because nobody can read them."""
+"""Output to a terminal that never ends a run: lost output is only lost."""
 
 import os
 import sys
@@ -11,7 +11,7 @@ from fullgraph.errors import one_line
 
 
 class Tolerant:
-    """A text stream that goes quiet when it cannot be written to: a closed pipe, a full disk, a lost terminal."""
+    """A text stream that ignores all output after a write fails: a closed pipe, a full disk, a lost terminal."""
 
     def __init__(self, stream: TextIO) -> None:
         self.stream = stream
@@ -34,7 +34,7 @@ class Tolerant:
 
     def _give_up(self, error: OSError) -> None:
         self.trouble = error
-        with suppress(OSError):  # what is still in the stream's buffer would fail once more when Python ends
+        with suppress(OSError):  # what is left in the stream's buffer would fail again when Python ends
             os.dup2(os.open(os.devnull, os.O_WRONLY), self.stream.fileno())
 
     def __getattr__(self, name: str) -> object:
@@ -42,8 +42,8 @@ class Tolerant:
 
 
 def tolerate_output() -> None:
-    """Make this process's standard streams tolerant; one that is closed takes words, and loses them."""
-    for number in range(3):  # or the next file that is opened would take the stream's place
+    """Make this process's standard streams tolerant; a closed stream is replaced by one that discards output."""
+    for number in range(3):  # otherwise the next opened file would take the closed stream's number
         try:
             os.fstat(number)
         except OSError:
@@ -52,23 +52,24 @@ def tolerate_output() -> None:
         stream = getattr(sys, name) or os.fdopen(number, "w", closefd=False)
         if not isinstance(stream, Tolerant):
             if isinstance(stream, TextIOWrapper):
-                stream.reconfigure(errors="backslashreplace")  # a name may hold what no encoding has
+                # a name may hold characters that the stream's encoding lacks
+                stream.reconfigure(errors="backslashreplace")
             setattr(sys, name, Tolerant(stream))
 
 
 def output_trouble() -> OSError | None:
-    """Why standard output could not be written to, if it could not."""
+    """Why writing to standard output failed; empty if it did not."""
     return sys.stdout.trouble if isinstance(sys.stdout, Tolerant) else None
 
 
 def note(text: object) -> None:
-    """One line beside the output."""
+    """Print one line on standard error."""
     _beside(f"fullgraph: note: {one_line(text, 2000)}")
 
 
 @contextmanager
 def tolerated(what: object) -> Iterator[None]:
-    """Around the making of something that a run is worth more than: a failure is a note."""
+    """Create an optional file: a failure prints a note and does not end the run."""
     try:
         yield
     except Exception as error:
@@ -76,11 +77,11 @@ def tolerated(what: object) -> Iterator[None]:
 
 
 def complain(text: object) -> None:
-    """The one line with which a command fails."""
+    """Print the one line with which a command fails."""
     _beside(f"fullgraph: error: {one_line(text, 4000)}")
 
 
 def _beside(line: str) -> None:
-    """A line on standard error; on a terminal, in the place of what is drawn there, which is drawn anew below it."""
+    """Print a line on standard error; a drawing on the terminal moves below it."""
     clear = "\r\033[J" if sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb" else ""
     print(f"{clear}{line}", file=sys.stderr, flush=True)

@@ -46,7 +46,7 @@ def whole_file(path: str | Path, over: str = "") -> Iterator[Path]:
 
 @contextmanager
 def whole_folder(path: str | Path, foreign: Foreign) -> Iterator[Path]:
-    """The same for a folder. An existing folder is replaced in one step if it holds nothing foreign."""
+    """Like `whole_file`, for a folder. An existing folder is replaced in one step if it holds nothing foreign."""
     final = _final(path)
     with workspace(final.parent) as work, _naming(work / NEW, final):
         (work / NEW).mkdir()

@@ -1,4 +1,4 @@
-"""What is learned: node classes, real numbers, or which pairs of nodes are an edge."""
+"""Tasks: what a model learns: node classes, real numbers, or which pairs of nodes are edges."""
 
 from typing import Any
 
@@ -26,9 +26,9 @@ from fullgraph.tasks.nodes import Classification, NodeTask, OfNodes, Regression,
 
 
 def task_for(chosen: TaskSpec | str, facts: GraphFacts, *, cut: bool) -> TaskSpec:
-    """The task asked for; with "auto", the one that the labels are for, or links where there are none but pairs.
+    """Return the chosen task. "auto" chooses by the labels; a graph with pairs and without labels gets link prediction.
 
-    cut: the graph was cut into parts, which have pairs for link prediction alone.
+    cut: the graph is already partitioned; such a graph has pairs only for link prediction.
     """
     if not isinstance(chosen, str):
         return chosen
@@ -38,10 +38,10 @@ def task_for(chosen: TaskSpec | str, facts: GraphFacts, *, cut: bool) -> TaskSpe
 
 
 def fitted(chosen: TaskSpec | str, graph: Graph, seed: int, split: int | str = 0) -> tuple[TaskSpec, Graph]:
-    """The task for a graph, and the graph as it is cut for that task; a split of nodes may have to be drawn."""
+    """Return the task for a graph, and the graph prepared for that task; a split of nodes may have to be drawn."""
     if is_drawn(split):
         if isinstance(chosen, Link) or chosen == "link":
-            raise InputError(f"--split {split} draws nodes; of links, -t val=0.05 -t test=0.1 says the shares")
+            raise InputError(f"--split {split} draws nodes; for links, set the shares with -t val=0.05 -t test=0.1")
         graph = graph.with_split(str(split), seed)
     facts = facts_of(graph)
     task = task_for(chosen, facts, cut=False)
@@ -50,10 +50,10 @@ def fitted(chosen: TaskSpec | str, graph: Graph, seed: int, split: int | str = 0
 
 
 def _guessed(task: TaskSpec, graph: Graph) -> list[str]:
-    """What `auto` chose where the graph would have fitted another task, too."""
+    """Explain the choice of `auto` if the graph also fits another task; else return an empty text."""
     found = []
     if isinstance(task, Regression) and whole_numbers(graph.y):
-        found.append("y is floats, all of them whole numbers, and is learned as real numbers (regression); "
+        found.append("y has floats that are all whole numbers, and is learned as real numbers (regression); "
                      "--task classification reads it as classes")  # fmt: skip
     if graph.pairs is not None and not isinstance(task, Link):
         found.append("the graph's pairs are not used: its nodes have labels and masks; --task link learns from pairs")

@@ -1,4 +1,4 @@
-"""What a task is: a value of a run, and the object that a rank makes of it."""
+"""The two interfaces of a task: `TaskSpec`, a value of a run, and `Task`, the object that a rank builds from it."""
 
 import math
 import re
@@ -20,26 +20,27 @@ from fullgraph.tasks.losses import RowLoss
 from fullgraph.tasks.metrics import Metric
 from fullgraph.transport import Key, Transport
 
-Scores = dict[str, float | None]  # a split without both kinds of label has no ROC-AUC
+Scores = dict[str, float | None]  # None: undefined, such as the ROC-AUC of a split with one kind of label
 Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """A rank's rows of a table that all ranks write together."""
+    """One rank's rows of a table that all ranks write together."""
 
     rows: Array
-    index: Array  # where these rows belong
-    count: int  # rows of all ranks
+    index: Array  # row numbers in the whole table
+    count: int  # rows of the whole table
 
 
 @dataclass(frozen=True, kw_only=True)
 class Predicted:
-    """A table that a task predicts: the array `NAME.npy`, and its columns in CSV and Parquet.
+    """A table that a task predicts: the array `NAME.npy`, and columns of a CSV or Parquet file.
 
-    prefix: of the columns; an array with one column drops the final `_`. file: of CSV and Parquet, which arrays of
-    equal rows may share. of: what its rows stand for. classes: its values are numbers of classes, or its columns are
-    the classes; where classes have names, these are written. main: this is `run.predictions`; else the first table is.
+    prefix: begins the columns' names; an array with one column drops a final `_`. file: the name of the CSV and Parquet
+    files; arrays with equal rows may share it. of: what a row stands for. classes: its values are class numbers, or its
+    columns are classes; names of classes are written if there are any. main: `run.predictions` reads this table; else
+    the first.
     """
 
     name: str
@@ -50,49 +51,50 @@ class Predicted:
     main: bool = False
 
 
-EMBEDDINGS = Predicted(name="embeddings", prefix="x_", file="embeddings")  # a layer's rows, which any task may be asked
+# the rows of one layer, which a user may request for any task
+EMBEDDINGS = Predicted(name="embeddings", prefix="x_", file="embeddings")
 BESIDE = ("ids", "labels")  # arrays that name rows and columns
 
 
 class Task(Protocol):
-    """What is learned, on one rank."""
+    """A task on one rank: loss, scores and predictions."""
 
     @property
     def metric(self) -> Metric: ...
     @property
     def loss(self) -> Loss:
-        """A rank's part of the mean loss."""
+        """This rank's summand of the mean loss over all ranks."""
         ...
 
     def placed(self, shard: Shard) -> Shard:
-        """The shard as this task trains on it."""
+        """Return the shard as this task trains on it."""
         ...
 
     def scores(self, out: Tensor, shard: Shard) -> Scores:
-        """The metric on each split, the same on every rank; `out` is the model's output for all rows of this one."""
+        """The metric for each split, equal on every rank; `out` is the model's output for all rows of this rank."""
         ...
 
     def tables(self, out: Tensor, shard: Shard) -> dict[str, Table]:
-        """What is predicted, by the names that the task declares."""
+        """The predictions, by the table names that the task declares."""
         ...
 
 
 class TaskSpec(Protocol):
     """A task as a value of a run."""
 
-    usual: ClassVar[tuple[str, dict[str, Any]]]  # the model of a run that names none, and its options
-    predicts: ClassVar[tuple[Predicted, ...]]  # the tables that are written at the end of a run, and by `predict`
+    usual: ClassVar[tuple[str, dict[str, Any]]]  # the default model and its options
+    predicts: ClassVar[tuple[Predicted, ...]]  # tables written at the end of a run and by `predict`
 
     def check(self, facts: GraphFacts, *, cut: bool) -> None:
-        """Refuse a graph, or one that was cut before, that this task cannot learn from."""
+        """Refuse a graph that this task cannot learn from. cut: the graph is already partitioned."""
         ...
 
     def check_placement(self, placement: Placement, *, inductive: bool) -> None:
-        """Refuse a placement that cannot train it."""
+        """Refuse a placement that cannot train this task."""
         ...
 
     def prepared(self, graph: Graph, seed: int) -> Graph:
-        """The graph that is cut and trained on."""
+        """Return the graph to partition and to train on."""
         ...
 
     def out_width(self, facts: GraphFacts) -> int:
@@ -100,7 +102,7 @@ class TaskSpec(Protocol):
         ...
 
     def equip(self, model: nn.Module, *, seed: int, dtype: torch.dtype) -> None:
-        """Give the model what the task trains beside it."""
+        """Add modules to the model that the task trains with it."""
         ...
 
     def build(
@@ -120,7 +122,7 @@ def main_table(task: Any) -> str:
 
 
 def check_task(task: Any) -> None:
-    """Refuse a user's own task whose tables cannot be written."""
+    """Refuse a user's task if its tables cannot be written."""
     if is_ours(task):
         return
     tables = task.predicts
@@ -132,18 +134,18 @@ def check_task(task: Any) -> None:
     for table in tables:
         if not re.fullmatch("[a-z][a-z0-9_]*", f"{table.name}") or not re.fullmatch("[a-z][a-z0-9_]*", f"{table.file}"):
             raise unfit(
-                task, f"predicts {table.name!r} in {table.file!r}: small letters, digits and _ make a file's name"
+                task, f"predicts {table.name!r} in {table.file!r}: name the file with lower-case letters, digits and _"
             )
         if (
             names.count(table.name) > 1
             or table.name in BESIDE
             or (table.name == EMBEDDINGS.name and table != EMBEDDINGS)
         ):
-            raise unfit(task, f"predicts a table `{table.name}` that is there already: give it another name")
+            raise unfit(task, f"predicts two tables named `{table.name}`: give one another name")
 
 
 def scored_by(metric: Metric, logits: Tensor, target: Tensor, transport: Transport, key: Key) -> float | None:
-    """The metric's score of the rows of all ranks; None where there is none."""
+    """The metric's score of the rows of all ranks; None if the metric returns None."""
     with own_code(metric, fix="a metric is called with (logits, target, transport, key)"):
         found: Any = metric(logits, target, transport, key)
         one = found.item() if isinstance(found, Tensor | np.generic) and found.shape == () else found
@@ -153,7 +155,7 @@ def scored_by(metric: Metric, logits: Tensor, target: Tensor, transport: Transpo
 
 
 def check_logits(model: nn.Module, out: Tensor, *, columns: int, what: str, trains: bool) -> None:
-    """Refuse a model's output that no loss could read, or that would be read as something else."""
+    """Refuse a model's output that no loss could read, or that a loss would misread."""
     if not out.is_floating_point() or out.dim() != 2 or out.shape[1] != columns:
         problem = f"returned {told(out)} for {what}: return a row of {columns} numbers for each node"
         raise unfit(model.forward, problem, "the model")
@@ -162,7 +164,9 @@ def check_logits(model: nn.Module, out: Tensor, *, columns: int, what: str, trai
 
 
 def chosen_metric(metric: Metric | str, fitting: list[str], what: str) -> Metric:
-    """The metric asked for where it fits, the first that does by default; a user's own always does."""
+    """Return the requested metric if it fits the task, or the first that fits by default; a user's own metric always
+    fits.
+    """
     return _chosen(METRICS, metric, fitting, what)  # type: ignore[no-any-return]
 
 

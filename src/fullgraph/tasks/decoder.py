@@ -1,4 +1,4 @@
-"""Decoders: a score of a pair from the rows of its two nodes. One's own is a torch module, called with both."""
+"""Decoders: compute a pair's score from its two nodes' rows. A user's decoder is a torch module called with both."""
 
 import inspect
 from dataclasses import dataclass, field
@@ -27,7 +27,7 @@ class DotProduct(nn.Module):
 
 @dataclass(frozen=True)
 class Dot(Value):
-    """The dot product of two rows; it has no weights."""
+    """The dot product of two rows; no weights."""
 
     def build(self, width: int, *, seed: int, dtype: torch.dtype) -> nn.Module:
         return DotProduct()
@@ -35,15 +35,15 @@ class Dot(Value):
 
 @dataclass(frozen=True, kw_only=True)
 class OwnDecoder(Value):
-    """A module of the user's, and what its constructor is given besides the width of a row."""
+    """A user's decoder module, with its constructor's arguments except the width of a row."""
 
     module: ClassVar[type[nn.Module]]
 
     def build(self, width: int, *, seed: int, dtype: torch.dtype) -> nn.Module:
-        """The module; equal seeds give equal weights on every rank."""
+        """Build the module; equal seeds give equal weights on every rank."""
         given = {one.name: getattr(self, one.name) for one in fields_of(self)}
         names = inspect.signature(self.module).parameters
-        fix = "a decoder is made with -t KEY=VALUE, and called with two tensors of rows"
+        fix = "a decoder is constructed with -t KEY=VALUE and called with two tensors of rows"
         with drawing(seed), own_code(self.module, fix=fix):
             decoder = self.module(**given, **{name: width for name in WIDTHS if name in names}).to(dtype)
             _check(decoder, torch.randn(6, width, dtype=dtype), torch.randn(6, width, dtype=dtype))
@@ -52,13 +52,13 @@ class OwnDecoder(Value):
 
 @torch.no_grad()
 def _check(decoder: nn.Module, a: Tensor, b: Tensor) -> None:
-    """A pair's score must not depend on the pairs beside it, which are others on every number of ranks."""
+    """Check that a pair's score does not depend on the other pairs: each number of ranks groups pairs differently."""
     whole = scored(decoder, a, b)
     parts = torch.cat([scored(decoder, a[:1], b[:1]), scored(decoder, a[1:], b[1:])])
     if not torch.allclose(whole, parts, rtol=1e-3, atol=1e-5):
         raise unfit(
             decoder,
-            "gives a pair another score among other pairs: leave out dropout, batch norm and whatever looks beyond one",
+            "scores a pair differently among other pairs: leave out dropout, batch norm and whatever reads other pairs",
         )
 
 
@@ -67,13 +67,13 @@ def scored(decoder: nn.Module, a: Tensor, b: Tensor) -> Tensor:
     with own_code(decoder):
         found = decoder(a, b)
     if not is_floats(found) or found.shape not in ((len(a),), (len(a), 1)):
-        raise unfit(decoder, f"returned {told(found)} for {len(a)} pairs: return a score a pair")
+        raise unfit(decoder, f"returned {told(found)} for {len(a)} pairs: return one score per pair")
     return full(found).view(len(a), 1)
 
 
 @cache
 def as_decoder(kind: type) -> type:
-    """A torch module as the values that describe it; any other class as it is."""
+    """Describe a torch module class as an `OwnDecoder`; return any other class unchanged."""
     if not issubclass(kind, nn.Module):
         return kind
     return described(kind, OwnDecoder, "module", _field, WIDTHS)

@@ -1,4 +1,4 @@
-"""Rows of any nodes, wherever they lie, brought to the rank that asks for them.
+"""Fetch the rows of any nodes from the ranks that own them.
 
 Legend: n owned rows, h fetched rows, N nodes.
 """
@@ -15,24 +15,24 @@ from fullgraph.transport import Key, Transport, gather_rows, rank_table
 
 @dataclass(frozen=True, eq=False)
 class Fetch:
-    """A route that brings rows of other ranks, and where each wanted row lies behind it."""
+    """A route that brings rows of other ranks, and the place of each requested row behind the owned rows."""
 
     route: HaloRoute
-    rows: Tensor  # of owned rows followed by fetched ones; shaped as the ids that were asked for
+    rows: Tensor  # indices into [owned rows, fetched rows]; shaped as the requested ids
 
     def places(self, owned: int) -> Tensor:
-        """`rows` where a model computed only the first so many of the owned rows."""
+        """`rows` for a model that computed only the first `owned` of the owned rows."""
         return self.rows - (self.rows >= self.route.num_owned) * (self.route.num_owned - owned)
 
     def __call__(self, out_nD: Tensor, transport: Transport, clock: Clock, name: str) -> Tensor:
-        """Owned rows followed by fetched ones, fresh and whole; gradients go back to their owners."""
+        """Owned rows followed by fetched rows, fresh and in full precision; gradients go back to the owners."""
         channel = Wire().build(name=name, route=self.route, transport=transport, clock=clock)
         out_nD, token = channel.begin(out_nD)
         return torch.cat([out_nD, channel.end(token)])
 
 
 class Owners:
-    """Knows who owns every node; made once, by all ranks together. It takes 4 bytes a node."""
+    """Knows the owner of every node; all ranks build it together. It takes 4 bytes per node."""
 
     def __init__(self, ids_n: Tensor, num_nodes: int, transport: Transport) -> None:
         self.transport, self.ids = transport, ids_n
@@ -44,7 +44,7 @@ class Owners:
         self._sorted, self._order = ids_n.sort()
 
     def fetch(self, ids: Tensor, name: str, step: int = 0) -> Fetch:
-        """How the rows of these nodes come here; all ranks ask at once, each for its own."""
+        """Plan how the rows of these nodes reach this rank; all ranks call it together, each with its own ids."""
         transport, n = self.transport, len(self.ids)
         wanted, place = ids.reshape(-1).unique(return_inverse=True)
         owner = self.owner[wanted].long()
@@ -63,7 +63,7 @@ class Owners:
         return Fetch(HaloRoute(self._rows(asked_ids), tuple(asked), tuple(asks), n), row[place].view(ids.shape))
 
     def _exchange(self, ids: Tensor, asks: list[int], asked: list[int], key: Key) -> Tensor:
-        """The ids that other ranks ask this one for, by rank."""
+        """Exchange requests: return the ids that other ranks request from this rank, by rank."""
         parts = {peer: part for peer, part in enumerate(ids.split(asks)) if len(part)}
         outgoing = {peer: part.contiguous().view(torch.uint8) for peer, part in parts.items()}
         incoming = {peer: 8 * count for peer, count in enumerate(asked) if count}
@@ -72,5 +72,5 @@ class Owners:
         return torch.cat([ids[:0], *texts])
 
     def _rows(self, ids: Tensor) -> Tensor:
-        """Rows of owned nodes."""
+        """Local rows of owned nodes."""
         return self._order[torch.searchsorted(self._sorted, ids)]

@@ -1,7 +1,7 @@
-"""Link prediction: which pairs of nodes are an edge, by a score of their two rows.
+"""Link prediction: score pairs of nodes by their two rows, to decide which are edges.
 
-A pair belongs to the rank that owns its first node; the row of the other node is fetched, fresh and whole, whatever
-the strategy does between layers.
+A pair belongs to the rank that owns its first node. The row of the other node is fetched fresh and in full precision,
+whatever the strategy sends between layers.
 """
 
 from dataclasses import dataclass, replace
@@ -36,21 +36,23 @@ from fullgraph.tasks.negatives import draw_nodes, sampled
 from fullgraph.transport import Key, Transport
 from fullgraph.values import Range, Value
 
-BLOCK = 1 << 22  # entries of rows that are scored at once outside of training
+BLOCK = 1 << 22  # row entries that are scored at once outside training
 DECODER = "pair_decoder"  # the decoder's name within the model
 Share = Annotated[float, Range(0, 1, above=True, below=True)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Link(Value):
-    """Pairs of nodes: an edge or none.
+    """Learns which pairs of nodes are edges.
 
-    Pairs come with the graph, or are all its edges, of which shares are held out for validation and test, and from
-    message passing. Where a split has no pairs that are no edge, some are drawn: (u, w) for an edge (u, v), w any node
-    but u.
+    The graph brings the pairs, or all its edges are used; shares of these edges are held out for validation and test,
+    and
+    left out of message passing. If a split has no negative pairs, they are drawn: (u, w) for an edge (u, v), with w any
+    node but u.
     """
 
-    # A norm or dropout of the rows that are multiplied costs what tells an edge from none (docs/running.md).
+    # A norm or dropout of the multiplied rows removes the information that separates edges from other pairs
+    # (docs/running.md).
     usual: ClassVar[tuple[str, dict[str, Any]]] = ("gcn", {"layers": 2, "dropout": 0.0, "norm": "none"})
 
     predicts: ClassVar[tuple[Predicted, ...]] = (
@@ -61,10 +63,10 @@ class Link(Value):
 
     decoder: Annotated[Any, DECODERS] = "dot"
     embedding: Annotated[int, Range(1, 1_000_000)] = 64  # columns of a node's row
-    val: Share = 0.05  # of the edges, where the graph has no pairs
+    val: Share = 0.05  # share of the edges, if the graph has no pairs
     test: Share = 0.1
-    negatives: Annotated[int, Range(1, 10_000)] = 1  # drawn for every edge, anew in every epoch
-    candidates: Annotated[int, Range(1, 1_000_000)] = 100  # that an edge is ranked among, by mrr
+    negatives: Annotated[int, Range(1, 10_000)] = 1  # drawn per edge, new in every epoch
+    candidates: Annotated[int, Range(1, 1_000_000)] = 100  # among which mrr ranks an edge
 
     def check(self, facts: GraphFacts, *, cut: bool) -> None:
         if cut and not facts.pairs:
@@ -74,9 +76,9 @@ class Link(Value):
 
     def check_placement(self, placement: Placement, *, inductive: bool) -> None:
         if isinstance(placement, Pipeline):
-            raise InputError(f"a pipeline's stages never hold the rows of all pairs; {_use()}")
+            raise InputError(f"no stage of a pipeline holds the rows of all pairs; {_use()}")
         if inductive:
-            raise InputError("--inductive trains on a subgraph of labelled nodes, and a link has none; leave it out")
+            raise InputError("--inductive needs labelled nodes, and link prediction has none; leave it out")
 
     def prepared(self, graph: Graph, seed: int) -> Graph:
         """The graph with its pairs; its masks become those of the nodes whose rows a split reads."""
@@ -110,13 +112,13 @@ class Link(Value):
 
 
 def _use() -> str:
-    """The strategies whose ranks hold all layers of their rows."""
+    """Name the strategies whose ranks compute all layers of their rows."""
     fitting = STRATEGIES.those(lambda strategy: not isinstance(strategy.layout(), Pipeline))
     return f"for --task link use one of {fitting}"
 
 
 def _read_by(pairs: Pairs, split: int, num_nodes: int) -> np.ndarray[Any, Any]:
-    """The nodes whose rows the pairs of a split read, [N, 1]: all, where other nodes are drawn."""
+    """The nodes whose rows the pairs of a split read, [N, 1]; all nodes if negatives are drawn."""
     read = np.full((num_nodes, 1), not pairs.has_negatives(split))
     read[pairs.ends[pairs.split == split].reshape(-1)] = True
     return read
@@ -124,15 +126,15 @@ def _read_by(pairs: Pairs, split: int, num_nodes: int) -> np.ndarray[Any, Any]:
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """Pairs of this rank that are scored together: for every first node, one or more second ones."""
+    """Pairs of this rank that are scored together: for every first node, one or more second nodes."""
 
-    left: Tensor  # [p] rows
-    right: Tensor  # [p, k] rows, of owned ones followed by fetched ones
+    left: Tensor  # [p] rows of the first nodes
+    right: Tensor  # [p, k] rows of the second nodes, in [owned rows, fetched rows]
     y: Tensor  # [p, k]
 
 
 class LinkTask:
-    """Pairs of one rank: their loss and their scores."""
+    """The pairs of one rank: their loss and their scores."""
 
     def __init__(
         self, spec: Link, metric: Metric, loss: MeanLoss, seed: int, pairs: PartPairs, facts: GraphFacts, shard: Shard,
@@ -150,7 +152,7 @@ class LinkTask:
         self._fixed: tuple[Fetch, dict[str, Sample]] | None = None
 
     def _counted(self, transport: Transport) -> dict[str, tuple[int, int]]:
-        """Of each split, the pairs of all ranks that are an edge, and that are none."""
+        """For each split, the numbers of positive and negative pairs of all ranks."""
         mine = [((self.split == number) & (self.y == y)).sum() for number in range(len(SPLITS)) for y in (1, 0)]
         counts = transport.all_reduce(Key("setup/pairs", 0), torch.stack(mine).cpu()).wait().view(-1, 2).tolist()
         return {split: (edges, others) for split, (edges, others) in zip(SPLITS, counts, strict=True)}
@@ -158,17 +160,17 @@ class LinkTask:
     def placed(self, shard: Shard) -> Shard:
         """Train on pairs instead of single rows."""
         if not isinstance(shard.executor, WholeStep):
-            raise InputError(f"this placement runs a step in pieces, and pairs need all rows at once; {_use()}")
+            raise InputError(f"this placement splits a step into pieces, and pairs need all rows at once; {_use()}")
         return replace(shard, executor=PairStep(shard.executor.rows, self, shard.full.owners))
 
     def drawn(self, split: str, key: int, count: int, stream: str) -> tuple[Tensor, Tensor, Tensor]:
-        """The edges of a split: their first nodes, their second ones, and `count` other nodes for each."""
+        """The edges of a split: first nodes, second nodes, and `count` other nodes for each edge."""
         picked = (self.split == SPLITS.index(split)) & (self.y == 1)
         left, right = self.ends[picked].unbind(1)
         return left, right, draw_nodes((self.seed, key, stream), self.index[picked], left, self.num_nodes, count)
 
     def labelled(self, split: str, key: int, stream: str) -> tuple[Tensor, Tensor, Tensor]:
-        """Pairs [p, 1 + k] of a split, first and second nodes, and their labels; others are drawn if it has none."""
+        """Pairs [p, 1 + k] of a split (first nodes, second nodes) and their labels; draws negatives if it has none."""
         if self.counts[split][1]:
             picked = self.split == SPLITS.index(split)
             return self.ends[picked, 0], self.ends[picked, 1:], self.y[picked, None]
@@ -177,12 +179,12 @@ class LinkTask:
         return left, torch.cat([right[:, None], others], 1), _first_is_edge(len(left), 1 + others.shape[1], left)
 
     def total(self, split: str) -> int:
-        """Labelled pairs of all ranks, drawn ones among them."""
+        """Number of labelled pairs of all ranks, with drawn negatives."""
         edges, others = self.counts[split]
         return edges + others if others else edges * (1 + (self.spec.negatives if split == "train" else 1))
 
     def samples(self) -> tuple[Fetch, dict[str, Sample]]:
-        """What is scored when the model is evaluated: the same pairs every time, and one route for all."""
+        """The pairs scored in evaluation: the same every time, with one route for all of them."""
         if self._fixed is None:
             chosen = {split: self._scored(split) for split in SPLITS}
             sizes = [right.numel() for _, right, _ in chosen.values()]
@@ -205,20 +207,20 @@ class LinkTask:
         else:
             left, right, y = self.labelled(split, 0, f"scored {split}")
             index = self.index[self.split == SPLITS.index(split)]
-        if split == "train":  # a sample, as many as there are for validation
+        if split == "train":  # sample as many pairs as validation has
             keep = sampled(self.seed, index, sum(self.counts["val"]) / sum(self.counts["train"]))
             left, right, y = left[keep], right[keep], y[keep]
         return left, right, y
 
     def score(self, rows: Tensor, sample: Sample) -> Tensor:
-        """Scores [p, k]; `rows` are owned ones followed by fetched ones."""
+        """Scores [p, k]; `rows` are owned rows followed by fetched rows."""
         pairs, each = sample.right.shape
         a, b = rows[sample.left.repeat_interleave(each)], rows[sample.right.reshape(-1)]
         return scored(self.decoder, a, b).view(pairs, each)
 
     @torch.no_grad()
     def blockwise(self, rows: Tensor, sample: Sample) -> Tensor:
-        """The same, a block of pairs at a time."""
+        """Like `score`, for one block of pairs at a time."""
         step = max(1, BLOCK // max(1, rows.shape[1] * sample.right.shape[1]))
         parts = [
             self.score(rows, Sample(left, right, right))
@@ -257,19 +259,19 @@ class LinkTask:
 
 
 def _first_is_edge(pairs: int, each: int, like: Tensor) -> Tensor:
-    """[p, k]: of every row the first pair is an edge, and the others are none."""
+    """Labels [p, k]: the first pair of every row is an edge, the others are not."""
     y = torch.zeros(pairs, each, dtype=torch.uint8, device=like.device)
     y[:, :1] = 1
     return y
 
 
 class PairStep(WholeStep):
-    """One forward and one backward pass over all owned rows, then over the pairs that begin there."""
+    """One forward and backward pass over all owned rows, then over the pairs that begin at them."""
 
     def __init__(self, rows: RankView, task: LinkTask, transport: Transport) -> None:
         super().__init__(rows)
         self.task, self.transport = task, transport
-        self._given: tuple[Fetch, Tensor] | None = None  # pairs that are the same in every step
+        self._given: tuple[Fetch, Tensor] | None = None  # set if every step has the same pairs
 
     def step(self, model: nn.Module, shard: Shard, loss: Loss) -> Tensor:
         fetch, y = self._pairs(shard.clock.step)
@@ -282,7 +284,7 @@ class PairStep(WholeStep):
         return value.detach()
 
     def _pairs(self, step: int) -> tuple[Fetch, Tensor]:
-        """How the rows of this step's pairs come here, and the labels of the pairs."""
+        """How this step's pairs get their rows, and the labels of these pairs."""
         if self._given is not None:
             return self._given
         left, right, y = self.task.labelled("train", step, "training")

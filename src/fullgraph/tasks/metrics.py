@@ -1,4 +1,4 @@
-"""Scores over the rows of all ranks: every rank counts its own, and sums are added up."""
+"""Scores over the rows of all ranks: every rank computes sums over its own rows, and these sums are added."""
 
 from collections.abc import Callable
 from typing import Protocol, TypeVar
@@ -12,8 +12,8 @@ from fullgraph.transport import Key, Transport, gather_rows
 class Metric(Protocol):
     """A score over the rows of all ranks; every rank returns the same number.
 
-    More is better, unless it has a true `smaller_is_better`. With a true `ranked`, link prediction gives it a row for
-    every pair that is an edge: that pair's score, then those of its candidates.
+    A larger score is better unless `smaller_is_better` is true. If `ranked` is true, link prediction passes one row per
+    edge: the edge's score, then the scores of its candidates.
     """
 
     def __call__(self, logits: Tensor, target: Tensor, transport: Transport, key: Key) -> float: ...
@@ -33,14 +33,14 @@ def says(**facts: bool) -> Callable[[F], F]:
 
 
 def accuracy(logits: Tensor, target: Tensor, transport: Transport, key: Key) -> float:
-    """Fraction of rows whose largest logit is their label."""
+    """Share of rows whose largest logit is their label."""
     right = (logits.argmax(1) == target).sum()
     right_total, total = transport.all_reduce(key, torch.stack([right, right.new_tensor(len(target))])).wait().tolist()
     return float(right_total / max(1, total))
 
 
 def micro_f1(logits: Tensor, target: Tensor, transport: Transport, key: Key) -> float:
-    """2 TP / (2 TP + FP + FN) over all rows and labels, a label predicted where its logit is positive."""
+    """2 TP / (2 TP + FP + FN) over all rows and labels; a label is predicted if its logit is positive."""
     said, true = logits > 0, target > 0.5
     counts = torch.stack([(said & true).sum(), (said ^ true).sum()])
     hits, misses = transport.all_reduce(key, counts).wait().tolist()
@@ -48,7 +48,7 @@ def micro_f1(logits: Tensor, target: Tensor, transport: Transport, key: Key) -> 
 
 
 def roc_auc(logits: Tensor, target: Tensor, transport: Transport, key: Key) -> float:
-    """P(score of a positive > score of a negative), ties counted half; labels that occur both ways, averaged."""
+    """P(score of a positive > score of a negative), ties count half; averaged over the labels that have both kinds."""
     if target.dim() == 1:
         scores, truth = (logits[:, 1] - logits[:, 0])[:, None], target[:, None]
     else:
@@ -70,7 +70,7 @@ def _auc(score: Tensor, truth: Tensor) -> float:
 
 
 def _sums(parts: list[Tensor], transport: Transport, key: Key) -> list[Tensor]:
-    """Each tensor summed over all ranks, in float64 and one message."""
+    """Sum each tensor over all ranks, in float64 and in one message."""
     flat = torch.cat([part.double().reshape(-1) for part in parts])
     total = transport.all_reduce(key, flat).wait()
     split = total.split([part.numel() for part in parts])
@@ -94,7 +94,7 @@ def mae(values: Tensor, target: Tensor, transport: Transport, key: Key) -> float
 
 
 def r2(values: Tensor, target: Tensor, transport: Transport, key: Key) -> float:
-    """1 - sum (y - v)^2 / sum (y - mean y)^2, the mean of it over columns; NaN for a column that is constant."""
+    """1 - sum (y - v)^2 / sum (y - mean y)^2, averaged over columns; NaN if a column is constant."""
     target = target.double()
     total_C, count = _sums([target.sum(0), torch.tensor(len(target), device=target.device)], transport, key)
     mean_C = total_C / count
@@ -105,9 +105,9 @@ def r2(values: Tensor, target: Tensor, transport: Transport, key: Key) -> float:
 
 @says(ranked=True)
 def mrr(scores: Tensor, target: Tensor, transport: Transport, key: Key) -> float:
-    """Mean of 1 / rank of an edge among its candidates; column 0 is the edge, and equal scores count half.
+    """Mean of 1 / rank of an edge among its candidates; column 0 holds the edge, and equal scores count half.
 
-    rank = 1 + candidates above it + half of those that are equal to it.
+    rank = 1 + candidates above it + half of the candidates equal to it.
     """
     edge, others = scores[:, :1], scores[:, 1:]
     rank = 1 + (others > edge).sum(1) + (others == edge).sum(1) / 2

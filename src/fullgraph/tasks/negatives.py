@@ -1,4 +1,4 @@
-"""Nodes drawn for pairs: a function of (seed, epoch, pair) alone, so that all ranks agree without talking."""
+"""Draw nodes for pairs as a function of (seed, epoch, pair) alone, so that all ranks agree without communication."""
 
 import zlib
 
@@ -7,11 +7,11 @@ from torch import Tensor
 
 from fullgraph.ops.hashing import dropout_key, pair_ids
 
-Stream = tuple[int, int, str]  # seed, epoch, what the draws are for
+Stream = tuple[int, int, str]  # seed, epoch, purpose of the draws
 
 
 def draw_nodes(stream: Stream, index_p: Tensor, first_p: Tensor, num_nodes: int, count: int) -> Tensor:
-    """`count` nodes for every pair [p, count], each any node but the pair's first one with the same chance."""
+    """`count` nodes for every pair [p, count], each drawn uniformly from all nodes but the pair's first node."""
     key = torch.tensor(_key(stream), device=index_p.device)
     hashed = pair_ids(pair_ids(index_p, key)[:, None], torch.arange(count, device=index_p.device))
     drawn = hashed % (num_nodes - 1)
@@ -19,7 +19,7 @@ def draw_nodes(stream: Stream, index_p: Tensor, first_p: Tensor, num_nodes: int,
 
 
 def sampled(seed: int, index_p: Tensor, share: float) -> Tensor:
-    """Which pairs are in a sample of about that share, [p]."""
+    """Mark the pairs of a random sample of about that share, [p]."""
     hashed = pair_ids(index_p, torch.tensor(_key((seed, 0, "sample")), device=index_p.device))
     return hashed.double() / 2.0**63 < share
 

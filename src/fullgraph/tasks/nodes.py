@@ -1,4 +1,4 @@
-"""Tasks of single nodes: classes, sets of classes, real numbers."""
+"""Tasks with one target per node: a class, a set of classes, or real numbers."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ from fullgraph.values import Value
 
 
 class OfNodes(Value):
-    """What the tasks of single nodes have in common; a task of one's own adds `predicts`, `out_width` and `build`."""
+    """The common part of these tasks; a user's own task adds `predicts`, `out_width` and `build`."""
 
     usual: ClassVar[tuple[str, dict[str, Any]]] = ("sage", {})
 
@@ -39,19 +39,19 @@ class OfNodes(Value):
             raise InputError(f"{facts.name} was cut for link prediction; use --task link, or partition it again")
 
     def check_placement(self, placement: Placement, *, inductive: bool) -> None:
-        """Every placement trains them."""
+        """Accept every placement."""
 
     def prepared(self, graph: Graph, seed: int) -> Graph:
         graph.need_labels()
         return graph if graph.pairs is None else graph.with_pairs(None)
 
     def equip(self, model: nn.Module, *, seed: int, dtype: torch.dtype) -> None:
-        """Nothing is trained beside the model."""
+        """Add nothing to the model."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Classification(OfNodes):
-    """A class for every node, or, where labels are 0/1 columns, any number of them."""
+    """One class per node; or, if the labels are 0/1 columns, a set of classes."""
 
     predicts: ClassVar[tuple[Predicted, ...]] = (
         Predicted(name="classes", prefix="class_", classes="values"),
@@ -61,11 +61,11 @@ class Classification(OfNodes):
     def check(self, facts: GraphFacts, *, cut: bool) -> None:
         super().check(facts, cut=cut)
         if facts.real and cut:
-            raise InputError(f"{facts.name} was cut with real numbers for labels: use --task regression, or partition "
+            raise InputError(f"{facts.name} was cut with real numbers as labels: use --task regression, or partition "
                              "it again with --task classification")  # fmt: skip
 
     def prepared(self, graph: Graph, seed: int) -> Graph:
-        """Floats that are whole numbers are classes where somebody says so."""
+        """Turn floats that are whole numbers into classes; only an explicit request comes here."""
         graph = super().prepared(graph, seed)
         return graph.as_classes() if graph.real else graph
 
@@ -81,7 +81,7 @@ class Classification(OfNodes):
 
 @dataclass(frozen=True, kw_only=True)
 class Regression(OfNodes):
-    """One real number for every node, or several."""
+    """One or several real numbers per node."""
 
     predicts: ClassVar[tuple[Predicted, ...]] = (Predicted(name="values", prefix="value_"),)
 
@@ -99,7 +99,7 @@ def node_task(
     *, classes: int, multilabel: bool = False, real: bool = False, metric: Metric | str = "auto",
     loss: RowLoss | str = "auto", model: nn.Module | None = None,
 ) -> "NodeTask":  # fmt: skip
-    """The usual task for such labels, or the loss and the metric asked for where they fit them; `model` learns it."""
+    """The default task for such labels, or with the requested loss and metric if they fit; `model` learns it."""
     if real:
         metrics, losses, what = ["rmse", "mae", "r2"], ["mse", "mae", "huber"], "real numbers"
     elif multilabel:
@@ -117,7 +117,7 @@ def node_task(
 
 
 class NodeTask:
-    """A loss and a metric of rows, each with its label."""
+    """A loss and a metric over rows that have one target each."""
 
     def __init__(
         self, metric: Metric, loss: MeanLoss, target: Callable[[Tensor, Tensor], Tensor],
@@ -155,7 +155,7 @@ def _as_they_are(out: Tensor, y: Tensor) -> Tensor:
 
 
 def _columns(out: Tensor, y: Tensor) -> Tensor:
-    """Targets shaped as the model's output is, so that neither is ever stretched over the other."""
+    """Reshape targets like the model's output, so that neither is broadcast over the other."""
     return y.to(out.dtype).view(len(y), -1) if len(y) else y.new_zeros(out.shape, dtype=out.dtype)
 
 

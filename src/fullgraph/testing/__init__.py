@@ -1,4 +1,4 @@
-"""Tests of your own code: laws that routes, codecs and schedules keep, and ranks as threads or as processes."""
+"""Tools to test your own code: laws that routes, codecs and schedules keep; ranks as threads or as processes."""
 
 from fullgraph.testing.laws import adjoint_pair, assert_schedule_law, assert_size_law
 from fullgraph.transport.ranks import anew, run_processes, run_threads

@@ -1,4 +1,4 @@
-"""Laws that every route, codec and schedule keeps, whatever it does."""
+"""Laws that every route, codec and schedule keeps."""
 
 import torch
 from torch import Tensor
@@ -10,7 +10,9 @@ from fullgraph.transport import Key, Transport
 
 
 def adjoint_pair(transport: Transport, route: Route, num_in: int, width: int = 3) -> Tensor:
-    """<R x, y> and <x, R^T y>, each summed over ranks: the backward pass is the transpose iff they are equal."""
+    """<R x, y> and <x, R^T y>, each summed over ranks: they are equal if and only if the backward pass is the
+    transpose.
+    """
     generator = torch.Generator().manual_seed(transport.rank)
     x = torch.randn(num_in, width, dtype=torch.float64, generator=generator).requires_grad_()
     y = torch.randn(route.out_shape((width,)), dtype=torch.float64, generator=generator)
@@ -24,7 +26,7 @@ def adjoint_pair(transport: Transport, route: Route, num_in: int, width: int = 3
 
 
 def assert_size_law(codec: Codec, x: Tensor, key: Key) -> Tensor:
-    """Both ends know the number of bytes without talking, and a shape survives; returns what is decoded."""
+    """Check that both ends compute the same number of bytes and that the shape is kept; return the decoded rows."""
     shape = tuple(x.shape)
     wire = codec.encode(x, key)
     assert wire.dtype == torch.uint8
@@ -35,7 +37,7 @@ def assert_size_law(codec: Codec, x: Tensor, key: Key) -> Tensor:
 
 
 def assert_schedule_law(schedule: Schedule, steps: int = 50) -> None:
-    """A step never reads the future, nor further back than `depth`, nor a step that was not sent."""
+    """Check that a step never reads the future, nor further back than `depth`, nor a step that was not sent."""
     sent = set()
     for step in range(steps):
         turn = schedule.turn(step)

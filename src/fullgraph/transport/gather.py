@@ -26,7 +26,9 @@ def barrier(transport: Transport, key: Key) -> None:
 
 
 def rank_table(transport: Transport, key: Key, values: Any, dtype: torch.dtype = torch.float64) -> Tensor:
-    """Every rank's `values` on every rank, a row per rank: each rank fills its own row, and the tables are summed."""
+    """Return every rank's `values` on every rank, a row per rank: each rank fills its row, and the tables are
+    summed.
+    """
     mine = torch.as_tensor(values, dtype=dtype)
     table = mine.new_zeros(transport.size, *mine.shape)
     table[transport.rank] = mine
@@ -48,7 +50,7 @@ def gather_rows(x: Tensor, transport: Transport, key: Key, wants: Wants = lambda
 
 
 def gather_texts(text: str, transport: Transport, key: Key, wants: Wants = lambda receiver, sender: True) -> list[str]:
-    """Texts of the ranks that this one wants, as plain bytes: nothing that comes over a network is ever unpickled."""
+    """Return the texts of the wanted ranks. They travel as plain bytes: data from a network is never unpickled."""
     data = torch.from_numpy(np.frombuffer(text.encode(), dtype=np.uint8).copy())
     lengths = rank_table(transport, Key(f"{key.channel}/length", key.step), len(data), torch.int64).tolist()
     rows = gather_rows(data, transport, key, wants)
@@ -57,7 +59,7 @@ def gather_texts(text: str, transport: Transport, key: Key, wants: Wants = lambd
 
 
 def texts_for_first(text: str, transport: Transport, key: Key) -> list[str]:
-    """Every rank's text on rank 0, and nothing on the others. All ranks call it."""
+    """Return every rank's text on rank 0, and an empty list on the others. All ranks call it."""
     return gather_texts(text, transport, key, wants=lambda receiver, sender: receiver == 0)
 
 

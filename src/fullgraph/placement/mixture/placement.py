@@ -37,6 +37,7 @@ class Mixture(AllLayers):
     """
 
     channels: ClassVar[str] = "tiles"
+    no_options: ClassVar[frozenset[str]] = AllLayers.no_options | {"blocks", "roles", "aggregate_on"}
 
     blocks: int = 1
     roles: tuple[str, ...] = ()

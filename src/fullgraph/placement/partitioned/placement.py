@@ -24,6 +24,7 @@ class Partitioned(AllLayers):
     """Nodes by part, one channel a layer for the halo."""
 
     channels: ClassVar[str] = "halo"
+    no_options: ClassVar[frozenset[str]] = AllLayers.no_options | {"keep_halo"}
 
     keep_halo: bool = True  # (layer_plans.py)
 
