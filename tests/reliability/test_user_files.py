@@ -54,7 +54,7 @@ def test_every_edit_applies_to_the_pages_example():
      (("self.last(h, edge_index)", "self.last(h, edge_index).detach()"), "net.py:14", "without a gradient"),
      (("edge_index).relu()", "edge_index).relu().exp_()"), "net.py:7", "modified by an inplace operation"),
      (("forward(self, x", "forward(self, another, x"), "net.py:14", "the forward of Net takes another, which the"),
-     (("    def forward", "    def parameters(self):\n        return 3\n\n    def forward"), "net.py:7", "not iterable")],
+     (("    def forward", "    def parameters(self):\n        return 1\n\n    def forward"), "net.py:7", "iterable")],
     ids=["raises", "None", "width", "detached", "backward", "argument", "parameters"],
 )  # fmt: skip
 def test_two_ranks_say_it_once(change, place, words, tmp_path):
