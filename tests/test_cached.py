@@ -12,7 +12,7 @@ class Rank:
 
     @cached_property
     def rows(self) -> int:
-        """How often it was computed, once all ranks are here."""
+        """How often it was computed, after all ranks have arrived."""
         self.meeting.wait(timeout=10)
         self.computed += 1
         return self.computed
