@@ -121,7 +121,7 @@ def fed_back(transport, codec):
         x = torch.randn(route.num_owned, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(step))
         sent = {peer: sent[peer] + rows for peer, rows in route.pack(x).items()}
         arrived = arrived + channel.end(channel.begin(x)[1])
-    owed = channel.features.manner.residuals.rows
+    owed = channel.features.extras.residuals.rows
     settled = {peer: sent[peer] - owed[peer] for peer in sent}
     there = transport.begin(
         Key("settled", 0), {p: r.reshape(-1).view(torch.uint8) for p, r in settled.items()},

@@ -10,7 +10,7 @@ from fullgraph import nn, recipes
 from fullgraph.codec import Full, LowBit, MinVariance
 from fullgraph.errors import InputError
 from fullgraph.exchange import Bounded, Drift, Pipelined, Skip, Smooth, Sync, Wire
-from fullgraph.exchange.picks import SALT, Picks
+from fullgraph.exchange.rows import SALT, Picks
 from fullgraph.ops.hashing import draws, dropout_key, row_keys
 from fullgraph.recipes import STRATEGIES
 from fullgraph.testing import run_processes, run_threads

@@ -128,6 +128,16 @@ def test_maximum(make_structure: MakeStructure, dtype: torch.dtype, shape: tuple
     compare(results(lambda: arc_min(s, made["x"]), made), results(lambda: -largest(s, -made["x"]), made), tolerance)
 
 
+def test_a_maximum_of_zero_may_keep_all_of_its_gradient(make_structure: MakeStructure) -> None:
+    s = make_structure(9, 7, 31)
+    x = torch.randint(-2, 1, (7, 5)).double().requires_grad_()
+    arc_max(s, x, zeros=False).sum().backward()
+    assert x.grad is not None
+    assert int(s.indptr.diff().count_nonzero()) * 5 == round(float(x.grad.sum()), 9)
+    rest = torch.autograd.grad(arc_max(s, x).sum(), x)[0]
+    assert float(rest.sum()) < float(x.grad.sum())  # the zero has a share
+
+
 def test_maximum_of_half_types_and_of_odd_numbers(make_structure: MakeStructure, backend: str) -> None:
     s = make_structure(11, 8, 40)
     x = torch.randn(8, 6)

@@ -123,9 +123,15 @@ class Quantiles(Base):
         return self.median(h, kept) + self.quantile(h, kept).view(-1, 2, HIDDEN).mean(1)
 
 
+@between
+def edges_turned_by_an_index(self, h, x, e):
+    return self.first(x, e[[1, 0]])
+
+
 RIGHT = {
     kind.__name__: kind
     for kind in (
+        edges_turned_by_an_index,
         vector_times_rows, largest_singular_value, numbers_of_rows, means_of_float16, complex_numbers, Constants,
         counted_by_class, Remembered, Quantiles, losses_of_rows, gradients_changed_row_by_row, special_functions,
     )
@@ -151,11 +157,6 @@ def gradient_of_a_weight(self, h, x, e):
         return h
     (grad,) = torch.autograd.grad(h.square().mean(), self.first.lin_l.weight, create_graph=True)
     return h * (1 + grad.norm())
-
-
-@between
-def edges_turned_by_an_index(self, h, x, e):
-    return self.first(x, e[[1, 0]])
 
 
 @between
@@ -235,8 +236,7 @@ REFUSED = {
     root_of_a_number_of_rows: "a plain number of the rows of one rank",
     divisor_of_a_number_of_rows: "a plain number of the rows of one rank",
     gradient_of_a_weight: "grad inside of the model computes gradients of rows",
-    edges_turned_by_an_index: "sends rows against the edges",
-    edges_turned_by_a_selection: "sends rows against the edges",
+    edges_turned_by_a_selection: r"turn edges around with edge_index\.flip",
     ByFrequency: "leave out scale_grad_by_freq",
     BagByFrequency: "leave out scale_grad_by_freq",
     SparseTable: r"the layer Embedding \(table\) gives sparse gradients",
@@ -269,7 +269,7 @@ LATE = {
         {"between": lambda self, h, x, e, kind=kind: kind.between(self, h, x, e) if self.calls > 3 else h},
     ): REFUSED[kind]
     for kind in (
-        root_of_a_number_of_rows, divisor_of_a_number_of_rows, gradient_of_a_weight, edges_turned_by_an_index,
+        root_of_a_number_of_rows, divisor_of_a_number_of_rows, gradient_of_a_weight, edges_turned_by_a_selection,
         ByFrequency, BagByFrequency, SparseRows,
     )
 } | {mean_in_the_place_of_a_weight: "made where rows cannot be followed"}  # fmt: skip

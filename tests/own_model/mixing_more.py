@@ -163,9 +163,15 @@ def rows_through_a_view(self, h, x, e):
     return h - kept.sum()
 
 
+@between
+def one_way_of_each_edge(self, h, x, e):
+    return self.first(x, e[:, e[0] < e[1]])
+
+
 RIGHT = {
     kind.__name__: kind
     for kind in (
+        one_way_of_each_edge,
         norms_of_every_order, norm_of_zeros, written_into_another, sums_by_groups_in_place, pooled_by_a_batch,
         other_means, in_each_row, Bag, Aggregations, ChangedLayers, PyGsOwn, data_assigned, edges_to_others,
         rows_through_a_view,
@@ -203,11 +209,6 @@ class BegunByPosition(Base):
     def between(self, h, x, e):
         start = torch.linspace(0, 1, 4 * len(x), dtype=h.dtype).view(1, -1, 4)
         return h + self.rnn(h.view(-1, 2, 4), start)[0].flatten(1)
-
-
-@between
-def one_way_of_each_edge(self, h, x, e):
-    return self.first(x, e[:, e[0] < e[1]])
 
 
 @between
@@ -323,7 +324,6 @@ REFUSED = {
     renormed_columns: "renorm mixes rows of nodes",
     rows_as_kernels: "convolution takes rows of nodes for weights",
     BegunByPosition: "states that have a row per position",
-    one_way_of_each_edge: "lt asks for an order of nodes",
     written_by_position: "a row per position|taken by their position",
     written_through_a_view: "a row per position|taken by their position",
     InOrder: "the layer LSTMAggregation .*depends on the order of messages",
@@ -355,7 +355,7 @@ def late(kind):
 LATE = {
     late(kind): REFUSED[kind]
     for kind in (
-        renormed_columns, rows_as_kernels, BegunByPosition, one_way_of_each_edge, written_by_position,
+        renormed_columns, rows_as_kernels, BegunByPosition, written_by_position,
         by_torchscript, by_a_parameter, by_set, by_a_thread, by_no_function, in_words,
         drawn_by_a_distribution, drawn_by_an_initialisation,
         refusal_that_is_caught,

@@ -24,10 +24,18 @@ from tests.own_model.nets import (
     Weighted,
     case_graph,
     cotangent,
+    degrees,
     mlp,
+    pna,
     shard_of,
     two,
 )
+
+
+def many_pna(width, out, **options):
+    scalers = ["linear", "inverse_linear", "attenuation"]
+    return pyg.PNAConv(width, out, ["sum", "var", "max", "mean"], scalers, degrees(), **options)
+
 
 E_DIM = {"edge_dim": ARC_WIDTH}
 MANY = ["sum", "mean", "min", "max", "var", "std"]
@@ -47,6 +55,8 @@ CASES = {
         pyg.GINEConv(mlp(WIDTH, HIDDEN, norm=True), **E_DIM), pyg.GINEConv(mlp(HIDDEN, 4), train_eps=True, **E_DIM)
     ),
     "gine direct": lambda: Embedded(pyg.GINEConv(mlp(WIDTH, HIDDEN)), pyg.GINEConv(mlp(HIDDEN, 4))),
+    "pna": lambda: two(Net, pna, second={"towers": 2, "post_layers": 2}),
+    "pna divided": lambda: two(Net, many_pna, towers=2, divide_input=True, train_norm=True),
     "res gated": lambda: two(Net, pyg.ResGatedGraphConv, {"root_weight": False}, {"act": torch.nn.ReLU()}),
     "res gated edges": lambda: two(Featured, pyg.ResGatedGraphConv, {"bias": False}, **E_DIM),
     "sage max": lambda: two(Net, pyg.SAGEConv, {"project": True}, aggr="max"),

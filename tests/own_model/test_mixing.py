@@ -62,7 +62,8 @@ def on_ranks(transport, model):
         losses.append(loss.detach())
         with torch.no_grad():
             logits.append(fg.gather_rows(model.eval()(), shard))
-    return torch.stack(losses), torch.stack(logits), dict(model.module.named_buffers())
+    whole = model.state_dict()
+    return torch.stack(losses), torch.stack(logits), {name: whole[name] for name, _ in model.module.named_buffers()}
 
 
 def made(kind):

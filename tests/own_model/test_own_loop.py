@@ -155,15 +155,11 @@ REFUSED = {
     "a pooling": (lambda: Meaning(pyg.TopKPooling(CLASSES)), r"TopKPooling \(what\) is a pooling"),
     "an instance norm": (lambda: Meaning(pyg.InstanceNorm(CLASSES)), r"InstanceNorm \(what\) is a norm over all"),
     "attention of all": (lambda: pyg.GPSConv(WIDTH, None), "attention between all nodes"),
-    "both directions": (lambda: Net(pyg.DirGNNConv(pyg.SAGEConv(WIDTH, 8)), pyg.SAGEConv(8, 4)), "DirGNN"),
-    "against the arcs": (lambda: Net(pyg.SAGEConv(WIDTH, 8, flow="target_to_source"), pyg.SAGEConv(8, 4)), "flow="),
-    "arcs turned": (lambda: Meaning(lambda x, e: x + pyg.SimpleConv()(x, e.flip(0))), "against the edges"),
-    "out-degrees": (lambda: Net(pyg.ChebConv(WIDTH, 8, K=2), pyg.GCNConv(8, 4)), "by the sources of edges"),
     "one row": (lambda: Meaning(lambda x, _: pyg.global_add_pool(x, None)), "logits, one row per node"),
     "other draws": (lambda: Meaning(lambda x, _: x + torch.rand_like(x)), "rand_like.* use F.dropout"),
     "a table of nodes": (
         lambda: Meaning(lambda x, e: pyg.SimpleConv()(torch.ones(NODES, 3).double(), e)),
-        r"returned shape \(40, 3\) for a graph of 20 nodes",
+        r"returned shape \(40, 3\) for a graph of 20 nodes.*every node of 40 into the graph",
     ),
 }  # fmt: skip
 

@@ -18,12 +18,14 @@ from torch import Tensor
 from fullgraph.errors import InputError
 from fullgraph.nn.layer_plan import LayerPlan, LayerShape
 from fullgraph.ops import act_dropout, dropout_key, spmm
+from fullgraph.own_model.by_source import reduced
 from fullgraph.own_model.pyg_view import PygView
 from fullgraph.own_model.rows.count import Count
 from fullgraph.own_model.rows.guard import Guard
 from fullgraph.own_model.rows.place import in_users_code, refuse, refused, within_checkpoint
 from fullgraph.own_model.rows.spaces import Rows, Space, mark, rows_of
 from fullgraph.own_model.rows.values import is_even
+from fullgraph.plan import Route
 from fullgraph.transport import Transport
 
 
@@ -49,6 +51,7 @@ class Counts:
     inside: int = 0  # of these, layers not left yet
     crossings: int = 0  # exchanges of the newest layer
     constants: int = 0  # exchanges of rows without a gradient
+    turned: int = 0  # exchanges for messages against the edges
     draws: int = 0  # dropout calls
     shared: int = 0  # values received from other ranks
 
@@ -241,6 +244,24 @@ class Forward:
         counts.crossings += 1
         extra = f"/{counts.crossings - 1}" if counts.crossings > 1 else ""
         return f"layer{layer}{extra}", layer, False
+
+    # Messages against the edges
+
+    def by_source(
+        self, x: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str = "sum", include_self: bool = True
+    ) -> Tensor:
+        """Rows of edges, reduced by the edges' sources."""
+        self._not_in_chunk("rows by the sources of edges")
+        return reduced(self, x, dim, index, source, reduce, include_self)
+
+    def cross_exactly(self, x: Tensor, route: Route) -> Tensor:
+        """y = R x, between owned and halo rows."""
+        self._guard()
+        self.counts.turned += 1
+        if self.replaying:
+            return self._shared(None)
+        channel = self.view.exact_crossing(f"turned{self.counts.turned}", route)
+        return self._shared(channel.end(channel.begin(x)[1]))
 
     def _not_in_chunk(self, what: str) -> None:
         if self.chunk is not None:

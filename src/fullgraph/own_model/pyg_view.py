@@ -18,6 +18,7 @@ from fullgraph.own_model.rows.spaces import Ends, Rows, Sets, Space, mark
 from fullgraph.placement import RankView
 from fullgraph.placement.halo import boundary_grades, halo_of
 from fullgraph.placement.holding.adjacency import Matrices, build
+from fullgraph.plan import Route
 
 EXACT = Wire()
 T = TypeVar("T")
@@ -132,6 +133,13 @@ class PygView(RankView):
     def crossing(self, name: str, layer: int, *, exact: bool) -> Channel:
         """The channel of that name; `layer` selects its wire."""
         return self.channel(name, lambda: self._build(name, EXACT if exact else self.wires.at(layer)))
+
+    def exact_crossing(self, name: str, route: Route) -> Channel:
+        """The channel of that name over any route between owned and halo rows."""
+        return self.channel(
+            name,
+            lambda: EXACT.build(name=f"{self.name}/{name}", route=route, transport=self.transport, clock=self.clock),
+        )
 
     def _build(self, name: str, wire: Any) -> Channel:
         channel: Channel = wire.build(

@@ -64,10 +64,10 @@ def as_csv_text(rows: Sequence[Compared]) -> str:
     return text.getvalue()
 
 
-def print_comparison(rows: Sequence[Compared], target: float | None, width: int = COLUMNS) -> None:
-    """Print one line per run, in at most `width` columns; common values stand above the table, run folders below."""
+def print_comparison(rows: Sequence[Compared], target: float | None) -> None:
+    """Print one line per run, in at most 80 columns; common values stand above the table, run folders below."""
     told, differ = _in_common(rows)
-    columns, left_out = _fitting(_columns(rows, differ, target), width)
+    columns, left_out = _fitting(_columns(rows, differ, target))
     if told:
         print(told)
     print(" ".join(_aligned(head, head, column) for head, column in columns.items()).rstrip())
@@ -75,7 +75,7 @@ def print_comparison(rows: Sequence[Compared], target: float | None, width: int 
     for number in range(len(rows)):
         print(" ".join(_aligned(column[number], head, column) for head, column in columns.items()).rstrip())
     if left_out:
-        print(f"left out to fit {width} columns: {', '.join(left_out)}; --csv has all")
+        print(f"left out to fit {COLUMNS} columns: {', '.join(left_out)}; --csv has all")
     for number, row in enumerate(rows, start=1):
         print(f"{number:>2}  {one_line(row.run, 1000)}")
 
@@ -97,11 +97,11 @@ def _columns(rows: Sequence[Compared], differ: Sequence[str], target: float | No
     return columns
 
 
-def _fitting(columns: Columns, width: int) -> tuple[Columns, list[str]]:
+def _fitting(columns: Columns) -> tuple[Columns, list[str]]:
     """Split columns into those that fit and those that are left out; columns that say least are left out first."""
     out = []
     for name in LEAST_TELLING:
-        if sum(_width(head, column) + 1 for head, column in columns.items()) - 1 <= width:
+        if sum(_width(head, column) + 1 for head, column in columns.items()) - 1 <= COLUMNS:
             break
         if columns.pop(name, None) is not None:
             out.append(name)

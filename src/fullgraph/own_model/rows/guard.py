@@ -56,6 +56,7 @@ class Guard:
         """checks: False allows calls that mix rows of one rank alone."""
         self.checks = checks
         self.owned: set[int] = set()  # the model's parameters and buffers, by id
+        self.tables: list[Tensor] = []  # those of them that have a row per node
         self._known: dict[Hashable, Outcome] = {}
         self._traces: dict[Hashable, Trace] = {}
         self._met: set[str] = set()
