@@ -28,4 +28,4 @@ def test_ranks_that_are_threads_may_meet_inside_of_a_property():
 
 
 def test_the_class_has_its_description():
-    assert Rank.rows.__doc__ == "How often it was computed, once all ranks are here."
+    assert Rank.rows.__doc__ == "How often it was computed, after all ranks have arrived."
