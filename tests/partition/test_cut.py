@@ -1,4 +1,4 @@
-"""Laws of cutting: together the parts are the graph, and both ends of every route agree."""
+"""Laws of partitioning: together the parts are the graph, and both ends of every route agree."""
 
 import numpy as np
 import pytest

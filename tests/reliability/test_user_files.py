@@ -1,4 +1,4 @@
-"""Errors in users' own files: a sample of the campaign, and the ways in which they are shown."""
+"""Errors in users' own files: a sample of the campaign, and how they are shown."""
 
 import os
 import re
@@ -72,7 +72,7 @@ def test_two_ranks_say_it_once(change, place, words, tmp_path):
 
 @pytest.mark.cold
 def test_a_library_that_stands_on_pythonpath_is_not_a_users_file(tmp_path, monkeypatch):
-    """As with `pip install --target`, and the modules of a cluster: typer's frames lie around every command."""
+    """As with `pip install --target`, or the modules of a cluster: typer's frames are in every traceback."""
     folder = tmp_path / "modules"
     (folder / "typer-1.0.dist-info").mkdir(parents=True)
     (folder / "typer").symlink_to(Path(typer.__file__).parent)
