@@ -1,4 +1,4 @@
-"""What layers send, and what is known of their input, follows from the strategy, the run and the widths alone."""
+"""Strategy, run and widths alone determine what layers send and what is known of their input."""
 
 from functools import partial
 
