@@ -50,7 +50,6 @@ train     : tasks+ version device
 recipes   : train+
 run       : recipes+
 remarks   : run+
-layer_lines: run+
 testing   : exchange+
 own_model : run+
 worker    : own_model+ remarks
@@ -59,7 +58,7 @@ preparing : worker+ cutting
 jobs      : preparing+
 api       : jobs+ predicting
 options   : api+
-commands  : options+ layer_lines
+commands  : options+
 __init__  : api+
 lab       : -
 lab.html  : report+

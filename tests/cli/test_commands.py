@@ -20,7 +20,7 @@ from fullgraph.axes import MODELS
 from fullgraph.cli import app
 from fullgraph.commands.shared import with_fields
 from fullgraph.options import MODEL_OPTIONS
-from fullgraph.report.comparison import Compared, print_comparison
+from fullgraph.report.tables import Compared, print_comparison
 from fullgraph.train.config import TrainConfig
 from fullgraph.values import Help, Range, help_of
 from tests.support import random_graph
