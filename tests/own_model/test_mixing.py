@@ -1,4 +1,4 @@
-"""Models that mix rows of different nodes, in training and evaluation, on 1 to 3 ranks: right, or refused by name."""
+"""Models that mix rows of different nodes, in training and evaluation, on 1 to 3 ranks: exact, or refused by name."""
 
 import copy
 import io
@@ -45,7 +45,7 @@ def in_one_process(model):
 
 
 def on_ranks(transport, model):
-    """The same of one's own loop over ranks."""
+    """The same from a user's own loop over ranks."""
     shard = shard_of(transport, case_graph())
     model = fg.distribute(copy.deepcopy(model), shard)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.5)
@@ -129,7 +129,7 @@ def test_the_output_can_be_saved():
 
 
 class InFloat32(mixing.Base):
-    """Tensors of the default dtype, as a model for float32 has them."""
+    """Tensors of the default dtype, as in a model for float32."""
 
     def made(self):
         self.scale = torch.ones(mixing.HIDDEN)

@@ -10,7 +10,7 @@ from fullgraph.codec.graded import Graded
 from fullgraph.codec.lowbit import CHOICES, LowBit
 from fullgraph.exchange.channel import Channel
 from fullgraph.exchange.clock import Clock
-from fullgraph.exchange.facts import RowFacts
+from fullgraph.exchange.rows import RowFacts
 from fullgraph.exchange.schedule import Schedule, Sync, Turn
 from fullgraph.exchange.wire import Wire
 from fullgraph.plan import Route

@@ -8,7 +8,7 @@ from torch import Tensor
 from fullgraph.codec import Codec, Memory, Message, Shape
 from fullgraph.codec.memory import Side
 from fullgraph.exchange.own import codec_of, note
-from fullgraph.exchange.picks import Picked
+from fullgraph.exchange.rows import Picked
 from fullgraph.exchange.state import Residuals
 from fullgraph.transport import Key
 

@@ -1,4 +1,4 @@
-"""One way of a channel: what was posted, what has come, what a later step may still read."""
+"""One direction of a channel: what was posted, what has arrived, what a later step may still read."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -12,9 +12,9 @@ from fullgraph.codec.memory import ByPeer, are_shaped, rows_of
 from fullgraph.errors import Damaged, InputError
 from fullgraph.exchange.coding import StepCoding
 from fullgraph.exchange.own import choose, is_due
-from fullgraph.exchange.picks import Picked, Picks
+from fullgraph.exchange.rows import Picked, Picks
 from fullgraph.exchange.schedule import Schedule
-from fullgraph.exchange.state import Average, News, Part, Residuals
+from fullgraph.exchange.state import Average, ChangeFilter, Residuals, SavedState
 from fullgraph.plan import Route
 from fullgraph.transport import Key, Pending, Ready, Transport
 
@@ -24,7 +24,7 @@ Held = dict[str, Tensor | Pending[dict[int, Tensor]]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Seen:
+class Arrived:
     """Rows by peer, and which of them are absent."""
 
     rows: ByPeer
@@ -36,16 +36,16 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Filling:
+class Merge:
     """How the rows that crossed at a step become all rows of its messages."""
 
     picked: Picked | None
     scale: float  # of rows that crossed
     shapes: dict[int, Shape]
-    silent: frozenset[int]  # peers that had nothing new to say
+    silent: frozenset[int]  # peers whose rows have not changed enough
     like: Tensor
 
-    def __call__(self, came: ByPeer, before: Seen | None) -> Seen:
+    def __call__(self, came: ByPeer, before: Arrived | None) -> Arrived:
         rows, absent = {}, {}
         for peer, shape in self.shapes.items():
             if self.picked is None and peer not in self.silent:  # all of its rows came
@@ -54,9 +54,9 @@ class Filling:
             rows[peer], absent[peer] = self._old(peer, shape, before)
             if self.picked is not None and peer not in self.silent:
                 self._put(self.picked, peer, came.get(peer), rows[peer], absent[peer])
-        return Seen(rows, absent)
+        return Arrived(rows, absent)
 
-    def _old(self, peer: int, shape: Shape, before: Seen | None) -> tuple[Tensor, Tensor]:
+    def _old(self, peer: int, shape: Shape, before: Arrived | None) -> tuple[Tensor, Tensor]:
         """A copy: versions share no memory, for a checkpoint may hold several."""
         if before is not None:
             return before.rows[peer].clone(), before.absent[peer].clone()
@@ -71,26 +71,26 @@ class Filling:
             rows[drawn.to(device)] = came if self.scale == 1 else came * self.scale
 
 
-def seen_in(state: dict[str, Tensor], name: str) -> Seen:
+def arrived_in(state: dict[str, Tensor], name: str) -> Arrived:
     """What a checkpoint holds under a name, and `absent.` before the name."""
     absent = rows_of(state, f"absent.{name}.")
-    return Seen(rows_of(state, f"{name}."), {peer: rows.cpu() for peer, rows in absent.items()})
+    return Arrived(rows_of(state, f"{name}."), {peer: rows.cpu() for peer, rows in absent.items()})
 
 
 class Version:
     """One step's rows, there or on their way."""
 
-    def __init__(self, found: "Seen | Callable[[], Seen]") -> None:
+    def __init__(self, found: "Arrived | Callable[[], Arrived]") -> None:
         """found: the rows, or what waits for them."""
         self._found = found
 
-    def seen(self) -> Seen:
-        if not isinstance(self._found, Seen):
+    def arrived(self) -> Arrived:
+        if not isinstance(self._found, Arrived):
             self._found = self._found()  # lets go of the version before, too
         return self._found
 
     def wait(self) -> ByPeer:
-        return self.seen().rows
+        return self.arrived().rows
 
 
 def settled(held: Held) -> dict[str, Tensor]:
@@ -106,39 +106,39 @@ def settled(held: Held) -> dict[str, Tensor]:
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Manner:
-    """What a way does to its messages beside coding them, and remembers for it; None: nothing of the kind."""
+class Extras:
+    """What one direction does to its messages beside coding them, and what it remembers for it; None: it does not."""
 
     average: Average | None = None
     residuals: Residuals | None = None
     picks: Picks | None = None
-    news: News | None = None
+    changes: ChangeFilter | None = None
     memory: Memory | None = None  # the codec's
 
     @property
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[SavedState]:
         """Those that remember something."""
-        return [part for part in (self.average, self.residuals, self.news, self.memory) if part is not None]
+        return [part for part in (self.average, self.residuals, self.changes, self.memory) if part is not None]
 
     @property
     def partial(self) -> bool:
         """Whether a message may have fewer rows than its readers see."""
-        return self.picks is not None or self.news is not None
+        return self.picks is not None or self.changes is not None
 
     @property
     def keeps_rows(self) -> bool:
         """Whether rows that do not come stay as they were."""
-        return self.news is not None or (self.picks is not None and self.picks.turns > 1)
+        return self.changes is not None or (self.picks is not None and self.picks.turns > 1)
 
 
 class Inbox:
     """Posts rows along a route and keeps the versions that a later step may read."""
 
     def __init__(
-        self, key: Key, route: Route, codec: Codec, schedule: Schedule, transport: Transport, manner: Manner
+        self, key: Key, route: Route, codec: Codec, schedule: Schedule, transport: Transport, extras: Extras
     ) -> None:
         self.key, self.route, self.codec = key, route, codec  # the key of any step's message, but for the step
-        self.schedule, self.transport, self.manner = schedule, transport, manner
+        self.schedule, self.transport, self.extras = schedule, transport, extras
         self.versions: dict[int, Pending[ByPeer]] = {}
         self.absent: ByPeer = {}  # by peer: which of the rows that were read last never came
         self.posted = -1  # the last step that sent
@@ -151,7 +151,7 @@ class Inbox:
 
         later: may put off sending rows that this step does not read.
         """
-        if self.schedule.depth or self.manner.keeps_rows:
+        if self.schedule.depth or self.extras.keeps_rows:
             self._check(step)
         if self._loaded:
             self._check_loaded(packed, like, step)
@@ -168,34 +168,34 @@ class Inbox:
 
     def _send(self, packed: ByPeer, like: Tensor, step: int) -> None:
         shapes = self.route.shapes(tuple(like.shape[1:]))
-        if self.manner.memory is not None and is_due(self.manner.memory, step):
+        if self.extras.memory is not None and is_due(self.extras.memory, step):
             self._settle()  # both ends choose by the same messages
-            choose(self.manner.memory, {peer: tuple(rows.shape) for peer, rows in packed.items()}, shapes)
+            choose(self.extras.memory, {peer: tuple(rows.shape) for peer, rows in packed.items()}, shapes)
         self.versions[step] = self._begin(packed, like, shapes, replace(self.key, step=step))
 
     def _coding(self, like: Tensor, shapes: dict[int, Shape], key: Key) -> StepCoding:
-        manner = self.manner
+        extras = self.extras
         return StepCoding(
-            codec=self.codec, residuals=manner.residuals, picked=manner.picks.at(key.step) if manner.picks else None,
-            memory=manner.memory, key=key, rank=self.transport.rank, shapes=shapes, like=like.new_empty(0),
+            codec=self.codec, residuals=extras.residuals, picked=extras.picks.at(key.step) if extras.picks else None,
+            memory=extras.memory, key=key, rank=self.transport.rank, shapes=shapes, like=like.new_empty(0),
         )  # fmt: skip
 
     def _begin(self, packed: ByPeer, like: Tensor, shapes: dict[int, Shape], key: Key) -> Pending[ByPeer]:
-        manner, silent = self.manner, frozenset[int]()
-        if manner.news is not None:
-            packed, silent = manner.news.tell(packed, list(shapes), key, self.transport)
+        extras, silent = self.extras, frozenset[int]()
+        if extras.changes is not None:
+            packed, silent = extras.changes.filter(packed, list(shapes), key, self.transport)
         coding = self._coding(like, shapes, key)
         outgoing = {peer: rows for peer, rows in packed.items() if coding.crosses("sent", peer)}
         sizes = coding.incoming().items()
         incoming = {peer: size for peer, size in sizes if peer not in silent and coding.crosses("come", peer)}
         coming = self.transport.begin(key, outgoing, incoming, coding)
-        if not manner.partial:
+        if not extras.partial:
             return coming
-        scale = manner.picks.scale if manner.picks else 1.0
-        filling = Filling(picked=coding.picked, scale=scale, shapes=shapes, silent=silent, like=coding.like)
+        scale = extras.picks.scale if extras.picks else 1.0
+        merge = Merge(picked=coding.picked, scale=scale, shapes=shapes, silent=silent, like=coding.like)
         before = self._last
-        version = Version(lambda: filling(coming.wait(), None if before is None else before.seen()))
-        self._last = version if manner.keeps_rows else None
+        version = Version(lambda: merge(coming.wait(), None if before is None else before.arrived()))
+        self._last = version if extras.keeps_rows else None
         return version
 
     def expected_bytes(self, step: int) -> int:
@@ -225,9 +225,9 @@ class Inbox:
         due = self.schedule.turn(step).read
         version = None if due is None else self.versions[due]
         rows = None if version is None else version.wait()
-        self.absent = version.seen().absent if isinstance(version, Version) else {}
-        if due is not None and rows is not None and self.manner.average is not None:
-            rows = self.manner.average.take(due, rows)
+        self.absent = version.arrived().absent if isinstance(version, Version) else {}
+        if due is not None and rows is not None and self.extras.average is not None:
+            rows = self.extras.average.take(due, rows)
         for old in [s for s in self.versions if s <= step - self.schedule.depth]:
             passed = self.versions.pop(old)
             if old != due:
@@ -254,8 +254,8 @@ class Inbox:
 
     def held(self) -> Held:
         """Versions and what else is remembered, under names."""
-        manner = self.manner
-        if manner.partial or manner.residuals or manner.memory:  # a message changes them when it is coded
+        extras = self.extras
+        if extras.partial or extras.residuals or extras.memory:  # a message changes them when it is coded
             self._settle()
         versions = {f"version.{step}": version for step, version in self.versions.items()}
         if self._last is not None and self._last not in self.versions.values():
@@ -263,8 +263,8 @@ class Inbox:
         state: Held = dict(versions)
         for name, version in versions.items():
             if isinstance(version, Version):
-                state |= {f"absent.{name}.{peer}": rows for peer, rows in version.seen().absent.items()}
-        for part in manner.parts:
+                state |= {f"absent.{name}.{peer}": rows for peer, rows in version.arrived().absent.items()}
+        for part in extras.parts:
             state |= part.held()
         return state
 
@@ -273,12 +273,12 @@ class Inbox:
         try:
             for name in [n for n in state if n.startswith("version.") and n.count(".") == 1]:
                 step = int(name.removeprefix("version."))
-                partial = self.manner.partial
-                self.versions[step] = Version(seen_in(state, name)) if partial else Ready(rows_of(state, f"{name}."))
-            if self.manner.keeps_rows:
+                partial = self.extras.partial
+                self.versions[step] = Version(arrived_in(state, name)) if partial else Ready(rows_of(state, f"{name}."))
+            if self.extras.keeps_rows:
                 newest = self.versions[max(self.versions)] if self.versions else None
-                self._last = Version(seen_in(state, "last")) if "last" in state else newest  # type: ignore[assignment]
-            for part in self.manner.parts:
+                self._last = Version(arrived_in(state, "last")) if "last" in state else newest  # type: ignore[assignment]
+            for part in self.extras.parts:
                 part.load(state)
         except (ValueError, TypeError) as error:
             raise self._unfit() from error
@@ -291,10 +291,10 @@ class Inbox:
         if come and any(due is not None and due < step and due not in self.versions for due in reads):
             raise self._unfit()
         sent = {peer: tuple(rows.shape) for peer, rows in packed.items()}
-        good = all(part.fits(sent, come, like.dtype) for part in self.manner.parts)
-        for version in [*self.versions.values(), *([self._last] if self.manner.keeps_rows else [])]:
+        good = all(part.fits(sent, come, like.dtype) for part in self.extras.parts)
+        for version in [*self.versions.values(), *([self._last] if self.extras.keeps_rows else [])]:
             if isinstance(version, Version):
-                good = good and version.seen().fits(come, like.dtype)
+                good = good and version.arrived().fits(come, like.dtype)
             else:  # None: rows that stay as they were are not there
                 good = good and version is not None and are_shaped(version.wait(), come, like.dtype)
         if not good:

@@ -11,12 +11,12 @@ from torch import Tensor
 
 from fullgraph.codec import Codec, Shape
 from fullgraph.codec.memory import ByPeer, are_shaped, rows_of
-from fullgraph.exchange.picks import Picks
+from fullgraph.exchange.rows import Picks
 from fullgraph.transport import Key, Transport
 from fullgraph.values import Range, Value
 
 
-class Part(Protocol):
+class SavedState(Protocol):
     """Something that is remembered, and is in the checkpoint."""
 
     def held(self) -> dict[str, Tensor]:
@@ -46,7 +46,7 @@ class Smooth(Value):
 
 
 class Average:
-    """The moving average of one way of a channel, by peer."""
+    """The moving average of one direction of a channel, by peer."""
 
     def __init__(self, smooth: Smooth) -> None:
         self.smooth = smooth
@@ -126,15 +126,15 @@ class Drift(Value):
     gradients: bool = False
 
 
-class News:
-    """One way of a channel: what was last sent, and whether there is news."""
+class ChangeFilter:
+    """One direction of a channel: the rows as they were last sent, and whether they have changed enough."""
 
     def __init__(self, drift: Drift, picks: Picks | None) -> None:
         self.drift, self.picks = drift, picks
         self.rows: ByPeer = {}  # as they were last sent
-        self.silent = torch.full((picks.turns if picks else 1,), -1)  # steps without news, by turn; -1: never sent
+        self.silent = torch.full((picks.turns if picks else 1,), -1)  # steps without a message, by turn; -1: never sent
 
-    def tell(self, packed: ByPeer, peers: list[int], key: Key, transport: Transport) -> tuple[ByPeer, frozenset[int]]:
+    def filter(self, packed: ByPeer, peers: list[int], key: Key, transport: Transport) -> tuple[ByPeer, frozenset[int]]:
         """The rows to send, or none; and those of the `peers` that send none. One byte a peer says which."""
         send = self._decide(packed, key.step)
         flags = {peer: torch.tensor([send], dtype=torch.uint8) for peer in packed}
@@ -157,7 +157,7 @@ class News:
         for peer, rows in packed.items():
             new, old = (self._due(peer, which, step).double() for which in (rows, self.rows[peer]))
             moved, size = moved + (new - old).square().sum().cpu(), size + old.square().sum().cpu()
-        return not bool(moved <= self.drift.bound**2 * size)  # rows that are no numbers are news
+        return not bool(moved <= self.drift.bound**2 * size)  # rows that are no numbers have changed
 
     def _due(self, peer: int, rows: Tensor, step: int) -> Tensor:
         return rows if self.picks is None else rows[self.picks.due(self.picks.sent[peer], step).to(rows.device)]

@@ -99,7 +99,7 @@ class OnRows:
 
     def inputs(self, view: PygView) -> dict[str, Any]:
         """The graph's values for the arguments of the model's forward."""
-        return self.takes.of_graph(view, calls=f"the forward of {type(self.module).__name__}")
+        return self.takes.of_graph(view, self.module)
 
 
 def _is_owned(view: PygView, x: Tensor) -> bool:

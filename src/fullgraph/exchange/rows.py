@@ -1,18 +1,24 @@
-"""What a placement tells a wire of the rows that cross.
+"""What a placement tells a wire of the rows that cross, and which of them cross at a step.
 
-Legend: n owned rows, h halo rows.
+A share of them is drawn by chance, or a turn of them is due every so many steps. Both ends know the global ids of a
+message's rows, and therefore which of them cross, without a message.
+
+Legend: n owned rows, or rows of a message; h halo rows.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from fullgraph.codec.memory import ByPeer, BySide
+from fullgraph.ops.hashing import MASK32, draws, dropout_key, row_keys
 from fullgraph.plan import Route
 from fullgraph.transport import Key, Transport
+
+SALT = 0xB5  # no layer of dropout has this number
 
 
 class Sides(NamedTuple):
@@ -35,7 +41,7 @@ class RowFacts:
     ids: Sides | None = None  # global
     grades: Sides | None = None  # how much rows matter, 0..3, for wires that are `graded`
     squares: Callable[[], Tensor] | None = None  # [h]: the sum of the squares of what readers multiply a row by
-    summed: bool | None = True  # readers sum rows up, each times a number; attention does not; None: who knows
+    summed: bool | None = True  # readers sum rows up, each times a number; attention does not; None: unknown
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -72,3 +78,54 @@ class FactsByMessage:
             return None
         sent, come = sides.by_peer(self.route)
         return {"sent": come, "come": sent} if self.gradients else {"sent": sent, "come": come}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Picked:
+    """Of one step's messages, by peer: the rows that cross, out and in; and of those that come in, the ones due."""
+
+    sent: ByPeer
+    come: ByPeer
+    due: ByPeer
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Picks:
+    """At step t the rows with  id % turns == t % turns  are due, and of these each crosses with probability `share`.
+
+    Its draw is a hash of (seed, t, id): one for all layers, both ways and all who read the row. A row that crosses
+    counts 1 / share times, so that sums are right on average (BNS-GCN, arXiv:2203.10983); `summed` false: once. A row
+    that is due and was not drawn is absent: zero in a sum.
+    """
+
+    share: float
+    turns: int
+    seed: int
+    sent: ByPeer  # ids of the rows that each peer is sent
+    come: ByPeer
+    summed: bool = True
+
+    @property
+    def T(self) -> "Picks":
+        """Of the gradients of these rows."""
+        return replace(self, sent=self.come, come=self.sent)
+
+    @property
+    def scale(self) -> float:
+        return 1 / self.share if self.share and self.summed else 1.0
+
+    def at(self, step: int) -> Picked:
+        sent, come = ({peer: self._drawn(ids, step) for peer, ids in way.items()} for way in (self.sent, self.come))
+        return Picked(sent, come, {peer: self.due(ids, step) for peer, ids in self.come.items()})
+
+    def due(self, ids_n: Tensor, step: int) -> Tensor:
+        """The rows whose turn it is, in order."""
+        return (ids_n % self.turns == step % self.turns).nonzero().flatten()
+
+    def _drawn(self, ids_n: Tensor, step: int) -> Tensor:
+        """Those of them that cross."""
+        due = self.due(ids_n, step)
+        if self.share == 1:
+            return due
+        a, b = row_keys(dropout_key(self.seed, step, SALT), ids_n[due])
+        return due[draws(a, b, torch.zeros_like(a)) < round(self.share * (MASK32 + 1))]
