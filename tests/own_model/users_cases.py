@@ -105,7 +105,8 @@ KINDS = {  # what users write, and how each of them ends
     "PyG layers in sequence": [
         Case("GCN"), Case("GCNWeighted", weighted), Case("GCNBatchNorm"), Case("Sage"), Case("SageMax"),
         Case("GAT"), Case("GATv2Edges", featured), Case("Transformer"), Case("GIN"), Case("GINE", featured),
-        Case("ARMA"), Case("TAG"), Case("PNA"), Case("EdgeConv"), Case("Gated"), Case("ResGated"), Case("GEN"),
+        Case("ARMA"), Case("TAG"), Case("PNA"), Case("EdgeConv"), Case("Normalised"), Case("Gated"), Case("ResGated"),
+        Case("GEN"),
         Case("EdgeNetwork", featured), Case("PyGs", by_name_weighted), Case("MLP", of_x),
     ],
     "lazy widths, `adj_t` as a name": [Case("SageLazy")],

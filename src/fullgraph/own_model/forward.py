@@ -19,6 +19,7 @@ from fullgraph.errors import InputError
 from fullgraph.nn.layer_plan import LayerPlan, LayerShape
 from fullgraph.ops import act_dropout, dropout_key, spmm
 from fullgraph.own_model.by_source import reduced
+from fullgraph.own_model.constants import Constant
 from fullgraph.own_model.pyg_view import PygView
 from fullgraph.own_model.rows.count import Count
 from fullgraph.own_model.rows.guard import Guard
@@ -228,9 +229,20 @@ class Forward:
         name, layer, exact = self._numbered(x_nD)
         if self.replaying:
             return x_nD, lambda: self._shared(None)
+        constant = self.view.constants.setdefault(name, Constant()) if exact and self.transport.size > 1 else None
+        known = None if constant is None else constant.known(x_nD, self.view.reduce)
+        if known is not None:
+            return x_nD, lambda: self._shared(known)
         channel = self.view.crossing(name, layer, exact=exact)
         own_nD, token = channel.begin(x_nD)
-        return own_nD, lambda: self._shared(channel.end(token))
+
+        def halo() -> Tensor:
+            came = channel.end(token)
+            if constant is not None:
+                constant.keep(x_nD, came)
+            return self._shared(came)
+
+        return own_nD, halo
 
     def _numbered(self, rows: Tensor) -> tuple[str, int, bool]:
         """(name, layer, exact) of the next channel; rows without a gradient, inputs or degrees, cross exactly."""
