@@ -54,8 +54,9 @@ def test_every_edit_applies_to_the_pages_example():
      (("self.last(h, edge_index)", "self.last(h, edge_index).detach()"), "net.py:14", "without a gradient"),
      (("edge_index).relu()", "edge_index).relu().exp_()"), "net.py:7", "modified by an inplace operation"),
      (("forward(self, x", "forward(self, another, x"), "net.py:14", "the forward of Net takes another, which the"),
-     (("    def forward", "    def parameters(self):\n        return 1\n\n    def forward"), "net.py:7", "iterable")],
-    ids=["raises", "None", "width", "detached", "backward", "argument", "parameters"],
+     (("    def forward", "    def parameters(self):\n        return 1\n\n    def forward"), "net.py:7", "iterable"),
+     (("    def forward", "    def state_dict(self):\n        pass\n\n    def forward"), "net.py:14", "returned None")],
+    ids=["raises", "None", "width", "detached", "backward", "argument", "parameters", "state"],
 )  # fmt: skip
 def test_two_ranks_say_it_once(change, place, words, tmp_path):
     assert change[0] in NET
