@@ -143,9 +143,10 @@ def test_a_model_of_float32_is_checked_in_float64():
     def body(transport):
         part = cut_parts(case_graph(), partition(case_graph(), transport.size, method="random", seed=0), transport.rank)
         shard = Partitioned(dtype=torch.float32, precompute=False).place(part, transport, fg.Wire(), "sum")
-        torch.manual_seed(3)
-        return fg.gather_rows(fg.distribute(InFloat32(), shard).eval()(), shard)
+        return fg.gather_rows(fg.distribute(copy.deepcopy(model), shard).eval()(), shard)
 
+    torch.manual_seed(3)  # not in the threads: they share one generator
+    model = InFloat32()
     (one,), many = run_threads(1, body), run_threads(3, body)
     assert torch.get_default_dtype() is torch.float32
     torch.testing.assert_close(many, [one] * 3)

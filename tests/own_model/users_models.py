@@ -276,6 +276,13 @@ class EdgeConv(nn.Module):
         return self.conv(x, edge_index)
 
 
+class Normalised(EdgeConv):
+    """Its input is made anew from x in every pass."""
+
+    def forward(self, x, edge_index):
+        return self.conv(F.normalize(x, dim=1).repeat(1, 2)[:, : x.size(1)], edge_index)
+
+
 class Gated(nn.Module):
     def __init__(self, in_channels, out_channels):
         super().__init__()

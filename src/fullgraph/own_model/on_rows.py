@@ -49,7 +49,7 @@ class OnRows:
         self.layers = 0  # entered in the last forward pass
 
     def hold(self, tables: Tables | None) -> None:
-        """tables: those of the module, cut to the rows of this rank."""
+        """tables: of the module, reduced to this rank's rows."""
         self.tables = tables
         self.guard.owned = {id(x) for x in (*self.module.parameters(), *self.module.buffers())}
 
