@@ -66,6 +66,14 @@ RATES = Axis(
     ("at",),
     {name: f"fullgraph.codec.rate:{name.title()}" for name in ("constant", "linear", "exponential", "step")},
 )
+PLACEMENTS = Axis(
+    "placement",
+    ("check", "place", "phases"),
+    {
+        "partitioned": "fullgraph.placement.partitioned.placement:Partitioned",
+        "mixture": "fullgraph.placement.mixture.placement:Mixture",
+    },
+)
 STRATEGIES = Axis(
     "strategy",
     ("wires", "layout", "partitioner", "devices_of"),

@@ -134,9 +134,10 @@ def build_trainer(run: Run, part: Part, transport: Transport) -> Trainer:
     meter = Meter(device, detail=config.report or config.trace)
     probe = meter if meter.detail else None
     shard = build_shard(run, part, Counting(transport, meter.sent, meter.waiting, probe))
-    own = model = build_model(run, facts).to(device)
+    model = build_model(run, facts).to(device)
+    own, distributed = model, None
     if hasattr(spec, "distributed"):  # a user's module, which reads the edges itself
-        model = spec.distributed(
+        model = distributed = spec.distributed(
             model, shard, run.strategy, epochs=config.planned, seed=config.seed, check=config.check,
             message_memory=config.message_memory,
         )  # fmt: skip
@@ -145,8 +146,8 @@ def build_trainer(run: Run, part: Part, transport: Transport) -> Trainer:
         facts, metric=config.metric, loss=config.loss, seed=config.seed, part=part, shard=shard, model=own
     )
     shard = task.placed(shard)
-    if model is not own and not config.all_rows and type(shard.executor) is WholeStep:  # its loss reads training rows
-        model.trim()
+    if distributed is not None and not config.all_rows and type(shard.executor) is WholeStep:  # reads training rows
+        distributed.trim()
     return Trainer(model, shard, task, config, meter)
 
 
@@ -170,7 +171,10 @@ def build_shard(run: Run, part: Part, transport: Transport, aggregation: str = "
     if hasattr(run.model, "distributed") and not aggregation:
         return rows_alone(run, part, transport)
     placement = replace(placement_of(run), device=devices_of(run, transport.rank)[0])
-    return placement.place(part, transport, run.wires, aggregation or run.model.aggregation)
+    shard = placement.place(part, transport, run.wires, aggregation or run.model.aggregation)
+    if not isinstance(shard, Shard):
+        raise unfit(placement.place, f"returned {told(shard)}: return a fullgraph.placement.Shard")
+    return shard
 
 
 def rows_alone(run: Run, part: Part, transport: Transport) -> Shard:

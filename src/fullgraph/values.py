@@ -172,11 +172,19 @@ def choices_of(hint: Any) -> list[str]:
 
 
 def hints_of(kind: type) -> dict[str, Any]:
-    """The resolved annotations of a dataclass, cached because resolving takes time."""
+    """The resolved annotations of a dataclass, cached because resolving takes time.
+
+    Fields that the class names in `no_options` are left out: code sets them, never a file or a user's text.
+    """
     if kind not in _RESOLVED:
         with own_code(kind):
             hints = get_type_hints(kind, include_extras=True)
-        split = {field.name: _without_help(hints[field.name]) for field in fields(kind) if field.init}
+            left_out = getattr(kind, "no_options", ())
+        split = {
+            field.name: _without_help(hints[field.name])
+            for field in fields(kind)
+            if field.init and field.name not in left_out
+        }
         _RESOLVED[kind] = {name: hint for name, (hint, _) in split.items()}
         _HELP[kind] = {name: text for name, (_, text) in split.items()}
     return _RESOLVED[kind]

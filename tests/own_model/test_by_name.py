@@ -34,6 +34,10 @@ class Net(torch.nn.Module):
 """
 
 
+ALL_ROWS = "fullgraph: note: training computes {} rows: "
+TOLD = ALL_ROWS.format("more") + (
+    "a norm, sum or count over nodes needs all rows of the first 1 of 2 times that neighbours are read"
+)
 MIXING = """
 import torch
 from torch_geometric.nn import SAGEConv
@@ -87,7 +91,7 @@ class Lazy(torch.nn.Module):
 
 
 def test_lazy_layers_work(tmp_path, monkeypatch):
-    """As PyG writes them: the widths come from the graph; 1 and 3 ranks train alike, resume and predict."""
+    """As in PyG: the widths come from the graph; 1 and 3 ranks train alike, resume and predict."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "lazy.py").write_text(LAZY)
     graph, options = random_graph(), {"epochs": 4, "dtype": "float64", "eval_every": 2, "checkpoint_every": 2}
@@ -119,8 +123,12 @@ def losses(run):
 
 def test_from_the_shell_on_one_rank_and_two(folder):
     common = ("train", "g.npz", "--model", "net.py:Net", "--epochs", 4, "--dtype", "float64", "-m", "hidden=8")
+    told = (
+        "more rows: a norm, sum or count over nodes needs all rows of the first 1 of 2 times that neighbours are read"
+    )
     for parts in (1, 2):
-        assert command(folder, *common, "--parts", parts, "--out", f"run{parts}") == (0, "")
+        done = command(folder, *common, "--parts", parts, "--out", f"run{parts}")
+        assert done == (0, f"fullgraph: note: training computes {told}")
     np.testing.assert_allclose(losses(folder / "run1"), losses(folder / "run2"), rtol=1e-9)
     model = json.loads((folder / "run1" / "config.json").read_text())["model"]
     assert model == {"name": f"{folder}/net.py:Net", "hidden": 8, "dropout": 0.4, "act": None}
@@ -131,9 +139,9 @@ def test_from_the_shell_on_one_rank_and_two(folder):
 
 def test_resumed_with_a_stale_wire_it_is_the_same_run(folder):
     common = ("--model", "net.py:Net", "--strategy", "pipegcn", "--parts", 2, "--checkpoint-every", 1)
-    assert command(folder, "train", "g.npz", *common, "--epochs", 5, "--out", "whole") == (0, "")
-    assert command(folder, "train", "g.npz", *common, "--epochs", 3, "--out", "cut") == (0, "")
-    assert command(folder, "train", "--resume", "cut", "--epochs", 5) == (0, "")
+    assert command(folder, "train", "g.npz", *common, "--epochs", 5, "--out", "whole") == (0, TOLD)
+    assert command(folder, "train", "g.npz", *common, "--epochs", 3, "--out", "cut") == (0, TOLD)
+    assert command(folder, "train", "--resume", "cut", "--epochs", 5) == (0, TOLD)
     assert losses(folder / "cut") == losses(folder / "whole")
 
 
@@ -192,12 +200,14 @@ def test_what_a_finished_run_knows(folder, monkeypatch):
 
 @pytest.mark.parametrize("kind", ["InEvaluationOnly", "RunningMean", "AfterWarmUp"])
 def test_from_the_shell_one_rank_gives_what_three_give(tmp_path, kind):
-    """With the command's defaults: ranks are processes whose first calls of our kernels are those of the model."""
+    """With the command's defaults: the ranks are processes in which the model calls our kernels first."""
     (tmp_path / "nets.py").write_text(MIXING)
     source = "sbm:nodes=300,edges=1500,features=16,classes=4,seed=1"
     for parts in (1, 3):
         line = ("train", source, "--parts", parts, "--model", f"nets.py:{kind}", "--epochs", 8, "--out", f"run-{parts}")
-        assert command(tmp_path, *line) == (0, "")
+        code, told = command(tmp_path, *line)
+        assert code == 0
+        assert told == ALL_ROWS.format("all") + "the model keeps values from step to step (calls)"
     one, three = (json.loads((tmp_path / f"run-{parts}" / "result.json").read_text()) for parts in (1, 3))
     assert one["final_loss"] == pytest.approx(three["final_loss"], rel=1e-4)
     assert one["test"] == pytest.approx(three["test"], abs=0.02)

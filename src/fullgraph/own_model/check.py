@@ -9,7 +9,7 @@ import copy
 import random
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from functools import wraps
 from itertools import count
@@ -26,7 +26,7 @@ from fullgraph.errors import InputError, PeerLost, one_line
 from fullgraph.exchange import Clock
 from fullgraph.own_code import unfit
 from fullgraph.own_model.inputs import Takes
-from fullgraph.own_model.live import LiveRows, Readings, kept_rows
+from fullgraph.own_model.live import LiveRows, Readings, counters, first_change, kept_rows
 from fullgraph.own_model.on_rows import OnRows
 from fullgraph.own_model.outputs import logits_of, parts_of
 from fullgraph.own_model.piece import RANKS, Inputs, Piece, piece_of
@@ -35,6 +35,7 @@ from fullgraph.own_model.pyg_view import PygView
 from fullgraph.own_model.quantiles import with_empty_sets
 from fullgraph.own_model.rows.draws import MIDDLE
 from fullgraph.own_model.rows.place import place_of
+from fullgraph.own_model.tables import Tables
 from fullgraph.partition import Assignment, cut_parts
 from fullgraph.placement import RankGraph
 from fullgraph.transport import Key, Transport
@@ -58,7 +59,7 @@ class Seen:
     grads: dict[str, Tensor] = field(default_factory=dict)  # by step and name, summed over all ranks
     buffers: dict[str, Tensor] = field(default_factory=dict)  # by step and name
     readings: Readings = field(default_factory=Readings)
-    keeps: str = ""  # an attribute that holds rows
+    keeps: str = ""  # an attribute that holds rows, or changes
 
     @property
     def evaluated(self) -> "Seen":
@@ -82,26 +83,32 @@ def _with_float64(function: Callable[..., Live]) -> Callable[..., Live]:
 
 
 @_with_float64
-def self_check(module: nn.Module, view: PygView, x: Tensor, inputs: Inputs, *, seed: int, live: bool) -> Live:
+def self_check(
+    module: nn.Module, view: PygView, x: Tensor, inputs: Inputs, *, seed: int, tables: Collection[str] = (),
+    live: bool = False,
+) -> Live:  # fmt: skip
     """Raise one line if one process and simulated ranks differ; `module` is a copy that the check may change.
 
-    live: also train with live rows. Return how often neighbours are read, and why all rows are needed, if they are.
+    tables: names of weights and buffers with a row per node. live: also train with live rows. Return how often
+    neighbours are read, and why all rows are needed, if they are.
     """
     if not view.num_owned:
         return Readings(), ""
     piece, begun = piece_of(view), time.process_time()
+    if tables:
+        piece = replace(piece, numbers=view.ids.cpu())
     try:
-        model = _in_float64(module.cpu())
+        model = _in_float64(_of_piece(module.cpu(), piece, view, tables))
         alone = _in_one_process(model, piece, x, inputs)
     except InputError:
         raise
     except Exception as error:
         problem = f"{type(error).__name__}: {one_line(error)}"
-        table = (
-            f"put what has a row for every node of {view.num_nodes} into the graph's x; "
-            if (str(view.num_nodes) in problem)
-            else ""
-        )
+        table = ""
+        if str(view.num_nodes) in problem:
+            table = f"put what has a row for every node of {view.num_nodes} into the graph's x; "
+        elif tables:
+            table = f"write x.size(0) or the size of {next(iter(tables))} for the number of nodes; "
         raise InputError(
             f"self-check: the model fails on a small piece of the graph ({problem}); {table}{WAY_OUT}"
         ) from error
@@ -109,7 +116,7 @@ def self_check(module: nn.Module, view: PygView, x: Tensor, inputs: Inputs, *, s
 
     def over(ranks: int, *, draws: bool = True, trained: bool = False, live: Readings | None = None) -> list[Seen]:
         return _over_ranks(
-            model, piece, x, inputs, ranks, seed=seed, draws=draws, work=work, trained=trained, live=live
+            model, piece, x, inputs, ranks, tables, seed=seed, draws=draws, work=work, trained=trained, live=live
         )
 
     _compare(alone, over(RANKS, draws=False), "one process")
@@ -117,13 +124,24 @@ def self_check(module: nn.Module, view: PygView, x: Tensor, inputs: Inputs, *, s
     if not live:
         return Readings(), ""
     if drawn[0].keeps:
-        return Readings(), f"the model keeps rows from step to step ({drawn[0].keeps})"
+        return Readings(), f"the model keeps values from step to step ({drawn[0].keeps})"
     try:
         fewer = over(RANKS, trained=True, live=drawn[0].readings)
         _compare(over(1, trained=True)[0].evaluated, [seen.evaluated for seen in fewer], "all rows")
     except InputError:
         return Readings(), "it is not known which rows the loss reads"
     return drawn[0].readings, ""
+
+
+def _of_piece(module: nn.Module, piece: Piece, view: PygView, tables: Collection[str]) -> nn.Module:
+    """The model with only the piece's rows in its tables, and with the piece's number of nodes if it stores one."""
+    if tables:
+        Tables(module, tables, view.ids.cpu()[piece.rows_m], piece.total)
+        for part in module.modules():
+            for name, value in list(vars(part).items()):
+                if type(value) is int and value == piece.total:
+                    setattr(part, name, len(piece.rows_m))
+    return module
 
 
 def _in_float64(module: nn.Module) -> nn.Module:
@@ -176,7 +194,11 @@ def _in_one_process(model: nn.Module, piece: Piece, x: Tensor, inputs: Inputs) -
         logits = logits_of(rows)
         if logits is None:
             told = f"shape {tuple(out.shape)}" if isinstance(out, Tensor) else type(out).__name__
-            problem = f"returned {told} for {len(nodes)} nodes; its forward must return logits, one row per node"
+            problem = (
+                f"returned {told} for a graph of {len(nodes)} nodes; its forward must return logits, one row per node"
+            )
+            if isinstance(out, Tensor) and out.shape[:1] == (piece.total,):
+                problem += f"; put what has a row for every node of {piece.total} into the graph, as x or a field"
             raise unfit(model.forward, problem, "the model")
         return [logits, *(x for _, x in rows if x is not logits)]
 
@@ -184,8 +206,8 @@ def _in_one_process(model: nn.Module, piece: Piece, x: Tensor, inputs: Inputs) -
 
 
 def _over_ranks(
-    model: nn.Module, piece: Piece, x: Tensor, inputs: Inputs, ranks: int, *, seed: int, draws: bool, work: float,
-    trained: bool, live: Readings | None,
+    model: nn.Module, piece: Piece, x: Tensor, inputs: Inputs, ranks: int, names: Collection[str], *, seed: int,
+    draws: bool, work: float, trained: bool, live: Readings | None,
 ) -> list[Seen]:  # fmt: skip
     """trained: the loss reads training nodes alone. live: layers compute only the rows that it reads."""
     from fullgraph.transport.ranks import StillRuns, run_threads
@@ -202,19 +224,26 @@ def _over_ranks(
         )
         on_rows = OnRows(copy.deepcopy(model), seed=seed, draws=draws, fields=tuple(inputs[1]))
         on_rows.live = None if live is None else LiveRows.of(view, live, worth=1.0)
+        tables = Tables(on_rows.module, names, mine.ids, piece.graph.num_nodes)
+        on_rows.hold(tables)
         args, kwargs = piece.inputs(inputs, mine.ids, arcs)
         rows = piece.cut(x, "x", mine.ids, arcs)
 
+        states: list[dict[str, Any]] = []
+
         def run() -> list[Tensor]:
             clock.tick()  # each pass, in training and in evaluation, is its own step
-            return on_rows(view, rows, *args, **kwargs).rows
+            found = on_rows(view, rows, *args, **kwargs).rows
+            states.append(counters(on_rows.module))
+            return found
 
         def over_ranks(total: Tensor) -> Tensor:
             return transport.all_reduce(Key("self-check gradients", clock.step), total).wait()
 
         read = graph.rows.masks["train"] if trained else None
-        seen = _trained(on_rows.module, mine.ids, run, over_ranks, read)
-        return replace(seen, readings=on_rows.readings, keeps=kept_rows(on_rows.module))
+        seen = _trained(on_rows.module, mine.ids, run, over_ranks, tables, read)
+        keeps = kept_rows(on_rows.module) or first_change(states[0], states[-1])
+        return replace(seen, readings=on_rows.readings, keeps=keeps)
 
     try:
         seen: list[Seen] = run_threads(ranks, body, work=work)
@@ -240,11 +269,13 @@ def _over_ranks(
 
 
 def _trained(
-    model: nn.Module, ids: Tensor, run: Callable[[], list[Tensor]], total: Sum, read: Tensor | None = None
-) -> Seen:
-    """Train for a few steps of gradient descent, with an evaluation after each.
+    model: nn.Module, ids: Tensor, run: Callable[[], list[Tensor]], total: Sum, tables: Tables | None = None,
+    read: Tensor | None = None,
+) -> Seen:  # fmt: skip
+    """Train for a few steps, with an evaluation after each.
 
-    read: the rows of the logits that the loss reads; None: it reads everything that the model returns.
+    tables: weights and buffers with one row per node. read: the rows of the logits that the loss reads; None: it reads
+    everything that the model returns.
     """
     seen = Seen(ids)
     for name, part in model.named_modules():
@@ -259,17 +290,25 @@ def _trained(
         else:
             _weighted(rows[0][read], ids[read]).backward()
         grads = {name: torch.zeros_like(p) if p.grad is None else p.grad for name, p in params.items()}
+        grads = tables.at_places(grads) if tables else grads
         if grads:
             flat = total(torch.cat([grad.flatten() for grad in grads.values()]))
             whole = dict(zip(grads, flat.split([grad.numel() for grad in grads.values()]), strict=True))
-            _descend(params, whole)
+            shaped = {name: grad.view_as(grads[name]) for name, grad in whole.items()}
+            _descend(params, tables.own(shaped) if tables else shaped)
             seen.grads |= {f"{name} in step {step + 1}": grad for name, grad in whole.items()}
         seen.logits.append(rows[0].detach())
         seen.outputs |= {(f"the returned rows {place}", step, 0): x.detach() for place, x in enumerate(rows[1:], 1)}
         model.eval()
         with torch.no_grad():
             seen.logits.append(run()[0])
-        seen.buffers |= {f"{name} after step {step + 1}": b.clone().double() for name, b in model.named_buffers()}
+        buffers = {name: b.clone().double() for name, b in model.named_buffers()}
+        if tables and any(name in tables for name in buffers):
+            of_all = {name: b for name, b in tables.at_places(buffers).items() if name in tables}
+            flat = total(torch.cat([b.flatten() for b in of_all.values()]))
+            parts = flat.split([b.numel() for b in of_all.values()])
+            buffers |= {name: part.view_as(of_all[name]) for name, part in zip(of_all, parts, strict=True)}
+        seen.buffers |= {f"{name} after step {step + 1}": b for name, b in buffers.items()}
     return seen
 
 
@@ -285,7 +324,7 @@ def _descend(params: dict[str, nn.Parameter], grads: dict[str, Tensor]) -> None:
     largest = max((float(grad.abs().max()) for grad in grads.values() if grad.numel()), default=0.0)
     for name, p in params.items():
         if p.requires_grad:
-            p.sub_(grads[name].view_as(p), alpha=RATE / (1 + largest))
+            p.sub_(grads[name], alpha=RATE / (1 + largest))
         p.grad = None
 
 

@@ -3,7 +3,7 @@
 A forward pass reads rows of neighbours `total` times, one reading after another. What is computed after reading r can
 cross at most total - 1 - r further edges. The loss therefore reads only those of its rows that are at most as many
 hops from a training node. This is true whatever the model does between readings, except for a sum over nodes (also a
-norm, a count or an extreme), which reads all rows of everything before it.
+norm, a count or an extreme) and for messages against the edges, which may read all rows of everything before them.
 
 All other rows of a layer's output are copies of a row that is computed: nothing in training reads them, and like all
 computed rows they are finite.
@@ -26,6 +26,8 @@ from fullgraph.own_model.rows.spaces import Ends, Rows, mark, rows_of
 from fullgraph.placement.halo import asked_of_owners
 from fullgraph.placement.holding.adjacency import Arcs, Matrices, build
 from fullgraph.placement.holding.live import WORTH, live_rows
+
+PLAIN = (bool, int, float, str, type(None))
 
 if TYPE_CHECKING:
     from fullgraph.own_model.forward import Counts, Forward
@@ -225,16 +227,32 @@ def on_live_rows(forward: "Forward", layer: Callable[..., Tensor | None], args: 
 
 
 def kept_rows(module: nn.Module) -> str:
-    """The name of an attribute in which a model keeps rows from one step to the next; empty if there is none."""
+    """The name of an attribute or buffer in which a model keeps rows for later steps; empty if there is none."""
     for name, part in module.named_modules():
-        for key, value in vars(part).items():
+        for key, value in (vars(part) | part._buffers | {"_buffers": None, "_parameters": None}).items():
             many = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else (value,)
             if any(rows_of(one) is not None for one in many):
                 return f"{name}.{key}".lstrip(".")
     return ""
 
 
+def counters(module: nn.Module) -> dict[str, Any]:
+    """A model's plain attributes, and the versions of its buffers: a later pass may depend on what changes there."""
+    found: dict[str, Any] = {}
+    for name, part in module.named_modules():
+        plain = {key: x for key, x in vars(part).items() if isinstance(x, PLAIN) and key != "training"}
+        if not isinstance(part, nn.modules.batchnorm._BatchNorm):
+            plain |= {key: (id(x), x._version) for key, x in part._buffers.items() if x is not None}
+        found |= {f"{name}.{key}".lstrip("."): x for key, x in plain.items()}
+    return found
+
+
+def first_change(before: dict[str, Any], after: dict[str, Any]) -> str:
+    return next((name for name, value in after.items() if before.get(name) != value), "")
+
+
 def _scaled_as(whole: Adjacency, part: Adjacency, rows: Tensor, columns: Tensor) -> Adjacency:
     """The part's matrix with the whole one's scales of its rows and columns."""
-    assert whole.row_scale is not None and whole.col_scale is not None
+    assert whole.row_scale is not None
+    assert whole.col_scale is not None
     return replace(part, row_scale=whole.row_scale[rows], col_scale=whole.col_scale[columns])

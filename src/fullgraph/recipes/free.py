@@ -1,8 +1,9 @@
 """Any combination of schedule, codec, gradient codec, smoothing, feedback and row selection."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
+from fullgraph.axes import PLACEMENTS
 from fullgraph.codec import AnyCodec, LowBit
 from fullgraph.errors import InputError
 from fullgraph.exchange import AnySchedule, Drift, Pipelined, Wire
@@ -12,19 +13,15 @@ from fullgraph.recipes.base import Published
 from fullgraph.recipes.halos import GAMMA, averaging
 from fullgraph.values import OneOf, Range
 
-PLACEMENTS: dict[str, type[Placement]] = {"partitioned": Partitioned, "mixture": Mixture}
-
 
 @dataclass(frozen=True, kw_only=True)
 class Free(Published):
-    """Any combination: `schedule` sync, pipelined, bounded or skip; `codec` (and `backward`) from full to adaqp.
+    """Any combination of a schedule, a codec (and another one `backward`), and a placement.
 
-    Options of the schedule and the codec are options of `free`. share: the share of halo nodes that cross in a step, as
-    in
-    `bns`. turns: each halo node crosses once in this many steps, as in `cd-r`. bound, longest, bound_gradients: rows
-    that
-    hardly changed are not sent, as in `sancus`. placement: partitioned or mixture; a mixture applies the choice to all
-    its tiles. `gnnpipe` and `gnnpipe-hybrid` have their own options for wires.
+    Options of the schedule, the codec and the placement are options of `free`. share: the share of halo nodes that
+    cross in a step, as in `bns`. turns: each halo node crosses once in this many steps, as in `cd-r`. bound, longest,
+    bound_gradients: rows that hardly changed are not sent, as in `sancus`. A mixture applies the choice to all its
+    tiles. `gnnpipe` and `gnnpipe-hybrid` have their own options for wires.
     """
 
     schedule: AnySchedule = Pipelined()
@@ -39,11 +36,11 @@ class Free(Published):
     bound: Annotated[float, Range(0, 1e9)] | None = None
     longest: Annotated[int, Range(0, 10**9)] = 0
     bound_gradients: bool = False
-    placement: Annotated[str, OneOf(*PLACEMENTS)] = "partitioned"
+    placement: Annotated[Placement, PLACEMENTS] = Partitioned()
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.placement == "mixture" and (self.share < 1 or self.turns > 1 or self.bound is not None):
+        if isinstance(self.placement, Mixture) and (self.share < 1 or self.turns > 1 or self.bound is not None):
             raise InputError("share, turns and bound are for halo rows, and a mixture has no halo; leave them out")
 
     def wires(self, *, epochs: int, layers: int) -> Wire:
@@ -68,7 +65,7 @@ class Free(Published):
         return Drift(bound=self.bound, longest=self.longest, gradients=self.bound_gradients)
 
     def layout(self) -> Placement:
-        return PLACEMENTS[self.placement](sends="narrow" if self.narrow else "input")
+        return replace(self.placement, sends="narrow" if self.narrow else "input")
 
     def partitioner(self) -> Contiguous | None:
-        return Contiguous() if self.placement == "mixture" else None
+        return Contiguous() if isinstance(self.placement, Mixture) else None
