@@ -272,7 +272,8 @@ class Forward:
         self.counts.turned += 1
         if self.replaying:
             return self._shared(None)
-        channel = self.view.exact_crossing(f"turned{self.counts.turned}", route)
+        # A pass without gradients has fewer exchanges, so a number alone may stand for another route.
+        channel = self.view.exact_crossing(f"turned{self.counts.turned} {type(route).__name__}", route)
         return self._shared(channel.end(channel.begin(x)[1]))
 
     def _not_in_chunk(self, what: str) -> None:
