@@ -1,4 +1,4 @@
-"""The free axes of a channel, as values: when it is read, in how many bits, which rows cross."""
+"""The free axes of a channel as values: when rows are read, in how many bits, and which rows cross."""
 
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -28,7 +28,7 @@ class Wire:
     backward: Codec | None = None
     smooth: Smooth | None = None
     feedback: bool = False  # add to each message what the codec dropped from the one before
-    share: float = 1.0  # of the rows that are due, drawn by chance in every step
+    share: float = 1.0  # of the due rows, drawn at random in every step
     turns: int = 1  # a row is due every so many steps
     drift: Drift | None = None
 
@@ -41,7 +41,7 @@ class Wire:
 
     @property
     def graded(self) -> bool:
-        """Whether a codec asks for the grades of rows."""
+        """Whether a codec needs the grades of rows."""
         return any(asks_grades(codec) for codec in (self.codec, self.backward) if codec is not None)
 
     def at(self, layer: int) -> "Wire":
@@ -101,7 +101,7 @@ class Builder(Protocol):
 
 
 class Wires(Protocol):
-    """What the channel of every layer does; `graded` if it asks for the grades of rows."""
+    """The wire of every layer; `graded` if a wire needs the grades of rows."""
 
     @property
     def graded(self) -> bool: ...
