@@ -116,6 +116,14 @@ class ClippedWeight(Base):
 
 UNSEEN = {
     "a late function": (late(Halved.apply), "the autograd function Halved begins in a later step"),
+    "a late function in the place of a call": (
+        between(lambda self, h, x, e: Halved.apply(h) if self.calls > 3 else h.view_as(h)),
+        "the autograd function Halved begins in a later step",
+    ),
+    "a late function before a layer of PyG's": (
+        between(lambda self, h, x, e: Halved.apply(h) if self.calls > 3 else h),
+        "the autograd function Halved begins in a later step",
+    ),
     "a late hook": (late(hooked), r"test_counts.py:\d+: a hook of a tensor mixes gradients of different rows"),
     "an int": (between(lambda self, h, x, e: h * int(x.size(0)) * 0.003), "a plain number of the rows of one rank"),
     "the largest position": (between(lambda self, h, x, e: h * (e.max() + 1)), "largest position on one rank"),
@@ -170,7 +178,7 @@ ACTIVATIONS = [
 
 
 def activated(self, h, x, e):
-    """Each of them after the other, so that no version of torch has one that is not known to be row by row."""
+    """All of them in turn, so that no version of torch has one that is not known to work row by row."""
     for name in ACTIVATIONS:
         h = h + 0.1 * getattr(F, name)(torch.cat([h, h], 1) if name == "glu" else h)
     return F.prelu(h, torch.linspace(0, 1, HIDDEN, dtype=h.dtype))

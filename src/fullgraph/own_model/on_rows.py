@@ -17,6 +17,7 @@ from fullgraph.own_model.prepare import prepared, unwrapped
 from fullgraph.own_model.pyg_view import PygView
 from fullgraph.own_model.rows.guard import Guard
 from fullgraph.own_model.rows.spaces import SAME, Even, Rows, mark, mark_of, rows_of
+from fullgraph.own_model.tables import Tables
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,14 +45,22 @@ class OnRows:
         self.chunks = chunks
         self.takes = Takes.of(unwrapped(module), fields)
         self.module = prepared(module, chunks)
-        self.guard.owned = {id(x) for x in (*self.module.parameters(), *self.module.buffers())}
+        self.hold(None)
         self.layers = 0  # entered in the last forward pass
+
+    def hold(self, tables: Tables | None) -> None:
+        """tables: of the module, reduced to this rank's rows."""
+        self.tables = tables
+        self.guard.owned = {id(x) for x in (*self.module.parameters(), *self.module.buffers())}
 
     def __call__(self, view: PygView, x: Any, *args: Any, **kwargs: Any) -> Returned:
         """The module's output for the owned rows."""
         forward = Forward(view, seed=self.seed, guard=self.guard, draws=self.draws)
         forward.room = None if self.chunks is None else partial(self.chunks.room, view.ids.device, view.transport.size)
         self.guard.passes += self.module.training
+        if self.tables:
+            self.tables.mark(view.nodes)
+            self.guard.tables = self.tables.held()
         args = tuple(_marked(view, value, "edge") for value in args)
         kwargs = {name: _marked(view, value, name) for name, value in kwargs.items()}
         if "num_nodes" in self.takes.needed and "num_nodes" not in kwargs:
@@ -90,7 +99,7 @@ class OnRows:
 
     def inputs(self, view: PygView) -> dict[str, Any]:
         """The graph's values for the arguments of the model's forward."""
-        return self.takes.of_graph(view, calls=f"the forward of {type(self.module).__name__}")
+        return self.takes.of_graph(view, self.module)
 
 
 def _is_owned(view: PygView, x: Tensor) -> bool:

@@ -74,8 +74,8 @@ class Steps:
     def _inside(self, chunk: Chunk) -> Iterator[None]:
         """Treat the chunk's rows as all rows; every chunk draws the same numbers for a row as the whole layer would."""
         forward = self.forward
-        before = forward.sets, forward.trace, forward._calls, forward.guard
-        forward.sets, forward.trace, forward._calls, forward.guard = chunk.sets, chunk.trace, 0, self.guard
+        before = forward.sets, forward.trace, forward.calls, forward.guard
+        forward.sets, forward.trace, forward.calls, forward.guard = chunk.sets, chunk.trace, 0, self.guard
         forward.counts.draws, forward.chunk, self.asked = self.counts.draws, self, 0
         caught = refused.set([])
         try:
@@ -84,7 +84,7 @@ class Steps:
                 raise errors[0]
         finally:
             refused.reset(caught)
-            forward.sets, forward.trace, forward._calls, forward.guard = before
+            forward.sets, forward.trace, forward.calls, forward.guard = before
             forward.chunk = None
             chunk.forget()
 

@@ -12,13 +12,13 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from fullgraph.own_model.fast import attention, gated, sums
+from fullgraph.own_model.fast import attention, gated, pna, sums
 from fullgraph.own_model.forward import running
 
 Fast = Callable[..., Tensor | None]
 PYG_PARTS = ("torch_geometric.nn.dense.linear.Linear", "torch_geometric.nn.aggr.")
 PYG_STEPS = ("propagate", "message", "aggregate", "update", "message_and_aggregate", "edge_update")
-GIVEN = ("nn", "act")  # parts that a user gives to a layer
+GIVEN = ("nn", "act", "pre_nns", "post_nns")  # parts of a layer that may be of any class
 PYG_HOOKS = ("_forward_pre_hooks", "_forward_hooks")
 
 
@@ -31,23 +31,26 @@ def use_kernels(part: Any) -> None:
     if fast is None:
         return
 
+    hooks = [name for name in vars(part) if name.endswith(PYG_HOOKS) and name[1:].startswith(PYG_STEPS)]
+
     def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
         pass_now = running.get()
-        out = None if pass_now is None or _is_changed(self) else fast(pass_now, self, *args, **kwargs)
+        out = None if pass_now is None or _is_changed(self, hooks) else fast(pass_now, self, *args, **kwargs)
         return kind.forward(self, *args, **kwargs) if out is None else out
 
     part.forward = MethodType(forward, part)
 
 
-def _is_changed(conv: Any) -> bool:
+def _is_changed(conv: Any, hooks: list[str]) -> bool:
     """Whether a part of a layer differs from PyG's: it has hooks, other functions or another class."""
-    if any(hooks for name, hooks in vars(conv).items() if name.endswith(PYG_HOOKS) and name[1:].startswith(PYG_STEPS)):
+    own = vars(conv)
+    if any(own[name] for name in hooks):
         return True
-    if any(not getattr(vars(conv)[step], "ours", False) for step in PYG_STEPS if step in vars(conv)):
+    if any(step in own and not getattr(own[step], "ours", False) for step in PYG_STEPS):
         return True
     for name, part in conv.named_children():
         plain = name in GIVEN or f"{type(part).__module__}.{type(part).__name__}".startswith(PYG_PARTS)
-        if not plain or (name != "nn" and _has_hooks(part)):
+        if not plain or (name != "nn" and any(map(_has_hooks, part.modules()))):
             return True
     return False
 
@@ -69,6 +72,7 @@ FAST: dict[str, Fast] = {
     f"{CONVS}gin_conv.GINConv": sums.gin,
     f"{CONVS}gin_conv.GINEConv": gated.gine,
     f"{CONVS}graph_conv.GraphConv": sums.graph,
+    f"{CONVS}pna_conv.PNAConv": pna.pna,
     f"{CONVS}res_gated_graph_conv.ResGatedGraphConv": gated.res_gated,
     f"{CONVS}sage_conv.SAGEConv": sums.sage,
     f"{CONVS}transformer_conv.TransformerConv": attention.transformer,

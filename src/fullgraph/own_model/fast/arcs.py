@@ -20,8 +20,11 @@ from fullgraph.own_model.rows.spaces import Ends, Rows, Space, mark, rows_of
 def is_own(forward: Forward, x: Any, edge_index: Any) -> bool:
     """Whether a layer is called with rows of nodes and with the graph's own arcs."""
     arcs = rows_of(edge_index)
-    whole = arcs is not None and arcs.space.whole and arcs.points is Ends.BOTH
-    return whole and isinstance(x, Tensor) and x.dim() == 2 and x.dtype == forward.view.features.dtype
+    if arcs is None or not arcs.space.whole or arcs.points is not Ends.BOTH or not isinstance(x, Tensor):
+        return False
+    with torch._C.DisableTorchFunction():
+        forward.guard.meet_maker(x)
+        return x.dim() == 2 and x.dtype == forward.view.features.dtype and forward.is_owned(x, 0)
 
 
 def adds(conv: Any) -> bool:
@@ -59,6 +62,7 @@ def is_of_arcs(forward: Forward, values: Any, edge_index: Any) -> bool:
     rows, arcs = rows_of(values), rows_of(edge_index)
     if not isinstance(values, Tensor) or rows is None or arcs is None or rows.dim or rows.blocks > 1 or rows.each != 1:
         return False
+    forward.guard.meet_maker(values)
     return values.dim() in (1, 2) and values.dtype == forward.view.features.dtype and rows.space is arcs.space
 
 
@@ -76,7 +80,8 @@ def has_room(forward: Forward, values_of_arc: int) -> bool:
         short = room is not None and nbytes > room()
         return not int(view.reduce(torch.tensor([int(short)])))
 
-    return forward.view.once(f"room for {values_of_arc}", agreed)
+    with forward.trust():
+        return forward.view.once(f"room for {values_of_arc}", agreed)
 
 
 class Looped:

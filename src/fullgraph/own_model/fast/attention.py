@@ -23,7 +23,7 @@ def gat(
     residual = getattr(conv, "res", None) is not None
     if not (plain and asked) or dropped or residual or not is_own(forward, x, edge_index):
         return None
-    with forward.trust():
+    with forward.unseen():
         return forward.as_nodes(_gat_rows(forward, conv, x))
 
 
@@ -49,7 +49,7 @@ def gatv2(
     if return_attention_weights is not None or not _can_attend(forward, conv, x, edge_index, edge_attr):
         return None
     heads = (conv.heads, conv.out_channels)
-    with forward.trust():
+    with forward.unseen():
         source_mO = mapped_sources(forward, x, conv.lin_l, conv.lin_l.weight.shape[0])
         target_nO = source_mO[: len(x)] if conv.lin_r is conv.lin_l else conv.lin_r(x)
         pattern, arcs = _given_of_arcs(forward, conv, edge_attr, source_mO)
@@ -71,7 +71,7 @@ def transformer(
     def keys_and_values(rows: Tensor) -> Tensor:
         return F.linear(rows, *_beside(conv.lin_key, conv.lin_value))
 
-    with forward.trust():
+    with forward.unseen():
         source_m2O = mapped_sources(forward, x, keys_and_values, 2 * width)
         key, value = (part.unflatten(1, heads) for part in source_m2O.split(width, 1))
         query_nHO = conv.lin_query(x).unflatten(1, heads)
@@ -89,7 +89,7 @@ def agnn(forward: Forward, conv: Any, x: Any, edge_index: Any) -> Tensor | None:
     """alpha = softmax(beta cos(x[i], x[j])),  y[i] = sum alpha x[j]"""
     if not adds(conv) or not is_own(forward, x, edge_index):
         return None
-    with forward.trust():
+    with forward.unseen():
         source_mD = forward.sources(x)
         norm_mD = F.normalize(source_mD, p=2.0, dim=-1)
         pattern = looped(forward).pattern if conv.add_self_loops else forward.view.pattern

@@ -1,4 +1,4 @@
-"""Layers that add rows that were gated edge by edge: GINE and ResGatedGraph."""
+"""Layers that sum rows with a gate per edge: GINE and ResGatedGraph."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ def gine(
     attr_EK = columns(edge_attr)
     if attr_EK.shape[1] > MOST_FEATURES if conv.lin is not None else attr_EK.shape[1] != x.shape[1]:
         return None
-    with forward.trust():
+    with forward.unseen():
         source_mD, gate_KD = forward.sources(x), None
         if conv.lin is not None:
             source_mD, gate_KD = source_mD + conv.lin.bias, conv.lin.weight.T
@@ -51,7 +51,7 @@ def res_gated(forward: Forward, conv: Any, x: Any, edge_index: Any, edge_attr: A
     def queries_and_values(rows: Tensor) -> Tensor:
         return F.linear(rows, weight[:, :inputs], bias)
 
-    with forward.trust():
+    with forward.unseen():
         query, value = mapped_sources(forward, x, queries_and_values, 2 * width).split(width, 1)
         given: dict[str, Tensor] = {}
         if edge_attr is not None:

@@ -56,6 +56,7 @@ class Guard:
         """checks: False allows calls that mix rows of one rank alone."""
         self.checks = checks
         self.owned: set[int] = set()  # the model's parameters and buffers, by id
+        self.tables: list[Tensor] = []  # parameters and buffers with one row per node
         self._known: dict[Hashable, Outcome] = {}
         self._traces: dict[Hashable, Trace] = {}
         self._met: set[str] = set()
@@ -78,19 +79,16 @@ class Guard:
 
     def call(self, forward: "Forward", func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The function's result, marked; partial sums are completed over ranks."""
-        place, trace = forward.next_call(), forward.trace
-        again = trace.again(place, func, args, kwargs)
+        place, trace = forward.calls, forward.trace
+        again = trace.again(place, func, args, kwargs)  # for a call that replaces another one
+        forward.calls += 1
         if again is not None:
-            out = func(*args, **kwargs)
-            marked_as(out, again.marks)
-            return out
+            return again.marked(func(*args, **kwargs))
         trace.keep(place, None)
         scan = Scan(forward, func)
         key = scan.key(args, kwargs)
         for x in scan.tensors:
-            node: Any = x.grad_fn
-            if isinstance(node, BackwardCFunction):
-                self._meet_function(node)
+            self.meet_maker(x)
         if self.checks:
             self._check_origins(scan)
         if not scan.marked and not scan.counts:
@@ -131,8 +129,12 @@ class Guard:
                     "autograd.Function that returns its input); compute it with calls of torch, inside of forward"
                 )
 
-    def _meet_function(self, node: Any) -> None:
-        kind = node._forward_cls
+    def meet_maker(self, x: Tensor) -> None:
+        """The user's autograd function that computed a tensor."""
+        node: Any = x.grad_fn
+        if not isinstance(node, BackwardCFunction):
+            return
+        kind = node._forward_cls  # type: ignore[attr-defined]
         if not kind.__module__.startswith(("fullgraph.", "torch.utils.")):
             self.meet(f"the autograd function {kind.__name__}")
 

@@ -5,6 +5,7 @@ key, because most marks are the same objects in both passes.
 """
 
 from typing import Any
+from weakref import ref
 
 import torch
 from torch import Tensor
@@ -16,23 +17,59 @@ PLAIN = frozenset((int, float, bool, str, type(None), slice, torch.dtype, torch.
 
 
 class Given:
-    """A tensor among the arguments of a call."""
+    """A tensor among the arguments of a call. A tensor without a mark, such as a weight, must be the same object.
 
-    __slots__ = ("dtype", "mark", "shape")
+    Any other has to be made by the same kind of operation: a backward pass of the user's own may begin there.
+    """
+
+    __slots__ = ("dtype", "kind", "maker", "mark", "shape", "tensor")
 
     def __init__(self, x: Tensor) -> None:
-        self.mark, self.shape, self.dtype = current(x), x.shape, x.dtype
+        self.mark, self.kind, self.shape, self.dtype = current(x), type(x), x.shape, x.dtype
+        self.tensor, self.maker = ref(x) if self.mark is None else None, type(x.grad_fn)
 
     def is_like(self, value: Any) -> bool:
+        if self.tensor is not None:
+            if value is not self.tensor():
+                return False
+        elif type(value) is not self.kind or type(value.grad_fn) is not self.maker:
+            return False
         found = getattr(value, NAME, None)
         if type(found) is Even:
             found = current(value)
-        return (
-            (found is self.mark or found == self.mark)
-            and isinstance(value, Tensor)
-            and value.shape == self.shape
-            and value.dtype is self.dtype
-        )
+        return (found is self.mark or found == self.mark) and value.shape == self.shape and value.dtype is self.dtype
+
+
+class Several:
+    """A list or tuple among the arguments."""
+
+    __slots__ = ("items",)
+
+    def __init__(self, value: Any) -> None:
+        self.items = tuple(map(_described, value))
+
+    def is_like(self, value: Any) -> bool:
+        if not isinstance(value, list | tuple) or len(value) != len(self.items):
+            return False
+        return all(want.is_like(item) for item, want in zip(value, self.items, strict=True))
+
+
+class Constant:
+    """Any other argument."""
+
+    __slots__ = ("kind", "value")
+
+    def __init__(self, value: Any) -> None:
+        self.kind, self.value = type(value), value
+
+    def is_like(self, value: Any) -> bool:
+        return type(value) is self.kind and self.kind in PLAIN and bool(value == self.value)
+
+
+def _described(value: Any) -> Given | Several | Constant:
+    if isinstance(value, Tensor):
+        return Given(value)
+    return Several(value) if type(value) in (tuple, list) else Constant(value)
 
 
 class Call:
@@ -46,35 +83,22 @@ class Call:
         self.kwargs = {name: _described(value) for name, value in kwargs.items()}
 
     def is_again(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-        if (
-            (func is not self.func and func != self.func)
-            or len(args) != len(self.args)
-            or len(kwargs) != len(self.kwargs)
-        ):
+        if func is not self.func and func != self.func:
+            return False
+        if len(args) != len(self.args) or len(kwargs) != len(self.kwargs):
             return False
         for value, want in zip(args, self.args, strict=True):
-            if not _is_like(value, want):
+            if not want.is_like(value):
                 return False
-        return not kwargs or all(name in self.kwargs and _is_like(v, self.kwargs[name]) for name, v in kwargs.items())
+        for name, value in kwargs.items():
+            if name not in self.kwargs or not self.kwargs[name].is_like(value):
+                return False
+        return True
 
-
-def _described(value: Any) -> Any:
-    kind = type(value)
-    if isinstance(value, Tensor):
-        return Given(value)
-    if kind is tuple or kind is list:
-        return [_described(item) for item in value]
-    return (kind, value)
-
-
-def _is_like(value: Any, want: Any) -> bool:
-    kind = type(want)
-    if kind is Given:
-        return want.is_like(value)  # type: ignore[no-any-return]
-    if kind is list:
-        return isinstance(value, list | tuple) and len(value) == len(want) and all(map(_is_like, value, want))
-    known, what = want
-    return type(value) is known and known in PLAIN and value == what
+    def marked(self, out: Any) -> Any:
+        """The result of the call in this pass, with the marks of the last one."""
+        marked_as(out, self.marks)
+        return out
 
 
 class Trace:
