@@ -1,15 +1,17 @@
-"""Models of PyG's layers as users write them, beside plain PyG: time and peak memory of an epoch.
+"""Models of PyG layers as users write them, compared with plain PyG: time and peak memory of an epoch.
 
     PYTHONPATH=src python benchmarks/gpu_layers.py --sizes small,large --alternatives edge,csr,compile --seconds 170
     PYTHONPATH=src python benchmarks/gpu_layers.py --all-layers --sizes large --message-memory 2GiB
     PYTHONPATH=src python benchmarks/gpu_layers.py --device cpu --sizes medium --only GATv2,SAGEMax
 
-Ours is the trainer of `fullgraph train GRAPH --model layer_nets.py:NAME --device DEVICE` in this process, with its
+Our side is the trainer of `fullgraph train GRAPH --model layer_nets.py:NAME --device DEVICE` in this process, with its
 self-check; PyG runs the same class with Adam. An epoch is the forward pass, the loss of the training nodes, the
-backward pass and the update; its time is a median, between CUDA events on a GPU, of
-processor time on a CPU (set OMP_NUM_THREADS=1: idle threads count). Memory is torch's peak on a GPU with
-the graph in it, on a CPU what the process has grown by since the graph was made. Both compute all rows of all layers
-unless --live is given: then ours leaves out the rows that the loss does not read, if it finds out which.
+backward
+pass and the update. Its time is a median: on a GPU of times between CUDA events, on a CPU of processor time (set
+OMP_NUM_THREADS=1: idle threads count). Memory on a GPU is torch's peak with the graph in it; on a CPU it is the growth
+of
+the process since the graph was built. Both sides compute all rows of all layers unless --live is given: then ours
+leaves out the rows that the loss does not read, if it can determine them.
 """
 
 import argparse
@@ -96,7 +98,7 @@ class Case(NamedTuple):
 
 
 class OutOfTime(BaseException):
-    """A run took more than it may; no `except Exception` of a compiler catches it."""
+    """A run exceeded its time limit; no `except Exception` of a compiler catches this."""
 
 
 def cases() -> list[Case]:
@@ -129,7 +131,7 @@ def ours(g: Given, case: Case) -> Callable[[], object]:
 
 
 def pyg(g: Given, case: Case, form: str) -> Callable[[], object]:
-    """A step of the user's class without us; form: what its layers are given as edges, or `compile`."""
+    """A training step of the user's class without fullgraph. form: the kind of edges for its layers, or `compile`."""
     import layer_nets
 
     torch.manual_seed(0)
@@ -157,11 +159,11 @@ def step_of(net: nn.Module, logits: Callable[[], Tensor], y: Tensor) -> Callable
 
 
 class Cost(NamedTuple):
-    """Of an epoch."""
+    """The cost of an epoch."""
 
     ms: float
     gib: float
-    start_gib: float  # of all before: set-up, the self-check and the first epoch
+    start_gib: float  # of everything before: set-up, the self-check and the first epoch
 
     def __str__(self) -> str:
         start = f" ({self.start_gib:.3g} at the start)" if self.start_gib > 1.05 * self.gib else ""
@@ -169,7 +171,7 @@ class Cost(NamedTuple):
 
 
 def measured(make: Callable[[], Callable[[], object]], limit: float) -> Cost | str:
-    """An epoch's cost, or why there is none."""
+    """The cost of an epoch, or the reason why there is none."""
     free()
     before = reset_peak()
     try:
@@ -236,7 +238,7 @@ def free() -> None:
 
 
 def reset_peak() -> float:
-    """Forget the peak; return the GiB that are there on a CPU, 0 on a GPU, where all of it counts."""
+    """Reset the peak; return the GiB in use on a CPU, and 0 on a GPU, where all memory counts."""
     if args.device == "cuda":
         torch.cuda.reset_peak_memory_stats()
         return 0.0

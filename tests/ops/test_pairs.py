@@ -19,7 +19,7 @@ KINDS = ["gatv2", "dot"]
 
 
 def equation(s: Structure, kind: str, t: dict[str, Tensor], scale: float, slope: float) -> Tensor:
-    """The same with a row for every arc."""
+    """The same with one row per arc."""
     i, j = s.rows, s.indices.long()
     edge = t.get("edge_EHD", torch.zeros(()))
     if kind == "gatv2":
@@ -120,7 +120,7 @@ def largest(s: Structure, x: Tensor) -> Tensor:
 @pytest.mark.parametrize("width", [1, 5, 16])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_maximum(make_structure: MakeStructure, dtype: torch.dtype, shape: tuple[int, int, int], width: int) -> None:
-    """Few different numbers, and arcs given twice, so that many are equal."""
+    """Few different numbers, and duplicate arcs, so that many are equal."""
     s = make_structure(*shape, ascending=False)
     made = {"x": torch.randint(-2, 3, (s.num_cols, width)).to(dtype).requires_grad_()}
     tolerance = 1e-6 if dtype == torch.float32 else 1e-14

@@ -1,4 +1,4 @@
-"""Models that mix rows of different nodes: each is right on any number of ranks, or refused by name."""
+"""Models that mix rows of different nodes: each is exact on any number of ranks, or refused by name."""
 
 import math
 import random
@@ -43,7 +43,7 @@ def between(function):
     return type(function.__name__, (Base,), {"between": function})
 
 
-# Right
+# Exact
 
 
 @between
@@ -480,7 +480,7 @@ def users_by_position(self, h, x, e):
 
 
 class MixedNodes(Base):
-    """A linear map over the nodes, as MLP-Mixer has it."""
+    """A linear map over the nodes, as in MLP-Mixer."""
 
     def made(self):
         self.mix = nn.LazyLinear(3)

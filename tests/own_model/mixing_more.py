@@ -1,4 +1,4 @@
-"""More models that mix rows of different nodes, found by people who looked for ways past the guard."""
+"""More models that mix rows of different nodes, from searches for gaps in the guard."""
 
 import io
 import threading
@@ -12,7 +12,7 @@ from torch_geometric.utils.num_nodes import maybe_num_nodes
 
 from tests.own_model.mixing import CLASSES, HIDDEN, WIDTH, Base, between
 
-# Right
+# Exact
 
 
 @between
@@ -82,7 +82,7 @@ class Bag(Base):
 
 
 class Aggregations(Base):
-    """Lists of aggregations, and aggregations with modules of the user's in them."""
+    """Lists of aggregations, and aggregations that contain the user's modules."""
 
     def made(self):
         class Centred(nn.Module):
@@ -99,7 +99,7 @@ class Aggregations(Base):
 
 
 class Adapted(nn.Module):
-    """A linear layer with another beside it, as LoRA has it."""
+    """A linear layer with another one beside it, as in LoRA."""
 
     def __init__(self, lin):
         super().__init__()
@@ -114,7 +114,7 @@ class Adapted(nn.Module):
 
 
 class ChangedLayers(Base):
-    """Layers that do more than PyG wrote."""
+    """Layers that differ from PyG's."""
 
     def made(self):
         hooked, adapted, normed = (pyg.GCNConv(HIDDEN, HIDDEN) for _ in range(3))
@@ -133,7 +133,7 @@ class ChangedLayers(Base):
 
 
 class PyGsOwn(Base):
-    """PyG draws from Python's random for the name of a template, and for a loss that is not asked for."""
+    """PyG draws from Python's random for the name of a template, and for an unused loss."""
 
     def made(self):
         self.net = pyg.Sequential("x, e", [(pyg.GCNConv(WIDTH, HIDDEN), "x, e -> h"), (lambda h: h * 2, "h -> h")])
@@ -344,7 +344,7 @@ WAITING = {on_some_ranks_alone: r"mixing_more\.py|GATv2Conv \(layer second\)|on_
 
 
 def late(kind):
-    """The same model, which begins with it after the self-check's steps."""
+    """The same model, which uses it only after the self-check's steps."""
 
     def between(self, h, x, e):
         return kind.between(self, h, x, e) if self.calls > 3 else h

@@ -1,4 +1,4 @@
-"""PyG's layers that have kernels: they are PyG's in one process, on 1 to 3 ranks, and PyG's own code does not run."""
+"""PyG layers with kernels: equal to PyG in one process, on 1 to 3 ranks, and PyG's own code does not run."""
 
 import copy
 
@@ -71,7 +71,7 @@ CASES = {
 
 
 class Embedded(Net):
-    """Features of arcs as wide as those of nodes, which the model makes."""
+    """Features of arcs that the model computes, as wide as those of nodes."""
 
     def __init__(self, first, second):
         super().__init__(first, second)
@@ -83,7 +83,7 @@ class Embedded(Net):
 
 
 class Learned(Net):
-    """Weights of arcs that the model makes."""
+    """Weights of arcs that the model computes."""
 
     def __init__(self, first, second):
         super().__init__(first, second)
@@ -113,7 +113,7 @@ def on_ranks(transport, model):
     shard = shard_of(transport, case_graph())
     model = fg.distribute(copy.deepcopy(model), shard, check=transport.size == 2)
     outs = []
-    for _ in range(2):  # the second step finds what the first one remembered
+    for _ in range(2):  # the second step uses what the first one stored
         model.zero_grad()
         out = model(shard.x, shard.edge_index, *inputs_of(model.module, shard.edge_weight, shard.edge_attr))
         (out * cotangent(shard.full.ids, out)).sum().backward()
@@ -140,7 +140,7 @@ def test_a_second_model_runs_on_kernels_too(monkeypatch):
 
 def short_of_memory(transport, model):
     shard = shard_of(transport, case_graph())
-    memory = "8kB" if transport.rank else "1GiB"  # one rank alone: all of them choose alike
+    memory = "8kB" if transport.rank else "1GiB"  # one rank only: all ranks choose alike
     model = fg.distribute(copy.deepcopy(model), shard, check=False, message_memory=memory)
     out = model(shard.x, shard.edge_index, shard.edge_attr)
     (out * cotangent(shard.full.ids, out)).sum().backward()
@@ -150,7 +150,7 @@ def short_of_memory(transport, model):
 
 @pytest.mark.parametrize("name", ["gatv2 edges", "transformer edges"])
 def test_mapped_features_of_edges_must_fit(name):
-    """A kernel that needs them all at once leaves the layer to chunks."""
+    """A kernel that needs all of them at the same time leaves the layer to chunks."""
     torch.manual_seed(0)
     model = CASES[name]().double()
     wanted, grads = alone(copy.deepcopy(model))
@@ -186,7 +186,7 @@ def dropped(transport, model):
 
 @pytest.mark.parametrize("name", ["gatv2", "gatv2 edges", "transformer"])
 def test_dropout_of_attention_is_drawn_by_arc(name, monkeypatch):
-    """Kernels draw what PyG's code draws through F.dropout, on any number of ranks."""
+    """Kernels draw the same numbers as PyG's code through F.dropout, on any number of ranks."""
     torch.manual_seed(0)
     model = CASES[name]().double()
     model.first.dropout = model.second.dropout = 0.4

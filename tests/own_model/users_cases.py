@@ -1,4 +1,4 @@
-"""What becomes of each of the users' models: equal to one process of plain PyG, or refused in words that name the fix.
+"""The outcome of each of the users' models: equal to one process of plain PyG, or refused with the fix.
 
 `python -m tests.own_model.users_cases` prints the table of docs/own_models.md.
 """
@@ -38,7 +38,7 @@ def users_graph():
 
 
 def users_data(graph):
-    """The same as a `Data` in float64, and what a script makes of it."""
+    """The same graph as a `Data` in float64, with additions that a script makes."""
     data = graph.to_pyg()
     data.x, data.y = torch.from_numpy(graph.x.copy()), data.y.long()
     data.node_id = torch.arange(data.num_nodes)
@@ -47,7 +47,7 @@ def users_data(graph):
 
 @dataclass(frozen=True)
 class Case:
-    """How a script calls one of the models, and how it ends over ranks."""
+    """How a script calls one of the models, and its outcome over ranks."""
 
     name: str
     call: object = field(default=lambda model, data: model(data.x, data.edge_index))
@@ -102,10 +102,11 @@ def with_labels(model, data):
 
 SMALL = {"hidden_channels": 8, "num_layers": 2}
 KINDS = {  # what users write, and how each of them ends
-    "one layer of PyG's after the other": [
+    "PyG layers in sequence": [
         Case("GCN"), Case("GCNWeighted", weighted), Case("GCNBatchNorm"), Case("Sage"), Case("SageMax"),
         Case("GAT"), Case("GATv2Edges", featured), Case("Transformer"), Case("GIN"), Case("GINE", featured),
-        Case("ARMA"), Case("TAG"), Case("PNA"), Case("EdgeConv"), Case("Gated"), Case("ResGated"), Case("GEN"),
+        Case("ARMA"), Case("TAG"), Case("PNA"), Case("EdgeConv"), Case("Normalised"), Case("Gated"), Case("ResGated"),
+        Case("GEN"),
         Case("EdgeNetwork", featured), Case("PyGs", by_name_weighted), Case("MLP", of_x),
     ],
     "lazy widths, `adj_t` as a name": [Case("SageLazy")],
@@ -113,13 +114,13 @@ KINDS = {  # what users write, and how each of them ends
         Case("Jumping"), Case("JumpingLSTM"), Case("Residual"), Case("APPNP"), Case("SGC"), Case("GCNII"),
     ],
     "norms and means over all nodes, a virtual node": [Case("Normed"), Case("PairNormed"), Case("VirtualNode")],
-    "a layer of one's own; attention written out": [Case("Tutorial"), Case("ByHand")],
+    "your own layer; attention written out": [Case("Tutorial"), Case("ByHand")],
     "`forward(data)`, `forward(batch)`": [Case("TakesData", of_data), Case("TakesBatch", of_data)],
     "several outputs: a tuple, a dictionary, a dataclass": [
         Case("WithHidden", logits=first), Case("AsDict", logits=lambda out: out["logits"]),
         Case("AsDataclass", logits=lambda out: out.out),
     ],
-    "a loss of the model's own among its outputs": [Case("OwnLoss", logits=first, refused="a loss of its own")],
+    "the model's own loss among its outputs": [Case("OwnLoss", logits=first, refused="a loss of its own")],
     "fields of the graph: `pe`, kinds of nodes, relations": [
         Case("Positions", with_field("pe")), Case("TypesOfNodesAndEdges", with_field("node_kind", "etype")),
         Case("Relational", with_field("etype")),

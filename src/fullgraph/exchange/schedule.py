@@ -81,7 +81,7 @@ class Bounded(Value):
 
 @dataclass(frozen=True)
 class Skip(Value):
-    """Send every `every` steps only, and read what was sent last:  v(t) = t - t % every.  every=1 is Sync."""
+    """Send every `every` steps, and read the rows that were sent last:  v(t) = t - t % every.  every=1 is Sync."""
 
     every: Steps = 2
 
@@ -94,5 +94,5 @@ class Skip(Value):
 
 
 def table(schedule: Schedule, steps: int) -> str:
-    """The schedule as a person reads it, a line a step."""
+    """The schedule as text, one line per step."""
     return "\n".join(f"{step}: {schedule.turn(step)}" for step in range(steps))

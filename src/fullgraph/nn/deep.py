@@ -1,4 +1,4 @@
-"""Models of many layers: a dense encoder, convolutions of one width that cannot forget it, a dense decoder.
+"""Deep models: a dense encoder, convolutions of one width with residuals, a dense decoder.
 
 The encoder is layer -1, so that graph layers count from 0.
 """

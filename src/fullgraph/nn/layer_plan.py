@@ -1,4 +1,4 @@
-"""A layer's plan: what it sends, and what is known of its input before training begins."""
+"""A layer's plan: what it sends, and what is precomputed of its input."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -9,7 +9,7 @@ Known = Literal["", "aggregate", "halo"]
 
 @dataclass(frozen=True, slots=True)
 class LayerShape:
-    """The widths that decide what a convolution sends."""
+    """The widths of a convolution, which decide what it sends."""
 
     in_width: int
     mapped_width: int  # columns of its rows after its dense map

@@ -21,7 +21,7 @@ State = tuple[Features, ...]  # what travels from block to block: the rows, then
 class Block(nn.Module, ABC):
     """One link of a chain, `(state, view) -> state`; `layer` names its messages and its dropout.
 
-    All it knows of rows is in the state, for a pipeline calls it once a chunk of them and may cut the chain behind it.
+    A block knows rows only through the state: a pipeline calls it once per chunk, and may cut the chain after it.
     """
 
     def __init__(self, layer: int, *, relu: bool, dropout: float, seed: int) -> None:
@@ -32,7 +32,7 @@ class Block(nn.Module, ABC):
     def forward(self, state: State, view: GraphView) -> State: ...
 
     def row_map(self, step: int) -> RowMap:
-        """What comes before the block's weights: rows travel before their activation."""
+        """The row map before the block's weights: rows cross before their activation."""
         p = self.dropout if self.training else 0.0
         return RowMap(relu=self.relu, p=p, key=dropout_key(self.seed, step, self.layer) if p else 0)
 
@@ -40,7 +40,7 @@ class Block(nn.Module, ABC):
 class Chain(nn.Module):
     """s_0 = (x,);  s_{i+1} = block_i(s_i);  the last state's rows are the logits.
 
-    Blocks share their modules with the model, which alone registers them: a weight's name does not tell its block.
+    Only the model registers the blocks' modules, so a weight's name does not name its block.
     """
 
     blocks: tuple[Block, ...]

@@ -19,6 +19,7 @@ from fullgraph.errors import InputError
 from fullgraph.nn.layer_plan import LayerPlan, LayerShape
 from fullgraph.ops import act_dropout, dropout_key, spmm
 from fullgraph.own_model.by_source import reduced
+from fullgraph.own_model.constants import Constant
 from fullgraph.own_model.pyg_view import PygView
 from fullgraph.own_model.rows.count import Count
 from fullgraph.own_model.rows.guard import Guard
@@ -66,7 +67,7 @@ class Forward:
         self.sets = view.sets
         self.counts = Counts()
         self.trace = self.guard.trace(view, torch.is_grad_enabled())
-        self.calls = 0  # of torch's functions that were followed in this pass
+        self.calls = 0  # calls of torch functions that were followed in this pass
         self.trusted = 0  # running calls whose operations are not followed: ours, and PyG's aggregations
         self.gave_nodes = False  # whether a layer of PyG's received this rank's number of nodes
         self._with_grad, self._hooks = torch.is_grad_enabled(), _saved_tensor_hooks()
@@ -92,7 +93,7 @@ class Forward:
 
     @contextmanager
     def unseen(self) -> Iterator[None]:
-        """Around our own code: torch's functions mean what they always do there, and cost no look."""
+        """Enclose our own code: torch's functions have their usual meaning there, and are not followed."""
         with self.trust(), torch._C.DisableTorchFunction():
             yield
 
@@ -193,7 +194,7 @@ class Forward:
             refuse("a layer reads its neighbours in a table that is not made of rows of nodes; make it from x")
 
     def is_owned(self, x: Tensor, dim: int) -> bool:
-        """Whether x has a row for each owned node along a dimension; it counts as such where nothing is checked."""
+        """Whether x has a row for each owned node along a dimension; always True if checks are off."""
         rows = rows_of(x)
         owned = rows is not None and rows.dim == dim and rows.space.is_like(self.sets.nodes)
         return owned or not self.guard.checks
@@ -228,9 +229,20 @@ class Forward:
         name, layer, exact = self._numbered(x_nD)
         if self.replaying:
             return x_nD, lambda: self._shared(None)
+        constant = self.view.constants.setdefault(name, Constant()) if exact and self.transport.size > 1 else None
+        known = None if constant is None else constant.known(x_nD, self.view.reduce)
+        if known is not None:
+            return x_nD, lambda: self._shared(known)
         channel = self.view.crossing(name, layer, exact=exact)
         own_nD, token = channel.begin(x_nD)
-        return own_nD, lambda: self._shared(channel.end(token))
+
+        def halo() -> Tensor:
+            came = channel.end(token)
+            if constant is not None:
+                constant.keep(x_nD, came)
+            return self._shared(came)
+
+        return own_nD, halo
 
     def _numbered(self, rows: Tensor) -> tuple[str, int, bool]:
         """(name, layer, exact) of the next channel; rows without a gradient, inputs or degrees, cross exactly."""

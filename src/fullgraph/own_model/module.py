@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from fullgraph.axes import STRATEGIES
 from fullgraph.errors import InputError, one_line
 from fullgraph.exchange import Adaptive, Wire, Wires
-from fullgraph.own_code import own_code, told_by_rank
+from fullgraph.own_code import own_code, told, told_by_rank, unfit
 from fullgraph.own_model.buffers import Buffers, differing
 from fullgraph.own_model.check import WAY_OUT, self_check
 from fullgraph.own_model.chunked import AUTO, Budget, Chunks
@@ -234,7 +234,7 @@ class Distributed(nn.Module):
             self._earlier.begin(self.parameters())
 
     def _compare_weights(self) -> None:
-        """Stop where ranks differ: a norm over all weights, to clip by, is another on each rank where tables are."""
+        """Raise if a weight differs between ranks, as after clipping by a norm over all weights, tables included."""
         shared = {name: weight for name, weight in self.named_parameters() if name not in self.tables}
         for name in differing(shared, self.transport, Key("weights of the model", self.given.clock.step)):
             raise InputError(
@@ -295,7 +295,10 @@ class Distributed(nn.Module):
 
     def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:  # type: ignore[override]
         """The state dict of the user's model. With a table of nodes every rank must call it."""
-        return self.tables.whole(self.module.state_dict(*args, **kwargs))
+        state = self.module.state_dict(*args, **kwargs)
+        if not isinstance(state, dict):
+            raise unfit(self.module.state_dict, f"returned {told(state)}: return a dictionary of tensors")
+        return self.tables.whole(state)
 
     def load_state_dict(self, state_dict: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
         return self.module.load_state_dict(self.tables.own(state_dict), *args, **kwargs)

@@ -49,7 +49,7 @@ class OnRows:
         self.layers = 0  # entered in the last forward pass
 
     def hold(self, tables: Tables | None) -> None:
-        """tables: those of the module, cut to the rows of this rank."""
+        """tables: of the module, reduced to this rank's rows."""
         self.tables = tables
         self.guard.owned = {id(x) for x in (*self.module.parameters(), *self.module.buffers())}
 
@@ -99,7 +99,7 @@ class OnRows:
 
     def inputs(self, view: PygView) -> dict[str, Any]:
         """The graph's values for the arguments of the model's forward."""
-        return self.takes.of_graph(view, calls=f"the forward of {type(self.module).__name__}")
+        return self.takes.of_graph(view, self.module)
 
 
 def _is_owned(view: PygView, x: Tensor) -> bool:

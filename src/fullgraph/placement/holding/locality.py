@@ -29,7 +29,7 @@ def worth_a_look(num_rows: int, device: torch.device) -> bool:
 
 
 def local_order(arcs: Arcs) -> Tensor | None:
-    """The owned rows in an order with clearly more near neighbours than the given one, [n]; None if none is found."""
+    """An order of the owned rows [n] with clearly more near neighbours than the given order; None if none is found."""
     given = near_share(arcs, torch.arange(arcs.num_owned, device=arcs.device))
     if given >= LOCAL:
         return None
@@ -64,20 +64,20 @@ def clustered(arcs: Arcs, size_n: Tensor | None = None, limit: int | None = None
 
 
 def places(order_n: Tensor) -> Tensor:
-    """Where every row stands in an order, [n]."""
+    """The position of every row in an order, [n]."""
     place_n = torch.empty_like(order_n)
     place_n[order_n] = torch.arange(len(order_n), device=order_n.device)
     return place_n
 
 
 def clusters(arcs: Arcs, size_n: Tensor, limit: int) -> Tensor:
-    """A label for every owned row, [n]; rows of one label have at most `limit` in all, unless it is a single row.
+    """A label for every owned row, [n]; the rows of a label have a total size of at most `limit`, or are a single row.
 
     Every row begins with a label of its own. In each round, a random half of the rows look at some of their neighbours,
     and each takes the label that most of these have, if there is room.
     """
     n = arcs.num_owned
-    label_n = torch.argsort(_draw(n, 0, arcs.device))  # the lower label wins a tie, so labels must not follow the rows
+    label_n = torch.argsort(_draw(n, 0, arcs.device))  # the lower label wins a tie, so labels must be random
     if not len(arcs.indices):
         return label_n
     for turn in range(1, ROUNDS + 1):
@@ -94,7 +94,7 @@ def clusters(arcs: Arcs, size_n: Tensor, limit: int) -> Tensor:
 
 
 def _wanted(arcs: Arcs, row_m: Tensor, label_n: Tensor, full_n: Tensor) -> Tensor:
-    """The label that most neighbours of a row have, [m], but none that is full; its own if none has another."""
+    """The most frequent label among a row's neighbours, [m], without full clusters; else the row's own label."""
     n, vote_v = arcs.num_owned, torch.arange(VOTES, device=arcs.device)
     first, degree = arcs.indptr[row_m, None], (arcs.indptr[row_m + 1] - arcs.indptr[row_m])[:, None]
     votes = degree.clamp(max=VOTES)
@@ -105,14 +105,14 @@ def _wanted(arcs: Arcs, row_m: Tensor, label_n: Tensor, full_n: Tensor) -> Tenso
     own, label_mv = label_n[row_m, None], label_n[source_mv]
     counts_mv &= ~full_n[source_mv] | (label_mv == own)
     label_mv = torch.where(counts_mv, label_mv, n).sort(dim=1).values
-    before_mv = vote_v.int() - torch.searchsorted(label_mv, label_mv, out_int32=True)  # equal votes before each
-    best = torch.where(label_mv < n, before_mv, -1).argmax(1, keepdim=True)  # the first one of the most
+    before_mv = vote_v.int() - torch.searchsorted(label_mv, label_mv, out_int32=True)  # equal votes before each vote
+    best = torch.where(label_mv < n, before_mv, -1).argmax(1, keepdim=True)  # the first of the most frequent labels
     label = label_mv.gather(1, best)
     return torch.where(label < n, label, own)[:, 0]
 
 
 def _fits(wanted_m: Tensor, size_m: Tensor, room_l: Tensor) -> Tensor:
-    """Which rows find room in the cluster that they want, [m]: the first ones of those that want it."""
+    """Mask [m] of the rows that fit into the cluster that they want; the first ones have priority."""
     wanted, order = wanted_m.sort(stable=True)
     filled = torch.nn.functional.pad(size_m[order].cumsum(0), (1, 0))
     fits = torch.empty_like(order, dtype=torch.bool)
@@ -130,7 +130,7 @@ def _contracted(arcs: Arcs, cluster_n: Tensor, num_clusters: int) -> Arcs:
 
 
 def _between(arcs: Arcs, most: int) -> tuple[Tensor, Tensor]:
-    """Targets and sources of the arcs between owned rows, among at most so many arcs at even distances."""
+    """Targets and sources of the arcs between owned rows, from a sample of at most so many arcs at even distances."""
     every = max(1, -(-len(arcs.indices) // most))
     source = arcs.indices[::every].long()
     target = rows_of(arcs.indptr, torch.arange(0, len(arcs.indices), every, device=arcs.device)).long()

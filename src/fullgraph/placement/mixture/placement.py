@@ -30,8 +30,8 @@ class Mixture(AllLayers):
     Attention maps first, and spreads two scores a head of every node besides, to the ranks r that have columns:
     2 H sum_r (N - n_r)  numbers, once each way.
 
-    blocks: runs of rows that cross one by one: while one is on its way, or is updated by its owner, the next is
-        aggregated, as soon as the blocks that it reads are there. Neither bytes nor results change.
+    blocks: ranges of rows that cross one by one: while one is sent, or is updated by its owner, the next is aggregated,
+        as soon as the blocks that it reads have arrived. Neither bytes nor results change.
     roles: what every rank does: "sparse" aggregates (it has columns), "dense" updates (it has rows), "both" (if empty).
     aggregate_on: the device of every rank's sparse product; if empty, the one that its rows are on.
     """
@@ -54,7 +54,7 @@ class Mixture(AllLayers):
         return self.blocks == 1 and not self.inductive and self.hops_trim
 
     def arranged(self, graph: RankGraph, transport: Transport) -> tuple[RankGraph, Live | None]:
-        """By their places; where layers may leave rows out, those that more layers compute come first."""
+        """Order rows by `position`; with live rows, by distance to a training node first."""
         graph = graph.ordered().with_rows(position=None)
         if not self.trims:
             return graph, None
@@ -127,7 +127,7 @@ class Mixture(AllLayers):
         return view
 
     def _block_rows(self, owned: int, transport: Transport, name: str) -> BlockRows:
-        """As many rows in each of this rank's blocks as can be, and what other ranks have."""
+        """Split this rank's rows into blocks as evenly as possible; gather every rank's block sizes."""
         table = torch.zeros(transport.size, self.blocks, dtype=torch.int64)
         table[transport.rank] = torch.tensor(even_cuts(owned, self.blocks)).diff()
         table = transport.all_reduce(Key(name, 0), table).wait()
@@ -139,7 +139,7 @@ def _even(total: int, shares: int) -> list[int]:
 
 
 def _fewer(counts: Counts, rows: BlockRows, kind: Kind) -> dict[int, LayerTiles]:
-    """Layers that compute fewer rows, as many as the parts that were counted do, in shares as even as the rows'."""
+    """Layers that compute fewer rows, as many as the counted parts compute, in even shares."""
     found, sources = {}, rows
     for layer in sorted(counts.ranks[0].fewer):
         of_ranks = [rank.fewer[layer] for rank in counts.ranks]
