@@ -100,7 +100,9 @@ class RankView(Channels):
 
     @property
     def view(self) -> Self:
-        """The view itself: `shard.train` has the rows, and `shard.train.view` is how a model sees their neighbours."""
+        """The view itself: `shard.train` has the rows, and `shard.train.view` is the model's interface to their
+        neighbours.
+        """
         return self
 
     @property
@@ -162,7 +164,7 @@ class ChannelView(RankView):
     _entered: int = field(default=-1, init=False)  # the step of the last forward pass
 
     def enter(self, *, training: bool) -> None:
-        """Training has one forward pass per step, in training mode; each evaluation is a step of its own."""
+        """Training has one forward pass per step, in training mode; each evaluation is its own step."""
         clock = self.clock
         if clock.use != "rows":
             if clock.step <= self._entered or clock.step < 0:

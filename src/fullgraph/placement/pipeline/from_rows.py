@@ -1,6 +1,6 @@
 """The chunks of a pipeline from the rows of all ranks: nodes are numbered by way and chunk, and sent to their stages.
 
-Legend: N nodes, w of them this way's own, n this rank's part; W ways, K chunks a way, V levels, S stages.
+Legend: N nodes, w of them this way's own, n this rank's part; W ways, K chunks per way, V levels, S stages.
 """
 
 from typing import TYPE_CHECKING
