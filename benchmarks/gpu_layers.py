@@ -45,7 +45,7 @@ warnings.simplefilter("ignore")  # warnings of torch's CSR and of PyG's scripted
 NETS = Path(__file__).with_name("layer_nets.py")
 SIZES = {
     "tiny": Shape("tiny", 300, 4_000, 3, 16, 4, 0, 0, 0.66),
-    "medium": Shape("medium", 30_000, 3_000_000, 41, 128, 41, 0, 0, 0.66),
+    "medium": Shape("medium", 20_000, 1_000_000, 41, 128, 41, 0, 0, 0.66),
     "small": Shape("small", 58_000, 20_000_000, 41, 128, 41, 0, 0, 0.66),
     "large": Shape("large", 232_965, 95_000_000, 41, 128, 41, 0, 0, 0.66),
     "products": Shape("products", 2_449_029, 123_718_280, 47, 100, 47, 0, 0, 0.08),

@@ -242,7 +242,7 @@ def _fields(kind: Any) -> list[str]:
 
 
 def pairs_of(pairs: list[str], option: str = "-o") -> dict[str, str]:
-    """KEY=VALUE, many times; `option` is what they were given by."""
+    """Parse a repeated KEY=VALUE option; `option` is its name, for errors."""
     bad = [pair for pair in pairs if "=" not in pair]
     if bad:
         raise InputError(f"{option} {one_line(bad[0], 60)}: write it as KEY=VALUE")

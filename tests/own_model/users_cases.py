@@ -102,7 +102,7 @@ def with_labels(model, data):
 
 SMALL = {"hidden_channels": 8, "num_layers": 2}
 KINDS = {  # what users write, and how each of them ends
-    "one layer of PyG's after the other": [
+    "PyG layers in sequence": [
         Case("GCN"), Case("GCNWeighted", weighted), Case("GCNBatchNorm"), Case("Sage"), Case("SageMax"),
         Case("GAT"), Case("GATv2Edges", featured), Case("Transformer"), Case("GIN"), Case("GINE", featured),
         Case("ARMA"), Case("TAG"), Case("PNA"), Case("EdgeConv"), Case("Normalised"), Case("Gated"), Case("ResGated"),
@@ -114,13 +114,13 @@ KINDS = {  # what users write, and how each of them ends
         Case("Jumping"), Case("JumpingLSTM"), Case("Residual"), Case("APPNP"), Case("SGC"), Case("GCNII"),
     ],
     "norms and means over all nodes, a virtual node": [Case("Normed"), Case("PairNormed"), Case("VirtualNode")],
-    "a layer of one's own; attention written out": [Case("Tutorial"), Case("ByHand")],
+    "your own layer; attention written out": [Case("Tutorial"), Case("ByHand")],
     "`forward(data)`, `forward(batch)`": [Case("TakesData", of_data), Case("TakesBatch", of_data)],
     "several outputs: a tuple, a dictionary, a dataclass": [
         Case("WithHidden", logits=first), Case("AsDict", logits=lambda out: out["logits"]),
         Case("AsDataclass", logits=lambda out: out.out),
     ],
-    "a loss of the model's own among its outputs": [Case("OwnLoss", logits=first, refused="a loss of its own")],
+    "the model's own loss among its outputs": [Case("OwnLoss", logits=first, refused="a loss of its own")],
     "fields of the graph: `pe`, kinds of nodes, relations": [
         Case("Positions", with_field("pe")), Case("TypesOfNodesAndEdges", with_field("node_kind", "etype")),
         Case("Relational", with_field("etype")),

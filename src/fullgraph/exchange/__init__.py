@@ -1,4 +1,4 @@
-"""When is it read: channels, schedules, smoothing, and the two mirrored autograd functions."""
+"""When rows are read: channels, schedules, smoothing, and the two mirrored autograd functions."""
 
 from typing import Annotated
 

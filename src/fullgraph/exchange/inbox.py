@@ -1,4 +1,4 @@
-"""One direction of a channel: what was posted, what has arrived, what a later step may still read."""
+"""One direction of a channel: posted rows, received rows, and the versions that a later step may read."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -19,7 +19,7 @@ from fullgraph.plan import Route
 from fullgraph.transport import Key, Pending, Ready, Transport
 
 Later = Callable[[Callable[[], None]], None]
-# What is held between steps: tensors, which the next step may change, and versions of rows, still on their way perhaps.
+# State between steps: tensors, which the next step may change, and versions of rows, which may be pending.
 Held = dict[str, Tensor | Pending[dict[int, Tensor]]]
 
 
@@ -37,10 +37,10 @@ class Arrived:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Merge:
-    """How the rows that crossed at a step become all rows of its messages."""
+    """Merges the rows that crossed at a step over the rows of the version before."""
 
     picked: Picked | None
-    scale: float  # of rows that crossed
+    scale: float  # factor of the rows that crossed
     shapes: dict[int, Shape]
     silent: frozenset[int]  # peers whose rows have not changed enough
     like: Tensor
@@ -48,7 +48,7 @@ class Merge:
     def __call__(self, came: ByPeer, before: Arrived | None) -> Arrived:
         rows, absent = {}, {}
         for peer, shape in self.shapes.items():
-            if self.picked is None and peer not in self.silent:  # all of its rows came
+            if self.picked is None and peer not in self.silent:  # all of its rows arrived
                 rows[peer], absent[peer] = came[peer], torch.zeros(shape[0], dtype=torch.bool)
                 continue
             rows[peer], absent[peer] = self._old(peer, shape, before)
@@ -57,13 +57,13 @@ class Merge:
         return Arrived(rows, absent)
 
     def _old(self, peer: int, shape: Shape, before: Arrived | None) -> tuple[Tensor, Tensor]:
-        """A copy: versions share no memory, for a checkpoint may hold several."""
+        """A copy of the old rows: versions share no memory, because a checkpoint may hold several."""
         if before is not None:
             return before.rows[peer].clone(), before.absent[peer].clone()
         return self.like.new_zeros(shape), torch.zeros(shape[0], dtype=torch.bool)
 
     def _put(self, picked: Picked, peer: int, came: Tensor | None, rows: Tensor, absent: Tensor) -> None:
-        """Write what came over the rows that were due."""
+        """Write the received rows over the rows that were due."""
         due, drawn, device = picked.due[peer], picked.come[peer], rows.device
         rows[due.to(device)], absent[due] = 0, True
         absent[drawn] = False
@@ -72,21 +72,21 @@ class Merge:
 
 
 def arrived_in(state: dict[str, Tensor], name: str) -> Arrived:
-    """What a checkpoint holds under a name, and `absent.` before the name."""
+    """The rows that a checkpoint has under a name, and their mask under `absent.` and the name."""
     absent = rows_of(state, f"absent.{name}.")
     return Arrived(rows_of(state, f"{name}."), {peer: rows.cpu() for peer, rows in absent.items()})
 
 
 class Version:
-    """One step's rows, there or on their way."""
+    """One step's rows, arrived or pending."""
 
     def __init__(self, found: "Arrived | Callable[[], Arrived]") -> None:
-        """found: the rows, or what waits for them."""
+        """found: the rows, or a function that waits for them."""
         self._found = found
 
     def arrived(self) -> Arrived:
         if not isinstance(self._found, Arrived):
-            self._found = self._found()  # lets go of the version before, too
+            self._found = self._found()  # also frees the previous version
         return self._found
 
     def wait(self) -> ByPeer:
@@ -94,7 +94,7 @@ class Version:
 
 
 def settled(held: Held) -> dict[str, Tensor]:
-    """All of it as named tensors, waiting for what is on its way; a version without rows is named too."""
+    """All state as named tensors; waits for pending versions. A version without rows has a name too."""
     state = {}
     for name, value in held.items():
         if isinstance(value, Tensor):
@@ -107,17 +107,17 @@ def settled(held: Held) -> dict[str, Tensor]:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Extras:
-    """What one direction does to its messages beside coding them, and what it remembers for it; None: it does not."""
+    """Optional parts of one direction: smoothing, residuals, row selection, change filter, memory of the codec."""
 
     average: Average | None = None
     residuals: Residuals | None = None
     picks: Picks | None = None
     changes: ChangeFilter | None = None
-    memory: Memory | None = None  # the codec's
+    memory: Memory | None = None  # of the codec
 
     @property
     def parts(self) -> list[SavedState]:
-        """Those that remember something."""
+        """The extras with state."""
         return [part for part in (self.average, self.residuals, self.changes, self.memory) if part is not None]
 
     @property
@@ -127,8 +127,19 @@ class Extras:
 
     @property
     def keeps_rows(self) -> bool:
-        """Whether rows that do not come stay as they were."""
+        """Whether rows that do not arrive keep their old values."""
         return self.changes is not None or (self.picks is not None and self.picks.turns > 1)
+
+
+def check_begun(step: int, last: int) -> None:
+    """Refuse a forward pass before the first step, or a second one in a step. last: the step of the previous pass."""
+    if step < 0:
+        raise InputError("no step was begun: call shard.clock.tick() before the forward pass of each step")
+    if step == last:
+        raise InputError(
+            f"two forward passes in step {step}: call shard.clock.tick() before each, and evaluate through "
+            "shard.full.view"
+        )
 
 
 class Inbox:
@@ -137,22 +148,23 @@ class Inbox:
     def __init__(
         self, key: Key, route: Route, codec: Codec, schedule: Schedule, transport: Transport, extras: Extras
     ) -> None:
-        self.key, self.route, self.codec = key, route, codec  # the key of any step's message, but for the step
+        self.key, self.route, self.codec = key, route, codec  # the key of a message, except the step
         self.schedule, self.transport, self.extras = schedule, transport, extras
         self.versions: dict[int, Pending[ByPeer]] = {}
-        self.absent: ByPeer = {}  # by peer: which of the rows that were read last never came
+        self.absent: ByPeer = {}  # by peer: mask of the rows that were read last and never arrived
         self.posted = -1  # the last step that sent
-        self._last: Version | None = None  # the newest version, where later ones go over it
-        self._loaded = False  # from a checkpoint, and not yet compared with what this run sends
-        self._like: Tensor | None = None  # no rows, as wide as those that were posted last, and of their format
+        self._last: Version | None = None  # the newest version, if later ones are merged over it
+        self._loaded = False  # from a checkpoint, and not yet compared with this run's messages
+        self._like: Tensor | None = None  # no rows; has the width and type of the rows that were posted last
 
     def post(self, packed: ByPeer, like: Tensor, step: int, later: Later | None = None) -> None:
-        """Send each peer its rows; `like` tells the width, number format and device of what will come.
+        """Send each peer its rows; `like` has the width, type and device of the rows that will arrive.
 
-        later: may put off sending rows that this step does not read.
+        later: may delay sending rows that this step does not read.
         """
         if self.schedule.depth or self.extras.keeps_rows:
-            self._check(step)
+            check_begun(step, self.posted)
+            self.posted = step
         if self._loaded:
             self._check_loaded(packed, like, step)
         turn = self.schedule.turn(step)
@@ -199,26 +211,15 @@ class Inbox:
         return version
 
     def expected_bytes(self, step: int) -> int:
-        """What peers send at a step as route, schedule and codec have it; no message is looked at.
+        """Bytes that peers send at a step, computed from route, schedule and codec without a message.
 
-        Rows that a bound keeps from being sent count, for only a message tells.
+        Rows that a bound (`Drift`) does not send count, because only a message could say so.
         """
         if self._like is None or not self.schedule.turn(step).send:
             return 0
         shapes = self.route.shapes(tuple(self._like.shape[1:]))
         coding = self._coding(self._like, shapes, replace(self.key, step=step))
         return sum(size for peer, size in coding.incoming().items() if coding.crosses("come", peer))
-
-    def _check(self, step: int) -> None:
-        """Rows that a later step reads must be those of one step, begun and not over."""
-        if step < 0:
-            raise InputError("no step was begun: call shard.clock.tick() before the forward pass of each step")
-        if step == self.posted:
-            raise InputError(
-                f"two forward passes in step {step}: call shard.clock.tick() before each, and evaluate through "
-                "shard.full.view"
-            )
-        self.posted = step
 
     def read(self, step: int) -> ByPeer | None:
         """Rows by peer of the version due at `step` (None: nothing is due yet, and it counts as zeros)."""
@@ -231,16 +232,16 @@ class Inbox:
         for old in [s for s in self.versions if s <= step - self.schedule.depth]:
             passed = self.versions.pop(old)
             if old != due:
-                passed.wait()  # never read, yet its buffers must not go while it is still on its way
+                passed.wait()  # never read, but its buffers must stay until it has arrived
         return rows
 
     def drop_before(self, step: int) -> None:
-        """Let go of all that was posted before a step."""
+        """Drop everything that was posted before a step."""
         for old in [s for s in self.versions if s < step]:
             self.versions.pop(old).wait()
 
     def fresher(self, step: int) -> ByPeer | None:
-        """The step's own rows, waited for, where it reads others; None where it does not, or sends none."""
+        """This step's rows, if it reads an older version; None if it reads its own or sends none. Waits for them."""
         turn = self.schedule.turn(step)
         if not turn.send or turn.read == step:
             return None
@@ -248,12 +249,12 @@ class Inbox:
         return self.versions[step].wait()
 
     def _settle(self) -> None:
-        """Wait for all that is on its way."""
+        """Wait for all pending versions."""
         for version in self.versions.values():
             version.wait()
 
     def held(self) -> Held:
-        """Versions and what else is remembered, under names."""
+        """Versions and all other state, by name."""
         extras = self.extras
         if extras.partial or extras.residuals or extras.memory:  # a message changes them when it is coded
             self._settle()
@@ -284,7 +285,7 @@ class Inbox:
             raise self._unfit() from error
 
     def _check_loaded(self, packed: ByPeer, like: Tensor, step: int) -> None:
-        """Refuse rows of other shapes or steps than this run's, where they would be read as if they fitted."""
+        """Refuse a checkpoint's rows if their shapes or steps do not fit this run."""
         self._loaded = False
         come = self.route.shapes(tuple(like.shape[1:]))
         reads = (self.schedule.turn(later).read for later in range(step, step + self.schedule.depth))
@@ -295,7 +296,7 @@ class Inbox:
         for version in [*self.versions.values(), *([self._last] if self.extras.keeps_rows else [])]:
             if isinstance(version, Version):
                 good = good and version.arrived().fits(come, like.dtype)
-            else:  # None: rows that stay as they were are not there
+            else:  # None: rows that should have stayed are missing
                 good = good and version is not None and are_shaped(version.wait(), come, like.dtype)
         if not good:
             raise self._unfit()

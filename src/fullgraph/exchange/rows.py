@@ -1,7 +1,7 @@
-"""What a placement tells a wire of the rows that cross, and which of them cross at a step.
+"""The facts about crossing rows that a placement gives to a wire, and the selection of rows that cross in a step.
 
-A share of them is drawn by chance, or a turn of them is due every so many steps. Both ends know the global ids of a
-message's rows, and therefore which of them cross, without a message.
+A random share of the rows crosses, or a fixed part of them in turn. Both ends know the global ids of a message's rows,
+so they select the same rows without communication.
 
 Legend: n owned rows, or rows of a message; h halo rows.
 """
@@ -18,17 +18,17 @@ from fullgraph.ops.hashing import MASK32, draws, dropout_key, row_keys
 from fullgraph.plan import Route
 from fullgraph.transport import Key, Transport
 
-SALT = 0xB5  # no layer of dropout has this number
+SALT = 0xB5  # no dropout layer has this number
 
 
 class Sides(NamedTuple):
-    """A number of every owned row [n], and of every halo row [h]."""
+    """One number per owned row [n] and per halo row [h]."""
 
     owned: Tensor
     halo: Tensor
 
     def by_peer(self, route: Route) -> tuple[ByPeer, ByPeer]:
-        """By message, on the host: of the rows that each peer is sent, and of those that it sends."""
+        """The numbers by message, on the host: of the rows sent to each peer, and of the rows received from it."""
         packed = route.pack(self.owned), route.T.pack(self.halo)
         sent, come = ({peer: rows.cpu() for peer, rows in way.items()} for way in packed)
         return sent, come
@@ -36,17 +36,17 @@ class Sides(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class RowFacts:
-    """All that a wire may ask about rows; a placement leaves out what its wires cannot use."""
+    """The facts about rows that wires may use; a placement leaves out those that its wires cannot use."""
 
-    ids: Sides | None = None  # global
-    grades: Sides | None = None  # how much rows matter, 0..3, for wires that are `graded`
-    squares: Callable[[], Tensor] | None = None  # [h]: the sum of the squares of what readers multiply a row by
-    summed: bool | None = True  # readers sum rows up, each times a number; attention does not; None: unknown
+    ids: Sides | None = None  # global ids
+    grades: Sides | None = None  # importance of rows, 0..3, for wires that are `graded`
+    squares: Callable[[], Tensor] | None = None  # [h]: the sum of the squared weights by which readers multiply a row
+    summed: bool | None = True  # readers compute weighted sums of rows; attention does not; None: unknown
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FactsByMessage:
-    """The facts of one direction of a channel, by message; None: the placement does not tell them."""
+    """The facts of one direction of a channel, by message; None if the placement does not have them."""
 
     rows: RowFacts
     route: Route  # of the features
@@ -64,7 +64,7 @@ class FactsByMessage:
 
     @property
     def squares(self) -> BySide | None:
-        """Readers know them, and tell the owners; all ranks must ask."""
+        """Readers send them to the owners; all ranks must call this."""
         if self.gradients or self.rows.squares is None:
             return None
         come = {peer: rows.float().cpu() for peer, rows in self.route.T.pack(self.rows.squares()).items()}
@@ -82,7 +82,7 @@ class FactsByMessage:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Picked:
-    """Of one step's messages, by peer: the rows that cross, out and in; and of those that come in, the ones due."""
+    """The rows of one step's messages, by peer: those sent, those received, and those due."""
 
     sent: ByPeer
     come: ByPeer
@@ -91,23 +91,23 @@ class Picked:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Picks:
-    """At step t the rows with  id % turns == t % turns  are due, and of these each crosses with probability `share`.
+    """At step t the rows with  id % turns == t % turns  are due, and each due row crosses with probability `share`.
 
-    Its draw is a hash of (seed, t, id): one for all layers, both ways and all who read the row. A row that crosses
-    counts 1 / share times, so that sums are right on average (BNS-GCN, arXiv:2203.10983); `summed` false: once. A row
-    that is due and was not drawn is absent: zero in a sum.
+    The draw is a hash of (seed, t, id): equal for all layers, both directions and all readers of the row. A row that
+    crosses counts 1 / share times, so that sums are unbiased (BNS-GCN, arXiv:2203.10983); once if `summed` is false. A
+    row that is due and was not drawn is absent: zero in a sum.
     """
 
     share: float
     turns: int
     seed: int
-    sent: ByPeer  # ids of the rows that each peer is sent
+    sent: ByPeer  # ids of the rows that are sent to each peer
     come: ByPeer
     summed: bool = True
 
     @property
     def T(self) -> "Picks":
-        """Of the gradients of these rows."""
+        """The picks of these rows' gradients."""
         return replace(self, sent=self.come, come=self.sent)
 
     @property
@@ -119,11 +119,11 @@ class Picks:
         return Picked(sent, come, {peer: self.due(ids, step) for peer, ids in self.come.items()})
 
     def due(self, ids_n: Tensor, step: int) -> Tensor:
-        """The rows whose turn it is, in order."""
+        """The rows that are due at a step, in order."""
         return (ids_n % self.turns == step % self.turns).nonzero().flatten()
 
     def _drawn(self, ids_n: Tensor, step: int) -> Tensor:
-        """Those of them that cross."""
+        """The due rows that cross."""
         due = self.due(ids_n, step)
         if self.share == 1:
             return due

@@ -16,7 +16,7 @@ def arc_max(structure: Structure, x_CD: Tensor, *, zeros: bool = True) -> Tensor
 
     Equal arcs share the gradient evenly, as in torch's scatter_reduce, which PyG calls. scatter_reduce starts from
     zeros; a maximum of 0 also gives a share to that zero, so its arcs get less, and this function does the same.
-    zeros: False gives the arcs all of it.
+    zeros: with False, the arcs get the whole gradient.
     """
     if x_CD.dim() != 2 or len(x_CD) != structure.num_cols:
         raise InputError(f"x has shape {tuple(x_CD.shape)}; give a row for each column, [{structure.num_cols}, D]")

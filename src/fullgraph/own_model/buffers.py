@@ -17,7 +17,7 @@ class Buffers:
     """
 
     def __init__(self, module: nn.Module, transport: Transport, tables: Collection[str] = ()) -> None:
-        """tables: names of buffers with a row per node, of which each rank has its own."""
+        """tables: names of buffers with one row per node; each rank holds different rows."""
         self.transport, self._checks, self._tables = transport, 0, tables
         self._parts = [
             (name, part)
@@ -68,7 +68,7 @@ class Buffers:
 
 @torch.no_grad()
 def differing(tensors: Mapping[str, Tensor], transport: Transport, key: Key) -> list[str]:
-    """The names of tensors that are not the same on every rank."""
+    """The names of tensors that differ between ranks."""
     digests = torch.stack([_digest(value) for value in tensors.values()]) if tensors else torch.zeros(0, 2)
     each = digests.new_zeros(transport.size, *digests.shape)
     each[transport.rank] = digests

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def reduced(
     forward: "Forward", x: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, include_self: bool
 ) -> Tensor:
-    """x.scatter_reduce(dim, index, source, reduce, include_self=...), where the index holds sources of edges."""
+    """x.scatter_reduce(dim, index, source, reduce, include_self=...), with sources of edges as the index."""
     dim %= x.dim()
     _check(forward, x, dim, index, source)
     with torch._C.DisableTorchFunction():
@@ -93,7 +93,7 @@ def _maxima(forward: "Forward", dim: int, index: Tensor, source: Tensor) -> Tens
 
 
 def _crossed(forward: "Forward", x: Tensor, dim: int, route: Route) -> Tensor:
-    """Rows along `dim` over a route, exactly."""
+    """Send rows along `dim` over a route, exactly."""
     x = x.movedim(dim, 0)
     out = forward.cross_exactly(x.reshape(len(x), prod(x.shape[1:])), route)
     return out.view(-1, *x.shape[1:]).movedim(0, dim)

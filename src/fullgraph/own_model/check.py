@@ -114,7 +114,7 @@ def self_check(
 
 
 def _of_piece(module: nn.Module, piece: Piece, view: PygView, tables: Collection[str]) -> nn.Module:
-    """The model with the rows of the piece alone in its tables, and the number of its nodes where it keeps that."""
+    """The model with only the piece's rows in its tables, and with the piece's number of nodes if it stores one."""
     if tables:
         Tables(module, tables, view.ids.cpu()[piece.rows_m], piece.total)
         for part in module.modules():
@@ -242,7 +242,7 @@ def _over_ranks(
 def _trained(
     model: nn.Module, ids: Tensor, run: Callable[[], list[Tensor]], total: Sum, tables: Tables | None = None
 ) -> Seen:
-    """Train for a few steps, with an evaluation after each. tables: those of which each rank has its rows."""
+    """Train for a few steps, with an evaluation after each. tables: weights and buffers with one row per node."""
     seen = Seen(ids)
     for name, part in model.named_modules():
         label = f"{type(part).__name__} ({name})" if name else type(part).__name__

@@ -67,7 +67,7 @@ class Forward:
         self.sets = view.sets
         self.counts = Counts()
         self.trace = self.guard.trace(view, torch.is_grad_enabled())
-        self.calls = 0  # of torch's functions that were followed in this pass
+        self.calls = 0  # calls of torch functions that were followed in this pass
         self.trusted = 0  # running calls whose operations are not followed: ours, and PyG's aggregations
         self.gave_nodes = False  # whether a layer of PyG's received this rank's number of nodes
         self._with_grad, self._hooks = torch.is_grad_enabled(), _saved_tensor_hooks()
@@ -93,7 +93,7 @@ class Forward:
 
     @contextmanager
     def unseen(self) -> Iterator[None]:
-        """Around our own code: torch's functions mean what they always do there, and cost no look."""
+        """Enclose our own code: torch's functions have their usual meaning there, and are not followed."""
         with self.trust(), torch._C.DisableTorchFunction():
             yield
 
@@ -194,7 +194,7 @@ class Forward:
             refuse("a layer reads its neighbours in a table that is not made of rows of nodes; make it from x")
 
     def is_owned(self, x: Tensor, dim: int) -> bool:
-        """Whether x has a row for each owned node along a dimension; it counts as such where nothing is checked."""
+        """Whether x has a row for each owned node along a dimension; always True if checks are off."""
         rows = rows_of(x)
         owned = rows is not None and rows.dim == dim and rows.space.is_like(self.sets.nodes)
         return owned or not self.guard.checks

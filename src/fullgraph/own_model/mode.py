@@ -52,7 +52,7 @@ class RowMode(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs, forward = kwargs or {}, self.forward
         if EdgeMatrix in types:
-            with self:  # what its products are made of is followed
+            with self:  # the operations inside its products are followed
                 return EdgeMatrix.__torch_function__(func, types, args, kwargs)
         if func in ASKS:
             return func(*args, **kwargs)

@@ -234,7 +234,7 @@ class Distributed(nn.Module):
             self._earlier.begin(self.parameters())
 
     def _compare_weights(self) -> None:
-        """Stop where ranks differ: a norm over all weights, to clip by, is another on each rank where tables are."""
+        """Raise if a weight differs between ranks, as after clipping by a norm over all weights, tables included."""
         shared = {name: weight for name, weight in self.named_parameters() if name not in self.tables}
         for name in differing(shared, self.transport, Key("weights of the model", self.given.clock.step)):
             raise InputError(

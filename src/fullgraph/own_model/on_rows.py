@@ -49,7 +49,7 @@ class OnRows:
         self.layers = 0  # entered in the last forward pass
 
     def hold(self, tables: Tables | None) -> None:
-        """tables: those of the module, cut to the rows of this rank."""
+        """tables: of the module, reduced to this rank's rows."""
         self.tables = tables
         self.guard.owned = {id(x) for x in (*self.module.parameters(), *self.module.buffers())}
 
@@ -108,13 +108,22 @@ def _is_owned(view: PygView, x: Tensor) -> bool:
     return rows is not None and not rows.dim and rows.points is None and rows.space.is_like(view.nodes)
 
 
+def _of_view(view: PygView, value: Tensor) -> Tensor:
+    """A tensor that another view marked as rows of all edges, marked as this view's."""
+    rows = rows_of(value)
+    if rows is None or rows.dim or rows.points is not None or not rows.is_single or rows.space is view.edges:
+        return value
+    of_edges = rows.space.kind == "edges" and rows.space.is_like(view.edges)
+    return mark(value, Rows(view.edges, 0)) if of_edges else value
+
+
 def _marked(view: PygView, value: Any, name: str) -> Any:
     """A model input, marked as rows of nodes or of edges by its name, else by its length."""
     if not isinstance(value, Tensor):
         return value
     known = edge_names(view), node_names(view)
     if mark_of(value) is not None and not any(name in names for names in known):
-        return value
+        return _of_view(view, value)
     if not value.dim():
         return mark(value, SAME)
     fits = {"edges": len(value) == view.edges.size, "nodes": len(value) == view.num_owned}

@@ -31,7 +31,7 @@ class Piece:
     total: int  # nodes of the whole graph
     nodes: frozenset[str] = frozenset()  # names of inputs that have a row per node, even if n = e
     edges: frozenset[str] = frozenset()
-    numbers: Tensor | None = None  # of the owned nodes: inputs that are these number the nodes of the piece
+    numbers: Tensor | None = None  # global ids of the owned nodes; an input equal to these becomes the ids of the piece
 
     def cut(self, value: Any, name: str, nodes: Tensor, arcs: Tensor) -> Any:
         """A model input for some nodes and arcs of the piece, in float64."""

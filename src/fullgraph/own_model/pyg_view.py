@@ -123,7 +123,7 @@ class PygView(RankView):
 
     def _pattern(self) -> Structure:
         arcs = self.graph.arcs
-        with torch._C.DisableTorchFunction():  # a layer may ask for it before its trusted calls begin
+        with torch._C.DisableTorchFunction():  # a layer may need it before its trusted calls begin
             pattern = Structure(arcs.indptr, arcs.indices, arcs.num_owned + arcs.num_halo)
         return pattern.paired(pattern, None) if arcs.undirected and not arcs.num_halo else pattern
 

@@ -1,7 +1,7 @@
 """Weights and buffers with a row per node: each rank holds the rows of its own nodes.
 
-Their gradients are local: no rank sums them. In a state dict they are whole, under the user's names, in the graph's
-order. Optimizers that work number by number step them as they are.
+Their gradients are local: no rank sums them. A state dict has all rows, under the user's names, in the graph's order.
+Optimizers that update each number separately need no change.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -15,13 +15,13 @@ from fullgraph.errors import InputError
 from fullgraph.own_model.rows.spaces import Rows, Space, mark
 from fullgraph.transport import Key, Transport
 
-HOLDERS = ("torch.nn.modules.container", "torch_geometric.nn.models.linkx")  # modules of others' with weights of users
+HOLDERS = ("torch.nn.modules.container", "torch_geometric.nn.models.linkx")  # library modules that hold users' weights
 OTHERS = ("torch.", "torch_geometric.")
-Place = tuple[dict[str, Any], str]  # the weights or buffers of a module, and the name among them
+Place = tuple[dict[str, Any], str]  # a module's weights or buffers, and the name of one of them
 
 
 class Tables:
-    """The tables of one model, cut to the rows `ids` of `total` nodes."""
+    """The tables of one model, reduced to the rows `ids` of `total` nodes."""
 
     def __init__(
         self, module: nn.Module, names: Collection[str], ids: Tensor, total: int,
@@ -50,7 +50,7 @@ class Tables:
         return [holder[key] for holder, key in self._places.values()]
 
     def mark(self, nodes: Space) -> None:
-        """Their rows are those of the owned nodes, in the forward pass that begins."""
+        """Mark the tables' rows as those of the owned nodes, for a forward pass."""
         for name, (holder, key) in self._places.items():
             if len(holder[key]) != nodes.size:
                 raise InputError(f"{name} has a row per node, and the model gave it another size; keep its size")
@@ -75,7 +75,7 @@ class Tables:
         return {name: spread(x, self.ids, self.total) if name in self else x for name, x in values.items()}
 
     def own(self, state: Mapping[str, Any]) -> dict[str, Any]:
-        """A whole state dict with this rank's rows of each table."""
+        """Reduce a whole state dict to this rank's rows of each table."""
         return {name: self.rows_of(x) if name in self else x for name, x in state.items()}
 
     def rows_of(self, whole: Tensor) -> Tensor:
@@ -103,7 +103,7 @@ def _cut(whole: Tensor, ids: Tensor) -> Tensor:
 def tables_in(module: nn.Module, total: int, width: int) -> list[str]:
     """The names of weights and buffers with a row for each of `total` nodes.
 
-    width: of the input; where it is the number of nodes, a weight with so many rows may be a map of features.
+    width: of the input; if it equals the number of nodes, a weight with that many rows may be a map of features.
     """
     found = []
     for name, part in module.named_modules():
@@ -125,6 +125,6 @@ def _place(module: nn.Module, name: str) -> Place:
 
 
 def _is_of_others(part: nn.Module) -> bool:
-    """Layers of torch and PyG have no rows of nodes, whatever their widths are."""
+    """Whether a part is a layer of torch or PyG: such layers have no rows of nodes, whatever their widths."""
     home = type(part).__module__
     return home.startswith(OTHERS) and home not in HOLDERS

@@ -179,7 +179,7 @@ BY_NUMBER = (
 
 
 def works_by_number(optimizer: Optimizer) -> bool:
-    """Return whether each number of a weight is updated from its own gradient alone; of a user's own, no."""
+    """Whether each number of a weight is updated only from its own gradient; False for a user's optimizer."""
     kinds = [kind for kind in type(optimizer).__mro__ if not kind.__module__.startswith("fullgraph.")]
     return kinds[0].__module__.startswith("torch.optim.") and kinds[0].__name__ in BY_NUMBER
 

@@ -24,7 +24,7 @@ def allow_tf32(precision: str) -> None:
 
 
 class Tables(Protocol):
-    """The weights of a user's model that have a row per node, and whose rows are spread over ranks."""
+    """The weights of a user's model with one row per node; their rows are spread over ranks."""
 
     def __iter__(self) -> Iterator[str]: ...
     def whole(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]: ...
@@ -66,7 +66,7 @@ class Weights:
                 own.copy_(master)
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return the model's state with the masters in place of the model's own parameters.
+        """Return the model's state, with the masters instead of the model's parameters.
 
         Of weights with a row per node these are this rank's rows; `whole` has those of all ranks.
         """
@@ -86,7 +86,7 @@ class Weights:
         return state if self.tables is None else self.tables.whole(state)
 
     def own_rows(self, state: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Return a whole state with this rank's rows alone."""
+        """Reduce a whole state to this rank's rows."""
         return state if self.tables is None else self.tables.own(state)
 
     def whole_slots(self, slots: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -97,7 +97,7 @@ class Weights:
         return {name: self.tables.rows_of(x) if self._has_rows(name, x) else x for name, x in slots.items()}  # type: ignore[union-attr]
 
     def _has_rows(self, name: str, x: Tensor) -> bool:
-        """Whether an optimizer keeps a row per node under this name."""
+        """Whether an optimizer keeps one row per node under this name."""
         number = name.partition(".")[0]
         return number.isdigit() and holds_own_rows(self.masters[int(number)]) and x.dim() > 0
 

@@ -85,14 +85,14 @@ class GradSync:
 
 
 def _shared(parameter: nn.Parameter) -> Tensor:
-    """The gradient that all ranks sum, flat; of a weight of which each rank has its own rows, nothing."""
+    """The flat gradient that all ranks sum; empty for a weight whose rows are spread over ranks."""
     assert parameter.grad is not None
     flat = parameter.grad.reshape(-1)
     return flat[:0] if holds_own_rows(parameter) else flat
 
 
 def holds_own_rows(weight: Tensor) -> bool:
-    """Whether a weight has a row per node, and holds those of one rank."""
+    """Whether a weight has one row per node and holds only this rank's rows."""
     return getattr(weight, "holds_own_rows", False)
 
 

@@ -1,4 +1,4 @@
-"""The aggregations of a row's neighbours that PyG names: one, or several side by side.
+"""PyG's aggregations of a row's neighbours: one, or several side by side.
 
 Legend as in __init__.py.
 """
@@ -24,7 +24,7 @@ def can_aggregate(conv: Any) -> bool:
 
 
 def can_be_side_by_side(names: Any, module: Any) -> bool:
-    """The same for several aggregations, and the module that PyG made of them."""
+    """Whether our kernels support several aggregations; `module` is PyG's module for them."""
     parts = getattr(module, "aggrs", ())
     plain = getattr(module, "mode", None) == "cat" and not any(
         getattr(getattr(part, "var_aggr", part), "semi_grad", False) for part in parts

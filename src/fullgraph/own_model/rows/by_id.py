@@ -1,4 +1,4 @@
-"""Tables with a row per node, read by the numbers of nodes in the whole graph: `emb(node_id)`, `emb(arange(N))`."""
+"""Tables with one row per node, read by global ids: `emb(node_id)`, `emb(arange(N))`."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ OTHERS = (
 
 
 def positions(forward: "Forward", numbers: Tensor) -> Tensor:
-    """Positions among this rank's nodes of nodes by their numbers in the whole graph, marked as such."""
+    """Positions of global ids among this rank's nodes, marked as positions."""
     by, nodes, total = rows_of(numbers), forward.sets.nodes, forward.view.num_nodes
     with torch._C.DisableTorchFunction():
         if by is None:
@@ -34,7 +34,7 @@ def positions(forward: "Forward", numbers: Tensor) -> Tensor:
 
 
 def is_by_number(forward: "Forward", x: Any, index: Any) -> bool:
-    """Whether a table with a row per node is read by numbers of nodes."""
+    """Whether a table with one row per node is read by global ids."""
     if not any(x is table for table in forward.guard.tables) or not isinstance(index, Tensor):
         return False
     rows = rows_of(index)

@@ -19,7 +19,7 @@ LIBRARIES = ("torch", "torch_geometric", "fullgraph", "contextlib", "functools",
 refused: ContextVar[list[Exception] | None] = ContextVar("refused", default=None)
 
 
-NEEDS_ALL = {  # functions of PyG's that cannot work on one rank's edges
+NEEDS_ALL = {  # PyG functions that cannot work on one rank's edges
     "torch_geometric.utils._coalesce": "coalesce (as to_undirected calls it) sorts all edges and joins equal ones",
     "torch_geometric.utils._sort_edge_index": "sort_edge_index sorts all edges",
 }

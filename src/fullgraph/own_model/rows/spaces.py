@@ -74,7 +74,7 @@ def joined(spaces: list[Space]) -> Space:
     kind = "nodes" if all(space.kind == "nodes" for space in spaces) else "edges"
 
     def edge_ids() -> Tensor:
-        """A set that is joined with itself, as edges with their turned copies, has ids of its own each time."""
+        """New ids for a set that is joined with itself, such as edges with their reversed copies."""
         again = [spaces[:place].count(space) for place, space in enumerate(spaces)]
         ids = [space.edge_ids for space in spaces]
         return torch.cat([pair_ids(x, x.new_tensor(k)) if k else x for x, k in zip(ids, again, strict=True)])

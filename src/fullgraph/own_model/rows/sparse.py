@@ -1,4 +1,4 @@
-"""A sparse matrix of edges, `torch.sparse_coo_tensor(edge_index, values, (n, n))`, known by its products with rows."""
+"""A sparse matrix of edges, `torch.sparse_coo_tensor(edge_index, values, (n, n))`, and its products with rows."""
 
 from typing import Any
 
@@ -16,12 +16,12 @@ MATRIX = (
 
 
 class EdgeMatrix:
-    """A[i, j] = sum of the values of edges (i, j); spread over the ranks as the edges are."""
+    """A[i, j] = sum of the values of edges (i, j); spread over the ranks like the edges."""
 
     is_sparse, is_sparse_csr, layout, ndim = True, False, torch.sparse_coo, 2
 
     def __init__(self, ends: Tensor, values: Tensor) -> None:
-        """ends: an edge_index [2, e]. values: a number for each edge."""
+        """ends: an edge_index [2, e]. values: one number per edge."""
         self.ends, self.edge_values = ends, values
         self.dtype, self.device, self.requires_grad = values.dtype, values.device, values.requires_grad
 
@@ -56,7 +56,7 @@ class EdgeMatrix:
         return self.t() if first % 2 != second % 2 else self
 
     def coalesce(self) -> "EdgeMatrix":
-        """Equal edges are added up in every product."""
+        """Return the matrix unchanged: every product adds equal edges."""
         return self
 
     to_sparse = to_sparse_coo = to_sparse_csr = to_sparse_csc = coalesce

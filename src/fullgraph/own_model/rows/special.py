@@ -265,7 +265,7 @@ def scatter_reduce(in_place: bool) -> Callable[..., Any]:
     def function(
         forward: "Forward", func: Any, x: Any, dim: int, index: Any, src: Any, reduce: str, *, include_self: bool = True
     ) -> Any:
-        """By the sources of edges: the parts of all ranks."""
+        """A reduction by the sources of edges, over the parts of all ranks."""
         if not _reads_sources(index):
             return NotImplemented
         found = forward.by_source(x, dim, index, src, reduce, include_self)
@@ -303,7 +303,7 @@ def equal(forward: "Forward", func: Any, x: Any, other: Any) -> Any:
 
 
 def in_order(forward: "Forward", func: Any, x: Any, other: Any) -> Any:
-    """row < col: nodes are compared by their numbers in the whole graph."""
+    """row < col: compare nodes by their global ids."""
     rows, others = rows_of(x), rows_of(other)
     ends = (Ends.SOURCES, forward.sets.nodes)
     if rows is None or others is None or rows.points not in ends or others.points not in ends:
