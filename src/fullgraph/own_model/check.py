@@ -42,9 +42,7 @@ from fullgraph.transport import Key, Transport
 STEPS, RATE, TOLERANCE = 3, 0.1, 1e-8
 # processor seconds for simulated ranks: at least the first, and the second times one process's
 LEAST_WORK, MORE_WORK = 600.0, 300
-ROW_PER_NODE = (
-    "put what has a row for every node of {} into the graph, or make it a weight or buffer of so many rows"
-)
+ROW_PER_NODE = "put what has a row for every node of {} into the graph, or make it a weight or buffer of so many rows"
 WAY_OUT = "correct the model, or go without the check (--no-check, check=False)"
 Outputs = dict[tuple[str, int, int], Tensor]  # key: part of the model, pass, call in that pass
 Sum = Callable[[Tensor], Tensor]
