@@ -151,7 +151,7 @@ class RankView(Channels):
 
     def enter(self, *, training: bool) -> None:
         raise InputError(
-            "this shard was opened for fg.distribute; for a model of ours give its aggregation: "
+            "this shard was opened for fg.distribute; for one of our models give its aggregation: "
             "fg.open_shard(..., aggregation='gcn', 'mean', 'sum' or 'attention')"
         )
 
