@@ -37,6 +37,9 @@ class Block(nn.Module, ABC):
         return RowMap(relu=self.relu, p=p, key=dropout_key(self.seed, step, self.layer) if p else 0)
 
 
+CALLED = "a convolution is called with (x, view, layer, row_map), and computes the rows of message.own, not all of x"
+
+
 class Chain(nn.Module):
     """s_0 = (x,);  s_{i+1} = block_i(s_i);  the last state's rows are the logits.
 
@@ -109,7 +112,7 @@ class Layer(Block):
         row_map = self.row_map(view.step)
         out: Tensor
         if isinstance(self.update, Conv):
-            with own_code(self.update, fix="a convolution is called with (x, view, layer, row_map)"):
+            with own_code(self.update, fix=CALLED):
                 out = self.update(z, view, self.layer, row_map)
             if not isinstance(out, Tensor) or out.shape[1:] != (self.update.out_width,):
                 raise unfit(self.update, f"returned {told(out)}: return rows of {self.update.out_width} columns")
