@@ -114,6 +114,7 @@ def test_a_campaign_goes_on_where_it_stopped(tmp_path):
     outcomes = carry_out("c", campaign, range(6), tmp_path / "r.jsonl", tmp_path)
     assert [outcome.good for outcome in outcomes] == [True, True, True, False, True, True]
     assert "three is too many" in outcomes[3].text
+    assert (tmp_path / "broken.txt").read_text().startswith("=== c 3\nbroken: three is too many")
     assert isinstance(read(tmp_path / "r.jsonl")[0], Outcome)
     assert "| c | promise | 6 | 1 | 3 even, 2 odd |" in table({"c": outcomes}, {"c": "promise"})
 

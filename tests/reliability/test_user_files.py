@@ -38,6 +38,50 @@ def test_a_sample_of_the_campaign(kind, lap, shared):
     assert user_files.trial(lap * len(KINDS) + kind, shared, real=False)
 
 
+NOT_ROWS = {
+    "fewer rows": ("out[:3]", r"returned a Tensor of float32, \(3, 8\) in layer 1: return 2?\d rows of 8 numbers"),
+    "more rows": (
+        "torch.cat([out, out])",
+        r"returned a Tensor of float32, \(\d+, 8\) in layer 1: return \d+ rows of 8",
+    ),
+    "no rows": ("out[:0]", r"returned a Tensor of float32, \(0, 8\) in layer 1: return \d+ rows"),
+    "numbers": ("out[:, 0]", r"returned a Tensor of float32, \(\d+,\) in layer 1: return \d+ rows"),
+    "columns": ("out.t()", r"returned a Tensor of float32, \(8, \d+\) in layer 1: return \d+ rows"),
+    "whole numbers": ("out.long()", r"returned a Tensor of int64, \(\d+, 8\) in layer 1: return \d+ rows of 8 numbers"),
+    "a tuple": ("(out, out)", "returned a tuple in layer 1: return"),
+    "None": ("None", "returned None in layer 1: return"),
+    "NumPy": ("out.detach().numpy()", r"returned a ndarray of float32, \(\d+, 8\) in layer 1: return"),
+}
+
+
+@pytest.mark.parametrize("strategy", ["pipegcn", "gnnpipe"])
+@pytest.mark.parametrize("name", NOT_ROWS)
+def test_a_convolution_that_returns_other_rows_is_told_its_layer(name, strategy, shared):
+    kind, (found, words) = KINDS["stack"], NOT_ROWS[name]
+    last = "return own - self.share * mean"
+    assert last in kind.text
+    text = kind.text.replace(last, f"import torch; out = own - self.share * mean; return {found}")
+    file = f"conv_{strategy}_{name.replace(' ', '_')}.py"
+    command = (*kind.command, "--strategy", strategy)
+    _, err = user_files.tried(file, text.encode(), command, shared, what=found, must_fail=True)
+    assert re.match(rf"fullgraph: error: {file}:10: ContrastConv {words}", err), err
+
+
+@pytest.mark.parametrize(
+    ("found", "words"),
+    [("h[h[:, 0] > 0]", r"returned shape \(\d+, 8\) for \d+ nodes"), ("h.to_sparse()", "returned a sparse tensor for"),
+     ("self.last(h, edge_index).long()", r"returned a Tensor of int64, \(\d+, 3\) for 3-class data")],
+    ids=["fewer rows", "sparse", "whole numbers"],
+)  # fmt: skip
+def test_a_model_that_returns_other_rows_is_told(found, words, shared):
+    kind = KINDS["net"]
+    text = kind.text.replace("return self.last(h, edge_index)", f"return {found}")
+    file = f"net_{abs(hash(found))}.py"
+    command = (*kind.command, "--no-check")
+    _, err = user_files.tried(file, text.encode(), command, shared, what=found, must_fail=True)
+    assert re.match(rf"fullgraph: error: {file}:14: the model {words}", err), err
+
+
 # --- as a user sees it
 
 
