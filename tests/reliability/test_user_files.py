@@ -17,7 +17,7 @@ from faults.command import Command
 from faults.user_files.files import GRAPH, KINDS, NET
 from fullgraph.errors import InputError, PeerLost, explain
 from fullgraph.nn.model import make_norm
-from fullgraph.own_code import MOST_TRACE, OwnCodeError, as_own, own_code, own_frames
+from fullgraph.own_code import MOST_TRACE, PACKAGE, OwnCodeError, as_own, own_code, own_frames
 from fullgraph.partition import partition
 from fullgraph.tasks import node_task
 from tests.reliability import own_things
@@ -128,6 +128,66 @@ def test_from_python_it_is_an_input_error_with_the_frames_as_a_note():
     shown = "".join(traceback.format_exception_only(caught.value))
     assert shown.count("in __call__") == 1
     assert "fullgraph/tasks" not in shown
+
+
+SCRIPT = """
+import sys
+import torch
+import fullgraph as fg
+from net import Net
+
+GRAPH = "sbm:nodes=60,edges=200,features=8,classes=3"
+
+
+def loop():
+    shard = fg.open_shard(GRAPH)
+    model = fg.distribute(Net(8, 8, 3), shard)
+    for _ in range(4):
+        out = model(shard.x, shard.edge_index)
+        fg.mean_loss(out.sum(1), shard).backward()
+        fg.sync_gradients(model)
+
+
+def train():
+    fg.train(GRAPH, model=Net, epochs=2)
+
+
+if __name__ == "__main__":
+    train() if sys.argv[1] == "train" else loop()
+"""
+LATE_HOOK = """self.n = getattr(self, 'n', 0) + self.training
+        if self.n > 3 and self.training: h.register_hook(lambda g: g - g.mean(0))
+        return"""
+
+
+@pytest.mark.cold
+@pytest.mark.parametrize(
+    ("how", "change", "lines"),
+    [("train", ("h = self.first", "1 / 0; h = self.first"), ["train()", "fg.train(", "1 / 0"]),
+     ("loop", ("h = self.first", "1 / 0; h = self.first"), ["loop()", "out = model(", "1 / 0"]),
+     ("loop", ("return self", LATE_HOOK + " self"), ["loop()", ".backward()"])],
+    ids=["train", "a call", "a backward pass"],
+)  # fmt: skip
+def test_a_traceback_in_python_has_frames_of_the_user_alone(how, change, lines, tmp_path):
+    (tmp_path / "net.py").write_text(NET.replace(*change))
+    (tmp_path / "script.py").write_text(SCRIPT)
+    line = [sys.executable, "script.py", how]
+    done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 1
+    trace = done.stderr[done.stderr.index("Traceback") :]
+    files = [match[1] for match in re.finditer(r'  File "([^"]*)"', trace)]
+    assert files
+    assert all(Path(file).parent == tmp_path for file in files), trace
+    shown = trace.splitlines()
+    assert [word for word in lines if any(word in one for one in shown)] == lines
+    assert len([one for one in shown if one.startswith("fullgraph.")]) == 1
+
+
+def test_an_error_that_is_caught_has_one_frame_of_ours():
+    with pytest.raises(InputError) as caught:
+        fg.train(GRAPH, loss=own_things.Failing(), parts=2, epochs=2)
+    frames = [frame for frame in traceback.extract_tb(caught.value.__traceback__) if PACKAGE in frame.filename]
+    assert [frame.name for frame in frames] == ["call"]
 
 
 def test_a_partitioner_that_returns_an_array_is_told_what_to_return():
