@@ -21,6 +21,7 @@ from faults import (
     threads,
 )
 from faults.trials import Campaign, Outcome, carry_out, read, table
+from tests.reliability.broken_trial import broken
 
 NEEDS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="emulated hosts and small disks need root")
 NEEDS_STRACE = pytest.mark.skipif(not shutil.which("strace"), reason="crash points need strace")
@@ -99,11 +100,6 @@ def test_soak(shared, monkeypatch):
     monkeypatch.setattr(soak, "EPOCHS", 700)
     monkeypatch.setattr(soak, "MORE", 50)
     assert soak.trial(2, shared) == "flat"
-
-
-def broken(number, shared):
-    assert number != 3, "three is too many"
-    return "even" if number % 2 == 0 else "odd"
 
 
 def test_a_campaign_goes_on_where_it_stopped(tmp_path):
