@@ -51,21 +51,8 @@ def main() -> None:
             continue
         results = []
         for seed in range(options.seeds):
-            flags = [
-                "--parts",
-                options.parts,
-                "--strategy",
-                options.strategy,
-                "--model",
-                case.model,
-                "--norm",
-                "none",
-                "--input-dropout",
-                "--metric",
-                case.metric,
-                "--seed",
-                seed,
-            ]
+            flags = ["--parts", options.parts, "--strategy", options.strategy, "--model", case.model]
+            flags += ["--norm", "none", "--input-dropout", "--metric", case.metric, "--seed", seed]
             graph, out = options.data / f"{case.graph}.npz", folder / f"{case.graph}-{seed}"
             result = train(graph, out, *flags, *case.flags.split())
             assert result["metric"] == case.metric, f"{case.graph}: scored by {result['metric']}, not {case.metric}"

@@ -1,4 +1,4 @@
-"""Campaigns: many trainings, some at a time, each one's outcome a line of a file; and other studies.
+"""Campaigns: many trainings, some at the same time, one line of a results file each; and other studies.
 
     .venv/bin/python benchmarks/campaign.py NAME --help        # NAME: a file of benchmarks/campaigns
 
@@ -90,7 +90,7 @@ class Outcome(NamedTuple):
 
     @classmethod
     def read(cls, line: dict[str, Any]) -> "Outcome":
-        """From a line of a results file."""
+        """Read an outcome from a line of a results file."""
         return cls(**{**line, "trace": [Score(*score) for score in line["trace"]]})
 
     @property
@@ -115,7 +115,7 @@ class Named(Protocol):
 
 
 class Found(Named, Protocol):
-    """What came of a training: a named tuple that is a line of the results file."""
+    """The outcome of a training: a named tuple, which is a line of the results file."""
 
     @classmethod
     def read(cls, line: dict[str, Any]) -> Self: ...
@@ -263,7 +263,7 @@ def _cut(cuts: Sequence[Cut], options: argparse.Namespace) -> None:
 def _run(
     trials: Sequence[N], work: Callable[[N], F], options: argparse.Namespace
 ) -> tuple[dict[str, F], dict[str, Failed]]:
-    """Train, and write a line of the results file for each; what came of them, and what failed."""
+    """Train, and write a line of the results file for each trial; return the outcomes and the failures."""
     outcomes: dict[str, F] = {}
     failed: dict[str, Failed] = {}
     options.results.parent.mkdir(parents=True, exist_ok=True)
@@ -283,7 +283,7 @@ def _run(
 
 
 def read(path: Path, kind: type[F]) -> dict[str, F]:
-    """The outcomes of a results file; a last line cut short is taken out of it."""
+    """The outcomes of a results file; an incomplete last line is removed from it."""
     if not path.exists():
         return {}
     text = path.read_text()

@@ -6,7 +6,7 @@ import fullgraph as fg
 
 
 def with_edge_features(graph: fg.Graph) -> fg.Graph:
-    """The same graph; an arc's features are how alike its two ends are, and how many arcs lead into them."""
+    """The same graph with features of arcs: the similarity of the two ends, and the number of arcs into them."""
     source, target = graph.edge_index
     x = np.asarray(graph.x if isinstance(graph.x, np.ndarray) else graph.x.toarray(), dtype=np.float32)
     length = np.maximum(np.linalg.norm(x, axis=1), 1e-6)

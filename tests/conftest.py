@@ -1,4 +1,4 @@
-"""Fixtures of every test."""
+"""Fixtures of all tests."""
 
 import gc
 import os
@@ -19,7 +19,7 @@ from tests.support.leaks import Snapshot, leaks, restore_environ
 
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # read where a kernel is first imported
-signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup, the commands that tests start would ignore it
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup, commands that tests start would ignore it
 ranks.PRELOADED += ["pytest", "torch_geometric.nn"]
 
 
@@ -34,17 +34,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    gc.freeze()  # what is imported by now stays: a tenth of the tests' time went into looking for garbage in it
+    gc.freeze()  # imported objects stay alive: a tenth of the tests' time went into collecting garbage among them
 
 
 def _patience(item: pytest.Item) -> float:
-    """Tests that may take longest are the first, so that no process is left alone with one of them."""
+    """Run the longest tests first, so that no process ends with one of them."""
     mark = item.get_closest_marker("timeout")
     return float(mark.args[0]) if mark else 0.0
 
 
 def _sample(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Each value of each parameter of a sweep is in some case that runs, and no other case runs."""
+    """Choose the cases so that each value of each parameter of a sweep is in at least one."""
     seen: dict[str, set[tuple[str, int]]] = {}
     left = set()
     for item in sorted(items, key=lambda item: zlib.crc32(item.nodeid.encode())):
@@ -60,9 +60,9 @@ def _sample(config: pytest.Config, items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def forked_commands() -> Iterator[None]:
-    """Commands that tests start have torch imported already, except where the start itself is tested.
+    """Commands that tests start are forked from a process with torch, except where the start itself is tested.
 
-    Where there is a GPU all of them start as ever: its driver does not survive a fork (transport/ranks.py).
+    On a machine with a GPU all commands start normally: its driver does not survive a fork (transport/ranks.py).
     """
     with nullcontext() if torch.cuda.is_available() else warm.kept():
         yield
@@ -88,7 +88,7 @@ def nothing_leaks() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def one_thread() -> Iterator[None]:
-    """Small operands are fastest so, by far where other programs keep the cores busy."""
+    """Small operands are fastest with one thread, above all if other programs use the cores."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -97,7 +97,7 @@ def one_thread() -> Iterator[None]:
 
 @pytest.fixture
 def interpreted(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Triton's kernels run on CPU tensors, one numpy call an operation: for small operands only."""
+    """Triton's kernels run on CPU tensors, one numpy call per operation: only for small operands."""
     if torch.cuda.is_available():
         pytest.skip("on a machine with a GPU the kernels are compiled; test_cuda.py has them")
     interpreter = pytest.importorskip("triton.runtime.interpreter", reason="Triton is not installed")
@@ -110,7 +110,7 @@ def interpreted(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
     monkeypatch.setattr(interpreter, "_patch_lang_tensor", patched)
     monkeypatch.setenv("FULLGRAPH_KERNELS", "triton")
-    with np.errstate(all="ignore"):  # a GPU computes inf - inf, and lanes that nobody reads, without a word
+    with np.errstate(all="ignore"):  # a GPU computes inf - inf, and unused lanes, silently
         yield
 
 

@@ -12,7 +12,7 @@ class Rank:
 
     @cached_property
     def rows(self) -> int:
-        """How often it was computed, once all ranks are here."""
+        """How often it was computed, after all ranks have arrived."""
         self.meeting.wait(timeout=10)
         self.computed += 1
         return self.computed
@@ -28,4 +28,4 @@ def test_ranks_that_are_threads_may_meet_inside_of_a_property():
 
 
 def test_the_class_has_its_description():
-    assert Rank.rows.__doc__ == "How often it was computed, once all ranks are here."
+    assert Rank.rows.__doc__ == "How often it was computed, after all ranks have arrived."

@@ -1,4 +1,4 @@
-"""Devices by name: what is refused, when, and that one file knows the kinds."""
+"""Devices by name: which are refused, when, and that one file knows the kinds."""
 
 import re
 from dataclasses import replace
@@ -62,7 +62,7 @@ def test_a_run_from_a_machine_with_a_gpu_is_neither_resumed_nor_predicted_here(s
 
 
 class Other:
-    """What torch says on a machine with two devices of another maker."""
+    """torch on a machine with two devices of another maker."""
 
     @staticmethod
     def current_accelerator():
@@ -94,7 +94,7 @@ def test_on_a_cpu_there_is_nothing_to_wait_for():
 
 
 def test_one_file_knows_the_kinds_of_devices():
-    """Kernels and streams beside; everywhere else a device is a name or a torch.device."""
+    """Beside kernels and streams, all other code treats a device as a name or a torch.device."""
     knowing = {
         str(path.relative_to(SOURCE))
         for path in SOURCE.rglob("*.py")

@@ -1,4 +1,4 @@
-"""What the documents tell a reader to type works as it stands."""
+"""Every command and program in the documents works as printed."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""docs/files.md names every field that a run writes, and no field that it does not."""
+"""docs/files.md names every field that a run writes, and no other field."""
 
 import json
 import re
@@ -20,7 +20,7 @@ PAGE = Path(__file__).resolve().parents[1] / "docs" / "files.md"
 
 
 def table(heading, first):
-    """Names in the first column of the table that begins with `first` below a heading; and when each is there."""
+    """Names in the first column of the table that begins with `first` below a heading; and when each exists."""
     section = PAGE.read_text().split(f"\n## {heading}\n")[1].split("\n## ")[0]
     rows = section.split(f"\n| {first} |")[1].split("\n\n")[0].splitlines()
     when = rows[0].strip(" |").split(" | ").index("when") + 1
@@ -52,7 +52,7 @@ def folder(tmp_path_factory):
 def test_every_field_of_a_result(folder):
     result = json.loads((folder / "result.json").read_text())
     found = flat(result, {"graph", "startup_s", "partition", "versions"})
-    # A run from the shell that cuts its graph has them all but what only `auto` does.
+    # A run from the shell that partitions its graph has them all, except those of `auto`.
     assert found | {"startup_s.choose"} == set(table("`result.json`", "field"))
 
 

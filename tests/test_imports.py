@@ -12,8 +12,9 @@ from typing import NamedTuple
 
 PACKAGE = Path(__file__).resolve().parents[1] / "src" / "fullgraph"
 
-# A folder may import itself and what stands on its right; `x+` is x and all that x may import, and a dotted name allows
-# that module alone. The folders of the lab are rows of their own; above them, the command line alone may import them.
+# A folder may import itself and the names on its right; `x+` is x and all that x may import, and a dotted name allows
+# only
+# that module. The folders of the lab have rows of their own; only the command line may import them.
 ARROWS = """
 errors    : -
 own_code  : errors
@@ -49,7 +50,6 @@ train     : tasks+ version device
 recipes   : train+
 run       : recipes+
 remarks   : run+
-layer_lines: run+
 testing   : exchange+
 own_model : run+
 worker    : own_model+ remarks
@@ -58,7 +58,7 @@ preparing : worker+ cutting
 jobs      : preparing+
 api       : jobs+ predicting
 options   : api+
-commands  : options+ layer_lines
+commands  : options+
 __init__  : api+
 lab       : -
 lab.html  : report+
@@ -83,7 +83,7 @@ def expand(rows: dict[str, list[str]], name: str) -> set[str]:
 ROWS = {row.split(":")[0].strip(): row.split(":")[1].split() for row in ARROWS.strip().splitlines()}
 TABLE = {name: expand(ROWS, name) for name in ROWS}
 
-# Where torch.distributed may be named at all: the medium.
+# The only folder that may name torch.distributed.
 MAY_IMPORT_DISTRIBUTED = ("transport/",)
 OPTIONAL = {"numba", "pymetis", "kaminpar", "mtkahypar", "typer", "click", "rich", "safetensors"} | {
     "torch_geometric",
@@ -142,7 +142,7 @@ def folder_of(found: Import) -> str:
 
 
 def target_of(found: Import) -> str | None:
-    """The part of the name behind `fullgraph.`; None for someone else's module."""
+    """The part of the name after `fullgraph.`; None for another package's module."""
     root, _, rest = found.name.partition(".")
     return rest if root == "fullgraph" else None
 
@@ -181,7 +181,7 @@ def test_the_arrows_hold() -> None:
 
 
 def test_the_core_knows_the_lab_by_reference_alone() -> None:
-    """Two texts name it: `auto` among the strategies, and the page that a run ends with."""
+    """Two texts name it: `auto` among the strategies, and the page at the end of a run."""
     named = {
         (str(path.relative_to(PACKAGE)), node.value)
         for path in sorted(PACKAGE.rglob("*.py"))
@@ -214,7 +214,7 @@ def test_torch_distributed_stays_in_the_transport() -> None:
 
 
 def test_imports_with_the_core_alone() -> None:
-    """Only torch, numpy and scipy are needed to import any folder; the rest is imported where it is used."""
+    """Only torch, numpy and scipy are needed to import any folder; other packages are imported where they are used."""
     modules = [
         "fullgraph.api",
         "fullgraph.worker",

@@ -1,4 +1,4 @@
-"""What a release says of itself agrees: version, Pythons, papers, and the workflow that tests and publishes it."""
+"""A release's version, Python versions, papers and workflow agree in all files."""
 
 import re
 import tomllib

@@ -1,4 +1,4 @@
-"""What a start does not do: imports, copies and sorts that nobody needs. No test here looks at a clock."""
+"""A start makes no needless imports, copies or sorts. No test here looks at a clock."""
 
 import json
 import os
@@ -96,7 +96,7 @@ assert "gat" in MODELS and len(STRATEGIES) > 10
 
 def test_every_name_of_the_tables_stands_for_something():
     tables = [axis for axis in vars(axes).values() if isinstance(axis, axes.Axis)]
-    assert len(tables) == 13
+    assert len(tables) == 14
     for axis in tables:
         for name, kind in axis.items():
             assert axis.names[name] == f"{kind.__module__}:{kind.__qualname__}"
@@ -134,7 +134,7 @@ def test_an_optimizer_steps_as_torchs_does(name):
     assert all(torch.equal(one, other) for one, other in zip(*ends, strict=True))
 
 
-# One part is the graph as it lies.
+# A single part is the graph's own arrays.
 
 
 @pytest.mark.parametrize("weighted", [False, True])

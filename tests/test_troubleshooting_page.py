@@ -1,4 +1,4 @@
-"""Every message on docs/troubleshooting.md is one that the code can say."""
+"""The code can print every message on docs/troubleshooting.md."""
 
 import ast
 import re
@@ -14,7 +14,7 @@ LEAST = 10  # letters that are the same in all messages of a kind; fewer would m
 
 @cache
 def texts():
-    """Every text in the source, in pieces; None stands for what an f-string puts in."""
+    """Every text in the source, in pieces; None stands for the values in an f-string."""
     found = []
     for path in (ROOT / "src" / "fullgraph").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):

@@ -39,14 +39,14 @@ class Case(NamedTuple):
 
 
 class Figures(NamedTuple):
-    """Of one training; times of an epoch, bytes and arcs are of an epoch, `seconds` of all of it."""
+    """Figures of one training; times, bytes and arcs are per epoch, `seconds` is the whole training."""
 
     command: str
     epoch_s: float
     wait_s: float
     bytes: int
-    peak_bytes: int  # of the worst rank
-    rows: list[int]  # by layer, of all ranks
+    peak_bytes: int  # of the largest rank
+    rows: list[int]  # by layer, over all ranks
     arcs: list[int]
     seconds: float = 0.0
 
@@ -63,7 +63,7 @@ class Trial(NamedTuple):
     case: Case
     live: bool
     turn: int
-    nodes: int  # of the sbm, and edges per node; 0: another graph
+    nodes: int  # of the sbm, with edges per node; 0: another graph
     edges: int
     epochs: int
     threads: int
@@ -95,7 +95,7 @@ def cut_sbm(nodes: int, edges: int, folders: dict[int, str]) -> None:
 
 
 def folder_of(trial: Trial, cuts: Path) -> Path:
-    """Where the cut graph of a training is."""
+    """The folder of a training's partitioned graph."""
     named = f"sbm-{trial.nodes}-{trial.edges}" if trial.nodes else trial.case.graph
     return cuts / f"{named}-{trial.case.ranks}"
 
@@ -104,7 +104,7 @@ def cut_missing(wanted: list[Trial], options: argparse.Namespace) -> None:
     options.cuts.mkdir(parents=True, exist_ok=True)
     missing = {folder: one for one in wanted if not (folder := folder_of(one, options.cuts)).exists()}
     blocks = {one.case.ranks: str(folder) for folder, one in missing.items() if one.nodes}
-    if blocks:  # in a process of its own, for this one has to stay small
+    if blocks:  # in a separate process, because this one has to stay small
         tell("cutting the sbm ...")
         child = get_context("spawn").Process(target=cut_sbm, args=(options.nodes, options.edges, blocks))
         child.start()
@@ -118,7 +118,7 @@ def cut_missing(wanted: list[Trial], options: argparse.Namespace) -> None:
 
 
 def measured(trial: Trial, cuts: Path) -> Figures:
-    """One training, as a user would start it."""
+    """Run one training as a user would start it."""
     case, start = trial.case, time.perf_counter()
     split = list(SHARES).index(case.graph) if case.graph in SHARES else 0
     strategy = f"{ROOT / 'benchmarks' / 'counted.py'}:{STRATEGIES[case.strategy]}"
@@ -150,7 +150,7 @@ def trials(options: argparse.Namespace) -> Iterator[Trial]:
 
 
 class Pair(NamedTuple):
-    """A case's trainings, on all rows and on live rows."""
+    """A case's trainings, with all rows and with live rows."""
 
     whole: list[Figures]
     live: list[Figures]

@@ -18,17 +18,8 @@ from common import show, size
 
 PLAIN = ("vanilla", "mixgcn", "gnnpipe-hybrid -o ways=2")  # without an option `narrow`
 PUBLISHED = (
-    "pipegcn",
-    "pipegcn-gf",
-    "sylvie-s",
-    "sylvie-a",
-    "varco",
-    "fixed",
-    "bns",
-    "adaqp",
-    "sancus",
-    "cd-r",
-)
+    "pipegcn", "pipegcn-gf", "sylvie-s", "sylvie-a", "varco", "fixed", "bns", "adaqp", "sancus", "cd-r",
+)  # fmt: skip
 STRATEGIES = PLAIN + PUBLISHED
 NARROW, ALL_ROWS = " -o narrow=true", " --all-rows"
 TOLERANCE = 0.005

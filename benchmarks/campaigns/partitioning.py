@@ -1,12 +1,14 @@
-"""What partitioners cost, and how good their cuts are: time and memory of `fullgraph partition`, arcs cut, halo rows.
+"""The cost of partitioners, and the quality of their partitions: time and memory of `fullgraph partition`, edges cut,
+halo rows.
 
     .venv/bin/python benchmarks/campaign.py partitioning --nodes 1000000 4000000 16000000 --methods fennel metis
     python benchmarks/campaign.py partitioning --graphs demo DATA/cora.npz --methods metis fennel random --parts 4
 
---nodes: block models of that many nodes and ten arcs a node, written to files beside the results. A command reads, cuts
-and writes. Peak memory counts pages of mapped files, which the system takes back when it needs them; what is held does
-not. A method that refuses a graph is shown with its reason. Every figure is appended to the file of --results as it
-comes, and is not measured again.
+--nodes: block models of that many nodes with ten arcs per node, written to files beside the results. A command reads,
+partitions and writes. Peak memory includes pages of mapped files, which the system takes back when it needs them;
+"held"
+memory does not. A method that refuses a graph is shown with its reason. Every figure is appended to the file of
+--results as it comes, and is not measured again.
 """
 
 import argparse
@@ -26,13 +28,13 @@ from typing import Any, NamedTuple
 from campaign import complete
 from common import ROOT, run, seconds, show, size
 
-COLUMNS = ["graph", "method", "time", "processor", "peak memory", "of it held", "arcs cut", "halo rows", "imbalance"]
+COLUMNS = ["graph", "method", "time", "processor", "peak memory", "of it held", "edges cut", "halo rows", "imbalance"]
 TICK = 0.05
 MAKE = "import sys, fullgraph as fg; fg.save_npz(fg.load(sys.argv[1]), sys.argv[2])"
 
 
 def watched(command: list[str]) -> tuple[int, dict[str, Any], str]:
-    """Run a command to its end: its exit status, what it took, and what it said."""
+    """Run a command to its end; return its exit status, its cost and its output."""
     start, held = time.perf_counter(), 0
     with tempfile.TemporaryFile() as output:
         child = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
@@ -55,7 +57,7 @@ def watched(command: list[str]) -> tuple[int, dict[str, Any], str]:
 
 
 def anonymous(pid: int) -> int:
-    """Memory of a process that is no file's."""
+    """Memory of a process that is not part of a mapped file."""
     with suppress(OSError, StopIteration):
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
         return int(next(line.split()[1] for line in lines if line.startswith("RssAnon:"))) * 1024
@@ -66,7 +68,7 @@ class Trial(NamedTuple):
     graph: str
     method: str
     parts: int
-    source: str  # what `fullgraph partition` takes, or a block model that is written to a file first
+    source: str  # a source that `fullgraph partition` takes, or a block model that is written to a file first
 
     @property
     def command(self) -> str:
@@ -74,14 +76,14 @@ class Trial(NamedTuple):
 
 
 class Cost(NamedTuple):
-    """Of one `fullgraph partition`."""
+    """The cost of one `fullgraph partition`."""
 
     command: str
     seconds: float
     processor_s: float
     peak_bytes: int
     held_bytes: int
-    refused: str = ""  # the reason, or what was found:
+    refused: str = ""  # the reason of a refusal; otherwise the results follow:
     nodes: int = 0
     arcs: int = 0
     edge_cut: int = 0
@@ -94,11 +96,11 @@ class Cost(NamedTuple):
 
     @property
     def told(self) -> str:
-        return self.refused or f"{self.edge_cut / max(1, self.arcs):.3f} of arcs cut"
+        return self.refused or f"{self.edge_cut / max(1, self.arcs):.3f} of edges cut"
 
 
 def measure(trial: Trial, files: Path) -> Cost:
-    """One `fullgraph partition`."""
+    """Run one `fullgraph partition`."""
     path = block_model(trial.source, files) if trial.source.startswith("sbm:") else trial.source
     with tempfile.TemporaryDirectory(prefix="fullgraph-") as folder:
         out = Path(folder) / "shards"
@@ -117,7 +119,7 @@ def measure(trial: Trial, files: Path) -> Cost:
 
 
 def block_model(source: str, files: Path) -> str:
-    """The file of a block model, made if it is not there."""
+    """The file of a block model; created if it does not exist."""
     path = files / f"{source.replace(':', '-').replace(',', '-')}.npz"
     if not path.exists():
         files.mkdir(parents=True, exist_ok=True)

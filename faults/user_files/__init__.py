@@ -67,7 +67,7 @@ def _judged(ended: Ended, file: Path, *, must_fail: bool) -> str:
     err = re.sub(r"^.*Warning: .*\n(  .*\n)?", "", ended.err, flags=re.M)  # Python's own warnings about the file
     lines = [line for line in err.splitlines() if not line.startswith(NOTE)]
     assert "Traceback" not in ended.err, "a traceback"
-    assert PACKAGE not in err, "a frame of ours"
+    assert f'File "{PACKAGE}' not in err, "a frame of ours"
     assert not re.search(rf'File ".*{os.sep}torch{os.sep}', err), "a frame of torch"
     if ended.code == 0:
         assert not must_fail, "accepted"

@@ -157,7 +157,7 @@ KINDS = {
          "forward": (*NOTHING, "(x, x)", "self.own(row_map(x, view.ids))[:, :1]", "self.own(row_map(x, view.ids))[:3]",
                      "self.own(row_map(x, view.ids)).sum()")},
         (('ClassVar[str] = "mean"', 'ClassVar[str] = "most"'), ('ClassVar[str] = "mean"', "ClassVar[str] = None"),
-         ("view.send(", "view.sent("), ("message.aggregate()", "message.aggregate(3)"), ("super().__init__(in_width, out_width)", "super().__init__()"),
+         ("self.own_and_neighbours(", "self.own_and_neighbour("), ("x, view, layer, row_map)\n", "x, view, layer)\n"), ("super().__init__(in_width, out_width)", "super().__init__()"),
          ("super().__init__(in_width, out_width)", "torch.nn.Module.__init__(self)"), ("out_width, bias=False", "out_width + 1, bias=False"),
          ("*, last", "last"), ("(Stack)", ""), ("frozen=True, ", "")),
     ),

@@ -41,36 +41,22 @@ if TYPE_CHECKING:  # the same names, for type checkers
     from fullgraph.run import Run as Run
     from fullgraph.train.sync import GradSync as GradSync
 
-# The module of each public name. A name is imported at its first use, because a launcher or `--help` needs few of them.
-_PLACES = {
-    "FinishedRun": "fullgraph.api",
-    "GradSync": "fullgraph.train.sync",
-    "Graph": "fullgraph.data",
-    "InputError": "fullgraph.errors",
-    "Run": "fullgraph.run",
-    "Wire": "fullgraph.exchange",
-    "checkpoint_context": "fullgraph.own_model",
-    "distribute": "fullgraph.own_model",
-    "evaluate": "fullgraph.own_model",
-    "gather_rows": "fullgraph.own_model",
-    "load": "fullgraph.data",
-    "load_typed": "fullgraph.data",
-    "max_over_nodes": "fullgraph.own_model",
-    "mean_loss": "fullgraph.own_model",
-    "mean_over_nodes": "fullgraph.own_model",
-    "nn": "fullgraph",
-    "open_shard": "fullgraph.api",
-    "Predictions": "fullgraph.predicting",
-    "predict": "fullgraph.predicting",
-    "recipes": "fullgraph",
-    "resume": "fullgraph.api",
-    "save_npz": "fullgraph.data",
-    "TypedGraph": "fullgraph.data",
-    "sum_over_nodes": "fullgraph.own_model",
-    "sync_gradients": "fullgraph.own_model",
-    "tasks": "fullgraph",
-    "train": "fullgraph.api",
-}
+# The public names of each module. A name is imported at its first use: a launcher or `--help` needs few of them.
+_NAMES = {
+    "fullgraph": ("nn", "recipes", "tasks"),
+    "fullgraph.api": ("FinishedRun", "open_shard", "resume", "train"),
+    "fullgraph.data": ("Graph", "TypedGraph", "load", "load_typed", "save_npz"),
+    "fullgraph.errors": ("InputError",),
+    "fullgraph.exchange": ("Wire",),
+    "fullgraph.own_model": (
+        "checkpoint_context", "distribute", "evaluate", "gather_rows", "max_over_nodes", "mean_loss", "mean_over_nodes",
+        "sum_over_nodes", "sync_gradients",
+    ),
+    "fullgraph.predicting": ("Predictions", "predict"),
+    "fullgraph.run": ("Run",),
+    "fullgraph.train.sync": ("GradSync",),
+}  # fmt: skip
+_PLACES = {name: place for place, names in _NAMES.items() for name in names}
 
 
 class _Package(ModuleType):

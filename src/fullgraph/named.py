@@ -13,7 +13,7 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from fullgraph.errors import InputError, nearest, one_line
 from fullgraph.own_code import own_code, unfit
@@ -242,8 +242,31 @@ def _fields(kind: Any) -> list[str]:
 
 
 def pairs_of(pairs: list[str], option: str = "-o") -> dict[str, str]:
-    """KEY=VALUE, many times; `option` is what they were given by."""
+    """Parse a repeated KEY=VALUE option; `option` is its name, for errors."""
     bad = [pair for pair in pairs if "=" not in pair]
     if bad:
         raise InputError(f"{option} {one_line(bad[0], 60)}: write it as KEY=VALUE")
     return dict(pair.split("=", 1) for pair in pairs)
+
+
+T = TypeVar("T")
+
+
+def parse_options(kind: str, cls: type[T], text: str) -> T:
+    """Return `cls(**options)` for a value with int, float and bool fields; refuse unknown or malformed options."""
+    known = {field.name: type(field.default) for field in fields(cls)}  # type: ignore[arg-type]
+    values: dict[str, Any] = {}
+    for item in filter(None, (part.strip() for part in text.split(","))):
+        key, equals, value = (piece.strip() for piece in item.partition("="))
+        if key not in known:
+            problem = f"{kind}: does not know '{one_line(key, 40)}'{nearest(key, known)}"
+            raise InputError(f"{problem}: choose from {', '.join(known)}")
+        if key in values:
+            raise InputError(f"{kind}: {key} is given twice: give it once")
+        if not equals:
+            raise InputError(f"{kind}: {key} has no value: write {key}=VALUE")
+        values[key] = read_option(known[key], f"{kind}: {key}", value)
+    try:
+        return cls(**values)
+    except InputError as error:
+        raise InputError(f"{kind}: {error}") from None

@@ -147,7 +147,9 @@ def require_run_fits(manifest: Manifest, spec: ModelSpec, config: TrainConfig) -
     require_ranks(manifest.parts, config.threads)
     if config.device == "cpu":
         width = task_for(config.task, manifest.graph, cut=True).out_width(manifest.graph)
-        weights = spec.outline(manifest.graph.features, width).parameters()
+        outline = spec.outline(manifest.graph.features, width)
+        with own_code(outline):
+            weights = list(outline.parameters())
         count = sum(weight.numel() for weight in weights if not is_lazy(weight)) * (
             COPIES + getattr(config.optimizer, "slots", 2)
         )

@@ -243,7 +243,7 @@ def _refuse(error: BaseException, place: str) -> NoReturn:
 
 
 class Factory:
-    """Makes a model: calls a function, or copies a module, whose weights the run then begins with."""
+    """Builds a model: calls a function, or copies a module, whose weights are then the initial weights."""
 
     def __init__(self, function: Callable[..., Any], name: str, home: str, signature: inspect.Signature) -> None:
         self.function = function
@@ -256,20 +256,20 @@ class Factory:
 
     @classmethod
     def of_module(cls, module: Any) -> "Factory":
-        """Copies a module each time."""
+        """Copy a module at each call."""
         kind = type(module)
         return cls(partial(copy.deepcopy, module), kind.__name__, kind.__module__, inspect.Signature())
 
     @classmethod
     def of_function(cls, function: Callable[..., Any]) -> "Factory":
-        """A function without a name of its own, such as a lambda."""
+        """Wrap a function without a name, such as a lambda."""
         inner = function.func if isinstance(function, partial) else function
         name = getattr(inner, "__name__", type(inner).__name__).strip("<>")
         return cls(function, name, inner.__module__, inspect.signature(function))
 
 
 def reference_to(thing: Any) -> str:
-    """What ranks find a class, a function or a module by; one that is in no file is handed to them."""
+    """The reference by which ranks find a class, function or module; an object that no file holds is sent to them."""
     if hasattr(thing, "named_parameters") and not isinstance(thing, type):
         return hand_over(Factory.of_module(thing))
     if isinstance(thing, type) or (inspect.isfunction(thing) and has_a_file(thing)):

@@ -33,6 +33,7 @@ from fullgraph.tasks import task_for
 from fullgraph.train.callbacks import Callbacks, StaleWarning, TensorBoard, fixes_for
 from fullgraph.train.checkpoint import Checkpoints
 from fullgraph.train.launch import EXIT_INPUT, EXIT_STOPPED
+from fullgraph.train.precision import Weights
 from fullgraph.train.predict import Order, write_ids, write_labels, write_predictions
 from fullgraph.train.profiler import Profiler
 from fullgraph.train.progress import Progress
@@ -152,8 +153,9 @@ def _write_outcome(rank: Rank, checkpoints: Checkpoints) -> None:
     device = trainer.shard.train.y.device
     mine = [peak_memory_bytes(), peak_bytes(device), checkpoints.seconds, *live.values()]
     costs = rank_table(transport, Key("costs", 0), mine)
+    best = trainer.weights.whole(trainer.best.weights)
     if rank.leads:
-        write_tensors(rank.folder / MODEL, trainer.best.weights, {"run": rank.run.id})
+        write_tensors(rank.folder / MODEL, best, {"run": rank.run.id})
     _write_predictions(rank, Order(out=str(rank.folder / "predictions")))
     if rank.leads:
         peak_memory, peak_device, checkpoint_s = costs[:, :3].max(0).values.tolist()
@@ -193,13 +195,18 @@ def load_best(into: Loads, folder: Path, run: Run) -> None:
     if about != {"run": run.id}:
         raise Damaged(f"{path} is the model of another run; {fix}")
     try:
-        into.load_state_dict(weights)
+        into.load_state_dict(into.own_rows(weights) if isinstance(into, Weights) else weights)
     except (RuntimeError, KeyError) as error:
         raise Damaged(f"{path} does not fit this run's model; {fix}") from error
 
 
 def predict(rank: Rank, order: Order) -> None:
     """Predict with the run's best model."""
+    if order.shards and rank.trainer.weights.tables is not None:
+        names = ", ".join(rank.trainer.weights.tables)
+        raise InputError(
+            f"the model has a row for each node of its own graph ({names}); it knows none of another graph"
+        )
     load_best(rank.trainer.weights, rank.folder, rank.run)
     _write_predictions(rank, order)
 

@@ -1,4 +1,4 @@
-"""A campaign measures every cell once, survives a cut and a failure, and shows all of it."""
+"""A campaign measures every cell once, survives an interruption and a failure, and shows all cells."""
 
 import json
 import os
@@ -174,7 +174,7 @@ def test_a_half_line_is_dropped_and_damage_is_refused(measured, tmp_path):
 
 
 def test_one_bad_strategy_does_not_cost_the_others(measured, tmp_path, monkeypatch):
-    """A job that dies is tried again, each of its strategies on its own."""
+    """A job that dies is tried again with each of its strategies alone."""
     like = next(cell for cell in read_cells(measured[0]) if cell.strategy == "vanilla")
     jobs = []
 

@@ -1,4 +1,4 @@
-"""A matrix is a value: what it holds, how it is spelled, and what is refused before anything is measured."""
+"""A matrix is a value: its contents, its spelling, and the inputs that are refused before any measurement."""
 
 import os
 
@@ -108,7 +108,7 @@ def test_links_need_root(say, monkeypatch):
 
 @pytest.fixture
 def carried(monkeypatch):
-    """What a campaign is asked for, in place of one."""
+    """Record the campaign's arguments instead of running it."""
     from fullgraph.lab.bench import campaign
 
     asked = []

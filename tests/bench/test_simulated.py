@@ -1,4 +1,4 @@
-"""The campaigns of benchmarks/: simulated ranks score as real ones, and no training takes another along."""
+"""The campaigns of benchmarks/: simulated ranks score like real ones, and a failed training ends no other."""
 
 import argparse
 import json
@@ -46,7 +46,7 @@ def records(folder):
 
 @pytest.mark.timeout(300)
 def test_one_that_fails_is_named_and_the_next_call_goes_on(tmp_path, capsys):
-    """Trainings on a cut graph, one of them with an option that does not exist."""
+    """Trainings on a partitioned graph; one of them has an option that does not exist."""
     from campaign import Cut, Trial, carry_out
 
     cut, flags = Cut(GRAPH, "row", "random", 2), "--layers 2 --hidden 4 --epochs 2 --eval-every 1"
@@ -77,7 +77,7 @@ class Piece(NamedTuple):
 
 
 def work_on(piece, died):
-    """Piece 1 fails; piece 2 takes its process along, the first time."""
+    """Piece 1 fails; piece 2 kills its process at the first attempt."""
     from campaign import Outcome, Score
 
     if piece.seed == 1:
@@ -116,7 +116,7 @@ def test_intervals_are_student_s():
 
 
 def test_a_trace_keeps_what_a_budget_could_buy():
-    """The best evaluation within any number of bytes is the one of the whole trace, and all bytes are counted."""
+    """The best evaluation within any number of bytes equals that of the whole trace, and all bytes are counted."""
     from campaign import Outcome, Score, trace_of
 
     vals = [0.3, 0.5, 0.4, 0.5, 0.6, 0.2, 0.6]
@@ -142,7 +142,7 @@ def options_for(tmp_path, **given):
 
 @pytest.mark.timeout(300)
 def test_a_paper_s_page_gets_the_tables_of_its_campaigns(tmp_path, monkeypatch):
-    """From results that lie there, nothing trained; the text around the tables stays."""
+    """From existing results, without training; the text around the tables stays."""
     from campaign import Trial
     from campaigns import paper_pages
     from campaigns.wire_accuracy import CASES, COMMON

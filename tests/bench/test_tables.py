@@ -1,4 +1,4 @@
-"""The scripts behind tables of docs/benchmarks.md: what they count, and what they make of it."""
+"""The scripts behind tables of docs/benchmarks.md: their counts, and their tables."""
 
 import json
 from math import inf
@@ -31,7 +31,7 @@ def few_trained(nodes=60, arcs=150):
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("strategy", ["Vanilla", "PipeGCN"])
 def test_ranks_count_the_arcs_they_multiply(strategy, tmp_path):
-    """Arcs into the rows that the loss reads, hop by hop; of dense features the first product is known ahead."""
+    """Arcs into the rows that the loss reads, hop by hop; the first product of dense features is precomputed."""
     from common import train
 
     graph = few_trained()
@@ -58,7 +58,7 @@ def test_ranks_count_the_arcs_they_multiply(strategy, tmp_path):
 
 
 def test_live_rows_go_on_where_they_stopped(tmp_path):
-    """A line that was cut short is dropped, the others are what was measured."""
+    """An incomplete line is dropped; the others equal the measurements."""
     from campaign import read
     from campaigns.live_rows import Case, Figures, Trial
 
@@ -72,7 +72,7 @@ def test_live_rows_go_on_where_they_stopped(tmp_path):
 
 
 def test_bytes_until_a_run_scores_as_vanilla(monkeypatch):
-    """By the validation score of vanilla's best evaluation with the same seed, half a point allowed."""
+    """Until the validation score of vanilla's best evaluation with the same seed, minus half a point."""
     from campaign import Cut, Outcome, Score, Trial
     from campaigns import narrow
 
@@ -98,7 +98,7 @@ def test_bytes_until_a_run_scores_as_vanilla(monkeypatch):
 
 
 def test_every_way_to_train_deep_models_can_be_built():
-    """Names of the studies, and options of a history, are looked at only when a training begins."""
+    """Names of the studies, and options of a history, are otherwise checked only when a training begins."""
     from campaigns.deep_accuracy import COMPARED, STUDIES, WAYS, named
 
     from fullgraph.placement import History
@@ -111,7 +111,7 @@ def test_every_way_to_train_deep_models_can_be_built():
 
 @pytest.mark.timeout(300)
 def test_layers_are_timed_beside_pyg(tmp_path):
-    """One command gives a table: ours, PyG's forms, and in words what does not run."""
+    """One command prints a table: our times, PyG's forms, and in words the cases that do not run."""
     pytest.importorskip("torch_geometric", reason="PyG is an extra")
     from common import run
 
@@ -128,3 +128,13 @@ def test_layers_are_timed_beside_pyg(tmp_path):
     ).output
     assert "PyG csr      fails: " in said  # it counts degrees by scatter
     assert "left out, no time" in run([BENCHMARKS / "gpu_layers.py", *flags, "--seconds", 0]).output
+
+
+@pytest.mark.timeout(300)
+def test_the_page_says_which_layers_have_kernels():
+    pytest.importorskip("torch_geometric", reason="PyG is an extra")
+    import layer_ways
+
+    page = (BENCHMARKS.parent / "docs" / "own_models.md").read_text()
+    assert layer_ways.table() in page, "print it anew: python benchmarks/layer_ways.py"
+    assert layer_ways.WHOLE not in page

@@ -1,4 +1,4 @@
-"""Bad input: one line that names the fix, exit status 2, nothing half-written, no traceback."""
+"""Bad input: one line that names the fix, exit status 2, no incomplete file, no traceback."""
 
 import json
 import os
@@ -23,7 +23,7 @@ def fullgraph(*args, cwd, **env):
 
 @pytest.fixture
 def refuse(monkeypatch, capfd):
-    """Run the command line in this process: importing torch anew for every line would take minutes."""
+    """Run the command line in this process: importing torch for every line would take minutes."""
 
     def run(args, cwd, *words):
         monkeypatch.chdir(cwd)
@@ -204,7 +204,7 @@ def test_damaged_shards(finished, tmp_path, what, refuse):
 
 
 def test_a_full_disk(tmp_path):
-    """/dev/full cannot hold a folder, so a tiny file system is mounted where that is allowed."""
+    """/dev/full cannot hold a folder, so a tiny file system is mounted if that is allowed."""
     disk = tmp_path / "disk"
     disk.mkdir()
     if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", disk], capture_output=True).returncode:

@@ -1,4 +1,4 @@
-"""Commands beside `train`: what they print, for people and for machines."""
+"""Commands beside `train`: their output for people and for programs."""
 
 import csv
 import io
@@ -20,7 +20,7 @@ from fullgraph.axes import MODELS
 from fullgraph.cli import app
 from fullgraph.commands.shared import with_fields
 from fullgraph.options import MODEL_OPTIONS
-from fullgraph.report.comparison import Compared, print_comparison
+from fullgraph.report.tables import Compared, print_comparison
 from fullgraph.train.config import TrainConfig
 from fullgraph.values import Help, Range, help_of
 from tests.support import random_graph
@@ -41,7 +41,7 @@ def test_every_command_has_an_example_and_options_mean_the_same(say):
     assert all("--json" in pages[command] for command in ("inspect", "compare", "doctor"))
 
 
-# Names that are nearly right.
+# Names with a spelling mistake.
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ def test_the_end_of_a_run_names_commands_that_work(runs, tmp_path):
     assert (tmp_path / "one" / "predictions" / "predictions.csv").exists()
 
 
-# Looking at a graph.
+# Describing a graph.
 
 
 def test_inspect(say, tmp_path):
@@ -211,7 +211,7 @@ def test_a_partitioners_options_are_given_by_p(say, tmp_path):
 
 
 def test_the_doctor_finds_this_machine_well(say):
-    """Torch, gloo, numba, METIS and loopback are what these tests run on."""
+    """These tests run on torch, gloo, numba, METIS and loopback, so the doctor must find them."""
     code, out, err = say("doctor", "--no-trial", "--json")
     found = json.loads(out)
     assert (code, found["ok"]) == (0, True), out
@@ -255,7 +255,7 @@ def test_the_doctor_trains_for_a_trial(say):
     assert found.state == "ok", found
 
 
-# By themselves, as a user starts them; other tests start the other commands so.
+# Each in a new process, like a user's command; other tests start the other commands in this way.
 
 
 @pytest.mark.cold
@@ -325,7 +325,7 @@ def options_shown():
 
 
 def test_help_shows_the_defaults_of_the_models():
-    """What nobody gave is the model's own; the command's defaults only tell of it."""
+    """An option that was not given has the model's own default; the command's default is only displayed."""
     shown = {name: parameter.default for name, parameter in options_shown().items()}
     for name, model in MODELS.items():
         own = {field.name: field.default for field in fields(model) if field.name in MODEL_OPTIONS - {"norm"}}
@@ -345,7 +345,7 @@ def test_every_field_of_a_training_is_an_option_with_its_default(say):
 
 
 def test_an_option_is_one_field_of_a_dataclass():
-    """The whole of a new option of training: a field with its range and its help."""
+    """A new training option needs only a field with its range and its help."""
 
     @dataclass(frozen=True, kw_only=True)
     class More(TrainConfig):

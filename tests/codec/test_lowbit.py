@@ -1,4 +1,4 @@
-"""LowBit: the wire format to the byte, the error bound, unbiasedness, and the kernel against the reference."""
+"""LowBit: the wire format byte by byte, the error bound, unbiasedness, and the kernel against the reference."""
 
 import math
 
@@ -18,7 +18,7 @@ WIDTHS = (1, 7, 8, 9, 33)
 
 
 def fields(wire: Tensor, rows: int, bits: int) -> tuple[Tensor, Tensor, list[int]]:
-    """(low, step, the codes of each row as one integer), read off the wire digit by digit; float64."""
+    """(low, step, the codes of each row as one integer), read from the wire digit by digit; float64."""
     lines = [bytes(line) for line in wire.view(rows, -1).tolist()]
     grids = [_grid(f"{int.from_bytes(line[:4], 'little'):032b}", bits) for line in lines]
     low, step = torch.tensor(grids, dtype=torch.float64).view(rows, 2).unbind(1)
@@ -38,7 +38,7 @@ def _grid(word: str, bits: int) -> tuple[float, float]:
 
 
 def odd_rows(width: int) -> Tensor:
-    """Ordinary rows, and every row that a formula may stumble over."""
+    """Ordinary rows, and rows that may break a formula."""
     x = torch.randn(24, width, generator=torch.Generator().manual_seed(width))
     inf, nan = float("inf"), float("nan")
     x[1], x[2], x[3] = 0.0, -0.0, 1.1
@@ -61,7 +61,7 @@ def odd_rows(width: int) -> Tensor:
 
 
 def rows_of_any_size(rows: int, width: int) -> Tensor:
-    """Rows whose offset and span have any exponents, subnormal ones too; the last quarter has any bits at all."""
+    """Rows whose offset and span have any exponents, including subnormal ones; the last quarter has random bits."""
     draw = torch.Generator().manual_seed(width)
     exponent = torch.randint(-140, 122, (rows, 1), generator=draw)
     nearer = torch.randint(-4, 24, (rows, 1), generator=draw)
@@ -93,7 +93,7 @@ def test_size_is_packed_codes_and_four_bytes_a_row(bits, shape, dtype):
 @pytest.mark.parametrize("width", WIDTHS[1:])
 @pytest.mark.parametrize("offset", [-2.0, 100.0])
 def test_a_code_lies_in_its_own_bits(bits, width, offset, kernels):
-    """Numbers on the grid have codes that no draw can change: column c at bit b*c, nothing behind the last."""
+    """Numbers on the grid have codes that no draw can change: column c at bit b*c, and zeros after the last one."""
     top = 2**bits - 1
     codes = torch.randint(0, top + 1, (9, width), generator=torch.Generator().manual_seed(bits))
     codes[:, 0], codes[:, -1] = 0, top
@@ -120,7 +120,9 @@ def test_error_is_at_most_a_step_and_nothing_clips(bits, scale, kernels):
 
 @pytest.mark.parametrize("bits", BITS)
 def test_the_grid_covers_rows_of_any_size_and_no_more_than_it_must(bits, kernels):
-    """Rounding low and step widens it by at most 3 / 2^size; beyond 2^18 spans it is as fine as the low's digits."""
+    """Rounding low and step widens the grid by at most 3 / 2^size; beyond 2^18 spans it is as fine as the low's
+    digits.
+    """
     top = 2**bits - 1
     x = rows_of_any_size(2000, 9)
     wire = LowBit(bits).encode(x, KEY)
@@ -151,7 +153,7 @@ def test_the_grid_covers_rows_of_any_size_and_no_more_than_it_must(bits, kernels
     ("centre", "spread"), [(100.35, 0.1), (-100.35, 0.1), (10_000.5, 1.0), (-10_000.5, 1.0), (None, 0.05)], ids=str
 )
 def test_rows_far_from_zero_are_rounded_as_well_as_rows_at_zero(bits, centre, spread):
-    """Raw features, and rows as attention has them: a number of their own each, with little around it."""
+    """Raw features, and rows of attention: a large number per row, with small differences around it."""
     draw = torch.Generator().manual_seed(bits)
     at_zero = torch.rand(4000, 64, generator=draw) * spread
     centres = torch.randn(4000, 1, generator=draw) * 3 if centre is None else torch.full((4000, 1), centre)
@@ -210,7 +212,7 @@ def test_unbiased(bits, centre, spread):
 
 
 def test_draws_of_rows_columns_and_keys_are_independent():
-    """Correlations of 1-bit codes at p = 1/2 between neighbours in each direction: below 5 sigma."""
+    """Correlations of 1-bit codes at p = 1/2 between neighbours in each direction are below 5 sigma."""
     x = torch.full((1000, 66), 0.5)
     x[:, 0], x[:, 1] = 0.0, 1.0
     keys = [Key("a", 4), Key("a", 5), Key("a", 4, "backward"), Key("b", 4), Key("a", 4, chunk=1)]
@@ -227,7 +229,7 @@ def test_bytes_are_a_function_of_the_key(field, kernels):
     wire = LowBit().encode(x, KEY)
     assert torch.equal(wire, LowBit().encode(x.clone(), KEY))
     assert not torch.equal(wire, LowBit().encode(x, other))
-    # The receiver's key plays no part.
+    # The receiver's key has no effect.
     assert torch.equal(*(LowBit().decode(wire, (20, 33), x.dtype, k) for k in (KEY, other)))
 
 

@@ -1,4 +1,4 @@
-"""Subsample: the same columns on both ends and both ways, new every step; the rate schedules' tables."""
+"""Subsample: the same columns on both ends and in both directions, new every step; tables of the rate schedules."""
 
 import pytest
 import torch
@@ -81,7 +81,7 @@ def test_the_step_of_the_key_sets_the_rate():
 
 
 def test_linear_is_varcos():
-    """T = 101, slope 5: from 128 down by 6.35 a step, at 1 from step 20 on."""
+    """T = 101, slope 5: from 128 down by 6.35 per step, at 1 from step 20 on."""
     rate = Linear(steps=101)
     assert [rate.at(t) for t in (0, 1, 10, 20, 50, 100)] == pytest.approx([128, 121.65, 64.5, 1, 1, 1])
     assert [Linear(steps=11, slope=1, c_max=21, c_min=1).at(t) for t in (0, 5, 10)] == pytest.approx([21, 11, 1])

@@ -1,4 +1,4 @@
-"""Bits by row: the size law, the optimum, and what both ends read off the wire."""
+"""Bits by row: the size law, the optimum, and the facts that both ends read from the wire."""
 
 from itertools import product
 
@@ -32,7 +32,7 @@ def rows(seed, number=6):
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("lam", [0.0, 0.2, 0.5, 0.9, 1.0])
 def test_bits_by_lam_are_the_optimum(lam, seed):
-    """Of all 3^6 choices none has a smaller sum."""
+    """No other of the 3^6 choices has a smaller sum."""
     spans, weights = rows(seed)
     worst, most = variance(spans, weights, [2] * 6), size([8] * 6)
 
@@ -47,7 +47,7 @@ def test_bits_by_lam_are_the_optimum(lam, seed):
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("budget", [2.0, 2.5, 3.0, 4.0, 6.0, 8.0])
 def test_bits_by_budget_are_the_optimum_but_for_a_row(budget, seed):
-    """They keep the budget, and no choice with the bytes of one row fewer has less variance."""
+    """The bits fit the budget, and no choice with one row's bytes less has a smaller variance."""
     spans, weights = rows(seed)
     chosen = MinVariance(budget=budget).chosen(spans, weights, WIDTH).tolist()
     limit = 6 * (budget * WIDTH / 8 + 4)

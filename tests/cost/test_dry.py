@@ -1,4 +1,4 @@
-"""What is written down without numbers is what a real step does: the same messages, in the same order and size."""
+"""A dry run records the same messages as a real step, in the same order and with the same sizes."""
 
 import pytest
 import torch
@@ -31,7 +31,7 @@ GRAPHS = {
 
 
 class Heard(_Wrapper):
-    """Notes every message."""
+    """Records every message."""
 
     def __init__(self, inner, notes):
         super().__init__(inner)
@@ -48,7 +48,7 @@ class Heard(_Wrapper):
 
 @pytest.fixture(scope="module")
 def shards(tmp_path_factory):
-    """Folders of parts, cut once."""
+    """Folders of parts, partitioned once."""
     folder, made = tmp_path_factory.mktemp("cost"), {}
 
     def cut(graph, parts):
@@ -93,7 +93,7 @@ BY_NODES = ["vanilla", "vanilla codec=half", "none", "pipegcn", "pipegcn-gf", "p
 def test_messages_of_a_dry_run_are_those_of_a_real_one(shards, strategy, model, graph):
     run, folder = run_of(strategy, model), shards(graph, 3)
     counts = counted(folder, run.model.hops)
-    even = strategy != "mixgcn"  # whose parts are cut otherwise than these
+    even = strategy != "mixgcn"  # its parts are divided differently
     for rank, (messages, nbytes) in enumerate(real(folder, 3, run)):
         for step, written in enumerate(dry_run(run, counts, rank, STEPS)):
             posts = [(str(p.key), p.sent, p.come) for p in written.posts]
@@ -131,7 +131,7 @@ def test_a_pipeline_sends_as_many_messages_and_about_as_many_bytes(shards, strat
     hops = "hybrid" not in strategy
     for rank, (messages, nbytes) in enumerate(found):
         written = dry_run(run, counts, rank, STEPS)
-        for step in range(1, STEPS):  # in the first one stages tell one another their widths
+        for step in range(1, STEPS):  # in the first step stages exchange their widths
             assert sorted(str(p.key) for p in written[step].posts) == sorted(key for key, _, _ in messages[step])
             off = abs(written[step].bytes - nbytes[step])
             exact = "exact_from=0.5" in strategy and step >= STEPS // 2  # by parts, whose halos are counted
@@ -143,7 +143,7 @@ def test_a_step_has_its_work_its_waits_and_one_sum_of_weights(shards):
     run = run_of("vanilla", "sage")
     step = dry_run(run, counted(shards("dense", 3), run.model.hops), 0, 2)[1]
     kinds = [event.kind for event in step.events if isinstance(event, Work)]
-    # Two layers beside the one that is known, over two matrices, forth and back.
+    # Two layers beside the precomputed one, two matrices each, forward and backward.
     assert kinds.count("product") == 8
     (summed,) = [event for event in step.events if isinstance(event, Sum)]
     assert [event.on for event in step.events if isinstance(event, Wait)][-1] is summed
@@ -164,7 +164,7 @@ def test_a_wide_model_s_sums_begin_within_the_backward_pass(shards):
 
 
 def test_memory_of_a_step_is_what_its_tensors_take(shards):
-    """Of one rank: torch counts the same tensors on the way."""
+    """One rank's memory: torch counts the same tensors during the step."""
     counts = counted(shards("dense", 1), ())
     narrow, wide = (
         dry_run(Run(model=fg.nn.GraphSAGE(layers=2, hidden=width), train=TrainConfig(epochs=2)), counts, 0, 2)[1]
@@ -191,7 +191,7 @@ def test_what_depends_on_the_rows_is_refused_in_one_line(shards, strategy):
 
 
 def test_no_number_is_computed(shards):
-    """A graph that no machine here could hold is written down in seconds."""
+    """A dry run of a graph that no machine here could hold takes seconds."""
     from fullgraph.placement.counts import Counts, LayerCounts, RankCounts
 
     small = counted(shards("dense", 2), ())

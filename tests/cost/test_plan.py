@@ -1,4 +1,4 @@
-"""What a plan says: ranks, risks, what does not fit; and `auto`, which follows it."""
+"""A plan: its ranking, its risks, strategies that do not fit; and `auto`, which uses it."""
 
 import json
 import subprocess
@@ -201,7 +201,9 @@ def test_bad_files_and_names_are_one_line(tmp_path):
 
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_graphs_of_a_few_nodes_are_predicted(ranks):
-    """Of so few rows, one way may read some of another that reads none of it: a message that only one side knew of."""
+    """With so few rows, one way may read rows of another that reads none of its own: only one side expected a
+    message.
+    """
     there, run = Cluster(cores=1, ranks_per_machine=ranks), replace(RUN, strategy=STRATEGIES.make("gnnpipe-hybrid"))
     for edges in (20, 40, 60):
         graph = load(f"sbm:nodes=24,edges={edges},features=4,classes=2")

@@ -1,4 +1,4 @@
-"""Steps in time: small programs whose seconds can be worked out by hand."""
+"""Simulated steps: small programs whose seconds can be computed by hand."""
 
 import dataclasses
 
@@ -11,7 +11,7 @@ from fullgraph.lab.cost.replay import Replay
 from fullgraph.lab.cost.script import Post, Step, Sum, Wait, Work
 from fullgraph.transport import Key
 
-NO_LINK = Link(bits_per_s=8e9, latency_s=0.0, message_s=0.0)  # a byte a nanosecond
+NO_LINK = Link(bits_per_s=8e9, latency_s=0.0, message_s=0.0)  # one byte per nanosecond
 
 
 def second(work):
@@ -32,7 +32,7 @@ def cluster(machines=2, **changed):
 
 
 def taken(programs, there=None, **options):
-    """programs[rank]: a function of the step that gives its events."""
+    """programs[rank]: a function of the step that returns its events."""
     steps = [[Step(tuple(program(step)), 0) for step in range(6)] for program in programs]
     return Replay(there or cluster(len(programs)), second, **options).run(steps)
 
@@ -54,7 +54,7 @@ def in_step(rank):
 
 def test_who_needs_a_message_waits_for_what_its_work_does_not_hide():
     found = taken([in_step(0), in_step(1)])
-    assert found.epoch_s == pytest.approx(4 + 2)  # four seconds on the wire, one of them under work
+    assert found.epoch_s == pytest.approx(4 + 2)  # four seconds on the wire, one of them overlaps with work
     assert found.wait_s == pytest.approx(3)
     assert found.link_s == pytest.approx(4)
     assert found.bytes == 8_000_000_000
@@ -69,7 +69,8 @@ def late(rank):
 
 
 def test_a_late_message_hides_behind_a_whole_step():
-    assert taken([late(0), late(1)]).epoch_s == pytest.approx(5)  # the work of a step, for four seconds fit under it
+    # the work of a step, because four seconds fit under it
+    assert taken([late(0), late(1)]).epoch_s == pytest.approx(5)
 
 
 def test_a_link_that_is_slower_than_the_work_is_what_an_epoch_takes():
@@ -91,7 +92,7 @@ def test_taking_turns_on_a_core_costs_more_where_it_is_crowded():
 
 
 def test_messages_of_one_connection_cross_one_after_the_other():
-    """The first of two comes after half of the time; on lanes of their own both take all of it."""
+    """The first of two messages arrives after half of the time; on separate lanes both take all of it."""
 
     def programs(lane):
         def ends(to):
@@ -103,7 +104,7 @@ def test_messages_of_one_connection_cross_one_after_the_other():
 
         return [ends(1), ends(0)]
 
-    assert taken(programs(0)).epoch_s == pytest.approx(2)  # the work hides behind the second message
+    assert taken(programs(0)).epoch_s == pytest.approx(2)  # the work overlaps with the second message
     assert taken(programs(1)).epoch_s == pytest.approx(3)
 
 
@@ -162,7 +163,7 @@ def test_a_sum_waits_for_the_slowest_and_takes_a_ring():
 
 
 def test_sums_go_on_under_work_one_after_the_other():
-    """Two of 9 s each: beside 10 s of work only the second one's last 8 are waited for."""
+    """Two sums of 9 s each: beside 10 s of work, only the last 8 s of the second sum are waited for."""
     there = cluster(4, link=Link(bits_per_s=8e9, latency_s=0.5, message_s=0.0))
 
     def program(step):
@@ -196,7 +197,7 @@ def test_one_rank_stands_for_all_that_are_alike():
 
 
 def test_scripts_that_do_not_fit_are_found():
-    with pytest.raises(AssertionError, match="wait for ever"):
+    with pytest.raises(AssertionError, match="wait forever"):
         taken([in_step(0), lambda step: [work(1)]])
 
 

@@ -1,4 +1,4 @@
-"""The demo graph is made so that neighbours matter; here without training, by what a mean over hops can tell."""
+"""The demo graph makes neighbours matter; tested without training, by means over hops."""
 
 import time
 

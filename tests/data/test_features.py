@@ -55,7 +55,7 @@ def test_each_kind_is_its_equation(sparse, split):
 
 @pytest.mark.parametrize(("kind", "order"), [(">f8", "C"), ("<f8", "F"), (">f8", "F")])
 def test_the_layout_of_features_changes_no_digit(kind, order):
-    """Bytes in the other order, columns instead of rows: the same numbers, and the same type."""
+    """Bytes in the other order, or columns instead of rows: the same numbers and the same type."""
     x = np.random.default_rng(0).standard_normal((50, 7)) * 1e3
     masks = [np.arange(50) // 20 == role for role in range(3)]
     graphs = [Graph(np.zeros((2, 1), int), rows, np.zeros(50, int), masks)

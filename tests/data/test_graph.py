@@ -1,4 +1,4 @@
-"""A graph is the arcs it was given, sorted by (target, source), and cannot be changed."""
+"""A graph holds the given arcs, sorted by (target, source), and cannot be changed."""
 
 import dataclasses
 

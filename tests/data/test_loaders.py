@@ -1,4 +1,4 @@
-"""A graph's name chooses its loader; a name that chooses none lists the forms."""
+"""A graph's name chooses its loader; an unknown name lists the forms."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The project's .npz: what is written is read back, and nothing else is trusted."""
+"""The project's .npz: written data is read back, and nothing else is trusted."""
 
 import dataclasses
 import os
@@ -271,7 +271,9 @@ def test_a_saved_graph_is_mapped_and_may_be_saved_over_itself(tmp_path):
 @pytest.mark.parametrize("dtype", [np.int32, np.int64, ">i4"])
 @pytest.mark.parametrize("ordered", [True, False])
 def test_arcs_stay_in_the_file_where_they_lie_as_they_are_used(tmp_path, dtype, ordered, shift):
-    """32 bits, by target, at an address that is a multiple of four; others are copied, and equal."""
+    """Arcs of 32 bits, by target, at an address that is a multiple of four stay in the file; others are copied, and
+    equal.
+    """
     arrays = dense_arrays()
     source, target = [2, 0, 1], [0, 1, 2]
     arrays["edge_index"] = np.array([source, target] if ordered else [source[::-1], target[::-1]], dtype=dtype)

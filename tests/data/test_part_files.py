@@ -37,7 +37,7 @@ def tables(parts, *, lists=False):
 
 
 def spread(folder, table, ending, count, name="part-{:05}-0a1b"):
-    """As Spark leaves a table: parts, checksums beside them, and a mark of success."""
+    """Write a table as Spark does: parts, checksums beside them, and a success mark."""
     folder.mkdir(parents=True)
     step = -(-len(table) // count)
     for number in range(count):

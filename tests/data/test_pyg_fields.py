@@ -1,4 +1,4 @@
-"""Fields of a PyG `Data`: each is kept, used, or said."""
+"""Fields of a PyG `Data`: each is kept, used, or named in a note."""
 
 import json
 import subprocess

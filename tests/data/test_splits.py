@@ -1,4 +1,4 @@
-"""Splits that are drawn: of the labelled nodes, in the shares asked for, the same for the same seed."""
+"""Random splits of the labelled nodes, with the requested shares, equal for equal seeds."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Generated graphs: set by their seed, free of loops and duplicates, with the edges and classes that were asked for."""
+"""Generated graphs: determined by their seed, without loops and duplicates, with the requested edges and classes."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""Graphs from tables of nodes and edges: the same as the arrays they hold, or one line that says what is wrong."""
+"""Graphs from tables of nodes and edges: equal to their arrays, or refused in one line."""
 
 import sys
 
@@ -17,7 +17,7 @@ ENDINGS = ("parquet", "csv")
 
 
 def arrays(texts=True):
-    """A graph as arrays, its nodes called by texts or by large numbers, in no order."""
+    """A graph as arrays; nodes are named by texts or by large numbers, in no order."""
     rng = np.random.default_rng(3)
     numbers = rng.permutation(N)
     return {
@@ -147,7 +147,7 @@ def put(table, column, row, value):
 
 
 def as_texts(table, changed):
-    """The same table with its labels as texts, some of them others."""
+    """The same table with its labels as texts, some of them changed."""
     values = [changed.get(row, str(value)) for row, value in enumerate(table["label"].to_pylist())]
     return table.set_column(table.column_names.index("label"), "label", pa.array(values))
 

@@ -24,7 +24,7 @@ RELATIONS = {
 
 
 def arrays(seed=0, labels="classes"):
-    """Dense, sparse and no features; directed edges with duplicates, weights, features, and a relation without any."""
+    """Dense, sparse and missing features; directed edges with duplicates, weights, features, and an empty relation."""
     rng = np.random.default_rng(seed)
     dense = rng.standard_normal((12, 3)).astype(np.float32)
     thin = sp.csr_array(rng.standard_normal((7, 9)).astype(np.float32) * (rng.random((7, 9)) < 0.4))
@@ -208,7 +208,7 @@ def test_npz_there_and_back(tmp_path, labels):
 
 
 def test_npz_of_other_hands(tmp_path):
-    """Class names as texts, names of nodes, K splits, an array that nobody reads; x stays in the file."""
+    """Class names as texts, names of nodes, K splits, an unknown array; x stays in the file."""
     masks = {f"a/{name}_mask": np.eye(3, dtype=bool)[i] for i, name in enumerate(("train", "val", "test"))}
     masks = {name: np.stack([mask, np.roll(mask, 1)], axis=1) for name, mask in masks.items()}
     x = np.arange(6, dtype=np.float32).reshape(3, 2)
@@ -356,7 +356,7 @@ def test_labels_of_the_generator_need_relations_to_be_told_apart():
     rows = np.unique(graph.nodes["kind1"].x.round(4), axis=0, return_inverse=True)[1].reshape(-1)
     assert rows.max() == 4  # without noise, a source's features are its group's mean
     y = graph.labels.y
-    # The groups' numbers in the order of the features are found by the relation that tells them.
+    # The relation that tells determines the groups' numbers in the order of the features.
     table = np.array([np.bincount(y[majority(graph, [tells], {"kind1": rows}, 5) == g], minlength=5) for g in range(5)])
     groups = {"kind1": table.argmax(axis=1)[rows]}
     right = {

@@ -1,4 +1,4 @@
-"""Every wrong input is refused by one line that names the fix."""
+"""Every wrong input is refused in one line that names the fix."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""A terminal small enough to read: what a screen shows after some bytes."""
+"""A small terminal emulator: the screen's contents after some bytes."""
 
 import os
 import pty
@@ -15,7 +15,7 @@ ESCAPE = re.compile(r"\x1b\[(\d*)([A-Z])")
 
 @dataclass
 class Screen:
-    """Lines of unlimited length; knows return, newline, `\x1b[J` (clear to the end) and `\x1b[nA` (up)."""
+    """Lines of unlimited length; understands return, newline, `[J` (clear to the end) and `[nA` (up)."""
 
     lines: list[str] = field(default_factory=lambda: [""])
     row: int = 0
@@ -53,7 +53,7 @@ class Screen:
 
 @dataclass(frozen=True)
 class Seen:
-    """What a command wrote, with the second of each piece, and its exit status."""
+    """A command's output, with the time of each piece, and its exit status."""
 
     code: int
     pieces: list[tuple[float, str]]
@@ -71,7 +71,7 @@ class Seen:
 def watch(command, cwd, *, terminal="", after="", typed=""):
     """Run `fullgraph COMMAND` with its output in a pipe or, with the name of a kind, in a terminal of 80 columns.
 
-    typed: what a person types once `after` is to be read.
+    typed: text that a person types when `after` appears.
     """
     line = [sys.executable, "-m", "fullgraph", *map(str, command)]
     env = {**os.environ, "TERM": terminal or "dumb", "COLUMNS": "80", "LINES": "40", "PYTHONIOENCODING": "utf-8"}
@@ -82,7 +82,7 @@ def watch(command, cwd, *, terminal="", after="", typed=""):
         start_new_session=True, preexec_fn=_take_terminal if terminal else None,
     ) as process:  # fmt: skip
         os.close(write)
-        with suppress(OSError):  # a terminal that nobody has open any more
+        with suppress(OSError):  # a terminal that no process has open any more
             while data := os.read(read, 65536):
                 pieces.append((time.monotonic() - started, data.decode(errors="replace")))
                 text += pieces[-1][1]

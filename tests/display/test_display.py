@@ -1,4 +1,4 @@
-"""What a person sees: drawn by another process, from whatever holds the interpreter, and never waited for."""
+"""The display: another process draws it, even while a library holds the interpreter, and no process waits for it."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from tests.display.screen import Screen, watch
 
 @pytest.fixture
 def written(monkeypatch):
-    """What a painter of this process writes."""
+    """The output of a painter in this process."""
     found = []
     monkeypatch.setattr(painter, "write", found.append)
     return found
@@ -72,7 +72,7 @@ def test_a_phase_without_an_end_shows_its_seconds(written):
 
 
 def test_ctrl_c_is_seen_at_once(written, monkeypatch):
-    """The process that works may hear of it much later."""
+    """The working process may notice it much later."""
     monkeypatch.setattr(painter, "ASKED", [True])
     live = painter.Live(painter.SIGNS["live"])
     live.update(state(doing="cutting", since=10.0))
@@ -90,7 +90,7 @@ def test_a_region_is_no_wider_and_no_higher_than_the_terminal(written, monkeypat
     assert max(map(len, lines)) < 20
 
 
-# The process that works.
+# The working process.
 
 
 def test_a_log_has_a_line_for_every_phase_and_none_for_one_inside(capfd):
@@ -121,7 +121,7 @@ def test_only_rank_0_is_heard(monkeypatch):
 
 
 def test_a_painter_that_does_not_read_holds_nobody_up():
-    """Its pipe fills; what does not fit is lost."""
+    """Its pipe fills; further updates are lost."""
     with Display("live") as display, display.phase("working"):
         display._painter.send_signal(19)  # SIGSTOP
         try:
@@ -150,7 +150,7 @@ def test_without_processes_there_are_still_lines(monkeypatch, capfd):
 
 
 def test_most_calls_cost_next_to_nothing():
-    """A table for every epoch: about 20 millionths of a second on an idle machine."""
+    """A table for every epoch takes about 20 microseconds on an idle machine."""
     with Display("live") as display, display.phase("training", 1000):
         rows = (("epoch", "loss"), ("1", "2"))
         start = time.perf_counter()
@@ -204,7 +204,7 @@ def test_a_log_is_never_silent_for_more_than_ten_seconds(tmp_path, terminal):
     assert places == sorted(places)
     assert all(any(line.startswith(word) for line in lines) for word in begun)
     assert sum("with hold.py:Hold:" in line for line in lines) == 1
-    assert seen.longest_silence < 15  # ten, and what a busy machine adds
+    assert seen.longest_silence < 15  # ten seconds, plus delays of a busy machine
     assert seen.pieces[0][0] < 15  # the first word
 
 

@@ -22,7 +22,7 @@ STEPS = 6
 
 
 def columns_of(codec, step, layer, width):
-    """The mask of a step and layer, as either end derives it."""
+    """The mask of a step and layer, as both ends derive it."""
     key, shape = Key(f"halo/layer{layer}", step, run=3), (1, width)
     return codec.decode(codec.encode(torch.ones(shape, dtype=torch.float64), key), shape, torch.float64, key)
 
@@ -32,7 +32,7 @@ def columns_of(codec, step, layer, width):
     "model", [SAGE, nn.GCN(layers=3, hidden=16, dropout=0.2, input_dropout=True), nn.GIN(layers=3, hidden=16)], ids=str
 )
 def test_a_subset_of_columns_equals_its_equations(rate, model):
-    """Other parts see H_t times the mask; the gradients they return are masked alike, by the chain rule."""
+    """Other parts see H_t times the mask; their gradients get the same mask, by the chain rule."""
     codec = Subsample(rate)
 
     def seen(step, layer, rows):
@@ -55,7 +55,7 @@ def test_a_subset_of_columns_equals_its_equations(rate, model):
     ids=str,
 )
 def test_coded_wires_equal_their_equations(codecs, model):
-    """Sylvie's algebra: rows quantised on their way out, their gradients on their way back, nothing else changed."""
+    """Sylvie's algebra: rows are quantised when sent, and so are their gradients; nothing else changes."""
     graph, assignment = CASES["directed"](3)
     part = torch.from_numpy(assignment.part.copy())
     seen = coded(graph, part, codecs[0], codecs[1] or codecs[0])
@@ -79,7 +79,7 @@ def test_the_recipes_wires():
     ids=["lowbit", "bounded lowbit", "everything"],
 )  # fmt: skip
 def test_a_rerun_sends_the_same_bytes(wire):
-    """Random bits come from the message's key: two runs are equal to the bit."""
+    """Random bits come from the message's key: two runs are bit-identical."""
     first, second = (run_threads(3, train_trace, CASES["directed"], SAGE, STEPS, wire) for _ in range(2))
     assert torch.equal(first[0]["losses"], second[0]["losses"])
     for a, b in zip(first[0]["grads"], second[0]["grads"], strict=True):
@@ -110,7 +110,7 @@ def test_bytes_equal_the_formula(bits, tmp_path):
 
 
 def fed_back(transport, codec):
-    """All that arrives over some steps, what was sent, and what is still owed."""
+    """The sum of all arrived rows over some steps, the sum of all sent rows, and the remaining error."""
     part = cut_parts(*CASES["directed"](transport.size), transport.rank)
     route = HaloRoute(part.send_rows, part.send_counts, part.recv_counts, len(part.ids))
     clock = Clock()
@@ -121,7 +121,7 @@ def fed_back(transport, codec):
         x = torch.randn(route.num_owned, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(step))
         sent = {peer: sent[peer] + rows for peer, rows in route.pack(x).items()}
         arrived = arrived + channel.end(channel.begin(x)[1])
-    owed = channel.features.manner.residuals.rows
+    owed = channel.features.extras.residuals.rows
     settled = {peer: sent[peer] - owed[peer] for peer in sent}
     there = transport.begin(
         Key("settled", 0), {p: r.reshape(-1).view(torch.uint8) for p, r in settled.items()},
@@ -133,13 +133,13 @@ def fed_back(transport, codec):
 
 @pytest.mark.parametrize("codec", [LowBit(1), Subsample(3.0)], ids=str)
 def test_error_feedback_loses_nothing(codec):
-    """The sum of what arrives is the sum of what was meant, less what is still owed."""
+    """The sum of arrived rows is the sum of sent rows minus the remaining error."""
     for arrived, want in run_threads(3, fed_back, codec):
         torch.testing.assert_close(arrived, want, **TIGHT)
 
 
 def crossed(transport, codec, seed):
-    """Rows as a peer gets them in the first step of a run with this seed, which draws no weights here."""
+    """Rows as a peer receives them in the first step of a run with this seed; no weights are drawn here."""
     graph, assignment = CASES["undirected"](transport.size)
     placement = Partitioned(seed=seed, precompute=False)
     shard = placement.place(cut_parts(graph, assignment, transport.rank), transport, Wire(codec=codec), "sum")

@@ -94,7 +94,7 @@ RUNS = {
 
 @pytest.mark.parametrize("ranks", RUNS)
 def test_processes_equal_dense_algebra(ranks):
-    """The same body over gloo, all runs in one set of processes, which take seconds to start."""
+    """The same body over gloo, all runs in one set of processes, because starting them takes seconds."""
     for (make, spec), *traces in zip(RUNS[ranks], *run_processes(ranks, in_turn, RUNS[ranks]), strict=True):
         assert_same(traces, *dense_trace(make(ranks)[0], spec))
 
@@ -125,7 +125,7 @@ def on_gpu(transport, runs):
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_gpu_processes_equal_dense_algebra(ranks):
-    """Ranks that share one GPU, wires staged through the host: all runs in one set of processes.
+    """Ranks that share one GPU, with messages through host memory; all runs in one set of processes.
 
     Simulated ranks would share the one thread that runs a device's backward passes, and wait for one another there.
     """
@@ -137,7 +137,7 @@ def test_gpu_processes_equal_dense_algebra(ranks):
 @pytest.mark.gpu
 @pytest.mark.timeout(300)
 def test_gpu_wires_equal_those_of_a_cpu():
-    """What crosses late, or in few bits, is the same whichever kernel encodes it and whichever stream it takes."""
+    """Late rows, and rows with few bits, are equal for every kernel that encodes them and every stream they take."""
     runs = [(CASES["directed"], SPECS["sage"], 5, wire) for wire in WIRES]
     there = run_processes(2, on_gpu, runs, timeout=280, device="cuda")
     here = run_processes(2, in_turn, runs)

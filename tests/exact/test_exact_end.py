@@ -1,4 +1,4 @@
-"""A pipeline whose last steps are exact: they equal vanilla's, in loss, gradients and bytes, and resume to the bit."""
+"""A pipeline with exact last steps: they equal vanilla's in loss, gradients and bytes, and resume bit-identically."""
 
 from functools import partial
 
@@ -124,7 +124,7 @@ LATE = {
 
 @pytest.mark.parametrize("name", LATE)
 def test_wires_are_plain_in_exact_steps(name):
-    """With weights that hardly move, the first exact loss is the exact one, whatever crossed late or rounded before."""
+    """With almost constant weights, the first exact loss is exact, whatever was late or rounded before."""
     ranks, options, wire = LATE[name]
     case, spec = CASES["directed"], nn.GCN(layers=4, hidden=8, dropout=0.0, norm="layer")
     exact, _ = dense_trace(case(ranks)[0], spec, 1, part=torch.zeros(60))
@@ -168,7 +168,7 @@ def test_a_run_resumed_before_at_or_after_the_switch_is_the_same_run(name):
 
 
 def sent(transport, case, spec, options, steps):
-    """Bytes of rows of every step on this rank, by what they are of."""
+    """Bytes of rows of every step on this rank, by kind."""
     counts = [{"hops": 0, "halo": 0} for _ in range(steps)]
 
     def count(key, nbytes):
@@ -184,7 +184,7 @@ def sent(transport, case, spec, options, steps):
 
 
 def halo_rows(case, parts, ways=None):
-    """Rows that parts (or ways of several) read of one another, each of them once."""
+    """Rows that parts (or ways of several parts) read of one another, each counted once."""
     graph, assignment = case(parts)
     owner = assignment.part // (parts // (ways or parts))
     source, target = graph.edge_index
@@ -194,7 +194,7 @@ def halo_rows(case, parts, ways=None):
 
 @pytest.mark.parametrize(("ranks", "ways"), [(2, 1), (4, 1), (4, 2), (3, 3)])
 def test_bytes_of_exact_steps_are_those_of_graph_parallelism(ranks, ways):
-    """2 (L - 1) halo rows of a cut into as many parts as there are ranks, and nothing between stages."""
+    """2 (L - 1) halo rows of a partition with one part per rank, and nothing between stages."""
     case, spec = CASES["directed"], nn.GCN(layers=5, hidden=9)
     found = run_threads(ranks, sent, case, spec, {"ways": ways, **ENDING}, 5)
     for step in range(5):
@@ -221,7 +221,7 @@ def test_exact_steps_send_only_the_rows_that_are_read(ways):
 
 
 def test_a_report_predicts_the_bytes_of_both_phases(tmp_path):
-    """Of channels that stop and of others that begin, in a run that was resumed after its switch."""
+    """Channels that end, and channels that begin, in a run that was resumed after its switch."""
     strategy = fg.recipes.gnnpipe_hybrid(ways=2, exact_from=0.5)
     options = {"parts": 4, "epochs": 6, "checkpoint_every": 5, "out": tmp_path / "run", "strategy": strategy}
     run = fg.train(random_graph(), model=nn.GCN(layers=4, hidden=16), **options)
@@ -266,7 +266,7 @@ def test_refused(share):
 
 
 def test_chunks_do_not_depend_on_the_exact_end():
-    """Parts whose layers compute few rows have them in another order."""
+    """Chunks of parts whose layers compute few rows are in another order."""
     spec = SPECS["gcn"]
     never, ends = (
         run_threads(2, piped, few_trained, spec, {"chunks": 6, "hops": spec.hops, "exact_from": share}, 1)

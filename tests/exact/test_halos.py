@@ -1,4 +1,4 @@
-"""Sampled halos, halos in turns, skipped messages and bits by variance equal their equations, alone and together."""
+"""Sampled halos, halos in turns, skipped messages and bits by variance equal their equations, alone and combined."""
 
 import re
 from random import Random
@@ -10,7 +10,7 @@ from fullgraph import nn, recipes
 from fullgraph.codec import Full, LowBit, MinVariance
 from fullgraph.errors import InputError
 from fullgraph.exchange import Bounded, Drift, Pipelined, Skip, Smooth, Sync, Wire
-from fullgraph.exchange.picks import SALT, Picks
+from fullgraph.exchange.rows import SALT, Picks
 from fullgraph.ops.hashing import draws, dropout_key, row_keys
 from fullgraph.recipes import STRATEGIES
 from fullgraph.testing import run_processes, run_threads
@@ -27,7 +27,7 @@ SPECS = {
 }
 LATE = {"read": lambda step: step - 3 if step >= 3 else None}
 
-# recipe, its options as typed, and what they mean
+# recipe, its options as typed, and their meaning
 EQUATIONS = {
     "bns": ("bns", {"p": "0.4"}, HaloRules(share=0.4)),
     "bns, nothing": ("bns", {"p": "0"}, HaloRules(share=0.0)),
@@ -66,7 +66,7 @@ def test_recipes_equal_their_equations(name, model):
 @pytest.mark.parametrize("name", ["bns", "adaqp", "sancus", "cd-r"])
 @pytest.mark.parametrize("model", ["sage", "gat"])
 def test_narrow_rows_equal_their_equations(name, model):
-    """Mapped first where that is narrower: the last layer here, from 16 columns to 4 (attention: to 2 x 4)."""
+    """Mapped first if that is narrower: here the last layer, from 16 columns to 4 (attention: to 2 x 4)."""
     recipe, options, rules = EQUATIONS[name]
     strategy = STRATEGIES.make(recipe, **options, narrow="true")
     assert_same(run_threads(3, trace, "wide", SPECS[model], strategy), *narrow_oracle("wide", model, rules))
@@ -89,7 +89,7 @@ SCHEDULES = {Sync(): 0, Pipelined(): 1, Pipelined(2): 2, Bounded(3): 1, Skip(2):
 
 
 def drawn(seed):
-    """A wire with any choice on every axis, and the same as rules."""
+    """A wire with any choice on every axis, and the same choice as rules."""
     pick = Random(seed).choice
     schedule = pick(list(SCHEDULES))
     share, turns, bound = pick([1.0, 0.6]), pick([1, 2, 3]), pick([None, 1.0])
@@ -149,7 +149,7 @@ def test_settings_that_are_vanilla_to_the_bit():
     ids=["turns", "late turns", "drift"],
 )
 def test_frozen_weights_reach_the_exact_gradients(wire):
-    """Once nothing moves, rows that stayed as they were are the right rows."""
+    """When weights no longer change, rows that were not sent are correct."""
     spec, steps = nn.GraphSAGE(layers=3, hidden=16, dropout=0.0), 30
     exact, held = (
         run_threads(3, train_trace, CASES["directed"], spec, steps, each, False, True, "cpu", 1e-300)
@@ -200,7 +200,7 @@ def test_the_recipes_wires():
 
 
 def rows_sent(transport, strategy, spec, steps):
-    """Payload bytes of this rank by step, as they are given to the transport."""
+    """Bytes of rows that this rank gives to the transport, by step."""
     config = TrainConfig(epochs=steps, seed=3)
     sent = []
     counting = Counting(transport, lambda key, nbytes: sent.append((key, nbytes)))
@@ -222,13 +222,13 @@ def halo_nodes(ranks):
     return pairs
 
 
-WIDTH, CROSSING = 16, 2  # of three layers the first is known ahead
+WIDTH, CROSSING = 16, 2  # of three layers the first is precomputed
 
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
 @pytest.mark.parametrize("turns", [1, 3])
 def test_bytes_of_sampled_turns_equal_the_formula(share, turns):
-    """2 ways x 2 layers x 4 d bytes for every node that is due and drawn, once for each part that reads it."""
+    """2 directions x 2 layers x 4 d bytes for every due and drawn node, once for each part that reads it."""
     strategy = STRATEGIES.make("free", schedule="sync", codec="full", share=str(share), turns=str(turns))
     spec, steps = nn.GraphSAGE(layers=3, hidden=WIDTH), 4
     got = torch.tensor(run_threads(3, rows_sent, strategy, spec, steps)).sum(0).tolist()
@@ -240,7 +240,7 @@ def test_bytes_of_sampled_turns_equal_the_formula(share, turns):
 
 
 def test_bytes_of_skipped_messages_equal_the_formula():
-    """A byte a message always; rows in the first step and then every third, gradients always."""
+    """One byte per message always; rows in the first step and then in every third, gradients always."""
     strategy = recipes.sancus(bound=1e6, longest=2)
     spec, pairs = nn.GraphSAGE(layers=3, hidden=WIDTH), halo_nodes(3)
     rows = CROSSING * 4 * WIDTH * sum(map(len, pairs.values()))
@@ -261,7 +261,9 @@ def test_bytes_of_chosen_bits_keep_the_budget(budget):
 
 
 def test_the_narrow_order_sends_fewer_bytes():
-    """The last layer's 16 columns become 4; the first is known ahead in either order, sparse features too."""
+    """The last layer's 16 columns become 4; the first layer is precomputed in either order, with sparse features
+    too.
+    """
     spec = nn.GraphSAGE(layers=3, hidden=WIDTH)
     for name in ("pipegcn", "fixed", "varco", "bns"):
         both = [

@@ -1,4 +1,4 @@
-"""Input rows that stay on the host: the same training, and never all of them on the device."""
+"""Input rows in host memory: the same training, and the device never holds all of them."""
 
 from functools import partial
 
@@ -39,7 +39,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def as_if_elsewhere(monkeypatch: pytest.MonkeyPatch, small_blocks: None) -> None:
-    """A CPU that takes all rows without a gradient for rows of another memory."""
+    """A CPU that treats all rows without a gradient as rows of another memory."""
     monkeypatch.setattr(host_rows, "elsewhere", lambda x, device: not x.requires_grad)
 
 

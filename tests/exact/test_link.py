@@ -43,7 +43,7 @@ OWN, GIVEN = Link(embedding=6, negatives=2, val=0.1, test=0.2, candidates=7), Li
 
 
 class Bilinear(torch.nn.Module):
-    """A decoder of one's own: s = a^T W b + c."""
+    """A user's decoder: s = a^T W b + c."""
 
     def __init__(self, width, scale: float = 1.0):
         super().__init__()
@@ -74,7 +74,7 @@ def own_edges(parts, **options):
 
 
 def given_pairs(parts, *, near=40, pairs=60, **options):
-    """Pairs with labels, all of them between a few nodes, so that layers leave out rows."""
+    """Pairs with labels between a few nodes only, so that layers leave out rows."""
     graph = random_graph(nodes=NODES, arcs=70, **options)
     rng = np.random.default_rng(5)
     split = np.arange(pairs) % 3
@@ -113,7 +113,7 @@ def others(stream, pair, first, count):
 
 
 def labelled(graph, split, stream, count):
-    """All pairs of a split with their labels, drawn ones among them."""
+    """All pairs of a split with their labels, including drawn ones."""
     pairs = graph.pairs
     rows = []
     drawing = not (pairs.y[pairs.split == split] == 0).any()
@@ -171,7 +171,7 @@ def test_other_graphs(options):
 @pytest.mark.parametrize("ranks", [1, 2, 3])
 @pytest.mark.parametrize("case", CASES)
 def test_live_rows(case, ranks):
-    """Layers compute the rows that training pairs read, and what these read, and no others."""
+    """Layers compute exactly the rows that training pairs read, directly or through later layers."""
     make, task = CASES[case]
     spec = SPECS["sage"]
     traces = traces_of(ranks, make, spec, task, placement=partial(Partitioned, hops=spec.hops))
@@ -198,7 +198,7 @@ def test_a_mixture(case):
 
 @pytest.mark.parametrize("case", CASES)
 def test_late_rows_between_layers(case):
-    """Halos are a step late, as PipeGCN's are; the rows of pairs are never."""
+    """Halo rows are one step late, as in PipeGCN; the rows of pairs are always fresh."""
     make, task = CASES[case]
     graph, assignment = make(3)
     part, spec = torch.from_numpy(assignment.part.copy()), SPECS["gcn"]

@@ -1,4 +1,4 @@
-"""Chunks of a pipeline that compute only the rows which the loss reads give what all rows give."""
+"""Chunks of a pipeline that compute only live rows give the results of all rows."""
 
 from functools import partial
 
@@ -30,7 +30,7 @@ def live(spec, **options):
 
 
 def equal_their_equations(case, model, mesh, history):
-    """To 1e-9: Adam makes whole steps of gradients that are rounding alone, as attention's last ones are."""
+    """To 1e-9: where gradients are only rounding errors, as attention's last ones, Adam still makes full steps."""
     (ranks, options), spec = MESHES[mesh], SPECS[model]
     outcomes = run_threads(ranks, piped, case, spec, live(spec, **options, history=history))
     wanted = oracle(ranks, case, spec, outcomes, **history._asdict())
@@ -38,12 +38,14 @@ def equal_their_equations(case, model, mesh, history):
 
 
 def compare(case, spec, ranks, options, **others):
-    """With all rows, to 1e-10. Borders of stages are given where results depend on them: late or rounded messages."""
+    """Compare with all rows, to 1e-10. Borders of stages are given if results depend on them: late or rounded
+    messages.
+    """
     run = partial(train_trace, narrow_first=False, options={"optimizer": "sgd"}, **others)
     whole = run_threads(ranks, partial(run, placement=partial(Pipeline, **options)), case, spec)
     fewer = run_threads(ranks, partial(run, placement=partial(Pipeline, **live(spec, **options))), case, spec)
     assert_same(fewer, whole[0]["losses"], whole[0]["grads"])
-    # Evaluation is of all rows.
+    # Evaluation computes all rows.
     torch.testing.assert_close(whole_logits(fewer, 90), whole_logits(whole, 90), rtol=1e-10, atol=1e-10)
     assert fewer[0]["scores"] == whole[0]["scores"]
 
@@ -71,7 +73,7 @@ def test_every_model_mesh_and_history(model, mesh, history):
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("model", ["gat", "sage"])
 def test_awkward_graphs(case, model):
-    """With one training node most chunks have no row to compute in the last layers, and their messages no row."""
+    """With one training node most chunks compute no rows in the last layers, and their messages are empty."""
     equal_their_equations(CASES[case], model, "3 stages", History(freeze=1))
 
 
@@ -110,7 +112,7 @@ def test_real_processes():
 
 
 def test_a_run_resumed_is_the_same_run():
-    """Snapshots, last step's gradients and late hops among what is kept."""
+    """The state includes snapshots, the last step's gradients and late hops."""
     config = TrainConfig(epochs=4, checkpoint_every=1, lr=0.05, seed=3, dtype="float64")
     options = {"ways": 2, "chunks": 3, "history": History(2, gradients="last"), "hop": Wire(schedule=Pipelined())}
     placement = partial(Pipeline, **live(SPECS["gcn"], **options))
@@ -122,7 +124,7 @@ def test_a_run_resumed_is_the_same_run():
 
 
 def near(hops):
-    """Nodes so near to a training node, by walking arcs backwards from these on the whole graph."""
+    """Nodes within some hops of a training node, found by following arcs backwards on the whole graph."""
     graph, _ = few_trained(1)
     source, target = graph.edge_index
     found = np.asarray(graph.train_mask[:, 0])
@@ -132,7 +134,9 @@ def near(hops):
 
 
 def seen(transport, spec, options):
-    """Of every layer: ids that the chunks compute, arcs that they multiply, forth and back, and rows as reported."""
+    """For every layer: ids that the chunks compute, arcs that they multiply, forward and backward, and reported
+    rows.
+    """
     config = TrainConfig(epochs=1, dtype="float64")
     trainer = trainer_of(transport, few_trained, spec, config, placement=partial(Pipeline, **live(spec, **options)))
     rows, chunks = trainer.shard.executor.rows, trainer.shard.executor.chunks

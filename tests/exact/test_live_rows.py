@@ -1,4 +1,4 @@
-"""Layers that compute only the rows which the loss reads give the losses and gradients of those that compute all."""
+"""Layers that compute only live rows give the losses and gradients of layers that compute all rows."""
 
 from functools import partial
 
@@ -41,7 +41,7 @@ STEPS = 5
 
 
 def few_trained(parts, *, trained=(3, 17, 41), **options):
-    """A graph of few arcs with few training nodes, so that even four layers do not reach all of it."""
+    """A graph with few arcs and few training nodes, so that even four layers do not reach all of it."""
     train = np.isin(np.arange(90), trained)
     graph = random_graph(nodes=90, arcs=options.pop("arcs", 80), train=train, **options)
     part = np.random.default_rng(2).integers(0, parts, 90).astype(np.int32)
@@ -54,7 +54,7 @@ CASES = {
     "weighted": partial(few_trained, directed=True, weighted=True),
     "sparse": partial(few_trained, sparse=True),
     "multilabel": partial(few_trained, multilabel=True),
-    "one trained": partial(few_trained, trained=(5,)),  # so that most ranks have none
+    "one trained": partial(few_trained, trained=(5,)),  # most ranks have no training node
 }
 
 
@@ -63,7 +63,9 @@ def live(spec, kind=Partitioned):
 
 
 def compare(case, spec, ranks, *, run=run_threads, kind=Partitioned, **options):
-    """Weights follow SGD: Adam makes whole steps of gradients that are rounding alone, as attention's last ones are."""
+    """Train with SGD: where gradients are only rounding errors, as attention's last ones, Adam still makes full
+    steps.
+    """
     options = {"steps": STEPS, "options": {"optimizer": "sgd"}, **options}
     whole = run(ranks, partial(train_trace, **options, placement=kind), case, spec)
     fewer = run(ranks, partial(train_trace, **options, placement=live(spec, kind)), case, spec)
@@ -73,7 +75,7 @@ def compare(case, spec, ranks, *, run=run_threads, kind=Partitioned, **options):
 
 
 def layers_of(case, spec, ranks):
-    """By rank: rows that each layer of the training view computes, and how many it reads from others."""
+    """By rank: rows that each layer of the training view computes, and rows that it reads from others."""
 
     def body(transport):
         part = cut_parts(*case(ranks), transport.rank)
@@ -170,7 +172,7 @@ def test_real_processes():
 
 
 def test_a_layer_computes_and_fetches_only_what_is_read():
-    """Counted apart: by walking arcs backwards from the training nodes, on the whole graph."""
+    """Counted independently: by following arcs backwards from the training nodes, on the whole graph."""
     for ranks in (1, 3):
         graph, assignment = few_trained(ranks)
         source, target = graph.edge_index

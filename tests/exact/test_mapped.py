@@ -1,4 +1,4 @@
-"""Input rows under dropout are computed where they are read, and never kept: the same training, in less memory."""
+"""Input rows after dropout are computed when they are read, and never kept: the same training in less memory."""
 
 from functools import partial
 
@@ -29,13 +29,13 @@ SPECS = {
 
 @pytest.fixture
 def never_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows of any size are mapped in blocks of at most 4 (12 features in float64)."""
+    """Map rows of any size in blocks of at most 4 rows (12 features in float64)."""
     monkeypatch.setattr(view, "KEPT_BYTES", {"cpu": 0, "cuda": 0})
     monkeypatch.setattr(view, "BLOCK_BYTES", {"cpu": 400, "cuda": 400})
 
 
 def saved_by(spec: nn.ModelSpec) -> list[tuple[int, ...]]:
-    """Shapes of what a training step's forward pass keeps of the first layer's width, its input apart."""
+    """Shapes of the tensors with the first layer's width that a forward pass keeps, except its input."""
     trainer = trainer_of(SingleRank(), CASES["undirected"], spec, TrainConfig(dtype="float64"))
     rows, kept = trainer.shard.train, []
     trainer.shard.clock.tick()
@@ -43,7 +43,7 @@ def saved_by(spec: nn.ModelSpec) -> list[tuple[int, ...]]:
     given = {rows.x.data_ptr()} | ({known.aggregated.data_ptr()} if known else set())
 
     def keep(t: Tensor) -> Tensor:
-        kept.append(t)  # alive, so that no address is used twice
+        kept.append(t)  # kept alive, so that no address is reused
         return t
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda t: t):
@@ -86,7 +86,7 @@ def test_no_copy_of_the_input_is_kept(request: pytest.FixtureRequest, model: str
 
 
 def product(x: object, weight: Tensor, bias: Tensor) -> list[Tensor]:
-    """A linear map and another one added to it, with their gradients."""
+    """A linear map added to another one, with their gradients."""
     leaves = [weight, bias]
     y = add_linear(linear(x, weight, bias), x, weight.flip(0))
     return [y, *torch.autograd.grad(y, leaves, torch.linspace(-1, 1, y.numel(), dtype=y.dtype).view_as(y))]

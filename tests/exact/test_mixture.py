@@ -1,4 +1,4 @@
-"""The mixture placement equals one process, moves what its formula says, and carries any wire."""
+"""The mixture placement equals one process, sends the bytes of its formula, and works with any wire."""
 
 from collections import Counter
 from functools import partial
@@ -53,7 +53,7 @@ mixed = partial(train_trace, placement=Mixture)
 
 
 def cut(parts, method="contiguous", **options):
-    """Cut as a run is; neither 61 nodes nor 7 features nor 3 classes divide by the ranks."""
+    """Partition as a run does; 61 nodes, 7 features and 3 classes are not divisible by the ranks."""
     graph = random_graph(nodes=61, features=7, classes=3, **options)
     return graph, partition(graph, parts, method=method, **({"blocks": 3} if method == "banded" else {}))
 
@@ -86,7 +86,7 @@ def test_ranks_equal_dense_algebra(case, model):
 
 @pytest.mark.parametrize("case", CASES)
 def test_any_cut_equals_dense_algebra(case):
-    """Rows need not be blocks, nor as many on every rank: nodes are numbered by owner."""
+    """Rows need not be blocks, nor equally many on every rank: nodes are numbered by owner."""
     make, spec = CASES[case], SPECS["gcn" if case == "weighted" else "sage"]
     assert_same(run_threads(3, in_blocks, make, spec), *dense_trace(make(3)[0], spec))
 
@@ -126,7 +126,7 @@ def test_inductive_equals_the_subgraph(case):
 
 
 def privately_held(transport, case, specs):
-    """Names of the structure's tensors that are not in memory shared by all ranks, and that memory's inodes."""
+    """Names of the structure's tensors outside shared memory, and the inodes of that memory."""
     private, inodes = [], set()
     for spec in specs:
         view = anew(
@@ -151,7 +151,7 @@ def in_turn(transport, make, specs):
 
 
 def test_processes_equal_threads_and_share_the_structure():
-    """The same body over gloo. All ranks' tensors, transposes among them, lie in one mapping a model."""
+    """The same body over gloo. All ranks' tensors, including transposes, are in one mapping per model."""
     make, specs = BLOCKS["directed, weighted blocks"], [SHAPES["batch norm, residual"], SPECS["gat"]]
     traces, held = zip(*run_processes(3, in_turn, make, specs), strict=True)
     for spec, *of_ranks in zip(specs, *traces, strict=True):
@@ -167,7 +167,7 @@ def needs_one_structure(transport, case):
 
 
 def test_a_symmetric_graph_stays_one():
-    """So that the backward pass needs no second copy of the structure."""
+    """The backward pass then needs no second copy of the structure."""
     assert run_threads(3, needs_one_structure, BLOCKS["blocks"]) == [True] * 3
     assert run_threads(3, needs_one_structure, BLOCKS["directed, weighted blocks"]) == [False] * 3
 
@@ -178,7 +178,7 @@ def cells_of(transport, case):
 
 
 def test_of_a_band_a_block_reads_its_neighbours():
-    """Whatever the ids: a circle in a random order, whose 4 blocks read themselves and the ones beside them."""
+    """For any ids: a circle in a random order, whose 4 blocks read themselves and their neighbours."""
 
     def make(parts):
         ring = np.random.default_rng(0).permutation(80)
@@ -221,7 +221,7 @@ def moved(graph, assignment, width):
 @pytest.mark.parametrize(
     ("case", "hidden", "precompute", "layer0"),
     [
-        ("blocks", 8, True, (0, 0)),  # known: nothing moves
+        ("blocks", 8, True, (0, 0)),  # precomputed: nothing moves
         ("blocks", 8, False, (7, 2)),  # the input is sent, and has no gradient
         ("blocks", 5, False, (5, 4)),  # mapped to 5 columns first
         ("sparse blocks", 8, True, (8, 4)),  # sparse: mapped first
@@ -240,7 +240,7 @@ def test_bytes_equal_the_formula(case, hidden, precompute, layer0, ranks):
 
 
 def test_bytes_of_attention_equal_the_formula():
-    """Mapped rows as tiles, and two scores a head of every node to everyone; the last layer's heads are 3 wide each."""
+    """Mapped rows as tiles, and two scores per head of every node to all ranks; the last layer's heads are 3 wide."""
     make = BLOCKS["blocks"]
     total = sum(run_threads(3, sent, make, nn.GAT(layers=2, hidden=8, heads=2), True, 2), Counter())
     for layer, width in enumerate((8, 2 * 3)):
@@ -250,7 +250,7 @@ def test_bytes_of_attention_equal_the_formula():
 
 
 def seen(transport, case):
-    """A @ x by the view's arcs and sources, beside its own aggregation."""
+    """A @ x by the view's arcs and sources, and the view's own aggregation."""
     trainer = trainer_of(transport, case, nn.GAT(hidden=4, heads=1), TrainConfig(dtype="float64"), placement=Mixture)
     view, x = trainer.shard.full.view, trainer.shard.full.x
     return view.ids, view.arcs.rows, view.arcs.indices, view.sources(x, 0)
@@ -278,7 +278,7 @@ def test_equal_shares_move_all_but_one_share():
 
 
 def test_late_tiles_reach_the_exact_gradients_of_frozen_weights():
-    """Two waits a layer and way, then every version is the same."""
+    """After two waits per layer and direction, every version is the same."""
     make, spec = BLOCKS["directed, weighted blocks"], nn.GraphSAGE(layers=3, hidden=8, dropout=0.0)
     losses, grads = dense_trace(make(1)[0], spec, 1)
     late = Wire(schedule=Pipelined())
@@ -297,7 +297,7 @@ def test_late_tiles_reach_the_exact_gradients_of_frozen_weights():
     ids=["8", "4-8"],
 )
 def test_few_bits_ride_on_tiles(wire, spec):
-    """Near the exact losses, not at them, and the same every time."""
+    """Close to the exact losses but not equal, and the same in every run."""
     make = BLOCKS["blocks"]
     losses, _ = dense_trace(make(1)[0], spec)
     one, other = (run_threads(3, in_blocks, make, spec, 5, wire)[0]["losses"] for _ in range(2))
@@ -306,7 +306,7 @@ def test_few_bits_ride_on_tiles(wire, spec):
 
 
 def test_late_blocks_resume_to_the_bit():
-    """A version of each block is on its way when a checkpoint is written."""
+    """A version of each block is in flight when a checkpoint is written."""
     config = TrainConfig(epochs=3, dtype="float64", eval_every=2, checkpoint_every=1)
     run = (BANDED["symmetric"], SPECS["sage"], config, Wire(schedule=Pipelined(), codec=LowBit(4)), True, False)
     for (losses, saved), *resumed in run_threads(3, resumed_epochs, *run, partial(Mixture, blocks=3)):

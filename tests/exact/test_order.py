@@ -1,4 +1,4 @@
-"""Rows in an order of their clusters give the losses, gradients and predictions of rows in the given order."""
+"""Rows in the order of their clusters give the losses, gradients and predictions of rows in the given order."""
 
 from functools import partial
 
@@ -19,7 +19,7 @@ from tests.support.cases import CASES as AWKWARD
 
 @pytest.fixture(autouse=True)
 def any_order_is_taken(monkeypatch):
-    """Even on a CPU, of few rows, whether it is better or not."""
+    """Accept any new order: on a CPU, with few rows, better or not."""
     for name, value in {"MIN_ROWS": 0, "NEAR": 8, "LOCAL": 2.0, "GAIN": -1.0}.items():
         monkeypatch.setattr(locality, name, value)
 

@@ -1,4 +1,4 @@
-"""The pipeline placement equals its equations, moves what its formula says, and carries any wire."""
+"""The pipeline placement equals its equations, sends the bytes of its formula, and works with any wire."""
 
 import re
 from collections import Counter
@@ -48,7 +48,7 @@ STEPS = 5
 
 
 def piped(transport, case, spec, options, steps=STEPS, wire=None, strategy=None, **others):
-    """A trace, and how the nodes were cut: the chunk of every id, and the orders of the steps."""
+    """A trace, and the chunks: the chunk of every id, and the orders of the steps."""
     placement = partial(Pipeline, **options)
     config = TrainConfig(epochs=steps, seed=3, dtype="float64")
     trainer = trainer_of(transport, case, spec, config, wire, False, placement=placement, strategy=strategy)
@@ -66,7 +66,7 @@ def piped(transport, case, spec, options, steps=STEPS, wire=None, strategy=None,
 
 
 def chunked(executor):
-    """The part of it that works on chunks."""
+    """The part of the executor that works on chunks."""
     return executor.early if isinstance(executor, ExactEnd) else executor
 
 
@@ -114,7 +114,7 @@ def test_awkward_graphs(case):
 
 @pytest.mark.parametrize("name", ["gnnpipe", "gnnpipe-hybrid"])
 def test_recipes_equal_their_equations(name):
-    """As the command line makes them."""
+    """Recipes as the command line builds them."""
     recipe = STRATEGIES.make(name, freeze="3")
     case, spec = CASES["weighted"], SPECS["sage"]
     outcomes = run_threads(4, piped, case, spec, {}, STEPS, None, recipe)
@@ -145,7 +145,7 @@ def test_inductive_training_sees_the_subgraph():
 
 
 def uneven(parts, empty=False):
-    """Two halves without arcs between them, one with full features, one with few; or a part of no nodes beside."""
+    """Two halves without arcs between them, one with full features, one with few; or a part without nodes."""
     dice = np.random.default_rng(0)
     half = dice.integers(0, 30, (2, 80))
     x = np.zeros((60, 9))
@@ -242,7 +242,9 @@ def sent(transport, case, spec, options, wire):
 
 @pytest.mark.parametrize(("ranks", "ways"), [(2, 1), (4, 1), (4, 2), (3, 3)])
 def test_bytes_equal_the_formula(ranks, ways):
-    """2 (S - 1) N rows of hops; and of halos, those of a cut into ways, 2 (L - 1) times, as vanilla has on as many."""
+    """2 (S - 1) N rows of hops; and 2 (L - 1) times the halo rows of a partition into ways, like vanilla on as many
+    ranks.
+    """
     case, spec = CASES["directed"], nn.GCN(layers=5, hidden=9)
     stages = ranks // ways
     counts = run_threads(ranks, sent, case, spec, {"ways": ways}, Wire())
@@ -330,7 +332,7 @@ def test_a_refused_run_leaves_nothing(tmp_path):
     [*({"history": history} for history in HISTORIES), {"history": History(1, gradients="none"), "shuffle": False}],
 )
 def test_layer_by_layer_is_the_same(model, options):
-    """Which is how benchmarks study accuracy."""
+    """Benchmarks study accuracy in this way."""
     case, spec = CASES["weighted"], SPECS[model]
     chunk_N = torch.arange(60) * 7 % 5
     whole = partial(Layerwise, chunk_of=lambda ids: chunk_N[ids], **options)
@@ -348,7 +350,7 @@ def on_gpu(transport, runs):
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("mesh", ["3 stages", "2 ways, 2 stages"])
 def test_gpu_processes_equal_the_mixed_forward_pass(mesh):
-    """Processes: ranks of one process share the GPU's autograd thread. All models in one set of them."""
+    """Processes: ranks of one process share the GPU's autograd thread. All models in one set of processes."""
     ranks, options = MESHES[mesh]
     runs = [(spec, {**options, "history": History(2)}) for spec in SPECS.values()]
     done = run_processes(ranks, on_gpu, runs, timeout=280, device="cuda")
@@ -394,7 +396,7 @@ def test_equal_layers_are_spread_evenly():
 
 
 def test_the_order_of_stages_is_printed():
-    """A stage works as soon as the one before it (going forward) or behind it (going back) is done with the chunk."""
+    """A stage works as soon as the stage before it (forward) or after it (backward) is done with the chunk."""
     assert table(3, 2).splitlines() == [
         "stage 0: F0 F1             B1 B0",
         "stage 1:    F0 F1       B1 B0",

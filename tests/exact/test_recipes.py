@@ -1,4 +1,4 @@
-"""Every recipe, as a run asks for it, equals its equations: in threads and in real processes."""
+"""Every recipe, as a run uses it, equals its equations: in threads and in real processes."""
 
 import re
 
@@ -42,7 +42,7 @@ def falling(step):
 
 
 def columns(rate, *, every_layer=False):
-    """1/rate(t) of the columns cross, both ways; by default all of them in the last graph layer, which is layer 2."""
+    """1/rate(t) of the columns cross in both directions; by default all of them in the last graph layer, layer 2."""
 
     def seen(step, layer, rows):
         if layer == 2 and not every_layer:
@@ -57,7 +57,7 @@ def columns(rate, *, every_layer=False):
 
 FREE = {"codec": "lowbit", "bits": "2", "backward": "half", "smooth": "gf", "gamma": "0.8"}
 
-# recipe, its options as typed, the version a step reads, what happens on the wire, smoothing
+# recipe, its options as typed, the version that a step reads, the codec, smoothing
 EQUATIONS = {
     "vanilla": ({}, today, None, {}),
     "mixgcn": ({}, today, None, {}),
@@ -92,9 +92,9 @@ def named(name, **options):
 
 
 def test_every_recipe_has_its_equations():
-    others = {"none", "gnnpipe", "gnnpipe-hybrid"}  # have their own in test_stale.py and test_pipeline.py
-    others |= {"bns", "adaqp", "sancus", "cd-r"}  # in test_halos.py
-    others |= {"auto"}  # becomes one of them before a run begins
+    others = {"none", "gnnpipe", "gnnpipe-hybrid"}  # tested in test_stale.py and test_pipeline.py
+    others |= {"bns", "adaqp", "sancus", "cd-r"}  # tested in test_halos.py
+    others |= {"auto"}  # replaced by another strategy before a run begins
     assert {*EQUATIONS, *others} == {*STRATEGIES}
 
 
@@ -112,7 +112,7 @@ def test_recipes_equal_their_equations(name, model):
     "name", ["pipegcn", "pipegcn-gf", "sylvie-s", "sylvie-a", "varco", "varco-slow", "fixed", "free"]
 )
 def test_narrow_recipes_equal_their_equations(name, model, case):
-    """With narrow=true the last layer's rows are mapped before they cross; sparse input is known ahead as ever."""
+    """With narrow=true the last layer's rows are mapped before they cross; sparse input is precomputed as always."""
     traces = run_threads(3, trace, named(name, narrow="true"), model, CASES[case])
     assert_same(traces, *oracle(name, 3, model, CASES[case], narrow=True))
     assert not any(rank_state.startswith("layer0") for rank_state in traces[0]["state"])
@@ -123,14 +123,14 @@ def in_turn(transport, strategies):
 
 
 def test_recipes_equal_their_equations_in_processes():
-    """All in one pair of processes, which takes seconds to start."""
+    """All in one pair of processes, because starting them takes seconds."""
     ranks = run_processes(2, in_turn, [named(name) for name in EQUATIONS])
     for name, *traces in zip(EQUATIONS, *ranks, strict=True):
         assert_same(traces, *oracle(name, 2, SAGE))
 
 
 def test_free_wires_ride_on_tiles():
-    """Late tiles in few bits, as no paper has them; in step and whole they are exact."""
+    """Late tiles with few bits, which no paper has; fresh tiles in full precision are exact."""
     recipe = STRATEGIES.make("free", placement="mixture", schedule="sync", codec="full")
     assert_same(run_threads(3, trace, recipe, SAGE), *oracle("mixgcn", 3, SAGE))
     late = STRATEGIES.make("free", placement="mixture", schedule="pipelined", codec="lowbit", bits="8")

@@ -1,4 +1,4 @@
-"""Blocks that run forward twice: the same bits in losses, gradients and channels, the same messages, less kept."""
+"""Blocks that run forward twice: bit-identical losses, gradients and channels, the same messages, less memory."""
 
 from collections.abc import Callable
 from functools import partial
@@ -45,7 +45,7 @@ def steps(
     twice: bool,
     **options: Any,
 ) -> tuple[list[Tensor], dict[str, Tensor]]:
-    """Losses and gradients of four steps; then weights, running statistics and all that channels hold."""
+    """Losses and gradients of four steps; then weights, running statistics and the state of channels."""
     config = TrainConfig(lr=0.05, seed=3, dtype="float64", checkpoint_layers=twice, **options)
     trainer = trainer_of(transport, CASES["directed"], spec, config, wire, placement=placement)
     found: list[Tensor] = []
@@ -95,7 +95,7 @@ def test_gpu_has_the_same_bits(model: str) -> None:
 
 
 def kept(spec: nn.ModelSpec, twice: bool) -> int:
-    """Numbers that a forward pass keeps for the backward pass, its input, weights and result apart."""
+    """How many numbers a forward pass keeps for the backward pass, without its input, weights and result."""
     config = TrainConfig(dtype="float64", checkpoint_layers=twice)
     trainer = trainer_of(SingleRank(), CASES["undirected"], spec, config)
     rows, saved = trainer.shard.train, {}
@@ -114,7 +114,7 @@ def kept(spec: nn.ModelSpec, twice: bool) -> int:
 
 
 def test_less_is_kept() -> None:
-    """Of 5 hidden layers: the inner rows of the last block alone, not of all."""
+    """Of 5 hidden layers, only the inner rows of the last block are kept."""
     spec = nn.GraphSAGE(layers=6, hidden=16, dropout=0.5, input_dropout=True, norm="layer")
     assert kept(spec, True) * 4 < kept(spec, False)
 

@@ -27,7 +27,7 @@ NODES, STEPS = 80, 4
 
 
 def with_numbers(parts, *, columns=0, seed=0, **options):
-    """A graph with real numbers, unknown for every node outside of the masks."""
+    """A graph with real numbers as labels, unknown for every node outside the masks."""
     base = random_graph(nodes=NODES, arcs=200, seed=seed, **options)
     rng = np.random.default_rng(seed)
     y = rng.standard_normal((NODES, columns) if columns else NODES)
@@ -100,7 +100,7 @@ def test_real_processes():
 
 
 def test_whole_numbers_may_be_real_ones():
-    """Classes [N] as one number a node, if one asks for it."""
+    """Classes [N] as one number per node, on request."""
 
     def case(parts):
         graph = random_graph(nodes=NODES, arcs=200)
@@ -113,7 +113,7 @@ def test_whole_numbers_may_be_real_ones():
 
 
 def test_the_smaller_error_is_the_better_one(tmp_path):
-    """The best epoch has the smallest validation error, patience counts from there, and predictions are its own."""
+    """The best epoch has the smallest validation error; patience and predictions use this epoch."""
     graph, _ = with_numbers(1, columns=2)
     options = {"model": SPECS["gcn"], "parts": 2, "eval_every": 1, "out": tmp_path / "run", "lr": 0.05}
     run = fg.train(graph, epochs=60, patience=5, dtype="float64", metric="mae", **options)

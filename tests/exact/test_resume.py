@@ -1,4 +1,4 @@
-"""Resuming after any epoch of any variant ends bit-identical; neither saving nor scoring is noticed."""
+"""Resuming after any epoch with any options is bit-identical; saving and scoring have no effect on training."""
 
 from dataclasses import replace
 from functools import partial
@@ -43,7 +43,7 @@ HALO_WIRES = {
 }
 
 
-# Where a run would measure, and so might cut its layers anew: two runs are compared here.
+# A run would measure here and could cut its layers differently: two runs are compared.
 FIXED = {"gnnpipe": {"cut": "2"}, "gnnpipe-hybrid": {"freeze": 2}}
 PIPES = {
     "stages, late hops, two bits": (3, {"cut": (1, 2), "hop": WIRES["bounded, two bits, half back"]}),
@@ -64,7 +64,7 @@ RANKS = dict.fromkeys(STRATEGIES, 2) | {name: ranks for name, (ranks, _) in PIPE
 
 
 def drawn(seed):
-    """Any point of the product of all axes: ranks, and the arguments of the body."""
+    """Any combination of all axes: ranks, and the arguments of the body."""
     pick = Random(seed).choice
     placement = pick([Partitioned, Mixture])
     halo = placement is Partitioned  # whose rows may be fewer
@@ -103,7 +103,7 @@ def drawn(seed):
 
 
 def assert_resumes_anywhere(ranks, *run):
-    """A rank resumed after any epoch sees the losses, and holds the state, of one that never stopped."""
+    """A rank resumed after any epoch has the losses, and the state, of one that never stopped."""
     for (losses, saved), *again in run_threads(ranks, resumed_epochs, *run):
         for epoch, (late_losses, late_saved) in enumerate(again):
             assert late_losses == losses[epoch:], f"resumed after {epoch} epochs"
@@ -123,7 +123,7 @@ def test_resuming_any_point_of_the_axes_is_bit_identical(seed):
 
 @pytest.mark.parametrize("name", RUNS)
 def test_neither_scoring_nor_saving_disturbs_training(name):
-    """Evaluation is exact and has channels of its own; a checkpoint waits for messages, and takes none away."""
+    """Evaluation is exact and has its own channels; a checkpoint waits for messages, and removes none."""
     ends = replace(CONFIG, eval_every=EPOCHS, checkpoint_every=EPOCHS)
     quiet, busy = (
         run_threads(RANKS.get(name, 2), saved_epochs, CASES["undirected"], SAGE, config, *RUNS[name])

@@ -113,7 +113,7 @@ ON = [("cpu", "cuda:0"), ("cuda:0", "cpu"), ("cuda:0", "cuda:0")]
 
 
 def on_either_device(transport):
-    """All models with their products on either side, in one set of processes."""
+    """All models with their products on either device, in one set of processes."""
     placement, case = laid("both,sparse", blocks=2)
     return [
         anew(transport, partial(train_trace, device="cuda", placement=partial(placement, aggregate_on=on)), case, spec)

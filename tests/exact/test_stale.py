@@ -67,7 +67,9 @@ def test_awkward_parts(case):
 @pytest.mark.parametrize("schedule", [Sync(), Pipelined(), Bounded(3)], ids=str)
 @pytest.mark.parametrize("model", ["sage", "gcn", "gin", "gat"])
 def test_pipegcn_to_the_letter(model, schedule):
-    """Z_t = P_in H_t W_t + P_bd H_{t-1} W_t: a layer's input crosses, however narrow its output, attention's too."""
+    """Z_t = P_in H_t W_t + P_bd H_{t-1} W_t: a layer's input crosses, even if its output is narrower, in attention
+    too.
+    """
     losses, grads = oracle("directed", 3, SPECS[model], schedule, narrow_first=False)
     options = (STEPS, Wire(schedule=schedule), False, True, "cpu", 0.05, False)
     assert_same(run_threads(3, train_trace, CASES["directed"], SPECS[model], *options), losses, grads)
@@ -78,7 +80,7 @@ def test_pipegcn_to_the_letter(model, schedule):
 @pytest.mark.parametrize("schedule", [Sync(), Pipelined()], ids=str)
 @pytest.mark.parametrize("model", ["sage", "gcn", "gin", "gat"])
 def test_sparse_features_are_known_ahead(model, schedule, dense, monkeypatch):
-    """The first layer's input is known, or its aggregation where that is small, so nothing of it is stale."""
+    """The first layer's input is known, or its aggregation if that is small, so nothing of it is stale."""
     monkeypatch.setattr(ahead, "dense_is_less", lambda entries, full: dense)
     for case in ("sparse", "wide"):
         losses, grads = oracle(case, 3, SPECS[model], schedule, narrow_first=False)
@@ -103,7 +105,7 @@ def test_how_sparse_features_are_known_does_not_depend_on_the_ranks(case, ranks)
 
 @pytest.mark.parametrize("model", ["sage", "gcn", "gat"])
 def test_without_precomputing_sparse_rows_cross_as_dense_ones_do(model):
-    """Where nothing is known ahead a published strategy sends the input itself, not its map."""
+    """If nothing is precomputed, a published strategy sends the input itself, not its map."""
     graph, assignment = CASES["wide"](3)
     masks = (graph.train_mask, graph.val_mask, graph.test_mask)
     dense = Graph(graph.edge_index, graph.x.toarray(), graph.y, masks)
@@ -145,7 +147,7 @@ def test_processes_equal_the_equations():
 @pytest.mark.parametrize("schedule", SCHEDULES, ids=str)
 @pytest.mark.parametrize("kind", [nn.GraphSAGE, nn.GAT])
 def test_frozen_weights_reach_the_exact_gradients(schedule, kind):
-    """Once nothing moves, stale rows are the right rows: layers x lag steps forward, as many back."""
+    """When weights no longer change, stale rows are correct: after layers x lag steps forward, and as many backward."""
     spec = kind(layers=3, hidden=16, dropout=0.0)
     exact, stale = (
         run_threads(3, train_trace, CASES["directed"], spec, 16, Wire(schedule=s), False, True, "cpu", 1e-300)

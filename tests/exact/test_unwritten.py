@@ -1,4 +1,4 @@
-"""No step reads memory that nobody wrote: torch fills what it allocates with NaN, and nothing changes."""
+"""No step reads uninitialised memory: torch fills new tensors with NaN, and nothing changes."""
 
 import pytest
 import torch
@@ -23,7 +23,7 @@ MODELS = {"sage": nn.GraphSAGE(layers=3, hidden=8), "gat": nn.GAT(layers=3, hidd
 
 @pytest.fixture
 def filled():
-    """A switch: from its call on, fresh memory is NaN."""
+    """A switch: after its call, new memory is NaN."""
     yield lambda: torch.use_deterministic_algorithms(True, warn_only=True)
     torch.use_deterministic_algorithms(False)
 

@@ -43,7 +43,7 @@ def test_the_trend_smooths():
 
 
 def test_what_a_step_knows_does_not_depend_on_later_losses():
-    """A run that was resumed has all its losses at once; it must draw what the first run drew."""
+    """A resumed run has all its losses at once; it must draw what the first run drew."""
     losses = np.random.default_rng(1).random(40).tolist()
     growing: list[float] = []
     live, resumed = Trend(growing, tau=3, alpha=0.5), Trend(losses, tau=3, alpha=0.5)
@@ -53,7 +53,7 @@ def test_what_a_step_knows_does_not_depend_on_later_losses():
 
 
 def test_the_switch_follows_the_trend():
-    trend = Trend(CONVEX, tau=2, alpha=0.0)  # falls ever more slowly
+    trend = Trend(CONVEX, tau=2, alpha=0.0)  # falls more and more slowly
     assert [str(Switch(trend).turn(step)) for step in (0, 5, 6)] == [
         "send, read nothing",
         "send, read 4",
@@ -89,7 +89,7 @@ def test_every_grade_is_coded_in_its_bits(base, shape):
 
 
 class ByNode:
-    """For the oracle: a codec that looks every row's node up in the whole graph."""
+    """For the oracle: a codec that looks up every row's node in the whole graph."""
 
     def __init__(self, graph, part, bits_at):
         self.needs = dense_arcs(graph, weighted=False) != 0
@@ -120,7 +120,7 @@ class ByNode:
 
 @pytest.mark.parametrize("runner", [run_threads, run_processes], ids=["threads", "processes"])
 def test_adaptive_wires_equal_their_equations(runner):
-    """tau = 1: the bits change while it runs, as told by the losses that came out."""
+    """tau = 1: the bits change during the run, depending on its losses."""
     spec, steps = nn.GraphSAGE(layers=3, hidden=16, dropout=0.5, input_dropout=True), 8
     graph, assignment = CASES["directed"](2)
     part = torch.from_numpy(assignment.part.copy())

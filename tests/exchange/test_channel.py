@@ -48,7 +48,7 @@ def halo_ids(transport, case, codec, relu):
 @pytest.mark.parametrize("codec", [Full(), Half(), BFloat16()])
 @pytest.mark.parametrize("relu", [False, True])
 def test_halo_rows_are_the_owners_rows(codec, relu):
-    """Ids below 256 survive every codec here."""
+    """Ids below 256 survive every codec used here."""
     for ids, got in run_threads(4, halo_ids, "directed", codec, relu):
         want = torch.where(ids % 2 == 0, ids, torch.zeros_like(ids) if relu else -ids)
         assert torch.equal(got, want.double())
@@ -79,7 +79,7 @@ def test_relu_on_the_wire_has_the_right_gradient():
 
 
 def overlap(transport, seconds):
-    """Time a forward and backward pass whose local work takes as long as the wire."""
+    """Time a forward and backward pass whose local work takes as long as the messages."""
     _, route = route_of(transport, "undirected")
     slow = Delaying(transport, latency=seconds)
     channel = Wire().build(name="halo/layer0", route=route, transport=slow, clock=Clock())
@@ -107,7 +107,7 @@ class Nap(torch.autograd.Function):
 
 
 def test_the_wire_hides_behind_local_work_in_both_passes():
-    """Two passes of 0.3 s work and 0.3 s wire: 0.6 s when hidden, 1.2 s when not."""
+    """Two passes of 0.3 s work and 0.3 s messages: 0.6 s with overlap, 1.2 s without."""
     run_threads(2, overlap, 0.0)  # the first backward pass of a process imports a part of torch
     assert max(run_threads(2, overlap, 0.3)) < 0.95
 
@@ -136,7 +136,7 @@ def test_a_channel_reads_the_version_its_schedule_names():
 
 
 def resumed_gradient(transport, backwards):
-    """Of a step after a resume, from a state whose names come in either order."""
+    """The gradient of a step after a resume, from a state whose names are in either order."""
     _, route = route_of(transport, "directed")
     clock, wire, grads = Clock(), Wire(schedule=Pipelined()), []
     state = {}
@@ -179,7 +179,7 @@ def test_schedules_print_as_tables():
 
 
 def refused(transport, change):
-    """What a channel says of a state that was changed, when it next sends."""
+    """The error of a channel with a changed state, when it next sends."""
     _, route = route_of(transport, "directed")
     wire = Wire(schedule=Pipelined(), smooth=Smooth(gamma=0.8), codec=Half(), feedback=True)
     x = torch.randn(route.num_owned, 5)
@@ -207,5 +207,5 @@ def refused(transport, change):
 
 @pytest.mark.parametrize("change", ["version.2.", "average", "average.", "residual."])
 def test_a_state_of_other_shapes_is_refused(change):
-    """A row too few, one too many, another number format: none is left to fail later, or to fit by chance."""
+    """One row too few, one too many, another type: each is refused at once, so none fails later or fits by chance."""
     assert all(run_threads(2, refused, change))

@@ -64,7 +64,7 @@ def test_rows_become_columns_and_come_back(rows, width):
 
 @pytest.mark.parametrize(("rows", "width"), LAYOUTS)
 def test_tiles_are_as_many_numbers_as_the_formula_says(rows, width):
-    """N D - sum_r n_r k_r, either way; and what one rank packs for another is what that one expects."""
+    """N D - sum_r n_r k_r in either direction; and the numbers that one rank packs for another are those it expects."""
     routes = [TileRoute.of(rank, rows, width) for rank in range(len(rows))]
     columns = routes[0].columns
     stay = sum(n * k for n, k in zip(rows, columns, strict=True))

@@ -1,6 +1,6 @@
-"""Codecs, schedules, partitioners, metrics, models and strategies, each one file outside of the package.
+"""Codecs, schedules, partitioners, metrics, models and strategies, each in one file outside the package.
 
-The files are those that docs/extending.md shows.
+The files are those of docs/extending.md.
 """
 
 import json
@@ -78,7 +78,7 @@ def test_the_schedule():
 
 
 def test_codec_and_schedule_equal_their_equations():
-    """Named as the shell names them, against the dense algebra of late rows that cross in a codec."""
+    """Named as in the shell, and compared with the dense algebra of late rows that cross through a codec."""
     strategy = STRATEGIES.make("free", codec=TOPK, k="5", schedule=FRESH, first="3")
     graph, assignment = CASE(3)
     part, codec = torch.from_numpy(assignment.part.copy()), load(TOPK)(5)
@@ -113,7 +113,7 @@ def test_the_model_does_not_depend_on_the_ranks(case):
 
 @pytest.mark.parametrize("parts", [1, 2])
 def test_the_model_computes_only_rows_that_are_read(parts, tmp_path):
-    """The default strategy: rows that no loss reads are left out, and change nothing."""
+    """The default strategy: rows that no loss reads are left out, and nothing changes."""
     graph = random_graph(nodes=200, arcs=300, train=np.arange(200) % 20 == 0)
     model, options = load(CONTRAST)(layers=3, hidden=16), {"parts": parts, "epochs": 4, "dtype": "float64"}
     runs = [fg.train(graph, model=model, all_rows=rows, out=tmp_path / f"{rows}", **options) for rows in (False, True)]
@@ -217,7 +217,7 @@ def test_a_run_of_before_is_refused(home):
 
 
 def test_a_strategy_and_a_module_from_python(home, monkeypatch, tmp_path):
-    """The same names, and values, in one call; a package below the folder that the call is made in."""
+    """The same names, and values, in one call; a package below the current folder."""
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "__init__.py").write_text("")
     (tmp_path / "mine" / "models.py").write_text((FILES / "contrast.py").read_text())
@@ -230,7 +230,7 @@ def test_a_strategy_and_a_module_from_python(home, monkeypatch, tmp_path):
     assert config["model"]["name"] == "mine.models:Contrast"
 
 
-# --- what cannot be
+# --- refused input
 
 
 WRONG = {
@@ -315,7 +315,7 @@ from fullgraph.exchange import Turn as fg_turn
 
 @pytest.mark.parametrize("guard", ['if __name__ == "__main__":', "if True:"])
 def test_a_class_of_a_script_of_ones_own(guard, tmp_path):
-    """Ranks run the script again: its training has to stand under the usual guard."""
+    """Ranks run the script again: its training must be under the usual guard."""
     (tmp_path / "script.py").write_text(SCRIPT.format(guard=guard))
     done = subprocess.run(
         [sys.executable, "script.py"], cwd=tmp_path, env=os.environ, capture_output=True, text=True, timeout=300

@@ -1,4 +1,4 @@
-"""A data format of one's own: a function, or a frozen dataclass with options, in a file outside of the package."""
+"""A user's data format: a function, or a frozen dataclass with options, in a file outside the package."""
 
 import shutil
 from pathlib import Path
@@ -74,7 +74,7 @@ def test_a_function_that_returns_pyg_data(here):
 
 
 def test_it_trains_resumes_and_predicts_without_its_file(here):
-    """The file is read when the graph is cut, and never again."""
+    """The file is read when the graph is partitioned, and never again."""
     graph = "edge_list.py:EdgeList,edges=e.txt"
     fg.train(graph, parts=2, epochs=2, checkpoint_every=1, out="run")
     Path("edge_list.py").unlink()

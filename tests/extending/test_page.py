@@ -1,4 +1,4 @@
-"""docs/extending.md: every command and every call that it prints, as it is printed."""
+"""docs/extending.md: every printed command and every printed call runs as printed."""
 
 import re
 import shlex

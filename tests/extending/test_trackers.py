@@ -1,4 +1,4 @@
-"""The callbacks of docs/extending.md that tell MLflow and W&B: what arrives is what metrics.jsonl has."""
+"""The callbacks of docs/extending.md for MLflow and W&B receive what metrics.jsonl has."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -43,7 +43,7 @@ def test_wandb(tmp_path, monkeypatch):
 
 
 def test_a_callback_hears_of_the_end(tmp_path, monkeypatch):
-    """Once, on rank 0, after the last epoch; also where a callback ends the run."""
+    """Once, on rank 0, after the last epoch; also if a callback ends the run."""
     (tmp_path / "heard.py").write_text(
         "import os\nfrom dataclasses import dataclass\n\n\n@dataclass(frozen=True)\nclass Heard:\n"
         "    def __call__(self, record):\n        self.add(record.epoch)\n        return record.epoch == 3\n\n"

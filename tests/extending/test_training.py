@@ -1,4 +1,4 @@
-"""A loss, an optimizer, a callback and a decoder, each one file outside of the package (those of docs/extending.md)."""
+"""A loss, an optimizer, a callback and a decoder, each in one file outside the package (those of docs/extending.md)."""
 
 import inspect
 import json
@@ -46,7 +46,7 @@ def fullgraph(*args, cwd):
 
 @pytest.mark.parametrize("ranks", [1, 2, 3])
 def test_a_loss_does_not_depend_on_the_ranks(ranks):
-    """Weights of classes among its options; against the equation, on one process."""
+    """Its options include weights of classes; compared with the equation on one process."""
     loss = LOSSES.make(FOCAL, gamma="1.5", weights="1,2,0.5,3")
     graph, _ = CASE(1)
     rows, y = torch.from_numpy(graph.train_mask[:, 0].copy()), torch.from_numpy(np.array(graph.y))
@@ -64,7 +64,7 @@ def test_a_loss_does_not_depend_on_the_ranks(ranks):
 
 
 class Counting(torch.optim.Optimizer):
-    """Keeps what torch's own do not: numbers, nothing, finer tensors than the weights, numbers of a group."""
+    """Keeps state that torch's optimizers do not: numbers, None, wider tensors than the weights, numbers of a group."""
 
     def __init__(self, params, lr=0.1, scale: float = 1.0):
         super().__init__(params, {"lr": lr, "scale": scale, "k": 0})
@@ -118,7 +118,7 @@ def test_an_optimizer_gives_back_what_it_was_given():
 
 
 def test_optimizers_from_python():
-    """A class, or what functools.partial makes of one, stands for the value that describes it."""
+    """A class, or functools.partial of one, stands for the value that describes it."""
     kinds = [torch.optim.RMSprop, partial(torch.optim.RMSprop, alpha=0.5), partial(torch.optim.Adam, betas=(0.8, 0.9))]
     for kind, options in zip(kinds, [{"alpha": 0.99}, {"alpha": 0.5}, {"betas": (0.8, 0.9)}], strict=True):
         config = read_value(TrainConfig, {"optimizer": kind}, "fg.train")
@@ -133,7 +133,7 @@ def test_optimizers_from_python():
 
 
 class Listening:
-    """No frozen dataclass."""
+    """Not a frozen dataclass."""
 
     def __call__(self, record):
         pass
@@ -189,7 +189,7 @@ def test_a_run_from_the_shell(tmp_path):
 
 
 def test_links_from_the_shell(tmp_path):
-    """A decoder of one's own; every node's row and every pair's score; the same on one rank."""
+    """A user's decoder; every node's row and every pair's score; the same on one rank."""
     graph = random_graph(nodes=200, arcs=800, features=10)
     fg.save_npz(fg.Graph(graph.edge_index, graph.x), tmp_path / "g.npz")
     (tmp_path / "distance.py").write_text((FILES / "distance.py").read_text())
@@ -236,7 +236,7 @@ def test_regression_from_the_shell(tmp_path):
     assert "never" not in done.stdout
 
 
-# --- what cannot be
+# --- refused input
 
 WRONG = {
     "mean": (("--loss", "torch.nn.functional:cross_entropy"), "cross_entropy returns the mean of its rows"),
@@ -258,7 +258,7 @@ WRONG = {
 
 @pytest.mark.parametrize("name", WRONG)
 def test_what_cannot_work_is_one_line(name, tmp_path, monkeypatch, capfd):
-    """In this process: importing torch anew for every line would take minutes."""
+    """In this process: importing torch for every line would take minutes."""
     args, text = WRONG[name]
     fg.save_npz(random_graph(nodes=100, arcs=500), tmp_path / "g.npz")
     monkeypatch.chdir(tmp_path)

@@ -1,4 +1,4 @@
-"""A model is a chain of blocks: what a pipeline relies on."""
+"""A model is a chain of blocks: the properties that a pipeline needs."""
 
 import copy
 from itertools import chain
@@ -21,7 +21,7 @@ SPECS = {
 
 @pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
 def test_blocks_share_out_the_weights(spec):
-    """Each weight has one name and one block, in a copy as well."""
+    """Each weight has one name and one block, in a copy too."""
     for model in (built := spec.build(5, 3), copy.deepcopy(built)):
         owned = list(chain.from_iterable(block.parameters() for block in model.blocks))
         assert len(owned) == len(set(owned))
@@ -31,7 +31,7 @@ def test_blocks_share_out_the_weights(spec):
 
 @pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
 def test_a_chain_may_be_cut_anywhere(spec):
-    """Only the state passes from one stage to the next; dropout obeys the model's mode."""
+    """Only the state passes from one stage to the next; dropout follows the model's mode."""
     trainer = trainer_of(SingleRank(), CASES["sparse"], spec, TrainConfig(dtype="float64"))
     model, x, view = trainer.model, trainer.shard.full.x, trainer.shard.full.view
 

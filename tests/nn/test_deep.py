@@ -1,4 +1,4 @@
-"""What makes a deep model worth its layers."""
+"""Deep models learn with many layers."""
 
 from functools import partial
 
@@ -13,7 +13,7 @@ from tests.support import CASES, train_trace
     ("kind", "learns"), [(nn.GCNII, True), (nn.ResGCN, True), (nn.GCN, False)], ids=["gcnii", "resgcn", "gcn"]
 )
 def test_32_layers_learn(kind, learns):
-    """Where 32 layers of a GCN have smoothed all nodes into one."""
+    """A GCN with 32 layers would give all nodes almost the same row."""
     spec, steps = kind(layers=32, hidden=16, dropout=0.0), partial(train_trace, steps=40, lr=0.02)
     losses = run_threads(1, steps, CASES["undirected"], spec)[0]["losses"]
     assert (losses[-1] < 0.6 * losses[0]) == learns

@@ -1,4 +1,4 @@
-"""Weights are drawn by one thread at a time, and the default type comes back whoever was first."""
+"""One thread at a time draws weights, and the default type is restored whichever thread was first."""
 
 import threading
 
@@ -17,7 +17,7 @@ def float64():
 
 
 class Watched:
-    """A lock that tells when a second thread has come to it."""
+    """A lock that signals when a second thread waits for it."""
 
     def __init__(self):
         self.lock, self.second_is_here = threading.Lock(), threading.Event()
@@ -33,7 +33,7 @@ class Watched:
 
 @pytest.mark.timeout(60)
 def test_two_threads_leave_the_default_type_as_it_was(float64, monkeypatch):
-    """The second comes while the first draws in float32; it must not take that for the default."""
+    """The second thread comes while the first draws in float32; it must not take float32 for the default."""
     lock = Watched()
     monkeypatch.setattr(spec, "_DRAWING", lock)
     seen = []

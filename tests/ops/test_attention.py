@@ -107,7 +107,7 @@ def test_attention_is_its_three_steps(
 
 
 def test_finer_scores_than_rows(make_structure: MakeStructure, backend: str) -> None:
-    """bfloat16 rows and float32 scores: the softmax is as good as in float32."""
+    """bfloat16 rows and float32 scores: the softmax is as precise as in float32."""
     if backend == "numba":
         pytest.skip("numba has no half types")
     s = make_structure(12, 9, 40)

@@ -1,4 +1,4 @@
-"""On a GPU every operation and its gradients equal those of the CPU; draws, bytes and reruns agree to the bit."""
+"""On a GPU every operation and its gradients equal those of the CPU; draws, bytes and reruns are bit-identical."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -35,7 +35,7 @@ PRECISION = {torch.float32: 1e-5, torch.float64: 1e-13, torch.bfloat16: 2**-7}
 
 @pytest.fixture(params=["triton", "torch"])
 def kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The kernels, and what a GPU falls back to without Triton."""
+    """The kernels, and the GPU's fallback without Triton."""
     monkeypatch.setenv("FULLGRAPH_KERNELS", "" if request.param == "triton" else "torch")
     found = fused_backend(torch.empty(0, device="cuda")) is not None
     assert found == (request.param == "triton"), "install Triton to test its kernels"
@@ -54,7 +54,7 @@ def hubs() -> Structure:
 
 
 def results(adj: Adjacency, leaves: dict[str, Tensor], device: str) -> tuple[list[Tensor], list[Tensor]]:
-    """What dropout gives; every other output and every gradient; computed on `device`."""
+    """The result of dropout; every other output and every gradient; computed on `device`."""
     t = {name: leaf.to(device, copy=True).requires_grad_(leaf.is_floating_point()) for name, leaf in leaves.items()}
     adj = adj.to(device=device)
     s, out = adj.structure, t["base"].detach().clone()
@@ -124,7 +124,7 @@ def test_products_at_real_sizes(hubs: Structure, kernels: str, dtype: torch.dtyp
 
 @pytest.mark.parametrize("dtype", TYPES)
 def test_attention_at_real_sizes(hubs: Structure, dtype: torch.dtype) -> None:
-    """Against the same formula in float64, in steps that keep a number per arc."""
+    """Compared with the same formula in float64, in steps that store a number per arc."""
     shapes = ((hubs.num_rows, 4), (hubs.num_cols, 4), (hubs.num_cols, 4, 32))
     leaves = [torch.randn(*shape, device="cuda").to(dtype).requires_grad_() for shape in shapes]
     exact = [leaf.detach().double().requires_grad_() for leaf in leaves]
@@ -190,7 +190,7 @@ def test_layer_norm_at_real_sizes(dtype: torch.dtype, width: int) -> None:
             both(), both(), [wanted, *torch.autograd.grad(wanted, fine, grad.double())], strict=True
         ):
             assert torch.equal(a, again)
-            # A row of one number has no variance: what its gradient should be, nothing, is rounding over sqrt(eps).
+            # A row of one number has no variance: its gradient should be zero, and is rounding divided by sqrt(eps).
             nothing = 0.1 if width == 1 else 1e-5
             assert (a.double() - b).norm() <= {torch.bfloat16: 1e-2}.get(dtype, 1e-5) * b.norm() + nothing
 
@@ -198,7 +198,7 @@ def test_layer_norm_at_real_sizes(dtype: torch.dtype, width: int) -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("shape", [(50_007, 602, 256), (200_001, 100, 128), (100_000, 128, 47), (333, 1, 1)])
 def test_dense_products_at_real_sizes(dtype: torch.dtype, shape: tuple[int, int, int]) -> None:
-    """As exact as float32 arithmetic, dropped rows too; the same bits every time."""
+    """As precise as float32 arithmetic, with dropped rows too; the same bits every time."""
     rows, width, out = shape
     x, weight = (torch.randn(n, width, device="cuda").to(dtype) for n in (rows, out))
     grad, ids = torch.randn(rows, out, device="cuda").to(dtype), torch.arange(rows, device="cuda")

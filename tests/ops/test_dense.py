@@ -52,7 +52,7 @@ class TestKernels:
 
     @pytest.mark.parametrize("rest", [1.0, float("nan")])
     def test_rows_inside_wider_ones(self, rest: float) -> None:
-        """Whatever stands behind a row, in memory that is read with it, is no part of the result."""
+        """Memory after a row that is read with it does not change the result."""
         x, weight, bias, _, grad = operands(70, 13, 20)
         wide, ids = torch.full((70, 16), rest), torch.randperm(100)[:70]
         wide[:, :13] = x

@@ -84,7 +84,7 @@ def test_half_types(make_structure: MakeStructure, form: str, backend: str) -> N
 
 
 def test_odd_numbers(make_structure: MakeStructure) -> None:
-    """A NaN is seen, and a ReLU has no gradient at 0."""
+    """A NaN stays, and a ReLU has no gradient at 0."""
     s = make_structure(11, 8, 40)
     made = {"col_CD": torch.randint(-1, 2, (8, 6)).double().requires_grad_()}
     with torch.no_grad():
@@ -96,7 +96,7 @@ def test_odd_numbers(make_structure: MakeStructure) -> None:
 
 
 def with_a_long_row() -> Structure:
-    """A row of more arcs than a program on a GPU takes (triton_plan.chunk_size)."""
+    """A row with more arcs than a program on a GPU takes (triton_plan.chunk_size)."""
     degree = torch.ones(41, dtype=torch.int64)
     degree[7] = 1100
     indptr = torch.nn.functional.pad(degree.cumsum(0), (1, 0))

@@ -19,7 +19,7 @@ KINDS = ["gatv2", "dot"]
 
 
 def equation(s: Structure, kind: str, t: dict[str, Tensor], scale: float, slope: float) -> Tensor:
-    """The same with a row for every arc."""
+    """The same with one row per arc."""
     i, j = s.rows, s.indices.long()
     edge = t.get("edge_EHD", torch.zeros(()))
     if kind == "gatv2":
@@ -120,12 +120,22 @@ def largest(s: Structure, x: Tensor) -> Tensor:
 @pytest.mark.parametrize("width", [1, 5, 16])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_maximum(make_structure: MakeStructure, dtype: torch.dtype, shape: tuple[int, int, int], width: int) -> None:
-    """Few different numbers, and arcs given twice, so that many are equal."""
+    """Few different numbers, and duplicate arcs, so that many are equal."""
     s = make_structure(*shape, ascending=False)
     made = {"x": torch.randint(-2, 3, (s.num_cols, width)).to(dtype).requires_grad_()}
     tolerance = 1e-6 if dtype == torch.float32 else 1e-14
     compare(results(lambda: arc_max(s, made["x"]), made), results(lambda: largest(s, made["x"]), made), tolerance)
     compare(results(lambda: arc_min(s, made["x"]), made), results(lambda: -largest(s, -made["x"]), made), tolerance)
+
+
+def test_a_maximum_of_zero_may_keep_all_of_its_gradient(make_structure: MakeStructure) -> None:
+    s = make_structure(9, 7, 31)
+    x = torch.randint(-2, 1, (7, 5)).double().requires_grad_()
+    arc_max(s, x, zeros=False).sum().backward()
+    assert x.grad is not None
+    assert int(s.indptr.diff().count_nonzero()) * 5 == round(float(x.grad.sum()), 9)
+    rest = torch.autograd.grad(arc_max(s, x).sum(), x)[0]
+    assert float(rest.sum()) < float(x.grad.sum())  # the zero has a share
 
 
 def test_maximum_of_half_types_and_of_odd_numbers(make_structure: MakeStructure, backend: str) -> None:

@@ -39,7 +39,7 @@ def test_rows_of_the_transpose_are_ascending(make_structure: MakeStructure) -> N
 
 @pytest.fixture
 def symmetric(make_structure: MakeStructure, dense: Dense) -> Structure:
-    """With duplicates, as many both ways."""
+    """With duplicates, equally many in both directions."""
     counts = dense(make_structure(25, 25, 80))
     counts = (counts + counts.T).long()
     indptr = torch.tensor([0, *counts.sum(1).cumsum(0)])
@@ -67,7 +67,7 @@ def test_transposing_in_pieces_is_transposing(
 
 @pytest.mark.parametrize("at_once", [50, 1000])
 def test_symmetry_is_seen_without_transposing(symmetric: Structure, at_once: int) -> None:
-    """One arc turned, one of two copies turned, and rows that do not ascend are all noticed."""
+    """One reversed arc, one reversed copy of two, and rows that do not ascend are all detected."""
     s = symmetric
     assert is_symmetric(s.indptr, s.indices, at_once=at_once)
     assert is_symmetric(torch.tensor([0, 0]), torch.empty(0, dtype=torch.int32), at_once=at_once)
@@ -97,7 +97,7 @@ def no_collector() -> Iterator[None]:
 
 @pytest.mark.usefixtures("no_collector")
 def test_a_dropped_matrix_is_freed_at_once(make_structure: MakeStructure, symmetric: Structure) -> None:
-    """A matrix and its transpose are no cycle, whichever of the two is held."""
+    """A matrix and its transpose form no reference cycle, whichever of the two is held."""
     arrays = []
     for s in (make_structure(7, 5, 20), symmetric):
         adj = Adjacency(Structure(s.indptr.clone(), s.indices.clone(), s.num_cols), torch.rand(s.num_arcs))
@@ -112,7 +112,7 @@ def test_a_dropped_matrix_is_freed_at_once(make_structure: MakeStructure, symmet
 
 @pytest.mark.usefixtures("no_collector")
 def test_a_transpose_outlives_its_matrix(make_structure: MakeStructure, dense: Dense) -> None:
-    """What it then finds as its own transpose ascends, and `perm` fits to it."""
+    """Its own transpose is then sorted, and `perm` fits it."""
     s = make_structure(7, 5, 30, ascending=False)
     weight = torch.randn(30, dtype=torch.float64)
     matrix, turned = dense(s, weight), Adjacency(s, weight).T

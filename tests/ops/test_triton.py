@@ -1,6 +1,6 @@
-"""The Triton kernels where their sizes matter: pieces of long rows, several slices, programs with several rows.
+"""The Triton kernels at sizes with pieces of long rows, several slices, and programs with several rows.
 
-Interpreted here; test_cuda.py has the compiled ones.
+Interpreted here; test_cuda.py tests the compiled ones.
 """
 
 import os
@@ -40,7 +40,7 @@ def store_arcs_of(indptr, places, out) -> None:  # type: ignore[no-untyped-def]
 
 @pytest.fixture
 def hubs() -> Structure:
-    """Rows of no arc, of one, of a few, and of several pieces of 8 (the last of which is whole, or has one arc)."""
+    """Rows with no arc, one, a few, and several pieces of 8 (the last piece is whole, or has one arc)."""
     degree = torch.tensor([0, 3, 24, 0, 0, 1, 17, 8, 9, 2, 0])
     indptr = torch.nn.functional.pad(degree.cumsum(0), (1, 0))
     return Structure(indptr, torch.randint(0, 6, (int(indptr[-1]),)), 6)
@@ -111,14 +111,14 @@ class TestPieces:
             torch.testing.assert_close(result, wanted, atol=1e-12, rtol=1e-12)
 
     def test_row_pointers_past_int32(self) -> None:
-        """Only the programs' own arithmetic: the arcs themselves would not fit here."""
+        """Only the programs' own arithmetic: the arcs themselves would not fit into memory."""
         indptr, out = torch.tensor([2**33, 2**33 + 2**32 + 5]), torch.zeros(2, dtype=torch.int64)
         store_arcs_of[(1,)](indptr, torch.tensor([4_294_967], dtype=torch.int32), out)
         assert out.tolist() == [2**33 + 4_294_967_000, 301]
 
 
 def odd_rows(width: int) -> Tensor:
-    """Ordinary rows, and rows that a formula may stumble over."""
+    """Ordinary rows, and rows that may break a formula."""
     x = torch.randn(14, width)
     inf, nan = float("inf"), float("nan")
     x[1], x[2], x[3], x[4] = 0.0, -0.0, 1.1, inf
@@ -276,7 +276,7 @@ KERNELS = (
 
 @pytest.mark.timeout(300)
 def test_every_kernel_compiles_for_a_gpu_that_is_not_here(tmp_path: Path) -> None:
-    """The interpreter takes programs that the compiler refuses."""
+    """The interpreter accepts programs that the compiler refuses."""
     environ = {**os.environ, "TRITON_CACHE_DIR": str(tmp_path)}
     environ.pop("TRITON_INTERPRET", None)
     done = subprocess.run([sys.executable, "-c", COMPILE], env=environ, capture_output=True, text=True, timeout=280)

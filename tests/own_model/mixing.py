@@ -1,4 +1,4 @@
-"""Models that mix rows of different nodes: each is right on any number of ranks, or refused by name."""
+"""Models that mix rows of different nodes: each is exact on any number of ranks, or refused by name."""
 
 import math
 import random
@@ -43,7 +43,7 @@ def between(function):
     return type(function.__name__, (Base,), {"between": function})
 
 
-# Right
+# Exact
 
 
 @between
@@ -286,9 +286,52 @@ def len_of_rows(self, h, x, e):
     return h * (10 / len(x))
 
 
+@between
+def turned_edges(self, h, x, e):
+    return h + utils.scatter(h[e[1]], e[0], 0, x.size(0))
+
+
+@between
+def adjacency(self, h, x, e):
+    return (
+        h
+        + torch.sparse_coo_tensor(
+            e, torch.ones(e.size(1), dtype=h.dtype), (x.size(0), x.size(0)), check_invariants=False
+        )
+        @ h
+    )
+
+
+class Positional(Base):
+    def made(self):
+        self.table = nn.Parameter(torch.ones(40, HIDDEN))
+
+    def between(self, h, x, e):
+        return h + self.table[: x.size(0)]
+
+
+class PositionalEmbedding(Base):
+    def made(self):
+        self.table = nn.Embedding(40, HIDDEN)
+
+    def between(self, h, x, e):
+        return h + self.table(torch.arange(x.size(0)))
+
+
+class MemoryBank(Base):
+    def made(self):
+        self.register_buffer("bank", torch.zeros(40, HIDDEN))
+
+    def between(self, h, x, e):
+        self.bank[: x.size(0)] = h.detach()
+        return h + self.bank[: x.size(0)]
+
+
 RIGHT = {
     kind.__name__: kind
     for kind in (
+        Positional, PositionalEmbedding, MemoryBank,
+        turned_edges, adjacency,
         centred, centred_by_keyword, standardised, standardised_at_once, scaled_columns, divided_by_the_number_of_nodes,
         global_attention, log_sum, largest, largest_with_its_row, covariance, clusters, by_groups, pooled, VirtualNode,
         masked_rows, chosen_columns, views, Sequences, reversed_gradient, OwnLayer, InEvaluationOnly, RunningMean,
@@ -436,24 +479,8 @@ def users_by_position(self, h, x, e):
     return h + utils.scatter((e[1] < 20).to(h.dtype)[:, None] * h[e[0]], e[1], 0, x.size(0))
 
 
-class Positional(Base):
-    def made(self):
-        self.table = nn.Parameter(torch.ones(40, HIDDEN))
-
-    def between(self, h, x, e):
-        return h + self.table[: x.size(0)]
-
-
-class PositionalEmbedding(Base):
-    def made(self):
-        self.table = nn.Embedding(40, HIDDEN)
-
-    def between(self, h, x, e):
-        return h + self.table(torch.arange(x.size(0)))
-
-
 class MixedNodes(Base):
-    """A linear map over the nodes, as MLP-Mixer has it."""
+    """A linear map over the nodes, as in MLP-Mixer."""
 
     def made(self):
         self.mix = nn.LazyLinear(3)
@@ -490,15 +517,6 @@ def instance_norm(self, h, x, e):
     return F.instance_norm(h.t()[None])[0].t()
 
 
-class MemoryBank(Base):
-    def made(self):
-        self.register_buffer("bank", torch.zeros(40, HIDDEN))
-
-    def between(self, h, x, e):
-        self.bank[: x.size(0)] = h.detach()
-        return h + self.bank[: x.size(0)]
-
-
 class RowsInABuffer(Base):
     def made(self):
         self.register_buffer("rows", torch.zeros(1))
@@ -524,24 +542,8 @@ def product_over_nodes(self, h, x, e):
 
 
 @between
-def turned_edges(self, h, x, e):
-    return h + utils.scatter(h[e[1]], e[0], 0, x.size(0))
-
-
-@between
 def added_edges(self, h, x, e):
     return self.first(x, torch.cat([e, torch.tensor([[0, 1], [1, 0]])], 1))
-
-
-@between
-def adjacency(self, h, x, e):
-    return (
-        h
-        + torch.sparse_coo_tensor(
-            e, torch.ones(e.size(1), dtype=h.dtype), (x.size(0), x.size(0)), check_invariants=False
-        )
-        @ h
-    )
 
 
 @between
@@ -587,21 +589,16 @@ REFUSED = {
     table_of_positions: "arange numbers the rows of one rank",
     positions_as_features: "positions of nodes become numbers of the model",
     users_by_position: "compares positions of nodes with numbers",
-    Positional: "first rows of a table",
-    PositionalEmbedding: "rows of a table are read by positions of nodes",
     MixedNodes: "self-check: the model fails|entry per position|copied|shape",
     AttentionOverNodes: "rows of nodes",
     Sequence: "recurrent network|rows of nodes",
     norm_over_nodes: "a norm over rows of nodes",
     instance_norm: "rows of nodes",
-    MemoryBank: "first rows of a table",
     RowsInABuffer: "the buffer rows after step 1 on 3 ranks",
     vectorised: "vmap hide",
     inner_gradient: "computes gradients of rows",
     product_over_nodes: "prod along rows of nodes",
-    turned_edges: "by the sources of edges",
     added_edges: "sources and targets of edges are mixed|behind rows that every rank has",
-    adjacency: "makes a matrix of the graph",
     drawn_by_python: "draws from Python's random",
 }
 LATE = {late_slice: "taken by their position", late_order: "cumsum along rows of nodes"}

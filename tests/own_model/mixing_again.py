@@ -1,4 +1,4 @@
-"""Models of a third search, on real graphs: other on several ranks, failing there, or refused without need."""
+"""Models of a third search, on real graphs: they differed on several ranks, failed, or were refused without need."""
 
 import math
 
@@ -9,7 +9,7 @@ from torch_geometric import nn as pyg
 
 from tests.own_model.mixing import HIDDEN, Base, between
 
-# Right
+# Exact
 
 
 @between
@@ -37,7 +37,7 @@ def numbers_of_rows(self, h, x, e):
 
 @between
 def means_of_float16(self, h, x, e):
-    """Sums of 40 rows of 6,000 are beyond float16."""
+    """Sums of 40 rows of 6,000 exceed float16."""
     large = (h.detach() * 0 + 6000).half()
     moments = large.mean(0) + large.std(0) + (large / 100).square().mean() + large.softmax(0).sum(0)
     return h * (moments + large.norm(dim=0) * 0.01 + large.logsumexp(0)).to(h.dtype) * 1e-4
@@ -53,7 +53,7 @@ def complex_numbers(self, h, x, e):
 
 
 class Constants(Base):
-    """Layers of zeros and ones, as virtual nodes begin."""
+    """Layers of zeros and ones, the initial rows of virtual nodes."""
 
     def made(self):
         self.lin, self.norm, self.cell = nn.Linear(HIDDEN, HIDDEN), nn.LayerNorm(HIDDEN), nn.GRUCell(HIDDEN, HIDDEN)
@@ -79,7 +79,7 @@ def counted_by_class(self, h, x, e):
 
 
 class Remembered(Base):
-    """What was computed of x is kept as long as x is the same."""
+    """A value computed from x is kept as long as x is the same."""
 
     known = None
 
@@ -123,9 +123,15 @@ class Quantiles(Base):
         return self.median(h, kept) + self.quantile(h, kept).view(-1, 2, HIDDEN).mean(1)
 
 
+@between
+def edges_turned_by_an_index(self, h, x, e):
+    return self.first(x, e[[1, 0]])
+
+
 RIGHT = {
     kind.__name__: kind
     for kind in (
+        edges_turned_by_an_index,
         vector_times_rows, largest_singular_value, numbers_of_rows, means_of_float16, complex_numbers, Constants,
         counted_by_class, Remembered, Quantiles, losses_of_rows, gradients_changed_row_by_row, special_functions,
     )
@@ -151,11 +157,6 @@ def gradient_of_a_weight(self, h, x, e):
         return h
     (grad,) = torch.autograd.grad(h.square().mean(), self.first.lin_l.weight, create_graph=True)
     return h * (1 + grad.norm())
-
-
-@between
-def edges_turned_by_an_index(self, h, x, e):
-    return self.first(x, e[[1, 0]])
 
 
 @between
@@ -235,8 +236,7 @@ REFUSED = {
     root_of_a_number_of_rows: "a plain number of the rows of one rank",
     divisor_of_a_number_of_rows: "a plain number of the rows of one rank",
     gradient_of_a_weight: "grad inside of the model computes gradients of rows",
-    edges_turned_by_an_index: "sends rows against the edges",
-    edges_turned_by_a_selection: "sends rows against the edges",
+    edges_turned_by_a_selection: r"turn edges around with edge_index\.flip",
     ByFrequency: "leave out scale_grad_by_freq",
     BagByFrequency: "leave out scale_grad_by_freq",
     SparseTable: r"the layer Embedding \(table\) gives sparse gradients",
@@ -247,7 +247,7 @@ REFUSED = {
 
 
 class mean_in_the_place_of_a_weight(Base):
-    """The same call as in the steps before, but for where its second argument comes from."""
+    """The same call as in earlier steps, except for the origin of its second argument."""
 
     def made(self):
         self.shift = nn.Parameter(torch.zeros(HIDDEN))
@@ -269,7 +269,7 @@ LATE = {
         {"between": lambda self, h, x, e, kind=kind: kind.between(self, h, x, e) if self.calls > 3 else h},
     ): REFUSED[kind]
     for kind in (
-        root_of_a_number_of_rows, divisor_of_a_number_of_rows, gradient_of_a_weight, edges_turned_by_an_index,
+        root_of_a_number_of_rows, divisor_of_a_number_of_rows, gradient_of_a_weight, edges_turned_by_a_selection,
         ByFrequency, BagByFrequency, SparseRows,
     )
 } | {mean_in_the_place_of_a_weight: "made where rows cannot be followed"}  # fmt: skip

@@ -1,4 +1,4 @@
-"""More models that mix rows of different nodes, found by people who looked for ways past the guard."""
+"""More models that mix rows of different nodes, from searches for gaps in the guard."""
 
 import io
 import threading
@@ -12,7 +12,7 @@ from torch_geometric.utils.num_nodes import maybe_num_nodes
 
 from tests.own_model.mixing import CLASSES, HIDDEN, WIDTH, Base, between
 
-# Right
+# Exact
 
 
 @between
@@ -82,7 +82,7 @@ class Bag(Base):
 
 
 class Aggregations(Base):
-    """Lists of aggregations, and aggregations with modules of the user's in them."""
+    """Lists of aggregations, and aggregations that contain the user's modules."""
 
     def made(self):
         class Centred(nn.Module):
@@ -99,7 +99,7 @@ class Aggregations(Base):
 
 
 class Adapted(nn.Module):
-    """A linear layer with another beside it, as LoRA has it."""
+    """A linear layer with another one beside it, as in LoRA."""
 
     def __init__(self, lin):
         super().__init__()
@@ -114,7 +114,7 @@ class Adapted(nn.Module):
 
 
 class ChangedLayers(Base):
-    """Layers that do more than PyG wrote."""
+    """Layers that differ from PyG's."""
 
     def made(self):
         hooked, adapted, normed = (pyg.GCNConv(HIDDEN, HIDDEN) for _ in range(3))
@@ -133,7 +133,7 @@ class ChangedLayers(Base):
 
 
 class PyGsOwn(Base):
-    """PyG draws from Python's random for the name of a template, and for a loss that is not asked for."""
+    """PyG draws from Python's random for the name of a template, and for an unused loss."""
 
     def made(self):
         self.net = pyg.Sequential("x, e", [(pyg.GCNConv(WIDTH, HIDDEN), "x, e -> h"), (lambda h: h * 2, "h -> h")])
@@ -163,9 +163,15 @@ def rows_through_a_view(self, h, x, e):
     return h - kept.sum()
 
 
+@between
+def one_way_of_each_edge(self, h, x, e):
+    return self.first(x, e[:, e[0] < e[1]])
+
+
 RIGHT = {
     kind.__name__: kind
     for kind in (
+        one_way_of_each_edge,
         norms_of_every_order, norm_of_zeros, written_into_another, sums_by_groups_in_place, pooled_by_a_batch,
         other_means, in_each_row, Bag, Aggregations, ChangedLayers, PyGsOwn, data_assigned, edges_to_others,
         rows_through_a_view,
@@ -203,11 +209,6 @@ class BegunByPosition(Base):
     def between(self, h, x, e):
         start = torch.linspace(0, 1, 4 * len(x), dtype=h.dtype).view(1, -1, 4)
         return h + self.rnn(h.view(-1, 2, 4), start)[0].flatten(1)
-
-
-@between
-def one_way_of_each_edge(self, h, x, e):
-    return self.first(x, e[:, e[0] < e[1]])
 
 
 @between
@@ -323,7 +324,6 @@ REFUSED = {
     renormed_columns: "renorm mixes rows of nodes",
     rows_as_kernels: "convolution takes rows of nodes for weights",
     BegunByPosition: "states that have a row per position",
-    one_way_of_each_edge: "lt asks for an order of nodes",
     written_by_position: "a row per position|taken by their position",
     written_through_a_view: "a row per position|taken by their position",
     InOrder: "the layer LSTMAggregation .*depends on the order of messages",
@@ -344,7 +344,7 @@ WAITING = {on_some_ranks_alone: r"mixing_more\.py|GATv2Conv \(layer second\)|on_
 
 
 def late(kind):
-    """The same model, which begins with it after the self-check's steps."""
+    """The same model, which uses it only after the self-check's steps."""
 
     def between(self, h, x, e):
         return kind.between(self, h, x, e) if self.calls > 3 else h
@@ -355,7 +355,7 @@ def late(kind):
 LATE = {
     late(kind): REFUSED[kind]
     for kind in (
-        renormed_columns, rows_as_kernels, BegunByPosition, one_way_of_each_edge, written_by_position,
+        renormed_columns, rows_as_kernels, BegunByPosition, written_by_position,
         by_torchscript, by_a_parameter, by_set, by_a_thread, by_no_function, in_words,
         drawn_by_a_distribution, drawn_by_an_initialisation,
         refusal_that_is_caught,

@@ -1,4 +1,4 @@
-"""Small models of PyG's layers, and what one process and many ranks make of them."""
+"""Small models of PyG layers, run in one process and on many ranks."""
 
 import copy
 import inspect
@@ -17,7 +17,7 @@ WIDTH, HIDDEN, CLASSES, ARC_WIDTH, NODES = 6, 8, 4, 3, 40
 
 
 class Net(nn.Module):
-    """Two layers; `given` names what they take of the arcs."""
+    """Two layers; `given` names their arguments about arcs."""
 
     def __init__(self, first, second):
         super().__init__()
@@ -97,7 +97,7 @@ class Normed(nn.Module):
 
 
 class ByHand(nn.Module):
-    """No layer of PyG's: rows are indexed by the arcs' ends."""
+    """No PyG layer: rows are indexed by the ends of arcs."""
 
     def __init__(self):
         super().__init__()
@@ -207,7 +207,7 @@ def made(name):
 
 
 def arc_inputs(model, name, weight, attr):
-    """What the model is called with beside x and edge_index."""
+    """The model's arguments beside x and edge_index."""
     names = inspect.signature(model.forward).parameters
     wanted = {"edge_weight": weight, "edge_attr": attr} if not name.startswith("model") else {}
     if name == "model pna":
@@ -221,7 +221,7 @@ def cotangent(rows, like):
 
 
 def in_one_process(name, state):
-    """Logits, gradients and buffers of PyG on its own, from the weights in `state`."""
+    """Logits, gradients and buffers of plain PyG, from the weights in `state`."""
     graph, model = case_graph(), made(name)
     model.load_state_dict(state)
     edge_index = torch.from_numpy(graph.edge_index.astype(np.int64))
@@ -238,7 +238,7 @@ def shard_of(transport, graph, method="random", **options):
 
 
 def on_ranks(transport, name, check=False):
-    """The same of this rank, through `distribute`; ranks draw weights of their own, and take rank 0's."""
+    """The same for this rank, through `distribute`; ranks draw their own weights, and take rank 0's."""
     shard = shard_of(transport, case_graph())
     model = fg.distribute(made(name), shard, check=check)
     state = copy.deepcopy(model.state_dict())

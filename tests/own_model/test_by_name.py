@@ -87,7 +87,7 @@ class Lazy(torch.nn.Module):
 
 
 def test_lazy_layers_work(tmp_path, monkeypatch):
-    """As PyG writes them: the widths come from the graph; 1 and 3 ranks train alike, resume and predict."""
+    """As in PyG: the widths come from the graph; 1 and 3 ranks train alike, resume and predict."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "lazy.py").write_text(LAZY)
     graph, options = random_graph(), {"epochs": 4, "dtype": "float64", "eval_every": 2, "checkpoint_every": 2}
@@ -192,7 +192,7 @@ def test_what_a_finished_run_knows(folder, monkeypatch):
 
 @pytest.mark.parametrize("kind", ["InEvaluationOnly", "RunningMean", "AfterWarmUp"])
 def test_from_the_shell_one_rank_gives_what_three_give(tmp_path, kind):
-    """With the command's defaults: ranks are processes whose first calls of our kernels are those of the model."""
+    """With the command's defaults: the ranks are processes in which the model calls our kernels first."""
     (tmp_path / "nets.py").write_text(MIXING)
     source = "sbm:nodes=300,edges=1500,features=16,classes=4,seed=1"
     for parts in (1, 3):

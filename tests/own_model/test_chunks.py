@@ -12,8 +12,8 @@ pytest.importorskip("torch_geometric", reason="PyG is an extra")
 
 from tests.own_model.nets import NETS, arc_inputs, case_graph, cotangent, in_one_process, made, shard_of
 
-MEMORY = "8kB"  # of 160 edges
-LAYERS = [name for name in NETS if name not in ("by hand", "normed")]  # no layer of PyG's, and nothing but SAGE
+MEMORY = "8kB"  # enough for 160 edges
+LAYERS = [name for name in NETS if name not in ("by hand", "normed")]  # "by hand" has no PyG layer, "normed" only SAGE
 
 
 def on_ranks(transport, name, state):
@@ -25,7 +25,7 @@ def on_ranks(transport, name, state):
     start = copy.deepcopy(model.state_dict())
     inputs = arc_inputs(model.module, name, shard.edge_weight, shard.edge_attr)
     outs = []
-    for _ in range(2):  # the second step knows what the first one tried
+    for _ in range(2):  # the second step uses the trial of the first
         model.load_state_dict(start)
         model.zero_grad()
         out = model(shard.x, shard.edge_index, **inputs)
@@ -49,7 +49,7 @@ def compare(name, ranks):
 @pytest.mark.parametrize("ranks", [1, 2, 3])
 @pytest.mark.parametrize("name", LAYERS)
 def test_chunks_are_pygs_layers(name, ranks, monkeypatch):
-    """Without kernels, so that every layer comes in chunks."""
+    """Without kernels, so that every layer runs in chunks."""
     monkeypatch.setattr("fullgraph.own_model.fast.FAST", {})
     for counts in compare(name, ranks):
         assert counts

@@ -178,7 +178,7 @@ ACTIVATIONS = [
 
 
 def activated(self, h, x, e):
-    """Each of them after the other, so that no version of torch has one that is not known to be row by row."""
+    """All of them in turn, so that no version of torch has one that is not known to work row by row."""
     for name in ACTIVATIONS:
         h = h + 0.1 * getattr(F, name)(torch.cat([h, h], 1) if name == "glu" else h)
     return F.prelu(h, torch.linspace(0, 1, HIDDEN, dtype=h.dtype))

@@ -1,4 +1,4 @@
-"""Draws of a model from Python's and NumPy's generators: the same on every rank, and unseen outside of a pass."""
+"""A model's draws from Python's and NumPy's generators: equal on every rank, without effect outside a pass."""
 
 import random
 from contextlib import nullcontext

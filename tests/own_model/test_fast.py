@@ -1,4 +1,4 @@
-"""PyG's layers that have kernels: they are PyG's in one process, on 1 to 3 ranks, and PyG's own code does not run."""
+"""PyG layers with kernels: equal to PyG in one process, on 1 to 3 ranks, and PyG's own code does not run."""
 
 import copy
 
@@ -24,10 +24,18 @@ from tests.own_model.nets import (
     Weighted,
     case_graph,
     cotangent,
+    degrees,
     mlp,
+    pna,
     shard_of,
     two,
 )
+
+
+def many_pna(width, out, **options):
+    scalers = ["linear", "inverse_linear", "attenuation"]
+    return pyg.PNAConv(width, out, ["sum", "var", "max", "mean"], scalers, degrees(), **options)
+
 
 E_DIM = {"edge_dim": ARC_WIDTH}
 MANY = ["sum", "mean", "min", "max", "var", "std"]
@@ -37,6 +45,7 @@ CASES = {
     "gatv2 shared": lambda: two(Net, pyg.GATv2Conv, share_weights=True, negative_slope=0.1, bias=False),
     "gatv2 no loops": lambda: two(Net, pyg.GATv2Conv, add_self_loops=False, residual=True),
     "gatv2 edges": lambda: two(Featured, pyg.GATv2Conv, {"add_self_loops": False}, **E_DIM),
+    "gatv2 edges and loops": lambda: two(Featured, pyg.GATv2Conv, **E_DIM),
     "gatv2 wide": lambda: Net(pyg.GATv2Conv(WIDTH, HIDDEN, heads=3), pyg.GATv2Conv(3 * HIDDEN, 4)),
     "transformer": lambda: two(Net, pyg.TransformerConv, {"root_weight": False}),
     "transformer heads": lambda: two(Net, pyg.TransformerConv, heads=2, concat=False, beta=True),
@@ -46,6 +55,8 @@ CASES = {
         pyg.GINEConv(mlp(WIDTH, HIDDEN, norm=True), **E_DIM), pyg.GINEConv(mlp(HIDDEN, 4), train_eps=True, **E_DIM)
     ),
     "gine direct": lambda: Embedded(pyg.GINEConv(mlp(WIDTH, HIDDEN)), pyg.GINEConv(mlp(HIDDEN, 4))),
+    "pna": lambda: two(Net, pna, second={"towers": 2, "post_layers": 2}),
+    "pna divided": lambda: two(Net, many_pna, towers=2, divide_input=True, train_norm=True),
     "res gated": lambda: two(Net, pyg.ResGatedGraphConv, {"root_weight": False}, {"act": torch.nn.ReLU()}),
     "res gated edges": lambda: two(Featured, pyg.ResGatedGraphConv, {"bias": False}, **E_DIM),
     "sage max": lambda: two(Net, pyg.SAGEConv, {"project": True}, aggr="max"),
@@ -60,7 +71,7 @@ CASES = {
 
 
 class Embedded(Net):
-    """Features of arcs as wide as those of nodes, which the model makes."""
+    """Features of arcs that the model computes, as wide as those of nodes."""
 
     def __init__(self, first, second):
         super().__init__(first, second)
@@ -72,7 +83,7 @@ class Embedded(Net):
 
 
 class Learned(Net):
-    """Weights of arcs that the model makes."""
+    """Weights of arcs that the model computes."""
 
     def __init__(self, first, second):
         super().__init__(first, second)
@@ -100,9 +111,9 @@ def alone(model):
 
 def on_ranks(transport, model):
     shard = shard_of(transport, case_graph())
-    model = fg.distribute(copy.deepcopy(model), shard, check=False)
+    model = fg.distribute(copy.deepcopy(model), shard, check=transport.size == 2)
     outs = []
-    for _ in range(2):  # the second step finds what the first one remembered
+    for _ in range(2):  # the second step uses what the first one stored
         model.zero_grad()
         out = model(shard.x, shard.edge_index, *inputs_of(model.module, shard.edge_weight, shard.edge_attr))
         (out * cotangent(shard.full.ids, out)).sum().backward()
@@ -112,9 +123,24 @@ def on_ranks(transport, model):
     return shard.full.ids, out.detach(), {name: p.grad for name, p in model.named_parameters()}
 
 
+def trained_and_evaluated(transport, model):
+    shard = shard_of(transport, case_graph())
+    for one in (fg.distribute(copy.deepcopy(model), shard, check=False) for _ in range(2)):
+        one(shard.x, shard.edge_index, shard.edge_attr).sum().backward()
+        fg.sync_gradients(one)
+        one.eval()
+        one(shard.x, shard.edge_index, shard.edge_attr)
+
+
+def test_a_second_model_runs_on_kernels_too(monkeypatch):
+    """The first one marks the features of edges as rows of its own view of them."""
+    monkeypatch.setattr(ChunkedCall, "__call__", never)
+    run_threads(1, trained_and_evaluated, CASES["gine"]().double())
+
+
 def short_of_memory(transport, model):
     shard = shard_of(transport, case_graph())
-    memory = "8kB" if transport.rank else "1GiB"  # one rank alone: all of them choose alike
+    memory = "8kB" if transport.rank else "1GiB"  # one rank only: all ranks choose alike
     model = fg.distribute(copy.deepcopy(model), shard, check=False, message_memory=memory)
     out = model(shard.x, shard.edge_index, shard.edge_attr)
     (out * cotangent(shard.full.ids, out)).sum().backward()
@@ -124,7 +150,7 @@ def short_of_memory(transport, model):
 
 @pytest.mark.parametrize("name", ["gatv2 edges", "transformer edges"])
 def test_mapped_features_of_edges_must_fit(name):
-    """A kernel that needs them all at once leaves the layer to chunks."""
+    """A kernel that needs all of them at the same time leaves the layer to chunks."""
     torch.manual_seed(0)
     model = CASES[name]().double()
     wanted, grads = alone(copy.deepcopy(model))
@@ -160,7 +186,7 @@ def dropped(transport, model):
 
 @pytest.mark.parametrize("name", ["gatv2", "gatv2 edges", "transformer"])
 def test_dropout_of_attention_is_drawn_by_arc(name, monkeypatch):
-    """Kernels draw what PyG's code draws through F.dropout, on any number of ranks."""
+    """Kernels draw the same numbers as PyG's code through F.dropout, on any number of ranks."""
     torch.manual_seed(0)
     model = CASES[name]().double()
     model.first.dropout = model.second.dropout = 0.4

@@ -1,4 +1,4 @@
-"""Users' models on a CUDA device: what follows rows makes no tensor on another device, and results stay."""
+"""Users' models on a CUDA device: following rows creates no tensor on another device, and results are equal."""
 
 import copy
 

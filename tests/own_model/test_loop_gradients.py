@@ -1,4 +1,4 @@
-"""Gradients of weights in one's own loop: layers that begin later, sums over several steps, dropout in place."""
+"""Weight gradients in a user's loop: layers that begin later, sums over several steps, dropout in place."""
 
 import copy
 
@@ -19,7 +19,7 @@ STEPS = 6
 
 
 class BegunLater(Base):
-    """A layer that has no gradient in the first steps, and one that never has."""
+    """One layer has no gradient in the first steps, and one never has."""
 
     def made(self):
         self.later, self.never = nn.Linear(HIDDEN, HIDDEN), nn.Linear(HIDDEN, HIDDEN)

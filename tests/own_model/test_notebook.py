@@ -1,4 +1,4 @@
-"""A class of a notebook, of a script or of a function trains as one of a file does; its ranks are handed it."""
+"""A class of a notebook, of a script or of a function trains like a class of a file; it is sent to the ranks."""
 
 import json
 import subprocess

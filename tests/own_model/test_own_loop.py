@@ -1,4 +1,4 @@
-"""One's own loop around a distributed model: dropout, refusals, steps, checkpointing, autocast, compile."""
+"""A user's own loop around a distributed model: dropout, refusals, steps, checkpointing, autocast, compile."""
 
 import copy
 
@@ -63,7 +63,7 @@ def steps(transport, model, num_steps, *, graph=None, strategy=None, wire=None, 
 
 
 def same(model, num_steps=3, **options):
-    """Three ranks compute what one does."""
+    """Three ranks compute the same as one."""
     one = run_threads(1, lambda t: steps(t, model, num_steps, **options))[0]
     many = run_threads(3, lambda t: steps(t, model, num_steps, **options))
     torch.testing.assert_close(sum(m["losses"] for m in many), one["losses"], rtol=1e-9, atol=1e-9)
@@ -155,15 +155,11 @@ REFUSED = {
     "a pooling": (lambda: Meaning(pyg.TopKPooling(CLASSES)), r"TopKPooling \(what\) is a pooling"),
     "an instance norm": (lambda: Meaning(pyg.InstanceNorm(CLASSES)), r"InstanceNorm \(what\) is a norm over all"),
     "attention of all": (lambda: pyg.GPSConv(WIDTH, None), "attention between all nodes"),
-    "both directions": (lambda: Net(pyg.DirGNNConv(pyg.SAGEConv(WIDTH, 8)), pyg.SAGEConv(8, 4)), "DirGNN"),
-    "against the arcs": (lambda: Net(pyg.SAGEConv(WIDTH, 8, flow="target_to_source"), pyg.SAGEConv(8, 4)), "flow="),
-    "arcs turned": (lambda: Meaning(lambda x, e: x + pyg.SimpleConv()(x, e.flip(0))), "against the edges"),
-    "out-degrees": (lambda: Net(pyg.ChebConv(WIDTH, 8, K=2), pyg.GCNConv(8, 4)), "by the sources of edges"),
     "one row": (lambda: Meaning(lambda x, _: pyg.global_add_pool(x, None)), "logits, one row per node"),
     "other draws": (lambda: Meaning(lambda x, _: x + torch.rand_like(x)), "rand_like.* use F.dropout"),
     "a table of nodes": (
         lambda: Meaning(lambda x, e: pyg.SimpleConv()(torch.ones(NODES, 3).double(), e)),
-        r"returned shape \(40, 3\) for a graph of 20 nodes",
+        r"returned shape \(40, 3\) for a graph of 20 nodes.*every node of 40 into the graph",
     ),
 }  # fmt: skip
 
@@ -199,7 +195,7 @@ def test_a_good_model_passes_its_check():
 
 
 class TestSteps:
-    """Own loops that would be wrong without a word."""
+    """Own loops that would silently be wrong."""
 
     @pytest.fixture
     def shard(self):
@@ -255,7 +251,7 @@ class TestSteps:
 
 
 def slip(body, ranks, wire):
-    """What a loop around a model of ours is told."""
+    """The error for a mistake in a loop around one of our models."""
     graph = case_graph()
 
     def rank(transport):
@@ -270,7 +266,7 @@ def slip(body, ranks, wire):
 @pytest.mark.parametrize("ranks", [1, 2])
 @pytest.mark.parametrize("wire", [fg.Wire(), fg.Wire(schedule=Pipelined(1))], ids=["fresh", "stale"])
 class TestOurOwnModels:
-    """The same slips with a model of ours, on fresh and on stale wires."""
+    """The same mistakes with one of our models, on fresh and on stale wires."""
 
     def test_a_step_that_was_not_begun(self, ranks, wire):
         with pytest.raises(fg.InputError, match=r"no step was begun: call shard\.clock\.tick"):
@@ -310,7 +306,7 @@ class TestOurOwnModels:
 
 
 class TestShards:
-    """Shards that were opened for something else."""
+    """Shards that were opened for another purpose."""
 
     def test_a_shard_without_its_aggregation(self):
         shard = fg.open_shard(case_graph())
@@ -336,7 +332,7 @@ def test_a_strategy_that_follows_the_loss_is_told_it():
 
 
 class Checkpointed(nn.Module):
-    """The middle of the model is computed again in the backward pass."""
+    """The backward pass recomputes the middle of the model."""
 
     def __init__(self, **options):
         super().__init__()

@@ -1,4 +1,4 @@
-"""The trainer takes a distributed model as it takes our own: the steps of one's own loop, and resume to the bit."""
+"""The trainer takes a distributed model like ours: the same steps as a user's loop, and bit-identical resume."""
 
 import copy
 
@@ -28,7 +28,7 @@ def trainer_of(transport, model, strategy, epochs=STEPS):
 
 
 def losses_of(transport, model, strategy):
-    """Of a whole run; of one that stops in the middle and goes on from what was held; and the scores."""
+    """Losses of a whole run; of a run that stops in the middle and continues from its state; and the scores."""
     trainer = anew(transport, trainer_of, model, strategy)
     losses = [float(trainer.train_step()[0]) for _ in range(STEPS)]
     begun = anew(transport, trainer_of, model, strategy)

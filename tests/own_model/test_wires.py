@@ -1,4 +1,4 @@
-"""PyG's layers on the published wires: the same equations as our own layers, late, averaged or in few bits."""
+"""PyG layers on the published wires: the same equations as our own layers, late, averaged or with few bits."""
 
 import copy
 
@@ -25,7 +25,7 @@ SPECS = {"gcn": nn.GCN(**PLAIN), "sage": nn.GraphSAGE(**PLAIN), "gin": nn.GIN(**
 
 
 def to_pyg(conv):
-    """A layer of PyG's with the weights of ours, and under which names ours has them."""
+    """A PyG layer with the weights of ours, and the names of these weights in ours."""
     if isinstance(conv, nn.GCNConv):
         other = pyg.GCNConv(conv.in_width, conv.out_width)
         return other, {"lin.weight": "lin.weight", "bias": "bias"}
@@ -45,7 +45,7 @@ def to_pyg(conv):
 
 
 class Stack(torch.nn.Module):
-    """x_{l+1} = conv_l(relu(x_l)), as our models have it."""
+    """x_{l+1} = conv_l(relu(x_l)), as in our models."""
 
     def __init__(self, convs):
         super().__init__()
@@ -169,6 +169,6 @@ def test_partial_halos_equal_their_equations(name, model, narrow):
 
 
 def test_a_sampled_halo_is_refused():
-    """What a module does with rows that are not there is not known."""
+    """It is unknown what a module does with missing rows."""
     with pytest.raises(InputError, match="use one of our models, or share=1"):
         run_threads(2, trace, in_pyg(SPECS["sage"], CASE(2)[0]), STRATEGIES.make("bns"))

@@ -1,4 +1,4 @@
-"""What becomes of each of the users' models: equal to one process of plain PyG, or refused in words that name the fix.
+"""The outcome of each of the users' models: equal to one process of plain PyG, or refused with the fix.
 
 `python -m tests.own_model.users_cases` prints the table of docs/own_models.md.
 """
@@ -38,7 +38,7 @@ def users_graph():
 
 
 def users_data(graph):
-    """The same as a `Data` in float64, and what a script makes of it."""
+    """The same graph as a `Data` in float64, with additions that a script makes."""
     data = graph.to_pyg()
     data.x, data.y = torch.from_numpy(graph.x.copy()), data.y.long()
     data.node_id = torch.arange(data.num_nodes)
@@ -47,7 +47,7 @@ def users_data(graph):
 
 @dataclass(frozen=True)
 class Case:
-    """How a script calls one of the models, and how it ends over ranks."""
+    """How a script calls one of the models, and its outcome over ranks."""
 
     name: str
     call: object = field(default=lambda model, data: model(data.x, data.edge_index))
@@ -100,29 +100,59 @@ def with_labels(model, data):
     return model(data.x, data.y, data.edge_index, data.train_mask, data.node_id)
 
 
-CASES = [
-    Case("GCN"), Case("GCNWeighted", weighted), Case("GCNBatchNorm"), Case("Sage"), Case("SageMax"), Case("SageLazy"),
-    Case("GAT"), Case("GATv2Edges", featured), Case("Jumping"), Case("JumpingLSTM"), Case("Residual"), Case("APPNP"),
-    Case("SGC"), Case("GCNII"), Case("ARMA"), Case("TAG"), Case("PNA"), Case("GIN"), Case("GINE", featured),
-    Case("EdgeNetwork", featured), Case("Normed"), Case("PairNormed"), Case("VirtualNode"), Case("MLP", of_x),
-    Case("Transformer"), Case("EdgeConv"), Case("Gated"), Case("ResGated"), Case("GEN"), Case("Tutorial"),
-    Case("ByHand"), Case("PyGs", by_name_weighted),
-    Case("TakesData", of_data), Case("TakesBatch", of_data),
-    Case("WithHidden", logits=first), Case("AsDict", logits=lambda out: out["logits"]),
-    Case("AsDataclass", logits=lambda out: out.out), Case("OwnLoss", logits=first, refused="a loss of its own"),
-    Case("Positions", with_field("pe")), Case("TypesOfNodesAndEdges", with_field("node_kind", "etype")),
-    Case("Relational", with_field("etype")),
-    Case("Embedded", of_arcs), Case("EmbeddedByArange", of_arcs), Case("EmbeddedById", with_field("node_id")),
-    Case("BesideFeatures"), Case("Historic", refused="buffer"), Case("LINKX"),
-    Case("DropEdge", draws=True), Case("DropEdgeWeighted", weighted, draws=True),
-    Case("DropBothWays", draws=True, refused="add"),
-    Case("TargetToSource"), Case("BothWays"), Case("BothWaysByIndex"), Case("BothWaysByStack"),
-    Case("FlippedWithFeatures", featured), Case("DirGNN"), Case("Undirected"), Case("Cheb"), Case("SumsBySource"),
-    Case("UniMP", with_labels), Case("SparseMM", weighted), Case("SparseNormed"),
-    Case("StarArgs", options={"hidden_channels": 8, "num_layers": 2}),
-    Case("Options", options={"hidden_channels": 8, "num_layers": 2}), Case("make_net"),
-    Case("FrozenNoGrad"), Case("FrozenWeights"), Case("Detached"),
-]  # fmt: skip
+SMALL = {"hidden_channels": 8, "num_layers": 2}
+KINDS = {  # what users write, and how each of them ends
+    "PyG layers in sequence": [
+        Case("GCN"), Case("GCNWeighted", weighted), Case("GCNBatchNorm"), Case("Sage"), Case("SageMax"),
+        Case("GAT"), Case("GATv2Edges", featured), Case("Transformer"), Case("GIN"), Case("GINE", featured),
+        Case("ARMA"), Case("TAG"), Case("PNA"), Case("EdgeConv"), Case("Normalised"), Case("Gated"), Case("ResGated"),
+        Case("GEN"),
+        Case("EdgeNetwork", featured), Case("PyGs", by_name_weighted), Case("MLP", of_x),
+    ],
+    "lazy widths, `adj_t` as a name": [Case("SageLazy")],
+    "jumping knowledge, residuals, GCN2, APPNP, SGC (cached)": [
+        Case("Jumping"), Case("JumpingLSTM"), Case("Residual"), Case("APPNP"), Case("SGC"), Case("GCNII"),
+    ],
+    "norms and means over all nodes, a virtual node": [Case("Normed"), Case("PairNormed"), Case("VirtualNode")],
+    "your own layer; attention written out": [Case("Tutorial"), Case("ByHand")],
+    "`forward(data)`, `forward(batch)`": [Case("TakesData", of_data), Case("TakesBatch", of_data)],
+    "several outputs: a tuple, a dictionary, a dataclass": [
+        Case("WithHidden", logits=first), Case("AsDict", logits=lambda out: out["logits"]),
+        Case("AsDataclass", logits=lambda out: out.out),
+    ],
+    "the model's own loss among its outputs": [Case("OwnLoss", logits=first, refused="a loss of its own")],
+    "fields of the graph: `pe`, kinds of nodes, relations": [
+        Case("Positions", with_field("pe")), Case("TypesOfNodesAndEdges", with_field("node_kind", "etype")),
+        Case("Relational", with_field("etype")),
+    ],
+    "`nn.Embedding` over all nodes: its `weight`, `arange(N)`, `node_id`": [
+        Case("EmbeddedById", with_field("node_id")), Case("Embedded", of_arcs), Case("EmbeddedByArange", of_arcs),
+    ],
+    "weights and buffers with a row per node": [Case("BesideFeatures"), Case("Historic")],
+    "LINKX: a linear map of the adjacency's rows": [Case("LINKX", weighted)],
+    "`dropout_edge`": [Case("DropEdge", draws=True), Case("DropEdgeWeighted", weighted, draws=True)],
+    "`dropout_edge(force_undirected=True)`": [Case("DropBothWays", draws=True)],
+    "`flow=\"target_to_source\"`": [Case("TargetToSource")],
+    "`flip(0)`, `edge_index[[1, 0]]`, a stack of both rows": [
+        Case("BothWays"), Case("BothWaysByIndex"),
+        Case("BothWaysByStack"), Case("FlippedWithFeatures", featured),
+    ],
+    "Dir-GNN": [Case("DirGNN")],
+    "ChebConv": [Case("Cheb")],
+    "sums by the sources of edges": [Case("SumsBySource")],
+    "`to_undirected` inside of forward": [Case("Undirected", refused="before training")],
+    "UniMP: labels of training nodes as inputs": [Case("UniMP", with_labels)],
+    "`torch.sparse.mm` with the graph": [
+        Case("SparseMM", weighted), Case("SparseNormed"),
+    ],
+    "constructors with `*args, **kwargs`, functions that make a model": [
+        Case("StarArgs", options=SMALL), Case("Options", options=SMALL), Case("make_net"),
+    ],
+    "frozen parts: `no_grad`, `requires_grad_(False)`, `detach`": [
+        Case("FrozenNoGrad"), Case("FrozenWeights"), Case("Detached"),
+    ],
+}  # fmt: skip
+CASES = [case for cases in KINDS.values() for case in cases]
 
 
 def trained(model, run, steps=STEPS):
@@ -154,6 +184,7 @@ def in_one_process(case, graph):
 
     model = case.built(graph)
     seen = trained(model, run)
+    seen["state"] = copy.deepcopy(model.state_dict())
     with torch.no_grad():
         seen["outputs"].append(case.logits(case.call(model.eval(), data)))
     return seen
@@ -180,6 +211,8 @@ def on_rank(transport, case, graph, model):
         return loss, fg.gather_rows(logits, shard), grads
 
     seen = trained(whole, run)
+    seen["grads"] = [whole.tables.whole(grads) for grads in seen["grads"]]
+    seen["state"] = whole.state_dict()
     with torch.no_grad():
         whole.eval()
         shard.eval_clock.tick()
@@ -198,8 +231,23 @@ def far_apart(got, want):
     found = []
     for name in ("losses", "outputs"):
         found += [float((a - b).abs().max()) for a, b in zip(got[name], want[name], strict=True)]
+    assert got["state"].keys() == want["state"].keys()
+    found += [float((a - want["state"][name]).abs().max()) for name, a in got["state"].items() if a.numel()]
     for a, b in zip(got["grads"], want["grads"], strict=True):
         for name in a.keys() | b.keys():
             zero = torch.zeros_like(a[name] if name in a else b[name])
             found.append(float((a.get(name, zero) - b.get(name, zero)).abs().max()))
     return max(found)
+
+
+def table():
+    """The table of docs/own_models.md; `test_users_models.py` tries every line of it."""
+    lines = ["| what you write | tried as | on many ranks |", "|---|---|---|"]
+    for kind, cases in KINDS.items():
+        found = {f'refused: "{case.refused}"' if case.refused else "equal" for case in cases}
+        lines.append(f"| {kind} | {', '.join(case.name for case in cases)} | {'; '.join(sorted(found))} |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    print(table())

@@ -1,7 +1,4 @@
-"""Models as users of PyG write them, each in its own words: nothing here knows of ranks.
-
-Constructors take the widths under the names that papers' code gives them; `forward` is called as each model has it.
-"""
+"""Models as PyG users write them, in different styles: none of them knows of ranks."""
 
 from dataclasses import dataclass
 
@@ -237,7 +234,7 @@ class PairNormed(Normed):
 
 
 class VirtualNode(nn.Module):
-    """A node that hears all others, and all others hear it."""
+    """A node connected to all others in both directions."""
 
     def __init__(self, in_channels, out_channels):
         super().__init__()
@@ -277,6 +274,13 @@ class EdgeConv(nn.Module):
 
     def forward(self, x, edge_index):
         return self.conv(x, edge_index)
+
+
+class Normalised(EdgeConv):
+    """Its input is made anew from x in every pass."""
+
+    def forward(self, x, edge_index):
+        return self.conv(F.normalize(x, dim=1).repeat(1, 2)[:, : x.size(1)], edge_index)
 
 
 class Gated(nn.Module):
@@ -357,7 +361,7 @@ class PyGs(gnn.GCN):
         super().__init__(in_channels, 16, 2, out_channels, norm="batch_norm", jk="last")
 
 
-# One argument with all in it
+# A single argument that holds everything
 
 
 class TakesData(nn.Module):
@@ -620,7 +624,7 @@ class SumsBySource(nn.Module):
 
 
 class UniMP(nn.Module):
-    """Labels of some training nodes go in, the others are predicted."""
+    """Labels of some training nodes are inputs, and the others are predicted."""
 
     def __init__(self, num_features, num_classes):
         super().__init__()

@@ -1,4 +1,4 @@
-"""Small graphs with every awkwardness: directed, weighted, duplicates, self loops, isolated nodes, empty parts."""
+"""Small graphs with unusual properties: directed, weighted, duplicates, self loops, isolated nodes, empty parts."""
 
 from collections.abc import Callable
 from typing import Any
@@ -43,7 +43,7 @@ def make_graph() -> MakeGraph:
 
 @pytest.fixture
 def scatter() -> Callable[[Graph, int], Assignment]:
-    """A random assignment that leaves part 1 empty where there are three parts or more."""
+    """A random assignment that leaves part 1 empty if there are three parts or more."""
 
     def scattered(graph: Graph, parts: int) -> Assignment:
         part = np.random.default_rng(parts).integers(0, parts, graph.num_nodes)

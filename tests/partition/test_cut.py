@@ -1,4 +1,4 @@
-"""Laws of cutting: together the parts are the graph, and both ends of every route agree."""
+"""Laws of partitioning: together the parts are the graph, and both ends of every route agree."""
 
 import numpy as np
 import pytest
@@ -138,6 +138,9 @@ def test_bad_assignments_are_one_line(make_graph, scatter):
     for bad in (np.full(40, 3), np.full(40, -1), np.zeros((2, 2), int), np.zeros(40)):
         with pytest.raises(InputError, match=r"^[^\n]+$"):
             Assignment(bad, 3)
+    for position in (np.zeros(3, int), np.array([0, 1]), np.array([0.0, 1.0, 2.0]), np.array([1, 2, 3])):
+        with pytest.raises(InputError, match="has each number from 0 to 2 once"):
+            Assignment(np.zeros(3, int), 1, position=position)
     with pytest.raises(InputError, match="7 entries for 40 nodes"):
         cut_parts(graph, Assignment(np.zeros(7, int), 1))
     with pytest.raises(InputError, match="rank 2 of 2 parts"):

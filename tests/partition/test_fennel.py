@@ -1,4 +1,6 @@
-"""The streaming partitioner: balance, votes on directed graphs, cuts beside others', and memory for nodes alone."""
+"""The streaming partitioner: balance, votes on directed graphs, cuts compared with others, and memory for nodes
+only.
+"""
 
 import importlib
 import tracemalloc
@@ -55,7 +57,7 @@ def weights(graph, a=None, b=1.0):
 @pytest.mark.parametrize("parts", [2, 7])
 @pytest.mark.parametrize(("a", "b"), [(None, 1.0), (1, 0), (0, 1)])
 def test_no_part_is_heavier_than_it_may_be(graph, clusters, parts, a, b):
-    """At most 3 % above the mean, or by one node where nodes are heavier than that."""
+    """At most 3 % above the mean, or one node above it if nodes are heavier than that."""
     found = Fennel(clusters=clusters, node_weight=a, degree_weight=b).assign(graph, parts, seed=1)
     weight = weights(graph, a, b)
     mean = weight.sum() / parts
@@ -76,13 +78,13 @@ def test_the_imbalance_is_what_was_asked_for():
 @pytest.mark.parametrize("clusters", [0, 1024])
 @pytest.mark.parametrize("parts", [2, 5])
 def test_no_graph_is_cut_worse_than_at_random(graph, parts, clusters):
-    """Both balance nodes alone: else a star's hub may have to be apart from most of its leaves."""
+    """Both balance only nodes: otherwise a star's hub may have to be apart from most of its leaves."""
     found = Fennel(clusters=clusters, node_weight=1, degree_weight=0).assign(graph, parts, seed=0)
     assert quality(graph, found).edge_cut <= quality(graph, Random().assign(graph, parts, seed=0)).edge_cut
 
 
 def test_shuffled_communities_are_found():
-    """Nodes are numbered at random, so that consecutive ones say nothing; METIS's cut is the yardstick."""
+    """Nodes are numbered at random, so consecutive ids carry no information; METIS's cut is the yardstick."""
     graph = load("sbm:nodes=20000,edges=100000,features=2")
     cuts = {name: quality(graph, partition(graph, 4, name)) for name in ("fennel", "contiguous", "metis")}
     assert cuts["fennel"].edge_cut < 0.25 * cuts["contiguous"].edge_cut
@@ -100,7 +102,7 @@ def test_passes_and_clusters_pay():
 
 
 def test_readers_vote_where_arcs_go_one_way(monkeypatch):
-    """Half of the nodes' edges are arcs to others: what they know of these is the votes."""
+    """Half of the nodes only have arcs to others, so only the votes tell them about these."""
     graph = load("sbm:nodes=10000,edges=20000,features=2,directed=1")
     heard = quality(graph, Fennel().assign(graph, 4, seed=0)).edge_cut
     monkeypatch.setattr(fennel_loops, "lopsided", lambda *_: 0)
@@ -116,7 +118,7 @@ def test_direction_is_known_without_a_transpose(make_graph):
 
 
 def test_a_pass_is_the_rule_of_the_docstring():
-    """The same moves from a plain loop over dense counts, in the same order, with the same ties."""
+    """A plain loop over dense counts makes the same moves, in the same order, with the same ties."""
     graph = load("sbm:nodes=300,edges=1500,features=2,directed=0")
     n, parts = graph.num_nodes, 3
     rows = fennel._Rows(graph, None, 1.0)
@@ -144,7 +146,7 @@ def test_a_pass_is_the_rule_of_the_docstring():
 
 
 def test_seeds_and_runs_of_rows(monkeypatch):
-    """Another seed grows other clusters; how many rows are read at a time changes nothing."""
+    """Another seed grows other clusters; the number of rows read at a time changes nothing."""
     graph = load("sbm:nodes=5000,edges=30000,features=2")
     one = Fennel().assign(graph, 4, seed=0).part
     assert (one != Fennel().assign(graph, 4, seed=1).part).any()
@@ -192,7 +194,7 @@ def test_without_numba_it_says_so(make_graph, monkeypatch):
 
 
 def peak(graph):
-    """Bytes that a partition allocates at once."""
+    """Bytes that a partitioner allocates at the same time."""
     Fennel(clusters=64).assign(graph, 4, seed=0)  # loads what is loaded once
     tracemalloc.start()
     try:
@@ -213,7 +215,7 @@ def test_memory_grows_with_nodes_and_not_with_arcs(monkeypatch, directed):
 
 
 def test_arcs_in_a_file_are_read_from_there(tmp_path):
-    """A saved graph's arcs are mapped, and cut and written as those of memory are."""
+    """A saved graph's arcs are memory-mapped, and partitioned and written like arcs in memory."""
     held = load("sbm:nodes=2000,edges=10000,features=2")
     save_npz(held, tmp_path / "graph.npz")
     mapped = load(str(tmp_path / "graph.npz"))
@@ -234,7 +236,7 @@ def base_of(array):
 
 
 def test_shards_are_written_without_holding_arcs(tmp_path, monkeypatch):
-    """Of a graph of many arcs, a few blocks of them are in memory at a time."""
+    """For a graph with many arcs, only a few blocks of them are in memory at a time."""
     from fullgraph.partition import layout
 
     graph = load("sbm:nodes=20000,edges=1000000,features=2,blocks=4")

@@ -1,4 +1,4 @@
-"""What holds of every partitioner, and what each is chosen for."""
+"""Properties of every partitioner, and the special property of each."""
 
 import importlib
 from itertools import pairwise
@@ -181,14 +181,14 @@ def test_many_duplicates_do_not_cancel():
 def test_mtkahypar_minimises_the_halo_of_directed_graphs():
     pytest.importorskip("mtkahypar")
     rng = np.random.default_rng(0)
-    # Hubs that many read and that read nobody: cutting them is cheap in halo rows, dear in arcs.
+    # Hubs that many nodes read and that read none: cutting them costs few halo rows and many arcs.
     graph = tiny(np.stack([rng.integers(0, 10, 900), rng.integers(10, 300, 900)]), 300)
     by_net = quality(graph, partition(graph, 3, "mtkahypar")).halo_rows
     assert by_net <= quality(graph, partition(graph, 3, "metis-cut")).halo_rows
 
 
 def test_banded_gives_every_part_a_share_of_each_run():
-    """A path in a random order is found again; parts that are to be empty are."""
+    """A path in a random order is found again; the parts named in `empty` are empty."""
     path = np.random.default_rng(0).permutation(60)
     found = partition(tiny([path[:-1], path[1:]], 60), 3, "banded", blocks=2, empty="1")
     position = found.position[path]

@@ -1,4 +1,4 @@
-"""Shards on disk: what is written is what is opened, and what is damaged or unfinished is never opened."""
+"""Shards on disk: opened as written; damaged or unfinished shards are never opened."""
 
 import errno
 import json
@@ -26,7 +26,7 @@ from fullgraph.storage import NEW, atomic, sealed
 
 
 def assert_same(a, b):
-    """Two parts hold the same, tensor by tensor."""
+    """Assert that two parts are equal, tensor by tensor."""
     for field in fields(a):
         left, right = getattr(a, field.name), getattr(b, field.name)
         if field.name == "manifest":
@@ -305,7 +305,7 @@ def test_folders_that_hold_other_things_are_left_alone(tmp_path, make_graph, sca
 
 
 class Recorder:
-    """Stands for a memory-mapped matrix, and remembers every slice it was asked for."""
+    """Replaces a memory-mapped matrix, and records every requested slice."""
 
     def __init__(self, rows):
         self.rows, self.slices = rows, []

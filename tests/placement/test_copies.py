@@ -1,7 +1,7 @@
 """Rows that several ranks hold: gradients, losses and scores count each of them once.
 
-The placement here is written outside of the package, as a 1.5D grid would be: it names who holds every row once, and
-nothing else has to know.
+The placement here is outside the package, as a 1.5D grid would be: it names the ranks that hold every row once, and no
+other code has to know them.
 """
 
 from dataclasses import dataclass, replace

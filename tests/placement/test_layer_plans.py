@@ -1,4 +1,4 @@
-"""What layers send, and what is known of their input, follows from the strategy, the run and the widths alone."""
+"""Strategy, run and widths alone determine what layers send and what is known of their input."""
 
 from functools import partial
 
@@ -8,10 +8,10 @@ import torch
 from fullgraph import nn
 from fullgraph.axes import STRATEGIES
 from fullgraph.exchange import Wire
-from fullgraph.layer_lines import lines_of, plans_of
 from fullgraph.nn.layer_plan import LayerPlan, LayerShape
 from fullgraph.partition import cut_parts
 from fullgraph.placement import Mixture, Partitioned, Pipeline, Rules
+from fullgraph.remarks import lines_of, plans_of
 from fullgraph.run import Run
 from fullgraph.testing import run_threads
 from fullgraph.train.config import TrainConfig

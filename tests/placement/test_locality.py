@@ -33,7 +33,7 @@ def from_edges(num_owned, num_halo, source, target):
 
 
 def planted(**options):
-    """Blocks of 50 rows in random order, and the place of every row if blocks stood side by side."""
+    """Blocks of 50 rows in random order, and the place of every row if blocks were contiguous."""
     graph = sbm_graph(SBM(nodes=2000, edges=16_000, blocks=40, classes=40, p_in=0.8, features=8, **options))
     return graph, locality.places(torch.argsort(torch.tensor(graph.y), stable=True))
 
@@ -120,7 +120,7 @@ def test_a_halo_has_no_vote():
 
 
 def test_hubs_do_not_join_communities():
-    """A row that all others read, and that reads all others."""
+    """Hubs: a row that all others read, and that reads all others."""
     graph, by_block_n = planted()
     inner = arcs_of(graph)
     others = torch.arange(2000)

@@ -1,4 +1,4 @@
-"""Things of a user's that fail."""
+"""A user's objects that fail."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""Nothing of the user's is removed, overwritten or waited for, and nothing of somebody else's run steers a terminal."""
+"""No user file is removed, overwritten or waited for, and another person's run cannot control a terminal."""
 
 import csv
 import io
@@ -55,7 +55,7 @@ def mine(*paths):
     return lambda: [path.read_text() for path in paths] == ["mine"] * len(paths)
 
 
-# Names that look as if we had left them.
+# Names that look like fullgraph's own.
 
 
 @pytest.mark.parametrize("command", ["train", "refused", "predict", "partition"])
@@ -77,7 +77,7 @@ def test_names_that_look_staged_are_the_users(here, command):
 
 
 def test_the_temporary_folder_is_not_ours(here, tmp_path):
-    """Neither is anything in it removed, nor does a pipe there hold up a run."""
+    """Nothing in it is removed, and a pipe there does not delay a run."""
     kept = mine(tmp_path / "tmp" / "fullgraph-ranks-results-of-march" / "diary.txt")
     os.mkfifo(tmp_path / "tmp" / "fullgraph-ranks-x")
     environ = {"TMPDIR": str(tmp_path / "tmp")}
@@ -87,7 +87,7 @@ def test_the_temporary_folder_is_not_ours(here, tmp_path):
     assert len(list((tmp_path / "tmp").iterdir())) == 2
 
 
-# Folders that we wrote to before.
+# Folders that fullgraph wrote to before.
 
 
 def test_shards_that_a_user_kept_of_a_finished_run_stay(here):
@@ -256,7 +256,7 @@ def test_nobody_else_can_hold_a_folder(tmp_path):
 
 
 def test_two_that_take_a_folder_while_its_lock_is_removed(tmp_path):
-    """Whoever opened the file that its holder then removed does not take that for the lock."""
+    """A process that opened the file which its holder then removed must not take it for the lock."""
     first = FolderLock(tmp_path)
     first.remove()
     with FolderLock(tmp_path), pytest.raises(InputError, match="in use"):

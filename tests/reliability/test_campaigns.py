@@ -40,7 +40,7 @@ def test_kills(number, shared):
 @pytest.mark.cold  # ranks of forked commands are in another process group
 @pytest.mark.parametrize("number", [1, 2, 3])
 def test_signals(number, shared):
-    """To a rank, to the group, and by a terminal that is closed; tests/reliability/test_endings.py has the launcher."""
+    """To a rank, to the group, and by closing a terminal; tests/reliability/test_endings.py tests the launcher."""
     assert signals.trial(number, shared).startswith(signals.TARGETS[number])
 
 
@@ -72,7 +72,7 @@ def test_disks(number, shared):
 @NEEDS_ROOT
 @pytest.mark.parametrize("number", [52, 37])
 def test_links(number, shared):
-    """A link that is cut, and one that loses one way, between two hosts, after epochs 4 and 6 of 60."""
+    """A link that is cut, and one that fails in one direction, between two hosts, after epochs 4 and 6 of 60."""
     assert links.trial(number, shared) in ("cut: both stopped", "one way: both stopped")
 
 

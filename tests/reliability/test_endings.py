@@ -1,4 +1,4 @@
-"""Ways in which a run is ended from outside, or from within a user's code: each is told, none looks like success."""
+"""Runs ended from outside, or by a user's code: each end is reported, and none looks like success."""
 
 import ctypes
 import os
@@ -66,7 +66,7 @@ def endless(here, **how):
 
 
 def first_line(err):
-    """Below it stand the lines of the user's code that led there."""
+    """The first line; below it are the lines of the user's code."""
     assert "fullgraph/src" not in err
     return err.splitlines()[0]
 
@@ -82,11 +82,11 @@ def checkpoint_in(here, line):
     assert (here / "run" / "checkpoints" / f"epoch-{epoch:08d}" / "state.json").exists()
 
 
-# 1. Signals to others than the launcher, and more than one of them.
+# 1. Signals to processes other than the launcher, and repeated signals.
 
 
 def test_a_closed_terminal_leaves_a_checkpoint(here):
-    """SIGHUP reaches the launcher, its ranks and what they are forked from; nobody can read what they say."""
+    """SIGHUP reaches the launcher, its ranks and the fork server; nobody can read their output."""
     with endless(here, terminal=True) as command:
         wait_for(lambda: len(ranks_on(here / "run")) >= 2, "ranks")
         command.terminal.close()
@@ -101,7 +101,7 @@ def test_a_closed_terminal_leaves_a_checkpoint(here):
     ("number", "times"), [(signal.SIGHUP, 1), (signal.SIGHUP, 3), (signal.SIGTERM, 2), (signal.SIGINT, 1)]
 )
 def test_a_signal_to_the_whole_group_leaves_a_checkpoint(here, number, times):
-    """A shell that loses its terminal sends SIGHUP, and the kernel does once more; `timeout` sends SIGTERM twice."""
+    """A shell that loses its terminal sends SIGHUP, and the kernel sends it again; `timeout` sends SIGTERM twice."""
     with endless(here, session=True) as command:
         for _ in range(times):
             os.killpg(command.process.pid, number)
@@ -153,7 +153,7 @@ def test_a_rank_that_a_real_time_signal_ended_is_one_line(here):
         assert f"rank 1 (pid {victim}) was ended by SIGRTMIN+5" in one_line(command.err)
 
 
-# 2. Who starts a run may ignore SIGCHLD: then the kernel tells nobody how a process ended.
+# 2. If the parent process ignores SIGCHLD, the kernel does not report how a process ended.
 
 
 def test_a_command_whose_parent_ignores_sigchld_knows_how_ranks_end(here):
@@ -239,7 +239,7 @@ def test_sys_exit_of_a_partitioner_does_not_end_a_script(here, monkeypatch):
         fg.train(random_graph(nodes=60, arcs=240), parts=2, partitioner="parts.py:Parts", out="run")
 
 
-# 4. Checkpoints: a rank that is short of processor time at any moment costs nothing.
+# 4. Checkpoints: a rank that lacks processor time at any moment has no effect.
 
 
 def saved_slowly(transport, folder):
@@ -270,7 +270,7 @@ def test_a_rank_that_sleeps_after_its_file_has_its_name_costs_nothing(tmp_path, 
         assert files == {"shared.safetensors", "state.json", *(f"rank-{rank}.safetensors" for rank in range(3))}
 
 
-# 5. Threads: what belongs to the whole process is put back by the last thread that needs it.
+# 5. Threads: the last thread that needs a setting of the whole process restores it.
 
 
 def adopts():
@@ -298,7 +298,7 @@ def test_a_thread_that_has_its_ranks_leaves_the_flag_to_one_that_waits_for_its_o
 
 
 def test_runs_of_two_threads_have_folders_of_their_own():
-    """Where no folder is named, both begin in the same second."""
+    """If no folder is named, both begin in the same second."""
     names = []
     meeting = threading.Barrier(2)
 

@@ -25,7 +25,7 @@ SAMPLE = 50
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory):
-    """Finished runs that all cases copy; made once."""
+    """Finished runs that all cases copy; created once."""
     return tmp_path_factory.mktemp("shared")
 
 
@@ -43,7 +43,7 @@ def here(tmp_path):
 
 @pytest.fixture
 def run(here, tmp_path):
-    """Run a command in this process; the promise holds, and the one line, or all output, has these words."""
+    """Run a command in this process; the promise holds, and the one line, or the whole output, has these words."""
 
     def one(arguments, *words, must="refused", **about):
         before = files_in(here)
@@ -59,7 +59,7 @@ def run(here, tmp_path):
 
 @pytest.fixture
 def finished(here, shared, tmp_path):
-    """Lay out a finished run of so many ranks, and another one of the same shape beside it."""
+    """Copy a finished run with that many ranks, and a second run of the same shape beside it."""
 
     def lay_out(name="one"):
         base = runs.bases(shared, lambda arguments, folder: run_here(Case("", arguments), folder, tmp_path))
@@ -71,7 +71,7 @@ def finished(here, shared, tmp_path):
 
 
 def edit(path, **changes):
-    """Change fields of a document of ours, and make its checksum right; None removes a field."""
+    """Change fields of a document and correct its checksum; None removes a field."""
     tree = {**json.loads(path.read_text()), **changes}
     tree.pop("checksum")
     path.write_text(json.dumps(sealed({name: value for name, value in tree.items() if value is not None})))
@@ -162,7 +162,7 @@ def test_folders_of_other_names_are_no_checkpoints(finished, run, name):
 
 
 def change(path, edit):
-    """Write a file of tensors anew, edited, with a checksum that is right again."""
+    """Write an edited file of tensors with a correct checksum."""
     tensors, about = read_tensors(path, fix="")
     write_tensors(path, edit(tensors), about)
 
@@ -174,7 +174,7 @@ def test_tensors_that_fit_one_rank_and_not_the_other(finished, run):
 
 
 def test_rows_of_another_shape_are_refused_in_the_first_step(finished, run):
-    """Only the first exchange can tell; by then the record of epochs was written anew, yet nothing was trained."""
+    """Only the first exchange can detect it; the record of epochs was rewritten by then, but nothing was trained."""
     folder, _ = finished("two")
 
     def shortened(held):

@@ -1,4 +1,4 @@
-"""What a job may take, and helpers that do not answer: said in one line, before the kernel ends anything."""
+"""Limits of a job, and helper processes that do not answer: reported in one line before the kernel ends anything."""
 
 import os
 import re
@@ -33,7 +33,7 @@ def fake(monkeypatch, tmp_path, lines, mounts, files):
 
 
 def test_systemds_own_group_is_seen(monkeypatch, tmp_path):
-    """The limit is of the slice, two groups above the process's own; files that it keeps count as free."""
+    """The limit belongs to the slice, two groups above the process; cached files count as free."""
     own = "fs/system.slice/job.slice/run.scope"
     stat = f"anon {100 * MIB}\nactive_file {30 * MIB}\ninactive_file {20 * MIB}\nshmem 5\n"
     there = {f"{own}/memory.max": "max", f"{own}/memory.current": 5, f"{own}/memory.stat": "",
@@ -58,7 +58,7 @@ def test_slurms_own_group_is_seen(monkeypatch, tmp_path):
 
 
 def test_a_containers_group_is_seen(monkeypatch, tmp_path):
-    """Its mount shows its own group alone, under the path that the machine knows."""
+    """Its mount shows only its own group, under the path that the machine uses."""
     there = {"fs/memory.max": 500 * MIB, "fs/memory.current": 0, "fs/memory.stat": ""}
     fake(monkeypatch, tmp_path, ["0::/docker/ab"], [("/docker/ab", "fs", "cgroup2", "rw")], there)
     assert cgroup.free_memory() == 500 * MIB
@@ -71,7 +71,7 @@ def test_no_groups_are_no_limit(monkeypatch, tmp_path):
 
 @contextmanager
 def group_of(nbytes):
-    """A control group that may hold so much, as a command's prefix; skips where none can be made."""
+    """A control group with this memory limit, as a command's prefix; skips if none can be created."""
     lines = dict(line.split(":", 2)[1:] for line in Path("/proc/self/cgroup").read_text().splitlines())
     group = Path("/sys/fs/cgroup/memory" + lines.get("memory", "/none")) / f"fullgraph-test-{os.getpid()}"
     try:
@@ -92,7 +92,7 @@ def group_of(nbytes):
 @pytest.mark.cold
 @pytest.mark.parametrize("nodes", [80_000, 300_000])
 def test_a_job_without_memory_says_so(nodes, tmp_path):
-    """One that cannot fit is refused; of one that might, a rank is ended, and not who says so."""
+    """A job that cannot fit is refused; in one that might fit, a rank is ended, and not the process that reports it."""
     graph = f"sbm:nodes={nodes},edges={nodes * 5},features=64"
     run = ["train", graph, "--partitioner", "contiguous", "--parts", 2, "--epochs", 3, "--hidden", 128, "--out", "run"]
     with group_of(700 * MIB) as prefix, Command(*run, cwd=tmp_path, prefix=prefix) as command:

@@ -1,4 +1,4 @@
-"""What a run promises when things go wrong: each test failed before the promise was kept (docs/reliability.md)."""
+"""The promises of a run in case of failure: each test failed before its promise was kept (docs/reliability.md)."""
 
 import json
 import os
@@ -57,11 +57,11 @@ def contents(folder):
     }
 
 
-# 1. Nobody is let in.
+# 1. Nobody can connect.
 
 
 def test_nothing_listens_beyond_loopback_and_nothing_there_is_a_store(here):
-    """The rendezvous store of torch, which unpickles what anyone leaves in it, is nowhere to be reached."""
+    """torch's rendezvous store, which unpickles whatever it receives, cannot be reached anywhere."""
     with Command(*ENDLESS, *options("pipegcn"), cwd=here) as command:
         wait_for(lambda: epochs_done(here / "run") > 2, f"epochs: {command.err}")
         found = ports.listeners([command.process.pid, *children_of(command.process.pid)])
@@ -71,7 +71,7 @@ def test_nothing_listens_beyond_loopback_and_nothing_there_is_a_store(here):
 
 
 def _answers_as_a_store(port):
-    """Whether a torch store listens: it answers a question for a key's existence (validation number, CHECK, 1 key)."""
+    """Whether a torch store listens: it answers the question whether a key exists (validation number, CHECK, 1 key)."""
     with socket.create_connection(("127.0.0.1", port), timeout=1) as wire:
         wire.settimeout(0.5)
         name = b"init/"
@@ -127,7 +127,7 @@ def test_words_that_nobody_can_read_do_not_end_a_run(here, sink):
     assert json.loads((here / "run" / "result.json").read_text())["epochs"] == 12
 
 
-# 3. No hang: a rank that is stopped is named within the timeout, whatever it was doing.
+# 3. No hang: a stopped rank is named within the timeout, in any phase.
 
 
 @pytest.mark.parametrize("phase", ["training", "checkpointing"])
@@ -159,7 +159,7 @@ def _free_port():
         return s.getsockname()[1]
 
 
-# 4. One run a folder.
+# 4. One run per folder.
 
 
 def test_a_folder_has_one_run_at_a_time(here):
@@ -248,7 +248,7 @@ def test_metrics_are_checked_where_they_are_read_and_never_trained_from(copied, 
     assert json.loads((copied / "run" / "result.json").read_text())["epochs"] == 12
 
 
-# 8. A loss that leaves the numbers stops the run.
+# 8. A loss that is not finite stops the run.
 
 
 def test_a_loss_that_is_not_finite_stops_the_run(here):
@@ -261,7 +261,7 @@ def test_a_loss_that_is_not_finite_stops_the_run(here):
 
 
 def test_statistics_that_are_not_finite_stop_the_run(here):
-    """Batch norm divides by an infinite variance: the loss stays a number, and no prediction would be one."""
+    """Batch norm divides by an infinite variance: the loss stays finite, but no prediction would."""
     with np.load(here / "g.npz") as archive:
         arrays = dict(archive)
     arrays["x"][0, 0] = 1e38
@@ -326,7 +326,7 @@ def test_max_restarts_resumes_by_itself(here):
 
 
 def test_all_files_of_a_run_have_the_same_mode(finished):
-    """But for the lock, which nobody else may open: whoever can open a file can hold its lock."""
+    """Except the lock, which only its owner may open: whoever can open a file can hold its lock."""
     files = {path for path in (finished / "run").rglob("*") if path.is_file()}
     modes = {path.stat().st_mode & 0o777 for path in files - {finished / "run" / ".fullgraph.lock"}}
     assert (finished / "run" / ".fullgraph.lock").stat().st_mode & 0o777 == 0o600

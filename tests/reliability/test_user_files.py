@@ -1,4 +1,4 @@
-"""Errors in users' own files: a sample of the campaign, and the ways in which they are shown."""
+"""Errors in users' own files: a sample of the campaign, and how they are shown."""
 
 import os
 import re
@@ -36,6 +36,11 @@ def shared(tmp_path_factory):
 @pytest.mark.parametrize("lap", [3, 9])
 def test_a_sample_of_the_campaign(kind, lap, shared):
     assert user_files.trial(lap * len(KINDS) + kind, shared, real=False)
+
+
+def test_every_edit_applies_to_the_pages_example():
+    lost = [(name, old) for name, kind in KINDS.items() for old, _ in kind.swaps if old not in kind.text]
+    assert not lost
 
 
 NOT_ROWS = {
@@ -91,8 +96,11 @@ def test_a_model_that_returns_other_rows_is_told(found, words, shared):
      (("return self.last(h, edge_index)", "return None"), "net.py:14", "the model returned NoneType"),
      (("hidden, out_channels)", "hidden, 1)"), "net.py:14", "return a row of 3 numbers for each node"),
      (("self.last(h, edge_index)", "self.last(h, edge_index).detach()"), "net.py:14", "without a gradient"),
-     (("edge_index).relu()", "edge_index).relu().exp_()"), "net.py:7", "modified by an inplace operation")],
-    ids=["raises", "None", "width", "detached", "backward"],
+     (("edge_index).relu()", "edge_index).relu().exp_()"), "net.py:7", "modified by an inplace operation"),
+     (("forward(self, x", "forward(self, another, x"), "net.py:14", "the forward of Net takes another, which the"),
+     (("    def forward", "    def parameters(self):\n        return 1\n\n    def forward"), "net.py:7", "iterable"),
+     (("    def forward", "    def state_dict(self):\n        pass\n\n    def forward"), "net.py:14", "returned None")],
+    ids=["raises", "None", "width", "detached", "backward", "argument", "parameters", "state"],
 )  # fmt: skip
 def test_two_ranks_say_it_once(change, place, words, tmp_path):
     assert change[0] in NET
@@ -109,7 +117,7 @@ def test_two_ranks_say_it_once(change, place, words, tmp_path):
 
 @pytest.mark.cold
 def test_a_library_that_stands_on_pythonpath_is_not_a_users_file(tmp_path, monkeypatch):
-    """As with `pip install --target`, and the modules of a cluster: typer's frames lie around every command."""
+    """As with `pip install --target`, or the modules of a cluster: typer's frames are in every traceback."""
     folder = tmp_path / "modules"
     (folder / "typer-1.0.dist-info").mkdir(parents=True)
     (folder / "typer").symlink_to(Path(typer.__file__).parent)

@@ -1,4 +1,4 @@
-"""Runs that pages are made of."""
+"""Runs for the tests of pages."""
 
 import pytest
 
@@ -11,13 +11,13 @@ EVIL = "<script>document.title='evil'</script>\"&'<img src=x onerror=alert(1)>"
 
 @pytest.fixture(scope="session")
 def evil():
-    """A name that a page must show and not run."""
+    """A name that a page must show and must not run."""
     return EVIL
 
 
 @pytest.fixture(scope="session")
 def runs(tmp_path_factory):
-    """Three strategies on three ranks, of a graph with that name; one of the folders has a name that is markup too."""
+    """Three strategies on three ranks, on a graph with that name; one folder's name is markup too."""
     plain = random_graph(nodes=300, arcs=1500, features=12)
     masks = plain.train_mask, plain.val_mask, plain.test_mask
     graph = Graph(plain.edge_index, plain.x, plain.y, masks, name=EVIL)

@@ -1,4 +1,4 @@
-"""What a page advises, by the figures that call for it; nothing where they do not."""
+"""A page's advice: given for figures that call for it, and only for these."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -65,7 +65,7 @@ def test_arcs_that_are_uneven():
 
 def test_an_epoch_that_waits_for_whole_rows():
     (text,) = advice(past(*[rank(bins=(waiting(0.82),) * 5)] * 4))
-    # of each 51200 bytes: four a row, 400, and a bit a number, 1600
+    # of each 51200 bytes: four per row, 400, and one bit per number, 1600
     assert text.startswith("82 % of the epoch waits for messages: --strategy sylvie-a would send 1/26 of the bytes")
 
 
@@ -99,7 +99,7 @@ def record(epoch, late=None):
 
 
 def test_how_late_rows_are_is_no_advice():
-    """It does not tell a run that suffers from one that does not (docs/benchmarks.md)."""
+    """It does not distinguish a run that loses score from one that does not (docs/benchmarks.md)."""
     assert advice(past(*[rank()] * 4, records=[record(1), record(2, late=1.5)])) == []
 
 

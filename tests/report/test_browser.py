@@ -1,4 +1,4 @@
-"""Pages in a real Chromium, skipped where there is none: dark, narrow, by keyboard, printed, and seen by axe-core."""
+"""Pages in a real Chromium, skipped without one: dark, narrow, by keyboard, printed, and checked by axe-core."""
 
 import os
 import shutil
@@ -44,7 +44,7 @@ def kind(request):
 
 
 class Visit:
-    """A page that is open, and what it complained of or asked for."""
+    """An open page, with its errors and its requests."""
 
     def __init__(self, browser, path, *, width=1100, scheme="light"):
         self.context = browser.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme)

@@ -1,4 +1,4 @@
-"""What a meter makes of marks: shares of a step, bins of a run, traffic by channel."""
+"""A meter's results from marks: shares of a step, bins of a run, traffic by channel."""
 
 import threading
 
@@ -25,7 +25,7 @@ class HandWatch:
 
 
 class Twice:
-    """A coding of two bytes a number, which takes a while."""
+    """A coding of two bytes per number, which takes some time."""
 
     def __init__(self, watch):
         self.watch = watch
@@ -99,7 +99,7 @@ def test_a_message_that_outlives_its_step_is_hidden_in_both(meter):
     coding = meter.message(key, {}, {1: 4}, Twice(watch))
     watch.now = 3
     first = meter.close_step()
-    watch.now = 10  # evaluation, which is nobody's
+    watch.now = 10  # evaluation, which is not counted
     meter.open_step(1)
     watch.now = 12
     coding.decode(1, torch.zeros(4, dtype=torch.uint8))

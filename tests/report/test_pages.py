@@ -1,4 +1,4 @@
-"""Pages as text: whole, escaped, asking nobody for anything; and what they say is what the run's files say."""
+"""Pages as text: complete, escaped, without requests; and their content equals the run's files."""
 
 import json
 import re
@@ -141,7 +141,7 @@ def test_a_damaged_profile_is_refused_by_name(runs, tmp_path):
 
 
 def test_a_run_that_is_not_finished_has_a_page(tmp_path):
-    """As it is when a signal ends the run: no result, a record, a profile."""
+    """The state after a signal ended the run: no result, a record, a profile."""
     run = fg.train(random_graph(), epochs=6, eval_every=2, parts=2, out=tmp_path / "run")
     (run.folder / "result.json").unlink()
     words = "".join(Page(write_report(run.folder).read_text()).words)
@@ -166,7 +166,7 @@ def test_an_interrupted_run_leaves_its_page(tmp_path):
 
 
 def test_what_cannot_be_written_costs_no_run(tmp_path, capsys):
-    """A folder stands where each of the files should."""
+    """There is a folder in place of each of the files."""
     for name in ("report.html", "profile.json", "trace.json"):
         (tmp_path / name / "in the way").mkdir(parents=True)
     config = TrainConfig(epochs=2, trace=True, trace_skip=0, trace_epochs=1)
@@ -196,7 +196,7 @@ def record(epoch, val=None, epoch_s=1.0, nbytes=10):
 
 
 def made(folder, records, strategy="vanilla"):
-    """A run's folder without a run."""
+    """A run's folder, written without a run."""
     from fullgraph.storage import write_document
 
     folder.mkdir()

@@ -1,4 +1,4 @@
-"""profile.json: what ranks sent is what their strategy predicts, and measuring changes nothing."""
+"""profile.json: the bytes sent equal the prediction of the strategy, and measuring changes nothing."""
 
 import json
 from functools import partial

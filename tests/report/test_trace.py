@@ -1,4 +1,4 @@
-"""trace.json: rows, nesting, and arrows that join a send to its read, late by the strategy's staleness."""
+"""trace.json: rows, nesting, and arrows that join a send to its read, late by the strategy's lag."""
 
 import json
 import subprocess
@@ -45,7 +45,7 @@ def slices(events, kind=None):
 
 
 def check_nesting(events, eps=EPS):
-    """On every row, two slices lie apart or one within the other."""
+    """On every row, two slices are either disjoint or nested."""
     rows = {}
     for event in slices(events):
         rows.setdefault((event["pid"], event["tid"]), []).append(
@@ -61,7 +61,7 @@ def check_nesting(events, eps=EPS):
 
 
 def check_arrows(events):
-    """Every arrow begins in a send and ends in a wait for the same message; returns how late they are."""
+    """Every arrow begins in a send and ends in a wait for the same message; return their lags."""
     by_place = {}
     for event in slices(events, "send") + slices(events, "wait"):
         by_place.setdefault((event["pid"], event["tid"]), []).append(event)
@@ -139,7 +139,7 @@ def test_what_a_rank_does_is_all_there(tmp_path):
 
 @pytest.mark.parametrize("name", ["pipegcn", "gnnpipe"])
 def test_processes_have_rows_for_the_transport(tmp_path, name):
-    """A pipeline's hops have lanes of their own, which work at the same time as others."""
+    """A pipeline's hops have separate lanes, which work at the same time as others."""
     strategy, expected = STRATEGIES[name]
     events = traced(tmp_path, strategy, ranks=2, run=run_processes)
     check_nesting(events)
@@ -158,7 +158,7 @@ def test_layers_that_are_computed_again_lie_within_the_backward_pass(tmp_path):
 
 
 def test_layers_of_a_users_module_are_told_of():
-    """Their second argument is a tensor, which has a `chunk` of its own."""
+    """Their second argument is a tensor, which has a method `chunk`."""
 
     class Conv(torch.nn.Linear):
         def forward(self, x, edges):

@@ -1,4 +1,4 @@
-"""Files and folders are there whole or not at all; only what a dead writer left is swept away."""
+"""Files and folders exist completely or not at all; only a dead writer's files are swept away."""
 
 import fcntl
 import os
@@ -15,7 +15,7 @@ from fullgraph.storage import atomic, discard, sweep, whole_file, whole_folder, 
 
 
 class Recorder:
-    """The order of the calls that make a file durable, each with the names it concerns."""
+    """The order of the calls that make a file durable, each with its names."""
 
     def __init__(self, monkeypatch):
         self.calls, self.names = [], {}
@@ -62,7 +62,7 @@ def test_a_device_is_never_replaced(tmp_path):
 
 
 def test_a_text_may_hold_what_no_encoding_has(tmp_path):
-    """The name of a folder in bytes that are not UTF-8, say."""
+    """For example, the name of a folder in bytes that are not UTF-8."""
     write_whole(tmp_path / "page.html", "a \udcc3 b")
     assert (tmp_path / "page.html").read_text() == "a \\udcc3 b"
 
@@ -133,7 +133,7 @@ def test_names_that_only_look_staged_are_left_alone(tmp_path):
 
 @pytest.mark.parametrize("state", ["before", "between", "after"])
 def test_a_swap_in_two_steps_survives_a_kill_between_them(tmp_path, state, monkeypatch):
-    """Where the system cannot swap names at once, the next sweep finishes or undoes a swap that was cut short."""
+    """If the system cannot swap names in one step, the next sweep completes or undoes an interrupted swap."""
     monkeypatch.setattr(atomic, "_swap_at_once", lambda one, other: False)
     (tmp_path / "f").mkdir()
     (tmp_path / "f" / "old").touch()
@@ -155,7 +155,7 @@ def test_a_swap_in_two_steps_survives_a_kill_between_them(tmp_path, state, monke
             with whole_folder(tmp_path / "f", anything) as building:
                 (building / "new").touch()
             code = 0
-        finally:  # whatever happens, the child must not go on as the test's own process
+        finally:  # the child must never continue as the test's own process
             os._exit(code)
     _, status = os.waitpid(child, 0)
     assert os.waitstatus_to_exitcode(status) == (0 if state == "after" else 9)

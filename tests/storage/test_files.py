@@ -1,4 +1,4 @@
-"""What is read back is what was written; anything else is one line that names the file."""
+"""Files are read back as written; anything else is one line that names the file."""
 
 import json
 import os
@@ -62,7 +62,7 @@ def test_files_that_cannot_be_read(tmp_path):
 
 
 def edited(data, random):
-    """A few bytes changed, cut out, doubled or cut off."""
+    """Bytes that were changed, cut out, doubled or cut off."""
     data = bytearray(data)
     for _ in range(random.randint(1, 3)):
         place = random.randrange(len(data))

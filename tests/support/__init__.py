@@ -1,4 +1,4 @@
-"""Awkward graphs, oracles that share no code with channels, and the bodies that ranks run."""
+"""Unusual graphs, oracles that share no code with channels, and the bodies that ranks run."""
 
 from tests.support.bodies import (
     Saved,

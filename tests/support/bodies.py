@@ -42,9 +42,9 @@ def trainer_of(
     placement: Callable[..., Placement] = Partitioned,
     strategy: Strategy | None = None,
 ) -> Trainer:
-    """All that a rank trains with, made as a run makes it, but for the files; of a strategy, or of its pieces.
+    """Build a rank's trainer as a run does, without files; from a strategy, or from its parts.
 
-    Layers compute all rows, unless the placement says which.
+    Layers compute all rows, unless the placement says otherwise.
     """
     if strategy is None:
         strategy = Given(
@@ -71,7 +71,7 @@ def train_trace(
     strategy: Strategy | None = None,
     options: Mapping[str, Any] = MappingProxyType({}),
 ) -> Trace:
-    """Losses, all weight gradients of every step, final logits by global id, scores, and what the channels hold.
+    """Losses, all weight gradients of every step, final logits by global id, scores, and the state of channels.
 
     options: further fields of TrainConfig.
     """
@@ -131,7 +131,7 @@ def saved_epochs(
 
 
 def resumed_epochs(transport: OrderChecking, *run: Any) -> list[Epochs]:
-    """The same run of saved_epochs whole, and resumed after each of its epochs but the last."""
+    """The whole run of saved_epochs, and runs resumed after each of its epochs but the last."""
     losses, saved = whole = anew(transport, saved_epochs, *run)
     starts = saved[: len(losses)]
     return [whole, *(anew(transport, partial(saved_epochs, start=start), *run) for start in starts)]
@@ -142,19 +142,19 @@ def _saved(trainer: Trainer, keep: Callable[[dict[str, Tensor]], dict[str, Tenso
 
 
 def _filed(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """What a file of a checkpoint would hold."""
+    """The contents of a checkpoint's file."""
     from safetensors.torch import load, save
 
     return load(save(tensors))
 
 
 def _copied(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The same for less: a resumed run's are compared, and never resumed from."""
+    """A cheaper copy: a resumed run's tensors are compared, and never resumed from."""
     return {name: tensor.detach().clone() for name, tensor in tensors.items()}
 
 
 def differing(one: Saved, other: Saved) -> list[str]:
-    """Names of what two checkpoints do not share to the bit, but for seconds and scores."""
+    """Names of tensors that differ between two checkpoints, except seconds and scores."""
     a, b = ({**tensors, **json.loads(scalars)} for tensors, scalars in (one, other))
     kept = [FIELDS.index(name) for name in ("epoch", "loss", "lr", "bytes", "grad_bytes")]
     a["history"], b["history"] = a["history"][:, kept], b["history"][:, kept]
@@ -176,7 +176,7 @@ def whole_logits(traces: list[Trace], num_nodes: int) -> Tensor:
 
 
 def assert_same(traces: list[Trace], losses: Tensor, grads: list[dict[str, Tensor]], tolerance: float = 1e-10) -> None:
-    """Every rank's losses and gradients of every step equal an oracle's, on whole tensors."""
+    """Assert that every rank's losses and gradients of every step equal an oracle's, on whole tensors."""
     for trace in traces:
         torch.testing.assert_close(trace["losses"], losses, rtol=tolerance, atol=tolerance)
         for got, want in zip(trace["grads"], grads, strict=True):

@@ -1,4 +1,4 @@
-"""Small graphs with awkward shapes, each with an assignment of its nodes to any number of parts."""
+"""Small graphs with unusual shapes, each with an assignment of its nodes to any number of parts."""
 
 from collections.abc import Callable
 from functools import partial

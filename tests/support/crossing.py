@@ -1,4 +1,4 @@
-"""What happens between parts, as equations over the dense model: rows that are late or averaged, rows in few bits."""
+"""Exchanges between parts as equations over the dense model: late or averaged rows, rows with few bits."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,7 +14,7 @@ from tests.support.oracles import DenseModel, Objective, Seen, Trained, dense_ar
 
 
 class _Staleness:
-    """What other parts see at each step, and what they return: H and G by layer and step."""
+    """The rows that other parts see at each step, and the gradients that they return: H and G by layer and step."""
 
     def __init__(
         self, read: Callable[[int], int | None], gamma_features: float, gamma_gradients: float, cross: Seen
@@ -83,7 +83,7 @@ def stale_trace(
 
 
 class _Crossing(torch.autograd.Function):
-    """Rows as a codec hands them on; their gradients come back through a codec too (straight-through)."""
+    """Rows after a codec; their gradients pass a codec too (straight-through)."""
 
     @staticmethod
     def forward(ctx, rows: Tensor, codec: Codec, backward: Codec, key: Key):  # type: ignore[no-untyped-def]
@@ -99,7 +99,7 @@ class _Crossing(torch.autograd.Function):
 
 
 def coded(graph: Graph, part: Tensor, codec: Codec, backward: Codec, *, seed: int = 3) -> Seen:
-    """For the traces here: every part sees every other part's rows through a codec, a message a pair of parts."""
+    """For the traces here: every part sees every other part's rows through a codec, one message per pair of parts."""
     needs = dense_arcs(graph, weighted=False) != 0
     parts = range(int(part.max()) + 1)
 

@@ -21,7 +21,7 @@ class _Late(Generic[T]):
 
 
 class Delaying(_Wrapper):
-    """Lets no message be read before `latency + bytes / rate` seconds have passed: a slow wire without a network."""
+    """Delays every message until `latency + bytes / rate` seconds have passed."""
 
     def __init__(self, inner: Transport, *, latency: float = 0.0, rate: float = float("inf")) -> None:
         super().__init__(inner)

@@ -1,7 +1,7 @@
-"""Which halo rows cross, when and in how many bits, as equations over the dense model: every reader's table of rows.
+"""Equations over the dense model for halo rows that cross partly, late or with few bits: every reader's table of rows.
 
-A message goes from the part that owns nodes to a part that reads them, and one with their gradients comes back. The
-tables below are what the receiver has of its rows, step after step. No channel, route or codec of choice is used here.
+A message goes from the part that owns nodes to a part that reads them, and a message with their gradients returns. The
+tables below are the receiver's rows, step after step. No channel, route or choosing codec is used here.
 """
 
 from collections.abc import Callable
@@ -23,7 +23,7 @@ Pair = tuple[int, int]  # the part that owns nodes, and one that reads them
 
 @dataclass(frozen=True, kw_only=True)
 class HaloRules:
-    """What a wire does, in plain numbers."""
+    """The choices of a wire, in plain numbers."""
 
     read: Callable[[int], int | None] = lambda step: step
     sends: Callable[[int], bool] = lambda step: True
@@ -32,8 +32,8 @@ class HaloRules:
     bound: float | None = None
     longest: int = 0
     bound_gradients: bool = False
-    bits: int = 0  # 0: every number as it is
-    period: int = 0  # bits of 2, 4 or 8 by row, chosen anew every so many steps
+    bits: int = 0  # 0: full precision
+    period: int = 0  # bits of 2, 4 or 8 by row, chosen again after this many steps
     lam: float = 0.5
     budget: float = 0.0
     gamma: float = 0.0
@@ -46,7 +46,7 @@ def halo_trace(
 ) -> Trained:  # fmt: skip
     """Losses and weight gradients of Adam steps in which parts see one another as the rules say.
 
-    weighed: bits are chosen by what rows add to the variance of sums; else by their own.
+    weighed: choose bits by the variance that rows add to sums; else by the rows' own variance.
     """
     model = spec.build(graph.num_features, graph.num_classes, seed=3, dtype=torch.float64)
     dense = DenseModel(graph, spec, model, part=part)
@@ -92,7 +92,7 @@ class _Halos:
 
 
 class _Cross(torch.autograd.Function):
-    """forward: what every part sees of rows, [P, N, D].  backward: what comes back for them."""
+    """forward: the rows as every part sees them, [P, N, D].  backward: the returned gradients."""
 
     @staticmethod
     def forward(ctx, rows: Tensor, halos: _Halos, layer: int, step: int):  # type: ignore[no-untyped-def]
@@ -121,7 +121,7 @@ class _View:
 
 
 class _Table:
-    """What receivers have of one layer's rows, or of their gradients, by pair of parts and step."""
+    """The receivers' rows of one layer, or their gradients, by pair of parts and step."""
 
     def __init__(
         self, rules: HaloRules, nodes: dict[Pair, Tensor], weights: dict[Pair, Tensor], layer: int, way: Way, *,
@@ -187,7 +187,7 @@ class _Table:
         return _View(rows, absent)
 
     def _crossed(self, pair: Pair, x: Tensor, drawn: Tensor, step: int) -> Tensor:
-        """The rows drawn as they come out, with what was owed to them; and what is owed from now on."""
+        """The drawn rows after coding, with the errors owed to them; and the new errors."""
         meant = x[drawn]
         if self.rules.feedback:
             owed = self.owed.setdefault(pair, torch.zeros_like(x))
@@ -216,7 +216,7 @@ class _Table:
         return out
 
     def used(self, step: int, width: int) -> dict[Pair, _View]:
-        """What a step reads: the version due, or its moving average; before there is one, zeros."""
+        """The rows that a step uses: the version due, or its moving average; zeros before there is one."""
         version, gamma = self.rules.read(step), self.rules.gamma
         if version is None:
             none = {p: torch.zeros(len(n), width, dtype=torch.float64) for p, n in self.nodes.items()}
@@ -233,7 +233,7 @@ class _Table:
 
 
 def _kept(nodes: Tensor, step: int, share: float) -> Tensor:
-    """Which nodes a step draws: those whose 32 random bits, as a fraction, are below the share."""
+    """The nodes that a step draws: those whose 32 random bits, as a fraction, are below the share."""
     a, b = row_keys(dropout_key(3, step, 0xB5), nodes)
     return draws(a, b, torch.zeros_like(nodes)).double() / 2**32 < share
 
@@ -243,7 +243,7 @@ def _start(rules: HaloRules) -> int:
 
 
 def _bits(rules: HaloRules, spans: list[float], weights: list[float], width: int) -> list[int]:
-    """The bits of every row, one row or one more bit at a time."""
+    """The bits of every row, computed by raising one row at a time."""
     cost = {bits: -(-bits * width // 8) + 4 for bits in (2, 4, 8)}
     variance = [{b: w * s * s / (2**b - 1) ** 2 for b in cost} for s, w in zip(spans, weights, strict=True)]
     if not rules.budget:

@@ -1,9 +1,9 @@
-"""The processes of a command that trains: its launcher's children, and which of them are ranks."""
+"""The processes of a training command: its launcher's children, and which of them are ranks."""
 
 import os
 from pathlib import Path
 
-RANK = "fullgraph-"  # what the name of a rank's process begins with
+RANK = "fullgraph-"  # how the name of a rank's process begins
 
 
 def children_of(parent: int) -> list[int]:
@@ -31,7 +31,7 @@ def _stat(pid: int) -> tuple[str, int]:
 
 
 def _name(pid: int) -> str:
-    """What a process calls itself."""
+    """The name of a process."""
     try:
         return Path(f"/proc/{pid}/comm").read_text().strip()
     except OSError:

@@ -1,8 +1,9 @@
-"""GNNPipe's mixed pass layer by layer, all chunks at once: what any number of stages computes, as fast as one device.
+"""GNNPipe's mixed pass layer by layer, all chunks together: the result of any number of stages, at the speed of one
+device.
 
-A chunk's rows wait for the chunks before it only in time, not in value: which rows a node reads fresh is known from
-the order of the step. So one product with the fresh arcs and one with the others give the layer. For studies of
-accuracy; a pipeline computes it in pieces on many ranks, and the tests hold the two to be equal.
+A chunk's rows wait for earlier chunks only in time, not in value: the order of the step determines which rows a node
+reads fresh. So one product with the fresh arcs and one with the others give the layer. It serves studies of accuracy; a
+pipeline computes it in pieces on many ranks, and the tests check that both are equal.
 """
 
 from collections.abc import Callable
@@ -27,7 +28,7 @@ from fullgraph.transport import Transport
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layerwise(Partitioned):
-    """One rank that trains as a pipeline of these chunks would."""
+    """One rank that trains like a pipeline with these chunks."""
 
     chunk_of: Callable[[Tensor], Tensor]  # ids -> chunks
     shuffle: bool = True
@@ -53,7 +54,7 @@ class Layerwise(Partitioned):
 
 @dataclass(eq=False, kw_only=True)
 class MixedView:
-    """All nodes; `send` mixes rows of now with those of the last snapshot."""
+    """All nodes; `send` mixes current rows with those of the last snapshot."""
 
     ids: Tensor
     chunk_N: Tensor
@@ -82,7 +83,7 @@ class MixedView:
         raise AssertionError("no attention here")
 
     def open(self, like: torch.dtype) -> None:
-        """Which arcs are fresh in this step, and what gradients through them count."""
+        """Determine the fresh arcs of this step, and the factors of gradients through them."""
         chunks = int(self.chunk_N.max()) + 1
         order = torch.arange(chunks)
         if self.placement.shuffle:

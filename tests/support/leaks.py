@@ -1,4 +1,4 @@
-"""What a piece of code left behind: threads, process groups, environment variables, child processes."""
+"""Find what code left behind: threads, process groups, environment variables, child processes."""
 
 import multiprocessing
 import os
@@ -11,7 +11,7 @@ from pathlib import Path
 
 OURS = "fullgraph"
 KERNEL_POOL = "fullgraph-kernel"  # the thread pools of ops/ live as long as the process
-# pytest names the running test; OpenMP runtimes note that they are loaded, torch where its compiler caches.
+# pytest names the running test; OpenMP runtimes note that they are loaded, and torch the folder of its compiler cache.
 VOLATILE = ("PYTEST_", "KMP_", "__KMP_", "TORCHINDUCTOR_")
 # Started once by multiprocessing and kept until the interpreter ends.
 HELPERS = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
@@ -19,7 +19,7 @@ HELPERS = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What exists now; `leaks(before)` lists what a later moment has on top of it."""
+    """The current state; `leaks(before)` lists what a later state has in addition."""
 
     threads: frozenset[threading.Thread] = field(default_factory=lambda: frozenset(threading.enumerate()))
     groups: bool = field(default_factory=lambda: _groups_are_up())
@@ -28,7 +28,7 @@ class Snapshot:
 
 
 def leaks(before: Snapshot, *, patience_s: float = 2.0) -> list[str]:
-    """One line for each thing that exists now and did not before; waits a little for what is just ending."""
+    """One line for each thing that exists now and did not before; waits briefly for things that are just ending."""
     deadline = time.monotonic() + patience_s
     while found := _difference(before, Snapshot()):
         if time.monotonic() > deadline:
@@ -38,7 +38,7 @@ def leaks(before: Snapshot, *, patience_s: float = 2.0) -> list[str]:
 
 
 def restore_environ(before: Snapshot) -> None:
-    """Put the environment back, so that one leak is one failure."""
+    """Restore the environment, so that one leak is one failure."""
     now = _environ()
     for name in now.keys() - before.environ.keys():
         del os.environ[name]
@@ -66,7 +66,7 @@ def _counts(thread: threading.Thread) -> bool:
 
 
 def _groups_are_up() -> bool:
-    # Looked up, not imported: only transport/ may import it, and what nobody imported cannot be initialised.
+    # Looked up, not imported: only transport/ may import it, and a module that nobody imported cannot be initialised.
     module = sys.modules.get("torch.distributed")
     return module is not None and bool(module.is_available()) and bool(module.is_initialized())
 
@@ -76,7 +76,7 @@ def _environ() -> dict[str, str]:
 
 
 def _children() -> dict[int, str]:
-    """This process's live children, pid to command line; zombies hold nothing and are not counted."""
+    """This process's live children, by pid with their command lines; zombies are not counted."""
     if not os.path.isdir("/proc"):
         return {child.pid: child.name for child in multiprocessing.active_children() if child.pid is not None}
     found = {}

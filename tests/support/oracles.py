@@ -19,7 +19,7 @@ from fullgraph.nn.norm import BatchNorm
 from fullgraph.ops import act_dropout, dropout_key
 from fullgraph.tasks import node_task
 
-Seen = Callable[[int, int, Tensor], Tensor]  # (step, layer, rows) -> what other parts see of them
+Seen = Callable[[int, int, Tensor], Tensor]  # (step, layer, rows) -> the rows as other parts see them
 Trained = tuple[Tensor, list[dict[str, Tensor]]]  # losses and all weight gradients, by step
 Objective = Callable[[int, Tensor], Tensor]  # (step, every node's output) -> loss
 
@@ -36,7 +36,7 @@ def dense_arcs(graph: Graph, *, weighted: bool = True) -> Tensor:
 
 
 def dense_matrix(graph: Graph, aggregation: str) -> Tensor:
-    """The matrix that a layer multiplies by; for attention, how many arcs (loops included) join two nodes."""
+    """The matrix that a layer multiplies by; for attention, the number of arcs (loops included) between two nodes."""
     A = dense_arcs(graph, weighted=aggregation != "attention")
     if aggregation == "mean":
         degree = A.sum(1, keepdim=True)
@@ -51,7 +51,7 @@ def dense_matrix(graph: Graph, aggregation: str) -> Tensor:
 
 
 def loop_weights(graph: Graph, *, weighted: bool) -> Tensor:
-    """One self loop a node: weight one, or that of the last one it has."""
+    """One self loop per node: weight one, or that of its last self loop."""
     weight = torch.ones(graph.num_nodes, dtype=torch.float64)
     if weighted and graph.edge_weight is not None:
         for node in range(graph.num_nodes):
@@ -67,7 +67,7 @@ def dense_features(graph: Graph) -> Tensor:
 
 
 def _terms(conv: Conv, h: Tensor) -> tuple[Tensor, Tensor, Callable[[Tensor], Tensor]]:
-    """A convolution as  finish(own + M h W^T):  its own term, W and what comes last."""
+    """A convolution as  finish(own + M h W^T):  its own term, W and the last function."""
     if isinstance(conv, GCNConv):
         return conv.bias, conv.lin.weight, lambda z: z
     if isinstance(conv, SAGEConv):
@@ -87,8 +87,9 @@ def _terms(conv: Conv, h: Tensor) -> tuple[Tensor, Tensor, Callable[[Tensor], Te
 class DenseModel:
     """A model's own weights under dense algebra.
 
-    `seen(layer, rows)` is what nodes of other parts see of rows (by default the rows themselves; [P, N, D] where parts
-    see different things), `part` who owns whom.
+    `seen(layer, rows)` are the rows as nodes of other parts see them (by default unchanged; [P, N, D] if parts see
+    different
+    rows); `part` is the owner of each node.
     """
 
     def __init__(
@@ -167,7 +168,7 @@ class DenseModel:
         return h * act_dropout(ones, self.ids, key=key, p=p, act="none")
 
     def _mean(self, own: Tensor, others: Tensor) -> Tensor:
-        """M applied to rows as their own part sees them, and as the others do ([N, D], or [P, N, D] by part)."""
+        """M applied to rows as their own part sees them, and as others do ([N, D], or [P, N, D] by part)."""
         cross = self.M * (1 - self.inside)
         if others.dim() == 2:
             return (self.M * self.inside) @ own + cross @ others
@@ -197,7 +198,7 @@ class DenseModel:
         return int((full > 0).sum()) <= int((self.x != 0).sum()) + self.num_arcs
 
     def _seen_to_attend(self, conv: GATConv, h: Tensor, layer: int, step: int) -> Tensor:
-        """W x of other parts' nodes: mapped before it crosses, or after; input rows may be known to all."""
+        """W x of other parts' nodes, mapped before it crosses or after; all parts may know input rows."""
         self.absent = None
         known = layer == 0 and self.known_halo and (self.input_ahead or not self.narrow_first)
         narrow = self.narrow_first and conv.lin.out_features <= h.shape[1]
@@ -243,7 +244,7 @@ def trained(
     extra: Callable[[], Tensor | float] = lambda: 0.0, closed: Callable[[int], None] = lambda step: None,
     objective: Objective | None = None,
 ) -> Trained:  # fmt: skip
-    """Adam steps on the loss, to whose gradients `extra` may add; opened and closed are told of every step."""
+    """Adam steps on the loss, to whose gradients `extra` may add; opened and closed are called in every step."""
     objective = objective or of_labels(graph)
     optimizer = torch.optim.Adam(dense.model.parameters(), lr=0.05)
     losses, grads = [], []
@@ -266,8 +267,9 @@ def dense_trace(
 ) -> Trained:  # fmt: skip
     """Losses and all weight gradients of `steps` Adam steps, on one process.
 
-    With `part`, seen(step, layer, rows) is what nodes of other parts see of rows, and a layer's input crosses.
-    model, objective: of another task than the classes of nodes.
+    With `part`, seen(step, layer, rows) are the rows as nodes of other parts see them, and a layer's input crosses.
+    model,
+    objective: for a task other than classes of nodes.
     """
     model = model or spec.build(graph.num_features, graph.num_classes, seed=3, dtype=torch.float64)
     dense = DenseModel(graph, spec, model, ids, precompute, part)

@@ -1,4 +1,4 @@
-"""The leak check sees each kind of leak, and nothing else."""
+"""The leak check finds each kind of leak, and nothing else."""
 
 import os
 import subprocess
@@ -60,7 +60,7 @@ def test_child_processes() -> None:
 
 
 def test_process_groups() -> None:
-    """In a child: a group that is still up would be a leak of this very test."""
+    """In a child process: an open process group would be a leak of this test."""
     code = """
 import torch.distributed as dist
 from tests.support.leaks import Snapshot, leaks

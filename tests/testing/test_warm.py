@@ -1,4 +1,4 @@
-"""A command that is forked from a keeper is like one that starts anew (tests/warm)."""
+"""A command that is forked from a keeper behaves like a newly started one (tests/warm)."""
 
 import json
 import os
@@ -102,7 +102,8 @@ def test_commands_of_a_command_are_forked_too(folder):
 def test_a_signal_ends_one_as_it_ends_any(folder):
     (folder / "wait.py").write_text("print(1, flush=True)\nimport signal\nsignal.pause()")
     heard = [n for n in (signal.SIGKILL, signal.SIGTERM, signal.SIGINT) if signal.getsignal(n) != signal.SIG_IGN]
-    for number in heard:  # what this process ignores, as one in the background does SIGINT, a command ignores, too
+    # a signal that this process ignores, as background jobs ignore SIGINT, is also ignored by a command
+    for number in heard:
         line = [sys.executable, "wait.py"]
         with subprocess.Popen(line, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
             assert process.stdout.read(1) == b"1"

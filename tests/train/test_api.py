@@ -1,4 +1,4 @@
-"""The public surface: one call trains on processes; what it writes can be read back; torchrun joins in."""
+"""The public functions: one call trains on processes; the written files can be read back; torchrun works."""
 
 import json
 import subprocess
@@ -50,7 +50,7 @@ def test_a_run_does_not_depend_on_its_ranks(runs):
 
 
 def test_rows_that_the_loss_reads_are_counted(graph, tmp_path):
-    """Of the last layer the training nodes, of the one before their neighbours too; on any number of ranks."""
+    """In the last layer the training nodes, in the layer before also their neighbours; on any number of ranks."""
     few = np.zeros(graph.num_nodes, dtype=bool)
     few[np.flatnonzero(graph.train_mask[:, 0])[:5]] = True
     masks = {"train": few, "val": graph.val_mask[:, 0], "test": graph.test_mask[:, 0]}
@@ -96,7 +96,7 @@ def test_lines_of_metrics_are_records_and_mappings(runs):
 
 
 def test_the_model_reloads_in_one_process(runs, graph, tmp_path):
-    """Weights trained on three ranks, on the whole graph in this process, by hand."""
+    """Weights trained on three ranks, evaluated by hand on the whole graph in this process."""
     folder = tmp_path / "parts"
     write_parts(folder, graph, partition(graph, 1))
     shard = fg.open_shard(folder, aggregation="mean", dtype=torch.float64)
@@ -127,7 +127,7 @@ def test_other_ways_to_train(options, labels, tmp_path):
 
 @pytest.mark.cold
 def test_torchrun_joins_in(graph, tmp_path):
-    """Two ranks that torchrun started: rank 0 cuts the graph, both train."""
+    """Two ranks that torchrun started: rank 0 partitions the graph, and both train."""
     fg.save_npz(graph, tmp_path / "g.npz")
     launched = subprocess.run(
         [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "fullgraph",

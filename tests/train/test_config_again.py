@@ -1,4 +1,4 @@
-"""`--config` with a run's own config.json trains the same run again, or one that differs where the shell says so."""
+"""`--config` with a run's own config.json trains the same run again, changed by options of the shell."""
 
 import json
 import subprocess
@@ -32,7 +32,7 @@ class Net(torch.nn.Module):
 
 
 def command(folder, *words):
-    """Its exit code, and what it complains of: most rows are late here, which is noted."""
+    """Its exit code, and its notes: most rows are late here, which is noted."""
     done = subprocess.run(
         [sys.executable, "-m", "fullgraph", *map(str, words)], cwd=folder, capture_output=True, text=True, timeout=110
     )

@@ -1,4 +1,4 @@
-"""Epochs count from 1 wherever a person or a script meets them."""
+"""Epochs count from 1 wherever a person or a script reads them."""
 
 import json
 

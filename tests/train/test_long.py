@@ -1,4 +1,4 @@
-"""Trainings of some length: memory stays what it was, and models learn."""
+"""Longer trainings: memory does not grow, and models learn."""
 
 import gc
 from collections import Counter
@@ -20,7 +20,7 @@ EARLY, LATE = 20, 500  # epochs
 
 @pytest.fixture
 def no_collector():
-    """What only the cyclic collector would free stays."""
+    """Objects that only the cyclic garbage collector would free stay."""
     gc.collect()
     gc.disable()
     yield
@@ -29,7 +29,7 @@ def no_collector():
 
 
 def held(transport, strategy):
-    """The matrices and the numbers in them that are alive after some epochs, and after many."""
+    """The numbers of live matrices and of the numbers in them, after some epochs and after many."""
     spec = nn.GraphSAGE(layers=2, hidden=8, input_dropout=True)
     config = TrainConfig(epochs=LATE, eval_every=LATE)
     trainer = trainer_of(transport, CASES["wide"], spec, config, strategy=strategy)
@@ -45,7 +45,7 @@ def held(transport, strategy):
 @pytest.mark.usefixtures("no_collector")
 @pytest.mark.parametrize("strategy", [recipes.vanilla(), recipes.pipegcn()], ids=str)
 def test_dropped_sparse_features_do_not_pile_up(strategy):
-    """Each step drops other features, in a matrix of its own, whose transpose the backward pass reads."""
+    """Each step drops other features in a new matrix, whose transpose the backward pass reads."""
     ((early, late),) = run_threads(1, held, strategy)
     assert late.total() <= early.total(), f"{early} became {late}"
 
@@ -59,6 +59,6 @@ def best(transport, graph, spec):
 
 @pytest.mark.skipif(not PHOTO.exists(), reason="the shared graphs are not beside this checkout")
 def test_gin_learns_where_sums_are_large():
-    """Word counts of thirty neighbours, through three layers: without the norm of its own it stays at chance, 0.26."""
+    """Word counts of thirty neighbours, through three layers: without its own norm the model stays at chance, 0.26."""
     spec = nn.GIN(layers=3, hidden=32, norm="none")
     assert run_threads(1, best, load(str(PHOTO)), spec)[0] > 0.5

@@ -1,4 +1,4 @@
-"""What an optimizer keeps, written and read again."""
+"""The state of an optimizer, written and read again."""
 
 import pytest
 import torch

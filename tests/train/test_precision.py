@@ -1,4 +1,4 @@
-"""bf16: rows and wires of half the bytes, float32 weights; as good a model, and resumed to the bit."""
+"""bf16: rows and wires of half the bytes, float32 weights; an equally good model, bit-identical resume."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""A finished run's model on other graphs: equal to one process, under the user's ids, or refused in one line."""
+"""A finished run's model on other graphs: equal to one process, with the user's ids, or refused in one line."""
 
 import csv
 import subprocess
@@ -32,7 +32,7 @@ class Net(torch.nn.Module):
 
 
 def named(graph, seed=0):
-    """The same graph with texts for names, and features of arcs."""
+    """The same graph with texts as names, and features of arcs."""
     names = [f"id-{i}" for i in np.random.default_rng(seed).permutation(graph.num_nodes)]
     attr = np.random.default_rng(seed).random((graph.num_arcs, 2))
     masks = (graph.train_mask, graph.val_mask, graph.test_mask)
@@ -58,7 +58,7 @@ def graph():
 
 @pytest.fixture(scope="module")
 def run(graph, tmp_path_factory):
-    """One of ours: standardised features, a strategy that keeps rows between steps, live rows, two ranks."""
+    """One of our models: standardised features, a strategy with state between steps, live rows, two ranks."""
     options = {"features": "standard", "strategy": "gnnpipe", "dtype": "float64"}
     model = fg.nn.GraphSAGE(layers=2, hidden=8, norm="layer")
     return fg.train(graph, model=model, parts=2, epochs=4, out=tmp_path_factory.mktemp("a") / "run", **options)
@@ -66,7 +66,7 @@ def run(graph, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def own_run(graph, tmp_path_factory):
-    """A module of the user's, with features of arcs."""
+    """A user's module, with features of arcs."""
     pytest.importorskip("torch_geometric")
     folder = tmp_path_factory.mktemp("b")
     (folder / "net.py").write_text(NET)

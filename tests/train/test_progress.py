@@ -1,4 +1,4 @@
-"""What is said of training: figures of the record, the time left, and ranks that lag."""
+"""The display of training: figures of the record, the time left, and ranks that lag."""
 
 from types import SimpleNamespace
 
@@ -8,7 +8,7 @@ from fullgraph.train.progress import Progress, Ranks
 
 
 class Heard:
-    """A display that keeps what it is given."""
+    """A display that records its input."""
 
     def __init__(self, *, live):
         self.live, self.lines, self.rows, self.quiet = live, [], (), 0.0
@@ -107,7 +107,7 @@ def test_who_lags():
     assert ranks.changes() == ["no rank lags any more"]
     ranks = Ranks()
     ranks.add([[0.004, 0.0], [0.001, 0.0]])
-    assert ranks.lagging() is None  # three thousandths of a second are not worth a word
+    assert ranks.lagging() is None  # three milliseconds need no message
     ranks = Ranks()
     ranks.add([[1.0, 0.0]])
     assert ranks.lagging() is None

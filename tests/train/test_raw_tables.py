@@ -1,4 +1,4 @@
-"""From the shell, on what other programs write: part files, lists, texts as labels, no split and no features."""
+"""Training from the shell on other programs' files: part files, lists, texts as labels, no split and no features."""
 
 import csv
 import json
@@ -71,7 +71,7 @@ def test_texts_come_back_as_texts(folder):
     found = run.predict(folder / "g", parts=1, out=folder / "again")
     assert found.classes.tolist() == run.predictions.tolist()
     assert found.labels.tolist() == labels
-    # The same again, to the bit, from the run's own config; and from shards that were cut with the split.
+    # The same result, bit for bit, from the run's own config; and from shards that were partitioned with the split.
     assert shell(folder, "train", "--config", "run/config.json", "--out", "twin").returncode == 0
     np.testing.assert_array_equal(fg.FinishedRun(folder / "twin").probabilities, run.probabilities)
     assert shell(folder, "partition", "g", "--split", "random:60/20/20", "--out", "parts").returncode == 0

@@ -1,4 +1,4 @@
-"""A run that is cut short: the others stop and name the rank, and resuming ends bit-identical."""
+"""An interrupted run: the other ranks stop and name the dead one, and resuming is bit-identical."""
 
 import json
 import os
@@ -55,7 +55,7 @@ def test_gpu_kill_one_rank_then_resume(tmp_path, strategy):
 
 
 def kill_and_resume(tmp_path, parts, victim, options, after=0.0):
-    """Kill a rank after the first checkpoint, resume, and compare with a run that was left alone."""
+    """Kill a rank after the first checkpoint, resume, and compare with an uninterrupted run."""
     cut = start("g.npz", "--parts", parts, "--epochs", 1000000, "--out", "cut", *options, cwd=tmp_path)
     checkpoints = tmp_path / "cut" / "checkpoints"
     try:
@@ -105,7 +105,7 @@ def test_resume_of_a_finished_run_extends_it(tmp_path):
     for name, epochs in (("whole", 20), ("short", 10)):
         code, _, err = finish(start("g.npz", "--parts", 2, "--epochs", epochs, "--out", name, *TRAIN, cwd=tmp_path))
         assert code == 0, err
-    # The short run also scored its last epoch, which the whole one did not: compare what both did.
+    # The short run also scored its last epoch, which the whole one did not: compare the common epochs.
     code, _, err = finish(start("--resume", "short", "--epochs", 20, cwd=tmp_path))
     assert code == 0, err
     left, right = (
@@ -120,7 +120,7 @@ def test_resume_of_a_finished_run_extends_it(tmp_path):
     [["pipegcn", "-o", "lag=2", "-o", "smooth=gf"], ["sylvie-a", "-o", "refresh=4", "-o", "feedback=true"]],
 )
 def test_resume_of_stale_runs_is_bit_identical(tmp_path, strategy):
-    """Versions on their way and moving averages are in the checkpoint."""
+    """Versions in flight and moving averages are in the checkpoint."""
     save_npz(random_graph(nodes=300, arcs=1500), tmp_path / "g.npz")
     options = ["g.npz", "--parts", 3, "--strategy", *strategy, "--hidden", "8", "--eval-every", "9"]
     for name, epochs in (("whole", 18), ("cut", 9)):

@@ -1,4 +1,4 @@
-"""What a user is told about a run before it starts."""
+"""Notes about a run before it starts."""
 
 from dataclasses import replace
 
@@ -41,7 +41,7 @@ def test_one_rank_sends_nothing(told, strategy):
 
 @pytest.mark.parametrize("strategy", [recipes.varco(), recipes.pipegcn(), recipes.bns()], ids=str)
 def test_one_layer_sends_nothing(told, strategy):
-    """Whatever is known ahead; no option of the strategy's would help."""
+    """Whatever is precomputed; no option of the strategy would help."""
     (text,) = told(Run(model=nn.GraphSAGE(layers=1), strategy=strategy, parts=2))
     assert text.endswith("; use more layers")
 
@@ -92,7 +92,7 @@ def test_what_edge_weights_do(told, model, words):
     ids=str,
 )
 def test_which_strategies_have_late_rows(tmp_path, strategy, late):
-    """Nothing is said of them before a run: on most graphs they score as well on any cut."""
+    """No note before a run mentions them: on most graphs they score equally well with any partition."""
     run = Run(model=nn.GraphSAGE(layers=3), strategy=strategy, parts=3)
     assert late_halos(run) is late
     graph = random_graph(90, 1200)

@@ -1,4 +1,4 @@
-"""Schedules over a run: their length is the run's first one, whatever is added to it later."""
+"""Schedules over a run: their length is the run's first length, whatever is added later."""
 
 import pytest
 
@@ -17,7 +17,7 @@ def test_more_epochs_keep_the_learning_rates(kind):
 
 
 def test_a_continued_run_keeps_its_strategys_schedule(tmp_path):
-    """VARCO sends few columns early; epochs that are added at the end send all of them, unless told otherwise."""
+    """VARCO sends few columns early; epochs added at the end send all columns, unless told otherwise."""
     options = {"strategy": "varco", "parts": 2, "epochs": 4, "checkpoint_every": 4, "out": tmp_path / "run"}
     run = fg.train(random_graph(), model=fg.nn.GraphSAGE(layers=3, hidden=64), **options)
     sent = [record.bytes for record in run.metrics]

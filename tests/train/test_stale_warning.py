@@ -1,4 +1,4 @@
-"""Late rows: how far off they were is measured, and a run that hardly learns says so."""
+"""Late rows: their error is measured, and a run that hardly learns prints a note."""
 
 from functools import partial
 from types import SimpleNamespace
@@ -31,7 +31,7 @@ def test_late_rows_are_compared_with_fresh_ones_now_and_then(schedule):
 
 @pytest.mark.parametrize("dropout", [0.0, 0.5])
 def test_rows_that_stand_still_are_not_off(dropout):
-    """Whatever masks each step has: rows are compared that no dropout came before."""
+    """With any dropout masks: only rows before any dropout are compared."""
     for found in run_threads(2, partial(late, dropout=dropout), Pipelined(), 1e-300):
         assert (found[18], found[38]) == (0.0, 0.0)
 
@@ -66,7 +66,7 @@ def test_losses_that_are_small_by_now_may_swing():
 
 
 def told(losses, late=None, fixes="--strategy adaqp"):
-    """What a run of such losses says."""
+    """The note of a run with such losses."""
     trained, look = SimpleNamespace(records=[]), StaleWarning(fixes)
     for epoch, loss in enumerate(losses, 1):
         trained.records.append(SimpleNamespace(epoch=epoch, loss=loss, late=late if epoch % 20 == 19 else None))
@@ -74,7 +74,7 @@ def told(losses, late=None, fixes="--strategy adaqp"):
 
 
 def test_a_run_says_once_that_its_loss_swings(capsys):
-    """Looked at after 50, 75, 100 epochs."""
+    """Checked after 50, 75 and 100 epochs."""
     told([0.99**epoch * (1.0 if epoch < 60 or epoch % 3 == 0 else 1.5) for epoch in range(150)])
     (text,) = capsys.readouterr().err.splitlines()
     assert "the loss swings" in text
@@ -96,7 +96,7 @@ def test_nothing_is_advised_that_is_set_already(method, averaged):
 
 
 def test_the_readmes_first_example_says_nothing(tmp_path, capfd):
-    """It scores as exact training does."""
+    """It scores like exact training."""
     model = fg.nn.GraphSAGE(layers=3, hidden=128)
     fg.train(fg.load("demo"), model=model, strategy="pipegcn", parts=2, epochs=75, out=tmp_path / "run")
     assert "note:" not in capfd.readouterr().err

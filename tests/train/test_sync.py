@@ -1,4 +1,4 @@
-"""Gradients of weights: summed over ranks on their way, in groups that begin in the same order everywhere."""
+"""The gradient all-reduce during the backward pass: groups begin in the same order on all ranks."""
 
 from contextlib import nullcontext, suppress
 
@@ -18,7 +18,7 @@ from tests.support import CASES, trainer_of
 
 
 class Noting:
-    """A transport that notes when sums begin, and which gradients the model has by then."""
+    """A transport that records when sums begin, and which gradients the model has at that time."""
 
     def __init__(self, inner, model):
         self.inner, self.model, self.begun = inner, model, []
@@ -31,7 +31,7 @@ class Noting:
 
 
 def stack(width=128, layers=3):
-    """The same on all ranks; they are threads, which would share torch's own generator."""
+    """A stack of layers, equal on all ranks; ranks are threads, which share torch's generator."""
     model, draw = nn.Sequential(*(nn.Linear(width, width).double() for _ in range(layers))), torch.Generator()
     with torch.no_grad():
         for parameter in model.parameters():
@@ -40,7 +40,7 @@ def stack(width=128, layers=3):
 
 
 def summed(transport, lost_on=None, frozen=False):
-    """A step of a stack of layers on rows of this rank; on one rank the middle layer may be passed by."""
+    """A step of a stack of layers on this rank's rows; one rank may skip the middle layer."""
     model = stack()
     if frozen:
         model[1].requires_grad_(False)
@@ -78,7 +78,7 @@ def test_sums_begin_while_the_backward_pass_goes_on(ranks):
 
 
 def test_a_gradient_that_one_rank_does_not_have():
-    """Its groups are those of the others, in their order, only later."""
+    """Its groups equal those of the others, in the same order, but later."""
     expected = added(alone(0), alone(1, without_middle=True))
     (_, first, early), (_, second, late) = found = run_threads(2, summed, 1)
     assert (early, late) == (3, 1)
@@ -112,7 +112,7 @@ def test_a_step_that_failed_leaves_nothing_to_the_next():
 
 
 def test_groups_follow_the_layers_not_the_order_of_their_names():
-    """A norm is listed behind all layers, and its gradient comes with those of its own."""
+    """A norm is listed after all layers, and its gradient comes with those of its layer."""
     model = fg.nn.GraphSAGE(layers=3, hidden=128, norm="layer").build(10, 4)
     names = {parameter: name for name, parameter in model.named_parameters()}
     groups = [[names[one] for one in group] for group in _groups(model)]
@@ -126,7 +126,7 @@ def test_groups_follow_the_layers_not_the_order_of_their_names():
 
 
 def test_a_layers_own_weights_have_gradients_before_the_product_is_walked_back(monkeypatch):
-    """The product takes long: what is known before it can leave while it goes on."""
+    """The product takes long: gradients known before it can be sent during it."""
     came = []
 
     def told(matrix, x, *add):
@@ -181,7 +181,7 @@ class _Told:
 @pytest.mark.parametrize("norm", ["none", "batch"])
 @pytest.mark.parametrize("run", [run_threads, run_processes])
 def test_weights_are_those_of_one_sum_after_the_backward_pass(run, norm):
-    """Batch norm adds up statistics within the backward pass, between the sums of the weights."""
+    """Batch norm sums statistics within the backward pass, between the gradient all-reduces."""
     for (early, many), (late, few) in zip(run(3, trained, norm, True), run(3, trained, norm, False), strict=True):
         assert many > few == 4
         assert ENOUGH < 96 * 96 * 8
@@ -190,7 +190,7 @@ def test_weights_are_those_of_one_sum_after_the_backward_pass(run, norm):
 
 
 def order_of_messages(transport, wire, steps):
-    """The messages of the last step but for those of its forward pass, in the order in which they left."""
+    """The messages of the last step, without its forward pass, in the order of sending."""
     noted = Recording(transport)
     spec, config = fg.nn.GraphSAGE(layers=3, hidden=96, norm="none"), TrainConfig(epochs=9, dtype="float64")
     trainer = trainer_of(noted, CASES["undirected"], spec, config, wire, narrow_first=False)

@@ -1,4 +1,4 @@
-"""Training on tables equals training on the same arrays, to the bit; results come back under the tables' ids."""
+"""Training on tables is bit-identical to training on the same arrays; results have the tables' ids."""
 
 import csv
 import subprocess

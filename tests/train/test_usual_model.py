@@ -1,4 +1,4 @@
-"""A run that names no model takes the one that is usual for its task, with the options that somebody chose."""
+"""A run without a model uses its task's default model, with the options that the user chose."""
 
 import json
 
@@ -17,7 +17,7 @@ LINKS = nn.GCN(layers=2, dropout=0.0, norm="none")
 
 
 def asked(monkeypatch, *words):
-    """The run that a command line asks for."""
+    """The run that a command line describes."""
     from fullgraph import api, cli
 
     seen = []

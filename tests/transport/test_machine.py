@@ -1,4 +1,4 @@
-"""What the ranks of a machine share is there once, and gone with them."""
+"""Memory that the ranks of a machine share exists once, and is freed with them."""
 
 import os
 from pathlib import Path
@@ -87,7 +87,7 @@ def everywhere(transport):
 
 
 def test_processes_map_one_file_without_a_name():
-    """Every machine has a leader, and every rank leads itself where it may not open another's memory."""
+    """Every machine has a leader, and a rank that may not open another's memory leads itself."""
     ranks = run_processes(3, everywhere)
     assert not list(Path("/dev/shm").glob("*fullgraph*"))
     for (tensor, inodes), _, _ in ranks:

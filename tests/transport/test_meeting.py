@@ -1,4 +1,4 @@
-"""Ranks that are started again meet through one store, and hosts that differ are refused in the same words."""
+"""Restarted ranks meet through one store, and hosts that differ get the same error."""
 
 import threading
 from datetime import timedelta
@@ -13,7 +13,7 @@ from fullgraph.transport.job import meet
 
 
 def met(store, size, who, seconds=10.0):
-    """What the ranks `who` call the attempt; the texts of those that did not meet."""
+    """The name of the attempt for the ranks `who`; the errors of those that did not meet."""
     found = {}
 
     def come(rank):
@@ -47,7 +47,7 @@ def test_every_attempt_has_a_name_of_its_own(store):
 
 
 def test_who_came_in_an_earlier_attempt_is_not_waited_for_in_vain(store):
-    """Rank 1 comes, dies and comes again: the others go with the one that lives."""
+    """Rank 1 comes, dies and comes again: the others continue with the living one."""
     assert met(store, 3, [1], 0.2)[1] == "rank 0, 2 never came"
     assert len(set(met(store, 3, range(3)).values())) == 1
 

@@ -1,4 +1,4 @@
-"""Some of the ranks: a mesh names them, Among numbers them anew, a fork lets them talk in pairs."""
+"""Subsets of ranks: a mesh names them, SubTransport renumbers them, a fork lets pairs communicate."""
 
 import pytest
 import torch
@@ -33,7 +33,7 @@ def test_a_mesh_that_is_not_all_ranks_is_refused():
 
 
 def in_pairs(transport):
-    """Pairs (0, 2) and (1, 3), over a fork, in another order of keys on each: what came, and sums."""
+    """Pairs (0, 2) and (1, 3) over a fork, with another order of keys on each: received rows, and sums."""
     fork = transport.fork()
     pair = SubTransport(fork, [transport.rank % 2, transport.rank % 2 + 2])
     other = 1 - pair.rank

@@ -1,4 +1,4 @@
-"""Who waits for copies, and in which order messages are staged; nccl with device buffers, and steps that never wait."""
+"""Which threads wait for copies, and the order of staging; nccl with device buffers, and steps that never wait."""
 
 import math
 import threading
@@ -18,7 +18,7 @@ from tests.support import CASES, trainer_of
 
 
 class Spy(OnHost):
-    """Notes which thread did what, and inside which context."""
+    """Records which thread did what, and inside which context."""
 
     def __init__(self):
         self.notes, self.inside = [], threading.local()
@@ -85,8 +85,9 @@ def staged(transport):
 
 
 def test_only_the_transports_threads_wait_for_copies():
-    """The thread that computes marks a moment and later takes what came; memory for messages is asked for on streams
-    of the transport, and what was sent is kept until the medium is done with it.
+    """The computing thread marks a moment and later takes the received rows; memory for messages is allocated on
+    streams of
+    the transport, and sent memory is kept until the backend is done with it.
     """
     for rank, (rows, notes) in enumerate(run_processes(2, staged)):
         assert rows.tolist() == [2 * (1 - rank + 1)] * 10
@@ -101,7 +102,7 @@ def test_only_the_transports_threads_wait_for_copies():
 
 
 class HostReads(TorchDispatchMode):
-    """Notes every operation whose result a host reads, or whose size depends on a device's numbers."""
+    """Records every operation whose result a host reads, or whose size depends on a device's numbers."""
 
     READS = frozenset({"_local_scalar_dense", "nonzero", "masked_select", "_unique2", "unique_dim", "equal"})
 
@@ -129,7 +130,7 @@ class HostReads(TorchDispatchMode):
     ],
 )
 def test_a_step_reads_nothing_back(model, case):
-    """As a GPU would run it: after the first step the host asks for no result, so that nothing waits."""
+    """As on a GPU: after the first step the host asks for no result, so nothing waits."""
     trainer = trainer_of(SingleRank(), CASES[case], model, TrainConfig(epochs=5))
     trainer.train_step()
     trainer.shard.clock.tick()
@@ -150,7 +151,7 @@ SPEC = nn.GraphSAGE(layers=3, hidden=8, norm="layer")
 
 
 def without_waiting(transport):
-    """Steps in which torch refuses whatever would let the host wait for the device."""
+    """Steps in which torch refuses any operation that makes the host wait for the device."""
     losses = {}
     for name in STRATEGIES:
         made = partial(trainer_of, strategy=recipes.STRATEGIES.make(name))
@@ -176,7 +177,7 @@ def test_gpu_steps_never_wait_on_the_host():
 
 
 def to_itself(transport):
-    """Many messages to itself over nccl: encoded on the device, in the order of their keys, beside compute."""
+    """Many messages to itself over nccl: encoded on the device, in the order of their keys, beside computing."""
     link = transport.inner
     assert not link.host_wires
     x = torch.arange(4 << 20, device="cuda") % 251
@@ -186,7 +187,7 @@ def to_itself(transport):
         busy = busy @ busy / 2000
         rows = (x + step).to(torch.uint8)
         pending.append(link.begin(Key("halo/self", step), {0: rows}, {0: rows.numel()}, Rows()))
-        del rows  # its memory is free for what comes next, as far as the stream that computes knows
+        del rows  # its memory is free for the next tensor, as far as the computing stream knows
         torch.randint(0, 255, (4 << 20,), device="cuda", dtype=torch.uint8)
     wrong = []
     for step, message in enumerate(pending):
@@ -200,7 +201,7 @@ def to_itself(transport):
 @pytest.mark.gpu
 @pytest.mark.timeout(120)
 def test_gpu_nccl_sends_to_itself():
-    """One rank is all that one GPU allows: two ranks of nccl need two."""
+    """One GPU allows only one rank: two nccl ranks need two."""
     ((wrong, total, host),) = run_processes(1, to_itself, timeout=100, device="cuda", backend="nccl")
     assert wrong == [0] * 20
     assert total.tolist() == [0, 1, 2, 3, 4]

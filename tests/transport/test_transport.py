@@ -25,7 +25,7 @@ def all_to_all(transport):
     incoming = {p: p * 1000 for p in peers if p}
     first = transport.begin(Key("a", 0), outgoing, incoming)
     second = transport.begin(Key("a", 1), {p: w + 100 for p, w in outgoing.items()}, incoming)
-    # Read in the other order than posted.
+    # Read in another order than posted.
     late = {p: int(w.unique()) for p, w in second.wait().items()}
     early = {p: int(w.unique()) for p, w in first.wait().items()}
     assert first.wait() is first.wait()
@@ -50,7 +50,7 @@ def parts_of_a_sum(rank, numbers):
 
 
 def summed(transport, *lengths):
-    """Sums that are under way at the same time, read in another order than they were begun."""
+    """Sums in flight at the same time, read in another order than they were begun."""
     coming = [
         transport.all_reduce(Key("weights", step, use="weights"), parts_of_a_sum(transport.rank, numbers))
         for step, numbers in enumerate(lengths)
@@ -59,7 +59,7 @@ def summed(transport, *lengths):
     return [one.wait() for one in coming]
 
 
-LONG = 1 + sums.SHORT // 4  # numbers that two ranks swap and three pass round a ring
+LONG = 1 + sums.SHORT // 4  # numbers that two ranks swap and three send around a ring
 
 
 @pytest.mark.parametrize("size", [2, 3])
@@ -77,7 +77,7 @@ def test_short_sums_have_the_bits_of_adding_in_rank_order(size):
 
 
 def overtaking(transport, numbers):
-    """Rank 0 begins a sum of weights that rank 1 comes to only after others, which both wait for."""
+    """Rank 0 begins a sum of weights that rank 1 begins only after others, for which both wait."""
     weights, early = Key("weights", 0, use="weights"), None
     if transport.rank == 0:
         early = transport.all_reduce(weights, torch.ones(numbers))
@@ -116,7 +116,7 @@ def test_sums_take_tensors_of_any_mode_and_layout(runner, size):
 
 
 def summed_by(transport):
-    """Who carries out a sum of these lengths, by the transport's own class for it."""
+    """The transport's class that carries out a sum of these lengths."""
     lengths = (1, LONG)
     coming = [transport.inner.all_reduce(Key("a", n), torch.ones(numbers)) for n, numbers in enumerate(lengths)]
     assert all(float(one.wait().max()) == transport.size for one in coming)
@@ -157,7 +157,7 @@ def test_counting_reports_bytes_and_waits():
 
 
 class Spelled:
-    """A coding that notes which thread did it."""
+    """A coding that records which thread ran it."""
 
     def __init__(self):
         self.threads = []
@@ -257,7 +257,7 @@ def test_keys_have_stable_seeds_and_tags():
 
 
 def waited_for_twice(transport):
-    """Two threads of a rank wait for one message, as a step and the writer of a checkpoint do."""
+    """Two threads of a rank wait for one message, like a step and the writer of a checkpoint."""
     other = 1 - transport.rank
     coming = transport.begin(Key("a", 0), {}, {other: 3}) if transport.rank else None
     if coming is None:

@@ -15,7 +15,7 @@ WORKS, WAITS = Heartbeat(host="h", pid=7), Heartbeat(host="h", pid=7, waiting=Tr
 
 
 def judged(beats, *, limit=5, patience=100, contact=lambda beat: beat, is_working=lambda sign: False):
-    """The first verdict of rank 0 among three, and the beat at which it falls; beats(beat, rank) is a rank's sign."""
+    """The first verdict of rank 0 among three, and its beat; beats(beat, rank) is a rank's heartbeat."""
     judge = LivenessJudge(0, 3, limit, patience, is_working)
     for beat in range(200):
         signs = {rank: sign for rank in (1, 2) if (sign := beats(beat, rank)) is not None}
@@ -68,7 +68,7 @@ def test_old_signs_condemn_nobody_but_oneself():
 
 
 def test_a_rank_that_the_kernel_sees_at_work_is_only_slow():
-    """Its signs stop at beat 10, as on a machine where the thread that leaves them gets no core."""
+    """Its heartbeats stop at beat 10, as on a machine where the thread that posts them gets no core."""
     starved = lambda beat, rank: replace(WAITS if rank == 1 else WORKS, beat=min(beat, 10))  # noqa: E731
     assert judged(starved)[0] == 15
     assert judged(starved, is_working=lambda sign: True)[0] == 99
@@ -124,7 +124,7 @@ def test_two_that_wait_for_one_another_stop(watch):
 
 
 def starved(transport):
-    """Rank 1's signs stop, and it computes on for twice the timeout."""
+    """Rank 1's heartbeats stop, and it computes on for twice the timeout."""
     if transport.rank == 1:
         transport.inner.watch.close()
         deadline = time.monotonic() + 5
@@ -138,7 +138,7 @@ def test_a_rank_that_computes_is_not_dead_however_long_its_signs_have_not_come()
 
 
 def test_one_whose_own_thread_gets_no_core_has_lost_nobody(tmp_path):
-    """Between beats, and not in a call to the board: what it knows is old, and tells nothing of the network."""
+    """Between beats, and not in a call to the board: its heartbeats are old, and say nothing about the network."""
     watches = [Watchdog(FolderBoard(tmp_path, 2), rank, 2, timeout=2.0) for rank in range(2)]
     pulse, over = watches[0], threading.Event()
     pulse._over.wait = lambda seconds: time.sleep(6) or pulse._over.is_set()  # its next beat comes late

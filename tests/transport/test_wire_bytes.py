@@ -1,4 +1,4 @@
-"""The bytes of a run's records are those that its ranks really send, by the count that the kernel keeps of sockets."""
+"""The bytes in a run's records are those that its ranks really send, according to the kernel's counts of sockets."""
 
 import os
 import socket
@@ -21,7 +21,7 @@ GRAPH = "sbm:nodes=3000,edges=12000,features=16,classes=8"
 
 
 def sent_by_sockets():
-    """Bytes that this process ever gave to TCP, messages' headers among them."""
+    """Bytes that this process ever gave to TCP, including messages' headers."""
     total = 0
     for name in os.listdir("/proc/self/fd"):
         try:
@@ -42,7 +42,7 @@ def scattered(parts):
 
 
 def trained(transport, hidden):
-    """What the records of 8 epochs have, and what crossed meanwhile."""
+    """The bytes in the records of 8 epochs, and the bytes that crossed meanwhile."""
     config = TrainConfig(epochs=8, eval_every=3)
     spec = nn.GraphSAGE(layers=3, hidden=hidden)
     trainer = trainer_of(transport, scattered, spec, config, Wire(), False)
@@ -55,7 +55,7 @@ def trained(transport, hidden):
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4, 5])
 def test_records_have_what_crosses(ranks):
-    """Rows, sums of weights, long ones and short ones, evaluations, sums of figures; headers take the rest."""
+    """Rows, sums of weights, long and short ones, evaluations, sums of figures; headers are the rest."""
     found = run_processes(ranks, trained, 200)
     told = {name: sum(record[name] for record in found[0][0]) for name in ("bytes", "grad_bytes", "other_bytes")}
     crossed = sum(nbytes for _, nbytes in found)
@@ -72,7 +72,7 @@ def test_threads_count_what_processes_send():
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4, 5])
 @pytest.mark.parametrize("length", [100, 30_000], ids=["swapped", "in a ring"])
 def test_a_sum_is_counted_as_it_is_sent(ranks, length):
-    """A swap takes n (n-1) times the tensor, a ring 2 (n-1) times, whatever the tensor is for."""
+    """A swap sends n (n-1) times the tensor, a ring 2 (n-1) times, whatever the tensor is for."""
     rounds = 20
     for use in ("weights", "other"):
         found = run_processes(ranks, summed, length, rounds, use)

@@ -22,13 +22,13 @@ from tests.warm import keeper
 
 COLD = subprocess.Popen
 MODULES = ("fullgraph", "faults.inputs", "torch.distributed.run")
-# What a keeper imports: a command's modules, and packages that some commands need.
+# The keeper's imports: a command's modules, and packages that some commands need.
 PRELOADED = (
     "fullgraph.worker", "fullgraph.cli", "fullgraph.api", "fullgraph.predicting", "fullgraph.jobs",
     "fullgraph.report.tables", "fullgraph.own_model", "rich.console", "pymetis",
     "pydantic.type_adapter", "safetensors.torch", "torch_geometric.nn",
 )  # fmt: skip
-# Read when an interpreter or a library starts: where they differ from the keeper's, a command starts anew.
+# Read when an interpreter or a library starts: if they differ from the keeper's, a command starts normally.
 EARLY = (
     "PYTHON", "LC_", "LANG", "LD_", "GLIBC_", "NUMBA_", "OMP_WAIT", "MKL_", "KMP_", "TORCH_CPP", "TRITON_", "CUDA_",
 )  # fmt: skip
@@ -38,7 +38,7 @@ PARAMETERS = list(inspect.signature(COLD._execute_child).parameters)
 
 @contextmanager
 def kept():
-    """While it lasts, `subprocess.Popen` forks our commands."""
+    """While the block runs, `subprocess.Popen` forks our commands."""
     if not fork_server_main.FORKS:
         yield
         return
@@ -82,7 +82,7 @@ def forking(orders):
 
 
 def _order(how, began):
-    """What the keeper is told; None for what it does not start."""
+    """The order for the keeper; None for a command that it does not start."""
     line, environ = how["args"], dict(os.environ if how["env"] is None else how["env"])
     if isinstance(line, str | bytes | os.PathLike) or how["shell"] or how["preexec_fn"]:
         return None
@@ -106,7 +106,7 @@ def _order(how, began):
 
 
 def _ours(line):
-    """The script or the module that a keeper would run; nothing: none."""
+    """The script or the module that a keeper would run; empty: none."""
     words = [word for word in line[:2] if word not in keeper.FLAGS] + line[2:]
     if words[:1] == ["-m"]:
         return words[1] if words[1:2] and words[1] in MODULES else ""

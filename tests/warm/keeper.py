@@ -30,8 +30,8 @@ from fullgraph.ops import kernels
 from fullgraph.train import fork_server_main
 
 ROOT = str(Path(__file__).parents[2])
-FLAGS = ("-P", "-u")  # of the interpreter, which are known here
-FREE = 512  # descriptors from here on are nobody's
+FLAGS = ("-P", "-u")  # of the interpreter, which this file understands
+FREE = 512  # descriptors from here on are unused
 
 
 def main():
@@ -57,7 +57,7 @@ def main():
 
 
 def _command(orders):
-    """In every process that an order makes: its order, its descriptors, and the socket of its own keeper, if any."""
+    """In every process that an order creates: its order, its descriptors, and the socket of its own keeper, if any."""
     while True:
         order, handles = _born(orders)
         orders.close()
@@ -76,7 +76,7 @@ def _command(orders):
 
 
 def _born(orders):
-    """Fork a process for each order. It returns in those; the keeper ends when there are no more orders."""
+    """Fork a process for each order. It returns in these processes; the keeper ends when there are no more orders."""
     while told := fork_server_main.receive(orders):
         text, handles = told
         read, write = os.pipe()
@@ -100,7 +100,7 @@ def _born(orders):
 
 
 def _become(order, handles):
-    """Be what the order says, as far as a new interpreter would be."""
+    """Apply the order, like a new interpreter."""
     for handle, number in zip([_away(handle) for handle in handles], order["numbers"], strict=True):
         os.dup2(handle, number)
         os.close(handle)

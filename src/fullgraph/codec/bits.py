@@ -1,4 +1,4 @@
-"""The bits of every row of one direction of a channel, on both ends, chosen anew every so many steps."""
+"""The bits of every row of one direction of a channel, on both ends, chosen again after every period."""
 
 from collections.abc import Callable
 from math import prod
@@ -15,7 +15,7 @@ Choose = Callable[[Tensor, Tensor | None, int], Tensor]  # spans of rows, their 
 
 
 class Bits(Memory):
-    """What both ends know of the rows of their messages: the bits, and the spans when they last crossed."""
+    """The bits of rows, and their spans when they last crossed; both ends know them."""
 
     tables: ClassVar[dict[str, torch.dtype | None]] = {"bits": torch.uint8, "span": torch.float32}
     prefix: ClassVar[str] = ""
@@ -23,13 +23,13 @@ class Bits(Memory):
     def __init__(self, chosen: Choose, *, start: int, period: int, weights: BySide | None) -> None:
         """start: bits of all rows before the first choice, which comes after `period` steps."""
         self.chosen, self.start, self.period, self.weights = chosen, start, period, weights
-        self._whole: dict[tuple[Side, int], ByRow] = {}  # of messages all of whose rows cross, for as long as bits hold
+        self._whole: dict[tuple[Side, int], ByRow] = {}  # for messages whose rows all cross, until the next choice
 
     def due(self, step: int) -> bool:
         return step > 0 and step % self.period == 0
 
     def choose(self, sent: dict[int, Shape], come: dict[int, Shape]) -> None:
-        """New bits for all rows of messages of these shapes, from the spans of all that crossed so far."""
+        """Choose the bits of all rows of messages of these shapes, from the spans of all earlier messages."""
         self._whole.clear()
         for side, shapes in zip(SIDES, (sent, come), strict=True):
             for peer, spans_n in self.kept("span")[side].items():

@@ -1,8 +1,8 @@
-"""Codecs that remember, or ask facts of rows: what they are told of a channel, and what they keep on both of its ends.
+"""Codecs with state or facts about rows: the facts of a channel, and the state that both of its ends keep.
 
-class MyCodec:                          # a codec with one method more
+class MyCodec:                          # a codec with one more method
     def for_channel(self, facts):       # called once for each direction of each channel
-        return MyMemory(...)            # a Memory: makes the codec of each message
+        return MyMemory(...)            # a Memory: builds the codec of each message
 """
 
 from dataclasses import dataclass
@@ -16,12 +16,12 @@ from fullgraph.transport.key import Key
 
 Side = Literal["sent", "come"]
 SIDES: tuple[Side, Side] = ("sent", "come")
-ByPeer = dict[int, Tensor]  # rows, or a value of each, by the peer whose message they are
+ByPeer = dict[int, Tensor]  # rows, or one value per row, by the peer of the message
 BySide = dict[Side, ByPeer]
 
 
 class ChannelFacts(Protocol):
-    """What is known of the rows of one direction of a channel, by message; None: nothing of the kind."""
+    """Facts about the rows of one direction of a channel, by message; None: the placement does not provide them."""
 
     @property
     def ids(self) -> BySide | None:
@@ -30,25 +30,25 @@ class ChannelFacts(Protocol):
 
     @property
     def grades(self) -> BySide | None:
-        """How much rows matter, 0 to 3, by in-degree; only for a codec with a true attribute `graded`."""
+        """Importance of rows, 0 to 3, by in-degree; only if the codec's attribute `graded` is true."""
         ...
 
     @property
     def squares(self) -> BySide | None:
-        """The sum of the squares of the numbers that readers multiply each row by."""
+        """For each row, the sum of the squared weights by which readers multiply it."""
         ...
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Message:
-    """One message, as the two ranks that code it know it."""
+    """The facts of one message that both of its ranks know."""
 
-    side: Side  # this rank sends it, or it comes to this rank
+    side: Side  # whether this rank sends or receives it
     peer: int
     key: Key
-    shape: Shape  # of all rows that such a message may hold
+    shape: Shape  # of all rows that the message may hold
     dtype: torch.dtype
-    at: Tensor | None  # those of them that cross; None: all
+    at: Tensor | None  # the rows that cross; None: all
 
     @property
     def crossing(self) -> Shape:
@@ -57,41 +57,41 @@ class Message:
 
 
 class Memory:
-    """What a codec remembers of one direction of a channel; a checkpoint keeps it.
+    """The state of a codec for one direction of a channel; checkpoints save it.
 
-    Both ends must remember the same: what they read off the bytes that crossed, never the rows before coding.
-    `tables` names what is kept: a number per row on the host, of the dtype given, or (None) rows as they cross.
+    Both ends must keep the same state: values read from the bytes that crossed, never the rows before coding.
+    `tables` names the state: one number per row on the host, of the given dtype, or (None) rows as they cross.
     """
 
     tables: ClassVar[dict[str, torch.dtype | None]] = {}
-    prefix: ClassVar[str] = "codec."  # of the tables' names in a checkpoint
+    prefix: ClassVar[str] = "codec."  # begins the tables' names in a checkpoint
 
     def codec(self, message: Message) -> Codec:
-        """The codec of a message; the number of bytes must not depend on messages after the last `choose`."""
+        """The codec of a message; its number of bytes must not depend on messages after the last `choose`."""
         raise NotImplementedError
 
     def note(self, message: Message, wire: Tensor) -> None:
-        """Remember what crossed; both ends call it once per message, in the order of the messages."""
+        """Store values of a message that crossed; both ends call it once per message, in the order of messages."""
 
     def due(self, step: int) -> bool:
-        """Whether `choose` comes before this step's messages; all earlier ones are waited for."""
+        """Whether `choose` is called before this step's messages, after all earlier messages have arrived."""
         return False
 
     def choose(self, sent: dict[int, Shape], come: dict[int, Shape]) -> None:
-        """Choose anew, by what is remembered, for messages of these shapes."""
+        """Use the state to make a new choice for messages of these shapes."""
 
     def kept(self, name: str) -> BySide:
-        """All of a table."""
+        """A whole table."""
         held: dict[str, BySide] = self.__dict__.setdefault("_kept", {})
         return held.setdefault(name, {"sent": {}, "come": {}})
 
     def rows(self, name: str, message: Message) -> Tensor | None:
-        """What a table has of the rows that cross; None: nothing of this peer yet."""
+        """A table's entries for the rows that cross; None: no message of this peer yet."""
         kept = self.kept(name)[message.side].get(message.peer)
         return kept if kept is None or message.at is None else kept[message.at.to(kept.device)]
 
     def keep(self, name: str, message: Message, rows: Tensor) -> None:
-        """Put the rows that crossed into a table; the others stay, or are zero."""
+        """Write the rows that crossed into a table; other rows are unchanged, or zero."""
         if message.at is not None:
             before = self.kept(name)[message.side].get(message.peer)
             whole = rows.new_zeros((message.shape[0], *rows.shape[1:])) if before is None else before.clone()
@@ -125,7 +125,7 @@ class Memory:
 
 
 def rows_of(state: dict[str, Tensor], prefix: str) -> ByPeer:
-    """In peer order, as routes have it; a file has names in an order of its own, such as 0, 1, 10, 11, 2."""
+    """Rows in peer order, as in routes; a file sorts names differently, such as 0, 1, 10, 11, 2."""
     rows = {int(name.removeprefix(prefix)): rows for name, rows in state.items() if name.startswith(prefix)}
     return dict(sorted(rows.items()))
 

@@ -70,7 +70,7 @@ def strategies(
 
 def _plans(graph: str, strategies: list[str], model: str, layers: int, hidden: int) -> None:
     from fullgraph.data import load
-    from fullgraph.layer_lines import lines_of
+    from fullgraph.remarks import lines_of
     from fullgraph.run import Run
     from fullgraph.tasks import fitted
     from fullgraph.train.config import TrainConfig

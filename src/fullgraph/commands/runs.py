@@ -60,7 +60,7 @@ def compare(
 
     Example:  fullgraph compare runs/vanilla runs/pipegcn --target 0.9
     """
-    from fullgraph.report.comparison import CSV_MARK, JSON_MARK, Compared, as_csv_text, as_json_text, print_comparison
+    from fullgraph.report.tables import CSV_MARK, JSON_MARK, Compared, as_csv_text, as_json_text, print_comparison
     from fullgraph.storage import write_whole
 
     if as_csv and as_json:

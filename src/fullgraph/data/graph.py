@@ -15,7 +15,7 @@ from fullgraph.data.fields import Fields, check_fields
 from fullgraph.data.labels import as_classes, check_labels, coded, is_real, whole_numbers
 from fullgraph.data.names import Names
 from fullgraph.data.pairs import Pairs, check_pairs
-from fullgraph.data.splits import check_masks, draw_masks, missing_of
+from fullgraph.data.splits import MASKS, check_masks, draw_masks, missing_of
 from fullgraph.data.validate import (
     NOTE,
     check_csr,
@@ -307,4 +307,4 @@ def _rows(parts: tuple[Array, Array, Array | None]) -> dict[str, Any]:
 
 
 def _masks(three: Sequence[Array]) -> dict[str, Any]:
-    return dict(zip(("train_mask", "val_mask", "test_mask"), three, strict=True))
+    return dict(zip(MASKS, three, strict=True))

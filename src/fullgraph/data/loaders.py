@@ -12,13 +12,12 @@ from fullgraph.data.demo import demo_graph
 from fullgraph.data.files import MOST_FILES, foreign
 from fullgraph.data.graph import Graph
 from fullgraph.data.npz import is_typed_npz, load_npz, load_typed_npz
-from fullgraph.data.options import parse_options
 from fullgraph.data.tables import is_table_folder, load_table_folder
 from fullgraph.data.typed import TypedGraph
 from fullgraph.data.typed.pyg import is_hetero, typed_from_pyg
 from fullgraph.data.typed.tables import is_typed_folder, load_typed_folder
 from fullgraph.errors import InputError, nearest, one_line
-from fullgraph.named import OWN, pairs_of
+from fullgraph.named import OWN, pairs_of, parse_options
 from fullgraph.own_code import own_code
 from fullgraph.reference import is_reference
 from fullgraph.words import count

@@ -20,14 +20,13 @@ from fullgraph.data.files import Members, read_npz
 from fullgraph.data.graph import Graph
 from fullgraph.data.pairs import KEYS as PAIRS
 from fullgraph.data.pairs import arrays_of
-from fullgraph.data.splits import MASK_KEYS, masks_of
+from fullgraph.data.splits import MASK_KEYS, MASKS, masks_of
 from fullgraph.data.typed.graph import EDGE_KEYS, NODE_KEYS, TypedGraph, spelled
 from fullgraph.data.validate import as_real
 from fullgraph.errors import InputError, explain, one_line
 from fullgraph.storage import sweep, whole_file
 
 CSR_KEYS = ("x_data", "x_indices", "x_indptr", "x_shape")
-MASKS = ("train_mask", "val_mask", "test_mask")
 _OTHERS = ("y", "class_names", "num_nodes", *MASK_KEYS, "edge_weight", "edge_attr", "names")
 _KNOWN = ("x", *CSR_KEYS, *_OTHERS, *PAIRS)
 

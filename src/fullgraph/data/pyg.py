@@ -15,7 +15,7 @@ from fullgraph.data.files import data_root
 from fullgraph.data.graph import Graph
 from fullgraph.data.pairs import KEYS as PAIRS
 from fullgraph.data.pairs import MASKS as PAIR_MASKS
-from fullgraph.data.splits import MASK_KEYS, masks_of
+from fullgraph.data.splits import MASK_KEYS, MASKS, masks_of
 from fullgraph.errors import InputError, one_line
 
 if TYPE_CHECKING:
@@ -76,7 +76,6 @@ def _num_arcs(data: Any) -> int:
     return 0 if edge_index is None else int(edge_index.shape[1])
 
 
-MASKS = ("train_mask", "val_mask", "test_mask")
 _USED = {"edge_index", "edge_weight", "edge_attr", "x", "y", "num_nodes", "class_names", *MASK_KEYS, *PAIRS}
 SPLIT = "random:60/20/20"  # for a data set without masks
 

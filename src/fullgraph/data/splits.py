@@ -13,6 +13,7 @@ from fullgraph.data.arrays import Array, as_numpy
 from fullgraph.errors import InputError, one_line
 
 SPLITS = ("train", "val", "test")
+MASKS = tuple(f"{name}_mask" for name in SPLITS)
 ALSO = {"valid": "val", "validation": "val"}  # other programs' names
 DRAWN = "random:"  # prefix of a random split
 
@@ -85,7 +86,7 @@ def random_masks(rng: np.random.Generator, num_nodes: int, train: float, val: fl
     num_val = min(max(1, round(val * num_nodes)), num_nodes - num_train - 1)
     order = rng.permutation(num_nodes)
     cuts = np.split(order, [num_train, num_train + num_val])
-    return {name: mask_of(ids, num_nodes) for name, ids in zip(("train", "val", "test"), cuts, strict=True)}
+    return {name: mask_of(ids, num_nodes) for name, ids in zip(SPLITS, cuts, strict=True)}
 
 
 def mask_of(ids: Array, num_nodes: int) -> Array:

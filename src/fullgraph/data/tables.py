@@ -20,9 +20,9 @@ from fullgraph.data.files import need_file, tables_in
 from fullgraph.data.graph import Graph
 from fullgraph.data.labels import read_labels
 from fullgraph.data.names import Names
-from fullgraph.data.options import parse_options
 from fullgraph.data.splits import ALSO, SPLITS
 from fullgraph.errors import InputError, one_line
+from fullgraph.named import parse_options
 from fullgraph.resources import require_memory
 
 Masks = dict[str, Array | None]

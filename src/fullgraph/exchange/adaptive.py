@@ -1,4 +1,4 @@
-"""Wires that follow the run: bits by in-degree and by how the loss falls, in step or behind by the same sign."""
+"""Wires that adapt during a run: their bits follow in-degrees and the loss, and their lag may follow the loss."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from fullgraph.codec.graded import Graded
 from fullgraph.codec.lowbit import CHOICES, LowBit
 from fullgraph.exchange.channel import Channel
 from fullgraph.exchange.clock import Clock
-from fullgraph.exchange.facts import RowFacts
+from fullgraph.exchange.rows import RowFacts
 from fullgraph.exchange.schedule import Schedule, Sync, Turn
 from fullgraph.exchange.wire import Wire
 from fullgraph.plan import Route
@@ -30,7 +30,7 @@ class Trend:
         self._read, self._smoothed = 0, 0.0
 
     def slower(self, step: int) -> list[bool]:
-        """The verdicts that are known when `step` begins, oldest first; the first needs 3 tau steps."""
+        """The verdicts that are known at the start of `step`, oldest first; the first one needs 3 tau steps."""
         while self._read < min(step, len(self.losses)):
             loss = self.losses[self._read]
             self._smoothed = self.alpha * self._smoothed + (1 - self.alpha) * loss if self._read else loss
@@ -41,7 +41,7 @@ class Trend:
         return [b - c < a - b for a, b, c in zip(marks, marks[1:], marks[2:], strict=False)]
 
     def bits(self, start: int, step: int) -> int:
-        """`start`, doubled at each verdict of slower and halved at each other one, from 1 to 8."""
+        """`start`, doubled at each verdict "slower" and halved at each other one, from 1 to 8."""
         for slower in self.slower(step):
             start = min(2 * start, CHOICES[-1]) if slower else max(start // 2, 1)
         return start
@@ -49,7 +49,7 @@ class Trend:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Switch:
-    """In step while the loss falls more slowly than before, else one step behind."""
+    """Read fresh rows while the loss falls more slowly than before; else the previous step's rows."""
 
     trend: Trend
     depth: int = 1
@@ -64,10 +64,13 @@ class Switch:
 class Adaptive(Value):
     """Low-bit wires whose bits follow a node's in-degree and the run's loss  (Sylvie's later version, ICDE 2024).
 
-    Nodes that other ranks read (in a mixture and between stages, all nodes) are put into quarters by in-degree, over
-    all ranks. Those of the lowest quarter take b bits, of the next 2 b, then 4 b and 8 b, at most 8. b doubles where
-    the loss falls more slowly, and halves where it does not (see `Trend`). `switch`: the same sign chooses between in
-    step and one step behind.
+    Nodes that other ranks read (in a mixture and between stages, all nodes) are divided into quarters by in-degree,
+    over
+    all ranks. The lowest quarter takes b bits, the next 2 b, then 4 b and 8 b, at most 8. b doubles if the loss falls
+    more
+    slowly, and halves if it does not (see `Trend`). `switch`: the same verdict chooses between fresh rows and rows that
+    are
+    one step late.
     """
 
     bits: int = 1

@@ -13,7 +13,7 @@ from fullgraph.plan import Route
 class Channel:
     """Moves rows along a route and their gradients back along its transpose.
 
-    The work that hides the wire stands between the two calls, in both passes:
+    The work that overlaps the exchange stands between the two calls, in both passes:
 
         x, token = channel.begin(x)
         inner = adj_inner @ x
@@ -23,24 +23,24 @@ class Channel:
     def __init__(self, route: Route, clock: Clock, features: Inbox, gradients: Inbox) -> None:
         self.route, self.clock, self.features, self.gradients = route, clock, features, gradients
         self.since, self.until = clock.step, sys.maxsize  # steps in which it is used
-        self._comparable = True  # the rows posted last, with those of another step
+        self._comparable = True  # whether the rows posted last can be compared with another step's
 
     def begin(
         self, x: Tensor, *, relu: bool = False, mapped: bool = False, device: torch.device | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Post the rows of x (of relu(x)) that peers read; returns x itself, and the token that `end` takes.
+        """Post the rows of x (or of relu(x)) that peers read; return x itself, and the token for `end`.
 
-        Peers are sent relu(x) although x passes through bare, so that its owner can fuse the activation with
-        the dropout that must come after the exchange. mapped: all that is done with x here is such a map, whose
-        backward pass makes a new tensor; what peers return is then added to that one, not to a copy of it.
-        device: of what peers send, where x is rows that stay in the host's memory.
+        relu: peers receive relu(x), but x itself is returned, so that its owner can fuse the activation with the
+        dropout
+        after the exchange. mapped: x is only used in such a map here. The map's backward pass creates a new tensor, so
+        returned gradients are added to that tensor without a copy. device: of the sent rows, if x stays in host memory.
         """
         self._comparable = not self.clock.dropped
         x, token = Begin.apply(x, self, relu, mapped, device or x.device)  # type: ignore[no-untyped-call]
         return x, token
 
     def held(self) -> Held:
-        """Everything later steps may read, under names."""
+        """Everything that later steps may read, by name."""
         ways = {"forward": self.features, "backward": self.gradients}
         return {f"{way}.{name}": value for way, inbox in ways.items() for name, value in inbox.held().items()}
 
@@ -49,45 +49,45 @@ class Channel:
             inbox.load_state({n.removeprefix(f"{way}."): v for n, v in state.items() if n.startswith(f"{way}.")})
 
     def absent(self, count: int) -> Tensor | None:
-        """Which of the `count` rows that `end` gave were drawn out of it and stand for nothing; None: none of them."""
+        """Mask of those of the `count` rows from `end` that were not drawn, and so did not cross; None: all crossed."""
         by_peer = self.features.absent
         if not any(bool(rows.any()) for rows in by_peer.values()):
             return None
         return self.route.unpack(by_peer, torch.zeros(count, dtype=torch.bool))
 
     def look(self, used: dict[int, Tensor] | None, step: int) -> None:
-        """Compare late rows with today's, in a step of training that does so, before any dropout."""
+        """Compare late rows with this step's rows, in the training steps that do so, before any dropout."""
         if self.clock.use == "rows" and self._comparable and self.clock.lateness.looks(step):
             fresh = self.features.fresher(step)
             if fresh is not None:
                 self.clock.lateness.add(used, fresh)
 
     def end(self, token: Tensor) -> Tensor:
-        """The rows peers sent, of the version that is due."""
+        """The rows that peers sent, in the version that is due."""
         halo: Tensor = End.apply(token, self)  # type: ignore[no-untyped-call]
         return halo
 
 
 class Hop:
-    """One direction of a channel between two ranks, one of which sends its rows; the other expects and then takes them.
+    """One direction of a channel between two ranks: one sends its rows, the other expects and then takes them.
 
-    Where a step runs in pieces, no pass of autograd goes over the wire: whoever runs the pieces calls these.
+    If a step runs in pieces, autograd does not cross ranks: the executor of the pieces calls these methods.
     """
 
     def __init__(self, inbox: Inbox) -> None:
         self._inbox = inbox
 
     def send(self, rows: Tensor, step: int) -> None:
-        """Post rows; who sends a hop never reads it, so the sends of steps before, long done, are let go here."""
+        """Post rows. The sender never reads them, so the finished sends of earlier steps are dropped here."""
         self._inbox.drop_before(step)
         self._inbox.post(self._inbox.route.pack(rows), rows, step)
 
     def expect(self, like: Tensor, step: int) -> None:
-        """Have the rows received as soon as they come."""
+        """Start receiving the rows as soon as they arrive."""
         self._inbox.post({}, like, step)
 
     def take(self, rows: int, like: Tensor, step: int) -> Tensor:
-        """The rows that the one peer sent; zeros where nothing is due yet, and none where a chunk has none."""
+        """The peer's rows; zeros if nothing is due yet, no rows if the chunk has none."""
         for came in (self._inbox.read(step) or {}).values():
             return came
         return like.new_zeros(rows, like.shape[1])
@@ -117,7 +117,7 @@ class Begin(torch.autograd.Function):
         with ctx.channel.clock.span("unpack", ctx.channel.gradients.key):
             if ctx.relu:
                 gates = zip(returned.items(), ctx.saved_tensors, strict=True)
-                # Made numbers first: on a CPU a product with truth values takes several times as long.
+                # Converted first: on a CPU a product with booleans takes several times as long.
                 returned = {peer: rows * gate.to(rows.dtype) for (peer, rows), gate in gates}
             added = ctx.channel.route.T.unpack(returned, grad if ctx.mapped else grad.clone())
         return added, None, None, None, None

@@ -1,4 +1,4 @@
-"""The step number, and what channels and the trainer agree on about a step."""
+"""The step number, and the state of a step that channels and the trainer share."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -14,11 +14,11 @@ from fullgraph.transport import Key, Use
 if TYPE_CHECKING:
     from fullgraph.exchange.channel import Channel
 
-LOOK_EVERY = 20  # steps; each look waits for rows that would otherwise be read later
+LOOK_EVERY = 20  # steps; each comparison waits for rows that would otherwise be read later
 
 
 class Tape:
-    """What came from other ranks in a block's first forward pass, for the second one, in which nobody sends.
+    """Records what a block receives in its first forward pass, and replays it in the second, in which nothing is sent.
 
     Tensors are in the order of their calls, which must be the same in both passes.
     """
@@ -35,13 +35,13 @@ class Tape:
 
     def replay(self) -> Tensor:
         self.next += 1
-        return self.tensors[self.next - 1].detach()  # autograd makes it the result of another function each time
+        return self.tensors[self.next - 1].detach()  # a new tensor: autograd gives it another function
 
 
 class Lateness:
-    """How far late rows are from fresh ones: |used - fresh|^2 and |fresh|^2 over all channels, in the steps that look.
+    """The distance of late rows from fresh ones: |used - fresh|^2 and |fresh|^2 over all channels, in compared steps.
 
-    Only rows that no dropout came before are compared: each step has masks of its own, by which others would differ.
+    Only rows before any dropout are compared, because each step has its own dropout masks.
     """
 
     def __init__(self) -> None:
@@ -49,11 +49,11 @@ class Lateness:
 
     @staticmethod
     def looks(step: int) -> bool:
-        """One step before those in which a schedule that refreshes every 5, 10 or 20 steps reads fresh rows."""
+        """Whether rows are compared in a step: one step before schedules with refresh 5, 10 or 20 read fresh rows."""
         return step % LOOK_EVERY == LOOK_EVERY - 2
 
     def add(self, used: Mapping[int, Tensor] | None, fresh: Mapping[int, Tensor]) -> None:
-        """Rows by peer; None where zeros stood in for them."""
+        """Add the difference of rows by peer. used: None if zeros were read."""
         for peer, rows in fresh.items():
             off = rows if used is None else rows - used[peer]
             sums = torch.stack([off.float().square().sum(), rows.float().square().sum()])
@@ -69,12 +69,12 @@ class Lateness:
 
 
 class Clock:
-    """The step number, -1 before the first, and the loss of every step so far, as all ranks know it.
+    """The step number, -1 before the first step, and the loss of every step so far, as all ranks know it.
 
-    The trainer owns it, channels only read it. `use` is what its steps' messages are for. `seed` is the run's, from
-    which codecs draw. `channels` are those of training that follow it, and `meter` hears of their work. The clock also
-    tells channels of a part of a step that runs forward twice (`twice`), and lets late gradients of rows make way for
-    sums that all ranks wait for (`making_way`).
+    The trainer owns the clock; channels only read it. `use` is the purpose of its steps' messages. `seed` is the run's;
+    codecs draw from it. `channels` are the training channels that follow it, and `meter` receives their work. The clock
+    also tells channels about a part of a step that runs forward twice (`twice`), and can delay late gradients of rows
+    until the gradient all-reduce is over (`making_way`).
     """
 
     def __init__(self, step: int = -1, use: Use = "other", seed: int = 0) -> None:
@@ -83,10 +83,10 @@ class Clock:
         self.lateness = Lateness()
         self.channels: dict[str, Channel] = {}  # by name
         self.meter: Meter | None = None
-        self.again = False  # within a second forward pass: nothing is sent
-        self.dropped = False  # dropout has changed rows of this step: those after it differ by their masks
+        self.again = False  # in a second forward pass: nothing is sent
+        self.dropped = False  # dropout changed rows of this step: later rows differ by their masks
         self._tape: Tape | None = None
-        self._sends: list[Callable[[], None]] | None = None  # that make way; None: nothing does
+        self._sends: list[Callable[[], None]] | None = None  # postponed sends; None: nothing is postponed
 
     def tick(self) -> None:
         self.step += 1
@@ -94,10 +94,11 @@ class Clock:
 
     @contextmanager
     def making_way(self) -> Iterator[None]:
-        """Around a backward pass and the sums of its gradients: late gradients of rows leave when it is over.
+        """Enclose a backward pass and its gradient all-reduce: late gradients of rows are sent afterwards.
 
-        All ranks wait for the sums, and share their links with what is sent before. Rows that are read in the next
-        step come in time all the same.
+        All ranks wait for the all-reduce, and earlier messages would share its links. Rows that are read in the next
+        step
+        still arrive in time.
         """
         self._sends = []
         try:
@@ -109,24 +110,24 @@ class Clock:
             send()
 
     def later(self, send: Callable[[], None]) -> None:
-        """Send now, or after what goes first."""
+        """Send now, or after the gradient all-reduce."""
         if self._sends is None:
             send()
         else:
             self._sends.append(send)
 
     def retire(self) -> None:
-        """From this step on none of the channels so far sends anything; late rows that nobody will read come first."""
+        """Stop all existing channels from this step on, after waiting for their pending messages."""
         for channel in self.channels.values():
             channel.until = min(channel.until, self.step)
             settled(channel.held())
 
     def span(self, kind: str, key: Key) -> AbstractContextManager[None]:
-        """Around a piece of work for messages of a channel."""
+        """Measure a piece of work for a channel's messages."""
         return nullcontext() if self.meter is None else self.meter.span(kind, key)
 
     def twice(self) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
-        """Around the first forward pass of a part of a step, and around its second."""
+        """Contexts for the first and for the second forward pass of a part of a step."""
         tape = Tape()
         return self._on(tape, again=False), self._on(tape, again=True)
 
@@ -141,7 +142,7 @@ class Clock:
             self._tape, self.again = before
 
     def once(self, receive: Callable[[], Tensor]) -> Tensor:
-        """What `receive` brings from other ranks; in a second forward pass, what it brought in the first."""
+        """The result of `receive`; in a second forward pass, the result that the first one recorded."""
         if self._tape is not None and self.again:
             return self._tape.replay()
         tensor = receive()

@@ -1,4 +1,4 @@
-"""How one step's rows become bytes, and come back: those of them that cross, each peer's message in its codec."""
+"""Encoding and decoding of one step's messages: the rows that cross, with each message's codec."""
 
 from dataclasses import dataclass, replace
 
@@ -8,14 +8,14 @@ from torch import Tensor
 from fullgraph.codec import Codec, Memory, Message, Shape
 from fullgraph.codec.memory import Side
 from fullgraph.exchange.own import codec_of, note
-from fullgraph.exchange.picks import Picked
+from fullgraph.exchange.rows import Picked
 from fullgraph.exchange.state import Residuals
 from fullgraph.transport import Key
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class StepCoding:
-    """The codec of one step's messages, with all it must know."""
+    """The coding of one step's messages."""
 
     codec: Codec
     residuals: Residuals | None
@@ -27,12 +27,12 @@ class StepCoding:
     like: Tensor
 
     def crosses(self, side: Side, peer: int) -> bool:
-        """Whether any row does."""
+        """Whether any row of a message crosses."""
         at = self._at(side, peer)
         return at is None or len(at) > 0
 
     def incoming(self) -> dict[int, int]:
-        """The bytes that each peer would send."""
+        """The size in bytes of each peer's message."""
         shapes = self.shapes.items()
         return {peer: self._nbytes("come", peer, shape, self.like.dtype) for peer, shape in shapes}
 
@@ -40,7 +40,7 @@ class StepCoding:
         return self._nbytes("sent", peer, tuple(rows.shape), rows.dtype)
 
     def encode(self, peer: int, rows: Tensor) -> Tensor:
-        """The bytes of those of the rows that cross."""
+        """The encoded rows that cross."""
         message, codec = self._message("sent", peer, tuple(rows.shape), rows.dtype)
         if self.residuals is not None:
             wire = self.residuals.encode(codec, peer, rows, message.key, message.at)
@@ -51,7 +51,7 @@ class StepCoding:
         return wire
 
     def decode(self, peer: int, wire: Tensor) -> Tensor:
-        """The rows that crossed."""
+        """The decoded rows."""
         wire = wire.to(self.like.device)
         message, codec = self._message("come", peer, self.shapes[peer], self.like.dtype)
         rows = codec.decode(wire, message.crossing, message.dtype, message.key)
@@ -64,7 +64,7 @@ class StepCoding:
         return codec.nbytes(message.crossing, dtype, message.key)
 
     def _message(self, side: Side, peer: int, shape: Shape, dtype: torch.dtype) -> tuple[Message, Codec]:
-        """A peer's message, and its codec."""
+        """The key of a peer's message, and its codec."""
         ends = (self.rank, peer) if side == "sent" else (peer, self.rank)
         message = Message(
             side=side, peer=peer, key=replace(self.key, ends=ends), shape=shape, dtype=dtype, at=self._at(side, peer)

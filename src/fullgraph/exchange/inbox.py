@@ -1,4 +1,4 @@
-"""One way of a channel: what was posted, what has come, what a later step may still read."""
+"""One direction of a channel: posted rows, received rows, and the versions that a later step may read."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -12,19 +12,19 @@ from fullgraph.codec.memory import ByPeer, are_shaped, rows_of
 from fullgraph.errors import Damaged, InputError
 from fullgraph.exchange.coding import StepCoding
 from fullgraph.exchange.own import choose, is_due
-from fullgraph.exchange.picks import Picked, Picks
+from fullgraph.exchange.rows import Picked, Picks
 from fullgraph.exchange.schedule import Schedule
-from fullgraph.exchange.state import Average, News, Part, Residuals
+from fullgraph.exchange.state import Average, ChangeFilter, Residuals, SavedState
 from fullgraph.plan import Route
 from fullgraph.transport import Key, Pending, Ready, Transport
 
 Later = Callable[[Callable[[], None]], None]
-# What is held between steps: tensors, which the next step may change, and versions of rows, still on their way perhaps.
+# State between steps: tensors, which the next step may change, and versions of rows, which may be pending.
 Held = dict[str, Tensor | Pending[dict[int, Tensor]]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Seen:
+class Arrived:
     """Rows by peer, and which of them are absent."""
 
     rows: ByPeer
@@ -36,34 +36,34 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Filling:
-    """How the rows that crossed at a step become all rows of its messages."""
+class Merge:
+    """Merges the rows that crossed at a step over the rows of the version before."""
 
     picked: Picked | None
-    scale: float  # of rows that crossed
+    scale: float  # factor of the rows that crossed
     shapes: dict[int, Shape]
-    silent: frozenset[int]  # peers that had nothing new to say
+    silent: frozenset[int]  # peers whose rows have not changed enough
     like: Tensor
 
-    def __call__(self, came: ByPeer, before: Seen | None) -> Seen:
+    def __call__(self, came: ByPeer, before: Arrived | None) -> Arrived:
         rows, absent = {}, {}
         for peer, shape in self.shapes.items():
-            if self.picked is None and peer not in self.silent:  # all of its rows came
+            if self.picked is None and peer not in self.silent:  # all of its rows arrived
                 rows[peer], absent[peer] = came[peer], torch.zeros(shape[0], dtype=torch.bool)
                 continue
             rows[peer], absent[peer] = self._old(peer, shape, before)
             if self.picked is not None and peer not in self.silent:
                 self._put(self.picked, peer, came.get(peer), rows[peer], absent[peer])
-        return Seen(rows, absent)
+        return Arrived(rows, absent)
 
-    def _old(self, peer: int, shape: Shape, before: Seen | None) -> tuple[Tensor, Tensor]:
-        """A copy: versions share no memory, for a checkpoint may hold several."""
+    def _old(self, peer: int, shape: Shape, before: Arrived | None) -> tuple[Tensor, Tensor]:
+        """A copy of the old rows: versions share no memory, because a checkpoint may hold several."""
         if before is not None:
             return before.rows[peer].clone(), before.absent[peer].clone()
         return self.like.new_zeros(shape), torch.zeros(shape[0], dtype=torch.bool)
 
     def _put(self, picked: Picked, peer: int, came: Tensor | None, rows: Tensor, absent: Tensor) -> None:
-        """Write what came over the rows that were due."""
+        """Write the received rows over the rows that were due."""
         due, drawn, device = picked.due[peer], picked.come[peer], rows.device
         rows[due.to(device)], absent[due] = 0, True
         absent[drawn] = False
@@ -71,30 +71,30 @@ class Filling:
             rows[drawn.to(device)] = came if self.scale == 1 else came * self.scale
 
 
-def seen_in(state: dict[str, Tensor], name: str) -> Seen:
-    """What a checkpoint holds under a name, and `absent.` before the name."""
+def arrived_in(state: dict[str, Tensor], name: str) -> Arrived:
+    """The rows that a checkpoint has under a name, and their mask under `absent.` and the name."""
     absent = rows_of(state, f"absent.{name}.")
-    return Seen(rows_of(state, f"{name}."), {peer: rows.cpu() for peer, rows in absent.items()})
+    return Arrived(rows_of(state, f"{name}."), {peer: rows.cpu() for peer, rows in absent.items()})
 
 
 class Version:
-    """One step's rows, there or on their way."""
+    """One step's rows, arrived or pending."""
 
-    def __init__(self, found: "Seen | Callable[[], Seen]") -> None:
-        """found: the rows, or what waits for them."""
+    def __init__(self, found: "Arrived | Callable[[], Arrived]") -> None:
+        """found: the rows, or a function that waits for them."""
         self._found = found
 
-    def seen(self) -> Seen:
-        if not isinstance(self._found, Seen):
-            self._found = self._found()  # lets go of the version before, too
+    def arrived(self) -> Arrived:
+        if not isinstance(self._found, Arrived):
+            self._found = self._found()  # also frees the previous version
         return self._found
 
     def wait(self) -> ByPeer:
-        return self.seen().rows
+        return self.arrived().rows
 
 
 def settled(held: Held) -> dict[str, Tensor]:
-    """All of it as named tensors, waiting for what is on its way; a version without rows is named too."""
+    """All state as named tensors; waits for pending versions. A version without rows has a name too."""
     state = {}
     for name, value in held.items():
         if isinstance(value, Tensor):
@@ -106,52 +106,52 @@ def settled(held: Held) -> dict[str, Tensor]:
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Manner:
-    """What a way does to its messages beside coding them, and remembers for it; None: nothing of the kind."""
+class Extras:
+    """Optional parts of one direction: smoothing, residuals, row selection, change filter, memory of the codec."""
 
     average: Average | None = None
     residuals: Residuals | None = None
     picks: Picks | None = None
-    news: News | None = None
-    memory: Memory | None = None  # the codec's
+    changes: ChangeFilter | None = None
+    memory: Memory | None = None  # of the codec
 
     @property
-    def parts(self) -> list[Part]:
-        """Those that remember something."""
-        return [part for part in (self.average, self.residuals, self.news, self.memory) if part is not None]
+    def parts(self) -> list[SavedState]:
+        """The extras with state."""
+        return [part for part in (self.average, self.residuals, self.changes, self.memory) if part is not None]
 
     @property
     def partial(self) -> bool:
         """Whether a message may have fewer rows than its readers see."""
-        return self.picks is not None or self.news is not None
+        return self.picks is not None or self.changes is not None
 
     @property
     def keeps_rows(self) -> bool:
-        """Whether rows that do not come stay as they were."""
-        return self.news is not None or (self.picks is not None and self.picks.turns > 1)
+        """Whether rows that do not arrive keep their old values."""
+        return self.changes is not None or (self.picks is not None and self.picks.turns > 1)
 
 
 class Inbox:
     """Posts rows along a route and keeps the versions that a later step may read."""
 
     def __init__(
-        self, key: Key, route: Route, codec: Codec, schedule: Schedule, transport: Transport, manner: Manner
+        self, key: Key, route: Route, codec: Codec, schedule: Schedule, transport: Transport, extras: Extras
     ) -> None:
-        self.key, self.route, self.codec = key, route, codec  # the key of any step's message, but for the step
-        self.schedule, self.transport, self.manner = schedule, transport, manner
+        self.key, self.route, self.codec = key, route, codec  # the key of a message, except the step
+        self.schedule, self.transport, self.extras = schedule, transport, extras
         self.versions: dict[int, Pending[ByPeer]] = {}
-        self.absent: ByPeer = {}  # by peer: which of the rows that were read last never came
+        self.absent: ByPeer = {}  # by peer: mask of the rows that were read last and never arrived
         self.posted = -1  # the last step that sent
-        self._last: Version | None = None  # the newest version, where later ones go over it
-        self._loaded = False  # from a checkpoint, and not yet compared with what this run sends
-        self._like: Tensor | None = None  # no rows, as wide as those that were posted last, and of their format
+        self._last: Version | None = None  # the newest version, if later ones are merged over it
+        self._loaded = False  # from a checkpoint, and not yet compared with this run's messages
+        self._like: Tensor | None = None  # no rows; has the width and type of the rows that were posted last
 
     def post(self, packed: ByPeer, like: Tensor, step: int, later: Later | None = None) -> None:
-        """Send each peer its rows; `like` tells the width, number format and device of what will come.
+        """Send each peer its rows; `like` has the width, type and device of the rows that will arrive.
 
-        later: may put off sending rows that this step does not read.
+        later: may delay sending rows that this step does not read.
         """
-        if self.schedule.depth or self.manner.keeps_rows:
+        if self.schedule.depth or self.extras.keeps_rows:
             self._check(step)
         if self._loaded:
             self._check_loaded(packed, like, step)
@@ -168,40 +168,40 @@ class Inbox:
 
     def _send(self, packed: ByPeer, like: Tensor, step: int) -> None:
         shapes = self.route.shapes(tuple(like.shape[1:]))
-        if self.manner.memory is not None and is_due(self.manner.memory, step):
+        if self.extras.memory is not None and is_due(self.extras.memory, step):
             self._settle()  # both ends choose by the same messages
-            choose(self.manner.memory, {peer: tuple(rows.shape) for peer, rows in packed.items()}, shapes)
+            choose(self.extras.memory, {peer: tuple(rows.shape) for peer, rows in packed.items()}, shapes)
         self.versions[step] = self._begin(packed, like, shapes, replace(self.key, step=step))
 
     def _coding(self, like: Tensor, shapes: dict[int, Shape], key: Key) -> StepCoding:
-        manner = self.manner
+        extras = self.extras
         return StepCoding(
-            codec=self.codec, residuals=manner.residuals, picked=manner.picks.at(key.step) if manner.picks else None,
-            memory=manner.memory, key=key, rank=self.transport.rank, shapes=shapes, like=like.new_empty(0),
+            codec=self.codec, residuals=extras.residuals, picked=extras.picks.at(key.step) if extras.picks else None,
+            memory=extras.memory, key=key, rank=self.transport.rank, shapes=shapes, like=like.new_empty(0),
         )  # fmt: skip
 
     def _begin(self, packed: ByPeer, like: Tensor, shapes: dict[int, Shape], key: Key) -> Pending[ByPeer]:
-        manner, silent = self.manner, frozenset[int]()
-        if manner.news is not None:
-            packed, silent = manner.news.tell(packed, list(shapes), key, self.transport)
+        extras, silent = self.extras, frozenset[int]()
+        if extras.changes is not None:
+            packed, silent = extras.changes.filter(packed, list(shapes), key, self.transport)
         coding = self._coding(like, shapes, key)
         outgoing = {peer: rows for peer, rows in packed.items() if coding.crosses("sent", peer)}
         sizes = coding.incoming().items()
         incoming = {peer: size for peer, size in sizes if peer not in silent and coding.crosses("come", peer)}
         coming = self.transport.begin(key, outgoing, incoming, coding)
-        if not manner.partial:
+        if not extras.partial:
             return coming
-        scale = manner.picks.scale if manner.picks else 1.0
-        filling = Filling(picked=coding.picked, scale=scale, shapes=shapes, silent=silent, like=coding.like)
+        scale = extras.picks.scale if extras.picks else 1.0
+        merge = Merge(picked=coding.picked, scale=scale, shapes=shapes, silent=silent, like=coding.like)
         before = self._last
-        version = Version(lambda: filling(coming.wait(), None if before is None else before.seen()))
-        self._last = version if manner.keeps_rows else None
+        version = Version(lambda: merge(coming.wait(), None if before is None else before.arrived()))
+        self._last = version if extras.keeps_rows else None
         return version
 
     def expected_bytes(self, step: int) -> int:
-        """What peers send at a step as route, schedule and codec have it; no message is looked at.
+        """Bytes that peers send at a step, computed from route, schedule and codec without a message.
 
-        Rows that a bound keeps from being sent count, for only a message tells.
+        Rows that a bound (`Drift`) does not send count, because only a message could say so.
         """
         if self._like is None or not self.schedule.turn(step).send:
             return 0
@@ -210,7 +210,7 @@ class Inbox:
         return sum(size for peer, size in coding.incoming().items() if coding.crosses("come", peer))
 
     def _check(self, step: int) -> None:
-        """Rows that a later step reads must be those of one step, begun and not over."""
+        """Check that the rows for a later step are those of one step, which has begun and is not over."""
         if step < 0:
             raise InputError("no step was begun: call shard.clock.tick() before the forward pass of each step")
         if step == self.posted:
@@ -225,22 +225,22 @@ class Inbox:
         due = self.schedule.turn(step).read
         version = None if due is None else self.versions[due]
         rows = None if version is None else version.wait()
-        self.absent = version.seen().absent if isinstance(version, Version) else {}
-        if due is not None and rows is not None and self.manner.average is not None:
-            rows = self.manner.average.take(due, rows)
+        self.absent = version.arrived().absent if isinstance(version, Version) else {}
+        if due is not None and rows is not None and self.extras.average is not None:
+            rows = self.extras.average.take(due, rows)
         for old in [s for s in self.versions if s <= step - self.schedule.depth]:
             passed = self.versions.pop(old)
             if old != due:
-                passed.wait()  # never read, yet its buffers must not go while it is still on its way
+                passed.wait()  # never read, but its buffers must stay until it has arrived
         return rows
 
     def drop_before(self, step: int) -> None:
-        """Let go of all that was posted before a step."""
+        """Drop everything that was posted before a step."""
         for old in [s for s in self.versions if s < step]:
             self.versions.pop(old).wait()
 
     def fresher(self, step: int) -> ByPeer | None:
-        """The step's own rows, waited for, where it reads others; None where it does not, or sends none."""
+        """This step's rows, if it reads an older version; None if it reads its own or sends none. Waits for them."""
         turn = self.schedule.turn(step)
         if not turn.send or turn.read == step:
             return None
@@ -248,14 +248,14 @@ class Inbox:
         return self.versions[step].wait()
 
     def _settle(self) -> None:
-        """Wait for all that is on its way."""
+        """Wait for all pending versions."""
         for version in self.versions.values():
             version.wait()
 
     def held(self) -> Held:
-        """Versions and what else is remembered, under names."""
-        manner = self.manner
-        if manner.partial or manner.residuals or manner.memory:  # a message changes them when it is coded
+        """Versions and all other state, by name."""
+        extras = self.extras
+        if extras.partial or extras.residuals or extras.memory:  # a message changes them when it is coded
             self._settle()
         versions = {f"version.{step}": version for step, version in self.versions.items()}
         if self._last is not None and self._last not in self.versions.values():
@@ -263,8 +263,8 @@ class Inbox:
         state: Held = dict(versions)
         for name, version in versions.items():
             if isinstance(version, Version):
-                state |= {f"absent.{name}.{peer}": rows for peer, rows in version.seen().absent.items()}
-        for part in manner.parts:
+                state |= {f"absent.{name}.{peer}": rows for peer, rows in version.arrived().absent.items()}
+        for part in extras.parts:
             state |= part.held()
         return state
 
@@ -273,29 +273,29 @@ class Inbox:
         try:
             for name in [n for n in state if n.startswith("version.") and n.count(".") == 1]:
                 step = int(name.removeprefix("version."))
-                partial = self.manner.partial
-                self.versions[step] = Version(seen_in(state, name)) if partial else Ready(rows_of(state, f"{name}."))
-            if self.manner.keeps_rows:
+                partial = self.extras.partial
+                self.versions[step] = Version(arrived_in(state, name)) if partial else Ready(rows_of(state, f"{name}."))
+            if self.extras.keeps_rows:
                 newest = self.versions[max(self.versions)] if self.versions else None
-                self._last = Version(seen_in(state, "last")) if "last" in state else newest  # type: ignore[assignment]
-            for part in self.manner.parts:
+                self._last = Version(arrived_in(state, "last")) if "last" in state else newest  # type: ignore[assignment]
+            for part in self.extras.parts:
                 part.load(state)
         except (ValueError, TypeError) as error:
             raise self._unfit() from error
 
     def _check_loaded(self, packed: ByPeer, like: Tensor, step: int) -> None:
-        """Refuse rows of other shapes or steps than this run's, where they would be read as if they fitted."""
+        """Refuse a checkpoint's rows if their shapes or steps do not fit this run."""
         self._loaded = False
         come = self.route.shapes(tuple(like.shape[1:]))
         reads = (self.schedule.turn(later).read for later in range(step, step + self.schedule.depth))
         if come and any(due is not None and due < step and due not in self.versions for due in reads):
             raise self._unfit()
         sent = {peer: tuple(rows.shape) for peer, rows in packed.items()}
-        good = all(part.fits(sent, come, like.dtype) for part in self.manner.parts)
-        for version in [*self.versions.values(), *([self._last] if self.manner.keeps_rows else [])]:
+        good = all(part.fits(sent, come, like.dtype) for part in self.extras.parts)
+        for version in [*self.versions.values(), *([self._last] if self.extras.keeps_rows else [])]:
             if isinstance(version, Version):
-                good = good and version.seen().fits(come, like.dtype)
-            else:  # None: rows that stay as they were are not there
+                good = good and version.arrived().fits(come, like.dtype)
+            else:  # None: rows that should have stayed are missing
                 good = good and version is not None and are_shaped(version.wait(), come, like.dtype)
         if not good:
             raise self._unfit()

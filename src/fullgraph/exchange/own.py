@@ -1,4 +1,4 @@
-"""A user's own codec or schedule on a wire: what it returns is checked at every call; ours are left as they are."""
+"""Checks of a user's own codec or schedule at every call; ours are not checked."""
 
 from dataclasses import dataclass
 
@@ -23,7 +23,7 @@ def asks_grades(codec: Codec) -> bool:
 
 
 def memory_of(codec: Codec, facts: ChannelFacts) -> Memory | None:
-    """What a codec remembers of one direction of a channel; None: it does not remember."""
+    """A codec's memory of one direction of a channel; None if it has none."""
     codec = _own(codec)
     make = getattr(codec, "for_channel", None)
     if make is None:
@@ -68,7 +68,7 @@ def checked_schedule(schedule: Schedule) -> Schedule:
 
 @dataclass(frozen=True)
 class CheckedCodec:
-    """The same codec; the error for what is no wire, or no rows, names its file and line."""
+    """The same codec; a wrong result raises an error that names its file and line."""
 
     codec: Codec
 
@@ -101,7 +101,7 @@ class CheckedCodec:
 
 @dataclass(frozen=True)
 class CheckedSchedule:
-    """The same schedule; the error for what is no turn names its file and line."""
+    """The same schedule; a wrong result raises an error that names its file and line."""
 
     schedule: Schedule
 

@@ -11,7 +11,7 @@ WarmUp = Annotated[int, Range(0, 10**9)]
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What one step does: whether it sends, and the step whose rows it reads (None: zeros)."""
+    """The action of one step: whether it sends, and the step whose rows it reads (None: zeros)."""
 
     send: bool
     read: int | None
@@ -30,7 +30,7 @@ class Schedule(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Sync:
-    """Read today's rows:  v(t) = t."""
+    """Read the rows of this step:  v(t) = t."""
 
     depth: ClassVar[int] = 0
 
@@ -40,9 +40,9 @@ class Sync:
 
 @dataclass(frozen=True)
 class Pipelined(Value):
-    """Read the rows of `lag` steps ago while today's travel:  v(t) = t - lag  (PipeGCN, arXiv:2203.10428).
+    """Read the rows of `lag` steps ago while this step's rows travel:  v(t) = t - lag  (PipeGCN, arXiv:2203.10428).
 
-    The first `warm_up` steps read their own rows; then, where there are no rows yet, zeros are read.
+    The first `warm_up` steps read their own rows; after that, zeros are read until there are rows.
     """
 
     lag: Steps = 1
@@ -81,7 +81,7 @@ class Bounded(Value):
 
 @dataclass(frozen=True)
 class Skip(Value):
-    """Send every `every` steps only, and read what was sent last:  v(t) = t - t % every.  every=1 is Sync."""
+    """Send every `every` steps, and read the rows that were sent last:  v(t) = t - t % every.  every=1 is Sync."""
 
     every: Steps = 2
 
@@ -94,5 +94,5 @@ class Skip(Value):
 
 
 def table(schedule: Schedule, steps: int) -> str:
-    """The schedule as a person reads it, a line a step."""
+    """The schedule as text, one line per step."""
     return "\n".join(f"{step}: {schedule.turn(step)}" for step in range(steps))

@@ -1,6 +1,6 @@
-"""What one direction of a channel remembers between steps, beside versions of rows: how it is kept, saved and loaded.
+"""The state of one direction of a channel between steps, in addition to versions of rows.
 
-Averages (Smooth), what a codec dropped (Residuals), and the rows that were sent last (Drift).
+Moving averages (Smooth), errors of the codec (Residuals), and the rows that were sent last (Drift).
 """
 
 from dataclasses import dataclass, replace
@@ -11,24 +11,24 @@ from torch import Tensor
 
 from fullgraph.codec import Codec, Shape
 from fullgraph.codec.memory import ByPeer, are_shaped, rows_of
-from fullgraph.exchange.picks import Picks
+from fullgraph.exchange.rows import Picks
 from fullgraph.transport import Key, Transport
 from fullgraph.values import Range, Value
 
 
-class Part(Protocol):
-    """Something that is remembered, and is in the checkpoint."""
+class SavedState(Protocol):
+    """State that is kept between steps and saved in checkpoints."""
 
     def held(self) -> dict[str, Tensor]:
-        """As named tensors."""
+        """The state as named tensors."""
         ...
 
     def load(self, state: dict[str, Tensor]) -> None:
-        """From what `held` gave; there may be other names beside."""
+        """Load what `held` returned; `state` may have other names too."""
         ...
 
     def fits(self, sent: dict[int, Shape], come: dict[int, Shape], dtype: torch.dtype) -> bool:
-        """Whether what was loaded is of messages of these shapes."""
+        """Whether the loaded state fits messages of these shapes."""
         ...
 
 
@@ -36,7 +36,7 @@ class Part(Protocol):
 class Smooth(Value):
     """avg = g avg + (1 - g) received, from zero, of features, gradients or both  (PipeGCN, arXiv:2203.10428).
 
-    correct: divide by 1 - g^k after k receipts, which takes the pull towards zero out of the first steps.
+    correct: divide by 1 - g^k after k receipts, which removes the pull towards zero from the first steps.
     """
 
     gamma: Annotated[float, Range(0, 1, below=True)] = 0.95
@@ -46,16 +46,16 @@ class Smooth(Value):
 
 
 class Average:
-    """The moving average of one way of a channel, by peer."""
+    """The moving average of one direction of a channel, by peer."""
 
     def __init__(self, smooth: Smooth) -> None:
         self.smooth = smooth
         self.rows: dict[int, Tensor] = {}
         self.count = 0
-        self.version: int | None = None  # the last one taken in
+        self.version: int | None = None  # the last version in the average
 
     def take(self, version: int, received: dict[int, Tensor]) -> dict[int, Tensor]:
-        """Take a version in, once however often it is read; what to use in its place."""
+        """Update the average with a version, once however often it is read; return the averaged rows."""
         gamma = self.smooth.gamma
         if version != self.version:
             self.version, self.count = version, self.count + 1
@@ -82,13 +82,13 @@ class Average:
 
 
 class Residuals:
-    """send Q(x_t + e_t),  e_{t+1} = x_t + e_t - Q(x_t + e_t),  by peer: all that arrives = all that was meant - e."""
+    """send Q(x_t + e_t),  e_{t+1} = x_t + e_t - Q(x_t + e_t),  by peer: sum of received = sum of sent x - e."""
 
     def __init__(self) -> None:
         self.rows: dict[int, Tensor] = {}
 
     def encode(self, codec: Codec, peer: int, x: Tensor, key: Key, at: Tensor | None = None) -> Tensor:
-        """The wire of x, or of its rows `at`, the only ones that cross; the others owe what they owed."""
+        """The encoded rows of x, or only of its rows `at`; the residuals of other rows stay as they are."""
         owed = self.rows.get(peer)
         there = None if at is None else at.to(x.device)
         if there is not None:
@@ -115,10 +115,10 @@ class Residuals:
 
 @dataclass(frozen=True, kw_only=True)
 class Drift(Value):
-    """A rank sends the rows x of a layer to nobody while  sum |x - x'|^2 <= bound^2 sum |x'|^2,  x' those last sent.
+    """A rank does not send a layer's rows x while  sum |x - x'|^2 <= bound^2 sum |x'|^2;  x' are the rows it sent last.
 
-    Sums are over all that it would send. longest: but never for more than so many steps on end (0: however long).
-    gradients: messages with gradients are skipped alike, by their own change.
+    Sums are over all rows that it would send. longest: the largest number of skipped steps in a row (0: no limit).
+    gradients: messages with gradients are skipped by the same rule, on their own change.
     """
 
     bound: Annotated[float, Range(0, 1e9)] = 0.1
@@ -126,16 +126,16 @@ class Drift(Value):
     gradients: bool = False
 
 
-class News:
-    """One way of a channel: what was last sent, and whether there is news."""
+class ChangeFilter:
+    """One direction of a channel: the rows as they were last sent, and whether they have changed enough."""
 
     def __init__(self, drift: Drift, picks: Picks | None) -> None:
         self.drift, self.picks = drift, picks
         self.rows: ByPeer = {}  # as they were last sent
-        self.silent = torch.full((picks.turns if picks else 1,), -1)  # steps without news, by turn; -1: never sent
+        self.silent = torch.full((picks.turns if picks else 1,), -1)  # steps without a message, by turn; -1: never sent
 
-    def tell(self, packed: ByPeer, peers: list[int], key: Key, transport: Transport) -> tuple[ByPeer, frozenset[int]]:
-        """The rows to send, or none; and those of the `peers` that send none. One byte a peer says which."""
+    def filter(self, packed: ByPeer, peers: list[int], key: Key, transport: Transport) -> tuple[ByPeer, frozenset[int]]:
+        """The rows to send, or none; and the peers that send none. One byte per peer announces it."""
         send = self._decide(packed, key.step)
         flags = {peer: torch.tensor([send], dtype=torch.uint8) for peer in packed}
         name = replace(key, channel=f"{key.channel}/news")
@@ -157,7 +157,7 @@ class News:
         for peer, rows in packed.items():
             new, old = (self._due(peer, which, step).double() for which in (rows, self.rows[peer]))
             moved, size = moved + (new - old).square().sum().cpu(), size + old.square().sum().cpu()
-        return not bool(moved <= self.drift.bound**2 * size)  # rows that are no numbers are news
+        return not bool(moved <= self.drift.bound**2 * size)  # rows with NaN count as changed
 
     def _due(self, peer: int, rows: Tensor, step: int) -> Tensor:
         return rows if self.picks is None else rows[self.picks.due(self.picks.sent[peer], step).to(rows.device)]

@@ -1,4 +1,4 @@
-"""The free axes of a channel, as values: when it is read, in how many bits, which rows cross."""
+"""The free axes of a channel as values: when rows are read, in how many bits, and which rows cross."""
 
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -8,29 +8,29 @@ from fullgraph.codec import Codec, Full
 from fullgraph.errors import InputError
 from fullgraph.exchange.channel import Channel
 from fullgraph.exchange.clock import Clock
-from fullgraph.exchange.facts import FactsByMessage, RowFacts
-from fullgraph.exchange.inbox import Inbox, Manner
+from fullgraph.exchange.inbox import Extras, Inbox
 from fullgraph.exchange.own import asks_grades, checked_codec, checked_schedule, memory_of
-from fullgraph.exchange.picks import Picks
+from fullgraph.exchange.rows import FactsByMessage, Picks, RowFacts
 from fullgraph.exchange.schedule import Schedule, Sync
-from fullgraph.exchange.state import Average, Drift, News, Residuals, Smooth
+from fullgraph.exchange.state import Average, ChangeFilter, Drift, Residuals, Smooth
 from fullgraph.plan import Route
 from fullgraph.transport import Key, Transport
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wire:
-    """The free axes of a channel: when it is read, in how many bits (gradients may take another codec), and how it is
-    smoothed or corrected; which rows cross at a step (`share`, `turns`: see picks.py), and whether any do (`drift`).
+    """The free choices of a channel: schedule, codec (gradients may have another), smoothing and feedback; and which
+    rows
+    cross in a step (`share`, `turns`: see rows.py; `drift`: only rows that changed).
     """
 
     schedule: Schedule = field(default_factory=Sync)
     codec: Codec = field(default_factory=Full)
     backward: Codec | None = None
     smooth: Smooth | None = None
-    feedback: bool = False  # add to each message what the codec dropped from the one before
-    share: float = 1.0  # of the rows that are due, drawn by chance in every step
-    turns: int = 1  # a row is due every so many steps
+    feedback: bool = False  # add the codec's error of the previous message to each message
+    share: float = 1.0  # of the due rows, drawn at random in every step
+    turns: int = 1  # a row is due once in this many steps
     drift: Drift | None = None
 
     def __post_init__(self) -> None:
@@ -42,11 +42,11 @@ class Wire:
 
     @property
     def graded(self) -> bool:
-        """Whether a codec asks for the grades of rows."""
+        """Whether a codec needs the grades of rows."""
         return any(asks_grades(codec) for codec in (self.codec, self.backward) if codec is not None)
 
     def at(self, layer: int) -> "Wire":
-        """The wire of a layer: this one for all."""
+        """The wire of a layer: the same for all layers."""
         return self
 
     def build(
@@ -55,18 +55,18 @@ class Wire:
         codec, backward, smooth, drift = self.codec, self.backward or self.codec, self.smooth, self.drift
         picks, there = self._picks(route, clock, facts), Key(name, 0, "forward", use=clock.use, run=clock.seed)
         told = partial(FactsByMessage, facts or RowFacts(), route, transport, name)
-        features = Manner(
+        features = Extras(
             average=Average(smooth) if smooth and smooth.features else None,
             residuals=Residuals() if self.feedback else None,
             picks=picks,
-            news=News(drift, picks) if drift else None,
+            changes=ChangeFilter(drift, picks) if drift else None,
             memory=memory_of(codec, told(gradients=False)),
         )
-        gradients = Manner(
+        gradients = Extras(
             average=Average(smooth) if smooth and smooth.gradients else None,
             residuals=Residuals() if self.feedback else None,
             picks=picks and picks.T,
-            news=News(drift, picks and picks.T) if drift and drift.gradients else None,
+            changes=ChangeFilter(drift, picks and picks.T) if drift and drift.gradients else None,
             memory=memory_of(backward, told(gradients=True)),
         )
         channel = Channel(
@@ -94,7 +94,7 @@ class Wire:
 
 
 class Builder(Protocol):
-    """Makes the channel of a layer."""
+    """Builds the channel of a layer."""
 
     def build(
         self, *, name: str, route: Route, transport: Transport, clock: Clock, facts: RowFacts | None
@@ -102,7 +102,7 @@ class Builder(Protocol):
 
 
 class Wires(Protocol):
-    """What the channel of every layer does; `graded` if it asks for the grades of rows."""
+    """The wire of every layer; `graded` if a wire needs the grades of rows."""
 
     @property
     def graded(self) -> bool: ...
@@ -111,7 +111,7 @@ class Wires(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Except:
-    """One wire for all layers but one."""
+    """One wire for all layers except one."""
 
     wire: Wire
     layer: int

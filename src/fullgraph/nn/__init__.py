@@ -1,4 +1,4 @@
-"""What model: plain layers over a view."""
+"""Models: plain layers over a view."""
 
 from fullgraph.axes import MODELS
 from fullgraph.nn.conv import Conv, GATConv, GCN2Conv, GCNConv, GINConv, SAGEConv

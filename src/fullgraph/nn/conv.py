@@ -1,7 +1,7 @@
-"""Graph convolutions over a view: no rank, no group, no buffer.
+"""Graph convolutions over a view: they know no rank, no group, no buffer.
 
-Each takes rows before their activation, and the row map (activation, dropout) that the exchange must come before.
-The layer's plan says whether its dense map comes before the sum over neighbours, and whether before the wire.
+A convolution takes rows before their activation, and the row map (activation, dropout), which is applied after the
+exchange. The layer's plan says whether its dense map comes before the sum over neighbours, and before the exchange.
 
 Legend: n owned rows, h halo rows, I in, O out features, H heads.
 """
@@ -29,7 +29,7 @@ class Conv(nn.Module):
 
     @property
     def mapped_width(self) -> int:
-        """Columns of its rows after the dense map that its plan may put first."""
+        """The number of columns after the dense map, which the plan may put first."""
         return self.out_width
 
     @property
@@ -37,13 +37,13 @@ class Conv(nn.Module):
         return LayerShape(self.in_width, self.mapped_width)
 
     def plan(self, x: Features, view: GraphView, layer: int) -> LayerPlan:
-        """What this layer sends of x."""
+        """The plan of this layer for input x."""
         return view.plan(x, layer, self.shape)
 
     def send_mapped(
         self, dense: Callable[[Any], Tensor], x: Features, view: GraphView, layer: int, row_map: RowMap
     ) -> Message[Tensor]:
-        """dense(map(x)) on its way: mapped by the owner before it crosses, or by its readers where input crosses."""
+        """A message of dense(map(x)), mapped by owners before the exchange, or by readers if the input crosses."""
         if self.plan(x, view, layer).sends == "mapped":
             return view.send(dense(row_map(x, view.ids)), layer)
         return view.send(x, layer, row_map).mapped(dense)
@@ -62,7 +62,7 @@ class Conv(nn.Module):
             message = view.send(x, layer, row_map)
             targets = message.own
             message = message.mapped(neighbours) if plan.maps_first else message
-        out = own(targets)  # hides the wire
+        out = own(targets)  # overlaps the exchange
         total = message.aggregate()
         total = total if plan.maps_first else neighbours(total)
         return out if len(out) == len(total) else out[: len(total)], total
@@ -118,7 +118,7 @@ class GINConv(Conv):
     """Z = MLP((1 + eps) X + sum_{j -> i} X_j), eps learned  (Xu et al., arXiv:1810.00826).
 
     The MLP has `inner` columns, and a layer norm between its two maps: sums over many neighbours are large, and without
-    it a layer may die at the first step. The sum commutes with the first linear map, which may so come first.
+    the norm a layer may die at the first step. The sum commutes with the first linear map, which may come first.
     """
 
     def __init__(self, in_width: int, out_width: int, *, inner: int) -> None:
@@ -154,7 +154,7 @@ class GINConv(Conv):
 class GATConv(Conv):
     """Z_i = sum_j softmax_j(LeakyReLU(a_dst . W x_i + a_src . W x_j)) W x_j + b, per head  (arXiv:1710.10903).
 
-    Heads are concatenated, or averaged where `concat` is false. Edge weights are not used.
+    Heads are concatenated, or averaged if `concat` is false. Edge weights are not used.
     """
 
     def __init__(self, in_width: int, out_width: int, *, heads: int = 4, concat: bool = True) -> None:

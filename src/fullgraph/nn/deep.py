@@ -1,4 +1,4 @@
-"""Models of many layers: a dense encoder, convolutions of one width that cannot forget it, a dense decoder.
+"""Deep models: a dense encoder, convolutions of one width with residuals, a dense decoder.
 
 The encoder is layer -1, so that graph layers count from 0.
 """
@@ -30,7 +30,7 @@ class InitialResidual(Chain):
 
 
 class _First(Layer):
-    """z <- update(drop(x)),  and relu(z) travels on beside it."""
+    """z <- update(drop(x));  the state also keeps relu(z) for later blocks."""
 
     def forward(self, state: State, view: GraphView) -> State:
         z = self.updated(state[0], view)
@@ -38,7 +38,7 @@ class _First(Layer):
 
 
 class _Recall(Layer):
-    """z <- norm(conv(drop(relu(z)), H_0)),  beside H_0."""
+    """z <- norm(conv(drop(relu(z)), H_0));  the state keeps H_0."""
 
     def forward(self, state: State, view: GraphView) -> State:
         z, first = state

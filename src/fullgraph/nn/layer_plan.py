@@ -1,4 +1,4 @@
-"""A layer's plan: what it sends, and what is known of its input before training begins."""
+"""A layer's plan: what it sends, and what is precomputed of its input."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -9,16 +9,16 @@ Known = Literal["", "aggregate", "halo"]
 
 @dataclass(frozen=True, slots=True)
 class LayerShape:
-    """The widths that decide what a convolution sends."""
+    """The widths of a convolution, which decide what it sends."""
 
     in_width: int
     mapped_width: int  # columns of its rows after its dense map
-    attends: bool = False  # weighs single rows, so that it maps them before it sums them
+    attends: bool = False  # True: it weights single rows, and therefore maps them before it sums them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerPlan:
-    """What one layer does with its rows; the same on all ranks."""
+    """What one layer sends and computes; equal on all ranks."""
 
     layer: int
     sends: Sends

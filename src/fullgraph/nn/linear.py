@@ -27,7 +27,7 @@ def linear(x: Operand, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 def add_linear(y: Tensor, x: Operand, weight: Tensor) -> Tensor:
-    """y + x W^T, in place: no copy of [n, O]."""
+    """y + x W^T, in place, without a copy of [n, O]."""
     if isinstance(x, Mapped):
         return _mapped_product(x, weight, None, y)
     if isinstance(x, Adjacency):
@@ -37,7 +37,7 @@ def add_linear(y: Tensor, x: Operand, weight: Tensor) -> Tensor:
 
 
 def _own_product(x: Tensor) -> Callable[..., Tensor] | None:
-    """Our product of rows like these, where it is faster than torch's."""
+    """Our product for such rows, if it is faster than torch's; else None."""
     if dense_kernels(x) is not None:
         return rows_linear
     return pooled_linear if pools(x) else None
@@ -50,7 +50,7 @@ class Linear(nn.Linear):
         return linear(x, self.weight, self.bias)
 
     def product(self, x: Operand) -> Tensor:
-        """x W^T alone: what commutes with an aggregation."""
+        """x W^T without the bias; it commutes with an aggregation."""
         return linear(x, self.weight)
 
 
@@ -64,7 +64,7 @@ def _mapped_product(x: Mapped, weight: Tensor, bias: Tensor | None, base: Tensor
 
 
 class _MappedProduct(torch.autograd.Function):
-    """y = base + x W^T + b,  dW = dy^T x,  block by block of x's rows, which are mapped again for the second."""
+    """y = base + x W^T + b,  dW = dy^T x,  block by block of x's rows, which are mapped again in the backward pass."""
 
     @staticmethod
     def forward(

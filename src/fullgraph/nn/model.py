@@ -16,13 +16,13 @@ from fullgraph.nn.view import Features, GraphView, RowMap, WholeView
 from fullgraph.ops import dropout_key
 from fullgraph.own_code import own_code, told, unfit
 
-State = tuple[Features, ...]  # what travels from block to block: the rows, then what later blocks still need of them
+State = tuple[Features, ...]  # what passes from block to block: the rows, then other values that later blocks need
 
 
 class Block(nn.Module, ABC):
     """One link of a chain, `(state, view) -> state`; `layer` names its messages and its dropout.
 
-    All it knows of rows is in the state, for a pipeline calls it once a chunk of them and may cut the chain behind it.
+    A block knows rows only through the state: a pipeline calls it once per chunk, and may cut the chain after it.
     """
 
     def __init__(self, layer: int, *, relu: bool, dropout: float, seed: int) -> None:
@@ -33,7 +33,7 @@ class Block(nn.Module, ABC):
     def forward(self, state: State, view: GraphView) -> State: ...
 
     def row_map(self, step: int) -> RowMap:
-        """What comes before the block's weights: rows travel before their activation."""
+        """The row map before the block's weights: rows cross before their activation."""
         p = self.dropout if self.training else 0.0
         return RowMap(relu=self.relu, p=p, key=dropout_key(self.seed, step, self.layer) if p else 0)
 
@@ -41,16 +41,17 @@ class Block(nn.Module, ABC):
 class Chain(nn.Module):
     """s_0 = (x,);  s_{i+1} = block_i(s_i);  the last state's rows are the logits.
 
-    Blocks share their modules with the model, which alone registers them: a weight's name does not tell its block.
+    Only the model registers the blocks' modules, so a weight's name does not name its block.
     """
 
     blocks: tuple[Block, ...]
-    checkpoint_layers = False  # keep the state between blocks alone, and compute what is inside them again to go back
+    checkpoint_layers = False  # keep only the state between blocks, and recompute the rest in the backward pass
 
     def forward(self, x: Features, view: WholeView) -> Tensor:
         view.enter(training=self.training)
         state: State = (x,)
-        *others, last = self.blocks  # the last one is walked back at once: what it keeps is never on top of the rest
+        # the backward pass begins with the last block, so recomputing it would save no memory
+        *others, last = self.blocks
         for block in others:
             state = self._run(block, state, view)
         state = last(state, view)
@@ -60,7 +61,7 @@ class Chain(nn.Module):
     def _run(self, block: Block, state: State, view: WholeView) -> State:
         result: State
         if self.checkpoint_layers and self.training and torch.is_grad_enabled():
-            # No generator of torch's is used: dropout counts from its key, so that a second pass draws the same.
+            # No torch generator is used: dropout is computed from its key, so a second pass draws the same.
             result = checkpoint(
                 block, state, view, use_reentrant=False, preserve_rng_state=False, context_fn=view.twice
             )
@@ -78,7 +79,7 @@ class Chain(nn.Module):
         ]
 
     def layer_names(self) -> dict[str, nn.Module]:
-        """Blocks by number, the first one "1"; then the parts that have weights, by name."""
+        """Blocks by number, from "1"; then the parts with weights, by name."""
         named = {name: part for name, part in self.named_modules() if name}
         return {str(number): block for number, block in enumerate(self.blocks, start=1)} | named
 

@@ -1,4 +1,4 @@
-"""Models as values: a frozen description that builds the module once the widths are known."""
+"""Models as values: a frozen description that builds the module when the widths are known."""
 
 import math
 import threading
@@ -26,9 +26,9 @@ _DRAWING = threading.Lock()
 
 @contextmanager
 def drawing(seed: int) -> Iterator[None]:
-    """Weights drawn within are those of the seed: torch has one generator, and one default type, for all threads."""
+    """Draw weights from the seed. torch has one generator and one default type for all threads: one draws at a time."""
     with _DRAWING, torch.random.fork_rng(devices=[]):
-        default = torch.get_default_dtype()  # of nobody who is drawing
+        default = torch.get_default_dtype()  # read while no thread draws
         torch.manual_seed(seed)
         torch.set_default_dtype(torch.float32)
         try:
@@ -39,11 +39,11 @@ def drawing(seed: int) -> Iterator[None]:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelSpec(ModelOptions, ABC):
-    """What every model has: `layers` of `hidden` features, dropout between them, a norm."""
+    """The base of all models: `layers` of `hidden` features, dropout between them, a norm."""
 
-    aggregation: ClassVar[str]  # which A the view multiplies by: "gcn", "mean", "sum" or "attention"
-    encodes: ClassVar[bool] = False  # maps its input before the first convolution, which so knows nothing ahead
-    weights_do: ClassVar[str] = ""  # what edge weights do to it, where that may surprise
+    aggregation: ClassVar[str]  # the A that the view multiplies by: "gcn", "mean", "sum" or "attention"
+    encodes: ClassVar[bool] = False  # a dense encoder comes first, so that input aggregation cannot be precomputed
+    weights_do: ClassVar[str] = ""  # what edge weights change, if that may surprise
 
     @property
     def graph_layers(self) -> int:
@@ -52,9 +52,10 @@ class ModelSpec(ModelOptions, ABC):
 
     @property
     def hops(self) -> tuple[int | None, ...]:
-        """By graph layer, how many hops from a training node its output is read; None: everywhere.
+        """For each graph layer, the distance in hops from a training node within which its output is read; None:
+        everywhere.
 
-        A batch norm reads all rows of what comes before it.
+        A batch norm reads all rows of its input.
         """
         return tuple(None if self.norm == "batch" else hop for hop in reversed(range(self.graph_layers)))
 
@@ -65,13 +66,13 @@ class ModelSpec(ModelOptions, ABC):
         return model.to(dtype)
 
     def outline(self, in_width: int, out_width: int) -> Chain:
-        """The module without its numbers, which takes no memory: enough to see its layers and their sizes."""
+        """The module on the meta device, which takes no memory: its layers and their sizes."""
         with torch.device("meta"):
             return self.build(in_width, out_width)
 
     @abstractmethod
     def chain(self, in_width: int, out_width: int, seed: int) -> Chain:
-        """The module, its weights drawn from torch's generator; `seed` is its dropout's."""
+        """The module, with weights from torch's generator; `seed` is the seed of its dropout."""
 
     @property
     def name(self) -> str:
@@ -79,8 +80,8 @@ class ModelSpec(ModelOptions, ABC):
 
 
 def check_spec(spec: ModelSpec) -> None:
-    """Refuse a user's own description of a model that does not say what it has to."""
-    if is_ours(spec) or hasattr(spec, "distributed"):  # a module of PyG's kind says nothing of itself
+    """Refuse a user's own model description that lacks a property."""
+    if is_ours(spec) or hasattr(spec, "distributed"):  # a module written for PyG has no description
         return
     with own_code(spec):
         sizes = {name: getattr(spec, name) for name in ("layers", "hidden", "graph_layers")}
@@ -131,7 +132,7 @@ class Stack(StackOptions, ModelSpec):
 
     @abstractmethod
     def conv(self, in_width: int, out_width: int, *, last: bool) -> Conv:
-        """One graph layer; `last` where its output is the model's."""
+        """One graph layer; `last`: its output is the model's."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,7 +147,7 @@ class GCN(Stack):
 
 @dataclass(frozen=True, kw_only=True)
 class GraphSAGE(Stack):
-    """GraphSAGE with the mean of all neighbours, weighted where edges have weights."""
+    """GraphSAGE with the mean of all neighbours, weighted if edges have weights."""
 
     aggregation: ClassVar[str] = "mean"
     weights_do: ClassVar[str] = "make its mean a weighted one"
@@ -157,9 +158,9 @@ class GraphSAGE(Stack):
 
 @dataclass(frozen=True, kw_only=True)
 class Usual(GraphSAGE):
-    """The model of a run that names none: GraphSAGE, until the task is known, which may have another.
+    """The model of a run that names none: GraphSAGE, unless the task has another default.
 
-    given: the options that somebody chose.
+    given: the options that the user chose.
     """
 
     given: tuple[str, ...] = ()
@@ -169,14 +170,14 @@ class Usual(GraphSAGE):
         return "sage"
 
     def settled(self, name: str, options: Mapping[str, Any]) -> ModelSpec:
-        """The model of that name, with a task's options where nobody chose others."""
+        """The model of that name, with the task's options except where the user chose others."""
         model: ModelSpec = MODELS.make(name, **{**options, **{field: getattr(self, field) for field in self.given}})
         return model
 
 
 @dataclass(frozen=True, kw_only=True)
 class GIN(Stack):
-    """Graph isomorphism network with a learned eps; its sum is weighted where edges have weights."""
+    """Graph isomorphism network with a learned eps; its sum is weighted if edges have weights."""
 
     aggregation: ClassVar[str] = "sum"
     weights_do: ClassVar[str] = "make its sum a weighted one"
@@ -205,7 +206,7 @@ class GAT(AttentionOptions, Stack):
 class GCNII(GCNIIOptions, ModelSpec):
     """GCN with initial residual and identity mapping  (Chen et al., arXiv:2007.02133):  beta_l = log(lam / l + 1).
 
-    `layers` counts convolutions, as the paper does; a dense encoder and decoder come on top.
+    `layers` counts convolutions, as in the paper; a dense encoder and decoder are added.
     """
 
     aggregation: ClassVar[str] = "gcn"
@@ -222,7 +223,7 @@ class GCNII(GCNIIOptions, ModelSpec):
 class ResGCN(ModelSpec):
     """ResGCN+ of DeeperGCN with GCN's aggregation: norm, activation, convolution, sum  (Li et al., arXiv:2006.07739).
 
-    `layers` counts convolutions, as the paper does; a dense encoder and decoder come on top.
+    `layers` counts convolutions, as in the paper; a dense encoder and decoder are added.
     """
 
     aggregation: ClassVar[str] = "gcn"

@@ -1,4 +1,4 @@
-"""All a model may see of the distribution, and what it does to a row after the exchange.
+"""A model's view of a distributed graph, and the map of a row after the exchange.
 
 Legend: n owned rows, h halo rows, D features.
 """
@@ -18,8 +18,9 @@ from fullgraph.ops import Adjacency, Structure, act_dropout, dropout_arcs, host_
 
 Features = Tensor | Adjacency  # dense rows, or sparse ones as a CSR matrix
 
-# By device. KEPT: input rows of fewer bytes are mapped once, and the result is kept; a larger result costs more to
-# write and to read than to compute twice. BLOCK: of larger rows, mapped at once, near the caches, yet worth a launch.
+# Limits by device, in bytes. KEPT: the map of smaller input rows is computed once and kept; a larger result costs more
+# to write and read than to compute twice. BLOCK: part of larger rows mapped at a time: it fits the caches and is worth
+# a launch.
 KEPT_BYTES = {"cpu": 64 << 20, "gpu": 64 << 20, "meta": 1 << 30}
 BLOCK_BYTES = {"cpu": 16 << 20, "gpu": 64 << 20, "meta": 1 << 60}
 
@@ -37,7 +38,7 @@ class RowMap:
     key: int = 0
 
     def __call__(self, x: Features, ids: Tensor) -> "Features | Mapped":
-        """y;  rows of x are the first of those that `ids` names."""
+        """map(x); the rows of x are the first rows of `ids`."""
         if isinstance(x, Adjacency):
             return self._sparse(x, ids)
         large = x.nbytes >= by_kind(KEPT_BYTES, x.device)
@@ -51,7 +52,7 @@ class RowMap:
         return act_dropout(x, ids[: len(x)], key=self.key, p=self.p, act="relu" if self.relu else "none")
 
     def after_activation(self) -> "RowMap":
-        """The rest of the map for rows that crossed a wire already activated."""
+        """The rest of the map, for rows that were activated before the exchange."""
         return RowMap(p=self.p, key=self.key)
 
     def _sparse(self, x: Adjacency, ids: Tensor) -> Adjacency:
@@ -64,10 +65,10 @@ class RowMap:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Mapped:
-    """map(x) of input rows, which need no gradient: computed block by block wherever it is read, never kept.
+    """map(x) of input rows, which need no gradient: computed block by block at every use, never kept.
 
-    x may lie on the host, and is then brought to the device of `ids` block by block. nn.linear multiplies the blocks;
-    any other function of torch is given all rows at once.
+    x may be on the host; its blocks are then copied to the device of `ids`. nn.linear multiplies the blocks; any other
+    torch function receives all rows at once.
     """
 
     x: Tensor
@@ -86,7 +87,7 @@ class Mapped:
         return self.row_map.dense(self.x.to(self.ids.device), self.ids)
 
     def blocks(self) -> Iterator[tuple[slice, Tensor]]:
-        """Blocks of rows in order: which, and what the map makes of them."""
+        """Yield (slice, mapped rows) of the blocks in order."""
         device = self.ids.device
         size = max(1, by_kind(BLOCK_BYTES, device) // max(1, self.x.shape[1] * self.x.element_size()))
         for rows, x_bD in host_rows.blocks_on(self.x, device, size):
@@ -101,33 +102,33 @@ class Mapped:
 
 
 IDENTITY = RowMap()
-Operand = Features | Mapped  # what a dense map may be given
+Operand = Features | Mapped  # an operand of a dense map
 R = TypeVar("R", bound=Operand, covariant=True)
-Update = Callable[[Any, Any], Tensor]  # (what the own rows became, their aggregation) -> the layer's output
+Update = Callable[[Any, Any], Tensor]  # (result for the own rows, their aggregation) -> the layer's output
 
 
 class Message(Protocol[R]):
-    """Rows under way: posted when made, so that work on `own` hides the wire."""
+    """Rows that are exchanged: they are posted when the message is made, so work on `own` overlaps the exchange."""
 
     @property
     def own(self) -> R:
-        """The rows that the layer computes, after the map, [n, D]; sparse where x is, `Mapped` if it is the input."""
+        """The rows that the layer computes, after the map, [n, D]; sparse if x is, `Mapped` if x is the input."""
         ...
 
     def aggregate(self) -> R:
-        """A @ map(x), [n, D]; sparse only where it was computed ahead."""
+        """A @ map(x), [n, D]; sparse only if it is precomputed."""
         ...
 
     def through(self, update: Update, own: Callable[[Any], Any] | None = None) -> Tensor:
         """update(own(rows), A @ map(x)), where `rows` are this message's `own`.
 
-        Both callbacks must work row by row: they may be called once per block. What `own` does hides the wire; without
-        it, update is given None.
+        Both callbacks must work row by row: they may be called once per block. The work of `own` overlaps the exchange;
+        without `own`, update receives None.
         """
         ...
 
     def mapped(self, dense: "Callable[[Any], Tensor]") -> "Message[Tensor]":
-        """The same with a dense map applied to every row, after the exchange; not where the plan sends mapped rows."""
+        """The same message with a dense map of every row after the exchange; not if the plan sends mapped rows."""
         ...
 
     def sources(self) -> Tensor:
@@ -143,7 +144,7 @@ class Message(Protocol[R]):
 
 
 class AtOnce:
-    """A message that comes as one. A kind of message that lacks a method is in no plan that needs it."""
+    """A message whose aggregation is not split into blocks. No plan calls a method that its message lacks."""
 
     def through(self: Message[Any], update: Update, own: Callable[[Any], Any] | None = None) -> Tensor:
         beside = None if own is None else own(self.own)
@@ -181,15 +182,15 @@ class GraphView(Protocol):
 
     @property
     def again(self) -> bool:
-        """Whether this is a second forward pass, for the backward pass alone: nothing is sent, nothing remembered."""
+        """Whether this is a second forward pass, for recomputation: nothing is sent, and no state changes."""
         ...
 
     def plan(self, x: Features, layer: int, shape: LayerShape) -> LayerPlan:
-        """What the layer of this shape sends of x."""
+        """The plan of a layer of this shape for input x."""
         ...
 
     def targets(self, x: Tensor, layer: int) -> tuple[Tensor, Tensor]:
-        """Of the rows that a layer reads, those that it computes, which may be fewer; and all of them."""
+        """(the rows that a layer computes, which may be fewer; the rows that it reads)."""
         ...
 
     @overload
@@ -204,12 +205,12 @@ class GraphView(Protocol):
 
 
 class WholeView(GraphView, Protocol):
-    """A view of all rows, which a whole model runs through."""
+    """A view of all rows, for a whole model."""
 
     def enter(self, *, training: bool) -> None:
-        """A forward pass begins, of a model in that mode; one that would be wrong without a word is refused."""
+        """Begin a forward pass of a model in that mode; refuse one that would be silently wrong."""
         ...
 
     def twice(self) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
-        """Around a first forward pass, and around a second one, which is given what came from peers in the first."""
+        """Contexts for a first forward pass and for a second one, which receives the same rows without an exchange."""
         ...

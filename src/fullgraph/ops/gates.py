@@ -12,7 +12,7 @@ from fullgraph.ops.operands import Gates
 from fullgraph.ops.structure import Structure
 
 ACTS = ("relu", "sigmoid")
-MOST_FEATURES = 16  # of an arc that are mapped on the way; the kernels hold the map in registers
+MOST_FEATURES = 16  # features of an arc that a kernel maps; it holds the map in registers
 
 
 def gated_sum(
@@ -21,7 +21,7 @@ def gated_sum(
 ) -> Tensor:  # fmt: skip
     """y[i] = sum_e act(row[i] + col[j] + edge[e] gate) (value[j] + edge[e] extra)  over the arcs e into i, j = j_e
 
-    Without value the second factor is 1. Without gate, edge [E, D] is added as it is. GINE is ReLU of col and edge;
+    Without value the second factor is 1. Without gate, edge [E, D] is added unmapped. GINE is ReLU of col and edge;
     a residual gated layer (arXiv:1711.07553) a sigmoid with row and value.
     """
     width, arcs = col_CD.shape[1], structure.num_arcs
@@ -50,7 +50,7 @@ def gated_sum(
 
 
 class _GatedSum(torch.autograd.Function):
-    """With z and v the factors' arguments:  dz = dy[i] v act'(z),  dv = dy[i] act(z),  both computed again."""
+    """With z and v the factors' arguments:  dz = dy[i] v act'(z),  dv = dy[i] act(z),  both recomputed."""
 
     @staticmethod
     def forward(ctx: Any, s: Structure, sigmoid: bool, col: Tensor, *tensors: Tensor | None) -> Tensor:

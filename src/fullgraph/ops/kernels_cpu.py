@@ -104,7 +104,7 @@ def gated_grad(s: Structure, g: Gates, grad_RD: Tensor) -> GateGrads:
     operands, cost, none = _gate_operands(g), g.col.shape[1] * _gate_cost(g), g.col.new_empty(0, 0)
     row = None if g.row is None else pool.empty(g.col, *g.row.shape)
     edge = torch.empty_like(g.edge) if g.edge is not None and g.edge_grad else None
-    cuts = balanced_cuts(s.indptr.numpy(), SHARES)  # whatever the number of threads, so that sums are the same
+    cuts = balanced_cuts(s.indptr.numpy(), SHARES)  # independent of the number of threads, so that sums are equal
     gate, extra = (None if t is None else g.col.new_zeros(SHARES, *t.shape) for t in (g.gate, g.extra))
     if row is not None or g.edge is not None:
         shares = (g.col.new_empty(0, 0, 0) if t is None else t for t in (gate, extra))

@@ -42,7 +42,7 @@ class Gates(NamedTuple):
 
 
 class GateGrads(NamedTuple):
-    """Gradients of the tensors of `Gates`, None where there is no such tensor or it is not wanted."""
+    """Gradients of the tensors of `Gates`, None if the tensor is absent or its gradient is not wanted."""
 
     col: Tensor
     row: Tensor | None

@@ -1,4 +1,4 @@
-"""Sums of gated rows in Triton: both factors of an arc are computed again in each of the three passes.
+"""Sums of gated rows in Triton: each of the three passes recomputes both factors of an arc.
 
     z = row[i] + col[j] + edge[e] gate,  v = value[j] + edge[e] extra,  y[i] = sum act(z) v
 

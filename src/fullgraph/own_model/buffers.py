@@ -1,5 +1,7 @@
 """Check that buffers which a model updates itself, such as a running mean, are equal on every rank."""
 
+from collections.abc import Collection, Mapping
+
 import torch
 from torch import Tensor, nn
 
@@ -14,25 +16,31 @@ class Buffers:
     Batch norms are left out: their buffers are written from sums over all ranks.
     """
 
-    def __init__(self, module: nn.Module, transport: Transport) -> None:
+    def __init__(self, module: nn.Module, transport: Transport, tables: Collection[str] = ()) -> None:
+        """tables: names of buffers with one row per node; each rank holds different rows."""
         self.transport, self._checks = transport, 0
         self._parts = [
-            (name, part)
+            (name, part, {key for key in part._buffers if _full(name, key) in tables})
             for name, part in module.named_modules()
             if not isinstance(part, nn.modules.batchnorm._BatchNorm)
         ]
         self._seen = self._now()
 
     def _now(self) -> list[tuple[Tensor, int]]:
-        values = [value for _, part in self._parts if part._buffers for value in part._buffers.values()]
-        return [(value, value._version) for value in values if value is not None]
+        return [
+            (value, value._version)
+            for _, part, tables in self._parts
+            if part._buffers
+            for key, value in part._buffers.items()
+            if value is not None and key not in tables
+        ]
 
     def _named(self) -> dict[str, Tensor]:
         return {
-            f"{name}.{key}".lstrip("."): value
-            for name, part in self._parts
+            _full(name, key): value
+            for name, part, tables in self._parts
             for key, value in part._buffers.items()
-            if value is not None
+            if value is not None and key not in tables
         }
 
     def check(self) -> None:
@@ -49,25 +57,33 @@ class Buffers:
             if rows_of(value) is not None:
                 raise InputError(
                     f"the buffer {name} holds rows of nodes, which a checkpoint would not keep for all ranks; "
-                    "keep a mean or sum over nodes, or a plain attribute"
+                    "register it with a row for each of the graph's nodes, keep a mean or sum, or a plain attribute"
                 )
         if self.transport.size > 1:
             self._compare(named)
 
-    @torch.no_grad()
     def _compare(self, buffers: dict[str, Tensor]) -> None:
         self._checks += 1
-        digests = torch.stack([_digest(value) for value in buffers.values()]) if buffers else torch.zeros(0, 2)
-        each = digests.new_zeros(self.transport.size, *digests.shape)
-        each[self.transport.rank] = digests
-        each = self.transport.all_reduce(Key("buffers of the model", self._checks), each).wait()
-        same = (each == each[0]) | (each.isnan() & each[0].isnan())
-        for name, equal in zip(buffers, same.all(2).all(0).tolist(), strict=True):
-            if not equal:
-                raise InputError(
-                    f"the buffer {name} has other values on one rank than on another after a forward pass; update it "
-                    "from a mean or sum over nodes (h.mean(0), fg.mean_over_nodes)"
-                )
+        for name in differing(buffers, self.transport, Key("buffers of the model", self._checks)):
+            raise InputError(
+                f"the buffer {name} has other values on one rank than on another after a forward pass; update it "
+                "from a mean or sum over nodes (h.mean(0), fg.mean_over_nodes)"
+            )
+
+
+def _full(name: str, key: str) -> str:
+    return f"{name}.{key}".lstrip(".")
+
+
+@torch.no_grad()
+def differing(tensors: Mapping[str, Tensor], transport: Transport, key: Key) -> list[str]:
+    """The names of tensors that differ between ranks."""
+    digests = torch.stack([_digest(value) for value in tensors.values()]) if tensors else torch.zeros(0, 2)
+    each = digests.new_zeros(transport.size, *digests.shape)
+    each[transport.rank] = digests
+    each = transport.all_reduce(key, each).wait()
+    same = (each == each[0]) | (each.isnan() & each[0].isnan())
+    return [name for name, equal in zip(tensors, same.all(2).all(0).tolist(), strict=True) if not equal]
 
 
 def _digest(value: Tensor) -> Tensor:

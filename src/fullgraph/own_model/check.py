@@ -9,8 +9,8 @@ import copy
 import random
 import time
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field, replace
 from functools import wraps
 from itertools import count
 from math import prod
@@ -34,6 +34,7 @@ from fullgraph.own_model.pyg_view import PygView
 from fullgraph.own_model.quantiles import with_empty_sets
 from fullgraph.own_model.rows.draws import MIDDLE
 from fullgraph.own_model.rows.place import place_of
+from fullgraph.own_model.tables import Tables
 from fullgraph.partition import Assignment, cut_parts
 from fullgraph.placement import RankGraph
 from fullgraph.transport import Key, Transport
@@ -73,33 +74,51 @@ def _with_float64(function: Callable[..., None]) -> Callable[..., None]:
 
 
 @_with_float64
-def self_check(module: nn.Module, view: PygView, x: Tensor, inputs: Inputs, *, seed: int) -> None:
-    """Raise one line if one process and simulated ranks differ; `module` is a copy that the check may change."""
+def self_check(
+    module: nn.Module, view: PygView, x: Tensor, inputs: Inputs, *, seed: int, tables: Collection[str] = ()
+) -> None:
+    """Raise one line if one process and simulated ranks differ; `module` is a copy that the check may change.
+
+    tables: names of weights and buffers with a row per node.
+    """
     if not view.num_owned:
         return
     piece, begun = piece_of(view), time.process_time()
+    if tables:
+        piece = replace(piece, numbers=view.ids.cpu())
     try:
-        model = _in_float64(module.cpu())
+        model = _in_float64(_of_piece(module.cpu(), piece, view, tables))
         alone = _in_one_process(model, piece, x, inputs)
     except InputError:
         raise
     except Exception as error:
         problem = f"{type(error).__name__}: {one_line(error)}"
-        table = (
-            f"put what has a row for every node of {view.num_nodes} into the graph's x; "
-            if (str(view.num_nodes) in problem)
-            else ""
-        )
+        table = ""
+        if str(view.num_nodes) in problem:
+            table = f"put what has a row for every node of {view.num_nodes} into the graph's x; "
+        elif tables:
+            table = f"write x.size(0) or the size of {next(iter(tables))} for the number of nodes; "
         raise InputError(
             f"self-check: the model fails on a small piece of the graph ({problem}); {table}{WAY_OUT}"
         ) from error
     work = max(LEAST_WORK, MORE_WORK * (time.process_time() - begun))
 
     def over(ranks: int, *, draws: bool) -> list[Seen]:
-        return _over_ranks(model, piece, x, inputs, ranks, seed=seed, draws=draws, work=work)
+        return _over_ranks(model, piece, x, inputs, ranks, tables, seed=seed, draws=draws, work=work)
 
     _compare(alone, over(RANKS, draws=False), "one process")
     _compare(over(1, draws=True)[0], over(RANKS, draws=True), "one rank, with dropout")
+
+
+def _of_piece(module: nn.Module, piece: Piece, view: PygView, tables: Collection[str]) -> nn.Module:
+    """The model with only the piece's rows in its tables, and with the piece's number of nodes if it stores one."""
+    if tables:
+        Tables(module, tables, view.ids.cpu()[piece.rows_m], piece.total)
+        for part in module.modules():
+            for name, value in list(vars(part).items()):
+                if type(value) is int and value == piece.total:
+                    setattr(part, name, len(piece.rows_m))
+    return module
 
 
 def _in_float64(module: nn.Module) -> nn.Module:
@@ -155,6 +174,8 @@ def _in_one_process(model: nn.Module, piece: Piece, x: Tensor, inputs: Inputs) -
             problem = (
                 f"returned {told} for a graph of {len(nodes)} nodes; its forward must return logits, one row per node"
             )
+            if isinstance(out, Tensor) and out.shape[:1] == (piece.total,):
+                problem += f"; put what has a row for every node of {piece.total} into the graph, as x or a field"
             raise unfit(model.forward, problem, "the model")
         return [logits, *(x for _, x in rows if x is not logits)]
 
@@ -162,8 +183,9 @@ def _in_one_process(model: nn.Module, piece: Piece, x: Tensor, inputs: Inputs) -
 
 
 def _over_ranks(
-    model: nn.Module, piece: Piece, x: Tensor, inputs: Inputs, ranks: int, *, seed: int, draws: bool, work: float
-) -> list[Seen]:
+    model: nn.Module, piece: Piece, x: Tensor, inputs: Inputs, ranks: int, names: Collection[str], *, seed: int,
+    draws: bool, work: float,
+) -> list[Seen]:  # fmt: skip
     from fullgraph.transport.ranks import StillRuns, run_threads
 
     part = Assignment(piece.part.part % ranks, ranks, "random", 0)
@@ -177,6 +199,8 @@ def _over_ranks(
             graph=graph, transport=transport, num_nodes=piece.graph.num_nodes, counts={}, name="self-check", clock=clock
         )
         on_rows = OnRows(copy.deepcopy(model), seed=seed, draws=draws, fields=tuple(inputs[1]))
+        tables = Tables(on_rows.module, names, mine.ids, piece.graph.num_nodes)
+        on_rows.hold(tables)
         args, kwargs = piece.inputs(inputs, mine.ids, arcs)
         rows = piece.cut(x, "x", mine.ids, arcs)
 
@@ -187,7 +211,7 @@ def _over_ranks(
         def over_ranks(total: Tensor) -> Tensor:
             return transport.all_reduce(Key("self-check gradients", clock.step), total).wait()
 
-        return _trained(on_rows.module, mine.ids, run, over_ranks)
+        return _trained(on_rows.module, mine.ids, run, over_ranks, tables)
 
     try:
         seen: list[Seen] = run_threads(ranks, body, work=work)
@@ -212,8 +236,10 @@ def _over_ranks(
     return seen
 
 
-def _trained(model: nn.Module, ids: Tensor, run: Callable[[], list[Tensor]], total: Sum) -> Seen:
-    """Train for a few steps of gradient descent, with an evaluation after each."""
+def _trained(
+    model: nn.Module, ids: Tensor, run: Callable[[], list[Tensor]], total: Sum, tables: Tables | None = None
+) -> Seen:
+    """Train for a few steps, with an evaluation after each. tables: weights and buffers with one row per node."""
     seen = Seen(ids)
     for name, part in model.named_modules():
         label = f"{type(part).__name__} ({name})" if name else type(part).__name__
@@ -224,17 +250,25 @@ def _trained(model: nn.Module, ids: Tensor, run: Callable[[], list[Tensor]], tot
         rows = run()
         sum(_weighted(x, ids) for x in rows if x.requires_grad or x is rows[0]).backward()  # type: ignore[union-attr]
         grads = {name: torch.zeros_like(p) if p.grad is None else p.grad for name, p in params.items()}
+        grads = tables.at_places(grads) if tables else grads
         if grads:
             flat = total(torch.cat([grad.flatten() for grad in grads.values()]))
             whole = dict(zip(grads, flat.split([grad.numel() for grad in grads.values()]), strict=True))
-            _descend(params, whole)
+            shaped = {name: grad.view_as(grads[name]) for name, grad in whole.items()}
+            _descend(params, tables.own(shaped) if tables else shaped)
             seen.grads |= {f"{name} in step {step + 1}": grad for name, grad in whole.items()}
         seen.logits.append(rows[0].detach())
         seen.outputs |= {(f"the returned rows {place}", step, 0): x.detach() for place, x in enumerate(rows[1:], 1)}
         model.eval()
         with torch.no_grad():
             seen.logits.append(run()[0])
-        seen.buffers |= {f"{name} after step {step + 1}": b.clone().double() for name, b in model.named_buffers()}
+        buffers = {name: b.clone().double() for name, b in model.named_buffers()}
+        if tables and any(name in tables for name in buffers):
+            of_all = {name: b for name, b in tables.at_places(buffers).items() if name in tables}
+            flat = total(torch.cat([b.flatten() for b in of_all.values()]))
+            parts = flat.split([b.numel() for b in of_all.values()])
+            buffers |= {name: part.view_as(of_all[name]) for name, part in zip(of_all, parts, strict=True)}
+        seen.buffers |= {f"{name} after step {step + 1}": b for name, b in buffers.items()}
     return seen
 
 
@@ -250,7 +284,7 @@ def _descend(params: dict[str, nn.Parameter], grads: dict[str, Tensor]) -> None:
     largest = max((float(grad.abs().max()) for grad in grads.values() if grad.numel()), default=0.0)
     for name, p in params.items():
         if p.requires_grad:
-            p.sub_(grads[name].view_as(p), alpha=RATE / (1 + largest))
+            p.sub_(grads[name], alpha=RATE / (1 + largest))
         p.grad = None
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from fullgraph.ops import dropout_key
 
-NUMPYS_BYTES = 624 * 4 + 4  # of the state of a Mersenne Twister: its numbers, and the position among them
+NUMPYS_BYTES = 624 * 4 + 4  # size of a Mersenne Twister's state: its numbers, and the position among them
 
 
 @contextmanager
@@ -39,10 +39,10 @@ class _NumPys:
     """
 
     def __init__(self) -> None:
-        self._last: tuple[bytes, Any] | None = None  # what was restored last, without a second Gaussian
+        self._last: tuple[bytes, Any] | None = None  # the state restored last, if it holds no second Gaussian
 
     def memory(self) -> bytes | None:
-        """None: another generator, whose memory is not known."""
+        """None: a different generator, whose memory layout is unknown."""
         address = self._address()
         return None if address is None else ctypes.string_at(address, NUMPYS_BYTES)
 

@@ -18,12 +18,15 @@ from torch import Tensor
 from fullgraph.errors import InputError
 from fullgraph.nn.layer_plan import LayerPlan, LayerShape
 from fullgraph.ops import act_dropout, dropout_key, spmm
+from fullgraph.own_model.by_source import reduced
+from fullgraph.own_model.constants import Constant
 from fullgraph.own_model.pyg_view import PygView
 from fullgraph.own_model.rows.count import Count
 from fullgraph.own_model.rows.guard import Guard
 from fullgraph.own_model.rows.place import in_users_code, refuse, refused, within_checkpoint
 from fullgraph.own_model.rows.spaces import Rows, Space, mark, rows_of
 from fullgraph.own_model.rows.values import is_even
+from fullgraph.plan import Route
 from fullgraph.transport import Transport
 
 
@@ -49,6 +52,7 @@ class Counts:
     inside: int = 0  # of these, layers not left yet
     crossings: int = 0  # exchanges of the newest layer
     constants: int = 0  # exchanges of rows without a gradient
+    turned: int = 0  # exchanges for messages against the edges
     draws: int = 0  # dropout calls
     shared: int = 0  # values received from other ranks
 
@@ -63,7 +67,7 @@ class Forward:
         self.sets = view.sets
         self.counts = Counts()
         self.trace = self.guard.trace(view, torch.is_grad_enabled())
-        self.calls = 0  # of torch's functions that were followed in this pass
+        self.calls = 0  # calls of torch functions that were followed in this pass
         self.trusted = 0  # running calls whose operations are not followed: ours, and PyG's aggregations
         self.gave_nodes = False  # whether a layer of PyG's received this rank's number of nodes
         self._with_grad, self._hooks = torch.is_grad_enabled(), _saved_tensor_hooks()
@@ -89,7 +93,7 @@ class Forward:
 
     @contextmanager
     def unseen(self) -> Iterator[None]:
-        """Around our own code: torch's functions mean what they always do there, and cost no look."""
+        """Enclose our own code: torch's functions have their usual meaning there, and are not followed."""
         with self.trust(), torch._C.DisableTorchFunction():
             yield
 
@@ -190,7 +194,7 @@ class Forward:
             refuse("a layer reads its neighbours in a table that is not made of rows of nodes; make it from x")
 
     def is_owned(self, x: Tensor, dim: int) -> bool:
-        """Whether x has a row for each owned node along a dimension; it counts as such where nothing is checked."""
+        """Whether x has a row for each owned node along a dimension; always True if checks are off."""
         rows = rows_of(x)
         owned = rows is not None and rows.dim == dim and rows.space.is_like(self.sets.nodes)
         return owned or not self.guard.checks
@@ -225,9 +229,20 @@ class Forward:
         name, layer, exact = self._numbered(x_nD)
         if self.replaying:
             return x_nD, lambda: self._shared(None)
+        constant = self.view.constants.setdefault(name, Constant()) if exact and self.transport.size > 1 else None
+        known = None if constant is None else constant.known(x_nD, self.view.reduce)
+        if known is not None:
+            return x_nD, lambda: self._shared(known)
         channel = self.view.crossing(name, layer, exact=exact)
         own_nD, token = channel.begin(x_nD)
-        return own_nD, lambda: self._shared(channel.end(token))
+
+        def halo() -> Tensor:
+            came = channel.end(token)
+            if constant is not None:
+                constant.keep(x_nD, came)
+            return self._shared(came)
+
+        return own_nD, halo
 
     def _numbered(self, rows: Tensor) -> tuple[str, int, bool]:
         """(name, layer, exact) of the next channel; rows without a gradient, inputs or degrees, cross exactly."""
@@ -241,6 +256,24 @@ class Forward:
         counts.crossings += 1
         extra = f"/{counts.crossings - 1}" if counts.crossings > 1 else ""
         return f"layer{layer}{extra}", layer, False
+
+    # Messages against the edges
+
+    def by_source(
+        self, x: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str = "sum", include_self: bool = True
+    ) -> Tensor:
+        """Rows of edges, reduced by the edges' sources."""
+        self._not_in_chunk("rows by the sources of edges")
+        return reduced(self, x, dim, index, source, reduce, include_self)
+
+    def cross_exactly(self, x: Tensor, route: Route) -> Tensor:
+        """y = R x, between owned and halo rows."""
+        self._guard()
+        self.counts.turned += 1
+        if self.replaying:
+            return self._shared(None)
+        channel = self.view.exact_crossing(f"turned{self.counts.turned}", route)
+        return self._shared(channel.end(channel.begin(x)[1]))
 
     def _not_in_chunk(self, what: str) -> None:
         if self.chunk is not None:

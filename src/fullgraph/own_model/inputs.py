@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import nn
 
-from fullgraph.errors import InputError
+from fullgraph.own_code import unfit
 from fullgraph.own_model.pyg_view import PygView
 
 KNOWN = ("edge_weight", "edge_attr", "node_id", "y", "train_mask", "val_mask", "test_mask")
@@ -69,8 +69,8 @@ class Takes:
         both = {name: value for name, value in ((self.x, x), (self.arcs, arcs)) if name is not None}
         return module(*args, **both, **named)
 
-    def of_graph(self, view: PygView, *, calls: str) -> dict[str, Any]:
-        """The graph's values for the forward's arguments; `calls` begins the error's text."""
+    def of_graph(self, view: PygView, module: nn.Module) -> dict[str, Any]:
+        """The graph's values for the arguments of the module's forward."""
         has = graph_fields(view)
         if self.data:
             return {name: value for name, value in has.items() if value is not None}
@@ -80,9 +80,11 @@ class Takes:
         missing = [name for name in self.needed if name not in found and name != "num_nodes"]
         if missing:
             there = ", ".join(name for name, value in has.items() if value is not None)
-            raise InputError(
-                f"{calls} takes {', '.join(missing)}, which the graph does not have (it has {there}); put an array "
-                "with a row per node or per edge under that name into the graph, or give the argument a default"
+            raise unfit(
+                module.forward,
+                f"takes {', '.join(missing)}, which the graph does not have (it has {there}); put an array "
+                "with a row per node or per edge under that name into the graph, or give the argument a default",
+                f"the forward of {type(module).__name__}",
             )
         return found
 

@@ -16,6 +16,7 @@ from fullgraph.own_model.rows.lengths import LENGTHS
 from fullgraph.own_model.rows.outside import watch_outside
 from fullgraph.own_model.rows.place import refuse, refused
 from fullgraph.own_model.rows.spaces import SAME, current, mark, rows_of
+from fullgraph.own_model.rows.sparse import EdgeMatrix
 from fullgraph.own_model.rows.special import SPECIAL
 from fullgraph.own_model.rows.sums import SUMS
 
@@ -50,6 +51,9 @@ class RowMode(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs, forward = kwargs or {}, self.forward
+        if EdgeMatrix in types:
+            with self:  # the operations inside its products are followed
+                return EdgeMatrix.__torch_function__(func, types, args, kwargs)
         if func in ASKS:
             return func(*args, **kwargs)
         again = None if forward.trusted else forward.trace.again(forward.calls, func, args, kwargs)

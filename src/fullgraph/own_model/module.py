@@ -2,7 +2,7 @@
 
 import copy
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from fullgraph.axes import STRATEGIES
 from fullgraph.errors import InputError, one_line
 from fullgraph.exchange import Adaptive, Wire, Wires
-from fullgraph.own_code import in_users_frames, own_code, told_by_rank
-from fullgraph.own_model.buffers import Buffers
+from fullgraph.own_code import in_users_frames, own_code, told, told_by_rank, unfit
+from fullgraph.own_model.buffers import Buffers, differing
 from fullgraph.own_model.check import WAY_OUT, self_check
 from fullgraph.own_model.chunked import AUTO, Budget, Chunks
 from fullgraph.own_model.drawing import drawing_alike
@@ -23,6 +23,7 @@ from fullgraph.own_model.lazy import fill_lazy, inputs_as
 from fullgraph.own_model.on_rows import OnRows, Returned
 from fullgraph.own_model.prepare import is_message_passing, unwrapped
 from fullgraph.own_model.pyg_view import PygView
+from fullgraph.own_model.tables import Tables, tables_in
 from fullgraph.placement import Partitioned, RankGraph, Shard, WholeStep
 from fullgraph.placement.view import counted
 from fullgraph.recipes import Strategy, vanilla, wires_of
@@ -95,7 +96,6 @@ class Distributed(nn.Module):
         self._as_written = _copies(model) if check else []
         self.on_rows = OnRows(model, seed=seed, checks=check, chunks=chunks, fields=shard.facts.field_names)
         self.module = self.on_rows.module
-        self._buffers_kept = Buffers(self.module, shard.transport) if check else None
         self.transport, self.check = shard.transport, check
         self.wires = wire or wires_of(strategy, epochs=epochs, layers=_num_layers(self.module))
         layout = strategy.layout()
@@ -112,6 +112,21 @@ class Distributed(nn.Module):
         self._earlier = EarlierGradients()
         self.shard = replace(shard, train=self.train_view, full=self.full_view, executor=WholeStep(self.train_view))
         _start_alike(self.module, shard.transport, setup)
+        self.tables = self._cut_tables(setup)
+
+    def _cut_tables(self, setup: str) -> Tables:
+        """Keep this rank's rows of weights and buffers that have a row per node."""
+        ids, total = self.full_view.ids, self.full_view.num_nodes
+        names = tables_in(self.module, total, self.given.x.shape[1])
+        tables = Tables(self.module, names, ids, total, self.transport, f"{setup}/tables")
+        if tables and not torch.equal(self.train_view.ids, ids):
+            raise InputError(
+                f"{', '.join(tables)} has a row per node, and inductive training never reaches those of other nodes; "
+                "train transductively, or make rows from x"
+            )
+        self.on_rows.hold(tables)
+        self._buffers_kept = Buffers(self.module, self.transport, list(tables)) if self.on_rows.guard.checks else None
+        return tables
 
     @in_users_frames
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -217,9 +232,20 @@ class Distributed(nn.Module):
             raise InputError("no step was begun: call shard.clock.tick() before the forward pass of each step")
         elif clock.step == self._last_step:
             raise InputError(f"two forwards in step {clock.step}: call shard.clock.tick() before each")
+        if in_loop and self.tables and self.transport.size > 1:
+            self._compare_weights()
         self.is_open, self._last_step = in_loop, clock.step
         if in_loop and self.transport.size > 1:
             self._earlier.begin(self.parameters())
+
+    def _compare_weights(self) -> None:
+        """Raise if a weight differs between ranks, as after clipping by a norm over all weights, tables included."""
+        shared = {name: weight for name, weight in self.named_parameters() if name not in self.tables}
+        for name in differing(shared, self.transport, Key("weights of the model", self.given.clock.step)):
+            raise InputError(
+                f"the weight {name} has other values on one rank than on another, since {', '.join(self.tables)} has a "
+                "row per node: clip gradients by value, not by a norm, and use an optimizer such as Adam or SGD"
+            )
 
     def sync_gradients(self, loss: Tensor | None = None) -> None:
         """Sum the gradients of all ranks, which ends a step; `loss` is this rank's part."""
@@ -247,7 +273,7 @@ class Distributed(nn.Module):
             try:
                 away = self.transport.away("checking the model on a small piece of the graph")
                 with torch.enable_grad(), away, own_code(written):
-                    self_check(written, view, x, (args, kwargs), seed=self.on_rows.seed)
+                    self_check(written, view, x, (args, kwargs), seed=self.on_rows.seed, tables=list(self.tables))
             except InputError as error:
                 trouble = json.dumps([str(error), getattr(error, "trace", "")])
         letters = torch.tensor(list(trouble.encode()), dtype=torch.uint8)
@@ -273,11 +299,14 @@ class Distributed(nn.Module):
         return {str(number): layer for number, layer in enumerate(layers, start=1)} | named
 
     def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:  # type: ignore[override]
-        """The state dict of the user's model."""
-        return self.module.state_dict(*args, **kwargs)
+        """The state dict of the user's model. With a table of nodes every rank must call it."""
+        state = self.module.state_dict(*args, **kwargs)
+        if not isinstance(state, dict):
+            raise unfit(self.module.state_dict, f"returned {told(state)}: return a dictionary of tensors")
+        return self.tables.whole(state)
 
-    def load_state_dict(self, *args: Any, **kwargs: Any) -> Any:
-        return self.module.load_state_dict(*args, **kwargs)
+    def load_state_dict(self, state_dict: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
+        return self.module.load_state_dict(self.tables.own(state_dict), *args, **kwargs)
 
     def named_parameters(self, *args: Any, **kwargs: Any) -> Iterator[tuple[str, nn.Parameter]]:
         return self.module.named_parameters(*args, **kwargs)

@@ -18,6 +18,7 @@ from fullgraph.own_model.prepare import prepared, unwrapped
 from fullgraph.own_model.pyg_view import PygView
 from fullgraph.own_model.rows.guard import Guard
 from fullgraph.own_model.rows.spaces import SAME, Even, Rows, mark, mark_of, rows_of
+from fullgraph.own_model.tables import Tables
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,14 +46,22 @@ class OnRows:
         self.chunks = chunks
         self.takes = Takes.of(unwrapped(module), fields)
         self.module = prepared(module, chunks)
-        self.guard.owned = {id(x) for x in (*self.module.parameters(), *self.module.buffers())}
+        self.hold(None)
         self.layers = 0  # entered in the last forward pass
+
+    def hold(self, tables: Tables | None) -> None:
+        """tables: of the module, reduced to this rank's rows."""
+        self.tables = tables
+        self.guard.owned = {id(x) for x in (*self.module.parameters(), *self.module.buffers())}
 
     def __call__(self, view: PygView, x: Any, *args: Any, **kwargs: Any) -> Returned:
         """The module's output for the owned rows."""
         forward = Forward(view, seed=self.seed, guard=self.guard, draws=self.draws)
         forward.room = None if self.chunks is None else partial(self.chunks.room, view.ids.device, view.transport.size)
         self.guard.passes += self.module.training
+        if self.tables:
+            self.tables.mark(view.nodes)
+            self.guard.tables = self.tables.held()
         args = tuple(_marked(view, value, "edge") for value in args)
         kwargs = {name: _marked(view, value, name) for name, value in kwargs.items()}
         if "num_nodes" in self.takes.needed and "num_nodes" not in kwargs:
@@ -91,7 +100,7 @@ class OnRows:
 
     def inputs(self, view: PygView) -> dict[str, Any]:
         """The graph's values for the arguments of the model's forward."""
-        return self.takes.of_graph(view, calls=f"the forward of {type(self.module).__name__}")
+        return self.takes.of_graph(view, self.module)
 
 
 def _is_owned(view: PygView, x: Tensor) -> bool:
@@ -100,13 +109,22 @@ def _is_owned(view: PygView, x: Tensor) -> bool:
     return rows is not None and not rows.dim and rows.points is None and rows.space.is_like(view.nodes)
 
 
+def _of_view(view: PygView, value: Tensor) -> Tensor:
+    """A tensor that another view marked as rows of all edges, marked as this view's."""
+    rows = rows_of(value)
+    if rows is None or rows.dim or rows.points is not None or not rows.is_single or rows.space is view.edges:
+        return value
+    of_edges = rows.space.kind == "edges" and rows.space.is_like(view.edges)
+    return mark(value, Rows(view.edges, 0)) if of_edges else value
+
+
 def _marked(view: PygView, value: Any, name: str) -> Any:
     """A model input, marked as rows of nodes or of edges by its name, else by its length."""
     if not isinstance(value, Tensor):
         return value
     known = edge_names(view), node_names(view)
     if mark_of(value) is not None and not any(name in names for names in known):
-        return value
+        return _of_view(view, value)
     if not value.dim():
         return mark(value, SAME)
     fits = {"edges": len(value) == view.edges.size, "nodes": len(value) == view.num_owned}

@@ -28,14 +28,18 @@ class Piece:
     rows_m: Tensor  # owned rows of the real graph
     arcs_a: Tensor  # its arcs
     sizes: tuple[int, int]  # n and e
-    nodes: frozenset[str] = frozenset()  # names of inputs with one row per node, even if n = e
+    total: int  # nodes of the whole graph
+    nodes: frozenset[str] = frozenset()  # names of inputs that have a row per node, even if n = e
     edges: frozenset[str] = frozenset()
+    numbers: Tensor | None = None  # global ids of the owned nodes; an input equal to these becomes the ids of the piece
 
     def cut(self, value: Any, name: str, nodes: Tensor, arcs: Tensor) -> Any:
         """A model input for some nodes and arcs of the piece, in float64."""
         if not isinstance(value, Tensor):
             return value
         value = value.detach().cpu()
+        if self.numbers is not None and value.shape == self.numbers.shape and torch.equal(value, self.numbers):
+            return nodes
         n, e = self.sizes
         if (
             value.dim()
@@ -78,4 +82,4 @@ def piece_of(view: PygView) -> Piece:
     small = Graph(ends.numpy(), np.zeros((m, 1)), np.zeros(m, dtype=np.int64), masks, edge_attr=numbers)
     part = np.random.default_rng(0).integers(0, RANKS, m).astype(np.int32)
     cut = Assignment(part, RANKS, "random", 0)
-    return Piece(small, cut, rows_m, arcs_a, (n, e), node_names(view), edge_names(view))
+    return Piece(small, cut, rows_m, arcs_a, (n, e), view.num_nodes, node_names(view), edge_names(view))

@@ -36,7 +36,6 @@ REFUSED = {  # parts of PyG, by the module that defines them
     "torch_geometric.nn.norm.instance_norm": "a norm over all nodes; use BatchNorm, which is the same for one graph",
     **{f"{AGGREGATIONS}{name}": ORDER for name in ("lstm", "gru", "mlp", "lcm", "patch_transformer")},
     f"{AGGREGATIONS}equilibrium": "an aggregation by gradients of a mean over all nodes; use mean, max, std or softmax",
-    "torch_geometric.nn.conv.dir_gnn_conv": "messages against the arcs; add the reverse arcs to the graph instead",
 }
 
 
@@ -70,9 +69,10 @@ def prepared(module: nn.Module, chunks: Chunks | None = None) -> nn.Module:
             part.cached = False  # a cache filled in training would be read in evaluation
         if is_message_passing(part):
             _number(part)
-            if chunks is not None:
-                run_in_chunks(part, label, chunks)
-            use_kernels(part)
+            if getattr(part, "flow", "") == "source_to_target":
+                if chunks is not None:
+                    run_in_chunks(part, label, chunks)
+                use_kernels(part)
             quieten(part, label)
     return module
 
@@ -94,8 +94,6 @@ def _check(part: nn.Module, label: str) -> None:
         raise InputError(f"the layer {label} talks over torch.distributed by itself; use nn.BatchNorm1d")
     if isinstance(part, nn.modules.instancenorm._InstanceNorm):
         raise InputError(f"the layer {label} is a norm over all nodes; use nn.BatchNorm1d")
-    if getattr(part, "flow", "source_to_target") == "target_to_source":
-        raise InputError(f"the layer {label} has flow='target_to_source'; add the reverse arcs to the graph instead")
 
 
 def is_message_passing(part: nn.Module) -> bool:

@@ -14,10 +14,12 @@ from fullgraph.exchange import Channel, RowFacts, Sides, Wire
 from fullgraph.nn.layer_plan import Known, LayerPlan, LayerShape
 from fullgraph.ops import Structure, spmm
 from fullgraph.ops.hashing import pair_ids
+from fullgraph.own_model.constants import Constant
 from fullgraph.own_model.rows.spaces import Ends, Rows, Sets, Space, mark
 from fullgraph.placement import RankView
 from fullgraph.placement.halo import boundary_grades, halo_of
 from fullgraph.placement.holding.adjacency import Matrices, build
+from fullgraph.plan import Route
 
 EXACT = Wire()
 T = TypeVar("T")
@@ -28,6 +30,8 @@ class PygView(RankView):
     """Rows and edges as a model written for PyG reads them, and the channels that fetch its halo."""
 
     _fixed: dict[str, Any] = field(default_factory=dict)  # constants by name; views of the same rows share it
+
+    constants: dict[str, Constant] = field(default_factory=dict)  # by the name of their exchange; shared as well
 
     @property
     def num_owned(self) -> int:
@@ -119,7 +123,7 @@ class PygView(RankView):
 
     def _pattern(self) -> Structure:
         arcs = self.graph.arcs
-        with torch._C.DisableTorchFunction():  # a layer may ask for it before its trusted calls begin
+        with torch._C.DisableTorchFunction():  # a layer may need it before its trusted calls begin
             pattern = Structure(arcs.indptr, arcs.indices, arcs.num_owned + arcs.num_halo)
         return pattern.paired(pattern, None) if arcs.undirected and not arcs.num_halo else pattern
 
@@ -132,6 +136,13 @@ class PygView(RankView):
     def crossing(self, name: str, layer: int, *, exact: bool) -> Channel:
         """The channel of that name; `layer` selects its wire."""
         return self.channel(name, lambda: self._build(name, EXACT if exact else self.wires.at(layer)))
+
+    def exact_crossing(self, name: str, route: Route) -> Channel:
+        """The channel of that name over any route between owned and halo rows."""
+        return self.channel(
+            name,
+            lambda: EXACT.build(name=f"{self.name}/{name}", route=route, transport=self.transport, clock=self.clock),
+        )
 
     def _build(self, name: str, wire: Any) -> Channel:
         channel: Channel = wire.build(

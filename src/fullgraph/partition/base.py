@@ -48,9 +48,22 @@ class Assignment:
             raise InputError(f"an assignment is one integer per node: got {part.dtype} {part.shape}")
         if part.size and not 0 <= int(part.min()) <= int(part.max()) < self.parts:
             raise InputError(f"an assignment names parts outside 0 to {self.parts - 1}: renumber them, or raise parts")
+        if self.position is not None and not _is_order(np.asarray(self.position), part.size):
+            raise InputError(f"an assignment's position has each number from 0 to {part.size - 1} once, or is None")
         view = part.astype(np.int32, copy=False).view()
         view.setflags(write=False)
         object.__setattr__(self, "part", view)
+
+
+def _is_order(position: Array, count: int) -> bool:
+    """Return whether a vector has each number below count once."""
+    if position.shape != (count,) or position.dtype.kind not in "iu":
+        return False
+    if count and not 0 <= int(position.min()) <= int(position.max()) < count:
+        return False
+    found = np.zeros(count, bool)
+    found[position] = True
+    return bool(found.all())
 
 
 class Partitioner(Protocol):

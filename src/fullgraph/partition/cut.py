@@ -13,6 +13,7 @@ import scipy.sparse as sp
 
 from fullgraph.data import Graph, fit_features
 from fullgraph.data.arrays import Array
+from fullgraph.data.splits import MASKS
 from fullgraph.errors import InputError
 from fullgraph.partition.base import Assignment
 from fullgraph.partition.layout import INT32_MAX, Layout, arc_blocks, lay_out, quality
@@ -91,7 +92,7 @@ def _held_arcs(graph: Graph, layout: Layout, rank: int, count: int) -> dict[str,
 
 def labels_of(graph: Graph, ids: Array) -> dict[str, Array]:
     """Return labels and the masks of all splits for some nodes, and the pairs whose first node is one of them."""
-    fields = ("y", "train_mask", "val_mask", "test_mask")
+    fields = ("y", *MASKS)
     arrays = {name: np.ascontiguousarray(getattr(graph, name)[ids]) for name in fields}
     arrays |= {NODE_FIELD + name: np.ascontiguousarray(rows[ids]) for name, rows in graph.fields.nodes.items()}
     if graph.pairs is not None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fullgraph.data.arrays import Array
+from fullgraph.data.splits import MASKS
 from fullgraph.partition.manifest import GraphFacts, Manifest
 
 if TYPE_CHECKING:  # partitioning must not import torch
@@ -70,7 +71,6 @@ class Part:
 
 
 PAIRS = ("pair_index", "pair_ends", "pair_y", "pair_split")
-MASKS = ("train_mask", "val_mask", "test_mask")
 NODE_FIELD, EDGE_FIELD = "node_field.", "edge_field."  # what the names of their arrays begin with
 
 
@@ -78,7 +78,7 @@ def array_names(facts: GraphFacts) -> tuple[str, ...]:
     """Return the names of a part's arrays; `position` may be added."""
     structure = ("ids", "halo_ids", "indptr", "indices", "recv_counts", "send_counts", "send_rows")
     features = ("x_indptr", "x_indices", "x_values") if facts.sparse else ("x",)
-    labels = ("y", "train_mask", "val_mask", "test_mask")
+    labels = ("y", *MASKS)
     arcs = (("weight",) if facts.weighted else ()) + (("edge_attr",) if facts.edge_features else ())
     fields = tuple(NODE_FIELD + one.name for one in facts.node_fields)
     fields += tuple(EDGE_FIELD + one.name for one in facts.edge_fields)

@@ -1,4 +1,4 @@
-"""What a placement is, and what all that give every rank rows of its own have in common."""
+"""The protocol of a placement, and the base of placements in which every rank computes all layers of its rows."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, fields, replace
@@ -26,21 +26,21 @@ K = TypeVar("K", bound="Placement")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement(ABC):
-    """How work is laid over ranks: every rank owns some rows, and a placement says how they are computed.
+    """How work is divided between ranks: every rank owns some rows, and the placement defines how they are computed.
 
     inductive: train on the subgraph of training nodes, evaluate on the whole graph.
     sends: what the strategy lets layers send (layer_plans.py).
-    precompute: aggregate input features once, so that the first layer has nothing to send.
+    precompute: aggregate input features once, so that the first layer sends nothing.
     encodes: the model maps its input before its first graph layer.
-    isolated: train as if there were no arcs between parts.
-    hops: by graph layer, how far from a training node its output is read; the placement may leave out other rows.
-    host_rows: dense input rows and their aggregation stay in the host's memory, and come to the device block by block.
-    order: "auto" may put a rank's rows in an order in which neighbours are close together; "given" does not.
-    seed: of what a placement draws.
-    epochs: of the run, as it was planned; a placement may work otherwise in the last ones.
+    isolated: train without the arcs between parts.
+    hops: for each graph layer, its output's distance from training nodes, in hops; other rows may be left out.
+    host_rows: dense input rows and their aggregation stay in host memory, and are copied to the device in blocks.
+    order: "auto" may reorder a rank's rows so that neighbours are close together; "given" does not.
+    seed: of the placement's random numbers.
+    epochs: planned epochs of the run; a placement may work differently in the last ones.
     """
 
-    no_options: ClassVar[frozenset[str]]  # fields that no user names: the run sets them
+    no_options: ClassVar[frozenset[str]]  # fields that are not options: the run sets them
 
     inductive: bool = False
     sends: Crossing = "mapped"
@@ -56,20 +56,20 @@ class Placement(ABC):
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
 
     def check(self, model: nn.Module, ranks: int) -> None:  # noqa: B027  # most have nothing to refuse
-        """Refuse, before any rank starts, what cannot be laid over so many."""
+        """Refuse a model that this placement cannot distribute over so many ranks, before any rank starts."""
 
     @abstractmethod
     def place(self, part: Part, transport: Transport, wire: Wires, aggregation: str) -> Shard:
         """A rank's share of the work, given its part of the graph."""
 
     def place_dry(self, counts: Counts, transport: Transport, wire: Wires, aggregation: str) -> Shard:
-        """The same share from counts, on tensors without numbers: what a step would do can be seen, and not done."""
+        """The same share from counts, on meta tensors: a dry run records what a step would do."""
         raise InputError(
             f"{type(self).__name__} cannot be placed from counts, so that its cost cannot be predicted; measure it"
         )
 
     def graph_of(self, part: Part) -> RankGraph:
-        """A part's rows in this run's number format, dense where they cross as they are."""
+        """A part's graph with rows in this run's number format, made dense if input rows cross."""
         graph = RankGraph.of_part(part, self.dtype)
         return graph.with_dense_rows() if self.rules.dense_input else graph
 
@@ -79,26 +79,26 @@ class Placement(ABC):
         return True
 
     def stale_steps(self, ranks: int) -> int:
-        """How many steps old the oldest rows are that it reads by itself, whatever its wires do."""
+        """The age in steps of the oldest rows that the placement itself reads, in addition to the lag of its wires."""
         return 0
 
     def phases(self) -> tuple[tuple["Placement", int], ...]:
-        """Placements of one way of working each, one after the other, and how many of the run's epochs each has."""
+        """The placements that the run uses one after the other, each with its number of epochs."""
         return ((self, self.epochs),)
 
     def hops_between(self) -> tuple[Builder, ...]:
-        """The wires that are its own, beside those of the strategy."""
+        """The placement's own wires, in addition to the strategy's."""
         return ()
 
     @property
     def rules(self) -> Rules:
-        """What this placement says about the plans of all layers."""
+        """This placement's rules for the plans of all layers."""
         return Rules(
             sends=self.sends, precompute=self.precompute, encodes=self.encodes, whole_rows=False, keep_halo=False
         )
 
     def plans(self, graph: RankGraph, model: nn.Module, aggregation: str) -> tuple[LayerPlan, ...]:
-        """The plans of a model's layers, from the whole graph as one rank has it."""
+        """The plans of a model's layers, from the whole graph on one rank."""
         alone = SingleRank()
         graph = graph.induced(alone) if self.inductive else graph
         graph = graph.with_dense_rows() if self.rules.dense_input else graph
@@ -114,16 +114,16 @@ class Placement(ABC):
 
     @property
     def trims(self) -> bool:
-        """Whether layers may leave out rows; a subgraph of training nodes has no others."""
+        """Whether layers may leave out rows; a subgraph of training nodes has no rows to leave out."""
         return not self.inductive and self.hops_trim
 
     @property
     def hops_trim(self) -> bool:
-        """Whether the model's layers are read near training nodes alone."""
+        """Whether some layer's output is read only near training nodes."""
         return any(hop is not None for hop in self.hops)
 
     def options_for(self, kind: type[K]) -> K:
-        """Another placement with the options that all of them have."""
+        """A placement of another kind with the same common options."""
         return kind(**{option.name: getattr(self, option.name) for option in fields(Placement)})
 
 
@@ -134,7 +134,7 @@ Placement.no_options = frozenset(option.name for option in fields(Placement))
 class AllLayers(Placement):
     """Every rank computes all layers of its rows."""
 
-    channels: ClassVar[str]  # what the names of training's channels begin with
+    channels: ClassVar[str]  # the prefix of the names of training's channels
 
     def place(self, part: Part, transport: Transport, wire: Wires, aggregation: str) -> Shard:
         views = self.views(self.graph_of(part), transport, aggregation)
@@ -146,7 +146,7 @@ class AllLayers(Placement):
         return self.dry_shard(view, counts, wire)
 
     def dry_shard(self, view: ChannelView, counts: Counts, wire: Wires) -> Shard:
-        """A shard that can be trained on, and not evaluated."""
+        """A shard for training only."""
         train = view.opened(self.channels, wire, self.new_clock(), self.rules)
         train.splits = view.splits
         return Shard(train, train, WholeStep(train), view.transport, counts.graph)
@@ -156,14 +156,14 @@ class AllLayers(Placement):
         return Clock(use="rows", seed=self.seed)
 
     def views(self, graph: RankGraph, transport: Transport, aggregation: str) -> "Views":
-        """The graph that training sees, and the one that is evaluated."""
+        """The view of the training graph, and the view for evaluation."""
         whole, seen, live = self.graphs(graph, transport)
         full = self._informed(whole, transport, aggregation, "full")
         train = full if seen is whole else self._informed(seen, transport, aggregation, "train")
         return Views(train=train, full=full, live=live)
 
     def rows_alone(self, part: Part, transport: Transport) -> Shard:
-        """The rows and edges of a rank for a model of the user's own, which needs no matrix."""
+        """A rank's rows and edges, without matrices, for a user's own model."""
         whole, seen, _ = self.graphs(self.graph_of(part), transport)
         full = self._bare(whole, transport, "full")
         train = full if seen is whole else self._bare(seen, transport, "train")
@@ -176,25 +176,25 @@ class AllLayers(Placement):
         return RankView(graph=there, transport=transport, num_nodes=nodes, counts=counts, name="eval")
 
     def graphs(self, graph: RankGraph, transport: Transport) -> tuple[RankGraph, RankGraph, Live | None]:
-        """The whole graph, the one that training sees, and which rows its layers compute (None: all)."""
+        """The whole graph, the training graph, and the rows that its layers compute (None: all)."""
         whole, live = self.arranged(graph, transport)
         seen = whole.induced(transport) if self.inductive else whole
         return whole, seen.isolated() if self.isolated else seen, live
 
     def arranged(self, graph: RankGraph, transport: Transport) -> tuple[RankGraph, Live | None]:
-        """The rows in the order that training likes best, and which of them each layer computes; None: all."""
+        """The rows in the best order for training, and which of them each layer computes (None: all)."""
         return graph, None
 
     @abstractmethod
     def view_of_counts(self, counts: Counts, transport: Transport, aggregation: str, *, dense: bool) -> ChannelView:
-        """A view of what training sees, on tensors without numbers. dense: input rows are, even if they were sparse."""
+        """A view of the training graph on meta tensors. dense: input rows are dense even if the graph's are sparse."""
 
     @abstractmethod
     def view(self, graph: RankGraph, transport: Transport, aggregation: str, name: str) -> ChannelView:
-        """A view of the whole graph ("full"), or of what training sees of it ("train")."""
+        """A view of the whole graph ("full") or of the training graph ("train")."""
 
     def _informed(self, graph: RankGraph, transport: Transport, aggregation: str, name: str) -> ChannelView:
-        """A view of the graph, with what is known of its input before training."""
+        """A view of the graph, with its precomputed input."""
         view = self.view(graph, transport, aggregation, name)
         given = InputRows(
             graph=graph, transport=transport, nodes=view.num_nodes, name=name, aggregation=aggregation,
@@ -214,6 +214,6 @@ class Views(NamedTuple):
     live: Live | None
 
     def shard(self, train: RankView, executor: Executor, facts: GraphFacts) -> Shard:
-        """These training rows and who trains on them; evaluation sees the whole graph, exactly."""
+        """A shard of this training view and executor; evaluation uses the whole graph with exact messages."""
         full = self.full.opened("eval", Wire(), Clock(), Rules(whole_rows=train.rules.whole_rows))
         return Shard(train, full, executor, full.transport, facts)

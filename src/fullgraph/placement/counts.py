@@ -1,4 +1,4 @@
-"""A graph that is cut, in counts alone: enough to lay out a step of training without a number in it."""
+"""Counts of a partitioned graph: enough to build a training step on meta tensors."""
 
 from dataclasses import dataclass, field
 from math import prod
@@ -18,10 +18,10 @@ META = torch.device("meta")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerCounts:
-    """What a layer computes on one rank, and what it reads for it."""
+    """Counts of the rows that a layer computes and reads on one rank."""
 
     targets: int  # rows that it computes
-    sources: int  # owned rows that it may read
+    sources: int  # owned rows that it reads
     inner: int  # arcs between those
     outer: int  # arcs from halo rows
     sent: tuple[int, ...]  # rows, by peer
@@ -32,7 +32,7 @@ class LayerCounts:
         return sum(self.read)
 
     def isolated(self) -> "LayerCounts":
-        """The same without arcs from other ranks."""
+        """The same counts without arcs from other ranks."""
         none = (0,) * len(self.sent)
         return LayerCounts(
             targets=self.targets, sources=self.sources, inner=self.inner, outer=0, sent=none, read=none
@@ -48,7 +48,7 @@ class RankCounts:
     fewer: dict[int, LayerCounts] = field(default_factory=dict)  # layers that do not compute all rows
 
     def isolated(self) -> "RankCounts":
-        """The same without arcs from other ranks."""
+        """The same counts without arcs from other ranks."""
         fewer = {layer: rows.isolated() for layer, rows in self.fewer.items()}
         return RankCounts(whole=self.whole.isolated(), train=self.train, fewer=fewer)
 
@@ -78,23 +78,23 @@ class Counts:
 
 
 def numbers(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
-    """A tensor of this shape, without numbers."""
+    """A meta tensor of this shape."""
     return torch.empty(shape, dtype=dtype, device=META)
 
 
 def ids(count: int) -> Tensor:
-    """As many ids."""
+    """A meta tensor of `count` ids."""
     return numbers(count, dtype=torch.int64)
 
 
 def pattern(rows: int, arcs: int, cols: int) -> Structure:
-    """A structure of these sizes."""
+    """A structure of these sizes on meta tensors."""
     return Structure(ids(rows + 1), numbers(arcs, dtype=torch.int32), cols)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """What the matrices of an aggregation are made of."""
+    """The properties of an aggregation's matrices."""
 
     aggregation: str
     weighted: bool
@@ -117,7 +117,7 @@ class Kind:
         return self.aggregation in ("gcn", "attention")
 
     def matrix(self, rows: int, arcs: int, cols: int) -> Adjacency:
-        """One structure serves both ways where the graph allows it."""
+        """A matrix of these sizes; it is its own transpose if the graph allows it."""
         structure = pattern(rows, arcs, cols)
         if self.undirected and rows == cols:
             structure.paired(structure, None)
@@ -127,7 +127,7 @@ class Kind:
 
 
 def features(counts: Counts, rows: int, dtype: torch.dtype, *, dense: bool) -> Features:
-    """Input rows: dense, or sparse with their share of the entries."""
+    """Input rows on meta tensors; sparse ones have their share of the graph's entries."""
     graph = counts.graph
     if dense or not graph.sparse:
         return numbers(rows, graph.features, dtype=dtype)
@@ -139,7 +139,7 @@ def sparse(rows: int, entries: int, columns: int) -> Adjacency:
 
 
 def aggregated(x: Features, arcs: int) -> Features:
-    """The aggregation of x over so many arcs, which is dense where most of it is not zero."""
+    """The aggregation of x over so many arcs; dense if most entries are not zero."""
     if isinstance(x, Tensor):
         return torch.empty_like(x)
     entries = aggregated_entries(x, arcs)
@@ -147,7 +147,7 @@ def aggregated(x: Features, arcs: int) -> Features:
 
 
 def aggregated_entries(x: Adjacency, arcs: int) -> int:
-    """Entries of the aggregation of sparse rows, were their columns drawn by chance."""
+    """Entries of the aggregation of sparse rows, assuming that their columns are random."""
     rows, columns = x.shape
     share = min(1.0, x.structure.num_arcs / max(1, rows * columns))
     return int(rows * columns * (1 - (1 - share) ** (arcs / max(1, rows))))
@@ -156,7 +156,7 @@ def aggregated_entries(x: Adjacency, arcs: int) -> int:
 def known_input(
     rules: Rules, counts: Counts, x: Features, *, attends: bool, arcs: int, halo: int
 ) -> Known | KnownHalo | None:
-    """What is known of input rows x ahead, with so many arcs into them and halo rows, by the rules of all runs."""
+    """What the rules let a run precompute of input rows x, from the numbers of arcs and halo rows."""
 
     def halo_is_less() -> bool:
         assert isinstance(x, Adjacency)

@@ -1,4 +1,4 @@
-"""What ranks ask one another about halo rows before training.
+"""Exchanges about halo rows before training.
 
 Legend: n owned rows, h halo rows.
 """
@@ -13,14 +13,14 @@ from fullgraph.transport import Key, Transport, gather_rows
 
 
 def halo_of(route: HaloRoute, values: Tensor, transport: Transport, name: str) -> Tensor:
-    """Copies on halo rows of values that their owners hold."""
+    """Fetch values of halo rows from the ranks that own them."""
     channel = Wire().build(name=name, route=route, transport=transport, clock=Clock())
     with torch.no_grad():
         return channel.end(channel.begin(values)[1])
 
 
 def asked_of_owners(route: HaloRoute, wanted_h: Tensor, transport: Transport, name: str) -> dict[int, Tensor]:
-    """By peer: which of the rows that it holds as halo, in the route's order, it wants."""
+    """By peer, in the route's order: which of its halo rows the peer wants."""
     wanted = route.T.pack(wanted_h.to(torch.uint8))
     incoming = {peer: count for peer, count in enumerate(route.send_counts) if count}
     asked = transport.begin(Key(name, 0), wanted, incoming).wait()
@@ -44,6 +44,6 @@ def narrowed(route: HaloRoute, keep_n: Tensor, read_h: Tensor, transport: Transp
 
 
 def boundary_grades(degree_n: Tensor, route: HaloRoute, transport: Transport, name: str) -> Tensor:
-    """How much owned rows matter, 0..3: quarters by in-degree, among the nodes of all ranks that others read."""
+    """The grade 0..3 of every owned row: its quarter by in-degree among the boundary nodes of all ranks."""
     read = route.send_rows.unique().cpu()
     return quartiles(degree_n, gather_rows(degree_n[read], transport, Key(name, 0)))

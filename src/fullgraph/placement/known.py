@@ -1,4 +1,4 @@
-"""Input rows that never change: what is known of them before training, and the message that needs no wire.
+"""Precomputed input: rows that never change, and the message that needs no exchange.
 
 Legend: n owned rows, t of them that a layer computes, D features.
 """
@@ -15,7 +15,7 @@ from fullgraph.nn.view import AtOnce, Features, Operand, RowMap
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Known:
-    """Rows that never change, and their aggregation, computed once."""
+    """Input rows and their aggregation, computed once."""
 
     kind: ClassVar[Literal["aggregate"]] = "aggregate"
     x: Features
@@ -23,7 +23,7 @@ class Known:
     _first: dict[int, "Known"] = field(default_factory=dict, init=False, repr=False)  # by number of rows
 
     def message(self, rows: int, ids: Tensor, row_map: RowMap) -> "KnownMessage":
-        """For a layer that computes the first rows."""
+        """The message of a layer that computes the first rows."""
         if rows not in self._first:
             self._first[rows] = Known(first_rows(self.x, rows), first_rows(self.aggregated, rows))
         return KnownMessage(self._first[rows], ids[:rows], row_map)
@@ -31,14 +31,14 @@ class Known:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KnownHalo:
-    """Rows that never change, and those of them that other ranks own, fetched once."""
+    """Input rows and their halo rows, fetched once."""
 
     kind: ClassVar[Literal["halo"]] = "halo"
     x: Features
     halo: Features
 
     def of(self, halo_rows: Tensor) -> "KnownHalo":
-        """With only these halo rows."""
+        """The same with only these halo rows."""
         if len(halo_rows) == self.halo.shape[0]:
             return self
         chosen = self.halo[halo_rows] if isinstance(self.halo, Tensor) else self.halo.take(halo_rows)
@@ -46,20 +46,20 @@ class KnownHalo:
 
 
 def first_rows(x: Features, rows: int) -> Features:
-    """Without a copy; all of them are x itself."""
+    """The first rows of x, without a copy."""
     if rows == x.shape[0]:
         return x
     return x[:rows] if isinstance(x, Tensor) else x.span(0, rows)
 
 
 def with_first(x_nD: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """The first rows of x, and x; their gradient is added to that of x, of which no copy is made."""
+    """(first rows of x, x); the gradient of the first rows is added to the gradient of x in place."""
     first_tD, x_nD = _WithFirst.apply(x_nD, count)  # type: ignore[no-untyped-call]
     return first_tD, x_nD
 
 
 class _WithFirst(torch.autograd.Function):
-    """(x[:t], x);  backward: dx = d2, d1 added to its first rows in place, for who made it has no more use for it."""
+    """(x[:t], x);  backward: dx = d2, with d1 added to its first rows in place, because nothing else uses d2."""
 
     @staticmethod
     def forward(ctx, x_nD: Tensor, count: int):  # type: ignore[no-untyped-def]
@@ -78,7 +78,7 @@ class _WithFirst(torch.autograd.Function):
 
 
 class KnownMessage(AtOnce):
-    """Nothing to send: the aggregation is known, and dropout comes after it."""
+    """A message of precomputed input: nothing is sent, and dropout comes after the aggregation."""
 
     def __init__(self, known: Known, ids: Tensor, row_map: RowMap) -> None:
         self.known, self.ids, self.row_map = known, ids, row_map
@@ -88,6 +88,6 @@ class KnownMessage(AtOnce):
         return self.row_map(self.known.x, self.ids)
 
     def aggregate(self) -> Operand:
-        # Another key: one mask for both would drop a feature from a row and from its neighbours' mean at once.
+        # A separate key: one mask for both would drop a feature from a row and from its neighbours' mean together.
         other = RowMap(relu=self.row_map.relu, p=self.row_map.p, key=self.row_map.key ^ 0x5DEECE66D)
         return other(self.known.aggregated, self.ids)

@@ -1,4 +1,4 @@
-"""The rules that make the layers' plans: no other place decides what a layer sends, or what is known ahead."""
+"""The rules that make the layers' plans: the only place that decides what a layer sends and what is precomputed."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -11,18 +11,20 @@ from fullgraph.nn.layer_plan import Known, LayerPlan, LayerShape
 from fullgraph.nn.view import Features
 from fullgraph.ops import Adjacency
 
-# What the strategy lets layers send. "input": their input, as the published equations have it. "mapped": mapped rows
-# where they are narrower or the input is sparse. "narrow": likewise, but sparse input is known ahead.
+# What a strategy lets layers send. "input": their input, as in the published equations. "mapped": mapped rows if they
+# are narrower or the input is sparse. "narrow": mapped rows if they are narrower; sparse input is precomputed.
 Crossing = Literal["mapped", "narrow", "input"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """What strategy, run and placement say about all layers.
+    """The settings of strategy, run and placement that apply to all layers.
 
-    precompute: the run lets input be known ahead. encodes: the model maps its input before its first graph layer, which
-    then knows nothing ahead. whole_rows: readers receive whole rows, and can map them. keep_halo: the halo's input rows
-    may be kept where that is less than their aggregation.
+    precompute: the run allows precomputed input. encodes: the model maps its input before its first graph layer, so
+    that
+    nothing can be precomputed. whole_rows: readers receive whole rows, and can map them. keep_halo: the halo's input
+    rows
+    may be kept if they are smaller than their aggregation.
     """
 
     sends: Crossing = "mapped"
@@ -33,11 +35,11 @@ class Rules:
 
     @property
     def dense_input(self) -> bool:
-        """Whether sparse input rows are made dense, because they cross as they are."""
+        """Whether sparse input rows are made dense, because input rows cross."""
         return self.sends == "input" and not self.precompute and not self.encodes
 
     def known_ahead(self, *, sparse: bool, attends: bool, halo_is_less: Callable[[], bool]) -> Known:
-        """What is known of the input before training. halo_is_less: than its aggregation; asked only if it matters."""
+        """What is precomputed of the input. halo_is_less: whether its halo is smaller than its aggregation."""
         if not self.precompute or self.encodes or ((sparse or attends) and self.sends == "mapped"):
             return ""
         if attends:
@@ -45,7 +47,7 @@ class Rules:
         return "halo" if sparse and self.keep_halo and halo_is_less() else "aggregate"
 
     def plan(self, layer: int, shape: LayerShape, *, known: Known, sparse: bool, rows: int) -> LayerPlan:
-        """The plan of one layer. known, sparse: of the rows that it is given. rows: that it computes, of all ranks."""
+        """The plan of one layer. known, sparse: of its input. rows: the rows that it computes, of all ranks."""
         if known:
             return LayerPlan(layer=layer, sends="nothing", known=known, rows=rows)
         if sparse or self._maps_first(shape):
@@ -54,7 +56,7 @@ class Rules:
 
     def _maps_first(self, shape: LayerShape) -> bool:
         narrow = self.sends != "input"
-        if shape.attends:  # maps before it sums in any case, so that the owner may as well map rows of equal width
+        if shape.attends:  # it maps before it sums in any case, so the owner may also map rows of equal width
             return not self.whole_rows or (narrow and shape.mapped_width <= shape.in_width)
         return narrow and shape.mapped_width < shape.in_width
 
@@ -62,7 +64,7 @@ class Rules:
 def plan_layers(
     rules: Rules, model: nn.Module, *, known: Known, x: Features, nodes: int, computed: Mapping[int, int]
 ) -> tuple[LayerPlan, ...]:
-    """The plans of all layers of a model; none are known of a module that is no chain of blocks.
+    """The plans of all layers of a model; () for a module that is no chain of blocks.
 
     known: of the input rows x. nodes: of the graph. computed: rows of all ranks, by layer that does not compute all.
     """

@@ -24,7 +24,7 @@ from fullgraph.transport import Transport
 SPLITS = ("train", "val", "test")
 HOST = torch.device("cpu")
 Relation = tuple[str, str, str]  # source type, name, target type
-NODE, EDGE = "node", ("node", "edge", "node")  # of a graph whose nodes are of one type
+NODE, EDGE = "node", ("node", "edge", "node")  # in a graph with one node type
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -37,11 +37,11 @@ class NodeRows:
     x: Features
     y: Tensor
     masks: dict[str, Tensor] = field(default_factory=dict)  # by split
-    position: Tensor | None = None  # [n], in the order that rows are best worked on
+    position: Tensor | None = None  # [n], the best order of rows
     fields: Mapping[str, Tensor] = field(default_factory=dict)  # [n, ...] by name; only a user's own model reads them
 
     def to(self, device: torch.device, x: Features) -> "NodeRows":
-        """All but the input rows on a device; x takes their place."""
+        """The same rows on a device, with x as input rows."""
         return replace(
             self,
             ids=self.ids.to(device),
@@ -66,7 +66,7 @@ class NodeRows:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class RankGraph:
-    """Rows by node type, and by relation the edges into owned rows of its target type.
+    """Rows by node type, and edges by relation; edges end in owned rows of the target type.
 
     The columns of a relation's edges are owned and halo rows of its source type.
     """
@@ -81,7 +81,7 @@ class RankGraph:
 
     @classmethod
     def of_part(cls, part: Part, dtype: torch.dtype) -> "RankGraph":
-        """The graph that a part of a partition holds, where it was read."""
+        """The graph of a part, on the host."""
         x: Features
         if isinstance(part.x, Tensor):
             x = part.x.to(dtype)
@@ -106,7 +106,7 @@ class RankGraph:
 
     @classmethod
     def of_counts(cls, counts: Counts, part: LayerCounts, dtype: torch.dtype, *, dense: bool) -> "RankGraph":
-        """A part's graph on tensors without numbers, for a dry run. Its edges stand in matrices alone."""
+        """A part's graph on meta tensors, for a dry run. Only matrices have its edges."""
         route = HaloRoute(ids(sum(part.sent)), part.sent, part.read, part.sources)
         rows = NodeRows(
             ids=ids(part.sources),
@@ -135,7 +135,7 @@ class RankGraph:
         return torch.stack([self.arcs.indices.long(), self.arcs.targets()])
 
     def matrices(self, aggregation: str, transport: Transport, dtype: torch.dtype, name: str) -> Matrices:
-        """Those of the owned rows, over owned and halo columns."""
+        """The matrices of an aggregation: owned rows, owned and halo columns."""
         route = self.rows.route
         return build(self.arcs, aggregation, lambda x: halo_of(route, x, transport, f"setup/{name} degrees"), dtype)
 
@@ -144,7 +144,7 @@ class RankGraph:
         return RankGraph.of(replace(self.rows, **changed), self.arcs)
 
     def with_arcs(self, arcs: Arcs) -> "RankGraph":
-        """The same rows under other edges."""
+        """The same rows with other edges."""
         return RankGraph.of(self.rows, arcs)
 
     def with_dense_rows(self) -> "RankGraph":
@@ -159,9 +159,9 @@ class RankGraph:
         return self.with_rows(x=dense.index_put_((s.rows.long(), s.indices.long()), values, accumulate=True))
 
     def to(self, device: torch.device, *, arcs: bool = False, host_rows: bool = False) -> "RankGraph":
-        """Rows, labels and route on a device, and the edges too if matrices are made there.
+        """Rows, labels and route on a device; with `arcs`, the edges too.
 
-        host_rows: dense input rows stay, in memory that the device can read by itself.
+        host_rows: dense input rows stay on the host, in pinned memory.
         """
         if device.type == "cpu":
             return self
@@ -179,7 +179,7 @@ class RankGraph:
         return RankGraph.of(self.rows.to(HOST, self.rows.x), self.arcs.to(HOST))
 
     def for_pyg(self, device: torch.device) -> "RankGraph":
-        """The same graph as a model written for PyG reads it: on its device, features dense, weights of their type."""
+        """The same graph for a model written for PyG: on its device, with dense features and weights of their type."""
         graph = self.with_dense_rows().to(device, arcs=True)
         x, arcs = graph.rows.x, graph.arcs
         assert isinstance(x, Tensor)
@@ -190,7 +190,7 @@ class RankGraph:
         return graph.with_rows(x=x, fields=of_nodes).with_arcs(replace(arcs, weight=weight, attr=attr, fields=of_arcs))
 
     def ordered(self) -> "RankGraph":
-        """The same rows by their places."""
+        """The same rows, sorted by position."""
         position = self.rows.position
         if position is None or bool((position.diff() > 0).all()):
             return self
@@ -205,7 +205,7 @@ class RankGraph:
         return RankGraph.of(replace(rows, route=route, **rows.picked(order_n)), self.arcs.reordered(order_n))
 
     def isolated(self) -> "RankGraph":
-        """The same rows without the edges from other parts, and so without a halo."""
+        """The same rows without the edges from other parts, and therefore without a halo."""
         rows = self.rows
         inner = self.arcs.keep(self.arcs.indices < len(rows.ids))
         none = (0,) * len(rows.route.send_counts)
@@ -220,7 +220,7 @@ class RankGraph:
         keep_h = halo_of(rows.route, keep_n[:, None].to(torch.uint8), transport, "setup/training halo")[:, 0].bool()
         keep = torch.cat([keep_n, keep_h])
         arcs = self.arcs.keep(keep[self.arcs.indices.long()] & keep_n[self.arcs.targets()])
-        # A halo row stays only where a training node reads it; its owner is told, so that it does not send the rest.
+        # A halo row stays only if a training node reads it; its owner learns this, and does not send the others.
         read_h = torch.zeros_like(keep_h)
         read_h[arcs.indices[arcs.indices >= len(keep_n)].long() - len(keep_n)] = True
         route = narrowed(rows.route, keep_n, read_h, transport, "setup/wanted halo")
@@ -233,7 +233,7 @@ class RankGraph:
 
 
 def _as_numbers(held: Mapping[str, Tensor], device: torch.device, kind: torch.dtype) -> dict[str, Tensor]:
-    """Fields on a device, real numbers in the type of the features."""
+    """Fields on a device; real numbers in the type of the features."""
     return {name: x.to(device, kind if x.is_floating_point() else x.dtype) for name, x in held.items()}
 
 

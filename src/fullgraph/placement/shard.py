@@ -1,4 +1,4 @@
-"""What a placement hands to the trainer: one rank's share of the work."""
+"""One rank's share of the work, which a placement gives to the trainer."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -16,7 +16,7 @@ from fullgraph.transport import Transport
 
 
 class Loss(Protocol):
-    """The part of the mean loss that these rows add."""
+    """The contribution of these rows to the mean loss."""
 
     def __call__(self, logits: Tensor, target: Tensor, count: int) -> Tensor: ...
 
@@ -26,7 +26,7 @@ class Executor(Protocol):
 
     @property
     def one_pass(self) -> bool:
-        """Whether one call does the whole backward pass, so that a gradient is complete when it comes."""
+        """Whether one call does the whole backward pass, so that every gradient is complete when its hook runs."""
         ...
 
     def step(self, model: nn.Module, shard: "Shard", loss: Loss) -> Tensor: ...
@@ -37,7 +37,7 @@ class Executor(Protocol):
     def held(self) -> Held: ...
     def load_state(self, state: dict[str, Tensor]) -> None: ...
     def choices(self) -> dict[str, object]:
-        """Options of the strategy that were left open, and that measurements in this run have settled."""
+        """Options of the strategy that were left open, and that measurements of this run decided."""
         ...
 
 
@@ -45,8 +45,8 @@ class Executor(Protocol):
 class Shard:
     """A rank's share: the rows it trains on, and the rows it is evaluated on (exactly, on the whole graph).
 
-    x, y, edge_index and the rest are what a PyG script reads of its `data`, of the training rows. Halo rows are
-    numbered behind the owned ones. Legend: n owned rows, e edges into them, D features, K features of an edge.
+    x, y, edge_index and the others are the fields that a PyG script reads from `data`, for the training rows. Halo rows
+    are numbered after the owned rows. Legend: n owned rows, e edges into them, D features, K features of an edge.
     """
 
     train: RankView
@@ -78,11 +78,11 @@ class Shard:
         return self.facts.real
 
     def held(self) -> Held:
-        """What is held between steps, under names: versions on their way, averages, snapshots."""
+        """The state between steps, by name: pending versions, averages, snapshots."""
         return self.executor.held()
 
     def state(self) -> dict[str, Tensor]:
-        """The same as tensors, waiting for what is on its way."""
+        """The same state as tensors; waits for pending versions."""
         return settled(self.held())
 
     def load_state(self, state: dict[str, Tensor]) -> None:
@@ -95,7 +95,7 @@ class Shard:
 
     @cached_property
     def train_graph(self) -> RankGraph:
-        """The graph that training sees, which is smaller where training is inductive."""
+        """The training graph, which is smaller if training is inductive."""
         same = self.train.graph.arcs is self.full.graph.arcs
         return self.full_graph if same else self.train.graph.for_pyg(self._device)
 
@@ -116,12 +116,12 @@ class Shard:
 
     @property
     def node_id(self) -> Tensor:
-        """The number [n] of each node in the whole graph."""
+        """The global id [n] of each node."""
         return self.train_graph.rows.ids
 
     @property
     def edge_index(self) -> Tensor:
-        """Edges [2, e] into owned rows; pass it to the distributed model as it is."""
+        """Edges [2, e] into owned rows; pass it unchanged to the distributed model."""
         return self.train_graph.edge_index
 
     @property
@@ -170,7 +170,7 @@ class WholeStep:
         rows = self.rows
         picked = rows.splits["train"]
         logits = model(rows.x, rows)
-        read = logits if len(logits) == len(picked) else logits[picked]  # picked rows ascend: as many are all, in order
+        read = logits if len(logits) == len(picked) else logits[picked]  # picked rows ascend: equally many are all rows
         value = loss(read, rows.y[picked], rows.counts["train"])
         value.backward()
         return value.detach()

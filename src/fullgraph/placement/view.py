@@ -1,4 +1,4 @@
-"""One rank's rows of a graph, and what the views of all placements share: channels, known rows, sums over ranks."""
+"""A rank's view of a graph, and what the views of all placements share: channels, precomputed rows, sums over ranks."""
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
@@ -22,12 +22,12 @@ from fullgraph.transport import Key, Transport
 
 Tensors = dict[str, Tensor]
 EXACT = Rules()
-COLUMNS = 32  # of input rows on the host, aggregated at once
-ROWS = 1 << 17  # brought to the device at once for that
+COLUMNS = 32  # columns of input rows on the host that are aggregated at once
+ROWS = 1 << 17  # rows that are copied to the device at once for that
 
 
 class Reduce(torch.autograd.Function):
-    """forward: y = sum over ranks of x.  backward: likewise, for every rank holds a part of y's gradient."""
+    """forward: y = sum over ranks of x.  backward: the same sum, because every rank has a part of y's gradient."""
 
     @staticmethod
     def forward(ctx, x: Tensor, transport: Transport, name: str, clock: Clock):  # type: ignore[no-untyped-def]
@@ -41,10 +41,10 @@ class Reduce(torch.autograd.Function):
 
 @dataclass(eq=False, kw_only=True)
 class Channels:
-    """Channels under names, made when first used."""
+    """Channels by name, each made at its first use."""
 
     _channels: dict[str, Channel] = field(default_factory=dict, init=False)
-    _loaded: dict[str, Tensors] = field(default_factory=dict, init=False)  # of channels that are not made yet
+    _loaded: dict[str, Tensors] = field(default_factory=dict, init=False)  # of channels that do not exist yet
 
     def channel(self, name: str, make: Callable[[], Channel]) -> Channel:
         if name not in self._channels:
@@ -71,35 +71,37 @@ class Channels:
 
 @dataclass(eq=False, kw_only=True)
 class RankView(Channels):
-    """A rank's graph, and what all ranks have of it; each placement adds how a model sees the rows of other ranks.
+    """A rank's graph, with counts over all ranks; each placement's view adds the rows of other ranks.
 
-    A view without a placement is for a model of the user's own, which reads the edges itself.
+    A plain RankView is for a user's own model, which reads the edges itself.
     """
 
     graph: RankGraph
-    transport: Transport  # the ranks that together hold every row once; sums over rows are taken over them
+    transport: Transport  # the ranks that together hold every row once
     num_nodes: int
     counts: Mapping[str, int]  # by split: nodes of all ranks
     known: Known | KnownHalo | None = None
-    live: Mapping[int, int] = field(default_factory=dict)  # by layer: rows of this rank, where those are not all
-    computed: Mapping[int, int] = field(default_factory=dict)  # by layer: rows of all ranks, likewise
-    name: str = ""  # what the names of its channels begin with
+    live: Mapping[int, int] = field(default_factory=dict)  # rows of this rank, by layer that does not compute all
+    computed: Mapping[int, int] = field(default_factory=dict)  # rows of all ranks, by layer that does not compute all
+    name: str = ""  # the prefix of its channels' names
     wires: Wires = field(default_factory=Wire)
     clock: Clock = field(default_factory=Clock)
     rules: Rules = EXACT
     _sums: int = field(default=0, init=False)
 
     def opened(self, name: str, wires: Wires, clock: Clock, rules: Rules = EXACT) -> Self:
-        """The same rows through new channels."""
+        """The same view with new channels."""
         return replace(self, name=name, wires=wires, clock=clock, rules=rules)
 
     def trimmed(self, live: Live | None) -> Self:
-        """The same view for training, where layers compute only the rows that are read, if the placement can."""
+        """The same view with live rows: its layers compute only the rows that are read."""
         return self
 
     @property
     def view(self) -> Self:
-        """The view itself: `shard.train` has the rows, and `shard.train.view` is how a model sees their neighbours."""
+        """The view itself: `shard.train` has the rows, and `shard.train.view` is the model's interface to their
+        neighbours.
+        """
         return self
 
     @property
@@ -129,7 +131,7 @@ class RankView(Channels):
         return self.clock.step
 
     def plans(self, model: nn.Module) -> tuple[LayerPlan, ...]:
-        """The plans of a model's layers; none are known of a model of the user's own."""
+        """The plans of a model's layers; () for a user's own model."""
         return ()
 
     @property
@@ -155,13 +157,13 @@ class RankView(Channels):
 
 @dataclass(eq=False, kw_only=True)
 class ChannelView(RankView):
-    """A graph whose rows lie on many ranks, as a model sees it."""
+    """A graph whose rows are distributed over ranks, as a model sees it."""
 
     attends: bool
     _entered: int = field(default=-1, init=False)  # the step of the last forward pass
 
     def enter(self, *, training: bool) -> None:
-        """Training has one forward pass a step, in training mode; each evaluation is a step of its own."""
+        """Training has one forward pass per step, in training mode; each evaluation is its own step."""
         clock = self.clock
         if clock.use != "rows":
             if clock.step <= self._entered or clock.step < 0:
@@ -195,7 +197,7 @@ class ChannelView(RankView):
         raise NotImplementedError
 
     def knowing(self, aggregated: Features | None, name: str) -> Self:
-        """The same view with its input's aggregation: the given one, else of dense rows, by one exact pass."""
+        """The same view with its precomputed input: the given aggregation, or one exact pass over dense rows."""
         x, device = self.x, self.y.device
         if aggregated is not None:
             return replace(self, known=Known(x, aggregated.to(device=device)))
@@ -210,7 +212,7 @@ class ChannelView(RankView):
         return self.opened(name, Wire(), Clock()).aggregate(x, 0)
 
     def _by_columns(self, x_nD: Tensor, name: str) -> Tensor:
-        """The aggregation of rows on the host, of a few columns at a time: the device never holds all of either."""
+        """The aggregation of rows on the host, a few columns at a time: the device never holds all columns."""
         out_nD = torch.empty_like(x_nD, pin_memory=x_nD.is_pinned())
         for first in range(0, x_nD.shape[1], COLUMNS):
             columns = slice(first, first + COLUMNS)
@@ -222,7 +224,7 @@ class ChannelView(RankView):
 
 
 def counted(graph: RankGraph, transport: Transport, name: str) -> tuple[int, dict[str, int]]:
-    """Nodes of the graph, and of each split, over all ranks."""
+    """The number of nodes of all ranks, in total and per split."""
     rows = graph.rows
     counts = torch.tensor([len(rows.ids), *(int(rows.masks[split].sum()) for split in SPLITS)])
     nodes, *splits = transport.all_reduce(Key(f"setup/{name} counts", 0), counts).wait().tolist()

@@ -238,9 +238,11 @@ def _copied(tensors: Mapping[str, Any]) -> Held:
 
 def shared_tensors(trainer: Trainer) -> dict[str, Tensor]:
     """Return the state that all ranks share."""
-    tensors: dict[str, Tensor] = {f"model.{name}": value for name, value in trainer.weights.state_dict().items()}
-    tensors |= {f"best.{name}": value for name, value in trainer.best.weights.items()}
-    tensors |= {f"optimizer.{name}": value for name, value in state_tensors(trainer.optimizer).items()}
+    weights = trainer.weights
+    tensors: dict[str, Tensor] = {f"model.{name}": x for name, x in weights.whole(weights.state_dict()).items()}
+    tensors |= {f"best.{name}": x for name, x in weights.whole(trainer.best.weights).items()}
+    slots = weights.whole_slots(state_tensors(trainer.optimizer))
+    tensors |= {f"optimizer.{name}": x for name, x in slots.items()}
     tensors["history"] = as_table(trainer.records)
     return tensors
 
@@ -279,11 +281,11 @@ def restore_trainer(trainer: Trainer, tensors: dict[str, Tensor], state: Scalars
     def under(prefix: str) -> dict[str, Tensor]:
         return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
 
-    weights, best = under("model."), under("best.")
+    weights, best = (trainer.weights.own_rows(under(prefix)) for prefix in ("model.", "best."))
     trainer.weights.load_state_dict(weights)
     if best and _shapes(best) != _shapes(weights):
         raise ValueError("the best weights do not have the shapes of the model's weights")
-    load_state(trainer.optimizer, under("optimizer."))
+    load_state(trainer.optimizer, trainer.weights.own_slots(under("optimizer.")))
     trainer.best = Best(weights=best, **asdict(state.best))
     trainer.records = from_table(tensors["history"])
     trainer.shard.clock.step = state.epoch - 1

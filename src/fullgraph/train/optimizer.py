@@ -173,6 +173,17 @@ def load_state(optimizer: Optimizer, tensors: Mapping[str, Tensor]) -> None:
                 kept[slot] = value.to(kept[slot].device)
 
 
+BY_NUMBER = (
+    "Adadelta", "Adagrad", "Adam", "Adamax", "AdamW", "ASGD", "NAdam", "RAdam", "RMSprop", "Rprop", "SGD",
+)  # fmt: skip
+
+
+def works_by_number(optimizer: Optimizer) -> bool:
+    """Whether each number of a weight is updated only from its own gradient; False for a user's optimizer."""
+    kinds = [kind for kind in type(optimizer).__mro__ if not kind.__module__.startswith("fullgraph.")]
+    return kinds[0].__module__.startswith("torch.optim.") and kinds[0].__name__ in BY_NUMBER
+
+
 def learning_rate(config: TrainConfig, before: int) -> float:
     """constant: lr.  cosine: lr (1 + cos(pi t/T)) / 2.  step: lr, divided by ten after each third of the run.
 

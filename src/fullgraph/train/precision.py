@@ -4,10 +4,13 @@ With `bf16` a model's parameters, rows and wires are bfloat16. The optimizer upd
 gradients are cast to float32, summed over ranks and applied to the masters; after a step the masters are cast back.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
+
+from fullgraph.train.sync import holds_own_rows
 
 
 def rows_dtype(precision: str, dtype: torch.dtype) -> torch.dtype:
@@ -20,14 +23,25 @@ def allow_tf32(precision: str) -> None:
     torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
 
 
+class Tables(Protocol):
+    """The weights of a user's model with one row per node; their rows are spread over ranks."""
+
+    def __iter__(self) -> Iterator[str]: ...
+    def whole(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]: ...
+    def own(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]: ...
+    def gathered(self, rows: Tensor) -> Tensor: ...
+    def rows_of(self, whole: Tensor) -> Tensor: ...
+
+
 class Weights:
     """The parameters that the optimizer updates: the model's own, or float32 masters of 16-bit parameters."""
 
     def __init__(self, model: nn.Module, dtype: torch.dtype) -> None:
         """`dtype`: the type in which the model computes from now on."""
         self.model = model
+        self.tables: Tables | None = getattr(model, "tables", None) or None
         self._own = list(model.parameters())
-        self.masters = [nn.Parameter(p.detach().clone()) if p.dtype != dtype else p for p in self._own]
+        self.masters = [_master(p) if p.dtype != dtype else p for p in self._own]
         for own in self._own:
             own.data = own.data.to(dtype)
 
@@ -52,14 +66,48 @@ class Weights:
                 own.copy_(master)
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return the model's state with the masters in place of the model's own parameters."""
-        state: dict[str, Tensor] = self.model.state_dict()
+        """Return the model's state with the masters in place of the model's own parameters.
+
+        Of weights with a row per node these are this rank's rows; `whole` has those of all ranks.
+        """
+        state: dict[str, Tensor] = self._holder().state_dict()
         for (name, _), master in zip(self.model.named_parameters(), self.masters, strict=True):
             state[name] = master.detach()
         return state
 
     @torch.no_grad()
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        self.model.load_state_dict(state)
+        self._holder().load_state_dict(state)
         for (name, _), master in zip(self.model.named_parameters(), self.masters, strict=True):
             master.copy_(state[name])
+
+    def whole(self, state: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Complete a state with all ranks' rows of weights with a row per node; every rank calls this."""
+        return state if self.tables is None else self.tables.whole(state)
+
+    def own_rows(self, state: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Reduce a whole state to this rank's rows."""
+        return state if self.tables is None else self.tables.own(state)
+
+    def whole_slots(self, slots: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Complete the state of an optimizer, named by the number of each weight ("0.exp_avg")."""
+        return {name: self.tables.gathered(x) if self._has_rows(name, x) else x for name, x in slots.items()}  # type: ignore[union-attr]
+
+    def own_slots(self, slots: dict[str, Tensor]) -> dict[str, Tensor]:
+        return {name: self.tables.rows_of(x) if self._has_rows(name, x) else x for name, x in slots.items()}  # type: ignore[union-attr]
+
+    def _has_rows(self, name: str, x: Tensor) -> bool:
+        """Whether an optimizer keeps one row per node under this name."""
+        number = name.partition(".")[0]
+        return number.isdigit() and holds_own_rows(self.masters[int(number)]) and x.dim() > 0
+
+    def _holder(self) -> nn.Module:
+        """The module whose state has this rank's rows."""
+        return self.model if self.tables is None else self.model.module  # type: ignore[return-value]
+
+
+def _master(parameter: nn.Parameter) -> nn.Parameter:
+    master = nn.Parameter(parameter.detach().clone())
+    if holds_own_rows(parameter):
+        master.holds_own_rows = True  # type: ignore[attr-defined]
+    return master

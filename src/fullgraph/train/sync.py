@@ -61,27 +61,39 @@ class GradSync:
     def _begin(self, parameters: Sequence[nn.Parameter], step: int) -> None:
         # A weight that no path reached on this rank has no gradient here, but takes part in the sum.
         has = [parameter.grad is not None for parameter in parameters]
-        grads = []
         for parameter in parameters:
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
-            grads.append(parameter.grad)
-        flat = torch.cat([grad.reshape(-1) for grad in grads])
+        flat = torch.cat([_shared(parameter) for parameter in parameters])
         if self.may_lack:
             flat = torch.cat([flat, flat.new_tensor(has)])
         key = Key("weights", step, chunk=len(self._pending), use="weights")
         self._pending.append((parameters, self.transport.all_reduce(key, flat)))
 
     def _take(self, parameters: Sequence[nn.Parameter], flat: Tensor) -> None:
-        *parts, have = flat.split([*(p.numel() for p in parameters), len(parameters) if self.may_lack else 0])
+        sizes = [len(_shared(parameter)) for parameter in parameters]
+        *parts, have = flat.split([*sizes, len(parameters) if self.may_lack else 0])
         for parameter, part in zip(parameters, parts, strict=True):
-            assert parameter.grad is not None
-            parameter.grad.copy_(part.view_as(parameter))
+            if not holds_own_rows(parameter):
+                assert parameter.grad is not None
+                parameter.grad.copy_(part.view_as(parameter))
         if not self.may_lack:
             return
         for parameter, ranks in zip(parameters, have.tolist(), strict=True):
             if not ranks:
                 parameter.grad = None
+
+
+def _shared(parameter: nn.Parameter) -> Tensor:
+    """The flat gradient that all ranks sum; empty for a weight whose rows are spread over ranks."""
+    assert parameter.grad is not None
+    flat = parameter.grad.reshape(-1)
+    return flat[:0] if holds_own_rows(parameter) else flat
+
+
+def holds_own_rows(weight: Tensor) -> bool:
+    """Whether a weight has one row per node and holds only this rank's rows."""
+    return getattr(weight, "holds_own_rows", False)
 
 
 def _trainable(parameters: Iterable[nn.Parameter]) -> list[nn.Parameter]:

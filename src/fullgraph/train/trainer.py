@@ -23,7 +23,7 @@ from fullgraph.placement import Shard
 from fullgraph.report import EpochRecord, Meter, Tally
 from fullgraph.tasks import Scores, Task, smaller_is_better
 from fullgraph.train.config import TrainConfig
-from fullgraph.train.optimizer import learning_rate
+from fullgraph.train.optimizer import learning_rate, works_by_number
 from fullgraph.train.precision import Weights, rows_dtype
 from fullgraph.train.sync import GradSync
 from fullgraph.transport import Key, cost_of, rank_table
@@ -86,6 +86,11 @@ class Trainer:
                 self.weights.masters, lr=config.lr, weight_decay=config.weight_decay
             )
             groups = self.optimizer.param_groups
+        if self.weights.tables is not None and not works_by_number(self.optimizer):
+            raise InputError(
+                f"optimizer {type(self.optimizer).__name__} may combine rows of different nodes, and "
+                f"{', '.join(self.weights.tables)} has a row per node, spread over ranks; use adam, adamw or sgd"
+            )
         if not isinstance(groups, list) or not all("params" in group for group in groups):
             raise unfit(config.optimizer, "has no list of groups: call super().__init__(params, defaults)")
         self.grad_sync = GradSync(shard.train.owners, may_lack=getattr(model, "may_lack_gradients", False))

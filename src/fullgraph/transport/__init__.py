@@ -2,7 +2,7 @@
 
 from fullgraph.environ import MEETING, adopt_slurm, number
 from fullgraph.errors import PeerLost
-from fullgraph.transport.base import PLAIN, Coding, Pending, Ready, Transport
+from fullgraph.transport.base import PLAIN, ByPeer, Coding, Pending, Ready, Sizes, Transport
 from fullgraph.transport.gather import agree, barrier, gather_rows, rank_table, shared_token
 from fullgraph.transport.groups import Mesh, SingleRank, SubTransport
 from fullgraph.transport.job import begun, join, note_begun
@@ -17,6 +17,7 @@ __all__ = [
     "MEETING",
     "PLAIN",
     "Bundle",
+    "ByPeer",
     "Coding",
     "Counting",
     "Hub",
@@ -30,6 +31,7 @@ __all__ = [
     "Ready",
     "Recording",
     "SingleRank",
+    "Sizes",
     "SubTransport",
     "ThreadTransport",
     "Transport",

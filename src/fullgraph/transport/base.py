@@ -9,6 +9,8 @@ from fullgraph.transport.key import Key
 
 T_co = TypeVar("T_co", covariant=True)
 T = TypeVar("T")
+ByPeer = dict[int, Tensor]  # rows, or their bytes, by the peer that they go to or come from
+Sizes = dict[int, int]  # bytes by peer
 
 
 class Pending(Protocol[T_co]):
@@ -58,9 +60,7 @@ class Transport(Protocol):
     def rank(self) -> int: ...
     @property
     def size(self) -> int: ...
-    def begin(
-        self, key: Key, outgoing: dict[int, Tensor], incoming: dict[int, int], coding: Coding = PLAIN
-    ) -> Pending[dict[int, Tensor]]:
+    def begin(self, key: Key, outgoing: ByPeer, incoming: Sizes, coding: Coding = PLAIN) -> Pending[ByPeer]:
         """Send rows to each peer and expect `incoming[peer]` bytes from each; `wait` returns the received rows."""
         ...
 

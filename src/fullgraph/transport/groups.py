@@ -7,7 +7,7 @@ from math import prod
 from torch import Tensor
 
 from fullgraph.errors import InputError
-from fullgraph.transport.base import PLAIN, Coding, Pending, Ready, Transport
+from fullgraph.transport.base import PLAIN, ByPeer, Coding, Pending, Ready, Sizes, Transport
 from fullgraph.transport.key import Key
 from fullgraph.transport.sums import Swap
 
@@ -18,9 +18,7 @@ class SingleRank:
     rank = 0
     size = 1
 
-    def begin(
-        self, key: Key, outgoing: dict[int, Tensor], incoming: dict[int, int], coding: Coding = PLAIN
-    ) -> Pending[dict[int, Tensor]]:
+    def begin(self, key: Key, outgoing: ByPeer, incoming: Sizes, coding: Coding = PLAIN) -> Pending[ByPeer]:
         assert (outgoing, incoming) == ({}, {}), f"one rank has no peers, yet {key} names some"
         return Ready({})
 
@@ -54,10 +52,10 @@ class _Renumbered:
 
 
 class _Received:
-    def __init__(self, pending: Pending[dict[int, Tensor]], coding: _Renumbered) -> None:
+    def __init__(self, pending: Pending[ByPeer], coding: _Renumbered) -> None:
         self.pending, self.coding = pending, coding
 
-    def wait(self) -> dict[int, Tensor]:
+    def wait(self) -> ByPeer:
         return {self.coding.number[peer]: rows for peer, rows in self.pending.wait().items()}
 
 
@@ -68,9 +66,7 @@ class SubTransport:
         self.inner, self.ranks = inner, tuple(ranks)
         self.rank, self.size = self.ranks.index(inner.rank), len(self.ranks)
 
-    def begin(
-        self, key: Key, outgoing: dict[int, Tensor], incoming: dict[int, int], coding: Coding = PLAIN
-    ) -> Pending[dict[int, Tensor]]:
+    def begin(self, key: Key, outgoing: ByPeer, incoming: Sizes, coding: Coding = PLAIN) -> Pending[ByPeer]:
         renumbered = _Renumbered(coding, self.ranks)
         sent = {self.ranks[peer]: rows for peer, rows in outgoing.items()}
         expected = {self.ranks[peer]: nbytes for peer, nbytes in incoming.items()}

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from fullgraph.device import is_accelerator, module_of
 from fullgraph.errors import PeerLost, one_line
-from fullgraph.transport.base import PLAIN, Coding, Pending
+from fullgraph.transport.base import PLAIN, ByPeer, Coding, Pending, Sizes
 from fullgraph.transport.key import Key
 from fullgraph.transport.stage import Mark, OnDevice, OnHost
 from fullgraph.transport.sums import add_up, swaps
@@ -60,12 +60,12 @@ class _Exchange:
 
     def __init__(
         self, owner: "ProcessTransport", key: Key, works: list[tuple[str, dist.Work]],
-        wires: dict[int, Tensor], sent: list[Tensor],
+        wires: ByPeer, sent: list[Tensor],
     ) -> None:  # fmt: skip
         self.owner, self.key, self.works, self.wires = owner, key, works, wires
         self.sent = sent  # `wait` waits for sends too: these buffers must outlive them
 
-    def wait(self) -> dict[int, Tensor]:
+    def wait(self) -> ByPeer:
         for whom, work in self.works:
             with self.owner.naming(self.key, whom):
                 work.wait(_BACKEND_TIMEOUT)
@@ -149,17 +149,13 @@ class ProcessTransport:
         self.sums = {name: _SumLane(dist.new_group(), _Lane(f"fullgraph-{name}")) for name in ("weights", "sums")}
         self.forks: list[ProcessTransport] = []
 
-    def begin(
-        self, key: Key, outgoing: dict[int, Tensor], incoming: dict[int, int], coding: Coding = PLAIN
-    ) -> Pending[dict[int, Tensor]]:
+    def begin(self, key: Key, outgoing: ByPeer, incoming: Sizes, coding: Coding = PLAIN) -> Pending[ByPeer]:
         self.watch.doing(f"sent {key}")
         posted = self.sender.submit(self._post, key, outgoing, incoming, coding, self.stage.mark())
         peers = ", ".join(map(str, incoming)) or "nobody"
         return _PendingResult(self, f"{key} from rank {peers}", self.receiver.submit(self._receive, posted, coding))
 
-    def _post(
-        self, key: Key, outgoing: dict[int, Tensor], incoming: dict[int, int], coding: Coding, ready: Mark
-    ) -> _Exchange:
+    def _post(self, key: Key, outgoing: ByPeer, incoming: Sizes, coding: Coding, ready: Mark) -> _Exchange:
         with self.stage.leaving(ready):
             # Allocate here, on this stream: the computing stream may still read memory that it freed.
             wires = {peer: self.stage.empty_wire(nbytes) for peer, nbytes in incoming.items()}
@@ -170,9 +166,7 @@ class ProcessTransport:
         kept = list(sent.values()) if self.host_wires else [*sent.values(), *outgoing.values()]
         return _Exchange(self, key, works, wires, kept)
 
-    def _move(
-        self, key: Key, group: dist.ProcessGroup, wires: dict[int, Tensor], sent: dict[int, Tensor]
-    ) -> list[tuple[str, dist.Work]]:
+    def _move(self, key: Key, group: dist.ProcessGroup, wires: ByPeer, sent: ByPeer) -> list[tuple[str, dist.Work]]:
         """Post receives into `wires` and sends of `sent`, both by peer."""
         moves: list[tuple[str, Callable[..., dist.Work | None], Tensor, int]]
         moves = [(f"from rank {peer}", dist.irecv, wire, peer) for peer, wire in wires.items()]
@@ -188,7 +182,7 @@ class ProcessTransport:
             works = [("with its peers", work) for work in dist.batch_isend_irecv(operations)]
         return works
 
-    def _receive(self, posted: "Future[_Exchange]", coding: Coding) -> tuple[dict[int, Tensor], Mark]:
+    def _receive(self, posted: "Future[_Exchange]", coding: Coding) -> tuple[ByPeer, Mark]:
         exchange = posted.result()
         with self.stage.arriving():
             wires = exchange.wait()

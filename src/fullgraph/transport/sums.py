@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fullgraph.transport.base import Pending, Transport
+from fullgraph.transport.base import ByPeer, Pending, Transport
 from fullgraph.transport.key import Key
 
 SHORT = 64 << 10  # with three ranks or more, a rank sends at most this many bytes in a swap
@@ -53,7 +53,7 @@ class Swap:
     def __init__(self, transport: Transport, key: Key, x: Tensor) -> None:
         wire = x.clone(memory_format=torch.contiguous_format).view(-1).view(torch.uint8)
         peers = [peer for peer in range(transport.size) if peer != transport.rank]
-        self.pending: Pending[dict[int, Tensor]] | None
+        self.pending: Pending[ByPeer] | None
         self.pending = transport.begin(key, dict.fromkeys(peers, wire), dict.fromkeys(peers, x.nbytes))
         self.rank, self.x = transport.rank, x
 

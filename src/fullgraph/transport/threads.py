@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from torch import Tensor
 
 from fullgraph.errors import PeerLost
-from fullgraph.transport.base import PLAIN, Coding, Pending
+from fullgraph.transport.base import PLAIN, ByPeer, Coding, Pending, Sizes
 from fullgraph.transport.key import Key
 from fullgraph.transport.sums import Swap
 
@@ -78,15 +78,15 @@ class _Mail:
         self, transport: "ThreadTransport", key: Key, incoming: dict[int, int], coding: Coding = PLAIN
     ) -> None:
         self.transport, self.key, self.incoming, self.coding = transport, key, incoming, coding
-        self.rows: dict[int, Tensor] | None = None
+        self.rows: ByPeer | None = None
         self._taking = threading.Lock()  # a step and the writer of a checkpoint may wait for the same rows
 
-    def wait(self) -> dict[int, Tensor]:
+    def wait(self) -> ByPeer:
         with self._taking:
             self.rows = self._take() if self.rows is None else self.rows
             return self.rows
 
-    def _take(self) -> dict[int, Tensor]:
+    def _take(self) -> ByPeer:
         hub, rank, rows = self.transport.hub, self.transport.rank, {}
         for peer, nbytes in self.incoming.items():
             wire = hub.take(rank, (peer, rank, self.key), f"rank {rank} waited for {self.key} from rank {peer}")
@@ -101,9 +101,7 @@ class ThreadTransport:
     def __init__(self, hub: Hub, rank: int) -> None:
         self.hub, self.rank, self.size = hub, rank, hub.size
 
-    def begin(
-        self, key: Key, outgoing: dict[int, Tensor], incoming: dict[int, int], coding: Coding = PLAIN
-    ) -> Pending[dict[int, Tensor]]:
+    def begin(self, key: Key, outgoing: ByPeer, incoming: Sizes, coding: Coding = PLAIN) -> Pending[ByPeer]:
         for peer, rows in outgoing.items():
             self.hub.put((self.rank, peer, key), coding.encode(peer, rows).clone())
         return _Mail(self, key, incoming, coding)

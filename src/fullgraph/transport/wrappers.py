@@ -10,7 +10,7 @@ from typing import Generic, Protocol, TypeVar
 import torch
 from torch import Tensor
 
-from fullgraph.transport.base import PLAIN, Coding, Pending, Transport
+from fullgraph.transport.base import PLAIN, ByPeer, Coding, Pending, Sizes, Transport
 from fullgraph.transport.gather import rank_table
 from fullgraph.transport.key import Key
 from fullgraph.transport.sums import cost_of
@@ -25,9 +25,7 @@ class _Wrapper(ABC):
         self.inner = inner
         self.rank, self.size = inner.rank, inner.size
 
-    def begin(
-        self, key: Key, outgoing: dict[int, Tensor], incoming: dict[int, int], coding: Coding = PLAIN
-    ) -> Pending[dict[int, Tensor]]:
+    def begin(self, key: Key, outgoing: ByPeer, incoming: Sizes, coding: Coding = PLAIN) -> Pending[ByPeer]:
         return self.inner.begin(key, outgoing, incoming, coding)
 
     def all_reduce(self, key: Key, x: Tensor) -> Pending[Tensor]:
@@ -61,7 +59,7 @@ def _uncounted(key: Key) -> AbstractContextManager[None]:
 class Probe(Protocol):
     """Receives every message and the work it takes; a meter is a probe."""
 
-    def message(self, key: Key, outgoing: dict[int, Tensor], incoming: dict[int, int], coding: Coding) -> Coding:
+    def message(self, key: Key, outgoing: ByPeer, incoming: Sizes, coding: Coding) -> Coding:
         """Record that a message is posted now; return its coding, or one that also records its work."""
         ...
 
@@ -84,9 +82,7 @@ class Counting(_Wrapper):
         super().__init__(inner)
         self.sent, self.waiting, self.probe = sent, waiting, probe
 
-    def begin(
-        self, key: Key, outgoing: dict[int, Tensor], incoming: dict[int, int], coding: Coding = PLAIN
-    ) -> Pending[dict[int, Tensor]]:
+    def begin(self, key: Key, outgoing: ByPeer, incoming: Sizes, coding: Coding = PLAIN) -> Pending[ByPeer]:
         self.sent(key, sum(coding.nbytes(peer, rows) for peer, rows in outgoing.items()))
         if self.probe is not None and coding is not PLAIN:
             coding = self.probe.message(key, outgoing, incoming, coding)
@@ -133,9 +129,7 @@ class Recording(_Wrapper):
         self.number = len(self.links)
         self.links.append(inner)
 
-    def begin(
-        self, key: Key, outgoing: dict[int, Tensor], incoming: dict[int, int], coding: Coding = PLAIN
-    ) -> Pending[dict[int, Tensor]]:
+    def begin(self, key: Key, outgoing: ByPeer, incoming: Sizes, coding: Coding = PLAIN) -> Pending[ByPeer]:
         if self.first.notes is not None:
             sizes = {peer: coding.nbytes(peer, rows) for peer, rows in outgoing.items()}
             self.first.notes.append(Noted(self.number, key, sizes, dict(incoming)))
@@ -162,9 +156,7 @@ class OrderChecking(_Wrapper):
         self.seen: set[Key] = set()
         self.digests = [0, 0]  # of the gradient all-reduce, and of all other messages
 
-    def begin(
-        self, key: Key, outgoing: dict[int, Tensor], incoming: dict[int, int], coding: Coding = PLAIN
-    ) -> Pending[dict[int, Tensor]]:
+    def begin(self, key: Key, outgoing: ByPeer, incoming: Sizes, coding: Coding = PLAIN) -> Pending[ByPeer]:
         self._note(key)
         return self.inner.begin(key, outgoing, incoming, coding)
 

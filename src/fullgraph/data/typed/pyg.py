@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from fullgraph.data.pyg import MASKS, arcs_of, as_labels
+from fullgraph.data.pyg import arcs_of, as_labels
+from fullgraph.data.splits import MASKS
 from fullgraph.data.typed.graph import EDGE_KEYS, NODE_KEYS, TypedGraph, spelled
 from fullgraph.errors import InputError, one_line
 

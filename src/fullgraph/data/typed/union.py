@@ -10,6 +10,7 @@ import scipy.sparse as sp
 from fullgraph.data import csr
 from fullgraph.data.arrays import Array
 from fullgraph.data.graph import Graph
+from fullgraph.data.splits import MASKS
 
 if TYPE_CHECKING:
     from fullgraph.data.typed.graph import TypedGraph
@@ -59,5 +60,4 @@ def _padded(graph: TypedGraph, total: int) -> tuple[Any, Any]:
         return out
 
     y = None if "y" in labels.lacks else padded(labels.y, np.nan if labels.real else 0 if labels.multilabel else -1)
-    masks = ("train_mask", "val_mask", "test_mask")
-    return y, None if labels.lacks else tuple(padded(getattr(labels, mask), False) for mask in masks)
+    return y, None if labels.lacks else tuple(padded(getattr(labels, mask), False) for mask in MASKS)

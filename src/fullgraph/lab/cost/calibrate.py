@@ -24,10 +24,10 @@ ROWS = {
 LEAST_S = 0.01  # minimum of a measurement; shorter calls are repeated
 
 
-def calibrated(device: torch.device, *, threads: int = 1, rows: int = 0) -> Rates:
+def calibrated(device: torch.device, *, threads: int = 1) -> Rates:
     """Measure all rates, in about ten seconds of work."""
     torch.set_num_threads(threads)
-    lab = _Lab(device, rows or by_kind(ROWS, device))
+    lab = _Lab(device, by_kind(ROWS, device))
     arc, row = lab.products(near=False)
     near, _ = lab.products(near=True)
     return Rates(

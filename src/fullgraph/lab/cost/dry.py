@@ -21,7 +21,7 @@ from fullgraph.report import Meter
 from fullgraph.run import Run, placement_of
 from fullgraph.tasks import node_task
 from fullgraph.train.trainer import Trainer
-from fullgraph.transport import PLAIN, Coding, Key, Pending
+from fullgraph.transport import PLAIN, ByPeer, Coding, Key, Pending, Sizes
 
 MANY = 32  # peers
 # Operations that write into their first tensor. Without data there is nothing to write, so they are not called.
@@ -122,10 +122,10 @@ def _wire(size: int) -> Tensor:
 
 
 class _Coming:
-    def __init__(self, watch: Watch, post: Post, rows: dict[int, Tensor]) -> None:
+    def __init__(self, watch: Watch, post: Post, rows: ByPeer) -> None:
         self.watch, self.post, self.rows = watch, post, rows
 
-    def wait(self) -> dict[int, Tensor]:
+    def wait(self) -> ByPeer:
         self.watch.events.append(Wait(self.post))
         return self.rows
 
@@ -146,9 +146,7 @@ class Listed:
         self.watch, self.rank, self.size, self.lane = watch, rank, size, lane
         self.forks = 0
 
-    def begin(
-        self, key: Key, outgoing: dict[int, Tensor], incoming: dict[int, int], coding: Coding = PLAIN
-    ) -> Pending[dict[int, Tensor]]:
+    def begin(self, key: Key, outgoing: ByPeer, incoming: Sizes, coding: Coding = PLAIN) -> Pending[ByPeer]:
         sent, encoding = self._each(outgoing, lambda peer, rows: coding.encode(peer, rows).numel(), _shape)
         rows, decoding = self._each(incoming, lambda peer, size: coding.decode(peer, _wire(size)), int)
         post = Post(key, sent, dict(incoming), encoding, decoding, self.lane)

@@ -42,10 +42,10 @@ STEPS = 9
 LOOPBACK = Link(bits_per_s=20e9, latency_s=1e-3, message_s=3e-5, core_s_per_byte=1e-10)
 
 
-def rates_for(name: str, device: str = "cpu", threads: int = 1) -> Rates:
+def rates_for(name: str, device: str = "cpu") -> Rates:
     """Rates by name: of this machine ("here"), of a device's data sheet, or of a file."""
     if name == "here":
-        return rates_here(device, threads)
+        return rates_here(device)
     if name in DEVICES:
         return rates_of(name)
     if Path(name).suffix == ".json":

@@ -20,6 +20,7 @@ from fullgraph.lab.cost.here import cluster_here, rates_for
 from fullgraph.lab.cost.predict import WARM_UP, Prediction, predict
 from fullgraph.lab.cost.rates import Rates
 from fullgraph.lab.cost.replay import Piece
+from fullgraph.named import pairs_of
 from fullgraph.ops import Adjacency, Structure
 from fullgraph.partition import open_part, read_manifest
 from fullgraph.placement.counts import Counts
@@ -32,17 +33,10 @@ PROCESS_BYTES = 350 << 20  # of a rank without data: torch and its libraries
 FULL_BITS = 32.0
 ROW = (1, 256)
 STALE, LOSSY = "stale", "lossy"
-# The candidates, with their defaults; each name in a list is an option that is also tried.
-OFFERED: dict[str, list[dict[str, str]]] = {
-    "vanilla": [{}],
-    "mixgcn": [{}],
-    "pipegcn": [{}, {"narrow": "true"}],
-    "sylvie-s": [{}],
-    "sylvie-a": [{}],
-    "varco": [{}],
-    "gnnpipe": [{}],
-    "gnnpipe-hybrid": [{}],
-}
+# The candidates, each with its defaults unless options follow its name.
+OFFERED = (
+    "vanilla", "mixgcn", "pipegcn", "pipegcn narrow=true", "sylvie-s", "sylvie-a", "varco", "gnnpipe", "gnnpipe-hybrid",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,19 +76,15 @@ class Choice:
         return PROCESS_BYTES + (0 if self.prediction is None else self.prediction.peak_bytes)
 
 
-def offered(names: Iterable[str] = OFFERED) -> list[tuple[str, Strategy]]:
+def offered() -> list[tuple[str, Strategy]]:
     """The candidates, by name and options."""
-    found = []
-    for name in names:
-        for options in OFFERED.get(name, [{}]):
-            label = " ".join([name, *(f"{key}={value}" for key, value in options.items())])
-            found.append((label, STRATEGIES.make(name, **options)))
-    return found
+    named = ((text, *text.split()) for text in OFFERED)
+    return [(text, STRATEGIES.make(name, **pairs_of(options))) for text, name, *options in named]
 
 
 def ranked(
     run: Run, counts: Counts, cluster: Cluster, rates: Rates, *, near: float = 0.0,
-    strategies: Sequence[tuple[str, Strategy]] = (), steps: int = 0,
+    strategies: Sequence[tuple[str, Strategy]] = (),
 ) -> list[Choice]:  # fmt: skip
     """Predict all strategies, the fastest first; those that do not fit or have no prediction come last, with the
     reason.

@@ -12,13 +12,13 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from fullgraph.own_model.fast import attention, gated, sums
+from fullgraph.own_model.fast import attention, gated, pna, sums
 from fullgraph.own_model.forward import running
 
 Fast = Callable[..., Tensor | None]
 PYG_PARTS = ("torch_geometric.nn.dense.linear.Linear", "torch_geometric.nn.aggr.")
 PYG_STEPS = ("propagate", "message", "aggregate", "update", "message_and_aggregate", "edge_update")
-GIVEN = ("nn", "act")  # parts that a user gives to a layer
+GIVEN = ("nn", "act", "pre_nns", "post_nns")  # parts of a layer that may be of any class
 PYG_HOOKS = ("_forward_pre_hooks", "_forward_hooks")
 
 
@@ -50,7 +50,7 @@ def _is_changed(conv: Any, hooks: list[str]) -> bool:
         return True
     for name, part in conv.named_children():
         plain = name in GIVEN or f"{type(part).__module__}.{type(part).__name__}".startswith(PYG_PARTS)
-        if not plain or (name != "nn" and _has_hooks(part)):
+        if not plain or (name != "nn" and any(map(_has_hooks, part.modules()))):
             return True
     return False
 
@@ -72,6 +72,7 @@ FAST: dict[str, Fast] = {
     f"{CONVS}gin_conv.GINConv": sums.gin,
     f"{CONVS}gin_conv.GINEConv": gated.gine,
     f"{CONVS}graph_conv.GraphConv": sums.graph,
+    f"{CONVS}pna_conv.PNAConv": pna.pna,
     f"{CONVS}res_gated_graph_conv.ResGatedGraphConv": gated.res_gated,
     f"{CONVS}sage_conv.SAGEConv": sums.sage,
     f"{CONVS}transformer_conv.TransformerConv": attention.transformer,

@@ -80,7 +80,8 @@ def has_room(forward: Forward, values_of_arc: int) -> bool:
         short = room is not None and nbytes > room()
         return not int(view.reduce(torch.tensor([int(short)])))
 
-    return forward.view.once(f"room for {values_of_arc}", agreed)
+    with forward.trust():
+        return forward.view.once(f"room for {values_of_arc}", agreed)
 
 
 class Looped:

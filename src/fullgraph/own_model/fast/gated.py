@@ -1,4 +1,4 @@
-"""Layers that add rows that were gated edge by edge: GINE and ResGatedGraph."""
+"""Layers that sum rows with a gate per edge: GINE and ResGatedGraph."""
 
 from typing import Any
 

@@ -6,11 +6,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fullgraph.ops import Adjacency, Structure, arc_max, arc_min, spmm, spmm_heads
+from fullgraph.ops import spmm_heads
+from fullgraph.own_model.fast.aggregations import SUMS, aggregated, can_aggregate
 from fullgraph.own_model.fast.arcs import adds, is_of_arcs, is_own, mapped, weighted
 from fullgraph.own_model.forward import Forward
-
-SUMS = {"sum": "sum", "add": "sum", "mean": "mean"}  # PyG's names -> ours
 
 
 def _is_plain_gcn(conv: Any) -> bool:
@@ -35,7 +34,7 @@ def gcn2(forward: Forward, conv: Any, x: Any, x_0: Tensor, edge_index: Any, edge
 
 
 def sage(forward: Forward, conv: Any, x: Any, edge_index: Any, size: Any = None) -> Tensor | None:
-    if not is_own(forward, x, edge_index) or size is not None or not _can_aggregate(conv):
+    if not is_own(forward, x, edge_index) or size is not None or not can_aggregate(conv):
         return None
     with forward.unseen():
         source = conv.lin(x).relu() if conv.project else x
@@ -66,7 +65,7 @@ def graph(
             return None
         out = conv.lin_rel(_weighed(forward, x, edge_weight.reshape(-1, 1), conv.aggr))
     elif own and conv.aggr == "mean":  # PyG divides by the number of arcs, not by their weights
-        out = conv.lin_rel(_per_arc(forward, forward.aggregate(x, "sum", weighted=True)))
+        out = conv.lin_rel(forward.as_nodes(_per_arc(forward, forward.aggregate(x, "sum", weighted=True))))
     else:
         out = mapped(forward, x, conv.lin_rel.weight, SUMS[conv.aggr], own)
         out = out if conv.lin_rel.bias is None else out + conv.lin_rel.bias
@@ -82,52 +81,6 @@ def _weighed(forward: Forward, x_nD: Tensor, weight_E1: Tensor, aggregation: str
 
 
 def _per_arc(forward: Forward, total_nD: Tensor) -> Tensor:
-    degree_n = forward.view.pattern.indptr.diff().clamp(min=1)
-    return total_nD / degree_n[:, None].to(total_nD.dtype)
-
-
-def _can_aggregate(conv: Any) -> bool:
-    """Whether our kernels support a layer's aggregations; they need PyG's default options."""
-    names, module = conv.aggr, conv.aggr_module
-    if isinstance(names, str):
-        return names in (*SUMS, *_EXTREMES)
-    parts = getattr(module, "aggrs", ())
-    plain = getattr(module, "mode", None) == "cat" and not any(
-        getattr(getattr(part, "var_aggr", part), "semi_grad", False) for part in parts
-    )
-    return bool(names) and plain and all(name in (*SUMS, *_EXTREMES, "var", "std") for name in names)
-
-
-def aggregated(forward: Forward, x_nD: Tensor, names: str | list[str]) -> Tensor:
-    """One aggregation, or several side by side; aggregations of the graph's features are computed once."""
-    view = forward.view
-    if x_nD is not view.features:
-        return _side_by_side(view.pattern, forward.sources(x_nD), names)
-    with torch.no_grad():
-        return view.once(f"inputs {names}", lambda: _side_by_side(view.pattern, forward.sources(x_nD), names))
-
-
-def _side_by_side(pattern: Structure, source_mD: Tensor, names: str | list[str]) -> Tensor:
-    if isinstance(names, str):
-        return _EXTREMES[names](pattern, source_mD)
-    return torch.cat([_aggregation(pattern, source_mD, name) for name in names], -1)
-
-
-def _aggregation(pattern: Structure, source_mD: Tensor, name: str) -> Tensor:
-    """mean_e x,  var = mean_e x^2 - (mean_e x)^2  and  std = sqrt(var), which is 0 where var is at most 1e-5."""
-    if name in _EXTREMES:
-        return _EXTREMES[name](pattern, source_mD)
-    if SUMS.get(name) == "sum":
-        return spmm(Adjacency(pattern), source_mD)
-    share_n = 1 / pattern.indptr.diff().clamp(min=1).to(source_mD.dtype)
-    mean = Adjacency(pattern, row_scale=share_n)
-    if name == "mean":
-        return spmm(mean, source_mD)
-    var = spmm(mean, source_mD.square()) - spmm(mean, source_mD).square()
-    if name == "var":
-        return var
-    std = var.clamp(min=1e-5).sqrt()
-    return std.masked_fill(std <= 1e-5**0.5, 0.0)
-
-
-_EXTREMES = {"max": arc_max, "min": arc_min}
+    with forward.trust():
+        degree_n = forward.view.pattern.indptr.diff().clamp(min=1)
+        return total_nD / degree_n[:, None].to(total_nD.dtype)

@@ -56,6 +56,7 @@ class Guard:
         """checks: False allows calls that mix rows of one rank alone."""
         self.checks = checks
         self.owned: set[int] = set()  # the model's parameters and buffers, by id
+        self.tables: list[Tensor] = []  # parameters and buffers with one row per node
         self._known: dict[Hashable, Outcome] = {}
         self._traces: dict[Hashable, Trace] = {}
         self._met: set[str] = set()
@@ -79,7 +80,7 @@ class Guard:
     def call(self, forward: "Forward", func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The function's result, marked; partial sums are completed over ranks."""
         place, trace = forward.calls, forward.trace
-        again = trace.again(place, func, args, kwargs)  # of a call that stands for another one
+        again = trace.again(place, func, args, kwargs)  # for a call that replaces another one
         forward.calls += 1
         if again is not None:
             return again.marked(func(*args, **kwargs))
@@ -129,7 +130,7 @@ class Guard:
                 )
 
     def meet_maker(self, x: Tensor) -> None:
-        """The autograd function of the user's that has made a tensor."""
+        """The user's autograd function that computed a tensor."""
         node: Any = x.grad_fn
         if not isinstance(node, BackwardCFunction):
             return

@@ -9,13 +9,14 @@ from fullgraph.own_model.rows.follow import Op, Rule
 from fullgraph.own_model.rows.place import refuse
 from fullgraph.own_model.rows.shapes import CUT
 from fullgraph.own_model.rows.spaces import PARTIAL, Ends, Even, Mark, Rows, Space, mark_of, rows_of
-from fullgraph.own_model.rows.values import POSITION, REVERSED, is_even, unknown
+from fullgraph.own_model.rows.values import POSITION, REVERSED, TURNS, is_even, unknown
 
 BY_FREQUENCY = (
     "{} divides gradients by how often a row of the table is read, which one rank cannot count; leave out "
     "scale_grad_by_freq=True"
 )
 TABLE = "rows of a table are read by positions of nodes"
+BY_SOURCE = "the model writes rows by the sources of edges; use index_add, scatter_add or scatter_reduce"
 ADDS = ("scatter_add", "index_add")
 
 
@@ -37,8 +38,8 @@ def read(op: Op, x: Tensor, dim: int, chosen: Tensor) -> Mark | None:
     if rows is not None and rows.dim != dim:
         if by is not None or chosen.dim() > 1:
             unknown(op)
-        if rows.points is Ends.BOTH:
-            refuse(REVERSED)  # e[[1, 0]]
+        if rows.points in TURNS:
+            refuse(f"ends of edges are chosen by an index; {REVERSED}")
         return rows
     if by is None:
         return refuse(CUT) if rows is not None else None
@@ -49,9 +50,7 @@ def read(op: Op, x: Tensor, dim: int, chosen: Tensor) -> Mark | None:
     if not by.is_single:
         unknown(op)
     if isinstance(by.points, Ends):
-        refuse(
-            REVERSED if by.points is Ends.BOTH else f"rows are read by the sources of edges in {op.name}; use x[source]"
-        )
+        refuse(f"rows are read by the sources of edges in {op.name}; use x[source]")
     if by.points is not None:
         _check_table(op, x, dim, rows, by.points)
         return Rows(by.space, dim + by.dim, by.each, rows.points if rows is not None else None)
@@ -108,7 +107,7 @@ def gather(op: Op) -> Mark | None:
     rows, by = rows_of(x), rows_of(chosen)
     if by is not None and by.dim == dim:
         if isinstance(by.points, Ends):
-            refuse(REVERSED)
+            refuse(f"rows are read by the sources of edges in {op.name}; use x[source]")
         if by.points is None:
             return refuse(CUT) if rows is not None else by
         _check_table(op, x, dim, rows if rows is None or rows.dim == dim else None, by.points)
@@ -150,7 +149,7 @@ def scatter(op: Op) -> Mark | None:
     if not by.is_single:
         unknown(op)
     if isinstance(by.points, Ends):
-        refuse(f"the model adds up rows by the sources of edges ({op.name}): {REVERSED}")
+        refuse(f"{op.name} writes rows by the sources of edges; use index_add, scatter_add or scatter_reduce")
     if at != dim:
         return _along_columns(op, x, chosen, source, by)
     if isinstance(source, Tensor) and source.dim():
@@ -224,7 +223,7 @@ def index_put(op: Op) -> Mark | None:
             refuse(CUT)
         return None if isinstance(target, Even) else target
     if isinstance(by.points, Ends) or (chosen.dtype != torch.bool and by.points is None):
-        refuse(f"the model writes rows by the sources of edges: {REVERSED}" if by.points else CUT)
+        refuse(BY_SOURCE if by.points else CUT)
     written = by.space if chosen.dtype == torch.bool else by.points
     assert isinstance(written, Space)
     _check_written(op, x, dim, written)

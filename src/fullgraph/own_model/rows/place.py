@@ -19,10 +19,17 @@ LIBRARIES = ("torch", "torch_geometric", "fullgraph", "contextlib", "functools",
 refused: ContextVar[list[Exception] | None] = ContextVar("refused", default=None)
 
 
+NEEDS_ALL = {  # PyG functions that cannot work on one rank's edges
+    "torch_geometric.utils._coalesce": "coalesce (as to_undirected calls it) sorts all edges and joins equal ones",
+    "torch_geometric.utils._sort_edge_index": "sort_edge_index sorts all edges",
+}
+
+
 def refuse(text: str) -> NoReturn:
-    """Raise one line that begins with the place in the user's model; if the model catches it, it is raised again
-    later.
-    """
+    """Raise one line that begins with the place in the model; if the model catches it, it is raised again later."""
+    known = next((NEEDS_ALL[home] for home in modules_running() if home in NEEDS_ALL), None)
+    if known is not None:
+        text = f"{known}, of which a rank has a part; do it before training, to the graph's edges"
     error = OwnCodeError(f"{place()}{text}")
     if (before := refused.get()) is not None:
         before.append(error)

@@ -21,7 +21,7 @@ def view(op: Op) -> Mark | None:
             return None
         if found is None:
             refuse(f"a view from {list(before)} to {list(after)} tears {op.what()} apart")
-        if what.points is Ends.BOTH and found.dim != 1:
+        if what.points in PAIRS and found.dim != 1:
             refuse(f"a view of edge_index mixes its two rows; {REVERSED}")
         return found
     if isinstance(what, Even):
@@ -54,7 +54,7 @@ def permuted(op: Op) -> Mark | None:
     if isinstance(what, Even):
         return Even(tuple(order.index(dim) for dim in what.dims), what.zero)
     assert isinstance(what, Rows)
-    if what.points is Ends.BOTH:
+    if what.points in PAIRS:
         refuse(REVERSED)
     return what.at(order.index(what.dim))
 
@@ -103,9 +103,9 @@ def repeated(op: Op) -> Mark | None:
     if rows is None:
         return None
     at = rows.dim + len(repeats) - op.x.dim()
-    if repeats[at] != 1:
-        refuse(f"repeat puts copies of {op.what()} behind each other; use repeat_interleave, or repeat columns")
-    return rows.at(at)
+    if repeats[at] == 1 or not rows.is_single:
+        return rows.at(at) if repeats[at] == 1 else unknown(op)
+    return Rows(op.follow.joined([rows.space] * repeats[at]), at, points=rows.points)
 
 
 def cut(op: Op) -> Any:
@@ -120,7 +120,7 @@ def cut(op: Op) -> Any:
         refuse(CUT if rows.space.kind == "nodes" else CUT.replace("nodes are", "edges are"))
     drops = op.name in ("select", "unbind")
     after = rows.at(rows.dim - (drops and dim < rows.dim))
-    if rows.points is not Ends.BOTH:
+    if rows.points not in PAIRS:
         return after
     return _end_of(op, after)
 
@@ -129,10 +129,19 @@ def _ends(end: int | None) -> bool:
     return end is None or end == sys.maxsize
 
 
+PAIRS = (Ends.BOTH, Ends.TURNED, Ends.EITHER)
+
+
+def ends_of(pair: Any, nodes: Space) -> tuple[Space | Ends, Space | Ends]:
+    """What the two rows of an edge_index point to. Owned nodes come first among owned and halo nodes."""
+    first = nodes if pair is Ends.TURNED else Ends.SOURCES
+    return first, nodes if pair is Ends.BOTH else Ends.SOURCES
+
+
 def _end_of(op: Op, rows: Rows) -> Any:
     """A row of edge_index: sources point to owned and halo nodes, targets to owned nodes."""
     edges = rows.space
-    ends = [Rows(edges, 0, points=Ends.SOURCES), Rows(edges, 0, points=op.follow.nodes)]
+    ends = [Rows(edges, 0, points=end) for end in ends_of(rows.points, op.follow.nodes)]
     if op.name == "unbind":
         return ends
     if op.name == "select":
@@ -167,11 +176,13 @@ def _points(op: Op, points: list[Space | Ends | None]) -> Space | Ends | None:
     kinds = {p for p in points if p is not op.follow.nodes}
     if not kinds:
         return op.follow.nodes
-    if kinds == {Ends.BOTH}:
-        return Ends.BOTH
+    if kinds <= set(PAIRS):
+        return kinds.pop() if len(kinds) == 1 else Ends.EITHER
+    if kinds == {Ends.SOURCES}:  # owned nodes are the first of them
+        return Ends.SOURCES
     if len(kinds) == 1 and all(p is not op.follow.nodes for p in points):
         return kinds.pop()
-    refuse(f"sources and targets of edges are mixed ({op.name}); {REVERSED}")
+    refuse(f"positions of nodes are mixed with numbers, or with other positions ({op.name}); {POSITION}")
 
 
 def _side_by_side(op: Op, parts: list[Any], marks: list[Rows | None], at: Rows) -> Rows:
@@ -194,10 +205,11 @@ def stack(op: Op) -> Mark | None:
     new = op.given["dim"] % op.out.dim()
     points = [rows.points if rows is not None else None for rows in marks]
     nodes = op.follow.nodes
-    if points == [Ends.SOURCES, nodes] and new == 0 and marks[0] is not None:
-        return Rows(marks[0].space, 1, points=Ends.BOTH)
     if Ends.SOURCES in points:
-        refuse(f"sources and targets of edges are mixed in the model; {REVERSED}")
+        pair = next((pair for pair in PAIRS if points == list(ends_of(pair, nodes))), None)
+        if pair is None or new or marks[0] is None or marks[1] is None or not marks[0].values.fits(marks[1].values):
+            refuse(f"ends of edges are stacked in a way that is not understood; {REVERSED}")
+        return Rows(marks[0].space, 1, points=pair)
     at = _side_by_side(op, parts, marks, next(rows for rows in marks if rows is not None))
     return at.at(at.dim + (at.dim >= new))
 

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from fullgraph.cached import cached_property
+from fullgraph.ops.hashing import pair_ids
 
 NAME = "_fullgraph_mark"
 VERSION = "_fullgraph_version"  # the tensor's version when it was marked Even
@@ -73,7 +74,10 @@ def joined(spaces: list[Space]) -> Space:
     kind = "nodes" if all(space.kind == "nodes" for space in spaces) else "edges"
 
     def edge_ids() -> Tensor:
-        return torch.cat([space.edge_ids for space in spaces])
+        """New ids for a set that is joined with itself, such as edges with their reversed copies."""
+        again = [spaces[:place].count(space) for place, space in enumerate(spaces)]
+        ids = [space.edge_ids for space in spaces]
+        return torch.cat([pair_ids(x, x.new_tensor(k)) if k else x for x, k in zip(ids, again, strict=True)])
 
     return Space(
         kind, sum(space.size for space in spaces),
@@ -124,6 +128,8 @@ class Ends(Enum):
 
     SOURCES = "owned and halo nodes"  # positions among owned nodes, then halo nodes
     BOTH = "the two ends of edges"  # a tensor [2, e]: sources, then targets
+    TURNED = "the two ends of turned edges"  # a tensor [2, e]: targets, then sources
+    EITHER = "two ends of edges"  # a tensor [2, e]: any ends
 
 
 @dataclass(frozen=True, slots=True)

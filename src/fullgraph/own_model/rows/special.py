@@ -9,14 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from fullgraph.own_model.rows.backward import gradient, hook
+from fullgraph.own_model.rows.by_id import embedding, is_by_number, positions
 from fullgraph.own_model.rows.count import Count, Shape, number
 from fullgraph.own_model.rows.follow import flat
+from fullgraph.own_model.rows.indexing import BY_SOURCE
 from fullgraph.own_model.rows.layers import LAYERS
 from fullgraph.own_model.rows.place import refuse
 from fullgraph.own_model.rows.spaces import SAME, Ends, Even, Rows, current, mark, rows_of
-from fullgraph.own_model.rows.values import POSITION, REVERSED
+from fullgraph.own_model.rows.sparse import MATRIX
+from fullgraph.own_model.rows.sparse import made as made_sparse
+from fullgraph.own_model.rows.values import POSITION, TURNS
 
 if TYPE_CHECKING:
     from fullgraph.own_model.forward import Forward
@@ -136,6 +141,10 @@ def _numbers(value: Any) -> Any:
 
 def getitem(forward: "Forward", func: Any, x: Any, key: Any) -> Any:
     parts = key if isinstance(key, tuple) else (key,)
+    if _turns(x, parts):
+        return forward.guard.call(forward, torch.flip, (x, (0,)), {})
+    if len(parts) == 1 and is_by_number(forward, x, parts[0]):
+        return forward.guard.call(forward, func, (x, positions(forward, parts[0])), {})
     _check_slices(x, parts)
     sources = [_reads_sources(part) for part in parts]
     if not any(sources):
@@ -146,6 +155,14 @@ def getitem(forward: "Forward", func: Any, x: Any, key: Any) -> Any:
     return lifted if len(parts) == 1 else forward.guard.call(forward, func, (lifted, (slice(None), *parts[1:])), {})
 
 
+def _turns(x: Any, parts: tuple[Any, ...]) -> bool:
+    """edge_index[[1, 0]]"""
+    rows = rows_of(x)
+    return (
+        rows is not None and rows.points in TURNS and len(parts) == 1 and type(parts[0]) is list and parts[0] == [1, 0]
+    )
+
+
 def setitem(forward: "Forward", func: Any, x: Any, key: Any, value: Any) -> Any:
     """Allow writing by source only for self loops, whose source is their target."""
     rows = rows_of(key)
@@ -153,7 +170,7 @@ def setitem(forward: "Forward", func: Any, x: Any, key: Any, value: Any) -> Any:
     if rows is None or rows.points is not Ends.SOURCES:
         return NotImplemented
     if not torch.equal(key, rows.space.targets):
-        refuse(f"the model writes rows by the sources of edges: {REVERSED}")
+        refuse(BY_SOURCE)
     loops = mark(key.detach().clone(), Rows(rows.space, 0, points=forward.sets.nodes))
     return forward.guard.call(forward, func, (x, loops, value), {})
 
@@ -196,6 +213,8 @@ def _dims_of(part: Any) -> int:
 
 
 def index_select(forward: "Forward", func: Any, x: Any, dim: int, index: Any) -> Any:
+    if is_by_number(forward, x, index):
+        return forward.guard.call(forward, func, (x, dim, positions(forward, index)), {})
     return forward.lift(x, dim, index) if _reads_sources(index) else NotImplemented
 
 
@@ -227,6 +246,11 @@ def added(in_place: bool, function: Any) -> Callable[..., Any]:
     def add(forward: "Forward", func: Any, x: Any, dim: int, index: Any, source: Any, **kwargs: Any) -> Any:
         """Add rows by groups to a tensor that every rank has: the sum over all ranks is added."""
         by, rows = rows_of(index), rows_of(source)
+        if by is not None and by.points is Ends.SOURCES:
+            if kwargs.get("alpha", 1) != 1:
+                refuse("index_add with alpha by the sources of edges; multiply the rows instead")
+            found = forward.by_source(x, dim, index, source)
+            return mark(x.copy_(found), current(found)) if in_place else found
         if rows_of(x) is not None or by is None or by.points is not None or rows is None or rows.dim != dim % x.dim():
             return NotImplemented
         zeros = torch.zeros_like(x, requires_grad=False)
@@ -235,6 +259,19 @@ def added(in_place: bool, function: Any) -> Callable[..., Any]:
         return mark(x.add_(total) if in_place else x + total, SAME)
 
     return add
+
+
+def scatter_reduce(in_place: bool) -> Callable[..., Any]:
+    def function(
+        forward: "Forward", func: Any, x: Any, dim: int, index: Any, src: Any, reduce: str, *, include_self: bool = True
+    ) -> Any:
+        """A reduction by the sources of edges, over the parts of all ranks."""
+        if not _reads_sources(index):
+            return NotImplemented
+        found = forward.by_source(x, dim, index, src, reduce, include_self)
+        return mark(x.copy_(found), current(found)) if in_place else found
+
+    return function
 
 
 def leaves(forward: "Forward", func: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
@@ -265,16 +302,28 @@ def equal(forward: "Forward", func: Any, x: Any, other: Any) -> Any:
     return not int(forward.reduce(torch.tensor([not func(x, other)], dtype=torch.int64)))
 
 
+def in_order(forward: "Forward", func: Any, x: Any, other: Any) -> Any:
+    """row < col: compare nodes by their global ids."""
+    rows, others = rows_of(x), rows_of(other)
+    ends = (Ends.SOURCES, forward.sets.nodes)
+    if rows is None or others is None or rows.points not in ends or others.points not in ends:
+        return NotImplemented
+    if rows.dim != others.dim or not rows.values.fits(others.values):
+        return NotImplemented
+    with torch._C.DisableTorchFunction():
+        ids = forward.view.all_ids
+        return mark(func(ids[x], ids[other]), rows.values)
+
+
 def _name(func: Any) -> str:
     return str(getattr(func, "__name__", func))
 
 
 _T: Any = Tensor
 BYTES = refused("{} counts the rows of one rank; use x.numel(), which counts those of all ranks in computations")
-MATRIX = refused(
-    "{} makes a matrix of the graph; use message passing, such as GCNConv, with edge_index and edge_weight"
-)
+MATRIX_OF = refused(MATRIX)
 SPECIAL: dict[Any, Callable[..., Any]] = LAYERS | {
+    F.embedding: embedding,
     _T.shape.__get__: shape,
     _T.size: size,
     **dict.fromkeys((_T.numel, torch.numel, _T.nelement), numel),
@@ -294,6 +343,8 @@ SPECIAL: dict[Any, Callable[..., Any]] = LAYERS | {
     _T.scatter_add_: added(True, torch.scatter_add),
     **dict.fromkeys((_T.index_add, torch.index_add), added(False, torch.index_add)),
     **dict.fromkeys((_T.scatter_add, torch.scatter_add), added(False, torch.scatter_add)),
+    **dict.fromkeys((_T.scatter_reduce, torch.scatter_reduce), scatter_reduce(False)),
+    _T.scatter_reduce_: scatter_reduce(True),
     **dict.fromkeys(
         (
             _T.numpy,
@@ -312,7 +363,25 @@ SPECIAL: dict[Any, Callable[..., Any]] = LAYERS | {
     ),
     **dict.fromkeys((_T.register_hook, _T.register_post_accumulate_grad_hook), hook),
     _T.nbytes.__get__: BYTES,
-    **dict.fromkeys((torch.sparse_coo_tensor, torch.sparse_csr_tensor, torch.sparse_csc_tensor), MATRIX),
+    torch.sparse_coo_tensor: lambda forward, func, *args, **kwargs: made_sparse(*args, **kwargs),
+    **dict.fromkeys((torch.sparse_csr_tensor, torch.sparse_csc_tensor), MATRIX_OF),
     **dict.fromkeys((torch.autograd.grad, torch.autograd.backward, _T.backward), gradient),
     **dict.fromkeys((torch.equal, _T.equal), equal),
+    **dict.fromkeys(
+        (
+            torch.lt,
+            _T.lt,
+            _T.__lt__,
+            torch.le,
+            _T.le,
+            _T.__le__,
+            torch.gt,
+            _T.gt,
+            _T.__gt__,
+            torch.ge,
+            _T.ge,
+            _T.__ge__,
+        ),
+        in_order,
+    ),
 }

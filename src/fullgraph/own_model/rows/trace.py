@@ -17,7 +17,7 @@ PLAIN = frozenset((int, float, bool, str, type(None), slice, torch.dtype, torch.
 
 
 class Given:
-    """A tensor among the arguments of a call. One without a mark, such as a weight, has to be the same object.
+    """A tensor among the arguments of a call. A tensor without a mark, such as a weight, must be the same object.
 
     Any other has to be made by the same kind of operation: a backward pass of the user's own may begin there.
     """

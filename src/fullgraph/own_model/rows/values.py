@@ -1,5 +1,6 @@
 """Rules for operations on values: number by number, along one dimension, row by row, products of matrices."""
 
+from dataclasses import replace
 from typing import Any, NoReturn
 
 import torch
@@ -9,10 +10,8 @@ from fullgraph.own_model.rows.follow import Op, Rule
 from fullgraph.own_model.rows.place import refuse
 from fullgraph.own_model.rows.spaces import PARTIAL, Ends, Even, Mark, Rows, mark_of, rows_of
 
-REVERSED = (
-    "the model sends rows against the edges (flow='target_to_source', or edges turned around in the model); "
-    "add the reverse edges to the graph instead"
-)
+REVERSED = "turn edges around with edge_index.flip(0) or edge_index[[1, 0]], or add the reverse edges to the graph"
+TURNS: dict[Any, Ends] = {Ends.BOTH: Ends.TURNED, Ends.TURNED: Ends.BOTH, Ends.EITHER: Ends.EITHER}
 EQUALITIES, ORDERS = ("eq", "ne"), ("lt", "le", "gt", "ge", "maximum", "minimum")
 POSITION = (
     "each rank has other nodes at these positions; choose rows by a mask made of node inputs (x, node_id, a field of "
@@ -124,8 +123,8 @@ def along(op: Op) -> Any:
     if rows is None or len(op.marked) > 1:
         return None if not op.marked else unknown(op)
     dims = _dims(op, x)
-    if rows.points is Ends.BOTH and op.name in ("flip", "roll"):
-        refuse(REVERSED)
+    if rows.points in TURNS and op.name == "flip" and dims == {0}:
+        return replace(rows, points=TURNS[rows.points])
     if rows.dim in dims:
         if op.name in ("sum", "nansum", "count_nonzero") and rows.points is None:
             return PARTIAL

@@ -1,1 +1,1 @@
-"""What a rank holds of a graph, whatever the placement: rows and arcs, matrices, whole structures, orders of rows."""
+"""Parts that all placements share: arcs and matrices, live rows, precomputed input, whole structures, row orders."""

@@ -1,4 +1,4 @@
-"""The matrix a view multiplies by, split into arcs from owned and arcs from halo rows.
+"""The matrix that a view multiplies by, split into arcs from owned rows and arcs from halo rows.
 
 Legend: n owned rows, h halo rows, e arcs; local columns 0..n-1 are owned, n..n+h-1 halo.
 """
@@ -25,9 +25,9 @@ class Arcs:
     indices: Tensor  # [e]
     weight: Tensor | None
     num_halo: int
-    undirected: bool = False  # known to hold the reverse of every arc between owned rows
-    attr: Tensor | None = None  # [e, K], features of arcs; only a user's own model reads them
-    fields: Mapping[str, Tensor] = field(default_factory=dict)  # [e, ...] by name; likewise
+    undirected: bool = False  # has the reverse of every arc between owned rows
+    attr: Tensor | None = None  # [e, K] features of arcs; only a user's own model reads them
+    fields: Mapping[str, Tensor] = field(default_factory=dict)  # [e, ...] by name; only a user's own model reads them
 
     @property
     def num_owned(self) -> int:
@@ -46,10 +46,10 @@ class Arcs:
         return torch.repeat_interleave(torch.arange(self.num_owned, device=self.device), self.indptr.diff())
 
     def degree(self, dtype: torch.dtype) -> Tensor:
-        """Weighted number of arcs into each owned row. Rows are complete, so this IS the global degree."""
+        """The weighted number of arcs into each owned row. A rank has all of these arcs, so it is the global degree."""
         if self.weight is None or not self.num_owned:
             return self.indptr.diff().to(dtype)
-        # Row by row: index_add_ on a GPU adds in another order every time.
+        # Row by row, because index_add_ on a GPU adds in a different order every time.
         return torch.segment_reduce(self.weight.to(dtype), "sum", lengths=self.indptr.diff(), initial=0, unsafe=True)
 
     def keep(self, mask: Tensor) -> "Arcs":
@@ -61,7 +61,7 @@ class Arcs:
         return Arcs(kept[self.indptr], self.indices[mask], weight, self.num_halo, attr=attr, fields=fields)
 
     def sources_of(self, rows_n: Tensor) -> Tensor:
-        """Which rows the chosen ones read, [n+h]."""
+        """Mask [n+h] of the rows that the chosen rows read."""
         read = torch.zeros(self.num_owned + self.num_halo, dtype=torch.bool, device=self.device)
         for first, last in self._pieces():
             low, high = self.indptr[[first, last]].tolist()
@@ -70,7 +70,7 @@ class Arcs:
         return read
 
     def reordered(self, order_n: Tensor) -> "Arcs":
-        """Rows, and the owned columns with them, in another order; columns ascend in each row."""
+        """The same arcs with rows and owned columns in another order; columns ascend in each row."""
         n, size = self.num_owned, self.num_owned + self.num_halo
         number = torch.arange(size, dtype=torch.int32, device=self.device)
         number[order_n] = torch.arange(n, dtype=torch.int32, device=self.device)
@@ -91,12 +91,12 @@ class Arcs:
         return replace(moved, indices=columns, weight=weight if weight is None else weight[perm.long()])
 
     def _pieces(self) -> list[tuple[int, int]]:
-        """Runs of rows, so that no more than a part of the arcs is copied at once."""
+        """Ranges of rows with at most ARCS_AT_ONCE arcs each, so that little is copied at once."""
         even = torch.arange(0, int(self.indptr[-1]), ARCS_AT_ONCE, device=self.device)
         return list(pairwise(sorted({0, *torch.searchsorted(self.indptr, even).tolist(), self.num_owned})))
 
     def pick(self, rows: Tensor) -> "Arcs":
-        """The arcs into some rows, in their order; columns stay as they are."""
+        """The arcs into some rows, in the order of these rows; columns are unchanged."""
         degrees = self.indptr.diff()[rows]
         indptr = torch.nn.functional.pad(degrees.cumsum(0), (1, 0))
         shift = torch.repeat_interleave(self.indptr[rows] - indptr[:-1], degrees)
@@ -104,11 +104,11 @@ class Arcs:
         return Arcs(indptr, self.indices[arcs], None if self.weight is None else self.weight[arcs], self.num_halo)
 
     def with_loops(self) -> "Arcs":
-        """Exactly one self loop on every owned row: the one it has, else a new one of weight one (as PyG does)."""
+        """Exactly one self loop on every owned row: its own, or a new one of weight one (as in PyG)."""
         targets = self.targets()
         is_loop = self.indices == targets
         rest = self.keep(~is_loop)
-        # In column order, so that a symmetric pattern stays one: after the row's columns below its own number.
+        # In column order, so that a symmetric pattern stays symmetric: after the columns below the row's own number.
         below = torch.nn.functional.pad((rest.indices < targets[~is_loop]).cumsum(0), (1, 0))
         rows = torch.arange(self.num_owned, device=self.device)
         indptr = rest.indptr + torch.arange(self.num_owned + 1, device=self.device)
@@ -140,14 +140,14 @@ def _head(weight: Tensor | None) -> Tensor | None:
 
 @dataclass(frozen=True, eq=False)
 class Matrices:
-    """M x = inner @ x_owned + outer @ x_halo; or, for attention, the pattern of M alone."""
+    """M x = inner @ x_owned + outer @ x_halo; or, for attention, only the pattern of M."""
 
     inner: Adjacency
     outer: Adjacency
     arcs: Structure
 
     def first(self, rows: int, cols: int, read_h: Tensor) -> "Matrices":
-        """M's first rows, which have no arc from an owned row beyond the first `cols` nor from a halo row not read."""
+        """M's first rows, whose arcs come only from the first `cols` owned rows and from halo rows in `read_h`."""
         number_h = torch.cumsum(read_h, 0, dtype=torch.int32) - 1
         owned = torch.arange(self.inner.shape[1], dtype=torch.int32, device=read_h.device)
         inner, outer = self.inner, self.outer
@@ -162,7 +162,7 @@ class Matrices:
 
 
 def _first(m: Adjacency, rows: int, pattern: Structure, cols: slice | Tensor) -> Adjacency:
-    """M's first rows on their pattern, which has these of its columns."""
+    """M's first rows on the given pattern, with the given columns' scales."""
     return Adjacency(
         pattern,
         None if m.weight is None else m.weight[: pattern.num_arcs],
@@ -172,7 +172,7 @@ def _first(m: Adjacency, rows: int, pattern: Structure, cols: slice | Tensor) ->
 
 
 def column_squares(m: Adjacency) -> Tensor:
-    """The sum of the squares of every column's numbers [C], on the host; arcs between the same two nodes are one."""
+    """The sum of the squared numbers in every column [C], on the host; parallel arcs are added first."""
     s = m.structure
     numbers = torch.ones(s.num_arcs, dtype=torch.float32, device=s.indices.device) if m.weight is None else m.weight
     numbers = numbers if m.row_scale is None else numbers * m.row_scale[s.rows]
@@ -183,12 +183,12 @@ def column_squares(m: Adjacency) -> Tensor:
 
 
 def dense_is_less(entries: int, full: int) -> bool:
-    """Whether a matrix of so many entries takes less memory, and time, without their positions."""
+    """Whether a dense matrix takes less memory and time than a sparse one of so many entries."""
     return 3 * entries > full
 
 
 def fine(dtype: torch.dtype) -> torch.dtype:
-    """The type of factors and labels beside rows of `dtype`: never fewer than 32 bits."""
+    """The type of factors and labels beside rows of `dtype`: at least 32 bits."""
     return torch.float32 if dtype.itemsize == 2 else dtype
 
 

@@ -1,4 +1,4 @@
-"""What is known of input features before training: their halo rows, and the aggregation of sparse ones.
+"""Precomputed input: halo rows of the features, and the aggregation of sparse features.
 
 Legend: n owned rows, h halo rows, D features, e entries.
 """
@@ -20,12 +20,12 @@ from fullgraph.placement.rank_graph import RankGraph
 from fullgraph.plan import HaloRoute
 from fullgraph.transport import Key, Transport
 
-SAMPLE = 4096  # nodes, about, whose aggregated rows tell how many entries all have
+SAMPLE = 4096  # nodes; their aggregated rows give an estimate of the entries of all rows
 
 
 @dataclass(eq=False, kw_only=True)
 class InputRows:
-    """A rank's input rows, and what can be known of them before training; nothing is fetched before it is asked for."""
+    """A rank's input rows, and what can be precomputed of them; nothing is fetched before its first use."""
 
     graph: RankGraph
     transport: Transport
@@ -44,7 +44,7 @@ class InputRows:
 
     @cached_property
     def halo(self) -> Features:
-        """Input rows that other ranks own [h, D], sparse where the input is."""
+        """Input rows that other ranks own [h, D]; sparse if the input is sparse."""
         rows = self.graph.rows
         if isinstance(rows.x, Tensor):
             return halo_of(rows.route, rows.x, self.transport, self._channel)
@@ -57,7 +57,7 @@ class InputRows:
     def halo_is_less(self) -> bool:
         """Whether X and the edges have fewer entries than M X: a step multiplies M X with W, or M with X W.
 
-        Both are counted over all ranks, M X by a sample of nodes, so that the answer does not depend on the cut.
+        Both are counted over all ranks, M X on a sample of nodes, so the answer does not depend on the partition.
         """
         x, halo = self.graph.rows.x, self.halo
         assert isinstance(x, Adjacency)
@@ -72,22 +72,22 @@ class InputRows:
         return bool(aggregated > before)
 
     def aggregated(self) -> Features | None:
-        """M X [n, D] of sparse X, sparse itself unless it is nearly full; None: X is dense."""
+        """M X [n, D] of sparse X, which is sparse unless it is nearly full; None if X is dense."""
         x, halo = self.graph.rows.x, self.halo if self.sparse else None
         if not isinstance(x, Adjacency) or not isinstance(halo, Adjacency):
             return None
         inner, outer = _matrix(self.matrices.inner), _matrix(self.matrices.outer)
         out_nD = sp.csr_array(inner @ _matrix(x) + outer @ _matrix(halo))
-        # All ranks alike: a placement may gather what they made.
+        # The same on all ranks, because a placement may gather the results.
         sizes = torch.tensor([out_nD.nnz, prod(out_nD.shape)])
         entries, full = self.transport.all_reduce(Key(f"{self._channel} density", 0), sizes).wait().tolist()
         if dense_is_less(entries, full):
-            return torch.from_numpy(out_nD.toarray()).clone()  # at an address of torch's, on which rounding depends
+            return torch.from_numpy(out_nD.toarray()).clone()  # in torch's memory: rounding depends on the alignment
         return _features(out_nD)
 
 
 def _halo_rows(own_nD: "sp.csr_array", route: HaloRoute, transport: Transport, name: str) -> "sp.csr_array":
-    """Copies of the sparse rows that other ranks own: how many entries each has, then columns and values."""
+    """Fetch the sparse rows that other ranks own: first the entries per row, then columns and values."""
     entries_n = torch.from_numpy(np.diff(own_nD.indptr).astype(np.int64))
     counts_h = halo_of(route, entries_n, transport, f"{name} counts")
     sent = {peer: own_nD[rows.numpy()] for peer, rows in route.send_slices().items()}

@@ -1,7 +1,7 @@
 """Live rows: a layer computes only the rows that the loss reads, directly or through the layers after it.
 
-Owned rows are put in the order of their distance to a training node. What a layer computes is then always the first
-rows of what the layer before it computed, and its matrix the first rows of the whole one.
+Owned rows are sorted by their distance to a training node. So a layer always computes the first rows of those that the
+previous layer computed, and its matrix is the first rows of the whole matrix.
 
 Legend: n owned rows, h halo rows.
 """
@@ -18,15 +18,15 @@ from fullgraph.placement.rank_graph import RankGraph
 from fullgraph.plan import HaloRoute
 from fullgraph.transport import Key, Transport
 
-# By graph layer: how many hops from a training node its output is read; None: wherever there are nodes.
+# Per graph layer: how many hops from a training node its output is read; None: everywhere.
 Hops = tuple[int | None, ...]
-LEVELS = torch.int16  # holds the hops of the deepest model that a run may have, and one more
+LEVELS = torch.int16  # holds the hops of the deepest model, and one more
 WORTH = 0.95  # a layer keeps all rows if it would still compute more than this share of its arcs
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class LayerRows:
-    """What a layer computes, the first `targets` rows, and what it reads: the first `sources` rows and a halo."""
+    """The rows that a layer computes (the first `targets`) and reads (the first `sources`, and a halo)."""
 
     targets: int
     sources: int
@@ -35,7 +35,7 @@ class LayerRows:
     matrices: Matrices
 
     def first(self, targets: int, sources: int, transport: Transport, name: str) -> "LayerRows":
-        """The same layer for fewer rows; every source of an arc into them is among `sources` or in the halo."""
+        """The same layer for fewer rows; all arcs into them come from the first `sources` rows or the halo."""
         outer = self.matrices.outer.structure if self.matrices.outer.structure.num_arcs else None
         if outer is not None:
             read = outer.indices[: int(outer.indptr[targets])]
@@ -57,14 +57,14 @@ class LayerRows:
 
 @dataclass(frozen=True, eq=False)
 class Live:
-    """Which rows each layer computes: those whose level is at most its hops."""
+    """The rows that each layer computes: those whose level is at most its hops."""
 
-    level_n: Tensor  # hops from a training node; rows must be in its order
+    level_n: Tensor  # hops from a training node; rows must be sorted by it
     hops: Hops
-    computed: dict[int, int] = field(default_factory=dict)  # by layer: rows of all ranks, where those are not all
+    computed: dict[int, int] = field(default_factory=dict)  # rows of all ranks, by layer that does not compute all
 
     def in_order(self) -> "Live":
-        """The levels of the rows after they were put in this order, on the host."""
+        """The same levels on the host, after the rows were sorted by level."""
         return replace(self, level_n=self.level_n.cpu().sort().values)
 
     def layers(self, whole: LayerRows, transport: Transport) -> dict[int, LayerRows]:
@@ -78,17 +78,17 @@ class Live:
 
 
 def live_rows(graph: RankGraph, hops: Hops, transport: Transport) -> Live | None:
-    """Which rows each layer computes, once they are ordered by level; None if that leaves out next to nothing."""
+    """The rows that each layer computes, after sorting by level; None if almost no rows can be left out."""
     level_n = _levels(graph, max(hop for hop in hops if hop is not None), transport)
     hops, computed = _worthwhile(graph, level_n, hops, transport)
     kept = [hop for hop in hops if hop is not None]
     if not kept:
         return None
-    return Live(level_n.clamp(max=max(kept) + 1), hops, computed)  # rows that are farther need no order
+    return Live(level_n.clamp(max=max(kept) + 1), hops, computed)  # rows farther away need no order
 
 
 def _levels(graph: RankGraph, deepest: int, transport: Transport) -> Tensor:
-    """How many hops every owned row is from a training node that reads it, [n]; deepest + 1 if it is farther."""
+    """Hops from every owned row to the nearest training node that reads it, [n]; deepest + 1 if it is farther."""
     n = len(graph.rows.ids)
     near = graph.rows.masks["train"].clone()
     level_n = torch.full((n,), deepest + 1, dtype=LEVELS, device=near.device)
@@ -104,10 +104,7 @@ def _levels(graph: RankGraph, deepest: int, transport: Transport) -> Tensor:
 
 
 def _worthwhile(graph: RankGraph, level_n: Tensor, hops: Hops, transport: Transport) -> tuple[Hops, dict[int, int]]:
-    """The layers' hops, or None where the rows so near have nearly all arcs of the graph; and how many rows those are.
-
-    The rows are those of all ranks.
-    """
+    """Each layer's hops, None if the rows within them have nearly all arcs; and the rows of all ranks within them."""
     wanted = sorted({hop for hop in hops if hop is not None})
     degree_n = graph.arcs.indptr.diff()
     near = [level_n <= hop for hop in wanted]

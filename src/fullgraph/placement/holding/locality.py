@@ -1,4 +1,4 @@
-"""An order of a rank's rows in which neighbours stand close together, so that a product finds their rows in a cache.
+"""Order a rank's rows so that neighbours are close together and products find their rows in a cache.
 
 Rows are clustered by label propagation (Raghavan et al., arXiv:0709.2938) with a limit on a cluster's size. The
 clusters are then the rows of a smaller graph, which is ordered in the same way with twice the limit, and so on.
@@ -13,23 +13,23 @@ from fullgraph.ops.hashing import draws, row_keys
 from fullgraph.ops.transpose import rows_of
 from fullgraph.placement.holding.adjacency import Arcs
 
-MIN_ROWS = 100_000  # fewer fit into a cache in any order
+MIN_ROWS = 100_000  # fewer rows fit into a cache in any order
 NEAR = 25_000  # rows; of 512 bytes, they fill a quarter of a cache of 50 MB
 LOCAL = 0.5  # a given order with this share of near arcs is kept
 GAIN = 1.2  # a new order must have this many times the near arcs of the given one
 ROUNDS, VOTES = 8, 32
 VOTES_AT_ONCE = 1 << 24
-SAMPLE = 1 << 24  # arcs that tell which clusters are neighbours
+SAMPLE = 1 << 24  # arcs that determine which clusters are neighbours
 SAMPLE_NEAR = 1 << 20
 
 
 def worth_a_look(num_rows: int, device: torch.device) -> bool:
-    """Whether the order of so many rows may matter on a device."""
+    """Whether the order of that many rows may matter on a device."""
     return device.type != "meta" and num_rows >= MIN_ROWS
 
 
 def local_order(arcs: Arcs) -> Tensor | None:
-    """The owned rows in an order with clearly more near neighbours than the given one, [n]; None if none is found."""
+    """An order of the owned rows [n] with clearly more near neighbours than the given order; None if none is found."""
     given = near_share(arcs, torch.arange(arcs.num_owned, device=arcs.device))
     if given >= LOCAL:
         return None
@@ -45,7 +45,8 @@ def near_share(arcs: Arcs, place_n: Tensor) -> float:
 
 
 def clustered(arcs: Arcs, size_n: Tensor | None = None, limit: int | None = None) -> Tensor:
-    """The owned rows, [n], so that a cluster is one run and clusters with many arcs between them are close together.
+    """An order of the owned rows, [n]: each cluster is one run, and clusters with many arcs between them are close
+    together.
 
     size_n: how many rows of the graph each row stands for (None: one); limit: of a cluster's size (None: NEAR).
     """
@@ -53,7 +54,7 @@ def clustered(arcs: Arcs, size_n: Tensor | None = None, limit: int | None = None
     size_n, limit = torch.ones_like(row_n) if size_n is None else size_n, limit or NEAR
     label_n = clusters(arcs, size_n, limit)
     first_n = torch.full_like(row_n, len(row_n)).scatter_reduce_(0, label_n, row_n, "amin")[label_n]
-    is_first = first_n == row_n  # of its cluster
+    is_first = first_n == row_n  # first row of its cluster
     cluster_n = (is_first.cumsum(0) - 1)[first_n]
     if limit < int(size_n.sum()):
         size_c = size_n.new_zeros(int(is_first.sum())).index_add_(0, cluster_n, size_n)
@@ -64,20 +65,21 @@ def clustered(arcs: Arcs, size_n: Tensor | None = None, limit: int | None = None
 
 
 def places(order_n: Tensor) -> Tensor:
-    """Where every row stands in an order, [n]."""
+    """The position of every row in an order, [n]."""
     place_n = torch.empty_like(order_n)
     place_n[order_n] = torch.arange(len(order_n), device=order_n.device)
     return place_n
 
 
 def clusters(arcs: Arcs, size_n: Tensor, limit: int) -> Tensor:
-    """A label for every owned row, [n]; rows of one label have at most `limit` in all, unless it is a single row.
+    """A label for every owned row, [n]; the rows of a label have a total size of at most `limit`, or are a single row.
 
-    Every row begins with a label of its own. In each round, a random half of the rows look at some of their neighbours,
-    and each takes the label that most of these have, if there is room.
+    Every row begins with its own label. In each round, a random half of the rows look at some of their neighbours, and
+    each
+    takes the most frequent label of these, if there is room.
     """
     n = arcs.num_owned
-    label_n = torch.argsort(_draw(n, 0, arcs.device))  # the lower label wins a tie, so labels must not follow the rows
+    label_n = torch.argsort(_draw(n, 0, arcs.device))  # the lower label wins a tie, so labels must be random
     if not len(arcs.indices):
         return label_n
     for turn in range(1, ROUNDS + 1):
@@ -94,7 +96,7 @@ def clusters(arcs: Arcs, size_n: Tensor, limit: int) -> Tensor:
 
 
 def _wanted(arcs: Arcs, row_m: Tensor, label_n: Tensor, full_n: Tensor) -> Tensor:
-    """The label that most neighbours of a row have, [m], but none that is full; its own if none has another."""
+    """The most frequent label among a row's neighbours, [m], without full clusters; else the row's own label."""
     n, vote_v = arcs.num_owned, torch.arange(VOTES, device=arcs.device)
     first, degree = arcs.indptr[row_m, None], (arcs.indptr[row_m + 1] - arcs.indptr[row_m])[:, None]
     votes = degree.clamp(max=VOTES)
@@ -105,14 +107,14 @@ def _wanted(arcs: Arcs, row_m: Tensor, label_n: Tensor, full_n: Tensor) -> Tenso
     own, label_mv = label_n[row_m, None], label_n[source_mv]
     counts_mv &= ~full_n[source_mv] | (label_mv == own)
     label_mv = torch.where(counts_mv, label_mv, n).sort(dim=1).values
-    before_mv = vote_v.int() - torch.searchsorted(label_mv, label_mv, out_int32=True)  # equal votes before each
-    best = torch.where(label_mv < n, before_mv, -1).argmax(1, keepdim=True)  # the first one of the most
+    before_mv = vote_v.int() - torch.searchsorted(label_mv, label_mv, out_int32=True)  # equal votes before each vote
+    best = torch.where(label_mv < n, before_mv, -1).argmax(1, keepdim=True)  # the first of the most frequent labels
     label = label_mv.gather(1, best)
     return torch.where(label < n, label, own)[:, 0]
 
 
 def _fits(wanted_m: Tensor, size_m: Tensor, room_l: Tensor) -> Tensor:
-    """Which rows find room in the cluster that they want, [m]: the first ones of those that want it."""
+    """Mask [m] of the rows that fit into the cluster that they want; the first ones have priority."""
     wanted, order = wanted_m.sort(stable=True)
     filled = torch.nn.functional.pad(size_m[order].cumsum(0), (1, 0))
     fits = torch.empty_like(order, dtype=torch.bool)
@@ -130,7 +132,7 @@ def _contracted(arcs: Arcs, cluster_n: Tensor, num_clusters: int) -> Arcs:
 
 
 def _between(arcs: Arcs, most: int) -> tuple[Tensor, Tensor]:
-    """Targets and sources of the arcs between owned rows, among at most so many arcs at even distances."""
+    """Targets and sources of arcs between owned rows; a sample of `most` evenly spaced arcs if there are more."""
     every = max(1, -(-len(arcs.indices) // most))
     source = arcs.indices[::every].long()
     target = rows_of(arcs.indptr, torch.arange(0, len(arcs.indices), every, device=arcs.device)).long()
@@ -139,5 +141,5 @@ def _between(arcs: Arcs, most: int) -> tuple[Tensor, Tensor]:
 
 
 def _draw(n: int, key: int, device: torch.device) -> Tensor:
-    """A random number for every row, [n], the same each time."""
+    """A random number for every row, [n], equal in every call with this key."""
     return draws(*row_keys(key, torch.arange(n, device=device)), torch.zeros((), dtype=torch.int64, device=device))

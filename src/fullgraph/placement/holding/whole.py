@@ -1,4 +1,4 @@
-"""The whole structure, gathered from the rows that each rank holds and held once by the ranks of every machine.
+"""The structure of the whole graph, gathered from all ranks and kept once per machine, in shared memory.
 
 Legend: N nodes, n of them this rank's own, h halo rows.
 """
@@ -24,7 +24,7 @@ Patterned = Adjacency | Structure
 def share_matrices(
     make: Callable[[Leaders], Mapping[str, Patterned] | None], transport: Transport, name: str
 ) -> dict[str, Patterned]:
-    """What make(leaders) returns on the first rank of this machine (on others None), held once by all of them.
+    """The matrices that make(leaders) returns on this machine's first rank (on others None), in shared memory.
 
     The transposes that products with a matrix, or attention over a bare pattern, need are shared, too.
     """
@@ -37,14 +37,14 @@ def share_matrices(
 
 
 class _Packer:
-    """Numbers tensors and structures as they first come."""
+    """Gives tensors and structures numbers, each at its first use."""
 
     def __init__(self) -> None:
         self.tensors: list[Tensor] = []
         self.structures: list[dict[str, Any]] = []
         self._tensors: dict[
             tuple[object, ...], int
-        ] = {}  # by address; `tensors` holds them, so that no address is reused
+        ] = {}  # keyed by address; `tensors` holds a reference, so no address is reused
         self._structures: dict[Structure, int] = {}
 
     def tensor(self, value: Tensor | None) -> int | None:
@@ -104,10 +104,11 @@ def share_whole(
     make: Callable[[Matrices], Mapping[str, Patterned]], graph: RankGraph, number_n: Tensor, nodes: int,
     transport: Transport, aggregation: str, dtype: torch.dtype, name: str,
 ) -> dict[str, Patterned]:  # fmt: skip
-    """What `make` makes of the square matrices of the whole graph, in memory that the ranks of a machine share.
+    """The result of `make` for the square matrices of the whole graph, in memory that a machine's ranks share.
 
-    number_n [n] says which row and column, 0..N-1, an owned row becomes. Only the first rank of a machine receives all
-    arcs, and builds.
+    number_n [n] is the row and column, 0..N-1, of each owned row. Only the first rank of a machine receives all arcs,
+    and
+    builds the result.
     """
 
     def of_all(leaders: Leaders) -> Mapping[str, Patterned] | None:
@@ -120,7 +121,7 @@ def share_whole(
 def _gather(
     graph: RankGraph, number_n: Tensor, nodes: int, transport: Transport, name: str, leaders: Leaders
 ) -> Arcs | None:
-    """All arcs in the new numbers, rows and each row's columns ascending; on leaders only."""
+    """All arcs in the new numbering, rows and each row's columns ascending; only on leaders."""
 
     def at_leaders(what: str, values: Tensor) -> Tensor:
         return gather_rows(values, transport, Key(f"{name} {what}", 0), lambda receiver, sender: receiver in leaders)
@@ -138,7 +139,7 @@ def _gather(
     pattern = sp.csr_array((data, source.numpy().astype(index, copy=False), indptr.astype(index)), shape=(nodes, nodes))
     if bool((row_N.diff() < 0).any()):
         pattern = pattern[torch.argsort(row_N).numpy()]
-    pattern.sort_indices()  # so that a symmetric pattern is seen to be one
+    pattern.sort_indices()  # so that a symmetric pattern is recognised
     return Arcs(
         torch.from_numpy(pattern.indptr.astype(np.int64)),
         torch.from_numpy(pattern.indices.astype(np.int32, copy=False)),

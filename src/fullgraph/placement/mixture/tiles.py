@@ -2,9 +2,8 @@
 
 Legend: N nodes in blocks, N_b of them in block b.
 
-Where layers leave rows out, every rank's rows are in the order of their distance to a training node. So what a layer
-computes is the first rows of every rank, as where rows have a halo (holding/live.py), and it reads columns of only the
-rows that those need.
+With live rows, every rank's rows are sorted by their distance to a training node. So a layer computes the first rows of
+every rank, as in a partitioned graph (holding/live.py), and reads columns of only the rows that those need.
 """
 
 from collections.abc import Iterable, Mapping
@@ -25,7 +24,7 @@ from fullgraph.transport import Key, Transport, gather_rows
 
 @dataclass(frozen=True)
 class BlockRows:
-    """How many rows every rank has in every block. Nodes are numbered by block, by owner within."""
+    """The number of rows of every rank in every block. Nodes are numbered by block, then by owner."""
 
     rank: int
     table: tuple[tuple[int, ...], ...]  # [block][rank]
@@ -46,12 +45,12 @@ class BlockRows:
         return tuple(map(sum, zip(*self.table, strict=True)))
 
     def numbers(self) -> Tensor:
-        """Of this rank's rows."""
+        """The numbers of this rank's rows."""
         starts = [sum(self.sizes[:b]) + sum(rows[: self.rank]) for b, rows in enumerate(self.table)]
         return torch.cat([torch.arange(start, start + n) for start, n in zip(starts, self.own, strict=True)])
 
     def by_block(self, x_ND: Tensor) -> list[Tensor]:
-        """All rows by block, where they came by rank."""
+        """Rows that are sorted by rank, split by block."""
         blocks = len(self.table)
         if blocks == 1:
             return [x_ND]
@@ -63,11 +62,11 @@ class BlockRows:
 class Grid:
     """Z_b = sum_j M_bj X_j  over the cells that have arcs; for attention, the pattern of each block's rows."""
 
-    cells: dict[tuple[int, int], Adjacency]  # the diagonal always, so that every block is read
+    cells: dict[tuple[int, int], Adjacency]  # always with the diagonal, so that every block is read
     patterns: tuple[Structure, ...]  # [N_b, N], self loops included
 
     def row(self, block: int) -> dict[int, Adjacency]:
-        """The cells of a block's rows, by the block that they read."""
+        """The cells in a block's rows, by the block of their columns."""
         return {j: cell for (b, j), cell in self.cells.items() if b == block}
 
     def to(self, device: torch.device) -> "Grid":
@@ -79,7 +78,7 @@ def whole_grid(
     graph: RankGraph, number_n: Tensor, sizes: tuple[int, ...], transport: Transport, aggregation: str,
     dtype: torch.dtype, name: str,
 ) -> Grid:  # fmt: skip
-    """The grid of the whole graph, shared by a machine's ranks; blocks of those sizes follow one another."""
+    """The grid of the whole graph, in memory that a machine's ranks share, with blocks of the given sizes."""
 
     def make(matrices: Matrices) -> Mapping[str, Patterned]:
         cells = {f"{b} {j}": cell for (b, j), cell in _cells(matrices.inner, sizes).items()}
@@ -129,7 +128,7 @@ def _spans(sizes: tuple[int, ...]) -> Iterable[tuple[int, int]]:
 
 @dataclass(frozen=True, eq=False)
 class LayerTiles:
-    """What a layer reads and what it computes, of all ranks, and the matrix between the two."""
+    """The rows of all ranks that a layer reads and computes, and the matrix between them."""
 
     sources: BlockRows
     targets: BlockRows
@@ -142,7 +141,7 @@ class LayerTiles:
 
     @cached_property
     def among(self) -> Tensor | None:
-        """Of one block: where the targets are among the sources of all ranks; None: they are the same rows."""
+        """With one block: the targets' positions among the sources of all ranks; None if they are the same rows."""
         if self.targets == self.sources:
             return None
         (read,), (computed,) = self.sources.table, self.targets.table
@@ -154,7 +153,7 @@ class LayerTiles:
 def fewer_tiles(
     whole: LayerTiles, live: Live, transport: Transport, device: torch.device, name: str
 ) -> dict[int, LayerTiles]:
-    """The layers that compute fewer rows than there are, by number; their matrices are held once on every machine."""
+    """The layers that compute fewer rows, by number; their matrices are kept once per machine."""
     (counts,) = whole.sources.table
     level_N = gather_rows(live.level_n.cpu(), transport, Key(f"{name} levels", 0))
     everywhere = torch.ones_like(level_N, dtype=torch.bool)
@@ -186,7 +185,7 @@ def fewer_tiles(
 
 
 def _between(matrix: Adjacency, sources_N: Tensor, targets_N: Tensor) -> Adjacency:
-    """The rows of the targets, which have no arc from a row that is no source."""
+    """The targets' rows over the sources' columns; all arcs into targets come from sources."""
     picked = matrix.take(targets_N.nonzero().flatten())
     number_N = torch.cumsum(sources_N, 0, dtype=torch.int32) - 1
     pattern = Structure(picked.structure.indptr, number_N[picked.structure.indices.long()], int(sources_N.sum()))

@@ -1,4 +1,4 @@
-"""The view of a mixture: rows of some nodes for the update, some columns of all nodes for the aggregation.
+"""The view of a mixture: a rank updates all columns of its rows, and aggregates some columns of all rows.
 
 Legend: N nodes, n of them this rank's own, both in blocks; D features, k of them this rank's own.
 """
@@ -27,7 +27,7 @@ from fullgraph.transport import Key, gather_rows
 
 @dataclass(eq=False, kw_only=True)
 class MixtureView(ChannelView):
-    """A graph whose structure is whole on every rank; columns go to the ranks that aggregate them, and come back."""
+    """A graph whose structure is complete on every rank; columns go to the ranks that aggregate them, and return."""
 
     whole: LayerTiles
     fewer: Mapping[int, LayerTiles] = field(default_factory=dict)  # layers that do not compute all rows, by number
@@ -58,7 +58,7 @@ class MixtureView(ChannelView):
 
     @cached_property
     def arcs(self) -> Structure:
-        """Into owned rows, from all rows."""
+        """Arcs into owned rows, from all rows."""
         rank, parts = self.rows.rank, []
         for pattern, rows in zip(self.whole.grid.patterns, self.rows.table, strict=True):
             parts.append(pattern.span(sum(rows[:rank]), sum(rows[: rank + 1])))
@@ -66,7 +66,7 @@ class MixtureView(ChannelView):
         return Structure(indptr, torch.cat([part.indices for part in parts]), self.num_nodes).to(self.ids.device)
 
     def side(self, layer: int, side: str, block: int | None, route: Route) -> Channel:
-        """The channel of a block's rows, or (None) of all."""
+        """The channel of a block's rows; None: of all rows."""
         return self.channel(f"layer{layer}/{side}/{block}", lambda: self._build(layer, side, block, route))
 
     def _build(self, layer: int, side: str, block: int | None, route: Route) -> Channel:
@@ -80,7 +80,7 @@ class MixtureView(ChannelView):
         )
 
     def _graded(self) -> dict[int | None, Sides]:
-        """By in-degree among all nodes: of owned rows and of all ranks', by block; None: those of all blocks."""
+        """Grades by in-degree among all nodes, of owned rows and of all ranks' rows, by block; None: of all blocks."""
         degree, device = self.graph.arcs.indptr.diff().cpu(), self.ids.device
         degrees = gather_rows(degree, self.transport, Key(f"setup/{self.name} grades", 0))
         own, everyone = quartiles(degree, degrees), quartiles(degrees, degrees)
@@ -99,7 +99,7 @@ class MixtureView(ChannelView):
         return TileMessage(self, x, layer, IDENTITY).aggregate()
 
     def sources(self, x: Tensor, layer: int) -> Tensor:
-        """Rows of all nodes, in the order of their numbers: far more than tiles, so no layer here asks for them."""
+        """Rows of all nodes, in the order of their numbers. Our layers do not use them: tiles are far fewer."""
         return _joined(self.spread(x, layer, "sources", tuple(range(self.transport.size))).wait())
 
     def spread(self, x: Tensor, layer: int, side: str, readers: tuple[int, ...]) -> "Spread":
@@ -107,7 +107,7 @@ class MixtureView(ChannelView):
 
 
 class Spread:
-    """Rows on their way to all that read them, and then there, by block."""
+    """An exchange of rows with all ranks that read them; `wait` returns the rows by block."""
 
     def __init__(
         self, rows: BlockRows, readers: tuple[int, ...], channel_of: Callable[[Route], Channel], x: Tensor
@@ -121,7 +121,7 @@ class Spread:
 
 
 class Tiles:
-    """One block of rows: on its way to columns when made, and its aggregation on its way back."""
+    """One block of rows: sent as columns when created, and its aggregation sent back."""
 
     def __init__(self, view: MixtureView, layer: int, block: int, x_nD: Tensor) -> None:
         at, width = view.tiles(layer), x_nD.shape[1]
@@ -144,10 +144,10 @@ class Tiles:
 
 
 class TileMessage(AtOnce):
-    """Posts the tiles of map(x) when made:  Z = rows(A columns(map(x))), block by block.
+    """Posts the tiles of map(x) when created:  Z = rows(A columns(map(x))), block by block.
 
-    The map comes before the wire here, unlike where rows are a halo: a tile lacks the columns that dropout counts
-    from, and its owner's mask is everyone's. Fresh tiles are the same either way; late ones have their step's mask.
+    Unlike with a halo, the map comes before the exchange: a tile lacks the columns from which dropout is drawn, so all
+    ranks use the owner's mask. Fresh tiles are the same either way; late ones have the mask of their step.
     """
 
     def __init__(self, view: MixtureView, x: Tensor, layer: int, row_map: RowMap) -> None:
@@ -163,7 +163,7 @@ class TileMessage(AtOnce):
         return self.through(lambda _, total: total)
 
     def through(self, update: Update, own: Callable[[Any], Any] | None = None) -> Tensor:
-        beside = [None if own is None else own(tiles.own) for tiles in self.tiles]  # hides the wire
+        beside = [None if own is None else own(tiles.own) for tiles in self.tiles]  # overlaps the exchange
         here: dict[int, Tensor] = {}
         for block, tiles in enumerate(self.tiles):
             z_Nk = None
@@ -176,7 +176,7 @@ class TileMessage(AtOnce):
         return _joined([update(b, tiles.come_back()) for b, tiles in zip(beside, self.tiles, strict=True)])
 
     def attend(self, target_nH: Tensor, weight_HO: Tensor) -> Tensor:
-        """Scores are made where rows are whole, and go to where columns are summed, two numbers a head."""
+        """Scores, two per head, are computed where rows are complete, and sent to where columns are aggregated."""
         view, among = self.view, self.view.tiles(self.layer).among
         read_nD = _joined([tiles.read for tiles in self.tiles])
         source_nH = (read_nD.unflatten(1, weight_HO.shape) * weight_HO).sum(-1)
@@ -195,9 +195,9 @@ class TileMessage(AtOnce):
 def _by_head(
     pattern: Structure, target_bH: Tensor, source_NH: Tensor, x_Nk: Tensor, route: TileRoute, width: int
 ) -> Tensor:
-    """Attention of this rank's columns, which may begin and end inside a head."""
+    """Attention over this rank's columns, which may begin and end inside a head."""
     first = sum(route.columns[: route.rank])
-    # Added to nothing: a rank without columns returns gradients of the scores, too, and in the same order.
+    # An empty sum, so that a rank without columns also returns gradients of the scores, in the same order.
     nothing = x_Nk[:0, :0].sum() + (target_bH[:0].sum() + source_NH[:0].sum())
     out = [nothing * x_Nk.new_zeros(len(target_bH), 0)]
     for head in range(target_bH.shape[1]):
@@ -210,7 +210,7 @@ def _by_head(
 
 
 def _whole(route: TileRoute | TileBackRoute | SpreadRoute, x: Tensor, received: Tensor) -> Tensor:
-    """What peers sent, and beside it the tile of x that stays here."""
+    """The received tiles together with the tile of x that stays on this rank."""
     route.T.own(received).copy_(route.own(x))
     return received
 
@@ -220,5 +220,5 @@ def _split(x_nD: Tensor, rows: list[int]) -> tuple[Tensor, ...]:
 
 
 def _joined(blocks: list[Tensor] | tuple[Tensor, ...]) -> Tensor:
-    """One block is itself, without a copy."""
+    """All blocks as one tensor; a single block is not copied."""
     return torch.cat(blocks) if len(blocks) > 1 else blocks[0]

@@ -1,4 +1,4 @@
-"""The partitioned placement: every rank owns some nodes, through all layers, and fetches its halo."""
+"""The partitioned placement: every rank computes all layers of its nodes and fetches its halo."""
 
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -21,12 +21,12 @@ from fullgraph.transport import Transport
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Partitioned(AllLayers):
-    """Nodes by part, one channel a layer for the halo."""
+    """A part of the nodes per rank, and a channel per layer for the halo."""
 
     channels: ClassVar[str] = "halo"
     no_options: ClassVar[frozenset[str]] = AllLayers.no_options | {"keep_halo"}
 
-    keep_halo: bool = True  # (layer_plans.py)
+    keep_halo: bool = True  # see layer_plans.py
 
     @property
     def rules(self) -> Rules:
@@ -38,7 +38,7 @@ class Partitioned(AllLayers):
         looks = self.order == "auto" and worth_a_look(len(graph.rows.ids), self.device)
         if not self.trims and not looks:
             return graph, None
-        if isinstance(graph.rows.x, Tensor):  # sparse rows are made ready on the host
+        if isinstance(graph.rows.x, Tensor):  # sparse rows are prepared on the host
             graph = graph.to(self.device, arcs=True, host_rows=self.host_rows)
         live = live_rows(graph, self.hops, transport) if self.trims else None
         order_n = local_order(graph.arcs.to(self.device)) if looks else None
@@ -56,7 +56,7 @@ class Partitioned(AllLayers):
             matrices=there.matrices(aggregation, transport, self.dtype, name),
         )
         return PartitionedView(
-            graph=there.with_arcs(graph.arcs),  # on the device the matrices alone are kept
+            graph=there.with_arcs(graph.arcs),  # only the matrices are kept on the device
             transport=transport,
             num_nodes=nodes,
             counts=counts,
@@ -84,7 +84,7 @@ class Partitioned(AllLayers):
 
 
 def _ordered(graph: RankGraph, live: Live | None, order_n: Tensor | None) -> RankGraph:
-    """The rows in an order (None: as they are); rows of a lower level come first."""
+    """The rows in an order (None: unchanged), rows of a lower level first."""
     order_n = None if order_n is None else order_n.to(graph.rows.ids.device)
     if live is not None:
         level_n = live.level_n if order_n is None else live.level_n[order_n]
@@ -94,7 +94,7 @@ def _ordered(graph: RankGraph, live: Live | None, order_n: Tensor | None) -> Ran
 
 
 def _layer(counts: LayerCounts, kind: Kind) -> LayerRows:
-    """What a layer computes and reads, on structures that have sizes and no numbers."""
+    """The rows that a layer computes and reads, on meta tensors."""
     targets, sources, halo = counts.targets, counts.sources, counts.halo
     loops = targets if kind.loops else 0
     inner, outer = (0, 0) if kind.attends else (counts.inner + loops, counts.outer)

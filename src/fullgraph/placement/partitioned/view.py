@@ -1,4 +1,4 @@
-"""The view of a partitioned graph: owned rows here, halo rows by channel.
+"""The view of a partitioned graph: owned rows on this rank, halo rows through a channel.
 
 Legend: n owned rows that a layer reads, t of them that it computes, h halo rows, D features.
 """
@@ -24,7 +24,7 @@ from fullgraph.placement.view import ChannelView
 
 @dataclass(eq=False, kw_only=True)
 class PartitionedView(ChannelView):
-    """A graph whose rows lie on many ranks; a layer's halo comes through a channel."""
+    """A graph whose rows are distributed over ranks; each layer's halo comes through a channel."""
 
     whole: LayerRows
     fewer: Mapping[int, LayerRows] = field(default_factory=dict)  # layers that do not compute all rows, by number
@@ -69,7 +69,7 @@ class PartitionedView(ChannelView):
         )
 
     def _graded(self) -> dict[int | None, Sides]:
-        """The grades of rows, of layers with fewer rows, and (None) of all rows."""
+        """The grades of the rows of each layer that computes fewer rows; None: of all rows."""
         degree_n, name = self.graph.arcs.indptr.diff().cpu(), f"setup/{self.name} grades"
         owned = boundary_grades(degree_n, self.graph.rows.route, self.transport, name).to(self.ids.device)
         grades = {}
@@ -79,7 +79,7 @@ class PartitionedView(ChannelView):
         return grades
 
     def send(self, x: Features, layer: int, row_map: RowMap = IDENTITY) -> "Message[Any]":
-        message = self._message(x, layer, row_map)  # its rows are posted before the map
+        message = self._message(x, layer, row_map)  # rows are posted before the map
         self.clock.dropped |= row_map.p > 0
         return message
 
@@ -97,7 +97,7 @@ class PartitionedView(ChannelView):
         return isinstance(self.known, KnownHalo) and x is self.known.x
 
     def _known_halo(self, layer: int) -> KnownHalo:
-        """Of the halo rows that the layer reads."""
+        """The precomputed halo, with only the rows that the layer reads."""
         if layer not in self._halos:
             assert isinstance(self.known, KnownHalo)
             ids = self.rows(layer).halo_ids
@@ -116,7 +116,7 @@ class PartitionedView(ChannelView):
 
 
 class SourceMessage:
-    """Rows of this rank, and the halo rows that its arcs read, once they are there."""
+    """This rank's rows, and the halo rows that its arcs read, which may still be on their way."""
 
     def __init__(
         self,
@@ -125,7 +125,7 @@ class SourceMessage:
         halo: Callable[[], Operand],
         absent: Callable[[], Tensor | None] | None = None,
     ) -> None:
-        """absent: of halo rows that are there, those that stand for nothing, and that attention must not see."""
+        """absent: mask of the halo rows that did not cross, which attention must leave out."""
         self.rows, self._read, self._halo, self._absent = rows, read, halo, absent
 
     @cached_property
@@ -143,8 +143,8 @@ class SourceMessage:
         return self.through(lambda _, total: total)
 
     def through(self, update: Update, own: Callable[[Any], Any] | None = None) -> Tensor:
-        # Both hide the wire. Autograd walks back in the other order: the gradients of own's weights are known, and can
-        # leave, before the product's backward pass, which takes long.
+        # Both overlap the exchange. Autograd goes back in the other order: it computes the gradients of own's weights,
+        # which can then be sent, before the product's backward pass, which takes long.
         inner = spmm(self.rows.matrices.inner, _dense(self._own_and_read[1]))
         beside = None if own is None else own(self.own)
         return update(beside, spmm(self.rows.matrices.outer, _dense(self._halo()), inner))
@@ -166,14 +166,14 @@ class SourceMessage:
 
 
 def halo_message(view: PartitionedView, x: Tensor, layer: int, row_map: RowMap) -> SourceMessage:
-    """Posts the boundary rows of x; what is done before the halo is read hides the wire."""
+    """Post the boundary rows of x; work that is done before the halo is read overlaps the exchange."""
     rows = view.rows(layer)
     channel = view.layer_channel(layer)
     mapped = row_map.relu or row_map.p > 0
     x, token = channel.begin(x, relu=row_map.relu, mapped=mapped, device=view.ids.device)
 
     def halo() -> Tensor:
-        # Halo rows crossed the wire activated; dropout comes after it, with the owner's own bits.
+        # Halo rows were activated before they crossed; dropout comes afterwards, with the owner's mask.
         return row_map.after_activation().dense(channel.end(token), rows.halo_ids)
 
     is_input = x.device != view.ids.device or (torch.is_grad_enabled() and not x.requires_grad)

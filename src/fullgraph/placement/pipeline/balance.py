@@ -1,4 +1,4 @@
-"""Where a model is cut into the stages of a pipeline: what each block costs, and the most even cut."""
+"""Divide a model into the stages of a pipeline: the cost of each block, and the most even cut."""
 
 import copy
 import time
@@ -14,15 +14,15 @@ from fullgraph.nn import BatchNorm, Block, Chain, State
 from fullgraph.nn.view import Features
 from fullgraph.placement.pipeline.view import ChunkView, StageRows
 
-TENSORS = 4  # that a state may have
-REPEATS = 3  # of a measurement; the fastest counts
-# What work takes beside a multiply-add of a dense product, on a CPU and on a GPU alike:
-SPARSE = 8  # one of a sparse product
-NUMBER = 16  # a number that norms, activations and dropout pass over
+TENSORS = 4  # most tensors of a state
+REPEATS = 3  # repeats of a measurement; the fastest counts
+# Costs in multiply-adds of a dense product, on CPUs and GPUs:
+SPARSE = 8  # a multiply-add of a sparse product
+NUMBER = 16  # a number in norms, activations and dropout
 
 
 def cost_table(model: Chain, chunk: ChunkView, x: Features, *, measure: bool) -> Tensor:
-    """Of each block: its work on a chunk with input rows x, then the widths of the state it makes."""
+    """Per block: its work on a chunk with input rows x, then the widths of its output state."""
     table = torch.zeros(len(model.blocks), 1 + TENSORS, dtype=torch.float64)
     model = copy.deepcopy(model)
     setup = chunk.stage.setup
@@ -36,7 +36,7 @@ def cost_table(model: Chain, chunk: ChunkView, x: Features, *, measure: bool) ->
         due = _work(block, before, state, view, setup.shares(block.layer))
         row[0] = min(seconds for seconds, _ in taken) * due / work if measure else due
         row[1 : 1 + len(state)] = torch.tensor([part.shape[1] for part in state])
-        alone.stores.clear()  # no stage holds those of all layers
+        alone.stores.clear()  # no stage has the stores of all layers
     return table
 
 
@@ -47,7 +47,7 @@ def _work(
     view: ChunkView,
     shares: tuple[float, float],
 ) -> float:
-    """Multiply-adds of a block that ran just now, and what else takes time, in theirs; for shares of rows and arcs."""
+    """The work of the block that just ran, in multiply-adds, for these shares of its rows and arcs."""
     rows, x = len(view.ids), before[0]
     entries = rows * x.shape[1] if isinstance(x, Tensor) else x.structure.num_arcs
     weights = sum(weight.numel() for weight in block.parameters() if weight.dim() > 1)
@@ -58,7 +58,7 @@ def _work(
 
 
 def _timed(block: Block, state: State, view: ChunkView) -> tuple[float, State]:
-    """Seconds of a block, forth and back, and the state it makes, cut off from it."""
+    """Seconds of a block's forward and backward pass, and its output state, detached."""
     start = _now(view)
     out = [part for part in block(state, view) if isinstance(part, Tensor)]
     torch.autograd.backward(out, [torch.ones_like(part) for part in out])
@@ -72,7 +72,7 @@ def _now(view: ChunkView) -> float:
 
 
 def cuttable(model: nn.Module, stages: int, cut: Sequence[int] = ()) -> Chain:
-    """The model, if it can be cut into so many stages (before these blocks) and given its rows in chunks."""
+    """Check that the model can be cut into `stages` stages before these blocks, and can run on chunks; return it."""
     if not isinstance(model, Chain):
         raise InputError(
             f"a pipeline cannot cut {type(model).__name__}, which is no chain of blocks (fullgraph.nn.Chain); "
@@ -97,12 +97,12 @@ def cuttable(model: nn.Module, stages: int, cut: Sequence[int] = ()) -> Chain:
 
 
 def balanced(costs: Sequence[float], stages: int) -> list[int]:
-    """The first block of each stage but stage 0, such that the dearest stage is as cheap as it can be."""
+    """The first block of each stage but stage 0, so that the most expensive stage is as cheap as possible."""
     sums = [0.0]
     for cost in costs:
         sums.append(sums[-1] + cost)
     blocks = len(costs)
-    worst = {(0, 0): 0.0}  # (stages, blocks) -> the dearest stage of the best cut
+    worst = {(0, 0): 0.0}  # (stages, blocks) -> the most expensive stage of the best cut
     last: dict[tuple[int, int], int] = {}
     for stage in range(1, stages + 1):
         for end in range(stage, blocks - (stages - stage) + 1):

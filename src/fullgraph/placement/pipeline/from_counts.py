@@ -1,7 +1,7 @@
-"""The chunks of a pipeline from counts alone, for a dry run: structures that have sizes and no numbers.
+"""The chunks of a pipeline from counts, for a dry run on meta tensors.
 
-Ways are even shares of the nodes, and so are the chunks of a way; what ways read of one another is spread over slots,
-and so are the rows that a layer computes.
+Ways are even shares of the nodes, and chunks are even shares of a way. The rows that ways read of one another, and the
+rows that a layer computes, are distributed evenly over slots.
 """
 
 from copy import copy
@@ -40,8 +40,8 @@ class SetupOfCounts(Setup):
         self.kind = replace(Kind.of(counts, aggregation, placement.dtype), undirected=False)
 
     def step(self) -> PipelineStep:
-        """This rank's; every way's first stage has a say in where the model is cut, and equal ways say the same."""
-        _ = self.halos, self.lanes  # which the ways' copies share
+        """This rank's step. The first stages of all ways decide where the model is cut; equal ways need only one."""
+        _ = self.halos, self.lanes  # shared by the copies for other ways
         ways = [self.way] if self.counts.even else range(self.ways)
         return PipelineStep(self, firsts=[PipelineStep(self._first(way)) for way in ways])
 
@@ -69,7 +69,7 @@ class SetupOfCounts(Setup):
         return [(ids(train), labels(self.counts, train)) for _ in chunks] if self.stage == self.stages - 1 else []
 
     def computed_rows(self, layer: int | None) -> list[int]:
-        """As many as the parts of this way that were counted compute."""
+        """As many rows as the counted parts of this way compute."""
         (every, _), (rows, _) = self._of_way(None), self._of_way(layer)
         return _shares(len(self.span) if layer is None else len(self.span) * rows // max(1, every), self.slots)
 
@@ -106,7 +106,7 @@ class SetupOfCounts(Setup):
         return chunks
 
     def _parts(self, way: int | None = None) -> range:
-        """The parts of a way; None: of this one."""
+        """The parts of a way; None: of this rank's way."""
         first = (self.way if way is None else way) * self.stages
         return range(first, first + self.stages)
 
@@ -121,17 +121,17 @@ class SetupOfCounts(Setup):
         return rows, sum(of.inner + of.outer for of in parts) + (rows if self.kind.loops else 0)
 
     def _halo(self, layer: int | None) -> tuple[int, ...]:
-        """Rows that this way reads of every other in one slot, by way."""
+        """By way, the rows that this way reads of it in one slot."""
         return tuple(self._read(layer, self.way, way) for way in range(self.ways))
 
     def _sent(self, layer: int | None) -> tuple[int, ...]:
-        """Rows that every other way reads of this one in one slot, by way."""
+        """By way, the rows that it reads of this way in one slot."""
         return tuple(self._read(layer, way, self.way) for way in range(self.ways))
 
     def _read(self, layer: int | None, reader: int, owner: int) -> int:
-        """Rows that one way reads of another in one slot; of its parts that read the same row, one does.
+        """Rows that one way reads of another in one slot; a row that several of its parts read counts once.
 
-        They are taken to read rows of another part by chance.
+        The parts are assumed to read random rows.
         """
         if reader == owner:
             return 0
@@ -152,5 +152,5 @@ class SetupOfCounts(Setup):
 
 
 def _shares(total: int, shares: int) -> list[int]:
-    """Even shares; of fewer rows, none is larger."""
+    """Even shares of a total; a smaller total has no larger share."""
     return [total // shares + (index < total % shares) for index in range(shares)]

@@ -1,6 +1,6 @@
-"""The chunks of a pipeline from the rows of all ranks: nodes are numbered by way and chunk, and handed to their stages.
+"""The chunks of a pipeline from the rows of all ranks: nodes are numbered by way and chunk, and sent to their stages.
 
-Legend: N nodes, w of them this way's own, n this rank's part; W ways, K chunks a way, V levels, S stages.
+Legend: N nodes, w of them this way's own, n this rank's part; W ways, K chunks per way, V levels, S stages.
 """
 
 from typing import TYPE_CHECKING
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class SetupOfRows(Setup):
-    """Numbers the nodes by way and chunk, and hands every rank what its stage needs."""
+    """Numbers the nodes by way and chunk, and sends every rank the rows that its stage needs."""
 
     def __init__(
         self, placement: "Pipeline", view: RankView, graph: RankGraph, live: Live | None, wire: Wires, clock: Clock,
@@ -60,12 +60,12 @@ class SetupOfRows(Setup):
 
     @property
     def live_of_part(self) -> dict[int, int]:
-        """By layer: how many rows of this rank's part are computed, where those are not all."""
+        """By layer that computes fewer rows: how many rows of this rank's part it computes."""
         level_n, hops = self.live.level_n, enumerate(self.live.hops)
         return {layer: int((level_n <= hop).sum()) for layer, hop in hops if hop is not None}
 
     def _numbers(self, graph: RankGraph) -> Numbering:
-        """The nodes by way, chunk and level. Levels cut no chunk: a layer computes the first rows of all chunks."""
+        """Number the nodes by way, chunk and level. A chunk has rows of all levels: a layer computes its first rows."""
         way, place = divmod(self.transport.rank, self.stages)
         first, last = place * self.slots // self.stages, (place + 1) * self.slots // self.stages
         if self.slots == 1:
@@ -90,7 +90,7 @@ class SetupOfRows(Setup):
         )
 
     def _pieces(self, graph: RankGraph, count: int) -> Tensor:
-        """The piece of every row of this part. It does not depend on the order that the rows are in."""
+        """The piece of every row of this part. It does not depend on the order of the rows."""
         inner, order_n = graph.arcs.keep(graph.arcs.indices < len(graph.rows.ids)), torch.argsort(graph.rows.ids)
         if bool((graph.rows.ids.diff() < 0).any()):
             inner = inner.reordered(order_n)
@@ -99,7 +99,7 @@ class SetupOfRows(Setup):
         return torch.empty_like(order_n).scatter_(0, order_n, torch.from_numpy(pieces).long())
 
     def _gather(self, what: str, values: Tensor, to: int | None = None) -> Tensor:
-        """All ranks' rows in rank order, on all; or of a way's parts, on the ranks of stage `to` in that way."""
+        """All ranks' rows in rank order, on all ranks; with `to`, each way's rows on that stage of the way."""
 
         def wants(receiver: int, sender: int) -> bool:
             place = self.mesh.at(receiver)
@@ -108,7 +108,7 @@ class SetupOfRows(Setup):
         return gather_rows(values.cpu(), self.transport, Key(f"setup/stage {what}", 0), wants)
 
     def _features(self, what: str, x: Features) -> Features:
-        """Input rows of the way, in its own order, on the first stage."""
+        """The way's input rows in the order of their numbers, on the first stage."""
         order = self._order()
         if isinstance(x, Tensor):
             rows = self._gather(what, x, to=0)
@@ -124,7 +124,7 @@ class SetupOfRows(Setup):
         return matrix.take(order) if self.stage == 0 else matrix
 
     def _order(self) -> Tensor:
-        """The rows of the way's parts, which come in rank order, in the order of their numbers."""
+        """The order that sorts the way's rows, which arrive in rank order, by number."""
         own = (self.number_N >= self.span.first) & (self.number_N < self.span.last)
         return torch.argsort(self.number_N[own])
 
@@ -194,13 +194,13 @@ class SetupOfRows(Setup):
     def _backward(self, layer: int | None) -> Adjacency:
         """The transpose of the way's rows that a layer computes [N, w]."""
         if layer is None and self.ways == 1:
-            return self.matrix.T  # which all ranks of a machine share
+            return self.matrix.T  # in memory that all ranks of a machine share
         forward = self.matrix.span(*self.span)
         return (forward if layer is None else rows_kept(forward, self.numbers.is_computed(self.way, layer))).T
 
     @cached_property
     def _grades(self) -> Tensor | None:
-        """Of all nodes, by in-degree among them, if a wire asks for it."""
+        """Grades of all nodes by in-degree, if a wire needs them."""
         if not (self.wire.graded or self.placement.hop.graded):
             return None
         degrees = self._pattern.indptr.diff()
@@ -223,7 +223,7 @@ class SetupOfRows(Setup):
         return torch.zeros(self.view.num_nodes, dtype=torch.bool)
 
     def _read_by(self, way: int, layer: int | None) -> Tensor:
-        """Which nodes the arcs come from, of the rows of a way that a layer computes [N]."""
+        """Mask [N] of the nodes that are read by the rows of a way that a layer computes."""
         arcs = self._pattern.span(int(self.starts[way, 0]), int(self.starts[way, -1]))
         chosen = torch.repeat_interleave(self.numbers.is_computed(way, layer), arcs.indptr.diff())
         return self._nothing().index_fill_(0, arcs.indices[chosen].long(), True)

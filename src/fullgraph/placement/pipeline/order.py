@@ -6,7 +6,7 @@ All chunks go forward, then back in the reverse order, as in GPipe.
 from collections.abc import Sequence
 from typing import NamedTuple
 
-AHEAD = 2  # chunks whose rows may arrive while another is worked on
+AHEAD = 2  # chunks whose rows may arrive while another chunk runs
 
 
 class Action(NamedTuple):
@@ -21,7 +21,7 @@ class Action(NamedTuple):
 
 
 def stage_order(chunks: Sequence[int]) -> list[Action]:
-    """What every stage does in a step whose chunks come in this order."""
+    """The actions of every stage in a step with this order of chunks."""
     back = list(reversed(chunks))
     return [Action(kind, chunk, _coming(order, place))
             for kind, order in (("F", chunks), ("B", back)) for place, chunk in enumerate(order)]  # fmt: skip
@@ -32,7 +32,7 @@ def _coming(order: Sequence[int], place: int) -> tuple[int, ...]:
 
 
 def slots_of(stages: int, chunks: Sequence[int]) -> list[list[str]]:
-    """By stage and slot, its action if each takes one slot; empty where the stage waits for another."""
+    """By stage and slot, the stage's action if every action takes one slot; empty while the stage waits for another."""
     order, last = stage_order(chunks), 2 * len(chunks)
     table: list[list[str]] = [[] for _ in range(stages)]
     came: dict[tuple[int, str, int], int] = {}  # (stage, kind, chunk) -> the slot after which it is done
@@ -47,7 +47,7 @@ def slots_of(stages: int, chunks: Sequence[int]) -> list[list[str]]:
 
 
 def table(stages: int, chunks: int) -> str:
-    """The order of a step as a person reads it, a line per stage."""
+    """The order of a step as text, one line per stage."""
     rows = slots_of(stages, range(chunks))
     width = max(len(cell) for row in rows for cell in row)
     return "\n".join(f"stage {stage}: " + " ".join(cell.ljust(width) for cell in row).rstrip()

@@ -29,15 +29,15 @@ Pieces = Callable[[Array, Array, int], Array]  # (indptr, indices, number of pie
 
 
 def first_exact(exact_from: float, epochs: int) -> int | None:
-    """The first exact step where a run of so many is exact from this share of them on; None: no step is."""
+    """The first exact step of a run that is exact after this share of its epochs; None: no step is exact."""
     return None if exact_from == 1 else round(exact_from * epochs)
 
 
 @dataclass(eq=False, kw_only=True)
 class ExactEnd:
-    """Steps of one executor up to step `first`, and of an exact one from there on.
+    """Runs one executor's steps before step `first`, and an exact executor's steps from there on.
 
-    What the early one holds is let go at step `first`, and is in no checkpoint after it.
+    The early executor's state is freed at step `first`, and later checkpoints do not have it.
     """
 
     early: Executor | None
@@ -73,21 +73,24 @@ class ExactEnd:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pipeline(Placement):
-    """Stages of `ways` ranks each: a stage owns consecutive layers, a way some nodes, and its chunks pass the stages.
+    """Stages of `ways` ranks each: a stage owns consecutive layers, a way owns some nodes, and chunks of nodes pass the
+    stages.
 
-    A layer multiplies a chunk's arcs by rows of all nodes: of chunks done this step fresh ones, else those of a
-    snapshot. Ways of a stage exchange halo rows of the chunks they work on. Evaluation is exact, and by parts: part p
-    belongs to way p // stages.
+    A layer multiplies a chunk's arcs by rows of all nodes: fresh rows of chunks that this step has computed, else rows
+    of a
+    snapshot. Ways of a stage exchange halo rows of the current chunks. Evaluation is exact, and by parts: part p
+    belongs to
+    way p // stages.
 
-    ways, stages: 0 for the one that the other, and the number of ranks, decides.
-    chunks: of each way, 0 for four times the stages; 1 makes all rows fresh, and training exact.
-    shuffle (T1): the chunks in another order every step.
-    history: the snapshots (T2), whose rows are zeros before the first; and what gradients flow to historical rows (T3).
+    ways, stages: 0: computed from the other one and the number of ranks.
+    chunks: per way; 0: four times the stages. 1 makes all rows fresh, and training exact.
+    shuffle (T1): run the chunks in another order in every step.
+    history: the snapshots (T2), which are zeros before the first one; and the gradients of historical rows (T3).
     hop: the wire between stages.
-    cut: the first block of each stage but stage 0; empty: such that all have the same work.
-    measure: find out that work by measuring, not by counting; runs with late or lossy hops then need not repeat.
-    exact_from: the share of the run's steps behind which they are exact: by parts, every rank all layers of its own
-        rows, which cross fresh and as they are. 1: no step is.
+    cut: the first block of each stage but stage 0; empty: so that all stages have equal work.
+    measure: measure that work instead of counting it; runs with late or lossy hops are then not reproducible.
+    exact_from: steps after this share of the run are exact: every rank computes all layers of its part, and rows cross
+        fresh and uncompressed. 1: no step is exact.
     """
 
     ways: int = 1
@@ -99,10 +102,10 @@ class Pipeline(Placement):
     cut: tuple[int, ...] = ()
     measure: bool = False
     exact_from: float = 1.0
-    pieces: Pieces = pieces_of  # how a part is cut into chunks
+    pieces: Pieces = pieces_of  # divides a part into chunks
 
     def mesh(self, ranks: int) -> Mesh:
-        """Ranks by stage and way; refuses what does not fit together."""
+        """The mesh of stages and ways; refuse numbers that do not fit together."""
         mesh = Mesh.of(ranks, ways=self.ways, stages=self.stages)
         stages = mesh.sizes["stage"]
         if self.chunks < 0 or 1 < self.chunks < stages:
@@ -128,13 +131,13 @@ class Pipeline(Placement):
         return views.shard(parts, self.ending(PipelineStep(setup), WholeStep(parts)), part.manifest.graph)
 
     def _live(self, views: Views, graph: RankGraph, transport: Transport) -> Live | None:
-        """Which rows of a part each layer computes; None: all."""
-        if self.by_parts.hops:  # then it is known, and the rows were put in its order
+        """The rows of a part that each layer computes; None: all."""
+        if self.by_parts.hops:  # it is known, and the rows are in its order
             return None if views.live is None else views.live.in_order()
         return live_rows(graph, self.hops, transport) if any(hop is not None for hop in self.hops) else None
 
     def ending(self, chunked: Executor, exact: Executor) -> Executor:
-        """The chunks' steps, then the exact ones, if there are any."""
+        """The executor of the chunks' steps, and of the exact steps after them, if there are any."""
         first = self.first_exact
         return chunked if first is None else ExactEnd(early=chunked, exact=exact, first=first)
 
@@ -167,7 +170,7 @@ class Pipeline(Placement):
 
     @property
     def by_parts(self) -> Partitioned:
-        """Who evaluates, computes ahead what does not change, and trains exactly. Only this last leaves rows out."""
+        """The partitioned placement for evaluation, precomputed input and the exact phase, which alone trims rows."""
         hops = () if self.first_exact is None else self.hops
         return replace(
             self.options_for(Partitioned),

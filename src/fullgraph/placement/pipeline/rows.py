@@ -1,8 +1,8 @@
 """Chunks of a pipeline, and the rows that a stage holds of all nodes: fresh or historical, and their gradients.
 
-Where layers leave rows out, the rows of a chunk are in the order of their distance to a training node. So what a layer
-computes of a chunk are its first rows, as where rows have a halo (holding/live.py). A historical row is read where the
-fresh one would be, so snapshots need no other rows; and the gradients of other rows are zero, historical or not.
+With live rows, the rows of a chunk are sorted by their distance to a training node. So a layer computes the first rows
+of a chunk, as in a partitioned graph (holding/live.py). A historical row is read in place of the fresh one. So
+snapshots need no other rows; and the gradients of other rows are zero, historical or not.
 
 Legend: N nodes, w of them this way's own; n rows of the chunk, t of them that a layer computes, h of other ways' chunks
 in the same slot; D features; W ways, K chunks a way, V levels: hops from a training node.
@@ -28,8 +28,8 @@ class Numbering:
 
     number_n: Tensor  # of this rank's rows
     starts: Tensor  # [W, K + 1] where each way's chunks begin
-    near: Tensor  # [W, K, V] rows of a chunk that are so near, or nearer
-    hops: Hops  # by layer; None: it computes all rows
+    near: Tensor  # [W, K, V] rows of a chunk up to this level
+    hops: Hops  # per layer; None: all rows
 
     @property
     def trimmed(self) -> list[int]:
@@ -37,12 +37,12 @@ class Numbering:
         return [layer for layer, hop in enumerate(self.hops) if hop is not None]
 
     def computed(self, layer: int | None) -> Tensor:
-        """How many rows a layer computes [W, K]; all of them are computed by no layer (None), and before the first."""
+        """The number of rows that a layer computes [W, K]; None or a negative layer: all rows."""
         hop = None if layer is None or layer < 0 else self.hops[layer]
         return self.near[:, :, -1 if hop is None else hop]
 
     def is_computed(self, way: int, layer: int | None) -> Tensor:
-        """Which rows of a way a layer computes, [w]."""
+        """Mask [w] of the rows of a way that a layer computes."""
         starts = self.starts[way]
         sizes = starts.diff()
         within = torch.arange(int(sizes.sum())) - torch.repeat_interleave(starts[:-1] - starts[0], sizes)
@@ -50,7 +50,7 @@ class Numbering:
 
 
 def rows_kept(matrix: Adjacency, kept_R: Tensor) -> Adjacency:
-    """The matrix with the other rows empty."""
+    """The same matrix with all other rows empty."""
     counts = matrix.structure.indptr.diff()
     arcs = torch.repeat_interleave(kept_R, counts)
     indptr = torch.nn.functional.pad((counts * kept_R).cumsum(0), (1, 0))
@@ -73,9 +73,9 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Chunk:
-    """Rows that go through a stage together, as a layer sees them. Nodes are numbered by way, then by chunk.
+    """Rows that pass a stage together, as a layer sees them. Nodes are numbered by way, then by chunk.
 
-    A layer reads n rows of the chunk and computes the first t of them, which are all n unless it leaves rows out.
+    A layer reads n rows of the chunk and computes the first t of them; t = n unless it leaves rows out.
     """
 
     index: int
@@ -84,16 +84,16 @@ class Chunk:
     ids: Tensor  # [n] global ids
     halo: Tensor  # [h] numbers of the rows that this way reads of other ways' chunks in the same slot
     halo_ids: Tensor  # [h]
-    route: HaloRoute  # brings them
+    route: HaloRoute  # the route of these rows
     forward: Adjacency  # [t, N]
     backward: Adjacency  # [n, w], and
     backward_halo: Adjacency  # [h, w], rows of the transpose
-    arcs: Structure  # [t, N], for attention
-    grades: Sides | None  # if a wire asks for them
+    arcs: Structure  # [t, N] for attention
+    grades: Sides | None  # None unless a wire needs them
 
     @cached_property
     def columns(self) -> Tensor:
-        """Numbers of all rows that attention reads, the chunk's own and its halo among them, ascending."""
+        """Numbers, ascending, of all rows that attention reads, with the chunk's own rows and its halo."""
         own = torch.arange(*self.span, device=self.halo.device)
         columns: Tensor = torch.cat([own, self.halo, self.arcs.indices.long()]).unique()
         return columns
@@ -105,7 +105,7 @@ class Chunk:
 
     @cached_property
     def own(self) -> slice:
-        """The chunk's own rows among `columns`; kept, for a GPU has to be waited for to know it."""
+        """The chunk's own rows among `columns`. It is kept, because computing it waits for the GPU."""
         first = int((self.columns < self.span.first).sum())
         return slice(first, first + len(self.span))
 
@@ -114,40 +114,40 @@ class Chunk:
 
 
 class History(NamedTuple):
-    """What is read of chunks to come, and what gradients flow to chunks that were read so."""
+    """How rows of later chunks are read (from snapshots), and which gradients flow to such rows."""
 
     freeze: int = 23  # steps between two snapshots
-    late: bool = False  # the first after step freeze - 1, as the authors' code has it; else after step 0
-    dropped: bool = False  # rows as dropout left them then, as in the authors' code; else each step drops anew
-    gradients: str = "double"  # "none"; "last" step's; or "double": none, and fresh ones count twice
+    late: bool = False  # the first one after step freeze - 1, as in the authors' code; else after step 0
+    dropped: bool = False  # rows after that step's dropout, as in the authors' code; else each step draws its own
+    gradients: str = "double"  # "none"; those of the "last" step; or "double": none, but fresh ones count twice
 
     def snaps(self, step: int) -> bool:
-        """Whether a snapshot is taken in this step."""
+        """Whether this step takes a snapshot."""
         return (step + self.late) % self.freeze == 0
 
     @property
     def weight(self) -> float:
-        """Of gradients that cross from chunk to chunk."""
+        """The weight of gradients that flow from chunk to chunk."""
         return 2.0 if self.gradients == "double" else 1.0
 
 
 class Store:
-    """What a stage holds of one layer's input, for all N nodes: the rows its product reads, and the way's gradients.
+    """One layer's input on a stage, for all N nodes: the rows that its product reads, and the way's gradients.
 
-    The rows are last time's snapshot, with today's dropout, overwritten chunk by chunk.
+    The rows are the last snapshot with this step's dropout, overwritten chunk by chunk.
     """
 
     def __init__(self, nodes: int, way: int, like: Tensor, *, history: bool) -> None:
         self.rows = like.new_zeros(nodes, like.shape[1])
-        # Activated, before dropout: as rows cross a wire. Or after it, if the history is to be so.
+        # Rows after the activation and before dropout, as they cross; or after dropout, if `History.dropped`.
         self.history = torch.zeros_like(self.rows) if history else None
-        # Of the products; where not computed yet this step, zero or the last step's.
+        # Gradients of the products; if not computed yet in this step, zero or the last step's.
         self.grads = like.new_zeros(way, like.shape[1])
         self.step = -1
 
     @cached_property
     def returned(self) -> Tensor:
-        """Gradients of the rows themselves, from chunks already walked back; attention needs them."""
+        """Gradients of the rows from chunks whose backward pass is done; attention needs them."""
         return torch.zeros_like(self.rows)
 
     def open(self, step: int, row_map: RowMap, ids: Tensor, history: History) -> None:
@@ -164,12 +164,14 @@ class Store:
 
 
 class Mix(torch.autograd.Function):
-    """z = A_c X,  where X holds the chunk's rows as of now, and whatever else is fresh or historical.
+    """z = A_c X,  where X holds the chunk's current rows, and fresh or historical rows of all other chunks.
 
-    Chunks are walked back in reverse order. So a row's gradient is a row of A^T times the gradients of all products
-    computed since, which are those that read it fresh: nothing flows to historical rows, unless the gradients of the
-    other products are kept from the last step. Each product's gradient counts `weight` times for the chunks before it,
-    once for its own: a message between chunks is fresh half the time.
+    Backward passes run in reverse order of chunks. So a row's gradient is a row of A^T times the gradients of all
+    products
+    computed after it, which are the products that read it fresh. Historical rows get no gradient, unless the gradients
+    of
+    the other products are kept from the last step. Each product's gradient counts `weight` times for earlier chunks and
+    once for its own chunk: a message between chunks is fresh half of the time.
     """
 
     @staticmethod
@@ -189,7 +191,7 @@ class Mix(torch.autograd.Function):
 
 
 class Gather(torch.autograd.Function):
-    """The rows of X that attention reads; gradients as above, but handed back row by row."""
+    """The rows of X that attention reads; gradients as in `Mix`, but returned row by row."""
 
     @staticmethod
     def forward(ctx, own: Tensor, halo: Tensor, store: Store, chunk: Chunk, weight: float):  # type: ignore[no-untyped-def]

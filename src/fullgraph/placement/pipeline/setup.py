@@ -1,4 +1,4 @@
-"""A rank's place in a pipeline, and what its stage works on, whatever the chunks are made from."""
+"""A rank's place in a pipeline, and the chunks, inputs and targets of its stage."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -19,11 +19,11 @@ from fullgraph.transport import SubTransport, Transport
 if TYPE_CHECKING:
     from fullgraph.placement.pipeline.placement import Pipeline
 
-CHUNKS = 4  # for each stage, unless the run says how many
+CHUNKS = 4  # per stage, unless the run gives a number
 
 
 class Setup(ABC):
-    """A rank's place among stages and ways; a source of chunks fills it."""
+    """A rank's place among stages and ways; subclasses make the chunks from rows or from counts."""
 
     def __init__(self, placement: "Pipeline", view: RankView, wire: Wires, clock: Clock) -> None:
         self.placement, self.view, self.wire, self.clock = placement, view, wire, clock
@@ -39,36 +39,36 @@ class Setup(ABC):
     attends: bool
     device: torch.device  # of the rows
     trimmed: Sequence[int]  # the layers that do not compute all rows
-    computed: Mapping[int, int]  # by layer: rows of all ranks, where those are not all
+    computed: Mapping[int, int]  # rows of all ranks, by layer that does not compute all
 
     @abstractmethod
     def chunks(self, layer: int | None = None) -> list[Chunk]:
-        """The chunks as a layer sees them; None: as layers do that compute all rows."""
+        """The chunks as a layer reads and computes them; None: with all rows."""
 
     @abstractmethod
     def computed_rows(self, layer: int | None) -> list[int]:
-        """By chunk of this way: how many rows a layer computes; None: all rows."""
+        """By chunk of this way, the number of rows that a layer computes; None: all rows."""
 
     @abstractmethod
     def arc_share(self, layer: int) -> float:
-        """Of this way's arcs, those into the rows that a layer computes."""
+        """The share of this way's arcs that end in rows that the layer computes."""
 
     def rows_after(self, layer: int) -> list[int]:
-        """By chunk: how many rows there are behind a layer, which may be a dense one."""
+        """By chunk, the number of rows after a layer, which may be a dense one."""
         return self.computed_rows(max((trimmed for trimmed in self.trimmed if trimmed <= layer), default=None))
 
     def shares(self, layer: int) -> tuple[float, float]:
-        """Of all rows, and of all arcs, those that a layer has to do with."""
+        """The shares of all rows and of all arcs that a layer works on."""
         rows, everything = sum(self.rows_after(layer)), sum(self.computed_rows(None))
         return rows / max(1, everything), self.arc_share(layer) if layer in self.trimmed else 1.0
 
     @abstractmethod
     def inputs(self, chunks: list[Chunk]) -> list[tuple[Features, Known | None]]:
-        """By chunk: features, and what is known of their aggregation; on the first stage."""
+        """By chunk, the features and their precomputed aggregation; only on the first stage."""
 
     @abstractmethod
     def targets(self, chunks: list[Chunk]) -> list[tuple[Tensor, Tensor]]:
-        """By chunk: training rows, and their labels; on the last stage."""
+        """By chunk, the training rows and their labels; only on the last stage."""
 
     @cached_property
     def halos(self) -> Transport:
@@ -78,11 +78,11 @@ class Setup(ABC):
 
     @cached_property
     def lanes(self) -> list[Transport]:
-        """A border has a lane, and a stage's two borders never the same."""
+        """A transport per border; a stage's two borders never share one."""
         return [self.transport.fork() for _ in range(min(2, self.stages - 1))]
 
     def halo_channel(self, layer: int, chunk: Chunk) -> Channel:
-        """Brings the rows of other ways that a layer reads for a chunk."""
+        """The channel that brings the rows of other ways that a layer reads for a chunk."""
         return self.wire.at(layer).build(
             name=f"halo/layer{layer}/chunk{chunk.index}",
             route=chunk.route,
@@ -92,7 +92,7 @@ class Setup(ABC):
         )
 
     def hop_channel(self, border: int, chunk: Chunk, rows: int) -> Channel:
-        """Carries so many rows of a chunk from stage `border` to the next."""
+        """The channel that carries so many rows of a chunk from stage `border` to the next."""
         ranks = [self.mesh.rank(stage=stage, way=self.way) for stage in (border, border + 1)]
         pair = SubTransport(self.lanes[border % 2], ranks)
         grades = None if chunk.grades is None else chunk.grades.owned[:rows]

@@ -25,11 +25,11 @@ from fullgraph.transport import Key
 
 @dataclass(eq=False, kw_only=True)
 class Border(Channels):
-    """Between stage `index` and the next: a channel a chunk, whose features go up and whose gradients come down."""
+    """The border between stage `index` and the next: a channel per chunk; features go up, gradients come down."""
 
     setup: Setup
     index: int
-    rows: Sequence[int] = ()  # by chunk, that cross; known when the stages have their layers
+    rows: Sequence[int] = ()  # by chunk, the rows that cross; known when the stages have their layers
 
     def up(self, chunk: Chunk) -> Hop:
         return Hop(self._at(chunk).features)
@@ -44,16 +44,16 @@ class Border(Channels):
 
 
 class PipelineStep:
-    """Stage s runs its blocks on chunk after chunk, while stage s + 1 has the chunk before; then all the way back.
+    """Stage s runs its blocks on chunk after chunk, while stage s + 1 runs the previous chunk; then all go back.
 
-    Every rank holds the whole model, of which it trains its stage's blocks; the sum of weight gradients over all ranks
-    adds those of the ways and hands them to the other stages, who so can evaluate, save and resume at any time.
+    Every rank holds the whole model and trains its stage's blocks. The gradient all-reduce adds the ways' gradients and
+    brings them to the other stages, so every rank can evaluate, save and resume at any time.
     """
 
-    one_pass = False  # but one a chunk
+    one_pass = False  # one backward pass per chunk
 
     def __init__(self, setup: Setup, firsts: Sequence["PipelineStep"] = ()) -> None:
-        """firsts: in a dry run, the first stages of all ways."""
+        """firsts: in a dry run, the steps of the first stages of all ways."""
         self.setup, self.placement, self.stage, self.firsts = setup, setup.placement, setup.stage, firsts
         _ = setup.halos, setup.lanes  # in the same order on all ranks
         self.chunks = setup.chunks()
@@ -67,7 +67,7 @@ class PipelineStep:
         self.above = Border(setup=setup, index=self.stage) if self.stage < setup.stages - 1 else None
         self.like = torch.empty(0, dtype=self.placement.dtype, device=setup.device)
         self.cut: Sequence[int] = self.placement.cut  # the first block of each stage but stage 0
-        self.widths: Tensor | None = None  # a row a block: the widths of the state it makes
+        self.widths: Tensor | None = None  # [blocks, TENSORS] the widths of each block's output state
 
     def order(self, step: int) -> list[Chunk]:
         """The chunks in the order of this step, the same on all ranks."""
@@ -104,7 +104,7 @@ class PipelineStep:
     def _enter(
         self, chunk: Chunk, coming: list[Chunk], widths: Sequence[int], step: int
     ) -> tuple[tuple[Features, ...], Tensor | None]:
-        """The state that a chunk comes with; and the tensor whose gradient goes back."""
+        """A chunk's input state, and the tensor whose gradient goes back to the stage before."""
         if self.below is None:
             return (self.inputs[chunk.index],), None
         like = self.like.new_empty(0, sum(widths))
@@ -114,7 +114,7 @@ class PipelineStep:
         return entry.split(list(widths), 1), entry
 
     def _walk_back(self, chunk: Chunk, coming: list[Chunk], entry: Tensor | None, root: Tensor, step: int) -> None:
-        """A chunk's backward pass, from what it left the stage as to what it came as."""
+        """A chunk's backward pass on this stage, from its output to its input."""
         if self.above is None:
             root.backward()
         else:
@@ -125,7 +125,7 @@ class PipelineStep:
             self.below.down(chunk).send(torch.zeros_like(entry) if entry.grad is None else entry.grad, step)
 
     def _mine(self, model: nn.Module) -> tuple[Sequence[Block], Sequence[int]]:
-        """This stage's blocks, and the widths of the state that comes to them."""
+        """This stage's blocks, and the widths of their input state."""
         chain = cuttable(model, self.setup.stages, self.cut)
         if self.widths is None:
             costs, self.widths = self._costs(chain)
@@ -138,7 +138,7 @@ class PipelineStep:
         return chain.blocks[first:last], widths
 
     def _costs(self, model: Chain) -> tuple[list[float], Tensor]:
-        """Of each block: its work, as that on the largest chunks of all ways tells; and the widths of its state."""
+        """Per block: its work on the largest chunks of all ways, and the widths of its output state."""
         if self.firsts:
             tables = [first.table(model) for first in self.firsts]
             return sum(table[:, 0] for table in tables).tolist(), tables[0][:, 1:].long()  # type: ignore[union-attr]
@@ -147,7 +147,7 @@ class PipelineStep:
         return table[:, 0].tolist(), (table[:, 1:] / self.setup.ways).long()
 
     def table(self, model: Chain) -> Tensor:
-        """Costs and widths of all blocks, as the first stage finds them."""
+        """Costs and widths of all blocks, from a run of the first stage."""
         largest = max(self.chunks, key=lambda chunk: len(chunk.span)).index
         return cost_table(model, self.views[largest], self.inputs[largest], measure=self.placement.measure)
 
@@ -166,7 +166,7 @@ class PipelineStep:
         return {place: part for place, part in places.items() if part is not None}
 
     def _fingerprint(self) -> Tensor:
-        """Of the numbering of nodes, by which snapshots lie."""
+        """Fingerprint of the numbering of nodes, which is the order of snapshots."""
         return torch.tensor(zlib.crc32(self.setup.ids.cpu().numpy().tobytes()))
 
     def held(self) -> Held:

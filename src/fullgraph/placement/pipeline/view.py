@@ -1,4 +1,4 @@
-"""What a stage holds, and the view of one of its chunks: rows of chunks done this step are fresh, others historical.
+"""A stage's rows, and the view of one chunk: rows of chunks that are done in this step are fresh, others historical.
 
 Legend: N nodes, w of them this way's own; n rows of the chunk, t of them that a layer computes, h of other ways' chunks
 in the same slot; D features.
@@ -23,13 +23,13 @@ from fullgraph.placement.view import Channels, Tensors
 
 @dataclass(eq=False, kw_only=True)
 class StageRows(Channels):
-    """What the chunks of a stage share: a store a layer, and channels to the other ways of the stage."""
+    """What the chunks of a stage share: a store per layer, and channels to the other ways of the stage."""
 
     setup: Setup
-    alone: bool = False  # to measure one chunk by itself: nobody is asked, and layers compute all of its rows
+    alone: bool = False  # measures one chunk: no exchange, and layers compute all of its rows
     stores: dict[int, Store] = field(default_factory=dict, init=False)
     _fewer: dict[int, Sequence[Chunk]] = field(default_factory=dict, init=False)
-    _loaded_rows: dict[str, Tensor] = field(default_factory=dict, init=False)  # of stores that are not made yet
+    _loaded_rows: dict[str, Tensor] = field(default_factory=dict, init=False)  # of stores that do not exist yet
 
     @property
     def clock(self) -> Clock:
@@ -50,7 +50,7 @@ class StageRows(Channels):
         return self.channel(f"layer{layer}/chunk{chunk.index}", lambda: self.setup.halo_channel(layer, chunk))
 
     def at(self, layer: int, whole: Chunk) -> Chunk:
-        """A chunk as a layer sees it; made when first used, for other stages have the other layers."""
+        """A chunk as a layer sees it. It is made at its first use: other stages have the other layers."""
         if self.alone or layer not in self.setup.trimmed:
             return whole
         if layer not in self._fewer:
@@ -68,12 +68,12 @@ class StageRows(Channels):
         return self.stores[layer]
 
     def _rows_of(self, layer: int, store: Store) -> dict[str, Tensor]:
-        """What later steps read of a store, under names."""
+        """The tensors of a store that later steps read, by name."""
         rows = {} if store.history is None else {f"history.{layer}": store.history}
         return rows | ({f"gradients.{layer}": store.grads} if self.history.gradients == "last" else {})
 
     def keep(self, store: Store, at: slice | Tensor, bare: Tensor, mapped: Tensor, *, relu: bool = False) -> None:
-        """Into the snapshot, in a step that takes one: rows before activation and dropout, or after them."""
+        """In a step that takes a snapshot, write rows into it: before activation and dropout, or after them."""
         if store.history is not None and self.history.snaps(self.clock.step):
             rows = (mapped if self.history.dropped else bare).detach()
             store.history[at] = rows.relu() if relu and not self.history.dropped else rows
@@ -149,7 +149,7 @@ class ChunkView:
 
 
 class ChunkMessage(AtOnce):
-    """The chunk's rows, on their way to the other ways; what is done before `aggregate` hides the wire."""
+    """The chunk's rows, sent to the other ways; work before `aggregate` overlaps the exchange."""
 
     def __init__(self, view: ChunkView, x: Tensor, layer: int, row_map: RowMap) -> None:
         stage, chunk = view.stage, view.stage.at(layer, view.chunk)
