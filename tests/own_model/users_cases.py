@@ -139,7 +139,7 @@ KINDS = {  # what users write, and how each of them ends
     ],
     "Dir-GNN": [Case("DirGNN")],
     "ChebConv": [Case("Cheb")],
-    "sums by the sources of edges": [Case("SumsBySource")],
+    "sums and extremes by the sources of edges": [Case("SumsBySource"), Case("ExtremesBySource")],
     "`to_undirected` inside of forward": [Case("Undirected", refused="before training")],
     "UniMP: labels of training nodes as inputs": [Case("UniMP", with_labels)],
     "`torch.sparse.mm` with the graph": [

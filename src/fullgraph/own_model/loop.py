@@ -19,8 +19,7 @@ def mean_loss(losses: Tensor, over: Over, *, weight: Tensor | None = None) -> Te
     """This rank's summand of the mean of `losses` over the rows of all ranks.
 
     losses: one number per row (reduction="none"), for this rank's rows. weight: the rows' weights, if `losses` are
-    already
-    weighted and the mean divides by the sum of weights, as in F.cross_entropy(weight=...).
+    already weighted and the mean divides by the sum of weights, as in F.cross_entropy(weight=...).
     """
     if losses.dim() == 0:
         raise InputError("mean_loss takes one loss per row: compute it with reduction='none'")
