@@ -653,6 +653,35 @@ class UniMP(nn.Module):
         return self.conv2(self.conv1(x, edge_index).relu(), edge_index)
 
 
+class Masked(nn.Module):
+    """PyG's MaskLabel; in training half of the labels are given, drawn by node."""
+
+    def __init__(self, num_features, num_classes):
+        super().__init__()
+        self.labels, self.conv = gnn.MaskLabel(num_classes, num_features), gnn.SAGEConv(num_features, num_classes)
+
+    def forward(self, x, y, edge_index, train_mask, node_id):
+        given = train_mask & (torch.rand(x.size(0)) < 0.5) if self.training else train_mask
+        return self.conv(self.labels(x, y, given), edge_index)
+
+
+class MaskedByCount(Masked):
+    def forward(self, x, y, edge_index, train_mask, node_id):
+        given = gnn.MaskLabel.ratio_mask(train_mask, 0.5)
+        return self.conv(self.labels(x, y, given), edge_index)
+
+
+class TransposedProduct(nn.Module):
+    """Written for a SparseTensor."""
+
+    def __init__(self, in_channels, out_channels):
+        super().__init__()
+        self.lin = nn.Linear(in_channels, out_channels)
+
+    def forward(self, x, adj_t):
+        return adj_t @ self.lin(x)
+
+
 class SparseMM(nn.Module):
     def __init__(self, in_channels, out_channels):
         super().__init__()

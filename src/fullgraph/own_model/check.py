@@ -99,6 +99,11 @@ def self_check(
             table = f"{ROW_PER_NODE.format(view.num_nodes)}; "
         elif tables:
             table = f"write x.size(0) or the size of {next(iter(tables))} for the number of nodes; "
+        elif (arcs := Takes.of(module, tuple(inputs[1])).arcs) in ("adj", "adj_t"):
+            table = (
+                f"{arcs} is edge_index [2, edges]; for products make a matrix of it, torch.sparse_coo_tensor("
+                "edge_index.flip(0), values, (x.size(0), x.size(0))); "
+            )
         raise InputError(
             f"self-check: the model fails on a small piece of the graph ({problem}); {table}{WAY_OUT}"
         ) from error
