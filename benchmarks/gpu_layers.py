@@ -6,12 +6,10 @@
 
 Our side is the trainer of `fullgraph train GRAPH --model layer_nets.py:NAME --device DEVICE` in this process, with its
 self-check; PyG runs the same class with Adam. An epoch is the forward pass, the loss of the training nodes, the
-backward
-pass and the update. Its time is a median: on a GPU of times between CUDA events, on a CPU of processor time (set
-OMP_NUM_THREADS=1: idle threads count). Memory on a GPU is torch's peak with the graph in it; on a CPU it is the growth
-of
-the process since the graph was built. Both sides compute all rows of all layers unless --live is given: then ours
-leaves out the rows that the loss does not read, if it can determine them.
+backward pass and the update. Its time is a median: on a GPU of times between CUDA events, on a CPU of processor time
+(set OMP_NUM_THREADS=1: idle threads count). Memory on a GPU is torch's peak with the graph in it; on a CPU it is the
+growth of the process since the graph was built. Both sides compute all rows of all layers unless --live is given: then
+ours leaves out the rows that the loss does not read, if it can determine them.
 """
 
 import argparse

@@ -65,12 +65,9 @@ class Adaptive(Value):
     """Low-bit wires whose bits follow a node's in-degree and the run's loss  (Sylvie's later version, ICDE 2024).
 
     Nodes that other ranks read (in a mixture and between stages, all nodes) are divided into quarters by in-degree,
-    over
-    all ranks. The lowest quarter takes b bits, the next 2 b, then 4 b and 8 b, at most 8. b doubles if the loss falls
-    more
-    slowly, and halves if it does not (see `Trend`). `switch`: the same verdict chooses between fresh rows and rows that
-    are
-    one step late.
+    over all ranks. The lowest quarter takes b bits, the next 2 b, then 4 b and 8 b, at most 8. b doubles if the loss
+    falls more slowly, and halves if it does not (see `Trend`). `switch`: the same verdict chooses between fresh rows
+    and rows that are one step late.
     """
 
     bits: int = 1

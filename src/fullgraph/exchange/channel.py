@@ -31,9 +31,9 @@ class Channel:
         """Post the rows of x (or of relu(x)) that peers read; return x itself, and the token for `end`.
 
         relu: peers receive relu(x), but x itself is returned, so that its owner can fuse the activation with the
-        dropout
-        after the exchange. mapped: x is only used in such a map here. The map's backward pass creates a new tensor, so
-        returned gradients are added to that tensor without a copy. device: of the sent rows, if x stays in host memory.
+        dropout after the exchange. mapped: x is only used in such a map here. The map's backward pass creates a new
+        tensor, so returned gradients are added to that tensor without a copy. device: of the sent rows, if x stays in
+        host memory.
         """
         self._comparable = not self.clock.dropped
         x, token = Begin.apply(x, self, relu, mapped, device or x.device)  # type: ignore[no-untyped-call]

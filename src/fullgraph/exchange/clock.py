@@ -97,8 +97,7 @@ class Clock:
         """Enclose a backward pass and its gradient all-reduce: late gradients of rows are sent afterwards.
 
         All ranks wait for the all-reduce, and earlier messages would share its links. Rows that are read in the next
-        step
-        still arrive in time.
+        step still arrive in time.
         """
         self._sends = []
         try:

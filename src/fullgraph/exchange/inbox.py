@@ -131,6 +131,17 @@ class Extras:
         return self.changes is not None or (self.picks is not None and self.picks.turns > 1)
 
 
+def check_begun(step: int, last: int) -> None:
+    """Refuse a forward pass before the first step, or a second one in a step. last: the step of the previous pass."""
+    if step < 0:
+        raise InputError("no step was begun: call shard.clock.tick() before the forward pass of each step")
+    if step == last:
+        raise InputError(
+            f"two forward passes in step {step}: call shard.clock.tick() before each, and evaluate through "
+            "shard.full.view"
+        )
+
+
 class Inbox:
     """Posts rows along a route and keeps the versions that a later step may read."""
 
@@ -152,7 +163,8 @@ class Inbox:
         later: may delay sending rows that this step does not read.
         """
         if self.schedule.depth or self.extras.keeps_rows:
-            self._check(step)
+            check_begun(step, self.posted)
+            self.posted = step
         if self._loaded:
             self._check_loaded(packed, like, step)
         turn = self.schedule.turn(step)
@@ -208,17 +220,6 @@ class Inbox:
         shapes = self.route.shapes(tuple(self._like.shape[1:]))
         coding = self._coding(self._like, shapes, replace(self.key, step=step))
         return sum(size for peer, size in coding.incoming().items() if coding.crosses("come", peer))
-
-    def _check(self, step: int) -> None:
-        """Check that the rows for a later step are those of one step, which has begun and is not over."""
-        if step < 0:
-            raise InputError("no step was begun: call shard.clock.tick() before the forward pass of each step")
-        if step == self.posted:
-            raise InputError(
-                f"two forward passes in step {step}: call shard.clock.tick() before each, and evaluate through "
-                "shard.full.view"
-            )
-        self.posted = step
 
     def read(self, step: int) -> ByPeer | None:
         """Rows by peer of the version due at `step` (None: nothing is due yet, and it counts as zeros)."""

@@ -20,8 +20,7 @@ from fullgraph.transport import Key, Transport
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wire:
     """The free choices of a channel: schedule, codec (gradients may have another), smoothing and feedback; and which
-    rows
-    cross in a step (`share`, `turns`: see rows.py; `drift`: only rows that changed).
+    rows cross in a step (`share`, `turns`: see rows.py; `drift`: only rows that changed).
     """
 
     schedule: Schedule = field(default_factory=Sync)

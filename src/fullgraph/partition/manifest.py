@@ -78,7 +78,7 @@ class GraphFacts(Value):
 
 @dataclass(frozen=True, eq=False)
 class Manifest(Value):
-    """The facts of all parts that can be read without opening a part."""
+    """Facts about all parts, which can be read without opening a part."""
 
     schema: int
     graph: GraphFacts

@@ -75,7 +75,7 @@ class Placement(ABC):
 
     @property
     def alike(self) -> bool:
-        """Whether ranks with equal parts do equal work, and send one another equal messages at the same time."""
+        """Whether ranks with equal parts do equal work, and send equal messages at the same time."""
         return True
 
     def stale_steps(self, ranks: int) -> int:

@@ -21,10 +21,8 @@ class Rules:
     """The settings of strategy, run and placement that apply to all layers.
 
     precompute: the run allows precomputed input. encodes: the model maps its input before its first graph layer, so
-    that
-    nothing can be precomputed. whole_rows: readers receive whole rows, and can map them. keep_halo: the halo's input
-    rows
-    may be kept if they are smaller than their aggregation.
+    that nothing can be precomputed. whole_rows: readers receive whole rows, and can map them. keep_halo: the halo's
+    input rows may be kept if they are smaller than their aggregation.
     """
 
     sends: Crossing = "mapped"

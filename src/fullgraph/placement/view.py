@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from fullgraph.cached import cached_property
 from fullgraph.errors import InputError
 from fullgraph.exchange import Channel, Clock, Held, Wire, Wires
+from fullgraph.exchange.inbox import check_begun
 from fullgraph.nn.layer_plan import LayerPlan, LayerShape
 from fullgraph.nn.view import Features
 from fullgraph.ops import Adjacency, aligned_rows, host_rows
@@ -150,7 +151,7 @@ class RankView(Channels):
 
     def enter(self, *, training: bool) -> None:
         raise InputError(
-            "this shard was opened for fg.distribute; for a model of ours give its aggregation: "
+            "this shard was opened for fg.distribute; for one of our models give its aggregation: "
             "fg.open_shard(..., aggregation='gcn', 'mean', 'sum' or 'attention')"
         )
 
@@ -168,18 +169,13 @@ class ChannelView(RankView):
         if clock.use != "rows":
             if clock.step <= self._entered or clock.step < 0:
                 clock.tick()
-        elif clock.step < 0:
-            raise InputError("no step was begun: call shard.clock.tick() before the forward pass of each step")
-        elif clock.step == self._entered:
-            raise InputError(
-                f"two forward passes in step {clock.step}: call shard.clock.tick() before each, and evaluate through "
-                "shard.full.view"
-            )
-        elif not training or not torch.is_grad_enabled():
-            raise InputError(
-                "evaluation through the training view: call model.eval() and model(shard.full.x, shard.full.view), or "
-                "model.train() to train"
-            )
+        else:
+            check_begun(clock.step, self._entered)
+            if not training or not torch.is_grad_enabled():
+                raise InputError(
+                    "evaluation through the training view: call model.eval() and model(shard.full.x, shard.full.view), "
+                    "or model.train() to train"
+                )
         self._entered = clock.step
 
     def plan(self, x: Features, layer: int, shape: LayerShape) -> LayerPlan:

@@ -1,8 +1,7 @@
 """The frame of a page: its elements, style, sections, tables and figures.
 
 Every text is escaped unless it is already an element. Line ends in names are escaped too: a program may read a page
-line
-by line, and a name may come from somebody else's run.
+line by line, and a name may come from somebody else's run.
 """
 
 from __future__ import annotations

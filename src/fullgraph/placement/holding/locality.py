@@ -75,8 +75,7 @@ def clusters(arcs: Arcs, size_n: Tensor, limit: int) -> Tensor:
     """A label for every owned row, [n]; the rows of a label have a total size of at most `limit`, or are a single row.
 
     Every row begins with its own label. In each round, a random half of the rows look at some of their neighbours, and
-    each
-    takes the most frequent label of these, if there is room.
+    each takes the most frequent label of these, if there is room.
     """
     n = arcs.num_owned
     label_n = torch.argsort(_draw(n, 0, arcs.device))  # the lower label wins a tie, so labels must be random

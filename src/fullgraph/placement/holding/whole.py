@@ -24,7 +24,7 @@ Patterned = Adjacency | Structure
 def share_matrices(
     make: Callable[[Leaders], Mapping[str, Patterned] | None], transport: Transport, name: str
 ) -> dict[str, Patterned]:
-    """The matrices that make(leaders) returns on this machine's first rank (on others None), in shared memory.
+    """Share the matrices that make(leaders) returns on this machine's first rank; on others it returns None.
 
     The transposes that products with a matrix, or attention over a bare pattern, need are shared, too.
     """
@@ -107,8 +107,7 @@ def share_whole(
     """The result of `make` for the square matrices of the whole graph, in memory that a machine's ranks share.
 
     number_n [n] is the row and column, 0..N-1, of each owned row. Only the first rank of a machine receives all arcs,
-    and
-    builds the result.
+    and builds the result.
     """
 
     def of_all(leaders: Leaders) -> Mapping[str, Patterned] | None:

@@ -143,7 +143,7 @@ def _even(total: int, shares: int) -> list[int]:
 
 
 def _fewer(counts: Counts, rows: BlockRows, kind: Kind) -> dict[int, LayerTiles]:
-    """Layers that compute fewer rows, as many as the counted parts compute, in even shares."""
+    """Layers that do not compute all rows; their rows are those of the counted parts, in equal shares."""
     found, sources = {}, rows
     for layer in sorted(counts.ranks[0].fewer):
         of_ranks = [rank.fewer[layer] for rank in counts.ranks]

@@ -50,7 +50,7 @@ class BlockRows:
         return torch.cat([torch.arange(start, start + n) for start, n in zip(starts, self.own, strict=True)])
 
     def by_block(self, x_ND: Tensor) -> list[Tensor]:
-        """Rows that are sorted by rank, split by block."""
+        """Split rows that are sorted by rank into blocks."""
         blocks = len(self.table)
         if blocks == 1:
             return [x_ND]

@@ -60,7 +60,7 @@ class SetupOfRows(Setup):
 
     @property
     def live_of_part(self) -> dict[int, int]:
-        """By layer that computes fewer rows: how many rows of this rank's part it computes."""
+        """For each layer that does not compute all rows: how many rows of this rank's part it computes."""
         level_n, hops = self.live.level_n, enumerate(self.live.hops)
         return {layer: int((level_n <= hop).sum()) for layer, hop in hops if hop is not None}
 

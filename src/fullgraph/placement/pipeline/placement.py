@@ -77,10 +77,8 @@ class Pipeline(Placement):
     stages.
 
     A layer multiplies a chunk's arcs by rows of all nodes: fresh rows of chunks that this step has computed, else rows
-    of a
-    snapshot. Ways of a stage exchange halo rows of the current chunks. Evaluation is exact, and by parts: part p
-    belongs to
-    way p // stages.
+    of a snapshot. Ways of a stage exchange halo rows of the current chunks. Evaluation is exact, and by parts: part p
+    belongs to way p // stages.
 
     ways, stages: 0: computed from the other one and the number of ranks.
     chunks: per way; 0: four times the stages. 1 makes all rows fresh, and training exact.

@@ -167,11 +167,9 @@ class Mix(torch.autograd.Function):
     """z = A_c X,  where X holds the chunk's current rows, and fresh or historical rows of all other chunks.
 
     Backward passes run in reverse order of chunks. So a row's gradient is a row of A^T times the gradients of all
-    products
-    computed after it, which are the products that read it fresh. Historical rows get no gradient, unless the gradients
-    of
-    the other products are kept from the last step. Each product's gradient counts `weight` times for earlier chunks and
-    once for its own chunk: a message between chunks is fresh half of the time.
+    products computed after it, which are the products that read it fresh. Historical rows get no gradient, unless the
+    gradients of the other products are kept from the last step. Each product's gradient counts `weight` times for
+    earlier chunks and once for its own chunk: a message between chunks is fresh half of the time.
     """
 
     @staticmethod
