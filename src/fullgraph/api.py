@@ -20,7 +20,7 @@ from fullgraph.errors import InputError
 from fullgraph.exchange import Wires
 from fullgraph.jobs import as_rank, asked, begin_in_job, launch_ranks, with_parts
 from fullgraph.nn import ModelSpec, Usual
-from fullgraph.own_code import own_code
+from fullgraph.own_code import in_users_frames
 from fullgraph.partition import (
     Partitioner,
     cut_parts,
@@ -91,7 +91,7 @@ class FinishedRun:
         return self.prediction("probabilities")
 
 
-@own_code()
+@in_users_frames
 def train(
     graph: Any = "demo",
     *,
@@ -181,7 +181,7 @@ def _start(
     return FinishedRun(folder)
 
 
-@own_code()
+@in_users_frames
 def resume(
     folder: str | Path, *, epochs: int | None = None, schedule_epochs: int | None = None, parts: int | None = None,
     max_restarts: int | None = None, model: Any = None, ahead: ForkServer | None = None,
@@ -228,7 +228,7 @@ def resume(
     return FinishedRun(folder)
 
 
-@own_code()
+@in_users_frames
 def open_shard(
     graph: Graph | str | Path,
     *,

@@ -19,7 +19,7 @@ from fullgraph.cutting import cut, write_shards
 from fullgraph.data import FeatureScaler, Graph, as_graph
 from fullgraph.display import shown
 from fullgraph.errors import InputError
-from fullgraph.own_code import own_code
+from fullgraph.own_code import in_users_frames
 from fullgraph.partition import GraphFacts, Metis, read_manifest, read_names, read_scaler
 from fullgraph.report import Phases
 from fullgraph.report.terminal import note
@@ -67,7 +67,7 @@ class Predictions:
         return self.table(name)
 
 
-@own_code()
+@in_users_frames
 def predict(
     run: Any,
     out: str | Path | None = None,

@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -35,6 +36,9 @@ class Block(nn.Module, ABC):
         """The row map before the block's weights: rows cross before their activation."""
         p = self.dropout if self.training else 0.0
         return RowMap(relu=self.relu, p=p, key=dropout_key(self.seed, step, self.layer) if p else 0)
+
+
+CALLED = "a convolution is called with (x, view, layer, row_map), and computes the rows of message.own, not all of x"
 
 
 class Chain(nn.Module):
@@ -109,13 +113,23 @@ class Layer(Block):
         row_map = self.row_map(view.step)
         out: Tensor
         if isinstance(self.update, Conv):
-            with own_code(self.update, fix="a convolution is called with (x, view, layer, row_map)"):
+            with own_code(self.update, fix=CALLED):
                 out = self.update(z, view, self.layer, row_map)
-            if not isinstance(out, Tensor) or out.shape[1:] != (self.update.out_width,):
-                raise unfit(self.update, f"returned {told(out)}: return rows of {self.update.out_width} columns")
+            check_rows(self.update, out, z, view, self.layer)
         else:
             out = self.update(row_map(z, view.ids))
         return out
+
+
+def check_rows(conv: Conv, out: Any, z: Features, view: GraphView, layer: int) -> None:
+    """Refuse a convolution's output that has not a row for each row that the layer computes, or reads."""
+    fits = isinstance(out, Tensor) and out.is_floating_point() and out.shape[1:] == (conv.out_width,)
+    if fits and len(out) == z.shape[0]:
+        return
+    rows = len(view.targets(view.ids, layer)[0])
+    if not fits or len(out) != rows:
+        problem = f"returned {told(out)} in layer {layer + 1}: return {rows} rows of {conv.out_width} numbers"
+        raise unfit(conv, f"{problem}, one for each row of view.targets")
 
 
 class GNN(Chain):

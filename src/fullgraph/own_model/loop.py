@@ -4,6 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from fullgraph.errors import InputError
+from fullgraph.own_code import in_users_frames
 from fullgraph.own_model.module import Distributed
 from fullgraph.placement import Shard
 from fullgraph.tasks import Scores, node_task
@@ -40,6 +41,7 @@ def sync_gradients(model: Distributed, loss: Tensor | None = None) -> None:
     model.sync_gradients(loss)
 
 
+@in_users_frames
 def evaluate(model: nn.Module, shard: Shard | None = None, *, metric: str = "auto") -> Scores:
     """The exact score on the training, validation and test rows of all ranks, equal on every rank."""
     if isinstance(model, Distributed):
