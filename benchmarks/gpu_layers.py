@@ -6,12 +6,10 @@
 
 Our side is the trainer of `fullgraph train GRAPH --model layer_nets.py:NAME --device DEVICE` in this process, with its
 self-check; PyG runs the same class with Adam. An epoch is the forward pass, the loss of the training nodes, the
-backward
-pass and the update. Its time is a median: on a GPU of times between CUDA events, on a CPU of processor time (set
-OMP_NUM_THREADS=1: idle threads count). Memory on a GPU is torch's peak with the graph in it; on a CPU it is the growth
-of
-the process since the graph was built. Both sides compute all rows of all layers unless --live is given: then ours
-leaves out the rows that the loss does not read, if it can determine them.
+backward pass and the update. Its time is a median: on a GPU of times between CUDA events, on a CPU of processor time
+(set OMP_NUM_THREADS=1: idle threads count). Memory on a GPU is torch's peak with the graph in it; on a CPU it is the
+growth of the process since the graph was built. Both sides compute all rows of all layers unless --live is given: then
+ours leaves out the rows that the loss does not read, if it can determine them.
 """
 
 import argparse
@@ -45,7 +43,7 @@ warnings.simplefilter("ignore")  # warnings of torch's CSR and of PyG's scripted
 NETS = Path(__file__).with_name("layer_nets.py")
 SIZES = {
     "tiny": Shape("tiny", 300, 4_000, 3, 16, 4, 0, 0, 0.66),
-    "medium": Shape("medium", 30_000, 3_000_000, 41, 128, 41, 0, 0, 0.66),
+    "medium": Shape("medium", 20_000, 1_000_000, 41, 128, 41, 0, 0, 0.66),
     "small": Shape("small", 58_000, 20_000_000, 41, 128, 41, 0, 0, 0.66),
     "large": Shape("large", 232_965, 95_000_000, 41, 128, 41, 0, 0, 0.66),
     "products": Shape("products", 2_449_029, 123_718_280, 47, 100, 47, 0, 0, 0.08),

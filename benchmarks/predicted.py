@@ -29,7 +29,7 @@ from fullgraph.lab.bench.cell import Cell
 from fullgraph.lab.bench.matrix import bits_per_second, model_of, strategy_of
 from fullgraph.lab.cost.cluster import Cluster, Link
 from fullgraph.lab.cost.counting import counted
-from fullgraph.lab.cost.here import rates_here
+from fullgraph.lab.cost.local_machine import rates_here
 from fullgraph.lab.cost.plan import rates_on, risk_of
 from fullgraph.lab.cost.predict import Recorded, recorded, replayed
 from fullgraph.lab.cost.rates import Rates

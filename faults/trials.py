@@ -13,6 +13,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import NamedTuple
 
+BROKEN = "broken.txt"  # beside the results: the texts of all broken trials
 Trial = Callable[[int, Path], str]  # (number, a folder that all trials share) -> the outcome in a few words
 
 
@@ -49,7 +50,10 @@ def run_one(name: str, campaign: Campaign, number: int, shared: Path) -> Outcome
 
 
 def carry_out(name: str, campaign: Campaign, numbers: Iterable[int], results: Path, shared: Path) -> list[Outcome]:
-    """Run the trials that are not in the results file yet; return all outcomes in it."""
+    """Run the trials that are not in the results file yet; return all outcomes in it.
+
+    One file beside it, broken.txt, has the texts of broken trials.
+    """
     known = {outcome.number: outcome for outcome in read(results) if outcome.campaign == name}
     waiting = [number for number in numbers if number not in known]
     results.parent.mkdir(parents=True, exist_ok=True)
@@ -60,6 +64,9 @@ def carry_out(name: str, campaign: Campaign, numbers: Iterable[int], results: Pa
             known[outcome.number] = outcome
             file.write(json.dumps(asdict(outcome)) + "\n")
             file.flush()
+            if not outcome.good:
+                with results.with_name(BROKEN).open("a") as broken:
+                    broken.write(f"=== {name} {outcome.number}\n{outcome.text.rstrip()}\n\n")
             if not outcome.good or done % 10 == 0 or done == len(waiting):
                 print(f"{name} {done}/{len(waiting)}: #{outcome.number} {outcome.text[:300]}", flush=True)
     return [known[number] for number in numbers if number in known]

@@ -3,10 +3,9 @@
     python benchmarks/campaign.py growth [--only nodes layers] [--turns 3]        # about 15 minutes on 2 cores
 
 An exponent of 1 means growth in proportion. Its interval holds 95 % of the fits to resampled turns. Arcs grow with
-nodes
-at a fixed mean degree; "arcs" alone raises the degree. "ranks" divides one graph into more parts on the same machine,
-where an epoch can at best take the same time: the figure is the cost of the division. Memory is that of the largest
-rank, minus that of a run on a tiny graph. benchmarks/campaign.py partitioning measures partitioners.
+nodes at a fixed mean degree; "arcs" alone raises the degree. "ranks" divides one graph into more parts on the same
+machine, where an epoch can at best take the same time: the figure is the cost of the division. Memory is that of the
+largest rank, minus that of a run on a tiny graph. benchmarks/campaign.py partitioning measures partitioners.
 """
 
 import argparse

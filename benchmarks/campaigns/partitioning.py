@@ -6,8 +6,7 @@ halo rows.
 
 --nodes: block models of that many nodes with ten arcs per node, written to files beside the results. A command reads,
 partitions and writes. Peak memory includes pages of mapped files, which the system takes back when it needs them;
-"held"
-memory does not. A method that refuses a graph is shown with its reason. Every figure is appended to the file of
+"held" memory does not. A method that refuses a graph is shown with its reason. Every figure is appended to the file of
 --results as it comes, and is not measured again.
 """
 

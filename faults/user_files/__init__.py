@@ -12,6 +12,7 @@ import os
 import re
 import shutil
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 
@@ -35,19 +36,29 @@ def trial(number: int, shared: Path, *, real: bool | None = None) -> str:
     random = Random(f"user files {number}")
     name, kind = list(KINDS.items())[number % len(KINDS)]
     change = edited(random, kind)
+    ending = ".toml" if name == "options" else ".py"
+    in_processes = number % REAL == REAL - 1 if real is None else real
+    file = f"{name}_{number}{ending}"  # a process imports a file only once
+    return tried(file, change.data, kind.command, shared, what=change.what, must_fail=change.wrong, real=in_processes)[
+        0
+    ]
+
+
+def tried(
+    name: str, data: bytes, command: Sequence[str], shared: Path, *, what: str, must_fail: bool, real: bool = False
+) -> tuple[str, str]:
+    """Run the command with a file of this name in place of FILE; return how it ended, and the last lines it wrote."""
     scratch = Path(tempfile.mkdtemp(dir=shared, prefix="user-files-"))
     here = scratch / "case"
     here.mkdir()
-    file = here / f"{name}_{number}{'.toml' if name == 'options' else '.py'}"  # a process imports a file only once
-    file.write_bytes(change.data)
+    (here / name).write_bytes(data)
     try:
-        case = Case(change.what, [word.replace("FILE", file.name) for word in kind.command])
-        in_processes = number % REAL == REAL - 1 if real is None else real
-        ended = run_real(case, here) if in_processes else run_here(case, here, scratch)
+        case = Case(what, [word.replace("FILE", name) for word in command])
+        ended = run_real(case, here) if real else run_here(case, here, scratch)
         try:
-            return _judged(ended, file, must_fail=change.wrong)
+            return _judged(ended, here / name, must_fail=must_fail), ended.err
         except AssertionError as error:
-            raise AssertionError(f"{name}: {change.what}: {error}\n{ended.err[-1500:]}") from None
+            raise AssertionError(f"{name}: {what}: {error}\n{ended.err[-2500:]}") from None
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 

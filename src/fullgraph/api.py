@@ -20,7 +20,7 @@ from fullgraph.errors import InputError
 from fullgraph.exchange import Wires
 from fullgraph.jobs import as_rank, asked, begin_in_job, launch_ranks, with_parts
 from fullgraph.nn import ModelSpec, Usual
-from fullgraph.own_code import own_code
+from fullgraph.own_code import in_users_frames
 from fullgraph.partition import (
     Partitioner,
     cut_parts,
@@ -91,7 +91,7 @@ class FinishedRun:
         return self.prediction("probabilities")
 
 
-@own_code()
+@in_users_frames
 def train(
     graph: Any = "demo",
     *,
@@ -108,11 +108,9 @@ def train(
 
     graph: a Graph, a PyG `Data` (or the three of RandomLinkSplit), a name that `load` takes, or a folder that
     `fullgraph partition` wrote. split: a number, or `random:60/20/20`. model, strategy, partitioner: a value, or a
-    name,
-    which may be your own (`my_file.py:Name`). model may also be a torch module class whose forward is called like that
-    of a
-    PyG model, functools.partial(Net, hidden=64), a function that builds a module, or a module, whose weights are the
-    initial weights; the default is the task's default model.
+    name, which may be your own (`my_file.py:Name`). model may also be a torch module class whose forward is called like
+    that of a PyG model, functools.partial(Net, hidden=64), a function that builds a module, or a module, whose weights
+    are the initial weights; the default is the task's default model.
     """
     graph = graph if isinstance(graph, str | Path) else as_graph(graph)
     run = Run(
@@ -183,7 +181,7 @@ def _start(
     return FinishedRun(folder)
 
 
-@own_code()
+@in_users_frames
 def resume(
     folder: str | Path, *, epochs: int | None = None, schedule_epochs: int | None = None, parts: int | None = None,
     max_restarts: int | None = None, model: Any = None, ahead: ForkServer | None = None,
@@ -192,8 +190,7 @@ def resume(
     """Continue a run from its newest complete checkpoint. model: its class, function or module, if no file holds it.
 
     With more epochs, the run's schedules (learning rate, rates of a strategy) stay as planned; schedule_epochs plans
-    them
-    again for that many epochs.
+    them again for that many epochs.
     """
     folder, phases = Path(folder), phases or Phases(display=shown())
     if model is not None:
@@ -231,7 +228,7 @@ def resume(
     return FinishedRun(folder)
 
 
-@own_code()
+@in_users_frames
 def open_shard(
     graph: Graph | str | Path,
     *,
@@ -246,9 +243,8 @@ def open_shard(
     """Return this rank's share of a graph, for a user's own loop; joins the job if torchrun started one.
 
     graph: a folder that `fullgraph partition` wrote; or a Graph or a name that `load` takes, which every rank reads
-    whole
-    and partitions identically: for small graphs. model: a model of fullgraph, which determines the aggregation; or pass
-    `aggregation` itself; a user's model (fg.distribute) needs neither. wire: replaces a whole strategy.
+    whole and partitions identically: for small graphs. model: a model of fullgraph, which determines the aggregation;
+    or pass `aggregation` itself; a user's model (fg.distribute) needs neither. wire: replaces a whole strategy.
     """
     own = model is None and not aggregation
     number_format = str(dtype).removeprefix("torch.")

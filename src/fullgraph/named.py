@@ -84,8 +84,7 @@ class Axis(Mapping[str, Any]):
         """Build the value of a name; options are texts from a user, or values.
 
         A field that is itself a named value takes its options too: `codec=lowbit bits=2`. The options of `halo_codec`
-        begin
-        with the same word: `halo_bits`.
+        begin with the same word: `halo_bits`.
         """
         found = self.find(name)
         if isinstance(found, type):

@@ -11,13 +11,16 @@ import os
 import sys
 import sysconfig
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from functools import cache, partial
-from typing import Any
+from functools import cache, partial, wraps
+from types import TracebackType
+from typing import Any, ParamSpec, TypeVar
 
 from fullgraph.errors import InputError, PeerLost, RankFailed, lacks_memory, one_line
 
+P = ParamSpec("P")
+R = TypeVar("R")
 PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 # Folders that hold no user files: this package, Python's library, installed packages.
 LIBRARIES = (PACKAGE, *{os.path.join(sysconfig.get_path(name), "") for name in ("stdlib", "platstdlib")})
@@ -37,6 +40,8 @@ class OwnCodeError(InputError):
         self.trace = trace
         if trace:
             self.add_note(trace.rstrip("\n"))  # Python prints it below the line
+        if sys.excepthook is sys.__excepthook__:
+            sys.excepthook = _print
 
 
 @contextmanager
@@ -53,6 +58,31 @@ def own_code(*things: object, fix: str = "", torch_alone: bool = False) -> Itera
         if own is None or own is error:
             raise
         raise own from None
+
+
+def in_users_frames(function: Callable[P, R]) -> Callable[P, R]:
+    """Decorate a function that users call: errors of their files leave it as OwnCodeErrors, without frames inside."""
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            with own_code():
+                return function(*args, **kwargs)
+        except OwnCodeError as error:
+            raise error.with_traceback(None) from None
+
+    return call
+
+
+def _print(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Print an error that nobody caught; of an OwnCodeError only the frames of users' files."""
+    if isinstance(error, OwnCodeError):
+        own = None
+        for frame, line in reversed(list(traceback.walk_tb(trace))):
+            if is_own_file(frame.f_code.co_filename):
+                own = TracebackType(own, frame, frame.f_lasti, line)
+        trace = own
+    sys.__excepthook__(kind, error.with_traceback(trace), trace)
 
 
 def as_own(error: BaseException, things: Iterable[object] = (), fix: str = "") -> OwnCodeError | None:

@@ -19,7 +19,7 @@ from fullgraph.cutting import cut, write_shards
 from fullgraph.data import FeatureScaler, Graph, as_graph
 from fullgraph.display import shown
 from fullgraph.errors import InputError
-from fullgraph.own_code import own_code
+from fullgraph.own_code import in_users_frames
 from fullgraph.partition import GraphFacts, Metis, read_manifest, read_names, read_scaler
 from fullgraph.report import Phases
 from fullgraph.report.terminal import note
@@ -67,7 +67,7 @@ class Predictions:
         return self.table(name)
 
 
-@own_code()
+@in_users_frames
 def predict(
     run: Any,
     out: str | Path | None = None,
@@ -83,12 +83,10 @@ def predict(
     """Predict every node's class and probabilities with a run's best model, by exact evaluation on the whole graph.
 
     run: its folder, or the result of `fg.train`. graph: another graph with the same features; its labels are ignored.
-    It is
-    divided into `parts`, or into as many parts as the run has. embeddings: a layer, by its number (from 1) or by its
-    name in
-    the model, whose output is written too. format: npy, csv or parquet. model: the run's model class, if no file holds
-    it.
-    out: the folder [predictions/ of the run; for another graph, a folder with its name inside predictions/].
+    It is divided into `parts`, or into as many parts as the run has. embeddings: a layer, by its number (from 1) or by
+    its name in the model, whose output is written too. format: npy, csv or parquet. model: the run's model class, if no
+    file holds it. out: the folder [predictions/ of the run; for another graph, a folder with its name inside
+    predictions/].
     """
     check_format(format)
     folder = Path(getattr(run, "folder", run))

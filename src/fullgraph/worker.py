@@ -172,7 +172,7 @@ def _recorders(rank: Rank) -> list[MetricsLog | Progress | TensorBoard]:
 
 
 class Loads(Protocol):
-    """Accepts a state dict: a module, or the weights of one."""
+    """Any object that loads a state dict: a module, or a trainer's weights."""
 
     def load_state_dict(self, state: dict[str, Tensor]) -> object: ...
 

@@ -128,3 +128,13 @@ def test_layers_are_timed_beside_pyg(tmp_path):
     ).output
     assert "PyG csr      fails: " in said  # it counts degrees by scatter
     assert "left out, no time" in run([BENCHMARKS / "gpu_layers.py", *flags, "--seconds", 0]).output
+
+
+@pytest.mark.timeout(300)
+def test_the_page_says_which_layers_have_kernels():
+    pytest.importorskip("torch_geometric", reason="PyG is an extra")
+    import layer_ways
+
+    page = (BENCHMARKS.parent / "docs" / "own_models.md").read_text()
+    assert layer_ways.table() in page, "print it anew: python benchmarks/layer_ways.py"
+    assert layer_ways.WHOLE not in page

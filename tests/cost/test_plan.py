@@ -11,7 +11,7 @@ import pytest
 import fullgraph as fg
 from fullgraph.data import load
 from fullgraph.errors import InputError
-from fullgraph.lab.cost import here
+from fullgraph.lab.cost import local_machine
 from fullgraph.lab.cost import plan as plans
 from fullgraph.lab.cost.cluster import Cluster, Link
 from fullgraph.lab.cost.counting import Halo, counted, counted_parts, even
@@ -158,7 +158,7 @@ def command(*arguments, cwd):
 def kept_rates(tmp_path, monkeypatch):
     """This machine's rates, as if they had been measured."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    path = here.kept_at("cpu", 1)
+    path = local_machine.kept_at("cpu", 1)
     path.parent.mkdir(parents=True)
     replace(RATES, device="cpu").write(path)
 

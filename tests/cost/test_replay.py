@@ -197,7 +197,7 @@ def test_one_rank_stands_for_all_that_are_alike():
 
 
 def test_scripts_that_do_not_fit_are_found():
-    with pytest.raises(AssertionError, match="wait for ever"):
+    with pytest.raises(AssertionError, match="wait forever"):
         taken([in_step(0), lambda step: [work(1)]])
 
 

@@ -10,7 +10,22 @@ from fullgraph.testing import run_threads
 
 pytest.importorskip("torch_geometric", reason="PyG is an extra")
 
-from tests.own_model.nets import NETS, arc_inputs, case_graph, cotangent, in_one_process, made, shard_of
+from torch_geometric.nn import SAGEConv
+
+from fullgraph.own_model.chunked.trial import tried
+from tests.own_model.nets import (
+    NETS,
+    WIDTH,
+    Net,
+    arc_inputs,
+    case_graph,
+    cotangent,
+    in_one_process,
+    made,
+    shard_of,
+    two,
+)  # fmt: skip
+from tests.support import random_graph
 
 MEMORY = "8kB"  # enough for 160 edges
 LAYERS = [name for name in NETS if name not in ("by hand", "normed")]  # "by hand" has no PyG layer, "normed" only SAGE
@@ -59,3 +74,20 @@ def test_chunks_are_pygs_layers(name, ranks, monkeypatch):
 @pytest.mark.parametrize("name", LAYERS)
 def test_kernels_and_chunks_together(name):
     compare(name, 2)
+
+
+@pytest.mark.parametrize("edges", [4_000, 40_000])
+def test_a_trial_counts_its_own_edges_alone(edges, monkeypatch):
+    """A chunk's size does not depend on the number of edges outside of the trial, which its tensors are views of."""
+    monkeypatch.setattr("fullgraph.own_model.fast.FAST", {})
+    graph = random_graph(nodes=400, arcs=edges, directed=True, features=WIDTH, classes=3, seed=1)
+
+    def bytes_of_an_edge(transport):
+        shard = shard_of(transport, graph)
+        found = []
+        monkeypatch.setattr("fullgraph.own_model.chunked.layer.tried", lambda *a: found.append(tried(*a)) or found[-1])
+        fg.distribute(two(Net, SAGEConv).double(), shard, check=False, message_memory=MEMORY)(shard.x, shard.edge_index)
+        return found[0].arc_bytes
+
+    [nbytes] = run_threads(1, bytes_of_an_edge)
+    assert WIDTH * 8 <= nbytes < 10 * WIDTH * 8

@@ -123,6 +123,21 @@ def on_ranks(transport, model):
     return shard.full.ids, out.detach(), {name: p.grad for name, p in model.named_parameters()}
 
 
+def trained_and_evaluated(transport, model):
+    shard = shard_of(transport, case_graph())
+    for one in (fg.distribute(copy.deepcopy(model), shard, check=False) for _ in range(2)):
+        one(shard.x, shard.edge_index, shard.edge_attr).sum().backward()
+        fg.sync_gradients(one)
+        one.eval()
+        one(shard.x, shard.edge_index, shard.edge_attr)
+
+
+def test_a_second_model_runs_on_kernels_too(monkeypatch):
+    """The first one marks the features of edges as rows of its own view of them."""
+    monkeypatch.setattr(ChunkedCall, "__call__", never)
+    run_threads(1, trained_and_evaluated, CASES["gine"]().double())
+
+
 def short_of_memory(transport, model):
     shard = shard_of(transport, case_graph())
     memory = "8kB" if transport.rank else "1GiB"  # one rank only: all ranks choose alike

@@ -139,9 +139,17 @@ KINDS = {  # what users write, and how each of them ends
     ],
     "Dir-GNN": [Case("DirGNN")],
     "ChebConv": [Case("Cheb")],
-    "sums by the sources of edges": [Case("SumsBySource")],
+    "sums and extremes by the sources of edges": [Case("SumsBySource"), Case("ExtremesBySource")],
     "`to_undirected` inside of forward": [Case("Undirected", refused="before training")],
-    "UniMP: labels of training nodes as inputs": [Case("UniMP", with_labels)],
+    "UniMP: labels of training nodes as inputs; `MaskLabel`": [
+        Case("UniMP", with_labels), Case("Masked", with_labels, draws=True),
+    ],
+    "`MaskLabel.ratio_mask`, draws for a number of chosen nodes": [
+        Case("MaskedByCount", with_labels, refused="torch.rand(x.size(0)), which draws by node"),
+    ],
+    "`adj_t @ x`, written for a SparseTensor": [
+        Case("TransposedProduct", refused="torch.sparse_coo_tensor(edge_index.flip(0)"),
+    ],
     "`torch.sparse.mm` with the graph": [
         Case("SparseMM", weighted), Case("SparseNormed"),
     ],

@@ -595,6 +595,20 @@ class DirGNN(nn.Module):
         return self.conv2(self.conv1(x, edge_index).relu(), edge_index)
 
 
+class ExtremesBySource(nn.Module):
+    """Equal messages share the gradient; there is another number of exchanges in evaluation than in training."""
+
+    def __init__(self, in_channels, out_channels):
+        super().__init__()
+        self.lin, self.out = nn.Linear(in_channels, 16), nn.Linear(32, out_channels)
+
+    def forward(self, x, edge_index):
+        (row, col), h = edge_index, self.lin(x)
+        pairs = (h[row] * h[col]).clamp(-0.2, 0.2)
+        best = [scatter(pairs, row, 0, x.size(0), how) for how in ("max", "min")]
+        return self.out(torch.cat(best, dim=1))
+
+
 class Undirected(GCN):
     def forward(self, x, edge_index):
         return super().forward(x, to_undirected(edge_index))
@@ -637,6 +651,35 @@ class UniMP(nn.Module):
         x = x.clone()
         x[given] = x[given] + self.label_emb(y[given])
         return self.conv2(self.conv1(x, edge_index).relu(), edge_index)
+
+
+class Masked(nn.Module):
+    """PyG's MaskLabel; in training half of the labels are given, drawn by node."""
+
+    def __init__(self, num_features, num_classes):
+        super().__init__()
+        self.labels, self.conv = gnn.MaskLabel(num_classes, num_features), gnn.SAGEConv(num_features, num_classes)
+
+    def forward(self, x, y, edge_index, train_mask, node_id):
+        given = train_mask & (torch.rand(x.size(0)) < 0.5) if self.training else train_mask
+        return self.conv(self.labels(x, y, given), edge_index)
+
+
+class MaskedByCount(Masked):
+    def forward(self, x, y, edge_index, train_mask, node_id):
+        given = gnn.MaskLabel.ratio_mask(train_mask, 0.5)
+        return self.conv(self.labels(x, y, given), edge_index)
+
+
+class TransposedProduct(nn.Module):
+    """Written for a SparseTensor."""
+
+    def __init__(self, in_channels, out_channels):
+        super().__init__()
+        self.lin = nn.Linear(in_channels, out_channels)
+
+    def forward(self, x, adj_t):
+        return adj_t @ self.lin(x)
 
 
 class SparseMM(nn.Module):

@@ -21,6 +21,7 @@ from faults import (
     threads,
 )
 from faults.trials import Campaign, Outcome, carry_out, read, table
+from tests.reliability.broken_trial import broken
 
 NEEDS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="emulated hosts and small disks need root")
 NEEDS_STRACE = pytest.mark.skipif(not shutil.which("strace"), reason="crash points need strace")
@@ -101,11 +102,6 @@ def test_soak(shared, monkeypatch):
     assert soak.trial(2, shared) == "flat"
 
 
-def broken(number, shared):
-    assert number != 3, "three is too many"
-    return "even" if number % 2 == 0 else "odd"
-
-
 def test_a_campaign_goes_on_where_it_stopped(tmp_path):
     campaign = Campaign(broken, 6, "promise", jobs=1)
     carry_out("c", campaign, range(2), tmp_path / "r.jsonl", tmp_path)
@@ -114,6 +110,7 @@ def test_a_campaign_goes_on_where_it_stopped(tmp_path):
     outcomes = carry_out("c", campaign, range(6), tmp_path / "r.jsonl", tmp_path)
     assert [outcome.good for outcome in outcomes] == [True, True, True, False, True, True]
     assert "three is too many" in outcomes[3].text
+    assert (tmp_path / "broken.txt").read_text().startswith("=== c 3\nbroken: three is too many")
     assert isinstance(read(tmp_path / "r.jsonl")[0], Outcome)
     assert "| c | promise | 6 | 1 | 3 even, 2 odd |" in table({"c": outcomes}, {"c": "promise"})
 

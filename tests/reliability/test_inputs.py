@@ -16,7 +16,9 @@ from faults.inputs import runs, trial
 from faults.inputs.case import NOTE, Case, files_in, judge
 from faults.inputs.here import run_here
 from faults.inputs.runs import COMMANDS, NEWEST
+from fullgraph.data import save_npz
 from fullgraph.storage import read_tensors, sealed, write_tensors
+from tests.support import random_graph
 
 SAMPLE = 50
 
@@ -372,7 +374,7 @@ def test_closed_standard_streams(here):
 
 @pytest.mark.parametrize(("name", "code"), [("NUMBA_DISABLE_JIT", 0), ("NUMBA_NUM_THREADS", 2)])
 def test_settings_of_numba(here, name, code):
-    small_graph(here)
+    save_npz(random_graph(nodes=30, arcs=90), here / "g.npz")  # without its compiler Python runs the loops
     value = {"NUMBA_DISABLE_JIT": "1", "NUMBA_NUM_THREADS": "-1"}[name]
     ended = real(TRAIN, here, env={**os.environ, name: value})
     assert ended.returncode == code, ended.stderr

@@ -17,7 +17,7 @@ from faults.command import Command
 from faults.user_files.files import GRAPH, KINDS, NET
 from fullgraph.errors import InputError, PeerLost, explain
 from fullgraph.nn.model import make_norm
-from fullgraph.own_code import MOST_TRACE, OwnCodeError, as_own, own_code, own_frames
+from fullgraph.own_code import MOST_TRACE, PACKAGE, OwnCodeError, as_own, own_code, own_frames
 from fullgraph.partition import partition
 from fullgraph.tasks import node_task
 from tests.reliability import own_things
@@ -41,6 +41,50 @@ def test_a_sample_of_the_campaign(kind, lap, shared):
 def test_every_edit_applies_to_the_pages_example():
     lost = [(name, old) for name, kind in KINDS.items() for old, _ in kind.swaps if old not in kind.text]
     assert not lost
+
+
+NOT_ROWS = {
+    "fewer rows": ("out[:3]", r"returned a Tensor of float32, \(3, 8\) in layer 1: return 2?\d rows of 8 numbers"),
+    "more rows": (
+        "torch.cat([out, out])",
+        r"returned a Tensor of float32, \(\d+, 8\) in layer 1: return \d+ rows of 8",
+    ),
+    "no rows": ("out[:0]", r"returned a Tensor of float32, \(0, 8\) in layer 1: return \d+ rows"),
+    "numbers": ("out[:, 0]", r"returned a Tensor of float32, \(\d+,\) in layer 1: return \d+ rows"),
+    "columns": ("out.t()", r"returned a Tensor of float32, \(8, \d+\) in layer 1: return \d+ rows"),
+    "whole numbers": ("out.long()", r"returned a Tensor of int64, \(\d+, 8\) in layer 1: return \d+ rows of 8 numbers"),
+    "a tuple": ("(out, out)", "returned a tuple in layer 1: return"),
+    "None": ("None", "returned None in layer 1: return"),
+    "NumPy": ("out.detach().numpy()", r"returned a ndarray of float32, \(\d+, 8\) in layer 1: return"),
+}
+
+
+@pytest.mark.parametrize("strategy", ["pipegcn", "gnnpipe"])
+@pytest.mark.parametrize("name", NOT_ROWS)
+def test_a_convolution_that_returns_other_rows_is_told_its_layer(name, strategy, shared):
+    kind, (found, words) = KINDS["stack"], NOT_ROWS[name]
+    last = "return own - self.share * mean"
+    assert last in kind.text
+    text = kind.text.replace(last, f"import torch; out = own - self.share * mean; return {found}")
+    file = f"conv_{strategy}_{name.replace(' ', '_')}.py"
+    command = (*kind.command, "--strategy", strategy)
+    _, err = user_files.tried(file, text.encode(), command, shared, what=found, must_fail=True)
+    assert re.match(rf"fullgraph: error: {file}:10: ContrastConv {words}", err), err
+
+
+@pytest.mark.parametrize(
+    ("found", "words"),
+    [("h[h[:, 0] > 0]", r"returned shape \(\d+, 8\) for \d+ nodes"), ("h.to_sparse()", "returned a sparse tensor for"),
+     ("self.last(h, edge_index).long()", r"returned a Tensor of int64, \(\d+, 3\) for 3-class data")],
+    ids=["fewer rows", "sparse", "whole numbers"],
+)  # fmt: skip
+def test_a_model_that_returns_other_rows_is_told(found, words, shared):
+    kind = KINDS["net"]
+    text = kind.text.replace("return self.last(h, edge_index)", f"return {found}")
+    file = f"net_{abs(hash(found))}.py"
+    command = (*kind.command, "--no-check")
+    _, err = user_files.tried(file, text.encode(), command, shared, what=found, must_fail=True)
+    assert re.match(rf"fullgraph: error: {file}:14: the model {words}", err), err
 
 
 # --- as a user sees it
@@ -92,6 +136,66 @@ def test_from_python_it_is_an_input_error_with_the_frames_as_a_note():
     shown = "".join(traceback.format_exception_only(caught.value))
     assert shown.count("in __call__") == 1
     assert "fullgraph/tasks" not in shown
+
+
+SCRIPT = """
+import sys
+import torch
+import fullgraph as fg
+from net import Net
+
+GRAPH = "sbm:nodes=60,edges=200,features=8,classes=3"
+
+
+def loop():
+    shard = fg.open_shard(GRAPH)
+    model = fg.distribute(Net(8, 8, 3), shard)
+    for _ in range(4):
+        out = model(shard.x, shard.edge_index)
+        fg.mean_loss(out.sum(1), shard).backward()
+        fg.sync_gradients(model)
+
+
+def train():
+    fg.train(GRAPH, model=Net, epochs=2)
+
+
+if __name__ == "__main__":
+    train() if sys.argv[1] == "train" else loop()
+"""
+LATE_HOOK = """self.n = getattr(self, 'n', 0) + self.training
+        if self.n > 3 and self.training: h.register_hook(lambda g: g - g.mean(0))
+        return"""
+
+
+@pytest.mark.cold
+@pytest.mark.parametrize(
+    ("how", "change", "lines"),
+    [("train", ("h = self.first", "1 / 0; h = self.first"), ["train()", "fg.train(", "1 / 0"]),
+     ("loop", ("h = self.first", "1 / 0; h = self.first"), ["loop()", "out = model(", "1 / 0"]),
+     ("loop", ("return self", LATE_HOOK + " self"), ["loop()", ".backward()"])],
+    ids=["train", "a call", "a backward pass"],
+)  # fmt: skip
+def test_a_traceback_in_python_has_frames_of_the_user_alone(how, change, lines, tmp_path):
+    (tmp_path / "net.py").write_text(NET.replace(*change))
+    (tmp_path / "script.py").write_text(SCRIPT)
+    line = [sys.executable, "script.py", how]
+    done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 1
+    trace = done.stderr[done.stderr.index("Traceback") :]
+    files = [match[1] for match in re.finditer(r'  File "([^"]*)"', trace)]
+    assert files
+    assert all(Path(file).parent == tmp_path for file in files), trace
+    shown = trace.splitlines()
+    assert [word for word in lines if any(word in one for one in shown)] == lines
+    assert len([one for one in shown if one.startswith("fullgraph.")]) == 1
+
+
+def test_an_error_that_is_caught_has_one_frame_of_ours():
+    with pytest.raises(InputError) as caught:
+        fg.train(GRAPH, loss=own_things.Failing(), parts=2, epochs=2)
+    frames = [frame for frame in traceback.extract_tb(caught.value.__traceback__) if PACKAGE in frame.filename]
+    assert [frame.name for frame in frames] == ["call"]
 
 
 def test_a_partitioner_that_returns_an_array_is_told_what_to_return():

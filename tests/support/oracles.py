@@ -88,8 +88,7 @@ class DenseModel:
     """A model's own weights under dense algebra.
 
     `seen(layer, rows)` are the rows as nodes of other parts see them (by default unchanged; [P, N, D] if parts see
-    different
-    rows); `part` is the owner of each node.
+    different rows); `part` is the owner of each node.
     """
 
     def __init__(
@@ -268,8 +267,7 @@ def dense_trace(
     """Losses and all weight gradients of `steps` Adam steps, on one process.
 
     With `part`, seen(step, layer, rows) are the rows as nodes of other parts see them, and a layer's input crosses.
-    model,
-    objective: for a task other than classes of nodes.
+    model, objective: for a task other than classes of nodes.
     """
     model = model or spec.build(graph.num_features, graph.num_classes, seed=3, dtype=torch.float64)
     dense = DenseModel(graph, spec, model, ids, precompute, part)

@@ -86,8 +86,7 @@ def staged(transport):
 
 def test_only_the_transports_threads_wait_for_copies():
     """The computing thread marks a moment and later takes the received rows; memory for messages is allocated on
-    streams of
-    the transport, and sent memory is kept until the backend is done with it.
+    streams of the transport, and sent memory is kept until the backend is done with it.
     """
     for rank, (rows, notes) in enumerate(run_processes(2, staged)):
         assert rows.tolist() == [2 * (1 - rank + 1)] * 10

@@ -21,14 +21,11 @@ class LowBit(Value):
     """q = floor((x - low) / step + u),  x' = low + q step,  u ~ U[0, 1): unbiased, |x' - x| <= step, nothing clips.
 
     Every row has its own low and step, which share 4 bytes; a row takes ceil(b d / 8) + 4 bytes (Sylvie,
-    arXiv:2303.01277).
-    A row far from zero spends more of the 4 bytes on low, so [100.3, 100.4] is rounded about as well as [0, 0.1]. u is
-    a
-    hash of (key, row, column), so a rerun sends the same bytes and the receiver needs only these bytes.
-    A row that holds one float32 value everywhere decodes exactly, infinities included. Any other row that is not
-    finite, or
-    whose range is beyond float32, decodes to NaN everywhere: a diverged run must be visible. Every dtype travels as
-    float32.
+    arXiv:2303.01277). A row far from zero spends more of the 4 bytes on low, so [100.3, 100.4] is rounded about as well
+    as [0, 0.1]. u is a hash of (key, row, column), so a rerun sends the same bytes and the receiver needs only these
+    bytes. A row that holds one float32 value everywhere decodes exactly, infinities included. Any other row that is not
+    finite, or whose range is beyond float32, decodes to NaN everywhere: a diverged run must be visible. Every dtype
+    travels as float32.
     """
 
     bits: int = 1

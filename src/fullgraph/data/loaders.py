@@ -130,7 +130,7 @@ def as_graph(value: Any) -> Graph:
 
 
 def as_any_graph(value: Any) -> Graph | TypedGraph:
-    """Return a graph, homogeneous or typed, from what `as_graph` takes or a PyG `HeteroData`."""
+    """Return a homogeneous or typed graph from an argument of `as_graph`, or from a PyG `HeteroData`."""
     if isinstance(value, Graph | TypedGraph):
         return value
     if isinstance(value, str | Path):

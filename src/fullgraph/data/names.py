@@ -17,7 +17,7 @@ from fullgraph.errors import InputError, one_line
 class Names:
     """One integer or text per node, in the graph's own order.
 
-    Texts are concatenated as UTF-8, so that millions of them are two arrays: bytes, and the start of each text.
+    Texts are concatenated as UTF-8, so that millions of texts need only two arrays: bytes, and the start of each text.
     """
 
     ARRAYS: ClassVar = ("names", "names_text", "names_starts")  # names in files: the first, or the two others for texts

@@ -40,7 +40,7 @@ class SBM(Planted):
 
     @property
     def num_blocks(self) -> int:
-        """64, or as many blocks as stay a quarter full:  B <= N^2 / (8 p_in E);  at least one per class."""
+        """64, or fewer if blocks would be over a quarter full:  B <= N^2 / (8 p_in E);  at least one per class."""
         if self.blocks:
             return self.blocks
         room = self.nodes * self.nodes / (8 * max(1.0, self.p_in * self.num_edges))

@@ -64,10 +64,10 @@ class Switch:
 class Adaptive(Value):
     """Low-bit wires whose bits follow a node's in-degree and the run's loss  (Sylvie's later version, ICDE 2024).
 
-    Nodes that other ranks read (in a mixture and between stages, all nodes) are put into quarters by in-degree, over
-    all ranks. Those of the lowest quarter take b bits, of the next 2 b, then 4 b and 8 b, at most 8. b doubles where
-    the loss falls more slowly, and halves where it does not (see `Trend`). `switch`: the same sign chooses between in
-    step and one step behind.
+    Nodes that other ranks read (in a mixture and between stages, all nodes) are divided into quarters by in-degree,
+    over all ranks. The lowest quarter takes b bits, the next 2 b, then 4 b and 8 b, at most 8. b doubles if the loss
+    falls more slowly, and halves if it does not (see `Trend`). `switch`: the same verdict chooses between fresh rows
+    and rows that are one step late.
     """
 
     bits: int = 1

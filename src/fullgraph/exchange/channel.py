@@ -28,12 +28,12 @@ class Channel:
     def begin(
         self, x: Tensor, *, relu: bool = False, mapped: bool = False, device: torch.device | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Post the rows of x (of relu(x)) that peers read; returns x itself, and the token that `end` takes.
+        """Post the rows of x (or of relu(x)) that peers read; return x itself, and the token for `end`.
 
-        Peers are sent relu(x) although x passes through bare, so that its owner can fuse the activation with
-        the dropout that must come after the exchange. mapped: all that is done with x here is such a map, whose
-        backward pass makes a new tensor; what peers return is then added to that one, not to a copy of it.
-        device: of what peers send, where x is rows that stay in the host's memory.
+        relu: peers receive relu(x), but x itself is returned, so that its owner can fuse the activation with the
+        dropout after the exchange. mapped: x is only used in such a map here. The map's backward pass creates a new
+        tensor, so returned gradients are added to that tensor without a copy. device: of the sent rows, if x stays in
+        host memory.
         """
         self._comparable = not self.clock.dropped
         x, token = Begin.apply(x, self, relu, mapped, device or x.device)  # type: ignore[no-untyped-call]
@@ -63,13 +63,13 @@ class Channel:
                 self.clock.lateness.add(used, fresh)
 
     def end(self, token: Tensor) -> Tensor:
-        """The rows peers sent, of the version that is due."""
+        """The rows that peers sent, in the version that is due."""
         halo: Tensor = End.apply(token, self)  # type: ignore[no-untyped-call]
         return halo
 
 
 class Hop:
-    """One direction of a channel between two ranks, one of which sends its rows; the other expects and then takes them.
+    """One direction of a channel between two ranks: one sends its rows, the other expects and then takes them.
 
     If a step runs in pieces, autograd does not cross ranks: the executor of the pieces calls these methods.
     """
@@ -83,7 +83,7 @@ class Hop:
         self._inbox.post(self._inbox.route.pack(rows), rows, step)
 
     def expect(self, like: Tensor, step: int) -> None:
-        """Have the rows received as soon as they come."""
+        """Start receiving the rows as soon as they arrive."""
         self._inbox.post({}, like, step)
 
     def take(self, rows: int, like: Tensor, step: int) -> Tensor:

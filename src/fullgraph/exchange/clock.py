@@ -39,7 +39,7 @@ class Tape:
 
 
 class Lateness:
-    """How far late rows are from fresh ones: |used - fresh|^2 and |fresh|^2 over all channels, in the steps that look.
+    """The distance of late rows from fresh ones: |used - fresh|^2 and |fresh|^2 over all channels, in compared steps.
 
     Only rows before any dropout are compared, because each step has its own dropout masks.
     """
@@ -49,7 +49,7 @@ class Lateness:
 
     @staticmethod
     def looks(step: int) -> bool:
-        """One step before those in which a schedule that refreshes every 5, 10 or 20 steps reads fresh rows."""
+        """Whether rows are compared in a step: one step before schedules with refresh 5, 10 or 20 read fresh rows."""
         return step % LOOK_EVERY == LOOK_EVERY - 2
 
     def add(self, used: Mapping[int, Tensor] | None, fresh: Mapping[int, Tensor]) -> None:
@@ -69,12 +69,12 @@ class Lateness:
 
 
 class Clock:
-    """The step number, -1 before the first, and the loss of every step so far, as all ranks know it.
+    """The step number, -1 before the first step, and the loss of every step so far, as all ranks know it.
 
-    The trainer owns it, channels only read it. `use` is what its steps' messages are for. `seed` is the run's, from
-    which codecs draw. `channels` are those of training that follow it, and `meter` hears of their work. The clock also
-    tells channels of a part of a step that runs forward twice (`twice`), and lets late gradients of rows make way for
-    sums that all ranks wait for (`making_way`).
+    The trainer owns the clock; channels only read it. `use` is the purpose of its steps' messages. `seed` is the run's;
+    codecs draw from it. `channels` are the training channels that follow it, and `meter` receives their work. The clock
+    also tells channels about a part of a step that runs forward twice (`twice`), and can delay late gradients of rows
+    until the gradient all-reduce is over (`making_way`).
     """
 
     def __init__(self, step: int = -1, use: Use = "other", seed: int = 0) -> None:
@@ -96,8 +96,8 @@ class Clock:
     def making_way(self) -> Iterator[None]:
         """Enclose a backward pass and its gradient all-reduce: late gradients of rows are sent afterwards.
 
-        All ranks wait for the sums, and share their links with what is sent before. Rows that are read in the next
-        step come in time all the same.
+        All ranks wait for the all-reduce, and earlier messages would share its links. Rows that are read in the next
+        step still arrive in time.
         """
         self._sends = []
         try:

@@ -64,7 +64,7 @@ class StepCoding:
         return codec.nbytes(message.crossing, dtype, message.key)
 
     def _message(self, side: Side, peer: int, shape: Shape, dtype: torch.dtype) -> tuple[Message, Codec]:
-        """A peer's message, and its codec."""
+        """The key of a peer's message, and its codec."""
         ends = (self.rank, peer) if side == "sent" else (peer, self.rank)
         message = Message(
             side=side, peer=peer, key=replace(self.key, ends=ends), shape=shape, dtype=dtype, at=self._at(side, peer)

@@ -1,4 +1,4 @@
-"""One direction of a channel: what was posted, what has arrived, what a later step may still read."""
+"""One direction of a channel: posted rows, received rows, and the versions that a later step may read."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -40,7 +40,7 @@ class Merge:
     """Merges the rows that crossed at a step over the rows of the version before."""
 
     picked: Picked | None
-    scale: float  # of rows that crossed
+    scale: float  # factor of the rows that crossed
     shapes: dict[int, Shape]
     silent: frozenset[int]  # peers whose rows have not changed enough
     like: Tensor
@@ -48,7 +48,7 @@ class Merge:
     def __call__(self, came: ByPeer, before: Arrived | None) -> Arrived:
         rows, absent = {}, {}
         for peer, shape in self.shapes.items():
-            if self.picked is None and peer not in self.silent:  # all of its rows came
+            if self.picked is None and peer not in self.silent:  # all of its rows arrived
                 rows[peer], absent[peer] = came[peer], torch.zeros(shape[0], dtype=torch.bool)
                 continue
             rows[peer], absent[peer] = self._old(peer, shape, before)
@@ -107,13 +107,13 @@ def settled(held: Held) -> dict[str, Tensor]:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Extras:
-    """What one direction does to its messages beside coding them, and what it remembers for it; None: it does not."""
+    """Optional parts of one direction: smoothing, residuals, row selection, change filter, memory of the codec."""
 
     average: Average | None = None
     residuals: Residuals | None = None
     picks: Picks | None = None
     changes: ChangeFilter | None = None
-    memory: Memory | None = None  # the codec's
+    memory: Memory | None = None  # of the codec
 
     @property
     def parts(self) -> list[SavedState]:
@@ -127,8 +127,19 @@ class Extras:
 
     @property
     def keeps_rows(self) -> bool:
-        """Whether rows that do not come stay as they were."""
+        """Whether rows that do not arrive keep their old values."""
         return self.changes is not None or (self.picks is not None and self.picks.turns > 1)
+
+
+def check_begun(step: int, last: int) -> None:
+    """Refuse a forward pass before the first step, or a second one in a step. last: the step of the previous pass."""
+    if step < 0:
+        raise InputError("no step was begun: call shard.clock.tick() before the forward pass of each step")
+    if step == last:
+        raise InputError(
+            f"two forward passes in step {step}: call shard.clock.tick() before each, and evaluate through "
+            "shard.full.view"
+        )
 
 
 class Inbox:
@@ -149,10 +160,11 @@ class Inbox:
     def post(self, packed: ByPeer, like: Tensor, step: int, later: Later | None = None) -> None:
         """Send each peer its rows; `like` has the width, type and device of the rows that will arrive.
 
-        later: may put off sending rows that this step does not read.
+        later: may delay sending rows that this step does not read.
         """
         if self.schedule.depth or self.extras.keeps_rows:
-            self._check(step)
+            check_begun(step, self.posted)
+            self.posted = step
         if self._loaded:
             self._check_loaded(packed, like, step)
         turn = self.schedule.turn(step)
@@ -208,17 +220,6 @@ class Inbox:
         shapes = self.route.shapes(tuple(self._like.shape[1:]))
         coding = self._coding(self._like, shapes, replace(self.key, step=step))
         return sum(size for peer, size in coding.incoming().items() if coding.crosses("come", peer))
-
-    def _check(self, step: int) -> None:
-        """Rows that a later step reads must be those of one step, begun and not over."""
-        if step < 0:
-            raise InputError("no step was begun: call shard.clock.tick() before the forward pass of each step")
-        if step == self.posted:
-            raise InputError(
-                f"two forward passes in step {step}: call shard.clock.tick() before each, and evaluate through "
-                "shard.full.view"
-            )
-        self.posted = step
 
     def read(self, step: int) -> ByPeer | None:
         """Rows by peer of the version due at `step` (None: nothing is due yet, and it counts as zeros)."""

@@ -1,7 +1,7 @@
-"""What a placement tells a wire of the rows that cross, and which of them cross at a step.
+"""The facts about crossing rows that a placement gives to a wire, and the selection of rows that cross in a step.
 
-A share of them is drawn by chance, or a turn of them is due every so many steps. Both ends know the global ids of a
-message's rows, and therefore which of them cross, without a message.
+A random share of the rows crosses, or a fixed part of them in turn. Both ends know the global ids of a message's rows,
+so they select the same rows without communication.
 
 Legend: n owned rows, or rows of a message; h halo rows.
 """
@@ -18,7 +18,7 @@ from fullgraph.ops.hashing import MASK32, draws, dropout_key, row_keys
 from fullgraph.plan import Route
 from fullgraph.transport import Key, Transport
 
-SALT = 0xB5  # no layer of dropout has this number
+SALT = 0xB5  # no dropout layer has this number
 
 
 class Sides(NamedTuple):
@@ -38,9 +38,9 @@ class Sides(NamedTuple):
 class RowFacts:
     """The facts about rows that wires may use; a placement leaves out those that its wires cannot use."""
 
-    ids: Sides | None = None  # global
-    grades: Sides | None = None  # how much rows matter, 0..3, for wires that are `graded`
-    squares: Callable[[], Tensor] | None = None  # [h]: the sum of the squares of what readers multiply a row by
+    ids: Sides | None = None  # global ids
+    grades: Sides | None = None  # importance of rows, 0..3, for wires that are `graded`
+    squares: Callable[[], Tensor] | None = None  # [h]: the sum of the squared weights by which readers multiply a row
     summed: bool | None = True  # readers compute weighted sums of rows; attention does not; None: unknown
 
 
@@ -91,11 +91,11 @@ class Picked:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Picks:
-    """At step t the rows with  id % turns == t % turns  are due, and of these each crosses with probability `share`.
+    """At step t the rows with  id % turns == t % turns  are due, and each due row crosses with probability `share`.
 
-    The draw is a hash of (seed, t, id): the same for all layers, both directions and all readers of the row. A row that
-    crosses counts 1 / share times, so that sums are right on average (BNS-GCN, arXiv:2203.10983); once if `summed` is
-    false. A row that is due and was not drawn is absent: zero in a sum.
+    The draw is a hash of (seed, t, id): equal for all layers, both directions and all readers of the row. A row that
+    crosses counts 1 / share times, so that sums are unbiased (BNS-GCN, arXiv:2203.10983); once if `summed` is false. A
+    row that is due and was not drawn is absent: zero in a sum.
     """
 
     share: float

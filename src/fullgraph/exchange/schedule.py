@@ -11,7 +11,7 @@ WarmUp = Annotated[int, Range(0, 10**9)]
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What one step does: whether it sends, and the step whose rows it reads (None: zeros)."""
+    """The action of one step: whether it sends, and the step whose rows it reads (None: zeros)."""
 
     send: bool
     read: int | None
@@ -30,7 +30,7 @@ class Schedule(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Sync:
-    """Read today's rows:  v(t) = t."""
+    """Read the rows of this step:  v(t) = t."""
 
     depth: ClassVar[int] = 0
 
@@ -40,9 +40,9 @@ class Sync:
 
 @dataclass(frozen=True)
 class Pipelined(Value):
-    """Read the rows of `lag` steps ago while today's travel:  v(t) = t - lag  (PipeGCN, arXiv:2203.10428).
+    """Read the rows of `lag` steps ago while this step's rows travel:  v(t) = t - lag  (PipeGCN, arXiv:2203.10428).
 
-    The first `warm_up` steps read their own rows; then, where there are no rows yet, zeros are read.
+    The first `warm_up` steps read their own rows; after that, zeros are read until there are rows.
     """
 
     lag: Steps = 1

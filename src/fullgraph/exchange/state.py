@@ -1,6 +1,6 @@
 """The state of one direction of a channel between steps, in addition to versions of rows.
 
-Averages (Smooth), what a codec dropped (Residuals), and the rows that were sent last (Drift).
+Moving averages (Smooth), errors of the codec (Residuals), and the rows that were sent last (Drift).
 """
 
 from dataclasses import dataclass, replace
@@ -115,10 +115,10 @@ class Residuals:
 
 @dataclass(frozen=True, kw_only=True)
 class Drift(Value):
-    """A rank does not send a layer's rows x while  sum |x - x'|^2 <= bound^2 sum |x'|^2,  x' the rows it sent last.
+    """A rank does not send a layer's rows x while  sum |x - x'|^2 <= bound^2 sum |x'|^2;  x' are the rows it sent last.
 
-    Sums are over all rows that it would send. longest: at most so many steps in a row (0: no limit). gradients: skip
-    messages with gradients in the same way, by their own change.
+    Sums are over all rows that it would send. longest: the largest number of skipped steps in a row (0: no limit).
+    gradients: messages with gradients are skipped by the same rule, on their own change.
     """
 
     bound: Annotated[float, Range(0, 1e9)] = 0.1
@@ -157,7 +157,7 @@ class ChangeFilter:
         for peer, rows in packed.items():
             new, old = (self._due(peer, which, step).double() for which in (rows, self.rows[peer]))
             moved, size = moved + (new - old).square().sum().cpu(), size + old.square().sum().cpu()
-        return not bool(moved <= self.drift.bound**2 * size)  # rows that are no numbers have changed
+        return not bool(moved <= self.drift.bound**2 * size)  # rows with NaN count as changed
 
     def _due(self, peer: int, rows: Tensor, step: int) -> Tensor:
         return rows if self.picks is None else rows[self.picks.due(self.picks.sent[peer], step).to(rows.device)]

@@ -19,17 +19,17 @@ from fullgraph.transport import Key, Transport
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wire:
-    """The free axes of a channel: when it is read, in how many bits (gradients may take another codec), and how it is
-    smoothed or corrected; which rows cross at a step (`share`, `turns`: see rows.py), and whether any do (`drift`).
+    """The free choices of a channel: schedule, codec (gradients may have another), smoothing and feedback; and which
+    rows cross in a step (`share`, `turns`: see rows.py; `drift`: only rows that changed).
     """
 
     schedule: Schedule = field(default_factory=Sync)
     codec: Codec = field(default_factory=Full)
     backward: Codec | None = None
     smooth: Smooth | None = None
-    feedback: bool = False  # add to each message what the codec dropped from the one before
+    feedback: bool = False  # add the codec's error of the previous message to each message
     share: float = 1.0  # of the due rows, drawn at random in every step
-    turns: int = 1  # a row is due every so many steps
+    turns: int = 1  # a row is due once in this many steps
     drift: Drift | None = None
 
     def __post_init__(self) -> None:
@@ -45,7 +45,7 @@ class Wire:
         return any(asks_grades(codec) for codec in (self.codec, self.backward) if codec is not None)
 
     def at(self, layer: int) -> "Wire":
-        """The wire of a layer: this one for all."""
+        """The wire of a layer: the same for all layers."""
         return self
 
     def build(
@@ -93,7 +93,7 @@ class Wire:
 
 
 class Builder(Protocol):
-    """Makes the channel of a layer."""
+    """Builds the channel of a layer."""
 
     def build(
         self, *, name: str, route: Route, transport: Transport, clock: Clock, facts: RowFacts | None
@@ -110,7 +110,7 @@ class Wires(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Except:
-    """One wire for all layers but one."""
+    """One wire for all layers except one."""
 
     wire: Wire
     layer: int

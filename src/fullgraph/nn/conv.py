@@ -1,4 +1,4 @@
-"""Graph convolutions over a view: no rank, no group, no buffer.
+"""Graph convolutions over a view: they know no rank, no group, no buffer.
 
 A convolution takes rows before their activation, and the row map (activation, dropout), which is applied after the
 exchange. The layer's plan says whether its dense map comes before the sum over neighbours, and before the exchange.
@@ -62,7 +62,7 @@ class Conv(nn.Module):
             message = view.send(x, layer, row_map)
             targets = message.own
             message = message.mapped(neighbours) if plan.maps_first else message
-        out = own(targets)  # hides the wire
+        out = own(targets)  # overlaps the exchange
         total = message.aggregate()
         total = total if plan.maps_first else neighbours(total)
         return out if len(out) == len(total) else out[: len(total)], total
@@ -154,7 +154,7 @@ class GINConv(Conv):
 class GATConv(Conv):
     """Z_i = sum_j softmax_j(LeakyReLU(a_dst . W x_i + a_src . W x_j)) W x_j + b, per head  (arXiv:1710.10903).
 
-    Heads are concatenated, or averaged where `concat` is false. Edge weights are not used.
+    Heads are concatenated, or averaged if `concat` is false. Edge weights are not used.
     """
 
     def __init__(self, in_width: int, out_width: int, *, heads: int = 4, concat: bool = True) -> None:

@@ -30,7 +30,7 @@ class InitialResidual(Chain):
 
 
 class _First(Layer):
-    """z <- update(drop(x)),  and relu(z) travels on beside it."""
+    """z <- update(drop(x));  the state also keeps relu(z) for later blocks."""
 
     def forward(self, state: State, view: GraphView) -> State:
         z = self.updated(state[0], view)
@@ -38,7 +38,7 @@ class _First(Layer):
 
 
 class _Recall(Layer):
-    """z <- norm(conv(drop(relu(z)), H_0)),  beside H_0."""
+    """z <- norm(conv(drop(relu(z)), H_0));  the state keeps H_0."""
 
     def forward(self, state: State, view: GraphView) -> State:
         z, first = state

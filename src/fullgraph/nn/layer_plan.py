@@ -13,12 +13,12 @@ class LayerShape:
 
     in_width: int
     mapped_width: int  # columns of its rows after its dense map
-    attends: bool = False  # weighs single rows, so that it maps them before it sums them
+    attends: bool = False  # True: it weights single rows, and therefore maps them before it sums them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerPlan:
-    """What one layer does with its rows; the same on all ranks."""
+    """What one layer sends and computes; equal on all ranks."""
 
     layer: int
     sends: Sends

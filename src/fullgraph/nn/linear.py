@@ -27,7 +27,7 @@ def linear(x: Operand, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 def add_linear(y: Tensor, x: Operand, weight: Tensor) -> Tensor:
-    """y + x W^T, in place: no copy of [n, O]."""
+    """y + x W^T, in place, without a copy of [n, O]."""
     if isinstance(x, Mapped):
         return _mapped_product(x, weight, None, y)
     if isinstance(x, Adjacency):

@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +16,7 @@ from fullgraph.nn.view import Features, GraphView, RowMap, WholeView
 from fullgraph.ops import dropout_key
 from fullgraph.own_code import own_code, told, unfit
 
-State = tuple[Features, ...]  # what travels from block to block: the rows, then what later blocks still need of them
+State = tuple[Features, ...]  # what passes from block to block: the rows, then other values that later blocks need
 
 
 class Block(nn.Module, ABC):
@@ -37,6 +38,9 @@ class Block(nn.Module, ABC):
         return RowMap(relu=self.relu, p=p, key=dropout_key(self.seed, step, self.layer) if p else 0)
 
 
+CALLED = "a convolution is called with (x, view, layer, row_map), and computes the rows of message.own, not all of x"
+
+
 class Chain(nn.Module):
     """s_0 = (x,);  s_{i+1} = block_i(s_i);  the last state's rows are the logits.
 
@@ -44,12 +48,13 @@ class Chain(nn.Module):
     """
 
     blocks: tuple[Block, ...]
-    checkpoint_layers = False  # keep the state between blocks alone, and compute what is inside them again to go back
+    checkpoint_layers = False  # keep only the state between blocks, and recompute the rest in the backward pass
 
     def forward(self, x: Features, view: WholeView) -> Tensor:
         view.enter(training=self.training)
         state: State = (x,)
-        *others, last = self.blocks  # the last one is walked back at once: what it keeps is never on top of the rest
+        # the backward pass begins with the last block, so recomputing it would save no memory
+        *others, last = self.blocks
         for block in others:
             state = self._run(block, state, view)
         state = last(state, view)
@@ -59,7 +64,7 @@ class Chain(nn.Module):
     def _run(self, block: Block, state: State, view: WholeView) -> State:
         result: State
         if self.checkpoint_layers and self.training and torch.is_grad_enabled():
-            # No generator of torch's is used: dropout counts from its key, so that a second pass draws the same.
+            # No torch generator is used: dropout is computed from its key, so a second pass draws the same.
             result = checkpoint(
                 block, state, view, use_reentrant=False, preserve_rng_state=False, context_fn=view.twice
             )
@@ -77,7 +82,7 @@ class Chain(nn.Module):
         ]
 
     def layer_names(self) -> dict[str, nn.Module]:
-        """Blocks by number, the first one "1"; then the parts that have weights, by name."""
+        """Blocks by number, from "1"; then the parts with weights, by name."""
         named = {name: part for name, part in self.named_modules() if name}
         return {str(number): block for number, block in enumerate(self.blocks, start=1)} | named
 
@@ -108,13 +113,23 @@ class Layer(Block):
         row_map = self.row_map(view.step)
         out: Tensor
         if isinstance(self.update, Conv):
-            with own_code(self.update, fix="a convolution is called with (x, view, layer, row_map)"):
+            with own_code(self.update, fix=CALLED):
                 out = self.update(z, view, self.layer, row_map)
-            if not isinstance(out, Tensor) or out.shape[1:] != (self.update.out_width,):
-                raise unfit(self.update, f"returned {told(out)}: return rows of {self.update.out_width} columns")
+            check_rows(self.update, out, z, view, self.layer)
         else:
             out = self.update(row_map(z, view.ids))
         return out
+
+
+def check_rows(conv: Conv, out: Any, z: Features, view: GraphView, layer: int) -> None:
+    """Refuse a convolution's output that has not a row for each row that the layer computes, or reads."""
+    fits = isinstance(out, Tensor) and out.is_floating_point() and out.shape[1:] == (conv.out_width,)
+    if fits and len(out) == z.shape[0]:
+        return
+    rows = len(view.targets(view.ids, layer)[0])
+    if not fits or len(out) != rows:
+        problem = f"returned {told(out)} in layer {layer + 1}: return {rows} rows of {conv.out_width} numbers"
+        raise unfit(conv, f"{problem}, one for each row of view.targets")
 
 
 class GNN(Chain):

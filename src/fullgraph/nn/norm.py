@@ -8,7 +8,7 @@ from fullgraph.ops import layer_norm
 
 
 class LayerNorm(nn.LayerNorm):
-    """torch's, over rows of one width, by our kernels where there are any."""
+    """torch's layer norm over rows of one width, with our kernels if available."""
 
     def __init__(self, width: int, *, eps: float = 1e-5) -> None:
         super().__init__(width, eps=eps)
@@ -34,7 +34,8 @@ class BatchNorm(nn.Module):
     def forward(self, x: Tensor, view: GraphView) -> Tensor:
         mean, var = self.running_mean, self.running_var
         if self.training:
-            # Two sums rather than sum and sum of squares: the difference of two large numbers loses digits.
+            # Two sums, one after the other, instead of sum and sum of squares: a difference of large numbers loses
+            # digits.
             fine = torch.promote_types(x.dtype, torch.float32)
             mean = view.reduce(x.sum(0, dtype=fine)) / view.num_nodes
             var = view.reduce((x - mean).square().sum(0, dtype=fine)) / view.num_nodes

@@ -1,4 +1,4 @@
-"""Models as values: a frozen description that builds the module once the widths are known."""
+"""Models as values: a frozen description that builds the module when the widths are known."""
 
 import math
 import threading
@@ -52,9 +52,10 @@ class ModelSpec(ModelOptions, ABC):
 
     @property
     def hops(self) -> tuple[int | None, ...]:
-        """Per graph layer, how many hops from a training node its output is read; None: everywhere.
+        """For each graph layer, the distance in hops from a training node within which its output is read; None:
+        everywhere.
 
-        A batch norm reads all rows of what comes before it.
+        A batch norm reads all rows of its input.
         """
         return tuple(None if self.norm == "batch" else hop for hop in reversed(range(self.graph_layers)))
 
@@ -146,7 +147,7 @@ class GCN(Stack):
 
 @dataclass(frozen=True, kw_only=True)
 class GraphSAGE(Stack):
-    """GraphSAGE with the mean of all neighbours, weighted where edges have weights."""
+    """GraphSAGE with the mean of all neighbours, weighted if edges have weights."""
 
     aggregation: ClassVar[str] = "mean"
     weights_do: ClassVar[str] = "make its mean a weighted one"
@@ -176,7 +177,7 @@ class Usual(GraphSAGE):
 
 @dataclass(frozen=True, kw_only=True)
 class GIN(Stack):
-    """Graph isomorphism network with a learned eps; its sum is weighted where edges have weights."""
+    """Graph isomorphism network with a learned eps; its sum is weighted if edges have weights."""
 
     aggregation: ClassVar[str] = "sum"
     weights_do: ClassVar[str] = "make its sum a weighted one"
@@ -205,7 +206,7 @@ class GAT(AttentionOptions, Stack):
 class GCNII(GCNIIOptions, ModelSpec):
     """GCN with initial residual and identity mapping  (Chen et al., arXiv:2007.02133):  beta_l = log(lam / l + 1).
 
-    `layers` counts convolutions, as the paper does; a dense encoder and decoder come on top.
+    `layers` counts convolutions, as in the paper; a dense encoder and decoder are added.
     """
 
     aggregation: ClassVar[str] = "gcn"
@@ -222,7 +223,7 @@ class GCNII(GCNIIOptions, ModelSpec):
 class ResGCN(ModelSpec):
     """ResGCN+ of DeeperGCN with GCN's aggregation: norm, activation, convolution, sum  (Li et al., arXiv:2006.07739).
 
-    `layers` counts convolutions, as the paper does; a dense encoder and decoder come on top.
+    `layers` counts convolutions, as in the paper; a dense encoder and decoder are added.
     """
 
     aggregation: ClassVar[str] = "gcn"

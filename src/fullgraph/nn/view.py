@@ -18,8 +18,9 @@ from fullgraph.ops import Adjacency, Structure, act_dropout, dropout_arcs, host_
 
 Features = Tensor | Adjacency  # dense rows, or sparse ones as a CSR matrix
 
-# By device. KEPT: input rows of fewer bytes are mapped once, and the result is kept; a larger result costs more to
-# write and to read than to compute twice. BLOCK: of larger rows, mapped at once, near the caches, yet worth a launch.
+# Limits by device, in bytes. KEPT: the map of smaller input rows is computed once and kept; a larger result costs more
+# to write and read than to compute twice. BLOCK: part of larger rows mapped at a time: it fits the caches and is worth
+# a launch.
 KEPT_BYTES = {"cpu": 64 << 20, "gpu": 64 << 20, "meta": 1 << 30}
 BLOCK_BYTES = {"cpu": 16 << 20, "gpu": 64 << 20, "meta": 1 << 60}
 
@@ -66,8 +67,8 @@ class RowMap:
 class Mapped:
     """map(x) of input rows, which need no gradient: computed block by block at every use, never kept.
 
-    x may be on the host; its blocks are then copied to the device of `ids`. nn.linear multiplies the blocks;
-    any other function of torch is given all rows at once.
+    x may be on the host; its blocks are then copied to the device of `ids`. nn.linear multiplies the blocks; any other
+    torch function receives all rows at once.
     """
 
     x: Tensor
@@ -101,9 +102,9 @@ class Mapped:
 
 
 IDENTITY = RowMap()
-Operand = Features | Mapped  # what a dense map may be given
+Operand = Features | Mapped  # an operand of a dense map
 R = TypeVar("R", bound=Operand, covariant=True)
-Update = Callable[[Any, Any], Tensor]  # (what the own rows became, their aggregation) -> the layer's output
+Update = Callable[[Any, Any], Tensor]  # (result for the own rows, their aggregation) -> the layer's output
 
 
 class Message(Protocol[R]):
@@ -122,7 +123,7 @@ class Message(Protocol[R]):
         """update(own(rows), A @ map(x)), where `rows` are this message's `own`.
 
         Both callbacks must work row by row: they may be called once per block. The work of `own` overlaps the exchange;
-        without it, update is given None.
+        without `own`, update receives None.
         """
         ...
 
@@ -204,7 +205,7 @@ class GraphView(Protocol):
 
 
 class WholeView(GraphView, Protocol):
-    """A view of all rows, which a whole model runs through."""
+    """A view of all rows, for a whole model."""
 
     def enter(self, *, training: bool) -> None:
         """Begin a forward pass of a model in that mode; refuse one that would be silently wrong."""

@@ -76,7 +76,7 @@ class Fused(Backend, Protocol):
 def backend(x: Tensor) -> Backend:
     """Return the implementation for tensors like `x`: Triton on a GPU, numba on a CPU, torch without either.
 
-    The environment variable FULLGRAPH_KERNELS=torch, numba or triton allows only that one, and torch where it fails.
+    The environment variable FULLGRAPH_KERNELS=torch, numba or triton allows only that one, with torch as its fallback.
     """
     if x.is_meta:
         return kernels_meta

@@ -38,7 +38,7 @@ def row_bytes(width: int, bits: int) -> int:
 
 
 def lowbit_encode(x_nD: Tensor, key: int, bits: int, wire_nW: Tensor) -> None:
-    """Encode the rows into the wire; at least one number. float32, contiguous."""
+    """Encode rows into the wire. The rows are float32 and contiguous, with at least one number."""
     rows, width = x_nD.shape
     top = 2**bits - 1
     rank_nD = _rank(x_nD.view(torch.int32))
@@ -63,7 +63,7 @@ def lowbit_encode(x_nD: Tensor, key: int, bits: int, wire_nW: Tensor) -> None:
 
 
 def lowbit_decode(wire_nW: Tensor, bits: int, out_nD: Tensor) -> None:
-    """Decode the wire into rows; at least one number. float32, contiguous."""
+    """Decode the wire into rows. The rows are float32 and contiguous, with at least one number."""
     word_n = wire_nW[:, :PARAMETER_BYTES].clone(memory_format=torch.contiguous_format).view(torch.int32)[:, 0]
     code_nD = _unpack(wire_nW[:, PARAMETER_BYTES:], out_nD.shape[1], bits)
     power_n, size_n = word_n >> 24 & 0xFF, _size(word_n >> 22 & 3)

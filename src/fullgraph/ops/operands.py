@@ -19,7 +19,7 @@ class Pairs(NamedTuple):
 
 
 class PairGrads(NamedTuple):
-    """Gradients of the tensors of `Pairs`, None where there is no such tensor."""
+    """Gradients of the tensors of `Pairs`, None if the tensor is absent."""
 
     row: Tensor
     col: Tensor

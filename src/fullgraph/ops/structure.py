@@ -108,7 +108,7 @@ class Structure:
             return self
         known = self._turned.get()
         if known is None:
-            self._memo.perm = None  # the origin, if there was one, is gone with the order of its arcs
+            self._memo.perm = None  # the origin, if there was one, became invalid with the order of its arcs
             known = self._transpose()
             self.paired(known, None)
         return known

@@ -18,24 +18,29 @@ class Buffers:
 
     def __init__(self, module: nn.Module, transport: Transport, tables: Collection[str] = ()) -> None:
         """tables: names of buffers with one row per node; each rank holds different rows."""
-        self.transport, self._checks, self._tables = transport, 0, tables
+        self.transport, self._checks = transport, 0
         self._parts = [
-            (name, part)
+            (name, part, {key for key in part._buffers if _full(name, key) in tables})
             for name, part in module.named_modules()
             if not isinstance(part, nn.modules.batchnorm._BatchNorm)
         ]
         self._seen = self._now()
 
     def _now(self) -> list[tuple[Tensor, int]]:
-        values = [value for _, part in self._parts if part._buffers for value in part._buffers.values()]
-        return [(value, value._version) for value in values if value is not None]
+        return [
+            (value, value._version)
+            for _, part, tables in self._parts
+            if part._buffers
+            for key, value in part._buffers.items()
+            if value is not None and key not in tables
+        ]
 
     def _named(self) -> dict[str, Tensor]:
         return {
-            full: value
-            for name, part in self._parts
+            _full(name, key): value
+            for name, part, tables in self._parts
             for key, value in part._buffers.items()
-            if value is not None and (full := f"{name}.{key}".lstrip(".")) not in self._tables
+            if value is not None and key not in tables
         }
 
     def check(self) -> None:
@@ -64,6 +69,10 @@ class Buffers:
                 f"the buffer {name} has other values on one rank than on another after a forward pass; update it "
                 "from a mean or sum over nodes (h.mean(0), fg.mean_over_nodes)"
             )
+
+
+def _full(name: str, key: str) -> str:
+    return f"{name}.{key}".lstrip(".")
 
 
 @torch.no_grad()

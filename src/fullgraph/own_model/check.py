@@ -43,6 +43,7 @@ from fullgraph.transport import Key, Transport
 STEPS, RATE, TOLERANCE = 3, 0.1, 1e-8
 # processor seconds for simulated ranks: at least the first, and the second times one process's
 LEAST_WORK, MORE_WORK = 600.0, 300
+ROW_PER_NODE = "put what has a row for every node of {} into the graph, or make it a weight or buffer of so many rows"
 WAY_OUT = "correct the model, or go without the check (--no-check, check=False)"
 Outputs = dict[tuple[str, int, int], Tensor]  # key: part of the model, pass, call in that pass
 Sum = Callable[[Tensor], Tensor]
@@ -106,9 +107,14 @@ def self_check(
         problem = f"{type(error).__name__}: {one_line(error)}"
         table = ""
         if str(view.num_nodes) in problem:
-            table = f"put what has a row for every node of {view.num_nodes} into the graph's x; "
+            table = f"{ROW_PER_NODE.format(view.num_nodes)}; "
         elif tables:
             table = f"write x.size(0) or the size of {next(iter(tables))} for the number of nodes; "
+        elif (arcs := Takes.of(module, tuple(inputs[1])).arcs) in ("adj", "adj_t"):
+            table = (
+                f"{arcs} is edge_index [2, edges]; for products make a matrix of it, torch.sparse_coo_tensor("
+                "edge_index.flip(0), values, (x.size(0), x.size(0))); "
+            )
         raise InputError(
             f"self-check: the model fails on a small piece of the graph ({problem}); {table}{WAY_OUT}"
         ) from error
@@ -198,7 +204,7 @@ def _in_one_process(model: nn.Module, piece: Piece, x: Tensor, inputs: Inputs) -
                 f"returned {told} for a graph of {len(nodes)} nodes; its forward must return logits, one row per node"
             )
             if isinstance(out, Tensor) and out.shape[:1] == (piece.total,):
-                problem += f"; put what has a row for every node of {piece.total} into the graph, as x or a field"
+                problem += f"; {ROW_PER_NODE.format(piece.total)}"
             raise unfit(model.forward, problem, "the model")
         return [logits, *(x for _, x in rows if x is not logits)]
 

@@ -202,7 +202,7 @@ class Forward:
         if size != n:
             refuse(
                 f"a layer reads its neighbours in a tensor of {size} rows where this rank owns {n} nodes; "
-                "give it a row for every node, made from x (an embedding of all nodes belongs into the graph's x)"
+                "give it a row for every node, made from x or from a weight with a row per node"
             )
         if not self.trusted and not self.is_owned(x, dim) and not is_even(x, dim):
             refuse("a layer reads its neighbours in a table that is not made of rows of nodes; make it from x")
@@ -288,7 +288,8 @@ class Forward:
         self.counts.turned += 1
         if self.replaying:
             return self._shared(None)
-        channel = self.view.exact_crossing(f"turned{self.counts.turned}", route)
+        # A pass without gradients has fewer exchanges, so a number alone may stand for another route.
+        channel = self.view.exact_crossing(f"turned{self.counts.turned} {type(route).__name__}", route)
         return self._shared(channel.end(channel.begin(x)[1]))
 
     def _not_in_chunk(self, what: str) -> None:

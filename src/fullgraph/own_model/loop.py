@@ -4,6 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from fullgraph.errors import InputError
+from fullgraph.own_code import in_users_frames
 from fullgraph.own_model.module import Distributed
 from fullgraph.placement import Shard
 from fullgraph.tasks import Scores, node_task
@@ -18,8 +19,7 @@ def mean_loss(losses: Tensor, over: Over, *, weight: Tensor | None = None) -> Te
     """This rank's summand of the mean of `losses` over the rows of all ranks.
 
     losses: one number per row (reduction="none"), for this rank's rows. weight: the rows' weights, if `losses` are
-    already
-    weighted and the mean divides by the sum of weights, as in F.cross_entropy(weight=...).
+    already weighted and the mean divides by the sum of weights, as in F.cross_entropy(weight=...).
     """
     if losses.dim() == 0:
         raise InputError("mean_loss takes one loss per row: compute it with reduction='none'")
@@ -41,6 +41,7 @@ def sync_gradients(model: Distributed, loss: Tensor | None = None) -> None:
     model.sync_gradients(loss)
 
 
+@in_users_frames
 def evaluate(model: nn.Module, shard: Shard | None = None, *, metric: str = "auto") -> Scores:
     """The exact score on the training, validation and test rows of all ranks, equal on every rank."""
     if isinstance(model, Distributed):

@@ -197,7 +197,12 @@ def _refused(forward: Forward, func: Any, *args: Any, **kwargs: Any) -> Any:
 def _rand(forward: Forward, func: Any, *sizes: Any, **kwargs: Any) -> Any:
     """rand(e.size(1)): one number per edge or node, drawn by its id as in dropout."""
     out = uniform(forward, *sizes, **kwargs)
-    return _refused(forward, func) if out is NotImplemented else out
+    if out is NotImplemented:
+        refuse(
+            "torch.rand is called for another number than that of nodes or edges, and would depend on the number of "
+            "ranks; use torch.rand(x.size(0)), which draws by node, as in train_mask & (torch.rand(x.size(0)) < 0.5)"
+        )
+    return out
 
 
 _RULES: dict[Any, Callable[..., Any]] = {

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from fullgraph.axes import STRATEGIES
 from fullgraph.errors import InputError, one_line
 from fullgraph.exchange import Adaptive, Wire, Wires
-from fullgraph.own_code import own_code, told, told_by_rank, unfit
+from fullgraph.own_code import in_users_frames, own_code, told, told_by_rank, unfit
 from fullgraph.own_model.buffers import Buffers, differing
 from fullgraph.own_model.check import WAY_OUT, self_check
 from fullgraph.own_model.chunked import AUTO, Budget, Chunks
@@ -33,6 +33,7 @@ from fullgraph.train.sync import GradSync
 from fullgraph.transport import Key, Transport, gather_rows
 
 
+@in_users_frames
 def distribute(
     model: nn.Module, shard: Shard, strategy: Strategy | str | None = None, *, wire: Wires | None = None,
     epochs: int = 200, seed: int = 0, check: bool = True, message_memory: str | int = AUTO,
@@ -133,6 +134,10 @@ class Distributed(nn.Module):
         self.on_rows.hold(tables)
         self._buffers_kept = Buffers(self.module, self.transport, list(tables)) if self.on_rows.guard.checks else None
         return tables
+
+    @in_users_frames
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return super().__call__(*args, **kwargs)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """The model's output for this rank's rows; without arguments, or with the shard, for the shard's own features.

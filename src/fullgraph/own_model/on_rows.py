@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from fullgraph.errors import InputError
@@ -83,16 +84,16 @@ class OnRows:
         return self._returned(view, out)
 
     def _returned(self, view: PygView, out: Any) -> Returned:
-        tensors = [value for _, value in parts_of(out) if isinstance(value, Tensor)]
-        owned = [value for value in tensors if _is_owned(view, value)]
-        logits = logits_of([(name, x) for name, x in parts_of(out) if any(x is one for one in owned)])
+        named = [(name, x) for name, x in parts_of(out) if isinstance(x, Tensor) and x.layout is torch.strided]
+        tensors = [x for _, x in named]
+        owned = [x for x in tensors if _is_owned(view, x)]
+        logits = logits_of([(name, x) for name, x in named if any(x is one for one in owned)])
         if logits is None:  # zeros for all nodes, or rows that are not followed (check=False)
-            n = view.num_owned
-            logits = logits_of(
-                [(name, x) for name, x in parts_of(out) if isinstance(x, Tensor) and x.shape[:1] == (n,)]
-            )
+            logits = logits_of([(name, x) for name, x in named if x.shape[:1] == (view.num_owned,)])
         if logits is None:
-            given = f"shape {tuple(out.shape)}" if isinstance(out, Tensor) else type(out).__name__
+            given = type(out).__name__
+            if isinstance(out, Tensor):
+                given = f"shape {tuple(out.shape)}" if tensors else "a sparse tensor"
             problem = f"returned {given} for {view.num_owned} nodes; its forward must return logits, one row per node"
             raise unfit(self.module.forward, problem, "the model")
         if self.guard.checks and not _is_owned(view, logits) and not isinstance(mark_of(logits), Even):
@@ -102,7 +103,7 @@ class OnRows:
         losses = any(not x.dim() and x.requires_grad for x in tensors)
         bare = {id(x): x.view_as(x) for x in tensors}  # without marks, which belong to this pass
         rows = [logits, *(x for x in owned if x is not logits)]
-        whole = changed(out, lambda x: bare[id(x)])
+        whole = changed(out, lambda x: bare.get(id(x), x))
         return Returned(whole, bare[id(logits)], [bare[id(x)] for x in rows], losses)
 
     def inputs(self, view: PygView) -> dict[str, Any]:
@@ -116,13 +117,22 @@ def _is_owned(view: PygView, x: Tensor) -> bool:
     return rows is not None and not rows.dim and rows.points is None and rows.space.is_like(view.nodes)
 
 
+def _of_view(view: PygView, value: Tensor) -> Tensor:
+    """A tensor that another view marked as rows of all edges, marked as this view's."""
+    rows = rows_of(value)
+    if rows is None or rows.dim or rows.points is not None or not rows.is_single or rows.space is view.edges:
+        return value
+    of_edges = rows.space.kind == "edges" and rows.space.is_like(view.edges)
+    return mark(value, Rows(view.edges, 0)) if of_edges else value
+
+
 def _marked(view: PygView, value: Any, name: str) -> Any:
     """A model input, marked as rows of nodes or of edges by its name, else by its length."""
     if not isinstance(value, Tensor):
         return value
     known = edge_names(view), node_names(view)
     if mark_of(value) is not None and not any(name in names for names in known):
-        return value
+        return _of_view(view, value)
     if not value.dim():
         return mark(value, SAME)
     fits = {"edges": len(value) == view.edges.size, "nodes": len(value) == view.num_owned}

@@ -18,7 +18,7 @@ from fullgraph.own_model.rows.follow import flat
 from fullgraph.own_model.rows.spaces import Ends, Rows, mark, rows_of
 
 POOL = "a pooling of all nodes; the model must give logits for every node: pool outside of it, with fg.gather_rows"
-ALL = "attention between all nodes; use layers over arcs, such as TransformerConv or GATv2Conv"
+ALL = "attention between all nodes; use layers over edges, such as TransformerConv or GATv2Conv"
 ORDER = (
     "an aggregation that depends on the order of messages, which differs between ranks; use mean, max, std or softmax"
 )
@@ -157,7 +157,7 @@ def quieten(part: Any, label: str) -> None:
         return none
 
     def no_loss() -> Tensor:
-        raise InputError(f"the attention loss of {label} samples arcs of the whole graph; train on the logits alone")
+        raise InputError(f"the attention loss of {label} samples edges of the whole graph; train on the logits alone")
 
     part.positive_sampling = part.negative_sampling = no_arcs
     part.get_attention_loss = no_loss

@@ -9,9 +9,9 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import scipy.sparse as sp
 
@@ -78,7 +78,7 @@ class GraphFacts(Value):
 
 @dataclass(frozen=True, eq=False)
 class Manifest(Value):
-    """The facts of all parts that can be read without opening a part."""
+    """Facts about all parts, which can be read without opening a part."""
 
     schema: int
     graph: GraphFacts
@@ -89,14 +89,15 @@ class Manifest(Value):
     split: Count  # the split whose training nodes determine the scaling and the figures
     figures: Quality
     files: dict[str, FileFact]  # path inside the folder -> fact
+    checksum: Count = 0  # of the file, as its writer had it, and thereby of every file in it
 
     @property
-    def checksum(self) -> int:
-        """The checksum of this manifest, and thereby of every file in it."""
-        return checksum(asdict(self))
+    def tree(self) -> dict[str, Any]:
+        """What the file holds."""
+        return {name: value for name, value in asdict(self).items() if name != "checksum"}
 
     def write(self, folder: Path) -> None:
-        write_document(folder / FILE, asdict(self))
+        write_document(folder / FILE, self.tree)
 
 
 def describe(
@@ -109,7 +110,7 @@ def describe(
     files: Mapping[str, FileFact],
 ) -> Manifest:
     """Return the manifest of `graph`, partitioned by `assignment`."""
-    return Manifest(
+    manifest = Manifest(
         schema=SCHEMA,
         graph=facts_of(graph),
         parts=assignment.parts,
@@ -120,6 +121,7 @@ def describe(
         figures=figures,
         files=dict(files),
     )
+    return replace(manifest, checksum=checksum(manifest.tree))
 
 
 def facts_of(graph: Graph) -> GraphFacts:
@@ -167,7 +169,7 @@ def read_manifest(folder: str | Path) -> Manifest:
             f"{folder} holds shards of schema {one_line(content.get('schema'), 20)}, "
             f"this version reads schema {SCHEMA}: {AGAIN}"
         )
-    manifest = record_of(Manifest, content, str(path), AGAIN)
+    manifest = record_of(Manifest, {**content, "checksum": checksum(content)}, str(path), AGAIN)
     figures = manifest.figures
     if any(len(counts) != manifest.parts for counts in (figures.nodes, figures.edges, figures.halo, figures.train)):
         raise Damaged(f"{path} is damaged (its figures are not those of {manifest.parts} parts); {AGAIN}")

@@ -24,7 +24,7 @@ PRESETS = ("default", "quality", "highest_quality", "deterministic", "determinis
 
 @dataclass(frozen=True)
 class Multilevel(Balanced):
-    """A partitioner of an optional package, with presets and threads of its own."""
+    """A partitioner of an optional package, which has its own presets and threads."""
 
     package: ClassVar[str]
 

@@ -141,7 +141,7 @@ def _of_all_parts(graph: Graph, assignment: Assignment, scaler: FeatureScaler) -
 
 
 def _shared(folder: str | Path, manifest: Manifest, *names: str) -> dict[str, Array]:
-    """Return those of the named shared arrays that exist, checked and memory-mapped."""
+    """Return the named shared arrays that exist, checked and memory-mapped."""
     paths = {name: Path(folder) / f"{name}.npy" for name in names if f"{name}.npy" in manifest.files}
     for path in paths.values():
         npy.check(path, manifest.files[path.name])

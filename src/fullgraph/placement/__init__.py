@@ -1,4 +1,4 @@
-"""How work is laid over ranks: each placement builds a shard."""
+"""Placements: how ranks divide the work; each placement builds a shard."""
 
 from fullgraph.placement.base import AllLayers, Placement
 from fullgraph.placement.layer_plans import Crossing, Rules, plan_layers

@@ -26,21 +26,21 @@ K = TypeVar("K", bound="Placement")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement(ABC):
-    """How work is distributed over ranks: every rank owns some rows, and a placement says how they are computed.
+    """How work is divided between ranks: every rank owns some rows, and the placement defines how they are computed.
 
     inductive: train on the subgraph of training nodes, evaluate on the whole graph.
     sends: what the strategy lets layers send (layer_plans.py).
-    precompute: aggregate input features once, so that the first layer has nothing to send.
+    precompute: aggregate input features once, so that the first layer sends nothing.
     encodes: the model maps its input before its first graph layer.
-    isolated: train as if there were no arcs between parts.
-    hops: per graph layer, how far from a training node its output is read; the placement may leave out other rows.
-    host_rows: dense input rows and their aggregation stay in the host's memory, and come to the device block by block.
-    order: "auto" may put a rank's rows in an order in which neighbours are close together; "given" does not.
+    isolated: train without the arcs between parts.
+    hops: for each graph layer, its output's distance from training nodes, in hops; other rows may be left out.
+    host_rows: dense input rows and their aggregation stay in host memory, and are copied to the device in blocks.
+    order: "auto" may reorder a rank's rows so that neighbours are close together; "given" does not.
     seed: of the placement's random numbers.
     epochs: planned epochs of the run; a placement may work differently in the last ones.
     """
 
-    no_options: ClassVar[frozenset[str]]  # fields that no user names: the run sets them
+    no_options: ClassVar[frozenset[str]]  # fields that are not options: the run sets them
 
     inductive: bool = False
     sends: Crossing = "mapped"
@@ -75,7 +75,7 @@ class Placement(ABC):
 
     @property
     def alike(self) -> bool:
-        """Whether ranks with equal parts do equal work, and send one another equal messages at the same time."""
+        """Whether ranks with equal parts do equal work, and send equal messages at the same time."""
         return True
 
     def stale_steps(self, ranks: int) -> int:
@@ -114,7 +114,7 @@ class Placement(ABC):
 
     @property
     def trims(self) -> bool:
-        """Whether layers may leave out rows; a subgraph of training nodes has no others."""
+        """Whether layers may leave out rows; a subgraph of training nodes has no rows to leave out."""
         return not self.inductive and self.hops_trim
 
     @property

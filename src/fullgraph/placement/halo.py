@@ -13,7 +13,7 @@ from fullgraph.transport import Key, Transport, gather_rows
 
 
 def halo_of(route: HaloRoute, values: Tensor, transport: Transport, name: str) -> Tensor:
-    """Copies on halo rows of values that their owners hold."""
+    """Fetch values of halo rows from the ranks that own them."""
     channel = Wire().build(name=name, route=route, transport=transport, clock=Clock())
     with torch.no_grad():
         return channel.end(channel.begin(values)[1])

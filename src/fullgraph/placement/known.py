@@ -59,7 +59,7 @@ def with_first(x_nD: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
 
 class _WithFirst(torch.autograd.Function):
-    """(x[:t], x);  backward: dx = d2, d1 added to its first rows in place; nobody else uses d2 any more."""
+    """(x[:t], x);  backward: dx = d2, with d1 added to its first rows in place, because nothing else uses d2."""
 
     @staticmethod
     def forward(ctx, x_nD: Tensor, count: int):  # type: ignore[no-untyped-def]
@@ -88,6 +88,6 @@ class KnownMessage(AtOnce):
         return self.row_map(self.known.x, self.ids)
 
     def aggregate(self) -> Operand:
-        # Another key: with one mask, a feature would be dropped from a row and from its neighbours' mean at once.
+        # A separate key: one mask for both would drop a feature from a row and from its neighbours' mean together.
         other = RowMap(relu=self.row_map.relu, p=self.row_map.p, key=self.row_map.key ^ 0x5DEECE66D)
         return other(self.known.aggregated, self.ids)

@@ -11,18 +11,18 @@ from fullgraph.nn.layer_plan import Known, LayerPlan, LayerShape
 from fullgraph.nn.view import Features
 from fullgraph.ops import Adjacency
 
-# What a strategy lets layers send. "input": their input, as the published equations have it. "mapped": mapped rows
-# where they are narrower or the input is sparse. "narrow": likewise, but sparse input is known ahead.
+# What a strategy lets layers send. "input": their input, as in the published equations. "mapped": mapped rows if they
+# are narrower or the input is sparse. "narrow": mapped rows if they are narrower; sparse input is precomputed.
 Crossing = Literal["mapped", "narrow", "input"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """What the strategy, the run and the placement decide for all layers.
+    """The settings of strategy, run and placement that apply to all layers.
 
-    precompute: the run lets input be known ahead. encodes: the model maps its input before its first graph layer, which
-    then knows nothing ahead. whole_rows: readers receive whole rows, and can map them. keep_halo: the halo's input rows
-    may be kept where that is less than their aggregation.
+    precompute: the run allows precomputed input. encodes: the model maps its input before its first graph layer, so
+    that nothing can be precomputed. whole_rows: readers receive whole rows, and can map them. keep_halo: the halo's
+    input rows may be kept if they are smaller than their aggregation.
     """
 
     sends: Crossing = "mapped"

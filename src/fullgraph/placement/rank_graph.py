@@ -144,7 +144,7 @@ class RankGraph:
         return RankGraph.of(replace(self.rows, **changed), self.arcs)
 
     def with_arcs(self, arcs: Arcs) -> "RankGraph":
-        """The same rows under other edges."""
+        """The same rows with other edges."""
         return RankGraph.of(self.rows, arcs)
 
     def with_dense_rows(self) -> "RankGraph":
@@ -205,7 +205,7 @@ class RankGraph:
         return RankGraph.of(replace(rows, route=route, **rows.picked(order_n)), self.arcs.reordered(order_n))
 
     def isolated(self) -> "RankGraph":
-        """The same rows without the edges from other parts, and so without a halo."""
+        """The same rows without the edges from other parts, and therefore without a halo."""
         rows = self.rows
         inner = self.arcs.keep(self.arcs.indices < len(rows.ids))
         none = (0,) * len(rows.route.send_counts)

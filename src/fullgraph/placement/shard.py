@@ -116,12 +116,12 @@ class Shard:
 
     @property
     def node_id(self) -> Tensor:
-        """The number [n] of each node in the whole graph."""
+        """The global id [n] of each node."""
         return self.train_graph.rows.ids
 
     @property
     def edge_index(self) -> Tensor:
-        """Edges [2, e] into owned rows; pass it to the distributed model as it is."""
+        """Edges [2, e] into owned rows; pass it unchanged to the distributed model."""
         return self.train_graph.edge_index
 
     @property

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from fullgraph.cached import cached_property
 from fullgraph.errors import InputError
 from fullgraph.exchange import Channel, Clock, Held, Wire, Wires
+from fullgraph.exchange.inbox import check_begun
 from fullgraph.nn.layer_plan import LayerPlan, LayerShape
 from fullgraph.nn.view import Features
 from fullgraph.ops import Adjacency, aligned_rows, host_rows
@@ -99,7 +100,9 @@ class RankView(Channels):
 
     @property
     def view(self) -> Self:
-        """The view itself: `shard.train` has the rows, and `shard.train.view` is how a model sees their neighbours."""
+        """The view itself: `shard.train` has the rows, and `shard.train.view` is the model's interface to their
+        neighbours.
+        """
         return self
 
     @property
@@ -148,7 +151,7 @@ class RankView(Channels):
 
     def enter(self, *, training: bool) -> None:
         raise InputError(
-            "this shard was opened for fg.distribute; for a model of ours give its aggregation: "
+            "this shard was opened for fg.distribute; for one of our models give its aggregation: "
             "fg.open_shard(..., aggregation='gcn', 'mean', 'sum' or 'attention')"
         )
 
@@ -161,23 +164,18 @@ class ChannelView(RankView):
     _entered: int = field(default=-1, init=False)  # the step of the last forward pass
 
     def enter(self, *, training: bool) -> None:
-        """Training has one forward pass per step, in training mode; each evaluation is a step of its own."""
+        """Training has one forward pass per step, in training mode; each evaluation is its own step."""
         clock = self.clock
         if clock.use != "rows":
             if clock.step <= self._entered or clock.step < 0:
                 clock.tick()
-        elif clock.step < 0:
-            raise InputError("no step was begun: call shard.clock.tick() before the forward pass of each step")
-        elif clock.step == self._entered:
-            raise InputError(
-                f"two forward passes in step {clock.step}: call shard.clock.tick() before each, and evaluate through "
-                "shard.full.view"
-            )
-        elif not training or not torch.is_grad_enabled():
-            raise InputError(
-                "evaluation through the training view: call model.eval() and model(shard.full.x, shard.full.view), or "
-                "model.train() to train"
-            )
+        else:
+            check_begun(clock.step, self._entered)
+            if not training or not torch.is_grad_enabled():
+                raise InputError(
+                    "evaluation through the training view: call model.eval() and model(shard.full.x, shard.full.view), "
+                    "or model.train() to train"
+                )
         self._entered = clock.step
 
     def plan(self, x: Features, layer: int, shape: LayerShape) -> LayerPlan:

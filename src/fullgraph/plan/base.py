@@ -27,6 +27,6 @@ class Route(Protocol):
     def unpack(self, parts: dict[int, Tensor], out: Tensor) -> Tensor:
         """Put each peer's part in its place of `out`, in peer order; the transpose of copies adds them there.
 
-        `out` is zeros, or what this rank has itself.
+        `out` holds zeros, or this rank's own values.
         """
         ...

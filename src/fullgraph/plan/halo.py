@@ -74,5 +74,5 @@ class HaloGradientRoute:
 
 
 def _split(x: Tensor, counts: tuple[int, ...]) -> dict[int, Tensor]:
-    """Split `x` by rank, leaving out ranks without rows."""
+    """Split `x` by rank, without ranks that have no rows."""
     return {peer: rows for peer, rows in enumerate(torch.split(x, list(counts))) if len(rows)}

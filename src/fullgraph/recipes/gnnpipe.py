@@ -16,17 +16,12 @@ class GNNPipe(Strategy):
 
     shuffle: a new order of chunks in every step. freeze: for this many steps, chunks that are not computed yet are read
     from one snapshot. gradients: what historical rows get: none, while fresh rows count twice ("double") or once
-    ("none"),
-    or the gradients of the last step ("last", the authors' code without their third technique). late_snapshots,
-    dropped_history: take snapshots as that code does: first after step freeze - 1, and after dropout. cut: the first
-    layer
-    of every rank but the first, such as 3,6 (a deep model's encoder is layer 0); if empty, layers are balanced by
-    count,
-    or with `measure` by a measurement, which is written to the run's config. exact_from: the share of epochs after
-    which
-    training is exact, by parts as in `vanilla` (0.8: the last fifth is exact; 1: none). codec, schedule and their
-    options:
-    between stages, as in `free`.
+    ("none"), or the gradients of the last step ("last", the authors' code without their third technique).
+    late_snapshots, dropped_history: take snapshots as that code does: first after step freeze - 1, and after dropout.
+    cut: the first layer of every rank but the first, such as 3,6 (a deep model's encoder is layer 0); if empty, layers
+    are balanced by count, or with `measure` by a measurement, which is written to the run's config. exact_from: the
+    share of epochs after which training is exact, by parts as in `vanilla` (0.8: the last fifth is exact; 1: none).
+    codec, schedule and their options: between stages, as in `free`.
     """
 
     chunks: int = 0

@@ -170,8 +170,7 @@ class BNS(Published):
     """Each halo node crosses in a step with probability `p`, the same nodes in all layers; sums are unbiased.
 
     A row that crosses counts 1/p times; attention leaves out the edges from other nodes instead. Gradients come back
-    only
-    for these rows. p=1 is vanilla; p=0 sends nothing.
+    only for these rows. p=1 is vanilla; p=0 sends nothing.
     """
 
     p: Annotated[float, Range(0, 1)] = 0.1

@@ -17,8 +17,7 @@ class MixGCN(Strategy):
 
     blocks: number of row ranges; one is aggregated while the previous one is sent and updated. roles: the work of each
     rank, such as sparse,dense,dense or both,both. devices: the device of each rank, such as cpu,cuda:0,cuda:1; a rank
-    with
-    cpu+cuda:0 aggregates on the first device and updates on the second.
+    with cpu+cuda:0 aggregates on the first device and updates on the second.
     """
 
     blocks: Annotated[int, Range(1, 2**31)] = 1

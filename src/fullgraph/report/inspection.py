@@ -44,7 +44,7 @@ def facts(about: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 def _features(about: Mapping[str, Any]) -> str:
     arcs = about["edge_features"]
-    return f"{about['features']:,} a node" + (f", {arcs:,} an arc" if arcs else "")
+    return f"{about['features']:,} per node" + (f", {arcs:,} per edge" if arcs else "")
 
 
 def _labels(about: Mapping[str, Any]) -> str:

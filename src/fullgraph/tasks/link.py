@@ -46,9 +46,8 @@ class Link(Value):
     """Learns which pairs of nodes are edges.
 
     The graph brings the pairs, or all its edges are used; shares of these edges are held out for validation and test,
-    and
-    left out of message passing. If a split has no negative pairs, they are drawn: (u, w) for an edge (u, v), with w any
-    node but u.
+    and left out of message passing. If a split has no negative pairs, they are drawn: (u, w) for an edge (u, v), with w
+    any node but u.
     """
 
     # A norm or dropout of the multiplied rows removes the information that separates edges from other pairs

@@ -66,7 +66,7 @@ class Weights:
                 own.copy_(master)
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return the model's state with the masters in place of the model's own parameters.
+        """Return the model's state, with the masters instead of the model's parameters.
 
         Of weights with a row per node these are this rank's rows; `whole` has those of all ranks.
         """

@@ -113,7 +113,7 @@ def run_processes(
 
 
 def anew(transport: OrderChecking, body: Body, *args: Any) -> Any:
-    """Run another body in the same ranks with all keys unused again: starting processes takes seconds."""
+    """Run another body in the same ranks, which may use all keys again: starting processes takes seconds."""
     return _checked(body, transport.inner, args)
 
 

@@ -30,8 +30,7 @@ class Cell(Value):
     """One strategy on one graph, model, number of ranks and link.
 
     Seconds, bytes and packets are per epoch: a mean over the epochs of a round, then the median over rounds. Fields
-    that
-    begin with `rank_` have one number per rank.
+    that begin with `rank_` have one number per rank.
     """
 
     # the place in the matrix: texts as the user gave them

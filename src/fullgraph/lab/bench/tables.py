@@ -32,7 +32,7 @@ def about(cells: Iterable[Cell]) -> dict[str, list[Cell]]:
 def shape(cell: Cell) -> str:
     """One line about the graph and the machine."""
     machine = f"{cell.cores} cores, torch {cell.versions.get('torch', '?')}"
-    return f"{cell.nodes:,} nodes, {cell.arcs:,} arcs, {cell.features} features; {machine}"
+    return f"{cell.nodes:,} nodes, {cell.arcs:,} edges, {cell.features} features; {machine}"
 
 
 def to_vanilla(cells: Iterable[Cell]) -> Figure:

@@ -66,7 +66,7 @@ def plan(
     """
     with shown() as display:
         from fullgraph.lab.cost.cluster import Cluster
-        from fullgraph.lab.cost.here import cluster_here
+        from fullgraph.lab.cost.local_machine import cluster_here
         from fullgraph.lab.cost.plan import planned, planned_even
         from fullgraph.lab.cost.show import plan_page, plan_table
         from fullgraph.lab.html.document import MARK
@@ -107,7 +107,7 @@ def calibrate(
     """
     read_option(hints_of(TrainConfig)["device"], "device", device)
     with shown() as display, display.phase("measuring"):
-        from fullgraph.lab.cost.here import kept_at, measured
+        from fullgraph.lab.cost.local_machine import kept_at, measured
 
         rates = measured(device, threads)
         path = kept_at(device, threads)
@@ -127,7 +127,7 @@ def probe(
     Example:  torchrun --nnodes 2 --nproc-per-node 1 ... -m fullgraph probe --out cluster.toml
     """
     from fullgraph.environ import in_job
-    from fullgraph.lab.cost.here import cluster_here, probe_here, probe_in_job
+    from fullgraph.lab.cost.local_machine import cluster_here, probe_here, probe_in_job
     from fullgraph.storage import write_whole
 
     if in_job():

@@ -36,7 +36,7 @@ NOTHING = {"empty", "empty_like", "new_empty", "empty_strided", "new_empty_strid
            "_local_scalar_dense", "_record_function_enter_new", "_record_function_exit", "set_"}  # fmt: skip
 
 
-class Watch(TorchDispatchMode):
+class OpRecorder(TorchDispatchMode):
     """Records all operations in its block as events, with the bytes of all live tensors created there."""
 
     def __init__(self) -> None:
@@ -122,7 +122,7 @@ def _wire(size: int) -> Tensor:
 
 
 class _Coming:
-    def __init__(self, watch: Watch, post: Post, rows: ByPeer) -> None:
+    def __init__(self, watch: OpRecorder, post: Post, rows: ByPeer) -> None:
         self.watch, self.post, self.rows = watch, post, rows
 
     def wait(self) -> ByPeer:
@@ -131,7 +131,7 @@ class _Coming:
 
 
 class _Summed:
-    def __init__(self, watch: Watch, sum_: Sum, x: Tensor) -> None:
+    def __init__(self, watch: OpRecorder, sum_: Sum, x: Tensor) -> None:
         self.watch, self.sum, self.x = watch, sum_, x
 
     def wait(self) -> Tensor:
@@ -139,10 +139,10 @@ class _Summed:
         return self.x
 
 
-class Listed:
+class RecordingTransport:
     """A transport of one rank that sends nothing and records its messages."""
 
-    def __init__(self, watch: Watch, rank: int, size: int, lane: int = 0) -> None:
+    def __init__(self, watch: OpRecorder, rank: int, size: int, lane: int = 0) -> None:
         self.watch, self.rank, self.size, self.lane = watch, rank, size, lane
         self.forks = 0
 
@@ -173,9 +173,9 @@ class Listed:
         self.watch.events.append(sum_)
         return _Summed(self.watch, sum_, x)
 
-    def fork(self) -> "Listed":
+    def fork(self) -> "RecordingTransport":
         self.forks += 1
-        return Listed(self.watch, self.rank, self.size, self.lane + self.forks)
+        return RecordingTransport(self.watch, self.rank, self.size, self.lane + self.forks)
 
     def away(self, text: str) -> AbstractContextManager[None]:
         return nullcontext()
@@ -189,8 +189,8 @@ def dry_run(run: Run, counts: Counts, rank: int, steps: int, placement: Placemen
 
     placement: replaces the run's placement.
     """
-    watch, facts = Watch(), counts.graph
-    transport = Listed(watch, rank, len(counts.ranks))
+    watch, facts = OpRecorder(), counts.graph
+    transport = RecordingTransport(watch, rank, len(counts.ranks))
     placement = replace(placement or placement_of(run), device=META)
     taken = []
     try:

@@ -16,7 +16,7 @@ from fullgraph.lab.cost.auto import Auto
 from fullgraph.lab.cost.calibrate import of_matrix
 from fullgraph.lab.cost.cluster import Cluster
 from fullgraph.lab.cost.counting import Halo, counted, even
-from fullgraph.lab.cost.here import cluster_here, rates_for
+from fullgraph.lab.cost.local_machine import cluster_here, rates_for
 from fullgraph.lab.cost.predict import WARM_UP, Prediction, predict
 from fullgraph.lab.cost.rates import Rates
 from fullgraph.lab.cost.replay import Piece

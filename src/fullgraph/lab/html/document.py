@@ -1,8 +1,7 @@
 """The frame of a page: its elements, style, sections, tables and figures.
 
 Every text is escaped unless it is already an element. Line ends in names are escaped too: a program may read a page
-line
-by line, and a name may come from somebody else's run.
+line by line, and a name may come from somebody else's run.
 """
 
 from __future__ import annotations
@@ -51,7 +50,9 @@ DARK = ("#6ea8e8", "#f2a65a", "#ef7b6c", "#b794f0", "#4fc3ba", "#a3cc5c", "#a9b0
 COLOURS = len(LIGHT)
 
 
-MARK = '<meta name="generator" content="fullgraph">'  # near the beginning of each of our pages
+GENERATOR = '<meta name="generator" content="fullgraph">'
+# Near the beginning of each of our pages, also of those from before they named their generator.
+MARK = 'style-src &#x27;unsafe-inline&#x27;; img-src data:"><meta name="referrer" content="no-referrer"><title>'
 
 
 def _colours(values: Sequence[str]) -> str:
@@ -123,7 +124,7 @@ def document(title: str, head: Sequence[Safe], sections: Sequence[tuple[str, str
     policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
     head_tags = [
         tag("meta", charset="utf-8"),
-        Safe(MARK),
+        Safe(GENERATOR),
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
         tag("meta", http_equiv="Content-Security-Policy", content=policy),
         tag("meta", name="referrer", content="no-referrer"),

@@ -36,16 +36,24 @@ class _Bytes(TorchDispatchMode):
         self._held: list[Any] = []  # references, so that no address is reused
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        out = func(*args, **(kwargs or {}))
+        kwargs = kwargs or {}
+        out = func(*args, **kwargs)
         with torch._C.DisableTorchFunction():
+            for x in flat((*args, *kwargs.values())):  # a view of all edges takes no memory
+                self._is_new(x.untyped_storage())
             for x in flat(out):
                 storage = x.untyped_storage()
-                if storage.data_ptr() not in self._seen:
-                    self._seen.add(storage.data_ptr())
-                    self._held.append(storage)
+                if self._is_new(storage):
                     self.total += storage.nbytes()
                     self.largest = max(self.largest, storage.nbytes())
         return out
+
+    def _is_new(self, storage: Any) -> bool:
+        if storage.data_ptr() in self._seen:
+            return False
+        self._seen.add(storage.data_ptr())
+        self._held.append(storage)
+        return True
 
 
 def tried(steps: Steps, chunks: list[Chunk]) -> Found:

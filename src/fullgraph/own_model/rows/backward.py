@@ -46,7 +46,7 @@ def followed(function: Callable[[Tensor], Any], rows: Rows, sets: Sets) -> Calla
             if out is not None and (kept is None or kept.dim != rows.dim or not kept.fits(rows)):
                 refuse("")
         except InputError as error:
-            raise OwnCodeError(f"{place_of(error)}{MIXED}") from error
+            raise OwnCodeError(f"{place_of(error)}{MIXED}") from None
         return out
 
     return hook

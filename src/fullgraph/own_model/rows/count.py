@@ -14,10 +14,9 @@ from fullgraph.own_model.rows.spaces import Space
 class Count(np.int64):
     """scale * rows + shift. As a tensor's size it counts this rank's rows; as a number it counts all ranks' rows.
 
-    So zeros(x.size(0), 8) has a row for each row of x, and h.sum(0) / x.size(0) is the mean over all nodes.
-    It derives from NumPy's integer: torch accepts that as a number, and Python calls our methods for `1.0 / count`,
-    which
-    it would not do for a subclass of int.
+    So zeros(x.size(0), 8) has a row for each row of x, and h.sum(0) / x.size(0) is the mean over all nodes. It derives
+    from NumPy's integer: torch accepts that as a number, and Python calls our methods for `1.0 / count`, which it would
+    not do for a subclass of int.
     """
 
     space: Space

@@ -1,8 +1,7 @@
 """Follow rows through every torch function that a model calls.
 
 The first time a function is called with certain rows and shapes, `Follow` watches its operations. The result is kept,
-so
-the same call costs only a look-up in later steps.
+so the same call costs only a look-up in later steps.
 """
 
 from collections.abc import Hashable

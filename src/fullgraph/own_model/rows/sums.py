@@ -1,8 +1,7 @@
 """Means, sums, extremes and norms over rows of all ranks, each equal to torch's over all rows in one process.
 
 Every function takes torch's arguments. It returns NotImplemented if no dimension of rows is reduced, because torch's
-own
-function is then correct.
+own function is then correct.
 
 Legend: x rows, d the dimension of the rows, N rows of all ranks.
 """

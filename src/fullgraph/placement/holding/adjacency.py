@@ -1,4 +1,4 @@
-"""The matrix a view multiplies by, split into arcs from owned and arcs from halo rows.
+"""The matrix that a view multiplies by, split into arcs from owned rows and arcs from halo rows.
 
 Legend: n owned rows, h halo rows, e arcs; local columns 0..n-1 are owned, n..n+h-1 halo.
 """
@@ -27,7 +27,7 @@ class Arcs:
     num_halo: int
     undirected: bool = False  # has the reverse of every arc between owned rows
     attr: Tensor | None = None  # [e, K] features of arcs; only a user's own model reads them
-    fields: Mapping[str, Tensor] = field(default_factory=dict)  # [e, ...] by name; likewise
+    fields: Mapping[str, Tensor] = field(default_factory=dict)  # [e, ...] by name; only a user's own model reads them
 
     @property
     def num_owned(self) -> int:
@@ -46,7 +46,7 @@ class Arcs:
         return torch.repeat_interleave(torch.arange(self.num_owned, device=self.device), self.indptr.diff())
 
     def degree(self, dtype: torch.dtype) -> Tensor:
-        """Weighted number of arcs into each owned row. Rows are complete, so this IS the global degree."""
+        """The weighted number of arcs into each owned row. A rank has all of these arcs, so it is the global degree."""
         if self.weight is None or not self.num_owned:
             return self.indptr.diff().to(dtype)
         # Row by row, because index_add_ on a GPU adds in a different order every time.
@@ -96,7 +96,7 @@ class Arcs:
         return list(pairwise(sorted({0, *torch.searchsorted(self.indptr, even).tolist(), self.num_owned})))
 
     def pick(self, rows: Tensor) -> "Arcs":
-        """The arcs into some rows, in their order; columns stay as they are."""
+        """The arcs into some rows, in the order of these rows; columns are unchanged."""
         degrees = self.indptr.diff()[rows]
         indptr = torch.nn.functional.pad(degrees.cumsum(0), (1, 0))
         shift = torch.repeat_interleave(self.indptr[rows] - indptr[:-1], degrees)
@@ -104,11 +104,11 @@ class Arcs:
         return Arcs(indptr, self.indices[arcs], None if self.weight is None else self.weight[arcs], self.num_halo)
 
     def with_loops(self) -> "Arcs":
-        """Exactly one self loop on every owned row: the one it has, else a new one of weight one (as PyG does)."""
+        """Exactly one self loop on every owned row: its own, or a new one of weight one (as in PyG)."""
         targets = self.targets()
         is_loop = self.indices == targets
         rest = self.keep(~is_loop)
-        # In column order, so that a symmetric pattern stays one: after the row's columns below its own number.
+        # In column order, so that a symmetric pattern stays symmetric: after the columns below the row's own number.
         below = torch.nn.functional.pad((rest.indices < targets[~is_loop]).cumsum(0), (1, 0))
         rows = torch.arange(self.num_owned, device=self.device)
         indptr = rest.indptr + torch.arange(self.num_owned + 1, device=self.device)
@@ -140,7 +140,7 @@ def _head(weight: Tensor | None) -> Tensor | None:
 
 @dataclass(frozen=True, eq=False)
 class Matrices:
-    """M x = inner @ x_owned + outer @ x_halo; or, for attention, the pattern of M alone."""
+    """M x = inner @ x_owned + outer @ x_halo; or, for attention, only the pattern of M."""
 
     inner: Adjacency
     outer: Adjacency
@@ -172,7 +172,7 @@ def _first(m: Adjacency, rows: int, pattern: Structure, cols: slice | Tensor) ->
 
 
 def column_squares(m: Adjacency) -> Tensor:
-    """The sum of the squares of every column's numbers [C], on the host; arcs between the same two nodes are one."""
+    """The sum of the squared numbers in every column [C], on the host; parallel arcs are added first."""
     s = m.structure
     numbers = torch.ones(s.num_arcs, dtype=torch.float32, device=s.indices.device) if m.weight is None else m.weight
     numbers = numbers if m.row_scale is None else numbers * m.row_scale[s.rows]

@@ -20,7 +20,7 @@ from fullgraph.placement.rank_graph import RankGraph
 from fullgraph.plan import HaloRoute
 from fullgraph.transport import Key, Transport
 
-SAMPLE = 4096  # about so many nodes' aggregated rows estimate the entries of all
+SAMPLE = 4096  # nodes; their aggregated rows give an estimate of the entries of all rows
 
 
 @dataclass(eq=False, kw_only=True)
@@ -44,7 +44,7 @@ class InputRows:
 
     @cached_property
     def halo(self) -> Features:
-        """Input rows that other ranks own [h, D], sparse where the input is."""
+        """Input rows that other ranks own [h, D]; sparse if the input is sparse."""
         rows = self.graph.rows
         if isinstance(rows.x, Tensor):
             return halo_of(rows.route, rows.x, self.transport, self._channel)

@@ -68,7 +68,7 @@ class Live:
         return replace(self, level_n=self.level_n.cpu().sort().values)
 
     def layers(self, whole: LayerRows, transport: Transport) -> dict[int, LayerRows]:
-        """The layers that compute fewer rows than there are, by number."""
+        """The layers that do not compute all rows, by number."""
         targets = [whole.targets if hop is None else int((self.level_n <= hop).sum()) for hop in self.hops]
         return {
             layer: whole.first(rows, read, transport, f"setup/live halo {layer}")

@@ -1,4 +1,4 @@
-"""An order of a rank's rows in which neighbours stand close together, so that a product finds their rows in a cache.
+"""Order a rank's rows so that neighbours are close together and products find their rows in a cache.
 
 Rows are clustered by label propagation (Raghavan et al., arXiv:0709.2938) with a limit on a cluster's size. The
 clusters are then the rows of a smaller graph, which is ordered in the same way with twice the limit, and so on.
@@ -13,18 +13,18 @@ from fullgraph.ops.hashing import draws, row_keys
 from fullgraph.ops.transpose import rows_of
 from fullgraph.placement.holding.adjacency import Arcs
 
-MIN_ROWS = 100_000  # fewer fit into a cache in any order
+MIN_ROWS = 100_000  # fewer rows fit into a cache in any order
 NEAR = 25_000  # rows; of 512 bytes, they fill a quarter of a cache of 50 MB
 LOCAL = 0.5  # a given order with this share of near arcs is kept
 GAIN = 1.2  # a new order must have this many times the near arcs of the given one
 ROUNDS, VOTES = 8, 32
 VOTES_AT_ONCE = 1 << 24
-SAMPLE = 1 << 24  # arcs that tell which clusters are neighbours
+SAMPLE = 1 << 24  # arcs that determine which clusters are neighbours
 SAMPLE_NEAR = 1 << 20
 
 
 def worth_a_look(num_rows: int, device: torch.device) -> bool:
-    """Whether the order of so many rows may matter on a device."""
+    """Whether the order of that many rows may matter on a device."""
     return device.type != "meta" and num_rows >= MIN_ROWS
 
 
@@ -45,7 +45,8 @@ def near_share(arcs: Arcs, place_n: Tensor) -> float:
 
 
 def clustered(arcs: Arcs, size_n: Tensor | None = None, limit: int | None = None) -> Tensor:
-    """The owned rows, [n], so that a cluster is one run and clusters with many arcs between them are close together.
+    """An order of the owned rows, [n]: each cluster is one run, and clusters with many arcs between them are close
+    together.
 
     size_n: how many rows of the graph each row stands for (None: one); limit: of a cluster's size (None: NEAR).
     """
@@ -53,7 +54,7 @@ def clustered(arcs: Arcs, size_n: Tensor | None = None, limit: int | None = None
     size_n, limit = torch.ones_like(row_n) if size_n is None else size_n, limit or NEAR
     label_n = clusters(arcs, size_n, limit)
     first_n = torch.full_like(row_n, len(row_n)).scatter_reduce_(0, label_n, row_n, "amin")[label_n]
-    is_first = first_n == row_n  # of its cluster
+    is_first = first_n == row_n  # first row of its cluster
     cluster_n = (is_first.cumsum(0) - 1)[first_n]
     if limit < int(size_n.sum()):
         size_c = size_n.new_zeros(int(is_first.sum())).index_add_(0, cluster_n, size_n)
@@ -73,8 +74,8 @@ def places(order_n: Tensor) -> Tensor:
 def clusters(arcs: Arcs, size_n: Tensor, limit: int) -> Tensor:
     """A label for every owned row, [n]; the rows of a label have a total size of at most `limit`, or are a single row.
 
-    Every row begins with a label of its own. In each round, a random half of the rows look at some of their neighbours,
-    and each takes the label that most of these have, if there is room.
+    Every row begins with its own label. In each round, a random half of the rows look at some of their neighbours, and
+    each takes the most frequent label of these, if there is room.
     """
     n = arcs.num_owned
     label_n = torch.argsort(_draw(n, 0, arcs.device))  # the lower label wins a tie, so labels must be random
@@ -130,7 +131,7 @@ def _contracted(arcs: Arcs, cluster_n: Tensor, num_clusters: int) -> Arcs:
 
 
 def _between(arcs: Arcs, most: int) -> tuple[Tensor, Tensor]:
-    """Targets and sources of the arcs between owned rows, from a sample of at most so many arcs at even distances."""
+    """Targets and sources of arcs between owned rows; a sample of `most` evenly spaced arcs if there are more."""
     every = max(1, -(-len(arcs.indices) // most))
     source = arcs.indices[::every].long()
     target = rows_of(arcs.indptr, torch.arange(0, len(arcs.indices), every, device=arcs.device)).long()
@@ -139,5 +140,5 @@ def _between(arcs: Arcs, most: int) -> tuple[Tensor, Tensor]:
 
 
 def _draw(n: int, key: int, device: torch.device) -> Tensor:
-    """A random number for every row, [n], the same each time."""
+    """A random number for every row, [n], equal in every call with this key."""
     return draws(*row_keys(key, torch.arange(n, device=device)), torch.zeros((), dtype=torch.int64, device=device))

@@ -24,7 +24,7 @@ Patterned = Adjacency | Structure
 def share_matrices(
     make: Callable[[Leaders], Mapping[str, Patterned] | None], transport: Transport, name: str
 ) -> dict[str, Patterned]:
-    """The matrices that make(leaders) returns on this machine's first rank (on others None), in shared memory.
+    """Share the matrices that make(leaders) returns on this machine's first rank; on others it returns None.
 
     The transposes that products with a matrix, or attention over a bare pattern, need are shared, too.
     """
@@ -44,7 +44,7 @@ class _Packer:
         self.structures: list[dict[str, Any]] = []
         self._tensors: dict[
             tuple[object, ...], int
-        ] = {}  # by address; `tensors` holds them, so that no address is reused
+        ] = {}  # keyed by address; `tensors` holds a reference, so no address is reused
         self._structures: dict[Structure, int] = {}
 
     def tensor(self, value: Tensor | None) -> int | None:
@@ -106,8 +106,8 @@ def share_whole(
 ) -> dict[str, Patterned]:  # fmt: skip
     """The result of `make` for the square matrices of the whole graph, in memory that a machine's ranks share.
 
-    number_n [n] says which row and column, 0..N-1, an owned row becomes. Only the first rank of a machine receives all
-    arcs, and builds.
+    number_n [n] is the row and column, 0..N-1, of each owned row. Only the first rank of a machine receives all arcs,
+    and builds the result.
     """
 
     def of_all(leaders: Leaders) -> Mapping[str, Patterned] | None:

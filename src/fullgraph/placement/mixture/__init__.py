@@ -1,4 +1,4 @@
-"""The update by rows, the aggregation by columns."""
+"""The mixture placement: ranks own rows for the update and columns for the aggregation."""
 
 from fullgraph.placement.mixture.placement import Mixture
 

@@ -23,17 +23,21 @@ from fullgraph.transport import Key, Transport
 class Mixture(AllLayers):
     """H_F = columns(H_V);  Z_F = A H_F;  Z_V = rows(Z_F):  no halo, and every rank has the whole structure.
 
-    A layer of width d moves  v = N d - sum_r n_r d_r  numbers four times a step, twice each way, where rank r has n_r
-    rows and d_r columns: N d (P - 1) / P for P equal shares, N d where no rank has both. Layer 0 moves nothing where
-    its aggregation is known (4 (L - 1) moves a step), and 2 v where its input is sent, for that has no gradient. d is
-    the layer's input width, or its output's where that is narrower (or the input sparse) and is mapped first.
-    Attention maps first, and spreads two scores a head of every node besides, to the ranks r that have columns:
-    2 H sum_r (N - n_r)  numbers, once each way.
+    A layer of width d moves  v = N d - sum_r n_r d_r  numbers four times per step, twice in each direction; rank r has
+    n_r
+    rows and d_r columns. v = N d (P - 1) / P for P equal shares, and N d if no rank has both rows and columns. Layer 0
+    moves nothing if its aggregation is known (4 (L - 1) moves per step), and 2 v if its input is sent, because the
+    input
+    has no gradient. d is the layer's input width, or its output width if that is narrower (or the input is sparse) and
+    the
+    layer maps first. Attention maps first. It also sends two scores per head of every node to the ranks r with columns:
+    2 H sum_r (N - n_r)  numbers, once in each direction.
 
-    blocks: ranges of rows that cross one by one: while one is sent, or is updated by its owner, the next is aggregated,
-        as soon as the blocks that it reads have arrived. Neither bytes nor results change.
-    roles: what every rank does: "sparse" aggregates (it has columns), "dense" updates (it has rows), "both" (if empty).
-    aggregate_on: the device of every rank's sparse product; if empty, the one that its rows are on.
+    blocks: row ranges that cross one after another: while one crosses, or is updated by its owner, the next one is
+        aggregated, as soon as the blocks that it reads have arrived. Bytes and results do not change.
+    roles: the work of every rank: "sparse" aggregates (it has columns), "dense" updates (it has rows), "both" (if
+    empty).
+    aggregate_on: the device of every rank's sparse product; if empty, the device of its rows.
     """
 
     channels: ClassVar[str] = "tiles"
@@ -50,7 +54,7 @@ class Mixture(AllLayers):
 
     @property
     def trims(self) -> bool:
-        """Only in one block: the first rows of several are not the first rows of a rank."""
+        """Only with one block: the first rows of several blocks are not the first rows of a rank."""
         return self.blocks == 1 and not self.inductive and self.hops_trim
 
     def arranged(self, graph: RankGraph, transport: Transport) -> tuple[RankGraph, Live | None]:
@@ -98,7 +102,7 @@ class Mixture(AllLayers):
         return not self.roles
 
     def view_of_counts(self, counts: Counts, transport: Transport, aggregation: str, *, dense: bool) -> MixtureView:
-        """Rows are in even shares, as this placement cuts them, and arcs are spread evenly over blocks."""
+        """Equal shares of rows, as this placement divides them, with arcs spread evenly over blocks."""
         rank, size, nodes = transport.rank, transport.size, counts.graph.nodes
         updaters = [r for r in range(size) if not self.roles or self.roles[r] != "sparse"]
         shares = dict(zip(updaters, _even(nodes, len(updaters)), strict=True))
@@ -139,7 +143,7 @@ def _even(total: int, shares: int) -> list[int]:
 
 
 def _fewer(counts: Counts, rows: BlockRows, kind: Kind) -> dict[int, LayerTiles]:
-    """Layers that compute fewer rows, as many as the counted parts compute, in even shares."""
+    """Layers that do not compute all rows; their rows are those of the counted parts, in equal shares."""
     found, sources = {}, rows
     for layer in sorted(counts.ranks[0].fewer):
         of_ranks = [rank.fewer[layer] for rank in counts.ranks]

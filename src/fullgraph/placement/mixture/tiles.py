@@ -50,7 +50,7 @@ class BlockRows:
         return torch.cat([torch.arange(start, start + n) for start, n in zip(starts, self.own, strict=True)])
 
     def by_block(self, x_ND: Tensor) -> list[Tensor]:
-        """Rows that are sorted by rank, split by block."""
+        """Split rows that are sorted by rank into blocks."""
         blocks = len(self.table)
         if blocks == 1:
             return [x_ND]
@@ -62,7 +62,7 @@ class BlockRows:
 class Grid:
     """Z_b = sum_j M_bj X_j  over the cells that have arcs; for attention, the pattern of each block's rows."""
 
-    cells: dict[tuple[int, int], Adjacency]  # the diagonal always, so that every block is read
+    cells: dict[tuple[int, int], Adjacency]  # always with the diagonal, so that every block is read
     patterns: tuple[Structure, ...]  # [N_b, N], self loops included
 
     def row(self, block: int) -> dict[int, Adjacency]:

@@ -144,10 +144,10 @@ class Tiles:
 
 
 class TileMessage(AtOnce):
-    """Posts the tiles of map(x) when made:  Z = rows(A columns(map(x))), block by block.
+    """Posts the tiles of map(x) when created:  Z = rows(A columns(map(x))), block by block.
 
-    The map comes before the wire here, unlike where rows are a halo: a tile lacks the columns that dropout counts
-    from, and its owner's mask is everyone's. Fresh tiles are the same either way; late ones have their step's mask.
+    Unlike with a halo, the map comes before the exchange: a tile lacks the columns from which dropout is drawn, so all
+    ranks use the owner's mask. Fresh tiles are the same either way; late ones have the mask of their step.
     """
 
     def __init__(self, view: MixtureView, x: Tensor, layer: int, row_map: RowMap) -> None:
@@ -163,7 +163,7 @@ class TileMessage(AtOnce):
         return self.through(lambda _, total: total)
 
     def through(self, update: Update, own: Callable[[Any], Any] | None = None) -> Tensor:
-        beside = [None if own is None else own(tiles.own) for tiles in self.tiles]  # hides the wire
+        beside = [None if own is None else own(tiles.own) for tiles in self.tiles]  # overlaps the exchange
         here: dict[int, Tensor] = {}
         for block, tiles in enumerate(self.tiles):
             z_Nk = None

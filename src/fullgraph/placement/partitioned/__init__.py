@@ -1,4 +1,4 @@
-"""Every rank owns some nodes, through all layers, and fetches its halo."""
+"""The partitioned placement: every rank computes all layers of its nodes and fetches its halo."""
 
 from fullgraph.placement.partitioned.placement import Partitioned
 

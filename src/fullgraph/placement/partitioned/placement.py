@@ -1,4 +1,4 @@
-"""The partitioned placement: every rank owns some nodes, through all layers, and fetches its halo."""
+"""The partitioned placement: every rank computes all layers of its nodes and fetches its halo."""
 
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -26,7 +26,7 @@ class Partitioned(AllLayers):
     channels: ClassVar[str] = "halo"
     no_options: ClassVar[frozenset[str]] = AllLayers.no_options | {"keep_halo"}
 
-    keep_halo: bool = True  # (layer_plans.py)
+    keep_halo: bool = True  # see layer_plans.py
 
     @property
     def rules(self) -> Rules:

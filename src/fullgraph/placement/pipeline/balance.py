@@ -1,4 +1,4 @@
-"""Where a model is cut into the stages of a pipeline: what each block costs, and the most even cut."""
+"""Divide a model into the stages of a pipeline: the cost of each block, and the most even cut."""
 
 import copy
 import time
@@ -72,7 +72,7 @@ def _now(view: ChunkView) -> float:
 
 
 def cuttable(model: nn.Module, stages: int, cut: Sequence[int] = ()) -> Chain:
-    """The model, if it can be cut into so many stages (before these blocks) and run on chunks."""
+    """Check that the model can be cut into `stages` stages before these blocks, and can run on chunks; return it."""
     if not isinstance(model, Chain):
         raise InputError(
             f"a pipeline cannot cut {type(model).__name__}, which is no chain of blocks (fullgraph.nn.Chain); "

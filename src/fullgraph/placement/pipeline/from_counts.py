@@ -69,7 +69,7 @@ class SetupOfCounts(Setup):
         return [(ids(train), labels(self.counts, train)) for _ in chunks] if self.stage == self.stages - 1 else []
 
     def computed_rows(self, layer: int | None) -> list[int]:
-        """As many rows as the counted parts of this way compute."""
+        """The number of rows that the counted parts of this way compute."""
         (every, _), (rows, _) = self._of_way(None), self._of_way(layer)
         return _shares(len(self.span) if layer is None else len(self.span) * rows // max(1, every), self.slots)
 

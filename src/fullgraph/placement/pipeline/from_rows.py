@@ -1,6 +1,6 @@
 """The chunks of a pipeline from the rows of all ranks: nodes are numbered by way and chunk, and sent to their stages.
 
-Legend: N nodes, w of them this way's own, n this rank's part; W ways, K chunks a way, V levels, S stages.
+Legend: N nodes, w of them this way's own, n this rank's part; W ways, K chunks per way, V levels, S stages.
 """
 
 from typing import TYPE_CHECKING
@@ -60,7 +60,7 @@ class SetupOfRows(Setup):
 
     @property
     def live_of_part(self) -> dict[int, int]:
-        """By layer that computes fewer rows: how many rows of this rank's part it computes."""
+        """For each layer that does not compute all rows: how many rows of this rank's part it computes."""
         level_n, hops = self.live.level_n, enumerate(self.live.hops)
         return {layer: int((level_n <= hop).sum()) for layer, hop in hops if hop is not None}
 

@@ -73,10 +73,11 @@ class ExactEnd:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pipeline(Placement):
-    """Stages of `ways` ranks each: a stage owns consecutive layers, a way some nodes, and its chunks pass the stages.
+    """Stages of `ways` ranks each: a stage owns consecutive layers, a way owns some nodes, and chunks of nodes pass the
+    stages.
 
-    A layer multiplies a chunk's arcs by rows of all nodes: of chunks done this step fresh ones, else those of a
-    snapshot. Ways of a stage exchange halo rows of the chunks they work on. Evaluation is exact, and by parts: part p
+    A layer multiplies a chunk's arcs by rows of all nodes: fresh rows of chunks that this step has computed, else rows
+    of a snapshot. Ways of a stage exchange halo rows of the current chunks. Evaluation is exact, and by parts: part p
     belongs to way p // stages.
 
     ways, stages: 0: computed from the other one and the number of ranks.
@@ -99,7 +100,7 @@ class Pipeline(Placement):
     cut: tuple[int, ...] = ()
     measure: bool = False
     exact_from: float = 1.0
-    pieces: Pieces = pieces_of  # how a part is cut into chunks
+    pieces: Pieces = pieces_of  # divides a part into chunks
 
     def mesh(self, ranks: int) -> Mesh:
         """The mesh of stages and ways; refuse numbers that do not fit together."""

@@ -73,9 +73,9 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Chunk:
-    """Rows that go through a stage together, as a layer sees them. Nodes are numbered by way, then by chunk.
+    """Rows that pass a stage together, as a layer sees them. Nodes are numbered by way, then by chunk.
 
-    A layer reads n rows of the chunk and computes the first t of them, which are all n unless it leaves rows out.
+    A layer reads n rows of the chunk and computes the first t of them; t = n unless it leaves rows out.
     """
 
     index: int
@@ -84,12 +84,12 @@ class Chunk:
     ids: Tensor  # [n] global ids
     halo: Tensor  # [h] numbers of the rows that this way reads of other ways' chunks in the same slot
     halo_ids: Tensor  # [h]
-    route: HaloRoute  # brings them
+    route: HaloRoute  # the route of these rows
     forward: Adjacency  # [t, N]
     backward: Adjacency  # [n, w], and
     backward_halo: Adjacency  # [h, w], rows of the transpose
     arcs: Structure  # [t, N] for attention
-    grades: Sides | None  # if a wire asks for them
+    grades: Sides | None  # None unless a wire needs them
 
     @cached_property
     def columns(self) -> Tensor:
@@ -122,7 +122,7 @@ class History(NamedTuple):
     gradients: str = "double"  # "none"; those of the "last" step; or "double": none, but fresh ones count twice
 
     def snaps(self, step: int) -> bool:
-        """Whether a snapshot is taken in this step."""
+        """Whether this step takes a snapshot."""
         return (step + self.late) % self.freeze == 0
 
     @property
@@ -147,7 +147,7 @@ class Store:
 
     @cached_property
     def returned(self) -> Tensor:
-        """Gradients of the rows themselves, from chunks already walked back; attention needs them."""
+        """Gradients of the rows from chunks whose backward pass is done; attention needs them."""
         return torch.zeros_like(self.rows)
 
     def open(self, step: int, row_map: RowMap, ids: Tensor, history: History) -> None:
@@ -164,12 +164,12 @@ class Store:
 
 
 class Mix(torch.autograd.Function):
-    """z = A_c X,  where X holds the chunk's rows as of now, and whatever else is fresh or historical.
+    """z = A_c X,  where X holds the chunk's current rows, and fresh or historical rows of all other chunks.
 
-    Chunks are walked back in reverse order. So a row's gradient is a row of A^T times the gradients of all products
-    computed since, which are those that read it fresh: nothing flows to historical rows, unless the gradients of the
-    other products are kept from the last step. Each product's gradient counts `weight` times for the chunks before it,
-    once for its own: a message between chunks is fresh half the time.
+    Backward passes run in reverse order of chunks. So a row's gradient is a row of A^T times the gradients of all
+    products computed after it, which are the products that read it fresh. Historical rows get no gradient, unless the
+    gradients of the other products are kept from the last step. Each product's gradient counts `weight` times for
+    earlier chunks and once for its own chunk: a message between chunks is fresh half of the time.
     """
 
     @staticmethod

@@ -103,8 +103,7 @@ def measured(device: str, threads: int) -> Rates:
     """Measure each kind of work separately, then two real steps.
 
     A tiny step gives the time of an operation without data. The ratio of a larger step's measured and predicted time
-    scales
-    all rates.
+    scales all rates.
     """
     before = torch.get_num_threads()
     try:
