@@ -54,7 +54,7 @@ class OwnModel(Value):
     if_lacking: ClassVar[str] = (
         ": call the widths in_channels and out_channels, which the run fills in; give other options with -m KEY=VALUE"
     )
-    hops: ClassVar[tuple[int | None, ...]] = ()  # all rows: it is unknown what its layers read
+    hops: ClassVar[tuple[int | None, ...]] = ()  # a run finds them (live.py)
 
     @classmethod
     def widened(cls, options: Collection[str]) -> type["OwnModel"]:
