@@ -126,7 +126,7 @@ def _stale_warnings(rank: Rank) -> list[Watcher]:
 
 
 class FirstEpoch:
-    """Records the end of the first epoch, including kernel compilation; rank 0 then prints what the start took."""
+    """Records the end of the first epoch, with kernel compilation; rank 0 then prints the duration of the start."""
 
     def __init__(self, phases: Phases) -> None:
         self.phases, self.start = phases, time.perf_counter()

@@ -101,7 +101,7 @@ def planted_features(rng: np.random.Generator, labels: Array, num_classes: int, 
 
 
 def planted_graph(rng: np.random.Generator, edges: Array, labels: Array, options: Planted, name: str) -> Graph:
-    """Return the graph of `edges` with noisy class features and a random split, from options of all generators."""
+    """Return a graph with the given edges and labels, noisy class features and a random split."""
     x = planted_features(rng, labels, options.classes, options.features, options.noise)
     masks = random_masks(rng, labels.size, options.train, options.val)
     return Graph(edges, x, labels, masks, name=name)

@@ -41,7 +41,7 @@ class LayerCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankCounts:
-    """One rank's part."""
+    """The counts of one rank's part."""
 
     whole: LayerCounts
     train: int  # training nodes
@@ -55,7 +55,7 @@ class RankCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
-    """All parts of a graph."""
+    """The counts of all parts of a graph."""
 
     graph: GraphFacts
     ranks: tuple[RankCounts, ...]

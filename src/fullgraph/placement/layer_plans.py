@@ -64,7 +64,8 @@ def plan_layers(
 ) -> tuple[LayerPlan, ...]:
     """The plans of all layers of a model; () for a module that is no chain of blocks.
 
-    known: of the input rows x. nodes: of the graph. computed: rows of all ranks, by layer that does not compute all.
+    known: what is precomputed of the input rows x. nodes: the number of nodes of the graph. computed: for each layer
+    that does not compute all rows, the number of rows that it computes on all ranks.
     """
     if not isinstance(model, Chain):
         return ()

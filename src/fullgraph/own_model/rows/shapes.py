@@ -172,7 +172,7 @@ def cat(op: Op) -> Mark | None:
 
 
 def _points(op: Op, points: list[Space | Ends | None]) -> Space | Ends | None:
-    """The common kind of the points; edges and self loops count as edges."""
+    """The set that joined index tensors point into; refuse tensors that point into different sets."""
     kinds = {p for p in points if p is not op.follow.nodes}
     if not kinds:
         return op.follow.nodes

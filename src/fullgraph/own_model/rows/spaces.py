@@ -222,7 +222,7 @@ def rows_of(x: Any) -> Rows | None:
 
 
 def moved(before: tuple[int, ...], after: tuple[int, ...], rows: Rows) -> Rows | None:
-    """The mark after a view from one shape to another; None if rows would be split."""
+    """The mark after a view from one shape to another; None if the view would split a row."""
     pre, post = prod(before[: rows.dim]) * rows.blocks, prod(before[rows.dim + 1 :]) * rows.each
     size = before[rows.dim] // (rows.blocks * rows.each)
     for dim, width in enumerate(after):

@@ -75,7 +75,7 @@ PRODUCTS = ("mm", "matmul", "__matmul__", "spmm", "_sparse_mm", "mv", "smm")
 
 
 def made(indices: Any, values: Any, size: Any = None, **kwargs: Any) -> Any:
-    """torch.sparse_coo_tensor"""
+    """torch.sparse_coo_tensor for edges: return an EdgeMatrix; NotImplemented if no argument holds rows."""
     ends, rows = rows_of(indices), rows_of(values)
     if ends is None and rows is None:
         return NotImplemented

@@ -87,7 +87,7 @@ def _pointing(op: Op, rows: Rows) -> Rows:
 
 
 def log_sigmoid(op: Op) -> list[Mark | None]:
-    """The result, and what its backward pass keeps, which is empty on some devices."""
+    """log_sigmoid returns its result and a buffer for its backward pass, which is empty on some devices."""
     rows = rows_of(op.x)
     return [rows if out.shape == op.x.shape else None for out in op.out]
 

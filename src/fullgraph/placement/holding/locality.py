@@ -122,7 +122,7 @@ def _fits(wanted_m: Tensor, size_m: Tensor, room_l: Tensor) -> Tensor:
 
 
 def _contracted(arcs: Arcs, cluster_n: Tensor, num_clusters: int) -> Arcs:
-    """The graph of clusters: an arc for each arc between two of them, from a sample."""
+    """The graph whose nodes are clusters; its arcs are a sample of the arcs between rows of different clusters."""
     target, source = (cluster_n[rows] for rows in _between(arcs, SAMPLE))
     apart = target != source
     target, order = target[apart].sort(stable=True)

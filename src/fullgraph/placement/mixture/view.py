@@ -80,7 +80,7 @@ class MixtureView(ChannelView):
         )
 
     def _graded(self) -> dict[int | None, Sides]:
-        """Grades by in-degree among all nodes, of owned rows and of all ranks' rows, by block; None: of all blocks."""
+        """For each block (None: all blocks), the grades of owned rows and of all ranks' rows, by in-degree."""
         degree, device = self.graph.arcs.indptr.diff().cpu(), self.ids.device
         degrees = gather_rows(degree, self.transport, Key(f"setup/{self.name} grades", 0))
         own, everyone = quartiles(degree, degrees), quartiles(degrees, degrees)
