@@ -16,12 +16,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fullgraph.report.comparison import Compared
 
 import fullgraph as fg
 from fullgraph.lab.html import write_report
 from fullgraph.options import run_of
 from fullgraph.report import read_outcome
+from fullgraph.report.tables import Compared
 
 RUNS = json.loads((Path(__file__).parent / "runs_of_before.json").read_text())
 
