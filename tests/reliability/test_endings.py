@@ -66,9 +66,9 @@ def endless(here, **how):
 
 
 def first_line(err):
-    """The first line; below it are the lines of the user's code."""
+    """The first line of the error; below it are the lines of the user's code."""
     assert "fullgraph/src" not in err
-    return err.splitlines()[0]
+    return complaints(err)[0]
 
 
 def one_line(err):

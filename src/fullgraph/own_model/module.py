@@ -113,7 +113,6 @@ class Distributed(nn.Module):
         self.full_view = full.opened("eval", Wire(), shard.eval_clock)
         self.train_view = seen.opened("halo", self.wires, shard.clock, layout.rules)
         self._trims, self._tell = False, _told(shard.transport)  # True: the loss reads training rows alone
-        self._remark = ""  # which rows training computes; told after the first pass, so that an error stands alone
         self.is_open = False  # a step has begun, and its gradients are not summed yet
         self._last_step = shard.clock.step
         self._grad_sync = GradSync(shard.train.owners, may_lack=True)
@@ -163,14 +162,11 @@ class Distributed(nn.Module):
         if view is self.train_view:
             if self._trims:
                 self._trims = False
-                self._remark = "training computes all rows: no self-check has found which of them the loss reads"
+                self._tell("training computes all rows: no self-check has found which of them the loss reads")
             self._begin(in_loop)
         elif in_loop:
             self.given.eval_clock.tick()
         out = self._run(view, x, args, kwargs)
-        if self._remark and view is self.train_view:
-            self._tell(self._remark)
-            self._remark = ""
         if in_loop:
             return out.whole
         if out.losses and self.training:
@@ -312,7 +308,7 @@ class Distributed(nn.Module):
             some = f"the first {before} of {total} times that neighbours are read" if before < total else "its layers"
             why = f"a norm, sum or count over nodes needs all rows of {some}"
         if why:
-            self._remark = f"training computes {'all' if before == total else 'more'} rows: {why}"
+            self._tell(f"training computes {'all' if before == total else 'more'} rows: {why}")
         self.on_rows.live = LiveRows.of(self.train_view, readings)
 
     def _inner_arcs(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
