@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.sparse as sp
+import torch
 
 from fullgraph.data import Graph, Names, load, save_npz
 from fullgraph.errors import InputError
@@ -179,6 +180,12 @@ def test_a_pickled_array_is_refused_and_never_opened(saved):
 def test_a_file_that_is_no_npz_is_refused(tmp_path, content):
     (tmp_path / "bad.npz").write_bytes(content)
     assert "not an .npz archive" in refused(tmp_path / "bad.npz")
+
+
+def test_a_file_of_torch_save_is_refused_with_a_way_out(tmp_path):
+    torch.save({"edge_index": torch.zeros(2, 3)}, tmp_path / "data.pt")
+    with pytest.raises(InputError, match=r"data\.pt is a file of torch\.save.*my_file\.py:load"):
+        load(tmp_path / "data.pt")
 
 
 def test_a_damaged_or_foreign_archive_is_refused(saved):

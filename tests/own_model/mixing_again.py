@@ -128,12 +128,19 @@ def edges_turned_by_an_index(self, h, x, e):
     return self.first(x, e[[1, 0]])
 
 
+@between
+def likeness_to_the_mean(self, h, x, e):
+    """Contrastive losses compare rows with a summary of the graph."""
+    return h * F.cosine_similarity(h, h.mean(0, keepdim=True))[:, None] + F.cosine_similarity(h.sum(0), h, 1)[:, None]
+
+
 RIGHT = {
     kind.__name__: kind
     for kind in (
         edges_turned_by_an_index,
         vector_times_rows, largest_singular_value, numbers_of_rows, means_of_float16, complex_numbers, Constants,
         counted_by_class, Remembered, Quantiles, losses_of_rows, gradients_changed_row_by_row, special_functions,
+        likeness_to_the_mean,
     )
 }  # fmt: skip
 

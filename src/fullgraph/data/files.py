@@ -111,6 +111,9 @@ def read_npz(
         raise InputError(f"{path} is not an .npz archive: write it with numpy.savez")
     with foreign(path, _AGAIN), zipfile.ZipFile(path) as archive:
         names = archive.namelist()
+        if any(name.endswith("/data.pkl") for name in names):
+            fix = "write it with fg.save_npz(fg.Graph.from_pyg(data), 'graph.npz'), or name a function that returns it"
+            raise InputError(f"{path} is a file of torch.save, which is never opened: {fix} (my_file.py:load)")
         present = [key for key in (*required, *optional) if f"{key}.npy" in names]
         missing = [key for key in required if key not in present]
         if missing:

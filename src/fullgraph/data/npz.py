@@ -179,7 +179,7 @@ def is_typed_npz(path: Path) -> bool:
             names = archive.namelist()
     except (OSError, zipfile.BadZipFile, ValueError):
         return False
-    return "edge_index.npy" not in names and any("/" in name for name in names)
+    return "edge_index.npy" not in names and any("/" in name for name in names if name.endswith(".npy"))
 
 
 def load_typed_npz(path: Path) -> TypedGraph:

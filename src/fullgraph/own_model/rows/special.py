@@ -302,6 +302,15 @@ def equal(forward: "Forward", func: Any, x: Any, other: Any) -> Any:
     return not int(forward.reduce(torch.tensor([not func(x, other)], dtype=torch.int64)))
 
 
+def cosine_similarity(forward: "Forward", func: Any, x1: Any, x2: Any, dim: int = 1, eps: float = 1e-8) -> Any:
+    """Rows beside a row that every rank has, such as a mean; torch repeats that row first, once per position."""
+    if (rows_of(x1) is None) == (rows_of(x2) is None):
+        return NotImplemented
+    call, along = forward.guard.call, {"dim": dim % (width := max(x1.dim(), x2.dim())) - width}
+    units = [call(forward, F.normalize, (x,), {**along, "eps": eps}) for x in (x1, x2)]
+    return call(forward, torch.sum, (call(forward, torch.mul, tuple(units), {}),), along)
+
+
 def in_order(forward: "Forward", func: Any, x: Any, other: Any) -> Any:
     """row < col: compare nodes by their global ids."""
     rows, others = rows_of(x), rows_of(other)
@@ -324,6 +333,7 @@ BYTES = refused("{} counts the rows of one rank; use x.numel(), which counts tho
 MATRIX_OF = refused(MATRIX)
 SPECIAL: dict[Any, Callable[..., Any]] = LAYERS | {
     F.embedding: embedding,
+    F.cosine_similarity: cosine_similarity,
     _T.shape.__get__: shape,
     _T.size: size,
     **dict.fromkeys((_T.numel, torch.numel, _T.nelement), numel),
