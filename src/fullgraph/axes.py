@@ -68,7 +68,7 @@ RATES = Axis(
 )
 PLACEMENTS = Axis(
     "placement",
-    ("check", "place", "phases"),
+    ("check", "place"),
     {
         "partitioned": "fullgraph.placement.partitioned.placement:Partitioned",
         "mixture": "fullgraph.placement.mixture.placement:Mixture",

@@ -14,7 +14,6 @@ from fullgraph.cached import cached_property
 from fullgraph.nn.view import Features
 from fullgraph.ops import Adjacency, Structure
 from fullgraph.partition import Part
-from fullgraph.placement.counts import Counts, LayerCounts, features, ids, labels
 from fullgraph.placement.halo import halo_of, narrowed
 from fullgraph.placement.holding.adjacency import Arcs, Matrices, build, fine
 from fullgraph.plan import HaloRoute
@@ -103,19 +102,6 @@ class RankGraph:
             part.indptr, part.indices, part.weight, len(part.halo_ids), part.undirected, part.attr, part.edge_fields
         )
         return cls.of(rows, arcs)
-
-    @classmethod
-    def of_counts(cls, counts: Counts, part: LayerCounts, dtype: torch.dtype, *, dense: bool) -> "RankGraph":
-        """A part's graph on meta tensors, for a dry run. Only matrices have its edges."""
-        route = HaloRoute(ids(sum(part.sent)), part.sent, part.read, part.sources)
-        rows = NodeRows(
-            ids=ids(part.sources),
-            halo_ids=ids(part.halo),
-            route=route,
-            x=features(counts, part.sources, dtype, dense=dense),
-            y=labels(counts, part.sources),
-        )
-        return cls.of(rows, Arcs(ids(part.sources + 1), ids(0), None, 0))
 
     @property
     def rows(self) -> NodeRows:

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from fullgraph.data.arrays import Array
+from fullgraph.lab.cost.counts import Counts, LayerCounts, RankCounts
 from fullgraph.partition import GraphFacts, Part, SparseRows, open_part, read_manifest
-from fullgraph.placement.counts import Counts, LayerCounts, RankCounts
 from fullgraph.placement.holding.live import WORTH, Hops
 
 
