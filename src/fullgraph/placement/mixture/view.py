@@ -16,7 +16,6 @@ from fullgraph.codec import quartiles
 from fullgraph.exchange import Channel, RowFacts, Sides
 from fullgraph.nn.view import IDENTITY, AtOnce, Features, Message, RowMap, Update
 from fullgraph.ops import Structure, attend, spmm
-from fullgraph.ops.transpose import indptr_of
 from fullgraph.placement.holding.live import Live
 from fullgraph.placement.known import Known, with_first
 from fullgraph.placement.mixture.tiles import BlockRows, LayerTiles, fewer_tiles
@@ -56,15 +55,6 @@ class MixtureView(ChannelView):
     def targets(self, x: Tensor, layer: int) -> tuple[Tensor, Tensor]:
         return with_first(x, self.tiles(layer).own)
 
-    @cached_property
-    def arcs(self) -> Structure:
-        """Arcs into owned rows, from all rows."""
-        rank, parts = self.rows.rank, []
-        for pattern, rows in zip(self.whole.grid.patterns, self.rows.table, strict=True):
-            parts.append(pattern.span(sum(rows[:rank]), sum(rows[: rank + 1])))
-        indptr = indptr_of(torch.cat([part.indptr.diff() for part in parts]))
-        return Structure(indptr, torch.cat([part.indices for part in parts]), self.num_nodes).to(self.ids.device)
-
     def side(self, layer: int, side: str, block: int | None, route: Route) -> Channel:
         """The channel of a block's rows; None: of all rows."""
         return self.channel(f"layer{layer}/{side}/{block}", lambda: self._build(layer, side, block, route))
@@ -97,10 +87,6 @@ class MixtureView(ChannelView):
 
     def aggregate(self, x: Tensor, layer: int) -> Tensor:
         return TileMessage(self, x, layer, IDENTITY).aggregate()
-
-    def sources(self, x: Tensor, layer: int) -> Tensor:
-        """Rows of all nodes, in the order of their numbers. Our layers do not use them: tiles are far fewer."""
-        return _joined(self.spread(x, layer, "sources", tuple(range(self.transport.size))).wait())
 
     def spread(self, x: Tensor, layer: int, side: str, readers: tuple[int, ...]) -> "Spread":
         return Spread(self.tiles(layer).sources, readers, partial(self.side, layer, side, None), x)

@@ -14,7 +14,7 @@ from torch import Tensor
 from fullgraph.cached import cached_property
 from fullgraph.exchange import Channel, RowFacts, Sides
 from fullgraph.nn.view import IDENTITY, Features, Mapped, Message, Operand, RowMap, Update
-from fullgraph.ops import Structure, attend, spmm
+from fullgraph.ops import attend, spmm
 from fullgraph.placement.halo import boundary_grades, halo_of
 from fullgraph.placement.holding.adjacency import column_squares
 from fullgraph.placement.holding.live import LayerRows, Live
@@ -41,10 +41,6 @@ class PartitionedView(ChannelView):
         fewer = live.layers(self.whole, self.transport)
         rows = {layer: of.targets for layer, of in fewer.items()}
         return replace(self, fewer=fewer, live=rows, computed=live.computed)
-
-    @property
-    def arcs(self) -> Structure:
-        return self.whole.matrices.arcs
 
     def rows(self, layer: int) -> LayerRows:
         return self.fewer.get(layer, self.whole)
@@ -110,9 +106,6 @@ class PartitionedView(ChannelView):
 
     def aggregate(self, x: Tensor, layer: int) -> Tensor:
         return halo_message(self, x, layer, IDENTITY).aggregate()
-
-    def sources(self, x: Tensor, layer: int) -> Tensor:
-        return halo_message(self, x, layer, IDENTITY).sources()
 
 
 class SourceMessage:

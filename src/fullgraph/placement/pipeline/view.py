@@ -14,7 +14,7 @@ from torch import Tensor
 from fullgraph.exchange import Channel, Clock, Held
 from fullgraph.nn.layer_plan import LayerPlan, LayerShape
 from fullgraph.nn.view import IDENTITY, AtOnce, Features, Message, RowMap
-from fullgraph.ops import Adjacency, Structure, attend
+from fullgraph.ops import Adjacency, attend
 from fullgraph.placement.known import Known, with_first
 from fullgraph.placement.pipeline.rows import Chunk, Gather, History, Mix, Store
 from fullgraph.placement.pipeline.setup import Setup
@@ -111,10 +111,6 @@ class ChunkView:
         return self.stage.num_nodes
 
     @property
-    def arcs(self) -> Structure:
-        return self.chunk.compact
-
-    @property
     def again(self) -> bool:
         return False
 
@@ -133,9 +129,6 @@ class ChunkView:
 
     def aggregate(self, x: Tensor, layer: int) -> Tensor:
         return ChunkMessage(self, x, layer, IDENTITY).aggregate()
-
-    def sources(self, x: Tensor, layer: int) -> Tensor:
-        return ChunkMessage(self, x, layer, IDENTITY).sources()
 
     def targets(self, x: Tensor, layer: int) -> tuple[Tensor, Tensor]:
         return with_first(x, self._targets(layer))
