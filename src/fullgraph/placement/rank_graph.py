@@ -13,6 +13,7 @@ from torch import Tensor
 from fullgraph.cached import cached_property
 from fullgraph.nn.view import Features
 from fullgraph.ops import Adjacency, Structure
+from fullgraph.ops.transpose import indptr_of
 from fullgraph.partition import Part
 from fullgraph.placement.halo import halo_of, narrowed
 from fullgraph.placement.holding.adjacency import Arcs, Matrices, build, fine
@@ -218,8 +219,7 @@ class RankGraph:
         read_h[arcs.indices[arcs.indices >= len(keep_n)].long() - len(keep_n)] = True
         route = narrowed(rows.route, keep_n, read_h, transport, name)
         number = torch.cumsum(torch.cat([keep_n, read_h]), 0, dtype=torch.int32) - 1
-        degrees = arcs.indptr.diff()[keep_n]
-        indptr = torch.nn.functional.pad(degrees.cumsum(0), (1, 0))
+        indptr = indptr_of(arcs.indptr.diff()[keep_n])
         kept = replace(arcs, indptr=indptr, indices=number[arcs.indices.long()], num_halo=int(read_h.sum()))
         picked = rows.picked(keep_n.nonzero()[:, 0])
         return RankGraph.of(NodeRows(halo_ids=rows.halo_ids[read_h], route=route, **picked), kept)

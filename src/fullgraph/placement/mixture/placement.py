@@ -14,7 +14,7 @@ from fullgraph.placement.mixture.tiles import BlockRows, LayerTiles, whole_grid
 from fullgraph.placement.mixture.view import MixtureView
 from fullgraph.placement.rank_graph import RankGraph
 from fullgraph.placement.view import counted
-from fullgraph.transport import Key, Transport
+from fullgraph.transport import Key, Transport, rank_table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,19 +22,16 @@ class Mixture(AllLayers):
     """H_F = columns(H_V);  Z_F = A H_F;  Z_V = rows(Z_F):  no halo, and every rank has the whole structure.
 
     A layer of width d moves  v = N d - sum_r n_r d_r  numbers four times per step, twice in each direction; rank r has
-    n_r
-    rows and d_r columns. v = N d (P - 1) / P for P equal shares, and N d if no rank has both rows and columns. Layer 0
-    moves nothing if its aggregation is known (4 (L - 1) moves per step), and 2 v if its input is sent, because the
-    input
-    has no gradient. d is the layer's input width, or its output width if that is narrower (or the input is sparse) and
-    the
-    layer maps first. Attention maps first. It also sends two scores per head of every node to the ranks r with columns:
-    2 H sum_r (N - n_r)  numbers, once in each direction.
+    n_r rows and d_r columns. v = N d (P - 1) / P for P equal shares, and N d if no rank has both rows and columns.
+    Layer 0 moves nothing if its aggregation is known (4 (L - 1) moves per step), and 2 v if its input is sent, because
+    the input has no gradient. d is the layer's input width, or its output width if that is narrower (or the input is
+    sparse) and the layer maps first. Attention maps first. It also sends two scores per head of every node to the ranks
+    r with columns:  2 H sum_r (N - n_r)  numbers, once in each direction.
 
     blocks: row ranges that cross one after another: while one crosses, or is updated by its owner, the next one is
         aggregated, as soon as the blocks that it reads have arrived. Bytes and results do not change.
     roles: the work of every rank: "sparse" aggregates (it has columns), "dense" updates (it has rows), "both" (if
-    empty).
+        empty).
     aggregate_on: the device of every rank's sparse product; if empty, the device of its rows.
     """
 
@@ -97,7 +94,6 @@ class Mixture(AllLayers):
 
     def _block_rows(self, owned: int, transport: Transport, name: str) -> BlockRows:
         """Split this rank's rows into blocks as evenly as possible; gather every rank's block sizes."""
-        table = torch.zeros(transport.size, self.blocks, dtype=torch.int64)
-        table[transport.rank] = torch.tensor(even_cuts(owned, self.blocks)).diff()
-        table = transport.all_reduce(Key(name, 0), table).wait()
+        sizes = torch.tensor(even_cuts(owned, self.blocks)).diff()
+        table = rank_table(transport, Key(name, 0), sizes, torch.int64)
         return BlockRows(transport.rank, tuple(map(tuple, table.T.tolist())))
