@@ -158,7 +158,7 @@ class RankView(Channels):
 
 
 class ModelView(ABC):
-    """What the layers of a model ask of a view."""
+    """The questions that the layers of a model ask a view."""
 
     num_nodes: int
     known: Known | KnownHalo | None

@@ -144,7 +144,7 @@ def aggregated_entries(x: Adjacency, arcs: int) -> int:
 def known_input(
     rules: Rules, counts: Counts, x: Features, *, attends: bool, arcs: int, halo: int
 ) -> Known | KnownHalo | None:
-    """What the rules let a run precompute of input rows x, from the numbers of arcs and halo rows."""
+    """The part of input rows x that the rules let a run precompute, from the numbers of arcs and halo rows."""
 
     def halo_is_less() -> bool:
         assert isinstance(x, Adjacency)

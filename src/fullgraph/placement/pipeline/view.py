@@ -22,7 +22,7 @@ from fullgraph.placement.view import Channels, ModelView, Tensors
 
 @dataclass(eq=False, kw_only=True)
 class StageRows(Channels):
-    """What the chunks of a stage share: a store per layer, and channels to the other ways of the stage."""
+    """The shared state of a stage's chunks: a store per layer, and channels to the other ways of the stage."""
 
     setup: Setup
     alone: bool = False  # measures one chunk: no exchange, and layers compute all of its rows
