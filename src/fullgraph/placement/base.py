@@ -10,9 +10,8 @@ from torch import nn
 from fullgraph.exchange import Clock, Wire, Wires
 from fullgraph.nn.layer_plan import LayerPlan
 from fullgraph.partition import GraphFacts, Part
-from fullgraph.placement.holding.ahead import InputRows
 from fullgraph.placement.holding.live import Hops, Live, live_rows
-from fullgraph.placement.known import KnownHalo
+from fullgraph.placement.known import InputRows, KnownHalo
 from fullgraph.placement.layer_plans import Crossing, Rules, plan_layers
 from fullgraph.placement.rank_graph import RankGraph
 from fullgraph.placement.shard import Executor, Shard, WholeStep
