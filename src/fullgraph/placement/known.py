@@ -17,7 +17,7 @@ from fullgraph.nn.view import AtOnce, Features, Operand, RowMap
 from fullgraph.ops import Adjacency, Structure
 from fullgraph.placement.halo import halo_of
 from fullgraph.placement.holding.adjacency import Matrices, dense_is_less
-from fullgraph.placement.rank_graph import RankGraph
+from fullgraph.placement.rank_graph import RankGraph, pick
 from fullgraph.plan import HaloRoute
 from fullgraph.transport import Key, Transport
 
@@ -52,8 +52,7 @@ class KnownHalo:
         """The same with only these halo rows."""
         if len(halo_rows) == self.halo.shape[0]:
             return self
-        chosen = self.halo[halo_rows] if isinstance(self.halo, Tensor) else self.halo.take(halo_rows)
-        return KnownHalo(self.x, chosen)
+        return KnownHalo(self.x, pick(self.halo, halo_rows))
 
 
 def first_rows(x: Features, rows: int) -> Features:

@@ -56,7 +56,7 @@ class NodeRows:
         """The values of some rows, in their order, by field; the halo and the route follow from the edges."""
         return {
             "ids": self.ids[rows],
-            "x": _pick(self.x, rows),
+            "x": pick(self.x, rows),
             "y": self.y[rows],
             "masks": {name: mask[rows] for name, mask in self.masks.items()},
             "position": None if self.position is None else self.position[rows.cpu()],
@@ -230,5 +230,6 @@ def _as_numbers(held: Mapping[str, Tensor], device: torch.device, kind: torch.dt
     return {name: x.to(device, kind if x.is_floating_point() else x.dtype) for name, x in held.items()}
 
 
-def _pick(x: Features, rows: Tensor) -> Features:
+def pick(x: Features, rows: Tensor) -> Features:
+    """Some rows of x, in their order."""
     return x[rows.to(x.device)] if isinstance(x, Tensor) else x.take(rows)
