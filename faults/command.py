@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from safetensors.torch import load_file
@@ -167,6 +168,21 @@ class Command:
     @staticmethod
     def _text(file: "tempfile._TemporaryFileWrapper[bytes]") -> str:
         return os.pread(file.fileno(), 1 << 20, 0).decode(errors="replace")
+
+
+def finish(*arguments: object, cwd: Path, code: int = 0, **how: Any) -> tuple[str, str]:
+    """Run a command to its end; return its output and its error stream."""
+    with Command(*arguments, cwd=cwd, **how) as command:
+        assert command.finish().code == code, (command.code, command.out, command.err)
+        return command.out, command.err
+
+
+def one_line(err: str) -> str:
+    """Return the error line of a command that failed, its only line beside notes."""
+    lines = complaints(err)
+    assert len(lines) == 1, err
+    assert lines[0].startswith("fullgraph: error: ")
+    return lines[0]
 
 
 def ranks_on(folder: Path) -> list[int]:

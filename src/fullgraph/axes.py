@@ -14,6 +14,8 @@ GRAPH_FORMS = {  # how a user writes a graph of each format, and what reads it
     "rmat:KEY=VALUE,...": "fullgraph.data.rmat:RMAT",
     "typed:KEY=VALUE,...": "fullgraph.data.typed.synthetic:Typed",
 }
+FEATURE_KINDS = ("none", "row", "standard")  # how node features are scaled
+TABLE_FORMATS = ("npy", "csv", "parquet")  # of predictions
 FORMATS = Axis("format of graphs", ("__call__",), {form.partition(":")[0]: kind for form, kind in GRAPH_FORMS.items()})
 PARTITIONERS = Axis(
     "partitioner",
@@ -68,7 +70,7 @@ RATES = Axis(
 )
 PLACEMENTS = Axis(
     "placement",
-    ("check", "place", "phases"),
+    ("check", "place"),
     {
         "partitioned": "fullgraph.placement.partitioned.placement:Partitioned",
         "mixture": "fullgraph.placement.mixture.placement:Mixture",

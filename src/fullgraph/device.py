@@ -150,7 +150,7 @@ def listed() -> list[tuple[str, int, int, str]]:
 
 
 def built_for() -> str:
-    """What torch was built for, in words; empty: CPU only."""
+    """The accelerator that torch was built for, in words; empty: CPU only."""
     import torch
 
     versions = {"CUDA": torch.version.cuda, "ROCm": torch.version.hip, "XPU": getattr(torch.version, "xpu", None)}

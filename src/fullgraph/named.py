@@ -75,7 +75,7 @@ class Axis(Mapping[str, Any]):
         return found
 
     def problem(self, value: Any) -> str | None:
-        """What the value should have been, in words, if it does not fit this axis; else None."""
+        """The value that this axis expects, in words; None if the given one fits."""
         kept = is_dataclass(value) or inspect.isroutine(value)  # a file can hold it: a value, or a function's name
         good = kept and not isinstance(value, type) and all(hasattr(value, need) for need in self.needs)
         return None if good else f"a {self.what}, or the name of one: {', '.join([*self.names, OWN])}"

@@ -122,7 +122,7 @@ def plans_of(run: Run, graph: Graph) -> tuple[LayerPlan, ...]:
 
 
 def line_of(plan: LayerPlan, wire: object) -> str:
-    """What a layer sends, in how many bits, and how late it is read, in one line."""
+    """One line about a layer: the rows that it sends, their bits, and how late they are read."""
     if plan.sends == "nothing" or not isinstance(wire, Wire):
         return str(plan)
     late = wire.schedule.depth

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import torch
 from torch import nn
 
-from fullgraph.axes import MODELS, STRATEGIES
+from fullgraph.axes import FEATURE_KINDS, MODELS, STRATEGIES
 from fullgraph.data.splits import Drawn
 from fullgraph.device import device_of, require
 from fullgraph.errors import InputError, one_line
@@ -40,7 +40,7 @@ class Run(Value):
     shards: str = ""  # folder of the parts; empty: beside this file
     shards_checksum: Annotated[int, Range(0, 2**32 - 1)] = 0  # checksum of their manifest
     partitioner: AnyPartitioner | None = Metis()  # None: the graph came partitioned
-    features: Annotated[str, OneOf("none", "row", "standard")] = "none"
+    features: Annotated[str, OneOf(*FEATURE_KINDS)] = "none"
     # one of the graph's splits, or the shares of a split to draw
     split: Annotated[int, Range(0, 10**6)] | Annotated[str, Drawn()] = 0
     model: AnyModel = GraphSAGE()

@@ -283,7 +283,7 @@ def _tree(hint: Any, value: Any, where: str) -> Any:
 
 
 def problem_of(hint: Any, value: Any) -> str | None:
-    """What a value should have been, in words; None if it fits."""
+    """The expected value, in words; None if the given one fits."""
     origin, inner = get_origin(hint), get_args(hint)
     if axis_of(hint) is not None and origin is Annotated:
         return axis_of(hint).problem(value)  # type: ignore[no-any-return]

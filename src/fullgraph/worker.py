@@ -50,7 +50,7 @@ WRITE_PAGE = "fullgraph.lab.html:write_report"  # by reference: training must im
 
 
 class Rank:
-    """What every job of a rank needs: its run, its part, and its trainer."""
+    """The run, the part and the trainer of a rank, which every job needs."""
 
     def __init__(self, folder: Path, transport: Transport, phases: Phases, shards: str = "", checksum: int = 0) -> None:
         """shards: those of another graph than the run's own; checksum: of their manifest."""

@@ -192,7 +192,7 @@ def test_what_depends_on_the_rows_is_refused_in_one_line(shards, strategy):
 
 def test_no_number_is_computed(shards):
     """A dry run of a graph that no machine here could hold takes seconds."""
-    from fullgraph.placement.counts import Counts, LayerCounts, RankCounts
+    from fullgraph.lab.cost.counts import Counts, LayerCounts, RankCounts
 
     small = counted(shards("dense", 2), ())
     rows, arcs = 10**8, 4 * 10**9

@@ -144,7 +144,7 @@ def crossed(transport, codec, seed):
     placement = Partitioned(seed=seed, precompute=False)
     shard = placement.place(cut_parts(graph, assignment, transport.rank), transport, Wire(codec=codec), "sum")
     shard.clock.tick()
-    return shard.train.view.sources(shard.train.x.clone(), 1)
+    return shard.train.view.send(shard.train.x.clone(), 1).sources()
 
 
 @pytest.mark.parametrize("codec", [LowBit(1), Subsample(4.0)], ids=str)

@@ -250,22 +250,21 @@ def test_bytes_of_attention_equal_the_formula():
 
 
 def seen(transport, case):
-    """A @ x by the view's arcs and sources, and the view's own aggregation."""
+    """The pattern of all rows, and the rows of all ranks in the order of its columns."""
     trainer = trainer_of(transport, case, nn.GAT(hidden=4, heads=1), TrainConfig(dtype="float64"), placement=Mixture)
     view, x = trainer.shard.full.view, trainer.shard.full.x
-    return view.ids, view.arcs.rows, view.arcs.indices, view.sources(x, 0)
+    (pattern,), (sources,) = view.whole.grid.patterns, view.spread(x, 0, "sources", tuple(range(transport.size))).wait()
+    return pattern.rows, pattern.indices, sources
 
 
 def test_arcs_and_sources_fit_one_another():
     make = CASES["directed"]
     graph, _ = make(3)
     pairs = {(int(t), int(s)) for s, t in zip(*graph.edge_index, strict=True)} | {(n, n) for n in range(60)}
-    found = set()
     row_of = {tuple(row): node for node, row in enumerate(graph.x)}
-    for ids, rows, columns, sources in run_threads(3, seen, make):
+    for rows, columns, sources in run_threads(3, seen, make):
         nodes = [row_of[tuple(row.tolist())] for row in sources]
-        found |= {(int(ids[r]), nodes[c]) for r, c in zip(rows.tolist(), columns.tolist(), strict=True)}
-    assert found == pairs
+        assert {(nodes[r], nodes[c]) for r, c in zip(rows.tolist(), columns.tolist(), strict=True)} == pairs
 
 
 def test_equal_shares_move_all_but_one_share():

@@ -56,7 +56,7 @@ def test_a_name_alone_is_read():
 
 WRONG = {
     "in_group.py:InGroups": "in_group.py: it does not exist",
-    "mine.py:NoPlacement": "mine.py:7: mine.py:NoPlacement is no placement: it has no check, place, phases",
+    "mine.py:NoPlacement": "mine.py:7: mine.py:NoPlacement is no placement: it has no check, place",
     "mine.py:NoShard": "mine.py:13: NoShard.place returned None: return a fullgraph.placement.Shard",
     "mine.py:Breaks": "mine.py:19: ZeroDivisionError",
     "tiles": "placement 'tiles' is unknown; known: partitioned, mixture; or name your own",

@@ -11,25 +11,12 @@ import sys
 import pytest
 
 from faults import belongings
-from faults.command import Command, complaints, small_graph
+from faults.command import Command, finish, one_line, small_graph
 from fullgraph.errors import InputError
 from fullgraph.storage import FolderLock, write_document, write_whole
 
 NEEDS_ROOT = pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("setpriv"), reason="another user needs root")
 TINY = ["--epochs", 3, "--hidden", 8, "--threads", 1]
-
-
-def finish(*arguments, cwd, code=0, **how):
-    with Command(*arguments, cwd=cwd, **how) as command:
-        assert command.finish().code == code, (command.code, command.out, command.err)
-        return command.out, command.err
-
-
-def one_line(err):
-    lines = complaints(err)
-    assert len(lines) == 1, err
-    assert lines[0].startswith("fullgraph: error: ")
-    return lines[0]
 
 
 @pytest.fixture(scope="module")

@@ -15,10 +15,11 @@ import pytest
 from faults import ports
 from faults.command import (
     Command,
-    complaints,
     difference,
     epochs_done,
+    finish,
     leftovers,
+    one_line,
     options,
     ranks_on,
     send,
@@ -34,19 +35,6 @@ ENDLESS = ["train", "g.npz", "--epochs", 10**6, "--out", "run"]
 def here(tmp_path):
     small_graph(tmp_path)
     return tmp_path
-
-
-def finish(*arguments, cwd, code=0, **how):
-    with Command(*arguments, cwd=cwd, **how) as command:
-        assert command.finish().code == code, (command.code, command.out, command.err)
-        return command.out, command.err
-
-
-def one_line(err):
-    lines = complaints(err)
-    assert len(lines) == 1, err
-    assert lines[0].startswith("fullgraph: error: ")
-    return lines[0]
 
 
 def contents(folder):

@@ -19,7 +19,7 @@ from fullgraph.report import EpochRecord
 from fullgraph.report.record import FIELDS
 from fullgraph.run import Run, build_trainer
 from fullgraph.testing import anew
-from fullgraph.train.checkpoint import Scalars, restore_trainer, state_of, tensors_of
+from fullgraph.train.checkpoint import Scalars, restore_trainer, shared_tensors, state_of
 from fullgraph.train.config import TrainConfig
 from fullgraph.train.trainer import Trainer, evaluate, logits_of
 from fullgraph.transport import Key, OrderChecking, Transport
@@ -138,7 +138,10 @@ def resumed_epochs(transport: OrderChecking, *run: Any) -> list[Epochs]:
 
 
 def _saved(trainer: Trainer, keep: Callable[[dict[str, Tensor]], dict[str, Tensor]]) -> Saved:
-    return keep(tensors_of(trainer)), json.dumps(asdict(state_of(trainer)))
+    """Every tensor of the run's state, where tensors of one rank are named after it; and its numbers."""
+    rank = trainer.shard.transport.rank
+    of_rank = {f"rank{rank}.{name}": value for name, value in trainer.shard.state().items()}
+    return keep(shared_tensors(trainer) | of_rank), json.dumps(asdict(state_of(trainer)))
 
 
 def _filed(tensors: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -117,9 +117,6 @@ class MixedView:
     def aggregate(self, x: Tensor, layer: int) -> Tensor:
         return _Mixed(self, x, layer, IDENTITY).aggregate()
 
-    def sources(self, x: Tensor, layer: int) -> Tensor:
-        raise AssertionError("no attention here")
-
     def reduce(self, x: Tensor) -> Tensor:
         raise AssertionError("a chunk's sum is not the graph's")
 

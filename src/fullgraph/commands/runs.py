@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from fullgraph.axes import TABLE_FORMATS
 from fullgraph.commands.shared import GRAPHS, JsonOption, offer
 from fullgraph.display import shown
 from fullgraph.errors import InputError
@@ -14,8 +15,6 @@ from fullgraph.report import Phases, read_outcome
 from fullgraph.storage import read_document
 from fullgraph.train.config import FILE, device_in
 from fullgraph.train.fork_server import ForkServer
-
-FORMATS = ("npy", "csv", "parquet")
 
 
 def predict(
@@ -28,7 +27,7 @@ def predict(
     embeddings: Annotated[
         str | None, typer.Option(help="write this layer's output too: its number, from 1, or its name in the model")
     ] = None,
-    format: Annotated[str, typer.Option(help=", ".join(FORMATS), autocompletion=offer(FORMATS))] = "npy",
+    format: Annotated[str, typer.Option(help=", ".join(TABLE_FORMATS), autocompletion=offer(TABLE_FORMATS))] = "npy",
     out: Annotated[
         Path | None, typer.Option(help="folder for the files", show_default="the run's predictions/")
     ] = None,

@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypeVar, get_origin
 
 import typer
 
-from fullgraph.axes import FORMATS, GRAPH_FORMS, PARTITIONERS
+from fullgraph.axes import FEATURE_KINDS, FORMATS, GRAPH_FORMS, PARTITIONERS
 from fullgraph.named import pairs_of
 from fullgraph.report.terminal import note
 from fullgraph.values import axis_of, choices_of, help_of, hints_of, plain_kinds
@@ -75,7 +75,6 @@ def chosen_from(names: Iterable[str], text: str = "", default: bool | str = True
     return typer.Option(help=f"{text}{', '.join(known)}{OWN}", autocompletion=offer(known), show_default=default)
 
 
-FEATURES = ("none", "row", "standard")
 GRAPHS = ("demo", *(f"{name}:" for name in FORMATS))
 KINDS = f"demo, FILE.npz, a folder of tables or of shards, {', '.join(GRAPH_FORMS)}{OWN}"
 
@@ -87,7 +86,7 @@ PartitionerOption = Annotated[
     list[str], typer.Option("-p", "--partitioner-option", help="KEY=VALUE of the partitioner; may be repeated")
 ]
 OldOption = Annotated[list[str], typer.Option("-o", "--option", hidden=True)]
-FeaturesOption = Annotated[str, typer.Option(help=", ".join(FEATURES), autocompletion=offer(FEATURES))]
+FeaturesOption = Annotated[str, typer.Option(help=", ".join(FEATURE_KINDS), autocompletion=offer(FEATURE_KINDS))]
 SplitOption = Annotated[
     str, typer.Option(help="which of the graph's K splits, or random:60/20/20 to draw one among labelled nodes")
 ]

@@ -1,6 +1,7 @@
 """Graphs: the `Graph` value, its loaders and generators, and feature scaling."""
 
-from fullgraph.data.features import FEATURE_KINDS, FeatureScaler, fit_features
+from fullgraph.axes import FEATURE_KINDS
+from fullgraph.data.features import FeatureScaler, fit_features
 from fullgraph.data.graph import Graph
 from fullgraph.data.loaders import FORMS, as_graph, load, load_any, load_typed, refused
 from fullgraph.data.names import Names

@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from fullgraph.axes import FEATURE_KINDS
 from fullgraph.data.arrays import Array, FeatureMatrix
 from fullgraph.data.graph import Graph
 from fullgraph.data.validate import row_blocks
 from fullgraph.errors import InputError
-
-FEATURE_KINDS = ("none", "row", "standard")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -131,10 +131,13 @@ class Extras:
         return self.changes is not None or (self.picks is not None and self.picks.turns > 1)
 
 
+NO_STEP = "no step was begun: call shard.clock.tick() before the forward pass of each step"
+
+
 def check_begun(step: int, last: int) -> None:
     """Refuse a forward pass before the first step, or a second one in a step. last: the step of the previous pass."""
     if step < 0:
-        raise InputError("no step was begun: call shard.clock.tick() before the forward pass of each step")
+        raise InputError(NO_STEP)
     if step == last:
         raise InputError(
             f"two forward passes in step {step}: call shard.clock.tick() before each, and evaluate through "

@@ -18,7 +18,7 @@ class LayerShape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerPlan:
-    """What one layer sends and computes; equal on all ranks."""
+    """The rows that one layer sends and computes; equal on all ranks."""
 
     layer: int
     sends: Sends

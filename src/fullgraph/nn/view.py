@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_map
 
 from fullgraph.device import by_kind
 from fullgraph.nn.layer_plan import LayerPlan, LayerShape
-from fullgraph.ops import Adjacency, Structure, act_dropout, dropout_arcs, host_rows
+from fullgraph.ops import Adjacency, act_dropout, dropout_arcs, host_rows
 
 Features = Tensor | Adjacency  # dense rows, or sparse ones as a CSR matrix
 
@@ -176,11 +176,6 @@ class GraphView(Protocol):
         ...
 
     @property
-    def arcs(self) -> Structure:
-        """Arcs from sources() to owned rows, self loops included, for attention."""
-        ...
-
-    @property
     def again(self) -> bool:
         """Whether this is a second forward pass, for recomputation: nothing is sent, and no state changes."""
         ...
@@ -198,7 +193,6 @@ class GraphView(Protocol):
     @overload
     def send(self, x: Features, layer: int, row_map: RowMap = IDENTITY) -> Message[Operand]: ...
     def aggregate(self, x: Tensor, layer: int) -> Tensor: ...
-    def sources(self, x: Tensor, layer: int) -> Tensor: ...
     def reduce(self, x: Tensor) -> Tensor:
         """The differentiable sum of x over ranks."""
         ...

@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -10,13 +11,27 @@ from torch.nn.functional import leaky_relu
 from fullgraph.ops.hashing import draws, row_keys, threshold
 from fullgraph.ops.lowbit import lowbit_decode as lowbit_decode
 from fullgraph.ops.lowbit import lowbit_encode as lowbit_encode
-from fullgraph.ops.operands import PairGrads, Pairs
-from fullgraph.ops.reference_arcs import BLOCK, ArcBlock, arc_blocks
-from fullgraph.ops.reference_gates import gated as gated
-from fullgraph.ops.reference_gates import gated_grad as gated_grad
+from fullgraph.ops.operands import GateGrads, Gates, PairGrads, Pairs
 from fullgraph.ops.structure import Adjacency, Structure
 
 ARCS_AT_ONCE = 2**31 - 1  # maximum arcs that cuSPARSE can count in int32
+BLOCK = 1 << 24  # maximum numbers of an intermediate result with one value per (arc, feature)
+
+
+class ArcBlock(NamedTuple):
+    """Some arcs and their rows."""
+
+    arcs: slice
+    target: Tensor
+    source: Tensor
+
+
+def arc_blocks(s: Structure, numbers: int) -> Iterator[ArcBlock]:
+    """Yield blocks of arcs; their intermediate results have at most `BLOCK` numbers."""
+    step = max(1, BLOCK // max(1, numbers))
+    for e in range(0, s.num_arcs, step):
+        block = slice(e, e + step)
+        yield ArcBlock(block, s.rows[block], s.indices[block].long())
 
 
 def spmm(adj: Adjacency, x_CD: Tensor, out_RD: Tensor, add: bool) -> None:
@@ -142,6 +157,62 @@ def pairs_grad(s: Structure, p: Pairs, y_RHD: Tensor, state: Tensor, grad_RHD: T
     if p.value is None:
         return PairGrads(row, col + to_value, None, att, edge)
     return PairGrads(row, col, to_value, att, edge)
+
+
+class _Factors(NamedTuple):
+    """Both factors of some arcs; None: 1."""
+
+    gate: Tensor
+    value: Tensor | None
+
+
+def _factors(g: Gates, b: ArcBlock) -> _Factors:
+    wide = torch.promote_types(g.col.dtype, torch.float32)
+    z, edge = g.col[b.source].to(wide), None if g.edge is None else g.edge[b.arcs].to(wide)
+    if g.row is not None:
+        z = z + g.row[b.target]
+    if edge is not None:
+        z = z + (edge if g.gate is None else edge @ g.gate.to(wide))
+    v = None if g.value is None else g.value[b.source].to(wide)
+    if v is not None and edge is not None and g.extra is not None:
+        v = v + edge @ g.extra.to(wide)
+    return _Factors(z.sigmoid() if g.sigmoid else z.relu(), v)
+
+
+def gated(s: Structure, g: Gates) -> Tensor:
+    width = g.col.shape[1]
+    y = torch.zeros(s.num_rows, width, dtype=torch.promote_types(g.col.dtype, torch.float32), device=g.col.device)
+    for b in arc_blocks(s, width):
+        f = _factors(g, b)
+        y.index_add_(0, b.target, f.gate if f.value is None else f.gate * f.value)
+    return y.to(g.col.dtype)
+
+
+def gated_grad(s: Structure, g: Gates, grad_RD: Tensor) -> GateGrads:
+    wide = torch.promote_types(g.col.dtype, torch.float32)
+    found = [None if t is None else torch.zeros_like(t, dtype=wide) for t in g[:6]]
+    col, row, value, edge, gate, extra = found
+    assert col is not None
+    for b in arc_blocks(s, g.col.shape[1]):
+        f, dy = _factors(g, b), grad_RD[b.target].to(wide)
+        dz = dy if f.value is None else dy * f.value
+        dz = dz * f.gate * (1 - f.gate) if g.sigmoid else dz.masked_fill(f.gate <= 0, 0)
+        dv = dy * f.gate
+        col.index_add_(0, b.source, dz)
+        if row is not None:
+            row.index_add_(0, b.target, dz)
+        if value is not None:
+            value.index_add_(0, b.source, dv)
+        if g.edge is None or edge is None:
+            continue
+        edge[b.arcs] = dz if g.gate is None else dz @ g.gate.to(wide).T
+        if gate is not None:
+            gate += g.edge[b.arcs].to(wide).T @ dz
+        if extra is not None and g.extra is not None:
+            extra += g.edge[b.arcs].to(wide).T @ dv
+            edge[b.arcs] += dv @ g.extra.to(wide).T
+    found[3] = edge if g.edge_grad else None
+    return GateGrads(*(None if t is None else t.to(g.col.dtype) for t in found))  # type: ignore[arg-type]
 
 
 def arc_max(s: Structure, x_CD: Tensor) -> tuple[Tensor, Tensor]:

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from fullgraph.errors import InputError
 from fullgraph.own_model.rows.spaces import rows_of
-from fullgraph.transport import Key, Transport
+from fullgraph.transport import Key, Transport, rank_table
 
 
 class Buffers:
@@ -79,9 +79,7 @@ def _full(name: str, key: str) -> str:
 def differing(tensors: Mapping[str, Tensor], transport: Transport, key: Key) -> list[str]:
     """The names of tensors that differ between ranks."""
     digests = torch.stack([_digest(value) for value in tensors.values()]) if tensors else torch.zeros(0, 2)
-    each = digests.new_zeros(transport.size, *digests.shape)
-    each[transport.rank] = digests
-    each = transport.all_reduce(key, each).wait()
+    each = rank_table(transport, key, digests)
     same = (each == each[0]) | (each.isnan() & each[0].isnan())
     return [name for name, equal in zip(tensors, same.all(2).all(0).tolist(), strict=True) if not equal]
 

@@ -42,7 +42,7 @@ class _NumPys:
         self._last: tuple[bytes, Any] | None = None  # the state restored last, if it holds no second Gaussian
 
     def memory(self) -> bytes | None:
-        """None: a different generator, whose memory layout is unknown."""
+        """The bytes of the state; None for a different generator, whose memory layout is unknown."""
         address = self._address()
         return None if address is None else ctypes.string_at(address, NUMPYS_BYTES)
 

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from fullgraph.errors import InputError
 from fullgraph.exchange import Channel, Sides
 from fullgraph.ops import Adjacency
-from fullgraph.own_model.pyg_view import EXACT, PygView
+from fullgraph.own_model.pyg_view import EXACT, PygView, kept
 from fullgraph.own_model.rows.spaces import Ends, Rows, mark, rows_of
 from fullgraph.placement.halo import asked_of_owners
 from fullgraph.placement.holding.adjacency import Arcs, Matrices, build
@@ -137,12 +137,14 @@ class LiveView(PygView):
     def reduce(self, x: Tensor) -> Tensor:
         return self.whole.reduce(x)
 
-    def _fetch_inputs(self) -> Tensor:
+    @kept
+    def known_sources(self) -> Tensor:
         halo = self.whole.known_sources[self.whole.num_owned :]
         return torch.cat([self.features, halo.index_select(0, self.halo_h)])
 
-    def _graded(self) -> Sides:
-        grades = self.whole.once("grades", self.whole._graded)
+    @kept
+    def _grades(self) -> Sides:
+        grades = self.whole._grades
         return Sides(grades.owned[self.rows_r], grades.halo[self.halo_h])
 
     def known_aggregate(self, aggregation: str, *, weighted: bool) -> Tensor:

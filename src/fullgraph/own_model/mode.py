@@ -24,20 +24,10 @@ ASKS = frozenset(
     [Tensor.dim, Tensor.is_floating_point, Tensor.is_complex]
     + [
         getattr(Tensor, name).__get__
-        for name in (
-            "dtype",
-            "device",
-            "ndim",
-            "layout",
-            "requires_grad",
-            "is_cuda",
-            "is_sparse",
-            "is_leaf",
-            "grad_fn",
-            "_version",
-        )
+        for name in ("dtype", "device", "ndim", "layout", "requires_grad", "is_cuda", "is_sparse", "is_leaf", "grad_fn",
+                     "_version")
     ]
-)  # their answers about a tensor are equal on every rank
+)  # fmt: skip  # their answers about a tensor are equal on every rank
 NUMPYS = {"axis": "dim", "keepdims": "keepdim"}  # torch takes these names too
 OVER_RANKS = SUMS | LENGTHS
 

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from fullgraph.axes import STRATEGIES
 from fullgraph.errors import InputError, one_line
 from fullgraph.exchange import Adaptive, Wire, Wires
+from fullgraph.exchange.inbox import NO_STEP
 from fullgraph.own_code import in_users_frames, own_code, told, told_by_rank, unfit
 from fullgraph.own_model.buffers import Buffers, differing
 from fullgraph.own_model.check import WAY_OUT, self_check
@@ -239,7 +240,7 @@ class Distributed(nn.Module):
                 )
             clock.tick()
         elif clock.step < 0:
-            raise InputError("no step was begun: call shard.clock.tick() before the forward pass of each step")
+            raise InputError(NO_STEP)
         elif clock.step == self._last_step:
             raise InputError(f"two forwards in step {clock.step}: call shard.clock.tick() before each")
         if in_loop and self.tables and self.transport.size > 1:

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from fullgraph.cached import cached_property
 from fullgraph.exchange import Channel, RowFacts, Sides, Wire
 from fullgraph.nn.layer_plan import Known, LayerPlan, LayerShape
 from fullgraph.ops import Structure, spmm
@@ -25,6 +26,14 @@ EXACT = Wire()
 T = TypeVar("T")
 
 
+class kept(cached_property[T]):  # used like cached_property
+    """A property that is computed once for all views of the same rows."""
+
+    def __init__(self, make: Callable[[Any], T]) -> None:
+        super().__init__(lambda view: view.once(self._name, lambda: make(view)))
+        self.__doc__ = make.__doc__
+
+
 @dataclass(eq=False, kw_only=True)
 class PygView(RankView):
     """Rows and edges as a model written for PyG reads them, and the channels that fetch its halo."""
@@ -37,12 +46,9 @@ class PygView(RankView):
     def num_owned(self) -> int:
         return len(self.ids)
 
-    @property
+    @kept
     def all_ids(self) -> Tensor:
         """Global ids [n+h] of owned, then halo rows."""
-        return self.once("all_ids", self._all_ids)
-
-    def _all_ids(self) -> Tensor:
         return torch.cat([self.ids, self.graph.rows.halo_ids])
 
     @property
@@ -50,51 +56,41 @@ class PygView(RankView):
         """Edges [2, e]: sources among owned and halo rows, targets among owned rows."""
         return self.graph.edge_index
 
-    @property
+    @kept
     def nodes(self) -> Space:
         """The owned nodes, a subset of all nodes."""
-        return self.once("nodes", self._nodes)
-
-    def _nodes(self) -> Space:
         ids = self.ids
         return Space(
             "nodes", len(ids), ids=lambda: ids, targets=lambda: torch.arange(len(ids), device=ids.device),
             edge_ids=lambda: pair_ids(ids, ~ids), total=self.num_nodes, whole=True,
         )  # fmt: skip
 
-    @property
+    @kept
     def node_rows(self) -> Rows:
         """The mark of a tensor with a row for each owned node."""
-        return self.once("node rows", lambda: Rows(self.nodes, 0))
+        return Rows(self.nodes, 0)
 
-    @property
+    @kept
     def edges(self) -> Space:
         """The edges into owned nodes, a subset of all edges."""
-        return self.once("edges", self._edges)
-
-    def _edges(self) -> Space:
         return Space(
             "edges", self.edge_index.shape[1], ids=lambda: self.arc_ids, targets=lambda: self.edge_index[1],
             edge_ids=lambda: self.arc_ids, whole=True,
         )  # fmt: skip
 
-    @property
+    @kept
     def sets(self) -> Sets:
         """The sets of rows that the model has derived from this graph."""
-        return self.once("sets", lambda: Sets(self.nodes, self.edges))
+        return Sets(self.nodes, self.edges)
 
-    @property
+    @kept
     def marked_edge_index(self) -> Tensor:
         """The edge_index that a model receives, marked so that no other tensor is taken for it."""
-        rows = Rows(self.edges, 1, points=Ends.BOTH)
-        return self.once("marked edge_index", lambda: mark(self.edge_index.detach(), rows))
+        return mark(self.edge_index.detach(), Rows(self.edges, 1, points=Ends.BOTH))
 
-    @property
+    @kept
     def arc_ids(self) -> Tensor:
         """An id of each arc in the whole graph: its target, and its place among the arcs into it."""
-        return self.once("arc_ids", self._arc_ids)
-
-    def _arc_ids(self) -> Tensor:
         target, indptr = self.edge_index[1], self.graph.arcs.indptr
         place = torch.arange(len(target), device=target.device) - indptr[target]
         return pair_ids(self.ids[target], place)
@@ -106,22 +102,16 @@ class PygView(RankView):
         assert isinstance(x, Tensor)
         return x
 
-    @property
+    @kept
     def known_sources(self) -> Tensor:
         """Features [n+h, D] of owned and halo rows; they never change, so they cross once."""
-        return self.once("known sources", self._fetch_inputs)
-
-    def _fetch_inputs(self) -> Tensor:
         return torch.cat(
             [self.features, halo_of(self.graph.rows.route, self.features, self.transport, f"setup/{self.name} inputs")]
         )
 
-    @property
+    @kept
     def pattern(self) -> Structure:
         """The arcs into owned rows; columns are owned, then halo rows."""
-        return self.once("pattern", self._pattern)
-
-    def _pattern(self) -> Structure:
         arcs = self.graph.arcs
         with torch._C.DisableTorchFunction():  # a layer may need it before its trusted calls begin
             pattern = Structure(arcs.indptr, arcs.indices, arcs.num_owned + arcs.num_halo)
@@ -152,13 +142,14 @@ class PygView(RankView):
             clock=self.clock,
             facts=RowFacts(
                 ids=Sides(self.ids, self.graph.rows.halo_ids),
-                grades=self.once("grades", self._graded) if wire.graded else None,
+                grades=self._grades if wire.graded else None,
                 summed=None,
             ),
         )
         return channel
 
-    def _graded(self) -> Sides:
+    @kept
+    def _grades(self) -> Sides:
         name = f"setup/{self.name} own-model grades"
         degree_n, route = self.graph.arcs.indptr.diff().cpu(), self.graph.rows.route
         owned = boundary_grades(degree_n, route, self.transport, f"{name} of owned rows").to(self.ids.device)
@@ -188,6 +179,6 @@ class PygView(RankView):
         return self.once(f"inputs {aggregation} {weighted}", product)
 
     def plan(self, x: Tensor, layer: int, shape: LayerShape) -> LayerPlan:
-        """What a layer on our kernels sends of x; features that it reads are fetched once."""
+        """The plan of a layer on our kernels for input x; features that it reads are fetched once."""
         known: Known = "" if x is not self.features else "halo" if shape.attends else "aggregate"
         return self.rules.plan(layer, shape, known=known, sparse=False, rows=self.num_nodes)

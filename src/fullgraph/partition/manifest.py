@@ -15,9 +15,9 @@ from typing import Annotated, Any
 
 import scipy.sparse as sp
 
+from fullgraph.axes import FEATURE_KINDS
 from fullgraph.data import Graph
 from fullgraph.data.arrays import Array
-from fullgraph.data.features import FEATURE_KINDS
 from fullgraph.errors import Damaged, InputError, explain, one_line
 from fullgraph.partition.base import MOST_PARTS, Assignment
 from fullgraph.partition.layout import Quality
@@ -93,7 +93,7 @@ class Manifest(Value):
 
     @property
     def tree(self) -> dict[str, Any]:
-        """What the file holds."""
+        """The content of the file."""
         return {name: value for name, value in asdict(self).items() if name != "checksum"}
 
     def write(self, folder: Path) -> None:

@@ -7,14 +7,11 @@ from typing import ClassVar, NamedTuple, TypeVar
 import torch
 from torch import nn
 
-from fullgraph.errors import InputError
-from fullgraph.exchange import Builder, Clock, Wire, Wires
+from fullgraph.exchange import Clock, Wire, Wires
 from fullgraph.nn.layer_plan import LayerPlan
 from fullgraph.partition import GraphFacts, Part
-from fullgraph.placement.counts import Counts
-from fullgraph.placement.holding.ahead import InputRows
 from fullgraph.placement.holding.live import Hops, Live, live_rows
-from fullgraph.placement.known import KnownHalo
+from fullgraph.placement.known import InputRows, KnownHalo
 from fullgraph.placement.layer_plans import Crossing, Rules, plan_layers
 from fullgraph.placement.rank_graph import RankGraph
 from fullgraph.placement.shard import Executor, Shard, WholeStep
@@ -62,33 +59,10 @@ class Placement(ABC):
     def place(self, part: Part, transport: Transport, wire: Wires, aggregation: str) -> Shard:
         """A rank's share of the work, given its part of the graph."""
 
-    def place_dry(self, counts: Counts, transport: Transport, wire: Wires, aggregation: str) -> Shard:
-        """The same share from counts, on meta tensors: a dry run records what a step would do."""
-        raise InputError(
-            f"{type(self).__name__} cannot be placed from counts, so that its cost cannot be predicted; measure it"
-        )
-
     def graph_of(self, part: Part) -> RankGraph:
         """A part's graph with rows in this run's number format, made dense if input rows cross."""
         graph = RankGraph.of_part(part, self.dtype)
         return graph.with_dense_rows() if self.rules.dense_input else graph
-
-    @property
-    def alike(self) -> bool:
-        """Whether ranks with equal parts do equal work, and send equal messages at the same time."""
-        return True
-
-    def stale_steps(self, ranks: int) -> int:
-        """The age in steps of the oldest rows that the placement itself reads, in addition to the lag of its wires."""
-        return 0
-
-    def phases(self) -> tuple[tuple["Placement", int], ...]:
-        """The placements that the run uses one after the other, each with its number of epochs."""
-        return ((self, self.epochs),)
-
-    def hops_between(self) -> tuple[Builder, ...]:
-        """The placement's own wires, in addition to the strategy's."""
-        return ()
 
     @property
     def rules(self) -> Rules:
@@ -141,16 +115,6 @@ class AllLayers(Placement):
         train = views.train.trimmed(views.live).opened(self.channels, wire, self.new_clock(), self.rules)
         return views.shard(train, WholeStep(train), part.manifest.graph)
 
-    def place_dry(self, counts: Counts, transport: Transport, wire: Wires, aggregation: str) -> Shard:
-        view = self.view_of_counts(counts, transport, aggregation, dense=self.rules.dense_input)
-        return self.dry_shard(view, counts, wire)
-
-    def dry_shard(self, view: ChannelView, counts: Counts, wire: Wires) -> Shard:
-        """A shard for training only."""
-        train = view.opened(self.channels, wire, self.new_clock(), self.rules)
-        train.splits = view.splits
-        return Shard(train, train, WholeStep(train), view.transport, counts.graph)
-
     def new_clock(self) -> Clock:
         """A clock of training."""
         return Clock(use="rows", seed=self.seed)
@@ -184,10 +148,6 @@ class AllLayers(Placement):
     def arranged(self, graph: RankGraph, transport: Transport) -> tuple[RankGraph, Live | None]:
         """The rows in the best order for training, and which of them each layer computes (None: all)."""
         return graph, None
-
-    @abstractmethod
-    def view_of_counts(self, counts: Counts, transport: Transport, aggregation: str, *, dense: bool) -> ChannelView:
-        """A view of the training graph on meta tensors. dense: input rows are dense even if the graph's are sparse."""
 
     @abstractmethod
     def view(self, graph: RankGraph, transport: Transport, aggregation: str, name: str) -> ChannelView:

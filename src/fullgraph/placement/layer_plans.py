@@ -37,7 +37,7 @@ class Rules:
         return self.sends == "input" and not self.precompute and not self.encodes
 
     def known_ahead(self, *, sparse: bool, attends: bool, halo_is_less: Callable[[], bool]) -> Known:
-        """What is precomputed of the input. halo_is_less: whether its halo is smaller than its aggregation."""
+        """The part of the input that is precomputed. halo_is_less: whether its halo is smaller than its aggregation."""
         if not self.precompute or self.encodes or ((sparse or attends) and self.sends == "mapped"):
             return ""
         if attends:

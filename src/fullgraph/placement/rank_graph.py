@@ -13,8 +13,8 @@ from torch import Tensor
 from fullgraph.cached import cached_property
 from fullgraph.nn.view import Features
 from fullgraph.ops import Adjacency, Structure
+from fullgraph.ops.transpose import indptr_of
 from fullgraph.partition import Part
-from fullgraph.placement.counts import Counts, LayerCounts, features, ids, labels
 from fullgraph.placement.halo import halo_of, narrowed
 from fullgraph.placement.holding.adjacency import Arcs, Matrices, build, fine
 from fullgraph.plan import HaloRoute
@@ -56,7 +56,7 @@ class NodeRows:
         """The values of some rows, in their order, by field; the halo and the route follow from the edges."""
         return {
             "ids": self.ids[rows],
-            "x": _pick(self.x, rows),
+            "x": pick(self.x, rows),
             "y": self.y[rows],
             "masks": {name: mask[rows] for name, mask in self.masks.items()},
             "position": None if self.position is None else self.position[rows.cpu()],
@@ -103,19 +103,6 @@ class RankGraph:
             part.indptr, part.indices, part.weight, len(part.halo_ids), part.undirected, part.attr, part.edge_fields
         )
         return cls.of(rows, arcs)
-
-    @classmethod
-    def of_counts(cls, counts: Counts, part: LayerCounts, dtype: torch.dtype, *, dense: bool) -> "RankGraph":
-        """A part's graph on meta tensors, for a dry run. Only matrices have its edges."""
-        route = HaloRoute(ids(sum(part.sent)), part.sent, part.read, part.sources)
-        rows = NodeRows(
-            ids=ids(part.sources),
-            halo_ids=ids(part.halo),
-            route=route,
-            x=features(counts, part.sources, dtype, dense=dense),
-            y=labels(counts, part.sources),
-        )
-        return cls.of(rows, Arcs(ids(part.sources + 1), ids(0), None, 0))
 
     @property
     def rows(self) -> NodeRows:
@@ -232,8 +219,7 @@ class RankGraph:
         read_h[arcs.indices[arcs.indices >= len(keep_n)].long() - len(keep_n)] = True
         route = narrowed(rows.route, keep_n, read_h, transport, name)
         number = torch.cumsum(torch.cat([keep_n, read_h]), 0, dtype=torch.int32) - 1
-        degrees = arcs.indptr.diff()[keep_n]
-        indptr = torch.nn.functional.pad(degrees.cumsum(0), (1, 0))
+        indptr = indptr_of(arcs.indptr.diff()[keep_n])
         kept = replace(arcs, indptr=indptr, indices=number[arcs.indices.long()], num_halo=int(read_h.sum()))
         picked = rows.picked(keep_n.nonzero()[:, 0])
         return RankGraph.of(NodeRows(halo_ids=rows.halo_ids[read_h], route=route, **picked), kept)
@@ -244,5 +230,6 @@ def _as_numbers(held: Mapping[str, Tensor], device: torch.device, kind: torch.dt
     return {name: x.to(device, kind if x.is_floating_point() else x.dtype) for name, x in held.items()}
 
 
-def _pick(x: Features, rows: Tensor) -> Features:
+def pick(x: Features, rows: Tensor) -> Features:
+    """Some rows of x, in their order."""
     return x[rows.to(x.device)] if isinstance(x, Tensor) else x.take(rows)

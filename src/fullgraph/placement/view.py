@@ -1,22 +1,23 @@
 """A rank's view of a graph, and what the views of all placements share: channels, precomputed rows, sums over ranks."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from typing import Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 
 from fullgraph.cached import cached_property
 from fullgraph.errors import InputError
-from fullgraph.exchange import Channel, Clock, Held, Wire, Wires
+from fullgraph.exchange import Channel, Clock, Held, Sides, Wire, Wires
 from fullgraph.exchange.inbox import check_begun
 from fullgraph.nn.layer_plan import LayerPlan, LayerShape
-from fullgraph.nn.view import Features
+from fullgraph.nn.view import IDENTITY, Features, Message, RowMap
 from fullgraph.ops import Adjacency, aligned_rows, host_rows
 from fullgraph.placement.holding.live import Live
-from fullgraph.placement.known import Known, KnownHalo
+from fullgraph.placement.known import Known, KnownHalo, with_first
 from fullgraph.placement.layer_plans import Rules, plan_layers
 from fullgraph.placement.rank_graph import SPLITS, RankGraph
 from fullgraph.transport import Key, Transport
@@ -156,12 +157,61 @@ class RankView(Channels):
         )
 
 
+class ModelView(ABC):
+    """The questions that the layers of a model ask a view."""
+
+    num_nodes: int
+    known: Known | KnownHalo | None
+    rules: Rules
+    computed: Mapping[int, int]
+
+    def plan(self, x: Features, layer: int, shape: LayerShape) -> LayerPlan:
+        known = self.known.kind if self.known is not None and x is self.known.x else ""
+        return self.rules.plan(
+            layer, shape, known=known, sparse=isinstance(x, Adjacency), rows=self.computed.get(layer, self.num_nodes)
+        )
+
+    @property
+    @abstractmethod
+    def ids(self) -> Tensor: ...
+
+    @abstractmethod
+    def num_targets(self, layer: int) -> int:
+        """How many of its rows a layer computes: the first ones."""
+
+    @abstractmethod
+    def posted(self, x: Tensor, layer: int, row_map: RowMap) -> Message[Any]:
+        """The message of rows that cross."""
+
+    def targets(self, x: Tensor, layer: int) -> tuple[Tensor, Tensor]:
+        return with_first(x, self.num_targets(layer))
+
+    def send(self, x: Features, layer: int, row_map: RowMap = IDENTITY) -> Message[Any]:
+        if isinstance(self.known, Known) and x is self.known.x:
+            return self.known.message(self.num_targets(layer), self.ids, row_map)
+        assert isinstance(x, Tensor), "sparse rows do not cross; a layer maps them first"
+        return self.posted(x, layer, row_map)
+
+    def aggregate(self, x: Tensor, layer: int) -> Tensor:
+        total: Tensor = self.posted(x, layer, IDENTITY).aggregate()
+        return total
+
+
 @dataclass(eq=False, kw_only=True)
-class ChannelView(RankView):
+class ChannelView(RankView, ModelView):
     """A graph whose rows are distributed over ranks, as a model sees it."""
 
     attends: bool
     _entered: int = field(default=-1, init=False)  # the step of the last forward pass
+    _grades: dict[int | None, Sides] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        if self.wires.graded:
+            self._grades = self._graded()
+
+    @abstractmethod
+    def _graded(self) -> dict[int | None, Sides]:
+        """The grades of rows, for wires that need them; None: of all rows."""
 
     def enter(self, *, training: bool) -> None:
         """Training has one forward pass per step, in training mode; each evaluation is its own step."""
@@ -178,19 +228,10 @@ class ChannelView(RankView):
                 )
         self._entered = clock.step
 
-    def plan(self, x: Features, layer: int, shape: LayerShape) -> LayerPlan:
-        known = self.known.kind if self.known is not None and x is self.known.x else ""
-        return self.rules.plan(
-            layer, shape, known=known, sparse=isinstance(x, Adjacency), rows=self.computed.get(layer, self.num_nodes)
-        )
-
     def plans(self, model: nn.Module) -> tuple[LayerPlan, ...]:
         """The plans of a model's layers."""
         known = "" if self.known is None else self.known.kind
         return plan_layers(self.rules, model, known=known, x=self.x, nodes=self.num_nodes, computed=self.computed)
-
-    def aggregate(self, x: Tensor, layer: int) -> Tensor:
-        raise NotImplementedError
 
     def knowing(self, aggregated: Features | None, name: str) -> Self:
         """The same view with its precomputed input: the given aggregation, or one exact pass over dense rows."""

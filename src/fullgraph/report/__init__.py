@@ -1,4 +1,4 @@
-"""What happened in a run: the meter, the record, traces and tables."""
+"""Records of a run: the meter, the epochs, traces and tables."""
 
 from fullgraph.report.meter import Meter, Phases, Tally, age, peak_memory_bytes
 from fullgraph.report.record import EpochRecord, MetricsLog, as_table, from_table, medians, read_metrics, seconds_to

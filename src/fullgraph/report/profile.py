@@ -99,7 +99,7 @@ class Piece(Value):
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedLayer(Value):
-    """What a layer sent (nothing, input or mapped rows), and what was known of its input before training."""
+    """The rows that a layer sent (none, input or mapped ones), and the input that was known before training."""
 
     layer: int
     sends: str

@@ -247,12 +247,6 @@ def shared_tensors(trainer: Trainer) -> dict[str, Tensor]:
     return tensors
 
 
-def tensors_of(trainer: Trainer) -> dict[str, Tensor]:
-    """Return every tensor of the run's state; tensors of one rank are named after it."""
-    rank = trainer.shard.transport.rank
-    return shared_tensors(trainer) | {f"rank{rank}.{name}": value for name, value in trainer.shard.state().items()}
-
-
 def state_of(trainer: Trainer, run: str = "") -> Scalars:
     best = BestFacts(epoch=trainer.best.epoch, scores=trainer.best.scores, waited=trainer.best.waited)
     return Scalars(run=run, epoch=trainer.epoch, ranks=trainer.shard.transport.size, best=best)

@@ -13,6 +13,7 @@ from typing import Annotated, Any, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 from torch import Tensor, nn
 
+from fullgraph.axes import TABLE_FORMATS
 from fullgraph.data import Names
 from fullgraph.data.arrays import Array
 from fullgraph.data.columns import EXTRA
@@ -196,7 +197,6 @@ def _room(path: Path, shape: tuple[int, ...], dtype: np.dtype[Any]) -> "np.memma
     return out
 
 
-FORMATS = ("npy", "csv", "parquet")
 BLOCK_ENTRIES = 1 << 22
 
 
@@ -207,9 +207,9 @@ def files_of(spec: TaskSpec, kind: str) -> list[str]:
 
 def check_format(kind: str) -> None:
     """Refuse an unknown format, and one that cannot be written here."""
-    if kind not in FORMATS:
-        problem = f"format {one_line(kind, 40)!r} is unknown{nearest(kind, FORMATS)}"
-        raise InputError(f"{problem}: choose from {', '.join(FORMATS)}")
+    if kind not in TABLE_FORMATS:
+        problem = f"format {one_line(kind, 40)!r} is unknown{nearest(kind, TABLE_FORMATS)}"
+        raise InputError(f"{problem}: choose from {', '.join(TABLE_FORMATS)}")
     if kind != "npy":
         try:
             import pyarrow  # noqa: F401

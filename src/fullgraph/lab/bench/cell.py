@@ -149,7 +149,7 @@ class Book:
             os.fsync(file.fileno())
 
     def failed_lines(self) -> dict[str, str]:
-        """What failed, and why."""
+        """The reason of every failure, by point."""
         return {f"{point.strategy}, {point.group}": why for point, why in self.failed.items()}
 
     def write_document(self) -> None:

@@ -35,7 +35,7 @@ KINDS = ("edge_index", "csr-mean", "csr-sum")
 
 @dataclass(frozen=True, kw_only=True)
 class Order(Value):
-    """What a peer trains. kind: PyG's edge list; or A as a CSR matrix, for a mean, or with weights for a sum."""
+    """A peer's training. kind: PyG's edge list; or A as a CSR matrix, for a mean, or with weights for a sum."""
 
     graph: str  # a .npz file: dense features, one class per node, no weights
     kind: Annotated[str, OneOf(*KINDS)]

@@ -82,7 +82,7 @@ def columns_of(cells: Sequence[Cell]) -> dict[str, Figure]:
 
 
 def notes(cells: Iterable[Cell]) -> list[str]:
-    """What a reader must know beside the figures."""
+    """Notes that a reader needs beside the figures."""
     return [LEGEND, *([NEIGHBOURS] if any(cell.is_peer for cell in cells) else [])]
 
 

@@ -27,7 +27,7 @@ def bits_of(text: str) -> float | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Link(Value):
-    """What a port carries in each direction, and the costs of messages.
+    """The bytes that a port carries in each direction, and the costs of messages.
 
     latency_s: until the first byte arrives. message_s, core_s_per_byte: core time on each end, per message and per
     byte.

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from fullgraph.data.arrays import Array
+from fullgraph.lab.cost.counts import Counts, LayerCounts, RankCounts
 from fullgraph.partition import GraphFacts, Part, SparseRows, open_part, read_manifest
-from fullgraph.placement.counts import Counts, LayerCounts, RankCounts
 from fullgraph.placement.holding.live import WORTH, Hops
 
 
@@ -50,9 +50,8 @@ MOST_ALONE = 256  # number of equal parts with separate counts; beyond, the firs
 class Halo:
     """How the halo of a partition grows with its number of parts P.
 
-    A part reads  rows (P / 2)^rows_power  of all rows of other parts. Of its arcs,  2 (1 - 1 / P) arcs (P /
-    2)^arcs_power
-    come from other parts. Both are shares, so at most one.
+    A part reads  rows (P / 2)^rows_power  of all rows of other parts. Of its arcs,
+    2 (1 - 1 / P) arcs (P / 2)^arcs_power  come from other parts. Both are shares, so at most one.
     """
 
     rows: float = 0.2

@@ -13,10 +13,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from fullgraph.errors import InputError
+from fullgraph.lab.cost import layouts
+from fullgraph.lab.cost.counts import META, Counts
 from fullgraph.lab.cost.script import Event, Post, Step, Sum, Wait, Work
 from fullgraph.ops.kernels_meta import listening
 from fullgraph.placement import Placement
-from fullgraph.placement.counts import META, Counts
 from fullgraph.report import Meter
 from fullgraph.run import Run, placement_of
 from fullgraph.tasks import node_task
@@ -195,7 +196,7 @@ def dry_run(run: Run, counts: Counts, rank: int, steps: int, placement: Placemen
     taken = []
     try:
         with watch.step():  # tensors that are kept between steps are counted, too
-            shard = placement.place_dry(counts, transport, run.wires, run.model.aggregation)
+            shard = layouts.place(placement, counts, transport, run.wires, run.model.aggregation)
         task = node_task(classes=facts.classes, multilabel=facts.multilabel, real=facts.real)
         model = run.model.outline(facts.features, facts.classes).to(getattr(torch, run.train.dtype))
         trainer = Trainer(model, shard, task, run.train, Meter(detail=False))

@@ -90,7 +90,7 @@ Line = tuple[int, int, int]  # sender, receiver, lane
 
 
 class Network:
-    """What every machine sends, receives and passes on inside; `cores` are the cores of each machine."""
+    """The bytes that every machine sends, receives and passes on inside; `cores` are the cores of each machine."""
 
     def __init__(self, cluster: Cluster, timeline: Timeline, cores: Sequence[Shared]) -> None:
         self.cluster, self.timeline, self.cores = cluster, timeline, cores

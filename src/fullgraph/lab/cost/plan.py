@@ -12,10 +12,12 @@ import torch
 
 from fullgraph.errors import InputError
 from fullgraph.exchange import Wire
+from fullgraph.lab.cost import layouts
 from fullgraph.lab.cost.auto import Auto
 from fullgraph.lab.cost.calibrate import of_matrix
 from fullgraph.lab.cost.cluster import Cluster
 from fullgraph.lab.cost.counting import Halo, counted, even
+from fullgraph.lab.cost.counts import Counts
 from fullgraph.lab.cost.local_machine import cluster_here, rates_for
 from fullgraph.lab.cost.predict import WARM_UP, Prediction, predict
 from fullgraph.lab.cost.rates import Rates
@@ -23,7 +25,6 @@ from fullgraph.lab.cost.replay import Piece
 from fullgraph.named import pairs_of
 from fullgraph.ops import Adjacency, Structure
 from fullgraph.partition import open_part, read_manifest
-from fullgraph.placement.counts import Counts
 from fullgraph.recipes import STRATEGIES, Strategy, vanilla
 from fullgraph.run import Run, placement_of
 from fullgraph.transport import Key
@@ -119,8 +120,8 @@ def best(choices: Sequence[Choice], allow: Iterable[str] = ()) -> Choice:
 def risk_of(run: Run) -> Risk:
     """The risk, according to the wires and the placement."""
     placement = placement_of(run)
-    steps, bits = placement.stale_steps(run.parts), FULL_BITS
-    for wire in (*(run.wires.at(layer) for layer in range(run.model.graph_layers)), *placement.hops_between()):
+    steps, bits = layouts.stale_steps(placement), FULL_BITS
+    for wire in (*(run.wires.at(layer) for layer in range(run.model.graph_layers)), *layouts.hops_between(placement)):
         if not isinstance(wire, Wire):
             return Risk(steps=max(1, steps), bits=1.0)
         late = [step - turn.read for step in range(WARM_UP, WARM_UP + 64)

@@ -6,13 +6,14 @@ from functools import lru_cache, partial
 
 from fullgraph.errors import InputError
 from fullgraph.exchange import Wire
+from fullgraph.lab.cost import layouts
 from fullgraph.lab.cost.cluster import Cluster
+from fullgraph.lab.cost.counts import Counts
 from fullgraph.lab.cost.dry import dry_run
 from fullgraph.lab.cost.rates import Rates
 from fullgraph.lab.cost.replay import Replay, Taken
 from fullgraph.lab.cost.script import Event, Post, Step, Sum, Wait
 from fullgraph.placement import Placement
-from fullgraph.placement.counts import Counts
 from fullgraph.run import Run, placement_of
 
 WARM_UP = 2  # steps before late rows exist
@@ -47,7 +48,7 @@ def predict(
     """near: the share of arcs that read rows close to one another. pictured: keep the pieces of a step."""
     if len(counts.ranks) != cluster.ranks:
         raise InputError(f"the graph has {len(counts.ranks)} parts, and the cluster has {cluster.ranks}")
-    phases = placement_of(run).phases()
+    phases = layouts.phases(placement_of(run))
     written = [recorded(run, counts, placement) for placement, _ in phases]
     taken = [replayed(steps, cluster, rates, near=near, pictured=pictured) for steps in written]
     return Prediction(
@@ -76,7 +77,7 @@ def mean_of(taken: Sequence[Taken], epochs: Sequence[int]) -> Taken:
 def recorded(run: Run, counts: Counts, placement: Placement | None = None) -> Recorded:
     """Record enough steps to see the steady state. placement: of a phase; else the run's placement."""
     placement = placement or placement_of(run)
-    period, alike = period_of(run), counts.even and placement.alike
+    period, alike = period_of(run), counts.even and layouts.alike(placement)
     standing = range(1) if alike else range(len(counts.ranks))
     steps = [continued(dry_run(run, counts, rank, WARM_UP + period, placement), period) for rank in standing]
     return Recorded(steps=steps, alike=alike)

@@ -1,4 +1,4 @@
-"""What one rank does in a step, in order: work, posted messages, waits, sums over ranks."""
+"""The events of one rank's step, in order: work, posted messages, waits, sums over ranks."""
 
 from dataclasses import dataclass
 

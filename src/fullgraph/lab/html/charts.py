@@ -131,7 +131,7 @@ def rows(bars: Sequence[Bar], *, title: str, x: str, x_words: Words = figure, th
 
 
 def timeline(lanes: Sequence[Lane], *, title: str, x: str, x_words: Words) -> Safe:
-    """What every row did at which time."""
+    """A row of bars per name, on one axis of time."""
     width, thick, thin = 2 * WIDTH, 22.0, 9.0
     left = _label_room([lane.label for lane in lanes])
     height = TOP + BOTTOM + sum((thin if lane.thin else thick) + 4 for lane in lanes)

@@ -62,7 +62,7 @@ def front(runs: Sequence[PastRun]) -> list[bool]:
 
 
 def worth_of(run: PastRun) -> Worth | None:
-    """None: the run has no score."""
+    """The score; None if the run has none."""
     scored = [r for r in run.records if r.val is not None]
     if not scored:
         return None

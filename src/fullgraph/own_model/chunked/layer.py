@@ -34,7 +34,7 @@ ASKED = "return_attention_weights"  # option of a layer's forward; PyG's layers 
 
 @dataclass
 class Known:
-    """What a trial has found about one function of a layer."""
+    """The findings of a trial about one function of a layer."""
 
     edges: int  # edges at the time of the trial
     most_arcs: int | None = None  # per chunk; None: no chunks

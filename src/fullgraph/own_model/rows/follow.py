@@ -70,7 +70,7 @@ class Op:
         return value % max(1, of.dim())
 
     def what(self) -> str:
-        """What the rows stand for, in words."""
+        """The meaning of the rows, in words."""
         return f"rows of {self.marked[0][1].space.kind}" if self.marked else "rows"
 
 

@@ -133,7 +133,7 @@ PAIRS = (Ends.BOTH, Ends.TURNED, Ends.EITHER)
 
 
 def ends_of(pair: Any, nodes: Space) -> tuple[Space | Ends, Space | Ends]:
-    """What the two rows of an edge_index point to. Owned nodes come first among owned and halo nodes."""
+    """The rows that an edge_index points to. Owned nodes come first among owned and halo nodes."""
     first = nodes if pair is Ends.TURNED else Ends.SOURCES
     return first, nodes if pair is Ends.BOTH else Ends.SOURCES
 

@@ -124,7 +124,7 @@ class Sets:
 
 
 class Ends(Enum):
-    """What the values of an index tensor point to, if it is not a set of rows of this rank."""
+    """The rows that an index tensor points to, if they are not a set of rows of this rank."""
 
     SOURCES = "owned and halo nodes"  # positions among owned nodes, then halo nodes
     BOTH = "the two ends of edges"  # a tensor [2, e]: sources, then targets

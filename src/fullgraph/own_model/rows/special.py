@@ -331,6 +331,13 @@ def _name(func: Any) -> str:
 _T: Any = Tensor
 BYTES = refused("{} counts the rows of one rank; use x.numel(), which counts those of all ranks in computations")
 MATRIX_OF = refused(MATRIX)
+LEAVING = (
+    _T.numpy, _T.tolist, _T.__array__, _T.__dlpack__, _T.data_ptr, _T.untyped_storage, _T.storage,
+    _T.__cuda_array_interface__.__get__, _T.__reduce_ex__, _T.__repr__, _T.__format__,
+)  # fmt: skip
+COMPARISONS = (
+    torch.lt, _T.lt, _T.__lt__, torch.le, _T.le, _T.__le__, torch.gt, _T.gt, _T.__gt__, torch.ge, _T.ge, _T.__ge__,
+)  # fmt: skip
 SPECIAL: dict[Any, Callable[..., Any]] = LAYERS | {
     F.embedding: embedding,
     F.cosine_similarity: cosine_similarity,
@@ -355,43 +362,12 @@ SPECIAL: dict[Any, Callable[..., Any]] = LAYERS | {
     **dict.fromkeys((_T.scatter_add, torch.scatter_add), added(False, torch.scatter_add)),
     **dict.fromkeys((_T.scatter_reduce, torch.scatter_reduce), scatter_reduce(False)),
     _T.scatter_reduce_: scatter_reduce(True),
-    **dict.fromkeys(
-        (
-            _T.numpy,
-            _T.tolist,
-            _T.__array__,
-            _T.__dlpack__,
-            _T.data_ptr,
-            _T.untyped_storage,
-            _T.storage,
-            _T.__cuda_array_interface__.__get__,
-            _T.__reduce_ex__,
-            _T.__repr__,
-            _T.__format__,
-        ),
-        leaves,
-    ),
+    **dict.fromkeys(LEAVING, leaves),
     **dict.fromkeys((_T.register_hook, _T.register_post_accumulate_grad_hook), hook),
     _T.nbytes.__get__: BYTES,
     torch.sparse_coo_tensor: lambda forward, func, *args, **kwargs: made_sparse(*args, **kwargs),
     **dict.fromkeys((torch.sparse_csr_tensor, torch.sparse_csc_tensor), MATRIX_OF),
     **dict.fromkeys((torch.autograd.grad, torch.autograd.backward, _T.backward), gradient),
     **dict.fromkeys((torch.equal, _T.equal), equal),
-    **dict.fromkeys(
-        (
-            torch.lt,
-            _T.lt,
-            _T.__lt__,
-            torch.le,
-            _T.le,
-            _T.__le__,
-            torch.gt,
-            _T.gt,
-            _T.__gt__,
-            torch.ge,
-            _T.ge,
-            _T.__ge__,
-        ),
-        in_order,
-    ),
+    **dict.fromkeys(COMPARISONS, in_order),
 }

@@ -278,6 +278,10 @@ LOSSES = (
     "mse_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy", "binary_cross_entropy_with_logits",
     "soft_margin_loss", "nll_loss_forward",
 )  # fmt: skip
+SAME = (
+    "clone", "detach", "alias", "_to_copy", "lift_fresh", "positive", "contiguous", "_conj", "_neg_view",
+    "conj_physical", "resolve_conj", "resolve_neg",
+)  # fmt: skip
 FILLED = (
     "zeros", "ones", "full", "empty", "new_zeros", "new_ones", "new_full", "new_empty", "zeros_like", "ones_like",
     "full_like", "empty_like", "zero", "fill",
@@ -294,23 +298,7 @@ VALUES: dict[str, Rule] = {
     "log_sigmoid_forward": log_sigmoid,
     **dict.fromkeys(LOSSES, given_rows(loss)),
     **dict.fromkeys(("copy", "_prelu_kernel", "masked_fill", "where", "lerp", "clamp", "threshold"), pointwise),
-    **dict.fromkeys(
-        (
-            "clone",
-            "detach",
-            "alias",
-            "_to_copy",
-            "lift_fresh",
-            "positive",
-            "contiguous",
-            "_conj",
-            "_neg_view",
-            "conj_physical",
-            "resolve_conj",
-            "resolve_neg",
-        ),
-        same,
-    ),
+    **dict.fromkeys(SAME, same),
     **dict.fromkeys(FILLED, filled),
     **dict.fromkeys(ALONG, along),
     **dict.fromkeys(FIRST, given_rows(first)),

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from fullgraph.ops import Adjacency, Structure
-from fullgraph.ops.transpose import transpose
+from fullgraph.ops.transpose import indptr_of, transpose
 
 ARCS_AT_ONCE = 1 << 26
 HaloOf = Callable[[Tensor], Tensor]  # owned values [n, k] -> their copies on halo rows [h, k]
@@ -74,7 +74,7 @@ class Arcs:
         n, size = self.num_owned, self.num_owned + self.num_halo
         number = torch.arange(size, dtype=torch.int32, device=self.device)
         number[order_n] = torch.arange(n, dtype=torch.int32, device=self.device)
-        indptr = torch.nn.functional.pad(self.indptr.diff()[order_n].cumsum(0), (1, 0))
+        indptr = indptr_of(self.indptr.diff()[order_n])
         indices, weight = torch.empty_like(self.indices), None if self.weight is None else torch.empty_like(self.weight)
         moved = replace(self, indptr=indptr, indices=indices, weight=weight)
         for first, last in moved._pieces():
@@ -98,7 +98,7 @@ class Arcs:
     def pick(self, rows: Tensor) -> "Arcs":
         """The arcs into some rows, in the order of these rows; columns are unchanged."""
         degrees = self.indptr.diff()[rows]
-        indptr = torch.nn.functional.pad(degrees.cumsum(0), (1, 0))
+        indptr = indptr_of(degrees)
         shift = torch.repeat_interleave(self.indptr[rows] - indptr[:-1], degrees)
         arcs = torch.arange(len(shift), device=self.device) + shift
         return Arcs(indptr, self.indices[arcs], None if self.weight is None else self.weight[arcs], self.num_halo)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fullgraph.ops.hashing import draws, row_keys
-from fullgraph.ops.transpose import rows_of
+from fullgraph.ops.transpose import indptr_of, rows_of
 from fullgraph.placement.holding.adjacency import Arcs
 
 MIN_ROWS = 100_000  # fewer rows fit into a cache in any order
@@ -126,7 +126,7 @@ def _contracted(arcs: Arcs, cluster_n: Tensor, num_clusters: int) -> Arcs:
     target, source = (cluster_n[rows] for rows in _between(arcs, SAMPLE))
     apart = target != source
     target, order = target[apart].sort(stable=True)
-    indptr = torch.nn.functional.pad(torch.bincount(target, minlength=num_clusters).cumsum(0), (1, 0))
+    indptr = indptr_of(torch.bincount(target, minlength=num_clusters))
     return Arcs(indptr, source[apart][order].int(), None, 0)
 
 

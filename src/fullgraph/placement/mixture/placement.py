@@ -1,7 +1,6 @@
 """The mixture placement: the update by rows, the aggregation by columns (MixGCN, arXiv:2501.01951)."""
 
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import ClassVar
 
 import torch
@@ -10,13 +9,12 @@ from torch import nn
 from fullgraph.errors import InputError
 from fullgraph.ops.parallel import even_cuts
 from fullgraph.placement.base import AllLayers
-from fullgraph.placement.counts import META, Counts, Kind, LayerCounts, ids, known_input, pattern
 from fullgraph.placement.holding.live import Live, live_rows
-from fullgraph.placement.mixture.tiles import BlockRows, Grid, LayerTiles, whole_grid
+from fullgraph.placement.mixture.tiles import BlockRows, LayerTiles, whole_grid
 from fullgraph.placement.mixture.view import MixtureView
 from fullgraph.placement.rank_graph import RankGraph
 from fullgraph.placement.view import counted
-from fullgraph.transport import Key, Transport
+from fullgraph.transport import Key, Transport, rank_table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,19 +22,16 @@ class Mixture(AllLayers):
     """H_F = columns(H_V);  Z_F = A H_F;  Z_V = rows(Z_F):  no halo, and every rank has the whole structure.
 
     A layer of width d moves  v = N d - sum_r n_r d_r  numbers four times per step, twice in each direction; rank r has
-    n_r
-    rows and d_r columns. v = N d (P - 1) / P for P equal shares, and N d if no rank has both rows and columns. Layer 0
-    moves nothing if its aggregation is known (4 (L - 1) moves per step), and 2 v if its input is sent, because the
-    input
-    has no gradient. d is the layer's input width, or its output width if that is narrower (or the input is sparse) and
-    the
-    layer maps first. Attention maps first. It also sends two scores per head of every node to the ranks r with columns:
-    2 H sum_r (N - n_r)  numbers, once in each direction.
+    n_r rows and d_r columns. v = N d (P - 1) / P for P equal shares, and N d if no rank has both rows and columns.
+    Layer 0 moves nothing if its aggregation is known (4 (L - 1) moves per step), and 2 v if its input is sent, because
+    the input has no gradient. d is the layer's input width, or its output width if that is narrower (or the input is
+    sparse) and the layer maps first. Attention maps first. It also sends two scores per head of every node to the ranks
+    r with columns:  2 H sum_r (N - n_r)  numbers, once in each direction.
 
     blocks: row ranges that cross one after another: while one crosses, or is updated by its owner, the next one is
         aggregated, as soon as the blocks that it reads have arrived. Bytes and results do not change.
     roles: the work of every rank: "sparse" aggregates (it has columns), "dense" updates (it has rows), "both" (if
-    empty).
+        empty).
     aggregate_on: the device of every rank's sparse product; if empty, the device of its rows.
     """
 
@@ -97,73 +92,8 @@ class Mixture(AllLayers):
         """The ranks that have columns."""
         return tuple(rank for rank in range(ranks) if not self.roles or self.roles[rank] != "dense")
 
-    @property
-    def alike(self) -> bool:
-        return not self.roles
-
-    def view_of_counts(self, counts: Counts, transport: Transport, aggregation: str, *, dense: bool) -> MixtureView:
-        """Equal shares of rows, as this placement divides them, with arcs spread evenly over blocks."""
-        rank, size, nodes = transport.rank, transport.size, counts.graph.nodes
-        updaters = [r for r in range(size) if not self.roles or self.roles[r] != "sparse"]
-        shares = dict(zip(updaters, _even(nodes, len(updaters)), strict=True))
-        by_rank = [_even(shares.get(r, 0), self.blocks) for r in range(size)]
-        rows, own = BlockRows(rank, tuple(zip(*by_rank, strict=True))), shares.get(rank, 0)
-        none = (0,) * size
-        part = LayerCounts(targets=own, sources=own, inner=0, outer=0, sent=none, read=none)
-        graph, kind = (
-            RankGraph.of_counts(counts, part, self.dtype, dense=dense),
-            Kind.of(counts, aggregation, self.dtype),
-        )
-        arcs = counts.arcs * own // max(1, nodes)
-        view = MixtureView(
-            graph=graph,
-            transport=transport,
-            num_nodes=nodes,
-            counts=counts.of_splits,
-            known=known_input(self.rules, counts, graph.rows.x, attends=kind.attends, arcs=arcs, halo=0),
-            whole=LayerTiles(rows, rows, _grid(counts, rows.sizes, kind)),
-            attends=kind.attends,
-            fewer=_fewer(counts, rows, kind) if self.blocks == 1 and self.hops_trim else {},
-            aggregators=self.aggregators(size),
-            aggregate_on=META,
-        )
-        view.splits = {"train": ids(counts.train * own // max(1, nodes)), "val": ids(0), "test": ids(0)}
-        return view
-
     def _block_rows(self, owned: int, transport: Transport, name: str) -> BlockRows:
         """Split this rank's rows into blocks as evenly as possible; gather every rank's block sizes."""
-        table = torch.zeros(transport.size, self.blocks, dtype=torch.int64)
-        table[transport.rank] = torch.tensor(even_cuts(owned, self.blocks)).diff()
-        table = transport.all_reduce(Key(name, 0), table).wait()
+        sizes = torch.tensor(even_cuts(owned, self.blocks)).diff()
+        table = rank_table(transport, Key(name, 0), sizes, torch.int64)
         return BlockRows(transport.rank, tuple(map(tuple, table.T.tolist())))
-
-
-def _even(total: int, shares: int) -> list[int]:
-    return [high - low for low, high in pairwise(even_cuts(total, shares))]
-
-
-def _fewer(counts: Counts, rows: BlockRows, kind: Kind) -> dict[int, LayerTiles]:
-    """Layers that do not compute all rows; their rows are those of the counted parts, in equal shares."""
-    found, sources = {}, rows
-    for layer in sorted(counts.ranks[0].fewer):
-        of_ranks = [rank.fewer[layer] for rank in counts.ranks]
-        share = sum(of.targets for of in of_ranks) / max(1, counts.graph.nodes)
-        targets = BlockRows(rows.rank, (tuple(int(n * share) for n in rows.table[0]),))
-        arcs = sum(of.inner + of.outer for of in of_ranks) + (targets.sizes[0] if kind.loops else 0)
-        cell = replace(kind, undirected=False).matrix(targets.sizes[0], 0 if kind.attends else arcs, sources.sizes[0])
-        seen = pattern(targets.sizes[0], arcs if kind.attends else 0, sources.sizes[0])
-        found[layer] = LayerTiles(sources, targets, Grid({(0, 0): cell}, (seen,)))
-        sources = targets
-    return found
-
-
-def _grid(counts: Counts, sizes: tuple[int, ...], kind: Kind) -> Grid:
-    nodes, attends = counts.graph.nodes, kind.attends
-    arcs = counts.arcs + (nodes if kind.loops else 0)
-    cells, patterns = {}, []
-    for b, rows in enumerate(sizes):
-        for j, cols in enumerate(sizes):
-            share = 0 if attends else arcs * rows * cols // max(1, nodes * nodes)
-            cells[b, j] = kind.matrix(rows, share, cols)
-        patterns.append(pattern(rows, arcs * rows // max(1, nodes) if attends else 0, nodes))
-    return Grid(cells, tuple(patterns))

@@ -16,9 +16,8 @@ from fullgraph.codec import quartiles
 from fullgraph.exchange import Channel, RowFacts, Sides
 from fullgraph.nn.view import IDENTITY, AtOnce, Features, Message, RowMap, Update
 from fullgraph.ops import Structure, attend, spmm
-from fullgraph.ops.transpose import indptr_of
 from fullgraph.placement.holding.live import Live
-from fullgraph.placement.known import Known, with_first
+from fullgraph.placement.known import with_first
 from fullgraph.placement.mixture.tiles import BlockRows, LayerTiles, fewer_tiles
 from fullgraph.placement.view import ChannelView
 from fullgraph.plan import Route, SpreadRoute, TileBackRoute, TileRoute
@@ -33,11 +32,6 @@ class MixtureView(ChannelView):
     fewer: Mapping[int, LayerTiles] = field(default_factory=dict)  # layers that do not compute all rows, by number
     aggregators: tuple[int, ...]  # the ranks that have columns
     aggregate_on: torch.device
-    _grades: dict[int | None, Sides] = field(default_factory=dict, init=False)
-
-    def __post_init__(self) -> None:
-        if self.wires.graded:
-            self._grades = self._graded()
 
     def trimmed(self, live: Live | None) -> "MixtureView":
         if live is None:
@@ -53,17 +47,8 @@ class MixtureView(ChannelView):
     def tiles(self, layer: int) -> LayerTiles:
         return self.fewer.get(layer, self.whole)
 
-    def targets(self, x: Tensor, layer: int) -> tuple[Tensor, Tensor]:
-        return with_first(x, self.tiles(layer).own)
-
-    @cached_property
-    def arcs(self) -> Structure:
-        """Arcs into owned rows, from all rows."""
-        rank, parts = self.rows.rank, []
-        for pattern, rows in zip(self.whole.grid.patterns, self.rows.table, strict=True):
-            parts.append(pattern.span(sum(rows[:rank]), sum(rows[: rank + 1])))
-        indptr = indptr_of(torch.cat([part.indptr.diff() for part in parts]))
-        return Structure(indptr, torch.cat([part.indices for part in parts]), self.num_nodes).to(self.ids.device)
+    def num_targets(self, layer: int) -> int:
+        return self.tiles(layer).own
 
     def side(self, layer: int, side: str, block: int | None, route: Route) -> Channel:
         """The channel of a block's rows; None: of all rows."""
@@ -88,19 +73,12 @@ class MixtureView(ChannelView):
         grades |= enumerate(map(Sides, own.split(self.rows.own), self.rows.by_block(everyone)))
         return {block: Sides(*(of.to(device) for of in both)) for block, both in grades.items()}
 
-    def send(self, x: Features, layer: int, row_map: RowMap = IDENTITY) -> "Message[Any]":
+    def send(self, x: Features, layer: int, row_map: RowMap = IDENTITY) -> Message[Any]:
         self.clock.dropped |= row_map.p > 0  # rows are posted after the map
-        if isinstance(self.known, Known) and x is self.known.x:
-            return self.known.message(self.tiles(layer).own, self.ids, row_map)
-        assert isinstance(x, Tensor), "sparse rows do not cross; a layer maps them first"
+        return super().send(x, layer, row_map)
+
+    def posted(self, x: Tensor, layer: int, row_map: RowMap) -> Message[Any]:
         return TileMessage(self, x, layer, row_map)
-
-    def aggregate(self, x: Tensor, layer: int) -> Tensor:
-        return TileMessage(self, x, layer, IDENTITY).aggregate()
-
-    def sources(self, x: Tensor, layer: int) -> Tensor:
-        """Rows of all nodes, in the order of their numbers. Our layers do not use them: tiles are far fewer."""
-        return _joined(self.spread(x, layer, "sources", tuple(range(self.transport.size))).wait())
 
     def spread(self, x: Tensor, layer: int, side: str, readers: tuple[int, ...]) -> "Spread":
         return Spread(self.tiles(layer).sources, readers, partial(self.side, layer, side, None), x)

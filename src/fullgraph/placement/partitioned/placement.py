@@ -1,21 +1,18 @@
 """The partitioned placement: every rank computes all layers of its nodes and fetches its halo."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from fullgraph.placement.base import AllLayers
-from fullgraph.placement.counts import Counts, Kind, LayerCounts, ids, known_input, pattern
-from fullgraph.placement.holding.adjacency import Matrices
 from fullgraph.placement.holding.live import LayerRows, Live, live_rows
 from fullgraph.placement.holding.locality import local_order, worth_a_look
 from fullgraph.placement.layer_plans import Rules
 from fullgraph.placement.partitioned.view import PartitionedView
 from fullgraph.placement.rank_graph import RankGraph
 from fullgraph.placement.view import counted
-from fullgraph.plan import HaloRoute
 from fullgraph.transport import Transport
 
 
@@ -64,24 +61,6 @@ class Partitioned(AllLayers):
             attends=aggregation == "attention",
         )
 
-    def view_of_counts(self, counts: Counts, transport: Transport, aggregation: str, *, dense: bool) -> PartitionedView:
-        rank, kind = counts.ranks[transport.rank], Kind.of(counts, aggregation, self.dtype)
-        rank = rank.isolated() if self.isolated else rank
-        graph, whole = RankGraph.of_counts(counts, rank.whole, self.dtype, dense=dense), rank.whole
-        arcs, x = whole.inner + whole.outer, graph.rows.x
-        view = PartitionedView(
-            graph=graph,
-            transport=transport,
-            num_nodes=counts.graph.nodes,
-            counts=counts.of_splits,
-            whole=replace(_layer(whole, kind), halo_ids=graph.rows.halo_ids, route=graph.rows.route),
-            attends=kind.attends,
-            fewer={layer: _layer(rows, kind) for layer, rows in rank.fewer.items()} if self.hops_trim else {},
-            known=known_input(self.rules, counts, x, attends=kind.attends, arcs=arcs, halo=whole.halo),
-        )
-        view.splits = {"train": ids(rank.train), "val": ids(0), "test": ids(0)}
-        return view
-
 
 def _ordered(graph: RankGraph, live: Live | None, order_n: Tensor | None) -> RankGraph:
     """The rows in an order (None: unchanged), rows of a lower level first."""
@@ -91,21 +70,3 @@ def _ordered(graph: RankGraph, live: Live | None, order_n: Tensor | None) -> Ran
         by_level = torch.argsort(level_n, stable=True)
         order_n = by_level if order_n is None else order_n[by_level]
     return graph if order_n is None else graph.reordered(order_n)
-
-
-def _layer(counts: LayerCounts, kind: Kind) -> LayerRows:
-    """The rows that a layer computes and reads, on meta tensors."""
-    targets, sources, halo = counts.targets, counts.sources, counts.halo
-    loops = targets if kind.loops else 0
-    inner, outer = (0, 0) if kind.attends else (counts.inner + loops, counts.outer)
-    return LayerRows(
-        targets=targets,
-        sources=sources,
-        halo_ids=ids(halo),
-        route=HaloRoute(ids(sum(counts.sent)), counts.sent, counts.read, sources),
-        matrices=Matrices(
-            kind.matrix(targets, inner, sources),
-            replace(kind, undirected=False).matrix(targets, outer, halo),
-            pattern(targets, counts.inner + counts.outer + loops if kind.attends else 0, sources + halo),
-        ),
-    )

@@ -14,11 +14,11 @@ from torch import Tensor
 from fullgraph.cached import cached_property
 from fullgraph.exchange import Channel, RowFacts, Sides
 from fullgraph.nn.view import IDENTITY, Features, Mapped, Message, Operand, RowMap, Update
-from fullgraph.ops import Structure, attend, spmm
+from fullgraph.ops import attend, spmm
 from fullgraph.placement.halo import boundary_grades, halo_of
 from fullgraph.placement.holding.adjacency import column_squares
 from fullgraph.placement.holding.live import LayerRows, Live
-from fullgraph.placement.known import Known, KnownHalo, with_first
+from fullgraph.placement.known import KnownHalo, with_first
 from fullgraph.placement.view import ChannelView
 
 
@@ -29,11 +29,6 @@ class PartitionedView(ChannelView):
     whole: LayerRows
     fewer: Mapping[int, LayerRows] = field(default_factory=dict)  # layers that do not compute all rows, by number
     _halos: dict[int, KnownHalo] = field(default_factory=dict, init=False)
-    _grades: dict[int | None, Sides] = field(default_factory=dict, init=False)
-
-    def __post_init__(self) -> None:
-        if self.wires.graded:
-            self._grades = self._graded()
 
     def trimmed(self, live: Live | None) -> "PartitionedView":
         if live is None:
@@ -41,10 +36,6 @@ class PartitionedView(ChannelView):
         fewer = live.layers(self.whole, self.transport)
         rows = {layer: of.targets for layer, of in fewer.items()}
         return replace(self, fewer=fewer, live=rows, computed=live.computed)
-
-    @property
-    def arcs(self) -> Structure:
-        return self.whole.matrices.arcs
 
     def rows(self, layer: int) -> LayerRows:
         return self.fewer.get(layer, self.whole)
@@ -78,23 +69,21 @@ class PartitionedView(ChannelView):
             grades[layer] = Sides(ours, halo_of(rows.route, ours, self.transport, f"{name} {layer}"))
         return grades
 
-    def send(self, x: Features, layer: int, row_map: RowMap = IDENTITY) -> "Message[Any]":
-        message = self._message(x, layer, row_map)  # rows are posted before the map
+    def num_targets(self, layer: int) -> int:
+        return self.rows(layer).targets
+
+    def send(self, x: Features, layer: int, row_map: RowMap = IDENTITY) -> Message[Any]:
+        message: Message[Any]
+        if isinstance(self.known, KnownHalo) and x is self.known.x:
+            rows, halo = self.rows(layer), self._known_halo(layer).halo
+            message = SourceMessage(rows, row_map(x, self.ids), lambda: row_map(halo, rows.halo_ids))
+        else:
+            message = super().send(x, layer, row_map)  # rows are posted before the map
         self.clock.dropped |= row_map.p > 0
         return message
 
-    def _message(self, x: Features, layer: int, row_map: RowMap) -> "Message[Any]":
-        rows = self.rows(layer)
-        if isinstance(self.known, Known) and x is self.known.x:
-            return self.known.message(rows.targets, self.ids, row_map)
-        if self._has_halo_of(x):
-            halo = self._known_halo(layer).halo
-            return SourceMessage(rows, row_map(x, self.ids), lambda: row_map(halo, rows.halo_ids))
-        assert isinstance(x, Tensor), "sparse rows do not cross; a layer maps them first"
+    def posted(self, x: Tensor, layer: int, row_map: RowMap) -> Message[Any]:
         return halo_message(self, x, layer, row_map)
-
-    def _has_halo_of(self, x: Features) -> bool:
-        return isinstance(self.known, KnownHalo) and x is self.known.x
 
     def _known_halo(self, layer: int) -> KnownHalo:
         """The precomputed halo, with only the rows that the layer reads."""
@@ -104,15 +93,6 @@ class PartitionedView(ChannelView):
             chosen = torch.isin(self.whole.halo_ids, ids).nonzero().flatten() if not ids.is_meta else ids
             self._halos[layer] = self.known.of(chosen)
         return self._halos[layer]
-
-    def targets(self, x: Tensor, layer: int) -> tuple[Tensor, Tensor]:
-        return with_first(x, self.rows(layer).targets)
-
-    def aggregate(self, x: Tensor, layer: int) -> Tensor:
-        return halo_message(self, x, layer, IDENTITY).aggregate()
-
-    def sources(self, x: Tensor, layer: int) -> Tensor:
-        return halo_message(self, x, layer, IDENTITY).sources()
 
 
 class SourceMessage:

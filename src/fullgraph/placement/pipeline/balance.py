@@ -3,7 +3,6 @@
 import copy
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -27,7 +26,7 @@ def cost_table(model: Chain, chunk: ChunkView, x: Features, *, measure: bool) ->
     model = copy.deepcopy(model)
     setup = chunk.stage.setup
     alone = StageRows(setup=setup, alone=True)  # one chunk cannot tell how many rows the layers leave out of all
-    view = replace(chunk, stage=alone)
+    view = ChunkView(alone, chunk.chunk, chunk.known)
     state: State = (x,)
     for row, block in zip(table, model.blocks, strict=True):
         taken = [_timed(block, state, view) for _ in range(REPEATS if measure else 1)]

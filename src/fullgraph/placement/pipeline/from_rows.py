@@ -14,6 +14,7 @@ from fullgraph.errors import InputError
 from fullgraph.exchange import Clock, Sides, Wires
 from fullgraph.nn.view import Features
 from fullgraph.ops import Adjacency, Structure
+from fullgraph.ops.transpose import indptr_of
 from fullgraph.placement.holding.live import LEVELS, Live
 from fullgraph.placement.holding.whole import share_whole
 from fullgraph.placement.known import Known
@@ -22,7 +23,7 @@ from fullgraph.placement.pipeline.setup import Setup
 from fullgraph.placement.rank_graph import RankGraph
 from fullgraph.placement.view import RankView
 from fullgraph.plan import HaloRoute
-from fullgraph.transport import Key, gather_rows
+from fullgraph.transport import Key, gather_rows, rank_table
 
 if TYPE_CHECKING:
     from fullgraph.placement.pipeline.placement import Pipeline
@@ -73,9 +74,9 @@ class SetupOfRows(Setup):
         pieces_n = self._pieces(graph, last - first)
         levels = 2 + max((hop for hop in self.live.hops if hop is not None), default=-1)
         group_n = (pieces_n + first) * levels + self.live.level_n
-        sizes = torch.zeros(self.ways, self.slots * levels, self.stages, dtype=torch.int64)
-        sizes[way, :, place] = torch.bincount(group_n, minlength=self.slots * levels)
-        sizes = self.transport.all_reduce(Key("setup/chunks", 0), sizes).wait()
+        mine = torch.bincount(group_n, minlength=self.slots * levels)
+        by_rank = rank_table(self.transport, Key("setup/chunks", 0), mine, torch.int64)
+        sizes = by_rank.view(self.ways, self.stages, -1).transpose(1, 2)
         begin = (sizes.flatten().cumsum(0) - sizes.flatten()).view_as(sizes)
         order = torch.argsort(group_n, stable=True)
         within = torch.arange(len(order)) - torch.searchsorted(group_n[order], group_n[order])
@@ -114,9 +115,7 @@ class SetupOfRows(Setup):
             rows = self._gather(what, x, to=0)
             return rows[order] if self.stage == 0 else rows
         assert x.weight is not None
-        indptr = torch.nn.functional.pad(
-            self._gather(f"{what} counts", x.structure.indptr.diff(), to=0).cumsum(0), (1, 0)
-        )
+        indptr = indptr_of(self._gather(f"{what} counts", x.structure.indptr.diff(), to=0))
         columns = self._gather(f"{what} columns", x.structure.indices, to=0)
         matrix = Adjacency(
             Structure(indptr, columns, x.structure.num_cols), self._gather(f"{what} values", x.weight, to=0), None, None

@@ -7,16 +7,14 @@ from torch import Tensor, nn
 
 from fullgraph.data.arrays import Array
 from fullgraph.errors import InputError
-from fullgraph.exchange import Builder, Held, Wire, Wires
+from fullgraph.exchange import Held, Wire, Wires
 from fullgraph.nn import GATConv
 from fullgraph.nn.layer_plan import LayerPlan
 from fullgraph.partition import Part, pieces_of
 from fullgraph.placement.base import Placement, Views
-from fullgraph.placement.counts import Counts
 from fullgraph.placement.holding.live import Live, live_rows
 from fullgraph.placement.partitioned import Partitioned
 from fullgraph.placement.pipeline.balance import cuttable
-from fullgraph.placement.pipeline.from_counts import SetupOfCounts
 from fullgraph.placement.pipeline.from_rows import SetupOfRows
 from fullgraph.placement.pipeline.rows import History
 from fullgraph.placement.pipeline.step import PipelineStep
@@ -143,28 +141,6 @@ class Pipeline(Placement):
     def first_exact(self) -> int | None:
         """The first step that is exact; None: none is."""
         return first_exact(self.exact_from, self.epochs)
-
-    @property
-    def alike(self) -> bool:
-        return False  # stages differ
-
-    def stale_steps(self, ranks: int) -> int:
-        return 0 if self.chunks == 1 or self.exact_from == 0 else self.history.freeze
-
-    def phases(self) -> tuple[tuple[Placement, int], ...]:
-        chunked = self.epochs if self.first_exact is None else self.first_exact
-        found = ((replace(self, exact_from=1.0), chunked), (replace(self, exact_from=0.0), self.epochs - chunked))
-        return tuple(phase for phase in found if phase[1] > 0) or found[:1]
-
-    def hops_between(self) -> tuple[Builder, ...]:
-        return (self.hop.at(0),)
-
-    def place_dry(self, counts: Counts, transport: Transport, wire: Wires, aggregation: str) -> Shard:
-        by_parts = replace(self.by_parts, isolated=False)
-        view = by_parts.view_of_counts(counts, transport, aggregation, dense=self.rules.dense_input)
-        parts = by_parts.dry_shard(view, counts, Wire())
-        setup = SetupOfCounts(self, parts.train, counts, wire, aggregation)
-        return replace(parts, executor=self.ending(setup.step(), parts.executor))
 
     @property
     def by_parts(self) -> Partitioned:

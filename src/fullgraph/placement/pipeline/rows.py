@@ -18,6 +18,7 @@ from fullgraph.cached import cached_property
 from fullgraph.exchange import Sides
 from fullgraph.nn.view import IDENTITY, RowMap
 from fullgraph.ops import Adjacency, Structure, spmm
+from fullgraph.ops.transpose import indptr_of
 from fullgraph.placement.holding.live import Hops
 from fullgraph.plan import HaloRoute
 
@@ -53,7 +54,7 @@ def rows_kept(matrix: Adjacency, kept_R: Tensor) -> Adjacency:
     """The same matrix with all other rows empty."""
     counts = matrix.structure.indptr.diff()
     arcs = torch.repeat_interleave(kept_R, counts)
-    indptr = torch.nn.functional.pad((counts * kept_R).cumsum(0), (1, 0))
+    indptr = indptr_of(counts * kept_R)
     pattern = Structure(indptr, matrix.structure.indices[arcs], matrix.structure.num_cols)
     weight = None if matrix.weight is None else matrix.weight[arcs]
     return Adjacency(pattern, weight, matrix.row_scale, matrix.col_scale)

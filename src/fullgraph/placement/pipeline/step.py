@@ -61,7 +61,7 @@ class PipelineStep:
         given = setup.inputs(self.chunks)  # of the first stage
         self.inputs = [x for x, _ in given]
         known = [of for _, of in given] if given else [None] * len(self.chunks)
-        self.views = [ChunkView(stage=self.rows, chunk=c, known=k) for c, k in zip(self.chunks, known, strict=True)]
+        self.views = [ChunkView(self.rows, c, k) for c, k in zip(self.chunks, known, strict=True)]
         self.targets = setup.targets(self.chunks)  # of the last one
         self.below = Border(setup=setup, index=self.stage - 1) if self.stage else None
         self.above = Border(setup=setup, index=self.stage) if self.stage < setup.stages - 1 else None

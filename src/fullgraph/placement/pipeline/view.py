@@ -12,18 +12,17 @@ import torch
 from torch import Tensor
 
 from fullgraph.exchange import Channel, Clock, Held
-from fullgraph.nn.layer_plan import LayerPlan, LayerShape
-from fullgraph.nn.view import IDENTITY, AtOnce, Features, Message, RowMap
-from fullgraph.ops import Adjacency, Structure, attend
-from fullgraph.placement.known import Known, with_first
+from fullgraph.nn.view import AtOnce, Message, RowMap
+from fullgraph.ops import attend
+from fullgraph.placement.known import Known, KnownHalo, with_first
 from fullgraph.placement.pipeline.rows import Chunk, Gather, History, Mix, Store
 from fullgraph.placement.pipeline.setup import Setup
-from fullgraph.placement.view import Channels, Tensors
+from fullgraph.placement.view import Channels, ModelView, Tensors
 
 
 @dataclass(eq=False, kw_only=True)
 class StageRows(Channels):
-    """What the chunks of a stage share: a store per layer, and channels to the other ways of the stage."""
+    """The shared state of a stage's chunks: a store per layer, and channels to the other ways of the stage."""
 
     setup: Setup
     alone: bool = False  # measures one chunk: no exchange, and layers compute all of its rows
@@ -90,13 +89,13 @@ class StageRows(Channels):
         super().load_state({name: rows for name, rows in state.items() if name not in self._loaded_rows})
 
 
-@dataclass(eq=False, kw_only=True)
-class ChunkView:
+class ChunkView(ModelView):
     """A chunk, as a model sees it."""
 
-    stage: StageRows
-    chunk: Chunk
-    known: Known | None = None
+    def __init__(self, stage: StageRows, chunk: Chunk, known: Known | KnownHalo | None) -> None:
+        self.stage, self.chunk, self.known = stage, chunk, known
+        self.num_nodes = stage.num_nodes
+        self.rules, self.computed = stage.setup.placement.rules, stage.setup.computed
 
     @property
     def ids(self) -> Tensor:
@@ -107,42 +106,14 @@ class ChunkView:
         return self.stage.clock.step
 
     @property
-    def num_nodes(self) -> int:
-        return self.stage.num_nodes
-
-    @property
-    def arcs(self) -> Structure:
-        return self.chunk.compact
-
-    @property
     def again(self) -> bool:
         return False
 
-    def plan(self, x: Features, layer: int, shape: LayerShape) -> LayerPlan:
-        known = self.known.kind if self.known is not None and x is self.known.x else ""
-        rows = self.stage.setup.computed.get(layer, self.num_nodes)
-        return self.stage.setup.placement.rules.plan(
-            layer, shape, known=known, sparse=isinstance(x, Adjacency), rows=rows
-        )
-
-    def send(self, x: Features, layer: int, row_map: RowMap = IDENTITY) -> "Message[Any]":
-        if self.known is not None and x is self.known.x:
-            return self.known.message(self._targets(layer), self.ids, row_map)
-        assert isinstance(x, Tensor), "sparse rows do not cross; a layer maps them first"
-        return ChunkMessage(self, x, layer, row_map)
-
-    def aggregate(self, x: Tensor, layer: int) -> Tensor:
-        return ChunkMessage(self, x, layer, IDENTITY).aggregate()
-
-    def sources(self, x: Tensor, layer: int) -> Tensor:
-        return ChunkMessage(self, x, layer, IDENTITY).sources()
-
-    def targets(self, x: Tensor, layer: int) -> tuple[Tensor, Tensor]:
-        return with_first(x, self._targets(layer))
-
-    def _targets(self, layer: int) -> int:
-        """How many rows of the chunk a layer computes."""
+    def num_targets(self, layer: int) -> int:
         return len(self.stage.at(layer, self.chunk).local)
+
+    def posted(self, x: Tensor, layer: int, row_map: RowMap) -> Message[Any]:
+        return ChunkMessage(self, x, layer, row_map)
 
     def reduce(self, x: Tensor) -> Tensor:
         raise AssertionError("a chunk's sum is not the graph's; norms that need that are refused")

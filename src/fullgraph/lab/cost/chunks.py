@@ -8,14 +8,14 @@ from copy import copy
 from dataclasses import replace
 from itertools import accumulate
 from math import prod
-from typing import TYPE_CHECKING
 
 from torch import Tensor
 
 from fullgraph.errors import InputError
 from fullgraph.exchange import Wires
+from fullgraph.lab.cost.counts import META, Counts, Kind, LayerCounts, aggregated, features, ids, labels, pattern
 from fullgraph.nn.view import Features
-from fullgraph.placement.counts import META, Counts, Kind, LayerCounts, aggregated, features, ids, labels, pattern
+from fullgraph.placement import Pipeline
 from fullgraph.placement.known import Known
 from fullgraph.placement.pipeline.rows import Chunk, Span
 from fullgraph.placement.pipeline.setup import Setup
@@ -23,14 +23,11 @@ from fullgraph.placement.pipeline.step import PipelineStep
 from fullgraph.placement.view import RankView
 from fullgraph.plan import HaloRoute
 
-if TYPE_CHECKING:
-    from fullgraph.placement.pipeline.placement import Pipeline
-
 
 class SetupOfCounts(Setup):
     attends, device, computed = False, META, {}
 
-    def __init__(self, placement: "Pipeline", view: RankView, counts: Counts, wire: Wires, aggregation: str) -> None:
+    def __init__(self, placement: Pipeline, view: RankView, counts: Counts, wire: Wires, aggregation: str) -> None:
         """view: of this rank's part."""
         if aggregation == "attention":
             raise InputError("what attention reads in a pipeline depends on the graph, not on its size; measure it")

@@ -31,13 +31,6 @@ class LayerCounts:
     def halo(self) -> int:
         return sum(self.read)
 
-    def isolated(self) -> "LayerCounts":
-        """The same counts without arcs from other ranks."""
-        none = (0,) * len(self.sent)
-        return LayerCounts(
-            targets=self.targets, sources=self.sources, inner=self.inner, outer=0, sent=none, read=none
-        )  # fmt: skip
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankCounts:
@@ -46,11 +39,6 @@ class RankCounts:
     whole: LayerCounts
     train: int  # training nodes
     fewer: dict[int, LayerCounts] = field(default_factory=dict)  # layers that do not compute all rows
-
-    def isolated(self) -> "RankCounts":
-        """The same counts without arcs from other ranks."""
-        fewer = {layer: rows.isolated() for layer, rows in self.fewer.items()}
-        return RankCounts(whole=self.whole.isolated(), train=self.train, fewer=fewer)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,7 +144,7 @@ def aggregated_entries(x: Adjacency, arcs: int) -> int:
 def known_input(
     rules: Rules, counts: Counts, x: Features, *, attends: bool, arcs: int, halo: int
 ) -> Known | KnownHalo | None:
-    """What the rules let a run precompute of input rows x, from the numbers of arcs and halo rows."""
+    """The part of input rows x that the rules let a run precompute, from the numbers of arcs and halo rows."""
 
     def halo_is_less() -> bool:
         assert isinstance(x, Adjacency)
