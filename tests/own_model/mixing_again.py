@@ -134,13 +134,21 @@ def likeness_to_the_mean(self, h, x, e):
     return h * F.cosine_similarity(h, h.mean(0, keepdim=True))[:, None] + F.cosine_similarity(h.sum(0), h, 1)[:, None]
 
 
+@between
+def a_mean_for_every_row(self, h, x, e):
+    """An expanded row is no table by position, also where it meets rows after another call."""
+    mean = h.mean(0).expand_as(h)
+    near = F.cosine_similarity(h, mean).unsqueeze(1)
+    return F.bilinear(h, mean, h.new_ones(HIDDEN, HIDDEN, HIDDEN)) + near * mean.norm(dim=1, keepdim=True)
+
+
 RIGHT = {
     kind.__name__: kind
     for kind in (
         edges_turned_by_an_index,
         vector_times_rows, largest_singular_value, numbers_of_rows, means_of_float16, complex_numbers, Constants,
         counted_by_class, Remembered, Quantiles, losses_of_rows, gradients_changed_row_by_row, special_functions,
-        likeness_to_the_mean,
+        likeness_to_the_mean, a_mean_for_every_row,
     )
 }  # fmt: skip
 

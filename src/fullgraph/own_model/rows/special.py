@@ -302,6 +302,13 @@ def equal(forward: "Forward", func: Any, x: Any, other: Any) -> Any:
     return not int(forward.reduce(torch.tensor([not func(x, other)], dtype=torch.int64)))
 
 
+def expand_as(forward: "Forward", func: Any, x: Any, other: Any) -> Any:
+    """A row that every rank has, once for each row of `other`."""
+    if rows_of(x) is not None or rows_of(other) is None:
+        return NotImplemented
+    return forward.guard.call(forward, _T.expand, (x, shape(forward, _T.size, other)), {})
+
+
 def cosine_similarity(forward: "Forward", func: Any, x1: Any, x2: Any, dim: int = 1, eps: float = 1e-8) -> Any:
     """Rows beside a row that every rank has, such as a mean; torch repeats that row first, once per position."""
     if (rows_of(x1) is None) == (rows_of(x2) is None):
@@ -341,6 +348,7 @@ COMPARISONS = (
 SPECIAL: dict[Any, Callable[..., Any]] = LAYERS | {
     F.embedding: embedding,
     F.cosine_similarity: cosine_similarity,
+    _T.expand_as: expand_as,
     _T.shape.__get__: shape,
     _T.size: size,
     **dict.fromkeys((_T.numel, torch.numel, _T.nelement), numel),
