@@ -13,7 +13,7 @@ import torch
 
 from fullgraph.axes import MODELS
 from fullgraph.cached import cached_property
-from fullgraph.data import Graph, as_graph, load
+from fullgraph.data import Graph, as_any_graph, as_union, load
 from fullgraph.display import shown
 from fullgraph.environ import in_job
 from fullgraph.errors import InputError
@@ -106,13 +106,14 @@ def train(
 ) -> FinishedRun:
     """Train `model` on the whole graph over `parts` processes; `options` are the fields of TrainConfig.
 
-    graph: a Graph, a PyG `Data` (or the three of RandomLinkSplit), a name that `load` takes, or a folder that
-    `fullgraph partition` wrote. split: a number, or `random:60/20/20`. model, strategy, partitioner: a value, or a
-    name, which may be your own (`my_file.py:Name`). model may also be a torch module class whose forward is called like
-    that of a PyG model, functools.partial(Net, hidden=64), a function that builds a module, or a module, whose weights
-    are the initial weights; the default is the task's default model.
+    graph: a Graph or TypedGraph, a PyG `Data` (or the three of RandomLinkSplit) or `HeteroData`, a name that `load` or
+    `load_typed` takes, or a folder that `fullgraph partition` wrote. split: a number, or `random:60/20/20`. model,
+    strategy, partitioner: a value, or a name, which may be your own (`my_file.py:Name`). model may also be a torch
+    module class whose forward is called like that of a PyG model, functools.partial(Net, hidden=64), a function that
+    builds a module, or a module, whose weights are the initial weights; the default is the task's default model, or
+    that of typed graphs.
     """
-    graph = graph if isinstance(graph, str | Path) else as_graph(graph)
+    graph = graph if isinstance(graph, str | Path) else as_union(as_any_graph(graph))
     run = Run(
         graph=graph.name if isinstance(graph, Graph) else str(graph),
         parts=parts or 0,

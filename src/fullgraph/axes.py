@@ -40,6 +40,8 @@ MODELS = Axis(
         "gat": "fullgraph.nn.spec:GAT",
         "gcnii": "fullgraph.nn.spec:GCNII",
         "resgcn": "fullgraph.nn.spec:ResGCN",
+        "rgcn": "fullgraph.nn.typed:RGCN",
+        "hetero-sage": "fullgraph.nn.typed:HeteroSAGE",
     },
     adapter="fullgraph.own_model.spec:as_model",
     factories=True,

@@ -45,4 +45,13 @@ class GCNIIOptions(ModelOptions):
     norm: Annotated[str, NORMS] = "none"
 
 
-KINDS = (StackOptions, AttentionOptions, GCNIIOptions)
+@dataclass(frozen=True, kw_only=True)
+class BasesOptions(Value):
+    """The options of models with a matrix per relation."""
+
+    bases: Annotated[
+        int, Range(0, 1_000_000), Help("matrices whose sums are the relations'; 0: one per relation (rgcn)")
+    ] = 0
+
+
+KINDS = (StackOptions, AttentionOptions, GCNIIOptions, BasesOptions)

@@ -2,7 +2,7 @@
 
 from fullgraph.data.features import FEATURE_KINDS, FeatureScaler, fit_features
 from fullgraph.data.graph import Graph
-from fullgraph.data.loaders import FORMS, as_graph, load, load_any, load_typed, refused
+from fullgraph.data.loaders import FORMS, as_any_graph, as_graph, as_union, load, load_any, load_typed, load_union
 from fullgraph.data.names import Names
 from fullgraph.data.npz import load_npz, save_npz
 from fullgraph.data.typed import Edges, NodeType, Relation, TypedGraph
@@ -17,12 +17,14 @@ __all__ = [
     "NodeType",
     "Relation",
     "TypedGraph",
+    "as_any_graph",
     "as_graph",
+    "as_union",
     "fit_features",
     "load",
     "load_any",
     "load_npz",
     "load_typed",
-    "refused",
+    "load_union",
     "save_npz",
 ]

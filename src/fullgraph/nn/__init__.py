@@ -7,6 +7,9 @@ from fullgraph.nn.linear import Linear
 from fullgraph.nn.model import GNN, Block, Chain, State
 from fullgraph.nn.norm import BatchNorm, LayerNorm
 from fullgraph.nn.spec import GAT, GCN, GCNII, GIN, AnyModel, GraphSAGE, ModelSpec, ResGCN, Stack, Usual, check_spec
+from fullgraph.nn.typed import RGCN, HeteroSAGE, TypedGNN, TypedModel
+from fullgraph.nn.typed_conv import HeteroSAGEConv, RGCNConv, TypedConv
+from fullgraph.nn.typed_input import NodeEmbedding, TypedInput
 from fullgraph.nn.view import IDENTITY, Features, GraphView, Mapped, Message, RowMap
 
 __all__ = [
@@ -17,6 +20,7 @@ __all__ = [
     "GNN",
     "IDENTITY",
     "MODELS",
+    "RGCN",
     "AnyModel",
     "BatchNorm",
     "Block",
@@ -29,18 +33,26 @@ __all__ = [
     "GINConv",
     "GraphSAGE",
     "GraphView",
+    "HeteroSAGE",
+    "HeteroSAGEConv",
     "InitialResidual",
     "LayerNorm",
     "Linear",
     "Mapped",
     "Message",
     "ModelSpec",
+    "NodeEmbedding",
     "PreActivation",
+    "RGCNConv",
     "ResGCN",
     "RowMap",
     "SAGEConv",
     "Stack",
     "State",
+    "TypedConv",
+    "TypedGNN",
+    "TypedInput",
+    "TypedModel",
     "Usual",
     "check_spec",
 ]

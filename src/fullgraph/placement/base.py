@@ -41,6 +41,7 @@ class Placement(ABC):
     """
 
     no_options: ClassVar[frozenset[str]]  # fields that are not options: the run sets them
+    by_relation: ClassVar[bool] = False  # whether it can aggregate by relation, for typed graphs
 
     inductive: bool = False
     sends: Crossing = "mapped"

@@ -24,6 +24,7 @@ class Partitioned(AllLayers):
     """A part of the nodes per rank, and a channel per layer for the halo."""
 
     channels: ClassVar[str] = "halo"
+    by_relation: ClassVar[bool] = True
     no_options: ClassVar[frozenset[str]] = AllLayers.no_options | {"keep_halo"}
 
     keep_halo: bool = True  # see layer_plans.py

@@ -13,8 +13,9 @@ from torch import Tensor
 
 from fullgraph.cached import cached_property
 from fullgraph.exchange import Channel, RowFacts, Sides
+from fullgraph.graph_types import NODE_TYPE
 from fullgraph.nn.view import IDENTITY, Features, Mapped, Message, Operand, RowMap, Update
-from fullgraph.ops import Structure, attend, spmm
+from fullgraph.ops import Groups, Structure, attend, spmm
 from fullgraph.placement.halo import boundary_grades, halo_of
 from fullgraph.placement.holding.adjacency import column_squares
 from fullgraph.placement.holding.live import LayerRows, Live
@@ -30,6 +31,7 @@ class PartitionedView(ChannelView):
     fewer: Mapping[int, LayerRows] = field(default_factory=dict)  # layers that do not compute all rows, by number
     _halos: dict[int, KnownHalo] = field(default_factory=dict, init=False)
     _grades: dict[int | None, Sides] = field(default_factory=dict, init=False)
+    _types: dict[int, Groups] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         if self.wires.graded:
@@ -45,6 +47,17 @@ class PartitionedView(ChannelView):
     @property
     def arcs(self) -> Structure:
         return self.whole.matrices.arcs
+
+    def node_types(self, count: int) -> Groups:
+        if count not in self._types:
+            kinds, rows = self.graph.rows.fields[NODE_TYPE][:count].long().sort(stable=True)
+            self._types[count] = Groups.of(kinds, rows)
+        return self._types[count]
+
+    def relations(self, layer: int) -> Groups:
+        groups = self.rows(layer).matrices.groups
+        assert groups is not None, "the matrices of this aggregation are not grouped by relation"
+        return groups
 
     def rows(self, layer: int) -> LayerRows:
         return self.fewer.get(layer, self.whole)
