@@ -7,10 +7,12 @@ import torch
 
 from fullgraph import nn
 from fullgraph.exchange import Bounded, Pipelined, Wire
+from fullgraph.graph_types import GraphTypes, RelationFact, TypeFact
 from fullgraph.placement import Partitioned
 from fullgraph.testing import anew, run_processes, run_threads
 from fullgraph.train.config import TrainConfig
-from tests.support import differing, resumed_epochs, train_trace, whole_logits
+from fullgraph.train.sync import _groups
+from tests.support import differing, resumed_epochs, train_trace, trainer_of, whole_logits
 from tests.typed.oracle import CASES, SIZES, assert_typed, stale_typed_trace, typed_trace
 
 NODES = sum(SIZES.values())
@@ -90,8 +92,6 @@ def test_resuming_anywhere_is_bit_identical(case, schedule):
 
 def test_learned_rows_are_held_by_their_owners_alone():
     def rows(transport):
-        from tests.support import trainer_of
-
         trainer = trainer_of(transport, CASES["scattered"], SPECS["rgcn"], TrainConfig(epochs=1))
         embedding = trainer.model.input.embedding
         trainer.train_step()
@@ -102,3 +102,13 @@ def test_learned_rows_are_held_by_their_owners_alone():
     bare = SIZES["venue"] + SIZES["topic"]
     assert sorted(node for *_, nodes in found for node in nodes) == list(range(bare))
     assert all(held == kept < bare for _, held, kept, _ in found)
+
+
+def test_messages_of_gradients_do_not_depend_on_the_rows_that_a_rank_holds():
+    """Ranks sum gradients in the same groups, however many learned rows each of them has."""
+    types = GraphTypes((TypeFact("a", 5, 8), TypeFact("b", 1000, 0)), (RelationFact("a", "r", "b", 1),), "a")
+    models = [nn.RGCN(hidden=60).build(8, 4, types=types, ids=torch.arange(5, 5 + rows)) for rows in (0, 1000)]
+    names = [{parameter: name for name, parameter in model.named_parameters()} for model in models]
+    groups = [[[own[p] for p in group] for group in _groups(model)] for own, model in zip(names, models, strict=True)]
+    assert len(groups[0]) > 1
+    assert groups[0] == groups[1]
