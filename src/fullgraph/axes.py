@@ -42,6 +42,8 @@ MODELS = Axis(
         "resgcn": "fullgraph.nn.spec:ResGCN",
         "rgcn": "fullgraph.nn.typed:RGCN",
         "hetero-sage": "fullgraph.nn.typed:HeteroSAGE",
+        "rgat": "fullgraph.nn.typed:RGAT",
+        "hgt": "fullgraph.nn.typed:HGT",
     },
     adapter="fullgraph.own_model.spec:as_model",
     factories=True,

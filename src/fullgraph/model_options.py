@@ -33,7 +33,7 @@ class StackOptions(ModelOptions):
 class AttentionOptions(Value):
     """The options of attention models."""
 
-    heads: Annotated[int, Range(1, 1_000_000), Help("attention heads (gat)")] = 4
+    heads: Annotated[int, Range(1, 1_000_000), Help("attention heads (gat, rgat, hgt)")] = 4
 
 
 @dataclass(frozen=True, kw_only=True)

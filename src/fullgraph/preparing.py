@@ -145,6 +145,12 @@ def check_types(config: Run, facts: GraphFacts) -> None:
     if isinstance(config.strategy, Chooser) or not config.strategy.layout().by_relation:
         known = "use vanilla, none, or one that exchanges halo rows, such as pipegcn"
         raise InputError(f"strategy {config.strategy.name} cannot train on typed graphs: {known}")
+    attends, layers = config.model.aggregation == "relation attention", range(config.model.graph_layers)
+    if attends and any(getattr(config.wires.at(layer), "share", 1) < 1 for layer in layers):
+        raise InputError(
+            f"attention by relation needs all rows of the halo, and strategy {config.strategy.name} leaves some out: "
+            "use --model rgcn or hetero-sage"
+        )
     if config.train.inductive:
         raise InputError("inductive training keeps only the training nodes, which are of one type: leave it out")
 

@@ -181,7 +181,7 @@ def require_types(model: ModelSpec, facts: GraphFacts) -> None:
     takes_types = getattr(model, "typed", False)  # a user's own module reads one type
     if facts.types and not takes_types:
         held = f"{count(len(facts.types.nodes), 'node type')} and {count(len(facts.types.relations), 'relation')}"
-        fix = f"use --model {' or '.join(name for name in MODELS if getattr(MODELS[name], 'typed', False))}"
+        fix = f"use --model {', '.join(name for name in MODELS if getattr(MODELS[name], 'typed', False))}"
         raise InputError(f"{facts.name} is a typed graph ({held}), and {model.name} is for homogeneous graphs: {fix}")
     if takes_types and not facts.types:
         raise InputError(f"{facts.name} has one node type and one relation, and {model.name} is for typed graphs: use "

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fullgraph.data import TypedGraph
-from fullgraph.nn import HeteroSAGEConv, RGCNConv
+from fullgraph.nn import HeteroSAGEConv, HGTConv, RGATConv, RGCNConv
 from fullgraph.nn.norm import BatchNorm
 from fullgraph.ops import act_dropout, dropout_key
 from fullgraph.partition import Assignment
@@ -91,18 +91,20 @@ class DenseTyped:
         self.model = spec.build(union.num_features, union.num_classes, seed=3, dtype=torch.float64, types=union.types)
         part = np.zeros(graph.num_nodes) if part is None else part
         self.inside = torch.from_numpy(part[:, None] == part[None, :]).double()
-        self.means = [self._mean_of(name) for name in graph.edges]
+        self.counts = [self._sums_of(name, weighted=False) for name in graph.edges]
+        sums = [self._sums_of(name, weighted=True) for name in graph.edges]
+        self.means = [torch.where(A.sum(1, keepdim=True) > 0, A / A.sum(1, keepdim=True), 0.0) for A in sums]
         self.seen: Callable[[int, Tensor], Tensor] = lambda layer, rows: rows
 
-    def _mean_of(self, name) -> Tensor:
-        """M[i, j]: the share of the arcs j -> i among all arcs of the relation into i."""
+    def _sums_of(self, name, *, weighted: bool) -> Tensor:
+        """A[i, j]: the number, or the weight, of the relation's arcs j -> i."""
         first, own = dict(zip(self.graph.nodes, self.graph.starts, strict=False)), self.graph.edges[name]
         A = torch.zeros(self.graph.num_nodes, self.graph.num_nodes, dtype=torch.float64)
         source, target = own.edge_index
-        weight = np.ones(own.num_arcs) if own.edge_weight is None else own.edge_weight
+        weight = own.edge_weight if weighted and own.edge_weight is not None else np.ones(own.num_arcs)
         for j, i, w in zip(source, target, weight, strict=True):
             A[first[name[2]] + i, first[name[0]] + j] += float(w)
-        return torch.where(A.sum(1, keepdim=True) > 0, A / A.sum(1, keepdim=True), 0.0)
+        return A
 
     def _first(self) -> Tensor:
         weights, rows, learned = dict(self.model.named_parameters()), [], 0
@@ -131,24 +133,80 @@ class DenseTyped:
                 W = [sum(a * V for a, V in zip(shares, conv.weight, strict=True)) for shares in conv.shares]
             return h @ conv.lin.weight.T + conv.lin.bias, W
         assert isinstance(conv, HeteroSAGEConv)
-        rows = [
-            h[low:high] @ conv.self_weight[t].T + conv.bias[t] for t, (_, low, high) in enumerate(self.graph.ranges())
-        ]
-        return torch.cat(rows), list(conv.weight)
+        return self._by_type(h, conv.lin), list(conv.weight)
+
+    def _by_type(self, h: Tensor, lin) -> Tensor:
+        pairs = zip(lin.weight, lin.bias, self.graph.ranges(), strict=True)
+        return torch.cat([h[low:high] @ W.T + b for W, b, (_, low, high) in pairs])
+
+    def _as_seen(self, own: Tensor, others: Tensor) -> Tensor:
+        """[i, j, ...]: the row of j as i's part has it."""
+        inside = self.inside.bool().view(*self.inside.shape, *[1] * (own.dim() - 1))
+        return torch.where(inside, own[None], others[None])
+
+    def _conv(self, conv, h: Tensor, others: Tensor) -> Tensor:
+        if isinstance(conv, RGATConv):
+            return self._rgat(conv, h, others)
+        if isinstance(conv, HGTConv):
+            return self._hgt(conv, h, others)
+        z, W = self._own(conv, h)
+        for M, W_r in zip(self.means, W, strict=True):
+            z = z + ((M * self.inside) @ h + (M * (1 - self.inside)) @ others) @ W_r.T
+        return z
+
+    def _rgat(self, conv: RGATConv, h: Tensor, others: Tensor) -> Tensor:
+        z, heads = self._by_type(h, conv.lin), (conv.heads, conv.head_width)
+        for r, A in enumerate(self.counts):
+            rows = self._as_seen(*((x @ conv.weight[r].T).unflatten(1, heads) for x in (h, others)))  # [i, j, h, d]
+            target = ((h @ conv.weight[r].T).unflatten(1, heads) * conv.att_dst[r]).sum(-1)
+            score = F.leaky_relu(target[:, None] + (rows * conv.att_src[r]).sum(-1), 0.2)
+            y = torch.einsum("ijh,ijhd->ihd", _softmax(score, A), rows)
+            z = z + (y.flatten(1) if conv.concat else y.mean(1))
+        return z
+
+    def _hgt(self, conv: HGTConv, h: Tensor, others: Tensor) -> Tensor:
+        heads, kinds = (conv.heads, conv.head_width), list(self.graph.nodes)
+        query = self._by_type(h, conv.query).unflatten(1, heads)
+        scores, values = [], []
+        for r, (source, _, _) in enumerate(self.graph.edges):
+            s = kinds.index(source)
+            key, value = (
+                self._as_seen(*(self._mapped(x, of[r], lin.weight[s], lin.bias[s]) for x in (h, others)))
+                for of, lin in ((conv.of_key, conv.key), (conv.of_value, conv.value))
+            )
+            score = torch.einsum("ihd,ijhd->ijh", query, key) * conv.prior[r] / conv.head_width**0.5
+            scores.append(score)
+            values.append(value)
+        alpha = _softmax(torch.cat(scores, 1), torch.cat(self.counts, 1))
+        y = torch.einsum("ijh,ijhd->ihd", alpha, torch.cat(values, 1)).flatten(1)
+        out = self._by_type(F.gelu(y), conv.out)
+        g = torch.repeat_interleave(conv.gate.sigmoid(), torch.tensor(list(SIZES.values())))[:, None]
+        return g * out + (1 - g) * h
+
+    @staticmethod
+    def _mapped(x: Tensor, of_hde: Tensor, W: Tensor, b: Tensor) -> Tensor:
+        return torch.einsum("hde,nhe->nhd", of_hde, (x @ W.T + b).unflatten(1, of_hde.shape[:2]))
 
     def logits(self, step: int) -> Tensor:
         z = self._first()
         for layer, conv in enumerate(self.model.convs):
-            h = z.relu() if layer else z
+            h = z.relu() if layer and self.spec.relu else z
             others = self._drop(self.seen(layer, h), layer, step)
             h = self._drop(h, layer, step)
-            z, W = self._own(conv, h)
-            for M, W_r in zip(self.means, W, strict=True):
-                z = z + ((M * self.inside) @ h + (M * (1 - self.inside)) @ others) @ W_r.T
+            z = self._conv(conv, h, others)
             if layer < len(self.model.norms):
                 norm = self.model.norms[layer]
                 z = _batch_norm(norm, z, self.model.training) if isinstance(norm, BatchNorm) else norm(z)
+        for layer, linear in enumerate(self.model.linears, start=len(self.model.convs)):
+            z = F.linear(self._drop(z, layer, step), linear.weight, linear.bias)
         return z
+
+
+def _softmax(score: Tensor, count: Tensor) -> Tensor:
+    """Over the arcs j -> i of each row i, `count` of them between two nodes; 0 in a row without arcs."""
+    each = count[:, :, None] * (score - score.detach().amax(1, keepdim=True)).exp()
+    total = each.sum(1, keepdim=True)
+    return each / torch.where(total > 0, total, 1.0)
 
 
 def _batch_norm(norm: BatchNorm, z: Tensor, training: bool) -> Tensor:

@@ -134,10 +134,15 @@ def test_a_split_is_drawn_among_the_target_types_nodes(labels):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (("--model", "gcn"), ("is a typed graph (5 node types and 8 relations)", "use --model rgcn or hetero-sage")),
+        (
+            ("--model", "gcn"),
+            ("is a typed graph (5 node types and 8 relations)", "use --model rgcn, hetero-sage, rgat, hgt"),
+        ),
         (("--model", "rgcn", "--strategy", "gnnpipe"), ("strategy gnnpipe cannot train on typed graphs: use vanilla",)),
         (("--model", "rgcn", "--strategy", "mixgcn"), ("strategy mixgcn cannot train on typed graphs: use vanilla",)),
         (("--model", "rgcn", "--strategy", "auto"), ("strategy auto cannot train on typed graphs: use vanilla",)),
+        (("--model", "hgt", "--strategy", "bns"), ("attention by relation needs all rows of the halo",)),
+        (("--model", "hgt", "--heads", "3"), ("heads=3: must divide hidden=128",)),
         (("--model", "rgcn", "--inductive"), ("inductive training keeps only the training nodes",)),
         (("--model", "rgcn", "--features", "standard"), ("features 'standard' is fitted on training nodes",)),
         (("--task", "link"), ("is a typed graph, and --task link takes homogeneous ones",)),
@@ -185,7 +190,7 @@ def test_a_bad_typed_file_is_one_line(say, tmp_path, arrays, words, command):
 
 
 def test_the_error_of_a_users_model_names_ours():
-    with pytest.raises(InputError, match=r"typed is a typed graph .*use --model rgcn or hetero-sage"):
+    with pytest.raises(InputError, match=r"typed is a typed graph .*use --model rgcn, hetero-sage"):
         fg.train(typed_graph(), model=torch.nn.Linear)
 
 

@@ -21,6 +21,8 @@ SPECS = {
     "rgcn, bases": nn.RGCN(layers=3, hidden=8, dropout=0.0, bases=3),
     "hetero-sage": nn.HeteroSAGE(layers=3, hidden=8, dropout=0.3),
     "hetero-sage, batch norm": nn.HeteroSAGE(layers=2, hidden=8, dropout=0.2, norm="batch"),
+    "rgat": nn.RGAT(layers=2, hidden=8, heads=2, dropout=0.3),
+    "hgt": nn.HGT(layers=2, hidden=8, heads=2, dropout=0.3),
     "rgcn, one layer": nn.RGCN(layers=1, hidden=8, dropout=0.5, norm="none"),
 }
 
@@ -37,7 +39,7 @@ def test_ranks_equal_dense_equations(case, model):
             torch.testing.assert_close(whole_logits(traces, NODES), logits, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("model", ["rgcn", "rgcn, bases", "hetero-sage"])
+@pytest.mark.parametrize("model", ["rgcn", "rgcn, bases", "hetero-sage", "rgat", "hgt"])
 @pytest.mark.parametrize("case", ["scattered", "weighted", "a type on one rank"])
 def test_live_rows_change_nothing(case, model, monkeypatch):
     """Layers that compute only the rows that the loss reads, in another order of rows, give the same numbers."""
@@ -60,7 +62,7 @@ def test_checkpointed_layers_change_nothing():
 
 @pytest.mark.parametrize("schedule", [Pipelined(), Bounded(3)], ids=str)
 @pytest.mark.parametrize("case", ["scattered", "types apart"])
-@pytest.mark.parametrize("model", ["rgcn", "hetero-sage"])
+@pytest.mark.parametrize("model", ["rgcn", "hetero-sage", "rgat", "hgt"])
 def test_late_rows_equal_their_equations(model, case, schedule):
     spec = SPECS[model]
     wanted = stale_typed_trace(case, 3, spec, lambda step: schedule.turn(step).read, 6)
@@ -72,8 +74,10 @@ def in_turn(transport, runs):
 
 
 def test_processes_equal_dense_equations():
-    runs = [(CASES[case], SPECS[model]) for case in ("scattered", "types apart") for model in ("rgcn", "hetero-sage")]
-    names = [(case, model) for case in ("scattered", "types apart") for model in ("rgcn", "hetero-sage")]
+    runs = [
+        (CASES[case], SPECS[model]) for case in ("scattered", "types apart") for model in ("rgcn", "hetero-sage", "hgt")
+    ]
+    names = [(case, model) for case in ("scattered", "types apart") for model in ("rgcn", "hetero-sage", "hgt")]
     for (case, model), *traces in zip(names, *run_processes(3, in_turn, runs), strict=True):
         assert_typed(traces, typed_trace(case, SPECS[model])[0])
 

@@ -7,7 +7,8 @@ from fullgraph.nn.linear import Linear
 from fullgraph.nn.model import GNN, Block, Chain, State
 from fullgraph.nn.norm import BatchNorm, LayerNorm
 from fullgraph.nn.spec import GAT, GCN, GCNII, GIN, AnyModel, GraphSAGE, ModelSpec, ResGCN, Stack, Usual, check_spec
-from fullgraph.nn.typed import RGCN, HeteroSAGE, TypedGNN, TypedModel
+from fullgraph.nn.typed import HGT, RGAT, RGCN, HeteroSAGE, TypedGNN, TypedModel
+from fullgraph.nn.typed_attention import HGTConv, RGATConv
 from fullgraph.nn.typed_conv import HeteroSAGEConv, RGCNConv, TypedConv
 from fullgraph.nn.typed_input import NodeEmbedding, TypedInput
 from fullgraph.nn.view import IDENTITY, Features, GraphView, Mapped, Message, RowMap
@@ -18,8 +19,10 @@ __all__ = [
     "GCNII",
     "GIN",
     "GNN",
+    "HGT",
     "IDENTITY",
     "MODELS",
+    "RGAT",
     "RGCN",
     "AnyModel",
     "BatchNorm",
@@ -33,6 +36,7 @@ __all__ = [
     "GINConv",
     "GraphSAGE",
     "GraphView",
+    "HGTConv",
     "HeteroSAGE",
     "HeteroSAGEConv",
     "InitialResidual",
@@ -43,6 +47,7 @@ __all__ = [
     "ModelSpec",
     "NodeEmbedding",
     "PreActivation",
+    "RGATConv",
     "RGCNConv",
     "ResGCN",
     "RowMap",

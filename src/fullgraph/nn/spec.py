@@ -20,7 +20,7 @@ from fullgraph.nn.linear import Linear
 from fullgraph.nn.model import GNN, Chain
 from fullgraph.own_code import is_ours, own_code, told, unfit
 
-AGGREGATIONS = ("gcn", "mean", "sum", "attention", "relations")
+AGGREGATIONS = ("gcn", "mean", "sum", "attention", "relations", "relation attention")
 _DRAWING = threading.Lock()
 
 

@@ -1,4 +1,4 @@
-"""Models of typed graphs: the input of every type, then convolutions with weights by relation."""
+"""Models of typed graphs: the input of every type, then layers with weights by relation."""
 
 from abc import abstractmethod
 from dataclasses import dataclass
@@ -8,10 +8,13 @@ from typing import ClassVar, cast
 import torch
 from torch import Tensor, nn
 
+from fullgraph.errors import InputError
 from fullgraph.graph_types import GraphTypes, RelationFact, TypeFact
-from fullgraph.model_options import BasesOptions
+from fullgraph.model_options import AttentionOptions, BasesOptions
+from fullgraph.nn.linear import Linear
 from fullgraph.nn.model import Block, Chain, Layer, State, make_norm
 from fullgraph.nn.spec import ModelSpec, drawing
+from fullgraph.nn.typed_attention import HGTConv, RGATConv
 from fullgraph.nn.typed_conv import HeteroSAGEConv, RGCNConv, TypedConv
 from fullgraph.nn.typed_input import TypedInput
 from fullgraph.nn.view import GraphView, TypedView
@@ -19,16 +22,24 @@ from fullgraph.own_code import own_code
 
 
 class TypedGNN(Chain):
-    """h_0 = input(x);  h_{l+1} = norm(conv_l(drop(act(h_l)))).  h_0 has no activation, the last layer no norm."""
+    """h_0 = input(x);  h_{l+1} = norm(update_l(drop(act(h_l)))).  h_0 has no activation, the last layer no norm.
 
-    def __init__(self, first: TypedInput, convs: list[TypedConv], *, norm: str, dropout: float, seed: int) -> None:
+    Updates are convolutions, and perhaps a dense map at the end.
+    """
+
+    def __init__(
+        self, first: TypedInput, updates: list[TypedConv | Linear], *, relu: bool, norm: str, dropout: float, seed: int
+    ) -> None:
         super().__init__()
-        norms = [make_norm(norm, conv.out_width) for conv in convs[:-1]]
+        convs = [update for update in updates if isinstance(update, TypedConv)]
+        linears = [update for update in updates if isinstance(update, Linear)]
+        norms = [make_norm(norm, conv.out_width) for conv in convs[: len(updates) - 1]]
         self.input, self.convs, self.norms = first, nn.ModuleList(convs), nn.ModuleList(norms)
-        pairs = enumerate(zip(convs, [*norms, None], strict=True))
+        self.linears = nn.ModuleList(linears)
+        pairs = enumerate(zip(updates, [*norms, None], strict=True))
         self.blocks = (
             _First(first, seed=seed),
-            *(Layer(i, conv, norm, relu=i > 0, dropout=dropout, seed=seed) for i, (conv, norm) in pairs),
+            *(Layer(i, update, norm, relu=relu and i > 0, dropout=dropout, seed=seed) for i, (update, norm) in pairs),
         )
 
 
@@ -51,6 +62,7 @@ class TypedModel(ModelSpec):
     aggregation: ClassVar[str] = "relations"
     encodes: ClassVar[bool] = True
     weights_do: ClassVar[str] = "make its means weighted ones"
+    relu: ClassVar[bool] = True  # between the layers
 
     @property
     def hops(self) -> tuple[int | None, ...]:
@@ -70,17 +82,21 @@ class TypedModel(ModelSpec):
         )
         with drawing(seed), own_code(self):
             first = TypedInput(types, self.hidden, seed, ids)
-            widths = pairwise([*[self.hidden] * self.layers, out_width])
-            convs = [self.conv(in_width, out_width, types) for in_width, out_width in widths]
-            model = TypedGNN(first, convs, norm=self.norm, dropout=self.dropout, seed=seed)
+            updates, relu = self.updates(out_width, types), self.relu
+            model = TypedGNN(first, updates, relu=relu, norm=self.norm, dropout=self.dropout, seed=seed)
         return model.to(dtype)
+
+    def updates(self, out_width: int, types: GraphTypes) -> list[TypedConv | Linear]:
+        """The model's layers after its input."""
+        widths = list(pairwise([*[self.hidden] * self.layers, out_width]))
+        return [self.conv(*pair, types, last=layer == self.layers) for layer, pair in enumerate(widths, start=1)]
 
     def chain(self, in_width: int, out_width: int, seed: int) -> Chain:
         return self.build(in_width, out_width, seed=seed)
 
     @abstractmethod
-    def conv(self, in_width: int, out_width: int, types: GraphTypes) -> TypedConv:
-        """One graph layer."""
+    def conv(self, in_width: int, out_width: int, types: GraphTypes, *, last: bool) -> TypedConv:
+        """One graph layer; `last`: its output is the model's."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +105,7 @@ class RGCN(BasesOptions, TypedModel):
     row.
     """
 
-    def conv(self, in_width: int, out_width: int, types: GraphTypes) -> TypedConv:
+    def conv(self, in_width: int, out_width: int, types: GraphTypes, *, last: bool) -> TypedConv:
         return RGCNConv(in_width, out_width, types, bases=self.bases)
 
 
@@ -97,5 +113,43 @@ class RGCN(BasesOptions, TypedModel):
 class HeteroSAGE(TypedModel):
     """GraphSAGE for every relation, summed: a matrix per relation, and one per node type for a node's own row."""
 
-    def conv(self, in_width: int, out_width: int, types: GraphTypes) -> TypedConv:
+    def conv(self, in_width: int, out_width: int, types: GraphTypes, *, last: bool) -> TypedConv:
         return HeteroSAGEConv(in_width, out_width, types)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TypedAttention(AttentionOptions, TypedModel):
+    """The base of models that attend to edges by relation. No edge weights."""
+
+    aggregation: ClassVar[str] = "relation attention"
+    weights_do: ClassVar[str] = "are not used: attention finds its own"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.hidden % self.heads:
+            raise InputError(f"heads={self.heads}: must divide hidden={self.hidden}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RGAT(TypedAttention):
+    """Graph attention for every relation, summed; hidden layers concatenate their heads, the last one averages them."""
+
+    def conv(self, in_width: int, out_width: int, types: GraphTypes, *, last: bool) -> TypedConv:
+        return RGATConv(in_width, out_width, types, heads=self.heads, concat=not last)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HGT(TypedAttention):
+    """Heterogeneous graph transformer, with a dense map at the end. `layers` counts graph layers."""
+
+    relu: ClassVar[bool] = False
+
+    @property
+    def hops(self) -> tuple[int | None, ...]:
+        return super(TypedModel, self).hops  # the last graph layer's rows are normalised, too
+
+    def updates(self, out_width: int, types: GraphTypes) -> list[TypedConv | Linear]:
+        return [*super().updates(self.hidden, types), Linear(self.hidden, out_width)]
+
+    def conv(self, in_width: int, out_width: int, types: GraphTypes, *, last: bool) -> TypedConv:
+        return HGTConv(in_width, types, heads=self.heads)

@@ -16,11 +16,22 @@ from fullgraph.nn.view import IDENTITY, Features, GraphView, RowMap, TypedView
 from fullgraph.ops import add_grouped
 
 
-class TypedConv(Conv):
-    """Z_i = own(x_i) + sum over relations r of W_r mean_{j -> i in r} x_j.
+class TypeLinear(nn.Module):
+    """y_i = W_t x_i + b_t,  t the type of node i."""
 
-    Rows cross before they are mapped, because each relation maps them differently.
-    """
+    def __init__(self, in_width: int, out_width: int, types: GraphTypes) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(matrices(len(types.nodes), in_width, out_width))
+        self.bias = nn.Parameter(torch.zeros(len(types.nodes), out_width))
+
+    def forward(self, x_tI: Tensor, view: TypedView) -> Tensor:
+        groups = view.node_types(len(x_tI))
+        nothing = x_tI.new_zeros(len(x_tI), self.weight.shape[1])
+        return add_grouped(nothing, x_tI.index_select(0, groups.rows), self.weight, self.bias, groups)
+
+
+class TypedConv(Conv):
+    """A convolution with weights by relation. Rows cross before they are mapped, because relations map differently."""
 
     def __init__(self, in_width: int, out_width: int, types: GraphTypes) -> None:
         super().__init__(in_width, out_width)
@@ -29,6 +40,10 @@ class TypedConv(Conv):
     @property
     def mapped_width(self) -> int:
         return self.in_width
+
+
+class MeanConv(TypedConv):
+    """Z_i = own(x_i) + sum over relations r of W_r mean_{j -> i in r} x_j."""
 
     def relation_weights(self) -> Tensor:
         """W_r of all relations [R, O, I]."""
@@ -46,7 +61,7 @@ class TypedConv(Conv):
         return add_grouped(own, mean_sI, self.relation_weights(), None, typed.relations(layer))
 
 
-class RGCNConv(TypedConv):
+class RGCNConv(MeanConv):
     """Z_i = W_0 x_i + b + sum_r W_r mean_{j -> i in r} x_j,  W_r = sum_b a_rb V_b with B bases  (arXiv:1703.06103)."""
 
     def __init__(self, in_width: int, out_width: int, types: GraphTypes, *, bases: int) -> None:
@@ -67,22 +82,20 @@ class RGCNConv(TypedConv):
         return out
 
 
-class HeteroSAGEConv(TypedConv):
+class HeteroSAGEConv(MeanConv):
     """Z_i = W_t x_i + b_t + sum_r W_r mean_{j -> i in r} x_j,  t the type of i: GraphSAGE for every relation."""
 
     def __init__(self, in_width: int, out_width: int, types: GraphTypes) -> None:
         super().__init__(in_width, out_width, types)
         self.weight = nn.Parameter(matrices(len(types.relations), in_width, out_width))
-        self.self_weight = nn.Parameter(matrices(len(types.nodes), in_width, out_width))
-        self.bias = nn.Parameter(torch.zeros(len(types.nodes), out_width))
+        self.lin = TypeLinear(in_width, out_width, types)
 
     def relation_weights(self) -> Tensor:
         return self.weight
 
     def own(self, x_tI: Tensor, view: TypedView) -> Tensor:
-        groups = view.node_types(len(x_tI))
-        nothing = x_tI.new_zeros(len(x_tI), self.out_width)
-        return add_grouped(nothing, x_tI.index_select(0, groups.rows), self.self_weight, self.bias, groups)
+        out: Tensor = self.lin(x_tI, view)
+        return out
 
 
 def matrices(count: int, in_width: int, out_width: int) -> Tensor:

@@ -1,6 +1,7 @@
-"""Products of rows with one matrix per group: rows by relation, or by node type.
+"""Products of rows with one matrix per group: rows by relation, or by node type; and attention's arcs by relation.
 
-Legend: n output rows, s input rows, G matrices, I in, O out features.
+Legend: n output rows, s input rows, G matrices, I in, O out features; e arcs, c pairs of a source and a relation, p
+pairs of a target and a relation.
 """
 
 from dataclasses import dataclass
@@ -9,6 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd.function import FunctionCtx, once_differentiable
+
+from fullgraph.ops.structure import Adjacency, Structure
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,6 +43,47 @@ class Groups:
 
     def to(self, device: torch.device) -> "Groups":
         return Groups(self.kinds, self.bounds, self.rows.to(device))
+
+
+@dataclass(frozen=True, eq=False)
+class RelationArcs:
+    """Arcs whose columns are pairs of a source and a relation, so that a source has other rows in each relation.
+
+    Arcs of a target are sorted by relation. So they also have a row for each pair of a target and a relation.
+    """
+
+    columns: Groups  # by relation: column c is source row rows[c]
+    arcs: Structure  # rows: targets
+    pairs: Structure  # rows: pairs of a target and a relation, sorted by target
+    target_p: Tensor  # [p]
+    kind_p: Tensor  # [p], numbers of relations
+    sums: Adjacency  # adds the rows of all pairs of a target
+
+    @classmethod
+    def of(cls, arcs: Structure, kind_e: Tensor) -> "RelationArcs":
+        """arcs: from source rows to target rows, those of each target sorted by kind_e."""
+        kind_e, sources = kind_e.long(), max(1, arcs.num_cols)
+        both_c, column_e = torch.unique(kind_e * sources + arcs.indices, return_inverse=True)
+        columns = Groups.of(both_c // sources, both_c % sources)
+        kinds = int(kind_e.max()) + 1 if len(kind_e) else 1
+        both_p, count_p = torch.unique_consecutive(arcs.rows * kinds + kind_e, return_counts=True)
+        target_p, first_p = both_p // kinds, torch.nn.functional.pad(count_p.cumsum(0), (1, 0))
+        start_n = torch.searchsorted(target_p, torch.arange(arcs.num_rows + 1, device=target_p.device))
+        return cls(
+            columns,
+            Structure(arcs.indptr, column_e.int(), len(both_c)),
+            Structure(first_p, column_e.int(), len(both_c)),
+            target_p,
+            both_p % kinds,
+            Adjacency(Structure(start_n, torch.arange(len(both_p), device=target_p.device).int(), len(both_p))),
+        )
+
+    def mapped(self, x_sI: Tensor, weight_GOI: Tensor, bias_GO: Tensor | None = None) -> Tensor:
+        """W_r x_j + b_r of every column (j, r), [c, O]."""
+        places = torch.arange(len(self.columns.rows), device=x_sI.device)
+        out_cO = x_sI.new_zeros(len(places), weight_GOI.shape[1])
+        groups = Groups(self.columns.kinds, self.columns.bounds, places)
+        return add_grouped(out_cO, x_sI.index_select(0, self.columns.rows), weight_GOI, bias_GO, groups)
 
 
 def add_grouped(base_nO: Tensor, x_sI: Tensor, weight_GOI: Tensor, bias_GO: Tensor | None, groups: Groups) -> Tensor:

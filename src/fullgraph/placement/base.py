@@ -12,6 +12,7 @@ from fullgraph.exchange import Builder, Clock, Wire, Wires
 from fullgraph.nn.layer_plan import LayerPlan
 from fullgraph.partition import GraphFacts, Part
 from fullgraph.placement.counts import Counts
+from fullgraph.placement.holding.adjacency import ATTENDS
 from fullgraph.placement.holding.ahead import InputRows
 from fullgraph.placement.holding.live import Hops, Live, live_rows
 from fullgraph.placement.known import KnownHalo
@@ -108,7 +109,7 @@ class Placement(ABC):
         given = InputRows(
             graph=graph, transport=alone, nodes=nodes, name="full", aggregation=aggregation, dtype=self.dtype
         )
-        attends = aggregation == "attention"
+        attends = aggregation in ATTENDS
         known = self.rules.known_ahead(sparse=given.sparse, attends=attends, halo_is_less=given.halo_is_less)
         computed = {} if live is None else live.computed
         return plan_layers(self.rules, model, known=known, x=graph.rows.x, nodes=nodes, computed=computed)

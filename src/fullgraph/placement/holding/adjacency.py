@@ -10,12 +10,15 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
+from fullgraph.cached import cached_property
 from fullgraph.errors import InputError
 from fullgraph.graph_types import EDGE_TYPE
-from fullgraph.ops import Adjacency, Groups, Structure
+from fullgraph.ops import Adjacency, Groups, RelationArcs, Structure
 from fullgraph.ops.transpose import transpose
 
 ARCS_AT_ONCE = 1 << 26
+ATTENDS = ("attention", "relation attention")  # aggregations that keep the pattern of arcs, and no matrix
+BY_RELATION = ("relations", "relation attention")
 HaloOf = Callable[[Tensor], Tensor]  # owned values [n, k] -> their copies on halo rows [h, k]
 
 
@@ -166,6 +169,13 @@ class Matrices:
     outer: Adjacency
     arcs: Structure
     groups: Groups | None = None
+    kind_e: Tensor | None = None  # [e], the relation of each of `arcs`, by which those of a row are sorted
+
+    @cached_property
+    def by_relation(self) -> RelationArcs:
+        """The arcs of attention by relation."""
+        assert self.kind_e is not None, "the arcs of this aggregation have no relation"
+        return RelationArcs.of(self.arcs, self.kind_e)
 
     def into(self, targets: int) -> "Matrices":
         """The rows of M that add to the first `targets` rows, if M is grouped; else M."""
@@ -185,16 +195,21 @@ class Matrices:
         number_h = torch.cumsum(read_h, 0, dtype=torch.int32) - 1
         owned = torch.arange(self.inner.shape[1], dtype=torch.int32, device=read_h.device)
         inner, outer = self.inner, self.outer
+        arcs = self.arcs.first(rows, cols + int(read_h.sum()), torch.cat([owned, number_h + cols]))
         return Matrices(
             _first(inner, rows, inner.structure.first(rows, cols), slice(cols)),
             _first(outer, rows, outer.structure.first(rows, int(read_h.sum()), number_h), read_h),
-            self.arcs.first(rows, cols + int(read_h.sum()), torch.cat([owned, number_h + cols])),
+            arcs,
             self.groups,
+            None if self.kind_e is None else self.kind_e[: arcs.num_arcs],
         )
 
     def to(self, device: torch.device) -> "Matrices":
         groups = None if self.groups is None else self.groups.to(device)
-        return Matrices(self.inner.to(device=device), self.outer.to(device=device), self.arcs.to(device), groups)
+        kind_e = None if self.kind_e is None else self.kind_e.to(device)
+        return Matrices(
+            self.inner.to(device=device), self.outer.to(device=device), self.arcs.to(device), groups, kind_e
+        )
 
 
 def _first(m: Adjacency, rows: int, pattern: Structure, cols: slice | Tensor) -> Adjacency:
@@ -233,16 +248,27 @@ def build(arcs: Arcs, aggregation: str, halo_of: HaloOf, dtype: torch.dtype) -> 
 
     gcn:  D^-1/2 (A + I) D^-1/2      mean:  D^-1 A      sum:  A      attention:  the pattern of A + I
     relations:  D_r^-1 A_r for every relation r, as one matrix with groups of rows
+    relation attention:  the pattern of A, with the relation of every arc
     """
-    if aggregation == "relations":
-        return _by_relation(arcs, dtype)
     n, h, dtype = arcs.num_owned, arcs.num_halo, fine(dtype)
     row = col = None
-    if aggregation == "attention":
-        arcs = arcs.with_loops()
+    if aggregation in BY_RELATION and EDGE_TYPE not in arcs.fields:
+        raise InputError("models for typed graphs need a typed graph (docs/typed.md): use gcn, sage, gin or gat")
+    if aggregation == "relations":
+        return _by_relation(arcs, dtype)
+    if aggregation in ATTENDS:
+        kind_e = None
+        if aggregation == "attention":
+            arcs = arcs.with_loops()
+        else:
+            kind_e = arcs.fields[EDGE_TYPE].long()
+            order = torch.argsort(kind_e, stable=True)
+            order = order[torch.argsort(arcs.targets()[order], stable=True)]
+            arcs, kind_e = replace(arcs, indices=arcs.indices[order]), kind_e[order]
         whole = Structure(arcs.indptr, arcs.indices, n + h)
         nothing = Arcs(torch.zeros_like(arcs.indptr), arcs.indices[:0], None, 0)
-        return Matrices(_matrix(nothing, n, None, None, dtype), _matrix(nothing, h, None, None, dtype), whole)
+        nothing_n, nothing_h = (_matrix(nothing, cols, None, None, dtype) for cols in (n, h))
+        return Matrices(nothing_n, nothing_h, whole, None, kind_e)
     if aggregation == "gcn":
         arcs = arcs.with_loops()
         row = arcs.degree(dtype).clamp(min=0).rsqrt().nan_to_num(posinf=0.0)
@@ -260,9 +286,7 @@ def build(arcs: Arcs, aggregation: str, halo_of: HaloOf, dtype: torch.dtype) -> 
 
 def _by_relation(arcs: Arcs, dtype: torch.dtype) -> Matrices:
     """The mean over the arcs of each relation, with a row for each target row that has arcs of the relation."""
-    if EDGE_TYPE not in arcs.fields:
-        raise InputError("models for typed graphs need a typed graph (docs/typed.md): use gcn, sage, gin or gat")
-    n, dtype, kinds, targets = arcs.num_owned, fine(dtype), arcs.fields[EDGE_TYPE].long(), arcs.targets()
+    n, kinds, targets = arcs.num_owned, arcs.fields[EDGE_TYPE].long(), arcs.targets()
     order = torch.argsort(kinds, stable=True)  # arcs of a target row stay together, columns ascending
     pairs, degrees = torch.unique_consecutive(kinds[order] * n + targets[order], return_counts=True)
     indptr = torch.nn.functional.pad(degrees.cumsum(0), (1, 0))

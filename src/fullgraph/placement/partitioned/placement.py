@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fullgraph.placement.base import AllLayers
 from fullgraph.placement.counts import Counts, Kind, LayerCounts, ids, known_input, pattern
-from fullgraph.placement.holding.adjacency import Matrices
+from fullgraph.placement.holding.adjacency import ATTENDS, Matrices
 from fullgraph.placement.holding.live import LayerRows, Live, live_rows
 from fullgraph.placement.holding.locality import local_order, worth_a_look
 from fullgraph.placement.layer_plans import Rules
@@ -62,7 +62,7 @@ class Partitioned(AllLayers):
             num_nodes=nodes,
             counts=counts,
             whole=whole,
-            attends=aggregation == "attention",
+            attends=aggregation in ATTENDS,
         )
 
     def view_of_counts(self, counts: Counts, transport: Transport, aggregation: str, *, dense: bool) -> PartitionedView:

@@ -15,7 +15,7 @@ from fullgraph.cached import cached_property
 from fullgraph.exchange import Channel, RowFacts, Sides
 from fullgraph.graph_types import NODE_TYPE
 from fullgraph.nn.view import IDENTITY, Features, Mapped, Message, Operand, RowMap, Update
-from fullgraph.ops import Groups, Structure, attend, spmm
+from fullgraph.ops import Groups, RelationArcs, Structure, attend, spmm
 from fullgraph.placement.halo import boundary_grades, halo_of
 from fullgraph.placement.holding.adjacency import column_squares
 from fullgraph.placement.holding.live import LayerRows, Live
@@ -58,6 +58,9 @@ class PartitionedView(ChannelView):
         groups = self.rows(layer).matrices.groups
         assert groups is not None, "the matrices of this aggregation are not grouped by relation"
         return groups
+
+    def relation_arcs(self, layer: int) -> RelationArcs:
+        return self.rows(layer).matrices.by_relation
 
     def rows(self, layer: int) -> LayerRows:
         return self.fewer.get(layer, self.whole)
