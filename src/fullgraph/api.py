@@ -13,7 +13,7 @@ import torch
 
 from fullgraph.axes import MODELS
 from fullgraph.cached import cached_property
-from fullgraph.data import Graph, as_any_graph, as_union, load
+from fullgraph.data import Graph, as_any_graph, as_union, load, refused
 from fullgraph.display import shown
 from fullgraph.environ import in_job
 from fullgraph.errors import InputError
@@ -264,6 +264,8 @@ def open_shard(
         whole = graph if isinstance(graph, Graph) else load(str(graph))
         whole.need_labels()
         part = cut_parts(whole, partition(whole, transport.size), transport.rank, split=split)
+    if types := part.manifest.graph.types:
+        raise refused(part.manifest.graph.name, len(types.nodes), len(types.relations))
     if own:
         return rows_alone(run, part, transport)
     shard = build_shard(run, part, transport, aggregation)

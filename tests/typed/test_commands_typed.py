@@ -164,6 +164,13 @@ def test_other_commands_name_those_that_take_typed_graphs(say, graph):
     refused(say("predict", "run", "--graph", graph), "only homogeneous graphs can be used", "docs/typed.md")
 
 
+def test_shards_of_a_typed_graph_are_for_training(say, graph):
+    assert say("partition", graph, "--parts", "2", "--out", "parts")[0] == 0
+    refused(say("plan", "parts", "--parts", "2"), "parts is a typed graph (5 node types, 8 relations)", "docs/typed.md")
+    with pytest.raises(InputError, match="typed is a typed graph"):
+        fg.open_shard(typed_graph().union, aggregation="gcn")
+
+
 PAPERS = {"p/x": np.ones((4, 2), np.float32), "p/y": np.arange(4) % 2, "p/train_mask": np.arange(4) < 2}
 PAPERS |= {"p/val_mask": np.arange(4) == 2, "p/test_mask": np.arange(4) == 3, "a/num_nodes": np.int64(3)}
 EDGE = np.array([[0, 2], [1, 3]])

@@ -1,5 +1,6 @@
 """Typed models on any number of ranks equal dense equations: losses, logits, all gradients, learned rows included."""
 
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -9,6 +10,7 @@ from fullgraph import nn
 from fullgraph.exchange import Bounded, Pipelined, Wire
 from fullgraph.graph_types import GraphTypes, RelationFact, TypeFact
 from fullgraph.placement import Partitioned
+from fullgraph.recipes import STRATEGIES
 from fullgraph.testing import anew, run_processes, run_threads
 from fullgraph.train.config import TrainConfig
 from fullgraph.train.sync import _groups
@@ -69,6 +71,28 @@ def test_late_rows_equal_their_equations(model, case, schedule):
     assert_typed(run_threads(3, train_trace, CASES[case], spec, 6, Wire(schedule=schedule)), wanted)
 
 
+@pytest.mark.gpu
+@pytest.mark.parametrize("model", SPECS)
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_gpu_equals_dense_equations(ranks, model):
+    """The same body with the rows of all simulated ranks on one CUDA device."""
+    traces = run_threads(ranks, partial(train_trace, device="cuda"), CASES["scattered"], SPECS[model])
+    assert_typed(traces, typed_trace("scattered", SPECS[model])[0])
+
+
+def losses(transport, spec, precision):
+    config = TrainConfig(epochs=5, lr=0.05, seed=3, precision=precision)
+    trainer = trainer_of(transport, CASES["scattered"], spec, config)
+    return [float(trainer.train_step()[0]) for _ in range(5)]
+
+
+@pytest.mark.parametrize("model", ["rgcn", "hetero-sage", "rgat", "hgt"])
+def test_rows_of_16_bits_give_nearly_the_same_losses(model):
+    full, half = (run_threads(2, losses, replace(SPECS[model], dropout=0.0), kind) for kind in ("fp32", "bf16"))
+    assert full != half
+    torch.testing.assert_close(torch.tensor(half).sum(0), torch.tensor(full).sum(0), rtol=0.1, atol=0.1)
+
+
 def in_turn(transport, runs):
     return [anew(transport, train_trace, *run) for run in runs]
 
@@ -82,11 +106,17 @@ def test_processes_equal_dense_equations():
         assert_typed(traces, typed_trace(case, SPECS[model])[0])
 
 
-@pytest.mark.parametrize("schedule", [None, Wire(schedule=Pipelined())], ids=["fresh", "late"])
-@pytest.mark.parametrize("case", ["scattered", "a type on one rank"])
-def test_resuming_anywhere_is_bit_identical(case, schedule):
-    config = TrainConfig(epochs=4, eval_every=2, checkpoint_every=1)
-    for (losses, saved), *again in run_threads(3, resumed_epochs, CASES[case], SPECS["rgcn"], config, schedule):
+HALOS = [name for name in STRATEGIES if name != "auto" and STRATEGIES.make(name).layout().by_relation]
+
+
+@pytest.mark.parametrize(
+    ("model", "strategy"),
+    [(model, name) for model in ("rgcn", "hgt") for name in HALOS if (model, name) != ("hgt", "bns")],
+)
+def test_resuming_anywhere_is_bit_identical(model, strategy):
+    config, strategy = TrainConfig(epochs=4, eval_every=2, checkpoint_every=1), STRATEGIES.make(strategy)
+    run = (CASES["a type on one rank"], SPECS[model], config, None, True, False, None, strategy)
+    for (losses, saved), *again in run_threads(3, resumed_epochs, *run):
         assert any("embedding" in name for name in saved[-1][0])
         for epoch, (late_losses, late_saved) in enumerate(again):
             assert late_losses == losses[epoch:], f"resumed after {epoch} epochs"

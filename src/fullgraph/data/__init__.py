@@ -2,7 +2,17 @@
 
 from fullgraph.data.features import FEATURE_KINDS, FeatureScaler, fit_features
 from fullgraph.data.graph import Graph
-from fullgraph.data.loaders import FORMS, as_any_graph, as_graph, as_union, load, load_any, load_typed, load_union
+from fullgraph.data.loaders import (
+    FORMS,
+    as_any_graph,
+    as_graph,
+    as_union,
+    load,
+    load_any,
+    load_typed,
+    load_union,
+    refused,
+)
 from fullgraph.data.names import Names
 from fullgraph.data.npz import load_npz, save_npz
 from fullgraph.data.typed import Edges, NodeType, Relation, TypedGraph
@@ -26,5 +36,6 @@ __all__ = [
     "load_npz",
     "load_typed",
     "load_union",
+    "refused",
     "save_npz",
 ]
