@@ -101,6 +101,7 @@ def train(
     partitioner: Partitioner | str = "metis",
     features: str = "none",
     split: int | str = 0,
+    reverses: bool = False,
     out: str | Path | None = None,
     **options: Any,
 ) -> FinishedRun:
@@ -111,15 +112,16 @@ def train(
     strategy, partitioner: a value, or a name, which may be your own (`my_file.py:Name`). model may also be a torch
     module class whose forward is called like that of a PyG model, functools.partial(Net, hidden=64), a function that
     builds a module, or a module, whose weights are the initial weights; the default is the task's default model, or
-    that of typed graphs.
+    that of typed graphs. reverses: add a reversed relation beside each relation of a typed graph.
     """
-    graph = graph if isinstance(graph, str | Path) else as_union(as_any_graph(graph))
+    graph = graph if isinstance(graph, str | Path) else as_union(as_any_graph(graph), reverses=reverses)
     run = Run(
         graph=graph.name if isinstance(graph, Graph) else str(graph),
         parts=parts or 0,
         partitioner=partitioner,  # type: ignore[arg-type]  # a name becomes the value it stands for
         features=features,
         split=split,
+        reverses=reverses,
         model=Usual() if model is None else _chosen(model),
         strategy=strategy,  # type: ignore[arg-type]
         train=read_value(TrainConfig, options, "fg.train"),

@@ -55,7 +55,7 @@ def prepare(config: Run, graph: Graph | str | Path, run: RunFolder, phases: Phas
         else:
             if not isinstance(graph, Graph):
                 with phases("read", f"reading {graph}"):
-                    graph = load_union(str(graph))
+                    graph = load_union(str(graph), reverses=config.reverses)
             task, graph = fitted(config.train.task, graph, config.train.seed, config.split)
             facts = facts_of(graph)
             config = with_task(replace(config, parts=config.parts or 1), task, facts)
@@ -119,6 +119,8 @@ def _with_shards(config: Run, shards: Path) -> tuple[Run, Manifest]:
         raise InputError(f"{shards} holds {manifest.parts} parts, not {config.parts}; pass --parts {manifest.parts}")
     if is_drawn(config.split):
         raise InputError(f"{shards} has its splits; run `fullgraph partition` again with --split {config.split}")
+    if config.reverses:
+        raise InputError(f"{shards} has its relations; run `fullgraph partition` again with --reverses")
     if config.features not in ("none", manifest.features):
         raise InputError(f"{shards} was written with features {manifest.features!r}; partition again to change them")
     config = replace(

@@ -41,6 +41,7 @@ class Run(Value):
     parts: Annotated[int, Range(0, 65535)] = 1
     shards: str = ""  # folder of the parts; empty: beside this file
     shards_checksum: Annotated[int, Range(0, 2**32 - 1)] = 0  # checksum of their manifest
+    reverses: bool = False  # add a reversed relation beside each relation of a typed graph
     partitioner: AnyPartitioner | None = Metis()  # None: the graph came partitioned
     features: Annotated[str, OneOf("none", "row", "standard")] = "none"
     # one of the graph's splits, or the shares of a split to draw

@@ -164,6 +164,24 @@ def test_other_commands_name_those_that_take_typed_graphs(say, graph):
     refused(say("predict", "run", "--graph", graph), "only homogeneous graphs can be used", "docs/typed.md")
 
 
+def test_reverses_are_added_when_asked_for(say, tmp_path):
+    nodes = {"a": {"num_nodes": 6}, "b": {"x": np.eye(9, 3), "y": np.arange(9) % 2}}
+    ends = np.stack([np.arange(12) % 6, np.arange(12) % 9])
+    graph = TypedGraph(nodes, {("a", "to", "b"): ends})
+    save_npz(graph, tmp_path / "one.npz")
+    options = ("--split", "random:40/30/30", "--reverses")
+    assert say("train", "one.npz", *SMALL, *options, "--out", "run")[0] == 0
+    facts = read_manifest(tmp_path / "run" / "shards").graph
+    assert [relation.name for relation in facts.types.relations] == ["to", "rev_to"]
+    assert facts.arcs == 24
+    assert say("partition", "one.npz", *options, "--out", "parts")[0] == 0
+    assert read_manifest(tmp_path / "parts").graph.types == facts.types
+    refused(say("train", "parts", "--reverses"), "parts has its relations", "partition` again with --reverses")
+    refused(say("train", "demo", "--reverses"), "demo has no relations, and reverses are for typed graphs")
+    twice = fg.train(graph, reverses=True, split="random:40/30/30", epochs=1, report=False, out=tmp_path / "twice")
+    assert twice.result["graph"]["edges"] == 24
+
+
 def test_shards_of_a_typed_graph_are_for_training(say, graph):
     assert say("partition", graph, "--parts", "2", "--out", "parts")[0] == 0
     refused(say("plan", "parts", "--parts", "2"), "parts is a typed graph (5 node types, 8 relations)", "docs/typed.md")

@@ -14,6 +14,7 @@ from fullgraph.commands.shared import (
     PartitionerName,
     PartitionerOption,
     PartsOption,
+    ReversesOption,
     SplitOption,
     partitioner_of,
     print_json,
@@ -38,6 +39,7 @@ def partition(
     partitioner_option: PartitionerOption = [],  # noqa: B006
     features: FeaturesOption = "none",
     split: SplitOption = "0",
+    reverses: ReversesOption = False,
     seed: int = TrainConfig.seed,
     task: str = TrainConfig.task,
     option: OldOption = [],  # noqa: B006
@@ -57,7 +59,7 @@ def partition(
     chosen = partitioner_of(partitioner, partitioner_option, option)  # refuses bad options before the graph is read
     with shown() as display:
         phases = Phases(display=display)
-        _, whole = fitted(task, as_union(_read(graph, phases)), seed, wanted)
+        _, whole = fitted(task, as_union(_read(graph, phases), reverses=reverses), seed, wanted)
         assignment = cut(whole, parts, chosen, seed, phases)
         manifest = write_shards(
             out, whole, assignment, phases, features=features, split=0 if isinstance(wanted, str) else wanted

@@ -30,14 +30,21 @@ def load(spec: str | Path = "demo") -> Graph:
     return untyped(load_any(spec))
 
 
-def load_union(spec: str | Path = "demo") -> Graph:
+def load_union(spec: str | Path = "demo", *, reverses: bool = False) -> Graph:
     """Load the graph named by `spec` to partition or to train on; a typed graph becomes its union."""
-    return as_union(load_any(spec))
+    return as_union(load_any(spec), reverses=reverses)
 
 
-def as_union(graph: Graph | TypedGraph) -> Graph:
-    """Return the graph to partition or to train on: a typed graph's union, or the homogeneous graph itself."""
-    return graph.union if isinstance(graph, TypedGraph) else graph
+def as_union(graph: Graph | TypedGraph, *, reverses: bool = False) -> Graph:
+    """Return the graph to partition or to train on: a typed graph's union, or the homogeneous graph itself.
+
+    reverses: add a reversed relation beside each relation.
+    """
+    if isinstance(graph, TypedGraph):
+        return (graph.with_reverses() if reverses else graph).union
+    if reverses:
+        raise InputError(f"{graph.name} has no relations, and reverses are for typed graphs: leave them out")
+    return graph
 
 
 def load_typed(spec: str | Path) -> TypedGraph:
