@@ -23,6 +23,7 @@ words     : -
 cached    : -
 display   : errors words
 values    : own_code+ words
+graph_types: values+
 environ   : values+
 device    : environ+
 cgroup    : -
@@ -34,10 +35,10 @@ named     : reference+ values+
 described : own_code+
 axes      : named+ described
 storage   : values+
-data      : storage+ axes+ resources proc words cached
+data      : storage+ axes+ graph_types resources proc words cached
 ops       : errors proc cached device
 report    : storage+ values display words device
-nn        : ops+ axes+ model_options device
+nn        : ops+ axes+ graph_types model_options device
 partition : data+ axes+
 cutting   : partition+ report+
 plan      : ops+ partition+

@@ -13,7 +13,7 @@ import torch
 
 from fullgraph.axes import MODELS
 from fullgraph.cached import cached_property
-from fullgraph.data import Graph, as_graph, load
+from fullgraph.data import Graph, as_any_graph, as_union, load, refused
 from fullgraph.display import shown
 from fullgraph.environ import in_job
 from fullgraph.errors import InputError
@@ -101,24 +101,27 @@ def train(
     partitioner: Partitioner | str = "metis",
     features: str = "none",
     split: int | str = 0,
+    reverses: bool = False,
     out: str | Path | None = None,
     **options: Any,
 ) -> FinishedRun:
     """Train `model` on the whole graph over `parts` processes; `options` are the fields of TrainConfig.
 
-    graph: a Graph, a PyG `Data` (or the three of RandomLinkSplit), a name that `load` takes, or a folder that
-    `fullgraph partition` wrote. split: a number, or `random:60/20/20`. model, strategy, partitioner: a value, or a
-    name, which may be your own (`my_file.py:Name`). model may also be a torch module class whose forward is called like
-    that of a PyG model, functools.partial(Net, hidden=64), a function that builds a module, or a module, whose weights
-    are the initial weights; the default is the task's default model.
+    graph: a Graph or TypedGraph, a PyG `Data` (or the three of RandomLinkSplit) or `HeteroData`, a name that `load` or
+    `load_typed` takes, or a folder that `fullgraph partition` wrote. split: a number, or `random:60/20/20`. model,
+    strategy, partitioner: a value, or a name, which may be your own (`my_file.py:Name`). model may also be a torch
+    module class whose forward is called like that of a PyG model, functools.partial(Net, hidden=64), a function that
+    builds a module, or a module, whose weights are the initial weights; the default is the task's default model, or
+    that of typed graphs. reverses: add a reversed relation beside each relation of a typed graph.
     """
-    graph = graph if isinstance(graph, str | Path) else as_graph(graph)
+    graph = graph if isinstance(graph, str | Path) else as_union(as_any_graph(graph), reverses=reverses)
     run = Run(
         graph=graph.name if isinstance(graph, Graph) else str(graph),
         parts=parts or 0,
         partitioner=partitioner,  # type: ignore[arg-type]  # a name becomes the value it stands for
         features=features,
         split=split,
+        reverses=reverses,
         model=Usual() if model is None else _chosen(model),
         strategy=strategy,  # type: ignore[arg-type]
         train=read_value(TrainConfig, options, "fg.train"),
@@ -263,6 +266,8 @@ def open_shard(
         whole = graph if isinstance(graph, Graph) else load(str(graph))
         whole.need_labels()
         part = cut_parts(whole, partition(whole, transport.size), transport.rank, split=split)
+    if types := part.manifest.graph.types:
+        raise refused(part.manifest.graph.name, len(types.nodes), len(types.relations))
     if own:
         return rows_alone(run, part, transport)
     shard = build_shard(run, part, transport, aggregation)

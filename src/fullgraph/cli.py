@@ -21,6 +21,7 @@ from fullgraph.commands.shared import (
     GraphArgument,
     PartitionerName,
     PartitionerOption,
+    ReversesOption,
     SplitOption,
     chosen_from,
     with_fields,
@@ -80,7 +81,9 @@ def train(
     option: Annotated[list[str], typer.Option("-o", "--option", help="KEY=VALUE of the strategy")] = [],  # noqa: B006
     model: Annotated[
         str | None,
-        chosen_from(MODELS, default="sage; --task link: gcn, 2 layers, without norm and dropout"),
+        chosen_from(
+            MODELS, default="sage; typed graphs: hetero-sage; --task link: gcn, 2 layers, without norm and dropout"
+        ),
     ] = None,
     model_option: Annotated[
         list[str], typer.Option("-m", "--model-option", help="KEY=VALUE of a model of your own")
@@ -94,6 +97,7 @@ def train(
     partitioner_option: PartitionerOption = [],  # noqa: B006
     features: FeaturesOption = "none",
     split: SplitOption = "0",
+    reverses: ReversesOption = False,
     **fields: Any,
 ) -> None:
     """Train on the whole graph.

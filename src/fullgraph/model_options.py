@@ -33,7 +33,7 @@ class StackOptions(ModelOptions):
 class AttentionOptions(Value):
     """The options of attention models."""
 
-    heads: Annotated[int, Range(1, 1_000_000), Help("attention heads (gat)")] = 4
+    heads: Annotated[int, Range(1, 1_000_000), Help("attention heads (gat, rgat, hgt)")] = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,4 +45,13 @@ class GCNIIOptions(ModelOptions):
     norm: Annotated[str, NORMS] = "none"
 
 
-KINDS = (StackOptions, AttentionOptions, GCNIIOptions)
+@dataclass(frozen=True, kw_only=True)
+class BasesOptions(Value):
+    """The options of models with a matrix per relation."""
+
+    bases: Annotated[
+        int, Range(0, 1_000_000), Help("matrices whose sums are the relations'; 0: one per relation (rgcn)")
+    ] = 0
+
+
+KINDS = (StackOptions, AttentionOptions, GCNIIOptions, BasesOptions)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from fullgraph.run import Run
 
 MODEL_OPTIONS = {name for kind in KINDS for name in hints_of(kind)}
-PLAIN = ("graph", "parts", "features", "split")  # options of `train` that are fields of a run
+PLAIN = ("graph", "parts", "features", "split", "reverses")  # options of `train` that are fields of a run
 
 
 def read_config(ctx: typer.Context, path: Path | None) -> Path | None:

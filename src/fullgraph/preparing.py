@@ -13,18 +13,18 @@ from uuid import uuid4
 from torch.nn.parameter import is_lazy
 
 from fullgraph.cutting import cut, write_shards
-from fullgraph.data import Graph, load
+from fullgraph.data import Graph, load_union
 from fullgraph.data.splits import is_drawn
 from fullgraph.errors import InputError, explain
 from fullgraph.nn import ModelSpec, Usual
 from fullgraph.own_code import own_code
-from fullgraph.partition import Manifest, Metis, is_partition_folder, read_manifest
+from fullgraph.partition import GraphFacts, Manifest, Metis, facts_of, is_partition_folder, read_manifest
 from fullgraph.recipes import Strategy
 from fullgraph.remarks import remarks
 from fullgraph.report import Phases
 from fullgraph.report.terminal import note
 from fullgraph.resources import require_memory, require_ranks
-from fullgraph.run import Run
+from fullgraph.run import Run, require_types
 from fullgraph.storage import scratch
 from fullgraph.tasks import TaskSpec, check_task, fitted, task_for
 from fullgraph.train.config import TrainConfig
@@ -48,14 +48,18 @@ def prepare(config: Run, graph: Graph | str | Path, run: RunFolder, phases: Phas
             config, manifest = _with_shards(config, Path(graph))
             task = task_for(config.train.task, manifest.graph, cut=True)
             task.check(manifest.graph, cut=True)
-            config = chosen(with_task(config, task), Path(graph), phases)
+            config = with_task(config, task, manifest.graph)
+            check_types(config, manifest.graph)
+            config = chosen(config, Path(graph), phases)
             check_placement(config)
         else:
             if not isinstance(graph, Graph):
                 with phases("read", f"reading {graph}"):
-                    graph = load(str(graph))
+                    graph = load_union(str(graph), reverses=config.reverses)
             task, graph = fitted(config.train.task, graph, config.train.seed, config.split)
-            config = with_task(replace(config, parts=config.parts or 1), task)
+            facts = facts_of(graph)
+            config = with_task(replace(config, parts=config.parts or 1), task, facts)
+            check_types(config, facts)
             check_placement(config)
             partitioner = config.strategy.partitioner() or config.partitioner or Metis()
             config = replace(config, partitioner=partitioner)
@@ -82,10 +86,14 @@ def prepare(config: Run, graph: Graph | str | Path, run: RunFolder, phases: Phas
     return config
 
 
-def with_task(config: Run, task: TaskSpec) -> Run:
-    """The run with its task, and with the task's default model if no model was named."""
+USUAL_TYPED = ("hetero-sage", dict[str, object]())  # the default model for a typed graph, and its options
+
+
+def with_task(config: Run, task: TaskSpec, facts: GraphFacts | None = None) -> Run:
+    """The run with its task, and with the default model of the task, or of typed graphs, if no model was named."""
     check_task(task)
-    model = config.model.settled(*task.usual) if isinstance(config.model, Usual) else config.model
+    usual = USUAL_TYPED if facts is not None and facts.types else task.usual
+    model = config.model.settled(*usual) if isinstance(config.model, Usual) else config.model
     return replace(config, model=model, train=replace(config.train, task=task))
 
 
@@ -111,6 +119,8 @@ def _with_shards(config: Run, shards: Path) -> tuple[Run, Manifest]:
         raise InputError(f"{shards} holds {manifest.parts} parts, not {config.parts}; pass --parts {manifest.parts}")
     if is_drawn(config.split):
         raise InputError(f"{shards} has its splits; run `fullgraph partition` again with --split {config.split}")
+    if config.reverses:
+        raise InputError(f"{shards} has its relations; run `fullgraph partition` again with --reverses")
     if config.features not in ("none", manifest.features):
         raise InputError(f"{shards} was written with features {manifest.features!r}; partition again to change them")
     config = replace(
@@ -127,6 +137,24 @@ def check_placement(config: Run) -> None:
     layout.check(model, config.parts)
     task: TaskSpec = config.train.task  # type: ignore[assignment]  # `prepare` has found it
     task.check_placement(layout, inductive=config.train.inductive)
+
+
+def check_types(config: Run, facts: GraphFacts) -> None:
+    """Refuse a model that does not fit the graph's types, and what cannot train on a typed graph."""
+    require_types(config.model, facts)
+    if not facts.types:
+        return
+    if isinstance(config.strategy, Chooser) or not config.strategy.layout().by_relation:
+        known = "use vanilla, none, or one that exchanges halo rows, such as pipegcn"
+        raise InputError(f"strategy {config.strategy.name} cannot train on typed graphs: {known}")
+    attends, layers = config.model.aggregation == "relation attention", range(config.model.graph_layers)
+    if attends and any(getattr(config.wires.at(layer), "share", 1) < 1 for layer in layers):
+        raise InputError(
+            f"attention by relation needs all rows of the halo, and strategy {config.strategy.name} leaves some out: "
+            "use --model rgcn or hetero-sage"
+        )
+    if config.train.inductive:
+        raise InputError("inductive training keeps only the training nodes, which are of one type: leave it out")
 
 
 def new_folder(config: Run, out: str | Path | None) -> Path:

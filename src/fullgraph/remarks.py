@@ -53,7 +53,7 @@ def _unused(run: Run, manifest: Manifest) -> str:
         return ""
     is_own = hasattr(run.model, "forward_inputs")
     has = {"edge_attr": facts.edge_features > 0, "edge_weight": facts.weighted and is_own}
-    has |= dict.fromkeys(facts.field_names, True)
+    has |= dict.fromkeys(facts.field_names, not facts.types)  # a typed graph's are its types and relations
     lost = [name for name, there in has.items() if there and name not in own]
     if not lost:
         return ""

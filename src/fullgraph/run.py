@@ -5,14 +5,14 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from fullgraph.axes import FEATURE_KINDS, MODELS, STRATEGIES
 from fullgraph.data.splits import Drawn
 from fullgraph.device import device_of, require
 from fullgraph.errors import InputError, one_line
 from fullgraph.exchange import Wires
-from fullgraph.nn import AnyModel, Chain, GraphSAGE, check_spec
+from fullgraph.nn import AnyModel, Chain, GraphSAGE, ModelSpec, NodeEmbedding, check_spec
 from fullgraph.own_code import own_code, told, unfit
 from fullgraph.partition import AnyPartitioner, GraphFacts, Metis, Part
 from fullgraph.placement import AllLayers, Placement, Shard, WholeStep
@@ -23,9 +23,11 @@ from fullgraph.storage import read_document, record_of, write_document
 from fullgraph.tasks import task_for
 from fullgraph.train.config import FILE, FIX, TrainConfig
 from fullgraph.train.precision import allow_tf32, rows_dtype
+from fullgraph.train.spread import SpreadRows
 from fullgraph.train.trainer import Trainer
 from fullgraph.transport import Counting, Transport
 from fullgraph.values import OneOf, Range, Value, flat, tree_of
+from fullgraph.words import count
 
 SCHEMA = 3  # of config.json; schema 2 dropped input features silently, schema 1 had no schema number
 
@@ -39,6 +41,7 @@ class Run(Value):
     parts: Annotated[int, Range(0, 65535)] = 1
     shards: str = ""  # folder of the parts; empty: beside this file
     shards_checksum: Annotated[int, Range(0, 2**32 - 1)] = 0  # checksum of their manifest
+    reverses: bool = False  # add a reversed relation beside each relation of a typed graph
     partitioner: AnyPartitioner | None = Metis()  # None: the graph came partitioned
     features: Annotated[str, OneOf(*FEATURE_KINDS)] = "none"
     # one of the graph's splits, or the shares of a split to draw
@@ -134,7 +137,10 @@ def build_trainer(run: Run, part: Part, transport: Transport) -> Trainer:
     meter = Meter(device, detail=config.report or config.trace)
     probe = meter if meter.detail else None
     shard = build_shard(run, part, Counting(transport, meter.sent, meter.waiting, probe))
-    model = build_model(run, facts).to(device)
+    model = build_model(run, facts, shard.full.ids).to(device)
+    for name, held in model.named_modules():
+        if isinstance(held, NodeEmbedding):  # a typed model has at most one
+            model.tables = SpreadRows([f"{name}.weight"], held.nodes, held.total, shard.transport, "embedding")  # type: ignore[assignment]
     own, distributed = model, None
     if hasattr(spec, "distributed"):  # a user's module, which reads the edges itself
         model = distributed = spec.distributed(
@@ -151,19 +157,36 @@ def build_trainer(run: Run, part: Part, transport: Transport) -> Trainer:
     return Trainer(model, shard, task, config, meter)
 
 
-def build_model(run: Run, facts: GraphFacts) -> nn.Module:
-    """Build the model with the widths of the graph and the task, and with the modules that the task adds."""
+def build_model(run: Run, facts: GraphFacts, ids: Tensor | None = None) -> nn.Module:
+    """Build the model with the widths of the graph and the task, and with the modules that the task adds.
+
+    ids: of a rank's rows, for which a typed model holds learned rows; None: of all nodes.
+    """
+    require_types(run.model, facts)
     task, seed, dtype = task_for(run.train.task, facts, cut=True), run.train.seed, getattr(torch, run.train.dtype)
     spec, width = run.model, task.out_width(facts)
-    sized = {"facts": facts} if hasattr(spec, "distributed") else {}  # a user's module may have lazy layers
+    sized: dict[str, Any] = {"types": facts.types, "ids": ids} if facts.types else {}
+    sized |= {"facts": facts} if hasattr(spec, "distributed") else {}  # a user's module may have lazy layers
     with own_code(spec):
         model: nn.Module = spec.build(facts.features, width, seed=seed, dtype=dtype, **sized)
-    if not isinstance(model, nn.Module if sized else Chain):
+    if not isinstance(model, nn.Module if "facts" in sized else Chain):
         raise unfit(spec, f"built {told(model)}; `build` has to return a fullgraph.nn.Chain")
     task.equip(model, seed=seed, dtype=dtype)
     if not any(weight.requires_grad for weight in model.parameters()):
         raise unfit(spec, "has no weights to train: give it parameters, and leave some of them trainable")
     return model
+
+
+def require_types(model: ModelSpec, facts: GraphFacts) -> None:
+    """Refuse a model for typed graphs on a homogeneous graph, and the reverse."""
+    takes_types = getattr(model, "typed", False)  # a user's own module reads one type
+    if facts.types and not takes_types:
+        held = f"{count(len(facts.types.nodes), 'node type')} and {count(len(facts.types.relations), 'relation')}"
+        fix = f"use --model {', '.join(name for name in MODELS if getattr(MODELS[name], 'typed', False))}"
+        raise InputError(f"{facts.name} is a typed graph ({held}), and {model.name} is for homogeneous graphs: {fix}")
+    if takes_types and not facts.types:
+        raise InputError(f"{facts.name} has one node type and one relation, and {model.name} is for typed graphs: use "
+                         "--model sage, or give a typed graph (docs/typed.md)")  # fmt: skip
 
 
 def build_shard(run: Run, part: Part, transport: Transport, aggregation: str = "") -> Shard:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -67,15 +68,17 @@ def stale_trace(
     gamma_features: float = 0.0, gamma_gradients: float = 0.0, narrow_first: bool = True,
     input_ahead: bool = False,
     cross: Seen = lambda step, layer, rows: rows, model: Chain | None = None, objective: Objective | None = None,
+    dense: Any = None,
 ) -> Trained:  # fmt: skip
     """PipeGCN's equations for any table of versions: step t reads rows, and gradients, of step read(t).
 
     Other parts see S_t = smooth(C(H)_read(t)), a constant of the step unless read(t) = t; C is what `cross` makes of
     rows on their way (of their gradients, by its backward pass). What they return is G_t = C^T(dL/dS_t), and step t
-    adds smooth(G_read(t)) to the gradient of H_t: as <H_t, G> added to the loss.
+    adds smooth(G_read(t)) to the gradient of H_t: as <H_t, G> added to the loss. dense: the equations of another model.
     """
-    model = model or spec.build(graph.num_features, graph.num_classes, seed=3, dtype=torch.float64)
-    dense = DenseModel(graph, spec, model, part=part)
+    if dense is None:
+        model = model or spec.build(graph.num_features, graph.num_classes, seed=3, dtype=torch.float64)
+        dense = DenseModel(graph, spec, model, part=part)
     stale = _Staleness(read, gamma_features, gamma_gradients, cross)
     dense.seen, dense.narrow_first, dense.input_ahead = stale.seen, narrow_first, input_ahead
     told = {"opened": stale.open, "extra": lambda: stale.extra, "closed": lambda _: stale.close()}

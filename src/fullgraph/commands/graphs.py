@@ -14,6 +14,7 @@ from fullgraph.commands.shared import (
     PartitionerName,
     PartitionerOption,
     PartsOption,
+    ReversesOption,
     SplitOption,
     partitioner_of,
     print_json,
@@ -26,7 +27,7 @@ from fullgraph.train.config import TrainConfig
 from fullgraph.values import hints_of, read_option
 
 if TYPE_CHECKING:
-    from fullgraph.data import Graph
+    from fullgraph.data import Graph, TypedGraph
 
 
 @with_fields(TrainConfig)
@@ -38,6 +39,7 @@ def partition(
     partitioner_option: PartitionerOption = [],  # noqa: B006
     features: FeaturesOption = "none",
     split: SplitOption = "0",
+    reverses: ReversesOption = False,
     seed: int = TrainConfig.seed,
     task: str = TrainConfig.task,
     option: OldOption = [],  # noqa: B006
@@ -47,6 +49,7 @@ def partition(
     Example:  fullgraph partition mygraph.npz --parts 4 --out parts/ -p node_weight=1 -p degree_weight=0.5
     """
     from fullgraph.cutting import cut, write_shards
+    from fullgraph.data import as_union
     from fullgraph.report.tables import print_quality
     from fullgraph.run import Run
     from fullgraph.tasks import fitted
@@ -56,7 +59,7 @@ def partition(
     chosen = partitioner_of(partitioner, partitioner_option, option)  # refuses bad options before the graph is read
     with shown() as display:
         phases = Phases(display=display)
-        _, whole = fitted(task, _read(graph, phases), seed, wanted)
+        _, whole = fitted(task, as_union(_read(graph, phases), reverses=reverses), seed, wanted)
         assignment = cut(whole, parts, chosen, seed, phases)
         manifest = write_shards(
             out, whole, assignment, phases, features=features, split=0 if isinstance(wanted, str) else wanted
@@ -81,7 +84,8 @@ def inspect(
     Example:  fullgraph inspect parts/        or:  fullgraph inspect mygraph.npz --parts 8 --partitioner random
     """
     from fullgraph.cutting import cut
-    from fullgraph.data.describe import describe
+    from fullgraph.data import Graph, as_union
+    from fullgraph.data.describe import describe, describe_typed
     from fullgraph.partition import is_partition_folder, quality, read_manifest
     from fullgraph.report.inspection import print_graph, remarks_on
     from fullgraph.report.tables import print_quality
@@ -94,9 +98,10 @@ def inspect(
         chosen = partitioner_of(partitioner, partitioner_option, option)  # refuses bad options before the graph is read
         with shown(errors=as_json) as display:
             phases = Phases(display=display)
-            whole = _read(graph, phases)
+            read = _read(graph, phases)
             with phases("look", "describing the graph"):
-                about = asdict(describe(whole))
+                about = asdict(describe(read) if isinstance(read, Graph) else describe_typed(read))
+                whole = as_union(read)
             assignment = cut(whole, parts, chosen, seed, phases)
             with phases("look", "measuring the partition"):
                 figures, method = asdict(quality(whole, assignment)), assignment.method
@@ -111,11 +116,11 @@ def inspect(
         print(f"- {remark}")
 
 
-def _read(graph: str, phases: Phases) -> "Graph":
-    from fullgraph.data import load
+def _read(graph: str, phases: Phases) -> "Graph | TypedGraph":
+    from fullgraph.data import load_any
 
     with phases("read", f"reading {graph}"):
-        return load(graph)
+        return load_any(graph)
 
 
 def _say(graph: "Graph") -> None:

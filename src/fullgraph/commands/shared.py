@@ -90,6 +90,9 @@ FeaturesOption = Annotated[str, typer.Option(help=", ".join(FEATURE_KINDS), auto
 SplitOption = Annotated[
     str, typer.Option(help="which of the graph's K splits, or random:60/20/20 to draw one among labelled nodes")
 ]
+ReversesOption = Annotated[
+    bool, typer.Option("--reverses", help="typed graphs: add a relation with reversed edges, rev_NAME, beside each")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="print JSON for programs")]
 
 

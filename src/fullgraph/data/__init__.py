@@ -3,7 +3,17 @@
 from fullgraph.axes import FEATURE_KINDS
 from fullgraph.data.features import FeatureScaler, fit_features
 from fullgraph.data.graph import Graph
-from fullgraph.data.loaders import FORMS, as_graph, load, load_any, load_typed, refused
+from fullgraph.data.loaders import (
+    FORMS,
+    as_any_graph,
+    as_graph,
+    as_union,
+    load,
+    load_any,
+    load_typed,
+    load_union,
+    refused,
+)
 from fullgraph.data.names import Names
 from fullgraph.data.npz import load_npz, save_npz
 from fullgraph.data.typed import Edges, NodeType, Relation, TypedGraph
@@ -18,12 +28,15 @@ __all__ = [
     "NodeType",
     "Relation",
     "TypedGraph",
+    "as_any_graph",
     "as_graph",
+    "as_union",
     "fit_features",
     "load",
     "load_any",
     "load_npz",
     "load_typed",
+    "load_union",
     "refused",
     "save_npz",
 ]

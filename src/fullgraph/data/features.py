@@ -64,6 +64,9 @@ def fit_features(graph: Graph, kind: str, split: int = 0) -> FeatureScaler:
         raise InputError(f"split {split} does not exist: choose from 0 to {graph.num_splits - 1}")
     if kind != "standard":
         return FeatureScaler(kind)
+    if graph.types:
+        raise InputError("features 'standard' is fitted on training nodes, and of a typed graph's types only one has "
+                         "any: scale the features yourself, or use row")  # fmt: skip
     train = graph.train_mask[:, split]
     if sp.issparse(graph.x):
         mean, deviation = _sparse_moments(graph.x[train])

@@ -28,6 +28,7 @@ from fullgraph.data.validate import (
     one_hot,
 )
 from fullgraph.errors import InputError
+from fullgraph.graph_types import GraphTypes
 from fullgraph.values import read_value
 
 
@@ -42,6 +43,7 @@ class Graph:
     name of each node, or None. pairs: pairs of nodes, edges or not, for link prediction. lacks: missing parts that
     training on nodes needs; such a graph serves link prediction, or prediction by a trained model. class_names: names
     of the classes, if labels were texts. notes: remarks of the reader about omitted or added data, which a run prints.
+    types: those of the typed graph whose union this is (typed/union.py); names are then those of its target type only.
     """
 
     indptr: Array
@@ -62,6 +64,7 @@ class Graph:
     lacks: tuple[str, ...]
     class_names: tuple[str, ...]
     notes: tuple[str, ...]
+    types: GraphTypes
 
     def __init__(
         self, edge_index: Any, x: Any, y: Any = None, masks: Any = None, *, edge_weight: Any = None,
@@ -156,7 +159,7 @@ class Graph:
         num_classes = columns if real or labels.ndim == 2 else len(texts) or int(labels.max()) + 1
         self._set(
             **_rows(rows), **_masks(three), x=x, y=labels, num_classes=num_classes, real=real, lacks=lacks,
-            class_names=texts, **others,
+            class_names=texts, types=GraphTypes(), **others,
         )  # fmt: skip
 
     def _set(self, **values: Any) -> None:
@@ -183,11 +186,6 @@ class Graph:
     @property
     def num_arcs(self) -> int:
         return int(self.indices.shape[0])
-
-    @property
-    def type_starts(self) -> tuple[int, ...]:
-        """Where each node type's ids begin, and their end: one type here, several in the union of a typed graph."""
-        return 0, self.num_nodes
 
     @property
     def num_features(self) -> int:
@@ -217,6 +215,8 @@ class Graph:
 
     def subgraph(self, nodes: Any) -> Graph:
         """Return the subgraph of the nodes marked True, in the same order; masks may be empty, classes stay."""
+        if self.types:
+            raise InputError(f"{self.name} is typed: take the subgraph of each relation before it becomes one graph")
         keep = as_numpy(nodes)
         if keep.dtype != np.bool_ or keep.shape != (self.num_nodes,):
             raise InputError(f"subgraph takes one boolean per node, [{self.num_nodes}]: got {keep.dtype} {keep.shape}")
@@ -265,7 +265,11 @@ class Graph:
         """Return the graph with a random split: `random:60/20/20` of the labelled nodes, drawn by the seed."""
         if "y" in self.lacks:
             raise InputError(f"{self.name} has no labels, and --split {split} draws among labelled nodes: leave it out")
-        masks = check_masks(draw_masks(self.y, split, seed), self.num_nodes)
+        rows, drawn = self.types.target_ids, {}
+        for name, mask in draw_masks(self.y[rows], split, seed).items():
+            drawn[name] = np.zeros(self.num_nodes, dtype=bool)
+            drawn[name][rows] = mask
+        masks = check_masks(drawn, self.num_nodes)
         return self._with(**_masks(masks), lacks=())
 
     def as_classes(self) -> Graph:

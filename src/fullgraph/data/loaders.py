@@ -30,6 +30,23 @@ def load(spec: str | Path = "demo") -> Graph:
     return untyped(load_any(spec))
 
 
+def load_union(spec: str | Path = "demo", *, reverses: bool = False) -> Graph:
+    """Load the graph named by `spec` to partition or to train on; a typed graph becomes its union."""
+    return as_union(load_any(spec), reverses=reverses)
+
+
+def as_union(graph: Graph | TypedGraph, *, reverses: bool = False) -> Graph:
+    """Return the graph to partition or to train on: a typed graph's union, or the homogeneous graph itself.
+
+    reverses: add a reversed relation beside each relation.
+    """
+    if isinstance(graph, TypedGraph):
+        return (graph.with_reverses() if reverses else graph).union
+    if reverses:
+        raise InputError(f"{graph.name} has no relations, and reverses are for typed graphs: leave them out")
+    return graph
+
+
 def load_typed(spec: str | Path) -> TypedGraph:
     """Load the typed graph named by `spec`; a homogeneous graph has one type, `node`, and one relation, `edge`."""
     graph = load_any(spec)
@@ -47,8 +64,8 @@ def refused(name: str, types: int, relations: int) -> InputError:
     """Return the error of a command that takes no typed graph."""
     held = f"{count(types, 'node type')}, {count(relations, 'relation')}"
     return InputError(
-        f"{one_line(name, 100)} is a typed graph ({held}), which cannot be trained on yet: give a homogeneous graph; "
-        "`fullgraph inspect`, `fullgraph partition` and fg.load_typed take typed ones"
+        f"{one_line(name, 100)} is a typed graph ({held}), and here only homogeneous graphs can be used; "
+        "`fullgraph train`, inspect and partition, fg.train and fg.load_typed take typed ones (docs/typed.md)"
     )
 
 

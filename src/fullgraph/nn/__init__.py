@@ -7,6 +7,10 @@ from fullgraph.nn.linear import Linear
 from fullgraph.nn.model import GNN, Block, Chain, State
 from fullgraph.nn.norm import BatchNorm, LayerNorm
 from fullgraph.nn.spec import GAT, GCN, GCNII, GIN, AnyModel, GraphSAGE, ModelSpec, ResGCN, Stack, Usual, check_spec
+from fullgraph.nn.typed import HGT, RGAT, RGCN, HeteroSAGE, TypedGNN, TypedModel
+from fullgraph.nn.typed_attention import HGTConv, RGATConv
+from fullgraph.nn.typed_conv import HeteroSAGEConv, RGCNConv, TypedConv
+from fullgraph.nn.typed_input import NodeEmbedding, TypedInput
 from fullgraph.nn.view import IDENTITY, Features, GraphView, Mapped, Message, RowMap
 
 __all__ = [
@@ -15,8 +19,11 @@ __all__ = [
     "GCNII",
     "GIN",
     "GNN",
+    "HGT",
     "IDENTITY",
     "MODELS",
+    "RGAT",
+    "RGCN",
     "AnyModel",
     "BatchNorm",
     "Block",
@@ -29,18 +36,28 @@ __all__ = [
     "GINConv",
     "GraphSAGE",
     "GraphView",
+    "HGTConv",
+    "HeteroSAGE",
+    "HeteroSAGEConv",
     "InitialResidual",
     "LayerNorm",
     "Linear",
     "Mapped",
     "Message",
     "ModelSpec",
+    "NodeEmbedding",
     "PreActivation",
+    "RGATConv",
+    "RGCNConv",
     "ResGCN",
     "RowMap",
     "SAGEConv",
     "Stack",
     "State",
+    "TypedConv",
+    "TypedGNN",
+    "TypedInput",
+    "TypedModel",
     "Usual",
     "check_spec",
 ]

@@ -20,7 +20,7 @@ from fullgraph.nn.linear import Linear
 from fullgraph.nn.model import GNN, Chain
 from fullgraph.own_code import is_ours, own_code, told, unfit
 
-AGGREGATIONS = ("gcn", "mean", "sum", "attention")
+AGGREGATIONS = ("gcn", "mean", "sum", "attention", "relations", "relation attention")
 _DRAWING = threading.Lock()
 
 
@@ -41,7 +41,8 @@ def drawing(seed: int) -> Iterator[None]:
 class ModelSpec(ModelOptions, ABC):
     """The base of all models: `layers` of `hidden` features, dropout between them, a norm."""
 
-    aggregation: ClassVar[str]  # the A that the view multiplies by: "gcn", "mean", "sum" or "attention"
+    typed: ClassVar[bool] = False  # True: for typed graphs (typed.py)
+    aggregation: ClassVar[str]  # the A that the view multiplies by: one of AGGREGATIONS
     encodes: ClassVar[bool] = False  # a dense encoder comes first, so that input aggregation cannot be precomputed
     weights_do: ClassVar[str] = ""  # what edge weights change, if that may surprise
 

@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_map
 
 from fullgraph.device import by_kind
 from fullgraph.nn.layer_plan import LayerPlan, LayerShape
-from fullgraph.ops import Adjacency, act_dropout, dropout_arcs, host_rows
+from fullgraph.ops import Adjacency, Groups, RelationArcs, act_dropout, dropout_arcs, host_rows
 
 Features = Tensor | Adjacency  # dense rows, or sparse ones as a CSR matrix
 
@@ -195,6 +195,22 @@ class GraphView(Protocol):
     def aggregate(self, x: Tensor, layer: int) -> Tensor: ...
     def reduce(self, x: Tensor) -> Tensor:
         """The differentiable sum of x over ranks."""
+        ...
+
+
+class TypedView(GraphView, Protocol):
+    """A typed graph spread over ranks: a message's aggregation has a row per target and relation."""
+
+    def node_types(self, count: int) -> Groups:
+        """The first `count` owned rows, grouped by node type."""
+        ...
+
+    def relations(self, layer: int) -> Groups:
+        """The rows of a layer's aggregation, grouped by relation."""
+        ...
+
+    def relation_arcs(self, layer: int) -> RelationArcs:
+        """The arcs of a layer that attends, from the rows of a message's sources()."""
         ...
 
 

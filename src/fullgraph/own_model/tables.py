@@ -1,34 +1,29 @@
-"""Weights and buffers with a row per node: each rank holds the rows of its own nodes.
+"""Weights and buffers of a user's model with a row per node: each rank holds the rows of its own nodes."""
 
-Their gradients are local: no rank sums them. A state dict has all rows, under the user's names, in the graph's order.
-Optimizers that update each number separately need no change.
-"""
-
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from fullgraph.errors import InputError
 from fullgraph.own_model.rows.spaces import Rows, Space, mark
-from fullgraph.transport import Key, Transport
+from fullgraph.train.spread import SpreadRows
+from fullgraph.transport import Transport
 
 HOLDERS = ("torch.nn.modules.container", "torch_geometric.nn.models.linkx")  # library modules that hold users' weights
 OTHERS = ("torch.", "torch_geometric.")
 Place = tuple[dict[str, Any], str]  # a module's weights or buffers, and the name of one of them
 
 
-class Tables:
-    """The tables of one model, reduced to the rows `ids` of `total` nodes."""
+class Tables(SpreadRows):
+    """The tables of one user's model, reduced to the rows `ids` of `total` nodes."""
 
     def __init__(
         self, module: nn.Module, names: Collection[str], ids: Tensor, total: int,
         transport: Transport | None = None, key: str = "",
     ) -> None:  # fmt: skip
-        """transport: to the ranks that hold the other rows; key: of messages."""
-        self.ids, self.total, self.transport, self._key, self._gathered = ids.cpu(), total, transport, key, 0
+        super().__init__(names, ids, total, transport, key)
         self._places = {name: _place(module, name) for name in names}
         made: dict[int, tuple[Tensor, Tensor]] = {}  # a weight may be at several places
         for holder, name in self._places.values():
@@ -36,15 +31,6 @@ class Tables:
             if id(whole) not in made:
                 made[id(whole)] = whole, _cut(whole, ids)
             holder[name] = made[id(whole)][1]
-
-    def __bool__(self) -> bool:
-        return bool(self._places)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._places)
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._places
 
     def held(self) -> list[Tensor]:
         return [holder[key] for holder, key in self._places.values()]
@@ -55,40 +41,6 @@ class Tables:
             if len(holder[key]) != nodes.size:
                 raise InputError(f"{name} has a row per node, and the model gave it another size; keep its size")
             mark(holder[key], Rows(nodes, 0))
-
-    def whole(self, state: Mapping[str, Any]) -> dict[str, Any]:
-        """A state dict with the rows of all ranks; every rank must call this."""
-        return {name: self.gathered(x) if name in self else x for name, x in state.items()}
-
-    @torch.no_grad()
-    def gathered(self, rows: Tensor) -> Tensor:
-        """The rows of all nodes, in the graph's order."""
-        assert self.transport is not None
-        self._gathered += 1
-        out = spread(rows.detach().cpu(), self.ids, self.total)
-        whole = out.to(torch.uint8) if out.dtype == torch.bool else out
-        whole = self.transport.all_reduce(Key(f"{self._key} whole", self._gathered), whole).wait()
-        return whole.to(rows.device, rows.dtype)
-
-    def at_places(self, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """This rank's rows of each table at their places among all nodes, zeros elsewhere."""
-        return {name: spread(x, self.ids, self.total) if name in self else x for name, x in values.items()}
-
-    def own(self, state: Mapping[str, Any]) -> dict[str, Any]:
-        """Reduce a whole state dict to this rank's rows of each table."""
-        return {name: self.rows_of(x) if name in self else x for name, x in state.items()}
-
-    def rows_of(self, whole: Tensor) -> Tensor:
-        if whole.shape[:1] != (self.total,):
-            raise InputError(f"a table has {len(whole)} rows where the graph has {self.total} nodes")
-        return whole[self.ids.to(whole.device)]
-
-
-def spread(rows: Tensor, ids: Tensor, total: int) -> Tensor:
-    """The rows at their places among all nodes, zeros elsewhere."""
-    out = rows.new_zeros(total, *rows.shape[1:])
-    out[ids.to(rows.device)] = rows
-    return out
 
 
 def _cut(whole: Tensor, ids: Tensor) -> Tensor:

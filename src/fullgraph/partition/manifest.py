@@ -19,6 +19,7 @@ from fullgraph.axes import FEATURE_KINDS
 from fullgraph.data import Graph
 from fullgraph.data.arrays import Array
 from fullgraph.errors import Damaged, InputError, explain, one_line
+from fullgraph.graph_types import Count, GraphTypes
 from fullgraph.partition.base import MOST_PARTS, Assignment
 from fullgraph.partition.layout import Quality
 from fullgraph.storage import checksum, read_document, record_of, sweep, whole_folder, write_document
@@ -29,7 +30,6 @@ FILE = "manifest.json"
 AGAIN = "run `fullgraph partition` again"
 
 
-Count = Annotated[int, Range(0, 2**62)]
 Some = Annotated[int, Range(1, 2**62)]
 
 
@@ -70,6 +70,7 @@ class GraphFacts(Value):
     class_names: tuple[str, ...] = ()  # if labels were texts
     node_fields: tuple[FieldFact, ...] = ()  # further arrays of nodes, for a model of the user's own
     edge_fields: tuple[FieldFact, ...] = ()
+    types: GraphTypes = GraphTypes()  # of a typed graph, whose union this is
 
     @property
     def field_names(self) -> tuple[str, ...]:
@@ -143,6 +144,7 @@ def facts_of(graph: Graph) -> GraphFacts:
         class_names=graph.class_names,
         node_fields=_facts_of(graph.fields.nodes),
         edge_fields=_facts_of(graph.fields.edges),
+        types=graph.types,
     )
 
 
@@ -176,7 +178,7 @@ def read_manifest(folder: str | Path) -> Manifest:
     return manifest
 
 
-_ARRAY = re.compile(r"(part-[0-9]+/)?[a-z_]+\.npy")
+_ARRAY = re.compile(r"(part-[0-9]+/)?[a-z_]+(\.\w+)?\.npy")  # a point stands before the name of a field
 
 
 @contextmanager

@@ -128,7 +128,7 @@ def read_scaler(folder: str | Path) -> FeatureScaler:
 
 
 def read_names(folder: str | Path) -> Names | None:
-    """Return the user's names of the nodes in `folder`; None if nodes have only numbers."""
+    """Return the user's names of the nodes in `folder` (of a typed graph: of its target type); None if it has none."""
     arrays = _shared(folder, read_manifest(folder), *Names.ARRAYS)
     return Names.from_arrays(arrays) if arrays else None
 

@@ -10,6 +10,7 @@ from torch import nn
 from fullgraph.exchange import Clock, Wire, Wires
 from fullgraph.nn.layer_plan import LayerPlan
 from fullgraph.partition import GraphFacts, Part
+from fullgraph.placement.holding.adjacency import ATTENDS
 from fullgraph.placement.holding.live import Hops, Live, live_rows
 from fullgraph.placement.known import InputRows, KnownHalo
 from fullgraph.placement.layer_plans import Crossing, Rules, plan_layers
@@ -38,6 +39,7 @@ class Placement(ABC):
     """
 
     no_options: ClassVar[frozenset[str]]  # fields that are not options: the run sets them
+    by_relation: ClassVar[bool] = False  # whether it can aggregate by relation, for typed graphs
 
     inductive: bool = False
     sends: Crossing = "mapped"
@@ -81,7 +83,7 @@ class Placement(ABC):
         given = InputRows(
             graph=graph, transport=alone, nodes=nodes, name="full", aggregation=aggregation, dtype=self.dtype
         )
-        attends = aggregation == "attention"
+        attends = aggregation in ATTENDS
         known = self.rules.known_ahead(sparse=given.sparse, attends=attends, halo_is_less=given.halo_is_less)
         computed = {} if live is None else live.computed
         return plan_layers(self.rules, model, known=known, x=graph.rows.x, nodes=nodes, computed=computed)

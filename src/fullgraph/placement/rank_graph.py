@@ -38,7 +38,7 @@ class NodeRows:
     y: Tensor
     masks: dict[str, Tensor] = field(default_factory=dict)  # by split
     position: Tensor | None = None  # [n], the best order of rows
-    fields: Mapping[str, Tensor] = field(default_factory=dict)  # [n, ...] by name; only a user's own model reads them
+    fields: Mapping[str, Tensor] = field(default_factory=dict)  # [n, ...] by name; of a typed graph, NODE_TYPE
 
     def to(self, device: torch.device, x: Features) -> "NodeRows":
         """The same rows on a device, with x as input rows."""
@@ -50,6 +50,7 @@ class NodeRows:
             x=x,
             y=self.y.to(device),
             masks={name: mask.to(device) for name, mask in self.masks.items()},
+            fields={name: values.to(device) for name, values in self.fields.items()},
         )
 
     def picked(self, rows: Tensor) -> dict[str, Any]:

@@ -21,6 +21,11 @@ def print_graph(about: Mapping[str, Any]) -> None:
 
 def facts(about: Mapping[str, Any]) -> list[tuple[str, str]]:
     """The known facts, by name."""
+    if "relations" in about:
+        return _facts_by_type(about, about["types"], about["relations"], about["target"])
+    if about.get("types", {}).get("nodes"):  # of a manifest
+        held = about["types"]
+        return _facts_by_type(about, held["nodes"], held["relations"], held["target"])
     kinds = [word for word, there in (("weighted", about["weighted"]), ("sparse features", about["sparse"])) if there]
     if "directed" in about:
         kinds = ["directed" if about["directed"] else "undirected", *kinds]
@@ -40,6 +45,28 @@ def facts(about: Mapping[str, Any]) -> list[tuple[str, str]]:
     if about["pairs"]:
         found.append(("pairs", f"{about['pairs']:,}"))
     return found
+
+
+def _facts_by_type(about: Mapping[str, Any], types: Any, relations: Any, target: str | None) -> list[tuple[str, str]]:
+    """The facts of a typed graph: a line for each node type and relation."""
+    found = [("graph", f"{one_line(about['name'], 60)} (typed)"), ("nodes", f"{about['nodes']:,}")]
+    found.append(("arcs", count(about["arcs"], "arc")))
+    for kind in types:
+        sparse = "sparse " if kind.get("sparse") else ""
+        held = f"{kind['features']:,} {sparse}features" if kind["features"] else "no features"
+        alone = f", {kind['isolated']:,} isolated" if kind.get("isolated") else ""
+        found.append(("type", f"{kind['name']}: {count(kind['nodes'], 'node')}, {held}{alone}"))
+    for own in relations:
+        weighted = ", weighted" if own.get("weighted") else ""
+        degree = (
+            f", {own['mean_degree']:.1f} into a node, at most {own['largest_degree']:,}" if "weighted" in own else ""
+        )
+        name = f"{own['source']}__{own['name']}__{own['target']}"
+        found.append(("relation", f"{name}: {count(own['edges'], 'edge')}{degree}{weighted}"))
+    labels = _labels({"largest_class": None, **about})
+    sizes = {kind["name"]: kind["nodes"] for kind in types}
+    of = f", type {target}" if labels != "none" else ""
+    return [*found, ("labels", labels + of), *_splits({**about, "nodes": max(1, sizes.get(target or "", 0))})]
 
 
 def _features(about: Mapping[str, Any]) -> str:

@@ -19,6 +19,7 @@ from fullgraph.tasks.base import (
     check_task,
     main_table,
     predicted_by,
+    table_of,
 )
 from fullgraph.tasks.link import Link
 from fullgraph.tasks.losses import MeanLoss
@@ -92,5 +93,6 @@ __all__ = [
     "node_task",
     "predicted_by",
     "smaller_is_better",
+    "table_of",
     "task_for",
 ]

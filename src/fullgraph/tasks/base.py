@@ -33,6 +33,16 @@ class Table:
     count: int  # rows of the whole table
 
 
+def table_of(rows_n: Tensor, shard: Shard) -> Table:
+    """A table of this rank's rows: one for each node, or, of a typed graph, for each node of the target type."""
+    ids_n, span = shard.full.ids, shard.facts.types.target_ids
+    first, last = span.start, shard.full.num_nodes if span.stop is None else span.stop
+    if shard.facts.types:
+        picked = (ids_n >= first) & (ids_n < last)
+        rows_n, ids_n = rows_n[picked], ids_n[picked]
+    return Table(rows_n.cpu().numpy(), (ids_n - first).cpu().numpy(), last - first)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Predicted:
     """A table that a task predicts: the array `NAME.npy`, and columns of a CSV or Parquet file.

@@ -72,6 +72,8 @@ class Link(Value):
             raise InputError(f"{facts.name} was cut without pairs; partition it again with --task link")
         if facts.nodes < 2:
             raise InputError("link prediction needs a graph of at least two nodes")
+        if facts.types:
+            raise InputError(f"{facts.name} is a typed graph, and --task link takes homogeneous ones: leave it out")
 
     def check_placement(self, placement: Placement, *, inductive: bool) -> None:
         if isinstance(placement, Pipeline):

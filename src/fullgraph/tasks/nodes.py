@@ -22,6 +22,7 @@ from fullgraph.tasks.base import (
     chosen_loss,
     chosen_metric,
     scored_by,
+    table_of,
 )
 from fullgraph.tasks.losses import MeanLoss, RowLoss, full
 from fullgraph.tasks.metrics import Metric
@@ -146,8 +147,7 @@ class NodeTask:
         return scores
 
     def tables(self, out: Tensor, shard: Shard) -> dict[str, Table]:
-        ids, nodes = shard.full.ids.cpu().numpy(), shard.full.view.num_nodes
-        return {name: Table(rows.cpu().numpy(), ids, nodes) for name, rows in self._predicted(full(out)).items()}
+        return {name: table_of(rows, shard) for name, rows in self._predicted(full(out)).items()}
 
 
 def _as_they_are(out: Tensor, y: Tensor) -> Tensor:

@@ -4,12 +4,12 @@ With `bf16` a model's parameters, rows and wires are bfloat16. The optimizer upd
 gradients are cast to float32, summed over ranks and applied to the masters; after a step the masters are cast back.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Protocol
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor, nn
 
+from fullgraph.train.spread import SpreadRows
 from fullgraph.train.sync import holds_own_rows
 
 
@@ -23,23 +23,13 @@ def allow_tf32(precision: str) -> None:
     torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
 
 
-class Tables(Protocol):
-    """The weights of a user's model with one row per node; their rows are spread over ranks."""
-
-    def __iter__(self) -> Iterator[str]: ...
-    def whole(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]: ...
-    def own(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]: ...
-    def gathered(self, rows: Tensor) -> Tensor: ...
-    def rows_of(self, whole: Tensor) -> Tensor: ...
-
-
 class Weights:
     """The parameters that the optimizer updates: the model's own, or float32 masters of 16-bit parameters."""
 
     def __init__(self, model: nn.Module, dtype: torch.dtype) -> None:
         """`dtype`: the type in which the model computes from now on."""
         self.model = model
-        self.tables: Tables | None = getattr(model, "tables", None) or None
+        self.tables: SpreadRows | None = getattr(model, "tables", None) or None
         self._own = list(model.parameters())
         self.masters = [_master(p) if p.dtype != dtype else p for p in self._own]
         for own in self._own:
@@ -102,8 +92,9 @@ class Weights:
         return number.isdigit() and holds_own_rows(self.masters[int(number)]) and x.dim() > 0
 
     def _holder(self) -> nn.Module:
-        """The module whose state has this rank's rows."""
-        return self.model if self.tables is None else self.model.module  # type: ignore[return-value]
+        """The module whose state has this rank's rows; a user's model gives those of all ranks itself."""
+        own: nn.Module = getattr(self.model, "module", self.model)
+        return self.model if self.tables is None else own
 
 
 def _master(parameter: nn.Parameter) -> nn.Parameter:

@@ -21,7 +21,7 @@ from fullgraph.errors import InputError, nearest, one_line
 from fullgraph.own_code import told, unfit
 from fullgraph.placement import Shard
 from fullgraph.storage import discard, whole_file, workspace
-from fullgraph.tasks import BESIDE, EMBEDDINGS, Predicted, Table, Task, TaskSpec, predicted_by
+from fullgraph.tasks import BESIDE, EMBEDDINGS, Predicted, Table, Task, TaskSpec, predicted_by, table_of
 from fullgraph.train.trainer import logits_of
 from fullgraph.transport import Key, barrier, shared_token
 from fullgraph.values import Range, Value
@@ -108,8 +108,7 @@ def write_predictions(
     for name in [table.name for table in spec.predicts if class_names and table.classes == "values"]:
         tables[name] = replace(tables[name], rows=np.array(class_names)[tables[name].rows])
     if order.embeddings:
-        rows = rows_seen(seen, order.embeddings, len(out)).cpu().numpy()
-        tables[EMBEDDINGS.name] = Table(rows, shard.full.ids.cpu().numpy(), shard.full.view.num_nodes)
+        tables[EMBEDDINGS.name] = table_of(rows_seen(seen, order.embeddings, len(out)), shard)
     transport, step = shard.transport, shard.eval_clock.step
     folder.mkdir(parents=True, exist_ok=True)
     token = shared_token(transport, Key("predict/token", step))

@@ -104,7 +104,8 @@ def _trainable(parameters: Iterable[nn.Parameter]) -> list[nn.Parameter]:
 def _groups(model: nn.Module) -> list[list[nn.Parameter]]:
     """Group parameters roughly in the order of their gradients, from the last layer to the first.
 
-    Each group is large enough for a message. A parameter's layer is the first number in its name; a name without a
+    Each group is large enough for a message; rows of one rank are in none, so that all ranks have the same groups.
+    A parameter's layer is the first number in its name; a name without a
     number belongs to the layer of the parameter before it.
     """
     layer, numbered = 0, list[tuple[int, nn.Parameter]]()
@@ -116,6 +117,6 @@ def _groups(model: nn.Module) -> list[list[nn.Parameter]]:
     groups: list[list[nn.Parameter]] = [[]]
     for parameter in _trainable(backwards):
         groups[-1].append(parameter)
-        if sum(one.nbytes for one in groups[-1]) >= ENOUGH:
+        if sum(one.nbytes for one in groups[-1] if not holds_own_rows(one)) >= ENOUGH:
             groups.append([])
     return [group for group in groups if group]

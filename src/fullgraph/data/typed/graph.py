@@ -18,7 +18,7 @@ from fullgraph.data.arrays import Array, FeatureMatrix, as_numpy, frozen, frozen
 from fullgraph.data.graph import Graph
 from fullgraph.data.names import Names
 from fullgraph.data.splits import MASK_KEYS, masks_of
-from fullgraph.data.typed.union import UnionGraph, union_of
+from fullgraph.data.typed.union import union_of
 from fullgraph.data.validate import check_edge_features, check_ends, check_features, check_names, check_weight, nodes_of
 from fullgraph.errors import InputError, nearest, one_line
 
@@ -170,8 +170,8 @@ class TypedGraph:
         yield from ((kind, *bounds) for kind, bounds in zip(self.nodes, pairwise(self.starts), strict=True))
 
     @cached_property
-    def union(self) -> UnionGraph:
-        """All nodes in one numbering, and the edges of all relations, as a partitioner sees them."""
+    def union(self) -> Graph:
+        """All nodes in one numbering, and the edges of all relations: the graph to partition and train on."""
         return union_of(self)
 
     def with_split(self, split: str, seed: int) -> TypedGraph:

@@ -1,4 +1,4 @@
-"""The union of a typed graph: one numbering of all nodes, one set of edges, as partitioners read them."""
+"""The union of a typed graph: one numbering of all nodes and one set of edges, which is partitioned and trained on."""
 
 from __future__ import annotations
 
@@ -9,42 +9,101 @@ import scipy.sparse as sp
 
 from fullgraph.data import csr
 from fullgraph.data.arrays import Array
+from fullgraph.data.fields import check_fields
 from fullgraph.data.graph import Graph
 from fullgraph.data.splits import MASKS
+from fullgraph.graph_types import EDGE_TYPE, NODE_TYPE, GraphTypes, RelationFact, TypeFact
 
 if TYPE_CHECKING:
     from fullgraph.data.typed.graph import TypedGraph
 
 
-class UnionGraph(Graph):
-    """Nodes numbered type after type, the edges of all relations, labels of the target type, and no features.
+def union_of(graph: TypedGraph) -> Graph:
+    """Return the union: nodes numbered type after type, the edges of all relations, labels of the target type.
+
+    Its fields `node_type` and `edge_type` number types and relations. Its features are sparse: a node's row has its own
+    features in the columns of its type. names: those of the target type's nodes, for predictions.
 
     A node that several relations read is one node here, so a partitioner counts it once, and so do halos.
     """
-
-    starts: tuple[int, ...]
-
-    @property
-    def type_starts(self) -> tuple[int, ...]:
-        return self.starts
-
-
-def union_of(graph: TypedGraph) -> UnionGraph:
-    """Return the union of all relations."""
     first = {kind: low for kind, low, _ in graph.ranges()}
     total, index = graph.num_nodes, csr.index_dtype(graph.num_nodes)
     source, target = np.empty(graph.num_arcs, index), np.empty(graph.num_arcs, index)
+    relation = np.empty(graph.num_arcs, _smallest(len(graph.edges)))
     done = 0
-    for (kind, _, into), edges in graph.edges.items():
+    for number, ((kind, _, into), edges) in enumerate(graph.edges.items()):
         here = slice(done, done := done + edges.num_arcs)
         np.add(edges.indices, first[kind], out=source[here], casting="unsafe")
         np.add(csr.targets(edges.indptr, index), first[into], out=target[here], casting="unsafe")
-    indptr, indices, _ = csr.csr_by_target(source, target, total)
-    no_x = sp.csr_array((total, 1), dtype=np.float32)
-    union = UnionGraph.from_csr(indptr, indices, no_x, *_padded(graph, total), name=graph.name)
-    assert isinstance(union, UnionGraph)
-    object.__setattr__(union, "starts", graph.starts)
-    return union
+        relation[here] = number
+    indptr, indices, order = csr.csr_by_target(source, target, total, np.arange(graph.num_arcs))
+    weight = _weights(graph)
+    union = Graph.from_csr(
+        indptr, indices, _features(graph), *_padded(graph, total), name=graph.name,
+        edge_weight=None if weight is None else weight[order],
+    )  # fmt: skip
+    kinds = np.repeat(np.arange(len(graph.nodes)), [kind.num_nodes for kind in graph.nodes.values()])
+    arrays = {NODE_TYPE: kinds.astype(_smallest(len(graph.nodes))), EDGE_TYPE: relation[order]}
+    labels = graph.labels
+    return union._with(
+        types=types_of(graph),
+        fields=check_fields(arrays, total, graph.num_arcs),
+        names=None if graph.target is None else graph.nodes[graph.target].names,
+        num_classes=0 if labels is None else labels.num_classes,
+        class_names=() if labels is None else labels.class_names,
+        notes=(*graph.notes, *_unused(graph)),
+    )
+
+
+def types_of(graph: TypedGraph) -> GraphTypes:
+    """Return the facts about a graph's types and relations."""
+    kinds = (TypeFact(name, kind.num_nodes, kind.num_features) for name, kind in graph.nodes.items())
+    relations = (RelationFact(*name, edges.num_arcs) for name, edges in graph.edges.items())
+    return GraphTypes(tuple(kinds), tuple(relations), graph.target or "")
+
+
+def _smallest(count: int) -> Any:
+    return np.int16 if count < 1 << 15 else np.int32
+
+
+def _weights(graph: TypedGraph) -> Array | None:
+    """Return the weights of all edges, 1 in relations without weights; None if no relation has any."""
+    given = [edges.edge_weight for edges in graph.edges.values()]
+    kinds = [weight.dtype for weight in given if weight is not None]
+    if not kinds:
+        return None
+    kind = np.result_type(*kinds)
+    counts = [edges.num_arcs for edges in graph.edges.values()]
+    return np.concatenate(
+        [np.ones(count, kind) if own is None else own for own, count in zip(given, counts, strict=True)]
+    )
+
+
+def _features(graph: TypedGraph) -> Any:
+    """Return sparse features with one block of columns per type; a single empty column if no type has features."""
+    width = sum(kind.num_features for kind in graph.nodes.values())
+    held = [kind.x.dtype for kind in graph.nodes.values() if kind.x is not None]
+    dtype = np.result_type(np.float32, *held)
+    data, indices, lengths = [np.empty(0, dtype)], [np.empty(0, np.int32)], []
+    column = 0
+    for kind in graph.nodes.values():
+        if kind.x is None:
+            lengths.append(np.zeros(kind.num_nodes, np.int64))
+            continue
+        rows = sp.csr_array(kind.x if sp.issparse(kind.x) else np.asarray(kind.x, dtype))
+        data.append(rows.data.astype(dtype, copy=False))
+        indices.append(rows.indices.astype(np.int32) + np.int32(column))
+        lengths.append(np.diff(rows.indptr).astype(np.int64))
+        column += kind.num_features
+    indptr = np.concatenate([[0], np.cumsum(np.concatenate(lengths))])
+    return sp.csr_array((np.concatenate(data), np.concatenate(indices), indptr), shape=(graph.num_nodes, max(1, width)))
+
+
+def _unused(graph: TypedGraph) -> list[str]:
+    named = ["__".join(name) for name, edges in graph.edges.items() if edges.edge_attr is not None]
+    return [f"edge_attr of {', '.join(named)} is not used: models for typed graphs read no features of edges"] * bool(
+        named
+    )
 
 
 def _padded(graph: TypedGraph, total: int) -> tuple[Any, Any]:

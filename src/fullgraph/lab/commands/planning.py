@@ -159,12 +159,15 @@ def _strategies(texts: list[str]) -> "list[tuple[str, Strategy]]":
 def _cut(graph: str, parts: int, partitioner: Any, work: Path, phases: Phases) -> Path:
     """A folder with that many parts: the given one, or a new one."""
     from fullgraph.cutting import cut, write_shards
-    from fullgraph.data import load
+    from fullgraph.data import load, refused
     from fullgraph.partition import is_partition_folder, read_manifest
 
     if is_partition_folder(Path(graph)):
-        if read_manifest(Path(graph)).parts != parts:
+        manifest = read_manifest(Path(graph))
+        if manifest.parts != parts:
             raise InputError(f"{graph} does not have the {parts} parts of the cluster; give the graph itself")
+        if types := manifest.graph.types:
+            raise refused(graph, len(types.nodes), len(types.relations))
         return Path(graph)
     with phases("read", f"reading {graph}"):
         whole = load(graph)

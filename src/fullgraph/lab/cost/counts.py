@@ -6,10 +6,11 @@ from math import prod
 import torch
 from torch import Tensor
 
+from fullgraph.errors import InputError
 from fullgraph.nn.view import Features
 from fullgraph.ops import Adjacency, Structure
 from fullgraph.partition import GraphFacts
-from fullgraph.placement.holding.adjacency import dense_is_less, fine
+from fullgraph.placement.holding.adjacency import BY_RELATION, dense_is_less, fine
 from fullgraph.placement.known import Known, KnownHalo
 from fullgraph.placement.layer_plans import Rules
 
@@ -91,6 +92,8 @@ class Kind:
 
     @classmethod
     def of(cls, counts: Counts, aggregation: str, dtype: torch.dtype) -> "Kind":
+        if aggregation in BY_RELATION:
+            raise InputError("the cost of a model for typed graphs cannot be predicted; measure it")
         return cls(
             aggregation=aggregation, weighted=counts.graph.weighted, undirected=counts.undirected, dtype=fine(dtype)
         )

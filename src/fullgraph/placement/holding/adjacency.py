@@ -10,10 +10,15 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from fullgraph.ops import Adjacency, Structure
+from fullgraph.cached import cached_property
+from fullgraph.errors import InputError
+from fullgraph.graph_types import EDGE_TYPE
+from fullgraph.ops import Adjacency, Groups, RelationArcs, Structure
 from fullgraph.ops.transpose import indptr_of, transpose
 
 ARCS_AT_ONCE = 1 << 26
+ATTENDS = ("attention", "relation attention")  # aggregations that keep the pattern of arcs, and no matrix
+BY_RELATION = ("relations", "relation attention")
 HaloOf = Callable[[Tensor], Tensor]  # owned values [n, k] -> their copies on halo rows [h, k]
 
 
@@ -27,7 +32,7 @@ class Arcs:
     num_halo: int
     undirected: bool = False  # has the reverse of every arc between owned rows
     attr: Tensor | None = None  # [e, K] features of arcs; only a user's own model reads them
-    fields: Mapping[str, Tensor] = field(default_factory=dict)  # [e, ...] by name; only a user's own model reads them
+    fields: Mapping[str, Tensor] = field(default_factory=dict)  # [e, ...] by name; of a typed graph, EDGE_TYPE
 
     @property
     def num_owned(self) -> int:
@@ -40,7 +45,9 @@ class Arcs:
     def to(self, device: torch.device) -> "Arcs":
         weight = None if self.weight is None else self.weight.to(device)
         attr = None if self.attr is None else self.attr.to(device)
-        return replace(self, indptr=self.indptr.to(device), indices=self.indices.to(device), weight=weight, attr=attr)
+        fields = {name: values.to(device) for name, values in self.fields.items()}
+        indptr, indices = self.indptr.to(device), self.indices.to(device)
+        return replace(self, indptr=indptr, indices=indices, weight=weight, attr=attr, fields=fields)
 
     def targets(self) -> Tensor:
         return torch.repeat_interleave(torch.arange(self.num_owned, device=self.device), self.indptr.diff())
@@ -71,6 +78,11 @@ class Arcs:
 
     def reordered(self, order_n: Tensor) -> "Arcs":
         """The same arcs with rows and owned columns in another order; columns ascend in each row."""
+        if self.attr is not None or self.fields:  # sort the arcs' numbers, then use them to sort all arrays of arcs
+            numbers = torch.arange(len(self.indices), device=self.device)
+            moved = replace(self, weight=numbers, attr=None, fields={}).reordered(order_n)
+            assert moved.weight is not None
+            return moved.with_arrays(self, moved.weight)
         n, size = self.num_owned, self.num_owned + self.num_halo
         number = torch.arange(size, dtype=torch.int32, device=self.device)
         number[order_n] = torch.arange(n, dtype=torch.int32, device=self.device)
@@ -89,6 +101,14 @@ class Arcs:
         weight = weight if weight is None else weight[perm.long()]
         _, columns, perm = transpose(turned, rows, n, with_perm=weight is not None)
         return replace(moved, indices=columns, weight=weight if weight is None else weight[perm.long()])
+
+    def with_arrays(self, of: "Arcs", arcs: Tensor) -> "Arcs":
+        """The same pattern, whose arc k has the weight, features and fields of arc arcs[k] of another one."""
+        weight = None if of.weight is None else of.weight[arcs]
+        attr = None if of.attr is None else of.attr[arcs]
+        return replace(
+            self, weight=weight, attr=attr, fields={name: values[arcs] for name, values in of.fields.items()}
+        )
 
     def _pieces(self) -> list[tuple[int, int]]:
         """Ranges of rows with at most ARCS_AT_ONCE arcs each, so that little is copied at once."""
@@ -140,25 +160,56 @@ def _head(weight: Tensor | None) -> Tensor | None:
 
 @dataclass(frozen=True, eq=False)
 class Matrices:
-    """M x = inner @ x_owned + outer @ x_halo; or, for attention, only the pattern of M."""
+    """M x = inner @ x_owned + outer @ x_halo; or, for attention, only the pattern of M.
+
+    With groups, M has a row for each owned row and relation that has edges into it, sorted by relation.
+    """
 
     inner: Adjacency
     outer: Adjacency
     arcs: Structure
+    groups: Groups | None = None
+    kind_e: Tensor | None = None  # [e], the relation of each of `arcs`, by which those of a row are sorted
+
+    @cached_property
+    def by_relation(self) -> RelationArcs:
+        """The arcs of attention by relation."""
+        assert self.kind_e is not None, "the arcs of this aggregation have no relation"
+        return RelationArcs.of(self.arcs, self.kind_e)
+
+    def into(self, targets: int) -> "Matrices":
+        """The rows of M that add to the first `targets` rows, if M is grouped; else M."""
+        if self.groups is None:
+            return self
+        mask = self.groups.rows < targets
+        kept = mask.nonzero().flatten()
+        arcs = self.arcs.span(0, len(kept))
+        return Matrices(self.inner.take(kept), self.outer.take(kept), arcs, self.groups.kept(mask))
+
+    def num_rows(self, targets: int) -> int:
+        """How many of M's first rows add to the first `targets` rows, after `into`."""
+        return targets if self.groups is None else self.inner.shape[0]
 
     def first(self, rows: int, cols: int, read_h: Tensor) -> "Matrices":
         """M's first rows, whose arcs come only from the first `cols` owned rows and from halo rows in `read_h`."""
         number_h = torch.cumsum(read_h, 0, dtype=torch.int32) - 1
         owned = torch.arange(self.inner.shape[1], dtype=torch.int32, device=read_h.device)
         inner, outer = self.inner, self.outer
+        arcs = self.arcs.first(rows, cols + int(read_h.sum()), torch.cat([owned, number_h + cols]))
         return Matrices(
             _first(inner, rows, inner.structure.first(rows, cols), slice(cols)),
             _first(outer, rows, outer.structure.first(rows, int(read_h.sum()), number_h), read_h),
-            self.arcs.first(rows, cols + int(read_h.sum()), torch.cat([owned, number_h + cols])),
+            arcs,
+            self.groups,
+            None if self.kind_e is None else self.kind_e[: arcs.num_arcs],
         )
 
     def to(self, device: torch.device) -> "Matrices":
-        return Matrices(self.inner.to(device=device), self.outer.to(device=device), self.arcs.to(device))
+        groups = None if self.groups is None else self.groups.to(device)
+        kind_e = None if self.kind_e is None else self.kind_e.to(device)
+        return Matrices(
+            self.inner.to(device=device), self.outer.to(device=device), self.arcs.to(device), groups, kind_e
+        )
 
 
 def _first(m: Adjacency, rows: int, pattern: Structure, cols: slice | Tensor) -> Adjacency:
@@ -196,14 +247,28 @@ def build(arcs: Arcs, aggregation: str, halo_of: HaloOf, dtype: torch.dtype) -> 
     """The matrix of an aggregation, normalised with global degrees (halo degrees come from their owners).
 
     gcn:  D^-1/2 (A + I) D^-1/2      mean:  D^-1 A      sum:  A      attention:  the pattern of A + I
+    relations:  D_r^-1 A_r for every relation r, as one matrix with groups of rows
+    relation attention:  the pattern of A, with the relation of every arc
     """
     n, h, dtype = arcs.num_owned, arcs.num_halo, fine(dtype)
     row = col = None
-    if aggregation == "attention":
-        arcs = arcs.with_loops()
+    if aggregation in BY_RELATION and EDGE_TYPE not in arcs.fields:
+        raise InputError("models for typed graphs need a typed graph (docs/typed.md): use gcn, sage, gin or gat")
+    if aggregation == "relations":
+        return _by_relation(arcs, dtype)
+    if aggregation in ATTENDS:
+        kind_e = None
+        if aggregation == "attention":
+            arcs = arcs.with_loops()
+        else:
+            kind_e = arcs.fields[EDGE_TYPE].long()
+            order = torch.argsort(kind_e, stable=True)
+            order = order[torch.argsort(arcs.targets()[order], stable=True)]
+            arcs, kind_e = replace(arcs, indices=arcs.indices[order]), kind_e[order]
         whole = Structure(arcs.indptr, arcs.indices, n + h)
         nothing = Arcs(torch.zeros_like(arcs.indptr), arcs.indices[:0], None, 0)
-        return Matrices(_matrix(nothing, n, None, None, dtype), _matrix(nothing, h, None, None, dtype), whole)
+        nothing_n, nothing_h = (_matrix(nothing, cols, None, None, dtype) for cols in (n, h))
+        return Matrices(nothing_n, nothing_h, whole, None, kind_e)
     if aggregation == "gcn":
         arcs = arcs.with_loops()
         row = arcs.degree(dtype).clamp(min=0).rsqrt().nan_to_num(posinf=0.0)
@@ -216,6 +281,24 @@ def build(arcs: Arcs, aggregation: str, halo_of: HaloOf, dtype: torch.dtype) -> 
         _matrix(inner, n, row, None if col is None else col[:n], dtype),
         _matrix(outer, h, row, None if col is None else col[n:], dtype),
         Structure(torch.zeros_like(arcs.indptr), arcs.indices[:0], n + h),
+    )
+
+
+def _by_relation(arcs: Arcs, dtype: torch.dtype) -> Matrices:
+    """The mean over the arcs of each relation, with a row for each target row that has arcs of the relation."""
+    n, kinds, targets = arcs.num_owned, arcs.fields[EDGE_TYPE].long(), arcs.targets()
+    order = torch.argsort(kinds, stable=True)  # arcs of a target row stay together, columns ascending
+    pairs, degrees = torch.unique_consecutive(kinds[order] * n + targets[order], return_counts=True)
+    indptr = torch.nn.functional.pad(degrees.cumsum(0), (1, 0))
+    stacked = Arcs(indptr, arcs.indices[order], None if arcs.weight is None else arcs.weight[order], arcs.num_halo)
+    degree, is_inner = stacked.degree(dtype), stacked.indices < n
+    row = torch.where(degree != 0, 1 / degree, torch.zeros_like(degree))
+    inner, outer = stacked.keep(is_inner), stacked.keep(~is_inner)
+    return Matrices(
+        _matrix(inner, n, row, None, dtype),
+        _matrix(replace(outer, indices=outer.indices - n), arcs.num_halo, row, None, dtype),
+        Structure(torch.zeros_like(indptr), arcs.indices[:0], n + arcs.num_halo),
+        Groups.of(pairs // max(1, n), pairs % max(1, n)),
     )
 
 

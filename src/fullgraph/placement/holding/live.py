@@ -36,11 +36,13 @@ class LayerRows:
 
     def first(self, targets: int, sources: int, transport: Transport, name: str) -> "LayerRows":
         """The same layer for fewer rows; all arcs into them come from the first `sources` rows or the halo."""
-        outer = self.matrices.outer.structure if self.matrices.outer.structure.num_arcs else None
+        matrices = self.matrices.into(targets)
+        rows = matrices.num_rows(targets)
+        outer = matrices.outer.structure if matrices.outer.structure.num_arcs else None
         if outer is not None:
-            read = outer.indices[: int(outer.indptr[targets])]
+            read = outer.indices[: int(outer.indptr[rows])]
         else:  # attention keeps its arcs in one pattern
-            arcs = self.matrices.arcs
+            arcs = matrices.arcs
             read = arcs.indices[: int(arcs.indptr[targets])] if arcs.num_arcs else arcs.indices
             read = read[read >= self.sources] - self.sources
         read_h = torch.zeros_like(self.halo_ids, dtype=torch.bool)
@@ -51,7 +53,7 @@ class LayerRows:
             sources=sources,
             halo_ids=self.halo_ids[read_h],
             route=narrowed(self.route, kept_n, read_h, transport, name),
-            matrices=self.matrices.first(targets, sources, read_h),
+            matrices=matrices.first(rows, sources, read_h),
         )
 
 

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from fullgraph.placement.base import AllLayers
+from fullgraph.placement.holding.adjacency import ATTENDS
 from fullgraph.placement.holding.live import LayerRows, Live, live_rows
 from fullgraph.placement.holding.locality import local_order, worth_a_look
 from fullgraph.placement.layer_plans import Rules
@@ -21,6 +22,7 @@ class Partitioned(AllLayers):
     """A part of the nodes per rank, and a channel per layer for the halo."""
 
     channels: ClassVar[str] = "halo"
+    by_relation: ClassVar[bool] = True
     no_options: ClassVar[frozenset[str]] = AllLayers.no_options | {"keep_halo"}
 
     keep_halo: bool = True  # see layer_plans.py
@@ -58,7 +60,7 @@ class Partitioned(AllLayers):
             num_nodes=nodes,
             counts=counts,
             whole=whole,
-            attends=aggregation == "attention",
+            attends=aggregation in ATTENDS,
         )
 
 

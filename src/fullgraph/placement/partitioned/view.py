@@ -13,8 +13,9 @@ from torch import Tensor
 
 from fullgraph.cached import cached_property
 from fullgraph.exchange import Channel, RowFacts, Sides
+from fullgraph.graph_types import NODE_TYPE
 from fullgraph.nn.view import IDENTITY, Features, Mapped, Message, Operand, RowMap, Update
-from fullgraph.ops import attend, spmm
+from fullgraph.ops import Groups, RelationArcs, attend, spmm
 from fullgraph.placement.halo import boundary_grades, halo_of
 from fullgraph.placement.holding.adjacency import column_squares
 from fullgraph.placement.holding.live import LayerRows, Live
@@ -29,6 +30,7 @@ class PartitionedView(ChannelView):
     whole: LayerRows
     fewer: Mapping[int, LayerRows] = field(default_factory=dict)  # layers that do not compute all rows, by number
     _halos: dict[int, KnownHalo] = field(default_factory=dict, init=False)
+    _types: dict[int, Groups] = field(default_factory=dict, init=False)
 
     def trimmed(self, live: Live | None) -> "PartitionedView":
         if live is None:
@@ -36,6 +38,20 @@ class PartitionedView(ChannelView):
         fewer = live.layers(self.whole, self.transport)
         rows = {layer: of.targets for layer, of in fewer.items()}
         return replace(self, fewer=fewer, live=rows, computed=live.computed)
+
+    def node_types(self, count: int) -> Groups:
+        if count not in self._types:
+            kinds, rows = self.graph.rows.fields[NODE_TYPE][:count].long().sort(stable=True)
+            self._types[count] = Groups.of(kinds, rows)
+        return self._types[count]
+
+    def relations(self, layer: int) -> Groups:
+        groups = self.rows(layer).matrices.groups
+        assert groups is not None, "the matrices of this aggregation are not grouped by relation"
+        return groups
+
+    def relation_arcs(self, layer: int) -> RelationArcs:
+        return self.rows(layer).matrices.by_relation
 
     def rows(self, layer: int) -> LayerRows:
         return self.fewer.get(layer, self.whole)

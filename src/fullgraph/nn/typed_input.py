@@ -1,0 +1,106 @@
+"""The first rows of a typed graph: features of every type mapped to one width, or learned rows.
+
+Legend: n owned rows, k of them with learned rows, O columns.
+"""
+
+from typing import NamedTuple, cast
+
+import torch
+from torch import Tensor, nn
+
+from fullgraph.graph_types import GraphTypes
+from fullgraph.nn.linear import Linear
+from fullgraph.nn.view import Features, TypedView
+from fullgraph.ops import Adjacency, Structure, dropout_key
+from fullgraph.ops.hashing import draws, row_keys
+
+DENSE = 1 / 3  # a type's features become a dense matrix if more than this share of them is not zero
+FIRST_ROWS = 1 << 40  # in place of a layer's number, for the random numbers of learned rows
+
+
+class NodeEmbedding(nn.Module):
+    """A learned row for each node of the types without features; a rank holds the rows of its own nodes.
+
+    Row i starts uniform in (-a, a), a = sqrt(3 / O), drawn from (seed, i): no rank draws rows of other ranks' nodes.
+    """
+
+    def __init__(self, nodes: Tensor, total: int, width: int, seed: int) -> None:
+        """nodes [k]: the numbers of the held rows among all `total` rows."""
+        super().__init__()
+        self.nodes, self.total = nodes, total
+        a, b = row_keys(dropout_key(seed, 0, FIRST_ROWS), nodes)
+        drawn = draws(a[:, None], b[:, None], torch.arange(width, device=nodes.device)).double() / 2**31 - 1
+        self.weight = nn.Parameter((drawn * (3 / width) ** 0.5).float())
+        self.weight.holds_own_rows = True  # type: ignore[attr-defined]  # no rank sums its gradient (train/sync.py)
+
+
+class _Placed(NamedTuple):
+    """Input features by type, and where the rows of all parts belong."""
+
+    x: Features
+    blocks: list[tuple[int, Features]]  # (number of the type, the features of its rows)
+    place_n: Tensor | None  # row i of the output is row place_n[i] of all blocks and learned rows; None: row i
+
+
+class TypedInput(nn.Module):
+    """h_v = W_t x_v + b_t  for a node v of type t;  a learned row e_v, if t has no features."""
+
+    def __init__(self, types: GraphTypes, width: int, seed: int, ids: Tensor | None = None) -> None:
+        """ids [n]: this rank's rows of the union, in their order; None: all nodes."""
+        super().__init__()
+        self.types = types
+        for kind in types.nodes:
+            if kind.features:
+                self.add_module(f"of_{kind.name}", Linear(kind.features, width))
+        self.embedding: NodeEmbedding | None = None
+        rows = [0 if kind.features else kind.nodes for kind in types.nodes]
+        if sum(rows):
+            sizes = torch.tensor(rows)
+            ids = torch.arange(types.starts[-1]) if ids is None else ids.cpu()
+            starts = torch.tensor(types.starts)
+            type_n = torch.bucketize(ids, starts[1:], right=True)
+            number_n = ids - starts[type_n] + (sizes.cumsum(0) - sizes)[type_n]
+            self.embedding = NodeEmbedding(number_n[sizes[type_n] > 0], sum(rows), width, seed)
+        self._placed: _Placed | None = None
+
+    def forward(self, x: Features, view: TypedView) -> Tensor:
+        if self._placed is None or self._placed.x is not x:
+            self._placed = self._place(x, view)
+        _, blocks, place_n = self._placed
+        parts = [self._linear(number)(block) for number, block in blocks]
+        parts += [] if self.embedding is None else [self.embedding.weight]
+        rows = parts[0] if len(parts) == 1 else torch.cat(parts)
+        return rows if place_n is None else rows.index_select(0, place_n)
+
+    def _linear(self, number: int) -> Linear:
+        """The map of a type's features."""
+        return cast(Linear, self.get_submodule(f"of_{self.types.nodes[number].name}"))
+
+    def _place(self, x: Features, view: TypedView) -> _Placed:
+        """Split the features by type, once per view."""
+        assert isinstance(x, Adjacency), "the union of a typed graph has sparse features"
+        groups, columns = view.node_types(x.shape[0]), [columns for _, columns in self.types.columns()]
+        blocks: list[tuple[int, Features]] = []
+        orders, learned = [], [groups.rows[:0]]
+        for number, span in groups.spans():
+            if self.types.nodes[number].features:
+                blocks.append((number, self._block(x, groups.rows[span], number, columns[number])))
+                orders.append(groups.rows[span])
+            else:
+                learned.append(groups.rows[span])
+        order_n = torch.cat([*orders, torch.cat(learned).sort().values])
+        place_n = torch.argsort(order_n)
+        in_order = torch.equal(place_n, torch.arange(len(place_n), device=place_n.device))
+        return _Placed(x, blocks, None if in_order else place_n)
+
+    def _block(self, x: Adjacency, rows: Tensor, number: int, columns: slice) -> Features:
+        """The features of one type's rows, over its own columns."""
+        taken, width = x.take(rows), columns.stop - columns.start
+        pattern = Structure(taken.structure.indptr, taken.structure.indices - columns.start, width)
+        block = Adjacency(pattern, taken.weight)
+        if pattern.num_arcs <= DENSE * len(rows) * width:
+            return block
+        assert taken.weight is not None
+        weight = self._linear(number).weight
+        dense = torch.zeros(pattern.shape, dtype=weight.dtype, device=weight.device)
+        return dense.index_put_((pattern.rows, pattern.indices.long()), taken.weight.to(weight.dtype))
