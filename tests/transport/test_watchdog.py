@@ -14,7 +14,7 @@ from fullgraph.transport.watchdog import FolderBoard, Heartbeat, LivenessJudge, 
 WORKS, WAITS = Heartbeat(host="h", pid=7), Heartbeat(host="h", pid=7, waiting=True, doing="halo/layer1")
 
 
-def judged(beats, *, limit=5, patience=100, contact=lambda beat: beat, is_working=lambda sign: False):
+def judged(beats, *, limit=5, patience=100, contact=lambda beat: beat, is_working=lambda sign: None):
     """The first verdict of rank 0 among three, and its beat; beats(beat, rank) is a rank's heartbeat."""
     judge = LivenessJudge(0, 3, limit, patience, is_working)
     for beat in range(200):
@@ -49,6 +49,15 @@ def test_one_rank_at_work_excuses_all():
 
 def test_a_rank_that_said_so_may_be_silent():
     assert judged(lambda beat, rank: replace(WORKS, beat=beat) if rank == 1 else replace(WORKS, away=True))[0] == 99
+
+
+def test_a_rank_that_said_so_and_was_stopped_is_dead():
+    """The kernel sees that it does nothing; a rank on another machine would be waited for."""
+    away = lambda beat, rank: replace(WORKS, beat=beat) if rank == 1 else replace(WORKS, away=True)  # noqa: E731
+    assert judged(away, is_working=lambda sign: True)[0] == 99
+    beat, verdict = judged(away, is_working=lambda sign: False)
+    assert beat == 5
+    assert verdict == "rank 2 on h (pid 7) gives no sign of life (last: starting)"
 
 
 def test_ranks_that_all_wait_have_lost_messages():

@@ -11,8 +11,8 @@ the heartbeats of all ranks:
 | a rank is working, or announced a long silence     | it is slow: keep waiting, at most `PATIENCE_S`           |
 
 Silence is counted in beats of the waiting rank, not in clock time, so that a run continues after its machine was
-suspended. For a rank on the same machine the kernel is asked too: a process that uses a core, or waits for one, is slow
-and not dead, however late its heartbeats are.
+suspended. For a rank on the same machine the kernel decides: a process that uses a core, or waits for one, is slow and
+not dead, however late its heartbeats are; any other is dead, even if it announced a long silence.
 """
 
 import json
@@ -121,11 +121,12 @@ class LivenessJudge:
     size: int
     limit: int  # beats of silence that mean death
     patience: int  # beats that a rank may work without a message
-    is_working: Callable[[Heartbeat], bool] = lambda heartbeat: False  # asks the kernel about a process
+    is_working: Callable[[Heartbeat], bool | None] = lambda heartbeat: None  # asks the kernel; None: it cannot tell
     silent: dict[int, int] = field(default_factory=dict)
     unmoved: int = 0
     cut_off: int = 0
     waited: int = 0
+    _idle: dict[int, bool] = field(default_factory=dict)  # whether the kernel saw that a rank does nothing
     _before: Mapping[int, Heartbeat] = field(default_factory=dict)
     _contact: int = -1
 
@@ -143,12 +144,13 @@ class LivenessJudge:
         for rank in others:
             now, then = heartbeats.get(rank), self._before.get(rank)
             silent = self.silent.get(rank, 0) + 1 if now == then else 0
-            is_working = now is not None and silent > LATE and self.is_working(now)
+            is_working = self.is_working(now) if now is not None and silent > LATE else None
             self.silent[rank] = LATE if is_working else silent
-            moved |= is_working or now is None or then is None or not now.waiting or now.moves != then.moves
+            self._idle[rank] = is_working is False
+            moved |= bool(is_working) or now is None or then is None or not now.waiting or now.moves != then.moves
         self.unmoved = 0 if moved else self.unmoved + 1
         self._before = dict(heartbeats)
-        dead = [rank for rank in others if self.silent[rank] >= self.limit and not _is_away(heartbeats, rank)]
+        dead = [rank for rank in others if self.silent[rank] >= self.limit and not self._is_away(rank, heartbeats)]
         if dead:
             return "; ".join(
                 f"{self._name(rank, heartbeats)} gives no sign of life (last: {_last(heartbeats, rank)})"
@@ -165,7 +167,10 @@ class LivenessJudge:
     def at_work(self, heartbeats: Mapping[int, Heartbeat]) -> list[int]:
         """Return ranks that post heartbeats and do not wait, or that announced a long silence."""
         active = [rank for rank, heartbeat in heartbeats.items() if rank != self.rank and not heartbeat.waiting]
-        return [rank for rank in active if heartbeats[rank].away or self.silent.get(rank, 0) <= LATE]
+        return [rank for rank in active if self._is_away(rank, heartbeats) or self.silent.get(rank, 0) <= LATE]
+
+    def _is_away(self, rank: int, heartbeats: Mapping[int, Heartbeat]) -> bool:
+        return rank in heartbeats and heartbeats[rank].away and not self._idle.get(rank)
 
     def _name(self, rank: int, heartbeats: Mapping[int, Heartbeat]) -> str:
         last = heartbeats.get(rank)
@@ -178,14 +183,10 @@ class _ProcessProbe:
     def __init__(self) -> None:
         self.progress = Progress()
 
-    def is_working(self, heartbeat: Heartbeat) -> bool:
+    def is_working(self, heartbeat: Heartbeat) -> bool | None:
         if heartbeat.network != network() or heartbeat.pid == os.getpid():  # simulated ranks share a process
-            return False
+            return None
         return born(heartbeat.pid) == heartbeat.born != 0 and self.progress.made(heartbeat.pid)
-
-
-def _is_away(heartbeats: Mapping[int, Heartbeat], rank: int) -> bool:
-    return rank in heartbeats and heartbeats[rank].away
 
 
 def _last(heartbeats: Mapping[int, Heartbeat], rank: int) -> str:
@@ -261,6 +262,8 @@ class Watchdog:
         with suppress(OSError, RuntimeError):
             self._post(away=True)
         yield
+        with suppress(OSError, RuntimeError):
+            self._post()
 
     def _post(self, *, away: bool = False) -> None:
         self._beat += 1
