@@ -19,7 +19,8 @@ from tests.support.leaks import Snapshot, leaks, restore_environ
 
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # read where a kernel is first imported
-signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup, commands that tests start would ignore it
+for number in (signal.SIGHUP, signal.SIGTERM):  # commands that tests start would ignore what this process ignores
+    signal.signal(number, signal.SIG_DFL)
 if "PYTHONPATH" in os.environ:  # commands that tests start have other working folders
     os.environ["PYTHONPATH"] = os.pathsep.join(map(os.path.abspath, os.environ["PYTHONPATH"].split(os.pathsep)))
 ranks.PRELOADED += ["pytest", "torch_geometric.nn"]

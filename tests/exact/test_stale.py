@@ -7,8 +7,7 @@ from fullgraph import nn
 from fullgraph.data import Graph
 from fullgraph.exchange import Bounded, Pipelined, Skip, Smooth, Sync, Wire
 from fullgraph.partition import cut_parts
-from fullgraph.placement import Partitioned
-from fullgraph.placement.holding import ahead
+from fullgraph.placement import Partitioned, known
 from fullgraph.testing import run_processes, run_threads
 from tests.support import CASES, assert_same, dense_trace, stale_trace, train_trace
 
@@ -81,7 +80,7 @@ def test_pipegcn_to_the_letter(model, schedule):
 @pytest.mark.parametrize("model", ["sage", "gcn", "gin", "gat"])
 def test_sparse_features_are_known_ahead(model, schedule, dense, monkeypatch):
     """The first layer's input is known, or its aggregation if that is small, so nothing of it is stale."""
-    monkeypatch.setattr(ahead, "dense_is_less", lambda entries, full: dense)
+    monkeypatch.setattr(known, "dense_is_less", lambda entries, full: dense)
     for case in ("sparse", "wide"):
         losses, grads = oracle(case, 3, SPECS[model], schedule, narrow_first=False)
         options = (STEPS, Wire(schedule=schedule), False, True, "cpu", 0.05, False)
