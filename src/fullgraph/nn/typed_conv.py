@@ -33,10 +33,6 @@ class TypeLinear(nn.Module):
 class TypedConv(Conv):
     """A convolution with weights by relation. Rows cross before they are mapped, because relations map differently."""
 
-    def __init__(self, in_width: int, out_width: int, types: GraphTypes) -> None:
-        super().__init__(in_width, out_width)
-        self.types = types
-
     @property
     def mapped_width(self) -> int:
         return self.in_width
@@ -66,7 +62,7 @@ class RGCNConv(MeanConv):
 
     def __init__(self, in_width: int, out_width: int, types: GraphTypes, *, bases: int) -> None:
         """bases: 0 gives every relation a matrix of its own."""
-        super().__init__(in_width, out_width, types)
+        super().__init__(in_width, out_width)
         relations = len(types.relations)
         self.lin = Linear(in_width, out_width)
         self.weight = nn.Parameter(matrices(bases or relations, in_width, out_width))
@@ -86,7 +82,7 @@ class HeteroSAGEConv(MeanConv):
     """Z_i = W_t x_i + b_t + sum_r W_r mean_{j -> i in r} x_j,  t the type of i: GraphSAGE for every relation."""
 
     def __init__(self, in_width: int, out_width: int, types: GraphTypes) -> None:
-        super().__init__(in_width, out_width, types)
+        super().__init__(in_width, out_width)
         self.weight = nn.Parameter(matrices(len(types.relations), in_width, out_width))
         self.lin = TypeLinear(in_width, out_width, types)
 
