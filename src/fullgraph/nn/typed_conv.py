@@ -27,7 +27,7 @@ class TypeLinear(nn.Module):
     def forward(self, x_tI: Tensor, view: TypedView) -> Tensor:
         groups = view.node_types(len(x_tI))
         nothing = x_tI.new_zeros(len(x_tI), self.weight.shape[1])
-        return add_grouped(nothing, x_tI.index_select(0, groups.rows), self.weight, self.bias, groups)
+        return add_grouped(nothing, x_tI, self.weight, self.bias, groups, gathers=True, scatters=True)
 
 
 class TypedConv(Conv):
@@ -54,7 +54,8 @@ class MeanConv(TypedConv):
         message = view.send(x, layer, row_map)
         own = self.own(cast(Tensor, message.own), typed)  # overlaps the exchange
         mean_sI = cast(Tensor, message.aggregate())
-        return add_grouped(own, mean_sI, self.relation_weights(), None, typed.relations(layer))
+        weights, groups = self.relation_weights(), typed.relations(layer)
+        return add_grouped(own, mean_sI, weights, None, groups, gathers=False, scatters=True)
 
 
 class RGCNConv(MeanConv):
