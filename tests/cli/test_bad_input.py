@@ -128,7 +128,7 @@ def test_unlabelled_outside_the_masks_is_fine(arrays, tmp_path):
         (["train", "demo", "--layers", "2", "--linear-layers", "2"], ["linear_layers"]),
         (["train", "demo", "--model", "gat", "--heads", "3", "--hidden", "16"], ["heads"]),
         (["train", "demo", "--model", "gcnii", "--alpha", "2"], ["alpha", "at most 1"]),
-        (["train", "demo", "--heads", "2"], ["--heads is an option of --model gat, not of sage"]),
+        (["train", "demo", "--heads", "2"], ["--heads is an option of --model gat or rgat or hgt, not of sage"]),
         (["train", "demo", "--heads", "4", "--model", "gcn"], ["--heads", "gat", "not of gcn"]),
         (["train", "demo", "--model", "gcnii", "--input-dropout"], ["--input-dropout", "gcn or sage or gin or gat"]),
         (["train", "demo", "--model", "resgcn", "--linear-layers", "1"], ["--linear-layers", "not of resgcn"]),

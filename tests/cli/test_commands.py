@@ -371,4 +371,4 @@ def test_another_models_option_in_a_file_is_refused(say, tmp_path):
     (tmp_path / "run.toml").write_text('model = "gat"\nheads = 2\n')
     code, _, err = say("train", "demo", "--config", "run.toml", "--model", "gcn")
     assert code == 2
-    assert "--heads is an option of --model gat, not of gcn; leave it out" in err
+    assert "--heads is an option of --model gat or rgat or hgt, not of gcn; leave it out" in err

@@ -104,8 +104,8 @@ def test_what_is_named_anew_has_its_own_defaults(folder):
     ("words", "told"),
     [(["-o", "nope=1"], "has no option nope; known: "), (["-o", "bits=99"], "bits=99"), (["--lr", "-1"], "lr=-1"),
      (["--model", "nothing"], "model 'nothing' is unknown"), (["nowhere.npz"], "nowhere.npz does not exist"),
-     (["--heads", "2"], "--heads is an option of --model gat, not of net.py:Net"),
-     (["--model", "sage", "--heads", "2"], "--heads is an option of --model gat, not of sage")],
+     (["--heads", "2"], "--heads is an option of --model gat or rgat or hgt, not of net.py:Net"),
+     (["--model", "sage", "--heads", "2"], "--heads is an option of --model gat or rgat or hgt, not of sage")],
 )  # fmt: skip
 def test_wrong_options_over_it_are_one_line(folder, words, told):
     code, said = command(folder, "train", "--config", "a/config.json", *words, "--out", "wrong")

@@ -25,7 +25,7 @@ class RGATConv(TypedConv):
     """
 
     def __init__(self, in_width: int, out_width: int, types: GraphTypes, *, heads: int, concat: bool) -> None:
-        super().__init__(in_width, out_width, types)
+        super().__init__(in_width, out_width)
         relations, self.heads, self.concat = len(types.relations), heads, concat
         self.head_width = out_width // heads if concat else out_width
         self.weight = nn.Parameter(matrices(relations, in_width, heads * self.head_width))
@@ -61,7 +61,7 @@ class HGTConv(TypedConv):
     """
 
     def __init__(self, width: int, types: GraphTypes, *, heads: int) -> None:
-        super().__init__(width, width, types)
+        super().__init__(width, width)
         kinds, relations, self.heads, self.head_width = len(types.nodes), len(types.relations), heads, width // heads
         self.key, self.query, self.value, self.out = (TypeLinear(width, width, types) for _ in range(4))
         shape = (relations, heads, self.head_width, self.head_width)

@@ -27,15 +27,11 @@ class TypeLinear(nn.Module):
     def forward(self, x_tI: Tensor, view: TypedView) -> Tensor:
         groups = view.node_types(len(x_tI))
         nothing = x_tI.new_zeros(len(x_tI), self.weight.shape[1])
-        return add_grouped(nothing, x_tI.index_select(0, groups.rows), self.weight, self.bias, groups)
+        return add_grouped(nothing, x_tI, self.weight, self.bias, groups, gathers=True, scatters=True)
 
 
 class TypedConv(Conv):
     """A convolution with weights by relation. Rows cross before they are mapped, because relations map differently."""
-
-    def __init__(self, in_width: int, out_width: int, types: GraphTypes) -> None:
-        super().__init__(in_width, out_width)
-        self.types = types
 
     @property
     def mapped_width(self) -> int:
@@ -58,7 +54,8 @@ class MeanConv(TypedConv):
         message = view.send(x, layer, row_map)
         own = self.own(cast(Tensor, message.own), typed)  # overlaps the exchange
         mean_sI = cast(Tensor, message.aggregate())
-        return add_grouped(own, mean_sI, self.relation_weights(), None, typed.relations(layer))
+        weights, groups = self.relation_weights(), typed.relations(layer)
+        return add_grouped(own, mean_sI, weights, None, groups, gathers=False, scatters=True)
 
 
 class RGCNConv(MeanConv):
@@ -66,7 +63,7 @@ class RGCNConv(MeanConv):
 
     def __init__(self, in_width: int, out_width: int, types: GraphTypes, *, bases: int) -> None:
         """bases: 0 gives every relation a matrix of its own."""
-        super().__init__(in_width, out_width, types)
+        super().__init__(in_width, out_width)
         relations = len(types.relations)
         self.lin = Linear(in_width, out_width)
         self.weight = nn.Parameter(matrices(bases or relations, in_width, out_width))
@@ -86,7 +83,7 @@ class HeteroSAGEConv(MeanConv):
     """Z_i = W_t x_i + b_t + sum_r W_r mean_{j -> i in r} x_j,  t the type of i: GraphSAGE for every relation."""
 
     def __init__(self, in_width: int, out_width: int, types: GraphTypes) -> None:
-        super().__init__(in_width, out_width, types)
+        super().__init__(in_width, out_width)
         self.weight = nn.Parameter(matrices(len(types.relations), in_width, out_width))
         self.lin = TypeLinear(in_width, out_width, types)
 

@@ -1,7 +1,7 @@
 """Products of rows with one matrix per group: rows by relation, or by node type; and attention's arcs by relation.
 
-Legend: n output rows, s input rows, G matrices, I in, O out features; e arcs, c pairs of a source and a relation, p
-pairs of a target and a relation.
+Legend: m input rows, n output rows, s grouped rows, g of one group; G matrices, I in, O out features; e arcs, c pairs
+of a source and a relation, p pairs of a target and a relation.
 """
 
 from dataclasses import dataclass
@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import FunctionCtx, once_differentiable
 
+from fullgraph.ops.rows import add_rows
 from fullgraph.ops.structure import Adjacency, Structure
 
 
@@ -18,7 +19,7 @@ from fullgraph.ops.structure import Adjacency, Structure
 class Groups:
     """Groups of rows: group g is the rows bounds[g] .. bounds[g+1]-1, its matrix has the number kinds[g].
 
-    Row s adds to output row rows[s]; the rows of one group add to distinct output rows.
+    Row s has the number rows[s] among other rows; the numbers in one group are distinct.
     """
 
     kinds: tuple[int, ...]  # ascending
@@ -78,52 +79,71 @@ class RelationArcs:
             Adjacency(Structure(start_n, torch.arange(len(both_p), device=target_p.device).int(), len(both_p))),
         )
 
-    def mapped(self, x_sI: Tensor, weight_GOI: Tensor, bias_GO: Tensor | None = None) -> Tensor:
+    def mapped(self, x_mI: Tensor, weight_GOI: Tensor, bias_GO: Tensor | None = None) -> Tensor:
         """W_r x_j + b_r of every column (j, r), [c, O]."""
-        places = torch.arange(len(self.columns.rows), device=x_sI.device)
-        out_cO = x_sI.new_zeros(len(places), weight_GOI.shape[1])
-        groups = Groups(self.columns.kinds, self.columns.bounds, places)
-        return add_grouped(out_cO, x_sI.index_select(0, self.columns.rows), weight_GOI, bias_GO, groups)
+        out_cO = x_mI.new_zeros(len(self.columns.rows), weight_GOI.shape[1])
+        return add_grouped(out_cO, x_mI, weight_GOI, bias_GO, self.columns, gathers=True, scatters=False)
 
 
-def add_grouped(base_nO: Tensor, x_sI: Tensor, weight_GOI: Tensor, bias_GO: Tensor | None, groups: Groups) -> Tensor:
-    """base[rows[s]] += W_g x[s] + b_g  for every row s of every group g; `base` is updated in place and returned."""
-    y: Tensor = _AddGrouped.apply(base_nO, x_sI, weight_GOI, bias_GO, groups)  # type: ignore[no-untyped-call]
+def add_grouped(
+    base_nO: Tensor, x_mI: Tensor, weight_GOI: Tensor, bias_GO: Tensor | None, groups: Groups, *,
+    gathers: bool, scatters: bool,
+) -> Tensor:  # fmt: skip
+    """base[i] += W_g x[j] + b_g  for every row s of every group g; `base` is updated in place and returned.
+
+    i = rows[s] if the groups' rows scatter, else s;  j = rows[s] if they gather, else s.
+    """
+    y: Tensor = _AddGrouped.apply(base_nO, x_mI, weight_GOI, bias_GO, groups, gathers, scatters)  # type: ignore[no-untyped-call]
     return y
 
 
 class _AddGrouped(torch.autograd.Function):
-    """dx[s] = W_g^T dy[rows[s]],   dW_g = sum over s of dy[rows[s]] x[s]^T,   db_g = sum of dy[rows[s]],   dbase = dy.
+    """dx[j] += W_g^T dy[i],   dW_g = sum over s of dy[i] x[j]^T,   db_g = sum of dy[i],   dbase = dy.
 
-    Output rows of a group are distinct, so that sums have the same order on every device.
+    Numbers of a group are distinct, so that sums have the same order on every device.
     """
 
     @staticmethod
     def forward(
-        ctx: FunctionCtx, base_nO: Tensor, x_sI: Tensor, weight_GOI: Tensor, bias_GO: Tensor | None, groups: Groups
-    ) -> Tensor:
-        ctx.groups = groups  # type: ignore[attr-defined]
-        ctx.save_for_backward(x_sI, weight_GOI)
+        ctx: FunctionCtx, base_nO: Tensor, x_mI: Tensor, weight_GOI: Tensor, bias_GO: Tensor | None, groups: Groups,
+        gathers: bool, scatters: bool,
+    ) -> Tensor:  # fmt: skip
+        ctx.how = groups, gathers, scatters  # type: ignore[attr-defined]
+        ctx.save_for_backward(x_mI, weight_GOI)
         ctx.mark_dirty(base_nO)
         for kind, span in groups.spans():
-            y_gO = x_sI[span] @ weight_GOI[kind].t()
-            base_nO.index_add_(0, groups.rows[span], y_gO if bias_GO is None else y_gO.add_(bias_GO[kind]))
+            x_gI, weight_IO = _read(x_mI, groups, span, gathers), weight_GOI[kind].t()
+            y_gO = x_gI @ weight_IO if bias_GO is None else torch.addmm(bias_GO[kind], x_gI, weight_IO)
+            _add(base_nO, groups, span, scatters, y_gO)
         return base_nO
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad_nO: Tensor) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None, None]:
-        x_sI, weight_GOI = ctx.saved_tensors
-        _, of_x, of_weight, of_bias, _ = ctx.needs_input_grad
-        grad_sI = torch.empty_like(x_sI) if of_x else None
+    def backward(ctx: Any, grad_nO: Tensor) -> tuple[Tensor | None, ...]:
+        (x_mI, weight_GOI), (groups, gathers, scatters) = ctx.saved_tensors, ctx.how
+        _, of_x, of_weight, of_bias, *_ = ctx.needs_input_grad
+        grad_mI = x_mI.new_zeros(x_mI.shape) if of_x else None
         grad_GOI = torch.zeros_like(weight_GOI) if of_weight else None
         grad_GO = weight_GOI.new_zeros(weight_GOI.shape[:2]) if of_bias else None
-        for kind, span in ctx.groups.spans():
-            grad_gO = grad_nO[ctx.groups.rows[span]]
-            if grad_sI is not None:
-                torch.mm(grad_gO, weight_GOI[kind], out=grad_sI[span])
+        for kind, span in groups.spans():
+            grad_gO = _read(grad_nO, groups, span, scatters)
+            if grad_mI is not None:
+                _add(grad_mI, groups, span, gathers, grad_gO @ weight_GOI[kind])
             if grad_GOI is not None:
-                torch.mm(grad_gO.t(), x_sI[span], out=grad_GOI[kind])
+                torch.mm(grad_gO.t(), _read(x_mI, groups, span, gathers), out=grad_GOI[kind])
             if grad_GO is not None:
                 grad_GO[kind] = grad_gO.sum(0)
-        return grad_nO, grad_sI, grad_GOI, grad_GO, None
+        return grad_nO, grad_mI, grad_GOI, grad_GO, None, None, None
+
+
+def _read(x_mD: Tensor, groups: Groups, span: slice, by_number: bool) -> Tensor:
+    """The rows of one group."""
+    return x_mD.index_select(0, groups.rows[span]) if by_number else x_mD[span]
+
+
+def _add(out_nD: Tensor, groups: Groups, span: slice, by_number: bool, rows_gD: Tensor) -> None:
+    """Add the rows of one group to theirs among others."""
+    if by_number:
+        add_rows(out_nD, groups.rows[span], rows_gD)
+    else:
+        out_nD[span] += rows_gD
