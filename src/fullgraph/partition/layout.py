@@ -1,6 +1,6 @@
 """The layout of parts: which part owns each node and which parts read it; and its quality: halo rows and balance.
 
-Legend: N nodes, n owned rows, h halo rows of a part.
+Legend: N nodes, n owned rows, h halo rows of a part, T node types, P parts.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import numpy as np
 from fullgraph.data import Graph
 from fullgraph.data.arrays import Array, at_once
 from fullgraph.errors import InputError
+from fullgraph.graph_types import NODE_TYPE
 from fullgraph.partition.base import Assignment
 from fullgraph.values import Value
 
@@ -113,6 +114,18 @@ def arc_blocks(indptr: Array, rows: Array) -> Iterator[tuple[slice, Array | slic
 
 
 @dataclass(frozen=True)
+class TypeQuality(Value):
+    """The share of each part in one node type: owned nodes, and halo rows. A node counts once per part that reads it,
+    however many relations read it.
+    """
+
+    name: str
+    nodes: tuple[int, ...]  # owned, per part
+    halo: tuple[int, ...]  # per part
+    node_imbalance: float
+
+
+@dataclass(frozen=True)
 class Quality(Value):
     """halo_rows = sum over parts p of |{ u not in p : an arc u -> v, v in p }|;  imbalance = max / mean over parts.
 
@@ -127,6 +140,7 @@ class Quality(Value):
     train: tuple[int, ...]  # owned training nodes, per part
     edge_imbalance: float
     node_imbalance: float
+    types: tuple[TypeQuality, ...] = ()  # of a typed graph
 
 
 def quality(graph: Graph, assignment: Assignment, split: int = 0, *, layout: Layout | None = None) -> Quality:
@@ -148,6 +162,21 @@ def quality(graph: Graph, assignment: Assignment, split: int = 0, *, layout: Lay
         train=tuple(int(count) for count in train),
         edge_imbalance=_imbalance(np.asarray(edges)),
         node_imbalance=_imbalance(np.asarray(nodes)),
+        types=_by_type(graph, laid),
+    )
+
+
+def _by_type(graph: Graph, laid: Layout) -> tuple[TypeQuality, ...]:
+    if not graph.types:
+        return ()
+    kind = graph.fields.nodes[NODE_TYPE]
+    nodes_TP, halo_TP = (
+        np.stack([np.bincount(kind[ids], minlength=len(graph.types.nodes)) for ids in held], axis=1)
+        for held in (laid.owned, laid.halo)
+    )
+    return tuple(
+        TypeQuality(fact.name, tuple(nodes.tolist()), tuple(halo.tolist()), _imbalance(nodes))
+        for fact, nodes, halo in zip(graph.types.nodes, nodes_TP, halo_TP, strict=True)
     )
 
 
