@@ -1,6 +1,7 @@
 """Parts of typed graphs: every rank has its share of each type; a node crosses once, however many relations read it."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -113,6 +114,22 @@ def test_inspect_shows_shares_by_type(say, tmp_path):
             wanted = [str(smallest), str(largest), f"{own['node_imbalance']:.3f}", str(sum(own["halo"]))]
             assert shown[own["name"]] == wanted
     assert "by node type" not in say("inspect", "demo", "--parts", "2")[1]
+
+
+def test_the_page_of_a_run_shows_shares_by_type(say, tmp_path):
+    save_npz(typed_graph(), tmp_path / "typed.npz")
+    small = ("--hidden", "8", "--epochs", "3", "--parts", "2", "--out", "run")
+    assert say("train", "typed.npz", "--model", "rgcn", *small)[0] == 0
+    types = json.loads((tmp_path / "run" / "profile.json").read_text())["types"]
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert "By node type, over ranks" in page
+    rows = [re.findall(r"<t[dh][^>]*>(.*?)</t[dh]>", row) for row in re.findall(r"<tr>(.*?)</tr>", page, re.DOTALL)]
+    crossing = sum(sum(own["halo"]) for own in types)
+    for own in types:
+        (cells,) = (row for row in rows if row and row[0] == own["name"])
+        assert cells[1:3] == [str(min(own["nodes"])), str(max(own["nodes"]))]
+        assert cells[4] == str(sum(own["halo"]))
+        assert float(cells[5].rstrip(" %")) == pytest.approx(100 * sum(own["halo"]) / crossing, abs=0.6)
 
 
 def read_thrice():

@@ -14,7 +14,7 @@ import numpy as np
 from fullgraph.data import Graph
 from fullgraph.data.arrays import Array, at_once
 from fullgraph.errors import InputError
-from fullgraph.graph_types import NODE_TYPE
+from fullgraph.graph_types import NODE_TYPE, TypeShare
 from fullgraph.partition.base import Assignment
 from fullgraph.values import Value
 
@@ -114,18 +114,6 @@ def arc_blocks(indptr: Array, rows: Array) -> Iterator[tuple[slice, Array | slic
 
 
 @dataclass(frozen=True)
-class TypeQuality(Value):
-    """The share of each part in one node type: owned nodes, and halo rows. A node counts once per part that reads it,
-    however many relations read it.
-    """
-
-    name: str
-    nodes: tuple[int, ...]  # owned, per part
-    halo: tuple[int, ...]  # per part
-    node_imbalance: float
-
-
-@dataclass(frozen=True)
 class Quality(Value):
     """halo_rows = sum over parts p of |{ u not in p : an arc u -> v, v in p }|;  imbalance = max / mean over parts.
 
@@ -140,7 +128,7 @@ class Quality(Value):
     train: tuple[int, ...]  # owned training nodes, per part
     edge_imbalance: float
     node_imbalance: float
-    types: tuple[TypeQuality, ...] = ()  # of a typed graph
+    types: tuple[TypeShare, ...] = ()  # of a typed graph
 
 
 def quality(graph: Graph, assignment: Assignment, split: int = 0, *, layout: Layout | None = None) -> Quality:
@@ -166,7 +154,7 @@ def quality(graph: Graph, assignment: Assignment, split: int = 0, *, layout: Lay
     )
 
 
-def _by_type(graph: Graph, laid: Layout) -> tuple[TypeQuality, ...]:
+def _by_type(graph: Graph, laid: Layout) -> tuple[TypeShare, ...]:
     if not graph.types:
         return ()
     kind = graph.fields.nodes[NODE_TYPE]
@@ -175,7 +163,7 @@ def _by_type(graph: Graph, laid: Layout) -> tuple[TypeQuality, ...]:
         for held in (laid.owned, laid.halo)
     )
     return tuple(
-        TypeQuality(fact.name, tuple(nodes.tolist()), tuple(halo.tolist()), _imbalance(nodes))
+        TypeShare(fact.name, tuple(nodes.tolist()), tuple(halo.tolist()), _imbalance(nodes))
         for fact, nodes, halo in zip(graph.types.nodes, nodes_TP, halo_TP, strict=True)
     )
 
