@@ -37,7 +37,7 @@ axes      : named+ described
 storage   : values+
 data      : storage+ axes+ graph_types resources proc words cached
 ops       : errors proc cached device
-report    : storage+ values display words device
+report    : storage+ values graph_types display words device
 nn        : ops+ axes+ graph_types model_options device
 partition : data+ axes+
 cutting   : partition+ report+

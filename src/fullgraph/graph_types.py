@@ -34,6 +34,19 @@ class RelationFact(Value):
 
 
 @dataclass(frozen=True, slots=True)
+class TypeShare(Value):
+    """The share of each part in one node type: owned nodes, and halo rows.
+
+    A node is one halo row of a part that reads it, however many relations read it.
+    """
+
+    name: str
+    nodes: tuple[Count, ...]  # owned, by part
+    halo: tuple[Count, ...]  # by part
+    node_imbalance: float  # max / mean over parts
+
+
+@dataclass(frozen=True, slots=True)
 class GraphTypes(Value):
     """Node types and relations, in the order of their numbers; none for a homogeneous graph. target: has the labels."""
 

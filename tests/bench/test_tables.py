@@ -131,6 +131,19 @@ def test_layers_are_timed_beside_pyg(tmp_path):
 
 
 @pytest.mark.timeout(300)
+def test_typed_graphs_beside_pyg():
+    pytest.importorskip("torch_geometric", reason="PyG is an extra")
+    from common import run
+
+    flags = ["--device", "cpu", "--scale", "0.001", "--epochs", 1, "--ranks", "1,2", "--models", "hetero-sage"]
+    said = run([BENCHMARKS / "typed.py", *flags], threads=1).output
+    rows = [line.split(" | ") for line in said.splitlines() if line.startswith(("| fullgraph", "| PyG"))]
+    names = ["fullgraph hetero-sage, 1 rank", "fullgraph hetero-sage, 2 ranks", "PyG HeteroConv"]
+    assert [row[0].removeprefix("| ") for row in rows] == names
+    assert all(float(row[1].removesuffix(" ms")) > 0 for row in rows)
+
+
+@pytest.mark.timeout(300)
 def test_the_page_says_which_layers_have_kernels():
     pytest.importorskip("torch_geometric", reason="PyG is an extra")
     import layer_ways

@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 
 from fullgraph.data import save_npz
 from tests.support import random_graph, ranks_of
+from tests.typed.oracle import typed_graph
 
 TRAIN = ["--hidden", "8", "--eval-every", "3", "--checkpoint-every", "5", "--norm", "batch"]
 PIPE = [*TRAIN[:-1], "layer", "--strategy", "gnnpipe", "--layers", "5", "-o", "freeze=4"]
@@ -37,9 +38,16 @@ def wait_for(condition, seconds=60):
         time.sleep(0.02)
 
 
-@pytest.mark.parametrize(("victim", "options"), [(0, TRAIN), (2, PIPE)], ids=["vanilla", "gnnpipe"])
-def test_kill_one_rank_then_resume(tmp_path, victim, options):
-    save_npz(random_graph(nodes=300, arcs=1500), tmp_path / "g.npz")
+CASES = {
+    "vanilla": (random_graph, 0, TRAIN),
+    "gnnpipe": (random_graph, 2, PIPE),
+    "learned rows": (typed_graph, 1, [*TRAIN, "--model", "rgcn", "--strategy", "pipegcn"]),
+}
+
+
+@pytest.mark.parametrize(("graph", "victim", "options"), CASES.values(), ids=CASES)
+def test_kill_one_rank_then_resume(tmp_path, graph, victim, options):
+    save_npz(graph(), tmp_path / "g.npz")
     kill_and_resume(tmp_path, 3, victim, options)
 
 

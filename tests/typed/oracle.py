@@ -12,12 +12,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from fullgraph.codec import Full, LowBit
 from fullgraph.data import TypedGraph
 from fullgraph.nn import HeteroSAGEConv, HGTConv, RGATConv, RGCNConv
 from fullgraph.nn.norm import BatchNorm
 from fullgraph.ops import act_dropout, dropout_key
 from fullgraph.partition import Assignment
-from tests.support import stale_trace
+from tests.support import coded, stale_trace
 from tests.support.oracles import Trained, trained
 
 SIZES = {"author": 17, "paper": 23, "venue": 5, "nobody": 0, "topic": 9}  # venue, nobody and topic have no features
@@ -83,14 +84,18 @@ GRAPHS = {"weighted": {"weighted": True}, "multilabel": {"multilabel": True}}
 
 
 class DenseTyped:
-    """A model's own weights under dense algebra. seen(layer, rows): the rows as nodes of other parts see them."""
+    """A model's own weights under dense algebra.
+
+    seen(layer, rows): the rows as nodes of other parts see them, [N, D], or [P, N, D] if parts see different rows.
+    """
 
     def __init__(self, graph: TypedGraph, spec, part: np.ndarray | None = None) -> None:
         union = graph.union
         self.graph, self.spec, self.types = graph, spec, union.types
         self.model = spec.build(union.num_features, union.num_classes, seed=3, dtype=torch.float64, types=union.types)
         part = np.zeros(graph.num_nodes) if part is None else part
-        self.inside = torch.from_numpy(part[:, None] == part[None, :]).double()
+        self.part = torch.from_numpy(part)
+        self.inside = (self.part[:, None] == self.part[None, :]).double()
         self.counts = [self._sums_of(name, weighted=False) for name in graph.edges]
         sums = [self._sums_of(name, weighted=True) for name in graph.edges]
         self.means = [torch.where(A.sum(1, keepdim=True) > 0, A / A.sum(1, keepdim=True), 0.0) for A in sums]
@@ -122,7 +127,7 @@ class DenseTyped:
         p = self.spec.dropout if self.model.training else 0.0
         if p == 0:
             return h
-        ones, ids = torch.ones(h.shape, dtype=h.dtype), torch.arange(len(h))
+        ones, ids = torch.ones(h.shape[-2:], dtype=h.dtype), torch.arange(h.shape[-2])
         return h * act_dropout(ones, ids, key=dropout_key(3, step, layer), p=p, act="none")
 
     def _own(self, conv, h: Tensor) -> tuple[Tensor, list[Tensor]]:
@@ -142,7 +147,7 @@ class DenseTyped:
     def _as_seen(self, own: Tensor, others: Tensor) -> Tensor:
         """[i, j, ...]: the row of j as i's part has it."""
         inside = self.inside.bool().view(*self.inside.shape, *[1] * (own.dim() - 1))
-        return torch.where(inside, own[None], others[None])
+        return torch.where(inside, own[None], others[None] if others.dim() == own.dim() else others[self.part])
 
     def _conv(self, conv, h: Tensor, others: Tensor) -> Tensor:
         if isinstance(conv, RGATConv):
@@ -151,13 +156,13 @@ class DenseTyped:
             return self._hgt(conv, h, others)
         z, W = self._own(conv, h)
         for M, W_r in zip(self.means, W, strict=True):
-            z = z + ((M * self.inside) @ h + (M * (1 - self.inside)) @ others) @ W_r.T
+            z = z + ((M * self.inside) @ h + self._crossed(M, others)) @ W_r.T
         return z
 
     def _rgat(self, conv: RGATConv, h: Tensor, others: Tensor) -> Tensor:
         z, heads = self._by_type(h, conv.lin), (conv.heads, conv.head_width)
         for r, A in enumerate(self.counts):
-            rows = self._as_seen(*((x @ conv.weight[r].T).unflatten(1, heads) for x in (h, others)))  # [i, j, h, d]
+            rows = self._as_seen(*((x @ conv.weight[r].T).unflatten(-1, heads) for x in (h, others)))  # [i, j, h, d]
             target = ((h @ conv.weight[r].T).unflatten(1, heads) * conv.att_dst[r]).sum(-1)
             score = F.leaky_relu(target[:, None] + (rows * conv.att_src[r]).sum(-1), 0.2)
             y = torch.einsum("ijh,ijhd->ihd", _softmax(score, A), rows)
@@ -185,7 +190,14 @@ class DenseTyped:
 
     @staticmethod
     def _mapped(x: Tensor, of_hde: Tensor, W: Tensor, b: Tensor) -> Tensor:
-        return torch.einsum("hde,nhe->nhd", of_hde, (x @ W.T + b).unflatten(1, of_hde.shape[:2]))
+        return torch.einsum("hde,...he->...hd", of_hde, (x @ W.T + b).unflatten(-1, (len(of_hde), -1)))
+
+    def _crossed(self, M: Tensor, others: Tensor) -> Tensor:
+        """The part of M @ rows that comes from other parts."""
+        cross = M * (1 - self.inside)
+        if others.dim() == 2:
+            return cross @ others
+        return torch.stack([(self.part == p)[:, None] * (cross @ rows) for p, rows in enumerate(others)]).sum(0)
 
     def logits(self, step: int) -> Tensor:
         z = self._first()
@@ -223,11 +235,13 @@ def typed_trace(case: str, spec, steps: int = 5) -> tuple[Trained, Tensor]:
     return found, torch.empty(0) if spec.norm == "batch" else dense.logits(steps).detach()
 
 
-def stale_typed_trace(case: str, ranks: int, spec, read, steps: int) -> Trained:
-    """The same with rows of other parts, and their gradients, as step read(t) sent them."""
+def stale_typed_trace(case: str, ranks: int, spec, read, steps: int, bits: int | None = None) -> Trained:
+    """The same with rows of other parts, and their gradients, as step read(t) sent them, each number in `bits` bits."""
     graph = typed_graph()
     dense = DenseTyped(graph, spec, parts_of(case, graph, ranks))
-    return stale_trace(graph.union, torch.empty(0), spec, read, steps, dense=dense)
+    codec = Full() if bits is None else LowBit(bits)
+    cross = coded(graph.union, dense.part, codec, codec)
+    return stale_trace(graph.union, torch.empty(0), spec, read, steps, dense=dense, cross=cross)
 
 
 def embedded(graph: TypedGraph) -> dict[int, int]:

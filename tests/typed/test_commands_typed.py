@@ -199,6 +199,12 @@ EDGE = np.array([[0, 2], [1, 3]])
     [
         ({"a__r__q/edge_index": EDGE}, ("a__r__q ends at 'q', which is not a node type", "add its x or num_nodes")),
         ({"a__r__p/edge_index": EDGE + 2}, ("a__r__p", "4")),
+        (
+            {"a__r__p/edge_index": EDGE - 1},
+            ("a__r__p: edge_index holds the source -1, but a has 3 nodes", "fix the ids"),
+        ),
+        ({"a_r_p/edge_index": EDGE}, ("a_r_p/edge_index: name a relation SOURCE__RELATION__TARGET",)),
+        ({"a__r__p/edge_index": EDGE, "p/x": np.ones((4, 0))}, ("p: x has shape (4, 0)", "at least one of each")),
         ({"a__r__p/edge_index": EDGE, "a/x": np.ones((5, 2), np.float32)}, ("num_nodes is 3 for 5 rows of x",)),
         (
             {"p/x_data": np.ones(4), "p/x_indices": np.zeros(4, int), "p/x_indptr": np.arange(5), "p/x_shape": [4, 9]},

@@ -191,6 +191,8 @@ def load_typed_npz(path: Path) -> TypedGraph:
     for name in dict.fromkeys(held):
         owner, _, key = name.rpartition("/")
         known = EDGE_KEYS if "__" in owner else _OF_NODES
+        if key == "edge_index" and "__" not in owner:
+            raise InputError(f"{path}: {one_line(name, 80)}: name a relation SOURCE__RELATION__TARGET")
         (keys if owner and key in known else unused).append(name)
     mapped = tuple(key for key in keys if key.endswith("/x"))
     arrays = read_npz(path, (), tuple(keys), mapped=mapped, check=lambda members: _check_edges(path, members))

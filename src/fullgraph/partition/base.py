@@ -73,7 +73,10 @@ class Partitioner(Protocol):
 
 
 class Balanced(Value):
-    """A partitioner that balances  sum of a + b * degree  over parts; `search` finds the parts where arcs matter."""
+    """A partitioner that balances  sum of a + b * degree  over parts; `search` finds the parts where arcs matter.
+
+    In a typed graph the sum of every node type is balanced.
+    """
 
     # Fields of every such partitioner, the last ones: a (None: the mean degree) and b.
     node_weight: Weight | None
@@ -87,8 +90,13 @@ class Balanced(Value):
     def assign(self, graph: Graph, parts: int, *, seed: int) -> Assignment:
         check_parts(graph, parts)
         if needs_no_search(graph, parts):
-            return Assignment(blocks_of_ids(graph.num_nodes, parts), parts)
-        return Assignment(self.search(graph, parts, seed), parts)
+            return Assignment(blocks_of_ids(graph, parts), parts)
+        part = self.search(graph, parts, seed)
+        if len(graph.types.nodes) > 1:
+            from fullgraph.partition.fennel import shared_by_type
+
+            part = shared_by_type(graph, part, parts, self)
+        return Assignment(part, parts)
 
     def search(self, graph: Graph, parts: int, seed: int) -> Array:
         """The part of every node, int32 [N]."""
@@ -152,9 +160,19 @@ def vertex_weight(graph: Graph, node_weight: float | None, degree_weight: float,
     return np.maximum(1, np.rint(weight * (resolution / mean))).astype(np.int64)
 
 
-def blocks_of_ids(num_nodes: int, parts: int) -> Array:
-    """Return equal blocks of consecutive ids:  part[i] = floor(i * parts / N)."""
-    return (np.arange(num_nodes, dtype=np.int64) * parts // max(1, num_nodes)).astype(np.int32)
+def blocks_of_ids(graph: Graph, parts: int) -> Array:
+    """Return equal blocks of consecutive ids, of each node type:  part[i] = floor(i * parts / N)."""
+    return np.concatenate([even_blocks(high - low, parts) for low, high in type_ranges(graph)])
+
+
+def type_ranges(graph: Graph) -> Iterator[tuple[int, int]]:
+    """Yield the first and the last + 1 id of every node type; of a homogeneous graph, those of all nodes."""
+    yield from pairwise(graph.types.starts if graph.types else (0, graph.num_nodes))
+
+
+def even_blocks(rows: int, blocks: int) -> Array:
+    """Return the block of every row, in equal blocks of consecutive rows."""
+    return (np.arange(rows, dtype=np.int64) * blocks // max(1, rows)).astype(np.int32)
 
 
 def needs_no_search(graph: Graph, parts: int) -> bool:

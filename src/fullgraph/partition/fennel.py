@@ -1,6 +1,6 @@
 """The streaming partitioner: its memory grows with nodes only. It reads arcs in order, also from a file.
 
-Legend: N nodes, P parts or clusters.
+Legend: N nodes, P parts or clusters, T node types (one, unless loads are kept by type).
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import scipy.sparse as sp
 
 from fullgraph.data import Graph
 from fullgraph.data.arrays import Array
+from fullgraph.graph_types import NODE_TYPE
 from fullgraph.partition.base import Balanced, Imbalance, Weight, require, row_runs
 from fullgraph.partition.metis import RECURSIVE_PARTS, adjacency_of, metis_parts
 from fullgraph.values import Range
@@ -24,6 +25,7 @@ CLUSTER_ROOM = 4  # maximum load of a cluster, in means
 CLUSTER_PRICE = 0.1  # the price of load in a cluster, as a share of that in a part: clusters may be uneven
 SETTLED = 0.001  # stop when at most this share of nodes moves in a pass
 MEAN_WEIGHT = 1000  # weights are integers, so that loads are exact
+PASSES, IMBALANCE = 10, 0.03
 
 
 @dataclass(frozen=True)
@@ -40,8 +42,8 @@ class Fennel(Balanced):
     """
 
     clusters: Annotated[int, Range(0, 4096)] = 1024
-    passes: Annotated[int, Range(1, 1000)] = 10
-    imbalance: Imbalance = 0.03
+    passes: Annotated[int, Range(1, 1000)] = PASSES
+    imbalance: Imbalance = IMBALANCE
     node_weight: Weight | None = None
     degree_weight: Weight = 1.0
 
@@ -53,12 +55,7 @@ class Fennel(Balanced):
         return self._by_clusters(rows, clusters, parts, seed)
 
     def _streamed(self, rows: _Rows, part: Array, parts: int) -> Array:
-        """Improve `part` in place by passes over all nodes, until few of them move."""
-        sweep = _Sweep(rows, part, parts)
-        for _ in range(self.passes):
-            if sweep.run(room=1 + self.imbalance) <= SETTLED * rows.num_nodes:
-                break
-        return part
+        return _streamed(rows, part, parts, self.passes, self.imbalance)
 
     def _by_clusters(self, rows: _Rows, clusters: int, parts: int, seed: int) -> Array:
         """Return the better of two partitions. The second uses the first to remove misplaced nodes from clusters."""
@@ -76,10 +73,29 @@ class Fennel(Balanced):
         return min(first, cut(CLUSTER_PASSES // 2), key=lambda part: int(rows.links(part, parts).sum()))
 
 
+def shared_by_type(graph: Graph, part: Array, parts: int, how: Balanced) -> Array:
+    """Return parts that hold equal shares of every node type, from those of a partitioner that does not know types.
+
+    They are improved by the rule of `Fennel`, with a load, m, N and mean degree for each type. So the weight of each
+    type is balanced, and thereby the weight of all nodes.
+    """
+    rows = _Rows(graph, how.node_weight, how.degree_weight, by_type=True)
+    return _streamed(rows, part.copy(), parts, PASSES, getattr(how, "imbalance", IMBALANCE))
+
+
+def _streamed(rows: _Rows, part: Array, parts: int, passes: int, imbalance: float) -> Array:
+    """Improve `part` in place by passes over all nodes, until few of them move."""
+    sweep = _Sweep(rows, part, parts)
+    for _ in range(passes):
+        if sweep.run(room=1 + imbalance) <= SETTLED * rows.num_nodes:
+            break
+    return part
+
+
 class _Rows:
     """A graph's rows, which are read in order, and the weights of its nodes."""
 
-    def __init__(self, graph: Graph, node_weight: float | None, degree_weight: float) -> None:
+    def __init__(self, graph: Graph, node_weight: float | None, degree_weight: float, *, by_type: bool = False) -> None:
         require("numba", "numba")
         from fullgraph.partition import fennel_loops
 
@@ -87,12 +103,16 @@ class _Rows:
         self.arrays = graph.indptr, graph.indices
         self.runs = list(row_runs(graph.indptr))
         self.num_nodes = graph.num_nodes
-        mean = graph.num_arcs / graph.num_nodes
-        a = max(1.0, mean) if node_weight is None else node_weight
-        scale = MEAN_WEIGHT / (a + degree_weight * mean)
+        bounds = np.array(graph.types.starts if by_type else (0, graph.num_nodes))
+        self.kind: Array = graph.fields.nodes[NODE_TYPE] if by_type else np.empty(0, dtype=np.int16)
+        self.nodes = np.maximum(1, np.diff(bounds))  # an empty type has no loads
+        arcs = np.diff(graph.indptr[bounds])
+        mean = arcs / self.nodes
+        a = np.maximum(1.0, mean) if node_weight is None else np.full(len(mean), float(node_weight))
+        scale = MEAN_WEIGHT / np.maximum(a + degree_weight * mean, 1e-9)
         self.weighing = a * scale, degree_weight * scale
         self.directed = sum(int(fennel_loops.lopsided(*self.arrays, *run)) for run in self.runs) % (1 << 64) != 0
-        self.num_edges = graph.num_arcs if self.directed else graph.num_arcs / 2
+        self.num_edges = arcs if self.directed else arcs / 2
 
     def links(self, part: Array, parts: int) -> Array:
         """Return the number of arcs from each part to each other part, [P, P]; zero on the diagonal."""
@@ -117,21 +137,23 @@ class _Sweep:
 
     def __init__(self, rows: _Rows, part: Array, parts: int) -> None:
         self.rows, self.part = rows, part
-        self.load, self._count = np.zeros(parts, dtype=np.int64), np.zeros(parts, dtype=np.int64)
-        self._light = np.zeros(2, dtype=np.int64)
+        types = len(rows.nodes)
+        self.load, self._count = np.zeros((types, parts), dtype=np.int64), np.zeros(parts, dtype=np.int64)
+        self._light = np.zeros((types, 2), dtype=np.int64)
         voters = rows.num_nodes if rows.directed else 0
         self._vote, self._votes = np.full(voters, -1, dtype=np.int32), np.zeros(voters, dtype=np.int32)
-        self.total = int(rows.loops.add_weights(rows.arrays[0], *rows.weighing, part, self.load))
+        self.total = np.zeros(types, dtype=np.int64)
+        rows.loops.add_weights(rows.arrays[0], rows.kind, *rows.weighing, part, self.load, self.total)
 
     def run(self, *, room: float, price: float = 1.0, everyone: bool = True) -> int:
         """Move each node to its best part of at most `room` times the mean load; return how many moved."""
-        rows, parts = self.rows, len(self.load)
-        cap, mean = room * self.total / parts, self.total / rows.num_nodes
-        alpha = rows.num_edges * parts**0.5 / rows.num_nodes**1.5
+        rows, parts = self.rows, self.load.shape[1]
+        cap, mean = room * self.total / parts, np.maximum(1, self.total) / rows.nodes
+        alpha = rows.num_edges * parts**0.5 / rows.nodes**1.5
         per_weight = price * 1.5 * alpha / mean**1.5
         return sum(
             rows.loops.place(
-                *rows.arrays, *run, *rows.weighing, self.part, self.load, cap, per_weight, everyone,
+                *rows.arrays, *run, rows.kind, *rows.weighing, self.part, self.load, cap, per_weight, everyone,
                 self._count, self._vote, self._votes, self._light,
             )
             for run in rows.runs
@@ -144,7 +166,8 @@ def _grown(rows: _Rows, cluster: Array, clusters: int, passes: int) -> Array:
     for turn in range(passes):
         # Nodes without neighbours in a cluster wait for the last pass: added early, they would attract others.
         sweep.run(room=CLUSTER_ROOM, price=CLUSTER_PRICE, everyone=turn == passes - 1)
-    return sweep.load
+    load: Array = sweep.load[0]
+    return load
 
 
 def _grouped(links: Array, load: Array, parts: int, seed: int) -> Array:

@@ -1,6 +1,8 @@
 """The numba loops of the streaming partitioner: each reads the arcs of the rows [first, last) in order.
 
 They release the GIL. Besides arcs, they use arrays with one entry per node and arrays with one entry per part.
+
+Legend: N nodes, P parts, T node types (one in a homogeneous graph, whose `kind` is empty).
 """
 
 import math
@@ -34,41 +36,41 @@ def weight_of(degree: int, a: float, b: float) -> int:
 
 
 @_jit
-def add_weights(indptr: Array, a: float, b: float, part: Array, load: Array) -> int:
-    """load[p] += the weight of every node in p; return the weight of all nodes, including those without a part."""
-    total = 0
+def add_weights(indptr: Array, kind: Array, a: Array, b: Array, part: Array, load: Array, total: Array) -> None:
+    """load[t, p] += the weight of every node of type t in part p; total [T]: also of nodes without a part."""
     for i in range(part.size):
-        w = weight_of(indptr[i + 1] - indptr[i], a, b)
-        total += w
+        t = kind[i] if kind.size else 0
+        w = weight_of(indptr[i + 1] - indptr[i], a[t], b[t])
+        total[t] += w
         if part[i] >= 0:
-            load[part[i]] += w
-    return total
+            load[t, part[i]] += w
 
 
 @_jit
 def place(
-    indptr: Array, indices: Array, first: int, last: int, a: float, b: float, part: Array, load: Array, cap: float,
-    price: float, everyone: bool, count: Array, vote: Array, votes: Array, light: Array,
+    indptr: Array, indices: Array, first: int, last: int, kind: Array, a: Array, b: Array, part: Array, load: Array,
+    cap: Array, price: Array, everyone: bool, count: Array, vote: Array, votes: Array, light: Array,
 ) -> int:  # fmt: skip
     """Move each row to the part with the best  count[p] - price * w * sqrt(load[p]);  return how many moved.
 
-    count[p]: neighbours in p. Candidates are the row's part, its neighbours' parts and a light part, if the row fits
-    under `cap`. If it fits nowhere, it goes to the lightest part. If `everyone` is False, the row gets no part, and
-    the light part is not a candidate.
+    count[p]: neighbours in p. load [T, P], cap, price [T]: those of the row's type. Candidates are the row's part, its
+    neighbours' parts and a light part, if the row fits under `cap`. If it fits nowhere, it goes to the lightest part.
+    If `everyone` is False, the row gets no part, and the light part is not a candidate.
 
-    light: a part with little load, and the part to compare it with next; both are kept between calls.
+    light [T, 2]: a part with little load, and the part to compare it with next; both are kept between calls.
     """
     moved = 0
     for i in range(first, last):
         low, high, own = indptr[i], indptr[i + 1], part[i]
-        w = weight_of(high - low, a, b)
+        t = kind[i] if kind.size else 0
+        w = weight_of(high - low, a[t], b[t])
         if own >= 0:
-            load[own] -= w
-        light[1] = (light[1] + 1) % load.size
-        if load[light[1]] < load[light[0]]:
-            light[0] = light[1]
+            load[t, own] -= w
+        light[t, 1] = (light[t, 1] + 1) % load.shape[1]
+        if load[t, light[t, 1]] < load[t, light[t, 0]]:
+            light[t, 0] = light[t, 1]
 
-        room, rate = cap - w, price * w
+        room, rate = cap[t] - w, price[t] * w
         majority = vote[i] if votes.size and votes[i] > 0 else -1
         for e in range(low, high):
             j = indices[e]
@@ -77,15 +79,16 @@ def place(
         if majority >= 0:
             count[majority] += votes[i]
 
-        best, score = _better(own, count[own], load[own], -1, -np.inf, room, rate)
-        best, score = _better(majority, count[majority], load[majority], best, score, room, rate)
+        best, score = _better(own, count[own], load[t, own], -1, -np.inf, room, rate)
+        best, score = _better(majority, count[majority], load[t, majority], best, score, room, rate)
         for e in range(low, high):
             p = part[indices[e]]
-            best, score = _better(p, count[p], load[p], best, score, room, rate)
+            best, score = _better(p, count[p], load[t, p], best, score, room, rate)
         if everyone:
-            best, score = _better(light[0], count[light[0]], load[light[0]], best, score, room, rate)
+            p = light[t, 0]
+            best, score = _better(p, count[p], load[t, p], best, score, room, rate)
             if best < 0:
-                best = int(np.argmin(load))
+                best = int(np.argmin(load[t]))
 
         for e in range(low, high):
             if part[indices[e]] >= 0:
@@ -97,7 +100,7 @@ def place(
             _tell(indices, low, high, i, best, vote, votes)
         part[i] = best
         if best >= 0:
-            load[best] += w
+            load[t, best] += w
         moved += best != own
     return moved
 

@@ -1,6 +1,6 @@
 """The layout of parts: which part owns each node and which parts read it; and its quality: halo rows and balance.
 
-Legend: N nodes, n owned rows, h halo rows of a part.
+Legend: N nodes, n owned rows, h halo rows of a part, T node types, P parts.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import numpy as np
 from fullgraph.data import Graph
 from fullgraph.data.arrays import Array, at_once
 from fullgraph.errors import InputError
+from fullgraph.graph_types import NODE_TYPE, TypeShare
 from fullgraph.partition.base import Assignment
 from fullgraph.values import Value
 
@@ -127,6 +128,7 @@ class Quality(Value):
     train: tuple[int, ...]  # owned training nodes, per part
     edge_imbalance: float
     node_imbalance: float
+    types: tuple[TypeShare, ...] = ()  # of a typed graph
 
 
 def quality(graph: Graph, assignment: Assignment, split: int = 0, *, layout: Layout | None = None) -> Quality:
@@ -148,6 +150,21 @@ def quality(graph: Graph, assignment: Assignment, split: int = 0, *, layout: Lay
         train=tuple(int(count) for count in train),
         edge_imbalance=_imbalance(np.asarray(edges)),
         node_imbalance=_imbalance(np.asarray(nodes)),
+        types=_by_type(graph, laid),
+    )
+
+
+def _by_type(graph: Graph, laid: Layout) -> tuple[TypeShare, ...]:
+    if not graph.types:
+        return ()
+    kind = graph.fields.nodes[NODE_TYPE]
+    nodes_TP, halo_TP = (
+        np.stack([np.bincount(kind[ids], minlength=len(graph.types.nodes)) for ids in held], axis=1)
+        for held in (laid.owned, laid.halo)
+    )
+    return tuple(
+        TypeShare(fact.name, tuple(nodes.tolist()), tuple(halo.tolist()), _imbalance(nodes))
+        for fact, nodes, halo in zip(graph.types.nodes, nodes_TP, halo_TP, strict=True)
     )
 
 

@@ -173,7 +173,9 @@ def read_manifest(folder: str | Path) -> Manifest:
         )
     manifest = record_of(Manifest, {**content, "checksum": checksum(content)}, str(path), AGAIN)
     figures = manifest.figures
-    if any(len(counts) != manifest.parts for counts in (figures.nodes, figures.edges, figures.halo, figures.train)):
+    shares = [figures.nodes, figures.edges, figures.halo, figures.train]
+    shares += [counts for own in figures.types for counts in (own.nodes, own.halo)]
+    if any(len(counts) != manifest.parts for counts in shares):
         raise Damaged(f"{path} is damaged (its figures are not those of {manifest.parts} parts); {AGAIN}")
     return manifest
 

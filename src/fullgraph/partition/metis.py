@@ -15,7 +15,7 @@ from fullgraph.partition.base import (
     Assignment,
     Balanced,
     Weight,
-    blocks_of_ids,
+    even_blocks,
     quietly,
     require,
     undirected_csr,
@@ -123,7 +123,7 @@ def pieces_of(indptr: Array, indices: Array, pieces: int) -> Array:
     """
     rows = len(indptr) - 1
     if pieces == 1 or rows < 2 * pieces or find_spec("pymetis") is None:
-        return blocks_of_ids(rows, pieces)
+        return even_blocks(rows, pieces)
     ones = np.ones(len(indices), dtype=np.bool_)  # a count of parallel arcs could wrap to zero
     pattern = sp.csr_array((ones, indices, indptr), shape=(rows, rows))
     both = sp.csr_array(pattern + pattern.T)

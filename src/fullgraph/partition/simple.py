@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from fullgraph.data import Graph
 from fullgraph.data.arrays import Array
 from fullgraph.errors import InputError, one_line
-from fullgraph.partition.base import Assignment, blocks_of_ids, check_parts, undirected_csr
+from fullgraph.partition.base import Assignment, blocks_of_ids, check_parts, type_ranges, undirected_csr
 from fullgraph.values import Range, Value
 
 STREAM = 0x70617274
@@ -19,22 +19,24 @@ STREAM = 0x70617274
 
 @dataclass(frozen=True)
 class Contiguous:
-    """Equal blocks of consecutive ids:  part[i] = floor(i * parts / N)."""
+    """Equal blocks of consecutive ids, of each node type:  part[i] = floor(i * parts / N)."""
 
     def assign(self, graph: Graph, parts: int, *, seed: int) -> Assignment:
         check_parts(graph, parts)
-        return Assignment(blocks_of_ids(graph.num_nodes, parts), parts)
+        return Assignment(blocks_of_ids(graph, parts), parts)
 
 
 @dataclass(frozen=True)
 class Random:
-    """Deals shuffled nodes out in turn:  part[pi(i)] = i mod parts;  parts differ by at most one node."""
+    """Deals shuffled nodes of each type out in turn:  part[pi(i)] = i mod parts;  parts differ by at most one node."""
 
     def assign(self, graph: Graph, parts: int, *, seed: int) -> Assignment:
         check_parts(graph, parts)
         deal = (np.arange(graph.num_nodes) % parts).astype(np.int32)
         # A separate random stream: a graph generator with the same seed may have shuffled its classes the same way.
-        np.random.default_rng((seed % (1 << 63), STREAM)).shuffle(deal)
+        rng = np.random.default_rng((seed % (1 << 63), STREAM))
+        for low, high in type_ranges(graph):
+            rng.shuffle(deal[low:high])
         return Assignment(deal, parts)
 
 

@@ -148,6 +148,6 @@ def _on_cut(about: Mapping[str, Any], figures: Mapping[str, Any]) -> list[str]:
     if halo > MUCH_HALO:
         found.append(
             f"{halo:.1f} halo rows per node: most rows that a rank reads belong to others; use fewer parts, another "
-            "partitioner, or a strategy that sends less (sylvie-a, mixgcn)"
+            f"partitioner, or a strategy that sends less ({'sylvie-a' if figures['types'] else 'sylvie-a, mixgcn'})"
         )
     return found

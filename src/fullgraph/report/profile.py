@@ -7,6 +7,7 @@ from operator import add
 from pathlib import Path
 from typing import Annotated
 
+from fullgraph.graph_types import TypeShare
 from fullgraph.report.spans import Share
 from fullgraph.storage import read_record, write_document
 from fullgraph.values import Range, Value, tree_of
@@ -140,6 +141,7 @@ class Profile(Value):
     versions: dict[str, str]
     ranks: tuple[RankProfile, ...]
     plan: tuple[PlannedLayer, ...] = ()
+    types: tuple[TypeShare, ...] = ()  # of a typed graph
 
     @property
     def total(self) -> Bin:

@@ -51,7 +51,7 @@ def read_outcome(folder: Path) -> Outcome:
 
 
 def print_quality(figures: Mapping[str, Any], method: str) -> None:
-    """Print the quality of a partition: totals, then one row per rank."""
+    """Print the quality of a partition: totals, one row per rank, then one per node type of a typed graph."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -67,6 +67,16 @@ def print_quality(figures: Mapping[str, Any], method: str) -> None:
     imbalance = [f"{figures['node_imbalance']:.3f}", f"{figures['edge_imbalance']:.3f}"]
     table.add_row("max/mean", *imbalance, "", "")
     Console().print(table)
+    if not figures["types"]:
+        return
+    by_type = Table(title=Text("by node type, over ranks"))
+    by_type.add_column("type")
+    for column in ("least nodes", "most nodes", "max/mean", "halo rows"):
+        by_type.add_column(column, justify="right")
+    for own in figures["types"]:
+        cells = f"{min(own['nodes']):,}", f"{max(own['nodes']):,}", f"{own['node_imbalance']:.3f}"
+        by_type.add_row(Text(one_line(own["name"], 30)), *cells, f"{sum(own['halo']):,}")
+    Console().print(by_type)
 
 
 def print_result(run: Outcome, folder: Path) -> None:

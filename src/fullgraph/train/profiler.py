@@ -83,6 +83,7 @@ class Profiler:
                 PlannedLayer(layer=of.layer, sends=of.sends, known=of.known, columns=of.width, rows=of.rows)
                 for of in self.trainer.shard.executor.plans(self.trainer.model)
             ),
+            types=self.part.manifest.figures.types,
         )
 
     def _typical(self) -> int:

@@ -209,7 +209,7 @@ def _lag(profile: Profile) -> Safe:
 
 
 def cut_section(profile: Profile) -> list[Safe]:
-    """Nodes, edges and halo rows by rank; which rank reads whose rows."""
+    """Nodes, edges and halo rows by rank; which rank reads whose rows; shares by node type of a typed graph."""
     ranks = shown(profile, MOST_RANKS)
     kinds: tuple[tuple[str, Callable[[RankProfile], int], int], ...] = (
         ("nodes", lambda rank: rank.nodes, 0),
@@ -234,7 +234,19 @@ def cut_section(profile: Profile) -> list[Safe]:
         for number, rank in ranks
     ]
     names = ("rank", "nodes", "arcs", "halo rows", "training nodes")
-    return [charts(figures), folded("Numbers", table(names, cells))]
+    return [charts(figures), *_by_type(profile), folded("Numbers", table(names, cells))]
+
+
+def _by_type(profile: Profile) -> list[Safe]:
+    """Shares of node types, and how much of the traffic each type is: layers send all types in one width."""
+    crossing = max(1, sum(sum(own.halo) for own in profile.types))
+    cells = [
+        (own.name, count(min(own.nodes)), count(max(own.nodes)), f"{own.node_imbalance:.2f}x", count(sum(own.halo)),
+         percent(sum(own.halo) / crossing))
+        for own in profile.types
+    ]  # fmt: skip
+    names = ("node type", "least nodes of a rank", "most", "most / mean", "halo rows", "of all halo rows")
+    return [table(names, cells, caption="By node type, over ranks")] if cells else []
 
 
 def _thousands(value: float) -> str:
