@@ -19,7 +19,8 @@ from tests.support.leaks import Snapshot, leaks, restore_environ
 
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # read where a kernel is first imported
-for number in (signal.SIGHUP, signal.SIGTERM):  # commands that tests start would ignore what this process ignores
+SIGNALS = (signal.SIGHUP, signal.SIGTERM)
+for number in SIGNALS:  # commands that tests start would ignore what this process ignores
     signal.signal(number, signal.SIG_DFL)
 if "PYTHONPATH" in os.environ:  # commands that tests start have other working folders
     os.environ["PYTHONPATH"] = os.pathsep.join(map(os.path.abspath, os.environ["PYTHONPATH"].split(os.pathsep)))
@@ -87,6 +88,15 @@ def nothing_leaks() -> Iterator[None]:
     found = leaks(before)
     restore_environ(before)
     assert found == [], "the test left behind:\n" + "\n".join(found)
+
+
+@pytest.fixture(autouse=True)
+def same_signals() -> Iterator[None]:
+    """A command that ran in this process ignores signals from its end on (cli.py); later tests must not."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, *SIGNALS, signal.SIGCHLD)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture(autouse=True)

@@ -60,7 +60,7 @@ def test_what_a_graph_may_be():
 
 EVEN = {
     "nodes": (5, 5), "edges": (9, 9), "halo": (1, 1), "train": (2, 2), "halo_rows": 2, "edge_cut": 2,
-    "edge_imbalance": 1.0, "node_imbalance": 1.0,
+    "edge_imbalance": 1.0, "node_imbalance": 1.0, "types": (),
 }  # fmt: skip
 
 
