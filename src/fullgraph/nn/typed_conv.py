@@ -4,6 +4,7 @@ Legend: t rows that a layer computes, s rows of (target row, relation), I in, O 
 B bases.
 """
 
+from abc import abstractmethod
 from typing import cast
 
 import torch
@@ -41,13 +42,13 @@ class TypedConv(Conv):
 class MeanConv(TypedConv):
     """Z_i = own(x_i) + sum over relations r of W_r mean_{j -> i in r} x_j."""
 
+    @abstractmethod
     def relation_weights(self) -> Tensor:
         """W_r of all relations [R, O, I]."""
-        raise NotImplementedError
 
+    @abstractmethod
     def own(self, x_tI: Tensor, view: TypedView) -> Tensor:
         """The part of the row itself, [t, O], as a new tensor."""
-        raise NotImplementedError
 
     def forward(self, x: Features, view: GraphView, layer: int, row_map: RowMap = IDENTITY) -> Tensor:
         typed = cast(TypedView, view)
