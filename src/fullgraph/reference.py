@@ -5,7 +5,6 @@ A file is run once per process, and only if it is named. A class of a notebook o
 """
 
 import base64
-import copy
 import importlib
 import importlib.util
 import inspect
@@ -20,6 +19,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
 
+from fullgraph.copied import copied
 from fullgraph.errors import InputError, explain, one_line
 from fullgraph.own_code import is_own_file, name_file, of_file
 
@@ -258,7 +258,7 @@ class Factory:
     def of_module(cls, module: Any) -> "Factory":
         """Copy a module at each call."""
         kind = type(module)
-        return cls(partial(copy.deepcopy, module), kind.__name__, kind.__module__, inspect.Signature())
+        return cls(partial(copied, module), kind.__name__, kind.__module__, inspect.Signature())
 
     @classmethod
     def of_function(cls, function: Callable[..., Any]) -> "Factory":
