@@ -102,13 +102,7 @@ class Manifest(Value):
 
 
 def describe(
-    graph: Graph,
-    assignment: Assignment,
-    *,
-    features: str,
-    split: int,
-    figures: Quality,
-    files: Mapping[str, FileFact],
+    graph: Graph, assignment: Assignment, *, features: str, split: int, figures: Quality, files: Mapping[str, FileFact]
 ) -> Manifest:
     """Return the manifest of `graph`, partitioned by `assignment`."""
     manifest = Manifest(
