@@ -156,7 +156,7 @@ WRONG = {
     "return {}['x']": "KeyError: 'x'",
     "return Bad()": "NotImplementedError",
     "return Late()": "ZeroDivisionError",
-    "return Elsewhere()": "Elsewhere keeps 'latest', and its tables are none: declare it there",
+    "return Elsewhere()": "Elsewhere keeps 'latest', but its tables are none: add it there",
 }
 
 

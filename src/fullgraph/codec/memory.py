@@ -84,7 +84,7 @@ class Memory:
     def kept(self, name: str) -> BySide:
         """A whole table."""
         if name not in self.tables:
-            raise unfit(self, f"keeps {name!r}, and its tables are {', '.join(self.tables) or 'none'}: declare it there")
+            raise unfit(self, f"keeps {name!r}, but its tables are {', '.join(self.tables) or 'none'}: add it there")
         held: dict[str, BySide] = self.__dict__.setdefault("_kept", {})
         return held.setdefault(name, {"sent": {}, "come": {}})
 
