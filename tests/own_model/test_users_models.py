@@ -17,7 +17,7 @@ def graph():
     return users.users_graph()
 
 
-@pytest.mark.filterwarnings("ignore:Sparse invariant checks")
+@pytest.mark.filterwarnings("ignore:Sparse invariant checks", "ignore:Sparse CSR", r"ignore:The \.grad attribute of a")
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_equal_or_refused(case, graph):
     """Losses, outputs, gradients and weights over three steps and an evaluation, in float64."""

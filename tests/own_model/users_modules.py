@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 import torch_geometric.nn as gnn
 from torch import Tensor, nn
-from torch.nn.utils import parametrizations, spectral_norm, weight_norm
+from torch.nn.utils import parametrizations, spectral_norm
 from torch.utils.checkpoint import checkpoint
 
 from tests.own_model.users_layers import Stack
@@ -61,7 +61,7 @@ class ParametrizedOldWay(Parametrized):
     def __init__(self, in_channels, out_channels):
         nn.Module.__init__(self)
         self.conv1, self.conv2 = gnn.GCNConv(in_channels, 16), gnn.GCNConv(16, out_channels)
-        self.lin = spectral_norm(weight_norm(nn.Linear(16, 16), "weight") and nn.Linear(16, 16))
+        self.lin = spectral_norm(nn.Linear(16, 16))
 
 
 class Hooked(nn.Module):

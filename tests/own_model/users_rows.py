@@ -195,7 +195,7 @@ class Scripted(nn.Module):
 class Compiled(Stack):
     def __init__(self, in_channels, out_channels):
         super().__init__(in_channels, out_channels)
-        self.conv1 = torch.compile(self.conv1)
+        self.conv1 = torch.compile(self.conv1, backend="eager")
 
 
 class Wrapped(nn.Module):

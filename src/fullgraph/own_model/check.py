@@ -30,7 +30,7 @@ from fullgraph.own_model.live import LiveRows, Readings, counters, first_change,
 from fullgraph.own_model.on_rows import OnRows
 from fullgraph.own_model.outputs import logits_of, parts_of
 from fullgraph.own_model.piece import RANKS, Inputs, Piece, piece_of
-from fullgraph.own_model.prepare import quieten
+from fullgraph.own_model.prepare import quieten, unwrapped
 from fullgraph.own_model.pyg_view import PygView
 from fullgraph.own_model.quantiles import with_empty_sets
 from fullgraph.own_model.rows.draws import DRAWS, drawn, gumbel_softmax, middle
@@ -179,7 +179,7 @@ class _Still(TorchFunctionMode):
 
 
 def _in_one_process(model: nn.Module, piece: Piece, x: Tensor, inputs: Inputs) -> Seen:
-    model = copied(model)
+    model = unwrapped(copied(model))
     for name, part in model.named_modules():
         quieten(part, name)
         with_empty_sets(part)
@@ -198,7 +198,7 @@ def _in_one_process(model: nn.Module, piece: Piece, x: Tensor, inputs: Inputs) -
             out = takes.call(model, piece.cut(x, "x", nodes, arcs), edge_index, args, kwargs)
         if _generators() != drawn:
             raise InputError(
-                "self-check: the model draws from Python's random or NumPy's, which differ between ranks; use F.dropout"
+                "self-check: the model draws from Python's random or NumPy's, which differ between ranks; draw with torch"
             )
         rows = [(name, x) for name, x in parts_of(out) if isinstance(x, Tensor) and x.shape[:1] == (len(nodes),)]
         logits = logits_of(rows)

@@ -45,6 +45,7 @@ REFUSED = {  # parts of PyG, by the module that defines them
 def unwrapped(module: nn.Module) -> nn.Module:
     """The module that torch.compile wraps: operations on rows must be visible, so it runs uncompiled."""
     module = getattr(module, "_orig_mod", module)
+    part: Any
     for part in module.modules():
         if getattr(part, "_compiled_call_impl", None) is not None:
             part._compiled_call_impl = None
@@ -134,7 +135,8 @@ def _trust(part: Any) -> None:
 
     An aggregation that contains modules, such as DeepSetsAggregation, is followed like the rest of the model.
     """
-    kind, whole = type(part), getattr(part.forward, "__func__", None)
+    whole: Any = getattr(part.forward, "__func__", None)
+    kind = type(part)
     homes = {type(one).__module__ for one in part.modules()}
     if not kind.__module__.startswith(AGGREGATIONS) or homes & GIVEN_MODULES or not all(map(_is_known, homes)):
         return

@@ -40,7 +40,8 @@ def give_contexts() -> None:
     generator = torchs._checkpoint_without_reentrant_generator
     if not hasattr(generator, "__wrapped__"):
         torchs._checkpoint_without_reentrant_generator = _with_context(generator)
-        torchs.CheckpointFunction.apply = staticmethod(_not_reentrant(torchs.CheckpointFunction.apply))
+        apply: Any = staticmethod(_not_reentrant(torchs.CheckpointFunction.apply))
+        torchs.CheckpointFunction.apply = apply  # type: ignore[method-assign]
 
 
 def _with_context(generator: Callable[..., Any]) -> Callable[..., Any]:

@@ -26,15 +26,15 @@ New = Callable[..., Tensor]  # makes an empty tensor of a size
 Drawn = tuple[Tensor, bool, Callable[[Tensor], Tensor]]  # (the tensor to fill, whether it is given, its values by k)
 
 
-def _uniform(k: Tensor, low: Any = 0.0, high: Any = 1.0) -> Tensor:
+def _uniform(k: Tensor, low: Any = 0.0, high: Any = 1.0) -> Any:
     return low + (high - low) * (k.double() * 2.0**-BITS)
 
 
-def _normal(k: Tensor, mean: Any = 0.0, std: Any = 1.0) -> Tensor:
+def _normal(k: Tensor, mean: Any = 0.0, std: Any = 1.0) -> Any:
     return mean + std * (sqrt(2) * torch.erfinv((2 * k.double() + 1) * 2.0**-BITS - 1))
 
 
-def _bernoulli(k: Tensor, p: Any = 0.5) -> Tensor:
+def _bernoulli(k: Tensor, p: Any = 0.5) -> Any:
     return k.double() * 2.0**-BITS < p
 
 
@@ -104,7 +104,7 @@ def _multinomial(new: New, p: Tensor, num_samples: int, replacement: bool = Fals
         refuse("torch.multinomial draws from the rows of all ranks, or without replacement; draw by torch.rand")
     x = mark(torch.empty(*p.shape[:-1], num_samples, dtype=torch.int64, device=p.device), rows)
 
-    def values(k: Tensor) -> Tensor:
+    def values(k: Tensor) -> Any:
         sums = p.double().cumsum(-1)
         return (sums[..., None, :] <= (_uniform(k) * sums[..., -1:])[..., None]).sum(-1)
 

@@ -36,7 +36,7 @@ class EdgeMatrix:
             return args[0] @ args[1]
         refuse(f"{getattr(func, '__name__', func)} is given a sparse matrix of the graph; use its products with rows")
 
-    def __matmul__(self, x: Tensor) -> Tensor:
+    def __matmul__(self, x: Any) -> Tensor:
         """y_i = sum over j of A[i, j] x_j"""
         if type(x) is EdgeMatrix:
             refuse("two sparse matrices of the graph are multiplied; multiply rows twice, A @ (A @ x)")
