@@ -198,7 +198,7 @@ def _in_one_process(model: nn.Module, piece: Piece, x: Tensor, inputs: Inputs) -
             out = takes.call(model, piece.cut(x, "x", nodes, arcs), edge_index, args, kwargs)
         if _generators() != drawn:
             raise InputError(
-                "self-check: the model draws from Python's random or NumPy's, which differ between ranks; draw with torch"
+                "self-check: the model draws from Python's random or NumPy's, which differ between ranks: use torch's"
             )
         rows = [(name, x) for name, x in parts_of(out) if isinstance(x, Tensor) and x.shape[:1] == (len(nodes),)]
         logits = logits_of(rows)
