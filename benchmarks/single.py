@@ -2,7 +2,7 @@
 
     .venv/bin/python benchmarks/single.py          # about ten minutes on 2 cores
 
-All contenders use the same graph, model, optimiser and number of threads; every run is a separate process, contenders
+All contenders use the same graph, model, optimizer and number of threads; every run is a separate process, contenders
 take turns, and a figure is the median over turns of a run's median epoch after warm-up. Evaluation is not timed.
 """
 

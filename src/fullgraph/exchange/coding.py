@@ -23,7 +23,7 @@ class StepCoding:
     memory: Memory | None
     key: Key
     rank: int
-    shapes: dict[int, Shape]  # of all rows that each peer may send
+    shapes: dict[int, Shape]  # by peer, the shape of all rows that it may send
     like: Tensor
 
     def crosses(self, side: Side, peer: int) -> bool:

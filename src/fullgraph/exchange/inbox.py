@@ -113,7 +113,7 @@ class Extras:
     residuals: Residuals | None = None
     picks: Picks | None = None
     changes: ChangeFilter | None = None
-    memory: Memory | None = None  # of the codec
+    memory: Memory | None = None  # the codec's memory
 
     @property
     def parts(self) -> list[SavedState]:

@@ -15,7 +15,7 @@ from fullgraph.report.tables import PAGE
 from fullgraph.storage import write_whole
 from fullgraph.words import size
 
-MOST_ROWS = 60  # of a table below a chart
+MOST_ROWS = 60  # in a table below a chart
 
 
 def write_report(folder: Path, out: Path | None = None, *, records: list[EpochRecord] | None = None) -> Path:
