@@ -132,7 +132,7 @@ def report(options: argparse.Namespace, figures: dict[str, dict[str, float]]) ->
         for name, f in figures.items()
     ]
     title = (
-        f"GraphSAGE {options.layers}x{options.hidden}, {options.nodes:,} nodes, {options.arcs:,} arcs, "
+        f"GraphSAGE {options.layers}x{options.hidden}, {options.nodes:,} nodes, {options.arcs:,} edges, "
         f"{options.features} features, {options.threads} threads in all; peak memory of the worst process"
     )
     show(title, ["", "epoch", "to fullgraph", "peak memory", "to fullgraph"], rows)

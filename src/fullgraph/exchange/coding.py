@@ -40,7 +40,6 @@ class StepCoding:
         return self._nbytes("sent", peer, tuple(rows.shape), rows.dtype)
 
     def encode(self, peer: int, rows: Tensor) -> Tensor:
-        """The encoded rows that cross."""
         message, codec = self._message("sent", peer, tuple(rows.shape), rows.dtype)
         if self.residuals is not None:
             wire = self.residuals.encode(codec, peer, rows, message.key, message.at)
@@ -51,7 +50,6 @@ class StepCoding:
         return wire
 
     def decode(self, peer: int, wire: Tensor) -> Tensor:
-        """The decoded rows."""
         wire = wire.to(self.like.device)
         message, codec = self._message("come", peer, self.shapes[peer], self.like.dtype)
         rows = codec.decode(wire, message.crossing, message.dtype, message.key)

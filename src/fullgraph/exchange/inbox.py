@@ -117,7 +117,6 @@ class Extras:
 
     @property
     def parts(self) -> list[SavedState]:
-        """The extras with state."""
         return [part for part in (self.average, self.residuals, self.changes, self.memory) if part is not None]
 
     @property

@@ -43,7 +43,6 @@ class SetupOfCounts(Setup):
         return PipelineStep(self, firsts=[PipelineStep(self._first(way)) for way in ways])
 
     def _first(self, way: int) -> "SetupOfCounts":
-        """The first stage of a way."""
         other = copy(self)
         other.way, other.stage = way, 0
         return other

@@ -68,7 +68,6 @@ class Cluster(Value):
         return rank // self.ranks_per_machine
 
     def text(self) -> str:
-        """The text of the file."""
         plain, links = [], []
         for name, value in tree_of(self).items():
             if isinstance(value, dict):

@@ -20,7 +20,6 @@ def counted(shards: Path, hops: Hops, split: int = 0) -> Counts:
 
 
 def counted_parts(parts: Sequence[Part], hops: Hops) -> Counts:
-    """Count all parts of a graph."""
     graph = parts[0].manifest.graph
     wanted = [hop for hop in hops if hop is not None]
     fewer: list[dict[int, tuple[LayerCounts, Array]]] = [{} for _ in parts]

@@ -159,7 +159,6 @@ class Plan:
     pieces: tuple[Piece, ...] = ()  # a step of the first strategy, in pieces
 
     def tree(self) -> dict[str, Any]:
-        """The plan as JSON."""
         return {
             "graph": self.counts.graph.name,
             "ranks": self.cluster.ranks,

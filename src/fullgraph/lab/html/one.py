@@ -26,7 +26,6 @@ def write_report(folder: Path, out: Path | None = None, *, records: list[EpochRe
 
 
 def page(run: PastRun) -> str:
-    """The whole page."""
     sections = [("advice", "What stands out", _advice(run)), ("run", "What ran", _what(run))]
     if run.records:
         sections.append(("learning", "Learning", [_learning(run)]))
