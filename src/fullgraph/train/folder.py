@@ -26,7 +26,7 @@ class RunFolder:
         self.path, self.lock, self.new_run = path, lock, new
         self._created = created  # folders that this call created, the outermost first
         self._shards: int | None = None  # the inode of the shards that this call placed here
-        self._config = None if new else (path / CONFIG).read_bytes()  # of a run that began earlier
+        self._config = None if new else (path / CONFIG).read_bytes()  # the config of a run that began earlier
         self._metrics = self._read_metrics()
 
     @classmethod
