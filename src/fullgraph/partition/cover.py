@@ -11,14 +11,21 @@ from __future__ import annotations
 import numpy as np
 import scipy.sparse as sp
 
-from fullgraph.data.arrays import Array
+from fullgraph.data import Graph
+from fullgraph.data.arrays import Array, at_once
+from fullgraph.graph_types import EDGE_TYPE
+from fullgraph.partition.cut import arcs_of, no_arcs
+from fullgraph.partition.layout import Layout
+from fullgraph.partition.part import EDGE_FIELD
 
 EXACT_EDGES = 1 << 20  # between two parts; for more, the matching takes longer than a second
 PRICES = 32  # a bound of the auction: at most about 1 / PRICES of the matching is missing
 ROUNDS = 400  # of bids
 
 
-def cover_columns(indptr: Array, indices: Array, counts: tuple[int, ...]) -> Array:
+def cover_columns(
+    indptr: Array, indices: Array, counts: tuple[int, ...], *, exact_edges: int = EXACT_EDGES
+) -> Array:
     """Mask [C] of the halo rows that cross as they are; every other edge is served by a sum.
 
     indptr, indices: the edges from halo rows, by target row. counts: halo rows by owner, in the order of columns.
@@ -29,24 +36,39 @@ def cover_columns(indptr: Array, indices: Array, counts: tuple[int, ...]) -> Arr
     for count in counts:
         if count:
             between = sp.csr_array(by_source[:, first : first + count])
-            mask[first : first + count] = _columns(between[np.diff(between.indptr) > 0])
+            mask[first : first + count] = _columns(between[np.diff(between.indptr) > 0], exact_edges)
         first += count
     return mask
 
 
-def count_sums(indptr: Array, indices: Array, counts: tuple[int, ...], alone: Array) -> Array:
-    """The number of sums by owner, if the halo rows in the mask `alone` cross as they are."""
-    owner = np.repeat(np.arange(len(counts)), counts)
-    rows = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
-    summed = ~alone[indices]
-    pairs = np.unique(owner[indices[summed]] * (len(indptr) - 1) + rows[summed])
-    return np.bincount(pairs // max(1, len(indptr) - 1), minlength=len(counts))
+def covered_rows(graph: Graph, layout: Layout, *, exact_edges: int = EXACT_EDGES) -> list[int]:
+    """The rows and sums that each part reads, if a layer only sums rows; by relation in a typed graph."""
+
+    def of_part(rank: int) -> int:
+        n, counts = len(layout.owned[rank]), tuple(layout.recv_counts[rank].tolist())
+        degree = np.diff(graph.indptr)[layout.owned[rank]]
+        found = [block for _, block in arcs_of(graph, layout, rank)]
+        columns = np.concatenate([block["indices"] for block in found]) if found else np.empty(0, np.int32)
+        rows = np.repeat(np.arange(n), degree)
+        if EDGE_FIELD + EDGE_TYPE in no_arcs(graph):
+            rows = rows + n * np.concatenate([block[EDGE_FIELD + EDGE_TYPE] for block in found]).astype(np.int64)
+        outer = columns >= n
+        rows, columns = np.unique(rows[outer], return_inverse=True)[1], columns[outer] - n
+        order = np.argsort(rows, kind="stable")
+        rows, columns = rows[order], columns[order]
+        indptr = np.concatenate([[0], np.cumsum(np.bincount(rows))]) if len(rows) else np.zeros(1, np.int64)
+        alone = cover_columns(indptr, columns, counts, exact_edges=exact_edges)
+        owner = np.repeat(np.arange(len(counts)), counts)
+        summed = ~alone[columns]
+        return int(alone.sum()) + len(np.unique(rows[summed] * len(counts) + owner[columns[summed]]))
+
+    return at_once(of_part, range(layout.parts))
 
 
-def _columns(edges: sp.csr_array) -> Array:
+def _columns(edges: sp.csr_array, exact_edges: int) -> Array:
     """Mask of the columns in the smallest cover that is found; equal covers prefer columns."""
     sources = sp.csr_array(edges.T)
-    exact = edges.nnz <= EXACT_EDGES
+    exact = edges.nnz <= exact_edges
     if exact:
         matched = sp.csgraph.maximum_bipartite_matching(edges, perm_type="column")
     else:
