@@ -23,7 +23,7 @@ from fullgraph.axes import PARTITIONERS
 from fullgraph.data import load
 from fullgraph.partition import cut_parts
 from fullgraph.partition.cover import EXACT_EDGES, covered_rows
-from fullgraph.partition.layout import lay_out
+from fullgraph.partition.layout import halo_rows
 from fullgraph.run import Run, build_trainer
 from fullgraph.testing import run_processes
 from fullgraph.train.config import TrainConfig
@@ -81,9 +81,8 @@ def counted(options: argparse.Namespace) -> None:
         for method in options.methods:
             for parts in options.parts:
                 assignment = PARTITIONERS.make(method).assign(graph, parts, seed=0)
-                layout = lay_out(graph, assignment)
-                before = sum(len(ids) for ids in layout.halo)
-                exact, quick = (sum(covered_rows(graph, layout, exact_edges=edges)) for edges in (EXACT_EDGES, 0))
+                before = halo_rows(graph, assignment)
+                exact, quick = (sum(covered_rows(graph, assignment, exact_edges=edges)) for edges in (EXACT_EDGES, 0))
                 share = 1 - exact / before if before else 0.0
                 saved[method].append(share)
                 rows.append((Path(path).stem, method, parts, f"{before:,}", f"{exact:,}", f"{share:.1%}", f"{quick:,}"))

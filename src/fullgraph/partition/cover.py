@@ -8,19 +8,27 @@ Legend: R target rows, C halo rows (columns), E edges from halo rows.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from pathlib import Path
+
 import numpy as np
 import scipy.sparse as sp
+from scipy.sparse.csgraph import maximum_bipartite_matching
 
 from fullgraph.data import Graph
 from fullgraph.data.arrays import Array, at_once
 from fullgraph.graph_types import EDGE_TYPE
-from fullgraph.partition.cut import arcs_of, no_arcs
-from fullgraph.partition.layout import Layout
+from fullgraph.partition.base import Assignment
+from fullgraph.partition.cut import held_arcs
+from fullgraph.partition.layout import lay_out
+from fullgraph.partition.manifest import read_manifest
 from fullgraph.partition.part import EDGE_FIELD
+from fullgraph.partition.store import open_part
 
 EXACT_EDGES = 1 << 20  # between two parts; for more, the matching takes longer than a second
-PRICES = 32  # a bound of the auction: at most about 1 / PRICES of the matching is missing
-ROUNDS = 400  # of bids
+PRICES = 16  # a bound of the auction: about 1 / PRICES of the matching may be missing
+ROUNDS = 200  # of bids
+KIND = EDGE_FIELD + EDGE_TYPE
 
 
 def cover_columns(
@@ -41,28 +49,68 @@ def cover_columns(
     return mask
 
 
-def covered_rows(graph: Graph, layout: Layout, *, exact_edges: int = EXACT_EDGES) -> list[int]:
-    """The rows and sums that each part reads, if a layer only sums rows; by relation in a typed graph."""
+@dataclass(frozen=True, slots=True)
+class CoverCounts:
+    """What a part reads under its cover, by owner."""
+
+    rows: Array  # rows and sums that cross
+    asked: Array  # entries of their matrix at the owner: one for a row, one per edge of a sum
+    left: int  # entries of the reader's matrix: edges from rows that cross, and one for each sum
+
+
+def count_cover(
+    rows: Array, columns: Array, counts: tuple[int, ...], *, exact_edges: int = EXACT_EDGES
+) -> CoverCounts:
+    """Cover edges from halo rows (columns) into target rows (any numbers). counts: halo rows by owner."""
+    rows = np.unique(rows, return_inverse=True)[1]
+    order = np.argsort(rows, kind="stable")
+    rows, columns = rows[order], columns[order]
+    indptr = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=1))]) if len(rows) else np.zeros(1, np.int64)
+    alone = cover_columns(indptr, columns, counts, exact_edges=exact_edges)
+    owner, ranks = np.repeat(np.arange(len(counts)), counts), len(counts)
+    summed = ~alone[columns]
+    sums = np.unique(rows[summed] * ranks + owner[columns[summed]]) % ranks
+    singles = np.bincount(owner[alone], minlength=ranks)
+    return CoverCounts(
+        rows=singles + np.bincount(sums, minlength=ranks),
+        asked=singles + np.bincount(owner[columns[summed]], minlength=ranks),
+        left=int(np.count_nonzero(~summed)) + len(sums),
+    )
+
+
+def covered_rows(graph: Graph, assignment: Assignment, *, exact_edges: int = EXACT_EDGES) -> tuple[int, ...]:
+    """The rows and sums that each part reads, if a layer only sums rows; sums are by relation in a typed graph."""
+    layout = lay_out(graph, assignment)
 
     def of_part(rank: int) -> int:
-        n, counts = len(layout.owned[rank]), tuple(layout.recv_counts[rank].tolist())
         degree = np.diff(graph.indptr)[layout.owned[rank]]
-        found = [block for _, block in arcs_of(graph, layout, rank)]
-        columns = np.concatenate([block["indices"] for block in found]) if found else np.empty(0, np.int32)
-        rows = np.repeat(np.arange(n), degree)
-        if EDGE_FIELD + EDGE_TYPE in no_arcs(graph):
-            rows = rows + n * np.concatenate([block[EDGE_FIELD + EDGE_TYPE] for block in found]).astype(np.int64)
-        outer = columns >= n
-        rows, columns = np.unique(rows[outer], return_inverse=True)[1], columns[outer] - n
-        order = np.argsort(rows, kind="stable")
-        rows, columns = rows[order], columns[order]
-        indptr = np.concatenate([[0], np.cumsum(np.bincount(rows))]) if len(rows) else np.zeros(1, np.int64)
-        alone = cover_columns(indptr, columns, counts, exact_edges=exact_edges)
-        owner = np.repeat(np.arange(len(counts)), counts)
-        summed = ~alone[columns]
-        return int(alone.sum()) + len(np.unique(rows[summed] * len(counts) + owner[columns[summed]]))
+        arcs = held_arcs(graph, layout, rank, int(degree.sum()))
+        return _rows_of(degree, arcs["indices"], arcs.get(KIND), tuple(layout.recv_counts[rank].tolist()), exact_edges)
 
-    return at_once(of_part, range(layout.parts))
+    return tuple(at_once(of_part, range(layout.parts)))
+
+
+def covered_rows_in(folder: str | Path) -> tuple[int, ...]:
+    """The same of the parts in a folder."""
+
+    def of_part(rank: int) -> int:
+        part = open_part(folder, rank, verify=False)
+        kinds = part.edge_fields.get(EDGE_TYPE)
+        return _rows_of(
+            np.diff(part.indptr.numpy()), part.indices.numpy(), None if kinds is None else kinds.numpy(),
+            part.recv_counts, EXACT_EDGES,
+        )  # fmt: skip
+
+    return tuple(map(of_part, range(read_manifest(folder).parts)))
+
+
+def _rows_of(degree: Array, indices: Array, kinds: Array | None, counts: tuple[int, ...], exact_edges: int) -> int:
+    n = len(degree)
+    outer = indices >= n
+    rows = np.repeat(np.arange(n), degree)[outer]
+    if kinds is not None:
+        rows = rows + n * kinds[outer].astype(np.int64)
+    return int(count_cover(rows, indices[outer] - n, counts, exact_edges=exact_edges).rows.sum())
 
 
 def _columns(edges: sp.csr_array, exact_edges: int) -> Array:
@@ -70,7 +118,7 @@ def _columns(edges: sp.csr_array, exact_edges: int) -> Array:
     sources = sp.csr_array(edges.T)
     exact = edges.nnz <= exact_edges
     if exact:
-        matched = sp.csgraph.maximum_bipartite_matching(edges, perm_type="column")
+        matched = maximum_bipartite_matching(edges, perm_type="column")
     else:
         matched = auction(edges)
     columns = _koenig(sources, matched)

@@ -1,7 +1,7 @@
 """Row and arc counts of a partitioned graph: from a folder of parts, or estimated for parts that do not exist."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -10,6 +10,7 @@ import numpy as np
 from fullgraph.data.arrays import Array
 from fullgraph.lab.cost.counts import Counts, LayerCounts, RankCounts
 from fullgraph.partition import GraphFacts, Part, SparseRows, open_part, read_manifest
+from fullgraph.partition.cover import count_cover
 from fullgraph.placement.holding.live import WORTH, Hops
 
 
@@ -23,18 +24,20 @@ def counted_parts(parts: Sequence[Part], hops: Hops) -> Counts:
     """Count all parts of a graph."""
     graph = parts[0].manifest.graph
     wanted = [hop for hop in hops if hop is not None]
-    fewer: list[dict[int, tuple[LayerCounts, Array]]] = [{} for _ in parts]
+    fewer: list[dict[int, LayerCounts]] = [{} for _ in parts]
     if wanted:
         levels = _levels(parts, graph.nodes, max(wanted))
         hops = _worthwhile(parts, levels, hops)
         fewer = [_fewer(part, level, hops) for part, level in zip(parts, levels, strict=True)]
+    whole = _with_sent([_layer(part, len(part.ids), len(part.ids)) for part in parts])
+    sent = {layer: _with_sent([of_rank[layer] for of_rank in fewer]) for layer in fewer[0]}
     return Counts(
         graph=graph,
         ranks=tuple(
             RankCounts(
-                whole=_layer(part, len(part.ids), len(part.ids))[0],
+                whole=whole[rank],
                 train=int(part.train_mask.sum()),
-                fewer=_with_sent(fewer, rank),
+                fewer={layer: of_ranks[rank] for layer, of_ranks in sent.items()},
             )
             for rank, part in enumerate(parts)
         ),
@@ -149,7 +152,7 @@ def _worthwhile(parts: Sequence[Part], levels: Sequence[Array], hops: Hops) -> H
     return tuple(hop if hop is not None and arcs(hop) <= WORTH * total else None for hop in hops)
 
 
-def _fewer(part: Part, level: Array, hops: Hops) -> dict[int, tuple[LayerCounts, Array]]:
+def _fewer(part: Part, level: Array, hops: Hops) -> dict[int, LayerCounts]:
     order = np.argsort(level, kind="stable")
     targets = [len(level) if hop is None else int((level <= hop).sum()) for hop in hops]
     return {
@@ -159,37 +162,47 @@ def _fewer(part: Part, level: Array, hops: Hops) -> dict[int, tuple[LayerCounts,
     }
 
 
-def _layer(part: Part, targets: int, sources: int, order: Array | None = None) -> tuple[LayerCounts, Array]:
-    """Counts of a layer that computes the first rows of an order, with its halo rows by peer; sent rows are added
-    later.
-    """
+def _layer(part: Part, targets: int, sources: int, order: Array | None = None) -> LayerCounts:
+    """Counts of a layer that computes the first rows of an order; `sent` has zeros until peers are counted."""
     computed = np.ones(len(part.ids), bool)
     if order is not None:
         computed[order[targets:]] = False
-    columns = part.indices.numpy()[np.repeat(computed, np.diff(part.indptr.numpy()))]
-    outer = columns[columns >= len(part.ids)] - len(part.ids)
+    degree = np.diff(part.indptr.numpy())
+    of_computed = np.repeat(computed, degree)
+    columns = part.indices.numpy()[of_computed]
+    from_halo = columns >= len(part.ids)
+    outer = columns[from_halo] - len(part.ids)
     seen = np.zeros(len(part.halo_ids), bool)
     seen[outer] = True
     owner = np.repeat(np.arange(part.parts), part.recv_counts)
-    read = np.bincount(owner[seen], minlength=part.parts)
-    counts = LayerCounts(
+    cover = count_cover(np.repeat(np.arange(len(degree)), degree)[of_computed][from_halo], outer, part.recv_counts)
+    none = (0,) * part.parts
+    inner = len(columns) - len(outer)
+    covered = LayerCounts(
+        targets=targets, sources=sources, inner=inner, outer=cover.left, sent=none,
+        read=tuple(cover.rows.tolist()), asks=tuple(cover.asked.tolist()),
+    )  # fmt: skip
+    return LayerCounts(
         targets=targets,
         sources=sources,
-        inner=len(columns) - len(outer),
+        inner=inner,
         outer=len(outer),
-        sent=part.send_counts,
-        read=tuple(map(int, read)),
+        sent=none,
+        read=tuple(np.bincount(owner[seen], minlength=part.parts).tolist()),
+        covered=covered,
     )
-    return counts, read
 
 
-def _with_sent(fewer: Sequence[dict[int, tuple[LayerCounts, Array]]], rank: int) -> dict[int, LayerCounts]:
-    """Add to a rank's layers the rows that they send: the rows that peers read."""
-    found = {}
-    for layer, (counts, _) in fewer[rank].items():
-        sent = tuple(int(peer[layer][1][rank]) for peer in fewer)
-        found[layer] = LayerCounts(
-            targets=counts.targets, sources=counts.sources, inner=counts.inner, outer=counts.outer, sent=sent,
-            read=counts.read,
-        )  # fmt: skip
-    return found
+def _with_sent(layers: Sequence[LayerCounts]) -> list[LayerCounts]:
+    """The counts of one layer on all ranks, with the rows that each rank sends: those that its peers read."""
+    found = [counts.covered for counts in layers if counts.covered is not None]
+    covers = _with_sent(found) if found else [None] * len(layers)
+    return [
+        replace(
+            counts,
+            sent=tuple(peer.read[rank] for peer in layers),
+            asked=sum(peer.asks[rank] for peer in layers if peer.asks),
+            covered=cover,
+        )
+        for rank, (counts, cover) in enumerate(zip(layers, covers, strict=True))
+    ]
