@@ -1,7 +1,7 @@
 """Halo rows before and after the minimum vertex cover, for real graphs; and the time of an epoch with both.
 
-    PYTHONPATH=src python benchmarks/cover.py [--graphs ../shared/data/cora.npz ...] [--parts 2 4 8] [--methods metis random]
-    PYTHONPATH=src python benchmarks/cover.py --time --graphs sbm:nodes=60000,degree=20,features=64 --parts 2
+    PYTHONPATH=src python benchmarks/cover.py [--graphs ../shared/data/cora.npz] [--parts 2 4 8] [--methods metis random]
+    PYTHONPATH=src python benchmarks/cover.py --time --graphs sbm:nodes=40000,features=64 --parts 2
 
 The table counts rows; nothing is trained. `after` counts rows and sums of rows of one exchange of all rows, as GCN, the
 mean and the sum send them; `auction` is the count if large pairs of ranks were covered in linear time.

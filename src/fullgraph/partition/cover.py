@@ -31,9 +31,7 @@ ROUNDS = 200  # of bids
 KIND = EDGE_FIELD + EDGE_TYPE
 
 
-def cover_columns(
-    indptr: Array, indices: Array, counts: tuple[int, ...], *, exact_edges: int = EXACT_EDGES
-) -> Array:
+def cover_columns(indptr: Array, indices: Array, counts: tuple[int, ...], *, exact_edges: int = EXACT_EDGES) -> Array:
     """Mask [C] of the halo rows that cross as they are; every other edge is served by a sum.
 
     indptr, indices: the edges from halo rows, by target row. counts: halo rows by owner, in the order of columns.
@@ -58,9 +56,7 @@ class CoverCounts:
     left: int  # entries of the reader's matrix: edges from rows that cross, and one for each sum
 
 
-def count_cover(
-    rows: Array, columns: Array, counts: tuple[int, ...], *, exact_edges: int = EXACT_EDGES
-) -> CoverCounts:
+def count_cover(rows: Array, columns: Array, counts: tuple[int, ...], *, exact_edges: int = EXACT_EDGES) -> CoverCounts:
     """Cover edges from halo rows (columns) into target rows (any numbers). counts: halo rows by owner."""
     rows = np.unique(rows, return_inverse=True)[1]
     order = np.argsort(rows, kind="stable")

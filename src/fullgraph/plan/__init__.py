@@ -7,4 +7,14 @@ from fullgraph.plan.hop import HopRoute
 from fullgraph.plan.spread import SpreadRoute, SpreadSumRoute
 from fullgraph.plan.tiles import TileBackRoute, TileRoute
 
-__all__ = ["CoverRoute", "HaloRoute", "HopRoute", "Route", "Shape", "SpreadRoute", "SpreadSumRoute", "TileBackRoute", "TileRoute"]
+__all__ = [
+    "CoverRoute",
+    "HaloRoute",
+    "HopRoute",
+    "Route",
+    "Shape",
+    "SpreadRoute",
+    "SpreadSumRoute",
+    "TileBackRoute",
+    "TileRoute",
+]

@@ -120,6 +120,7 @@ def _partitioned(
     arcs, x = whole.inner + whole.outer, graph.rows.x
     trimmed = rank.fewer if placement.hops_trim else {}
     fewer = {layer: _layer(rows, kind) for layer, rows in trimmed.items()}
+    layers: list[tuple[int | None, LayerCounts]] = [(None, whole), *trimmed.items()]
     view = PartitionedView(
         graph=graph,
         transport=transport,
@@ -128,7 +129,7 @@ def _partitioned(
         whole=replace(_layer(whole, kind), halo_ids=graph.rows.halo_ids, route=graph.rows.route),
         attends=kind.attends,
         fewer=fewer,
-        covers={key: _covered(counts_of, kind) for key, counts_of in {None: whole, **trimmed}.items()},
+        covers={layer: _covered(rows, kind) for layer, rows in layers if placement.cover},
         known=known_input(placement.rules, counts, x, attends=kind.attends, arcs=arcs, halo=whole.halo),
     )
     return _with_train(view, rank.train)
@@ -168,7 +169,9 @@ def _covered(counts: LayerCounts, kind: Kind) -> LayerRows:
     sent = sum(cover.sent)
     route = replace(fewer.route, num_owned=sent)
     weighted = kind.weighted or kind.aggregation == "gcn"
-    matrix = Adjacency(pattern(sent, cover.asked, counts.sources), numbers(cover.asked, dtype=kind.dtype) if weighted else None)
+    matrix = Adjacency(
+        pattern(sent, cover.asked, counts.sources), numbers(cover.asked, dtype=kind.dtype) if weighted else None
+    )
     outer = replace(fewer.matrices.outer, col_scale=None)
     matrices = replace(rows.matrices, outer=outer)
     return replace(rows, halo_ids=fewer.halo_ids, route=route, matrices=matrices, cover=CoverRoute(route, matrix))

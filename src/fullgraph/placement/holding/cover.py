@@ -86,13 +86,13 @@ def _asked(
 ) -> tuple[Adjacency, Counts]:
     """The matrix of the rows and sums that the peers of this rank ask for, and how many of them by peer."""
     first_H, first_h = (list(accumulate(by_peer, initial=0)) for by_peer in (counts, rows.route.recv_counts))
-    patterns, weights = {}, {}
+    patterns, weights = dict[int, Tensor](), dict[int, Tensor]()
     for peer, (span, start) in enumerate(zip(pairwise(first_H), first_h[:-1], strict=True)):
         if counts[peer]:
             part = sums.span(*span)
             lengths, columns = part.structure.indptr.diff(), part.structure.indices.long() - start
             patterns[peer] = torch.cat([torch.tensor([counts[peer]]), lengths, columns])
-            weights[peer] = part.weight
+            weights |= {} if part.weight is None else {peer: part.weight}
     asked = told_owners(rows.route, patterns, torch.int64, transport, f"{name} sums")
     sent = tuple(int(asked[peer][0]) if peer in asked else 0 for peer in range(len(counts)))
     told, slices = dict[int, Tensor](), rows.route.send_slices()

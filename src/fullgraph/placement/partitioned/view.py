@@ -178,7 +178,9 @@ class SourceMessage:
 
     def _require_rows(self) -> None:
         if self.rows.cover is not None:
-            raise InputError("a layer reads or maps single rows of other ranks, and sums of rows crossed; add -o cover=false")
+            raise InputError(
+                "a layer reads or maps single rows of other ranks, and sums of rows crossed; add -o cover=false"
+            )
 
     def attend(self, target_nH: Tensor, weight_HO: Tensor) -> Tensor:
         source_mHO = self.sources().unflatten(1, weight_HO.shape)
