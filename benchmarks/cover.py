@@ -1,6 +1,6 @@
 """Halo rows before and after the minimum vertex cover, for real graphs; and the time of an epoch with both.
 
-    PYTHONPATH=src python benchmarks/cover.py [--graphs ../shared/data/cora.npz] [--parts 2 4 8] [--methods metis random]
+    PYTHONPATH=src python benchmarks/cover.py [--graphs ../shared/data/cora.npz] [--parts 2 4] [--methods metis random]
     PYTHONPATH=src python benchmarks/cover.py --time --graphs sbm:nodes=40000,features=64 --parts 2
 
 The table counts rows; nothing is trained. `after` counts rows and sums of rows of one exchange of all rows, as GCN, the

@@ -82,7 +82,8 @@ def run_of(strategy, model):
     return Run(model=MODELS[model], strategy=STRATEGIES.make(name, **options), train=TrainConfig(epochs=STEPS))
 
 
-BY_NODES = ["vanilla", "vanilla codec=half", "vanilla cover=false", "none", "pipegcn", "pipegcn-gf", "pipegcn narrow=true", "pipegcn narrow=true cover=true", "sylvie-s cover=true", "sylvie-s",
+BY_NODES = ["vanilla", "vanilla codec=half", "vanilla cover=false", "none", "pipegcn", "pipegcn-gf",
+            "pipegcn narrow=true", "pipegcn narrow=true cover=true", "sylvie-s", "sylvie-s cover=true",
             "sylvie-a bits=2", "sylvie-a-bounded refresh=2", "varco", "fixed"]  # fmt: skip
 
 

@@ -39,4 +39,4 @@ class Vanilla(Strategy):
         return Wire(codec=self.codec)
 
     def layout(self) -> Partitioned:
-        return Partitioned(cover=self.cover and not isinstance(self.codec, Half))  # a sum may exceed its range
+        return Partitioned(cover=self.cover)

@@ -168,11 +168,10 @@ def _covered(counts: LayerCounts, kind: Kind) -> LayerRows:
     fewer = _layer(cover, replace(kind, undirected=False))
     sent = sum(cover.sent)
     route = replace(fewer.route, num_owned=sent)
-    weighted = kind.weighted or kind.aggregation == "gcn"
-    matrix = Adjacency(
-        pattern(sent, cover.asked, counts.sources), numbers(cover.asked, dtype=kind.dtype) if weighted else None
-    )
-    outer = replace(fewer.matrices.outer, col_scale=None)
+    weight = numbers(cover.asked, dtype=kind.dtype) if kind.weighted or kind.aggregation == "gcn" else None
+    matrix = Adjacency(pattern(sent, cover.asked, counts.sources), weight, numbers(sent, dtype=kind.dtype))
+    outer = fewer.matrices.outer
+    outer = Adjacency(outer.structure, outer.weight, outer.row_scale, numbers(cover.halo, dtype=kind.dtype))
     matrices = replace(rows.matrices, outer=outer)
     return replace(rows, halo_ids=fewer.halo_ids, route=route, matrices=matrices, cover=CoverRoute(route, matrix))
 

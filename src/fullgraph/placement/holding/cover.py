@@ -23,10 +23,10 @@ from fullgraph.transport import Transport
 Counts = tuple[int, ...]  # by rank
 
 
-def covered(rows: LayerRows, transport: Transport, name: str) -> LayerRows:
+def covered(rows: LayerRows, dtype: torch.dtype, transport: Transport, name: str) -> LayerRows:
     """The same layer with the fewest rows and sums in its halo; only for a layer that computes weighted sums."""
     device, halo_ids = rows.halo_ids.device, rows.halo_ids.cpu()
-    outer, sums, counts = divided(rows.matrices.outer.to(device="cpu"), rows.route.recv_counts)
+    outer, sums, counts = divided(rows.matrices.outer.to(device="cpu"), rows.route.recv_counts, dtype)
     matrix, sent = _asked(sums, counts, rows, transport, name)
     numbers = HaloRoute(torch.arange(sum(sent)), sent, counts, sum(sent))
     return replace(
@@ -38,10 +38,11 @@ def covered(rows: LayerRows, transport: Transport, name: str) -> LayerRows:
     )
 
 
-def divided(outer: Adjacency, counts: Counts) -> tuple[Adjacency, Adjacency, Counts]:
+def divided(outer: Adjacency, counts: Counts, dtype: torch.dtype) -> tuple[Adjacency, Adjacency, Counts]:
     """Divide the halo's matrix [R, h] into two:  outer = new [R, H] . sums [H, h],  with the smallest H by owner.
 
-    counts: halo rows by owner. The third result is H by owner; a row of `sums` has columns of one owner.
+    counts: halo rows by owner. The third result is H by owner; a row of `sums` has columns of one owner. A sum crosses
+    divided by its number of rows, because a codec may not have the range of the sum. dtype: of factors.
     """
     s, ranks = outer.structure, len(counts)
     columns_e, rows_e, size = s.indices.long(), s.rows, max(1, s.num_rows)
@@ -77,7 +78,9 @@ def divided(outer: Adjacency, counts: Counts) -> tuple[Adjacency, Adjacency, Cou
     into_R = torch.cat([pairs % size, rows_e[~summed_e]])
     from_H = torch.cat([number_H[ones:], number_h[columns_e[~summed_e]]])
     new = matrix(into_R, from_H, weights(len(pairs), ~summed_e), (s.num_rows, len(order_H)))
-    new = Adjacency(new.structure, new.weight, outer.row_scale)
+    terms_H = sums.structure.indptr.diff().to(dtype)
+    new = Adjacency(new.structure, new.weight, outer.row_scale, terms_H)
+    sums = Adjacency(sums.structure, sums.weight, 1 / terms_H)
     return new, sums, tuple(torch.bincount(owner_H, minlength=ranks).tolist())
 
 
@@ -102,4 +105,6 @@ def _asked(
     lengths = torch.cat([nothing, *(asked[peer][1 : 1 + sent[peer]] for peer in asked)])
     columns = torch.cat([nothing, *(slices[peer].cpu()[asked[peer][1 + sent[peer] :]] for peer in asked)])
     weight = None if sums.weight is None else torch.cat([sums.weight[:0], *told.values()])
-    return Adjacency(Structure(indptr_of(lengths), columns.int(), rows.sources), weight), sent
+    assert sums.row_scale is not None
+    scale = 1 / lengths.to(sums.row_scale.dtype)
+    return Adjacency(Structure(indptr_of(lengths), columns.int(), rows.sources), weight, scale), sent

@@ -18,7 +18,7 @@ from fullgraph.graph_types import NODE_TYPE
 from fullgraph.nn.view import IDENTITY, Features, Mapped, Message, Operand, RowMap, Update
 from fullgraph.ops import Groups, RelationArcs, attend, spmm
 from fullgraph.placement.halo import boundary_grades, halo_of
-from fullgraph.placement.holding.adjacency import column_squares
+from fullgraph.placement.holding.adjacency import column_squares, fine
 from fullgraph.placement.holding.cover import covered
 from fullgraph.placement.holding.live import LayerRows, Live
 from fullgraph.placement.known import KnownHalo, with_first
@@ -71,7 +71,10 @@ class PartitionedView(ChannelView):
     def _covered(self, layer: int) -> LayerRows:
         key = layer if layer in self.fewer else None
         if key not in self.covers:
-            self.covers[key] = covered(self.rows(layer), self.transport, f"setup/{self.name} cover {layer}")
+            x = self.x if isinstance(self.x, Tensor) else self.x.weight
+            assert x is not None
+            name = f"setup/{self.name} cover {layer}"
+            self.covers[key] = covered(self.rows(layer), fine(x.dtype), self.transport, name)
         return self.covers[key]
 
     def layer_channel(self, layer: int, rows: LayerRows) -> Channel:
