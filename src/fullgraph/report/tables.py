@@ -60,7 +60,7 @@ def print_quality(figures: Mapping[str, Any], method: str) -> None:
     if "covered_rows" in figures:
         title += f" ({figures['covered_rows']:,} with sums)"
     table = Table(title=Text(title))
-    for column in ("rank", "nodes", "arcs", "halo", "training nodes"):
+    for column in ("rank", "nodes", "edges", "halo", "training nodes"):
         table.add_column(column, justify="right")
     columns = zip(figures["nodes"], figures["edges"], figures["halo"], figures["train"], strict=True)
     for rank, row in enumerate(columns):
