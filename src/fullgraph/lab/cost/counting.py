@@ -55,12 +55,15 @@ class Halo:
 
     A part reads  rows (P / 2)^rows_power  of all rows of other parts. Of its arcs,
     2 (1 - 1 / P) arcs (P / 2)^arcs_power  come from other parts. Both are shares, so at most one.
+    cover: of the smallest covers, for any P: rows and sums per halo row; and per arc from other parts, the entries of
+    the reader's matrix and of the owners' matrices. None: unknown, so that all halo rows cross.
     """
 
     rows: float = 0.2
     rows_power: float = -0.6
     arcs: float = 0.1
     arcs_power: float = 0.1
+    cover: tuple[float, float, float] | None = None
 
     @classmethod
     def fitted(cls, cuts: Sequence[Counts]) -> "Halo":
@@ -77,7 +80,14 @@ class Halo:
         outer = np.array([sum(whole.outer for whole in of) for of in wholes])
         rows = power(halo / (cuts[0].graph.nodes * (parts - 1)))
         arcs = power(outer / max(1, cuts[0].arcs) / (2 * (1 - 1 / parts)))
-        return cls(rows=rows[0], rows_power=rows[1], arcs=arcs[0], arcs_power=arcs[1])
+        covers = [whole.covered for of in wholes for whole in of if whole.covered is not None]
+        each, edges = max(1, int(halo.sum())), max(1, int(outer.sum()))
+        of_cover = (
+            sum(cover.halo for cover in covers) / each,
+            sum(cover.outer for cover in covers) / edges,
+            sum(cover.asked for cover in covers) / edges,
+        )
+        return cls(rows=rows[0], rows_power=rows[1], arcs=arcs[0], arcs_power=arcs[1], cover=of_cover)
 
     def at(self, parts: int) -> tuple[float, float]:
         """The shares for P parts: of other parts' rows that a part reads, and of its arcs that come from there."""
@@ -100,9 +110,15 @@ def even(graph: GraphFacts, parts: int, halo: Halo, *, train: float = 0.6, hops:
         outer = int(arcs * part * arc_share)
         read = int(min(each, outer // max(1, parts - 1)) * min(1.0, 2 * part))
         of = tuple(0 if peer == rank else read for peer in range(parts))
-        return LayerCounts(
+        counts = LayerCounts(
             targets=targets, sources=sources, inner=int(arcs * part) - outer, outer=outer, sent=of, read=of
         )  # fmt: skip
+        if halo.cover is None:
+            return counts
+        fewer, left, asked = halo.cover
+        some = tuple(int(rows * fewer) for rows in of)
+        covered = replace(counts, outer=int(outer * left), sent=some, read=some, asked=int(outer * asked))
+        return replace(counts, covered=covered)
 
     def of_rank(rank: int) -> RankCounts:
         fewer, sources = {}, rows
