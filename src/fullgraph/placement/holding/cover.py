@@ -1,6 +1,6 @@
 """Fewer halo rows: each pair of ranks exchanges a minimum vertex cover of its edges, as rows and as sums of rows.
 
-The reader has all edges into its rows. So it chooses, and tells each owner once, before training, what to send.
+Only the reader has all edges into its rows. So it chooses the cover, and tells each owner once which rows and sums to send.
 
 Legend: R matrix rows, h halo rows, H rows and sums that cross, e arcs.
 """
@@ -62,7 +62,7 @@ def divided(outer: Adjacency, counts: Counts, dtype: torch.dtype) -> tuple[Adjac
         weight_e = (1 if weight_e is None else weight_e) * outer.col_scale[columns_e]
 
     def matrix(rows: Tensor, columns: Tensor, weights: Tensor | None, shape: tuple[int, int]) -> Adjacency:
-        """The matrix of these entries; the first or the last of them may have no weight, which means one."""
+        """The matrix of these entries; weights: None means ones."""
         order = torch.argsort(rows * max(1, shape[1]) + columns, stable=True)
         pattern = Structure(indptr_of(torch.bincount(rows, minlength=shape[0])), columns[order].int(), shape[1])
         return Adjacency(pattern, None if weights is None else weights[order])

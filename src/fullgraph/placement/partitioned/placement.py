@@ -25,7 +25,7 @@ class Partitioned(AllLayers):
     by_relation: ClassVar[bool] = True
     no_options: ClassVar[frozenset[str]] = AllLayers.no_options | {"keep_halo", "cover"}
 
-    keep_halo: bool = True  # see layer_plans.py
+    keep_halo: bool = True  # both: see layer_plans.py
     cover: bool = False
 
     @property
