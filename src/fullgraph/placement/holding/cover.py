@@ -1,6 +1,7 @@
 """Fewer halo rows: each pair of ranks exchanges a minimum vertex cover of its edges, as rows and as sums of rows.
 
-Only the reader has all edges into its rows. So it chooses the cover, and tells each owner once which rows and sums to send.
+Only the reader has all edges into its rows. So it chooses the cover, and tells each owner once which rows and sums it
+needs.
 
 Legend: R matrix rows, h halo rows, H rows and sums that cross, e arcs.
 """
