@@ -87,6 +87,7 @@ def inspect(
     from fullgraph.data import Graph, as_union
     from fullgraph.data.describe import describe, describe_typed
     from fullgraph.partition import is_partition_folder, quality, read_manifest
+    from fullgraph.partition.cover import covered_rows, covered_rows_in
     from fullgraph.report.inspection import print_graph, remarks_on
     from fullgraph.report.tables import print_quality
 
@@ -94,6 +95,7 @@ def inspect(
     if is_partition_folder(Path(graph)):
         manifest = read_manifest(Path(graph))
         about, figures, method = asdict(manifest.graph), asdict(manifest.figures), manifest.method
+        figures["covered_rows"] = sum(covered_rows_in(graph))
     else:
         chosen = partitioner_of(partitioner, partitioner_option, option)  # refuses bad options before the graph is read
         with shown(errors=as_json) as display:
@@ -105,6 +107,7 @@ def inspect(
             assignment = cut(whole, parts, chosen, seed, phases)
             with phases("look", "measuring the partition"):
                 figures, method = asdict(quality(whole, assignment)), assignment.method
+                figures["covered_rows"] = sum(covered_rows(whole, assignment))
         _say(whole)
     found = remarks_on(about, figures)
     if as_json:
