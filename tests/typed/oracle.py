@@ -89,10 +89,12 @@ class DenseTyped:
     seen(layer, rows): the rows as nodes of other parts see them, [N, D], or [P, N, D] if parts see different rows.
     """
 
-    def __init__(self, graph: TypedGraph, spec, part: np.ndarray | None = None) -> None:
+    def __init__(self, graph: TypedGraph, spec, part: np.ndarray | None = None, width: int | None = None) -> None:
+        """width: of the output; by default, the number of classes."""
         union = graph.union
         self.graph, self.spec, self.types = graph, spec, union.types
-        self.model = spec.build(union.num_features, union.num_classes, seed=3, dtype=torch.float64, types=union.types)
+        width = width or union.num_classes
+        self.model = spec.build(union.num_features, width, seed=3, dtype=torch.float64, types=union.types)
         part = np.zeros(graph.num_nodes) if part is None else part
         self.part = torch.from_numpy(part)
         self.inside = (self.part[:, None] == self.part[None, :]).double()

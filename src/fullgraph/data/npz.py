@@ -190,7 +190,7 @@ def load_typed_npz(path: Path) -> TypedGraph:
     unused: list[str] = []
     for name in dict.fromkeys(held):
         owner, _, key = name.rpartition("/")
-        known = EDGE_KEYS if "__" in owner else _OF_NODES
+        known = (*EDGE_KEYS, *PAIRS) if "__" in owner else _OF_NODES
         if key == "edge_index" and "__" not in owner:
             raise InputError(f"{path}: {one_line(name, 80)}: name a relation SOURCE__RELATION__TARGET")
         (keys if owner and key in known else unused).append(name)
@@ -234,6 +234,9 @@ def save_typed_npz(graph: TypedGraph, path: str | Path) -> None:
         arrays |= {f"{kind}/{key}": value for key, value in x.items()}
         if nodes.names is not None:
             arrays[f"{kind}/names"] = nodes.names.numpy()
+    if graph.pairs is not None:
+        relation, pairs = graph.pairs
+        arrays |= {f"{spelled(relation)}/{key}": value for key, value in arrays_of(pairs).items()}
     for relation, edges in graph.edges.items():
         own = {"edge_index": edges.edge_index, "edge_weight": edges.edge_weight, "edge_attr": edges.edge_attr}
         arrays |= {f"{spelled(relation)}/{key}": value for key, value in own.items() if value is not None}
