@@ -187,7 +187,8 @@ class DenseTyped:
         alpha = _softmax(torch.cat(scores, 1), torch.cat(self.counts, 1))
         y = torch.einsum("ijh,ijhd->ihd", alpha, torch.cat(values, 1)).flatten(1)
         out = self._by_type(F.gelu(y), conv.out)
-        g = torch.repeat_interleave(conv.gate.sigmoid(), torch.tensor(list(SIZES.values())))[:, None]
+        sizes = torch.tensor([nodes.num_nodes for nodes in self.graph.nodes.values()])
+        g = torch.repeat_interleave(conv.gate.sigmoid(), sizes)[:, None]
         return g * out + (1 - g) * h
 
     @staticmethod
