@@ -6,6 +6,7 @@ The union numbers all nodes, type after type. Its features have the columns of a
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
+from math import inf
 from typing import Annotated, Any
 
 import numpy as np
@@ -18,11 +19,15 @@ NODE_TYPE, EDGE_TYPE = "node_type", "edge_type"  # the union's arrays of nodes a
 
 @dataclass(frozen=True, slots=True)
 class TypeFact(Value):
-    """A node type: its name, its nodes, and the columns of its features (0: none; rows are learned)."""
+    """A node type: its name, its nodes, and the columns of its features (0: none; rows are learned).
+
+    length: root mean square of the lengths of its rows of features, as they are stored; 0 before they are.
+    """
 
     name: str
     nodes: Count
     features: Count
+    length: Annotated[float, Range(0, inf)] = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,6 +48,7 @@ def test_predictions_equal_dense_equations(tmp_path, spec):
     dense = DenseTyped(graph_of(1, authors=11, papers=23), spec)
     dense.model.load_state_dict(run.model.state_dict())
     dense.model.eval()
+    dense.lengths = DenseTyped(graph_of(0), spec).lengths  # features are scaled as in training
     wanted = dense.logits(0).softmax(1)[11:].detach()
     torch.testing.assert_close(torch.tensor(found.probabilities).double(), wanted, rtol=1e-5, atol=1e-6)
     assert found.ids.tolist() == [f"1-{i}" for i in range(23)]

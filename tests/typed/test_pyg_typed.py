@@ -56,6 +56,16 @@ def test_rgcn(bases):
 
 
 @torch.no_grad()
+def test_rgcn_with_blocks():
+    conv, out = ours(nn.RGCN(hidden=WIDTH, blocks=4))
+    theirs = pyg.RGCNConv(WIDTH, WIDTH, len(conv.weight), num_blocks=4).double()
+    theirs.weight.copy_(conv.weight.transpose(2, 3))
+    theirs.root.copy_(conv.lin.weight.T)
+    theirs.bias.copy_(conv.lin.bias)
+    torch.testing.assert_close(out, theirs(hidden(), *edges()), rtol=1e-10, atol=1e-10)
+
+
+@torch.no_grad()
 def test_rgat():
     conv, out = ours(nn.RGAT(hidden=WIDTH, heads=2))
     x, graph = by_type(hidden()), typed_graph()
