@@ -52,6 +52,9 @@ class TypedOptions(ModelOptions):
     embedding_dropout: Annotated[
         float, Range(0, 1, below=True), Help("share of the numbers of learned rows that is dropped (typed graphs)")
     ] = 0.0
+    scale_types: Annotated[
+        bool, Help("divide features by the mean length of their type's rows, where it is above 1 (typed graphs)")
+    ] = True
 
 
 @dataclass(frozen=True, kw_only=True)

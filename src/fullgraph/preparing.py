@@ -86,7 +86,8 @@ def prepare(config: Run, graph: Graph | str | Path, run: RunFolder, phases: Phas
     return config
 
 
-USUAL_TYPED = ("hetero-sage", dict[str, object]())  # the default model for a typed graph, and its options, if the task has none
+# the default model for a typed graph, and its options, if the task does not name others
+USUAL_TYPED = ("hetero-sage", dict[str, object]())
 
 
 def with_task(config: Run, task: TaskSpec, facts: GraphFacts | None = None) -> Run:

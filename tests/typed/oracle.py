@@ -100,7 +100,8 @@ class DenseTyped:
         self.part = torch.from_numpy(part)
         self.inside = (self.part[:, None] == self.part[None, :]).double()
         dense_x = {kind: x.toarray() if sp.issparse(x) else np.array(x) for kind, x in self._features()}
-        self.lengths = {kind: max(1.0, float(np.square(x).sum(1).mean() ** 0.5)) for kind, x in dense_x.items()}
+        lengths = {kind: float(np.square(x).sum(1).mean() ** 0.5) for kind, x in dense_x.items()}
+        self.lengths = {kind: max(1.0, length * spec.scale_types) for kind, length in lengths.items()}
         self.counts = [self._sums_of(name, weighted=False) for name in graph.edges]
         sums = [self._sums_of(name, weighted=True) for name in graph.edges]
         self.means = [torch.where(A.sum(1, keepdim=True) > 0, A / A.sum(1, keepdim=True), 0.0) for A in sums]

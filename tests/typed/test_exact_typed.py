@@ -28,7 +28,7 @@ SPECS = {
     "hetero-sage": nn.HeteroSAGE(layers=3, hidden=8, dropout=0.3, embedding_dropout=0.4),
     "hetero-sage, batch norm": nn.HeteroSAGE(layers=2, hidden=8, dropout=0.2, norm="batch"),
     "rgat": nn.RGAT(layers=2, hidden=8, heads=2, dropout=0.3),
-    "hgt": nn.HGT(layers=2, hidden=8, heads=2, dropout=0.3),
+    "hgt": nn.HGT(layers=2, hidden=8, heads=2, dropout=0.3, scale_types=False),
     "rgcn, one layer": nn.RGCN(layers=1, hidden=8, dropout=0.5, norm="none"),
 }
 
@@ -170,7 +170,8 @@ def test_learned_rows_may_have_their_own_weight_decay(optimizer):
     options = {"optimizer": OPTIMIZERS.make(optimizer), "weight_decay": 0.05, "embedding_weight_decay": 2.0}
     dense = DenseTyped(typed_graph(), spec)
     rows = dense.model.input.embedding.weight
-    groups = [{"params": [rows], "weight_decay": 2.0}, {"params": [p for p in dense.model.parameters() if p is not rows]}]
+    others = [weight for weight in dense.model.parameters() if weight is not rows]
+    groups = [{"params": [rows], "weight_decay": 2.0}, {"params": others}]
     kind = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[optimizer]
     wanted = trained(dense.graph.union, dense, steps, optimizer=kind(groups, lr=0.05, weight_decay=0.05))
     plain = trained(dense.graph.union, DenseTyped(typed_graph(), spec), steps)

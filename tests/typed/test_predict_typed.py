@@ -11,6 +11,7 @@ from fullgraph.errors import InputError
 from fullgraph.tasks import Link
 from tests.typed.oracle import DenseTyped
 
+SPECS = {"rgcn": nn.RGCN(layers=2, hidden=8), "hgt": nn.HGT(layers=2, hidden=8, heads=2)}
 RELATIONS = [("author", "writes", "paper"), ("paper", "written_by", "author"), ("paper", "cites", "paper")]
 
 
@@ -23,7 +24,7 @@ def graph_of(seed, *, labels=True, authors=30, papers=40, order=1, **changes) ->
         masks = {f"{name}_mask": np.arange(papers) % 3 == i for i, name in enumerate(("train", "val", "test"))}
         nodes["paper"] |= {"y": np.arange(papers) % 4, **masks}
     sizes = {"author": authors, "paper": papers}
-    edges = {name: np.stack([rng.integers(0, sizes[name[0]], 90), rng.integers(0, sizes[name[2]], 90)]) for name in RELATIONS}
+    edges = {name: np.stack([rng.integers(0, sizes[end], 90) for end in name[::2]]) for name in RELATIONS}
     nodes |= changes.get("nodes", {})
     edges |= changes.get("edges", {})
     for name in changes.get("without", ()):
@@ -38,8 +39,9 @@ def trained(tmp_path, spec=None, graph=None, **options):
     return fg.train(graph or graph_of(0), model=spec or nn.RGCN(layers=2, hidden=8), **{**small, **options})
 
 
-@pytest.mark.parametrize("spec", [nn.RGCN(layers=2, hidden=8), nn.HGT(layers=2, hidden=8, heads=2)], ids=lambda spec: spec.name)
-def test_predictions_equal_dense_equations(tmp_path, spec):
+@pytest.mark.parametrize("model", SPECS)
+def test_predictions_equal_dense_equations(tmp_path, model):
+    spec = SPECS[model]
     run = trained(tmp_path, spec)
     same = fg.predict(run, graph=graph_of(0, order=-1), parts=3, out=tmp_path / "same")
     np.testing.assert_allclose(same.probabilities, run.probabilities, rtol=1e-6, atol=1e-7)
@@ -90,13 +92,13 @@ EMPTY = np.empty((2, 0), int)
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
-        ({"without": ["author", *RELATIONS[:2]]}, "graph1 lacks the node type author of the run's graph: give it num_nodes 0"),
-        ({"without": [RELATIONS[2]]}, "graph1 lacks the relation paper__cites__paper of the run's graph: give it an empty"),
-        ({"nodes": {"venue": {"num_nodes": 3}}}, "graph1 has the node type venue, which the run's graph does not have"),
+        ({"without": ["author", *RELATIONS[:2]]}, "graph1 lacks the node type author of the run's graph: give"),
+        ({"without": [RELATIONS[2]]}, "graph1 lacks the relation paper__cites__paper of the run's graph"),
+        ({"nodes": {"venue": {"num_nodes": 3}}}, "graph1 has the node type venue, which the run's graph"),
         ({"edges": {("paper", "by", "author"): EMPTY}}, "graph1 has the relation paper__by__author, which the run's"),
-        ({"nodes": {"author": {"x": np.ones((30, 6))}}}, "graph1: author has 6 features, and the run was trained with 5"),
-        ({"nodes": {"author": {"num_nodes": 30}}}, "graph1: author has 0 features, and the run was trained with 5"),
-        ({"edges": {RELATIONS[0]: {"edge_index": EMPTY, "edge_weight": np.ones(0)}}}, "graph1 has edge weights, and the run"),
+        ({"nodes": {"author": {"x": np.ones((30, 6))}}}, "graph1: author has 6 features, and the run was trained with"),
+        ({"nodes": {"author": {"num_nodes": 30}}}, "graph1: author has 0 features, and the run was trained with"),
+        ({"edges": {RELATIONS[0]: {"edge_index": EMPTY, "edge_weight": np.ones(0)}}}, "graph1 has edge weights"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -110,11 +112,11 @@ def test_a_graph_that_does_not_fit_is_one_line(tmp_path, changes, text):
 def test_learned_rows_are_of_one_graph_alone(tmp_path):
     bare = {"nodes": {"author": {"num_nodes": 30}}}
     run = trained(tmp_path, graph=graph_of(0, **bare))
-    with pytest.raises(InputError, match="the model has learned rows for author, which had no features, and knows none"):
+    with pytest.raises(InputError, match="the model has learned rows for author, which had no features"):
         fg.predict(run, graph=graph_of(1, **bare), out=tmp_path / "there")
     with pytest.raises(InputError, match="demo is a homogeneous graph, and the run's is typed"):
         fg.predict(run, graph="demo", out=tmp_path / "there")
     homogeneous = fg.train("demo", epochs=1, report=False, out=tmp_path / "homogeneous")
-    with pytest.raises(InputError, match="graph0 is a typed graph .2 node types, 3 relations., and here only homogeneous"):
+    with pytest.raises(InputError, match=r"graph0 is a typed graph .*, and here only homogeneous"):
         fg.predict(homogeneous, graph=graph_of(0), out=tmp_path / "there")
     assert not (tmp_path / "there").exists()

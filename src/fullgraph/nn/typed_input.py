@@ -53,12 +53,13 @@ class TypedInput(nn.Module):
     lengths: Tensor
 
     def __init__(
-        self, types: GraphTypes, width: int, seed: int, ids: Tensor | None = None, *, dropout: float = 0.0
+        self, types: GraphTypes, width: int, seed: int, ids: Tensor | None = None, *, dropout: float, scale: bool
     ) -> None:
-        """ids [n]: this rank's rows of the union, in their order; None: all nodes. dropout: of learned rows."""
+        """ids [n]: this rank's rows of the union, in their order; None: all nodes. dropout: of learned rows. scale:
+        False sets all s_t to 1."""
         super().__init__()
         self.types, self.seed, self.dropout = types, seed, dropout
-        lengths = torch.tensor([max(1.0, kind.length) for kind in types.nodes], dtype=torch.float64)
+        lengths = torch.tensor([max(1.0, kind.length * scale) for kind in types.nodes], dtype=torch.float64)
         self.register_buffer("lengths", lengths)
         for kind in types.nodes:
             if kind.features:

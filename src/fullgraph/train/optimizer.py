@@ -11,7 +11,7 @@ from functools import cache
 from typing import Annotated, Any, ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.optim import Optimizer
 
 from fullgraph.axes import OPTIMIZERS

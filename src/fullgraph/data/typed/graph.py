@@ -240,7 +240,8 @@ def _relation(key: Any) -> Relation:
     """Return a relation from a tuple of three names, or from SOURCE__RELATION__TARGET."""
     parts = key.split("__") if isinstance(key, str) else key
     if not isinstance(parts, tuple | list) or len(parts) != 3:
-        raise InputError(f"relation {one_line(repr(key), 80)}: give (source type, name, target type)")
+        raise InputError(f"relation {one_line(repr(key), 80)}: give (source type, name, target type), in a file "
+                         "SOURCE__RELATION__TARGET")  # fmt: skip
     source, name, target = (_name(part, f"relation {one_line(repr(key), 80)}:") for part in parts)
     return source, name, target
 

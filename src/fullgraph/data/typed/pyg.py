@@ -29,7 +29,7 @@ def typed_from_pyg(data: Any, name: str = "graph") -> TypedGraph:
         raise InputError(f"a {type(data).__name__} is not typed: give a PyG HeteroData, or use Graph.from_pyg")
     nodes: dict[str, dict[str, Any]] = {}
     edges: dict[tuple[str, str, str], dict[str, Any]] = {}
-    unused, notes = [], []
+    unused, notes = list[str](), list[str]()
     for kind in data.node_types:
         store = data[kind]
         nodes[kind] = {key: store[key] for key in NODE_KEYS if key in store}
