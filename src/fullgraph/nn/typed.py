@@ -81,8 +81,7 @@ class TypedModel(TypedOptions, ModelSpec):
             (TypeFact("node", 1, in_width),), (RelationFact("node", "edge", "node", 0),), "node"
         )
         with drawing(seed), own_code(self):
-            options = {"dropout": self.embedding_dropout, "scale": self.scale_types}
-            first = TypedInput(types, self.hidden, seed, ids, **options)
+            first = TypedInput(types, self.hidden, seed, ids, dropout=self.embedding_dropout, scale=self.scale_types)
             updates, relu = self.updates(out_width, types), self.relu
             model = TypedGNN(first, updates, relu=relu, norm=self.norm, dropout=self.dropout, seed=seed)
         return model.to(dtype)
