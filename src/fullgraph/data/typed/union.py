@@ -51,6 +51,7 @@ def union_of(graph: TypedGraph) -> Graph:
         pairs=_pairs(graph, first),
         fields=check_fields(arrays, total, graph.num_arcs),
         names=None if graph.target is None else graph.nodes[graph.target].names,
+        lacks=union.lacks if labels is None else labels.lacks,
         num_classes=0 if labels is None else labels.num_classes,
         class_names=() if labels is None else labels.class_names,
         notes=(*graph.notes, *_unused(graph)),
