@@ -19,7 +19,7 @@ class SpreadRows:
     def __init__(
         self, names: Collection[str], ids: Tensor, total: int, transport: Transport | None = None, key: str = ""
     ) -> None:
-        """transport: to the ranks that hold the other rows; key: of messages."""
+        """transport: connects the ranks that hold the other rows. key: the name of the messages."""
         self.names = tuple(names)
         self.ids, self.total, self.transport, self._key, self._gathered = ids.cpu(), total, transport, key, 0
 
