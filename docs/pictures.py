@@ -177,7 +177,7 @@ def typed() -> Picture:
     picture.line(venue[0] - 14, 209, copy[0] + 16, 209, RANKS[3], tip=True)
     picture.box(556, 182, 92, 26, TINTS[3], RANKS[3])
     picture.text(602, 199, "learned row", size=12)
-    text = "v1 has no features: rank 1 holds its learned row. Two relations read it on rank 0; it crosses once per layer"
+    text = "v1 has no features: rank 1 holds its learned row. Two relations on rank 0 read it, and it crosses once"
     picture.text(340, 257, text, size=12)
     return picture
 
