@@ -1,9 +1,9 @@
 """Read, write and lock the package's files: the only code that renames, syncs or parses them."""
 
 from fullgraph.storage.atomic import (
-    Foreign,
     discard,
     open_to_append,
+    refuse_foreign,
     refuse_link,
     scratch,
     settle,
@@ -29,7 +29,6 @@ from fullgraph.storage.workspace import NEW, sweep, workspace
 __all__ = [
     "NEW",
     "FolderLock",
-    "Foreign",
     "checksum",
     "discard",
     "open_to_append",
@@ -39,6 +38,7 @@ __all__ = [
     "read_tensors",
     "read_text",
     "record_of",
+    "refuse_foreign",
     "refuse_link",
     "scratch",
     "sealed",
