@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from fullgraph.axes import CALLBACKS, LOSSES, METRICS, OPTIMIZERS, TASKS
 from fullgraph.device import HOST, NCCL, DeviceName, OneDevice
 from fullgraph.errors import InputError
+from fullgraph.reference import libraries_in
 from fullgraph.storage import read_document
 from fullgraph.values import Bytes, Help, OneOf, Range, Value
 
@@ -100,6 +101,11 @@ class TrainConfig(Value):
     def planned(self) -> int:
         """The number of epochs that schedules are planned for. A continued run keeps its first schedule."""
         return self.schedule_epochs or self.epochs
+
+
+def libraries_of(file: Path) -> list[str]:
+    """Return large libraries that users' files named in a config.json import."""
+    return libraries_in(read_document(file, fix=FIX))
 
 
 def device_in(file: Path) -> str:
