@@ -31,6 +31,8 @@ class RelationFact(Value):
     name: str
     target: str
     edges: Count
+    weighted: bool = False
+    features: Count = 0  # columns of its edges' features
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,10 @@ class GraphTypes(Value):
     def starts(self) -> tuple[int, ...]:
         """Where each type's ids begin; the last entry is the number of nodes."""
         return tuple(accumulate((kind.nodes for kind in self.nodes), initial=0))
+
+    def metadata(self) -> tuple[list[str], list[tuple[str, str, str]]]:
+        """Node types and relations, as in PyG's `HeteroData.metadata()`."""
+        return [kind.name for kind in self.nodes], [(rel.source, rel.name, rel.target) for rel in self.relations]
 
     def columns(self) -> Iterator[tuple[TypeFact, slice]]:
         """Yield each type with its columns of the features."""

@@ -23,7 +23,7 @@ from fullgraph.storage import read_document, record_of, write_document
 from fullgraph.tasks import task_for
 from fullgraph.train.config import FILE, FIX, TrainConfig
 from fullgraph.train.precision import allow_tf32, rows_dtype
-from fullgraph.train.spread import SpreadRows
+from fullgraph.train.spread import Held, SpreadRows
 from fullgraph.train.trainer import Trainer
 from fullgraph.transport import Counting, Transport
 from fullgraph.values import OneOf, Range, Value, flat, tree_of
@@ -140,7 +140,7 @@ def build_trainer(run: Run, part: Part, transport: Transport) -> Trainer:
     model = build_model(run, facts, shard.full.ids).to(device)
     for name, held in model.named_modules():
         if isinstance(held, NodeEmbedding):  # a typed model has at most one
-            model.tables = SpreadRows([f"{name}.weight"], held.nodes, held.total, shard.transport, "embedding")  # type: ignore[assignment]
+            model.tables = SpreadRows({f"{name}.weight": Held(held.nodes, held.total)}, shard.transport, "embedding")  # type: ignore[assignment]
     own, distributed = model, None
     if hasattr(spec, "distributed"):  # a user's module, which reads the edges itself
         model = distributed = spec.distributed(

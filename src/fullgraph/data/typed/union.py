@@ -58,7 +58,10 @@ def union_of(graph: TypedGraph) -> Graph:
 def types_of(graph: TypedGraph) -> GraphTypes:
     """Return the facts about a graph's types and relations."""
     kinds = (TypeFact(name, kind.num_nodes, kind.num_features) for name, kind in graph.nodes.items())
-    relations = (RelationFact(*name, edges.num_arcs) for name, edges in graph.edges.items())
+    relations = (
+        RelationFact(*name, edges.num_arcs, weighted=edges.edge_weight is not None)
+        for name, edges in graph.edges.items()
+    )
     return GraphTypes(tuple(kinds), tuple(relations), graph.target or "")
 
 
