@@ -70,3 +70,124 @@ class Mixed(nn.Module):
             x_dict = conv(x_dict, edge_index_dict)
             x_dict = {key: F.leaky_relu(self.norm(x)) for key, x in x_dict.items()}
         return self.lin(x_dict["paper"])
+
+
+class Basis(nn.Module):
+    def __init__(self, hidden, out_channels):
+        super().__init__()
+        self.conv1 = gnn.SAGEConv(hidden, hidden)
+        self.conv2 = gnn.SAGEConv(hidden, out_channels)
+
+    def forward(self, x, edge_index):
+        return self.conv2(self.conv1(x, edge_index).relu(), edge_index)
+
+
+def hetero_bases(metadata, out_channels):
+    return to_hetero_with_bases(Basis(8, out_channels), metadata, num_bases=3, in_channels={"x": 8})
+
+
+class HGT(nn.Module):
+    """PyG's examples/hetero/hgt_dblp.py."""
+
+    def __init__(self, hidden, out_channels, metadata, heads=2, layers=2):
+        super().__init__()
+        self.lin_dict = nn.ModuleDict({kind: gnn.Linear(-1, hidden) for kind in metadata[0]})
+        self.convs = nn.ModuleList(gnn.HGTConv(hidden, hidden, metadata, heads) for _ in range(layers))
+        self.lin = gnn.Linear(hidden, out_channels)
+
+    def forward(self, x_dict, edge_index_dict):
+        x_dict = {kind: self.lin_dict[kind](x).relu_() for kind, x in x_dict.items()}
+        for conv in self.convs:
+            x_dict = conv(x_dict, edge_index_dict)
+        return self.lin(x_dict["paper"])
+
+
+class HAN(nn.Module):
+    """PyG's examples/hetero/han_imdb.py."""
+
+    def __init__(self, in_channels, out_channels, metadata, hidden=8, heads=2):
+        super().__init__()
+        self.han_conv = gnn.HANConv(in_channels, hidden, heads=heads, dropout=0.0, metadata=metadata)
+        self.lin = nn.Linear(hidden, out_channels)
+
+    def forward(self, x_dict, edge_index_dict):
+        out = self.han_conv(x_dict, edge_index_dict)
+        return self.lin(out["paper"])
+
+
+# Models over the nodes of all types in one numbering
+
+
+class RGCN(nn.Module):
+    """PyG's examples/rgcn.py, over features."""
+
+    def __init__(self, in_channels, out_channels, num_relations, conv=gnn.RGCNConv, **options):
+        super().__init__()
+        self.conv1 = conv(in_channels, 8, num_relations, **options)
+        self.conv2 = conv(8, out_channels, num_relations, **options)
+
+    def forward(self, x, edge_index, edge_type):
+        x = self.conv1(x, edge_index, edge_type).relu()
+        return self.conv2(x, edge_index, edge_type)
+
+
+def rgcn_bases(in_channels, out_channels, num_relations):
+    return RGCN(in_channels, out_channels, num_relations, num_bases=3)
+
+
+def rgcn_blocks(in_channels, out_channels, num_relations):
+    return RGCN(in_channels, out_channels, num_relations, num_blocks=2)
+
+
+def fast_rgcn(in_channels, out_channels, num_relations):
+    return RGCN(in_channels, out_channels, num_relations, conv=gnn.FastRGCNConv, num_bases=3)
+
+
+def rgat(in_channels, out_channels, num_relations):
+    return RGCN(in_channels, out_channels, num_relations, conv=gnn.RGATConv)
+
+
+class HEAT(nn.Module):
+    def __init__(self, in_channels, out_channels, num_node_types, num_edge_types):
+        super().__init__()
+        self.emb = nn.Embedding(num_edge_types, 3)
+        self.conv1 = gnn.HEATConv(in_channels, 8, num_node_types, num_edge_types, 4, 3, 5, heads=2)
+        self.conv2 = gnn.HEATConv(16, out_channels, num_node_types, num_edge_types, 4, 3, 5, concat=False)
+
+    def forward(self, x, edge_index, node_type, edge_type):
+        edge_attr = self.emb(edge_type)
+        x = self.conv1(x, edge_index, node_type, edge_type, edge_attr).relu()
+        return self.conv2(x, edge_index, node_type, edge_type, edge_attr)
+
+
+class ByNodeType(nn.Module):
+    """Maps each type of node by its own matrix."""
+
+    def __init__(self, in_channels, out_channels, num_node_types, num_relations):
+        super().__init__()
+        self.lin = gnn.HeteroLinear(in_channels, 8, num_node_types)
+        self.conv = gnn.RGCNConv(8, out_channels, num_relations)
+
+    def forward(self, x, edge_index, node_type, edge_type):
+        return self.conv(self.lin(x, node_type).relu(), edge_index, edge_type)
+
+
+# Types without features
+
+
+class OwnRows(nn.Module):
+    """An embedding of the type without features, read in three ways."""
+
+    def __init__(self, num_nodes_dict, out_channels, metadata, read="weight"):
+        super().__init__()
+        self.read = read
+        self.emb = nn.Embedding(num_nodes_dict["venue"], 7)
+        self.gnn = to_hetero(SAGE(8, out_channels), metadata)
+
+    def forward(self, x_dict, edge_index_dict, node_id_dict=None):
+        rows = self.emb.weight
+        if self.read == "node_id":
+            rows = self.emb(node_id_dict["venue"])
+        if self.read == "arange":
+            rows = self.emb(torch.arange(self.emb.num_embeddings))
+        return self.gnn({**x_dict, "venue": rows}, edge_index_dict)["paper"]

@@ -16,6 +16,7 @@ from fullgraph.own_model.quantiles import with_empty_sets
 from fullgraph.own_model.rows.backward import SHARE
 from fullgraph.own_model.rows.follow import flat
 from fullgraph.own_model.rows.spaces import Ends, Rows, mark, rows_of
+from fullgraph.own_model.typed.pyg_parts import use_ours
 
 POOL = "a pooling of all nodes; the model must give logits for every node: pool outside of it, with fg.gather_rows"
 ALL = "attention between all nodes; use layers over edges, such as TransformerConv or GATv2Conv"
@@ -62,6 +63,7 @@ def prepared(module: nn.Module, chunks: Chunks | None = None) -> nn.Module:
         label = f"{type(part).__name__}{f' ({name})' if name else ''}"
         _check(part, label)
         over_all_ranks(part, label)
+        use_ours(part)
         with_empty_sets(part)
         _trust(part)
         count_all_rows(part)

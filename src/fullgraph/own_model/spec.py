@@ -22,7 +22,7 @@ from fullgraph.described import described
 from fullgraph.nn.spec import drawing
 from fullgraph.own_code import own_code, unfit
 from fullgraph.own_model.inputs import Takes
-from fullgraph.own_model.lazy import fill_lazy, inputs_as
+from fullgraph.own_model.lazy import fill_lazy, two_nodes
 from fullgraph.own_model.module import Distributed, distribute
 from fullgraph.own_model.prepare import is_message_passing
 from fullgraph.partition import GraphFacts
@@ -102,7 +102,7 @@ class OwnModel(Value):
             raise unfit(kind, f"made a {type(model).__name__}; it has to be a torch.nn.Module")
         with drawing(seed), own_code(kind, fix="its lazy layers could not be given their widths"):
             if facts is not None:
-                fill_lazy(model, in_width, inputs_as(facts))
+                fill_lazy(model, *two_nodes(facts, in_width))
             return model.to(dtype)
 
     def outline(self, in_width: int, out_width: int) -> nn.Module:
