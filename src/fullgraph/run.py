@@ -179,8 +179,8 @@ def build_model(run: Run, facts: GraphFacts, ids: Tensor | None = None) -> nn.Mo
 
 def require_types(model: ModelSpec, facts: GraphFacts) -> None:
     """Refuse a model for typed graphs on a homogeneous graph, and the reverse."""
-    takes_types = getattr(model, "typed", False)  # a user's own module reads one type
-    if facts.types and not takes_types:
+    takes_types, own = getattr(model, "typed", False), hasattr(model, "distributed")
+    if facts.types and not takes_types and not own:
         held = f"{count(len(facts.types.nodes), 'node type')} and {count(len(facts.types.relations), 'relation')}"
         fix = f"use --model {', '.join(name for name in MODELS if getattr(MODELS[name], 'typed', False))}"
         raise InputError(f"{facts.name} is a typed graph ({held}), and {model.name} is for homogeneous graphs: {fix}")

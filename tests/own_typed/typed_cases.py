@@ -16,13 +16,14 @@ from fullgraph.testing import run_threads
 STEPS, RATE = 3, 0.05
 
 
-def users_graph(featureless=False):
+def users_graph(featureless=False, one_width=False):
     """Directed relations, one of them empty, another one with weights; `venue` is on one rank alone."""
     rng = np.random.default_rng(5)
     sizes = {"author": 31, "paper": 44, "venue": 6}
     role = rng.integers(0, 3, sizes["paper"])
     masks = {f"{name}_mask": role == part for part, name in enumerate(("train", "val", "test"))}
-    x = {kind: {"x": rng.standard_normal((size, 5 + len(kind)))} for kind, size in sizes.items()}
+    widths = {kind: 6 if one_width else 5 + len(kind) for kind in sizes}
+    x = {kind: {"x": rng.standard_normal((size, widths[kind]))} for kind, size in sizes.items()}
     if featureless:
         x["venue"] = {"num_nodes": sizes["venue"]}
     x["paper"] |= {"y": rng.integers(0, 4, sizes["paper"]), **masks}
@@ -69,6 +70,17 @@ def shard_of(transport, graph):
 
 def by_dicts(model, data):
     return model(data.x_dict, data.edge_index_dict)
+
+
+def by_union(*names):
+    """A call over the nodes of all types, numbered as `to_homogeneous` does it."""
+
+    def call(model, data):
+        data = data.to_homogeneous(add_edge_type=True) if hasattr(data, "to_homogeneous") else data
+        out = model(data.x, data.edge_index, *(getattr(data, name) for name in names))
+        return out[data.node_type == 1]
+
+    return call
 
 
 @dataclass(frozen=True)

@@ -51,6 +51,7 @@ class Counts:
 
     layers: int = 0  # message-passing layers entered
     inside: int = 0  # of these, layers not left yet
+    group: int | None = None  # of the newest layer, if it belongs to one
     crossings: int = 0  # exchanges of the newest layer
     constants: int = 0  # exchanges of rows without a gradient
     turned: int = 0  # exchanges for messages against the edges
@@ -159,12 +160,15 @@ class Forward:
 
     # Layers
 
-    def enter(self) -> int:
-        """Begin a message-passing layer; return its number."""
-        self.counts.layers += 1
-        self.counts.inside += 1
-        self.counts.crossings = 0
-        return self.counts.layers - 1
+    def enter(self, group: int | None = None) -> None:
+        """Begin a message-passing layer. Layers of a group that follow one another have one number and share rows."""
+        counts = self.counts
+        is_new = group is None or group != counts.group
+        if is_new:
+            counts.layers, counts.crossings, counts.group = counts.layers + 1, 0, group
+        if not counts.inside and (is_new or self.keeping or self.replaying):
+            self._fetched = {}
+        counts.inside += 1
 
     def plan(self, x: Tensor, shape: LayerShape) -> LayerPlan:
         """The current layer's plan: what it sends of x."""
@@ -172,7 +176,7 @@ class Forward:
 
     def leave(self) -> None:
         self.counts.inside -= 1
-        if not self.counts.inside:
+        if not self.counts.inside and (self.counts.group is None or self.keeping or self.replaying):
             self._fetched = {}
 
     # Rows of neighbours
@@ -276,7 +280,7 @@ class Forward:
         """(name, layer, exact) of the next channel; rows without a gradient, inputs or degrees, cross exactly."""
         counts = self.counts
         if not counts.inside:
-            counts.layers, counts.crossings = counts.layers + 1, 0
+            counts.layers, counts.crossings, counts.group = counts.layers + 1, 0, None
         layer = counts.layers - 1
         if not rows.requires_grad and not self.replaying:
             counts.constants += 1

@@ -11,7 +11,7 @@ from torch import nn
 
 from fullgraph.own_code import unfit
 from fullgraph.own_model.pyg_view import PygView
-from fullgraph.own_model.typed.forms import as_hetero
+from fullgraph.own_model.typed.forms import LEARNED, as_hetero
 from fullgraph.own_model.typed.views import TypedView
 
 KNOWN = ("edge_weight", "edge_attr", "node_id", "y", "train_mask", "val_mask", "test_mask")
@@ -63,7 +63,10 @@ class Takes:
         return x, arcs, given
 
     def call(self, module: nn.Module, x: Any, arcs: Any, args: tuple[Any, ...], named: Mapping[str, Any]) -> Any:
-        """Call the module."""
+        """Call the module; learned rows are features of their types."""
+        if isinstance(x, Mapping):
+            learned = module._parameters.items()
+            x = {**x, **{name.removeprefix(LEARNED): rows for name, rows in learned if name.startswith(LEARNED)}}
         if self.data:
             own = {name: named[name] for name in self.names if name in named}
             by_type = isinstance(arcs, Mapping)

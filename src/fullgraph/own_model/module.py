@@ -23,7 +23,7 @@ from fullgraph.own_model.inputs import node_names
 from fullgraph.own_model.lazy import fill_lazy, two_nodes
 from fullgraph.own_model.live import LiveRows, Readings
 from fullgraph.own_model.on_rows import OnRows, Returned
-from fullgraph.own_model.prepare import is_message_passing, unwrapped
+from fullgraph.own_model.prepare import is_message_passing, num_layers, unwrapped
 from fullgraph.own_model.pyg_view import PygView
 from fullgraph.own_model.tables import Tables
 from fullgraph.own_model.typed.forms import takes_dicts
@@ -111,7 +111,7 @@ class Distributed(nn.Module):
         self.on_rows = OnRows(model, seed=seed, checks=check, chunks=chunks, fields=shard.facts.field_names)
         self.module = self.on_rows.module
         self.transport, self.check = shard.transport, check
-        self.wires = wire or wires_of(strategy, epochs=epochs, layers=_num_layers(self.module))
+        self.wires = wire or wires_of(strategy, epochs=epochs, layers=num_layers(self.module))
         layout = strategy.layout()
         shard.eval_clock.tick()  # gives the messages of several models different names
         self.given, self.isolated, setup = shard, layout.isolated, f"own model {shard.eval_clock.step}"
@@ -344,10 +344,6 @@ class Distributed(nn.Module):
 
     def named_parameters(self, *args: Any, **kwargs: Any) -> Iterator[tuple[str, nn.Parameter]]:
         return self.module.named_parameters(*args, **kwargs)
-
-
-def _num_layers(module: nn.Module) -> int:
-    return max(1, sum(is_message_passing(part) for part in module.modules()))
 
 
 def _view(graph: RankGraph, shard: Shard, name: str, by_type: bool) -> PygView:

@@ -59,6 +59,7 @@ def prepared(module: nn.Module, chunks: Chunks | None = None) -> nn.Module:
     """
     module = unwrapped(module)
     _check_weights(module)
+    groups = {id(part): n if len(group) > 1 else None for n, group in enumerate(layers_of(module)) for part in group}
     for name, part in module.named_modules():
         label = f"{type(part).__name__}{f' ({name})' if name else ''}"
         _check(part, label)
@@ -70,7 +71,7 @@ def prepared(module: nn.Module, chunks: Chunks | None = None) -> nn.Module:
         if hasattr(part, "cached") and isinstance(part.cached, bool):
             part.cached = False  # a cache filled in training would be read in evaluation
         if is_message_passing(part):
-            _number(part)
+            _number(part, groups[id(part)])
             if getattr(part, "flow", "") == "source_to_target":
                 if chunks is not None:
                     run_in_chunks(part, label, chunks)
@@ -104,15 +105,31 @@ def is_message_passing(part: nn.Module) -> bool:
     return "torch_geometric.nn.conv.message_passing.MessagePassing" in names
 
 
-def _number(part: Any) -> None:
-    """Tell the forward pass when a layer begins and ends."""
-    part.register_forward_pre_hook(_enter)
+def layers_of(module: nn.Module) -> list[list[nn.Module]]:
+    """The message-passing layers; those of one nn.ModuleDict, which has a layer per relation, are one layer."""
+    found: list[list[nn.Module]] = []
+    known = set[int]()
+    for part in module.modules():
+        group = list(part.children()) if isinstance(part, nn.ModuleDict) else [part]
+        group = [one for one in group if is_message_passing(one) and id(one) not in known]
+        found += [group] if group else []
+        known.update(map(id, group))
+    return found
+
+
+def num_layers(module: nn.Module) -> int:
+    return max(1, len(layers_of(module)))
+
+
+def _number(part: Any, group: int | None) -> None:
+    """Tell the forward pass when a layer begins and ends. group: of the layers of an nn.ModuleDict."""
+
+    def enter(*_: Any) -> None:
+        if (forward := running.get()) is not None:
+            forward.enter(group)
+
+    part.register_forward_pre_hook(enter)
     part.register_forward_hook(_leave)
-
-
-def _enter(*_: Any) -> None:
-    if (forward := running.get()) is not None:
-        forward.enter()
 
 
 def _leave(*_: Any) -> None:

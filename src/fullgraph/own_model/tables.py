@@ -13,7 +13,9 @@ from fullgraph.own_model.typed.views import TypedView
 from fullgraph.train.spread import Held, SpreadRows
 from fullgraph.transport import Transport
 
-HOLDERS = ("torch.nn.modules.container", "torch_geometric.nn.models.linkx")  # library modules that hold users' weights
+HOLDERS = (  # library modules that hold users' weights
+    "torch.nn.modules.container", "torch_geometric.nn.models.linkx", "torch.fx.graph_module",
+)  # fmt: skip
 OTHERS = ("torch.", "torch_geometric.")
 Place = tuple[dict[str, Any], str]  # a module's weights or buffers, and the name of one of them
 
@@ -106,6 +108,11 @@ def _tables_in(module: nn.Module, total: int, width: int) -> list[str]:
             values = {**part._parameters, **part._buffers}
             found += [f"{name}.{key}".lstrip(".") for key, x in values.items() if x is not None and _has(x, total)]
     return found
+
+
+def has_table(module: nn.Module, total: int) -> bool:
+    """Whether a module has a weight with a row for each of `total` nodes."""
+    return bool(_tables_in(module, total, 0))
 
 
 def _has(x: Tensor, total: int) -> bool:

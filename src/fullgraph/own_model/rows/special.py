@@ -58,7 +58,7 @@ def numel(forward: "Forward", func: Any, x: Tensor) -> Any:
 def length(forward: "Forward", func: Any, x: Tensor) -> int:
     rows = rows_of(x)
     if rows is not None and rows.dim == 0:
-        forward.gave(len(x))
+        forward.gave(rows.space, len(x))
     return func(x)  # type: ignore[no-any-return]
 
 

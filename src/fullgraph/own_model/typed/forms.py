@@ -9,6 +9,7 @@ from torch import nn
 from fullgraph.graph_types import EDGE_TYPE
 from fullgraph.own_code import unfit
 
+LEARNED = "rows_of_"  # begins the names of learned rows of types without features
 BY_TYPE = "_dict"  # the end of names of arguments that are dictionaries
 HETERO = "HeteroData"
 TAKES = (
@@ -25,6 +26,11 @@ def takes_dicts(module: nn.Module) -> bool:
     if any(_is_by_type(part) for part in module.modules()) or _reads_dicts(module):
         return True
     raise unfit(module.forward, TAKES, f"the forward of {type(module).__name__}")
+
+
+def takes_only_types(module: nn.Module) -> bool:
+    """Whether a model's forward names its features or edges as dictionaries."""
+    return any(name in ("x_dict", "edge_index_dict") for name in _arguments(module))
 
 
 def _arguments(module: nn.Module) -> list[str]:

@@ -1,5 +1,5 @@
-"""Parts of PyG that number the nodes of all types together, which ranks number in their own way: HGTConv, and what
-to_hetero_with_bases returns.
+"""Parts of PyG that number or sort the nodes of all types together, which ranks do in their own way: HGTConv,
+HeteroLinear, and what to_hetero_with_bases returns.
 
 Legend: of a type n owned, m owned and halo rows; H heads of D columns; e edges of a relation.
 """
@@ -16,15 +16,15 @@ from fullgraph.own_model.rows.place import refuse
 from fullgraph.own_model.rows.spaces import Rows, mark, rows_of
 from fullgraph.own_model.typed.views import TypedView
 
-HGT = "torch_geometric.nn.conv.hgt_conv.HGTConv"
 METADATA = "make {} with the metadata of the graph, data.metadata(): all its node types and relations, in their order"
 
 
 def use_ours(part: Any) -> None:
     """Let such a part run on the rows of one rank; all other parts stay unchanged."""
     kind = type(part)
-    if f"{kind.__module__}.{kind.__name__}" == HGT:
-        part.forward = MethodType(_hgt, part)
+    ours = PARTS.get(f"{kind.__module__}.{kind.__name__}")
+    if ours is not None:
+        part.forward = MethodType(ours, part)
     graph = getattr(part, "graph", None)
     changed = False
     for node in graph.nodes if hasattr(graph, "nodes") and hasattr(part, "recompile") else ():
@@ -167,3 +167,28 @@ def _attended(
     # As one tensor, so that rows which nothing reads have gradients of zero, as in PyG.
     rows = torch.cat(list(out.values())).split([len(x) for x in out.values()])
     return dict(zip(out, rows, strict=True))
+
+
+# HeteroLinear
+
+
+def _hetero_linear(lin: Any, x: Tensor, type_vec: Tensor) -> Tensor:
+    """y_i = x_i W_t + b_t, t being the type of row i."""
+    forward, rows, types = running.get(), rows_of(x), rows_of(type_vec)
+    if forward is None or rows is None or types is None:
+        found: Tensor = type(lin).forward(lin, x, type_vec)
+        return found
+    if rows.dim or not rows.is_single or rows.points is not None or not rows.fits(types):
+        refuse("HeteroLinear is given rows and types of different nodes; give both a row per node")
+    with forward.unseen():
+        out = x.new_zeros(len(x), lin.out_channels)
+        for number, weight in enumerate(lin.weight):
+            of_type = (type_vec == number).nonzero()[:, 0]
+            out = out.index_add(0, of_type, x.index_select(0, of_type) @ weight)
+        return mark(out if lin.bias is None else out + lin.bias.index_select(0, type_vec), rows)
+
+
+PARTS: dict[str, Callable[..., Any]] = {
+    "torch_geometric.nn.conv.hgt_conv.HGTConv": _hgt,
+    "torch_geometric.nn.dense.linear.HeteroLinear": _hetero_linear,
+}
