@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
+from functools import partial
 from math import prod
 from typing import Protocol
 
@@ -113,7 +114,7 @@ class Forward:
         return mark(x, self.view.node_rows)
 
     def count(self, space: Space, each: int = 1) -> Count:
-        return Count.of(space, self.total, lambda size: self.gave(space, size), each)
+        return Count.of(space, self.total, partial(self.gave, space), each)
 
     def total(self, space: Space) -> int:
         """The number of rows of a set on all ranks."""

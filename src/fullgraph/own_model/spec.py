@@ -105,7 +105,9 @@ class OwnModel(Value):
         widths = ((IN, in_width), (OUT, out_width), (NODES, 1 if facts is None else facts.nodes))
         given |= {name: width for known, width in widths for name in known if name in names}
         if types:
-            given = {name: value for name, value in given.items() if name not in IN} | arguments(kind, names, types, IN)
+            given = {name: value for name, value in given.items() if name not in IN}
+            known = arguments(kind, names, types, IN)
+            given |= {name: value for name, value in known.items() if given.get(name) is None}
         given = {name: value for name, value in given.items() if value is not None or name not in NUMBERS}
         with drawing(seed), own_code(kind, fix=f"{self.name} cannot be made; give its options with -m KEY=VALUE"):
             model = kind(**given)
@@ -126,12 +128,17 @@ class OwnModel(Value):
         """Build the module only to inspect it. facts: of the graph, if they are known."""
         if facts is not None and facts.types:
             return self.build(in_width, out_width, facts=facts, types=facts.types)
-        if not asks_for_types(arguments_of(type(self).module)[0]):
+        if not self._asks_for_types():
             return self.build(in_width, out_width)
         try:
             return self.build(in_width, out_width, types=one_type(in_width))
         except InputError:  # its layers depend on the types of its graph, which are not known here
             return nn.Identity()
+
+    def _asks_for_types(self) -> bool:
+        """Whether the graph's types decide arguments of the constructor that have no value."""
+        names, _ = arguments_of(type(self).module)
+        return asks_for_types(names) or any(getattr(self, name, 1) is None for name in NUMBERS)
 
     def distributed(
         self, model: nn.Module, shard: Shard, strategy: Strategy, *, epochs: int, seed: int, check: bool = True,
