@@ -1,6 +1,7 @@
 """The outcome of each of the users' typed models: equal to one process of plain PyG, or refused with the fix."""
 
 import copy
+import inspect
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -12,6 +13,7 @@ from fullgraph.axes import STRATEGIES
 from fullgraph.partition import Assignment, cut_parts
 from fullgraph.placement import Partitioned
 from fullgraph.testing import run_threads
+from tests.own_typed import typed_models
 
 STEPS, RATE = 3, 0.05
 
@@ -37,6 +39,8 @@ def users_graph(featureless=False, one_width=False):
         for (a, name, b), count in relations.items()
     }
     edges["author", "knows", "author"]["edge_weight"] = rng.uniform(0.2, 2, 40)
+    edges["author", "writes", "paper"]["edge_attr"] = rng.standard_normal((90, 3))
+    edges["paper", "cites", "paper"]["edge_attr"] = rng.standard_normal((60, 2))
     return fg.TypedGraph(x, edges, name="users")
 
 
@@ -83,18 +87,102 @@ def by_union(*names):
     return call
 
 
+def of_data(model, data):
+    return model(data)
+
+
+def weighted(model, data):
+    return model(data.x_dict, data.edge_index_dict, data.edge_weight_dict)
+
+
+def featured(model, data):
+    return model(data.x_dict, data.edge_index_dict, data.edge_attr_dict)
+
+
+def with_ids(model, data):
+    ids = {kind: data[kind].node_id for kind in data.metadata()[0]}
+    return model(data.x_dict, data.edge_index_dict, ids)
+
+
 @dataclass(frozen=True)
 class Case:
     """A model, and how a script calls it."""
 
-    make: object
+    make: str
     call: object = by_dicts
     refused: str = ""
+    draws: bool = False  # PyG draws other numbers: only ranks are compared with each other
     options: dict = field(default_factory=dict)
+    graph: dict = field(default_factory=dict)
+    label: str = ""
 
     @property
     def name(self):
-        return self.make.__name__
+        return self.label or self.make
+
+
+def built(case):
+    """The graph, its HeteroData, and the model in float64, with the arguments that a run passes."""
+    graph = users_graph(**case.graph)
+    data = users_data(graph)
+    make, by_type = getattr(typed_models, case.make), "one_width" not in case.graph
+    known = {
+        "metadata": data.metadata(), "out_channels": 4, "num_relations": len(graph.edges), "num_node_types": 3,
+        "num_edge_types": len(graph.edges), "hidden": 8,
+        "num_nodes_dict": {kind: nodes.num_nodes for kind, nodes in graph.nodes.items()},
+        "in_channels": {kind: nodes.num_features for kind, nodes in graph.nodes.items()} if by_type else 6,
+    }  # fmt: skip
+    taken = inspect.signature(make).parameters
+    torch.manual_seed(0)
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        model = make(**{name: value for name, value in known.items() if name in taken}, **case.options)
+        if not case.refused:
+            with torch.no_grad():
+                case.call(model, data)  # gives lazy layers their widths
+    finally:
+        torch.set_default_dtype(before)
+    return graph, data, model
+
+
+ONE, TWO = by_union("edge_type"), by_union("node_type", "edge_type")
+UNION, BARE = {"one_width": True}, {"featureless": True}
+KINDS = {  # what users write, and how each of them ends
+    "`to_hetero` of SAGE, GAT (mean), GATv2 (max)": [Case("hetero_sage"), Case("hetero_gat"), Case("hetero_gatv2")],
+    "`to_hetero_with_bases`": [Case("hetero_bases")],
+    "`HeteroConv` of GCN, SAGE, GAT, GATv2 and GraphConv, batch norm": [Case("Mixed"), Case("ManyReaders")],
+    "edge weights and edge features by relation": [Case("Weighted", weighted), Case("Featured", featured)],
+    "`HGTConv`, `HANConv`": [Case("HGT"), Case("HAN"), Case("HANDropout", draws=True)],
+    "`forward(data)` of a `HeteroData`": [Case("TakesData", of_data)],
+    "your own layer per relation in an `nn.ModuleDict`": [Case("ByHand")],
+    "`RGCNConv` (bases, blocks), `FastRGCNConv`, `RGATConv` with `edge_type`": [
+        Case("RGCN", ONE, graph=UNION), Case("rgcn_bases", ONE, graph=UNION), Case("rgcn_blocks", ONE, graph=UNION),
+        Case("fast_rgcn", ONE, graph=UNION), Case("rgat", ONE, graph=UNION),
+    ],
+    "`HEATConv`, `HeteroLinear` with `node_type`": [
+        Case("HEAT", TWO, graph=UNION), Case("ByNodeType", TWO, graph=UNION)
+    ],
+    "`nn.Embedding` over the nodes of a type without features": [
+        Case("OwnRows", graph=BARE), Case("OwnRows", with_ids, options={"read": "node_id"}, graph=BARE, label="by id"),
+        Case("OwnRows", options={"read": "arange"}, graph=BARE, label="by arange"),
+    ],
+    "nodes of all types in one tensor, with offsets": [
+        Case("Offsets", refused="typed_models.py:"),
+    ],
+    "edges chosen by their place": [Case("FirstEdges", refused="taken by their position")],
+    "a model of one type": [Case("SAGE", refused="name the arguments x_dict and edge_index_dict")],
+}  # fmt: skip
+CASES = [case for cases in KINDS.values() for case in cases if not case.draws]
+NAMED = {case.name: case for cases in KINDS.values() for case in cases}
+
+
+def table():
+    """The table of docs/typed.md."""
+    lines = ["| what the model uses | over ranks |", "|---|---|"]
+    for kind, cases in KINDS.items():
+        lines.append(f"| {kind} | {'refused, with the line' if cases[0].refused else 'equal'} |")
+    return "\n".join(lines) + "\n"
 
 
 def logits_of(out, kind="paper"):
@@ -130,10 +218,10 @@ def in_one_process(model, data, call):
     return found, grads, model.state_dict()
 
 
-def over_ranks(model, graph, ranks, call, strategy="vanilla", check=True):
+def over_ranks(model, graph, ranks, call, strategy="vanilla", check=True, **options):
     def body(transport):
         shard = shard_of(transport, graph)
-        own = fg.distribute(copy.deepcopy(model), shard, STRATEGIES.make(strategy), check=check, epochs=STEPS)
+        own = fg.distribute(copy.deepcopy(model), shard, STRATEGIES.make(strategy), check=check, epochs=STEPS, **options)
         optimizer = torch.optim.SGD(own.parameters(), lr=RATE)
         paper = shard["paper"]
 
@@ -171,3 +259,16 @@ def far_apart(one, other):
             if a.numel():
                 worst = max(worst, float((a.double() - theirs[name].double()).abs().max()))
     return worst
+
+
+def crossings(model, graph, call):
+    """How often a rank of two sends rows with gradients in a step."""
+
+    def body(transport):
+        shard = shard_of(transport, graph)
+        own = fg.distribute(copy.deepcopy(model), shard, check=False)
+        logits_of(call(own.train(), shard)).sum().backward()
+        fg.sync_gradients(own)
+        return sum(not name.startswith("constant") for name in own.train_view._channels)
+
+    return run_threads(2, body)[0]

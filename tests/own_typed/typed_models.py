@@ -191,3 +191,125 @@ class OwnRows(nn.Module):
         if self.read == "arange":
             rows = self.emb(torch.arange(self.emb.num_embeddings))
         return self.gnn({**x_dict, "venue": rows}, edge_index_dict)["paper"]
+
+
+class ManyReaders(nn.Module):
+    """Several layers read the rows of papers."""
+
+    def __init__(self, hidden, out_channels):
+        super().__init__()
+        self.lin = gnn.HeteroDictLinear(-1, hidden, types=["author", "paper", "venue"])
+        relations = [("paper", "written_by", "author"), ("paper", "cites", "paper"), ("paper", "appears", "venue")]
+        self.conv = HeteroConv({name: gnn.SAGEConv((-1, -1), hidden) for name in relations})
+        self.last = HeteroConv({("author", "writes", "paper"): gnn.SAGEConv((-1, -1), out_channels)})
+
+    def forward(self, x_dict, edge_index_dict):
+        x_dict = {kind: x.tanh() for kind, x in self.lin(x_dict).items()}
+        x_dict = self.conv(x_dict, edge_index_dict)
+        return self.last({kind: x.relu() for kind, x in x_dict.items()}, edge_index_dict)["paper"]
+
+
+class Weighted(nn.Module):
+    def __init__(self, hidden, out_channels):
+        super().__init__()
+        self.convs = nn.ModuleList(
+            HeteroConv({("author", "knows", "author"): gnn.GraphConv(-1, hidden)}) for _ in range(2)
+        )
+        self.last = gnn.SAGEConv((-1, -1), out_channels)
+
+    def forward(self, x_dict, edge_index_dict, edge_weight_dict):
+        author = x_dict["author"]
+        for conv in self.convs:
+            author = conv({"author": author}, edge_index_dict, edge_weight_dict=edge_weight_dict)["author"].relu()
+        return self.last((author, x_dict["paper"]), edge_index_dict["author", "writes", "paper"])
+
+
+class Featured(nn.Module):
+    def __init__(self, hidden, out_channels):
+        super().__init__()
+        self.conv1 = HeteroConv(
+            {
+                ("author", "writes", "paper"): gnn.GATv2Conv((-1, -1), hidden, edge_dim=3, add_self_loops=False),
+                ("paper", "cites", "paper"): gnn.TransformerConv((-1, -1), hidden, edge_dim=2),
+            }
+        )
+        self.conv2 = gnn.SAGEConv(-1, out_channels)
+
+    def forward(self, x_dict, edge_index_dict, edge_attr_dict):
+        x_dict = self.conv1(x_dict, edge_index_dict, edge_attr_dict=edge_attr_dict)
+        return self.conv2(x_dict["paper"].relu(), edge_index_dict["paper", "cites", "paper"])
+
+
+class HANDropout(HAN):
+    def __init__(self, in_channels, out_channels, metadata):
+        super().__init__(in_channels, out_channels, metadata)
+        self.han_conv.dropout = 0.5
+
+    def forward(self, x_dict, edge_index_dict):
+        x_dict = {kind: F.dropout(x, p=0.3, training=self.training) for kind, x in x_dict.items()}
+        return super().forward(x_dict, edge_index_dict)
+
+
+class TakesData(nn.Module):
+    """Takes a HeteroData, and reads its stores."""
+
+    def __init__(self, hidden, out_channels, metadata):
+        super().__init__()
+        self.gnn = to_hetero(SAGE(hidden, hidden), metadata)
+        self.lin = nn.Linear(hidden, out_channels)
+        self.scale = nn.Parameter(torch.ones(()))
+
+    def forward(self, data):
+        x_dict = {kind: data[kind].x * self.scale for kind in data.node_types}
+        x_dict = self.gnn(x_dict, data.edge_index_dict)
+        mean = x_dict["author"].sum(0) / data["author"].num_nodes
+        return {"paper": self.lin(x_dict["paper"] + mean)}
+
+
+class ByHand(nn.Module):
+    """A sum of neighbours per relation, written out."""
+
+    def __init__(self, in_channels, hidden, out_channels, metadata):
+        super().__init__()
+        self.lins = nn.ModuleDict({"__".join(name): nn.Linear(in_channels[name[0]], hidden) for name in metadata[1]})
+        self.own = nn.Linear(in_channels["paper"], hidden)
+        self.out = nn.Linear(hidden, out_channels)
+
+    def forward(self, x_dict, edge_index_dict):
+        h = self.own(x_dict["paper"])
+        for name, (source, target) in edge_index_dict.items():
+            if name[2] == "paper":
+                messages = self.lins["__".join(name)](x_dict[name[0]])[source]
+                h = h + torch.zeros_like(h).index_add(0, target, messages)
+        return self.out(h.relu())
+
+
+# What cannot be exact
+
+
+class Offsets(nn.Module):
+    """Numbers the nodes of two types together."""
+
+    def __init__(self, hidden, out_channels):
+        super().__init__()
+        self.lin = gnn.HeteroDictLinear(-1, hidden, types=["author", "paper", "venue"])
+        self.conv = gnn.SAGEConv(hidden, out_channels)
+
+    def forward(self, x_dict, edge_index_dict):
+        x_dict = self.lin(x_dict)
+        x = torch.cat([x_dict["author"], x_dict["paper"]])
+        source, target = edge_index_dict["author", "writes", "paper"]
+        edge_index = torch.stack([source, target + x_dict["author"].size(0)])
+        return self.conv(x, edge_index)[x_dict["author"].size(0) :]
+
+
+class FirstEdges(nn.Module):
+    """Takes the first edges of a relation."""
+
+    def __init__(self, hidden, out_channels):
+        super().__init__()
+        self.lin = nn.Linear(10, hidden)
+        self.conv = gnn.SAGEConv(hidden, out_channels)
+
+    def forward(self, x_dict, edge_index_dict):
+        return self.conv(self.lin(x_dict["paper"]), edge_index_dict["paper", "cites", "paper"][:, :20])
