@@ -21,6 +21,7 @@ own_code  : errors
 version   : -
 words     : -
 cached    : -
+compiled  : -
 display   : errors words
 values    : own_code+ words
 graph_types: values+
@@ -36,10 +37,10 @@ described : own_code+
 axes      : named+ described
 storage   : values+
 data      : storage+ axes+ graph_types resources proc words cached
-ops       : errors proc cached device
+ops       : errors proc cached compiled device
 report    : storage+ values graph_types display words device
 nn        : ops+ axes+ graph_types model_options device
-partition : data+ axes+
+partition : data+ axes+ compiled
 cutting   : partition+ report+
 plan      : ops+ partition+
 transport : report+ environ proc

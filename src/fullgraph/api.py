@@ -21,13 +21,7 @@ from fullgraph.exchange import Wires
 from fullgraph.jobs import as_rank, asked, begin_in_job, launch_ranks, with_parts
 from fullgraph.nn import ModelSpec, Usual
 from fullgraph.own_code import in_users_frames
-from fullgraph.partition import (
-    Partitioner,
-    cut_parts,
-    open_part,
-    partition,
-    read_manifest,
-)
+from fullgraph.partition import Partitioner, cut_parts, open_part, partition, read_manifest
 from fullgraph.placement import Shard, WholeStep
 from fullgraph.predicting import Predictions, predict
 from fullgraph.preparing import is_cut, new_folder, prepare

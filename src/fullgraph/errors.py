@@ -57,7 +57,7 @@ def text_of(error: object) -> str:
 
 
 def printable(text: object) -> str:
-    """Text on one line that no terminal interprets: control characters are escaped."""
+    """The text on one line, with control characters escaped, so that no terminal interprets them."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text))
 
 

@@ -9,9 +9,7 @@ from pathlib import Path
 from fullgraph.data import Graph
 from fullgraph.device import device_of
 from fullgraph.errors import InputError, Interrupted, RankFailed, signal_name
-from fullgraph.partition import (
-    read_manifest,
-)
+from fullgraph.partition import read_manifest
 from fullgraph.preparing import is_cut, prepare, require_run_fits
 from fullgraph.report import Phases
 from fullgraph.report.terminal import note

@@ -12,21 +12,21 @@ NORMS = OneOf("none", "layer", "batch")
 class ModelOptions(Value):
     """The options of every model."""
 
-    layers: Annotated[int, Range(1, 10_000), Help("how many layers the model has")] = 3
+    layers: Annotated[int, Range(1, 10_000), Help("number of layers")] = 3
     hidden: Annotated[int, Range(1, 1_000_000), Help("width of the rows between two layers")] = 128
-    dropout: Annotated[float, Range(0, 1, below=True), Help("share of the numbers between layers that is dropped")] = (
+    dropout: Annotated[float, Range(0, 1, below=True), Help("share of the numbers between layers that become zero")] = (
         0.5
     )
-    norm: Annotated[str, NORMS, Help("of the rows between layers", default="layer; gcnii: none")] = "layer"
+    norm: Annotated[str, NORMS, Help("norm of the rows between layers", default="layer; gcnii: none")] = "layer"
 
 
 @dataclass(frozen=True, kw_only=True)
 class StackOptions(ModelOptions):
     """The options of models whose last layers may be dense."""
 
-    linear_layers: Annotated[int, Range(0, 10_000), Help("how many of the layers, the last ones, are dense")] = 0
+    linear_layers: Annotated[int, Range(0, 10_000), Help("number of dense layers at the end")] = 0
     residual: Annotated[bool, Help("add each hidden layer's input to its output")] = False
-    input_dropout: Annotated[bool, Help("drop input features, too")] = False
+    input_dropout: Annotated[bool, Help("apply dropout to input features, too")] = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,8 +40,8 @@ class AttentionOptions(Value):
 class GCNIIOptions(ModelOptions):
     """The options of GCNII; without a norm by default, as in its paper."""
 
-    alpha: Annotated[float, Range(0, 1), Help("the first rows' share of every layer's input (gcnii)")] = 0.1
-    lam: Annotated[float, Range(0, 1e6), Help("lambda: how much of a layer's weights counts (gcnii)")] = 0.5
+    alpha: Annotated[float, Range(0, 1), Help("share of the encoder's rows in every layer's input (gcnii)")] = 0.1
+    lam: Annotated[float, Range(0, 1e6), Help("lambda: influence of a layer's weights (gcnii)")] = 0.5
     norm: Annotated[str, NORMS] = "none"
 
 

@@ -66,7 +66,7 @@ def reference_of(kind: Any) -> str:
     known = next((reference for reference, thing in _handed.items() if thing is kind), None)
     if known is not None:
         return known
-    handed = f"{MAIN}:{kind.__name__}"  # a class that was sent has no longer name
+    handed = f"{MAIN}:{kind.__name__}"  # a class that was sent is known by its last name only
     if handed in _handed and _handed[handed].__module__ == kind.__module__:
         return handed
     if "<" in name or module is None:

@@ -69,9 +69,7 @@ def _wires(run: Run) -> list[object]:
 
 
 def late_halos(run: Run) -> bool:
-    """Whether the strategy reads halo rows of an earlier step: by a schedule, in turns, or because they hardly
-    changed.
-    """
+    """Whether the strategy may read halo rows of an earlier step."""
     return run.parts > 1 and isinstance(placement_of(run), Partitioned) and any(map(_late, _wires(run)))
 
 

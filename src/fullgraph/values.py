@@ -162,7 +162,7 @@ def axis_of(hint: Any) -> Any:
 
 
 def choices_of(hint: Any) -> list[str]:
-    """The words that a field takes: those of its rule, and our names of its axis."""
+    """The words that a field accepts: the words of its rule, and our names on its axis."""
     if get_origin(hint) is Annotated and axis_of(hint) is not None:
         return list(axis_of(hint))
     if get_origin(hint) is Annotated:

@@ -53,7 +53,7 @@ class Rank:
     """The run, the part and the trainer of a rank, which every job needs."""
 
     def __init__(self, folder: Path, transport: Transport, phases: Phases, shards: str = "", checksum: int = 0) -> None:
-        """shards: those of another graph than the run's own; checksum: of their manifest."""
+        """shards: the shards of another graph, if it is not the run's own. checksum: the checksum of their manifest."""
         self.folder, self.phases, self.transport = folder, phases, transport
         agree(transport, lambda: {**Run.read(folder).facts(), **versions()}, "read")
         run = Run.read(folder)
@@ -205,7 +205,7 @@ def predict(rank: Rank, order: Order) -> None:
     if order.shards and rank.trainer.weights.tables is not None:
         names = ", ".join(rank.trainer.weights.tables)
         raise InputError(
-            f"the model has a row for each node of its own graph ({names}); it knows none of another graph"
+            f"the model has a row for each node of its own graph ({names}); it cannot predict for another graph"
         )
     load_best(rank.trainer.weights, rank.folder, rank.run)
     _write_predictions(rank, order)

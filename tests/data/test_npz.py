@@ -182,6 +182,12 @@ def test_a_file_that_is_no_npz_is_refused(tmp_path, content):
     assert "not an .npz archive" in refused(tmp_path / "bad.npz")
 
 
+def test_a_file_of_python_code_is_refused_with_a_way_out(tmp_path):
+    (tmp_path / "mine.py").write_text("def load(): ...")
+    with pytest.raises(InputError, match=r"mine\.py is Python code: name what returns the graph.*mine\.py:load"):
+        load(tmp_path / "mine.py")
+
+
 def test_a_file_of_torch_save_is_refused_with_a_way_out(tmp_path):
     torch.save({"edge_index": torch.zeros(2, 3)}, tmp_path / "data.pt")
     with pytest.raises(InputError, match=r"data\.pt is a file of torch\.save.*my_file\.py:load"):

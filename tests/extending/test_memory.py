@@ -156,6 +156,7 @@ WRONG = {
     "return {}['x']": "KeyError: 'x'",
     "return Bad()": "NotImplementedError",
     "return Late()": "ZeroDivisionError",
+    "return Elsewhere()": "Elsewhere keeps 'latest', but its tables are none: add it there",
 }
 
 
@@ -175,6 +176,10 @@ class Late(Bad):
 
     def note(self, message, wire):
         1 / 0
+
+class Elsewhere(Late):
+    def note(self, message, wire):
+        self.keep("latest", message, wire)
 
 @dataclass(frozen=True)
 class Wrong(LowBit):

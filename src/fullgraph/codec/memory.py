@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from fullgraph.codec.base import Codec, Shape
+from fullgraph.own_code import unfit
 from fullgraph.transport.key import Key
 
 Side = Literal["sent", "come"]
@@ -82,6 +83,8 @@ class Memory:
 
     def kept(self, name: str) -> BySide:
         """A whole table."""
+        if name not in self.tables:
+            raise unfit(self, f"keeps {name!r}, but its tables are {', '.join(self.tables) or 'none'}: add it there")
         held: dict[str, BySide] = self.__dict__.setdefault("_kept", {})
         return held.setdefault(name, {"sent": {}, "come": {}})
 

@@ -21,8 +21,8 @@ def schedule(
         str, typer.Argument(help=", ".join([*SCHEDULES, "gnnpipe"]) + OWN, autocompletion=offer(SCHEDULES))
     ],
     steps: int = 10,
-    stages: Annotated[int, typer.Option(help="of gnnpipe")] = 4,
-    chunks: Annotated[int, typer.Option(help="of gnnpipe, per step; 0: four per stage")] = 0,
+    stages: Annotated[int, typer.Option(help="stages of gnnpipe")] = 4,
+    chunks: Annotated[int, typer.Option(help="chunks of gnnpipe per step; 0: four per stage")] = 0,
     option: Annotated[list[str], typer.Option("-o", "--option", help="KEY=VALUE of the schedule")] = [],  # noqa: B006
 ) -> None:
     """Print when a schedule sends and which step's rows it reads, or the order in which a pipeline's stages work.

@@ -88,7 +88,7 @@ PartitionerOption = Annotated[
 OldOption = Annotated[list[str], typer.Option("-o", "--option", hidden=True)]
 FeaturesOption = Annotated[str, typer.Option(help=", ".join(FEATURE_KINDS), autocompletion=offer(FEATURE_KINDS))]
 SplitOption = Annotated[
-    str, typer.Option(help="which of the graph's K splits, or random:60/20/20 to draw one among labelled nodes")
+    str, typer.Option(help="number of a split of the graph, or random:60/20/20 to draw one among labelled nodes")
 ]
 ReversesOption = Annotated[
     bool, typer.Option("--reverses", help="typed graphs: add a relation with reversed edges, rev_NAME, beside each")

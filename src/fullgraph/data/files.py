@@ -107,6 +107,8 @@ def read_npz(
     stored uncompressed.
     """
     need_file(path, "give the path of an .npz file")
+    if path.suffix == ".py":
+        raise InputError(f"{path} is Python code: name what returns the graph, as in {path}:load")
     if not zipfile.is_zipfile(path):
         raise InputError(f"{path} is not an .npz archive: write it with numpy.savez")
     with foreign(path, _AGAIN), zipfile.ZipFile(path) as archive:

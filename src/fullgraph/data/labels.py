@@ -1,4 +1,4 @@
-"""Labels, checked: class numbers, texts as class numbers, columns of 0 and 1, or real numbers; and those of a table."""
+"""Check labels: class numbers, texts, columns of 0 and 1, or real numbers; and read the labels of a table."""
 
 from __future__ import annotations
 

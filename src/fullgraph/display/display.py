@@ -60,7 +60,7 @@ class Display:
     def phase(self, text: str, total: int = 0, *, at_once: bool = False) -> Iterator[OnProgress]:
         """Show `text` while the block runs; the yielded function takes (done, total) and shows the progress.
 
-        at_once: the block may call a library that lets no thread of this process run for a long time.
+        at_once: the block may call a library that blocks all threads of this process for a long time.
         """
         if self.mode == "silent" or not text:
             yield _ignore

@@ -1,4 +1,4 @@
-"""The painter: draws for another process, which may be inside a library that lets none of its threads run.
+"""The painter draws for another process, which may call a library that blocks all of its own threads.
 
     python -I -S painter.py live|ascii|lines
 

@@ -32,8 +32,8 @@ class Channel:
 
         relu: peers receive relu(x), but x itself is returned, so that its owner can fuse the activation with the
         dropout after the exchange. mapped: x is only used in such a map here. The map's backward pass creates a new
-        tensor, so returned gradients are added to that tensor without a copy. device: of the sent rows, if x stays in
-        host memory.
+        tensor, so returned gradients are added to that tensor without a copy. device: the device of the sent rows, if x
+        stays in host memory.
         """
         self._comparable = not self.clock.dropped
         x, token = Begin.apply(x, self, relu, mapped, device or x.device)  # type: ignore[no-untyped-call]
@@ -49,7 +49,7 @@ class Channel:
             inbox.load_state({n.removeprefix(f"{way}."): v for n, v in state.items() if n.startswith(f"{way}.")})
 
     def absent(self, count: int) -> Tensor | None:
-        """Mask of those of the `count` rows from `end` that were not drawn, and so did not cross; None: all crossed."""
+        """Mask over the `count` rows from `end`: true for rows that were not drawn. None: all rows crossed."""
         by_peer = self.features.absent
         if not any(bool(rows.any()) for rows in by_peer.values()):
             return None

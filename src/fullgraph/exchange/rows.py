@@ -28,7 +28,7 @@ class Sides(NamedTuple):
     halo: Tensor
 
     def by_peer(self, route: Route) -> tuple[ByPeer, ByPeer]:
-        """The numbers by message, on the host: of the rows sent to each peer, and of the rows received from it."""
+        """By peer, on the host: the values of the rows sent to it, and the values of the rows received from it."""
         packed = route.pack(self.owned), route.T.pack(self.halo)
         sent, come = ({peer: rows.cpu() for peer, rows in way.items()} for way in packed)
         return sent, come

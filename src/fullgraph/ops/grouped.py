@@ -62,7 +62,7 @@ class RelationArcs:
 
     @classmethod
     def of(cls, arcs: Structure, kind_e: Tensor) -> "RelationArcs":
-        """arcs: from source rows to target rows, those of each target sorted by kind_e."""
+        """arcs: from source rows to target rows; the arcs of a target are sorted by kind_e."""
         kind_e, sources = kind_e.long(), max(1, arcs.num_cols)
         both_c, column_e = torch.unique(kind_e * sources + arcs.indices, return_inverse=True)
         columns = Groups.of(both_c // sources, both_c % sources)

@@ -5,13 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fullgraph.ops import (
-    triton_arcs,
-    triton_attention,
-    triton_lowbit,
-    triton_product,
-    triton_rows,
-)
+from fullgraph.ops import triton_arcs, triton_attention, triton_lowbit, triton_product, triton_rows
 from fullgraph.ops.hashing import mixed_key, scale_bits, signed, threshold
 from fullgraph.ops.kernels import Attended
 from fullgraph.ops.kernels_cuda_dense import rows_against_rows as rows_against_rows

@@ -5,36 +5,24 @@ All loops are in this file because numba's cache detects changes only in the fil
 """
 
 import math
-from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-Loop = TypeVar("Loop", bound=Callable[..., Any])
-Array = Any  # a numpy array; numba infers the rest
+from fullgraph.compiled import Array, compiled, inlined
+
 Index = int | np.int64
 
 AHEAD_MIN, AHEAD_MAX = 4, 32  # number of arcs between the prefetch of a source row and its use
 AHEAD_BYTES = 8192  # bytes being prefetched, which determine that number
 GOLD32, GOLD64 = np.uint32(0x9E3779B9), np.uint64(0x9E3779B97F4A7C15)
 
-
-def _jit(loop: Loop) -> Loop:
-    # No nnan or ninf: a diverged run must show its NaNs. Reassociation is fixed at compile time, so reruns agree.
-    options = {"nogil": True, "fastmath": {"contract", "reassoc"}}
-    try:
-        return cast(Loop, njit(cache=True, **options)(loop))
-    except RuntimeError:  # numba finds no writable folder for its cache
-        return cast(Loop, njit(**options)(loop))
-
-
-def _inline(loop: Loop) -> Loop:
-    # A call with an array argument counts references, atomically: once per arc, that took a third of the time.
-    return cast(Loop, njit(inline="always")(loop))
+# No nnan or ninf: a diverged run must show its NaNs. Reassociation is fixed at compile time, so reruns agree.
+_jit = compiled(fastmath={"contract", "reassoc"})
 
 
 @intrinsic  # type: ignore[untyped-decorator]
@@ -53,7 +41,7 @@ def _prefetch(_: Any, array: Any, offset: Any) -> Any:
     return types.void(array, offset), codegen
 
 
-@_inline
+@inlined
 def _prefetch_row(flat: Array, row: Index, width: int) -> None:
     line = 64 // flat.itemsize
     for k in range(row * width, (row + 1) * width, line):

@@ -1,31 +1,15 @@
 """The numba loops of sums of gated rows; loops.py has the rules. An empty array means an absent argument."""
 
 import math
-from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Any
 
 import numpy as np
-from numba import njit
 
-from fullgraph.ops.loops import _ahead, _prefetch_row
-
-Loop = TypeVar("Loop", bound=Callable[..., Any])
-Array = Any  # a numpy array; numba infers the rest
+from fullgraph.compiled import Array, inlined
+from fullgraph.ops.loops import _ahead, _jit, _prefetch_row
 
 
-def _jit(loop: Loop) -> Loop:
-    options = {"nogil": True, "fastmath": {"contract", "reassoc"}}
-    try:
-        return cast(Loop, njit(cache=True, **options)(loop))
-    except RuntimeError:  # numba finds no writable folder for its cache
-        return cast(Loop, njit(**options)(loop))
-
-
-def _inline(loop: Loop) -> Loop:
-    return cast(Loop, njit(inline="always")(loop))
-
-
-@_inline
+@inlined
 def _factors(
     z: Array, v: Array, e: Any, i: Any, j: Any, row: Array, col: Array, value: Array, edge: Array, gate: Array,
     extra: Array, sigmoid: Any,
@@ -78,7 +62,7 @@ def gated(
                 o[k] += z[k] * v[k]
 
 
-@_inline
+@inlined
 def _gradients(z: Array, v: Array, g: Array, sigmoid: Any) -> None:
     """Replace both factors by the gradients of their arguments."""
     for k in range(z.size):

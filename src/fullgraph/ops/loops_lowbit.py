@@ -4,27 +4,18 @@ No fused multiply-add and no reordering: sender and reference must agree in ever
 Each number of bits has a separate loop, because LLVM packs many bytes at once only if shifts are constants.
 """
 
-from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Any
 
 import numpy as np
-from numba import njit
 
-Loop = TypeVar("Loop", bound=Callable[..., Any])
-Array = Any  # a numpy array; numba infers the rest
+from fullgraph.compiled import Array, compiled
 
 ABS = np.int32(0x7FFFFFFF)
 NAN_BITS, INF_BITS, MINUS_INF_RANK = np.int32(0x7FC00000), np.int32(0x7F800000), np.int32(-0x7F800001)
 MARK, DIGITS, SIZES = np.int32(-0x1000000), np.int32(0x7FFFFF), 0x1358
 PACK_1 = np.uint64(0x0102040810204080)  # moves the lowest bit of byte j to bit 56 + j
 
-
-def _jit(loop: Loop) -> Loop:
-    options = {"nogil": True, "error_model": "numpy"}
-    try:
-        return cast(Loop, njit(cache=True, **options)(loop))
-    except RuntimeError:  # numba finds no writable folder for its cache
-        return cast(Loop, njit(**options)(loop))
+_jit = compiled(error_model="numpy")
 
 
 @_jit

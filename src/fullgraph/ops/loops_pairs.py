@@ -4,24 +4,12 @@ An empty array means an absent argument: with `att` scores are GATv2's, without 
 """
 
 import math
-from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Any
 
 import numpy as np
-from numba import njit
 
-from fullgraph.ops.loops import _ahead, _prefetch_row
-
-Loop = TypeVar("Loop", bound=Callable[..., Any])
-Array = Any  # a numpy array; numba infers the rest
-
-
-def _jit(loop: Loop) -> Loop:
-    options = {"nogil": True, "fastmath": {"contract", "reassoc"}}
-    try:
-        return cast(Loop, njit(cache=True, **options)(loop))
-    except RuntimeError:  # numba finds no writable folder for its cache
-        return cast(Loop, njit(**options)(loop))
+from fullgraph.compiled import Array
+from fullgraph.ops.loops import _ahead, _jit, _prefetch_row
 
 
 @_jit

@@ -188,7 +188,7 @@ def gated_grad_cols(
     num_rows: tl.tensor, SIGMOID: tl.constexpr, FEATURES: tl.constexpr, BLOCK: tl.constexpr, WIDTH: tl.constexpr,
     ARCS: tl.constexpr, COLUMNS: tl.constexpr, SUM: tl.constexpr,
 ) -> None:  # fmt: skip
-    """d col and d value, over transposed arcs; those of a piece go to the partial arrays."""
+    """d col and d value, over transposed arcs; the sums of a piece go to the partial arrays."""
     program = tl.program_id(0)
     columns, lanes, features = tl.arange(0, COLUMNS), tl.arange(0, ARCS), tl.arange(0, BLOCK)
     written = columns < WIDTH

@@ -306,7 +306,7 @@ def pairs_grad_cols(
     num_rows: tl.tensor, SCALE: tl.constexpr, SLOPE: tl.constexpr, HEADS: tl.constexpr, WIDTH: tl.constexpr,
     ARCS: tl.constexpr, COLUMNS: tl.constexpr, SUM: tl.constexpr,
 ) -> None:  # fmt: skip
-    """d col and, without att, d value, over transposed arcs; those of a piece go to the partial arrays."""
+    """d col and, without att, d value, over transposed arcs; the sums of a piece go to the partial arrays."""
     program, head = tl.program_id(0), tl.program_id(1)
     columns, lanes = tl.arange(0, COLUMNS), tl.arange(0, ARCS)
     written = columns < WIDTH

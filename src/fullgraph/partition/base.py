@@ -166,7 +166,7 @@ def blocks_of_ids(graph: Graph, parts: int) -> Array:
 
 
 def type_ranges(graph: Graph) -> Iterator[tuple[int, int]]:
-    """Yield the first and the last + 1 id of every node type; of a homogeneous graph, those of all nodes."""
+    """Yield (first id, last id + 1) of every node type; a homogeneous graph has one type."""
     yield from pairwise(graph.types.starts if graph.types else (0, graph.num_nodes))
 
 

@@ -74,7 +74,7 @@ class Fennel(Balanced):
 
 
 def shared_by_type(graph: Graph, part: Array, parts: int, how: Balanced) -> Array:
-    """Return parts that hold equal shares of every node type, from those of a partitioner that does not know types.
+    """Return parts with equal shares of every node type, made from the parts of a partitioner that ignores types.
 
     They are improved by the rule of `Fennel`, with a load, m, N and mean degree for each type. So the weight of each
     type is balanced, and thereby the weight of all nodes.

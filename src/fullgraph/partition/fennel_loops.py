@@ -6,27 +6,12 @@ Legend: N nodes, P parts, T node types (one in a homogeneous graph, whose `kind`
 """
 
 import math
-from collections.abc import Callable
-from typing import Any, TypeVar, cast
 
 import numpy as np
-from numba import njit
 
-Loop = TypeVar("Loop", bound=Callable[..., Any])
-Array = Any  # a numpy array; numba infers the rest
+from fullgraph.compiled import Array, compiled, inlined
 
-
-def _jit(loop: Loop) -> Loop:
-    # No fastmath: every machine computes the same parts.
-    try:
-        return cast(Loop, njit(cache=True, nogil=True)(loop))
-    except RuntimeError:  # numba finds no writable folder for its cache
-        return cast(Loop, njit(nogil=True)(loop))
-
-
-def _inline(loop: Loop) -> Loop:
-    # A call with an array argument counts references, atomically.
-    return cast(Loop, njit(inline="always")(loop))
+_jit = compiled()  # no fastmath: every machine computes the same parts
 
 
 @_jit
@@ -115,7 +100,7 @@ def _better(p: int, neighbours: int, load: int, best: int, score: float, room: f
     return best, score
 
 
-@_inline
+@inlined
 def _tell(indices: Array, low: int, high: int, i: int, own: int, vote: Array, votes: Array) -> None:
     """Row i, in part `own`, votes at each node that it reads; the majority is kept (Boyer and Moore 1981).
 

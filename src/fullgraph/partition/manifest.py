@@ -90,7 +90,7 @@ class Manifest(Value):
     split: Count  # the split whose training nodes determine the scaling and the figures
     figures: Quality
     files: dict[str, FileFact]  # path inside the folder -> fact
-    checksum: Count = 0  # of the file, as its writer had it, and thereby of every file in it
+    checksum: Count = 0  # of this file, which has the checksums of all files
 
     @property
     def tree(self) -> dict[str, Any]:
@@ -102,13 +102,7 @@ class Manifest(Value):
 
 
 def describe(
-    graph: Graph,
-    assignment: Assignment,
-    *,
-    features: str,
-    split: int,
-    figures: Quality,
-    files: Mapping[str, FileFact],
+    graph: Graph, assignment: Assignment, *, features: str, split: int, figures: Quality, files: Mapping[str, FileFact]
 ) -> Manifest:
     """Return the manifest of `graph`, partitioned by `assignment`."""
     manifest = Manifest(

@@ -11,15 +11,7 @@ import scipy.sparse as sp
 
 from fullgraph.data import Graph
 from fullgraph.data.arrays import Array
-from fullgraph.partition.base import (
-    Assignment,
-    Balanced,
-    Weight,
-    even_blocks,
-    quietly,
-    require,
-    undirected_csr,
-)
+from fullgraph.partition.base import Assignment, Balanced, Weight, even_blocks, quietly, require, undirected_csr
 from fullgraph.partition.layout import halo_rows
 from fullgraph.resources import require_memory
 from fullgraph.values import OneOf

@@ -34,7 +34,7 @@ class Placement(ABC):
     hops: for each graph layer, its output's distance from training nodes, in hops; other rows may be left out.
     host_rows: dense input rows and their aggregation stay in host memory, and are copied to the device in blocks.
     order: "auto" may reorder a rank's rows so that neighbours are close together; "given" does not.
-    seed: of the placement's random numbers.
+    seed: the seed of the placement's random numbers.
     epochs: planned epochs of the run; a placement may work differently in the last ones.
     """
 
@@ -55,7 +55,7 @@ class Placement(ABC):
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
 
     def check(self, model: nn.Module, ranks: int) -> None:  # noqa: B027  # most have nothing to refuse
-        """Refuse a model that this placement cannot distribute over so many ranks, before any rank starts."""
+        """Refuse a model that this placement cannot distribute over this number of ranks, before any rank starts."""
 
     @abstractmethod
     def place(self, part: Part, transport: Transport, wire: Wires, aggregation: str) -> Shard:

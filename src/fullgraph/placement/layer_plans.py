@@ -45,7 +45,7 @@ class Rules:
         return "halo" if sparse and self.keep_halo and halo_is_less() else "aggregate"
 
     def plan(self, layer: int, shape: LayerShape, *, known: Known, sparse: bool, rows: int) -> LayerPlan:
-        """The plan of one layer. known, sparse: of its input. rows: the rows that it computes, of all ranks."""
+        """The plan of one layer. known, sparse: facts about its input. rows: the rows that it computes on all ranks."""
         if known:
             return LayerPlan(layer=layer, sends="nothing", known=known, rows=rows)
         if sparse or self._maps_first(shape):

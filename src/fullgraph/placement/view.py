@@ -120,7 +120,7 @@ class RankView(Channels):
 
     @cached_property
     def splits(self) -> dict[str, Tensor]:
-        """By split: the owned rows in it."""
+        """The owned rows of each split."""
         return {split: mask.nonzero().flatten() for split, mask in self.graph.rows.masks.items()}
 
     @property
@@ -211,7 +211,7 @@ class ChannelView(RankView, ModelView):
 
     @abstractmethod
     def _graded(self) -> dict[int | None, Sides]:
-        """The grades of rows, for wires that need them; None: of all rows."""
+        """The grades of rows by layer, for wires that need them; under None, the grades of all rows."""
 
     def enter(self, *, training: bool) -> None:
         """Training has one forward pass per step, in training mode; each evaluation is its own step."""

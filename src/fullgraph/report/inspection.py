@@ -30,10 +30,10 @@ def facts(about: Mapping[str, Any]) -> list[tuple[str, str]]:
     if "directed" in about:
         kinds = ["directed" if about["directed"] else "undirected", *kinds]
     found = [("graph", one_line(about["name"], 60) + (f" ({', '.join(kinds)})" if kinds else ""))]
-    arcs = count(about["arcs"], "arc")
+    edges = count(about["arcs"], "edge")
     if "mean_degree" in about:
-        arcs += f", {about['mean_degree']:.1f} into a node, at most {about['largest_degree']:,}"
-    found += [("nodes", f"{about['nodes']:,}"), ("arcs", arcs), ("features", _features(about))]
+        edges += f", {about['mean_degree']:.1f} into a node, at most {about['largest_degree']:,}"
+    found += [("nodes", f"{about['nodes']:,}"), ("edges", edges), ("features", _features(about))]
     if "isolated" in about:
         found.append(("isolated", f"{count(about['isolated'], 'node')}; {count(about['self_loops'], 'self loop')}"))
     found.append(("labels", _labels(about)))
@@ -50,7 +50,7 @@ def facts(about: Mapping[str, Any]) -> list[tuple[str, str]]:
 def _facts_by_type(about: Mapping[str, Any], types: Any, relations: Any, target: str | None) -> list[tuple[str, str]]:
     """The facts of a typed graph: a line for each node type and relation."""
     found = [("graph", f"{one_line(about['name'], 60)} (typed)"), ("nodes", f"{about['nodes']:,}")]
-    found.append(("arcs", count(about["arcs"], "arc")))
+    found.append(("edges", count(about["arcs"], "edge")))
     for kind in types:
         sparse = "sparse " if kind.get("sparse") else ""
         held = f"{kind['features']:,} {sparse}features" if kind["features"] else "no features"

@@ -58,7 +58,7 @@ def print_quality(figures: Mapping[str, Any], method: str) -> None:
 
     title = f"{one_line(method, 40)}: {figures['edge_cut']:,} edges cut, {figures['halo_rows']:,} halo rows"
     table = Table(title=Text(title))
-    for column in ("rank", "nodes", "arcs", "halo", "training nodes"):
+    for column in ("rank", "nodes", "edges", "halo", "training nodes"):
         table.add_column(column, justify="right")
     columns = zip(figures["nodes"], figures["edges"], figures["halo"], figures["train"], strict=True)
     for rank, row in enumerate(columns):

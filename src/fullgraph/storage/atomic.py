@@ -33,7 +33,7 @@ def nothing_foreign(path: Path) -> str:
 def whole_file(path: str | Path, over: str = "") -> Iterator[Path]:
     """Yield a new, empty file. It gets the name `path` if the block succeeds, and is removed otherwise.
 
-    over: for a name that the user chose; an existing file is replaced only if its beginning contains this text.
+    over: for names that users choose: an existing file is replaced only if its beginning contains this text.
     """
     final = _final(path)
     _check_file(final, over)

@@ -21,16 +21,7 @@ from fullgraph.errors import Damaged, InputError, one_line
 from fullgraph.exchange import Held, settled
 from fullgraph.report import EpochRecord, as_table, from_table
 from fullgraph.report.terminal import note
-from fullgraph.storage import (
-    NEW,
-    discard,
-    read_record,
-    read_tensors,
-    settle,
-    workspace,
-    write_document,
-    write_tensors,
-)
+from fullgraph.storage import NEW, discard, read_record, read_tensors, settle, workspace, write_document, write_tensors
 from fullgraph.train.optimizer import load_state, state_tensors
 from fullgraph.train.trainer import Best, Trainer
 from fullgraph.transport import Key, PeerLost, Transport, barrier, rank_table, shared_token

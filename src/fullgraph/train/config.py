@@ -29,15 +29,15 @@ class TrainConfig(Value):
     epochs: Annotated[int, Range(1, 10**9), Help("passes over the whole graph")] = 200
     schedule_epochs: Annotated[
         Count,
-        Help("epochs that the schedules of learning rate and strategy are laid out for", "the run's first --epochs"),
+        Help("number of epochs in the schedules of learning rate and strategy", "the run's first --epochs"),
     ] = 0
-    task: Annotated[Annotated[Any, TASKS] | Auto, Help("what is predicted; auto depends on the labels")] = "auto"
+    task: Annotated[Annotated[Any, TASKS] | Auto, Help("the prediction to learn; auto depends on the labels")] = "auto"
     loss: Annotated[Annotated[Any, LOSSES] | Auto, Help("auto depends on the task")] = "auto"
     optimizer: Annotated[Any, OPTIMIZERS] = "adam"
     lr: Annotated[float, Range(0, 1e6, above=True), Help("learning rate")] = 0.01
-    weight_decay: Annotated[float, Range(0, 1e6), Help("pull of the weights towards zero")] = 0.0
+    weight_decay: Annotated[float, Range(0, 1e6), Help("penalty on the squares of the weights")] = 0.0
     lr_schedule: Annotated[str, OneOf(*LR_SCHEDULES), Help("learning rate over the epochs")] = "constant"
-    seed: Annotated[int, Range(0, 2**63 - 1), Help("of everything that is drawn at random")] = 0
+    seed: Annotated[int, Range(0, 2**63 - 1), Help("seed of all random numbers")] = 0
     eval_every: Annotated[int, Range(1, 10**9), Help("epochs from one evaluation to the next")] = 10
     patience: Annotated[Count, Help("stop after this many evaluations without a better validation score; 0: never")] = 0
     checkpoint_every: Annotated[Count, Help("epochs from one checkpoint to the next; 0: never")] = 10
@@ -51,10 +51,10 @@ class TrainConfig(Value):
     inductive: Annotated[bool, Help("train on the subgraph of training nodes")] = False
     precompute: Annotated[bool, Help("aggregate dense input features once")] = True
     all_rows: Annotated[bool, Help("also compute rows that the loss does not read")] = False
-    order: Annotated[str, OneOf("auto", "given"), Help("of a rank's rows; auto: clusters of large graphs")] = "auto"
-    dtype: Annotated[str, OneOf(*DTYPES), Help("of rows and weights")] = "float32"
+    order: Annotated[str, OneOf("auto", "given"), Help("order of a rank's rows; auto clusters large graphs")] = "auto"
+    dtype: Annotated[str, OneOf(*DTYPES), Help("number format of rows and weights")] = "float32"
     precision: Annotated[
-        str, OneOf("fp32", "tf32", "bf16"), Help("of matrix products; bf16 also of rows and messages")
+        str, OneOf("fp32", "tf32", "bf16"), Help("format of matrix products; bf16 also of rows and messages")
     ] = "fp32"
     features_on: Annotated[
         str, OneOf("device", "host"), Help("where dense input rows stay; from the host they are streamed to a GPU")
@@ -69,18 +69,16 @@ class TrainConfig(Value):
     checkpoint_layers: Annotated[
         bool, Help("keep only the rows between layers; compute the rest again in the backward pass")
     ] = False
-    device: Annotated[DeviceName, Help("of the rows, or of one by its number")] = HOST
-    backend: Annotated[str, OneOf("gloo", "nccl"), Help("of messages between ranks")] = "gloo"
-    timeout: Annotated[float, Range(1, 86400), Help("seconds after which a silent rank, host or link is given up")] = (
-        60.0
-    )
+    device: Annotated[DeviceName, Help("device of every rank's rows; with a number, that device")] = HOST
+    backend: Annotated[str, OneOf("gloo", "nccl"), Help("library that sends messages between ranks")] = "gloo"
+    timeout: Annotated[float, Range(1, 86400), Help("seconds until a silent rank, host or link counts as lost")] = 60.0
     tensorboard: Annotated[bool, Help("write scalars for TensorBoard into the run's folder")] = False
     report: Annotated[bool, Help("measure where the time of an epoch goes, and write report.html")] = True
     trace: Annotated[bool, Help("write trace.json, for Perfetto or chrome://tracing")] = False
-    trace_epochs: Annotated[int, Range(1, 1000), Help("how many epochs are traced")] = 3
+    trace_epochs: Annotated[int, Range(1, 1000), Help("number of traced epochs")] = 3
     trace_skip: Annotated[Count, Help("epochs before the traced ones; the first epoch compiles kernels")] = 1
     trace_torch: Annotated[bool, Help("also write torch's profile of the traced epochs")] = False
-    threads: Annotated[int, Range(0, 4096), Help("per rank; 0: this machine's cores divided by its ranks")] = 0
+    threads: Annotated[int, Range(0, 4096), Help("threads per rank; 0: this machine's cores divided by its ranks")] = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -97,7 +95,7 @@ class TrainConfig(Value):
 
     @property
     def planned(self) -> int:
-        """Epochs that schedules are laid out for. A run continued beyond its end keeps its first schedule."""
+        """The number of epochs that schedules are planned for. A continued run keeps its first schedule."""
         return self.schedule_epochs or self.epochs
 
 

@@ -58,7 +58,7 @@ class Weights:
     def state_dict(self) -> dict[str, Tensor]:
         """Return the model's state, with the masters instead of the model's parameters.
 
-        Of weights with a row per node these are this rank's rows; `whole` has those of all ranks.
+        Weights with a row per node contain only this rank's rows; `whole` adds the rows of all ranks.
         """
         state: dict[str, Tensor] = self._holder().state_dict()
         for (name, _), master in zip(self.model.named_parameters(), self.masters, strict=True):
@@ -98,7 +98,7 @@ class Weights:
         return number.isdigit() and holds_own_rows(self.masters[int(number)]) and x.dim() > 0
 
     def _holder(self) -> nn.Module:
-        """The module whose state has this rank's rows; a user's model gives those of all ranks itself."""
+        """The module whose state has this rank's rows; a user's model returns the rows of all ranks itself."""
         own: nn.Module = getattr(self.model, "module", self.model)
         return self.model if self.tables is None else own
 

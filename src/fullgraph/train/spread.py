@@ -24,7 +24,7 @@ class SpreadRows:
     """The tensors of a model, by their names in its state, of which this rank holds some rows."""
 
     def __init__(self, held: Mapping[str, Held], transport: Transport | None = None, key: str = "") -> None:
-        """transport: to the ranks that hold the other rows; key: of messages."""
+        """transport: connects the ranks that hold the other rows. key: the name of the messages."""
         self._held = {name: Held(ids.cpu(), total) for name, (ids, total) in held.items()}
         self.transport, self._key, self._gathered = transport, key, 0
 

@@ -257,7 +257,7 @@ class Watchdog:
 
     @contextmanager
     def away(self, text: str) -> Iterator[None]:
-        """Announce a call that lets no other thread run, so that peers do not take this rank for dead."""
+        """Announce a call that blocks all other threads, so that peers do not think that this rank died."""
         self._doing = text
         with suppress(OSError, RuntimeError):
             self._post(away=True)

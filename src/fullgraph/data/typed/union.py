@@ -40,7 +40,7 @@ def union_of(graph: TypedGraph) -> Graph:
     weight = _weights(graph)
     union = Graph.from_csr(
         indptr, indices, _features(graph), *_padded(graph, total), name=graph.name,
-        edge_weight=None if weight is None else weight[order],
+        edge_weight=None if weight is None else weight[order], edge_attr=_edge_features(graph, order),
     )  # fmt: skip
     kinds = np.repeat(np.arange(len(graph.nodes)), [kind.num_nodes for kind in graph.nodes.values()])
     arrays = {NODE_TYPE: kinds.astype(_smallest(len(graph.nodes))), EDGE_TYPE: relation[order]}
@@ -51,7 +51,7 @@ def union_of(graph: TypedGraph) -> Graph:
         names=None if graph.target is None else graph.nodes[graph.target].names,
         num_classes=0 if labels is None else labels.num_classes,
         class_names=() if labels is None else labels.class_names,
-        notes=(*graph.notes, *_unused(graph)),
+        notes=graph.notes,
     )
 
 
@@ -59,7 +59,7 @@ def types_of(graph: TypedGraph) -> GraphTypes:
     """Return the facts about a graph's types and relations."""
     kinds = (TypeFact(name, kind.num_nodes, kind.num_features) for name, kind in graph.nodes.items())
     relations = (
-        RelationFact(*name, edges.num_arcs, weighted=edges.edge_weight is not None)
+        RelationFact(*name, edges.num_arcs, weighted=edges.edge_weight is not None, features=edges.num_features)
         for name, edges in graph.edges.items()
     )
     return GraphTypes(tuple(kinds), tuple(relations), graph.target or "")
@@ -102,11 +102,22 @@ def _features(graph: TypedGraph) -> Any:
     return sp.csr_array((np.concatenate(data), np.concatenate(indices), indptr), shape=(graph.num_nodes, max(1, width)))
 
 
-def _unused(graph: TypedGraph) -> list[str]:
-    named = ["__".join(name) for name, edges in graph.edges.items() if edges.edge_attr is not None]
-    return [f"edge_attr of {', '.join(named)} is not used: models for typed graphs read no features of edges"] * bool(
-        named
-    )
+def _edge_features(graph: TypedGraph, order: Array) -> Array | None:
+    """Return the features of all edges in the union's order, with zeros up to the widest relation; None if none has.
+
+    Only a user's own model reads them.
+    """
+    width = max((edges.num_features for edges in graph.edges.values()), default=0)
+    if not width:
+        return None
+    kinds = [edges.edge_attr.dtype for edges in graph.edges.values() if edges.edge_attr is not None]
+    out = np.zeros((graph.num_arcs, width), np.result_type(*kinds))
+    done = 0
+    for edges in graph.edges.values():
+        if edges.edge_attr is not None:
+            out[done : done + edges.num_arcs, : edges.num_features] = edges.edge_attr
+        done += edges.num_arcs
+    return out[order]
 
 
 def _padded(graph: TypedGraph, total: int) -> tuple[Any, Any]:

@@ -24,7 +24,7 @@ WARM_UP = 2  # steps before a turn is timed; they also fill late rows
 
 
 class Memory(NamedTuple):
-    """The peak memory that a strategy needed on this rank: of the process, and of the device."""
+    """The peak memory that a strategy needed on this rank, in the process and on the device."""
 
     process: int
     device: int

@@ -154,7 +154,7 @@ def _section(cells: Sequence[Cell]) -> list[Safe]:
 
 
 def _charts(cells: Sequence[Cell], ranks: int) -> list[Safe]:
-    """The epochs of one number of ranks, and the waiting in them."""
+    """Charts of epoch times and waiting times of the cells with this number of ranks."""
     free = [colour for colour in range(COLOURS) if colour != WAITING]
     names = dict.fromkeys(cell.strategy for cell in cells)
     colours = {name: free[place % len(free)] for place, name in enumerate(names)}
@@ -174,7 +174,7 @@ def _charts(cells: Sequence[Cell], ranks: int) -> list[Safe]:
     ]
     if ranks > 1:
         chart = rows(waits, title=f"Exposed wait {on}", x="seconds", x_words=seconds)
-        found.append(figure(f"Exposed wait {on}", chart, about="What no work hides, of the rank that waits longest."))
+        found.append(figure(f"Exposed wait {on}", chart, about="Waiting that no work hides; the worst rank."))
     return found
 
 

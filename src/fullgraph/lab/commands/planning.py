@@ -99,7 +99,7 @@ def plan(
 def calibrate(
     out: Annotated[Path | None, typer.Option(help="write FILE.json too, for another machine's plan")] = None,
     device: str = TrainConfig.device,
-    threads: Annotated[int, typer.Option(help="per rank")] = 1,
+    threads: Annotated[int, typer.Option(help="threads per rank")] = 1,
 ) -> None:
     """Measure how long each kind of work takes on this machine, and save it for `plan` and `auto`.
 

@@ -44,7 +44,7 @@ class Cluster(Value):
     """Equal machines with some ranks each; a machine has one port to the others, and its ranks communicate over
     `inside`.
 
-    cores: of a machine, for its ranks and their threads; with GPUs, one core per rank, because the GPUs compute.
+    cores: the cores of a machine, for its ranks and their threads; with GPUs, one core per rank.
     crowding: with twice as many active ranks and threads as cores, their work grows by half of this.
     together: the machines are emulated on one machine and share its cores.
     rates: the name of the rates of its work, see rates.py.

@@ -84,7 +84,7 @@ class Halo:
 
 
 def even(graph: GraphFacts, parts: int, halo: Halo, *, train: float = 0.6, hops: Hops = ()) -> Counts:
-    """A graph in equal parts, each of which reads equally much from every other part.
+    """A graph in equal parts; each part reads the same number of rows from every other part.
 
     train: the share of training nodes; if it is small, layers compute fewer rows, as if arcs were drawn at random.
     """

@@ -130,7 +130,7 @@ def sparse(rows: int, entries: int, columns: int) -> Adjacency:
 
 
 def aggregated(x: Features, arcs: int) -> Features:
-    """The aggregation of x over so many arcs; dense if most entries are not zero."""
+    """The aggregation of x over `arcs` arcs; dense if most entries are not zero."""
     if isinstance(x, Tensor):
         return torch.empty_like(x)
     entries = aggregated_entries(x, arcs)

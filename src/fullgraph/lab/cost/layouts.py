@@ -104,7 +104,7 @@ def _graph(counts: Counts, part: LayerCounts, dtype: torch.dtype, *, dense: bool
 
 
 def _with_train(view: V, train: int) -> V:
-    """The view with so many training nodes of this rank; a dry run evaluates none."""
+    """The view with `train` training nodes on this rank; a dry run evaluates no nodes."""
     view.splits = {"train": ids(train), "val": ids(0), "test": ids(0)}
     return view
 
@@ -186,7 +186,7 @@ def _even(total: int, shares: int) -> list[int]:
 
 
 def _fewer(counts: Counts, rows: BlockRows, kind: Kind) -> dict[int, LayerTiles]:
-    """Layers that do not compute all rows; their rows are those of the counted parts, in equal shares."""
+    """Layers that do not compute all rows: ranks have equal shares of the counted parts' rows."""
     found, sources = {}, rows
     for layer in sorted(counts.ranks[0].fewer):
         of_ranks = [rank.fewer[layer] for rank in counts.ranks]

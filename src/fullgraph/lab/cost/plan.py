@@ -113,7 +113,7 @@ def best(choices: Sequence[Choice], allow: Iterable[str] = ()) -> Choice:
     allowed = [choice for choice in fitting if choice.risk.kinds <= set(allow)]
     if not allowed:
         why = "; ".join(f"{choice.name}: {choice.refused}" for choice in choices if choice.refused)
-        raise InputError(f"no strategy fits: {why or 'all that fit risk more than is allowed'}")
+        raise InputError(f"no strategy fits: {why or 'every strategy that fits is more risky than allowed'}")
     return min(allowed, key=lambda choice: choice.epoch_s)
 
 

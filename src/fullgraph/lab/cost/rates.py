@@ -44,12 +44,12 @@ class Curve(Value):
 class Rates(Value):
     """Seconds of one rank, with its threads or its device.
 
-    arc, row: of a sparse product, per arc and per row, by width. arc_near: per arc whose source lies close to the other
+    arc, row: time of a sparse product per arc and per row, by width. arc_near: per arc whose source is close to other
     rows that are read; `near` of a graph is the share of such arcs.
     flop, flop_back: of a dense product of many rows with a matrix, and of its weights' gradient, by the mean of the
     matrix's two sides. byte: of elementwise passes, by their bytes. chosen: per byte of rows picked from many.
-    number: of dropout. encode, decode: per number, by bits. arc_number: per number that each arc has (attention).
-    call: per operation, in addition. scale: the ratio of a real step's time to the sum of these figures.
+    number: time of dropout per number. encode, decode: per number, by bits. arc_number: per number that each arc has
+    (attention). call: per operation, in addition. scale: the ratio of a real step's time to the sum of these figures.
     """
 
     device: str

@@ -53,7 +53,7 @@ def plan_page(plan: Plan) -> str:
     bars = [Bar(choice.name, _parts(choice)) for choice in fitting]
     bar_names = ["work", "waits for messages"]
     graph = plan.counts.graph
-    head = [tiles([("graph", graph.name), ("nodes", count(graph.nodes)), ("arcs", count(graph.arcs)),
+    head = [tiles([("graph", graph.name), ("nodes", count(graph.nodes)), ("edges", count(graph.arcs)),
                    ("ranks", str(plan.cluster.ranks)), ("device", plan.rates.device)])]  # fmt: skip
     found = figure(
         "An epoch of each strategy", rows(bars, title="seconds per epoch", x="seconds", x_words=seconds),

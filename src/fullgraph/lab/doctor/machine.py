@@ -20,7 +20,7 @@ LEAST_SHM = 64 << 20  # what NCCL takes for a few GPUs
 
 
 def cores() -> Iterator[Finding]:
-    yield Finding("cores", OK, f"{num_cores()}, which ranks share")
+    yield Finding("cores", OK, f"{num_cores()}, shared by the ranks of this machine")
 
 
 def memory() -> Iterator[Finding]:
@@ -84,7 +84,7 @@ def interfaces() -> Iterator[Finding]:
         fix = f"set it to one of {', '.join(names)}, or unset it"
         yield Finding("interfaces", BAD, f"GLOO_SOCKET_IFNAME={chosen} does not exist on this machine", fix)
     else:
-        hint = f"; machines talk over {chosen}" if chosen else "; several machines need GLOO_SOCKET_IFNAME"
+        hint = f"; machines communicate over {chosen}" if chosen else "; several machines need GLOO_SOCKET_IFNAME"
         yield Finding("interfaces", OK, ", ".join(names) + hint)
 
 

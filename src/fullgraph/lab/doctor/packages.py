@@ -87,7 +87,7 @@ def numba() -> Iterator[Finding]:
     cache = Path(numba.config.CACHE_DIR or Path(kernels.__file__).parent)
     writable = _can_write(cache)
     text = (
-        f"{numba.__version__}, cache in {cache if writable else 'a folder of its own, for the usual one is read-only'}"
+        f"{numba.__version__}, cache in {cache if writable else 'another folder, because the usual one is read-only'}"
     )
     fix = "" if writable else "set NUMBA_CACHE_DIR to a folder that can be written, or every start may compile again"
     yield Finding("numba", OK if writable else OPTION, text, fix)
@@ -147,12 +147,12 @@ def backends() -> Iterator[Finding]:
     if there["gloo"]:
         yield Finding("gloo", OK, "ranks on CPUs, and on GPUs through pinned memory")
     else:
-        yield Finding("gloo", BAD, "this torch has none: only one rank can train", f"{TORCH} from PyPI or pytorch.org")
+        yield Finding("gloo", BAD, "not in this torch: only one rank can train", f"{TORCH} from PyPI or pytorch.org")
     if there["nccl"]:
         yield Finding("nccl", OK, "ranks on GPUs, --backend nccl")
     else:
         fix = f"with GPUs: install a torch that is built for them, {GET_TORCH}"
-        yield Finding("nccl", OPTION, "this torch has none: GPUs talk through gloo", fix)
+        yield Finding("nccl", OPTION, "not in this torch: GPUs communicate through gloo", fix)
 
 
 def gpus() -> Iterator[Finding]:

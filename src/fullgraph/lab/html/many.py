@@ -48,7 +48,7 @@ def write_comparison(folders: Sequence[Path], out: Path) -> Path:
 
 def page(runs: Sequence[PastRun]) -> str:
     if len(runs) > MOST_RUNS:
-        raise InputError(f"{len(runs)} runs on one page cannot be told apart; name at most {MOST_RUNS}")
+        raise InputError(f"{len(runs)} runs are too many for one page; name at most {MOST_RUNS}")
     names = _names(runs)
     sections = [("table", "The runs", _table(runs, names)), ("curves", "Curves", _curves(runs, names))]
     graphs = ", ".join(sorted({run.graph for run in runs}))
@@ -83,11 +83,11 @@ def _names(runs: Sequence[PastRun]) -> list[str]:
 def _notes(runs: Sequence[PastRun]) -> list[Safe]:
     notes = []
     if len({run.graph for run in runs}) > 1:
-        notes.append("These runs are of several graphs: their scores say nothing about one another.")
+        notes.append("These runs used different graphs, so their scores cannot be compared.")
     if len({run.metric for run in runs}) > 1:
-        notes.append("They have several metrics: compare only scores of the same metric.")
+        notes.append("These runs have different metrics: compare only scores of the same metric.")
     if not all(run.done for run in runs):
-        notes.append("Not all of them are finished.")
+        notes.append("Some runs are not finished.")
     return [tag("p", note) for note in notes]
 
 
@@ -109,8 +109,8 @@ def _table(runs: Sequence[PastRun], names: Sequence[str]) -> list[Safe]:
     columns = ("run", "on front", *(["strategy"] if named else []), "model", "ranks", "test", "val", "best epoch",
                "epoch", "waiting", "bytes per epoch", "total bytes", "to best", "folder")  # fmt: skip
     words = (
-        "A run is on the Pareto front if no other one reached as good a validation score in as little training time "
-        "and with as few bytes, and one of the three better."
+        "A run is on the Pareto front unless another run is at least as good in validation score, training time and "
+        "bytes, and better in one of the three."
     )
     return [tag("p", words), table(columns, rows, caption="Runs side by side")]
 
@@ -118,7 +118,7 @@ def _table(runs: Sequence[PastRun], names: Sequence[str]) -> list[Safe]:
 def _curves(runs: Sequence[PastRun], names: Sequence[str]) -> list[Safe]:
     scored = [(run, name, place) for place, (run, name) in enumerate(zip(runs, names, strict=True)) if run.records]
     if not scored:
-        return [tag("p", "None of them has an epoch behind it.")]
+        return [tag("p", "No run has finished an epoch.")]
     key = legend([(name, place % COLOURS) for _, name, place in scored], [n for _, n, p in scored if p >= COLOURS])
     figures = []
     for what, value in (("loss", lambda r: r.loss), (scored[0][0].metric, lambda r: r.val)):

@@ -19,7 +19,7 @@ MOST_ROWS = 60  # of a table below a chart
 
 
 def write_report(folder: Path, out: Path | None = None, *, records: list[EpochRecord] | None = None) -> Path:
-    """Write the page of the run in `folder`, there or to `out`; records: as in `read_run`."""
+    """Write the page of the run in `folder`, there or to `out`; records: its epochs, as in `read_run`."""
     path = out or folder / PAGE
     write_whole(path, page(read_run(folder, records)), MARK)
     return path
@@ -50,7 +50,7 @@ def _head(run: PastRun) -> list[Safe]:
         facts += [("epochs", f"{len(run.records)} of {run.planned}")]
     if run.records:
         usual = medians(run.records)
-        facts += [("an epoch", seconds(usual["epoch_s"])), ("of it waiting", seconds(usual["wait_s"]))]
+        facts += [("epoch time", seconds(usual["epoch_s"])), ("exposed wait", seconds(usual["wait_s"]))]
         facts += [("bytes per epoch", size(usual["bytes_per_epoch"]))]
     if run.profile is not None:
         facts += [("memory, worst rank", size(max(rank.peak_memory_bytes for rank in run.profile.ranks)))]
@@ -66,13 +66,14 @@ def _advice(run: PastRun) -> list[Safe]:
 
 
 def _what(run: PastRun) -> list[Safe]:
-    parts = [tag("p", "The same again, to the bit on the same machine and versions:"), tag("pre", run.command)]
+    words = "This command repeats the run, bit for bit on the same machine with the same versions:"
+    parts = [tag("p", words), tag("pre", run.command)]
     if run.profile is not None:
         rows = [
             (str(number), rank.host, rank.device, str(rank.threads)) for number, rank in enumerate(run.profile.ranks)
         ]
         parts.append(table(("rank", "host", "device", "threads"), rows, words=True, caption="Where it ran"))
-        parts.append(table(("what", "version"), run.versions, words=True, caption="Versions"))
+        parts.append(table(("package", "version"), run.versions, words=True, caption="Versions"))
     parts.append(folded("All options", table(("option", "value"), run.options, words=True)))
     if run.result:
         parts.append(folded("result.json", table(("field", "value"), run.result, words=True)))
@@ -82,7 +83,7 @@ def _what(run: PastRun) -> list[Safe]:
 def _learning(run: PastRun) -> Safe:
     records = run.records
     loss = lines([Line("loss", [(r.epoch, r.loss) for r in records], 0)], title="Loss over epochs", x="epoch", y="loss")
-    figures = [figure("Loss", loss, about="Of the training nodes, the mean.", below=_numbers(records, ("loss",)))]
+    figures = [figure("Loss", loss, about="Mean over the training nodes.", below=_numbers(records, ("loss",)))]
     curves = [
         Line(name, points, colour)
         for colour, name in enumerate(("train", "val", "test"))
@@ -91,7 +92,7 @@ def _learning(run: PastRun) -> Safe:
     if curves:
         scores = lines(curves, title=f"{run.metric} over epochs", x="epoch", y=run.metric)
         key = legend([(line.name, line.colour) for line in curves])
-        about = "Exact, on the whole graph" + (", the smaller the better." if run.smaller else ".")
+        about = "Exact, on the whole graph" + ("; smaller is better." if run.smaller else ".")
         numbers = _numbers([r for r in records if r.val is not None], ("train", "val", "test"))
         figures.append(figure(f"Score: {run.metric}", scores, about=about, below=Safe(key + numbers)))
     return charts(figures)

@@ -14,7 +14,7 @@ from fullgraph.words import size
 
 # Parts of an epoch: name, colour, field of a bin.
 PARTS = (("compute", 0, "compute_s"), ("pack and unpack", 1, "pack_s"), ("exposed wait", 2, "wait_s"),
-         ("weight sums", 3, "sum_s"))  # fmt: skip
+         ("gradient all-reduce", 3, "sum_s"))  # fmt: skip
 BESIDE = (("encode and decode", 4, "code_s"), ("hidden communication", 5, "hidden_s"))
 PIECES = {"compute": 0, "pack": 1, "unpack": 1, "wait": 2, "sum": 3, "update": 6, "encode": 4, "decode": 4}
 MOST_RANKS = 64  # in a chart
@@ -37,9 +37,9 @@ def epoch_section(run: PastRun, profile: Profile) -> list[Safe]:
     if not epochs:
         return [tag("p", "No epoch was measured.")]
     words = (
-        f"Of epochs {profile.first_epoch} to {profile.first_epoch + epochs - 1}. Compute, packing, exposed waits and "
-        "weight sums make up an epoch; in a sum, ranks also wait for the last of them. Coding is done by other threads "
-        "meanwhile, and hidden communication is the time in which messages were on their way while the rank worked."
+        f"Epochs {profile.first_epoch} to {profile.first_epoch + epochs - 1}. An epoch consists of compute, packing, "
+        "exposed waits and gradient all-reduces, which include waiting for the last rank. Other threads encode and "
+        "decode at the same time. Hidden communication: messages were on their way while the rank worked."
     )
     figures = [_by_rank(profile), _epochs(run)]
     if profile.typical_epoch:
@@ -53,7 +53,7 @@ def _by_rank(profile: Profile) -> Safe:
     for number, rank in shown(profile, MOST_RANKS):
         total = warm(rank.bins)
         bars.append(_bar(f"rank {number}", total, PARTS))
-        bars.append(_bar("beside it", total, BESIDE))
+        bars.append(_bar("other threads", total, BESIDE))
         every = [getattr(total, field) / total.epochs for _, _, field in (*PARTS, *BESIDE)]
         numbers.append((str(number), seconds(total.step_s / total.epochs), *map(seconds, every)))
     names = ("rank", "epoch", *(name for name, _, _ in (*PARTS, *BESIDE)))
@@ -65,12 +65,13 @@ def _by_rank(profile: Profile) -> Safe:
 def _epochs(run: PastRun) -> Safe:
     curves = [
         Line("epoch", [(r.epoch, r.epoch_s) for r in run.records], 0),
-        Line("of it waiting", [(r.epoch, r.wait_s) for r in run.records], 2),
+        Line("waiting", [(r.epoch, r.wait_s) for r in run.records], 2),
     ]
     chart = lines(curves, title="Seconds of an epoch, over epochs", x="epoch", y="per epoch", y_words=seconds,
                   from_zero=True)  # fmt: skip
     key = legend([(line.name, line.colour) for line in curves])
-    return figure("Epochs", chart, about="Of the slowest rank; waits for weight sums are among them.", below=key)
+    about = "The slowest rank of each epoch. Waits include the waits in gradient all-reduces."
+    return figure("Epochs", chart, about=about, below=key)
 
 
 def _bar(label: str, total: Bin, parts: Sequence[tuple[str, int, str]]) -> Bar:
@@ -98,9 +99,9 @@ def _typical(profile: Profile) -> Safe:
             ]
             first = row == names[0]
             lanes.append(Lane(f"rank {number}" if first else row, blocks, thin=not first))
-    chart = timeline(lanes, title="What every rank did when, in a typical epoch", x="since the epoch began",
+    chart = timeline(lanes, title="Timeline of every rank in a typical epoch", x="since the epoch began",
                      x_words=seconds)  # fmt: skip
-    named = ("compute", "pack and unpack", "wait", "weight sums", "encode and decode")
+    named = ("compute", "pack and unpack", "wait", "gradient all-reduce", "encode and decode")
     key = legend([*((name, colour) for colour, name in enumerate(named)), ("update", 6)])
     about = f"Epoch {profile.typical_epoch}, whose time is nearest the median. Thin rows are threads of the transport."
     return figure("A typical epoch", chart, about=about, below=key, full=True)
@@ -140,7 +141,7 @@ def wire_section(run: PastRun, profile: Profile) -> list[Safe]:
     if late:
         chart = lines([Line("off by", late, 2)], title="How far late rows are from fresh ones, over epochs", x="epoch",
                       y="|late - fresh| / |fresh|", y_words=percent, from_zero=True)  # fmt: skip
-        about = "Compared every 20 epochs; only rows that no dropout came before."
+        about = "Measured every 20 epochs, on rows before any dropout."
         figures.append(figure("How far late rows are off", chart, about=about))
     cells = [
         (f"{channel} {way}", count(messages), count(rows), f"{8 * sent / numbers:.3g}" if numbers else "",
@@ -205,7 +206,7 @@ def _lag(profile: Profile) -> Safe:
     points = _over(profile, lambda total: total.lag / total.epochs)
     chart = lines([Line("steps late", points, 2)], title="How many steps late the oldest rows were, over epochs",
                   x="epoch", y="steps late", from_zero=True)  # fmt: skip
-    return figure("Staleness in effect", chart, about="Of each epoch the oldest rows that were read; 0: all fresh.")
+    return figure("Staleness in effect", chart, about="Age of the oldest rows that an epoch read; 0: all fresh.")
 
 
 def cut_section(profile: Profile) -> list[Safe]:
@@ -213,7 +214,7 @@ def cut_section(profile: Profile) -> list[Safe]:
     ranks = shown(profile, MOST_RANKS)
     kinds: tuple[tuple[str, Callable[[RankProfile], int], int], ...] = (
         ("nodes", lambda rank: rank.nodes, 0),
-        ("arcs", lambda rank: rank.arcs, 3),
+        ("edges", lambda rank: rank.arcs, 3),
         ("halo rows", lambda rank: sum(rank.halo), 2),
     )
     figures = []
@@ -233,7 +234,7 @@ def cut_section(profile: Profile) -> list[Safe]:
         (str(number), count(rank.nodes), count(rank.arcs), count(sum(rank.halo)), count(rank.train))
         for number, rank in ranks
     ]
-    names = ("rank", "nodes", "arcs", "halo rows", "training nodes")
+    names = ("rank", "nodes", "edges", "halo rows", "training nodes")
     return [charts(figures), *_by_type(profile), folded("Numbers", table(names, cells))]
 
 

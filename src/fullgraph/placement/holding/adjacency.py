@@ -234,7 +234,7 @@ def column_squares(m: Adjacency) -> Tensor:
 
 
 def dense_is_less(entries: int, full: int) -> bool:
-    """Whether a dense matrix takes less memory and time than a sparse one of so many entries."""
+    """Whether a dense matrix takes less memory and time than a sparse matrix with this number of entries."""
     return 3 * entries > full
 
 

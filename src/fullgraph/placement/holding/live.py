@@ -1,7 +1,7 @@
 """Live rows: a layer computes only the rows that the loss reads, directly or through the layers after it.
 
-Owned rows are sorted by their distance to a training node. So a layer always computes the first rows of those that the
-previous layer computed, and its matrix is the first rows of the whole matrix.
+Owned rows are sorted by their distance to a training node. So the rows that a layer computes come first among
+the rows that the previous layer computed, and its matrix is the first rows of the whole matrix.
 
 Legend: n owned rows, h halo rows.
 """
@@ -59,7 +59,7 @@ class LayerRows:
 
 @dataclass(frozen=True, eq=False)
 class Live:
-    """The rows that each layer computes: those whose level is at most its hops."""
+    """The rows that each layer computes: all rows whose level is at most the layer's hops."""
 
     level_n: Tensor  # hops from a training node; rows must be sorted by it
     hops: Hops

@@ -76,7 +76,7 @@ class PartitionedView(ChannelView):
         )
 
     def _graded(self) -> dict[int | None, Sides]:
-        """The grades of the rows of each layer that computes fewer rows; None: of all rows."""
+        """The grades of rows, by layer that computes fewer rows; under None, the grades of all rows."""
         degree_n, name = self.graph.arcs.indptr.diff().cpu(), f"setup/{self.name} grades"
         owned = boundary_grades(degree_n, self.graph.rows.route, self.transport, name).to(self.ids.device)
         grades = {}

@@ -36,7 +36,7 @@ class SetupOfRows(Setup):
         self, placement: "Pipeline", view: RankView, graph: RankGraph, live: Live | None, wire: Wires, clock: Clock,
         aggregation: str,
     ) -> None:  # fmt: skip
-        """graph: of the view, on the host. live: which rows of this part each layer computes; None: all."""
+        """graph: the view's graph, on the host. live: the rows of this part that each layer computes; None: all."""
         super().__init__(placement, view, wire, clock)
         self.graph, self.device = graph, placement.device
         if placement.chunks > view.num_nodes:

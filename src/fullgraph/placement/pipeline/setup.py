@@ -92,7 +92,7 @@ class Setup(ABC):
         )
 
     def hop_channel(self, border: int, chunk: Chunk, rows: int) -> Channel:
-        """The channel that carries so many rows of a chunk from stage `border` to the next."""
+        """The channel that carries `rows` rows of a chunk from stage `border` to the next."""
         ranks = [self.mesh.rank(stage=stage, way=self.way) for stage in (border, border + 1)]
         pair = SubTransport(self.lanes[border % 2], ranks)
         grades = None if chunk.grades is None else chunk.grades.owned[:rows]
