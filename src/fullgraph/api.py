@@ -241,8 +241,9 @@ def open_shard(
 
     graph: a folder that `fullgraph partition` wrote; or a Graph, a TypedGraph, PyG data or a name that `fg.train`
     takes, which every rank reads whole and partitions identically: for small graphs. The shard of a typed graph has
-    x_dict, edge_index_dict and metadata(), for a user's model. model: a model of fullgraph, which determines the aggregation;
-    or pass `aggregation` itself; a user's model (fg.distribute) needs neither. wire: replaces a whole strategy.
+    x_dict, edge_index_dict and metadata(), for a user's model. model: a model of fullgraph, which determines the
+    aggregation; or pass `aggregation` itself; a user's model (fg.distribute) needs neither. wire: replaces a whole
+    strategy.
     """
     own = model is None and not aggregation
     number_format = str(dtype).removeprefix("torch.")
@@ -263,7 +264,11 @@ def open_shard(
         part = cut_parts(whole, partition(whole, transport.size), transport.rank, split=split)
     types = part.manifest.graph.types
     if types and (not own or inductive):
-        what = "its models read relations, which your own loop cannot do" if not own else "inductive training keeps one type"
+        what = (
+            "its models read relations, which your own loop cannot do"
+            if not own
+            else "inductive training keeps one type"
+        )
         raise InputError(f"{part.manifest.graph.name} is a typed graph: {what}; leave it out, and use fg.distribute")
     if own:
         return rows_alone(run, part, transport)

@@ -221,7 +221,9 @@ def in_one_process(model, data, call):
 def over_ranks(model, graph, ranks, call, strategy="vanilla", check=True, **options):
     def body(transport):
         shard = shard_of(transport, graph)
-        own = fg.distribute(copy.deepcopy(model), shard, STRATEGIES.make(strategy), check=check, epochs=STEPS, **options)
+        own = fg.distribute(
+            copy.deepcopy(model), shard, STRATEGIES.make(strategy), check=check, epochs=STEPS, **options
+        )
         optimizer = torch.optim.SGD(own.parameters(), lr=RATE)
         paper = shard["paper"]
 

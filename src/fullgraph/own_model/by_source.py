@@ -69,9 +69,7 @@ def _sums(forward: "Forward", view: "PygView", dim: int, index: Tensor, source: 
     n, m = view.num_owned, len(view.all_ids)
     shape = [m if d == dim else size for d, size in enumerate(source.shape)]
     total = source.new_zeros(shape).scatter_add(dim, index, source)
-    return total.narrow(dim, 0, n) + _crossed(
-        forward, view, total.narrow(dim, n, m - n), dim, view.graph.rows.route.T
-    )
+    return total.narrow(dim, 0, n) + _crossed(forward, view, total.narrow(dim, n, m - n), dim, view.graph.rows.route.T)
 
 
 def _maxima(forward: "Forward", view: "PygView", dim: int, index: Tensor, source: Tensor) -> Tensor:

@@ -88,13 +88,14 @@ def _with_float64(function: Callable[..., Live]) -> Callable[..., Live]:
 
 @_with_float64
 def self_check(
-    module: nn.Module, view: PygView, x: Tensor, inputs: Inputs, *, seed: int, tables: Mapping[str, str] = MappingProxyType({}),
+    module: nn.Module, view: PygView, x: Any, inputs: Inputs, *, seed: int,
+    tables: Mapping[str, str] = MappingProxyType({}),
     live: bool = False,
 ) -> Live:  # fmt: skip
     """Raise one line if one process and simulated ranks differ; `module` is a copy that the check may change.
 
-    tables: weights and buffers with a row per node, and the types of their nodes. live: also train with live rows. Return how often
-    neighbours are read, and why all rows are needed, if they are.
+    tables: weights and buffers with a row per node, and the types of their nodes. live: also train with live rows.
+    Return how often neighbours are read, and why all rows are needed, if they are.
     """
     if not view.num_owned:
         return Readings(), ""
@@ -183,7 +184,7 @@ class _Still(TorchFunctionMode):
         return out.fill_(MIDDLE) if func is torch.rand else out
 
 
-def _in_one_process(model: nn.Module, piece: Piece, x: Tensor, inputs: Inputs) -> Seen:
+def _in_one_process(model: nn.Module, piece: Piece, x: Any, inputs: Inputs) -> Seen:
     model = copy.deepcopy(model)
     for name, part in model.named_modules():
         quieten(part, name)
@@ -194,9 +195,9 @@ def _in_one_process(model: nn.Module, piece: Piece, x: Tensor, inputs: Inputs) -
     nodes = torch.arange(piece.graph.num_nodes)
     args, kwargs = piece.inputs(inputs, nodes, arcs)
     takes = Takes.of(model, tuple(kwargs))
-    for name, count in piece.counts().items():
+    for name, number in piece.counts().items():
         if name in takes.needed or (takes.data and piece.target):
-            kwargs.setdefault(name, count)
+            kwargs.setdefault(name, number)
     targets = piece.targets(nodes)
 
     def run() -> list[Tensor]:
@@ -224,7 +225,7 @@ def _in_one_process(model: nn.Module, piece: Piece, x: Tensor, inputs: Inputs) -
 
 
 def _over_ranks(
-    model: nn.Module, piece: Piece, x: Tensor, inputs: Inputs, ranks: int, names: Mapping[str, str], *, seed: int,
+    model: nn.Module, piece: Piece, x: Any, inputs: Inputs, ranks: int, names: Mapping[str, str], *, seed: int,
     draws: bool, work: float, trained: bool, live: Readings | None,
 ) -> list[Seen]:  # fmt: skip
     """trained: the loss reads training nodes alone. live: layers compute only the rows that it reads."""

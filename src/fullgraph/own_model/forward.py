@@ -77,7 +77,9 @@ class Forward:
         # by number of nodes that a layer of PyG's received: the nodes; None: nodes of several types
         self.gave_nodes: dict[int, Space | None] = {}
         self._with_grad, self._hooks = torch.is_grad_enabled(), _saved_tensor_hooks()
-        self._fetched: dict[tuple[int, int, int, str], tuple[Tensor, Tensor]] = {}  # exchanged rows of the current layer
+        self._fetched: dict[
+            tuple[int, int, int, str], tuple[Tensor, Tensor]
+        ] = {}  # exchanged rows of the current layer
         self._kept: dict[int, Tensor] = {}  # values that a checkpointed part received
         self.keeping = self.replaying = False
         self.room: Callable[[], int] | None = None  # bytes for the messages of a layer; None: no limit

@@ -44,7 +44,7 @@ class Takes:
         else:
             data = False
             others = [name for name in positional if name not in (*KNOWN, *fields)]
-            x = next((name for name in ("x", "x_dict") if name in positional), None)
+            x = next((name for name in others if name in ("x", "x_dict")), None)
             x = x or next((name for name in others[:1] if name not in ARCS), None)
             others = [name for name in others if name != x]
             arcs = next((name for name in ARCS if name in others), next(iter(others), None))

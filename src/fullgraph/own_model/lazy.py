@@ -42,7 +42,7 @@ def two_nodes(facts: GraphFacts, width: int = 0, *, by_type: bool = False) -> tu
     if not by_type:
         width = width or (union_width(facts.types) if facts.types else facts.features)
         return torch.zeros(2, width), none, inputs_as(facts)
-    kinds, relations = facts.types.metadata()
+    _, relations = facts.types.metadata()
     x = {kind.name: torch.zeros(2, kind.features) for kind in facts.types.nodes if kind.features}
     return x, dict.fromkeys(relations, none), inputs_by_type(facts)
 
@@ -66,7 +66,9 @@ def inputs_as(facts: GraphFacts) -> dict[str, Tensor]:
     """Two nodes and no edges of such a graph, for `fill_lazy`."""
     inputs = {"node_id": torch.arange(2), **_labels(facts)}
     for size, fields in ((2, facts.node_fields), (0, facts.edge_fields)):
-        inputs |= {one.name: torch.zeros(size, *one.shape, dtype=_type_of(one.dtype, bool(facts.types))) for one in fields}
+        inputs |= {
+            one.name: torch.zeros(size, *one.shape, dtype=_type_of(one.dtype, bool(facts.types))) for one in fields
+        }
     if facts.weighted:
         inputs["edge_weight"] = torch.zeros(0)
     if facts.edge_features:

@@ -201,7 +201,7 @@ class Distributed(nn.Module):
         x, edge_index, named = takes.bound(self.module, args, kwargs)
         return x, edge_index, (), named
 
-    def _run(self, view: PygView, x: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Returned:
+    def _run(self, view: PygView, x: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Returned:
         with drawing_alike(self.on_rows.seed, view.step):
             out = self.on_rows(view, x, *args, **kwargs)
         if self._buffers_kept is not None:
@@ -228,7 +228,10 @@ class Distributed(nn.Module):
         if not isinstance(edge_index, Mapping):
             return any(_is_same(edge_index, arcs) for arcs in (self.given.edge_index, view.edge_index))
         known = (self.given.edge_index_dict, view.marked_edge_index) if isinstance(view, TypedView) else ()
-        return any(arcs.keys() == edge_index.keys() and all(map(_is_same, map(edge_index.get, arcs), arcs.values())) for arcs in known)
+        return any(
+            arcs.keys() == edge_index.keys() and all(map(_is_same, map(edge_index.get, arcs), arcs.values()))
+            for arcs in known
+        )
 
     def _begin(self, in_loop: bool) -> None:
         """Begin a step if this is a training forward."""
@@ -278,7 +281,7 @@ class Distributed(nn.Module):
             clock.losses.append(float(total.wait()))
         self.is_open = False
 
-    def _check_once(self, view: PygView, x: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _check_once(self, view: PygView, x: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Run the self-check on the rank with the most rows; all ranks report its result."""
         self.check, found, written = False, "", self._as_written.pop()
         step = self.given.eval_clock.step
@@ -351,9 +354,7 @@ def _view(graph: RankGraph, shard: Shard, name: str, by_type: bool) -> PygView:
     if not by_type:
         graph = graph.with_rows(x=union_x(graph, shard.facts.types)) if shard.facts.types else graph
         return PygView(graph=graph, transport=shard.transport, num_nodes=nodes, counts=counts)
-    view = TypedView(
-        graph=graph, transport=shard.transport, num_nodes=nodes, counts=counts, types=shard.facts.types
-    )
+    view = TypedView(graph=graph, transport=shard.transport, num_nodes=nodes, counts=counts, types=shard.facts.types)
     if graph is shard.train_graph:
         view._fixed["apart"] = shard.typed  # so that the model's inputs are known by their identity
     return view

@@ -33,7 +33,7 @@ class Piece:
     nodes: frozenset[str] = frozenset()  # names of inputs that have a row per node, even if n = e
     edges: frozenset[str] = frozenset()
     ids: Tensor | None = None  # global ids of the owned nodes
-    numbers: Tensor | None = None  # the same, if the model has tables of the owned nodes; an input equal to these becomes the ids of the piece
+    numbers: Tensor | None = None  # the same, if the model has tables; an input equal to these gets the piece's ids
 
     def cut(self, value: Any, name: str, nodes: Tensor, arcs: Tensor) -> Any:
         """A model input for some nodes and arcs of the piece, in float64."""

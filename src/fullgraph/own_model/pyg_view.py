@@ -5,7 +5,7 @@ Legend: n owned rows, h halo rows, e arcs into owned rows, D features.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -43,7 +43,7 @@ class PygView(RankView):
 
     constants: dict[str, Constant] = field(default_factory=dict)  # by the name of their exchange; shared as well
 
-    kind: ClassVar[str] = ""  # of the nodes, if they are a part of a typed graph
+    kind: str = ""  # of the nodes, if they are a part of a typed graph
 
     def at(self, nodes: Space) -> "PygView":
         """The view of these nodes; a graph without types has one."""

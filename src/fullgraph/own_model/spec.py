@@ -120,7 +120,7 @@ class OwnModel(Value):
             )
         with drawing(seed), own_code(kind, fix="its lazy layers could not be given their widths"):
             if facts is not None:
-                by_type = bool(types) and complete(model, types, has_table)
+                by_type = types is not None and complete(model, types, has_table)
                 fill_lazy(model, *two_nodes(facts, 0 if types else in_width, by_type=by_type))
             return model.to(dtype)
 

@@ -66,12 +66,14 @@ class ByType:
         if isinstance(key, tuple) and key in self.edges:
             found = {"edge_index": self.edge_index, "edge_weight": self.edge_weight, "edge_attr": self.edge_attr}
             return SimpleNamespace(**{name: values[key] for name, values in found.items() if key in values})
-        if key not in self.rows:
+        if isinstance(key, tuple) or key not in self.rows:
             known = ", ".join(map(str, (*self.rows, *self.edges)))
             raise InputError(f"{key} is not a node type or relation of this graph: {known}")
         rows = self.graph.nodes[key]
         labels = {"y": rows.y, **{f"{split}_mask": mask for split, mask in rows.masks.items()}}
-        values = {"node_id": self.numbers[key], "num_nodes": len(rows.ids)} | (labels if key == self.types.target else {})
+        values = {"node_id": self.numbers[key], "num_nodes": len(rows.ids)} | (
+            labels if key == self.types.target else {}
+        )
         return SimpleNamespace(**values, **({"x": self.x[key]} if key in self.x else {}))
 
 
@@ -122,8 +124,8 @@ def _relation(union: RankGraph, edges_a: Tensor, number_c: Tensor, targets: Node
     counts = torch.bincount(into_a, minlength=len(targets.ids))
     picked = {name: values[edges_a] for name, values in arcs.fields.items() if name != EDGE_TYPE}
     return replace(
-        arcs, indptr=indptr_of(counts), indices=number_c[arcs.indices[edges_a].long()], num_halo=num_halo, fields=picked,
-        weight=None if arcs.weight is None else arcs.weight[edges_a], undirected=False,
+        arcs, indptr=indptr_of(counts), indices=number_c[arcs.indices[edges_a].long()], num_halo=num_halo,
+        fields=picked, weight=None if arcs.weight is None else arcs.weight[edges_a], undirected=False,
         attr=None if arcs.attr is None else arcs.attr[edges_a],
     )  # fmt: skip
 

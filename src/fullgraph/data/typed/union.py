@@ -40,13 +40,14 @@ def union_of(graph: TypedGraph) -> Graph:
     weight = _weights(graph)
     union = Graph.from_csr(
         indptr, indices, _features(graph), *_padded(graph, total), name=graph.name,
-        edge_weight=None if weight is None else weight[order], edge_attr=_edge_features(graph, order),
+        edge_weight=None if weight is None else weight[order],
     )  # fmt: skip
     kinds = np.repeat(np.arange(len(graph.nodes)), [kind.num_nodes for kind in graph.nodes.values()])
     arrays = {NODE_TYPE: kinds.astype(_smallest(len(graph.nodes))), EDGE_TYPE: relation[order]}
     labels = graph.labels
     return union._with(
         types=types_of(graph),
+        edge_attr=_edge_features(graph, order),
         fields=check_fields(arrays, total, graph.num_arcs),
         names=None if graph.target is None else graph.nodes[graph.target].names,
         num_classes=0 if labels is None else labels.num_classes,
@@ -102,7 +103,7 @@ def _features(graph: TypedGraph) -> Any:
     return sp.csr_array((np.concatenate(data), np.concatenate(indices), indptr), shape=(graph.num_nodes, max(1, width)))
 
 
-def _edge_features(graph: TypedGraph, order: Array) -> Array | None:
+def _edge_features(graph: TypedGraph, order: Any) -> Array | None:
     """Return the features of all edges in the union's order, with zeros up to the widest relation; None if none has.
 
     Only a user's own model reads them.
@@ -117,7 +118,8 @@ def _edge_features(graph: TypedGraph, order: Array) -> Array | None:
         if edges.edge_attr is not None:
             out[done : done + edges.num_arcs, : edges.num_features] = edges.edge_attr
         done += edges.num_arcs
-    return out[order]
+    sorted_attr: Array = out[order]
+    return sorted_attr
 
 
 def _padded(graph: TypedGraph, total: int) -> tuple[Any, Any]:

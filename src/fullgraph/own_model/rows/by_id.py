@@ -17,10 +17,12 @@ OTHERS = (
 )
 
 
-def positions(forward: "Forward", numbers: Tensor, table: Rows) -> Tensor:
+def positions(forward: "Forward", numbers: Tensor, table: Tensor) -> Tensor:
     """Positions of global ids among this rank's rows of a table, marked as positions."""
-    view = forward.view.at(table.space)
-    by, nodes, total = rows_of(numbers), table.space, view.num_nodes
+    by, held = rows_of(numbers), rows_of(table)
+    assert held is not None
+    view, nodes = forward.view.at(held.space), held.space
+    total = view.num_nodes
     with torch._C.DisableTorchFunction():
         if by is None:
             whole = torch.arange(total, device=numbers.device)
@@ -53,7 +55,7 @@ def embedding(
     if rows is not None and rows.points is Ends.SOURCES and padding_idx is None and max_norm is None:
         return forward.lift(weight, 0, input)
     if is_by_number(forward, weight, input):
-        index = positions(forward, input, table)
+        index = positions(forward, input, weight)
     elif rows is not None and isinstance(rows.points, Space) and rows.points.is_like(table.space):
         index = input
     else:

@@ -114,7 +114,9 @@ def _as_rows(forward: "Forward", out: Tensor, sizes: Any, zero: bool) -> Tensor:
     if places:
         dim, count = places[0]
         return mark(out, Rows(count.space, dim, count.scale))
-    plain = [(d, nodes) for d, size in enumerate(sizes) if type(size) is int and (nodes := forward.gave_nodes.get(size))]
+    plain = [
+        (d, nodes) for d, size in enumerate(sizes) if type(size) is int and (nodes := forward.gave_nodes.get(size))
+    ]
     if len(plain) == 1:
         dim, nodes = plain[0]
         return mark(out, Rows(nodes, dim))
@@ -144,7 +146,7 @@ def getitem(forward: "Forward", func: Any, x: Any, key: Any) -> Any:
     if _turns(x, parts):
         return forward.guard.call(forward, torch.flip, (x, (0,)), {})
     if len(parts) == 1 and is_by_number(forward, x, parts[0]):
-        return forward.guard.call(forward, func, (x, positions(forward, parts[0], rows_of(x))), {})
+        return forward.guard.call(forward, func, (x, positions(forward, parts[0], x)), {})
     _check_slices(x, parts)
     sources = [_reads_sources(part) for part in parts]
     if not any(sources):
@@ -215,7 +217,7 @@ def _dims_of(part: Any) -> int:
 
 def index_select(forward: "Forward", func: Any, x: Any, dim: int, index: Any) -> Any:
     if is_by_number(forward, x, index):
-        return forward.guard.call(forward, func, (x, dim, positions(forward, index, rows_of(x))), {})
+        return forward.guard.call(forward, func, (x, dim, positions(forward, index, x)), {})
     return forward.lift(x, dim, index) if _reads_sources(index) else NotImplemented
 
 

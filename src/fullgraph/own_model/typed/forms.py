@@ -39,7 +39,9 @@ def _arguments(module: nn.Module) -> list[str]:
 
 def _is_by_type(part: nn.Module) -> bool:
     """Whether a part of a model takes dictionaries, as PyG's HeteroConv, HGTConv, and what to_hetero returns."""
-    if type(part).__name__ == "HeteroConv" or any(map(_is_mapping, inspect.signature(part.forward).parameters.values())):
+    if type(part).__name__ == "HeteroConv" or any(
+        map(_is_mapping, inspect.signature(part.forward).parameters.values())
+    ):
         return True
     return any(getattr(node.target, "__name__", "") in FX for node in _nodes(part))
 
@@ -49,7 +51,7 @@ FX = ("get_dict", "get_node_offset_dict")  # functions in models that PyG's to_h
 
 def _nodes(part: nn.Module) -> Iterator[Any]:
     """The operations of a torch.fx module."""
-    graph = getattr(part, "graph", None)
+    graph: Any = getattr(part, "graph", None)
     if hasattr(graph, "nodes") and hasattr(part, "recompile"):
         yield from graph.nodes
 

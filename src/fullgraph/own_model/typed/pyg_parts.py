@@ -25,7 +25,7 @@ def use_ours(part: Any) -> None:
     ours = PARTS.get(f"{kind.__module__}.{kind.__name__}")
     if ours is not None:
         part.forward = MethodType(ours, part)
-    graph = getattr(part, "graph", None)
+    graph: Any = getattr(part, "graph", None)
     changed = False
     for node in graph.nodes if hasattr(graph, "nodes") and hasattr(part, "recompile") else ():
         name = getattr(node.target, "__name__", "")
@@ -99,8 +99,7 @@ JOINING: dict[str, Callable[..., Any]] = {
 def _hgt(conv: Any, x_dict: dict[str, Tensor], edge_index_dict: dict[Any, Tensor]) -> dict[str, Tensor]:
     forward = running.get()
     if forward is None:
-        found: dict[str, Tensor] = type(conv).forward(conv, x_dict, edge_index_dict)
-        return found
+        return type(conv).forward(conv, x_dict, edge_index_dict)  # type: ignore[no-any-return]
     if any(hooks for name, hooks in vars(conv).items() if name.startswith(HOOKS) and name.endswith("_hooks")):
         refuse("hooks on the messages of an HGTConv are not called over ranks; leave them out")
     if [name for name in conv.edge_types if name in edge_index_dict] != list(edge_index_dict):
@@ -114,14 +113,14 @@ def _hgt(conv: Any, x_dict: dict[str, Tensor], edge_index_dict: dict[Any, Tensor
         if edge_index is not view.marked_edge_index[name]:
             refuse("HGTConv is given other edges than those of the graph; pass edge_index_dict unchanged")
     with forward.unseen():
-        rows = _attended(forward, conv, kqv_dict, edge_index_dict)
-    rows = {kind: mark(x, Rows(view.parts[kind].nodes, 0)) for kind, x in rows.items() if kind in conv.dst_node_types}
-    out_dict = conv.out_lin({kind: torch.nn.functional.gelu(x) for kind, x in rows.items()})
+        found = _attended(forward, conv, kqv_dict, edge_index_dict)
+    found = {kind: mark(x, Rows(view.parts[kind].nodes, 0)) for kind, x in found.items() if kind in conv.dst_node_types}
+    out_dict = conv.out_lin({kind: torch.nn.functional.gelu(x) for kind, x in found.items()})
     for kind, out in out_dict.items():
         if out.size(-1) == x_dict[kind].size(-1):
             alpha = conv.skip[kind].sigmoid()
             out_dict[kind] = alpha * out + (1 - alpha) * x_dict[kind]
-    return {kind: out_dict[kind] for kind in rows}
+    return {kind: out_dict[kind] for kind in found}
 
 
 HOOKS = ("_propagate", "_message", "_aggregate", "_edge_update")

@@ -10,11 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fullgraph.errors import InputError
 from fullgraph.cached import cached_property
+from fullgraph.errors import InputError
 from fullgraph.exchange import Channel, Sides
 from fullgraph.graph_types import GraphTypes
-from fullgraph.ops.hashing import pair_ids
 from fullgraph.own_model.pyg_view import EXACT, PygView, kept
 from fullgraph.own_model.rows.place import refuse
 from fullgraph.own_model.rows.spaces import SAME, Ends, Rows, Sets, Space, mark
@@ -117,11 +116,16 @@ class TypedView(PygView):
     def marked(self, value: Any) -> Any:
         """A model's argument by type or relation, or of the target type's nodes, marked as rows of these."""
         if isinstance(value, Mapping):
-            return {key: mark(x, Rows(self.rows_of(key), 0)) if isinstance(x, Tensor) else x for key, x in value.items()}
+            return {
+                key: mark(x, Rows(self.rows_of(key), 0)) if isinstance(x, Tensor) else x for key, x in value.items()
+            }
         if not isinstance(value, Tensor):
             return value
         nodes = self.target.nodes
         return mark(value, Rows(nodes, 0) if value.dim() and len(value) == nodes.size else SAME)
+
+    def _of(self, key: Any, x: Tensor) -> Tensor:
+        return mark(x, Rows(self.rows_of(key), 0))
 
     def rows_of(self, key: Any) -> Space:
         """The nodes of a type, or the edges of a relation."""
@@ -149,14 +153,13 @@ class TypeView(PygView):
     """The owned and halo rows of one node type."""
 
     whole: TypedView
-    kind: str
 
     @property
     def numbers(self) -> Tensor:
         return self.whole.apart.numbers[self.kind]
 
     @property
-    def sets(self) -> Sets:  # type: ignore[override]
+    def sets(self) -> Sets:
         return self.whole.sets
 
     @kept
