@@ -263,13 +263,13 @@ def open_shard(
         whole.need_labels()
         part = cut_parts(whole, partition(whole, transport.size), transport.rank, split=split)
     types = part.manifest.graph.types
-    if types and (not own or inductive):
-        what = (
-            "its models read relations, which your own loop cannot do"
-            if not own
-            else "inductive training keeps one type"
+    if types and not own:
+        raise InputError(
+            f"{part.manifest.graph.name} is a typed graph, and its shard is for a user's model: leave out model and "
+            "aggregation, and use fg.distribute (docs/typed.md)"
         )
-        raise InputError(f"{part.manifest.graph.name} is a typed graph: {what}; leave it out, and use fg.distribute")
+    if types and inductive:
+        raise InputError("inductive training keeps only the training nodes, which are of one type: leave it out")
     if own:
         return rows_alone(run, part, transport)
     shard = build_shard(run, part, transport, aggregation)

@@ -274,3 +274,7 @@ def crossings(model, graph, call):
         return sum(not name.startswith("constant") for name in own.train_view._channels)
 
     return run_threads(2, body)[0]
+
+
+if __name__ == "__main__":
+    print(table())

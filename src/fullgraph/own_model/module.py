@@ -324,6 +324,9 @@ class Distributed(nn.Module):
         inner = source < self.train_view.num_owned
 
         def cut(value: Any) -> Any:
+            if isinstance(value, Mapping):
+                edges = self.given.typed.edges
+                return {key: x[inner[edges[key]]] if key in edges else x for key, x in value.items()}
             return value[inner] if isinstance(value, Tensor) and value.shape[:1] == source.shape else value
 
         nodes = node_names(self.train_view)

@@ -149,12 +149,12 @@ def _trust(part: Any) -> None:
 
     def forward(self: Any, x: Tensor, index: Any = None, *args: Any, **kwargs: Any) -> Any:
         now, by, rows = running.get(), rows_of(index), rows_of(x)
-        if now is None or by is None or rows is None or by.points not in now.sets.whole:
+        if now is None or by is None or rows is None or not now.sets.has_nodes(by.points):
             return whole(self, x, index, *args, **kwargs)
         with now.trust():
             out = whole(self, x, index, *args, **kwargs)
         for one in flat(out):
-            mark(one, Rows(by.points, rows.dim))
+            mark(one, Rows(by.points, rows.dim))  # type: ignore[arg-type]
         return out
 
     part.forward = MethodType(forward, part)

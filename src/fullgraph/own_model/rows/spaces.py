@@ -110,8 +110,13 @@ class Sets:
         """parts: of a typed graph, the nodes of each type and the edges of each relation."""
         self.nodes, self.edges = nodes, edges
         self.whole = (nodes, edges, *parts)
+        self._nodes = frozenset(space for space in self.whole if space.kind == "nodes")
         self._picked: dict[Space, list[tuple[Tensor, Space]]] = {}
         self._joined: dict[tuple[Space, ...], Space] = {}
+
+    def has_nodes(self, space: "Space | Ends | None") -> bool:
+        """Whether these are all nodes, or all of a type: a rank has all edges to its own."""
+        return space in self._nodes
 
     def picked(self, space: Space, chosen: Tensor, size: int) -> Space:
         """The rows that a mask or positions choose."""

@@ -13,8 +13,9 @@ LEARNED = "rows_of_"  # begins the names of learned rows of types without featur
 BY_TYPE = "_dict"  # the end of names of arguments that are dictionaries
 HETERO = "HeteroData"
 TAKES = (
-    "takes (x, edge_index) of one node type, and the graph is typed: name the arguments x_dict and edge_index_dict if "
-    "they are dictionaries by type and relation, or add edge_type if the model runs over all nodes in one numbering"
+    "takes neither dictionaries by node type and relation nor edge_type, and the graph is typed: name the arguments "
+    "x_dict and edge_index_dict if they are such dictionaries, or add edge_type if the model runs over the nodes of "
+    "all types in one numbering"
 )
 
 
