@@ -8,7 +8,9 @@ import torch
 
 pytest.importorskip("torch_geometric")
 
+import fullgraph as fg
 from fullgraph.errors import InputError
+from fullgraph.testing import run_threads
 from tests.own_typed import typed_cases as users
 
 PAGE = Path(__file__).parents[2] / "docs" / "typed.md"
@@ -80,3 +82,43 @@ def test_a_node_that_several_relations_read_crosses_once():
     case = users.NAMED["ManyReaders"]
     graph, _, model = users.built(case)
     assert users.crossings(model, graph, case.call) == 2
+
+
+def test_scores_and_gathered_rows():
+    """fg.evaluate and fg.gather_rows in one's own loop, on three ranks."""
+    case = users.NAMED["HGT"]
+    graph, data, model = users.built(case)
+    with torch.no_grad():
+        logits = case.call(model.eval(), data)
+    paper = data["paper"]
+    right = (logits.argmax(1) == paper.y).double()
+
+    def body(transport):
+        shard = users.shard_of(transport, graph)
+        own = fg.distribute(copy.deepcopy(model), shard)
+        scores = fg.evaluate(own)
+        with torch.no_grad():
+            return scores, fg.gather_rows(own.eval()(shard), shard, kind="paper")
+
+    for scores, rows in run_threads(3, body):
+        torch.testing.assert_close(rows, logits, rtol=1e-10, atol=1e-10)
+        for split in ("train", "val", "test"):
+            assert scores[split] == pytest.approx(float(right[paper[f"{split}_mask"]].mean()))
+
+
+def test_other_edges_and_rows_are_refused():
+    case = users.NAMED["hetero_sage"]
+    graph, _, model = users.built(case)
+
+    def body(transport):
+        shard = users.shard_of(transport, graph)
+        own = fg.distribute(copy.deepcopy(model), shard, check=False)
+        some = dict(list(shard.edge_index_dict.items())[:2])
+        with pytest.raises(InputError, match="edge_index_dict is not this shard's"):
+            own(shard.x_dict, some)
+        with pytest.raises(InputError, match="x_dict has movie, which is not a node type"):
+            own({"movie": shard.x_dict["paper"]}, shard.edge_index_dict)
+        with pytest.raises(InputError, match="x has 3 rows where training of paper has"):
+            own({"paper": shard.x_dict["paper"][:3]}, shard.edge_index_dict)
+
+    run_threads(1, body)
