@@ -1,5 +1,6 @@
-"""The page's example of a user's model runs as printed, and runs and loops agree with plain PyG."""
+"""Runs of users' typed models: the example of the page, learned rows, resume and predictions."""
 
+import copy
 import json
 import re
 import shlex
@@ -10,6 +11,13 @@ import pytest
 
 pytest.importorskip("torch_geometric")
 
+import numpy as np
+import torch
+
+import fullgraph as fg
+from fullgraph.storage import read_tensors
+from tests.own_typed import typed_cases as users
+from tests.own_typed import typed_models
 from tests.own_typed.test_users_typed import PAGE
 
 
@@ -32,3 +40,23 @@ def test_the_model_of_the_page_trains(tmp_path):
     result = json.loads((tmp_path / "run" / "result.json").read_text())
     assert result["model"] == "my_hetero.py:Net"
     assert result["epochs"] == 10
+
+
+SMALL = {"report": False, "dtype": "float64", "optimizer": "sgd", "lr": 0.05}
+
+
+def test_a_run_resumes_and_predicts(tmp_path):
+    """A resumed run has the losses of a whole one; predictions are those of plain PyG with the run's weights."""
+    graph = users.users_graph(featureless=True)
+    run = fg.train(graph, model=typed_models.hetero_sage, parts=2, epochs=4, out=tmp_path / "whole", **SMALL)
+    fg.train(graph, model=typed_models.hetero_sage, parts=2, epochs=2, out=tmp_path / "half", **SMALL)
+    again = fg.resume(tmp_path / "half", epochs=4)
+    assert [one.loss for one in again.metrics] == [one.loss for one in run.metrics]
+    weights, _ = read_tensors(tmp_path / "whole" / "model.safetensors", fix="")
+    assert weights["rows_of_venue"].shape == (6, 64)
+    model, data = copy.deepcopy(run.model).double(), users.users_data(graph)
+    with torch.no_grad():
+        rows = {**data.x_dict, "venue": model.rows_of_venue}
+        predicted = model(rows, data.edge_index_dict)["paper"].argmax(1)
+    np.testing.assert_array_equal(run.predictions, predicted)
+    np.testing.assert_array_equal(run.predict().classes, predicted)

@@ -11,7 +11,7 @@ from torch import nn
 
 from fullgraph.own_code import unfit
 from fullgraph.own_model.pyg_view import PygView
-from fullgraph.own_model.typed.forms import LEARNED, as_hetero
+from fullgraph.own_model.typed.forms import LEARNED, as_hetero, learned_types
 from fullgraph.own_model.typed.views import TypedView
 
 KNOWN = ("edge_weight", "edge_attr", "node_id", "y", "train_mask", "val_mask", "test_mask")
@@ -65,8 +65,7 @@ class Takes:
     def call(self, module: nn.Module, x: Any, arcs: Any, args: tuple[Any, ...], named: Mapping[str, Any]) -> Any:
         """Call the module; learned rows are features of their types."""
         if isinstance(x, Mapping):
-            learned = module._parameters.items()
-            x = {**x, **{name.removeprefix(LEARNED): rows for name, rows in learned if name.startswith(LEARNED)}}
+            x = {**x, **{kind: module._parameters[f"{LEARNED}{kind}"] for kind in learned_types(module)}}
         if self.data:
             own = {name: named[name] for name in self.names if name in named}
             by_type = isinstance(arcs, Mapping)

@@ -26,7 +26,7 @@ from fullgraph.own_model.on_rows import OnRows, Returned
 from fullgraph.own_model.prepare import is_message_passing, num_layers, unwrapped
 from fullgraph.own_model.pyg_view import PygView
 from fullgraph.own_model.tables import Tables
-from fullgraph.own_model.typed.forms import takes_dicts
+from fullgraph.own_model.typed.forms import learned_types, takes_dicts
 from fullgraph.own_model.typed.views import TypedView
 from fullgraph.placement import Partitioned, RankGraph, Shard, WholeStep
 from fullgraph.placement.by_type import union_x
@@ -128,6 +128,8 @@ class Distributed(nn.Module):
         self.shard = replace(shard, train=self.train_view, full=self.full_view, executor=WholeStep(self.train_view))
         _start_alike(self.module, shard.transport, setup)
         self.tables = self._cut_tables(setup)
+        if learned := learned_types(self.module):
+            self._tell(f"nodes of {', '.join(learned)} have learned rows, in place of features (docs/typed.md)")
 
     def _cut_tables(self, setup: str) -> Tables:
         """Keep this rank's rows of weights and buffers that have a row per node."""

@@ -34,6 +34,11 @@ def takes_only_types(module: nn.Module) -> bool:
     return any(name in ("x_dict", "edge_index_dict") for name in _arguments(module))
 
 
+def learned_types(module: nn.Module) -> list[str]:
+    """The types without features for which a run has added learned rows."""
+    return [name.removeprefix(LEARNED) for name in module._parameters if name.startswith(LEARNED)]
+
+
 def _arguments(module: nn.Module) -> list[str]:
     return list(inspect.signature(module.forward).parameters)
 
