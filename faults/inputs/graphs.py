@@ -104,7 +104,11 @@ def canonical(path: Path) -> Arrays:
         arrays = {name: value for name, value in arrays.items() if not name.startswith("x_")}
     for name, value in arrays.items():
         if name.endswith("_mask"):
-            assert value.dtype == bool, f"{name} of type {value.dtype} is no mask"
+            if value.dtype.kind in "iu" and np.isin(value, (0, 1)).all():
+                arrays[name] = value.astype(bool)
+            elif value.dtype.kind in "iu":  # a list of node ids
+                arrays[name] = np.isin(np.arange(len(arrays["y"])), value)
+            assert arrays[name].dtype == bool, f"{name} of type {value.dtype} is no mask"
             continue
         if name in ("x", "x_data", "edge_weight"):
             assert value.dtype.kind in "iubf", f"{name} of type {value.dtype}"

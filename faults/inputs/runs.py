@@ -111,9 +111,9 @@ def case(random: Random, here: Path, shared: Path, again: Again) -> Case:
     must = ""
     written = inside in ("metrics.jsonl", "result.json", "model.safetensors") and command in ("resume", "again")
     blocked = written and path.exists() and not path.is_file()  # fullgraph never replaces a folder, a pipe or a device
-    if told.same or not (reads or blocked):
+    if told.same or not (reads or blocked or path.is_symlink()):
         must = "right"
-    elif not told.consistent and not told.harmless:
+    elif (reads or blocked) and not told.consistent and not told.harmless:
         must = "refused" if not inside.startswith(NEWEST) else ""
 
     def right(ended: Ended) -> None:
@@ -312,7 +312,7 @@ def _special(path: Path, random: Random, other: Path, command: str) -> Edit:
     if kind == "link":
         path.rename(path.with_name("aside"))
         path.symlink_to("aside")
-        return Edit(kind, same=True)
+        return Edit(kind, harmless=True)  # links in place of a run's own files may be refused
     path.unlink()
     if kind == "folder":
         path.mkdir()

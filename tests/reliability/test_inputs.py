@@ -147,6 +147,19 @@ def test_a_damaged_checkpoint_is_noted_and_the_one_before_it_taken(finished, run
     runs.same_outcome("resume", ended, base / "two resume")
 
 
+@pytest.mark.parametrize("kind", ["beside", "file"])
+def test_a_damaged_checkpoint_that_holds_something_else_is_refused_before_an_epoch_is_trained(finished, run, kind):
+    """Training would write this checkpoint again, and must not replace a file of the user's."""
+    folder, _ = finished("two")
+    if kind == "beside":
+        (folder / NEWEST / "rank-0.safetensors").rename(folder / NEWEST / "notes")
+    else:
+        shutil.rmtree(folder / NEWEST)
+        (folder / NEWEST).touch()
+    words = "notes, which is not of a checkpoint" if kind == "beside" else "something other than a folder"
+    run(COMMANDS["resume"], f"{NEWEST} holds {words}")  # the case's judge compares all files of the folder
+
+
 def test_no_whole_checkpoint_is_one_line(finished, run):
     folder, _ = finished("two")
     for path in folder.glob("checkpoints/*/state.json"):

@@ -2,7 +2,7 @@
 
 import fcntl
 import os
-import shutil
+import resource
 import signal
 import stat
 import subprocess
@@ -167,7 +167,7 @@ def test_a_swap_in_two_steps_survives_a_kill_between_them(tmp_path, state, monke
 def test_what_is_removed_leaves_its_name_at_once(tmp_path, monkeypatch):
     (tmp_path / "epoch-1").mkdir()
     (tmp_path / "epoch-1" / "state.json").touch()
-    monkeypatch.setattr(shutil, "rmtree", lambda *a, **k: os._exit(9))
+    monkeypatch.setattr(os, "unlink", lambda *a, **k: os._exit(9))
     if os.fork() == 0:
         discard(tmp_path / "epoch-1", anything)
         os._exit(0)
@@ -177,6 +177,23 @@ def test_what_is_removed_leaves_its_name_at_once(tmp_path, monkeypatch):
     monkeypatch.undo()
     sweep(tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_deep_folder_is_removed_with_few_descriptors(tmp_path):
+    """Removal holds one folder open at a time: rmtree holds one per level, and left workspaces behind."""
+    deep = tmp_path / "epoch-1"
+    deep.joinpath(*"abcdefghijklmnop").mkdir(parents=True)
+    (deep / "a" / "loop").symlink_to(tmp_path, target_is_directory=True)
+    (tmp_path / "kept").touch()
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    spare = os.open(tmp_path, os.O_RDONLY)  # the lowest free number
+    os.close(spare)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (spare + 4, limits[1]))
+    try:
+        assert discard(deep, anything)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert [path.name for path in tmp_path.iterdir()] == ["kept"]
 
 
 def test_what_holds_something_else_is_not_removed(tmp_path):

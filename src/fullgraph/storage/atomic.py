@@ -74,7 +74,7 @@ def settle(staged: Path, final: Path, foreign: Foreign = nothing_foreign) -> Non
     refuse_link(final)
     sync(staged)
     if staged.is_dir() and os.path.lexists(final):
-        _refuse_foreign(final, foreign)
+        refuse_foreign(final, foreign)
         _exchange(staged, final, foreign)
     else:
         os.replace(staged, final)
@@ -147,7 +147,7 @@ def _naming(staged: Path, final: Path) -> Iterator[None]:
         raise
 
 
-def _refuse_foreign(path: Path, foreign: Foreign, name: Path | None = None) -> None:
+def refuse_foreign(path: Path, foreign: Foreign, name: Path | None = None) -> None:
     contents = foreign(path)
     if contents:
         raise InputError(f"{name or path} holds {contents}; move that away, or choose another name")
@@ -173,7 +173,7 @@ def _exchange(staged: Path, final: Path, foreign: Foreign) -> None:
     """Swap two names in one step. Systems without such a call need two steps; `sweep` completes a swap cut short."""
     if _swap_at_once(staged, final):
         try:
-            _refuse_foreign(staged, foreign, final)
+            refuse_foreign(staged, foreign, final)
         except InputError:
             _swap_at_once(staged, final)
             raise
@@ -182,7 +182,7 @@ def _exchange(staged: Path, final: Path, foreign: Foreign) -> None:
     retired.parent.mkdir()
     os.rename(final, retired)
     try:
-        _refuse_foreign(retired, foreign, final)
+        refuse_foreign(retired, foreign, final)
         os.rename(staged, final)
     except BaseException:
         os.rename(retired, final)

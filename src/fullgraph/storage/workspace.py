@@ -12,7 +12,6 @@ however it dies, so `sweep` can tell a dead process's files from those that a li
 import fcntl
 import os
 import re
-import shutil
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -131,12 +130,13 @@ def _clear(path: Path, handle: int, mark: int) -> None:
     if not (ours and named and os.pread(mark, 100, 0) == named[1].encode()):
         return
     _bring_back(path, handle)
-    for name in os.listdir(handle):
-        if name != MARK:
-            if stat.S_ISDIR(os.stat(name, dir_fd=handle, follow_symlinks=False).st_mode):
-                shutil.rmtree(name, ignore_errors=True, dir_fd=handle)
-            else:
-                os.unlink(name, dir_fd=handle)
+    for base, folders, files in os.walk(f"/proc/self/fd/{handle}", topdown=False):  # one open folder at a time
+        for name in (*folders, *files):
+            inner = os.path.join(base, name)
+            if name in folders and not os.path.islink(inner):
+                os.rmdir(inner)
+            elif inner != f"/proc/self/fd/{handle}/{MARK}":
+                os.unlink(inner)
     if os.listdir(handle) == [MARK]:
         os.unlink(MARK, dir_fd=handle)
         os.rmdir(path)  # fails unless the folder is empty

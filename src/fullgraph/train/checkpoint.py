@@ -21,7 +21,17 @@ from fullgraph.errors import Damaged, InputError, one_line
 from fullgraph.exchange import Held, settled
 from fullgraph.report import EpochRecord, as_table, from_table
 from fullgraph.report.terminal import note
-from fullgraph.storage import NEW, discard, read_record, read_tensors, settle, workspace, write_document, write_tensors
+from fullgraph.storage import (
+    NEW,
+    discard,
+    read_record,
+    read_tensors,
+    refuse_foreign,
+    settle,
+    workspace,
+    write_document,
+    write_tensors,
+)  # fmt: skip
 from fullgraph.train.optimizer import load_state, state_tensors
 from fullgraph.train.trainer import Best, Trainer
 from fullgraph.transport import Key, PeerLost, Transport, barrier, rank_table, shared_token
@@ -163,6 +173,7 @@ class Checkpoints:
             newest = list(checkpoints_in(self.folder))[::-1][:LOOK_BACK]
             epochs[: len(newest)] = torch.tensor(newest, dtype=torch.int64)
         epochs = transport.all_reduce(Key("checkpoint/found", 0), epochs).wait()
+        newer: list[Path] = []  # damaged checkpoints, which training writes again
         troubles: list[Damaged] = []
         reported: list[Damaged] = []  # by this rank: only the first rank that finds damage reports it
         for epoch in epochs[epochs > 0].tolist():
@@ -171,12 +182,15 @@ class Checkpoints:
             damaged = rank_table(transport, Key(f"checkpoint/{epoch}/whole", 0), trouble is not None, torch.int64)
             if not damaged.any():
                 assert state is not None
+                for path in newer:
+                    refuse_foreign(path, _beside_checkpoint)  # before an epoch is trained
                 _apply(trainer, tensors, state, folder)
                 # No rank continues, and writes, before all ranks have accepted the tensors.
                 barrier(transport, Key(f"checkpoint/{epoch}/applied", 0))
                 for trouble in reported:
                     note(f"{trouble}; going on from {folder}")
                 return True
+            newer.append(folder)
             if trouble is not None:
                 troubles.append(trouble)
                 reported += [trouble] if int(damaged.argmax()) == transport.rank else []
