@@ -6,6 +6,7 @@ import re
 import shlex
 import subprocess
 import sys
+from functools import partial
 
 import pytest
 
@@ -15,6 +16,7 @@ import numpy as np
 import torch
 
 import fullgraph as fg
+from fullgraph.errors import InputError
 from fullgraph.storage import read_tensors
 from tests.own_typed import typed_cases as users
 from tests.own_typed import typed_models
@@ -60,3 +62,16 @@ def test_a_run_resumes_and_predicts(tmp_path):
         predicted = model(rows, data.edge_index_dict)["paper"].argmax(1)
     np.testing.assert_array_equal(run.predictions, predicted)
     np.testing.assert_array_equal(run.predict().classes, predicted)
+
+
+def test_models_and_graphs_that_do_not_fit(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    homogeneous = fg.Graph(
+        np.zeros((2, 1), int), np.ones((4, 2)), np.arange(4) % 2, tuple(np.arange(4) == k for k in range(3))
+    )
+    for model in (typed_models.hetero_sage, typed_models.Mixed):
+        with pytest.raises(InputError, match="takes dictionaries by type: give a typed graph"):
+            fg.train(homogeneous, model=partial(model, hidden=4) if model is typed_models.Mixed else model, epochs=1)
+    with pytest.raises(InputError, match="inductive training keeps only the training nodes"):
+        fg.train(users.users_graph(), model=typed_models.hetero_sage, inductive=True)
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]

@@ -221,8 +221,10 @@ def test_a_bad_typed_file_is_one_line(say, tmp_path, arrays, words, command):
 
 
 def test_a_users_model_of_one_type_is_refused():
-    with pytest.raises(InputError, match="name the arguments x_dict and edge_index_dict"):
+    with pytest.raises(InputError, match="the width of the input is -1, for lazy layers"):
         fg.train(typed_graph(), model=torch.nn.Linear)
+    with pytest.raises(InputError, match="name the arguments x_dict and edge_index_dict"):
+        fg.train(typed_graph(), model=torch.nn.Identity())
 
 
 def test_the_page_runs_from_top_to_bottom(tmp_path):

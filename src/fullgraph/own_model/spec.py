@@ -109,15 +109,17 @@ class OwnModel(Value):
             known = arguments(kind, names, types, IN)
             given |= {name: value for name, value in known.items() if given.get(name) is None}
         given = {name: value for name, value in given.items() if value is not None or name not in NUMBERS}
-        with drawing(seed), own_code(kind, fix=f"{self.name} cannot be made; give its options with -m KEY=VALUE"):
+        fix = f"{self.name} cannot be made; give its options with -m KEY=VALUE"
+        if -1 in given.values():
+            fix += "; the widths differ by node type, so the width of the input is -1, for lazy layers"
+        if facts is not None and not types and asks_for_types(names):
+            raise self._for_typed(facts)
+        with drawing(seed), own_code(kind, fix=fix):
             model = kind(**given)
         if not isinstance(model, nn.Module) or not callable(getattr(model, "forward", None)):
             raise unfit(kind, f"made a {type(model).__name__}; it has to be a torch.nn.Module")
-        if facts is not None and not types and (asks_for_types(names) or takes_only_types(model)):
-            raise InputError(
-                f"{facts.name} has one node type and one relation, and {self.name} takes dictionaries by type: give a "
-                "typed graph (docs/typed.md)"
-            )
+        if facts is not None and not types and takes_only_types(model):
+            raise self._for_typed(facts)
         with drawing(seed), own_code(kind, fix="its lazy layers could not be given their widths"):
             if facts is not None:
                 by_type = types is not None and complete(model, types, has_table)
@@ -134,6 +136,12 @@ class OwnModel(Value):
             return self.build(in_width, out_width, types=one_type(in_width))
         except InputError:  # its layers depend on the types of its graph, which are not known here
             return nn.Identity()
+
+    def _for_typed(self, facts: GraphFacts) -> InputError:
+        return InputError(
+            f"{facts.name} has one node type and one relation, and {self.name} takes dictionaries by type: give a "
+            "typed graph (docs/typed.md)"
+        )
 
     def _asks_for_types(self) -> bool:
         """Whether the graph's types decide arguments of the constructor that have no value."""
