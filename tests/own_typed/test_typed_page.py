@@ -66,9 +66,8 @@ def test_a_run_resumes_and_predicts(tmp_path):
 
 def test_models_and_graphs_that_do_not_fit(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    homogeneous = fg.Graph(
-        np.zeros((2, 1), int), np.ones((4, 2)), np.arange(4) % 2, tuple(np.arange(4) == k for k in range(3))
-    )
+    masks = tuple(np.arange(4) == split for split in range(3))
+    homogeneous = fg.Graph(np.zeros((2, 1), int), np.ones((4, 2)), np.arange(4) % 2, masks)
     for model in (typed_models.hetero_sage, typed_models.Mixed):
         with pytest.raises(InputError, match="takes dictionaries by type: give a typed graph"):
             fg.train(homogeneous, model=partial(model, hidden=4) if model is typed_models.Mixed else model, epochs=1)
