@@ -2,7 +2,7 @@
 
     .venv/bin/python benchmarks/single.py          # about ten minutes on 2 cores
 
-All contenders use the same graph, model, optimiser and number of threads; every run is a separate process, contenders
+All contenders use the same graph, model, optimizer and number of threads; every run is a separate process, contenders
 take turns, and a figure is the median over turns of a run's median epoch after warm-up. Evaluation is not timed.
 """
 
@@ -132,7 +132,7 @@ def report(options: argparse.Namespace, figures: dict[str, dict[str, float]]) ->
         for name, f in figures.items()
     ]
     title = (
-        f"GraphSAGE {options.layers}x{options.hidden}, {options.nodes:,} nodes, {options.arcs:,} arcs, "
+        f"GraphSAGE {options.layers}x{options.hidden}, {options.nodes:,} nodes, {options.arcs:,} edges, "
         f"{options.features} features, {options.threads} threads in all; peak memory of the worst process"
     )
     show(title, ["", "epoch", "to fullgraph", "peak memory", "to fullgraph"], rows)

@@ -192,6 +192,7 @@ def resume(
     folder, phases = Path(folder), phases or Phases(display=shown())
     if model is not None:
         Run.read(folder, model)  # registers the model, so that its name can be found
+    told = {"epochs": epochs, "schedule_epochs": schedule_epochs, "max_restarts": max_restarts}
 
     def extended(size: int) -> Run:
         config = Run.read(folder)
@@ -201,7 +202,6 @@ def resume(
             raise InputError(f"{folder} is finished and kept no checkpoint to go on from; start a new run")
         if epochs is not None and epochs < config.train.epochs and done:
             raise InputError(f"{folder} has all its {config.train.epochs} epochs done; give --epochs more than that")
-        told = {"epochs": epochs, "schedule_epochs": schedule_epochs, "max_restarts": max_restarts}
         changes: dict[str, Any] = {name: value for name, value in told.items() if value is not None}
         if changes:
             changes = {"schedule_epochs": config.train.planned} | changes
@@ -212,7 +212,6 @@ def resume(
     if in_job():
         config = Run.read(folder)
         again = lambda size: ("resume", RunFolder.existing(folder), extended(size))  # noqa: E731
-        told = {"epochs": epochs, "schedule_epochs": schedule_epochs, "max_restarts": max_restarts}
         return FinishedRun(as_rank(folder, config.train, again, phases, lambda: asked("resume", config) | told))
     with RunFolder.existing(folder) as run:
         require_device(Run.read(folder))

@@ -15,7 +15,7 @@ GRAPH_FORMS = {  # how a user writes a graph of each format, and what reads it
     "typed:KEY=VALUE,...": "fullgraph.data.typed.synthetic:Typed",
 }
 FEATURE_KINDS = ("none", "row", "standard")  # how node features are scaled
-TABLE_FORMATS = ("npy", "csv", "parquet")  # of predictions
+TABLE_FORMATS = ("npy", "csv", "parquet")  # formats of predictions
 FORMATS = Axis("format of graphs", ("__call__",), {form.partition(":")[0]: kind for form, kind in GRAPH_FORMS.items()})
 PARTITIONERS = Axis(
     "partitioner",

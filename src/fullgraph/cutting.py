@@ -12,7 +12,6 @@ LARGE = 500_000  # arcs; METIS needs a second for this many, and blocks all othe
 
 
 def cut(graph: Graph, parts: int, partitioner: Partitioner, seed: int, phases: Phases) -> Assignment:
-    """Return the assignment of nodes to parts."""
     text = f"cutting {graph.num_nodes:,} nodes and {graph.num_arcs:,} edges into {parts} with "
     text = text + PARTITIONERS.label(partitioner) if parts > 1 else ""
     with phases("cut", text, at_once=graph.num_arcs >= LARGE):

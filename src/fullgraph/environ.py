@@ -11,7 +11,7 @@ from fullgraph.values import Range, read_option
 
 MEETING = "FULLGRAPH_MEETING"  # the private folder in which one launcher's ranks meet
 MOST_RANKS = 65535
-RANGES = {  # of numbers in the environment
+RANGES = {  # valid numbers in the environment
     "RANK": Range(0, MOST_RANKS - 1),
     "LOCAL_RANK": Range(0, MOST_RANKS - 1),
     "SLURM_PROCID": Range(0, MOST_RANKS - 1),

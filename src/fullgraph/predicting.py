@@ -55,7 +55,6 @@ class Predictions:
         return np.arange(len(np.load(next(file for file in of_nodes if file in self.files), mmap_mode="r")))
 
     def table(self, name: str) -> np.ndarray[Any, Any]:
-        """One of the arrays."""
         path = self.folder / f"{name}.npy"
         if path not in self.files:
             raise InputError(f"{name}.npy was not written; these were: {', '.join(file.name for file in self.files)}")

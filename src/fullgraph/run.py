@@ -29,7 +29,7 @@ from fullgraph.transport import Counting, Transport
 from fullgraph.values import OneOf, Range, Value, flat, tree_of
 from fullgraph.words import count
 
-SCHEMA = 3  # of config.json; schema 2 dropped input features silently, schema 1 had no schema number
+SCHEMA = 3  # version of config.json; schema 2 dropped input features silently, schema 1 had no schema number
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -47,7 +47,7 @@ class Message:
     side: Side  # whether this rank sends or receives it
     peer: int
     key: Key
-    shape: Shape  # of all rows that the message may hold
+    shape: Shape  # shape of all rows that the message may hold
     dtype: torch.dtype
     at: Tensor | None  # the rows that cross; None: all
 

@@ -97,7 +97,6 @@ JsonOption = Annotated[bool, typer.Option("--json", help="print JSON for program
 
 
 def partitioner_of(name: str, options: list[str], old: list[str]) -> Any:
-    """The named partitioner, with its options."""
     if old:
         note("-o gives options to a strategy in other commands; use -p for a partitioner's options")
     return PARTITIONERS.make(name, **pairs_of([*old, *options], "-p"))

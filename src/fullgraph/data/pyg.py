@@ -220,7 +220,7 @@ def load_pyg(spec: str) -> Graph | TypedGraph:
     try:
         dataset = dataset_class(str(root), **options)
         count, data = len(dataset), dataset[0]
-    except Exception as bad:  # of PyG's downloader, unpacker or parser
+    except Exception as bad:  # an error of PyG's downloader, unpacker or parser
         raise InputError(
             f"PyG could not load {spec} ({type(bad).__name__}: {one_line(bad)}): "
             f"check the name and the network, or put its raw files under {root}"

@@ -33,7 +33,7 @@ class Shown:
     done: int = 0
     total: int = 0  # 0: unknown
     said: float = 0.0  # time of the last printed line
-    rows: Rows = ()  # of a table
+    rows: Rows = ()  # a table's rows
     lines: tuple[str, ...] = ()  # to print once
 
 

@@ -23,7 +23,7 @@ class StepCoding:
     memory: Memory | None
     key: Key
     rank: int
-    shapes: dict[int, Shape]  # of all rows that each peer may send
+    shapes: dict[int, Shape]  # by peer, the shape of all rows that it may send
     like: Tensor
 
     def crosses(self, side: Side, peer: int) -> bool:
@@ -40,7 +40,6 @@ class StepCoding:
         return self._nbytes("sent", peer, tuple(rows.shape), rows.dtype)
 
     def encode(self, peer: int, rows: Tensor) -> Tensor:
-        """The encoded rows that cross."""
         message, codec = self._message("sent", peer, tuple(rows.shape), rows.dtype)
         if self.residuals is not None:
             wire = self.residuals.encode(codec, peer, rows, message.key, message.at)
@@ -51,7 +50,6 @@ class StepCoding:
         return wire
 
     def decode(self, peer: int, wire: Tensor) -> Tensor:
-        """The decoded rows."""
         wire = wire.to(self.like.device)
         message, codec = self._message("come", peer, self.shapes[peer], self.like.dtype)
         rows = codec.decode(wire, message.crossing, message.dtype, message.key)

@@ -113,11 +113,10 @@ class Extras:
     residuals: Residuals | None = None
     picks: Picks | None = None
     changes: ChangeFilter | None = None
-    memory: Memory | None = None  # of the codec
+    memory: Memory | None = None  # the codec's memory
 
     @property
     def parts(self) -> list[SavedState]:
-        """The extras with state."""
         return [part for part in (self.average, self.residuals, self.changes, self.memory) if part is not None]
 
     @property

@@ -49,7 +49,7 @@ class FactsByMessage:
     """The facts of one direction of a channel, by message; None if the placement does not have them."""
 
     rows: RowFacts
-    route: Route  # of the features
+    route: Route  # the route of the features
     transport: Transport
     name: str
     gradients: bool

@@ -28,7 +28,7 @@ class Wire:
     backward: Codec | None = None
     smooth: Smooth | None = None
     feedback: bool = False  # add the codec's error of the previous message to each message
-    share: float = 1.0  # of the due rows, drawn at random in every step
+    share: float = 1.0  # share of the due rows that is drawn at random in every step
     turns: int = 1  # a row is due once in this many steps
     drift: Drift | None = None
 

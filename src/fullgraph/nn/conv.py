@@ -37,7 +37,6 @@ class Conv(nn.Module):
         return LayerShape(self.in_width, self.mapped_width)
 
     def plan(self, x: Features, view: GraphView, layer: int) -> LayerPlan:
-        """The plan of this layer for input x."""
         return view.plan(x, layer, self.shape)
 
     def send_mapped(

@@ -22,9 +22,9 @@ class LayerPlan:
 
     layer: int
     sends: Sends
-    known: Known = ""  # of its input: "aggregate", or the input rows of the halo
+    known: Known = ""  # the precomputed part of its input: "aggregate", or "halo" (input rows of the halo)
     width: int = 0  # columns that cross
-    rows: int = 0  # rows that it computes, of all ranks
+    rows: int = 0  # rows that it computes, summed over ranks
 
     @property
     def maps_first(self) -> bool:

@@ -133,7 +133,7 @@ class Stack(StackOptions, ModelSpec):
 
     @abstractmethod
     def conv(self, in_width: int, out_width: int, *, last: bool) -> Conv:
-        """One graph layer; `last`: its output is the model's."""
+        """One graph layer; last: whether its output is the model's output."""
 
 
 @dataclass(frozen=True, kw_only=True)

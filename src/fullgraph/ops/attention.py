@@ -7,8 +7,8 @@ from torch import Tensor
 from torch.autograd.function import FunctionCtx, once_differentiable
 from torch.nn.functional import leaky_relu
 
-from fullgraph.errors import InputError
 from fullgraph.ops.kernels import Attended, backend, fused_backend
+from fullgraph.ops.operands import check_operand
 from fullgraph.ops.structure import Structure
 
 SLOPE = 0.2  # negative slope of the LeakyReLU
@@ -16,23 +16,23 @@ SLOPE = 0.2  # negative slope of the LeakyReLU
 
 def edge_scores(structure: Structure, row_RH: Tensor, col_CH: Tensor) -> Tensor:
     """score[e, h] = row[i_e, h] + col[j_e, h]  for every arc j_e -> i_e; differentiable in both arguments."""
-    _check(row_RH, (structure.num_rows, row_RH.shape[-1]), "row")
-    _check(col_CH, (structure.num_cols, row_RH.shape[-1]), "col", row_RH)
+    check_operand(row_RH, (structure.num_rows, row_RH.shape[-1]), "row")
+    check_operand(col_CH, (structure.num_cols, row_RH.shape[-1]), "col", row_RH)
     y: Tensor = _EdgeScores.apply(structure, row_RH, col_CH)  # type: ignore[no-untyped-call]
     return y
 
 
 def edge_softmax(structure: Structure, scores_EH: Tensor) -> Tensor:
     """alpha[e, h] = exp(score[e, h]) / sum over the arcs of e's row;  shifted by the row's maximum; differentiable."""
-    _check(scores_EH, (structure.num_arcs, scores_EH.shape[-1]), "scores")
+    check_operand(scores_EH, (structure.num_arcs, scores_EH.shape[-1]), "scores")
     y: Tensor = _EdgeSoftmax.apply(structure, scores_EH)  # type: ignore[no-untyped-call]
     return y
 
 
 def spmm_heads(structure: Structure, alpha_EH: Tensor, x_CHD: Tensor) -> Tensor:
     """y[i, h] = sum_e alpha[e, h] x[j_e, h];  differentiable in alpha and x, without any array of size E x H x D."""
-    _check(alpha_EH, (structure.num_arcs, alpha_EH.shape[-1]), "alpha")
-    _check(x_CHD, (structure.num_cols, alpha_EH.shape[-1], x_CHD.shape[-1]), "x", alpha_EH)
+    check_operand(alpha_EH, (structure.num_arcs, alpha_EH.shape[-1]), "alpha")
+    check_operand(x_CHD, (structure.num_cols, alpha_EH.shape[-1], x_CHD.shape[-1]), "x", alpha_EH)
     y: Tensor = _SpmmHeads.apply(structure, alpha_EH, x_CHD)  # type: ignore[no-untyped-call]
     return y
 
@@ -42,9 +42,9 @@ def attend(structure: Structure, row_RH: Tensor, col_CH: Tensor, x_CHD: Tensor) 
 
     The scores may have a wider type than x; the softmax uses their type. A GPU stores no value per arc.
     """
-    _check(row_RH, (structure.num_rows, x_CHD.shape[1]), "row")
-    _check(col_CH, (structure.num_cols, x_CHD.shape[1]), "col", row_RH)
-    _check(x_CHD, (structure.num_cols, *x_CHD.shape[1:]), "x")
+    check_operand(row_RH, (structure.num_rows, x_CHD.shape[1]), "row")
+    check_operand(col_CH, (structure.num_cols, x_CHD.shape[1]), "col", row_RH)
+    check_operand(x_CHD, (structure.num_cols, *x_CHD.shape[1:]), "x")
     if fused_backend(x_CHD) is None:
         scores_EH = leaky_relu(edge_scores(structure, row_RH, col_CH), SLOPE)
         return spmm_heads(structure, edge_softmax(structure, scores_EH).to(x_CHD.dtype), x_CHD)
@@ -130,10 +130,3 @@ class _SpmmHeads(torch.autograd.Function):
         s, kernels, grad_RHD = ctx.structure, backend(grad_RHD), grad_RHD.contiguous()
         d_alpha = kernels.arc_dot(s, grad_RHD, x_CHD) if ctx.needs_input_grad[1] else None
         return None, d_alpha, kernels.spmm_heads(s.T, s.perm, alpha_EH, grad_RHD) if ctx.needs_input_grad[2] else None
-
-
-def _check(value: Tensor, shape: tuple[int, ...], name: str, like: Tensor | None = None) -> None:
-    if value.shape != shape:
-        raise InputError(f"{name} has shape {tuple(value.shape)}; give shape {shape}")
-    if like is not None and value.dtype != like.dtype:
-        raise InputError(f"{name} is {value.dtype} beside {like.dtype}; cast one of them")

@@ -8,7 +8,7 @@ from torch.autograd.function import once_differentiable
 
 from fullgraph.errors import InputError
 from fullgraph.ops.kernels import backend
-from fullgraph.ops.operands import Gates
+from fullgraph.ops.operands import Gates, check_operand
 from fullgraph.ops.structure import Structure
 
 ACTS = ("relu", "sigmoid")
@@ -35,10 +35,8 @@ def gated_sum(
         ("extra", extra_KD, (features, width)),
     ]
     for name, value, shape in given:
-        if value is not None and value.shape != shape:
-            raise InputError(f"{name} has shape {tuple(value.shape)}; give shape {shape}")
-        if value is not None and value.dtype != col_CD.dtype:
-            raise InputError(f"{name} is {value.dtype} beside {col_CD.dtype}; cast one of them")
+        if value is not None:
+            check_operand(value, shape, name, col_CD)
     if act not in ACTS:
         raise InputError(f"act is {act!r}; give one of {', '.join(ACTS)}")
     if gate_KD is not None and features > MOST_FEATURES:

@@ -137,7 +137,6 @@ class _AddGrouped(torch.autograd.Function):
 
 
 def _read(x_mD: Tensor, groups: Groups, span: slice, by_number: bool) -> Tensor:
-    """The rows of one group."""
     return x_mD.index_select(0, groups.rows[span]) if by_number else x_mD[span]
 
 

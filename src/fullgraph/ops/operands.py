@@ -4,6 +4,15 @@ from typing import NamedTuple
 
 from torch import Tensor
 
+from fullgraph.errors import InputError
+
+
+def check_operand(value: Tensor, shape: tuple[int, ...], name: str, like: Tensor | None = None) -> None:
+    if value.shape != shape:
+        raise InputError(f"{name} has shape {tuple(value.shape)}; give shape {shape}")
+    if like is not None and value.dtype != like.dtype:
+        raise InputError(f"{name} is {value.dtype} beside {like.dtype}; cast one of them")
+
 
 class Pairs(NamedTuple):
     """Operands of attention that compares rows; `attend_pairs` has the equations."""

@@ -8,7 +8,7 @@ from torch.autograd.function import FunctionCtx, once_differentiable
 
 from fullgraph.errors import InputError
 from fullgraph.ops.kernels import backend
-from fullgraph.ops.operands import Pairs
+from fullgraph.ops.operands import Pairs, check_operand
 from fullgraph.ops.structure import Structure
 
 SLOPE = 0.2  # negative slope of the LeakyReLU
@@ -36,10 +36,8 @@ def attend_pairs(
         ("keep", keep_EH, (structure.num_arcs, heads)),
     ]
     for name, value, shape in given:
-        if value is not None and value.shape != shape:
-            raise InputError(f"{name} has shape {tuple(value.shape)}; give shape {shape}")
-        if value is not None and value.dtype != col_CHD.dtype:
-            raise InputError(f"{name} is {value.dtype} beside {col_CHD.dtype}; cast one of them")
+        if value is not None:
+            check_operand(value, shape, name, col_CHD)
     if (att_HD is None) == (value_CHD is None):
         raise InputError("give either att, or the rows of value")
     arrays = [t for _, t, _ in given]

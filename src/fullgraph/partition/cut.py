@@ -82,7 +82,6 @@ def arcs_of(graph: Graph, layout: Layout, rank: int) -> Iterator[tuple[slice, di
 
 
 def _held_arcs(graph: Graph, layout: Layout, rank: int, count: int) -> dict[str, Array]:
-    """Return all arcs of a part."""
     held = {name: np.empty((count, *kind.shape[1:]), kind.dtype) for name, kind in no_arcs(graph).items()}
     for place, block in arcs_of(graph, layout, rank):
         for name, values in block.items():

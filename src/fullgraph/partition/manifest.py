@@ -120,7 +120,6 @@ def describe(
 
 
 def facts_of(graph: Graph) -> GraphFacts:
-    """Return the figures of a graph."""
     return GraphFacts(
         name=graph.name,
         nodes=graph.num_nodes,

@@ -35,7 +35,6 @@ class NpyWriter:
         self._write(head.getvalue(), mode="xb")
 
     def append(self, block: Array) -> None:
-        """Append rows."""
         block = np.ascontiguousarray(block, dtype=self._dtype)
         assert block.shape[1:] == self._shape[1:]
         self._rows += len(block)

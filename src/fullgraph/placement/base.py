@@ -118,7 +118,6 @@ class AllLayers(Placement):
         return views.shard(train, WholeStep(train), part.manifest.graph)
 
     def new_clock(self) -> Clock:
-        """A clock of training."""
         return Clock(use="rows", seed=self.seed)
 
     def views(self, graph: RankGraph, transport: Transport, aggregation: str) -> "Views":

@@ -46,7 +46,7 @@ class Channels:
     """Channels by name, each made at its first use."""
 
     _channels: dict[str, Channel] = field(default_factory=dict, init=False)
-    _loaded: dict[str, Tensors] = field(default_factory=dict, init=False)  # of channels that do not exist yet
+    _loaded: dict[str, Tensors] = field(default_factory=dict, init=False)  # for channels that do not exist yet
 
     def channel(self, name: str, make: Callable[[], Channel]) -> Channel:
         if name not in self._channels:

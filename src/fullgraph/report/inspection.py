@@ -23,7 +23,7 @@ def facts(about: Mapping[str, Any]) -> list[tuple[str, str]]:
     """The known facts, by name."""
     if "relations" in about:
         return _facts_by_type(about, about["types"], about["relations"], about["target"])
-    if about.get("types", {}).get("nodes"):  # of a manifest
+    if about.get("types", {}).get("nodes"):  # facts of a manifest
         held = about["types"]
         return _facts_by_type(about, held["nodes"], held["relations"], held["target"])
     kinds = [word for word, there in (("weighted", about["weighted"]), ("sparse features", about["sparse"])) if there]
@@ -76,7 +76,7 @@ def _features(about: Mapping[str, Any]) -> str:
 
 def _labels(about: Mapping[str, Any]) -> str:
     classes = about["classes"]
-    if "labels" not in about:  # of a manifest
+    if "labels" not in about:  # facts of a manifest
         kind = "real numbers" if about["real"] else "sets of classes" if about["multilabel"] else "classes"
         return f"{classes:,} {kind}" if classes else "none"
     if about["labels"] == "none":
@@ -89,7 +89,7 @@ def _labels(about: Mapping[str, Any]) -> str:
 
 def _splits(about: Mapping[str, Any]) -> list[tuple[str, str]]:
     splits = about["splits"]
-    if isinstance(splits, int):  # of a manifest
+    if isinstance(splits, int):  # facts of a manifest
         return [("splits", f"{splits:,}")] if about["labelled"] else []
     lines = [
         f"{split['train']:,} train, {split['val']:,} val, {split['test']:,} test"

@@ -1,6 +1,6 @@
-"""Torch's optimisers and a user's own, as values of a run, and their state as named tensors.
+"""Torch's optimizers and a user's own, as values of a run, and their state as named tensors.
 
-Torch's optimisers are used without importing torch's compiler, whose import takes longer than torch itself.
+Torch's optimizers are used without importing torch's compiler, whose import takes longer than torch itself.
 """
 
 import inspect
@@ -29,7 +29,7 @@ Beta = Annotated[float, Range(0, 1, below=True)]
 
 
 def uncompiled(kind: type[Optimizer]) -> type[Optimizer]:
-    """Return the same optimiser without torch's compiler wrappers. Nothing in a rank is compiled."""
+    """Return the same optimizer without torch's compiler wrappers. Nothing in a rank is compiled."""
     bare: dict[str, Any] = {
         name: inspect.unwrap(getattr(Optimizer, name))
         for name in WRAPPED
@@ -42,7 +42,7 @@ def uncompiled(kind: type[Optimizer]) -> type[Optimizer]:
 
 @dataclass(frozen=True, kw_only=True)
 class Described(Value):
-    """An optimiser and its constructor's arguments; the run sets the weights, `lr` and `weight_decay`."""
+    """An optimizer and its constructor's arguments; the run sets the weights, `lr` and `weight_decay`."""
 
     kind: ClassVar[type[Optimizer]]
     slots: ClassVar[int] = 2  # tensors that it keeps per weight
@@ -85,7 +85,7 @@ class SGD(Described):
 
 @cache
 def as_optimizer(kind: type) -> type:
-    """Return the values that describe an optimiser's class; return any other class unchanged."""
+    """Return the values that describe an optimizer's class; return any other class unchanged."""
     if not issubclass(kind, Optimizer):
         return kind
     needed = [p for p in inspect.signature(kind.step).parameters.values() if p.default is p.empty and p.name != "self"]
@@ -110,7 +110,7 @@ def _field(parameter: inspect.Parameter) -> tuple[Any, Any] | None:
     return None
 
 
-# --- the state of an optimiser, as a checkpoint holds it
+# --- the state of an optimizer, as a checkpoint holds it
 
 READ: dict[str, Callable[[Tensor], Any]] = {
     "": lambda value: value,
@@ -153,7 +153,7 @@ def _named(name: str, value: Any) -> tuple[str, Tensor | None]:
 
 
 def load_state(optimizer: Optimizer, tensors: Mapping[str, Tensor]) -> None:
-    """Load the tensors of `state_tensors` into an optimiser."""
+    """Load the tensors of `state_tensors` into an optimizer."""
     state = optimizer.state_dict()
     for name, tensor in tensors.items():
         owner, slot = name.split(".", 1)

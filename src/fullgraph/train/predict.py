@@ -82,7 +82,7 @@ class Order(Value):
 
     out: str
     embeddings: str = ""  # the name of a layer, or empty
-    shards: str = ""  # of a different graph; empty: the run's graph
+    shards: str = ""  # the shards of a different graph; empty: the run's graph
     shards_checksum: Annotated[int, Range(0, 2**32 - 1)] = 0
 
 
@@ -234,7 +234,7 @@ def export(spec: TaskSpec, arrays: Path, out: Path, kind: str, names: Names | No
 
 
 class Column(NamedTuple):
-    """A predicted array and what it is called."""
+    """A predicted array and its name."""
 
     table: Predicted
     array: Array

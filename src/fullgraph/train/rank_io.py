@@ -24,7 +24,7 @@ class Stop:
     """Records a signal that stops this rank; the trainer checks it after every epoch."""
 
     def __init__(self) -> None:
-        self.number = 0  # of the signal; 0: no signal yet
+        self.number = 0  # the signal's number; 0: no signal yet
 
     def __call__(self) -> bool:
         return self.number != 0

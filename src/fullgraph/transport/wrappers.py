@@ -154,7 +154,7 @@ class OrderChecking(_Wrapper):
     def __init__(self, inner: Transport) -> None:
         super().__init__(inner)
         self.seen: set[Key] = set()
-        self.digests = [0, 0]  # of the gradient all-reduce, and of all other messages
+        self.digests = [0, 0]  # for the gradient all-reduce, and for all other messages
 
     def begin(self, key: Key, outgoing: ByPeer, incoming: Sizes, coding: Coding = PLAIN) -> Pending[ByPeer]:
         self._note(key)

@@ -31,7 +31,7 @@ from fullgraph.values import tree_of
 from fullgraph.words import count, milliseconds
 
 MOST = 6  # strategies per job, with the baseline: all their trainers are in memory at the same time
-SEED = 0  # of partitions
+SEED = 0  # the seed of partitions
 WORKER = "fullgraph.lab.bench.rank"
 
 

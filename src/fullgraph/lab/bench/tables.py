@@ -10,7 +10,7 @@ from fullgraph.lab.html.numbers import seconds
 from fullgraph.words import count, duration, milliseconds, score, size
 
 TABLE = "table.md"
-COLUMNS = 80  # of a terminal
+COLUMNS = 80  # width of a terminal
 NEIGHBOURS = "PyG's NeighborLoader is not among the peers: it samples only with pyg-lib or torch-sparse."
 LEGEND = (
     "C: an epoch's work without a halo (strategy `none` in the same job, without its waiting). M: one step's messages, "

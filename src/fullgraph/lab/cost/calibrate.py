@@ -20,7 +20,7 @@ REPEATS = 5
 ROWS = {
     "cpu": 30_000,
     "gpu": 1_000_000,
-}  # of the measured tensors: larger than the caches, and longer than a kernel launch
+}  # rows of the measured tensors: larger than the caches, and longer than a kernel launch
 LEAST_S = 0.01  # minimum of a measurement; shorter calls are repeated
 
 
@@ -49,7 +49,7 @@ def calibrated(device: torch.device, *, threads: int = 1) -> Rates:
 
 
 def of_matrix(rates: Rates, adj: Adjacency, device: torch.device) -> Rates:
-    """Replace the rates of sparse products by those of this matrix, whose arcs may suit a cache better or worse."""
+    """Replace the rates of sparse products by those of this matrix, which may fit a cache better or worse."""
     arcs = []
     for width in WIDTHS:
         x = torch.randn(adj.shape[1], width, device=device)

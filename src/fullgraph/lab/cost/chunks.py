@@ -28,7 +28,7 @@ class SetupOfCounts(Setup):
     attends, device, computed = False, META, {}
 
     def __init__(self, placement: Pipeline, view: RankView, counts: Counts, wire: Wires, aggregation: str) -> None:
-        """view: of this rank's part."""
+        """view: the view of this rank's part."""
         if aggregation == "attention":
             raise InputError("what attention reads in a pipeline depends on the graph, not on its size; measure it")
         super().__init__(replace(placement, measure=False), view, wire, view.clock)
@@ -43,7 +43,6 @@ class SetupOfCounts(Setup):
         return PipelineStep(self, firsts=[PipelineStep(self._first(way)) for way in ways])
 
     def _first(self, way: int) -> "SetupOfCounts":
-        """The first stage of a way."""
         other = copy(self)
         other.way, other.stage = way, 0
         return other

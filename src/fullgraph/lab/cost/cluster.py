@@ -20,7 +20,7 @@ UNITS = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
 
 
 def bits_of(text: str) -> float | None:
-    """Bits per second of a text such as 200mbit; None: it is not of this form."""
+    """Bits per second of a text such as 200mbit; None if the text has another form."""
     found = re.fullmatch(rf"(\d+(?:\.\d+)?)({'|'.join(UNITS)})", text.lower())
     return float(found[1]) * UNITS[found[2]] if found else None
 
@@ -68,7 +68,6 @@ class Cluster(Value):
         return rank // self.ranks_per_machine
 
     def text(self) -> str:
-        """The text of the file."""
         plain, links = [], []
         for name, value in tree_of(self).items():
             if isinstance(value, dict):

@@ -6,11 +6,16 @@ from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from fullgraph.data.arrays import Array
 from fullgraph.lab.cost.counts import Counts, LayerCounts, RankCounts
 from fullgraph.partition import GraphFacts, Part, SparseRows, open_part, read_manifest
-from fullgraph.placement.holding.live import WORTH, Hops
+from fullgraph.placement.holding.live import WORTH, Hops, Live, live_rows
+from fullgraph.placement.rank_graph import RankGraph
+from fullgraph.transport import Transport
+from fullgraph.transport.ranks import run_threads
 
 
 def counted(shards: Path, hops: Hops, split: int = 0) -> Counts:
@@ -20,14 +25,11 @@ def counted(shards: Path, hops: Hops, split: int = 0) -> Counts:
 
 
 def counted_parts(parts: Sequence[Part], hops: Hops) -> Counts:
-    """Count all parts of a graph."""
     graph = parts[0].manifest.graph
-    wanted = [hop for hop in hops if hop is not None]
     fewer: list[dict[int, tuple[LayerCounts, Array]]] = [{} for _ in parts]
-    if wanted:
-        levels = _levels(parts, graph.nodes, max(wanted))
-        hops = _worthwhile(parts, levels, hops)
-        fewer = [_fewer(part, level, hops) for part, level in zip(parts, levels, strict=True)]
+    if any(hop is not None for hop in hops):
+        of_ranks: list[Live | None] = run_threads(len(parts), _live, parts, hops, timeout=LIVE_S)
+        fewer = [_fewer(*pair) for pair in zip(parts, of_ranks, strict=True)]
     return Counts(
         graph=graph,
         ranks=tuple(
@@ -43,6 +45,7 @@ def counted_parts(parts: Sequence[Part], hops: Hops) -> Counts:
     )
 
 
+LIVE_S = 3600.0  # time limit to find the live rows of all parts
 MOST_ALONE = 256  # number of equal parts with separate counts; beyond, the first part's counts stand for all
 
 
@@ -123,33 +126,17 @@ def _reached(train: float, degree: float, hop: int) -> float:
     return share
 
 
-def _levels(parts: Sequence[Part], nodes: int, deepest: int) -> list[Array]:
-    """By part, each row's distance in hops to a training node that reads it; deepest + 1 if it is farther."""
-    level = np.full(nodes, deepest + 1, np.int16)
-    for part in parts:
-        level[part.ids.numpy()[part.train_mask.numpy()]] = 0
-    for hop in range(1, deepest + 1):
-        read = np.zeros(nodes, bool)
-        for part in parts:
-            ids = np.concatenate([part.ids.numpy(), part.halo_ids.numpy()])
-            near = level[part.ids.numpy()] < hop
-            read[ids[part.indices.numpy()[np.repeat(near, np.diff(part.indptr.numpy()))]]] = True
-        level[read & (level > hop)] = hop
-    return [level[part.ids.numpy()] for part in parts]
+def _live(transport: Transport, parts: Sequence[Part], hops: Hops) -> Live | None:
+    part = parts[transport.rank]
+    dtype = part.x.dtype if isinstance(part.x, Tensor) else torch.float32
+    return live_rows(RankGraph.of_part(part, dtype), hops, transport)
 
 
-def _worthwhile(parts: Sequence[Part], levels: Sequence[Array], hops: Hops) -> Hops:
-    """Use all rows if live rows would leave out almost none, as placement/holding/live.py does."""
-    total = sum(int(part.indptr[-1]) for part in parts)
-
-    def arcs(hop: int) -> int:
-        pairs = zip(parts, levels, strict=True)
-        return sum(int(np.diff(part.indptr.numpy())[level <= hop].sum()) for part, level in pairs)
-
-    return tuple(hop if hop is not None and arcs(hop) <= WORTH * total else None for hop in hops)
-
-
-def _fewer(part: Part, level: Array, hops: Hops) -> dict[int, tuple[LayerCounts, Array]]:
+def _fewer(part: Part, live: Live | None) -> dict[int, tuple[LayerCounts, Array]]:
+    """Counts of the layers that do not compute all rows of a part."""
+    if live is None:
+        return {}
+    level, hops = live.level_n.numpy(), live.hops
     order = np.argsort(level, kind="stable")
     targets = [len(level) if hop is None else int((level <= hop).sum()) for hop in hops]
     return {

@@ -48,7 +48,7 @@ class Counts:
 
     graph: GraphFacts
     ranks: tuple[RankCounts, ...]
-    entries: int = 0  # of sparse features
+    entries: int = 0  # entries of sparse features
     undirected: bool = True
     even: bool = False  # all parts are equal
 

@@ -30,7 +30,7 @@ from fullgraph.run import Run, placement_of
 from fullgraph.transport import Key
 from fullgraph.words import size
 
-PROCESS_BYTES = 350 << 20  # of a rank without data: torch and its libraries
+PROCESS_BYTES = 350 << 20  # memory of a rank without data: torch and its libraries
 FULL_BITS = 32.0
 ROW = (1, 256)
 STALE, LOSSY = "stale", "lossy"
@@ -156,10 +156,9 @@ class Plan:
     cluster: Cluster
     rates: Rates
     choices: list[Choice]
-    pieces: tuple[Piece, ...] = ()  # of a step of the first strategy
+    pieces: tuple[Piece, ...] = ()  # a step of the first strategy, in pieces
 
     def tree(self) -> dict[str, Any]:
-        """The plan as JSON."""
         return {
             "graph": self.counts.graph.name,
             "ranks": self.cluster.ranks,

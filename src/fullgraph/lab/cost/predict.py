@@ -39,7 +39,7 @@ class Prediction:
     """A mean epoch of the run, and the memory that its largest rank needs."""
 
     taken: Taken
-    peak_bytes: int  # of the largest rank's tensors within a step
+    peak_bytes: int  # memory of the largest rank's tensors within a step
 
 
 def predict(

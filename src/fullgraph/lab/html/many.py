@@ -35,7 +35,7 @@ class Worth(NamedTuple):
     bytes: float
 
     def beats(self, other: Worth) -> bool:
-        """At least as good in everything, and better in something."""
+        """Whether it is at least as good in all three figures, and better in one."""
         no_worse = self.score >= other.score and self.seconds <= other.seconds and self.bytes <= other.bytes
         return no_worse and self != other
 
@@ -62,7 +62,7 @@ def front(runs: Sequence[PastRun]) -> list[bool]:
 
 
 def worth_of(run: PastRun) -> Worth | None:
-    """The score; None if the run has none."""
+    """The run's best score and its cost; None if the run has no score."""
     scored = [r for r in run.records if r.val is not None]
     if not scored:
         return None

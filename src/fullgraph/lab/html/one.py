@@ -15,7 +15,7 @@ from fullgraph.report.tables import PAGE
 from fullgraph.storage import write_whole
 from fullgraph.words import size
 
-MOST_ROWS = 60  # of a table below a chart
+MOST_ROWS = 60  # in a table below a chart
 
 
 def write_report(folder: Path, out: Path | None = None, *, records: list[EpochRecord] | None = None) -> Path:
@@ -26,7 +26,6 @@ def write_report(folder: Path, out: Path | None = None, *, records: list[EpochRe
 
 
 def page(run: PastRun) -> str:
-    """The whole page."""
     sections = [("advice", "What stands out", _advice(run)), ("run", "What ran", _what(run))]
     if run.records:
         sections.append(("learning", "Learning", [_learning(run)]))

@@ -16,6 +16,7 @@ from fullgraph.report.profile import Profile, read_profile
 from fullgraph.report.record import EpochRecord, read_metrics
 from fullgraph.report.tables import Outcome, read_outcome
 from fullgraph.storage import read_document
+from fullgraph.values import flat
 
 FIX = "name the folder of a run"
 Facts = list[tuple[str, str]]  # names and values for a reader
@@ -103,13 +104,10 @@ def _whole(value: Any, other: int) -> int:
     return value if isinstance(value, int) else other
 
 
-def _flat(tree: dict[str, Any], before: str = "") -> Iterator[tuple[str, str]]:
-    """Flatten a tree of values into dotted names; empty values are left out."""
-    for key, value in tree.items():
-        name = f"{before}{key}"
-        if isinstance(value, dict):
-            yield from _flat(value, f"{name}.")
-        elif isinstance(value, list):
+def _flat(tree: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """The values of a tree as texts, by dotted name; empty values are left out."""
+    for name, value in flat(tree).items():
+        if isinstance(value, list):
             yield name, ", ".join(map(str, value)) or "none"
         elif value not in ("", None):
             yield name, str(value)

@@ -239,7 +239,7 @@ def cut_section(profile: Profile) -> list[Safe]:
 
 
 def _by_type(profile: Profile) -> list[Safe]:
-    """Shares of node types, and how much of the traffic each type is: layers send all types in one width."""
+    """Shares of node types in nodes and in halo rows; layers send rows of all types in one width."""
     crossing = max(1, sum(sum(own.halo) for own in profile.types))
     cells = [
         (own.name, count(min(own.nodes)), count(max(own.nodes)), f"{own.node_imbalance:.2f}x", count(sum(own.halo)),

@@ -43,11 +43,15 @@ class Arcs:
         return self.indptr.device
 
     def to(self, device: torch.device) -> "Arcs":
-        weight = None if self.weight is None else self.weight.to(device)
-        attr = None if self.attr is None else self.attr.to(device)
-        fields = {name: values.to(device) for name, values in self.fields.items()}
-        indptr, indices = self.indptr.to(device), self.indices.to(device)
-        return replace(self, indptr=indptr, indices=indices, weight=weight, attr=attr, fields=fields)
+        moved = replace(self, indptr=self.indptr.to(device), indices=self.indices.to(device))
+        return moved.with_values(self, lambda values: values.to(device))
+
+    def with_values(self, of: "Arcs", change: Callable[[Tensor], Tensor]) -> "Arcs":
+        """The same pattern with the changed weights, features and fields of another one's arcs."""
+        weight, attr = (None if values is None else change(values) for values in (of.weight, of.attr))
+        return replace(
+            self, weight=weight, attr=attr, fields={name: change(values) for name, values in of.fields.items()}
+        )
 
     def targets(self) -> Tensor:
         return torch.repeat_interleave(torch.arange(self.num_owned, device=self.device), self.indptr.diff())
@@ -62,10 +66,8 @@ class Arcs:
     def keep(self, mask: Tensor) -> "Arcs":
         """Only the arcs where `mask` is true."""
         kept = torch.nn.functional.pad(mask.cumsum(0), (1, 0))
-        weight = None if self.weight is None else self.weight[mask]
-        attr = None if self.attr is None else self.attr[mask]
-        fields = {name: values[mask] for name, values in self.fields.items()}
-        return Arcs(kept[self.indptr], self.indices[mask], weight, self.num_halo, attr=attr, fields=fields)
+        pattern = Arcs(kept[self.indptr], self.indices[mask], None, self.num_halo)
+        return pattern.with_values(self, lambda values: values[mask])
 
     def sources_of(self, rows_n: Tensor) -> Tensor:
         """Mask [n+h] of the rows that the chosen rows read."""
@@ -81,8 +83,9 @@ class Arcs:
         if self.attr is not None or self.fields:  # sort the arcs' numbers, then use them to sort all arrays of arcs
             numbers = torch.arange(len(self.indices), device=self.device)
             moved = replace(self, weight=numbers, attr=None, fields={}).reordered(order_n)
-            assert moved.weight is not None
-            return moved.with_arrays(self, moved.weight)
+            arcs = moved.weight
+            assert arcs is not None
+            return moved.with_values(self, lambda values: values[arcs])
         n, size = self.num_owned, self.num_owned + self.num_halo
         number = torch.arange(size, dtype=torch.int32, device=self.device)
         number[order_n] = torch.arange(n, dtype=torch.int32, device=self.device)
@@ -101,14 +104,6 @@ class Arcs:
         weight = weight if weight is None else weight[perm.long()]
         _, columns, perm = transpose(turned, rows, n, with_perm=weight is not None)
         return replace(moved, indices=columns, weight=weight if weight is None else weight[perm.long()])
-
-    def with_arrays(self, of: "Arcs", arcs: Tensor) -> "Arcs":
-        """The same pattern, whose arc k has the weight, features and fields of arc arcs[k] of another one."""
-        weight = None if of.weight is None else of.weight[arcs]
-        attr = None if of.attr is None else of.attr[arcs]
-        return replace(
-            self, weight=weight, attr=attr, fields={name: values[arcs] for name, values in of.fields.items()}
-        )
 
     def _pieces(self) -> list[tuple[int, int]]:
         """Ranges of rows with at most ARCS_AT_ONCE arcs each, so that little is copied at once."""

@@ -57,7 +57,7 @@ class SetupOfRows(Setup):
         matrix, arcs = shared["matrix"], shared["arcs"]
         assert isinstance(matrix, Adjacency)
         assert isinstance(arcs, Structure)
-        self.matrix, self.arcs, self.attends = matrix, arcs, arcs.num_arcs > 0  # of all nodes
+        self.matrix, self.arcs, self.attends = matrix, arcs, arcs.num_arcs > 0  # for all nodes
 
     @property
     def live_of_part(self) -> dict[int, int]:

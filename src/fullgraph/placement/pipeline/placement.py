@@ -128,7 +128,7 @@ class Pipeline(Placement):
 
     def _live(self, views: Views, graph: RankGraph, transport: Transport) -> Live | None:
         """The rows of a part that each layer computes; None: all."""
-        if self.by_parts.hops:  # it is known, and the rows are in its order
+        if self.by_parts.hops:  # the live rows are known, and rows are in their order
             return None if views.live is None else views.live.in_order()
         return live_rows(graph, self.hops, transport) if any(hop is not None for hop in self.hops) else None
 
@@ -139,7 +139,7 @@ class Pipeline(Placement):
 
     @property
     def first_exact(self) -> int | None:
-        """The first step that is exact; None: none is."""
+        """The first step that is exact; None: no step is exact."""
         return first_exact(self.exact_from, self.epochs)
 
     @property

@@ -27,7 +27,7 @@ from fullgraph.plan import HaloRoute
 class Numbering:
     """Nodes numbered by way, then by chunk, then by level."""
 
-    number_n: Tensor  # of this rank's rows
+    number_n: Tensor  # numbers of this rank's rows
     starts: Tensor  # [W, K + 1] where each way's chunks begin
     near: Tensor  # [W, K, V] rows of a chunk up to this level
     hops: Hops  # per layer; None: all rows

@@ -35,9 +35,9 @@ class Setup(ABC):
         self.slots = placement.chunks or CHUNKS * self.stages
 
     span: Span  # the numbers of this way's rows
-    ids: Tensor  # [N] of all nodes
+    ids: Tensor  # [N] ids of all nodes
     attends: bool
-    device: torch.device  # of the rows
+    device: torch.device  # the device of the rows
     trimmed: Sequence[int]  # the layers that do not compute all rows
     computed: Mapping[int, int]  # rows of all ranks, by layer that does not compute all
 

@@ -58,11 +58,11 @@ class PipelineStep:
         _ = setup.halos, setup.lanes  # in the same order on all ranks
         self.chunks = setup.chunks()
         self.rows = StageRows(setup=setup)
-        given = setup.inputs(self.chunks)  # of the first stage
+        given = setup.inputs(self.chunks)  # only on the first stage
         self.inputs = [x for x, _ in given]
         known = [of for _, of in given] if given else [None] * len(self.chunks)
         self.views = [ChunkView(self.rows, c, k) for c, k in zip(self.chunks, known, strict=True)]
-        self.targets = setup.targets(self.chunks)  # of the last one
+        self.targets = setup.targets(self.chunks)  # only on the last stage
         self.below = Border(setup=setup, index=self.stage - 1) if self.stage else None
         self.above = Border(setup=setup, index=self.stage) if self.stage < setup.stages - 1 else None
         self.like = torch.empty(0, dtype=self.placement.dtype, device=setup.device)

@@ -28,7 +28,7 @@ class StageRows(Channels):
     alone: bool = False  # measures one chunk: no exchange, and layers compute all of its rows
     stores: dict[int, Store] = field(default_factory=dict, init=False)
     _fewer: dict[int, Sequence[Chunk]] = field(default_factory=dict, init=False)
-    _loaded_rows: dict[str, Tensor] = field(default_factory=dict, init=False)  # of stores that do not exist yet
+    _loaded_rows: dict[str, Tensor] = field(default_factory=dict, init=False)  # for stores that do not exist yet
 
     @property
     def clock(self) -> Clock:
