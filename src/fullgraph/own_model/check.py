@@ -212,8 +212,8 @@ def _in_one_process(model: nn.Module, piece: Piece, x: Any, inputs: Inputs) -> S
         logits = logits_of(rows, piece.target)
         if logits is None:
             told = f"shape {tuple(out.shape)}" if isinstance(out, Tensor) else type(out).__name__
-            nodes = f"{len(targets)} {piece.target}".rstrip()
-            problem = f"returned {told} for a graph of {nodes} nodes; its forward must return logits, one row per node"
+            asked = f"{len(targets)} {piece.target}".rstrip()
+            problem = f"returned {told} for a graph of {asked} nodes; its forward must return logits, one row per node"
             if isinstance(out, Tensor) and out.shape[:1] == (piece.total,):
                 problem += f"; {ROW_PER_NODE.format(piece.total)}"
             raise unfit(model.forward, problem, "the model")
