@@ -106,11 +106,12 @@ def is_message_passing(part: nn.Module) -> bool:
 
 
 def layers_of(module: nn.Module) -> list[list[nn.Module]]:
-    """The message-passing layers; those of one nn.ModuleDict, which has a layer per relation, are one layer."""
+    """The message-passing layers; those of one nn.ModuleDict with a layer per relation are one layer."""
     found: list[list[nn.Module]] = []
     known = set[int]()
     for part in module.modules():
-        group = list(part.children()) if isinstance(part, nn.ModuleDict) else [part]
+        by_relation = isinstance(part, nn.ModuleDict) and all("__" in name for name in part._modules)
+        group = list(part.children()) if by_relation else [part]
         group = [one for one in group if is_message_passing(one) and id(one) not in known]
         found += [group] if group else []
         known.update(map(id, group))
