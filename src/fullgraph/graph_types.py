@@ -38,6 +38,8 @@ class RelationFact(Value):
     name: str
     target: str
     edges: Count
+    weighted: bool = False
+    features: Count = 0  # columns of its edges' features
 
     def __str__(self) -> str:
         return f"{self.source}__{self.name}__{self.target}"
@@ -81,6 +83,10 @@ class GraphTypes(Value):
         counts = np.bincount(relation, minlength=len(self.relations)).tolist()
         pairs = zip(self.relations, counts, strict=True)
         return replace(self, relations=tuple(replace(own, edges=edges) for own, edges in pairs))
+
+    def metadata(self) -> tuple[list[str], list[tuple[str, str, str]]]:
+        """Node types and relations, as in PyG's `HeteroData.metadata()`."""
+        return [kind.name for kind in self.nodes], [(rel.source, rel.name, rel.target) for rel in self.relations]
 
     def columns(self) -> Iterator[tuple[TypeFact, slice]]:
         """Yield each type with its columns of the features."""

@@ -62,6 +62,10 @@ class Edges:
         return int(self.indices.shape[0])
 
     @property
+    def num_features(self) -> int:
+        return 0 if self.edge_attr is None else int(self.edge_attr.shape[1])
+
+    @property
     def edge_index(self) -> Array:
         """The edges [2, E] (source, target) in CSR order, as a new array."""
         return np.stack([self.indices, csr.targets(self.indptr, self.indices.dtype)])
