@@ -251,6 +251,13 @@ def test_a_pipe_in_a_files_place_is_no_hang(finished, run, command):
     run(COMMANDS[command])
 
 
+def test_a_huge_record_is_not_read_by_a_resume(finished, run):
+    folder, _ = finished()
+    with (folder / "metrics.jsonl").open("wb") as file:
+        file.truncate(1 << 33)
+    run(COMMANDS["again"], must="right")
+
+
 # --- graphs
 
 

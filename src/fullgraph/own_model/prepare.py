@@ -16,6 +16,7 @@ from fullgraph.own_model.quantiles import with_empty_sets
 from fullgraph.own_model.rows.backward import SHARE
 from fullgraph.own_model.rows.follow import flat
 from fullgraph.own_model.rows.spaces import Ends, Rows, mark, rows_of
+from fullgraph.own_model.typed.pyg_parts import use_ours
 
 POOL = "a pooling of all nodes; the model must give logits for every node: pool outside of it, with fg.gather_rows"
 ALL = (
@@ -61,17 +62,19 @@ def prepared(module: nn.Module, chunks: Chunks | None = None) -> nn.Module:
     """
     module = unwrapped(module)
     _check_weights(module)
+    groups = {id(part): n if len(group) > 1 else None for n, group in enumerate(layers_of(module)) for part in group}
     for name, part in module.named_modules():
         label = f"{type(part).__name__}{f' ({name})' if name else ''}"
         _check(part, label)
         over_all_ranks(part, label)
+        use_ours(part)
         with_empty_sets(part)
         _trust(part)
         count_all_rows(part)
         if hasattr(part, "cached") and isinstance(part.cached, bool):
             part.cached = False  # a cache filled in training would be read in evaluation
         if is_message_passing(part):
-            _number(part)
+            _number(part, groups[id(part)])
             if getattr(part, "flow", "") == "source_to_target":
                 if chunks is not None:
                     run_in_chunks(part, label, chunks)
@@ -114,15 +117,32 @@ def _kinds(part: nn.Module) -> set[str]:
     return {f"{kind.__module__}.{kind.__name__}" for kind in type(part).__mro__}
 
 
-def _number(part: Any) -> None:
-    """Tell the forward pass when a layer begins and ends."""
-    part.register_forward_pre_hook(_enter)
+def layers_of(module: nn.Module) -> list[list[nn.Module]]:
+    """The message-passing layers; those of one nn.ModuleDict with a layer per relation are one layer."""
+    found: list[list[nn.Module]] = []
+    known = set[int]()
+    for part in module.modules():
+        by_relation = isinstance(part, nn.ModuleDict) and all("__" in name for name in part._modules)
+        group = list(part.children()) if by_relation else [part]
+        group = [one for one in group if is_message_passing(one) and id(one) not in known]
+        found += [group] if group else []
+        known.update(map(id, group))
+    return found
+
+
+def num_layers(module: nn.Module) -> int:
+    return max(1, len(layers_of(module)))
+
+
+def _number(part: Any, group: int | None) -> None:
+    """Tell the forward pass when a layer begins and ends. group: of the layers of an nn.ModuleDict."""
+
+    def enter(*_: Any) -> None:
+        if (forward := running.get()) is not None:
+            forward.enter(group)
+
+    part.register_forward_pre_hook(enter)
     part.register_forward_hook(_leave)
-
-
-def _enter(*_: Any) -> None:
-    if (forward := running.get()) is not None:
-        forward.enter()
 
 
 def _leave(*_: Any) -> None:
@@ -143,12 +163,12 @@ def _trust(part: Any) -> None:
 
     def forward(self: Any, x: Tensor, index: Any = None, *args: Any, **kwargs: Any) -> Any:
         now, by, rows = running.get(), rows_of(index), rows_of(x)
-        if now is None or by is None or rows is None or by.points is not now.sets.nodes:
+        if now is None or by is None or rows is None or not now.sets.has_nodes(by.points):
             return whole(self, x, index, *args, **kwargs)
         with now.trust():
             out = whole(self, x, index, *args, **kwargs)
         for one in flat(out):
-            mark(one, Rows(now.sets.nodes, rows.dim))
+            mark(one, Rows(by.points, rows.dim))  # type: ignore[arg-type]
         return out
 
     part.forward = MethodType(forward, part)

@@ -37,6 +37,9 @@ class TrainConfig(Value):
     optimizer: Annotated[Any, OPTIMIZERS] = "adam"
     lr: Annotated[float, Range(0, 1e6, above=True), Help("learning rate")] = 0.01
     weight_decay: Annotated[float, Range(0, 1e6), Help("penalty on the squares of the weights")] = 0.0
+    embedding_weight_decay: Annotated[
+        Annotated[float, Range(0, 1e6)] | None, Help("of learned rows of nodes", "that of --weight-decay")
+    ] = None
     lr_schedule: Annotated[str, OneOf(*LR_SCHEDULES), Help("learning rate over the epochs")] = "constant"
     seed: Annotated[int, Range(0, 2**63 - 1), Help("seed of all random numbers")] = 0
     eval_every: Annotated[int, Range(1, 10**9), Help("epochs from one evaluation to the next")] = 10

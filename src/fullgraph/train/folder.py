@@ -12,6 +12,7 @@ from fullgraph.train.config import FILE as CONFIG
 
 SHARDS = "shards"
 METRICS = "metrics.jsonl"
+MOST_METRICS = 1 << 28  # bytes; a larger file was not written by training
 # Every name that a run writes. A new run is refused if one of them exists, since the file belongs to someone else.
 NAMES = (
     CONFIG, METRICS, "result.json", "model.safetensors", "checkpoints", "predictions", SHARDS, "tensorboard",
@@ -87,7 +88,9 @@ class RunFolder:
     def _read_metrics(self) -> bytes:
         path = self.path / METRICS
         with suppress(OSError):
-            return path.read_bytes() if path.is_file() else b""
+            if path.is_file():
+                with path.open("rb") as file:
+                    return file.read(MOST_METRICS)
         return b""
 
     def undo(self) -> None:
