@@ -1,4 +1,4 @@
-"""A partitioner: every part gets as many nodes of each degree as any other."""
+"""A partitioner: all parts get equally many nodes of each degree."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from fullgraph.partition import Assignment
 
 @dataclass(frozen=True)
 class ByDegree:
-    """Nodes by falling in-degree, dealt to parts 0, 1, .., P-1, P-1, .., 1, 0 and again, or round and round."""
+    """Nodes by falling in-degree, dealt to parts 0, 1, .., P-1, P-1, .., 1, 0, 0, ..; or to 0, 1, .., P-1, 0, 1, .."""
 
     back_and_forth: bool = True
 

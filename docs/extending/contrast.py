@@ -1,4 +1,4 @@
-"""A model: each layer sees a row beside its difference from the mean of its neighbours."""
+"""A model: each layer subtracts the mean of the neighbours from the row of a node, both mapped."""
 
 from dataclasses import dataclass
 from typing import Annotated, ClassVar

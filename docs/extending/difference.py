@@ -1,4 +1,4 @@
-"""A codec that remembers: of every row its difference from what the reader has of it, in few bits."""
+"""A codec with memory: the difference of every row from the reader's copy of it, in few bits."""
 
 from dataclasses import dataclass
 from typing import ClassVar

@@ -1,4 +1,4 @@
-"""A decoder: two nodes are the likelier an edge the closer their rows are."""
+"""A decoder: the closer the rows of two nodes are, the more likely the nodes are an edge."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""A format: a text of edges, a line each, and a class for every node."""
+"""A format: a text file with one edge per line, and a file with the class of every node."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from fullgraph.values import Value
 
 @dataclass(frozen=True)
 class EdgeList(Value):
-    """`edges` has a line `source target` per edge; `labels` a class per line, of node 0, 1, ..."""
+    """`edges` has a line `source target` per edge; line i of `labels` is the class of node i."""
 
     edges: str = "edges.txt"
     labels: str = "labels.txt"

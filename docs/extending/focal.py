@@ -1,4 +1,4 @@
-"""A loss: the cross entropy, with less of it for rows that are right already (Lin et al., arXiv:1708.02002)."""
+"""A loss: the cross entropy, with smaller weights for rows that are already correct (Lin et al., arXiv:1708.02002)."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -14,7 +14,7 @@ class Focal(Value):
     """-w_c (1 - p)^gamma log p, p the probability of the row's own class c; w is 1 where no weights are given."""
 
     gamma: Annotated[float, Range(0, 100)] = 2.0
-    weights: tuple[float, ...] = ()  # of classes
+    weights: tuple[float, ...] = ()  # weights of classes
 
     def __call__(self, logits, target):
         w = torch.tensor(self.weights, dtype=logits.dtype, device=logits.device) if self.weights else None

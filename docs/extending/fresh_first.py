@@ -1,4 +1,4 @@
-"""A schedule: fresh rows while a run is young, then those of the step before."""
+"""A schedule: fresh rows in the first steps of a run, later the rows of the previous step."""
 
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
@@ -11,7 +11,7 @@ from fullgraph.values import Range, Value
 class FreshFirst(Value):
     """v(t) = t if t < first else t - 1."""
 
-    depth: ClassVar[int] = 1  # the largest lag it ever reads
+    depth: ClassVar[int] = 1  # the largest lag
     first: Annotated[int, Range(1, 10**9)] = 10
 
     def turn(self, step):

@@ -1,4 +1,4 @@
-"""A placement: parts as usual, but every step reads the loss of one group of training rows, in turns."""
+"""A placement: the usual parts, but every step trains on one group of the training rows, in turn."""
 
 from dataclasses import dataclass, replace
 from typing import Annotated

@@ -12,7 +12,7 @@ class Lion(torch.optim.Optimizer):
         for group in self.param_groups:
             one, two = group["betas"]
             for weight in (weight for weight in group["params"] if weight.grad is not None):
-                kept = self.state[weight]  # what is kept here is in the checkpoint
+                kept = self.state[weight]  # this state is in the checkpoint
                 if not kept:
                     kept["average"] = torch.zeros_like(weight)
                 weight.mul_(1 - group["lr"] * group["weight_decay"])

@@ -1,4 +1,4 @@
-"""A task: classes in an order, such as grades, learned as the chances that a node is above each of them."""
+"""A task: ordered classes, such as grades, learned as the probabilities that a node is above each class."""
 
 from dataclasses import dataclass
 from typing import ClassVar

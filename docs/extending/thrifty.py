@@ -1,4 +1,4 @@
-"""A strategy: rows in few bits every few steps, their gradients in 16 bits; the last layer fresh and whole."""
+"""A strategy: rows in few bits every few steps, gradients in 16 bits; the last layer fresh and unchanged."""
 
 from dataclasses import dataclass
 from typing import ClassVar

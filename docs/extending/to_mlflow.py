@@ -9,9 +9,9 @@ from fullgraph.values import Value
 
 @dataclass(frozen=True)
 class MLflow(Value):
-    """A run that is resumed tells its epochs again, to a new run of MLflow's."""
+    """A resumed run sends its epochs again, to a new MLflow run."""
 
-    store: str = ""  # the address of a server or a database, or a folder; nothing: as MLFLOW_TRACKING_URI says
+    store: str = ""  # the address of a server or a database, or a folder; empty: the value of MLFLOW_TRACKING_URI
     experiment: str = "fullgraph"
 
     def __call__(self, record):

@@ -9,7 +9,7 @@ from fullgraph.values import Value
 
 @dataclass(frozen=True)
 class WandB(Value):
-    """A run that is resumed tells its epochs again, to a new run of W&B's. WANDB_MODE=offline keeps them here."""
+    """A resumed run sends its epochs again, to a new W&B run. WANDB_MODE=offline keeps them here."""
 
     project: str = "fullgraph"
 

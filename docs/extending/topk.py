@@ -1,4 +1,4 @@
-"""A codec: of every row the k largest numbers, and where they stand."""
+"""A codec: the k largest numbers of every row, with their columns."""
 
 from dataclasses import dataclass
 from math import prod

@@ -13,7 +13,7 @@ import torch
 
 from fullgraph.axes import MODELS
 from fullgraph.cached import cached_property
-from fullgraph.data import Graph, as_any_graph, as_union, load, refused
+from fullgraph.data import Graph, as_any_graph, as_union
 from fullgraph.display import shown
 from fullgraph.environ import in_job
 from fullgraph.errors import InputError
@@ -226,7 +226,7 @@ def resume(
 
 @in_users_frames
 def open_shard(
-    graph: Graph | str | Path,
+    graph: Any,
     *,
     model: ModelSpec | str | None = None,
     aggregation: str = "",
@@ -238,9 +238,11 @@ def open_shard(
 ) -> Shard:
     """Return this rank's share of a graph, for a user's own loop; joins the job if torchrun started one.
 
-    graph: a folder that `fullgraph partition` wrote; or a Graph or a name that `load` takes, which every rank reads
-    whole and partitions identically: for small graphs. model: a model of fullgraph, which determines the aggregation;
-    or pass `aggregation` itself; a user's model (fg.distribute) needs neither. wire: replaces a whole strategy.
+    graph: a folder that `fullgraph partition` wrote; or a Graph, a TypedGraph, PyG data or a name that `fg.train`
+    takes, which every rank reads whole and partitions identically: for small graphs. The shard of a typed graph has
+    x_dict, edge_index_dict and metadata(), for a user's model. model: a model of fullgraph, which determines the
+    aggregation; or pass `aggregation` itself; a user's model (fg.distribute) needs neither. wire: replaces a whole
+    strategy.
     """
     own = model is None and not aggregation
     number_format = str(dtype).removeprefix("torch.")
@@ -249,18 +251,24 @@ def open_shard(
     run = Run(model=model or "sage", strategy=laid, train=config)  # type: ignore[arg-type]
     transport: Transport = join() if in_job() else SingleRank()
     atexit.register(transport.close)
-    if not isinstance(graph, Graph) and is_cut(graph):
+    if isinstance(graph, str | Path) and is_cut(graph):
         part = open_part(Path(graph), transport.rank, split=split)
         if part.parts != transport.size:
             raise InputError(
                 f"{graph} holds {part.parts} parts for {transport.size} ranks; start as many ranks as parts"
             )
     else:
-        whole = graph if isinstance(graph, Graph) else load(str(graph))
+        whole = as_union(as_any_graph(graph))
         whole.need_labels()
         part = cut_parts(whole, partition(whole, transport.size), transport.rank, split=split)
-    if types := part.manifest.graph.types:
-        raise refused(part.manifest.graph.name, len(types.nodes), len(types.relations))
+    types = part.manifest.graph.types
+    if types and not own:
+        raise InputError(
+            f"{part.manifest.graph.name} is a typed graph, and its shard is for a user's model: leave out model and "
+            "aggregation, and use fg.distribute (docs/typed.md)"
+        )
+    if types and inductive:
+        raise InputError("inductive training keeps only the training nodes, which are of one type: leave it out")
     if own:
         return rows_alone(run, part, transport)
     shard = build_shard(run, part, transport, aggregation)

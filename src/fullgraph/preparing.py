@@ -86,13 +86,15 @@ def prepare(config: Run, graph: Graph | str | Path, run: RunFolder, phases: Phas
     return config
 
 
-USUAL_TYPED = ("hetero-sage", dict[str, object]())  # the default model for a typed graph, and its options
+# the default model for a typed graph, and its options, if the task does not name others
+USUAL_TYPED = ("hetero-sage", dict[str, object]())
 
 
 def with_task(config: Run, task: TaskSpec, facts: GraphFacts | None = None) -> Run:
     """The run with its task, and with the default model of the task, or of typed graphs, if no model was named."""
     check_task(task)
-    usual = USUAL_TYPED if facts is not None and facts.types else task.usual
+    typed = facts is not None and bool(facts.types)
+    usual = getattr(task, "usual_typed", USUAL_TYPED) if typed else task.usual
     model = config.model.settled(*usual) if isinstance(config.model, Usual) else config.model
     return replace(config, model=model, train=replace(config.train, task=task))
 
@@ -144,6 +146,9 @@ def check_types(config: Run, facts: GraphFacts) -> None:
     require_types(config.model, facts)
     if not facts.types:
         return
+    if hasattr(config.model, "distributed"):  # refuses a user's model that does not take such a graph
+        width = task_for(config.train.task, facts, cut=True).out_width(facts)
+        config.model.outline(facts.features, width, facts)  # type: ignore[call-arg]
     if isinstance(config.strategy, Chooser) or not config.strategy.layout().by_relation:
         known = "use vanilla, none, or one that exchanges halo rows, such as pipegcn"
         raise InputError(f"strategy {config.strategy.name} cannot train on typed graphs: {known}")

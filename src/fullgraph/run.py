@@ -23,7 +23,7 @@ from fullgraph.storage import read_document, record_of, write_document
 from fullgraph.tasks import task_for
 from fullgraph.train.config import FILE, FIX, TrainConfig
 from fullgraph.train.precision import allow_tf32, rows_dtype
-from fullgraph.train.spread import SpreadRows
+from fullgraph.train.spread import Held, SpreadRows
 from fullgraph.train.trainer import Trainer
 from fullgraph.transport import Counting, Transport
 from fullgraph.values import OneOf, Range, Value, flat, tree_of
@@ -140,7 +140,7 @@ def build_trainer(run: Run, part: Part, transport: Transport) -> Trainer:
     model = build_model(run, facts, shard.full.ids).to(device)
     for name, held in model.named_modules():
         if isinstance(held, NodeEmbedding):  # a typed model has at most one
-            model.tables = SpreadRows([f"{name}.weight"], held.nodes, held.total, shard.transport, "embedding")  # type: ignore[assignment]
+            model.tables = SpreadRows({f"{name}.weight": Held(held.nodes, held.total)}, shard.transport, "embedding")  # type: ignore[assignment]
     own, distributed = model, None
     if hasattr(spec, "distributed"):  # a user's module, which reads the edges itself
         model = distributed = spec.distributed(
@@ -179,8 +179,8 @@ def build_model(run: Run, facts: GraphFacts, ids: Tensor | None = None) -> nn.Mo
 
 def require_types(model: ModelSpec, facts: GraphFacts) -> None:
     """Refuse a model for typed graphs on a homogeneous graph, and the reverse."""
-    takes_types = getattr(model, "typed", False)  # a user's own module reads one type
-    if facts.types and not takes_types:
+    takes_types, own = getattr(model, "typed", False), hasattr(model, "distributed")
+    if facts.types and not takes_types and not own:
         held = f"{count(len(facts.types.nodes), 'node type')} and {count(len(facts.types.relations), 'relation')}"
         fix = f"use --model {', '.join(name for name in MODELS if getattr(MODELS[name], 'typed', False))}"
         raise InputError(f"{facts.name} is a typed graph ({held}), and {model.name} is for homogeneous graphs: {fix}")

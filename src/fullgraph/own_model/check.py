@@ -5,15 +5,15 @@ and the buffers must be equal. The check finds faults that the guard (`rows/`) c
 len(x).
 """
 
-import copy
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import wraps
 from itertools import count
 from math import prod
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
+from fullgraph.copied import copied
 from fullgraph.errors import InputError, PeerLost, one_line
 from fullgraph.exchange import Clock
 from fullgraph.own_code import unfit
@@ -30,12 +31,14 @@ from fullgraph.own_model.live import LiveRows, Readings, counters, first_change,
 from fullgraph.own_model.on_rows import OnRows
 from fullgraph.own_model.outputs import logits_of, parts_of
 from fullgraph.own_model.piece import RANKS, Inputs, Piece, piece_of
-from fullgraph.own_model.prepare import quieten
+from fullgraph.own_model.prepare import quieten, unwrapped
 from fullgraph.own_model.pyg_view import PygView
 from fullgraph.own_model.quantiles import with_empty_sets
-from fullgraph.own_model.rows.draws import MIDDLE
+from fullgraph.own_model.rows.draws import DRAWS, drawn, gumbel_softmax, middle
 from fullgraph.own_model.rows.place import place_of
 from fullgraph.own_model.tables import Tables
+from fullgraph.own_model.typed.piece import TypedPiece, begin
+from fullgraph.own_model.typed.views import TypedView
 from fullgraph.partition import Assignment, cut_parts
 from fullgraph.placement import RankGraph
 from fullgraph.transport import Key, Transport
@@ -85,21 +88,26 @@ def _with_float64(function: Callable[..., Live]) -> Callable[..., Live]:
 
 @_with_float64
 def self_check(
-    module: nn.Module, view: PygView, x: Tensor, inputs: Inputs, *, seed: int, tables: Collection[str] = (),
+    module: nn.Module, view: PygView, x: Any, inputs: Inputs, *, seed: int,
+    tables: Mapping[str, str] = MappingProxyType({}),
     live: bool = False,
 ) -> Live:  # fmt: skip
     """Raise one line if one process and simulated ranks differ; `module` is a copy that the check may change.
 
-    tables: names of weights and buffers with a row per node. live: also train with live rows. Return how often
-    neighbours are read, and why all rows are needed, if they are.
+    tables: weights and buffers with a row per node, and the types of their nodes. live: also train with live rows.
+    Return how often neighbours are read, and why all rows are needed, if they are.
     """
     if not view.num_owned:
         return Readings(), ""
-    piece, begun = piece_of(view), time.process_time()
+    begun = time.process_time()
+    if isinstance(view, TypedView):
+        piece: Piece = TypedPiece.of(piece_of(view, *begin(view)), view)
+    else:
+        piece = piece_of(view)
     if tables:
         piece = replace(piece, numbers=view.ids.cpu())
     try:
-        model = _in_float64(_of_piece(module.cpu(), piece, view, tables))
+        model = _in_float64(_of_piece(module.cpu(), piece, tables))
         alone = _in_one_process(model, piece, x, inputs)
     except InputError:
         raise
@@ -139,14 +147,16 @@ def self_check(
     return drawn[0].readings, ""
 
 
-def _of_piece(module: nn.Module, piece: Piece, view: PygView, tables: Collection[str]) -> nn.Module:
+def _of_piece(module: nn.Module, piece: Piece, tables: Mapping[str, str]) -> nn.Module:
     """The model with only the piece's rows in its tables, and with the piece's number of nodes if it stores one."""
+    held = {name: piece.real(kind) for name, kind in tables.items()}
     if tables:
-        Tables(module, tables, view.ids.cpu()[piece.rows_m], piece.total)
+        Tables(module, held)
+        sizes = {of.total: len(of.ids) for of in held.values()}
         for part in module.modules():
             for name, value in list(vars(part).items()):
-                if type(value) is int and value == piece.total:
-                    setattr(part, name, len(piece.rows_m))
+                if type(value) is int and value in sizes:
+                    setattr(part, name, sizes[value])
     return module
 
 
@@ -170,23 +180,29 @@ class _Still(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func in (F.dropout, torch.dropout):
             return args[0]
-        out = func(*args, **(kwargs or {}))
-        return out.fill_(MIDDLE) if func is torch.rand else out
+        if func in DRAWS:
+            return drawn(func, args, kwargs or {}, torch.empty, middle)
+        if func is F.gumbel_softmax:
+            with self:
+                return gumbel_softmax(*args, **(kwargs or {}))
+        return func(*args, **(kwargs or {}))
 
 
-def _in_one_process(model: nn.Module, piece: Piece, x: Tensor, inputs: Inputs) -> Seen:
-    model = copy.deepcopy(model)
+def _in_one_process(model: nn.Module, piece: Piece, x: Any, inputs: Inputs) -> Seen:
+    model = unwrapped(copied(model))
     for name, part in model.named_modules():
         quieten(part, name)
         with_empty_sets(part)
-    edge_index = torch.from_numpy(piece.graph.edge_index.astype(np.int64))
+    edge_index = piece.edge_index()
     assert piece.graph.edge_attr is not None
     arcs = torch.from_numpy(piece.graph.edge_attr[:, 0].copy()).long()
     nodes = torch.arange(piece.graph.num_nodes)
     args, kwargs = piece.inputs(inputs, nodes, arcs)
     takes = Takes.of(model, tuple(kwargs))
-    if "num_nodes" in takes.needed:
-        kwargs.setdefault("num_nodes", len(nodes))
+    for name, number in piece.counts().items():
+        if name in takes.needed or (takes.data and piece.target):
+            kwargs.setdefault(name, number)
+    targets = piece.targets(nodes)
 
     def run() -> list[Tensor]:
         drawn = _generators()
@@ -194,25 +210,24 @@ def _in_one_process(model: nn.Module, piece: Piece, x: Tensor, inputs: Inputs) -
             out = takes.call(model, piece.cut(x, "x", nodes, arcs), edge_index, args, kwargs)
         if _generators() != drawn:
             raise InputError(
-                "self-check: the model draws from Python's random or NumPy's, which differ between ranks; use F.dropout"
+                "self-check: the model draws from Python's random or NumPy's, which differ between ranks: use torch's"
             )
-        rows = [(name, x) for name, x in parts_of(out) if isinstance(x, Tensor) and x.shape[:1] == (len(nodes),)]
-        logits = logits_of(rows)
+        rows = [(name, x) for name, x in parts_of(out) if isinstance(x, Tensor) and x.shape[:1] == (len(targets),)]
+        logits = logits_of(rows, piece.target)
         if logits is None:
             told = f"shape {tuple(out.shape)}" if isinstance(out, Tensor) else type(out).__name__
-            problem = (
-                f"returned {told} for a graph of {len(nodes)} nodes; its forward must return logits, one row per node"
-            )
+            asked = f"{len(targets)} {piece.target}".rstrip()
+            problem = f"returned {told} for a graph of {asked} nodes; its forward must return logits, one row per node"
             if isinstance(out, Tensor) and out.shape[:1] == (piece.total,):
                 problem += f"; {ROW_PER_NODE.format(piece.total)}"
             raise unfit(model.forward, problem, "the model")
-        return [logits, *(x for _, x in rows if x is not logits)]
+        return [logits, *(x for _, x in rows if x is not logits and not piece.target)]
 
-    return _trained(model, nodes, run, lambda total: total)
+    return _trained(model, targets, run, lambda total: total, records=not piece.target)
 
 
 def _over_ranks(
-    model: nn.Module, piece: Piece, x: Tensor, inputs: Inputs, ranks: int, names: Collection[str], *, seed: int,
+    model: nn.Module, piece: Piece, x: Any, inputs: Inputs, ranks: int, names: Mapping[str, str], *, seed: int,
     draws: bool, work: float, trained: bool, live: Readings | None,
 ) -> list[Seen]:  # fmt: skip
     """trained: the loss reads training nodes alone. live: layers compute only the rows that it reads."""
@@ -225,12 +240,13 @@ def _over_ranks(
         assert mine.attr is not None
         arcs = mine.attr[:, 0].long()
         graph, clock = RankGraph.of_part(mine, torch.float64), Clock()
-        view = PygView(
+        view = piece.opened(
             graph=graph, transport=transport, num_nodes=piece.graph.num_nodes, counts={}, name="self-check", clock=clock
         )
-        on_rows = OnRows(copy.deepcopy(model), seed=seed, draws=draws, fields=tuple(inputs[1]))
+        on_rows = OnRows(copied(model), seed=seed, draws=draws, fields=tuple(inputs[1]))
         on_rows.live = None if live is None else LiveRows.of(view, live, worth=1.0)
-        tables = Tables(on_rows.module, names, mine.ids, piece.graph.num_nodes)
+        held = {name: piece.held(kind, mine.ids) for name, kind in names.items()}
+        tables = Tables(on_rows.module, held, kinds=names)
         on_rows.hold(tables)
         args, kwargs = piece.inputs(inputs, mine.ids, arcs)
         rows = piece.cut(x, "x", mine.ids, arcs)
@@ -239,7 +255,7 @@ def _over_ranks(
 
         def run() -> list[Tensor]:
             clock.tick()  # each pass, in training and in evaluation, is its own step
-            found = on_rows(view, rows, *args, **kwargs).rows
+            found = on_rows(view, rows, *args, **kwargs).rows[: 1 if piece.target else None]
             states.append(counters(on_rows.module))
             return found
 
@@ -247,7 +263,8 @@ def _over_ranks(
             return transport.all_reduce(Key("self-check gradients", clock.step), total).wait()
 
         read = graph.rows.masks["train"] if trained else None
-        seen = _trained(on_rows.module, mine.ids, run, over_ranks, tables, read)
+        ids = piece.targets(mine.ids)
+        seen = _trained(on_rows.module, ids, run, over_ranks, tables, read, records=not piece.target)
         keeps = kept_rows(on_rows.module) or first_change(states[0], states[-1])
         return replace(seen, readings=on_rows.readings, keeps=keeps)
 
@@ -276,15 +293,15 @@ def _over_ranks(
 
 def _trained(
     model: nn.Module, ids: Tensor, run: Callable[[], list[Tensor]], total: Sum, tables: Tables | None = None,
-    read: Tensor | None = None,
+    read: Tensor | None = None, records: bool = True,
 ) -> Seen:  # fmt: skip
     """Train for a few steps, with an evaluation after each.
 
     tables: weights and buffers with one row per node. read: the rows of the logits that the loss reads; None: it reads
-    everything that the model returns.
+    everything that the model returns. records: keep the outputs of all parts of the model.
     """
     seen = Seen(ids)
-    for name, part in model.named_modules():
+    for name, part in model.named_modules() if records else ():
         label = f"{type(part).__name__} ({name})" if name else type(part).__name__
         part.register_forward_hook(_recorder(label, seen))
     params = dict(model.named_parameters())

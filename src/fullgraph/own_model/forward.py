@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
+from functools import partial
 from math import prod
 from typing import Protocol
 
@@ -24,7 +25,7 @@ from fullgraph.own_model.live import LiveRows
 from fullgraph.own_model.pyg_view import PygView
 from fullgraph.own_model.rows.count import Count
 from fullgraph.own_model.rows.guard import Guard
-from fullgraph.own_model.rows.place import in_users_code, refuse, refused, within_checkpoint
+from fullgraph.own_model.rows.place import in_users_code, refuse, refused
 from fullgraph.own_model.rows.spaces import Rows, Space, mark, rows_of
 from fullgraph.own_model.rows.values import is_even
 from fullgraph.plan import Route
@@ -51,6 +52,7 @@ class Counts:
 
     layers: int = 0  # message-passing layers entered
     inside: int = 0  # of these, layers not left yet
+    group: int | None = None  # of the newest layer, if it belongs to one
     crossings: int = 0  # exchanges of the newest layer
     constants: int = 0  # exchanges of rows without a gradient
     turned: int = 0  # exchanges for messages against the edges
@@ -72,9 +74,11 @@ class Forward:
         self.trace = self.guard.trace(view, torch.is_grad_enabled())
         self.calls = 0  # calls of torch functions that were followed in this pass
         self.trusted = 0  # running calls whose operations are not followed: ours, and PyG's aggregations
-        self.gave_nodes = False  # whether a layer of PyG's received this rank's number of nodes
-        self._with_grad, self._hooks = torch.is_grad_enabled(), _saved_tensor_hooks()
-        self._fetched: dict[tuple[int, int, int], tuple[Tensor, Tensor]] = {}  # exchanged rows of the current layer
+        # by number of nodes that a layer of PyG's received: the nodes; None: nodes of several types
+        self.gave_nodes: dict[int, Space | None] = {}
+        self._fetched: dict[
+            tuple[int, int, int, str], tuple[Tensor, Tensor]
+        ] = {}  # exchanged rows of the current layer
         self._kept: dict[int, Tensor] = {}  # values that a checkpointed part received
         self.keeping = self.replaying = False
         self.room: Callable[[], int] | None = None  # bytes for the messages of a layer; None: no limit
@@ -92,6 +96,12 @@ class Forward:
         finally:
             self.trusted -= 1
 
+    def at(self, edges: Space) -> PygView:
+        """The view whose owned and halo rows the sources of these edges are among."""
+        if edges.ends is None:
+            refuse("edges of different relations are joined; use each relation by itself")
+        return self.view.at(edges.ends[0])
+
     def as_rows(self, x: Tensor, rows: Rows | None) -> Tensor:
         return mark(x, rows)
 
@@ -105,7 +115,7 @@ class Forward:
         return mark(x, self.view.node_rows)
 
     def count(self, space: Space, each: int = 1) -> Count:
-        return Count.of(space, self.total, self.gave, each)
+        return Count.of(space, self.total, partial(self.gave, space), each)
 
     def total(self, space: Space) -> int:
         """The number of rows of a set on all ranks."""
@@ -115,7 +125,7 @@ class Forward:
             return space.total
         return int(self.reduce(torch.tensor([space.size])))
 
-    def gave(self, size: int) -> None:
+    def gave(self, space: Space, size: int) -> None:
         """Record that a PyG layer received this rank's number of rows as a plain number, to create tensors of that
         size.
         """
@@ -124,8 +134,8 @@ class Forward:
                 "this makes a plain number of the rows of one rank; use x.size(0) as it is, which counts those of all"
                 " ranks in computations"
             )
-        if size == self.sets.nodes.size:
-            self.gave_nodes = True
+        if space.kind == "nodes" and size == space.size:
+            self.gave_nodes[size] = space if self.gave_nodes.get(size, space) is space else None
 
     @property
     def transport(self) -> Transport:
@@ -135,7 +145,10 @@ class Forward:
         """PyG counts nodes as edge_index.max() + 1; here that is the number of owned nodes."""
         if self.guard.checks and in_users_code():
             refuse("edge_index.max() is the largest position on one rank; count nodes with x.size(0)")
-        points = rows.points if isinstance(rows.points, Space) else self.sets.nodes
+        source, target = rows.space.ends or (None, None)
+        if source is None or target is None or (source is not target and not isinstance(rows.points, Space)):
+            refuse("edge_index.max() of a relation is asked for; count nodes with x.size(0)")
+        points = rows.points if isinstance(rows.points, Space) else source
         return torch.tensor(points.size - 1 if largest else 0)
 
     @contextmanager
@@ -149,12 +162,15 @@ class Forward:
 
     # Layers
 
-    def enter(self) -> int:
-        """Begin a message-passing layer; return its number."""
-        self.counts.layers += 1
-        self.counts.inside += 1
-        self.counts.crossings = 0
-        return self.counts.layers - 1
+    def enter(self, group: int | None = None) -> None:
+        """Begin a message-passing layer. Layers of a group that follow one another have one number and share rows."""
+        counts = self.counts
+        is_new = group is None or group != counts.group
+        if is_new:
+            counts.layers, counts.crossings, counts.group = counts.layers + 1, 0, group
+        if not counts.inside and (is_new or self.keeping or self.replaying):
+            self._fetched = {}
+        counts.inside += 1
 
     def plan(self, x: Tensor, shape: LayerShape) -> LayerPlan:
         """The current layer's plan: what it sends of x."""
@@ -162,7 +178,7 @@ class Forward:
 
     def leave(self) -> None:
         self.counts.inside -= 1
-        if not self.counts.inside:
+        if not self.counts.inside and (self.counts.group is None or self.keeping or self.replaying):
             self._fetched = {}
 
     # Rows of neighbours
@@ -171,7 +187,7 @@ class Forward:
         """x[source] along a dimension: one row per edge."""
         by, rows, dim = rows_of(source), rows_of(x), dim % x.dim()
         assert by is not None
-        every = self.sources(x, dim)
+        every = self.sources(x, dim, self.at(by.space))
         if source.dim() == 1:
             out = every.index_select(dim, source)
         else:
@@ -180,23 +196,25 @@ class Forward:
                 refuse("rows are read by an index of several dimensions; index the rows with x[source]")
         return mark(out, Rows(by.space, dim + by.dim, points=rows.points if rows is not None else None))
 
-    def sources(self, x: Tensor, dim: int = 0) -> Tensor:
-        """Owned, then halo rows; rows that a layer reads twice cross once."""
-        before, fetched = self._fetched.get((id(x), x._version, dim), (None, x))
+    def sources(self, x: Tensor, dim: int = 0, view: PygView | None = None) -> Tensor:
+        """Owned, then halo rows; rows that a layer reads twice cross once. view: of the nodes, if not of all."""
+        view = self.view if view is None else view
+        key = id(x), x._version, dim, view.kind
+        before, fetched = self._fetched.get(key, (None, x))
         if before is not None:
             return fetched
         self._not_in_chunk("rows of neighbours")
         self.counts.reads += 1
-        self._check_owned(x, dim)
+        self._check_owned(x, dim, view)
         with torch._C.DisableTorchFunction():  # our own code, whose calls need no checks
-            fetched = self._crossed(x) if not dim else self._crossed(x.movedim(dim, 0)).movedim(0, dim)
+            fetched = self._crossed(x, view) if not dim else self._crossed(x.movedim(dim, 0), view).movedim(0, dim)
         if self.counts.inside:
-            self._fetched[id(x), x._version, dim] = x, fetched
+            self._fetched[key] = x, fetched
         return fetched
 
-    def _check_owned(self, x: Tensor, dim: int) -> None:
+    def _check_owned(self, x: Tensor, dim: int, view: PygView) -> None:
         """Refuse a table of neighbours that is not made of rows of nodes."""
-        n = self.view.num_owned
+        n = view.num_owned
         with torch._C.DisableTorchFunction():
             size = x.shape[dim]
         if size != n:
@@ -204,26 +222,27 @@ class Forward:
                 f"a layer reads its neighbours in a tensor of {size} rows where this rank owns {n} nodes; "
                 "give it a row for every node, made from x or from a weight with a row per node"
             )
-        if not self.trusted and not self.is_owned(x, dim) and not is_even(x, dim):
+        if not self.trusted and not self.is_owned(x, dim, view) and not is_even(x, dim):
             refuse("a layer reads its neighbours in a table that is not made of rows of nodes; make it from x")
 
-    def is_owned(self, x: Tensor, dim: int) -> bool:
+    def is_owned(self, x: Tensor, dim: int, view: PygView | None = None) -> bool:
         """Whether x has a row for each owned node along a dimension; always True if checks are off."""
         rows = rows_of(x)
-        owned = rows is not None and rows.dim == dim and rows.space.is_like(self.sets.nodes)
+        nodes = self.sets.nodes if view is None or view is self.view else view.nodes
+        owned = rows is not None and rows.dim == dim and rows.space.is_like(nodes)
         return owned or not self.guard.checks
 
-    def _crossed(self, rows: Tensor) -> Tensor:
-        view, n = self.view, self.view.num_owned
+    def _crossed(self, rows: Tensor, view: PygView) -> Tensor:
+        n = view.num_owned
         self._guard()
         if rows is view.features:
             return view.known_sources
-        own_nD, halo = self._post(rows.reshape(n, prod(rows.shape[1:])))
+        own_nD, halo = self._post(rows.reshape(n, prod(rows.shape[1:])), view)
         return torch.cat([own_nD, halo()]).view(-1, *rows.shape[1:])
 
     def aggregate(self, x_nD: Tensor, aggregation: str, *, weighted: bool = False) -> Tensor:
         """A @ x over all in-neighbours, with our own kernel."""
-        self._check_owned(x_nD, 0)
+        self._check_owned(x_nD, 0, self.view)
         self._guard()
         self.counts.reads += 1
         with torch._C.DisableTorchFunction():
@@ -235,20 +254,20 @@ class Forward:
         if x_nD is view.features:
             return view.known_aggregate(aggregation, weighted=weighted)
         matrices = view.matrices(aggregation, weighted=weighted)
-        own_nD, halo = self._post(x_nD)
+        own_nD, halo = self._post(x_nD, view)
         inner = spmm(matrices.inner, own_nD)
         return spmm(matrices.outer, halo(), inner)
 
-    def _post(self, x_nD: Tensor) -> tuple[Tensor, Callable[[], Tensor]]:
+    def _post(self, x_nD: Tensor, view: PygView) -> tuple[Tensor, Callable[[], Tensor]]:
         """Send the rows that peers read; return x, and a function that waits for the halo rows."""
         name, layer, exact = self._numbered(x_nD)
         if self.replaying:
             return x_nD, lambda: self._shared(None)
-        constant = self.view.constants.setdefault(name, Constant()) if exact and self.transport.size > 1 else None
-        known = None if constant is None else constant.known(x_nD, self.view.reduce)
+        constant = view.constants.setdefault(name, Constant()) if exact and self.transport.size > 1 else None
+        known = None if constant is None else constant.known(x_nD, view.reduce)
         if known is not None:
             return x_nD, lambda: self._shared(known)
-        channel = self.view.crossing(name, layer, exact=exact)
+        channel = view.crossing(name, layer, exact=exact)
         own_nD, token = channel.begin(x_nD)
 
         def halo() -> Tensor:
@@ -263,7 +282,7 @@ class Forward:
         """(name, layer, exact) of the next channel; rows without a gradient, inputs or degrees, cross exactly."""
         counts = self.counts
         if not counts.inside:
-            counts.layers, counts.crossings = counts.layers + 1, 0
+            counts.layers, counts.crossings, counts.group = counts.layers + 1, 0, None
         layer = counts.layers - 1
         if not rows.requires_grad and not self.replaying:
             counts.constants += 1
@@ -282,14 +301,14 @@ class Forward:
         self.counts.before_sum = self.counts.reads
         return reduced(self, x, dim, index, source, reduce, include_self)
 
-    def cross_exactly(self, x: Tensor, route: Route) -> Tensor:
-        """y = R x, between owned and halo rows."""
+    def cross_exactly(self, x: Tensor, route: Route, view: PygView) -> Tensor:
+        """y = R x, between owned and halo rows of a view."""
         self._guard()
         self.counts.turned += 1
         if self.replaying:
             return self._shared(None)
         # A pass without gradients has fewer exchanges, so a number alone may stand for another route.
-        channel = self.view.exact_crossing(f"turned{self.counts.turned} {type(route).__name__}", route)
+        channel = view.exact_crossing(f"turned{self.counts.turned} {type(route).__name__}", route)
         return self._shared(channel.end(channel.begin(x)[1]))
 
     def _not_in_chunk(self, what: str) -> None:
@@ -336,23 +355,28 @@ class Forward:
 
     def dropout(self, x: Tensor, p: float) -> Tensor:
         """keep(id, column) x / (1 - p), by the global id of each node or arc."""
-        key, rows = self.draw_key(), rows_of(x)
+        key = self.draw_key()
         if not self.draws:
             return x
         self.view.clock.dropped = True
         if p == 1:
             return x * 0
+        return self.by_rows(x, lambda flat, ids: act_dropout(flat, ids, key=key, p=p, act="none"))
+
+    def by_rows(self, x: Tensor, function: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+        """function(values [rows, entries of a row], ids of the rows), in the shape of x."""
+        rows = rows_of(x)
         if rows is not None and (rows.dim or rows.blocks > 1):
             parted = x.unflatten(rows.dim, (rows.blocks, rows.space.size * rows.each)).movedim(rows.dim + 1, 0)
-            out = self._dropped(parted, rows, key, p).movedim(0, rows.dim + 1)
+            out = self._by_first(parted, rows, function).movedim(0, rows.dim + 1)
             return mark(out.reshape(x.shape), rows)
-        out = self._dropped(x, rows, key, p)
+        out = self._by_first(x, rows, function)
         return out if rows is None else mark(out, rows)
 
-    def _dropped(self, x: Tensor, rows: Rows | None, key: int, p: float) -> Tensor:
+    def _by_first(self, x: Tensor, rows: Rows | None, function: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
         size = rows.space.size if rows is not None else len(x) if x.dim() else 1
         flat = x.reshape(size, x.numel() // size if size else prod(x.shape[1:]))
-        return act_dropout(flat, self._ids(flat, rows), key=key, p=p, act="none").view(x.shape)
+        return function(flat, self._ids(flat, rows)).view(x.shape)
 
     def _ids(self, flat: Tensor, rows: Rows | None) -> Tensor:
         """Ids of rows; a tensor that is equal on every rank uses positions instead."""
@@ -365,18 +389,12 @@ class Forward:
     # Parts that the backward pass recomputes
 
     def _guard(self) -> None:
-        """Refuse a part of the model that would be recomputed without our context."""
-        if self.keeping or self.replaying:
-            return
-        if torch.is_grad_enabled() != self._with_grad and within_checkpoint():
+        """Refuse a part of the model that would be recomputed with another context than ours."""
+        hooks = None if self.keeping or self.replaying else torch._C._autograd._top_saved_tensors_default_hooks(False)
+        if hooks is not None and hooks[0].__module__ == "torch.utils.checkpoint":
             raise InputError(
-                "a checkpointed part of the model reads neighbours, draws or normalises (checkpoint with "
-                "use_reentrant=True); use checkpoint(..., use_reentrant=False, context_fn=fg.checkpoint_context)"
-            )
-        if _saved_tensor_hooks() != self._hooks:
-            raise InputError(
-                "a checkpointed part of the model reads neighbours, draws or normalises; "
-                "call checkpoint(..., use_reentrant=False, context_fn=fg.checkpoint_context)"
+                "a checkpointed part of the model reads neighbours, draws or normalises, and has a context_fn of its "
+                "own; call checkpoint without it, or with context_fn=fg.checkpoint_context"
             )
 
     @contextmanager
@@ -396,8 +414,3 @@ class Forward:
             yield
         finally:
             self.counts, self.replaying = now, False
-
-
-def _saved_tensor_hooks() -> object:
-    """The hooks that activation checkpointing sets, or None."""
-    return torch._C._autograd._top_saved_tensors_default_hooks(False)

@@ -11,10 +11,12 @@ from torch import nn
 
 from fullgraph.own_code import unfit
 from fullgraph.own_model.pyg_view import PygView
+from fullgraph.own_model.typed.forms import LEARNED, as_hetero, learned_types
+from fullgraph.own_model.typed.views import TypedView
 
 KNOWN = ("edge_weight", "edge_attr", "node_id", "y", "train_mask", "val_mask", "test_mask")
 ROWS = ("x", "feat", "feats", "features", "h", "inp", "inputs", "input")  # names of an argument for the features
-ARCS = ("edge_index", "adj_t", "adj", "edges")
+ARCS = ("edge_index", "adj_t", "adj", "edges", "edge_index_dict", "adj_t_dict")
 DATA = ("data", "graph", "batch", "g")
 ABSENT = ("edge_weight", "edge_attr", "batch")  # attributes of a Data; None if the graph lacks them
 Positional = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.POSITIONAL_ONLY
@@ -42,7 +44,8 @@ class Takes:
         else:
             data = False
             others = [name for name in positional if name not in (*KNOWN, *fields)]
-            x = "x" if "x" in positional else next((name for name in others[:1] if name not in ARCS), None)
+            x = next((name for name in others if name in ("x", "x_dict")), None)
+            x = x or next((name for name in others[:1] if name not in ARCS), None)
             others = [name for name in others if name != x]
             arcs = next((name for name in ARCS if name in others), next(iter(others), None))
             first = gathers or positional[:2] == [x, arcs]
@@ -60,10 +63,14 @@ class Takes:
         return x, arcs, given
 
     def call(self, module: nn.Module, x: Any, arcs: Any, args: tuple[Any, ...], named: Mapping[str, Any]) -> Any:
-        """Call the module."""
+        """Call the module; learned rows are features of their types."""
+        if isinstance(x, Mapping):
+            x = {**x, **{kind: module._parameters[f"{LEARNED}{kind}"] for kind in learned_types(module)}}
         if self.data:
             own = {name: named[name] for name in self.names if name in named}
-            return module(as_data({**named, "x": x, "edge_index": arcs}), *args, **own)
+            by_type = isinstance(arcs, Mapping)
+            data = as_hetero(x, arcs, named) if by_type else as_data({**named, "x": x, "edge_index": arcs})
+            return module(data, *args, **own)
         if self.first:
             return module(x, arcs, *args, **named)
         both = {name: value for name, value in ((self.x, x), (self.arcs, arcs)) if name is not None}
@@ -77,7 +84,7 @@ class Takes:
         found = {name: has[name] for name in self.names if has.get(name) is not None}
         if "batch" in self.needed and "batch" not in found:
             found["batch"] = view.ids.new_zeros(view.num_owned)
-        missing = [name for name in self.needed if name not in found and name != "num_nodes"]
+        missing = [name for name in self.needed if name not in found and not name.startswith("num_nodes")]
         if missing:
             there = ", ".join(name for name, value in has.items() if value is not None)
             raise unfit(
@@ -91,6 +98,8 @@ class Takes:
 
 def graph_fields(view: PygView) -> dict[str, Any]:
     """This rank's rows of the graph's fields beside x and edge_index."""
+    if isinstance(view, TypedView):
+        return view.named_inputs()
     rows, arcs = view.graph.rows, view.graph.arcs
     masks = {f"{split}_mask": mask for split, mask in rows.masks.items()}
     known = {"edge_weight": arcs.weight, "edge_attr": arcs.attr, "node_id": view.ids, "y": rows.y, **masks}

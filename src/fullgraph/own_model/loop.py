@@ -53,10 +53,13 @@ def evaluate(model: nn.Module, shard: Shard | None = None, *, metric: str = "aut
     return evaluate_task(model, shard, task)
 
 
-def gather_rows(rows: Tensor, over: Over) -> Tensor:
-    """The rows of all nodes in the graph's own order, on every rank; `rows` are those of all this rank's nodes."""
+def gather_rows(rows: Tensor, over: Over, *, kind: str = "") -> Tensor:
+    """The rows of all nodes in the graph's own order, on every rank; `rows` are those of all this rank's nodes.
+
+    kind: the node type of the rows, in a typed graph; by default they are rows of all types.
+    """
     shard = _shard(over)
-    ids = shard.full.ids
+    ids = shard.typed.numbers[kind] if kind else shard.full.ids
     if len(rows) != len(ids):
         raise InputError(f"gather_rows was given {len(rows)} rows where this rank owns {len(ids)} nodes; give all")
     rows = rows.detach()

@@ -1,6 +1,5 @@
 """`distribute`: run a model written for PyG on one rank's rows."""
 
-import copy
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -10,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from fullgraph.axes import STRATEGIES
+from fullgraph.copied import copied
 from fullgraph.errors import InputError, one_line
 from fullgraph.exchange import Adaptive, Wire, Wires
 from fullgraph.exchange.inbox import NO_STEP
@@ -20,13 +20,16 @@ from fullgraph.own_model.chunked import AUTO, Budget, Chunks
 from fullgraph.own_model.drawing import drawing_alike
 from fullgraph.own_model.earlier import EarlierGradients
 from fullgraph.own_model.inputs import node_names
-from fullgraph.own_model.lazy import fill_lazy, inputs_as
+from fullgraph.own_model.lazy import fill_lazy, two_nodes
 from fullgraph.own_model.live import LiveRows, Readings
 from fullgraph.own_model.on_rows import OnRows, Returned
-from fullgraph.own_model.prepare import is_message_passing, unwrapped
+from fullgraph.own_model.prepare import is_message_passing, num_layers, unwrapped
 from fullgraph.own_model.pyg_view import PygView
-from fullgraph.own_model.tables import Tables, tables_in
+from fullgraph.own_model.tables import Tables
+from fullgraph.own_model.typed.forms import learned_types, takes_dicts
+from fullgraph.own_model.typed.views import TypedView
 from fullgraph.placement import Partitioned, RankGraph, Shard, WholeStep
+from fullgraph.placement.by_type import union_x
 from fullgraph.placement.view import counted
 from fullgraph.recipes import Strategy, vanilla, wires_of
 from fullgraph.report.terminal import note
@@ -87,6 +90,9 @@ def _takes_any_model(strategy: Strategy) -> bool:
     return type(strategy.layout()) is Partitioned and getattr(wire, "share", 1) == 1 and not hasattr(strategy, "choose")
 
 
+VALUES = Tensor, Mapping  # of a node feature or edge_index: one tensor, or dictionaries by type and relation
+
+
 class Distributed(nn.Module):
     """A user's model on one rank's rows: called as before, in training over the strategy's wires, in evaluation
     exactly.
@@ -99,18 +105,19 @@ class Distributed(nn.Module):
         epochs: int, seed: int, check: bool, chunks: Chunks,
     ) -> None:  # fmt: skip
         super().__init__()
-        _fill_lazy(model, shard)
+        by_type = bool(shard.facts.types) and takes_dicts(unwrapped(model))
+        fill_lazy(model, *two_nodes(shard.facts, by_type=by_type))
         self._as_written = _copies(model) if check else []
         self.on_rows = OnRows(model, seed=seed, checks=check, chunks=chunks, fields=shard.facts.field_names)
         self.module = self.on_rows.module
         self.transport, self.check = shard.transport, check
-        self.wires = wire or wires_of(strategy, epochs=epochs, layers=_num_layers(self.module))
+        self.wires = wire or wires_of(strategy, epochs=epochs, layers=num_layers(self.module))
         layout = strategy.layout()
         shard.eval_clock.tick()  # gives the messages of several models different names
         self.given, self.isolated, setup = shard, layout.isolated, f"own model {shard.eval_clock.step}"
         train = shard.train_graph.isolated() if layout.isolated else shard.train_graph
-        full = _view(shard.full_graph, shard, f"{setup}/full")
-        seen = full if train is shard.full_graph else _view(train, shard, f"{setup}/train")
+        full = _view(shard.full_graph, shard, f"{setup}/full", by_type)
+        seen = full if train is shard.full_graph else _view(train, shard, f"{setup}/train", by_type)
         self.full_view = full.opened("eval", Wire(), shard.eval_clock)
         self.train_view = seen.opened("halo", self.wires, shard.clock, layout.rules)
         self._trims, self._tell = False, _told(shard.transport)  # True: the loss reads training rows alone
@@ -121,13 +128,13 @@ class Distributed(nn.Module):
         self.shard = replace(shard, train=self.train_view, full=self.full_view, executor=WholeStep(self.train_view))
         _start_alike(self.module, shard.transport, setup)
         self.tables = self._cut_tables(setup)
+        if learned := learned_types(self.module):
+            self._tell(f"nodes of {', '.join(learned)} have learned rows, in place of features (docs/typed.md)")
 
     def _cut_tables(self, setup: str) -> Tables:
         """Keep this rank's rows of weights and buffers that have a row per node."""
-        ids, total = self.full_view.ids, self.full_view.num_nodes
-        names = tables_in(self.module, total, self.given.x.shape[1])
-        tables = Tables(self.module, names, ids, total, self.transport, f"{setup}/tables")
-        if tables and not torch.equal(self.train_view.ids, ids):
+        tables = Tables.found(self.module, self.full_view, self.transport, f"{setup}/tables")
+        if tables and not torch.equal(self.train_view.ids, self.full_view.ids):
             raise InputError(
                 f"{', '.join(tables)} has a row per node, and inductive training never reaches those of other nodes; "
                 "train transductively, or make rows from x"
@@ -147,16 +154,11 @@ class Distributed(nn.Module):
         """
         x, edge_index, args, kwargs = self._called(args, kwargs)
         view, in_loop = self._view_of(edge_index)
-        x = view.features if x is None or not isinstance(x, Tensor) or x is self.given.full.x else x
-        if len(x) != view.num_owned:
-            rows = "training" if view is self.train_view else "evaluation"
-            raise InputError(
-                f"x has {len(x)} rows where {rows} has {view.num_owned}; call the model without arguments for the "
-                "shard's own rows, or fg.evaluate for scores"
-            )
-        if edge_index is None or not isinstance(edge_index, Tensor):
+        x = view.features if x is None or not isinstance(x, VALUES) or x is self.given.full.x else x
+        view.check_rows(x, "training" if view is self.train_view else "evaluation")
+        if edge_index is None or not isinstance(edge_index, VALUES):
             kwargs = self.on_rows.inputs(view) | kwargs
-        if self.isolated and view is self.train_view and isinstance(edge_index, Tensor):
+        if self.isolated and view is self.train_view and isinstance(edge_index, VALUES):
             args, kwargs = self._inner_arcs(args, kwargs)
         if self.check:
             self._check_once(view, x, args, kwargs)
@@ -175,7 +177,7 @@ class Distributed(nn.Module):
                 "the model returns a loss of its own beside the logits, which a trainer would leave out; add it in a "
                 "loop of yours (fg.distribute), or return the number detached"
             )
-        return out.logits
+        return view.of_union(out.logits)
 
     def _called(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -191,7 +193,7 @@ class Distributed(nn.Module):
             keys = data.keys() if callable(getattr(data, "keys", None)) else vars(data)
             held = {name: value for name in keys if isinstance(value := getattr(data, name), Tensor)}
             return held.pop("x", None), held.pop("edge_index"), more, held | kwargs
-        by_trainer = len(args) > 1 and not isinstance(args[1], Tensor)
+        by_trainer = len(args) > 1 and not isinstance(args[1], VALUES)
         if takes.first or takes.data or by_trainer or not (args or kwargs):
             named = dict(kwargs)
             x, edge_index = (
@@ -201,7 +203,7 @@ class Distributed(nn.Module):
         x, edge_index, named = takes.bound(self.module, args, kwargs)
         return x, edge_index, (), named
 
-    def _run(self, view: PygView, x: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Returned:
+    def _run(self, view: PygView, x: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Returned:
         with drawing_alike(self.on_rows.seed, view.step):
             out = self.on_rows(view, x, *args, **kwargs)
         if self._buffers_kept is not None:
@@ -216,16 +218,22 @@ class Distributed(nn.Module):
             return self.train_view, False
         if edge_index is self.full_view or edge_index is self.given.full.view:
             return self.full_view, False
-        if edge_index is not None and not isinstance(edge_index, Tensor):
+        if edge_index is not None and not isinstance(edge_index, VALUES):
             raise InputError(f"edge_index is a {type(edge_index).__name__}; pass shard.edge_index, or nothing")
         view = self.train_view if self.training else self.full_view
         if edge_index is not None and not self._is_own(edge_index, view):
-            raise InputError("edge_index is not this shard's; pass shard.edge_index, or call the model without it")
+            name = "edge_index_dict" if isinstance(edge_index, Mapping) else "edge_index"
+            raise InputError(f"{name} is not this shard's; pass shard.{name}, or call the model without it")
         return view, True
 
-    def _is_own(self, edge_index: Tensor, view: PygView) -> bool:
-        known = (self.given.edge_index, view.edge_index)
-        return any(edge_index is arcs or torch.equal(edge_index, arcs) for arcs in known)
+    def _is_own(self, edge_index: Any, view: PygView) -> bool:
+        if not isinstance(edge_index, Mapping):
+            return any(_is_same(edge_index, arcs) for arcs in (self.given.edge_index, view.edge_index))
+        known = (self.given.edge_index_dict, view.marked_edge_index) if isinstance(view, TypedView) else ()
+        return any(
+            arcs.keys() == edge_index.keys() and all(map(_is_same, map(edge_index.get, arcs), arcs.values()))
+            for arcs in known
+        )
 
     def _begin(self, in_loop: bool) -> None:
         """Begin a step if this is a training forward."""
@@ -275,17 +283,17 @@ class Distributed(nn.Module):
             clock.losses.append(float(total.wait()))
         self.is_open = False
 
-    def _check_once(self, view: PygView, x: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _check_once(self, view: PygView, x: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Run the self-check on the rank with the most rows; all ranks report its result."""
         self.check, found, written = False, "", self._as_written.pop()
         step = self.given.eval_clock.step
-        counts = gather_rows(torch.tensor([len(x)]), self.transport, Key("setup/self-check rows", step))
+        counts = gather_rows(torch.tensor([view.num_owned]), self.transport, Key("setup/self-check rows", step))
         if self.transport.rank == int(counts.argmax()):
             try:
                 away = self.transport.away("checking the model on a small piece of the graph")
                 with torch.enable_grad(), away, own_code(written):
                     readings, why = self_check(
-                        written, view, x, (args, kwargs), seed=self.on_rows.seed, tables=list(self.tables),
+                        written, view, x, (args, kwargs), seed=self.on_rows.seed, tables=self.tables.kinds,
                         live=self._trims and view is self.train_view,
                     )  # fmt: skip
                 found = json.dumps([True, why, readings.total, readings.before_sum])
@@ -301,7 +309,7 @@ class Distributed(nn.Module):
 
     def trim(self) -> None:
         """Let layers compute only live rows in training: the loss reads logits of training nodes, and nothing else."""
-        self._trims = True
+        self._trims = not self.given.facts.types
 
     def _trim(self, readings: Readings, why: str) -> None:
         self._trims, total, before = False, readings.total, readings.before_sum
@@ -318,6 +326,9 @@ class Distributed(nn.Module):
         inner = source < self.train_view.num_owned
 
         def cut(value: Any) -> Any:
+            if isinstance(value, Mapping):
+                edges = self.given.typed.edges
+                return {key: x[inner[edges[key]]] if key in edges else x for key, x in value.items()}
             return value[inner] if isinstance(value, Tensor) and value.shape[:1] == source.shape else value
 
         nodes = node_names(self.train_view)
@@ -343,30 +354,32 @@ class Distributed(nn.Module):
         return self.module.named_parameters(*args, **kwargs)
 
 
-def _num_layers(module: nn.Module) -> int:
-    return max(1, sum(is_message_passing(part) for part in module.modules()))
-
-
-def _view(graph: RankGraph, shard: Shard, name: str) -> PygView:
+def _view(graph: RankGraph, shard: Shard, name: str, by_type: bool) -> PygView:
     nodes, counts = counted(graph, shard.transport, name)
-    return PygView(graph=graph, transport=shard.transport, num_nodes=nodes, counts=counts)
+    if not by_type:
+        graph = graph.with_rows(x=union_x(graph, shard.facts.types)) if shard.facts.types else graph
+        return PygView(graph=graph, transport=shard.transport, num_nodes=nodes, counts=counts)
+    view = TypedView(graph=graph, transport=shard.transport, num_nodes=nodes, counts=counts, types=shard.facts.types)
+    if graph is shard.train_graph:
+        view._fixed["apart"] = shard.typed  # so that the model's inputs are known by their identity
+    return view
+
+
+def _is_same(one: Any, other: Tensor) -> bool:
+    return one is other or (isinstance(one, Tensor) and torch.equal(one, other))
 
 
 def _copies(model: nn.Module) -> list[nn.Module]:
     """A copy of the model before any change, inside a list: torch ignores modules in lists."""
     try:
         with own_code():
-            return [copy.deepcopy(unwrapped(model))]
+            return [copied(unwrapped(model))]
     except InputError:
         raise
     except Exception as error:
         raise InputError(
             f"self-check: the model cannot be copied ({type(error).__name__}: {one_line(error)}); {WAY_OUT}"
         ) from error
-
-
-def _fill_lazy(model: nn.Module, shard: Shard) -> None:
-    fill_lazy(model, shard.x.shape[1], inputs_as(shard.facts))
 
 
 @torch.no_grad()

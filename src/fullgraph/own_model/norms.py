@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fullgraph.errors import InputError
 from fullgraph.own_model.forward import Forward, running
-from fullgraph.own_model.rows.spaces import rows_of
+from fullgraph.own_model.rows.spaces import mark, rows_of
 
 Norm = Callable[[Forward, Any, Tensor], Tensor]
 
@@ -29,10 +29,11 @@ def over_all_ranks(part: Any, label: str) -> None:
         if now is None:
             return kind.forward(self, x, batch, batch_size, **kwargs)
         rows = rows_of(x)
-        if batch is not None or rows is None or rows.dim or not rows.space.is_like(now.sets.nodes):
+        view = now.view if rows is None else now.view.at(rows.space)
+        if batch is not None or rows is None or rows.dim or not rows.space.is_like(view.nodes):
             raise InputError(f"the layer {label} is given other rows or a batch; give it the rows of all nodes, alone")
-        with now.trust():
-            return now.as_nodes(norm(now, self, x))
+        with now.trust(), now.over(view):
+            return mark(norm(now, self, x), rows)
 
     part.forward = MethodType(forward, part)
 

@@ -17,9 +17,11 @@ from fullgraph.own_model.mode import entered
 from fullgraph.own_model.outputs import changed, logits_of, parts_of
 from fullgraph.own_model.prepare import prepared, unwrapped
 from fullgraph.own_model.pyg_view import PygView
+from fullgraph.own_model.recomputed import give_contexts
 from fullgraph.own_model.rows.guard import Guard
 from fullgraph.own_model.rows.spaces import SAME, Even, Rows, mark, mark_of, rows_of
 from fullgraph.own_model.tables import Tables
+from fullgraph.own_model.typed.views import TypedView
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +45,7 @@ class OnRows:
 
         fields: names of the graph's fields.
         """
+        give_contexts()
         self.seed, self.draws, self.guard = seed, draws, Guard(checks=checks)
         self.chunks = chunks
         self.takes = Takes.of(unwrapped(module), fields)
@@ -64,13 +67,15 @@ class OnRows:
         forward.live = self.live if self.module.training else None
         self.guard.passes += self.module.training
         if self.tables:
-            self.tables.mark(view.nodes)
+            self.tables.mark(view)
             self.guard.tables = self.tables.held()
         args = tuple(_marked(view, value, "edge") for value in args)
         kwargs = {name: _marked(view, value, name) for name, value in kwargs.items()}
-        if "num_nodes" in self.takes.needed and "num_nodes" not in kwargs:
-            kwargs["num_nodes"] = forward.count(view.nodes)
-        x, edge_index = forward.as_nodes(x), view.marked_edge_index
+        x = _marked(view, x, "x") if isinstance(view, TypedView) else forward.as_nodes(x)
+        edge_index = view.marked_edge_index
+        for name, count in _counts(view, forward).items():
+            if name in self.takes.needed or (self.takes.data and isinstance(view, TypedView)):
+                kwargs.setdefault(name, count)
         fix = "forward is called with a Data" if self.takes.data else "forward is called with (x, edge_index)"
         if view.num_owned < view.num_nodes:
             fix += f" of one rank's {view.num_owned} of {view.num_nodes} nodes, and cannot rely on their number"
@@ -87,14 +92,16 @@ class OnRows:
         named = [(name, x) for name, x in parts_of(out) if isinstance(x, Tensor) and x.layout is torch.strided]
         tensors = [x for _, x in named]
         owned = [x for x in tensors if _is_owned(view, x)]
-        logits = logits_of([(name, x) for name, x in named if any(x is one for one in owned)])
+        kind = view.target.kind
+        logits = logits_of([(name, x) for name, x in named if any(x is one for one in owned)], kind)
         if logits is None:  # zeros for all nodes, or rows that are not followed (check=False)
-            logits = logits_of([(name, x) for name, x in named if x.shape[:1] == (view.num_owned,)])
+            logits = logits_of([(name, x) for name, x in named if x.shape[:1] == (view.target.num_owned,)], kind)
         if logits is None:
             given = type(out).__name__
             if isinstance(out, Tensor):
                 given = f"shape {tuple(out.shape)}" if tensors else "a sparse tensor"
-            problem = f"returned {given} for {view.num_owned} nodes; its forward must return logits, one row per node"
+            nodes = f"{view.target.num_owned} {kind}".rstrip()
+            problem = f"returned {given} for {nodes} nodes; its forward must return logits, one row per node"
             raise unfit(self.module.forward, problem, "the model")
         if self.guard.checks and not _is_owned(view, logits) and not isinstance(mark_of(logits), Even):
             raise InputError(
@@ -114,7 +121,14 @@ class OnRows:
 def _is_owned(view: PygView, x: Tensor) -> bool:
     """Whether a tensor has one row per owned node."""
     rows = rows_of(x)
-    return rows is not None and not rows.dim and rows.points is None and rows.space.is_like(view.nodes)
+    return rows is not None and not rows.dim and rows.points is None and rows.space.is_like(view.target.nodes)
+
+
+def _counts(view: PygView, forward: Forward) -> dict[str, Any]:
+    """Numbers of nodes, by the names of a forward's arguments for them."""
+    if isinstance(view, TypedView):
+        return {"num_nodes_dict": {kind: forward.count(part.nodes) for kind, part in view.parts.items()}}
+    return {"num_nodes": forward.count(view.nodes)}
 
 
 def _of_view(view: PygView, value: Tensor) -> Tensor:
@@ -128,6 +142,8 @@ def _of_view(view: PygView, value: Tensor) -> Tensor:
 
 def _marked(view: PygView, value: Any, name: str) -> Any:
     """A model input, marked as rows of nodes or of edges by its name, else by its length."""
+    if isinstance(view, TypedView):
+        return view.marked(value)
     if not isinstance(value, Tensor):
         return value
     known = edge_names(view), node_names(view)

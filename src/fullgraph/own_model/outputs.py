@@ -26,9 +26,9 @@ def parts_of(out: Any) -> Iterator[tuple[str, Any]]:
             yield inner or name, one
 
 
-def logits_of(found: list[tuple[str, Tensor]]) -> Tensor | None:
-    """The tensor named `logits` or `out`, else the first tensor; None if there is none."""
-    named = next((x for key in LOGITS for name, x in found if name == key), None)
+def logits_of(found: list[tuple[str, Tensor]], kind: str = "") -> Tensor | None:
+    """The tensor named after the target type or `logits` or `out`, else the first tensor; None if there is none."""
+    named = next((x for key in ((kind, *LOGITS) if kind else LOGITS) for name, x in found if name == key), None)
     return named if named is not None else found[0][1] if found else None
 
 

@@ -16,9 +16,13 @@ from fullgraph.own_model.quantiles import with_empty_sets
 from fullgraph.own_model.rows.backward import SHARE
 from fullgraph.own_model.rows.follow import flat
 from fullgraph.own_model.rows.spaces import Ends, Rows, mark, rows_of
+from fullgraph.own_model.typed.pyg_parts import use_ours
 
 POOL = "a pooling of all nodes; the model must give logits for every node: pool outside of it, with fg.gather_rows"
-ALL = "attention between all nodes; use layers over edges, such as TransformerConv or GATv2Conv"
+ALL = (
+    "attention between all nodes; use layers over edges, such as TransformerConv, or write linear attention with sums "
+    "over nodes"
+)
 ORDER = (
     "an aggregation that depends on the order of messages, which differs between ranks; use mean, max, std or softmax"
 )
@@ -42,12 +46,12 @@ REFUSED = {  # parts of PyG, by the module that defines them
 def unwrapped(module: nn.Module) -> nn.Module:
     """The module that torch.compile wraps: operations on rows must be visible, so it runs uncompiled."""
     module = getattr(module, "_orig_mod", module)
+    part: Any
     for part in module.modules():
         if getattr(part, "_compiled_call_impl", None) is not None:
             part._compiled_call_impl = None
-        for name, child in list(part.named_children()):
-            if hasattr(child, "_orig_mod"):
-                setattr(part, name, child._orig_mod)
+        if hasattr(part, "_orig_mod"):  # it keeps its name in the state dict
+            part.forward = part._orig_mod.__call__
     return module
 
 
@@ -58,22 +62,24 @@ def prepared(module: nn.Module, chunks: Chunks | None = None) -> nn.Module:
     """
     module = unwrapped(module)
     _check_weights(module)
+    groups = {id(part): n if len(group) > 1 else None for n, group in enumerate(layers_of(module)) for part in group}
     for name, part in module.named_modules():
         label = f"{type(part).__name__}{f' ({name})' if name else ''}"
         _check(part, label)
         over_all_ranks(part, label)
+        use_ours(part)
         with_empty_sets(part)
         _trust(part)
         count_all_rows(part)
         if hasattr(part, "cached") and isinstance(part.cached, bool):
             part.cached = False  # a cache filled in training would be read in evaluation
         if is_message_passing(part):
-            _number(part)
+            _number(part, groups[id(part)])
             if getattr(part, "flow", "") == "source_to_target":
                 if chunks is not None:
                     run_in_chunks(part, label, chunks)
                 use_kernels(part)
-            quieten(part, label)
+        quieten(part, label)
     return module
 
 
@@ -90,6 +96,11 @@ def _check(part: nn.Module, label: str) -> None:
             raise InputError(f"the layer {label} is {reason}")
     if isinstance(part, nn.Embedding | nn.EmbeddingBag) and part.sparse:
         raise InputError(f"the layer {label} gives sparse gradients, which no rank can sum; leave out sparse=True")
+    if isinstance(part, torch.jit.ScriptModule):
+        raise InputError(
+            f"the layer {label} is TorchScript, in which rows of nodes cannot be followed over ranks; "
+            "use the Python module itself"
+        )
     if isinstance(part, nn.SyncBatchNorm):
         raise InputError(f"the layer {label} talks over torch.distributed by itself; use nn.BatchNorm1d")
     if isinstance(part, nn.modules.instancenorm._InstanceNorm):
@@ -98,19 +109,40 @@ def _check(part: nn.Module, label: str) -> None:
 
 def is_message_passing(part: nn.Module) -> bool:
     """Whether a part is a PyG message-passing layer; imports nothing, since a model with one has loaded PyG."""
-    names = {f"{kind.__module__}.{kind.__name__}" for kind in type(part).__mro__}
-    return "torch_geometric.nn.conv.message_passing.MessagePassing" in names
+    return "torch_geometric.nn.conv.message_passing.MessagePassing" in _kinds(part)
 
 
-def _number(part: Any) -> None:
-    """Tell the forward pass when a layer begins and ends."""
-    part.register_forward_pre_hook(_enter)
+def _kinds(part: nn.Module) -> set[str]:
+    """The full names of a part's classes."""
+    return {f"{kind.__module__}.{kind.__name__}" for kind in type(part).__mro__}
+
+
+def layers_of(module: nn.Module) -> list[list[nn.Module]]:
+    """The message-passing layers; those of one nn.ModuleDict with a layer per relation are one layer."""
+    found: list[list[nn.Module]] = []
+    known = set[int]()
+    for part in module.modules():
+        by_relation = isinstance(part, nn.ModuleDict) and all("__" in name for name in part._modules)
+        group = list(part.children()) if by_relation else [part]
+        group = [one for one in group if is_message_passing(one) and id(one) not in known]
+        found += [group] if group else []
+        known.update(map(id, group))
+    return found
+
+
+def num_layers(module: nn.Module) -> int:
+    return max(1, len(layers_of(module)))
+
+
+def _number(part: Any, group: int | None) -> None:
+    """Tell the forward pass when a layer begins and ends. group: of the layers of an nn.ModuleDict."""
+
+    def enter(*_: Any) -> None:
+        if (forward := running.get()) is not None:
+            forward.enter(group)
+
+    part.register_forward_pre_hook(enter)
     part.register_forward_hook(_leave)
-
-
-def _enter(*_: Any) -> None:
-    if (forward := running.get()) is not None:
-        forward.enter()
 
 
 def _leave(*_: Any) -> None:
@@ -123,19 +155,20 @@ def _trust(part: Any) -> None:
 
     An aggregation that contains modules, such as DeepSetsAggregation, is followed like the rest of the model.
     """
-    kind, whole = type(part), part.forward.__func__
+    whole: Any = getattr(part.forward, "__func__", None)
+    kind = type(part)
     homes = {type(one).__module__ for one in part.modules()}
     if not kind.__module__.startswith(AGGREGATIONS) or homes & GIVEN_MODULES or not all(map(_is_known, homes)):
         return
 
     def forward(self: Any, x: Tensor, index: Any = None, *args: Any, **kwargs: Any) -> Any:
         now, by, rows = running.get(), rows_of(index), rows_of(x)
-        if now is None or by is None or rows is None or by.points is not now.sets.nodes:
+        if now is None or by is None or rows is None or not now.sets.has_nodes(by.points):
             return whole(self, x, index, *args, **kwargs)
         with now.trust():
             out = whole(self, x, index, *args, **kwargs)
         for one in flat(out):
-            mark(one, Rows(now.sets.nodes, rows.dim))
+            mark(one, Rows(by.points, rows.dim))  # type: ignore[arg-type]
         return out
 
     part.forward = MethodType(forward, part)
@@ -146,7 +179,11 @@ def _is_known(home: str) -> bool:
 
 
 def quieten(part: Any, label: str) -> None:
-    """Switch off SuperGAT's own loss: it samples arcs, and one rank's arcs are no sample of the graph."""
+    """Switch off what one rank cannot do: SuperGAT's own loss, which samples arcs of the whole graph, and GroupAddRev's
+    backward pass, which frees rows and runs layers outside of a forward pass.
+    """
+    if "torch_geometric.nn.models.rev_gnn.InvertibleModule" in _kinds(part):
+        part.disable = True
     if type(part).__name__ != "SuperGATConv":
         return
 

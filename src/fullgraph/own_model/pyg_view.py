@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from fullgraph.cached import cached_property
+from fullgraph.errors import InputError
 from fullgraph.exchange import Channel, RowFacts, Sides, Wire
 from fullgraph.nn.layer_plan import Known, LayerPlan, LayerShape
 from fullgraph.ops import Structure, spmm
@@ -42,9 +43,38 @@ class PygView(RankView):
 
     constants: dict[str, Constant] = field(default_factory=dict)  # by the name of their exchange; shared as well
 
+    kind: str = ""  # of the nodes, if they are a part of a typed graph
+
+    def at(self, nodes: Space) -> "PygView":
+        """The view of these nodes; a graph without types has one."""
+        return self
+
+    @property
+    def target(self) -> "PygView":
+        """The rows that the loss reads."""
+        return self
+
+    def check_rows(self, x: Any, rows: str) -> None:
+        """Refuse an input with other rows than these."""
+        size = len(x)
+        if size != self.num_owned:
+            raise InputError(
+                f"x has {size} rows where {rows} has {self.num_owned}; call the model without arguments for the "
+                "shard's own rows, or fg.evaluate for scores"
+            )
+
+    def of_union(self, rows: Tensor) -> Tensor:
+        """Rows of `target` among all rows."""
+        return rows
+
     @property
     def num_owned(self) -> int:
         return len(self.ids)
+
+    @property
+    def numbers(self) -> Tensor:
+        """The numbers [n] of owned nodes among those of their type."""
+        return self.ids
 
     @kept
     def all_ids(self) -> Tensor:
@@ -75,7 +105,7 @@ class PygView(RankView):
         """The edges into owned nodes, a subset of all edges."""
         return Space(
             "edges", self.edge_index.shape[1], ids=lambda: self.arc_ids, targets=lambda: self.edge_index[1],
-            edge_ids=lambda: self.arc_ids, whole=True,
+            edge_ids=lambda: self.arc_ids, whole=True, ends=(self.nodes, self.nodes),
         )  # fmt: skip
 
     @kept
@@ -105,9 +135,8 @@ class PygView(RankView):
     @kept
     def known_sources(self) -> Tensor:
         """Features [n+h, D] of owned and halo rows; they never change, so they cross once."""
-        return torch.cat(
-            [self.features, halo_of(self.graph.rows.route, self.features, self.transport, f"setup/{self.name} inputs")]
-        )
+        name = f"setup/{self.name} inputs{self.kind and f' of {self.kind}'}"
+        return torch.cat([self.features, halo_of(self.graph.rows.route, self.features, self.transport, name)])
 
     @kept
     def pattern(self) -> Structure:

@@ -15,16 +15,21 @@ from functools import cache
 from typing import Any, ClassVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from fullgraph.axes import MODELS
 from fullgraph.described import described
+from fullgraph.errors import InputError
+from fullgraph.graph_types import GraphTypes
 from fullgraph.nn.spec import drawing
 from fullgraph.own_code import own_code, unfit
 from fullgraph.own_model.inputs import Takes
-from fullgraph.own_model.lazy import fill_lazy, inputs_as
+from fullgraph.own_model.lazy import fill_lazy, two_nodes
 from fullgraph.own_model.module import Distributed, distribute
-from fullgraph.own_model.prepare import is_message_passing
+from fullgraph.own_model.prepare import num_layers
+from fullgraph.own_model.tables import has_table
+from fullgraph.own_model.typed.arguments import NUMBERS, TYPES, arguments, asks_for_types, complete, one_type
+from fullgraph.own_model.typed.forms import BY_TYPE, takes_only_types
 from fullgraph.partition import GraphFacts
 from fullgraph.placement import Shard
 from fullgraph.recipes import Strategy
@@ -69,7 +74,7 @@ class OwnModel(Value):
 
     @property
     def graph_layers(self) -> int:
-        return max(1, sum(is_message_passing(part) for part in self.outline(8, 2).modules()))
+        return num_layers(self.outline(8, 2))
 
     @property
     def layers(self) -> int:
@@ -79,13 +84,16 @@ class OwnModel(Value):
     def forward_inputs(self) -> list[str] | None:
         """The arguments of its forward beside x and edge_index; None: a Data, with everything that the graph has."""
         takes = Takes.of(self.outline(1, 2))
-        return None if takes.data else list(takes.names)
+        return None if takes.data else [name.removesuffix(BY_TYPE) for name in takes.names]
 
     def build(
         self, in_width: int, out_width: int, *, seed: int = 0, dtype: torch.dtype = torch.float32,
-        facts: GraphFacts | None = None,
+        facts: GraphFacts | None = None, types: GraphTypes | None = None, ids: Tensor | None = None,
     ) -> nn.Module:  # fmt: skip
-        """Build the module; equal seeds give equal weights on every rank. facts: of the graph, for lazy layers."""
+        """Build the module; equal seeds give equal weights on every rank. facts: of the graph, for lazy layers.
+
+        types: of a typed graph. ids: not used, since tables of nodes are cut afterwards.
+        """
         given: dict[str, Any] = {one.name: getattr(self, one.name) for one in fields(self)}
         kind = type(self).module
         names, is_open = arguments_of(kind)
@@ -96,18 +104,49 @@ class OwnModel(Value):
         given = {name: TRUTH.get(value, value) if name not in names else value for name, value in given.items()}
         widths = ((IN, in_width), (OUT, out_width), (NODES, 1 if facts is None else facts.nodes))
         given |= {name: width for known, width in widths for name in known if name in names}
-        with drawing(seed), own_code(kind, fix=f"{self.name} cannot be made; give its options with -m KEY=VALUE"):
+        if types:
+            given = {name: value for name, value in given.items() if name not in IN}
+            known = arguments(kind, names, types, IN)
+            given |= {name: value for name, value in known.items() if given.get(name) is None}
+        given = {name: value for name, value in given.items() if value is not None or name not in NUMBERS}
+        fix = f"{self.name} cannot be made; give its options with -m KEY=VALUE"
+        if -1 in given.values():
+            fix += "; the widths differ by node type, so the width of the input is -1, for lazy layers"
+        if facts is not None and not types and asks_for_types(names):
+            raise self._for_typed(facts)
+        with drawing(seed), own_code(kind, fix=fix):
             model = kind(**given)
         if not isinstance(model, nn.Module) or not callable(getattr(model, "forward", None)):
             raise unfit(kind, f"made a {type(model).__name__}; it has to be a torch.nn.Module")
+        if facts is not None and not types and takes_only_types(model):
+            raise self._for_typed(facts)
         with drawing(seed), own_code(kind, fix="its lazy layers could not be given their widths"):
             if facts is not None:
-                fill_lazy(model, in_width, inputs_as(facts))
+                by_type = types is not None and complete(model, types, has_table)
+                fill_lazy(model, *two_nodes(facts, 0 if types else in_width, by_type=by_type))
             return model.to(dtype)
 
-    def outline(self, in_width: int, out_width: int) -> nn.Module:
-        """Build the module only to inspect it."""
-        return self.build(in_width, out_width)
+    def outline(self, in_width: int, out_width: int, facts: GraphFacts | None = None) -> nn.Module:
+        """Build the module only to inspect it. facts: of the graph, if they are known."""
+        if facts is not None and facts.types:
+            return self.build(in_width, out_width, facts=facts, types=facts.types)
+        if not self._asks_for_types():
+            return self.build(in_width, out_width)
+        try:
+            return self.build(in_width, out_width, types=one_type(in_width))
+        except InputError:  # its layers depend on the types of its graph, which are not known here
+            return nn.Identity()
+
+    def _for_typed(self, facts: GraphFacts) -> InputError:
+        return InputError(
+            f"{facts.name} has one node type and one relation, and {self.name} takes dictionaries by type: give a "
+            "typed graph (docs/typed.md)"
+        )
+
+    def _asks_for_types(self) -> bool:
+        """Whether the graph's types decide arguments of the constructor that have no value."""
+        names, _ = arguments_of(type(self).module)
+        return asks_for_types(names) or any(getattr(self, name, 1) is None for name in NUMBERS)
 
     def distributed(
         self, model: nn.Module, shard: Shard, strategy: Strategy, *, epochs: int, seed: int, check: bool = True,
@@ -131,7 +170,7 @@ def spec_of(module: Callable[..., nn.Module], more: tuple[str, ...] = ()) -> typ
     """
     names, _ = arguments_of(module)
     names |= {name: inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in more}
-    return described(module, OwnModel, "module", _field, IN + OUT + NODES, names)
+    return described(module, OwnModel, "module", _field, IN + OUT + NODES + TYPES, names)
 
 
 def arguments_of(kind: Callable[..., nn.Module]) -> tuple[dict[str, inspect.Parameter], bool]:
@@ -162,6 +201,8 @@ def _takes_names(kind: type) -> bool:
 
 def _field(parameter: inspect.Parameter) -> tuple[Any, Any] | None:
     kind, default = _kind(parameter), parameter.default
+    if default is parameter.empty and parameter.name in NUMBERS:
+        return int | None, field(default=None)
     if default is parameter.empty:
         return kind, field()
     if isinstance(default, PLAIN) or default is None:

@@ -166,16 +166,25 @@ class RankGraph:
             return self
         return RankGraph.of(self.rows.to(HOST, self.rows.x), self.arcs.to(HOST))
 
-    def for_pyg(self, device: torch.device) -> "RankGraph":
-        """The same graph for a model written for PyG: on its device, with dense features and weights of their type."""
-        graph = self.with_dense_rows().to(device, arcs=True)
+    def for_pyg(self, device: torch.device, *, typed: bool = False) -> "RankGraph":
+        """The same graph for a model written for PyG: on its device, with dense features and weights of their type.
+
+        typed: features stay as they are, and rows are sorted by id, which means by type.
+        """
+        graph = (self.by_id() if typed else self.with_dense_rows()).to(device, arcs=True)
         x, arcs = graph.rows.x, graph.arcs
-        assert isinstance(x, Tensor)
-        x, kind = x.to(device), fine(x.dtype)
+        values = x if isinstance(x, Tensor) else x.weight
+        assert values is not None
+        x, kind = x.to(device=device), fine(values.dtype)
         weight = None if arcs.weight is None else arcs.weight.to(kind)
         attr = None if arcs.attr is None else arcs.attr.to(kind)
-        of_nodes, of_arcs = (_as_numbers(held, device, kind) for held in (graph.rows.fields, arcs.fields))
+        of_nodes, of_arcs = (_as_numbers(held, device, kind, typed) for held in (graph.rows.fields, arcs.fields))
         return graph.with_rows(x=x, fields=of_nodes).with_arcs(replace(arcs, weight=weight, attr=attr, fields=of_arcs))
+
+    def by_id(self) -> "RankGraph":
+        """The same rows, sorted by id."""
+        ids = self.rows.ids
+        return self if bool((ids.diff() > 0).all()) else self.reordered(torch.argsort(ids))
 
     def ordered(self) -> "RankGraph":
         """The same rows, sorted by position."""
@@ -226,9 +235,10 @@ class RankGraph:
         return RankGraph.of(NodeRows(halo_ids=rows.halo_ids[read_h], route=route, **picked), kept)
 
 
-def _as_numbers(held: Mapping[str, Tensor], device: torch.device, kind: torch.dtype) -> dict[str, Tensor]:
-    """Fields on a device; real numbers in the type of the features."""
-    return {name: x.to(device, kind if x.is_floating_point() else x.dtype) for name, x in held.items()}
+def _as_numbers(held: Mapping[str, Tensor], device: torch.device, kind: torch.dtype, typed: bool) -> dict[str, Tensor]:
+    """Fields on a device; real numbers in the type of the features, numbers of types and relations in 64 bits."""
+    types = {name: torch.int64 if typed else x.dtype for name, x in held.items()}
+    return {name: x.to(device, kind if x.is_floating_point() else types[name]) for name, x in held.items()}
 
 
 def pick(x: Features, rows: Tensor) -> Features:

@@ -1,6 +1,7 @@
 """One rank's share of the work, which a placement gives to the trainer."""
 
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Protocol
 
 import torch
@@ -10,7 +11,8 @@ from fullgraph.cached import cached_property
 from fullgraph.exchange import Clock, Held, settled
 from fullgraph.nn.layer_plan import LayerPlan
 from fullgraph.partition import GraphFacts
-from fullgraph.placement.rank_graph import RankGraph
+from fullgraph.placement.by_type import ByType, by_type, union_x
+from fullgraph.placement.rank_graph import RankGraph, Relation
 from fullgraph.placement.view import RankView
 from fullgraph.transport import Transport
 
@@ -91,22 +93,24 @@ class Shard:
     @cached_property
     def full_graph(self) -> RankGraph:
         """The graph of all owned rows, for a model written for PyG."""
-        return self.full.graph.for_pyg(self._device)
+        return self.full.graph.for_pyg(self._device, typed=bool(self.facts.types))
 
     @cached_property
     def train_graph(self) -> RankGraph:
         """The training graph, which is smaller if training is inductive."""
         same = self.train.graph.arcs is self.full.graph.arcs
-        return self.full_graph if same else self.train.graph.for_pyg(self._device)
+        return self.full_graph if same else self.train.graph.for_pyg(self._device, typed=bool(self.facts.types))
 
     @property
     def _device(self) -> torch.device:
         return self.full.y.device
 
-    @property
+    @cached_property
     def x(self) -> Tensor:
         """Features [n, D]."""
-        x = self.train_graph.rows.x
+        x, types = self.train_graph.rows.x, self.facts.types
+        if types:
+            return union_x(self.train_graph, types)
         assert isinstance(x, Tensor)
         return x
 
@@ -144,6 +148,41 @@ class Shard:
     @property
     def test_mask(self) -> Tensor:
         return self.train_graph.rows.masks["test"]
+
+    @cached_property
+    def typed(self) -> ByType:
+        """A typed graph's rows by type and edges by relation."""
+        if not self.facts.types:
+            raise AttributeError(f"{self.facts.name} has one node type and one relation: use x and edge_index")
+        return by_type(self.train_graph, self.facts.types)
+
+    @property
+    def x_dict(self) -> dict[str, Tensor]:
+        """Features by type, of the types that have any."""
+        return self.typed.x
+
+    @property
+    def edge_index_dict(self) -> dict[Relation, Tensor]:
+        """Edges by relation; pass them unchanged to the distributed model."""
+        return self.typed.edge_index
+
+    @property
+    def edge_weight_dict(self) -> dict[Relation, Tensor]:
+        """Weights of edges by relation, of the relations that have any."""
+        return self.typed.edge_weight
+
+    @property
+    def edge_attr_dict(self) -> dict[Relation, Tensor]:
+        """Features of edges by relation, of the relations that have any."""
+        return self.typed.edge_attr
+
+    def __getitem__(self, key: str | Relation) -> SimpleNamespace:
+        """The values of one node type or relation, as in PyG's `HeteroData`."""
+        return self.typed.store(key)
+
+    def metadata(self) -> tuple[list[str], list[Relation]]:
+        """Node types and relations, as in PyG's `HeteroData`."""
+        return self.facts.types.metadata()
 
     @property
     def num_features(self) -> int:

@@ -1,7 +1,7 @@
 """Records of a run: the meter, the epochs, traces and tables."""
 
 from fullgraph.report.meter import Meter, Phases, Tally, age, peak_memory_bytes
-from fullgraph.report.record import EpochRecord, MetricsLog, as_table, from_table, medians, read_metrics, seconds_to
+from fullgraph.report.record import EpochRecord, MetricsLog, as_table, from_table, medians, read_metrics
 from fullgraph.report.tables import PAGE, Outcome, read_outcome
 
 __all__ = [
@@ -19,5 +19,4 @@ __all__ = [
     "peak_memory_bytes",
     "read_metrics",
     "read_outcome",
-    "seconds_to",
 ]

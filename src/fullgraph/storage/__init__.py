@@ -1,7 +1,6 @@
 """Read, write and lock the package's files: the only code that renames, syncs or parses them."""
 
 from fullgraph.storage.atomic import (
-    Foreign,
     discard,
     open_to_append,
     refuse_foreign,
@@ -30,7 +29,6 @@ from fullgraph.storage.workspace import NEW, sweep, workspace
 __all__ = [
     "NEW",
     "FolderLock",
-    "Foreign",
     "checksum",
     "discard",
     "open_to_append",

@@ -30,7 +30,7 @@ class Weights:
         """`dtype`: the type in which the model computes from now on."""
         self.model = model
         self.tables: SpreadRows | None = getattr(model, "tables", None) or None
-        self._own = list(model.parameters())
+        self._names, self._own = [name for name, _ in model.named_parameters()], list(model.parameters())
         self.masters = [_master(p) if p.dtype != dtype else p for p in self._own]
         for own in self._own:
             own.data = own.data.to(dtype)
@@ -81,10 +81,16 @@ class Weights:
 
     def whole_slots(self, slots: dict[str, Tensor]) -> dict[str, Tensor]:
         """Complete the state of an optimizer, named by the number of each weight ("0.exp_avg")."""
-        return {name: self.tables.gathered(x) if self._has_rows(name, x) else x for name, x in slots.items()}  # type: ignore[union-attr]
+        return {
+            name: self.tables.gathered(self._names[int(name.partition(".")[0])], x) if self._has_rows(name, x) else x  # type: ignore[union-attr]
+            for name, x in slots.items()
+        }
 
     def own_slots(self, slots: dict[str, Tensor]) -> dict[str, Tensor]:
-        return {name: self.tables.rows_of(x) if self._has_rows(name, x) else x for name, x in slots.items()}  # type: ignore[union-attr]
+        return {
+            name: self.tables.rows_of(self._names[int(name.partition(".")[0])], x) if self._has_rows(name, x) else x  # type: ignore[union-attr]
+            for name, x in slots.items()
+        }
 
     def _has_rows(self, name: str, x: Tensor) -> bool:
         """Whether an optimizer keeps one row per node under this name."""

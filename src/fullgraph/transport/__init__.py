@@ -1,6 +1,6 @@
 """Transports: how bytes move between ranks. Only this folder may import torch.distributed."""
 
-from fullgraph.environ import MEETING, adopt_slurm, number
+from fullgraph.environ import number
 from fullgraph.errors import PeerLost
 from fullgraph.transport.base import PLAIN, ByPeer, Coding, Pending, Ready, Sizes, Transport
 from fullgraph.transport.gather import agree, barrier, gather_rows, rank_table, shared_token
@@ -10,11 +10,10 @@ from fullgraph.transport.key import Key, Use, Way
 from fullgraph.transport.machine import Bundle, share
 from fullgraph.transport.process import ProcessTransport
 from fullgraph.transport.sums import cost_of
-from fullgraph.transport.threads import Hub, ThreadTransport
+from fullgraph.transport.threads import Hub
 from fullgraph.transport.wrappers import Counting, Noted, OrderChecking, Recording
 
 __all__ = [
-    "MEETING",
     "PLAIN",
     "Bundle",
     "ByPeer",
@@ -33,11 +32,9 @@ __all__ = [
     "SingleRank",
     "Sizes",
     "SubTransport",
-    "ThreadTransport",
     "Transport",
     "Use",
     "Way",
-    "adopt_slurm",
     "agree",
     "barrier",
     "begun",

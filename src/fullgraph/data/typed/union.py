@@ -11,6 +11,7 @@ from fullgraph.data import csr
 from fullgraph.data.arrays import Array
 from fullgraph.data.fields import check_fields
 from fullgraph.data.graph import Graph
+from fullgraph.data.pairs import Pairs
 from fullgraph.data.splits import MASKS
 from fullgraph.graph_types import EDGE_TYPE, NODE_TYPE, GraphTypes, RelationFact, TypeFact
 
@@ -47,19 +48,34 @@ def union_of(graph: TypedGraph) -> Graph:
     labels = graph.labels
     return union._with(
         types=types_of(graph),
+        pairs=_pairs(graph, first),
+        edge_attr=_edge_features(graph, order),
         fields=check_fields(arrays, total, graph.num_arcs),
         names=None if graph.target is None else graph.nodes[graph.target].names,
+        lacks=union.lacks if labels is None else labels.lacks,
         num_classes=0 if labels is None else labels.num_classes,
         class_names=() if labels is None else labels.class_names,
-        notes=(*graph.notes, *_unused(graph)),
+        notes=graph.notes,
     )
 
 
 def types_of(graph: TypedGraph) -> GraphTypes:
     """Return the facts about a graph's types and relations."""
     kinds = (TypeFact(name, kind.num_nodes, kind.num_features) for name, kind in graph.nodes.items())
-    relations = (RelationFact(*name, edges.num_arcs) for name, edges in graph.edges.items())
-    return GraphTypes(tuple(kinds), tuple(relations), graph.target or "")
+    relations = (
+        RelationFact(*name, edges.num_arcs, weighted=edges.edge_weight is not None, features=edges.num_features)
+        for name, edges in graph.edges.items()
+    )
+    pairs = "__".join(graph.pairs[0]) if graph.pairs else ""
+    return GraphTypes(tuple(kinds), tuple(relations), graph.target or "", pairs)
+
+
+def _pairs(graph: TypedGraph, first: dict[str, int]) -> Pairs | None:
+    """Return the pairs in the union's numbers."""
+    if graph.pairs is None:
+        return None
+    (source, _, target), pairs = graph.pairs
+    return Pairs(pairs.ends + np.array([first[source], first[target]]), pairs.y, pairs.split)
 
 
 def _smallest(count: int) -> Any:
@@ -99,11 +115,23 @@ def _features(graph: TypedGraph) -> Any:
     return sp.csr_array((np.concatenate(data), np.concatenate(indices), indptr), shape=(graph.num_nodes, max(1, width)))
 
 
-def _unused(graph: TypedGraph) -> list[str]:
-    named = ["__".join(name) for name, edges in graph.edges.items() if edges.edge_attr is not None]
-    return [f"edge_attr of {', '.join(named)} is not used: models for typed graphs read no features of edges"] * bool(
-        named
-    )
+def _edge_features(graph: TypedGraph, order: Any) -> Array | None:
+    """Return the features of all edges in the union's order, with zeros up to the widest relation; None if none has.
+
+    Only a user's own model reads them.
+    """
+    width = max((edges.num_features for edges in graph.edges.values()), default=0)
+    if not width:
+        return None
+    kinds = [edges.edge_attr.dtype for edges in graph.edges.values() if edges.edge_attr is not None]
+    out = np.zeros((graph.num_arcs, width), np.result_type(*kinds))
+    done = 0
+    for edges in graph.edges.values():
+        if edges.edge_attr is not None:
+            out[done : done + edges.num_arcs, : edges.num_features] = edges.edge_attr
+        done += edges.num_arcs
+    sorted_attr: Array = out[order]
+    return sorted_attr
 
 
 def _padded(graph: TypedGraph, total: int) -> tuple[Any, Any]:

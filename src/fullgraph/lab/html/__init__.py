@@ -2,7 +2,7 @@
 
 from fullgraph.lab.html.many import write_comparison
 from fullgraph.lab.html.one import write_report
-from fullgraph.lab.html.past import PastRun, read_run
+from fullgraph.lab.html.past import read_run
 from fullgraph.report.tables import PAGE
 
-__all__ = ["PAGE", "PastRun", "read_run", "write_comparison", "write_report"]
+__all__ = ["PAGE", "read_run", "write_comparison", "write_report"]

@@ -68,7 +68,8 @@ class Chunk:
     def __init__(self, by_target: ByTarget, low: int, high: int) -> None:
         self.by, self.low, self.high = by_target, low, high
         self.first, self.last = int(by_target.indptr[low]), int(by_target.indptr[high])
-        self.sets, self.trace = Sets(self._nodes(), self._edges()), Trace()
+        nodes = self._nodes()
+        self.sets, self.trace = Sets(nodes, self._edges(nodes)), Trace()
         self._sources: tuple[Tensor, Adjacency] | None = None
 
     @property
@@ -86,8 +87,9 @@ class Chunk:
             targets=lambda: torch.arange(high - low, device=nodes.ids.device),
         )  # fmt: skip
 
-    def _edges(self) -> Space:
+    def _edges(self, nodes: Space) -> Space:
         edges = self.by.edges
+        source, target = edges.ends or (self.by.nodes, self.by.nodes)
 
         def of(values_e: Tensor) -> Tensor:
             with torch._C.DisableTorchFunction():
@@ -95,7 +97,7 @@ class Chunk:
 
         return Space(
             "edges", self.num_arcs, ids=lambda: of(edges.ids), edge_ids=lambda: of(edges.edge_ids),
-            targets=lambda: of(edges.targets) - self.low,
+            targets=lambda: of(edges.targets) - self.low, ends=(nodes if source is target else source, nodes),
         )  # fmt: skip
 
     def forget(self) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -91,7 +92,7 @@ class Arguments:
             self.plain[name] = None if name[:-2] in given else data
             return
         dim, rows, forward = conv.node_dim % data.dim(), rows_of(data), self.forward
-        nodes = forward.sets.nodes
+        nodes = self.by_target.nodes
         if rows is not None and (rows.points is not None or not rows.is_single or rows.dim != dim):
             raise NotInChunks(f"{name} is made of other rows than those of nodes")
         if side:
@@ -99,7 +100,7 @@ class Arguments:
                 raise NotInChunks(f"{name} is made of other rows than those of nodes")
             if rows is None and not isinstance(current(data), Even):
                 raise NotInChunks(f"{name} is no tensor of rows")
-        table = data if side else forward.sources(data, dim)
+        table = data if side else forward.sources(data, dim, forward.at(self.by_target.edges))
         self.slots[name] = Slot(self._number(table), "target" if side else "source", dim)
 
     def _other(self, name: str, value: Any) -> None:
@@ -113,7 +114,7 @@ class Arguments:
             raise NotInChunks(f"{name} holds positions or several entries a row")
         if rows.space.is_like(self.by_target.edges):
             role = "edge"
-        elif rows.space.is_like(self.forward.sets.nodes):
+        elif rows.space.is_like(self.by_target.nodes):
             role = "node"
         else:
             raise NotInChunks(f"{name} is made of other rows than those of edges or nodes")
@@ -165,5 +166,5 @@ class Arguments:
             return value
         for space, own in ((self.by_target.nodes, chunk.sets.nodes), (self.by_target.edges, chunk.sets.edges)):
             if value.space is space:
-                return Count.of(own, self.forward.total, self.forward.gave, value.scale, value.shift)
+                return Count.of(own, self.forward.total, partial(self.forward.gave, own), value.scale, value.shift)
         raise NotInChunks("its messages take a number of other rows")

@@ -152,7 +152,8 @@ class ChunkedCall:
         inspector = conv.inspector
         with torch._C.DisableTorchFunction():
             ends = edge_index.detach()
-            by_target = self.chunks.order(rows.space, forward.sets.nodes, ends[1])
+            assert rows.space.ends is not None  # see _is_plain
+            by_target = self.chunks.order(rows.space, rows.space.ends[1], ends[1])
         names = {function: inspector.get_param_names(function) for function in STEPS[self.name]}
         late = _late(conv, self.name)
         arguments = Arguments(forward, by_target, ends)
@@ -213,6 +214,8 @@ def _late(conv: Any, name: str) -> dict[str, Any]:
 def _is_plain(conv: Any, forward: Forward, rows: Rows) -> bool:
     """Whether the call runs over edges of the graph, in a layer that uses only PyG's standard functions."""
     if rows.points is not Ends.BOTH or rows.dim != 1 or not rows.is_single or forward.trusted or forward.chunk:
+        return False
+    if rows.space.ends is None:
         return False
     hooked = any(hooks for name, hooks in vars(conv).items() if name.startswith(HOOKS) and name.endswith("_hooks"))
     return (

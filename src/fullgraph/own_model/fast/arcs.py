@@ -20,7 +20,12 @@ from fullgraph.own_model.rows.spaces import Ends, Rows, Space, mark, rows_of
 def is_own(forward: Forward, x: Any, edge_index: Any) -> bool:
     """Whether a layer is called with rows of nodes and with the graph's own arcs."""
     arcs = rows_of(edge_index)
-    if arcs is None or not arcs.space.whole or arcs.points is not Ends.BOTH or not isinstance(x, Tensor):
+    if (
+        arcs is None
+        or arcs.space is not forward.sets.edges
+        or arcs.points is not Ends.BOTH
+        or not isinstance(x, Tensor)
+    ):
         return False
     with torch._C.DisableTorchFunction():
         forward.guard.meet_maker(x)

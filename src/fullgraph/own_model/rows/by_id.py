@@ -17,16 +17,19 @@ OTHERS = (
 )
 
 
-def positions(forward: "Forward", numbers: Tensor) -> Tensor:
-    """Positions of global ids among this rank's nodes, marked as positions."""
-    by, nodes, total = rows_of(numbers), forward.sets.nodes, forward.view.num_nodes
+def positions(forward: "Forward", numbers: Tensor, table: Tensor) -> Tensor:
+    """Positions of global ids among this rank's rows of a table, marked as positions."""
+    by, held = rows_of(numbers), rows_of(table)
+    assert held is not None
+    view, nodes = forward.view.at(held.space), held.space
+    total = view.num_nodes
     with torch._C.DisableTorchFunction():
         if by is None:
             whole = torch.arange(total, device=numbers.device)
             if numbers.shape != whole.shape or not torch.equal(numbers, whole.to(numbers.dtype)):
                 refuse(OTHERS)
             return mark(torch.arange(nodes.size, device=numbers.device), Rows(nodes, 0, points=nodes))
-        ids, order = forward.view.once("sorted ids", lambda: forward.view.ids.sort())
+        ids, order = view.once("sorted ids", lambda: view.numbers.sort())
         place = torch.searchsorted(ids, numbers.detach()).clamp(max=max(0, len(ids) - 1))
         if numbers.numel() and (not len(ids) or not torch.equal(ids[place], numbers)):
             refuse(OTHERS)
@@ -46,14 +49,14 @@ def embedding(
     max_norm: float | None = None, norm_type: float = 2.0, scale_grad_by_freq: bool = False, sparse: bool = False,
 ) -> Any:  # fmt: skip
     """nn.Embedding over the nodes of the graph."""
-    if rows_of(weight) is None:
+    rows, table = rows_of(input), rows_of(weight)
+    if table is None:
         return NotImplemented
-    rows = rows_of(input)
     if rows is not None and rows.points is Ends.SOURCES and padding_idx is None and max_norm is None:
         return forward.lift(weight, 0, input)
     if is_by_number(forward, weight, input):
-        index = positions(forward, input)
-    elif rows is not None and isinstance(rows.points, Space) and rows.points.is_like(forward.sets.nodes):
+        index = positions(forward, input, weight)
+    elif rows is not None and isinstance(rows.points, Space) and rows.points.is_like(table.space):
         index = input
     else:
         refuse(OTHERS)
@@ -61,7 +64,8 @@ def embedding(
         refuse("a table with a row per node is an nn.Embedding; leave out scale_grad_by_freq and sparse")
     by = rows_of(index)
     assert by is not None
-    padding = None if padding_idx is None else padding_idx % forward.view.num_nodes
-    own = [] if padding is None else (forward.view.ids == padding).nonzero().flatten().tolist()
+    view = forward.view.at(table.space)
+    padding = None if padding_idx is None else padding_idx % view.num_nodes
+    own = [] if padding is None else (view.numbers == padding).nonzero().flatten().tolist()
     out = func(index, weight, own[0] if own else None, max_norm, norm_type)
     return mark(out, by.values)

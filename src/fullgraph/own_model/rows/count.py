@@ -95,6 +95,8 @@ class Count(np.int64):
         """Compare the number of all rows; libraries also compare it with a size that they read from a tensor."""
         if type(other) is Count:
             return self.rows == other.rows
+        if type(other) is int and not other:  # a rank without rows does what the others do
+            return not self.total
         return bool(other == self.total or (other == self.rows and not in_users_code()))
 
     def __ne__(self, other: Any) -> bool:

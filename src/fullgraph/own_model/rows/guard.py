@@ -120,7 +120,7 @@ class Guard:
     def _check_origins(self, scan: "Scan") -> None:
         """Refuse a tensor that neither a call nor the model made: it may hold rows, or values computed from rows."""
         for x in scan.unknown:
-            sizes = {size for size in (scan.forward.sets.nodes.size, scan.forward.sets.edges.size) if size >= FEW}
+            sizes = {space.size for space in scan.forward.sets.whole if space.size >= FEW}
             if x.grad_fn is not None or (sizes.intersection(x.shape) and id(x) not in self.owned):
                 refuse(
                     f"{_name(scan.func)} is given a tensor {list(x.shape)} that was made where rows cannot be followed "
@@ -248,14 +248,15 @@ class Scan:
     def numbered(self, what: Mark | None) -> Any:
         if isinstance(what, Rows):
             points = self._number(what.points) if isinstance(what.points, Space) else what.points
-            return "rows", self._number(what.space), what.dim, what.each, points, what.blocks
+            ends = tuple(map(self._number, what.space.ends or ()))
+            return "rows", self._number(what.space), what.dim, what.each, points, what.blocks, ends
         return SAME if what is None else what
 
     def restored(self, what: Any) -> Mark:
         if type(what) is not tuple:
             found: Mark = what
             return found
-        _, space, dim, each, points, blocks = what
+        _, space, dim, each, points, blocks, _ = what
         return Rows(self.spaces[space], dim, each, self.spaces[points] if type(points) is int else points, blocks)
 
     def _number(self, space: Space) -> int:

@@ -66,6 +66,17 @@ def embedding_bag(
     return mark(func(input, weight, offsets, max_norm, *args, **kwargs), rows)
 
 
+def linear(forward: "Forward", func: Any, input: Any, weight: Any, bias: Any = None) -> Any:
+    """A map of the last dimension: torch joins the others for it, which hides the rows of a rank that has only one."""
+    rows, owned = rows_of(input), forward.guard.owned
+    if rows is None or input.dim() < 3 or rows.dim == input.dim() - 1 or rows.points is not None:
+        return NotImplemented
+    if id(weight) not in owned or rows_of(weight) is not None or (bias is not None and id(bias) not in owned):
+        return NotImplemented
+    forward.guard.meet_maker(input)
+    return mark(func(input, weight, bias), rows)
+
+
 def bilinear(
     forward: "Forward", func: Any, one: Tensor, other: Tensor, weight: Tensor, bias: Tensor | None = None
 ) -> Any:
@@ -88,6 +99,7 @@ def bilinear(
 _VF: Any = torch._VF
 LAYERS: dict[Any, Callable[..., Any]] = {
     F.one_hot: one_hot,
+    F.linear: linear,
     F.bilinear: bilinear,
     F.embedding_bag: embedding_bag,
     **dict.fromkeys((_VF.lstm, _VF.gru, _VF.rnn_tanh, _VF.rnn_relu), recurrent),

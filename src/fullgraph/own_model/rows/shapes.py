@@ -132,16 +132,19 @@ def _ends(end: int | None) -> bool:
 PAIRS = (Ends.BOTH, Ends.TURNED, Ends.EITHER)
 
 
-def ends_of(pair: Any, nodes: Space) -> tuple[Space | Ends, Space | Ends]:
+def ends_of(pair: Any, edges: Space) -> tuple[Space | Ends, Space | Ends]:
     """The rows that an edge_index points to. Owned nodes come first among owned and halo nodes."""
-    first = nodes if pair is Ends.TURNED else Ends.SOURCES
-    return first, nodes if pair is Ends.BOTH else Ends.SOURCES
+    if edges.ends is None:
+        refuse("edges of different relations are joined; use each relation by itself")
+    targets = edges.ends[1]
+    first = targets if pair is Ends.TURNED else Ends.SOURCES
+    return first, targets if pair is Ends.BOTH else Ends.SOURCES
 
 
 def _end_of(op: Op, rows: Rows) -> Any:
     """A row of edge_index: sources point to owned and halo nodes, targets to owned nodes."""
     edges = rows.space
-    ends = [Rows(edges, 0, points=end) for end in ends_of(rows.points, op.follow.nodes)]
+    ends = [Rows(edges, 0, points=end) for end in ends_of(rows.points, edges)]
     if op.name == "unbind":
         return ends
     if op.name == "select":
@@ -168,19 +171,22 @@ def cat(op: Op) -> Mark | None:
     if not all(rows.is_single and rows.dim == dim for rows in found):
         unknown(op)
     space = op.follow.joined([rows.space for rows in found])
-    return Rows(space, dim, 1, _points(op, [rows.points for rows in found]))
+    return Rows(space, dim, 1, _points(op, [rows.points for rows in found], space))
 
 
-def _points(op: Op, points: list[Space | Ends | None]) -> Space | Ends | None:
+def _points(op: Op, points: list[Space | Ends | None], joined: Space) -> Space | Ends | None:
     """The set that joined index tensors point into; refuse tensors that point into different sets."""
-    kinds = {p for p in points if p is not op.follow.nodes}
+    source, target = joined.ends or (None, None)
+    if any(isinstance(p, Ends) for p in points) and source is None:
+        refuse(f"edges of different relations are joined ({op.name}); use each relation by itself")
+    kinds = {p for p in points if p is not source or source is not target}
     if not kinds:
-        return op.follow.nodes
+        return source
     if kinds <= set(PAIRS):
         return kinds.pop() if len(kinds) == 1 else Ends.EITHER
     if kinds == {Ends.SOURCES}:  # owned nodes are the first of them
         return Ends.SOURCES
-    if len(kinds) == 1 and all(p is not op.follow.nodes for p in points):
+    if len(kinds) == 1 and all(p in kinds for p in points):
         return kinds.pop()
     refuse(f"positions of nodes are mixed with numbers, or with other positions ({op.name}); {POSITION}")
 
@@ -204,9 +210,9 @@ def stack(op: Op) -> Mark | None:
         return None
     new = op.given["dim"] % op.out.dim()
     points = [rows.points if rows is not None else None for rows in marks]
-    nodes = op.follow.nodes
     if Ends.SOURCES in points:
-        pair = next((pair for pair in PAIRS if points == list(ends_of(pair, nodes))), None)
+        edges = marks[0].space if marks[0] is not None else None
+        pair = next((pair for pair in PAIRS if edges and points == list(ends_of(pair, edges))), None)
         if pair is None or new or marks[0] is None or marks[1] is None or not marks[0].values.fits(marks[1].values):
             refuse(f"ends of edges are stacked in a way that is not understood; {REVERSED}")
         return Rows(marks[0].space, 1, points=pair)

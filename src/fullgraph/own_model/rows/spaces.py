@@ -9,7 +9,7 @@ A mark is an attribute of the tensor. Torch keeps a tensor's Python object as lo
 survive autograd.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from enum import Enum
 from math import prod
@@ -31,15 +31,23 @@ class Space:
     def __init__(
         self, kind: str, size: int, *, ids: Callable[[], Tensor], targets: Callable[[], Tensor],
         edge_ids: Callable[[], Tensor], total: int | None = None, whole: bool = False,
+        ends: tuple["Space", "Space"] | None = None,
     ) -> None:  # fmt: skip
         """kind: "nodes" or "edges". size: rows on this rank. total: rows on all ranks, if known.
 
         ids: a number for each row that no other row of the graph has; dropout draws by it. targets: the target of each
         edge; for a node, the node itself. edge_ids: the ids of edges; for a node, of its self loop. whole: True for all
-        nodes or all edges of the graph, as the model received them.
+        nodes or all edges of the graph, as the model received them. ends: of edges, the nodes that their sources and
+        targets belong to; None: edges of nodes that are not known.
         """
         self.kind, self.size, self.total, self.whole = kind, size, total, whole
         self._ids, self._targets, self._edge_ids = ids, targets, edge_ids
+        self._ends = ends
+
+    @property
+    def ends(self) -> "tuple[Space, Space] | None":
+        """The nodes of the sources and of the targets; a node is both ends of its self loop."""
+        return (self, self) if self._ends is None and self.kind == "nodes" else self._ends
 
     @cached_property
     def ids(self) -> Tensor:
@@ -57,7 +65,7 @@ class Space:
         """The rows that a mask or positions choose."""
         return Space(
             self.kind, size, ids=lambda: self.ids[chosen], targets=lambda: self.targets[chosen],
-            edge_ids=lambda: self.edge_ids[chosen],
+            edge_ids=lambda: self.edge_ids[chosen], ends=self.ends,
         )  # fmt: skip
 
     def is_like(self, other: "Space") -> bool:
@@ -83,7 +91,14 @@ def joined(spaces: list[Space]) -> Space:
         kind, sum(space.size for space in spaces),
         ids=edge_ids if kind == "edges" else lambda: torch.cat([space.ids for space in spaces]),
         targets=lambda: torch.cat([space.targets for space in spaces]), edge_ids=edge_ids,
+        ends=_common_ends(spaces),
     )  # fmt: skip
+
+
+def _common_ends(spaces: list[Space]) -> tuple[Space, Space] | None:
+    """The ends of all these edges and self loops; None if they differ."""
+    found = {space.ends for space in spaces}
+    return found.pop() if len(found) == 1 else None
 
 
 class Sets:
@@ -91,10 +106,17 @@ class Sets:
 
     KEPT = 4  # selections that are remembered for each set
 
-    def __init__(self, nodes: Space, edges: Space) -> None:
+    def __init__(self, nodes: Space, edges: Space, parts: Iterable[Space] = ()) -> None:
+        """parts: of a typed graph, the nodes of each type and the edges of each relation."""
         self.nodes, self.edges = nodes, edges
+        self.whole = (nodes, edges, *parts)
+        self._nodes = frozenset(space for space in self.whole if space.kind == "nodes")
         self._picked: dict[Space, list[tuple[Tensor, Space]]] = {}
         self._joined: dict[tuple[Space, ...], Space] = {}
+
+    def has_nodes(self, space: "Space | Ends | None") -> bool:
+        """Whether these are all nodes, or all of a type: a rank has all edges to its own."""
+        return space in self._nodes
 
     def picked(self, space: Space, chosen: Tensor, size: int) -> Space:
         """The rows that a mask or positions choose."""

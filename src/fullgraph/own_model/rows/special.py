@@ -15,6 +15,7 @@ from fullgraph.own_model.rows.backward import gradient, hook
 from fullgraph.own_model.rows.by_id import embedding, is_by_number, positions
 from fullgraph.own_model.rows.count import Count, Shape, number
 from fullgraph.own_model.rows.follow import flat
+from fullgraph.own_model.rows.groups import grouped
 from fullgraph.own_model.rows.indexing import BY_SOURCE
 from fullgraph.own_model.rows.layers import LAYERS
 from fullgraph.own_model.rows.place import refuse
@@ -58,7 +59,7 @@ def numel(forward: "Forward", func: Any, x: Tensor) -> Any:
 def length(forward: "Forward", func: Any, x: Tensor) -> int:
     rows = rows_of(x)
     if rows is not None and rows.dim == 0:
-        forward.gave(len(x))
+        forward.gave(rows.space, len(x))
     return func(x)  # type: ignore[no-any-return]
 
 
@@ -114,10 +115,12 @@ def _as_rows(forward: "Forward", out: Tensor, sizes: Any, zero: bool) -> Tensor:
     if places:
         dim, count = places[0]
         return mark(out, Rows(count.space, dim, count.scale))
-    nodes = forward.sets.nodes
-    plain = [d for d, size in enumerate(sizes) if type(size) is int and size == nodes.size and forward.gave_nodes]
+    plain = [
+        (d, nodes) for d, size in enumerate(sizes) if type(size) is int and (nodes := forward.gave_nodes.get(size))
+    ]
     if len(plain) == 1:
-        return mark(out, Rows(nodes, plain[0]))
+        dim, nodes = plain[0]
+        return mark(out, Rows(nodes, dim))
     return mark(out, Even(tuple(range(out.dim())), zero))
 
 
@@ -144,7 +147,7 @@ def getitem(forward: "Forward", func: Any, x: Any, key: Any) -> Any:
     if _turns(x, parts):
         return forward.guard.call(forward, torch.flip, (x, (0,)), {})
     if len(parts) == 1 and is_by_number(forward, x, parts[0]):
-        return forward.guard.call(forward, func, (x, positions(forward, parts[0])), {})
+        return forward.guard.call(forward, func, (x, positions(forward, parts[0], x)), {})
     _check_slices(x, parts)
     sources = [_reads_sources(part) for part in parts]
     if not any(sources):
@@ -169,9 +172,10 @@ def setitem(forward: "Forward", func: Any, x: Any, key: Any, value: Any) -> Any:
     _check_slices(x, key if isinstance(key, tuple) else (key,))
     if rows is None or rows.points is not Ends.SOURCES:
         return NotImplemented
-    if not torch.equal(key, rows.space.targets):
+    source, target = rows.space.ends or (None, None)
+    if source is not target or not torch.equal(key, rows.space.targets):
         refuse(BY_SOURCE)
-    loops = mark(key.detach().clone(), Rows(rows.space, 0, points=forward.sets.nodes))
+    loops = mark(key.detach().clone(), Rows(rows.space, 0, points=target))
     return forward.guard.call(forward, func, (x, loops, value), {})
 
 
@@ -214,7 +218,7 @@ def _dims_of(part: Any) -> int:
 
 def index_select(forward: "Forward", func: Any, x: Any, dim: int, index: Any) -> Any:
     if is_by_number(forward, x, index):
-        return forward.guard.call(forward, func, (x, dim, positions(forward, index)), {})
+        return forward.guard.call(forward, func, (x, dim, positions(forward, index, x)), {})
     return forward.lift(x, dim, index) if _reads_sources(index) else NotImplemented
 
 
@@ -265,10 +269,15 @@ def scatter_reduce(in_place: bool) -> Callable[..., Any]:
     def function(
         forward: "Forward", func: Any, x: Any, dim: int, index: Any, src: Any, reduce: str, *, include_self: bool = True
     ) -> Any:
-        """A reduction by the sources of edges, over the parts of all ranks."""
-        if not _reads_sources(index):
-            return NotImplemented
-        found = forward.by_source(x, dim, index, src, reduce, include_self)
+        """A reduction by the sources of edges or by groups of rows, over the parts of all ranks."""
+        by_source = _reads_sources(index)
+        found = (
+            forward.by_source(x, dim, index, src, reduce, include_self)
+            if by_source
+            else grouped(forward, x, dim, index, src, reduce, include_self)
+        )
+        if found is NotImplemented:
+            return found
         return mark(x.copy_(found), current(found)) if in_place else found
 
     return function
@@ -321,13 +330,16 @@ def cosine_similarity(forward: "Forward", func: Any, x1: Any, x2: Any, dim: int 
 def in_order(forward: "Forward", func: Any, x: Any, other: Any) -> Any:
     """row < col: compare nodes by their global ids."""
     rows, others = rows_of(x), rows_of(other)
-    ends = (Ends.SOURCES, forward.sets.nodes)
-    if rows is None or others is None or rows.points not in ends or others.points not in ends:
+    source, target = (rows.space.ends if rows is not None else None) or (None, None)
+    ends = (Ends.SOURCES, target)
+    if rows is None or others is None or target is None or rows.points not in ends or others.points not in ends:
         return NotImplemented
     if rows.dim != others.dim or not rows.values.fits(others.values):
         return NotImplemented
+    if source is not target:
+        refuse("nodes of two types are compared by their position; compare numbers that the nodes have in the graph")
     with torch._C.DisableTorchFunction():
-        ids = forward.view.all_ids
+        ids = forward.at(rows.space).all_ids
         return mark(func(ids[x], ids[other]), rows.values)
 
 

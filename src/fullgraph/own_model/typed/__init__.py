@@ -1,0 +1,1 @@
+"""Users' models on typed graphs: rows by node type, edges by relation."""
