@@ -1,4 +1,4 @@
-"""Draws the pictures of the concepts page: python docs/pictures.py writes docs/images/*.svg."""
+"""Draws the pictures of the documentation: python docs/pictures.py writes docs/images/*.svg."""
 
 from collections.abc import Callable
 from html import escape
@@ -145,11 +145,49 @@ def pipeline() -> Picture:
     return picture
 
 
+def typed() -> Picture:
+    """A typed graph on two ranks: shares of every type, one halo row for two relations, and a learned row."""
+    picture = Picture(680, 270, "A typed graph on two ranks: each has its share of every type")
+    kinds = {"paper": 1, "author": 2, "venue": 3}
+    for rank, left in enumerate((20, 350)):
+        picture.box(left, 20, 310, 215, PAPER, RANKS[rank])
+        picture.text(left + 12, 40, f"rank {rank}", "start", RANKS[rank])
+        for row, kind in enumerate(kinds):
+            picture.text(left + 12, 79 + 60 * row, kind, "start", GREY)
+    papers = [[(110, 75), (190, 75)], [(440, 75), (520, 75)]]
+    authors = [[(110, 135), (190, 135)], [(440, 135), (520, 135)]]
+    venue, copy = (520, 195), (270, 195)
+    for rank in range(2):
+        for author, paper in ((0, 0), (1, 1), (0, 1)):
+            (x1, y1), (x2, y2) = authors[rank][author], papers[rank][paper]
+            picture.line(x1 + (x2 > x1) * 11, y1 - 15, x2 - (x2 > x1) * 11, y2 + 15, tip=True)
+    picture.text(84, 110, "writes", fill=GREY, size=11)
+    picture.line(venue[0] - 8, venue[1] - 13, papers[1][0][0] + 8, papers[1][0][1] + 14, INK, tip=True)
+    picture.line(venue[0], venue[1] - 15, authors[1][1][0], authors[1][1][1] + 16, INK, tip=True)
+    for x2, y2 in (papers[0][1], authors[0][1]):
+        picture.line(copy[0] - 8, copy[1] - 13, x2 + 13, y2 + 9, INK, tip=True, dash="4 3")
+    picture.text(268, 110, "publishes", fill=INK, size=11)
+    picture.text(232, 184, "employs", "end", fill=INK, size=11)
+    for rank in range(2):
+        for row, places in ((1, papers[rank]), (2, authors[rank])):
+            for number, place in enumerate(places):
+                picture.node(*place, f"{'pa'[row - 1]}{2 * rank + number + 1}", TINTS[row], RANKS[row])
+    picture.node(*venue, "v1", TINTS[3], RANKS[3])
+    picture.node(*copy, "v1", TINTS[3], RANKS[3], "3 3")
+    picture.line(venue[0] - 14, 209, copy[0] + 16, 209, RANKS[3], tip=True)
+    picture.box(556, 182, 92, 26, TINTS[3], RANKS[3])
+    picture.text(602, 199, "learned row", size=12)
+    text = "v1 has no features: rank 1 holds its learned row. Two relations on rank 0 read it, and it crosses once"
+    picture.text(340, 257, text, size=12)
+    return picture
+
+
 PICTURES: dict[str, Callable[[], Picture]] = {
     "halo": halo,
     "staleness": staleness,
     "mixture": mixture,
     "pipeline": pipeline,
+    "typed": typed,
 }
 
 if __name__ == "__main__":

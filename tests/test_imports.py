@@ -21,6 +21,7 @@ own_code  : errors
 version   : -
 words     : -
 cached    : -
+copied    : -
 compiled  : -
 display   : errors words
 values    : own_code+ words
@@ -31,7 +32,7 @@ cgroup    : -
 proc      : -
 model_options: values+
 resources : errors cgroup words device
-reference : own_code+
+reference : own_code+ copied
 named     : reference+ values+
 described : own_code+
 axes      : named+ described

@@ -18,6 +18,7 @@ from fullgraph.data.arrays import over_blocks
 from fullgraph.errors import RankFailed
 from fullgraph.partition import cut, partition, store
 from fullgraph.partition.layout import lay_out
+from fullgraph.reference import libraries_in
 from fullgraph.train import fork_server
 from fullgraph.train.fork_server import ForkServer
 from fullgraph.train.optimizer import OPTIMIZERS
@@ -65,14 +66,14 @@ def test_ranks_are_on_their_way_before_the_launcher_imports_torch():
 import sys
 from fullgraph import cli
 class Early(BaseException): pass
-def start(device):
-    raise Early(device)
+def start(device, more):
+    raise Early(device, *more)
 cli.ForkServer = start
-sys.argv = ["fullgraph", "train", "demo", "--device", "cuda"]
+sys.argv = ["fullgraph", "train", "demo", "--device", "cuda", "--model", "torch_geometric.nn:GCN"]
 try:
     cli.main()
 except Early as early:
-    assert str(early) == "cuda"
+    assert early.args == ("cuda", "torch_geometric.nn")
 """
     assert imported_by(code) == []
 
@@ -224,6 +225,7 @@ def main(classes):
         signal.pause()
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, [])
     told = [os.getppid(), IMPORTED_IN, DEVICE, sys.argv, os.environ["RANK"], signal.SIGTERM in mask]
+    told.append(getattr(sys.modules.get("large_library"), "imported_in", None))
     os.write(int(os.environ["TOLD"]), json.dumps(told).encode())
     os._exit(int(sys.argv[1]))
 """
@@ -254,7 +256,7 @@ def test_ranks_share_an_import_and_are_children_of_the_launcher(worker):
             told += part
         os.close(read)
         process.wait()
-        parent, imported_in, device, argv, rank, held_back = json.loads(told)
+        parent, imported_in, device, argv, rank, held_back, _ = json.loads(told)
         assert (parent, device, rank, held_back) == (os.getpid(), "cuda", str(number), True)
         assert imported_in != process.pid
         assert argv == ["fake_worker", str(40 + number)]
@@ -291,3 +293,20 @@ def test_an_import_that_never_ends_is_not_waited_for(worker, tmp_path, monkeypat
     with ForkServer() as source, pytest.raises(RankFailed, match="took over 1 s"):
         borne(source, 0, "0")
     assert source._process.returncode == -signal.SIGKILL
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a rank is started by itself")
+def test_a_library_of_the_users_file_is_imported_once_before_the_fork(worker, tmp_path, monkeypatch):
+    (tmp_path / "net.py").write_text("import torch_geometric.nn as gnn")
+    (tmp_path / "other.py").write_text("import torch")
+    named = {"model": f"{tmp_path}/net.py:Net", "callbacks": [f"{tmp_path}/other.py:Call", "missing.py:Thing"]}
+    assert libraries_in(named) == ["torch_geometric.nn"]
+    assert libraries_in({"model": "torch_geometric.nn:GCN"}) == ["torch_geometric.nn"]
+    assert libraries_in({"model": f"{tmp_path}/other.py:Net", "out": "torch_geometric_runs"}) == []
+    (tmp_path / "large_library.py").write_text("import os\nimported_in = os.getpid()")
+    with ForkServer(more=["large_library", "no_such_library"]) as source:
+        process, read = borne(source, 0, "0")
+    told = json.loads(os.read(read, 4096))
+    os.close(read)
+    process.wait()
+    assert told[-1] == source._process.pid

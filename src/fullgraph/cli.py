@@ -34,9 +34,10 @@ from fullgraph.lab.commands.planning import calibrate, plan, probe
 from fullgraph.model_options import KINDS
 from fullgraph.options import only, options_of, over_a_run, place_in_config, read_config, run_of
 from fullgraph.own_code import own_code
+from fullgraph.reference import libraries_in
 from fullgraph.report import PAGE, Phases, age, read_outcome
 from fullgraph.report.terminal import complain, output_trouble, tolerate_output
-from fullgraph.train.config import FILE, TrainConfig, device_in
+from fullgraph.train.config import FILE, TrainConfig, device_in, libraries_of
 from fullgraph.train.fork_server import ForkServer
 from fullgraph.train.rank_io import SIGNALS, ignore, interrupt
 from fullgraph.version import __version__
@@ -107,13 +108,15 @@ def train(
     Under torchrun or Slurm, this process is one rank of several machines; --out must be a folder that they share.
     """
     given = options_of(ctx)
+    more = libraries_in(given)
     if resume is not None:
         only(ctx, "--resume", ("resume", "epochs", "schedule_epochs", "parts", "max_restarts"))
-        given["device"] = device_in(resume / FILE)
+        given["device"], more = device_in(resume / FILE), libraries_of(resume / FILE)
     elif config is not None and over_a_run(given):
         given.setdefault("device", device_in(config))
+        more = more or libraries_of(config)
     with (
-        nullcontext() if in_job() else ForkServer(given.get("device", TrainConfig.device)) as ahead,
+        nullcontext() if in_job() else ForkServer(given.get("device", TrainConfig.device), more=more) as ahead,
         shown() as display,
     ):
         run = _train(given, ahead, display)
@@ -139,7 +142,9 @@ def _train(given: dict[str, Any], ahead: ForkServer | None, display: Display) ->
         more = {name: given.get(name) for name in ("epochs", "schedule_epochs", "max_restarts")}
         more["parts"] = given.get("parts") or None
         return api.resume(given["resume"], **more, ahead=ahead, phases=phases)
-    run = run_of(given)
+    named = str(given.get("model", ""))
+    with display.phase(f"importing {named}") if ":" in named else nullcontext():
+        run = run_of(given)
     return api.start(run, run.graph, new_folder(run, given["out"]), ahead=ahead, phases=phases)
 
 

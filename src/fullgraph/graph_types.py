@@ -4,9 +4,12 @@ The union numbers all nodes, type after type. Its features have the columns of a
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
-from typing import Annotated
+from math import inf
+from typing import Annotated, Any
+
+import numpy as np
 
 from fullgraph.values import Range, Value
 
@@ -16,11 +19,15 @@ NODE_TYPE, EDGE_TYPE = "node_type", "edge_type"  # the union's arrays of nodes a
 
 @dataclass(frozen=True, slots=True)
 class TypeFact(Value):
-    """A node type: its name, its nodes, and the columns of its features (0: none; rows are learned)."""
+    """A node type: its name, its nodes, and the columns of its features (0: none; rows are learned).
+
+    length: root mean square of the lengths of its rows of features, as they are stored; 0 before they are.
+    """
 
     name: str
     nodes: Count
     features: Count
+    length: Annotated[float, Range(0, inf)] = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +40,9 @@ class RelationFact(Value):
     edges: Count
     weighted: bool = False
     features: Count = 0  # columns of its edges' features
+
+    def __str__(self) -> str:
+        return f"{self.source}__{self.name}__{self.target}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +60,15 @@ class TypeShare(Value):
 
 @dataclass(frozen=True, slots=True)
 class GraphTypes(Value):
-    """Node types and relations, in the order of their numbers; none for a homogeneous graph. target: has the labels."""
+    """Node types and relations, in the order of their numbers; none for a homogeneous graph.
+
+    target: the type with the labels. pairs: the relation, SOURCE__RELATION__TARGET, whose types pairs of nodes join.
+    """
 
     nodes: tuple[TypeFact, ...] = ()
     relations: tuple[RelationFact, ...] = ()
     target: str = ""
+    pairs: str = ""
 
     def __bool__(self) -> bool:
         return bool(self.nodes)
@@ -68,6 +82,12 @@ class GraphTypes(Value):
         """Node types and relations, as in PyG's `HeteroData.metadata()`."""
         return [kind.name for kind in self.nodes], [(rel.source, rel.name, rel.target) for rel in self.relations]
 
+    def counted(self, relation: Any) -> "GraphTypes":
+        """The same types for other edges; relation: the number of the relation of each."""
+        counts = np.bincount(relation, minlength=len(self.relations)).tolist()
+        pairs = zip(self.relations, counts, strict=True)
+        return replace(self, relations=tuple(replace(own, edges=edges) for own, edges in pairs))
+
     def columns(self) -> Iterator[tuple[TypeFact, slice]]:
         """Yield each type with its columns of the features."""
         ends = accumulate((kind.features for kind in self.nodes), initial=0)
@@ -76,7 +96,16 @@ class GraphTypes(Value):
     @property
     def target_ids(self) -> slice:
         """The ids that may have labels: the target type's, or all ids of a homogeneous graph."""
-        names = [kind.name for kind in self.nodes]
-        if self.target not in names:
-            return slice(0, None)
-        return slice(*self.starts[names.index(self.target) :][:2])
+        return self._ids_of(self.target)
+
+    @property
+    def pair_ids(self) -> tuple[slice, slice]:
+        """The ids of possible first and second nodes of a pair."""
+        joined = next((relation for relation in self.relations if str(relation) == self.pairs), None)
+        first, second = ("", "") if joined is None else (joined.source, joined.target)
+        return self._ids_of(first), self._ids_of(second)
+
+    def _ids_of(self, kind: str) -> slice:
+        """The ids of a node type; all ids, if there is no such type."""
+        names = [fact.name for fact in self.nodes]
+        return slice(*self.starts[names.index(kind) :][:2]) if kind in names else slice(0, None)

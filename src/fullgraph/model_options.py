@@ -46,12 +46,25 @@ class GCNIIOptions(ModelOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
+class TypedOptions(ModelOptions):
+    """The options of models of typed graphs."""
+
+    embedding_dropout: Annotated[
+        float, Range(0, 1, below=True), Help("share of the numbers of learned rows that is dropped (typed graphs)")
+    ] = 0.0
+    scale_types: Annotated[
+        bool, Help("divide features by the mean length of their type's rows, where it is above 1 (typed graphs)")
+    ] = True
+
+
+@dataclass(frozen=True, kw_only=True)
 class BasesOptions(Value):
     """The options of models with a matrix per relation."""
 
     bases: Annotated[
         int, Range(0, 1_000_000), Help("matrices whose sums are the relations'; 0: one per relation (rgcn)")
     ] = 0
+    blocks: Annotated[int, Range(1, 1_000_000), Help("blocks on the diagonal of a relation's matrix (rgcn)")] = 1
 
 
-KINDS = (StackOptions, AttentionOptions, GCNIIOptions, BasesOptions)
+KINDS = (StackOptions, AttentionOptions, GCNIIOptions, TypedOptions, BasesOptions)

@@ -16,7 +16,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from fullgraph.cutting import cut, write_shards
-from fullgraph.data import FeatureScaler, Graph, as_graph
+from fullgraph.data import FeatureScaler, Graph, TypedGraph, as_any_graph, as_graph
+from fullgraph.data.typed.schema import like
 from fullgraph.display import shown
 from fullgraph.errors import InputError
 from fullgraph.own_code import in_users_frames
@@ -98,7 +99,7 @@ def predict(
     with phases.display, ahead or ForkServer(config.train.device) as fork_server:
         fork_server.timeout = config.train.timeout
         with phases("read", f"reading {graph}" if isinstance(graph, str | Path) else ""):
-            whole = None if graph is None else as_graph(graph)
+            whole = None if graph is None else _as_trained(graph, config, folder)
         for line in () if whole is None else whole.notes:
             note(line)
         if whole is None and parts not in (None, 0, config.parts):
@@ -153,6 +154,17 @@ def _made(folder: Path) -> Iterator[None]:
         with suppress(OSError):  # a folder with results stays
             for path in missing:
                 path.rmdir()
+
+
+def _as_trained(graph: Any, run: Run, folder: Path) -> Graph:
+    """Return another graph in the form of the run's own: homogeneous, or the union of the same types and relations."""
+    types = read_manifest(run.shards_in(folder)).graph.types
+    if not types:
+        return as_graph(graph)
+    found = as_any_graph(graph)
+    if not isinstance(found, TypedGraph):
+        raise InputError(f"{found.name} is a homogeneous graph, and the run's is typed: give a graph of the same types")
+    return like(found.with_reverses() if run.reverses else found, types).union
 
 
 def _cut(run: Run, folder: Path, graph: Graph, ranks: int, shards: Path, phases: Phases) -> int:

@@ -86,13 +86,15 @@ def prepare(config: Run, graph: Graph | str | Path, run: RunFolder, phases: Phas
     return config
 
 
-USUAL_TYPED = ("hetero-sage", dict[str, object]())  # the default model for a typed graph, and its options
+# the default model for a typed graph, and its options, if the task does not name others
+USUAL_TYPED = ("hetero-sage", dict[str, object]())
 
 
 def with_task(config: Run, task: TaskSpec, facts: GraphFacts | None = None) -> Run:
     """The run with its task, and with the default model of the task, or of typed graphs, if no model was named."""
     check_task(task)
-    usual = USUAL_TYPED if facts is not None and facts.types else task.usual
+    typed = facts is not None and bool(facts.types)
+    usual = getattr(task, "usual_typed", USUAL_TYPED) if typed else task.usual
     model = config.model.settled(*usual) if isinstance(config.model, Usual) else config.model
     return replace(config, model=model, train=replace(config.train, task=task))
 

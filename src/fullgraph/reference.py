@@ -5,7 +5,6 @@ A file is run once per process, and only if it is named. A class of a notebook o
 """
 
 import base64
-import copy
 import importlib
 import importlib.util
 import inspect
@@ -15,11 +14,13 @@ import sys
 import threading
 import zlib
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
 
+from fullgraph.copied import copied
 from fullgraph.errors import InputError, explain, one_line
 from fullgraph.own_code import is_own_file, name_file, of_file
 
@@ -30,6 +31,7 @@ _lock = threading.RLock()
 
 
 MAIN = "__main__"
+LARGE = {"torch_geometric": "torch_geometric.nn"}  # libraries whose import takes seconds, and the module to import
 
 
 def load(reference: str) -> Any:
@@ -177,6 +179,16 @@ def files_in(tree: Any) -> set[str]:
     return {place for place in places if place.endswith(".py")}
 
 
+def libraries_in(tree: Any) -> list[str]:
+    """Large libraries that files named in a JSON tree import, as far as their text tells: no user's file runs."""
+    found = {text.partition(".")[0] for text in texts_in(tree)} & LARGE.keys()
+    for place in files_in(tree):
+        with suppress(OSError):
+            text = Path(place).read_bytes() if os.path.isfile(place) else b""
+            found |= {name for name in LARGE if name.encode() in text}
+    return [LARGE[name] for name in sorted(found)]
+
+
 def checksum_of(path: str) -> int:
     """CRC-32 of a file's contents."""
     try:
@@ -258,7 +270,7 @@ class Factory:
     def of_module(cls, module: Any) -> "Factory":
         """Copy a module at each call."""
         kind = type(module)
-        return cls(partial(copy.deepcopy, module), kind.__name__, kind.__module__, inspect.Signature())
+        return cls(partial(copied, module), kind.__name__, kind.__module__, inspect.Signature())
 
     @classmethod
     def of_function(cls, function: Callable[..., Any]) -> "Factory":

@@ -129,8 +129,11 @@ def test_a_fit_through_cuts_is_near_another_cut(tmp_path):
         cuts[parts] = counted(tmp_path / str(parts), ())
     halo = Halo.fitted([cuts[2], cuts[4], cuts[8]])
     real = sum(rank.whole.halo for rank in cuts[16].ranks)
-    predicted = sum(rank.whole.halo for rank in even(cuts[2].graph, 16, halo).ranks)
-    assert abs(predicted - real) < 0.15 * real
+    fitted = even(cuts[2].graph, 16, halo).ranks
+    assert abs(sum(rank.whole.halo for rank in fitted) - real) < 0.15 * real
+    covered, of_fitted = (sum(rank.whole.covered.halo for rank in ranks) for ranks in (cuts[16].ranks, fitted))
+    assert covered < real
+    assert abs(of_fitted - covered) < 0.25 * covered
 
 
 def test_rates_follow_their_tables(tmp_path):

@@ -266,9 +266,15 @@ def test_wrong_names_are_one_line(name, tmp_path, monkeypatch):
     [
         ({"codec": TOPK, "k": "0"}, "k=0: at least 1"),
         ({"codec": TOPK, "k": "many"}, "k=many: a whole number"),
-        ({"codec": TOPK, "bits": "2"}, "has no option bits; known: narrow=false, schedule=pipelined, lag=1"),
+        (
+            {"codec": TOPK, "bits": "2"},
+            "has no option bits; known: narrow=false, cover=false, schedule=pipelined, lag=1",
+        ),
         ({"codec": "half", "bits": "2"}, "has no option bits"),
-        ({"schedule": "skip", "lag": "2"}, "has no option lag; known: narrow=false, schedule=pipelined, every=2"),
+        (
+            {"schedule": "skip", "lag": "2"},
+            "has no option lag; known: narrow=false, cover=false, schedule=pipelined, every=2",
+        ),
     ],
 )
 def test_options_belong_to_what_was_named(options, text):

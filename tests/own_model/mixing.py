@@ -575,10 +575,8 @@ REFUSED = {
     running_sum: "cumsum along rows of nodes.*no order of nodes",
     median_row: "median along rows of nodes.*no order of nodes",
     quantile_row: "along rows of nodes",
-    shuffled: "randperm, whose draws depend on the number of ranks",
+    shuffled: "torch.randperm gives an order of nodes",
     shuffled_by_numpy: "rows of nodes are taken by their position",
-    noise: "randn_like, whose draws depend on the number of ranks",
-    noise_in_place: "normal_, whose draws depend on the number of ranks",
     pairs_of_nodes: "rows of nodes with each other, pair by pair",
     pairs_by_broadcasting: "pairs rows of nodes with each other",
     distances: "rows of nodes with each other, pair by pair|pairs rows of nodes",
@@ -602,3 +600,4 @@ REFUSED = {
     drawn_by_python: "draws from Python's random",
 }
 LATE = {late_slice: "taken by their position", late_order: "cumsum along rows of nodes"}
+DRAWN = [noise, noise_in_place]

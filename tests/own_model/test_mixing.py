@@ -110,9 +110,10 @@ def test_ranks_that_wait_for_one_another_are_told_at_once():
     assert time.process_time() - begun < 30
 
 
-def test_a_number_drawn_for_a_row_is_the_same_on_any_number_of_ranks():
-    one, _, _ = run_threads(1, on_ranks, made(mixing_more.Dropped))[0]
-    three = run_threads(3, on_ranks, made(mixing_more.Dropped))
+@pytest.mark.parametrize("kind", [mixing_more.Dropped, *mixing.DRAWN], ids=lambda kind: kind.__name__)
+def test_a_number_drawn_for_a_row_is_the_same_on_any_number_of_ranks(kind):
+    one, _, _ = run_threads(1, on_ranks, made(kind))[0]
+    three = run_threads(3, on_ranks, made(kind))
     torch.testing.assert_close(sum(losses for losses, _, _ in three), one, rtol=1e-9, atol=1e-9)
     assert len(one.unique()) == STEPS
 

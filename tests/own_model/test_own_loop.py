@@ -1,6 +1,7 @@
 """A user's own loop around a distributed model: dropout, refusals, steps, checkpointing, autocast, compile."""
 
 import copy
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -156,7 +157,7 @@ REFUSED = {
     "an instance norm": (lambda: Meaning(pyg.InstanceNorm(CLASSES)), r"InstanceNorm \(what\) is a norm over all"),
     "attention of all": (lambda: pyg.GPSConv(WIDTH, None), "attention between all nodes"),
     "one row": (lambda: Meaning(lambda x, _: pyg.global_add_pool(x, None)), "logits, one row per node"),
-    "other draws": (lambda: Meaning(lambda x, _: x + torch.rand_like(x)), "rand_like.* use F.dropout"),
+    "other draws": (lambda: Meaning(lambda x, _: x + torch.poisson(x.abs())), "poisson.* use F.dropout"),
     "a table of nodes": (
         lambda: Meaning(lambda x, e: pyg.SimpleConv()(torch.ones(NODES, 3).double(), e)),
         r"returned shape \(40, 3\) for a graph of 20 nodes.*every node of 40 into the graph",
@@ -350,19 +351,48 @@ class Checkpointed(nn.Module):
         return checkpoint(self.middle, x, edge_index, **self.options)
 
 
-def test_activation_checkpointing():
+@pytest.mark.parametrize("options", [{"context_fn": fg.checkpoint_context}, {}, {"use_reentrant": True}], ids=str)
+def test_activation_checkpointing(options):
     torch.manual_seed(1)
     plain = Checkpointed()
-    again = Checkpointed(use_reentrant=False, context_fn=fg.checkpoint_context)
+    again = Checkpointed(**({"use_reentrant": False} | options))
     again.load_state_dict(plain.state_dict())
     one, other = same(plain), same(again)
     torch.testing.assert_close(one["grads"], other["grads"], rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("reentrant", [False, True])
-def test_checkpointing_unawares_is_refused(reentrant):
+def test_a_context_of_the_users_is_refused():
+    model = Checkpointed(use_reentrant=False, context_fn=lambda: (nullcontext(), nullcontext()))
     with pytest.raises(fg.InputError, match=r"context_fn=fg\.checkpoint_context"):
-        run_threads(2, lambda t: steps(t, Checkpointed(use_reentrant=reentrant), 1))
+        run_threads(2, lambda t: steps(t, model, 1))
+
+
+class OnTheHost(Checkpointed):
+    """What the backward pass needs is kept elsewhere, and computed once."""
+
+    def forward(self, x, edge_index):
+        with torch.autograd.graph.save_on_cpu():
+            return self.middle(x, edge_index)
+
+
+def test_tensors_that_are_saved_elsewhere():
+    same(OnTheHost(), check=True)
+
+
+class Unmoved(Checkpointed):
+    """The input of the checkpoint has no gradient."""
+
+    def forward(self, x, edge_index):
+        x = self.rows(self.first(x, edge_index)).relu()
+        return checkpoint(self.second, x.detach(), edge_index, **self.options) + self.second(x, edge_index)
+
+
+@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_a_checkpoint_of_rows_without_gradients(reentrant):
+    """Torch's reentrant checkpoint gives its weights no gradients then, on ranks as in one process."""
+    torch.manual_seed(1)
+    same(Unmoved(use_reentrant=reentrant), check=True)
 
 
 def test_a_compiled_model_runs_as_written():

@@ -241,11 +241,11 @@ def of_labels(graph: Graph) -> Objective:
 def trained(
     graph: Graph, dense: DenseModel, steps: int, *, opened: Callable[[int], None] = lambda step: None,
     extra: Callable[[], Tensor | float] = lambda: 0.0, closed: Callable[[int], None] = lambda step: None,
-    objective: Objective | None = None,
+    objective: Objective | None = None, optimizer: torch.optim.Optimizer | None = None,
 ) -> Trained:  # fmt: skip
     """Adam steps on the loss, to whose gradients `extra` may add; opened and closed are called in every step."""
     objective = objective or of_labels(graph)
-    optimizer = torch.optim.Adam(dense.model.parameters(), lr=0.05)
+    optimizer = optimizer or torch.optim.Adam(dense.model.parameters(), lr=0.05)
     losses, grads = [], []
     for step in range(steps):
         opened(step)

@@ -16,6 +16,7 @@ from fullgraph.codec import Full, LowBit
 from fullgraph.data import TypedGraph
 from fullgraph.nn import HeteroSAGEConv, HGTConv, RGATConv, RGCNConv
 from fullgraph.nn.norm import BatchNorm
+from fullgraph.nn.typed_input import DROPPED_ROWS
 from fullgraph.ops import act_dropout, dropout_key
 from fullgraph.partition import Assignment
 from tests.support import coded, stale_trace
@@ -89,17 +90,25 @@ class DenseTyped:
     seen(layer, rows): the rows as nodes of other parts see them, [N, D], or [P, N, D] if parts see different rows.
     """
 
-    def __init__(self, graph: TypedGraph, spec, part: np.ndarray | None = None) -> None:
+    def __init__(self, graph: TypedGraph, spec, part: np.ndarray | None = None, width: int | None = None) -> None:
+        """width: of the output; by default, the number of classes."""
         union = graph.union
         self.graph, self.spec, self.types = graph, spec, union.types
-        self.model = spec.build(union.num_features, union.num_classes, seed=3, dtype=torch.float64, types=union.types)
+        width = width or union.num_classes
+        self.model = spec.build(union.num_features, width, seed=3, dtype=torch.float64, types=union.types)
         part = np.zeros(graph.num_nodes) if part is None else part
         self.part = torch.from_numpy(part)
         self.inside = (self.part[:, None] == self.part[None, :]).double()
+        dense_x = {kind: x.toarray() if sp.issparse(x) else np.array(x) for kind, x in self._features()}
+        lengths = {kind: float(np.square(x).sum(1).mean() ** 0.5) for kind, x in dense_x.items()}
+        self.lengths = {kind: max(1.0, length * spec.scale_types) for kind, length in lengths.items()}
         self.counts = [self._sums_of(name, weighted=False) for name in graph.edges]
         sums = [self._sums_of(name, weighted=True) for name in graph.edges]
         self.means = [torch.where(A.sum(1, keepdim=True) > 0, A / A.sum(1, keepdim=True), 0.0) for A in sums]
         self.seen: Callable[[int, Tensor], Tensor] = lambda layer, rows: rows
+
+    def _features(self):
+        return [(kind, nodes.x) for kind, nodes in self.graph.nodes.items() if nodes.x is not None]
 
     def _sums_of(self, name, *, weighted: bool) -> Tensor:
         """A[i, j]: the number, or the weight, of the relation's arcs j -> i."""
@@ -111,16 +120,22 @@ class DenseTyped:
             A[first[name[2]] + i, first[name[0]] + j] += float(w)
         return A
 
-    def _first(self) -> Tensor:
+    def _dropped(self, rows: Tensor, numbers: Tensor, step: int) -> Tensor:
+        p = self.spec.embedding_dropout if self.model.training else 0.0
+        key = dropout_key(3, step, DROPPED_ROWS)
+        return rows * act_dropout(torch.ones_like(rows), numbers, key=key, p=p, act="none") if p else rows
+
+    def _first(self, step: int) -> Tensor:
         weights, rows, learned = dict(self.model.named_parameters()), [], 0
         for kind, nodes in self.graph.nodes.items():
             if nodes.x is None:
-                rows.append(weights["input.embedding.weight"][learned : learned + nodes.num_nodes])
+                numbers = torch.arange(learned, learned + nodes.num_nodes)
+                rows.append(self._dropped(weights["input.embedding.weight"][numbers], numbers, step))
                 learned += nodes.num_nodes
             else:
                 x = nodes.x.toarray() if sp.issparse(nodes.x) else np.array(nodes.x)
                 W, b = (weights[f"input.of_{kind}.{name}"] for name in ("weight", "bias"))
-                rows.append(torch.from_numpy(x.astype(np.float64)) @ W.T + b)
+                rows.append(torch.from_numpy(x.astype(np.float64) / self.lengths[kind]) @ W.T + b)
         return torch.cat(rows)
 
     def _drop(self, h: Tensor, layer: int, step: int) -> Tensor:
@@ -133,7 +148,7 @@ class DenseTyped:
     def _own(self, conv, h: Tensor) -> tuple[Tensor, list[Tensor]]:
         """A convolution's term of the row itself, and the relations' matrices."""
         if isinstance(conv, RGCNConv):
-            W = list(conv.weight)
+            W = list(conv.weight) if conv.blocks == 1 else [torch.block_diag(*blocks) for blocks in conv.weight]
             if conv.shares is not None:
                 W = [sum(a * V for a, V in zip(shares, conv.weight, strict=True)) for shares in conv.shares]
             return h @ conv.lin.weight.T + conv.lin.bias, W
@@ -185,7 +200,8 @@ class DenseTyped:
         alpha = _softmax(torch.cat(scores, 1), torch.cat(self.counts, 1))
         y = torch.einsum("ijh,ijhd->ihd", alpha, torch.cat(values, 1)).flatten(1)
         out = self._by_type(F.gelu(y), conv.out)
-        g = torch.repeat_interleave(conv.gate.sigmoid(), torch.tensor(list(SIZES.values())))[:, None]
+        sizes = torch.tensor([nodes.num_nodes for nodes in self.graph.nodes.values()])
+        g = torch.repeat_interleave(conv.gate.sigmoid(), sizes)[:, None]
         return g * out + (1 - g) * h
 
     @staticmethod
@@ -200,7 +216,7 @@ class DenseTyped:
         return torch.stack([(self.part == p)[:, None] * (cross @ rows) for p, rows in enumerate(others)]).sum(0)
 
     def logits(self, step: int) -> Tensor:
-        z = self._first()
+        z = self._first(step)
         for layer, conv in enumerate(self.model.convs):
             h = z.relu() if layer and self.spec.relu else z
             others = self._drop(self.seen(layer, h), layer, step)

@@ -143,9 +143,11 @@ def test_a_split_is_drawn_among_the_target_types_nodes(labels):
         (("--model", "rgcn", "--strategy", "auto"), ("strategy auto cannot train on typed graphs: use vanilla",)),
         (("--model", "hgt", "--strategy", "bns"), ("attention by relation needs all rows of the halo",)),
         (("--model", "hgt", "--heads", "3"), ("heads=3: must divide hidden=128",)),
+        (("--model", "rgcn", "--blocks", "3"), ("blocks=3: must divide hidden=128",)),
+        (("--model", "rgcn", "--blocks", "4", "--bases", "2"), ("bases=2 and blocks=4: give one of them",)),
         (("--model", "rgcn", "--inductive"), ("inductive training keeps only the training nodes",)),
         (("--model", "rgcn", "--features", "standard"), ("features 'standard' is fitted on training nodes",)),
-        (("--task", "link"), ("is a typed graph, and --task link takes homogeneous ones",)),
+        (("--task", "link"), ("no pairs; name the relation to learn, -t relation=SOURCE__RELATION__TARGET",)),
         (("--model", "hetero-sage", "--bases", "3"), ("--bases is an option of --model rgcn, not of hetero-sage",)),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) and value[0].startswith("--") else "",
@@ -159,9 +161,10 @@ def test_typed_models_are_for_typed_graphs(say):
     refused(say("train", "demo", "--model", "rgcn"), "has one node type and one relation", "use --model sage")
 
 
-def test_other_commands_name_those_that_take_typed_graphs(say, graph):
+def test_learned_rows_are_not_for_another_graph(say, graph, tmp_path):
     assert say("train", graph, *SMALL, "--out", "run")[0] == 0
-    refused(say("predict", "run", "--graph", graph), "only homogeneous graphs can be used", "docs/typed.md")
+    refused(say("predict", "run", "--graph", graph, "--out", "there"), "has learned rows for venue, topic")
+    assert not (tmp_path / "there").exists()
 
 
 def test_reverses_are_added_when_asked_for(say, tmp_path):
@@ -211,6 +214,21 @@ EDGE = np.array([[0, 2], [1, 3]])
             ("p has both x and x_data (2 and 9 columns)", "give a type its features once"),
         ),
         ({"a/y": np.arange(3)}, ("labels or masks are on 2 types", "keep those of one type")),
+        ({"p/train_mask": np.ones(5, bool)}, ("p: train_mask has shape (5,) for the 4 nodes", "give [nodes]")),
+        ({"p/val_mask": np.arange(4) < 2}, ("p: train_mask and val_mask overlap (node 0)",)),
+        ({"p/y": np.arange(5)}, ("p: y has shape (5,) for the 4 nodes of x",)),
+        ({"p/names": np.arange(3)}, ("p: names has 3 entries for the 4 nodes",)),
+        ({"a/num_nodes": np.float64(3)}, ("a: num_nodes is float64 (): give one whole number",)),
+        ({"p/x": np.full((4, 2), np.nan)}, ("p: x holds NaN or infinity (node 0, column 0): replace it",)),
+        ({"p/x": np.array([["a", "b"]] * 4)}, ("p: x has the type <U1: give real numbers",)),
+        ({"a__r__p/edge_index": EDGE * 1.0}, ("a__r__p: edge_index has the type float64", "have to be integers")),
+        ({"a__r__p/edge_index": np.zeros((3, 4), int)}, ("a__r__p: edge_index has shape (3, 4): give [2, edges]",)),
+        ({"a__r__p/edge_index": EDGE, "a__r__p/edge_weight": np.ones(3)}, ("a__r__p/edge_weight is (3,)",)),
+        ({"a__r__p/edge_index": EDGE, "a__r__p/edge_weight": [1, np.nan]}, ("a__r__p: edge_weight holds NaN",)),
+        ({"a__r__p/edge_idx": EDGE}, ("a__r__p has edge_idx (did you mean edge_index?) and no edge_index: add",)),
+        ({"a__r/edge_index": EDGE}, ("relation 'a__r': give (source type, name, target type)", "SOURCE__RELATION")),
+        ({"a__r-s__p/edge_index": EDGE}, ("relation 'a__r-s__p'", "letters, digits and single underscores")),
+        ({"a__r__p/edge_index": EDGE, "a__r__p/pairs": EDGE}, ("a__r__p: pairs lacks pair_train_mask, pair_val_mask",)),
     ],
 )
 @pytest.mark.parametrize("command", ["train", "inspect"])
@@ -220,6 +238,44 @@ def test_a_bad_typed_file_is_one_line(say, tmp_path, arrays, words, command):
     assert not (tmp_path / "runs").exists() or not list((tmp_path / "runs").iterdir())
 
 
+@pytest.mark.parametrize(
+    ("without", "words"),
+    [
+        (["p/y"], ("bad lacks y: training needs labels and three masks",)),
+        (["p/val_mask"], ("bad lacks val_mask: training needs",)),
+        (["p/train_mask", "p/val_mask", "p/test_mask"], ("(--split random:60/20/20 draws them)",)),
+    ],
+)
+def test_what_training_needs_is_named(say, tmp_path, without, words):
+    arrays = {key: array for key, array in PAPERS.items() if key not in without}
+    np.savez(tmp_path / "bad.npz", **arrays, **{"a__r__p/edge_index": EDGE})
+    assert say("inspect", "bad.npz")[0] == 0
+    refused(say("train", "bad.npz"), *words)
+    assert not (tmp_path / "runs").exists() or not list((tmp_path / "runs").iterdir())
+
+
+def test_features_of_edges_are_said_to_be_unused(say, tmp_path):
+    arrays = {"a__r__p/edge_index": EDGE, "a__r__p/edge_attr": np.ones((2, 3))}
+    np.savez(tmp_path / "attr.npz", **PAPERS, **arrays)
+    code, _, err = say("train", "attr.npz", *SMALL, "--out", "run")
+    assert code == 0
+    assert "does not use the edge_attr of the graph's edges; a model of your own may" in err
+
+
+def test_real_numbers_are_learned(say, tmp_path):
+    """Regression: with one rank and with three, the same values."""
+    values = np.random.default_rng(0).standard_normal((23, 2))
+    nodes = {kind: {"num_nodes": own.num_nodes, "x": own.x} for kind, own in typed_graph().nodes.items()}
+    masks = {f"{name}_mask": np.arange(23) % 3 == i for i, name in enumerate(("train", "val", "test"))}
+    nodes["paper"] |= {"y": values, **masks}
+    graph = TypedGraph(nodes, {name: own.edge_index for name, own in typed_graph().edges.items()})
+    options = {"model": nn.HGT(layers=2, hidden=8, heads=2), "epochs": 5, "dtype": "float64", "report": False}
+    one, three = (fg.train(graph, parts=parts, out=tmp_path / f"{parts}", **options) for parts in (1, 3))
+    assert (one.result["task"], one.result["metric"]) == ("regression", "rmse")
+    assert one.predictions.shape == (23, 2)
+    np.testing.assert_allclose(one.predictions, three.predictions, rtol=1e-5, atol=1e-6)
+
+
 def test_a_users_model_of_one_type_is_refused():
     with pytest.raises(InputError, match="the width of the input is -1, for lazy layers"):
         fg.train(typed_graph(), model=torch.nn.Linear)
@@ -227,14 +283,24 @@ def test_a_users_model_of_one_type_is_refused():
         fg.train(typed_graph(), model=torch.nn.Identity())
 
 
+@pytest.mark.timeout(300)
 def test_the_page_runs_from_top_to_bottom(tmp_path):
     page = (Path(__file__).parents[2] / "docs" / "typed.md").read_text()
-    (program,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    first, second = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    program = first + second
     (commands,) = re.findall(r"```\n(fullgraph.*?)```", page, re.DOTALL)
+    pytest.importorskip("torch_geometric", reason="PyG is an extra")
     lines = [["-c", program], *(["-m", *shlex.split(line)] for line in commands.strip().splitlines())]
     for line in lines:
         done = subprocess.run([sys.executable, *line], cwd=tmp_path, capture_output=True, text=True, timeout=110)
         assert done.returncode == 0, done.stderr
-    assert len(lines) == 4
+    assert len(lines) == 6
     results = [json.loads(path.read_text()) for path in tmp_path.glob("runs/*/result.json")]
-    assert sorted(result["model"] for result in results) == ["hetero-sage", "rgcn", "rgcn"]
+    assert sorted(result["model"] for result in results) == [
+        "hetero-sage",
+        "hetero-sage",
+        "hetero-sage",
+        "rgcn",
+        "rgcn",
+    ]
+    assert [result["task"] for result in results].count("link") == 1

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import fullgraph as fg
-from fullgraph import nn
+from fullgraph.axes import MODELS
 from fullgraph.data import TypedGraph, load_any, save_npz
 from fullgraph.partition import PARTITIONERS, Assignment, Fennel, Metis, partition, quality
 from tests.typed.oracle import SIZES, typed_graph
@@ -143,13 +143,16 @@ def read_thrice():
     return TypedGraph({"a": {"num_nodes": 20}, "p": papers}, edges)
 
 
-@pytest.mark.parametrize(("parts", "bits"), [(2, 32), (3, 32), (4, 32), (3, 2)])
-def test_bytes_equal_the_formula(parts, bits, tmp_path):
+@pytest.mark.parametrize(
+    ("model", "parts", "bits"),
+    [("rgcn", 2, 32), ("rgcn", 3, 32), ("rgcn", 4, 32), ("rgcn", 3, 2), ("hetero-sage", 3, 32), ("hgt", 3, 32)],
+)
+def test_bytes_equal_the_formula(model, parts, bits, tmp_path):
     """Every layer sends each halo row once and its gradient back, however many relations read the row."""
     graph = read_thrice()
     strategy = "vanilla" if bits == 32 else fg.recipes.sylvie_s(bits=bits)
     run = fg.train(
-        graph, model=nn.RGCN(layers=3, hidden=8), strategy=strategy, parts=parts, epochs=2, all_rows=True,
+        graph, model=MODELS.make(model, layers=3, hidden=8), strategy=strategy, parts=parts, epochs=2, all_rows=True,
         partitioner="random", report=False, out=tmp_path / "run",
     )  # fmt: skip
     part = partition(graph.union, parts, "random", seed=0).part

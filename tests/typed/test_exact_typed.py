@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from fullgraph import nn
+from fullgraph.axes import OPTIMIZERS
 from fullgraph.codec import LowBit
 from fullgraph.exchange import Bounded, Pipelined, Sync, Wire
 from fullgraph.graph_types import GraphTypes, RelationFact, TypeFact
@@ -16,16 +17,18 @@ from fullgraph.testing import anew, run_processes, run_threads
 from fullgraph.train.config import TrainConfig
 from fullgraph.train.sync import _groups
 from tests.support import differing, resumed_epochs, train_trace, trainer_of, whole_logits
-from tests.typed.oracle import CASES, SIZES, assert_typed, stale_typed_trace, typed_trace
+from tests.support.oracles import trained
+from tests.typed.oracle import CASES, SIZES, DenseTyped, assert_typed, stale_typed_trace, typed_graph, typed_trace
 
 NODES = sum(SIZES.values())
 SPECS = {
     "rgcn": nn.RGCN(layers=2, hidden=12, dropout=0.4),
     "rgcn, bases": nn.RGCN(layers=3, hidden=8, dropout=0.0, bases=3),
-    "hetero-sage": nn.HeteroSAGE(layers=3, hidden=8, dropout=0.3),
+    "rgcn, blocks": nn.RGCN(layers=2, hidden=8, dropout=0.3, blocks=4),
+    "hetero-sage": nn.HeteroSAGE(layers=3, hidden=8, dropout=0.3, embedding_dropout=0.4),
     "hetero-sage, batch norm": nn.HeteroSAGE(layers=2, hidden=8, dropout=0.2, norm="batch"),
     "rgat": nn.RGAT(layers=2, hidden=8, heads=2, dropout=0.3),
-    "hgt": nn.HGT(layers=2, hidden=8, heads=2, dropout=0.3),
+    "hgt": nn.HGT(layers=2, hidden=8, heads=2, dropout=0.3, scale_types=False),
     "rgcn, one layer": nn.RGCN(layers=1, hidden=8, dropout=0.5, norm="none"),
 }
 
@@ -158,3 +161,25 @@ def test_messages_of_gradients_do_not_depend_on_the_rows_that_a_rank_holds():
     groups = [[[own[p] for p in group] for group in _groups(model)] for own, model in zip(names, models, strict=True)]
     assert len(groups[0]) > 1
     assert groups[0] == groups[1]
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "adamw"])
+def test_learned_rows_may_have_their_own_weight_decay(optimizer):
+    """The same weights as with torch's optimizer on one process, whatever the number of ranks; and after a resume."""
+    spec, steps = replace(SPECS["rgcn"], dropout=0.0), 4
+    options = {"optimizer": OPTIMIZERS.make(optimizer), "weight_decay": 0.05, "embedding_weight_decay": 2.0}
+    dense = DenseTyped(typed_graph(), spec)
+    rows = dense.model.input.embedding.weight
+    others = [weight for weight in dense.model.parameters() if weight is not rows]
+    groups = [{"params": [rows], "weight_decay": 2.0}, {"params": others}]
+    kind = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[optimizer]
+    wanted = trained(dense.graph.union, dense, steps, optimizer=kind(groups, lr=0.05, weight_decay=0.05))
+    plain = trained(dense.graph.union, DenseTyped(typed_graph(), spec), steps)
+    assert not torch.allclose(wanted[0], plain[0], rtol=1e-3)
+    for ranks in (1, 3):
+        assert_typed(run_threads(ranks, partial(train_trace, options=options), CASES["scattered"], spec, steps), wanted)
+    config = TrainConfig(epochs=4, eval_every=2, checkpoint_every=1, **options)
+    for (losses, saved), *again in run_threads(3, resumed_epochs, CASES["types apart"], spec, config):
+        for epoch, (late_losses, late_saved) in enumerate(again):
+            assert late_losses == losses[epoch:]
+            assert differing(saved[-1], late_saved[-1]) == []

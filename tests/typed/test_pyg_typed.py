@@ -56,6 +56,37 @@ def test_rgcn(bases):
 
 
 @torch.no_grad()
+def test_rgcn_with_blocks():
+    conv, out = ours(nn.RGCN(hidden=WIDTH, blocks=4))
+    theirs = pyg.RGCNConv(WIDTH, WIDTH, len(conv.weight), num_blocks=4).double()
+    theirs.weight.copy_(conv.weight.transpose(2, 3))
+    theirs.root.copy_(conv.lin.weight.T)
+    theirs.bias.copy_(conv.lin.bias)
+    torch.testing.assert_close(out, theirs(hidden(), *edges()), rtol=1e-10, atol=1e-10)
+
+
+@torch.no_grad()
+def test_hetero_sage():
+    """HeteroConv of SAGEConv: the maps of the row itself, of all relations into a type, add up to ours."""
+    conv, out = ours(nn.HeteroSAGE(hidden=WIDTH))
+    x, graph = by_type(hidden()), typed_graph()
+    layers = {name: pyg.SAGEConv((WIDTH, WIDTH), WIDTH).double() for name in graph.edges}
+    for r, (relation, layer) in enumerate(layers.items()):
+        layer.lin_l.weight.copy_(conv.weight[r])
+        first = next(name for name in graph.edges if name[2] == relation[2]) == relation
+        own = list(graph.nodes).index(relation[2])
+        layer.lin_l.bias.copy_(conv.lin.bias[own] * first)
+        layer.lin_r.weight.copy_(conv.lin.weight[own] * first)
+    ends = {name: torch.tensor(own.edge_index).long() for name, own in graph.edges.items()}
+    with pytest.warns(UserWarning, match="do not get updated"):  # nobody and venue: no relation ends there
+        both = pyg.HeteroConv(layers, aggr="sum")
+    wanted = both(x, ends)
+    assert wanted.keys() == {"paper", "author", "topic"}
+    for kind, rows in wanted.items():
+        torch.testing.assert_close(by_type(out)[kind], rows, rtol=1e-10, atol=1e-10)
+
+
+@torch.no_grad()
 def test_rgat():
     conv, out = ours(nn.RGAT(hidden=WIDTH, heads=2))
     x, graph = by_type(hidden()), typed_graph()

@@ -21,6 +21,8 @@ from fullgraph.commands.shared import (
     with_fields,
 )
 from fullgraph.display import shown
+from fullgraph.errors import InputError
+from fullgraph.named import pairs_of
 from fullgraph.report import Phases
 from fullgraph.report.terminal import note
 from fullgraph.train.config import TrainConfig
@@ -42,6 +44,7 @@ def partition(
     reverses: ReversesOption = False,
     seed: int = TrainConfig.seed,
     task: str = TrainConfig.task,
+    train_option: Annotated[list[str], typer.Option("-t", "--train-option", help="KEY=VALUE of the task")] = [],  # noqa: B006
     option: OldOption = [],  # noqa: B006
 ) -> None:
     """Partition a graph into a folder of shards, one per rank.
@@ -52,14 +55,18 @@ def partition(
     from fullgraph.data import as_union
     from fullgraph.report.tables import print_quality
     from fullgraph.run import Run
-    from fullgraph.tasks import fitted
+    from fullgraph.tasks import TASKS, fitted
 
     read_option(hints_of(Run)["features"], "features", features)
     wanted = read_option(hints_of(Run)["split"], "split", split)
     chosen = partitioner_of(partitioner, partitioner_option, option)  # refuses bad options before the graph is read
+    given = pairs_of(train_option, "-t")
+    if given and task == TrainConfig.task:
+        raise InputError("-t gives options to a task: name the task, as in --task link -t val=0.1")
+    learned = TASKS.make(task, **given) if given else task
     with shown() as display:
         phases = Phases(display=display)
-        _, whole = fitted(task, as_union(_read(graph, phases), reverses=reverses), seed, wanted)
+        _, whole = fitted(learned, as_union(_read(graph, phases), reverses=reverses), seed, wanted)
         assignment = cut(whole, parts, chosen, seed, phases)
         manifest = write_shards(
             out, whole, assignment, phases, features=features, split=0 if isinstance(wanted, str) else wanted
@@ -87,6 +94,7 @@ def inspect(
     from fullgraph.data import Graph, as_union
     from fullgraph.data.describe import describe, describe_typed
     from fullgraph.partition import is_partition_folder, quality, read_manifest
+    from fullgraph.partition.cover import covered_rows, covered_rows_in
     from fullgraph.report.inspection import print_graph, remarks_on
     from fullgraph.report.tables import print_quality
 
@@ -94,6 +102,7 @@ def inspect(
     if is_partition_folder(Path(graph)):
         manifest = read_manifest(Path(graph))
         about, figures, method = asdict(manifest.graph), asdict(manifest.figures), manifest.method
+        figures["covered_rows"] = sum(covered_rows_in(graph))
     else:
         chosen = partitioner_of(partitioner, partitioner_option, option)  # refuses bad options before the graph is read
         with shown(errors=as_json) as display:
@@ -105,6 +114,7 @@ def inspect(
             assignment = cut(whole, parts, chosen, seed, phases)
             with phases("look", "measuring the partition"):
                 figures, method = asdict(quality(whole, assignment)), assignment.method
+                figures["covered_rows"] = sum(covered_rows(whole, assignment))
         _say(whole)
     found = remarks_on(about, figures)
     if as_json:

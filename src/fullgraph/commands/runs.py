@@ -13,7 +13,7 @@ from fullgraph.display import shown
 from fullgraph.errors import InputError
 from fullgraph.report import Phases, read_outcome
 from fullgraph.storage import read_document
-from fullgraph.train.config import FILE, device_in
+from fullgraph.train.config import FILE, device_in, libraries_of
 from fullgraph.train.fork_server import ForkServer
 
 
@@ -36,7 +36,7 @@ def predict(
 
     Example:  fullgraph predict runs/mine --graph new.npz --out predictions/ --embeddings 2 --format parquet
     """
-    with shown() as display, ForkServer(device_in(run / FILE)) as ahead:
+    with shown() as display, ForkServer(device_in(run / FILE), more=libraries_of(run / FILE)) as ahead:
         from fullgraph.predicting import predict as written
 
         phases = Phases(display=display)

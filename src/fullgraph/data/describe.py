@@ -145,6 +145,7 @@ class TypedDescription:
     classes: int
     labelled: int  # nodes
     splits: tuple[Split, ...]
+    pairs: int  # for link prediction
 
 
 def describe_typed(graph: TypedGraph) -> TypedDescription:
@@ -186,4 +187,5 @@ def describe_typed(graph: TypedGraph) -> TypedDescription:
         classes=0 if labels is None else labels.num_classes,
         labelled=0 if labels is None or kind == "none" else int((labels.y >= 0).sum()) if plain else labels.num_nodes,
         splits=() if labels is None or labels.lacks else splits_of(labels),
+        pairs=0 if graph.pairs is None else len(graph.pairs[1]),
     )

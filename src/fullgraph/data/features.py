@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from fullgraph.data.arrays import Array, FeatureMatrix
 from fullgraph.data.graph import Graph
 from fullgraph.data.validate import row_blocks
 from fullgraph.errors import InputError
+from fullgraph.graph_types import GraphTypes
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -75,6 +77,16 @@ def fit_features(graph: Graph, kind: str, split: int = 0) -> FeatureScaler:
     varies = deviation > 1e-7 * np.abs(mean)  # smaller deviations are rounding errors
     scale = np.where(varies, deviation, 1.0)
     return FeatureScaler(kind, None if sp.issparse(graph.x) else np.where(varies, mean, 0.0), scale)
+
+
+def with_lengths(graph: Graph, scaler: FeatureScaler) -> GraphTypes:
+    """Return the types of a typed graph's union with the lengths of their scaled rows."""
+    found, bounds = [], pairwise(graph.types.starts)
+    for kind, (low, high) in zip(graph.types.nodes, bounds, strict=True):
+        blocks = (graph.x[low + rows.start : low + rows.stop] for rows in row_blocks(high - low, graph.num_features))
+        total = sum(float(np.square(scaler.apply(block).data, dtype=np.float64).sum()) for block in blocks)
+        found.append(replace(kind, length=(total / max(1, high - low)) ** 0.5))
+    return replace(graph.types, nodes=tuple(found))
 
 
 def _dense_moments(x: Array, train: Array) -> tuple[Array, Array]:

@@ -252,6 +252,10 @@ class Graph:
             changes["fields"] = self.fields.picked(edges=~held_out)
         return self._with(pairs=pairs, **changes)
 
+    def with_types(self, types: GraphTypes) -> Graph:
+        """Return the graph with other facts about its types."""
+        return self._with(types=types)
+
     def without_labels(
         self, num_classes: int, *, multilabel: bool, real: bool = False, class_names: tuple[str, ...] = ()
     ) -> Graph:

@@ -152,7 +152,7 @@ def as_any_graph(value: Any) -> Graph | TypedGraph:
         return value
     if isinstance(value, str | Path):
         return load_any(value)
-    if is_hetero(value):
+    if all(map(is_hetero, _of_three(value))):
         return typed_from_pyg(value)
     if any(hasattr(one, key) for one in _of_three(value) for key in ("edge_index", "adj_t")):
         return Graph.from_pyg(value)

@@ -23,7 +23,7 @@ from fullgraph.data.pairs import arrays_of
 from fullgraph.data.splits import MASK_KEYS, MASKS, masks_of
 from fullgraph.data.typed.graph import EDGE_KEYS, NODE_KEYS, TypedGraph, spelled
 from fullgraph.data.validate import as_real
-from fullgraph.errors import InputError, explain, one_line
+from fullgraph.errors import InputError, explain, nearest, one_line
 from fullgraph.storage import sweep, whole_file
 
 CSR_KEYS = ("x_data", "x_indices", "x_indptr", "x_shape")
@@ -190,9 +190,12 @@ def load_typed_npz(path: Path) -> TypedGraph:
     unused: list[str] = []
     for name in dict.fromkeys(held):
         owner, _, key = name.rpartition("/")
-        known = EDGE_KEYS if "__" in owner else _OF_NODES
+        known = (*EDGE_KEYS, *PAIRS) if "__" in owner else _OF_NODES
         if key == "edge_index" and "__" not in owner:
             raise InputError(f"{path}: {one_line(name, 80)}: name a relation SOURCE__RELATION__TARGET")
+        if "__" in owner and f"{owner}/edge_index" not in held:
+            raise InputError(f"{path}: {owner} has {one_line(key, 60)}{nearest(key, known)} and no edge_index: "
+                             "add edge_index [2, edges], or leave the relation out")  # fmt: skip
         (keys if owner and key in known else unused).append(name)
     mapped = tuple(key for key in keys if key.endswith("/x"))
     arrays = read_npz(path, (), tuple(keys), mapped=mapped, check=lambda members: _check_edges(path, members))
@@ -234,6 +237,9 @@ def save_typed_npz(graph: TypedGraph, path: str | Path) -> None:
         arrays |= {f"{kind}/{key}": value for key, value in x.items()}
         if nodes.names is not None:
             arrays[f"{kind}/names"] = nodes.names.numpy()
+    if graph.pairs is not None:
+        relation, pairs = graph.pairs
+        arrays |= {f"{spelled(relation)}/{key}": value for key, value in arrays_of(pairs).items()}
     for relation, edges in graph.edges.items():
         own = {"edge_index": edges.edge_index, "edge_weight": edges.edge_weight, "edge_attr": edges.edge_attr}
         arrays |= {f"{spelled(relation)}/{key}": value for key, value in own.items() if value is not None}

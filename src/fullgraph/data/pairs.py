@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,8 +33,11 @@ class Pairs:
         return bool((self.y[self.split == split] == 0).any())
 
 
-def check_pairs(given: Any, num_nodes: int) -> Pairs | None:
-    """Return pairs from a mapping of arrays with the names of the `.npz` format; None if there are none."""
+def check_pairs(given: Any, num_nodes: int, num_second: int | None = None) -> Pairs | None:
+    """Return pairs from a mapping of arrays with the names of the `.npz` format; None if there are none.
+
+    num_second: the number of possible second nodes, if those are of another type.
+    """
     if given is None or isinstance(given, Pairs):
         return given
     if not isinstance(given, Mapping) or "pairs" not in given:
@@ -44,21 +47,22 @@ def check_pairs(given: Any, num_nodes: int) -> Pairs | None:
     if unknown or lacks:
         problem = f"lacks {', '.join(lacks)}" if lacks else f"has unknown names {', '.join(unknown)}"
         raise InputError(f"pairs {problem}: give {', '.join(KEYS)}; pair_y may be left out")
-    ends = _ends(as_numpy(given["pairs"]), num_nodes)
+    ends = _ends(as_numpy(given["pairs"]), (num_nodes, num_nodes if num_second is None else num_second))
     y = np.ones(len(ends), np.uint8) if given.get("pair_y") is None else as_numpy(given["pair_y"])
     if y.shape != (len(ends),) or y.dtype.kind not in "iubf" or not ((y == 0) | (y == 1)).all():
         raise InputError(f"pair_y of shape {y.shape} for {len(ends)} pairs: give 1 (an edge) or 0 for each")
     return Pairs(frozen(ends), frozen(y.astype(np.uint8)), frozen(_split(given, len(ends), y)))
 
 
-def _ends(pairs: Array, num_nodes: int) -> Array:
-    """Return ends [P, 2] from [2, P], the layout of edge_index, or from [P, 2]."""
+def _ends(pairs: Array, counts: tuple[int, int]) -> Array:
+    """Return ends [P, 2] from [2, P], the layout of edge_index, or from [P, 2]; counts: of first and second nodes."""
     if pairs.ndim != 2 or 2 not in pairs.shape or pairs.dtype.kind not in "iu":
         raise InputError(f"pairs is {pairs.dtype} {pairs.shape}: give node ids [2, pairs], or [pairs, 2]")
     ends = (pairs.T if pairs.shape[0] == 2 else pairs).astype(np.int64)
-    if ends.size and (ends.min() < 0 or ends.max() >= num_nodes):
-        bad = int(ends.min()) if ends.min() < 0 else int(ends.max())
-        raise InputError(f"pairs holds the node id {bad}, but ids run from 0 to {num_nodes - 1}: fix the ids")
+    for column, count in zip(ends.T if ends.size else (), counts, strict=False):
+        if column.min() < 0 or column.max() >= count:
+            bad = int(column.min()) if column.min() < 0 else int(column.max())
+            raise InputError(f"pairs holds the node id {bad}, but ids run from 0 to {count - 1}: fix the ids")
     return np.ascontiguousarray(ends)
 
 
@@ -83,15 +87,22 @@ def arrays_of(pairs: Pairs) -> dict[str, Array]:
     return {"pairs": pairs.ends.T, "pair_y": pairs.y, **masks}
 
 
-def drawn(indptr: Array, indices: Array, val: float, test: float, seed: int) -> tuple[Pairs, Array]:
+def drawn(
+    indptr: Array, indices: Array, val: float, test: float, seed: int, *, relation: Array | None = None,
+    own: int = 0, others: Sequence[int] = (),
+) -> tuple[Pairs, Array]:  # fmt: skip
     """Return all edges as pairs, with shares held out for validation and test; and a mask [E] of the held-out arcs.
 
     An edge is two different nodes with any number of arcs between them, in either direction; a pair has the direction
     of one of these arcs.
+
+    relation [E]: of the arcs of a typed graph; then pairs are the edges of the relation `own`, in its direction, and
+    held-out edges also leave the relations `others`.
     """
-    source, target = indices.astype(np.int64), csr.targets(indptr, np.dtype(np.int64))
-    number = np.minimum(source, target) * (len(indptr) - 1) + np.maximum(source, target)
+    source, target, number = _numbered(indptr, indices)
     real = np.flatnonzero(source != target)
+    if relation is not None:
+        real = np.concatenate([real[relation[real] == own], real[np.isin(relation[real], others)]])
     _, first, edge = np.unique(number[real], return_index=True, return_inverse=True)
     edges = len(first)
     sizes = round(val * edges), round(test * edges)
@@ -102,5 +113,18 @@ def drawn(indptr: Array, indices: Array, val: float, test: float, seed: int) -> 
     split[order[: sizes[0]]], split[order[sizes[0] : sum(sizes)]] = VAL, TEST
     held_out = np.zeros(len(indices), dtype=np.bool_)
     held_out[real] = split[edge] != TRAIN
-    ends = np.stack([source[real[first]], target[real[first]]], axis=1)
+    ends = np.stack([source[real[first]], target[real[first]]], axis=1)  # of arcs of `own`, which come first
     return Pairs(frozen(ends), frozen(np.ones(edges, np.uint8)), frozen(split)), held_out
+
+
+def same_edges(indptr: Array, indices: Array, relation: Array, own: int, candidates: Sequence[int]) -> list[int]:
+    """Return the candidates that join the same nodes as the relation `own`, in either direction."""
+    number = _numbered(indptr, indices)[2]
+    wanted = np.unique(number[relation == own])
+    return [other for other in candidates if np.array_equal(np.unique(number[relation == other]), wanted)]
+
+
+def _numbered(indptr: Array, indices: Array) -> tuple[Array, Array, Array]:
+    """Return the sources, the targets and the edges' numbers of all arcs; a number does not depend on the direction."""
+    source, target = indices.astype(np.int64), csr.targets(indptr, np.dtype(np.int64))
+    return source, target, np.minimum(source, target) * (len(indptr) - 1) + np.maximum(source, target)

@@ -82,14 +82,20 @@ class Adaptive(Value):
         super().__post_init__()
         LowBit(self.bits)
 
+    @property
+    def late(self) -> bool:
+        """Whether rows may be read after the step that sent them."""
+        return self.switch or self.schedule.depth > 0
+
     def at(self, layer: int) -> "Adaptive":
         return self
 
     def build(self, *, name: str, route: Route, transport: Transport, clock: Clock, facts: RowFacts | None) -> Channel:
         grades = None if facts is None else facts.grades
+        assert facts is not None
         assert grades is not None, "a placement computes the grades that a graded wire asks for"
         trend = Trend(clock.losses, tau=self.tau, alpha=self.alpha)
-        owned, halo = grades.by_peer(route)
+        owned, halo = grades.by_peer(facts.route or route)
 
         def grades_of(key: Key) -> Tensor:
             assert key.ends is not None, f"{key} does not say who sends"

@@ -99,7 +99,7 @@ class Begin(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x: Tensor, channel: Channel, relu: bool, mapped: bool, device: torch.device):  # type: ignore[no-untyped-def]
         with channel.clock.span("pack", channel.features.key):
-            packed = channel.route.pack(x)
+            packed = channel.route.pack(x) if relu or not channel.clock.again else {}
             if relu:
                 packed = {peer: rows.relu_() for peer, rows in packed.items()}
                 ctx.save_for_backward(*(rows > 0 for rows in packed.values()))

@@ -38,6 +38,7 @@ class Sides(NamedTuple):
 class RowFacts:
     """The facts about rows that wires may use; a placement leaves out those that its wires cannot use."""
 
+    route: Route | None = None  # by which these facts go to readers; None: as the rows do
     ids: Sides | None = None  # global ids
     grades: Sides | None = None  # importance of rows, 0..3, for wires that are `graded`
     squares: Callable[[], Tensor] | None = None  # [h]: the sum of the squared weights by which readers multiply a row

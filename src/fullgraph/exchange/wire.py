@@ -40,6 +40,11 @@ class Wire:
             raise InputError(f"share={self.share}, turns={self.turns}: a share is from 0 to 1, and turns are 1 or more")
 
     @property
+    def late(self) -> bool:
+        """Whether rows may be read after the step that sent them."""
+        return self.schedule.depth > 0
+
+    @property
     def graded(self) -> bool:
         """Whether a codec needs the grades of rows."""
         return any(asks_grades(codec) for codec in (self.codec, self.backward) if codec is not None)
@@ -52,8 +57,10 @@ class Wire:
         self, *, name: str, route: Route, transport: Transport, clock: Clock, facts: RowFacts | None = None
     ) -> Channel:
         codec, backward, smooth, drift = self.codec, self.backward or self.codec, self.smooth, self.drift
-        picks, there = self._picks(route, clock, facts), Key(name, 0, "forward", use=clock.use, run=clock.seed)
-        told = partial(FactsByMessage, facts or RowFacts(), route, transport, name)
+        there = Key(name, 0, "forward", use=clock.use, run=clock.seed)
+        facts = facts or RowFacts()
+        told = partial(FactsByMessage, facts, facts.route or route, transport, name)
+        picks = self._picks(facts.route or route, clock, facts)
         features = Extras(
             average=Average(smooth) if smooth and smooth.features else None,
             residuals=Residuals() if self.feedback else None,
@@ -78,10 +85,10 @@ class Wire:
             clock.channels[name] = channel
         return channel
 
-    def _picks(self, route: Route, clock: Clock, facts: RowFacts | None) -> Picks | None:
+    def _picks(self, route: Route, clock: Clock, facts: RowFacts) -> Picks | None:
         if self.share == 1 and self.turns == 1:
             return None
-        ids, summed = (None, None) if facts is None else (facts.ids, facts.summed)
+        ids, summed = facts.ids, facts.summed
         assert ids is not None, "a placement tells the ids of halo rows"
         if self.share < 1 and summed is None:
             raise InputError(
@@ -95,6 +102,8 @@ class Wire:
 class Builder(Protocol):
     """Builds the channel of a layer."""
 
+    @property
+    def late(self) -> bool: ...
     def build(
         self, *, name: str, route: Route, transport: Transport, clock: Clock, facts: RowFacts | None
     ) -> Channel: ...

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from fullgraph.errors import InputError
 from fullgraph.graph_types import GraphTypes, RelationFact, TypeFact
-from fullgraph.model_options import AttentionOptions, BasesOptions
+from fullgraph.model_options import AttentionOptions, BasesOptions, TypedOptions
 from fullgraph.nn.linear import Linear
 from fullgraph.nn.model import Block, Chain, Layer, State, make_norm
 from fullgraph.nn.spec import ModelSpec, drawing
@@ -55,7 +55,7 @@ class _First(Block):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TypedModel(ModelSpec):
+class TypedModel(TypedOptions, ModelSpec):
     """The base of models for typed graphs. `layers` counts graph layers; a map of each type's features comes first."""
 
     typed: ClassVar[bool] = True
@@ -81,7 +81,7 @@ class TypedModel(ModelSpec):
             (TypeFact("node", 1, in_width),), (RelationFact("node", "edge", "node", 0),), "node"
         )
         with drawing(seed), own_code(self):
-            first = TypedInput(types, self.hidden, seed, ids)
+            first = TypedInput(types, self.hidden, seed, ids, dropout=self.embedding_dropout, scale=self.scale_types)
             updates, relu = self.updates(out_width, types), self.relu
             model = TypedGNN(first, updates, relu=relu, norm=self.norm, dropout=self.dropout, seed=seed)
         return model.to(dtype)
@@ -103,10 +103,21 @@ class TypedModel(ModelSpec):
 class RGCN(BasesOptions, TypedModel):
     """Relational GCN: a matrix per relation, or `bases` matrices that all relations share, and one for a node's own
     row.
+
+    blocks: a relation's matrix has this many blocks on its diagonal, and zeros beside them. The last layer has whole
+    matrices if its width is not a multiple of `blocks`.
     """
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.blocks > 1 and self.bases:
+            raise InputError(f"bases={self.bases} and blocks={self.blocks}: give one of them")
+        if self.hidden % self.blocks:
+            raise InputError(f"blocks={self.blocks}: must divide hidden={self.hidden}")
+
     def conv(self, in_width: int, out_width: int, types: GraphTypes, *, last: bool) -> TypedConv:
-        return RGCNConv(in_width, out_width, types, bases=self.bases)
+        blocks = 1 if out_width % self.blocks else self.blocks
+        return RGCNConv(in_width, out_width, types, bases=self.bases, blocks=blocks)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -60,19 +60,27 @@ class MeanConv(TypedConv):
 
 
 class RGCNConv(MeanConv):
-    """Z_i = W_0 x_i + b + sum_r W_r mean_{j -> i in r} x_j,  W_r = sum_b a_rb V_b with B bases  (arXiv:1703.06103)."""
+    """Z_i = W_0 x_i + b + sum_r W_r mean_{j -> i in r} x_j,  W_r = sum_b a_rb V_b with B bases  (arXiv:1703.06103),
 
-    def __init__(self, in_width: int, out_width: int, types: GraphTypes, *, bases: int) -> None:
-        """bases: 0 gives every relation a matrix of its own."""
+    or W_r = diag(V_r1, ..., V_rB) with B blocks.
+    """
+
+    def __init__(self, in_width: int, out_width: int, types: GraphTypes, *, bases: int = 0, blocks: int = 1) -> None:
+        """bases: 0 gives every relation a matrix of its own. blocks: a divisor of both widths."""
         super().__init__(in_width, out_width)
-        relations = len(types.relations)
+        relations, self.blocks = len(types.relations), blocks
         self.lin = Linear(in_width, out_width)
-        self.weight = nn.Parameter(matrices(bases or relations, in_width, out_width))
+        drawn = matrices((bases or relations) * blocks, in_width // blocks, out_width // blocks)
+        self.weight = nn.Parameter(drawn if blocks == 1 else drawn.unflatten(0, (relations, blocks)))
         self.shares = nn.Parameter(torch.empty(relations, bases)) if bases else None
         if self.shares is not None and self.shares.numel():
             nn.init.xavier_uniform_(self.shares)
 
     def relation_weights(self) -> Tensor:
+        if self.blocks > 1:
+            diagonal = torch.eye(self.blocks, dtype=self.weight.dtype, device=self.weight.device)
+            whole = self.weight[:, :, :, None] * diagonal[:, None, :, None]  # [R, B, O/B, B, I/B]
+            return whole.flatten(3, 4).flatten(1, 2)
         return self.weight if self.shares is None else torch.tensordot(self.shares, self.weight, dims=1)
 
     def own(self, x_tI: Tensor, view: TypedView) -> Tensor:

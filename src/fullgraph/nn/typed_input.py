@@ -11,11 +11,12 @@ from torch import Tensor, nn
 from fullgraph.graph_types import GraphTypes
 from fullgraph.nn.linear import Linear
 from fullgraph.nn.view import Features, TypedView
-from fullgraph.ops import Adjacency, Structure, dropout_key
+from fullgraph.ops import Adjacency, Structure, act_dropout, dropout_key
 from fullgraph.ops.hashing import draws, row_keys
 
 DENSE = 1 / 3  # a type's features become a dense matrix if more than this share of them is not zero
-FIRST_ROWS = 1 << 40  # in place of a layer's number, for the random numbers of learned rows
+# in place of a layer's number, for the random numbers of learned rows and of their dropout
+FIRST_ROWS, DROPPED_ROWS = 1 << 40, (1 << 40) + 1
 
 
 class NodeEmbedding(nn.Module):
@@ -43,12 +44,23 @@ class _Placed(NamedTuple):
 
 
 class TypedInput(nn.Module):
-    """h_v = W_t x_v + b_t  for a node v of type t;  a learned row e_v, if t has no features."""
+    """h_v = W_t x_v / max(1, s_t) + b_t  for a node v of type t;  a learned row e_v, if t has no features.
 
-    def __init__(self, types: GraphTypes, width: int, seed: int, ids: Tensor | None = None) -> None:
-        """ids [n]: this rank's rows of the union, in their order; None: all nodes."""
+    s_t is the root mean square length of the training graph's rows x_v of type t. Learned rows begin with length 1: so
+    neither kind of row changes far faster than the other.
+    """
+
+    lengths: Tensor
+
+    def __init__(
+        self, types: GraphTypes, width: int, seed: int, ids: Tensor | None = None, *, dropout: float, scale: bool
+    ) -> None:
+        """ids [n]: this rank's rows of the union, in their order; None: all nodes. dropout: of learned rows. scale:
+        False sets all s_t to 1."""
         super().__init__()
-        self.types = types
+        self.types, self.seed, self.dropout = types, seed, dropout
+        lengths = torch.tensor([max(1.0, kind.length * scale) for kind in types.nodes], dtype=torch.float64)
+        self.register_buffer("lengths", lengths)
         for kind in types.nodes:
             if kind.features:
                 self.add_module(f"of_{kind.name}", Linear(kind.features, width))
@@ -68,9 +80,13 @@ class TypedInput(nn.Module):
             self._placed = self._place(x, view)
         _, blocks, place_n = self._placed
         parts = [self._linear(number)(block) for number, block in blocks]
-        parts += [] if self.embedding is None else [self.embedding.weight]
+        parts += [] if self.embedding is None else [self._learned(self.embedding, view.step)]
         rows = parts[0] if len(parts) == 1 else torch.cat(parts)
         return rows if place_n is None else rows.index_select(0, place_n)
+
+    def _learned(self, embedding: NodeEmbedding, step: int) -> Tensor:
+        p, key = self.dropout if self.training else 0.0, dropout_key(self.seed, step, DROPPED_ROWS)
+        return act_dropout(embedding.weight, embedding.nodes, key=key, p=p, act="none")
 
     def _linear(self, number: int) -> Linear:
         """The map of a type's features."""
@@ -97,10 +113,11 @@ class TypedInput(nn.Module):
         """The features of one type's rows, over its own columns."""
         taken, width = x.take(rows), columns.stop - columns.start
         pattern = Structure(taken.structure.indptr, taken.structure.indices - columns.start, width)
-        block = Adjacency(pattern, taken.weight)
+        assert taken.weight is not None
+        values = taken.weight / self.lengths[number].to(taken.weight.dtype)
+        block = Adjacency(pattern, values)
         if pattern.num_arcs <= DENSE * len(rows) * width:
             return block
-        assert taken.weight is not None
         weight = self._linear(number).weight
         dense = torch.zeros(pattern.shape, dtype=weight.dtype, device=weight.device)
-        return dense.index_put_((pattern.rows, pattern.indices.long()), taken.weight.to(weight.dtype))
+        return dense.index_put_((pattern.rows, pattern.indices.long()), values.to(weight.dtype))

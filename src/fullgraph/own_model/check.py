@@ -5,7 +5,6 @@ and the buffers must be equal. The check finds faults that the guard (`rows/`) c
 len(x).
 """
 
-import copy
 import random
 import time
 from collections import Counter
@@ -23,6 +22,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
+from fullgraph.copied import copied
 from fullgraph.errors import InputError, PeerLost, one_line
 from fullgraph.exchange import Clock
 from fullgraph.own_code import unfit
@@ -31,10 +31,10 @@ from fullgraph.own_model.live import LiveRows, Readings, counters, first_change,
 from fullgraph.own_model.on_rows import OnRows
 from fullgraph.own_model.outputs import logits_of, parts_of
 from fullgraph.own_model.piece import RANKS, Inputs, Piece, piece_of
-from fullgraph.own_model.prepare import quieten
+from fullgraph.own_model.prepare import quieten, unwrapped
 from fullgraph.own_model.pyg_view import PygView
 from fullgraph.own_model.quantiles import with_empty_sets
-from fullgraph.own_model.rows.draws import MIDDLE
+from fullgraph.own_model.rows.draws import DRAWS, drawn, gumbel_softmax, middle
 from fullgraph.own_model.rows.place import place_of
 from fullgraph.own_model.tables import Tables
 from fullgraph.own_model.typed.piece import TypedPiece, begin
@@ -180,12 +180,16 @@ class _Still(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func in (F.dropout, torch.dropout):
             return args[0]
-        out = func(*args, **(kwargs or {}))
-        return out.fill_(MIDDLE) if func is torch.rand else out
+        if func in DRAWS:
+            return drawn(func, args, kwargs or {}, torch.empty, middle)
+        if func is F.gumbel_softmax:
+            with self:
+                return gumbel_softmax(*args, **(kwargs or {}))
+        return func(*args, **(kwargs or {}))
 
 
 def _in_one_process(model: nn.Module, piece: Piece, x: Any, inputs: Inputs) -> Seen:
-    model = copy.deepcopy(model)
+    model = unwrapped(copied(model))
     for name, part in model.named_modules():
         quieten(part, name)
         with_empty_sets(part)
@@ -206,7 +210,7 @@ def _in_one_process(model: nn.Module, piece: Piece, x: Any, inputs: Inputs) -> S
             out = takes.call(model, piece.cut(x, "x", nodes, arcs), edge_index, args, kwargs)
         if _generators() != drawn:
             raise InputError(
-                "self-check: the model draws from Python's random or NumPy's, which differ between ranks; use F.dropout"
+                "self-check: the model draws from Python's random or NumPy's, which differ between ranks: use torch's"
             )
         rows = [(name, x) for name, x in parts_of(out) if isinstance(x, Tensor) and x.shape[:1] == (len(targets),)]
         logits = logits_of(rows, piece.target)
@@ -239,7 +243,7 @@ def _over_ranks(
         view = piece.opened(
             graph=graph, transport=transport, num_nodes=piece.graph.num_nodes, counts={}, name="self-check", clock=clock
         )
-        on_rows = OnRows(copy.deepcopy(model), seed=seed, draws=draws, fields=tuple(inputs[1]))
+        on_rows = OnRows(copied(model), seed=seed, draws=draws, fields=tuple(inputs[1]))
         on_rows.live = None if live is None else LiveRows.of(view, live, worth=1.0)
         held = {name: piece.held(kind, mine.ids) for name, kind in names.items()}
         tables = Tables(on_rows.module, held, kinds=names)

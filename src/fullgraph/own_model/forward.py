@@ -25,7 +25,7 @@ from fullgraph.own_model.live import LiveRows
 from fullgraph.own_model.pyg_view import PygView
 from fullgraph.own_model.rows.count import Count
 from fullgraph.own_model.rows.guard import Guard
-from fullgraph.own_model.rows.place import in_users_code, refuse, refused, within_checkpoint
+from fullgraph.own_model.rows.place import in_users_code, refuse, refused
 from fullgraph.own_model.rows.spaces import Rows, Space, mark, rows_of
 from fullgraph.own_model.rows.values import is_even
 from fullgraph.plan import Route
@@ -76,10 +76,8 @@ class Forward:
         self.trusted = 0  # running calls whose operations are not followed: ours, and PyG's aggregations
         # by number of nodes that a layer of PyG's received: the nodes; None: nodes of several types
         self.gave_nodes: dict[int, Space | None] = {}
-        self._with_grad, self._hooks = torch.is_grad_enabled(), _saved_tensor_hooks()
-        self._fetched: dict[
-            tuple[int, int, int, str], tuple[Tensor, Tensor]
-        ] = {}  # exchanged rows of the current layer
+        # exchanged rows of the current layer
+        self._fetched: dict[tuple[int, int, int, str], tuple[Tensor, Tensor]] = {}
         self._kept: dict[int, Tensor] = {}  # values that a checkpointed part received
         self.keeping = self.replaying = False
         self.room: Callable[[], int] | None = None  # bytes for the messages of a layer; None: no limit
@@ -356,23 +354,28 @@ class Forward:
 
     def dropout(self, x: Tensor, p: float) -> Tensor:
         """keep(id, column) x / (1 - p), by the global id of each node or arc."""
-        key, rows = self.draw_key(), rows_of(x)
+        key = self.draw_key()
         if not self.draws:
             return x
         self.view.clock.dropped = True
         if p == 1:
             return x * 0
+        return self.by_rows(x, lambda flat, ids: act_dropout(flat, ids, key=key, p=p, act="none"))
+
+    def by_rows(self, x: Tensor, function: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+        """function(values [rows, entries of a row], ids of the rows), in the shape of x."""
+        rows = rows_of(x)
         if rows is not None and (rows.dim or rows.blocks > 1):
             parted = x.unflatten(rows.dim, (rows.blocks, rows.space.size * rows.each)).movedim(rows.dim + 1, 0)
-            out = self._dropped(parted, rows, key, p).movedim(0, rows.dim + 1)
+            out = self._by_first(parted, rows, function).movedim(0, rows.dim + 1)
             return mark(out.reshape(x.shape), rows)
-        out = self._dropped(x, rows, key, p)
+        out = self._by_first(x, rows, function)
         return out if rows is None else mark(out, rows)
 
-    def _dropped(self, x: Tensor, rows: Rows | None, key: int, p: float) -> Tensor:
+    def _by_first(self, x: Tensor, rows: Rows | None, function: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
         size = rows.space.size if rows is not None else len(x) if x.dim() else 1
         flat = x.reshape(size, x.numel() // size if size else prod(x.shape[1:]))
-        return act_dropout(flat, self._ids(flat, rows), key=key, p=p, act="none").view(x.shape)
+        return function(flat, self._ids(flat, rows)).view(x.shape)
 
     def _ids(self, flat: Tensor, rows: Rows | None) -> Tensor:
         """Ids of rows; a tensor that is equal on every rank uses positions instead."""
@@ -385,18 +388,12 @@ class Forward:
     # Parts that the backward pass recomputes
 
     def _guard(self) -> None:
-        """Refuse a part of the model that would be recomputed without our context."""
-        if self.keeping or self.replaying:
-            return
-        if torch.is_grad_enabled() != self._with_grad and within_checkpoint():
+        """Refuse a part of the model that would be recomputed with another context than ours."""
+        hooks = None if self.keeping or self.replaying else torch._C._autograd._top_saved_tensors_default_hooks(False)
+        if hooks is not None and hooks[0].__module__ == "torch.utils.checkpoint":
             raise InputError(
-                "a checkpointed part of the model reads neighbours, draws or normalises (checkpoint with "
-                "use_reentrant=True); use checkpoint(..., use_reentrant=False, context_fn=fg.checkpoint_context)"
-            )
-        if _saved_tensor_hooks() != self._hooks:
-            raise InputError(
-                "a checkpointed part of the model reads neighbours, draws or normalises; "
-                "call checkpoint(..., use_reentrant=False, context_fn=fg.checkpoint_context)"
+                "a checkpointed part of the model reads neighbours, draws or normalises, and has a context_fn of its "
+                "own; call checkpoint without it, or with context_fn=fg.checkpoint_context"
             )
 
     @contextmanager
@@ -416,8 +413,3 @@ class Forward:
             yield
         finally:
             self.counts, self.replaying = now, False
-
-
-def _saved_tensor_hooks() -> object:
-    """The hooks that activation checkpointing sets, or None."""
-    return torch._C._autograd._top_saved_tensors_default_hooks(False)

@@ -1,8 +1,8 @@
 """Torch functions inside a distributed forward pass: dropout by global id, batch norm over all ranks."""
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import replace
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-from fullgraph.own_model.forward import Counts, Forward, running
-from fullgraph.own_model.rows.draws import uniform
+from fullgraph.own_model.forward import Forward, running
+from fullgraph.own_model.rows.draws import DRAWS, by_id, drawn, gumbel_softmax
 from fullgraph.own_model.rows.lengths import LENGTHS
 from fullgraph.own_model.rows.outside import watch_outside
 from fullgraph.own_model.rows.place import refuse, refused
@@ -111,24 +111,6 @@ def entered(forward: Forward) -> Iterator[None]:
         running.reset(token)
 
 
-def checkpoint_context() -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
-    """For torch.utils.checkpoint's `context_fn`: a recomputed part receives and draws the same numbers as in its first
-    run.
-
-    checkpoint(self.block, x, edge_index, use_reentrant=False, context_fn=fg.checkpoint_context)
-    """
-    forward = running.get()
-    if forward is None:  # the model runs alone, in one process
-        return ExitStack(), ExitStack()
-    return forward.kept(), _again(forward, replace(forward.counts))
-
-
-@contextmanager
-def _again(forward: Forward, start: Counts) -> Iterator[None]:
-    with forward.again(start), entered(forward):
-        yield
-
-
 def _dropout(
     forward: Forward, func: Any, input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
 ) -> Tensor:
@@ -180,33 +162,35 @@ def _batch_norm(
 def _refused(forward: Forward, func: Any, *args: Any, **kwargs: Any) -> Any:
     refuse(
         f"the model calls {getattr(func, '__name__', func)}, whose draws depend on the number of ranks; "
-        "use F.dropout or nn.Dropout, which draw by node, or add the random numbers to the graph's x"
+        "use F.dropout, torch.rand or torch.randn, which draw by node, or add the random numbers to the graph's x"
     )
 
 
-def _rand(forward: Forward, func: Any, *sizes: Any, **kwargs: Any) -> Any:
-    """rand(e.size(1)): one number per edge or node, drawn by its id as in dropout."""
-    out = uniform(forward, *sizes, **kwargs)
-    if out is NotImplemented:
-        refuse(
-            "torch.rand is called for another number than that of nodes or edges, and would depend on the number of "
-            "ranks; use torch.rand(x.size(0)), which draws by node, as in train_mask & (torch.rand(x.size(0)) < 0.5)"
-        )
-    return out
+def _drawn(forward: Forward, func: Any, *args: Any, **kwargs: Any) -> Any:
+    """Random numbers, drawn by the id of each row as in dropout, or equal on every rank."""
+
+    def new(*size: Any, **kwargs: Any) -> Tensor:
+        found: Tensor = SPECIAL[torch.empty](forward, torch.empty, *size, **kwargs)
+        return found
+
+    return drawn(func, args, kwargs, new, partial(by_id, forward))
+
+
+def _gumbel_softmax(forward: Forward, func: Any, *args: Any, **kwargs: Any) -> Tensor:
+    with RowMode(forward):
+        return gumbel_softmax(*args, **kwargs)
 
 
 _RULES: dict[Any, Callable[..., Any]] = {
-    torch.rand: _rand,
+    **dict.fromkeys(DRAWS, _drawn),
+    F.gumbel_softmax: _gumbel_softmax,
     F.dropout: _dropout,
     torch.dropout: _torch_dropout,
     F.batch_norm: _batch_norm,
     **dict.fromkeys(
         (
-            F.alpha_dropout, F.feature_alpha_dropout, F.dropout1d, F.dropout2d, F.dropout3d, F.gumbel_softmax,
-            torch.randn, torch.randint, torch.randperm, torch.normal, torch.bernoulli, torch.multinomial,
-            torch.poisson, torch.rand_like, torch.randn_like, torch.randint_like, Tensor.bernoulli, Tensor.bernoulli_,
-            Tensor.multinomial, Tensor.normal_, Tensor.uniform_, Tensor.random_, Tensor.exponential_,
-            Tensor.geometric_, Tensor.cauchy_, Tensor.log_normal_, torch.binomial,
+            F.alpha_dropout, F.feature_alpha_dropout, F.dropout1d, F.dropout2d, F.dropout3d, torch.poisson,
+            torch.randint_like, Tensor.random_, Tensor.geometric_, Tensor.cauchy_, Tensor.log_normal_, torch.binomial,
         ),
         _refused,
     ),

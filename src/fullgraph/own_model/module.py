@@ -1,6 +1,5 @@
 """`distribute`: run a model written for PyG on one rank's rows."""
 
-import copy
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -10,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from fullgraph.axes import STRATEGIES
+from fullgraph.copied import copied
 from fullgraph.errors import InputError, one_line
 from fullgraph.exchange import Adaptive, Wire, Wires
 from fullgraph.exchange.inbox import NO_STEP
@@ -373,7 +373,7 @@ def _copies(model: nn.Module) -> list[nn.Module]:
     """A copy of the model before any change, inside a list: torch ignores modules in lists."""
     try:
         with own_code():
-            return [copy.deepcopy(unwrapped(model))]
+            return [copied(unwrapped(model))]
     except InputError:
         raise
     except Exception as error:

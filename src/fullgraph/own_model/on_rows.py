@@ -17,6 +17,7 @@ from fullgraph.own_model.mode import entered
 from fullgraph.own_model.outputs import changed, logits_of, parts_of
 from fullgraph.own_model.prepare import prepared, unwrapped
 from fullgraph.own_model.pyg_view import PygView
+from fullgraph.own_model.recomputed import give_contexts
 from fullgraph.own_model.rows.guard import Guard
 from fullgraph.own_model.rows.spaces import SAME, Even, Rows, mark, mark_of, rows_of
 from fullgraph.own_model.tables import Tables
@@ -44,6 +45,7 @@ class OnRows:
 
         fields: names of the graph's fields.
         """
+        give_contexts()
         self.seed, self.draws, self.guard = seed, draws, Guard(checks=checks)
         self.chunks = chunks
         self.takes = Takes.of(unwrapped(module), fields)

@@ -19,7 +19,10 @@ from fullgraph.own_model.rows.spaces import Ends, Rows, mark, rows_of
 from fullgraph.own_model.typed.pyg_parts import use_ours
 
 POOL = "a pooling of all nodes; the model must give logits for every node: pool outside of it, with fg.gather_rows"
-ALL = "attention between all nodes; use layers over edges, such as TransformerConv or GATv2Conv"
+ALL = (
+    "attention between all nodes; use layers over edges, such as TransformerConv, or write linear attention with sums "
+    "over nodes"
+)
 ORDER = (
     "an aggregation that depends on the order of messages, which differs between ranks; use mean, max, std or softmax"
 )
@@ -43,12 +46,12 @@ REFUSED = {  # parts of PyG, by the module that defines them
 def unwrapped(module: nn.Module) -> nn.Module:
     """The module that torch.compile wraps: operations on rows must be visible, so it runs uncompiled."""
     module = getattr(module, "_orig_mod", module)
+    part: Any
     for part in module.modules():
         if getattr(part, "_compiled_call_impl", None) is not None:
             part._compiled_call_impl = None
-        for name, child in list(part.named_children()):
-            if hasattr(child, "_orig_mod"):
-                setattr(part, name, child._orig_mod)
+        if hasattr(part, "_orig_mod"):  # it keeps its name in the state dict
+            part.forward = part._orig_mod.__call__
     return module
 
 
@@ -76,7 +79,7 @@ def prepared(module: nn.Module, chunks: Chunks | None = None) -> nn.Module:
                 if chunks is not None:
                     run_in_chunks(part, label, chunks)
                 use_kernels(part)
-            quieten(part, label)
+        quieten(part, label)
     return module
 
 
@@ -93,6 +96,11 @@ def _check(part: nn.Module, label: str) -> None:
             raise InputError(f"the layer {label} is {reason}")
     if isinstance(part, nn.Embedding | nn.EmbeddingBag) and part.sparse:
         raise InputError(f"the layer {label} gives sparse gradients, which no rank can sum; leave out sparse=True")
+    if isinstance(part, torch.jit.ScriptModule):
+        raise InputError(
+            f"the layer {label} is TorchScript, in which rows of nodes cannot be followed over ranks; "
+            "use the Python module itself"
+        )
     if isinstance(part, nn.SyncBatchNorm):
         raise InputError(f"the layer {label} talks over torch.distributed by itself; use nn.BatchNorm1d")
     if isinstance(part, nn.modules.instancenorm._InstanceNorm):
@@ -101,8 +109,12 @@ def _check(part: nn.Module, label: str) -> None:
 
 def is_message_passing(part: nn.Module) -> bool:
     """Whether a part is a PyG message-passing layer; imports nothing, since a model with one has loaded PyG."""
-    names = {f"{kind.__module__}.{kind.__name__}" for kind in type(part).__mro__}
-    return "torch_geometric.nn.conv.message_passing.MessagePassing" in names
+    return "torch_geometric.nn.conv.message_passing.MessagePassing" in _kinds(part)
+
+
+def _kinds(part: nn.Module) -> set[str]:
+    """The full names of a part's classes."""
+    return {f"{kind.__module__}.{kind.__name__}" for kind in type(part).__mro__}
 
 
 def layers_of(module: nn.Module) -> list[list[nn.Module]]:
@@ -143,7 +155,8 @@ def _trust(part: Any) -> None:
 
     An aggregation that contains modules, such as DeepSetsAggregation, is followed like the rest of the model.
     """
-    kind, whole = type(part), part.forward.__func__
+    whole: Any = getattr(part.forward, "__func__", None)
+    kind = type(part)
     homes = {type(one).__module__ for one in part.modules()}
     if not kind.__module__.startswith(AGGREGATIONS) or homes & GIVEN_MODULES or not all(map(_is_known, homes)):
         return
@@ -166,7 +179,11 @@ def _is_known(home: str) -> bool:
 
 
 def quieten(part: Any, label: str) -> None:
-    """Switch off SuperGAT's own loss: it samples arcs, and one rank's arcs are no sample of the graph."""
+    """Switch off what one rank cannot do: SuperGAT's own loss, which samples arcs of the whole graph, and GroupAddRev's
+    backward pass, which frees rows and runs layers outside of a forward pass.
+    """
+    if "torch_geometric.nn.models.rev_gnn.InvertibleModule" in _kinds(part):
+        part.disable = True
     if type(part).__name__ != "SuperGATConv":
         return
 

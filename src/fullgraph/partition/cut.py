@@ -81,7 +81,7 @@ def arcs_of(graph: Graph, layout: Layout, rank: int) -> Iterator[tuple[slice, di
         yield place, block | {"indices": local.astype(np.int32, copy=False)}
 
 
-def _held_arcs(graph: Graph, layout: Layout, rank: int, count: int) -> dict[str, Array]:
+def held_arcs(graph: Graph, layout: Layout, rank: int, count: int) -> dict[str, Array]:
     held = {name: np.empty((count, *kind.shape[1:]), kind.dtype) for name, kind in no_arcs(graph).items()}
     for place, block in arcs_of(graph, layout, rank):
         for name, values in block.items():
@@ -133,7 +133,7 @@ def cut_parts(
         ids = layout.owned[part]
         x = scaler.apply(graph.x[ids])
         arrays = structure_of(graph, layout, part) | labels_of(graph, ids)
-        arrays |= _held_arcs(graph, layout, part, int(arrays["indptr"][-1]))
+        arrays |= held_arcs(graph, layout, part, int(arrays["indptr"][-1]))
         arrays.update(csr_arrays(x) if sp.issparse(x) else {"x": np.ascontiguousarray(x)})
         arrays = {name: array if array.flags.writeable else array.copy() for name, array in arrays.items()}
         return assemble(arrays, part, manifest, split)

@@ -16,8 +16,9 @@ from typing import Annotated, Any
 import scipy.sparse as sp
 
 from fullgraph.axes import FEATURE_KINDS
-from fullgraph.data import Graph
+from fullgraph.data import FeatureScaler, Graph
 from fullgraph.data.arrays import Array
+from fullgraph.data.features import with_lengths
 from fullgraph.errors import Damaged, InputError, explain, one_line
 from fullgraph.graph_types import Count, GraphTypes
 from fullgraph.partition.base import MOST_PARTS, Assignment
@@ -105,9 +106,12 @@ def describe(
     graph: Graph, assignment: Assignment, *, features: str, split: int, figures: Quality, files: Mapping[str, FileFact]
 ) -> Manifest:
     """Return the manifest of `graph`, partitioned by `assignment`."""
+    facts = facts_of(graph)
+    if graph.types:
+        facts = replace(facts, types=with_lengths(graph, FeatureScaler(features)))
     manifest = Manifest(
         schema=SCHEMA,
-        graph=facts_of(graph),
+        graph=facts,
         parts=assignment.parts,
         method=assignment.method,
         seed=assignment.seed,

@@ -27,6 +27,19 @@ def asked_of_owners(route: HaloRoute, wanted_h: Tensor, transport: Transport, na
     return {peer: rows.to(wanted_h.device).bool() for peer, rows in asked.items()}
 
 
+def told_owners(
+    route: HaloRoute, values: dict[int, Tensor], kind: torch.dtype, transport: Transport, name: str
+) -> dict[int, Tensor]:
+    """By peer: the numbers of a type that a reader sends to the owner of its halo rows, who does not know how many."""
+    sizes = {peer: torch.tensor([len(of_peer)]).view(torch.uint8) for peer, of_peer in values.items()}
+    incoming = {peer: 8 for peer, count in enumerate(route.send_counts) if count}
+    counts = transport.begin(Key(f"{name} sizes", 0), sizes, incoming).wait()
+    incoming = {peer: int(count.cpu().view(torch.int64)) * kind.itemsize for peer, count in counts.items()}
+    wires = {peer: of_peer.contiguous().view(torch.uint8) for peer, of_peer in values.items()}
+    came = transport.begin(Key(name, 0), wires, incoming).wait()
+    return {peer: came[peer].cpu().clone().view(kind) for peer in sorted(came)}
+
+
 def narrowed(route: HaloRoute, keep_n: Tensor, read_h: Tensor, transport: Transport, name: str) -> HaloRoute:
     """The route that carries only the halo rows in `read_h`, to ranks that keep only the rows in `keep_n`."""
     asked = asked_of_owners(route, read_h, transport, name)

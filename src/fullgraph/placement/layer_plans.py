@@ -22,7 +22,8 @@ class Rules:
 
     precompute: the run allows precomputed input. encodes: the model maps its input before its first graph layer, so
     that nothing can be precomputed. whole_rows: readers receive whole rows, and can map them. keep_halo: the halo's
-    input rows may be kept if they are smaller than their aggregation.
+    input rows may be kept if they are smaller than their aggregation. cover: layers that sum linearly send the fewest
+    rows and sums of rows.
     """
 
     sends: Crossing = "mapped"
@@ -30,6 +31,11 @@ class Rules:
     encodes: bool = False
     whole_rows: bool = True
     keep_halo: bool = True
+    cover: bool = False
+
+    def covers(self, *, attends: bool, drops: bool, late: bool) -> bool:
+        """Whether a layer sends sums. They are made after the dropout, and late rows get it when they are read."""
+        return self.cover and not attends and not (drops and late)
 
     @property
     def dense_input(self) -> bool:

@@ -1,9 +1,20 @@
 """Routes: which rows each rank sends to which peers. Routes are stateless, and each has a transpose."""
 
 from fullgraph.plan.base import Route, Shape
+from fullgraph.plan.cover import CoverRoute
 from fullgraph.plan.halo import HaloRoute
 from fullgraph.plan.hop import HopRoute
 from fullgraph.plan.spread import SpreadRoute, SpreadSumRoute
 from fullgraph.plan.tiles import TileBackRoute, TileRoute
 
-__all__ = ["HaloRoute", "HopRoute", "Route", "Shape", "SpreadRoute", "SpreadSumRoute", "TileBackRoute", "TileRoute"]
+__all__ = [
+    "CoverRoute",
+    "HaloRoute",
+    "HopRoute",
+    "Route",
+    "Shape",
+    "SpreadRoute",
+    "SpreadSumRoute",
+    "TileBackRoute",
+    "TileRoute",
+]

@@ -25,11 +25,11 @@ class HaloRoute:
     def pack(self, x_nD: Tensor) -> dict[int, Tensor]:
         """Return each peer's rows on the route's device; x may be in host memory."""
         rows_sD = x_nD.index_select(0, self.send_rows.to(x_nD.device)).to(self.send_rows.device)
-        return _split(rows_sD, self.send_counts)
+        return split(rows_sD, self.send_counts)
 
     def send_slices(self) -> dict[int, Tensor]:
         """Return the owned rows that each peer reads."""
-        return _split(self.send_rows, self.send_counts)
+        return split(self.send_rows, self.send_counts)
 
     def shapes(self, width: Shape) -> dict[int, Shape]:
         return {peer: (count, *width) for peer, count in enumerate(self.recv_counts) if count}
@@ -39,7 +39,7 @@ class HaloRoute:
 
     def unpack(self, parts: dict[int, Tensor], out_hD: Tensor) -> Tensor:
         """Write each peer's rows into its slice of `out`."""
-        for peer, rows in _split(out_hD, self.recv_counts).items():
+        for peer, rows in split(out_hD, self.recv_counts).items():
             rows.copy_(parts[peer])
         return out_hD
 
@@ -58,7 +58,7 @@ class HaloGradientRoute:
     T: HaloRoute
 
     def pack(self, grad_hD: Tensor) -> dict[int, Tensor]:
-        return _split(grad_hD, self.T.recv_counts)
+        return split(grad_hD, self.T.recv_counts)
 
     def shapes(self, width: Shape) -> dict[int, Shape]:
         return {peer: (count, *width) for peer, count in enumerate(self.T.send_counts) if count}
@@ -73,6 +73,6 @@ class HaloGradientRoute:
         return out_nD
 
 
-def _split(x: Tensor, counts: tuple[int, ...]) -> dict[int, Tensor]:
+def split(x: Tensor, counts: tuple[int, ...]) -> dict[int, Tensor]:
     """Split `x` by rank, without ranks that have no rows."""
     return {peer: rows for peer, rows in enumerate(torch.split(x, list(counts))) if len(rows)}

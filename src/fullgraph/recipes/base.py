@@ -45,12 +45,16 @@ class Strategy(Value):
 
 @dataclass(frozen=True, kw_only=True)
 class Published(Strategy):
-    """A system whose equations send a layer's input. narrow: send the mapped rows instead if they are narrower."""
+    """A system whose equations send a layer's input. narrow: send the mapped rows instead if they are narrower.
+
+    cover: send sums of rows where that takes fewer messages, as `vanilla` does.
+    """
 
     narrow: bool = False
+    cover: bool = False
 
     def layout(self) -> Placement:
-        return Partitioned(sends="narrow" if self.narrow else "input")
+        return Partitioned(sends="narrow" if self.narrow else "input", cover=self.cover)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,9 +19,13 @@ class Isolated(Strategy):
 
 @dataclass(frozen=True, kw_only=True)
 class Vanilla(Strategy):
-    """Exact training: fresh halo rows in every step; `codec` is full, half or bf16."""
+    """Exact training: fresh halo rows in every step; `codec` is full, half or bf16.
+
+    cover: where layers only sum rows, send the fewest rows and sums of rows that serve all edges between two ranks.
+    """
 
     codec: AnyCodec = Full()
+    cover: bool = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -33,3 +37,6 @@ class Vanilla(Strategy):
 
     def wires(self, *, epochs: int, layers: int) -> Wire:
         return Wire(codec=self.codec)
+
+    def layout(self) -> Partitioned:
+        return Partitioned(cover=self.cover)

@@ -42,6 +42,8 @@ class Free(Published):
         super().__post_init__()
         if isinstance(self.placement, Mixture) and (self.share < 1 or self.turns > 1 or self.bound is not None):
             raise InputError("share, turns and bound are for halo rows, and a mixture has no halo; leave them out")
+        if self.cover and not isinstance(self.placement, Partitioned):
+            raise InputError("cover is for halo rows, and a mixture has no halo; leave it out")
 
     def wires(self, *, epochs: int, layers: int) -> Wire:
         return Wire(
@@ -65,7 +67,8 @@ class Free(Published):
         return Drift(bound=self.bound, longest=self.longest, gradients=self.bound_gradients)
 
     def layout(self) -> Placement:
-        return replace(self.placement, sends="narrow" if self.narrow else "input")
+        placement = replace(self.placement, sends="narrow" if self.narrow else "input")
+        return replace(placement, cover=self.cover) if isinstance(placement, Partitioned) else placement
 
     def partitioner(self) -> Contiguous | None:
         return Contiguous() if isinstance(self.placement, Mixture) else None

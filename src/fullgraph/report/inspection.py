@@ -42,9 +42,7 @@ def facts(about: Mapping[str, Any]) -> list[tuple[str, str]]:
         adjusted = about["adjusted_homophily"]
         beside = "" if adjusted is None else f", {adjusted:.2f} adjusted for the sizes of classes"
         found.append(("homophily", f"{about['homophily']:.2f}{beside}"))
-    if about["pairs"]:
-        found.append(("pairs", f"{about['pairs']:,}"))
-    return found
+    return [*found, *_pairs(about)]
 
 
 def _facts_by_type(about: Mapping[str, Any], types: Any, relations: Any, target: str | None) -> list[tuple[str, str]]:
@@ -66,7 +64,12 @@ def _facts_by_type(about: Mapping[str, Any], types: Any, relations: Any, target:
     labels = _labels({"largest_class": None, **about})
     sizes = {kind["name"]: kind["nodes"] for kind in types}
     of = f", type {target}" if labels != "none" else ""
-    return [*found, ("labels", labels + of), *_splits({**about, "nodes": max(1, sizes.get(target or "", 0))})]
+    splits = _splits({**about, "nodes": max(1, sizes.get(target or "", 0))})
+    return [*found, ("labels", labels + of), *splits, *_pairs(about)]
+
+
+def _pairs(about: Mapping[str, Any]) -> list[tuple[str, str]]:
+    return [("pairs", f"{about['pairs']:,}")] if about["pairs"] else []
 
 
 def _features(about: Mapping[str, Any]) -> str:

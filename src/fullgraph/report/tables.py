@@ -57,6 +57,8 @@ def print_quality(figures: Mapping[str, Any], method: str) -> None:
     from rich.text import Text
 
     title = f"{one_line(method, 40)}: {figures['edge_cut']:,} edges cut, {figures['halo_rows']:,} halo rows"
+    if "covered_rows" in figures:
+        title += f" ({figures['covered_rows']:,} with sums)"
     table = Table(title=Text(title))
     for column in ("rank", "nodes", "edges", "halo", "training nodes"):
         table.add_column(column, justify="right")

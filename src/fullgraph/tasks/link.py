@@ -13,8 +13,9 @@ from torch import Tensor, nn
 
 from fullgraph.axes import DECODERS, STRATEGIES
 from fullgraph.data import Graph
-from fullgraph.data.pairs import Pairs, drawn
-from fullgraph.errors import InputError
+from fullgraph.data.pairs import Pairs, drawn, same_edges
+from fullgraph.errors import InputError, nearest, one_line
+from fullgraph.graph_types import EDGE_TYPE, GraphTypes
 from fullgraph.partition import GraphFacts, Part, PartPairs
 from fullgraph.placement import Loss, Pipeline, Placement, RankView, Shard, WholeStep
 from fullgraph.tasks.base import (
@@ -48,11 +49,15 @@ class Link(Value):
     The graph brings the pairs, or all its edges are used; shares of these edges are held out for validation and test,
     and left out of message passing. If a split has no negative pairs, they are drawn: (u, w) for an edge (u, v), with w
     any node but u.
+
+    In a typed graph pairs join the two types of one relation, and w is a node of its target type. Held-out edges leave
+    this relation, and every relation with the same edges or their reverses.
     """
 
     # A norm or dropout of the multiplied rows removes the information that separates edges from other pairs
     # (docs/running.md).
     usual: ClassVar[tuple[str, dict[str, Any]]] = ("gcn", {"layers": 2, "dropout": 0.0, "norm": "none"})
+    usual_typed: ClassVar[tuple[str, dict[str, Any]]] = ("hetero-sage", usual[1])
 
     predicts: ClassVar[tuple[Predicted, ...]] = (
         EMBEDDINGS,
@@ -66,14 +71,16 @@ class Link(Value):
     test: Share = 0.1
     negatives: Annotated[int, Range(1, 10_000)] = 1  # drawn per edge, new in every epoch
     candidates: Annotated[int, Range(1, 1_000_000)] = 100  # among which mrr ranks an edge
+    relation: str = ""  # typed graphs: SOURCE__RELATION__TARGET, whose edges are learned
 
     def check(self, facts: GraphFacts, *, cut: bool) -> None:
         if cut and not facts.pairs:
             raise InputError(f"{facts.name} was cut without pairs; partition it again with --task link")
-        if facts.nodes < 2:
-            raise InputError("link prediction needs a graph of at least two nodes")
-        if facts.types:
-            raise InputError(f"{facts.name} is a typed graph, and --task link takes homogeneous ones: leave it out")
+        if self.relation and not facts.types:
+            raise InputError(f"{facts.name} has no relations: leave out -t relation={one_line(self.relation, 60)}")
+        types = self._linked(facts.types, facts.name)
+        if len(_second(types, facts.nodes)) < 2:
+            raise InputError("link prediction needs a graph with at least two nodes that can end a pair")
 
     def check_placement(self, placement: Placement, *, inductive: bool) -> None:
         if isinstance(placement, Pipeline):
@@ -83,11 +90,32 @@ class Link(Value):
 
     def prepared(self, graph: Graph, seed: int) -> Graph:
         """The graph with its pairs; its masks become those of the nodes whose rows a split reads."""
-        pairs, held_out = graph.pairs, None
+        pairs, held_out, types = graph.pairs, None, self._linked(graph.types, graph.name)
         if pairs is None:
-            pairs, held_out = drawn(graph.indptr, graph.indices, self.val, self.test, seed)
-        masks = tuple(_read_by(pairs, split, graph.num_nodes) for split in range(len(SPLITS)))
-        return graph.with_pairs(pairs, held_out=held_out, masks=masks)
+            relations = _relations_of(graph, types) if types else {}
+            pairs, held_out = drawn(graph.indptr, graph.indices, self.val, self.test, seed, **relations)
+            if others := [str(types.relations[number]) for number in relations.get("others", ())]:
+                also = f"held-out edges of {types.pairs} are left out of {', '.join(others)} too"
+                graph = graph.noted(f"{also}, with the same edges or their reverses")
+        second = _second(types, graph.num_nodes)
+        masks = tuple(_read_by(pairs, split, graph.num_nodes, second) for split in range(len(SPLITS)))
+        left = graph.with_pairs(pairs, held_out=held_out, masks=masks)
+        return left if not types else left.with_types(types.counted(left.fields.edges[EDGE_TYPE]))
+
+    def _linked(self, types: GraphTypes, name: str) -> GraphTypes:
+        """The types with the relation whose pairs are learned."""
+        if not types:
+            return types
+        known = [str(relation) for relation in types.relations]
+        chosen = types.pairs or self.relation or (known[0] if len(known) == 1 else "")
+        if self.relation not in ("", chosen):
+            raise InputError(f"{name} has pairs of {chosen}, and -t relation={one_line(self.relation, 60)} names "
+                             "another relation: leave it out")  # fmt: skip
+        if chosen not in known:
+            problem = f"{one_line(chosen, 60)!r} is not a relation{nearest(chosen, known)}" if chosen else "no pairs"
+            raise InputError(f"{name}: {problem}; name the relation to learn, -t relation=SOURCE__RELATION__TARGET, "
+                             f"from {one_line(', '.join(known), 160)}")  # fmt: skip
+        return replace(types, pairs=chosen)
 
     def out_width(self, facts: GraphFacts) -> int:
         return self.embedding
@@ -118,9 +146,25 @@ def _use() -> str:
     return f"for --task link use one of {fitting}"
 
 
-def _read_by(pairs: Pairs, split: int, num_nodes: int) -> np.ndarray[Any, Any]:
-    """The nodes whose rows the pairs of a split read, [N, 1]; all nodes if negatives are drawn."""
-    read = np.full((num_nodes, 1), not pairs.has_negatives(split))
+def _second(types: GraphTypes, num_nodes: int) -> range:
+    """The ids of possible second nodes of a pair."""
+    return range(*types.pair_ids[1].indices(num_nodes))
+
+
+def _relations_of(graph: Graph, types: GraphTypes) -> dict[str, Any]:
+    """The relation of each arc, the learned relation, and those with the same edges or their reverses."""
+    relation, names = graph.fields.edges[EDGE_TYPE], [str(one) for one in types.relations]
+    own = names.index(types.pairs)
+    ends = [{one.source, one.target} for one in types.relations]
+    candidates = [number for number in range(len(names)) if number != own and ends[number] == ends[own]]
+    others = same_edges(graph.indptr, graph.indices, relation, own, candidates)
+    return {"relation": relation, "own": own, "others": others}
+
+
+def _read_by(pairs: Pairs, split: int, num_nodes: int, second: range) -> np.ndarray[Any, Any]:
+    """The nodes whose rows the pairs of a split read, [N, 1]; with drawn negatives, all nodes that can end a pair."""
+    read = np.zeros((num_nodes, 1), dtype=np.bool_)
+    read[second.start : second.stop] = not pairs.has_negatives(split)
     read[pairs.ends[pairs.split == split].reshape(-1)] = True
     return read
 
@@ -147,7 +191,8 @@ class LinkTask:
         self.index, self.ends, self.y, self.split = (
             values.to(device) for values in (pairs.index, pairs.ends, pairs.y, pairs.split)
         )
-        self.num_nodes, self.num_pairs = facts.nodes, facts.pairs
+        self.num_nodes, self.num_pairs, self.second = facts.nodes, facts.pairs, _second(facts.types, facts.nodes)
+        self.starts = self.ends.new_tensor([ids.start for ids in facts.types.pair_ids])
         self.owners = Owners(shard.full.ids, facts.nodes, shard.full.owners)
         self.counts = self._counted(shard.full.owners)
         self._fixed: tuple[Fetch, dict[str, Sample]] | None = None
@@ -168,7 +213,7 @@ class LinkTask:
         """The edges of a split: first nodes, second nodes, and `count` other nodes for each edge."""
         picked = (self.split == SPLITS.index(split)) & (self.y == 1)
         left, right = self.ends[picked].unbind(1)
-        return left, right, draw_nodes((self.seed, key, stream), self.index[picked], left, self.num_nodes, count)
+        return left, right, draw_nodes((self.seed, key, stream), self.index[picked], left, self.second, count)
 
     def labelled(self, split: str, key: int, stream: str) -> tuple[Tensor, Tensor, Tensor]:
         """Pairs [p, 1 + k] of a split (first nodes, second nodes) and their labels; draws negatives if it has none."""
@@ -243,7 +288,10 @@ class LinkTask:
         return found
 
     def tables(self, out: Tensor, shard: Shard) -> dict[str, Table]:
-        """Every node's row, and every pair with the probability that it is an edge."""
+        """Every node's row, and every pair with the probability that it is an edge.
+
+        Nodes of pairs have their numbers in the user's graph; in a typed graph, those inside their types.
+        """
         step = shard.eval_clock.step
         fetch = self.owners.fetch(self.ends, "predict/pairs", step)
         with torch.no_grad():
@@ -254,7 +302,7 @@ class LinkTask:
         node_rows = out.float().cpu().numpy(), shard.full.ids.cpu().numpy(), self.num_nodes
         return {
             "embeddings": Table(*node_rows),
-            "pairs": Table(self.ends.cpu().numpy(), index, self.num_pairs),
+            "pairs": Table((self.ends - self.starts).cpu().numpy(), index, self.num_pairs),
             "scores": Table(chances.cpu().numpy(), index, self.num_pairs),
         }
 

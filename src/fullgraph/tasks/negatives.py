@@ -10,12 +10,13 @@ from fullgraph.ops.hashing import dropout_key, pair_ids
 Stream = tuple[int, int, str]  # seed, epoch, purpose of the draws
 
 
-def draw_nodes(stream: Stream, index_p: Tensor, first_p: Tensor, num_nodes: int, count: int) -> Tensor:
-    """`count` nodes for every pair [p, count], each drawn uniformly from all nodes but the pair's first node."""
+def draw_nodes(stream: Stream, index_p: Tensor, first_p: Tensor, ids: range, count: int) -> Tensor:
+    """`count` nodes for every pair [p, count], each drawn uniformly from `ids` but the pair's first node."""
     key = torch.tensor(_key(stream), device=index_p.device)
     hashed = pair_ids(pair_ids(index_p, key)[:, None], torch.arange(count, device=index_p.device))
-    drawn = hashed % (num_nodes - 1)
-    return drawn + (drawn >= first_p[:, None])
+    among_p = ((first_p >= ids.start) & (first_p < ids.stop))[:, None]
+    drawn = ids.start + hashed % (len(ids) - among_p.long())
+    return drawn + (among_p & (drawn >= first_p[:, None]))
 
 
 def sampled(seed: int, index_p: Tensor, share: float) -> Tensor:

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from fullgraph.axes import CALLBACKS, LOSSES, METRICS, OPTIMIZERS, TASKS
 from fullgraph.device import HOST, NCCL, DeviceName, OneDevice
 from fullgraph.errors import InputError
+from fullgraph.reference import libraries_in
 from fullgraph.storage import read_document
 from fullgraph.values import Bytes, Help, OneOf, Range, Value
 
@@ -36,6 +37,9 @@ class TrainConfig(Value):
     optimizer: Annotated[Any, OPTIMIZERS] = "adam"
     lr: Annotated[float, Range(0, 1e6, above=True), Help("learning rate")] = 0.01
     weight_decay: Annotated[float, Range(0, 1e6), Help("penalty on the squares of the weights")] = 0.0
+    embedding_weight_decay: Annotated[
+        Annotated[float, Range(0, 1e6)] | None, Help("of learned rows of nodes", "that of --weight-decay")
+    ] = None
     lr_schedule: Annotated[str, OneOf(*LR_SCHEDULES), Help("learning rate over the epochs")] = "constant"
     seed: Annotated[int, Range(0, 2**63 - 1), Help("seed of all random numbers")] = 0
     eval_every: Annotated[int, Range(1, 10**9), Help("epochs from one evaluation to the next")] = 10
@@ -97,6 +101,11 @@ class TrainConfig(Value):
     def planned(self) -> int:
         """The number of epochs that schedules are planned for. A continued run keeps its first schedule."""
         return self.schedule_epochs or self.epochs
+
+
+def libraries_of(file: Path) -> list[str]:
+    """Return large libraries that users' files named in a config.json import."""
+    return libraries_in(read_document(file, fix=FIX))
 
 
 def device_in(file: Path) -> str:

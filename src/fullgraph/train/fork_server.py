@@ -16,6 +16,7 @@ from contextlib import ExitStack, contextmanager, suppress
 
 from fullgraph.errors import RankFailed, signal_name
 from fullgraph.proc import Progress
+from fullgraph.reference import LARGE
 from fullgraph.train import fork_server_main
 
 WORKER = "fullgraph.worker"
@@ -62,11 +63,16 @@ class ForkServer:
     """A process that imports the modules that ranks on `device` need, forks ranks on request, and dies with this one.
 
     Each call of `spawn` runs `main(classes)` of a module in a new process; the module is `fullgraph.worker` unless
-    `worker` names another. `close` makes those processes children of this one.
+    `worker` names another. more: large libraries that ranks need [those that this process has imported]. `close` makes
+    those processes children of this one.
     """
 
-    def __init__(self, device: str = "cpu", worker: str = "") -> None:
-        self.device, self.worker = device, worker or WORKER
+    def __init__(self, device: str = "cpu", worker: str = "", more: Sequence[str] = ()) -> None:
+        self.device, self.worker, self.more = (
+            device,
+            worker or WORKER,
+            list(more or {*LARGE.values()}.intersection(sys.modules)),
+        )
         self.timeout = IMPORT_S  # seconds that the server may be inactive; the run may set less
         self._used = self._spawned = False
         self._stack = ExitStack()
@@ -82,8 +88,9 @@ class ForkServer:
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
         try:
             self._process = subprocess.Popen(
-                [*line, self.worker, self.device], env=environ, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()]
-            )
+                [*line, self.worker, self.device, *self.more], env=environ, stdin=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+            )  # fmt: skip
         except BaseException:
             self._orders.close()
             raise

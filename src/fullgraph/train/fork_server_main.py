@@ -1,6 +1,6 @@
 """The fork server: a process that imports the modules that ranks need, and then forks each rank.
 
-    python -P -u fork_server_main.py LAUNCHER_PID ORDERS MODULE DEVICE
+    python -P -u fork_server_main.py LAUNCHER_PID ORDERS MODULE DEVICE [MORE MODULES]
 
 An order is a line of JSON on the socket ORDERS, with file descriptors: the arguments, the environment and the user's
 classes of one rank. The server forks the rank and answers with its process number. When the launcher closes the socket,
@@ -42,6 +42,8 @@ def main() -> None:
         os._exit(1)
     with suppress(Exception):  # the rank reports the error better
         worker.warm_up(sys.argv[4])
+        for name in sys.argv[5:]:
+            importlib.import_module(name)
     gc.freeze()
     here = os.getpid()
     while order := receive(orders):

@@ -11,7 +11,7 @@ from functools import cache
 from typing import Annotated, Any, ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.optim import Optimizer
 
 from fullgraph.axes import OPTIMIZERS
@@ -42,15 +42,16 @@ def uncompiled(kind: type[Optimizer]) -> type[Optimizer]:
 
 @dataclass(frozen=True, kw_only=True)
 class Described(Value):
-    """An optimizer and its constructor's arguments; the run sets the weights, `lr` and `weight_decay`."""
+    """An optimizer and its constructor's arguments; the run sets the weights (or groups), `lr` and `weight_decay`."""
 
     kind: ClassVar[type[Optimizer]]
     slots: ClassVar[int] = 2  # tensors that it keeps per weight
 
-    def build(self, weights: list[nn.Parameter], *, lr: float, weight_decay: float) -> Optimizer:
+    def build(self, weights: list[Any], *, lr: float, weight_decay: float) -> Optimizer:
         takes = inspect.signature(self.kind).parameters
-        if weight_decay and "weight_decay" not in takes:
-            raise InputError(f"optimizer {OPTIMIZERS.label(self)} takes no weight_decay; leave out --weight-decay")
+        if "weight_decay" not in takes and (weight_decay or any(isinstance(group, dict) for group in weights)):
+            raise InputError(f"optimizer {OPTIMIZERS.label(self)} takes no weight_decay; leave out --weight-decay and "
+                             "--embedding-weight-decay")  # fmt: skip
         given = {name: value for name, value in {"lr": lr, "weight_decay": weight_decay}.items() if name in takes}
         given |= {one.name: getattr(self, one.name) for one in fields(self)}
         with own_code(self.kind, fix=f"optimizer {OPTIMIZERS.label(self)} cannot be made; change its options"):

@@ -8,7 +8,8 @@ import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import Protocol
+from itertools import groupby
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -25,7 +26,7 @@ from fullgraph.tasks import Scores, Task, smaller_is_better
 from fullgraph.train.config import TrainConfig
 from fullgraph.train.optimizer import learning_rate, works_by_number
 from fullgraph.train.precision import Weights, rows_dtype
-from fullgraph.train.sync import GradSync
+from fullgraph.train.sync import GradSync, holds_own_rows
 from fullgraph.transport import Key, cost_of, rank_table
 
 
@@ -83,7 +84,7 @@ class Trainer:
         self.weights = Weights(model, rows_dtype(config.precision, getattr(torch, config.dtype)))
         with own_code(config.optimizer):
             self.optimizer: Optimizer = config.optimizer.build(
-                self.weights.masters, lr=config.lr, weight_decay=config.weight_decay
+                _grouped(self.weights.masters, config), lr=config.lr, weight_decay=config.weight_decay
             )
             groups = self.optimizer.param_groups
         if self.weights.tables is not None and not works_by_number(self.optimizer):
@@ -227,3 +228,12 @@ def likely_cause(trainer: Trainer) -> str:
     if largest > 1e3:
         return f"features reach {largest:.3g}; start again with --features standard or row"
     return f"start again with a lower --lr than {lr:g}, with --norm layer, or with --features standard"
+
+
+def _grouped(weights: list[nn.Parameter], config: TrainConfig) -> list[Any]:
+    """The weights in their order; as groups with their weight decay if learned rows have another one."""
+    decay = config.embedding_weight_decay
+    if decay is None:
+        return list(weights)
+    runs = groupby(weights, holds_own_rows)
+    return [{"params": list(run), "weight_decay": decay if own else config.weight_decay} for own, run in runs]

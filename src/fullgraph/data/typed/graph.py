@@ -17,6 +17,8 @@ from fullgraph.data import csr
 from fullgraph.data.arrays import Array, FeatureMatrix, as_numpy, frozen, frozen_csr
 from fullgraph.data.graph import Graph
 from fullgraph.data.names import Names
+from fullgraph.data.pairs import KEYS as PAIRS
+from fullgraph.data.pairs import Pairs, check_pairs
 from fullgraph.data.splits import MASK_KEYS, masks_of
 from fullgraph.data.typed.union import union_of
 from fullgraph.data.validate import check_edge_features, check_ends, check_features, check_names, check_weight, nodes_of
@@ -74,13 +76,15 @@ class TypedGraph:
     """Nodes by type, edges by relation (source type, name, target type), and labels and masks on one type.
 
     A homogeneous graph is a typed graph with one type and one relation (`TypedGraph.of`). labels: the target type's
-    nodes alone, a graph without edges that holds y, the masks and the classes; None if no type has any.
+    nodes alone, a graph without edges that holds y, the masks and the classes; None if no type has any. pairs: of one
+    relation, for link prediction, numbered inside the two types; None if there are none.
     """
 
     nodes: Mapping[str, NodeType]
     edges: Mapping[Relation, Edges]
     target: str | None  # the type with labels or masks
     labels: Graph | None = field(repr=False)
+    pairs: tuple[Relation, Pairs] | None = field(repr=False)
     name: str
     notes: tuple[str, ...]
 
@@ -89,10 +93,11 @@ class TypedGraph:
 
         nodes: by type, a mapping with x (a matrix; or num_nodes, for a type without features), names, and on one type
         y, the masks (train_mask, ...) and class_names. edges: by relation, a mapping with edge_index [2, E] (source,
-        target), edge_weight and edge_attr, or edge_index alone.
+        target), edge_weight and edge_attr, or edge_index alone; on one relation pairs, pair_y and the pair masks.
         """
         given = {_name(kind, "node type"): _mapping(kind, value, NODE_KEYS, "x") for kind, value in nodes.items()}
-        links = {_relation(key): _mapping(key, value, EDGE_KEYS, "edge_index") for key, value in edges.items()}
+        known = (*EDGE_KEYS, *PAIRS)
+        links = {_relation(key): _mapping(key, value, known, "edge_index") for key, value in edges.items()}
         _check_known_ends(links, given)
         kinds = {}
         for kind, arrays in given.items():
@@ -105,6 +110,7 @@ class TypedGraph:
         object.__setattr__(self, "edges", {rel: _edges(rel, arrays, kinds) for rel, arrays in links.items()})
         object.__setattr__(self, "target", target)
         object.__setattr__(self, "labels", labels)
+        object.__setattr__(self, "pairs", _pairs(links, kinds))
         object.__setattr__(self, "name", str(name))
         object.__setattr__(self, "notes", tuple(notes))
 
@@ -123,6 +129,7 @@ class TypedGraph:
             "edges": {("node", "edge", "node"): Edges(graph.indptr, graph.indices, graph.edge_weight, graph.edge_attr)},
             "target": None if labels is None else "node",
             "labels": labels,
+            "pairs": None if graph.pairs is None else (("node", "edge", "node"), graph.pairs),
             "name": graph.name,
             "notes": graph.notes,
         }
@@ -200,7 +207,7 @@ class TypedGraph:
 
     def _with(self, **changes: Any) -> TypedGraph:
         made = TypedGraph.__new__(TypedGraph)
-        for key in ("nodes", "edges", "target", "labels", "name", "notes"):
+        for key in ("nodes", "edges", "target", "labels", "pairs", "name", "notes"):
             object.__setattr__(made, key, changes.get(key, getattr(self, key)))
         return made
 
@@ -237,7 +244,8 @@ def _relation(key: Any) -> Relation:
     """Return a relation from a tuple of three names, or from SOURCE__RELATION__TARGET."""
     parts = key.split("__") if isinstance(key, str) else key
     if not isinstance(parts, tuple | list) or len(parts) != 3:
-        raise InputError(f"relation {one_line(repr(key), 80)}: give (source type, name, target type)")
+        raise InputError(f"relation {one_line(repr(key), 80)}: give (source type, name, target type), in a file "
+                         "SOURCE__RELATION__TARGET")  # fmt: skip
     source, name, target = (_name(part, f"relation {one_line(repr(key), 80)}:") for part in parts)
     return source, name, target
 
@@ -318,6 +326,20 @@ def _edges(rel: Relation, arrays: Mapping[str, Any], kinds: Mapping[str, NodeTyp
             weight = order
         parts = (indptr, indices, weight, attr)
         return Edges(*(None if part is None else frozen(part) for part in parts))  # type: ignore[arg-type]
+
+
+def _pairs(links: Mapping[Relation, Mapping[str, Any]], kinds: Mapping[str, NodeType]) -> Any:
+    """Return the relation that has pairs, and its pairs; None if none has."""
+    paired = [rel for rel, arrays in links.items() if any(key in arrays for key in PAIRS)]
+    if not paired:
+        return None
+    if len(paired) > 1:
+        held = one_line(" and ".join(map(spelled, paired)), 160)
+        raise InputError(f"pairs are on {len(paired)} relations, {held}: keep those of one relation")
+    rel = paired[0]
+    with _at(spelled(rel)):
+        given = {key: links[rel][key] for key in PAIRS if key in links[rel]}
+        return rel, check_pairs(given, kinds[rel[0]].num_nodes, kinds[rel[2]].num_nodes)
 
 
 def _labels(given: Mapping[str, Mapping[str, Any]], kinds: Mapping[str, NodeType], name: str) -> Any:

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from fullgraph.data.pyg import arcs_of, as_labels
+from fullgraph.data.pairs import KEYS as PAIRS
+from fullgraph.data.pyg import LABELS, arcs_of, as_labels, link_pairs
 from fullgraph.data.splits import MASKS
 from fullgraph.data.typed.graph import EDGE_KEYS, NODE_KEYS, TypedGraph, spelled
 from fullgraph.errors import InputError, one_line
@@ -18,12 +19,17 @@ def is_hetero(data: Any) -> bool:
 
 
 def typed_from_pyg(data: Any, name: str = "graph") -> TypedGraph:
-    """Return a `TypedGraph` with the same edges, features, labels and masks; y [N, 1] is read as class numbers [N]."""
-    if not is_hetero(data):
+    """Return a `TypedGraph` with the same edges, features, labels and masks; y [N, 1] is read as class numbers [N].
+
+    data: also the three results of RandomLinkSplit: the edges of the first one, and the pairs of all.
+    """
+    splits = tuple(data) if isinstance(data, list | tuple) else (data,)
+    data = splits[0]
+    if not all(map(is_hetero, splits)):
         raise InputError(f"a {type(data).__name__} is not typed: give a PyG HeteroData, or use Graph.from_pyg")
     nodes: dict[str, dict[str, Any]] = {}
     edges: dict[tuple[str, str, str], dict[str, Any]] = {}
-    unused = []
+    unused, notes = list[str](), list[str]()
     for kind in data.node_types:
         store = data[kind]
         nodes[kind] = {key: store[key] for key in NODE_KEYS if key in store}
@@ -34,10 +40,15 @@ def typed_from_pyg(data: Any, name: str = "graph") -> TypedGraph:
         store = data[relation]
         parts = zip(EDGE_KEYS, arcs_of(store), strict=True)
         edges[relation] = {key: value for key, value in parts if value is not None}
-        known = {*EDGE_KEYS, "adj_t"}
+        edges[relation] |= {key: store[key] for key in PAIRS if key in store}
+        known = {*EDGE_KEYS, *PAIRS, "adj_t"}
+        if len(splits) > 1 and any(key in store for key in LABELS):
+            pairs, notes = link_pairs([split[relation] for split in splits])
+            edges[relation] |= pairs
+            known |= set(LABELS)
         unused += [f"{spelled(relation)}.{key}" for key in store if key not in known and hasattr(store[key], "shape")]
     there = f"of the PyG data, {one_line(', '.join(unused), 120)} {'is' if len(unused) == 1 else 'are'} not used"
-    return TypedGraph(nodes, edges, name=name, notes=[there] if unused else ())
+    return TypedGraph(nodes, edges, name=name, notes=[*notes, *([there] if unused else ())])
 
 
 def typed_to_pyg(graph: TypedGraph, split: int = 0) -> Any:

@@ -11,6 +11,7 @@ from fullgraph.data import csr
 from fullgraph.data.arrays import Array
 from fullgraph.data.fields import check_fields
 from fullgraph.data.graph import Graph
+from fullgraph.data.pairs import Pairs
 from fullgraph.data.splits import MASKS
 from fullgraph.graph_types import EDGE_TYPE, NODE_TYPE, GraphTypes, RelationFact, TypeFact
 
@@ -48,8 +49,10 @@ def union_of(graph: TypedGraph) -> Graph:
     return union._with(
         types=types_of(graph),
         edge_attr=_edge_features(graph, order),
+        pairs=_pairs(graph, first),
         fields=check_fields(arrays, total, graph.num_arcs),
         names=None if graph.target is None else graph.nodes[graph.target].names,
+        lacks=union.lacks if labels is None else labels.lacks,
         num_classes=0 if labels is None else labels.num_classes,
         class_names=() if labels is None else labels.class_names,
         notes=graph.notes,
@@ -63,7 +66,16 @@ def types_of(graph: TypedGraph) -> GraphTypes:
         RelationFact(*name, edges.num_arcs, weighted=edges.edge_weight is not None, features=edges.num_features)
         for name, edges in graph.edges.items()
     )
-    return GraphTypes(tuple(kinds), tuple(relations), graph.target or "")
+    pairs = "__".join(graph.pairs[0]) if graph.pairs else ""
+    return GraphTypes(tuple(kinds), tuple(relations), graph.target or "", pairs)
+
+
+def _pairs(graph: TypedGraph, first: dict[str, int]) -> Pairs | None:
+    """Return the pairs in the union's numbers."""
+    if graph.pairs is None:
+        return None
+    (source, _, target), pairs = graph.pairs
+    return Pairs(pairs.ends + np.array([first[source], first[target]]), pairs.y, pairs.split)
 
 
 def _smallest(count: int) -> Any:

@@ -1,7 +1,7 @@
 """Row and arc counts of a partitioned graph: from a folder of parts, or estimated for parts that do not exist."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from torch import Tensor
 from fullgraph.data.arrays import Array
 from fullgraph.lab.cost.counts import Counts, LayerCounts, RankCounts
 from fullgraph.partition import GraphFacts, Part, SparseRows, open_part, read_manifest
+from fullgraph.partition.cover import count_cover
 from fullgraph.placement.holding.live import WORTH, Hops, Live, live_rows
 from fullgraph.placement.rank_graph import RankGraph
 from fullgraph.transport import Transport
@@ -26,17 +27,19 @@ def counted(shards: Path, hops: Hops, split: int = 0) -> Counts:
 
 def counted_parts(parts: Sequence[Part], hops: Hops) -> Counts:
     graph = parts[0].manifest.graph
-    fewer: list[dict[int, tuple[LayerCounts, Array]]] = [{} for _ in parts]
+    fewer: list[dict[int, LayerCounts]] = [{} for _ in parts]
     if any(hop is not None for hop in hops):
         of_ranks: list[Live | None] = run_threads(len(parts), _live, parts, hops, timeout=LIVE_S)
         fewer = [_fewer(*pair) for pair in zip(parts, of_ranks, strict=True)]
+    whole = _with_sent([_layer(part, len(part.ids), len(part.ids)) for part in parts])
+    sent = {layer: _with_sent([of_rank[layer] for of_rank in fewer]) for layer in fewer[0]}
     return Counts(
         graph=graph,
         ranks=tuple(
             RankCounts(
-                whole=_layer(part, len(part.ids), len(part.ids))[0],
+                whole=whole[rank],
                 train=int(part.train_mask.sum()),
-                fewer=_with_sent(fewer, rank),
+                fewer={layer: of_ranks[rank] for layer, of_ranks in sent.items()},
             )
             for rank, part in enumerate(parts)
         ),
@@ -55,12 +58,15 @@ class Halo:
 
     A part reads  rows (P / 2)^rows_power  of all rows of other parts. Of its arcs,
     2 (1 - 1 / P) arcs (P / 2)^arcs_power  come from other parts. Both are shares, so at most one.
+    cover: of the smallest covers, for any P: rows and sums per halo row; and per arc from other parts, the entries of
+    the reader's matrix and of the owners' matrices. None: unknown, so that all halo rows cross.
     """
 
     rows: float = 0.2
     rows_power: float = -0.6
     arcs: float = 0.1
     arcs_power: float = 0.1
+    cover: tuple[float, float, float] | None = None
 
     @classmethod
     def fitted(cls, cuts: Sequence[Counts]) -> "Halo":
@@ -77,7 +83,14 @@ class Halo:
         outer = np.array([sum(whole.outer for whole in of) for of in wholes])
         rows = power(halo / (cuts[0].graph.nodes * (parts - 1)))
         arcs = power(outer / max(1, cuts[0].arcs) / (2 * (1 - 1 / parts)))
-        return cls(rows=rows[0], rows_power=rows[1], arcs=arcs[0], arcs_power=arcs[1])
+        covers = [whole.covered for of in wholes for whole in of if whole.covered is not None]
+        each, edges = max(1, int(halo.sum())), max(1, int(outer.sum()))
+        of_cover = (
+            sum(cover.halo for cover in covers) / each,
+            sum(cover.outer for cover in covers) / edges,
+            sum(cover.asked for cover in covers) / edges,
+        )
+        return cls(rows=rows[0], rows_power=rows[1], arcs=arcs[0], arcs_power=arcs[1], cover=of_cover)
 
     def at(self, parts: int) -> tuple[float, float]:
         """The shares for P parts: of other parts' rows that a part reads, and of its arcs that come from there."""
@@ -100,9 +113,15 @@ def even(graph: GraphFacts, parts: int, halo: Halo, *, train: float = 0.6, hops:
         outer = int(arcs * part * arc_share)
         read = int(min(each, outer // max(1, parts - 1)) * min(1.0, 2 * part))
         of = tuple(0 if peer == rank else read for peer in range(parts))
-        return LayerCounts(
+        counts = LayerCounts(
             targets=targets, sources=sources, inner=int(arcs * part) - outer, outer=outer, sent=of, read=of
         )  # fmt: skip
+        if halo.cover is None:
+            return counts
+        fewer, left, asked = halo.cover
+        some = tuple(int(rows * fewer) for rows in of)
+        covered = replace(counts, outer=int(outer * left), sent=some, read=some, asked=int(outer * asked))
+        return replace(counts, covered=covered)
 
     def of_rank(rank: int) -> RankCounts:
         fewer, sources = {}, rows
@@ -132,7 +151,7 @@ def _live(transport: Transport, parts: Sequence[Part], hops: Hops) -> Live | Non
     return live_rows(RankGraph.of_part(part, dtype), hops, transport)
 
 
-def _fewer(part: Part, live: Live | None) -> dict[int, tuple[LayerCounts, Array]]:
+def _fewer(part: Part, live: Live | None) -> dict[int, LayerCounts]:
     """Counts of the layers that do not compute all rows of a part."""
     if live is None:
         return {}
@@ -146,37 +165,47 @@ def _fewer(part: Part, live: Live | None) -> dict[int, tuple[LayerCounts, Array]
     }
 
 
-def _layer(part: Part, targets: int, sources: int, order: Array | None = None) -> tuple[LayerCounts, Array]:
-    """Counts of a layer that computes the first rows of an order, with its halo rows by peer; sent rows are added
-    later.
-    """
+def _layer(part: Part, targets: int, sources: int, order: Array | None = None) -> LayerCounts:
+    """Counts of a layer that computes the first rows of an order; `sent` has zeros until peers are counted."""
     computed = np.ones(len(part.ids), bool)
     if order is not None:
         computed[order[targets:]] = False
-    columns = part.indices.numpy()[np.repeat(computed, np.diff(part.indptr.numpy()))]
-    outer = columns[columns >= len(part.ids)] - len(part.ids)
+    degree = np.diff(part.indptr.numpy())
+    of_computed = np.repeat(computed, degree)
+    columns = part.indices.numpy()[of_computed]
+    from_halo = columns >= len(part.ids)
+    outer = columns[from_halo] - len(part.ids)
     seen = np.zeros(len(part.halo_ids), bool)
     seen[outer] = True
     owner = np.repeat(np.arange(part.parts), part.recv_counts)
-    read = np.bincount(owner[seen], minlength=part.parts)
-    counts = LayerCounts(
+    cover = count_cover(np.repeat(np.arange(len(degree)), degree)[of_computed][from_halo], outer, part.recv_counts)
+    none = (0,) * part.parts
+    inner = len(columns) - len(outer)
+    covered = LayerCounts(
+        targets=targets, sources=sources, inner=inner, outer=cover.left, sent=none,
+        read=tuple(cover.rows.tolist()), asks=tuple(cover.asked.tolist()),
+    )  # fmt: skip
+    return LayerCounts(
         targets=targets,
         sources=sources,
-        inner=len(columns) - len(outer),
+        inner=inner,
         outer=len(outer),
-        sent=part.send_counts,
-        read=tuple(map(int, read)),
+        sent=none,
+        read=tuple(np.bincount(owner[seen], minlength=part.parts).tolist()),
+        covered=covered,
     )
-    return counts, read
 
 
-def _with_sent(fewer: Sequence[dict[int, tuple[LayerCounts, Array]]], rank: int) -> dict[int, LayerCounts]:
-    """Add to a rank's layers the rows that they send: the rows that peers read."""
-    found = {}
-    for layer, (counts, _) in fewer[rank].items():
-        sent = tuple(int(peer[layer][1][rank]) for peer in fewer)
-        found[layer] = LayerCounts(
-            targets=counts.targets, sources=counts.sources, inner=counts.inner, outer=counts.outer, sent=sent,
-            read=counts.read,
-        )  # fmt: skip
-    return found
+def _with_sent(layers: Sequence[LayerCounts]) -> list[LayerCounts]:
+    """The counts of one layer on all ranks, with the rows that each rank sends: those that its peers read."""
+    found = [counts.covered for counts in layers if counts.covered is not None]
+    covers = _with_sent(found) if found else [None] * len(layers)
+    return [
+        replace(
+            counts,
+            sent=tuple(peer.read[rank] for peer in layers),
+            asked=sum(peer.asks[rank] for peer in layers if peer.asks),
+            covered=cover,
+        )
+        for rank, (counts, cover) in enumerate(zip(layers, covers, strict=True))
+    ]

@@ -27,6 +27,9 @@ class LayerCounts:
     outer: int  # arcs from halo rows
     sent: tuple[int, ...]  # rows, by peer
     read: tuple[int, ...]  # halo rows, by peer
+    asks: tuple[int, ...] = ()  # edges of the rows and sums that it reads, by peer; (): it reads rows only
+    asked: int = 0  # edges of the rows and sums that it sends
+    covered: "LayerCounts | None" = None  # the same layer, if it sends the fewest rows and sums; None: unknown
 
     @property
     def halo(self) -> int:

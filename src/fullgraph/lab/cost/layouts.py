@@ -20,8 +20,10 @@ from fullgraph.lab.cost.counts import (
     ids,
     known_input,
     labels,
+    numbers,
     pattern,
 )
+from fullgraph.ops import Adjacency
 from fullgraph.ops.parallel import even_cuts
 from fullgraph.placement import AllLayers, Mixture, Partitioned, Pipeline, Placement, RankGraph, Shard, WholeStep
 from fullgraph.placement.holding.adjacency import Arcs, Matrices
@@ -31,7 +33,7 @@ from fullgraph.placement.mixture.view import MixtureView
 from fullgraph.placement.partitioned.view import PartitionedView
 from fullgraph.placement.rank_graph import NodeRows
 from fullgraph.placement.view import ChannelView
-from fullgraph.plan import HaloRoute
+from fullgraph.plan import CoverRoute, HaloRoute
 from fullgraph.transport import Transport
 
 V = TypeVar("V", bound=ChannelView)
@@ -116,6 +118,9 @@ def _partitioned(
     rank = _isolated(rank) if placement.isolated else rank
     graph, whole = _graph(counts, rank.whole, placement.dtype, dense=dense), rank.whole
     arcs, x = whole.inner + whole.outer, graph.rows.x
+    trimmed = rank.fewer if placement.hops_trim else {}
+    fewer = {layer: _layer(rows, kind) for layer, rows in trimmed.items()}
+    layers: list[tuple[int | None, LayerCounts]] = [(None, whole), *trimmed.items()]
     view = PartitionedView(
         graph=graph,
         transport=transport,
@@ -123,7 +128,8 @@ def _partitioned(
         counts=counts.of_splits,
         whole=replace(_layer(whole, kind), halo_ids=graph.rows.halo_ids, route=graph.rows.route),
         attends=kind.attends,
-        fewer={layer: _layer(rows, kind) for layer, rows in rank.fewer.items()} if placement.hops_trim else {},
+        fewer=fewer,
+        covers={layer: _covered(rows, kind) for layer, rows in layers if placement.cover},
         known=known_input(placement.rules, counts, x, attends=kind.attends, arcs=arcs, halo=whole.halo),
     )
     return _with_train(view, rank.train)
@@ -152,6 +158,22 @@ def _layer(counts: LayerCounts, kind: Kind) -> LayerRows:
             pattern(targets, counts.inner + counts.outer + loops if kind.attends else 0, sources + halo),
         ),
     )
+
+
+def _covered(counts: LayerCounts, kind: Kind) -> LayerRows:
+    """The rows of a layer that sends the fewest rows and sums, if they are counted."""
+    rows, cover = _layer(counts, kind), counts.covered
+    if cover is None or kind.attends:
+        return rows
+    fewer = _layer(cover, replace(kind, undirected=False))
+    sent = sum(cover.sent)
+    route = replace(fewer.route, num_owned=sent)
+    weight = numbers(cover.asked, dtype=kind.dtype) if kind.weighted or kind.aggregation == "gcn" else None
+    matrix = Adjacency(pattern(sent, cover.asked, counts.sources), weight, numbers(sent, dtype=kind.dtype))
+    outer = fewer.matrices.outer
+    outer = Adjacency(outer.structure, outer.weight, outer.row_scale, numbers(cover.halo, dtype=kind.dtype))
+    matrices = replace(rows.matrices, outer=outer)
+    return replace(rows, halo_ids=fewer.halo_ids, route=route, matrices=matrices, cover=CoverRoute(route, matrix))
 
 
 def _mixture(placement: Mixture, counts: Counts, transport: Transport, aggregation: str, *, dense: bool) -> MixtureView:

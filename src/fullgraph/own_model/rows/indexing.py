@@ -231,7 +231,10 @@ def index_put(op: Op) -> Mark | None:
         mark = rows_of(values)
         within = op.follow.picked(written, chosen, int(chosen.sum())) if chosen.dtype == torch.bool else by.space
         if (mark is None and not is_even(values, 0)) or (mark is not None and not mark.space.is_like(within)):
-            refuse(f"{op.name} writes other rows than its index points to; {POSITION}")
+            refuse(
+                f"{op.name} writes other rows than its index points to; make the values of rows, such as "
+                "h[mask] or torch.rand(x.size(0))[mask]"
+            )
     return Rows(written, dim, 1, target.points if isinstance(target, Rows) else None)
 
 

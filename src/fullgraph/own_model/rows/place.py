@@ -19,17 +19,35 @@ LIBRARIES = ("torch", "torch_geometric", "fullgraph", "contextlib", "functools",
 refused: ContextVar[list[Exception] | None] = ContextVar("refused", default=None)
 
 
-NEEDS_ALL = {  # PyG functions that cannot work on one rank's edges
-    "torch_geometric.utils._coalesce": "coalesce (as to_undirected calls it) sorts all edges and joins equal ones",
-    "torch_geometric.utils._sort_edge_index": "sort_edge_index sorts all edges",
+A_PART = "of which a rank has a part; do it before training, to the graph's edges"
+NEEDS_ALL = {  # PyG functions that cannot work on one rank's edges, by module, or by module and name
+    "torch_geometric.utils._coalesce": (
+        f"coalesce (as to_undirected calls it) sorts all edges and joins equal ones, {A_PART}"
+    ),
+    "torch_geometric.utils._sort_edge_index": f"sort_edge_index sorts all edges, {A_PART}",
+    "torch_geometric.utils._to_dense_adj": (
+        "to_dense_adj makes an entry for each pair of nodes; use message passing, or torch.sparse_coo_tensor("
+        "edge_index, values, (n, n)) @ x"
+    ),
+    "torch_geometric.utils.sparse": (
+        "a sparse matrix is made of all edges, of which a rank has a part; give edge_index to layers, or "
+        "torch.sparse_coo_tensor(edge_index, values, (n, n)) @ x"
+    ),
+    "torch_geometric.utils._subgraph.k_hop_subgraph": (
+        "k_hop_subgraph searches the whole graph, of which a rank has a part; do it before training, as a node input"
+    ),
+    "torch_geometric.utils._subgraph.subgraph": (
+        "subgraph is given a list of nodes or relabel_nodes=True, and each rank has other nodes; give it a mask of "
+        "nodes alone: rows of all nodes with the edges that it keeps have the same sums"
+    ),
 }
 
 
 def refuse(text: str) -> NoReturn:
     """Raise one line that begins with the place in the model; if the model catches it, it is raised again later."""
-    known = next((NEEDS_ALL[home] for home in modules_running() if home in NEEDS_ALL), None)
-    if known is not None:
-        text = f"{known}, of which a rank has a part; do it before training, to the graph's edges"
+    for frame in _frames():
+        home = _home(frame)
+        text = NEEDS_ALL.get(home) or NEEDS_ALL.get(f"{home}.{frame.f_code.co_name}") or text
     error = OwnCodeError(f"{place()}{text}")
     if (before := refused.get()) is not None:
         before.append(error)
@@ -51,11 +69,6 @@ def _place(frames: list[tuple[FrameType, int]]) -> str:
     line = next((f"{Path(f.f_code.co_filename).name}:{number}" for f, number in frames if not is_library(_home(f))), "")
     layer = _layer(frame for frame, _ in frames)
     return f"{', '.join(filter(None, (line, layer)))}: " if line or layer else ""
-
-
-def within_checkpoint() -> bool:
-    """Whether torch.utils.checkpoint runs a part of the model that it will recompute without our context."""
-    return any(f.f_globals.get("__name__") == "torch.utils.checkpoint" for f in _frames())
 
 
 def _frames() -> Iterator[FrameType]:

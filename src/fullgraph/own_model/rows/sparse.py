@@ -18,12 +18,17 @@ MATRIX = (
 class EdgeMatrix:
     """A[i, j] = sum of the values of edges (i, j); spread over the ranks like the edges."""
 
-    is_sparse, is_sparse_csr, layout, ndim = True, False, torch.sparse_coo, 2
+    is_sparse, is_sparse_csr, is_cuda, ndim = True, False, False, 2
 
-    def __init__(self, ends: Tensor, values: Tensor) -> None:
-        """ends: an edge_index [2, e]. values: one number per edge."""
-        self.ends, self.edge_values = ends, values
+    def __init__(self, ends: Tensor, values: Tensor, layout: torch.layout = torch.sparse_coo) -> None:
+        """ends: an edge_index [2, e]. values: one number per edge. layout: that it has in one process."""
+        self.ends, self.edge_values, self.layout = ends, values, layout
         self.dtype, self.device, self.requires_grad = values.dtype, values.device, values.requires_grad
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        """isinstance(A, Tensor) holds, as PyG's spmm expects."""
+        return Tensor
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -31,8 +36,10 @@ class EdgeMatrix:
             return args[0] @ args[1]
         refuse(f"{getattr(func, '__name__', func)} is given a sparse matrix of the graph; use its products with rows")
 
-    def __matmul__(self, x: Tensor) -> Tensor:
+    def __matmul__(self, x: Any) -> Tensor:
         """y_i = sum over j of A[i, j] x_j"""
+        if type(x) is EdgeMatrix:
+            refuse("two sparse matrices of the graph are multiplied; multiply rows twice, A @ (A @ x)")
         rows = rows_of(x)
         if rows is None or rows.dim or rows.points is not None:
             refuse("a sparse matrix of the graph is multiplied with a tensor without a row per node; make it from x")
@@ -59,7 +66,13 @@ class EdgeMatrix:
         """Return the matrix unchanged: every product adds equal edges."""
         return self
 
-    to_sparse = to_sparse_coo = to_sparse_csr = to_sparse_csc = coalesce
+    to_sparse = to_sparse_coo = coalesce
+
+    def to_sparse_csr(self) -> "EdgeMatrix":
+        return EdgeMatrix(self.ends, self.edge_values, torch.sparse_csr)
+
+    def to_sparse_csc(self) -> "EdgeMatrix":
+        return EdgeMatrix(self.ends, self.edge_values, torch.sparse_csc)
 
     def detach(self) -> "EdgeMatrix":
         return EdgeMatrix(self.ends, self.edge_values.detach())
@@ -68,7 +81,12 @@ class EdgeMatrix:
         return EdgeMatrix(self.ends, self.edge_values.to(*args, **kwargs))
 
     def __getattr__(self, name: str) -> Any:
-        refuse(f"`.{name}` of a sparse matrix of the graph is not known over ranks; use its products with rows (A @ x)")
+        if name.startswith("_fullgraph"):  # it has no mark
+            raise AttributeError(name)
+        refuse(
+            f"`.{name}` of a sparse matrix of the graph is not known over ranks; use its products with rows (A @ x), "
+            "and give edge_index to layers"
+        )
 
 
 PRODUCTS = ("mm", "matmul", "__matmul__", "spmm", "_sparse_mm", "mv", "smm")

@@ -15,6 +15,7 @@ from fullgraph.own_model.rows.backward import gradient, hook
 from fullgraph.own_model.rows.by_id import embedding, is_by_number, positions
 from fullgraph.own_model.rows.count import Count, Shape, number
 from fullgraph.own_model.rows.follow import flat
+from fullgraph.own_model.rows.groups import grouped
 from fullgraph.own_model.rows.indexing import BY_SOURCE
 from fullgraph.own_model.rows.layers import LAYERS
 from fullgraph.own_model.rows.place import refuse
@@ -268,10 +269,15 @@ def scatter_reduce(in_place: bool) -> Callable[..., Any]:
     def function(
         forward: "Forward", func: Any, x: Any, dim: int, index: Any, src: Any, reduce: str, *, include_self: bool = True
     ) -> Any:
-        """A reduction by the sources of edges, over the parts of all ranks."""
-        if not _reads_sources(index):
-            return NotImplemented
-        found = forward.by_source(x, dim, index, src, reduce, include_self)
+        """A reduction by the sources of edges or by groups of rows, over the parts of all ranks."""
+        by_source = _reads_sources(index)
+        found = (
+            forward.by_source(x, dim, index, src, reduce, include_self)
+            if by_source
+            else grouped(forward, x, dim, index, src, reduce, include_self)
+        )
+        if found is NotImplemented:
+            return found
         return mark(x.copy_(found), current(found)) if in_place else found
 
     return function

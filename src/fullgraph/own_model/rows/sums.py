@@ -202,14 +202,18 @@ def _best(forward: "Forward", x: Tensor, dims: list[int], largest: bool) -> Tens
     if x.numel():
         mine = x.amax(dims, keepdim=True) if largest else x.amin(dims, keepdim=True)
     else:
-        info = torch.finfo(x.dtype) if x.is_floating_point() else torch.iinfo(x.dtype)
-        worst = (
-            (-float("inf") if largest else float("inf")) if x.is_floating_point() else info.min if largest else info.max
-        )
         shape = [1 if d in dims else size for d, size in enumerate(x.shape)]
-        mine = x.new_full(shape, worst)
+        mine = x.new_full(shape, worst_of(x, largest))
     each = forward.gather(mine)
     return each.amax(0) if largest else each.amin(0)
+
+
+def worst_of(x: Tensor, largest: bool) -> float | int:
+    """The number that never is the largest, or the smallest."""
+    if x.is_floating_point():
+        return -float("inf") if largest else float("inf")
+    info = torch.iinfo(x.dtype)
+    return info.min if largest else info.max
 
 
 def _extremes(largest: bool) -> Callable[..., Any]:
@@ -303,5 +307,5 @@ SUMS: dict[Any, Callable[..., Any]] = {
     **dict.fromkeys((torch.max, _T.max), _first_extreme(True)),
     **dict.fromkeys((torch.min, _T.min), _first_extreme(False)),
     **dict.fromkeys((torch.any, _T.any), any_of),
-    **dict.fromkeys((torch.all, _T.all), all_of),
+    **dict.fromkeys((torch.all, _T.all, torch._is_all_true), all_of),
 }

@@ -23,13 +23,17 @@ class Partitioned(AllLayers):
 
     channels: ClassVar[str] = "halo"
     by_relation: ClassVar[bool] = True
-    no_options: ClassVar[frozenset[str]] = AllLayers.no_options | {"keep_halo"}
+    no_options: ClassVar[frozenset[str]] = AllLayers.no_options | {"keep_halo", "cover"}
 
-    keep_halo: bool = True  # see layer_plans.py
+    keep_halo: bool = True  # both: see layer_plans.py
+    cover: bool = False
 
     @property
     def rules(self) -> Rules:
-        return Rules(sends=self.sends, precompute=self.precompute, encodes=self.encodes, keep_halo=self.keep_halo)
+        return Rules(
+            sends=self.sends, precompute=self.precompute, encodes=self.encodes, keep_halo=self.keep_halo,
+            cover=self.cover,
+        )  # fmt: skip
 
     def arranged(self, graph: RankGraph, transport: Transport) -> tuple[RankGraph, Live | None]:
         if self.inductive:

@@ -12,12 +12,14 @@ import torch
 from torch import Tensor
 
 from fullgraph.cached import cached_property
+from fullgraph.errors import InputError
 from fullgraph.exchange import Channel, RowFacts, Sides
 from fullgraph.graph_types import NODE_TYPE
 from fullgraph.nn.view import IDENTITY, Features, Mapped, Message, Operand, RowMap, Update
 from fullgraph.ops import Groups, RelationArcs, attend, spmm
 from fullgraph.placement.halo import boundary_grades, halo_of
-from fullgraph.placement.holding.adjacency import column_squares
+from fullgraph.placement.holding.adjacency import column_squares, fine
+from fullgraph.placement.holding.cover import covered
 from fullgraph.placement.holding.live import LayerRows, Live
 from fullgraph.placement.known import KnownHalo, with_first
 from fullgraph.placement.view import ChannelView
@@ -29,6 +31,8 @@ class PartitionedView(ChannelView):
 
     whole: LayerRows
     fewer: Mapping[int, LayerRows] = field(default_factory=dict)  # layers that do not compute all rows, by number
+    covers: dict[int | None, LayerRows] = field(default_factory=dict)  # as `fewer`; None: the layers of all rows
+    _crossing: dict[int, LayerRows] = field(default_factory=dict, init=False)
     _halos: dict[int, KnownHalo] = field(default_factory=dict, init=False)
     _types: dict[int, Groups] = field(default_factory=dict, init=False)
 
@@ -56,20 +60,38 @@ class PartitionedView(ChannelView):
     def rows(self, layer: int) -> LayerRows:
         return self.fewer.get(layer, self.whole)
 
-    def layer_channel(self, layer: int) -> Channel:
-        """The channel that brings a layer's halo."""
-        return self.channel(f"layer{layer}", lambda: self._build(layer))
+    def crossing(self, layer: int, *, drops: bool) -> LayerRows:
+        """The rows of a layer as they cross. drops: dropout follows, so that sums must be made after it."""
+        if layer not in self._crossing:
+            late = self.rules.cover and self.wires.at(layer).late
+            covers = self.rules.covers(attends=self.attends, drops=drops, late=late)
+            self._crossing[layer] = self._covered(layer) if covers else self.rows(layer)
+        return self._crossing[layer]
 
-    def _build(self, layer: int) -> Channel:
-        rows = self.rows(layer)
+    def _covered(self, layer: int) -> LayerRows:
+        key = layer if layer in self.fewer else None
+        if key not in self.covers:
+            x = self.x if isinstance(self.x, Tensor) else self.x.weight
+            assert x is not None
+            name = f"setup/{self.name} cover {layer}"
+            self.covers[key] = covered(self.rows(layer), fine(x.dtype), self.transport, name)
+        return self.covers[key]
+
+    def layer_channel(self, layer: int, rows: LayerRows) -> Channel:
+        """The channel that brings a layer's halo."""
+        return self.channel(f"layer{layer}", lambda: self._build(layer, rows))
+
+    def _build(self, layer: int, rows: LayerRows) -> Channel:
+        ids = self.ids[: rows.sources]
         return self.wires.at(layer).build(
             name=f"{self.name}/layer{layer}",
-            route=rows.route,
+            route=rows.cover or rows.route,
             transport=self.transport,
             clock=self.clock,
             facts=RowFacts(
-                ids=Sides(self.ids[: rows.sources], rows.halo_ids),
-                grades=self._grades.get(layer, self._grades.get(None)),
+                route=rows.route,
+                ids=Sides(ids if rows.cover is None else rows.cover.numbers_of(ids), rows.halo_ids),
+                grades=self._grades_of(layer, rows),
                 squares=None if self.attends else partial(column_squares, rows.matrices.outer),
                 summed=not self.attends,
             ),
@@ -79,11 +101,15 @@ class PartitionedView(ChannelView):
         """The grades of rows, by layer that computes fewer rows; under None, the grades of all rows."""
         degree_n, name = self.graph.arcs.indptr.diff().cpu(), f"setup/{self.name} grades"
         owned = boundary_grades(degree_n, self.graph.rows.route, self.transport, name).to(self.ids.device)
-        grades = {}
-        for layer, rows in ({None: self.whole} | dict(self.fewer)).items():
-            ours = owned[: rows.sources]
-            grades[layer] = Sides(ours, halo_of(rows.route, ours, self.transport, f"{name} {layer}"))
-        return grades
+        return {None: Sides(owned, owned[:0])}
+
+    def _grades_of(self, layer: int, rows: LayerRows) -> Sides | None:
+        """The grades of the rows and sums that cross for a layer; a sum has the highest one of its rows."""
+        if not self._grades:
+            return None
+        ours = self._grades[None].owned[: rows.sources]
+        ours = ours if rows.cover is None else rows.cover.numbers_of(ours)
+        return Sides(ours, halo_of(rows.route, ours, self.transport, f"setup/{self.name} grades {layer}"))
 
     def num_targets(self, layer: int) -> int:
         return self.rows(layer).targets
@@ -146,10 +172,18 @@ class SourceMessage:
         return update(beside, spmm(self.rows.matrices.outer, _dense(self._halo()), inner))
 
     def mapped(self, dense: Callable[[Any], Tensor]) -> "SourceMessage":
+        self._require_rows()
         return SourceMessage(self.rows, dense(self._read), lambda: dense(self._halo()), self._absent)
 
     def sources(self) -> Tensor:
+        self._require_rows()
         return torch.cat([_dense(self._own_and_read[1]), _dense(self._halo())])
+
+    def _require_rows(self) -> None:
+        if self.rows.cover is not None:
+            raise InputError(
+                "a layer reads or maps single rows of other ranks, and sums of rows crossed; add -o cover=false"
+            )
 
     def attend(self, target_nH: Tensor, weight_HO: Tensor) -> Tensor:
         source_mHO = self.sources().unflatten(1, weight_HO.shape)
@@ -163,16 +197,20 @@ class SourceMessage:
 
 def halo_message(view: PartitionedView, x: Tensor, layer: int, row_map: RowMap) -> SourceMessage:
     """Post the boundary rows of x; work that is done before the halo is read overlaps the exchange."""
-    rows = view.rows(layer)
-    channel = view.layer_channel(layer)
+    rows = view.crossing(layer, drops=row_map.p > 0)
+    channel = view.layer_channel(layer, rows)
     mapped = row_map.relu or row_map.p > 0
+    is_input = x.device != view.ids.device or (torch.is_grad_enabled() and not x.requires_grad)
+    if rows.cover is not None:  # sums are of rows after their activation and dropout
+        read = row_map(x, view.ids) if is_input else row_map.dense(x, view.ids)
+        posted, token = channel.begin(_dense(read).to(view.ids.device), mapped=mapped)
+        return SourceMessage(rows, read if is_input else posted, lambda: channel.end(token))
     x, token = channel.begin(x, relu=row_map.relu, mapped=mapped, device=view.ids.device)
 
     def halo() -> Tensor:
         # Halo rows were activated before they crossed; dropout comes afterwards, with the owner's mask.
         return row_map.after_activation().dense(channel.end(token), rows.halo_ids)
 
-    is_input = x.device != view.ids.device or (torch.is_grad_enabled() and not x.requires_grad)
     read = row_map(x, view.ids) if is_input else row_map.dense(x, view.ids)
     return SourceMessage(rows, read, halo, lambda: channel.absent(len(rows.halo_ids)))
 

@@ -151,5 +151,6 @@ class Pipeline(Placement):
             hops=hops,
             order="given",
             keep_halo=False,
+            cover=True,
             sends="mapped" if self.sends == "mapped" else "narrow",
         )
