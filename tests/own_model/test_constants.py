@@ -6,7 +6,7 @@ import torch
 import fullgraph as fg
 from fullgraph.own_model.constants import TRIES, Constant
 from fullgraph.testing import run_threads
-from tests.own_model.users_cases import FILE
+from tests.own_model.users_kinds import FILE
 from tests.support import random_graph
 
 pytest.importorskip("torch_geometric")

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import fullgraph as fg
-from tests.own_model.users_cases import FILE
+from tests.own_model.users_kinds import FILE
 from tests.support import random_graph
 
 pytest.importorskip("torch_geometric")

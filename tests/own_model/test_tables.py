@@ -12,7 +12,8 @@ from fullgraph.storage import read_tensors
 from fullgraph.testing import run_threads
 from tests.own_model import users_cases as users
 from tests.own_model.nets import shard_of
-from tests.own_model.users_cases import CASES, FILE, NODES, users_graph
+from tests.own_model.users_cases import NODES, users_graph
+from tests.own_model.users_kinds import CASES, FILE
 from tests.support import random_graph
 
 pyg = pytest.importorskip("torch_geometric.nn")

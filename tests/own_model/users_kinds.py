@@ -15,6 +15,7 @@ from fullgraph.partition import facts_of
 
 NAMES = ("models", "propagation", "hops", "papers", "layers", "edges", "modules", "rows", "draws")
 FILES = [Path(__file__).with_name(f"users_{name}.py") for name in NAMES]
+FILE = FILES[0]
 
 
 @dataclass(frozen=True)
