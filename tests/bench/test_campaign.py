@@ -83,7 +83,7 @@ def test_cells_have_their_figures(measured):
         assert 0 < cell.val <= 1
         assert cell.val_s > 0
     assert exact.compute_s == late.compute_s  # of one job
-    # Two layers: the first is known ahead; vanilla sends mapped rows and sums of the last, sylvie its input, in two bits.
+    # Two layers: the first is known ahead; vanilla sends mapped rows and sums of the last, sylvie its input, in 2 bits.
     graph = fg.load(GRAPH)
     sent = sum(covered_rows(graph, partition(graph, 2, "metis", seed=0)))
     assert sent < sum(exact.rank_halo)
