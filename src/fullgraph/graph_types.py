@@ -78,15 +78,15 @@ class GraphTypes(Value):
         """Where each type's ids begin; the last entry is the number of nodes."""
         return tuple(accumulate((kind.nodes for kind in self.nodes), initial=0))
 
+    def metadata(self) -> tuple[list[str], list[tuple[str, str, str]]]:
+        """Node types and relations, as in PyG's `HeteroData.metadata()`."""
+        return [kind.name for kind in self.nodes], [(rel.source, rel.name, rel.target) for rel in self.relations]
+
     def counted(self, relation: Any) -> "GraphTypes":
         """The same types for other edges; relation: the number of the relation of each."""
         counts = np.bincount(relation, minlength=len(self.relations)).tolist()
         pairs = zip(self.relations, counts, strict=True)
         return replace(self, relations=tuple(replace(own, edges=edges) for own, edges in pairs))
-
-    def metadata(self) -> tuple[list[str], list[tuple[str, str, str]]]:
-        """Node types and relations, as in PyG's `HeteroData.metadata()`."""
-        return [kind.name for kind in self.nodes], [(rel.source, rel.name, rel.target) for rel in self.relations]
 
     def columns(self) -> Iterator[tuple[TypeFact, slice]]:
         """Yield each type with its columns of the features."""

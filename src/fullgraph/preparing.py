@@ -147,8 +147,9 @@ def check_types(config: Run, facts: GraphFacts) -> None:
     if not facts.types:
         return
     if hasattr(config.model, "distributed"):  # refuses a user's model that does not take such a graph
-        width = task_for(config.train.task, facts, cut=True).out_width(facts)
-        config.model.outline(facts.features, width, facts)  # type: ignore[call-arg]
+        task = task_for(config.train.task, facts, cut=True)
+        of_pairs = any(table.of == "pairs" for table in task.predicts)
+        config.model.check_types(facts, task.out_width(facts), of_pairs=of_pairs)  # type: ignore[attr-defined]
     if isinstance(config.strategy, Chooser) or not config.strategy.layout().by_relation:
         known = "use vanilla, none, or one that exchanges halo rows, such as pipegcn"
         raise InputError(f"strategy {config.strategy.name} cannot train on typed graphs: {known}")

@@ -351,7 +351,11 @@ class Checkpointed(nn.Module):
         return checkpoint(self.middle, x, edge_index, **self.options)
 
 
-@pytest.mark.parametrize("options", [{"context_fn": fg.checkpoint_context}, {}, {"use_reentrant": True}], ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [{"context_fn": fg.checkpoint_context}, {}, {"use_reentrant": True}],
+    ids=["ours", "default", "reentrant"],
+)
 def test_activation_checkpointing(options):
     torch.manual_seed(1)
     plain = Checkpointed()

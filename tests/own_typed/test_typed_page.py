@@ -18,6 +18,7 @@ import torch
 import fullgraph as fg
 from fullgraph.errors import InputError
 from fullgraph.storage import read_tensors
+from fullgraph.tasks import Link
 from tests.own_typed import typed_cases as users
 from tests.own_typed import typed_models
 from tests.own_typed.test_users_typed import PAGE
@@ -73,4 +74,6 @@ def test_models_and_graphs_that_do_not_fit(tmp_path, monkeypatch):
             fg.train(homogeneous, model=partial(model, hidden=4) if model is typed_models.Mixed else model, epochs=1)
     with pytest.raises(InputError, match="inductive training keeps only the training nodes"):
         fg.train(users.users_graph(), model=typed_models.hetero_sage, inductive=True)
+    with pytest.raises(InputError, match="link prediction on users reads those of two"):
+        fg.train(users.users_graph(), model=typed_models.hetero_sage, task=Link(relation="author__writes__paper"))
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]

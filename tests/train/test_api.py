@@ -11,6 +11,7 @@ from safetensors.torch import load_file
 
 import fullgraph as fg
 from fullgraph.partition import partition, write_parts
+from fullgraph.partition.cover import covered_rows_in
 from fullgraph.report import read_metrics
 from fullgraph.train.trainer import logits_of
 from tests.support import random_graph
@@ -76,7 +77,9 @@ def test_the_record_is_complete(runs, graph):
     assert set(result["partition"]) == {"method", "edge_cut", "halo_rows", "edge_imbalance", "node_imbalance"}
     # layer 0 is precomputed; layer 1 sends 16 columns, layer 2 the classes: forward and backward, float64
     widths = 16 + graph.num_classes
-    assert result["bytes_per_epoch"] == 2 * widths * result["partition"]["halo_rows"] * 8
+    rows = sum(covered_rows_in(runs[1].folder / "shards"))
+    assert result["bytes_per_epoch"] == 2 * widths * rows * 8
+    assert rows < result["partition"]["halo_rows"]
     model = load_file(runs[1].folder / "model.safetensors")
     weights = 8 * sum(v.numel() for k, v in model.items() if "running" not in k)
     assert result["grad_bytes_per_epoch"] == 3 * 2 * weights  # each rank sends its own to both others

@@ -259,7 +259,7 @@ def test_features_of_edges_are_said_to_be_unused(say, tmp_path):
     np.savez(tmp_path / "attr.npz", **PAPERS, **arrays)
     code, _, err = say("train", "attr.npz", *SMALL, "--out", "run")
     assert code == 0
-    assert "note: edge_attr of a__r__p is not used: models for typed graphs read no features of edges" in err
+    assert "note: --model hetero-sage does not use the edge_attr of the graph's edges" in err
 
 
 def test_real_numbers_are_learned(say, tmp_path):

@@ -5,6 +5,8 @@ import re
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
+from scipy.sparse.csgraph import maximum_bipartite_matching
 
 import fullgraph as fg
 from fullgraph.axes import MODELS
@@ -150,7 +152,7 @@ def read_thrice():
 def test_bytes_equal_the_formula(model, parts, bits, tmp_path):
     """Every layer sends each halo row once and its gradient back, however many relations read the row."""
     graph = read_thrice()
-    strategy = "vanilla" if bits == 32 else fg.recipes.sylvie_s(bits=bits)
+    strategy = fg.recipes.vanilla(cover=False) if bits == 32 else fg.recipes.sylvie_s(bits=bits)
     run = fg.train(
         graph, model=MODELS.make(model, layers=3, hidden=8), strategy=strategy, parts=parts, epochs=2, all_rows=True,
         partitioner="random", report=False, out=tmp_path / "run",
@@ -165,3 +167,27 @@ def test_bytes_equal_the_formula(model, parts, bits, tmp_path):
     row = 8 * 4 if bits == 32 else 8 * bits // 8 + 4
     assert run.result["bytes_per_epoch"] == 2 * 3 * row * halo
     assert run.result["partition"]["halo_rows"] == halo
+
+
+@pytest.mark.parametrize("parts", [2, 3])
+def test_vanilla_sends_the_smallest_cover_by_relation(parts, tmp_path):
+    """Per pair of ranks, as many rows and sums as a largest matching of sources and (target, relation) has edges."""
+    graph = read_thrice()
+    run = fg.train(
+        graph, model=MODELS.make("rgcn", layers=2, hidden=8), parts=parts, epochs=2, all_rows=True,
+        partitioner="random", report=False, out=tmp_path / "run",
+    )  # fmt: skip
+    part, sent = partition(graph.union, parts, "random", seed=0).part, 0
+    number = {name: i for i, name in enumerate(graph.edges)}
+    for reader, owner in ((a, b) for a in range(parts) for b in range(parts) if a != b):
+        pairs = [
+            (source + (name[0] == "p") * 20, (target + (name[2] == "p") * 20) * 4 + number[name])
+            for name, edges in graph.edges.items()
+            for source, target in edges.edge_index.T.tolist()
+            if part[source + (name[0] == "p") * 20] == owner and part[target + (name[2] == "p") * 20] == reader
+        ]
+        rows, columns = np.array(sorted(set(pairs))).T
+        crossing = sp.csr_array((np.ones(len(rows)), (rows, columns)), shape=(80, 320))
+        sent += int((maximum_bipartite_matching(crossing, perm_type="column") >= 0).sum())
+    assert run.result["bytes_per_epoch"] == 2 * 2 * 8 * 4 * sent
+    assert sent < run.result["partition"]["halo_rows"]

@@ -59,6 +59,17 @@ def test_live_rows_change_nothing(case, model, monkeypatch):
         torch.testing.assert_close(whole_logits(traces, NODES), logits, rtol=1e-10, atol=1e-10)
 
 
+@pytest.mark.parametrize("model", ["rgcn", "rgcn, bases", "rgcn, blocks", "hetero-sage"])
+@pytest.mark.parametrize("case", ["scattered", "weighted", "types apart"])
+def test_sums_of_rows_equal_dense_equations(case, model):
+    """`vanilla` sends rows, or sums of rows by target and relation."""
+    found, logits = typed_trace(case, SPECS[model])
+    body = partial(train_trace, strategy=STRATEGIES.make("vanilla"))
+    traces = run_threads(3, body, CASES[case], SPECS[model])
+    assert_typed(traces, found)
+    torch.testing.assert_close(whole_logits(traces, NODES), logits, rtol=1e-9, atol=1e-9)
+
+
 def test_checkpointed_layers_change_nothing():
     spec = SPECS["hetero-sage"]
     found, _ = typed_trace("scattered", spec)

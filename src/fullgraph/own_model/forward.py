@@ -76,9 +76,8 @@ class Forward:
         self.trusted = 0  # running calls whose operations are not followed: ours, and PyG's aggregations
         # by number of nodes that a layer of PyG's received: the nodes; None: nodes of several types
         self.gave_nodes: dict[int, Space | None] = {}
-        self._fetched: dict[
-            tuple[int, int, int, str], tuple[Tensor, Tensor]
-        ] = {}  # exchanged rows of the current layer
+        # exchanged rows of the current layer
+        self._fetched: dict[tuple[int, int, int, str], tuple[Tensor, Tensor]] = {}
         self._kept: dict[int, Tensor] = {}  # values that a checkpointed part received
         self.keeping = self.replaying = False
         self.room: Callable[[], int] | None = None  # bytes for the messages of a layer; None: no limit

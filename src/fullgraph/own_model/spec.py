@@ -29,7 +29,7 @@ from fullgraph.own_model.module import Distributed, distribute
 from fullgraph.own_model.prepare import num_layers
 from fullgraph.own_model.tables import has_table
 from fullgraph.own_model.typed.arguments import NUMBERS, TYPES, arguments, asks_for_types, complete, one_type
-from fullgraph.own_model.typed.forms import BY_TYPE, takes_only_types
+from fullgraph.own_model.typed.forms import BY_TYPE, takes_dicts, takes_only_types
 from fullgraph.partition import GraphFacts
 from fullgraph.placement import Shard
 from fullgraph.recipes import Strategy
@@ -136,6 +136,14 @@ class OwnModel(Value):
             return self.build(in_width, out_width, types=one_type(in_width))
         except InputError:  # its layers depend on the types of its graph, which are not known here
             return nn.Identity()
+
+    def check_types(self, facts: GraphFacts, out_width: int, *, of_pairs: bool) -> None:
+        """Refuse a model that does not fit a typed graph. of_pairs: the task reads rows of two types."""
+        if takes_dicts(self.outline(facts.features, out_width, facts)) and of_pairs:
+            raise InputError(
+                f"{self.name} returns rows of one type, and link prediction on {facts.name} reads those of two: use a "
+                "model of ours, or one over the nodes of all types that takes edge_type (docs/typed.md)"
+            )
 
     def _for_typed(self, facts: GraphFacts) -> InputError:
         return InputError(

@@ -57,7 +57,7 @@ def _facts_by_type(about: Mapping[str, Any], types: Any, relations: Any, target:
     for own in relations:
         weighted = ", weighted" if own.get("weighted") else ""
         degree = (
-            f", {own['mean_degree']:.1f} into a node, at most {own['largest_degree']:,}" if "weighted" in own else ""
+            f", {own['mean_degree']:.1f} into a node, at most {own['largest_degree']:,}" if "mean_degree" in own else ""
         )
         name = f"{own['source']}__{own['name']}__{own['target']}"
         found.append(("relation", f"{name}: {count(own['edges'], 'edge')}{degree}{weighted}"))

@@ -48,8 +48,8 @@ def union_of(graph: TypedGraph) -> Graph:
     labels = graph.labels
     return union._with(
         types=types_of(graph),
-        pairs=_pairs(graph, first),
         edge_attr=_edge_features(graph, order),
+        pairs=_pairs(graph, first),
         fields=check_fields(arrays, total, graph.num_arcs),
         names=None if graph.target is None else graph.nodes[graph.target].names,
         lacks=union.lacks if labels is None else labels.lacks,
