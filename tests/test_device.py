@@ -15,7 +15,11 @@ from tests.support import random_graph
 
 SOURCE = Path(fg.__file__).parent
 KNOW = ("device.py", "ops/", "transport/")  # kernels and streams
-NAMES_OF_TORCH = {"own_model/mode.py", "own_model/rows/special.py"}  # attributes of tensors, and an option's example
+NAMES_OF_TORCH = {  # attributes of tensors, and an option's example
+    "own_model/mode.py",
+    "own_model/rows/sparse.py",
+    "own_model/rows/special.py",
+}
 
 
 @pytest.mark.parametrize("name", ["cpu", "cuda", "cuda:1", "xpu", "xpu:12"])

@@ -79,7 +79,7 @@ class _Watch:
 WATCH = _Watch()
 
 
-def _no_fork_server(device: str) -> Any:
+def _no_fork_server(device: str, **more: Any) -> Any:
     """Replace the fork server: threads need none."""
     return contextlib.nullcontext()
 
