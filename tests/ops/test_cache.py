@@ -1,9 +1,13 @@
 """Several processes that compile the same loops at once share one cache folder."""
 
+import fcntl
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
+
+from fullgraph.proc import Progress
 
 CODE = """
 import sys, torch
@@ -29,3 +33,27 @@ def test_processes_that_compile_at_once(tmp_path: Path) -> None:
     late = start("float32", "float64")
     assert (late.communicate(timeout=100)[1], late.returncode) == ("", 0)
     assert len(list(tmp_path.rglob("loops.spmm-*.nbc"))) == 2
+
+
+def test_a_process_that_waits_for_the_cache_shows_progress(tmp_path: Path) -> None:
+    """Regression: beside many busy processes a compilation takes minutes, and those that wait for it seemed stopped."""
+    code = (
+        "from fullgraph.ops.kernels_cpu import _one_process_at_a_time as alone\n"
+        f"print(1, flush=True)\nwith alone({str(tmp_path)!r}): print(2)"
+    )
+    with (tmp_path / "fullgraph.lock").open("w") as lock:
+        os.fchmod(lock.fileno(), 0o600)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as waiting:
+            assert waiting.stdout is not None
+            assert waiting.stdout.readline() == "1\n"
+            time.sleep(1)  # for the end of its start, which is progress
+            progress, made = Progress(), False
+            progress.made(waiting.pid)
+            deadline = time.monotonic() + 30
+            while not made and time.monotonic() < deadline:
+                time.sleep(0.5)
+                made = progress.made(waiting.pid)
+            fcntl.flock(lock, fcntl.LOCK_UN)
+            assert waiting.communicate(timeout=60)[0] == "2\n"
+    assert made

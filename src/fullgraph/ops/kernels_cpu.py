@@ -2,6 +2,7 @@
 
 import os
 import stat
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -20,6 +21,7 @@ from fullgraph.ops.structure import Adjacency, Structure
 
 EXP_COST = 16  # cost of an exponential in multiply-adds
 HASH_COST = 4
+POLL_S = 0.01  # between two tries to lock the cache
 SHARES = 16  # parts of a sum over all arcs
 
 
@@ -238,19 +240,29 @@ def _compile(loop: Any, types: tuple[Any, ...]) -> None:
         loop.compile((*types, numba.int64, numba.int64))
 
 
+def _locked(handle: int) -> bool:
+    """Try to lock an open file; False while another process has the lock."""
+    import fcntl
+
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
 @contextmanager
 def _one_process_at_a_time(folder: str | None) -> Iterator[None]:
     """Let the ranks of a machine share one compilation; numba's cache files must not have two writers."""
     lock = None
     with suppress(ImportError, OSError):  # without locks, or without a writable folder, each process compiles
-        import fcntl
-
         if folder is not None:
             path = os.path.join(folder, "fullgraph.lock")
             lock = os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
             if stat.S_IMODE(os.fstat(lock).st_mode) & 0o077:  # another user could open the file and lock it forever
                 os.fchmod(lock, 0o600)
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            while not _locked(lock):
+                time.sleep(POLL_S)  # a process that slept in the kernel would seem to be stopped (proc.py)
     try:
         yield
     finally:
