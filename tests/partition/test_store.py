@@ -264,10 +264,10 @@ def test_a_failed_rename_brings_the_old_folder_back(shards, tmp_path, make_graph
     before = tree(tmp_path)
     rename = os.rename
 
-    def failing(source, target):
+    def failing(source, target, **folders):
         if os.path.basename(source) == NEW:
             raise OSError(errno.EIO, "Input/output error")
-        return rename(source, target)
+        return rename(source, target, **folders)
 
     monkeypatch.setattr(atomic, "_swap_at_once", lambda one, other: False)  # as on a network file system
     monkeypatch.setattr(os, "rename", failing)

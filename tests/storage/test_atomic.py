@@ -31,10 +31,11 @@ class Recorder:
         return handle
 
     def wrap(self, name, call):
-        def recorded(*args):
+        def recorded(*args, **folders):
             what = self.names.get(args[0], "?") if name == "fsync" else os.path.basename(args[1])
-            self.calls.append((name, what))
-            return call(*args)
+            if not folders:  # otherwise a workspace moves what it removes
+                self.calls.append((name, what))
+            return call(*args, **folders)
 
         return recorded
 

@@ -130,16 +130,37 @@ def _clear(path: Path, handle: int, mark: int) -> None:
     if not (ours and named and os.pread(mark, 100, 0) == named[1].encode()):
         return
     _bring_back(path, handle)
-    for base, folders, files in os.walk(f"/proc/self/fd/{handle}", topdown=False):  # one open folder at a time
-        for name in (*folders, *files):
-            inner = os.path.join(base, name)
-            if name in folders and not os.path.islink(inner):
-                os.rmdir(inner)
-            elif inner != f"/proc/self/fd/{handle}/{MARK}":
-                os.unlink(inner)
+    _empty(handle)
     if os.listdir(handle) == [MARK]:
         os.unlink(MARK, dir_fd=handle)
         os.rmdir(path)  # fails unless the folder is empty
+
+
+def _empty(handle: int) -> None:
+    """Remove everything but the mark from the open folder of a workspace.
+
+    Inner folders move up into the workspace before they are opened, so that few descriptors are enough for any depth.
+    Every call names its folder by a descriptor: nobody can put a link in the place of a folder meanwhile.
+    """
+    while names := [name for name in os.listdir(handle) if name != MARK]:
+        for name in names:
+            if not _is_folder(name, handle):
+                os.unlink(name, dir_fd=handle)
+                continue
+            folder = os.open(name, _FOLDER, dir_fd=handle)
+            try:
+                for inner in os.listdir(folder):
+                    if _is_folder(inner, folder):
+                        os.rename(inner, uuid4().hex, src_dir_fd=folder, dst_dir_fd=handle)
+                    else:
+                        os.unlink(inner, dir_fd=folder)
+            finally:
+                os.close(folder)
+            os.rmdir(name, dir_fd=handle)
+
+
+def _is_folder(name: str, parent: int) -> bool:
+    return stat.S_ISDIR(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode)
 
 
 def _bring_back(path: Path, handle: int) -> None:
