@@ -254,8 +254,8 @@ def saved_slowly(transport, folder):
 @pytest.mark.parametrize("victim", [1, 2])
 def test_a_rank_that_sleeps_after_its_file_has_its_name_costs_nothing(tmp_path, monkeypatch, victim):
     def slowly(call):
-        def wrapped(source, target):
-            call(source, target)
+        def wrapped(source, target, **folders):
+            call(source, target, **folders)
             if Path(target).name.startswith(f"rank-{victim}."):
                 time.sleep(0.5)
 
