@@ -2,16 +2,24 @@
 resume.
 """
 
+import json
+import os
+import subprocess
+import sys
+import threading
 from dataclasses import replace
 from functools import partial
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
 import torch
 
+import fullgraph as fg
 from fullgraph import nn, recipes
 from fullgraph.codec import BFloat16, Full, LowBit, MinVariance
 from fullgraph.exchange import Adaptive, Bounded, Drift, Pipelined, Smooth, Wire
+from fullgraph.lab.bench.hosts import PORT, Hosts
 from fullgraph.partition import Assignment, cut_parts
 from fullgraph.partition.cover import covered_rows
 from fullgraph.partition.layout import halo_rows
@@ -20,6 +28,7 @@ from fullgraph.testing import run_processes, run_threads
 from fullgraph.train.config import TrainConfig
 from fullgraph.train.trainer import evaluate
 from fullgraph.transport import Key, Recording, hosts_of
+from fullgraph.transport import hosts as transport_hosts
 from tests.support import CASES, assert_same, dense_trace, differing, resumed_epochs, train_trace, trainer_of
 from tests.support.cases import random_graph
 from tests.typed.oracle import CASES as TYPED
@@ -119,9 +128,7 @@ def test_relations_equal_dense_equations(model, hosts, monkeypatch):
 
 
 def in_processes(transport, of_ranks):
-    from fullgraph.transport import hosts
-
-    hosts.network = lambda: of_ranks[transport.rank]  # what the ranks tell one another
+    transport_hosts.network = lambda: of_ranks[transport.rank]  # what the ranks tell one another
     return train_trace(transport, CASES["weighted"], SPECS["gcn"], strategy=recipes.vanilla())
 
 
@@ -142,8 +149,6 @@ def test_one_host_or_one_rank_per_host_change_nothing(numbers, monkeypatch):
 
 
 def test_hosts_are_named_after_their_first_rank(monkeypatch):
-    import threading
-
     def network():
         return {"rank 0": 9, "rank 1": 4, "rank 2": 9, "rank 3": 4}[threading.current_thread().name]
 
@@ -160,6 +165,7 @@ LATE = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("wire", LATE)
 @pytest.mark.parametrize("narrow_first", [True, False])
 @pytest.mark.parametrize("placement", [SUMS, ROWS], ids=["sums", "rows"])
@@ -263,3 +269,30 @@ def test_bytes_between_hosts_are_those_of_one_rank_per_host(of_ranks, cover, use
     rows = sum(covered_rows(graph, between)) if cover else halo_rows(graph, between)
     size = 2 * 2 if use == "rows" else 4
     assert sum(across for across, _ in found) == size * (12 + min(12, graph.num_classes)) * rows
+
+
+# Hosts with their own network.
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="emulated hosts need root")
+@pytest.mark.skipif(find_spec("pyroute2") is None, reason="emulated hosts need pyroute2")
+@pytest.mark.timeout(300)
+def test_a_run_on_two_hosts_equals_one_process(tmp_path):
+    """`fullgraph train` on two emulated hosts of two ranks, which learn of their hosts by themselves."""
+    options = ["demo", "--parts", 4, "--epochs", 3, "--dtype", "float64", "--hidden", 16, "--dropout", 0]
+    with Hosts(2) as made:
+        ranks = []
+        for rank in range(4):
+            about = {"RANK": rank, "WORLD_SIZE": 4, "LOCAL_RANK": rank % 2, "LOCAL_WORLD_SIZE": 2}
+            environ = {**about, "MASTER_ADDR": made.address(0), "MASTER_PORT": PORT, "OMP_NUM_THREADS": 1}
+            command = [sys.executable, "-m", "fullgraph", "train", *options, "--out", tmp_path / "run"]
+            texts = {name: str(value) for name, value in environ.items()}
+            streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+            ranks.append(made.start(rank // 2, command, environ=texts, **streams))
+        told = [process.communicate(timeout=250)[0].decode() for process in ranks]
+    assert [process.returncode for process in ranks] == [0] * 4, told
+    assert "between 2 hosts, a row crosses once" in told[0]
+    model = nn.GraphSAGE(hidden=16, dropout=0.0)
+    alone = fg.train("demo", parts=1, epochs=3, dtype="float64", model=model, out=tmp_path / "alone")
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert [line["loss"] for line in lines] == pytest.approx([record.loss for record in alone.metrics], abs=1e-10)

@@ -87,6 +87,7 @@ class HostCounts:
     alone: every rank asks for its own rows. Else a row crosses once per host, and sums have terms of all its ranks.
     """
 
+    hosts: int
     rows_alone: int
     covered_alone: int
     rows: int
@@ -102,6 +103,7 @@ def count_between_hosts(graph: Graph, assignment: Assignment, ranks_per_host: in
         part=host[assignment.part].astype(np.int32), parts=int(host[-1]) + 1, method=assignment.method, seed=0
     )
     return HostCounts(
+        hosts=by_host.parts,
         rows_alone=int(layout.recv_counts[between].sum()),
         covered_alone=int(np.stack(_covered(graph, layout, EXACT_EDGES))[between].sum()),
         rows=halo_rows(graph, by_host),

@@ -20,7 +20,7 @@ from fullgraph.placement.holding.live import Live
 from fullgraph.placement.known import Known, KnownHalo, with_first
 from fullgraph.placement.layer_plans import Rules, plan_layers
 from fullgraph.placement.rank_graph import SPLITS, RankGraph
-from fullgraph.transport import Key, Transport
+from fullgraph.transport import Hosts, Key, Transport
 
 Tensors = dict[str, Tensor]
 C = TypeVar("C", bound=Channel | HostChannel)
@@ -86,6 +86,7 @@ class RankView(Channels):
     known: Known | KnownHalo | None = None
     live: Mapping[int, int] = field(default_factory=dict)  # rows of this rank, by layer that does not compute all
     computed: Mapping[int, int] = field(default_factory=dict)  # rows of all ranks, by layer that does not compute all
+    hosts: Hosts | None = None  # if halo rows cross by host (plan/by_host.py)
     name: str = ""  # the prefix of its channels' names
     wires: Wires = field(default_factory=Wire)
     clock: Clock = field(default_factory=Clock)

@@ -25,7 +25,6 @@ from fullgraph.placement.holding.live import LayerRows, Live
 from fullgraph.placement.known import KnownHalo, with_first
 from fullgraph.placement.view import ChannelView
 from fullgraph.plan import Route
-from fullgraph.transport import Hosts
 
 
 @dataclass(eq=False, kw_only=True)
@@ -34,7 +33,6 @@ class PartitionedView(ChannelView):
 
     whole: LayerRows
     fewer: Mapping[int, LayerRows] = field(default_factory=dict)  # layers that do not compute all rows, by number
-    hosts: Hosts | None = None  # if rows cross by host
     crossed: dict[tuple[int | None, bool], LayerRows] = field(default_factory=dict)  # by (layer as in `fewer`, covers)
     _crossing: dict[int, LayerRows] = field(default_factory=dict, init=False)
     _halos: dict[int, KnownHalo] = field(default_factory=dict, init=False)
