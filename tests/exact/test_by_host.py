@@ -18,12 +18,15 @@ import torch
 import fullgraph as fg
 from fullgraph import nn, recipes
 from fullgraph.codec import BFloat16, Full, LowBit, MinVariance
+from fullgraph.errors import InputError
 from fullgraph.exchange import Adaptive, Bounded, Drift, Pipelined, Smooth, Wire
 from fullgraph.lab.bench.hosts import PORT, Hosts
 from fullgraph.partition import Assignment, cut_parts
 from fullgraph.partition.cover import covered_rows
 from fullgraph.partition.layout import halo_rows
 from fullgraph.placement import Partitioned
+from fullgraph.placement.holding.adjacency import column_squares
+from fullgraph.recipes import STRATEGIES
 from fullgraph.testing import run_processes, run_threads
 from fullgraph.train.config import TrainConfig
 from fullgraph.train.trainer import evaluate
@@ -44,7 +47,11 @@ SPECS = {
     "gat": nn.GAT(layers=3, hidden=12, heads=2, dropout=0.3),
 }
 STILL = replace(SPECS["sage"], dropout=0.0, input_dropout=False)
-RELATIONS = {"rgcn": nn.RGCN(layers=2, hidden=12, dropout=0.4), "sage": nn.HeteroSAGE(layers=3, hidden=8, dropout=0.3)}
+RELATIONS = {
+    "rgcn": nn.RGCN(layers=2, hidden=12, dropout=0.4),
+    "sage": nn.HeteroSAGE(layers=3, hidden=8, dropout=0.3),
+    "rgat": nn.RGAT(layers=2, hidden=8, heads=2),
+}
 
 
 @pytest.fixture
@@ -64,6 +71,7 @@ def crossing(transport, case, spec, placement, wire=None):
     return view, view.crossing(1, drops=False)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("case", ["directed", "weighted", "empty parts", "no halo", "overfull"])
 @pytest.mark.parametrize(("model", "placement"), [("gcn", SUMS), ("sage", ROWS), ("gat", ROWS)])
 def test_the_backward_pass_is_the_transpose(case, model, placement, hosts):
@@ -156,6 +164,19 @@ def test_hosts_are_named_after_their_first_rank(monkeypatch):
     assert run_threads(4, hosts_of, "setup") == [(0, 1, 0, 1)] * 4
 
 
+@pytest.mark.parametrize("placement", [SUMS, ROWS], ids=["sums", "rows"])
+def test_the_weights_of_all_readers_of_a_row_count(placement, hosts):
+    """Squared weights by which readers multiply rows, over all rows that cross; codecs choose bits by them."""
+
+    def body(transport):
+        view, rows = crossing(transport, CASES["weighted"], SPECS["gcn"], placement)
+        mine = torch.stack([view._squares(1, rows).sum(), column_squares(rows.matrices.outer).sum()])
+        return transport.all_reduce(Key("squares", 0), mine).wait()
+
+    of_senders, of_readers = run_threads(hosts(HOSTS["1 + 3"]), body)[0]
+    torch.testing.assert_close(of_senders, of_readers)
+
+
 # Late, lossy, live rows.
 
 LATE = {
@@ -221,7 +242,7 @@ WIRES = {
 def test_resuming_anywhere_is_bit_identical(wire, hosts):
     config = TrainConfig(epochs=3, eval_every=3, checkpoint_every=1)
     run = CASES["directed"], STILL, config, WIRES[wire], False, False, SUMS
-    for (losses, saved), *again in run_threads(hosts(HOSTS["2 + 2"]), resumed_epochs, *run):
+    for (losses, saved), *again in run_threads(hosts(HOSTS["2 + 2"]), resumed_epochs, *run, work=60.0):
         for epoch, (late_losses, late_saved) in enumerate(again):
             assert late_losses == losses[epoch:]
             assert all(differing(*pair) == [] for pair in zip(saved[epoch:], late_saved, strict=True))
@@ -256,6 +277,7 @@ def by_hosts(assignment, of_ranks):
     return Assignment(part=part.astype(np.int32), parts=len(names), method="case", seed=0)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("of_ranks", HOSTS)
 @pytest.mark.parametrize("cover", [True, False])
 @pytest.mark.parametrize("use", ["rows", "other"])
@@ -271,6 +293,16 @@ def test_bytes_between_hosts_are_those_of_one_rank_per_host(of_ranks, cover, use
     assert sum(across for across, _ in found) == size * (12 + min(12, graph.num_classes)) * rows
 
 
+def test_whose_rows_cross_by_host():
+    assert recipes.vanilla().layout().by_host
+    assert not recipes.vanilla(by_host=False).layout().by_host
+    for name in ("pipegcn", "sylvie-s", "varco", "bns", "adaqp", "sancus", "cd-r", "free"):
+        assert STRATEGIES.make(name).layout().by_host is False
+        assert STRATEGIES.make(name, by_host="true").layout().by_host is True
+    with pytest.raises(InputError, match="by_host is for halo rows"):
+        STRATEGIES.make("free", placement="mixture", by_host="true")
+
+
 # Hosts with their own network.
 
 
@@ -278,19 +310,19 @@ def test_bytes_between_hosts_are_those_of_one_rank_per_host(of_ranks, cover, use
 @pytest.mark.skipif(find_spec("pyroute2") is None, reason="emulated hosts need pyroute2")
 @pytest.mark.timeout(300)
 def test_a_run_on_two_hosts_equals_one_process(tmp_path):
-    """`fullgraph train` on two emulated hosts of two ranks, which learn of their hosts by themselves."""
-    options = ["demo", "--parts", 4, "--epochs", 3, "--dtype", "float64", "--hidden", 16, "--dropout", 0]
+    """`fullgraph train` on emulated hosts of one rank and of two, which learn of their hosts by themselves."""
+    options = ["demo", "--parts", 3, "--epochs", 3, "--dtype", "float64", "--hidden", 16, "--dropout", 0]
     with Hosts(2) as made:
         ranks = []
-        for rank in range(4):
-            about = {"RANK": rank, "WORLD_SIZE": 4, "LOCAL_RANK": rank % 2, "LOCAL_WORLD_SIZE": 2}
+        for rank, host in enumerate((0, 1, 1)):
+            about = {"RANK": rank, "WORLD_SIZE": 3, "LOCAL_RANK": rank // 2, "LOCAL_WORLD_SIZE": 1 + host}
             environ = {**about, "MASTER_ADDR": made.address(0), "MASTER_PORT": PORT, "OMP_NUM_THREADS": 1}
             command = [sys.executable, "-m", "fullgraph", "train", *options, "--out", tmp_path / "run"]
             texts = {name: str(value) for name, value in environ.items()}
             streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-            ranks.append(made.start(rank // 2, command, environ=texts, **streams))
+            ranks.append(made.start(host, command, environ=texts, **streams))
         told = [process.communicate(timeout=250)[0].decode() for process in ranks]
-    assert [process.returncode for process in ranks] == [0] * 4, told
+    assert [process.returncode for process in ranks] == [0] * 3, told
     assert "between 2 hosts, a row crosses once" in told[0]
     model = nn.GraphSAGE(hidden=16, dropout=0.0)
     alone = fg.train("demo", parts=1, epochs=3, dtype="float64", model=model, out=tmp_path / "alone")

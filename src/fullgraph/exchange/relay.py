@@ -14,7 +14,7 @@ from fullgraph.plan.by_host import HostRoutes, Taken
 class HostChannel:
     """Moves rows as a `Channel` does. `across` has the layer's wire; the others send fresh rows in full precision.
 
-    Sums are added up inside the host in `begin`, and rows are handed on in `end`; other work hides what crosses.
+    Sums are added inside the host in `begin`, and rows are handed on in `end`; other work hides what crosses.
     """
 
     def __init__(self, routes: HostRoutes, across: Channel, build: Callable[[str, Route], Channel]) -> None:

@@ -248,7 +248,8 @@ class ChannelView(RankView, ModelView):
         return replace(self, graph=self.graph.with_rows(x=x), known=Known(x, aggregated))
 
     def _aggregated(self, x: Tensor, name: str) -> Tensor:
-        return self.opened(name, Wire(), Clock()).aggregate(x, 0)
+        once = replace(self, hosts=None)  # routes by host are not worth their preparation
+        return once.opened(name, Wire(), Clock()).aggregate(x, 0)
 
     def _by_columns(self, x_nD: Tensor, name: str) -> Tensor:
         """The aggregation of rows on the host, a few columns at a time: the device never holds all columns."""
