@@ -272,7 +272,7 @@ WIRES = {
 def test_resuming_anywhere_is_bit_identical(wire, narrow_first):
     config = TrainConfig(epochs=4, eval_every=3, checkpoint_every=1)
     run = CASES["directed"], STILL, config, WIRES[wire], narrow_first, False, COVER
-    for (losses, saved), *again in run_threads(3, resumed_epochs, *run):
+    for (losses, saved), *again in run_threads(3, resumed_epochs, *run, work=60.0):
         for epoch, (late_losses, late_saved) in enumerate(again):
             assert late_losses == losses[epoch:]
             assert all(differing(*pair) == [] for pair in zip(saved[epoch:], late_saved, strict=True))

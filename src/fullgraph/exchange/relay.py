@@ -32,7 +32,7 @@ class HostChannel:
         rows = rows.relu() if relu else rows
         if self.adds is not None:
             terms, rows = rows.split(self.routes.counts)
-            rows = rows + _through(self.adds, terms)[1]
+            rows = rows.index_add(0, self.routes.places, _through(self.adds, terms)[1])
         _, token = self.across.begin(rows, mapped=True)
         return x, token
 

@@ -1,7 +1,7 @@
 """Routes: which rows each rank sends to which peers. Routes are stateless, and each has a transpose."""
 
 from fullgraph.plan.base import Route, Shape
-from fullgraph.plan.by_host import HostRoutes
+from fullgraph.plan.by_host import HostRoutes, WholeRoute
 from fullgraph.plan.cover import CoverRoute
 from fullgraph.plan.halo import HaloRoute
 from fullgraph.plan.hop import HopRoute
@@ -19,4 +19,5 @@ __all__ = [
     "SpreadSumRoute",
     "TileBackRoute",
     "TileRoute",
+    "WholeRoute",
 ]

@@ -6,7 +6,8 @@ added before they cross.
 M makes rows and sums of this rank's rows, A adds those of other ranks of its host, X crosses, and H hands rows on
 inside the readers' host. Only X sends from host to host.
 
-Legend: n owned rows, p sums that another rank of the host adds up, s rows and sums that cross, h halo rows, D features.
+Legend: n owned rows, p sums that another rank of the host adds to its own, s rows and sums that cross, k of them with
+terms of other ranks, h halo rows, D features.
 """
 
 from dataclasses import dataclass
@@ -14,9 +15,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fullgraph.plan.base import Route
+from fullgraph.plan.base import Route, Shape
 from fullgraph.plan.cover import CoverRoute
-from fullgraph.plan.halo import HaloRoute
+from fullgraph.plan.halo import HaloGradientRoute, HaloRoute, split
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -24,8 +25,9 @@ class HostRoutes:
     """A layer's routes, in the order in which rows take them; each has a transpose, and so has their product."""
 
     own: CoverRoute  # M, from this rank to itself: [p] and then [s]
-    added: HaloRoute | None  # A is its transpose: [p] to the ranks that add them; None: no rank adds
-    across: HaloRoute  # X
+    added: HaloRoute | None  # its transpose brings rows [p] to the ranks that add them, [k]; None: no rank adds
+    places: Tensor  # [k] of [s], the sums with terms of other ranks
+    across: HaloRoute  # X, of all rows [s]
     handed: HaloRoute | None  # H: rows that came across, to other readers; None: no rank hands rows on
     ids: Tensor  # [s], global ids of the rows that cross; for a sum, the largest id of its rows
 
@@ -38,6 +40,29 @@ class HostRoutes:
     @property
     def adds(self) -> Route | None:
         return None if self.added is None else self.added.T
+
+
+@dataclass(frozen=True, eq=False)
+class WholeRoute:
+    """Sends all rows, which are in the order of peers, without a copy of them."""
+
+    rows: HaloRoute
+
+    def pack(self, x_sD: Tensor) -> dict[int, Tensor]:
+        return split(x_sD, self.rows.send_counts)
+
+    def shapes(self, width: Shape) -> dict[int, Shape]:
+        return self.rows.shapes(width)
+
+    def out_shape(self, width: Shape) -> Shape:
+        return self.rows.out_shape(width)
+
+    def unpack(self, parts: dict[int, Tensor], out_hD: Tensor) -> Tensor:
+        return self.rows.unpack(parts, out_hD)
+
+    @property
+    def T(self) -> HaloGradientRoute:
+        return self.rows.T
 
 
 class Taken(torch.autograd.Function):

@@ -243,6 +243,8 @@ def _routes(rows: LayerRows, wants: _Wants, transport: Transport, name: str) -> 
         peer: first_s[of.view(-1, 2)[:, 0]] + of.view(-1, 2)[:, 1]
         for peer, of in exchanged(told, torch.int64, transport, f"{name} terms").items()
     }
+    places = torch.cat([nothing, *added.values()]).unique()
+    added = {peer: torch.searchsorted(places, rows) for peer, rows in added.items()}
     id_h = torch.empty_like(wants.id_H).index_copy_(0, wants.number_H, wants.id_H)
     single = wants.single[torch.argsort(id_h[wants.single])]
     handed = {
@@ -259,7 +261,8 @@ def _routes(rows: LayerRows, wants: _Wants, transport: Transport, name: str) -> 
     came = tuple(len(wants.handed.get(peer, nothing)) for peer in range(size))
     return HostRoutes(
         own=own,
-        added=within(added, tuple(counts_p.tolist()), s) if adds else None,
+        added=within(added, tuple(counts_p.tolist()), len(places)) if adds else None,
+        places=places.to(device),
         across=HaloRoute(torch.arange(s), tuple(counts_s.tolist()), wants.came, s).to(device),
         handed=within(handed, came, sum(wants.came)) if hands else None,
         ids=id_c[order_c[p:]].to(device),
@@ -274,7 +277,7 @@ def largest_of_hosts(routes: HostRoutes, values_n: Tensor, transport: Transport,
     if routes.added is None:
         return largest_s
     parts = {peer: rows.cpu() for peer, rows in routes.added.T.pack(terms).items()}
-    places = routes.added.send_slices()
+    places = {peer: routes.places[rows] for peer, rows in routes.added.send_slices().items()}
     for peer, rows in exchanged(parts, values_n.dtype, transport, name + " of terms").items():
         largest_s = largest_s.scatter_reduce(0, places[peer], rows.to(largest_s.device), "amax")
     return largest_s

@@ -24,7 +24,7 @@ from fullgraph.placement.holding.cover import covered
 from fullgraph.placement.holding.live import LayerRows, Live
 from fullgraph.placement.known import KnownHalo, with_first
 from fullgraph.placement.view import ChannelView
-from fullgraph.plan import Route
+from fullgraph.plan import Route, WholeRoute
 
 
 @dataclass(eq=False, kw_only=True)
@@ -99,7 +99,7 @@ class PartitionedView(ChannelView):
             ids = rows.cover.numbers_of(ids)
         channel = self.wires.at(layer).build(
             name=name,
-            route=rows.route if routes is not None else rows.cover or rows.route,
+            route=WholeRoute(routes.across) if routes is not None else rows.cover or rows.route,
             transport=self.transport,
             clock=self.clock,
             facts=RowFacts(
