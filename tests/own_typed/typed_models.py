@@ -201,7 +201,7 @@ class ManyReaders(nn.Module):
         self.lin = gnn.HeteroDictLinear(-1, hidden, types=["author", "paper", "venue"])
         relations = [("paper", "written_by", "author"), ("paper", "cites", "paper"), ("paper", "appears", "venue")]
         self.conv = HeteroConv({name: gnn.SAGEConv((-1, -1), hidden) for name in relations})
-        self.last = HeteroConv({("author", "writes", "paper"): gnn.SAGEConv((-1, -1), out_channels)})
+        self.last = HeteroConv({("paper", "cites", "paper"): gnn.SAGEConv(-1, out_channels)})
 
     def forward(self, x_dict, edge_index_dict):
         x_dict = {kind: x.tanh() for kind, x in self.lin(x_dict).items()}
@@ -264,6 +264,17 @@ class TakesData(nn.Module):
         x_dict = self.gnn(x_dict, data.edge_index_dict)
         mean = x_dict["author"].sum(0) / data["author"].num_nodes
         return {"paper": self.lin(x_dict["paper"] + mean)}
+
+
+class DictsOfData(nn.Module):
+    """Reads dictionaries of a HeteroData, and names no type in its constructor."""
+
+    def __init__(self, out_channels):
+        super().__init__()
+        self.conv = HeteroConv({("paper", "cites", "paper"): gnn.SAGEConv(-1, out_channels)})
+
+    def forward(self, data):
+        return self.conv(data.x_dict, data.edge_index_dict)["paper"]
 
 
 class ByHand(nn.Module):

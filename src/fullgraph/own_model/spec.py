@@ -138,12 +138,26 @@ class OwnModel(Value):
             return nn.Identity()
 
     def check_types(self, facts: GraphFacts, out_width: int, *, of_pairs: bool) -> None:
-        """Refuse a model that does not fit a typed graph. of_pairs: the task reads rows of two types."""
+        """Refuse a model that does not fit the graph's types. of_pairs: the task reads rows of two types."""
+        if not facts.types:
+            self._check_one_type(facts, out_width)
+            return
         if takes_dicts(self.outline(facts.features, out_width, facts)) and of_pairs:
             raise InputError(
                 f"{self.name} returns rows of one type, and link prediction on {facts.name} reads those of two: use a "
                 "model of ours, or one over the nodes of all types that takes edge_type (docs/typed.md)"
             )
+
+    def _check_one_type(self, facts: GraphFacts, out_width: int) -> None:
+        names, _ = arguments_of(type(self).module)
+        for name in NUMBERS:
+            if name in names and names[name].default is inspect.Parameter.empty and getattr(self, name) is None:
+                raise InputError(
+                    f"{facts.name} has one node type and one relation, and {self.name} takes {name}: give it with "
+                    f"-m {name}=NUMBER, or give a typed graph (docs/typed.md)"
+                )
+        if asks_for_types(names) or takes_only_types(self.outline(facts.features, out_width)):
+            raise self._for_typed(facts)
 
     def _for_typed(self, facts: GraphFacts) -> InputError:
         return InputError(
