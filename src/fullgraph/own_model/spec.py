@@ -9,9 +9,10 @@ The graph determines the widths of input and output, whichever of these names th
 """
 
 import inspect
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 import torch
@@ -27,6 +28,7 @@ from fullgraph.own_model.inputs import Takes
 from fullgraph.own_model.lazy import fill_lazy, two_nodes
 from fullgraph.own_model.module import Distributed, distribute
 from fullgraph.own_model.prepare import num_layers
+from fullgraph.own_model.remembered import PassedChecks
 from fullgraph.own_model.tables import has_table
 from fullgraph.own_model.typed.arguments import NUMBERS, TYPES, arguments, asks_for_types, complete, one_type
 from fullgraph.own_model.typed.forms import BY_TYPE, takes_dicts, takes_only_types
@@ -172,10 +174,12 @@ class OwnModel(Value):
 
     def distributed(
         self, model: nn.Module, shard: Shard, strategy: Strategy, *, epochs: int, seed: int, check: bool = True,
-        message_memory: str = "auto",
+        message_memory: str = "auto", about: Mapping[str, Any] = MappingProxyType({}),
     ) -> Distributed:  # fmt: skip
-        """The module on this rank's rows."""
-        return distribute(model, shard, strategy, epochs=epochs, seed=seed, check=check, message_memory=message_memory)
+        """The module on this rank's rows. about: the run and its graph, which the self-check depends on."""
+        found = distribute(model, shard, strategy, epochs=epochs, seed=seed, check=check, message_memory=message_memory)
+        found.passed = PassedChecks(about) if about else None
+        return found
 
 
 def as_model(kind: Any) -> Any:
