@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 
-import numpy as np
 import pytest
 
 from fullgraph.data import save_npz
@@ -160,17 +159,16 @@ def test_the_oldest_go_first(cache, monkeypatch):
 
 @pytest.mark.cold  # a process that began before the file was written checks again
 def test_a_second_run_of_an_unchanged_file(tmp_path):
-    """The report of the first run's check is replaced, to see whether a later run reads it."""
+    """The report of the first run's check is replaced, to see whether the second run reads it."""
     save_npz(random_graph(nodes=60, arcs=200, features=4, classes=3), tmp_path / "graph.npz")
     (tmp_path / "net.py").write_text(NET)
     cache = tmp_path / "cache" / "fullgraph" / "checked.json"
-    command = [sys.executable, "-m", "fullgraph", "train", "graph.npz", "--parts", "2", "--model", "net.py:Net"]
-    options = ["--epochs", "2", "--no-report", "--partitioner", "random"]
+    command = [sys.executable, "-m", "fullgraph", "train", "graph.npz", "--model", "net.py:Net", "--epochs", "2"]
 
     def run(out):
         environ = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")}
-        done = subprocess.run([*command, *options, "--out", out], cwd=tmp_path, env=environ, text=True,
-                              capture_output=True, timeout=150)  # fmt: skip
+        done = subprocess.run([*command, "--no-report", "--out", out], cwd=tmp_path, env=environ, text=True,
+                              capture_output=True, timeout=300)  # fmt: skip
         assert done.returncode == 0, done.stderr
         lines = (tmp_path / out / "metrics.jsonl").read_text().splitlines()
         return [json.loads(line)["loss"] for line in lines], "from before" in done.stderr
@@ -179,6 +177,3 @@ def test_a_second_run_of_an_unchanged_file(tmp_path):
     (key,) = read_document(cache, fix="")
     write_document(cache, {key: json.dumps([True, "a note from before", 1, 0])})
     assert run("two") == (losses, True)
-    (tmp_path / "net.py").write_text(NET + "\n")
-    assert run("byte") == (losses, False)
-    assert not np.isnan(losses).any()

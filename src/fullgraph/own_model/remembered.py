@@ -22,7 +22,6 @@ from typing import Any
 
 import torch
 
-import fullgraph
 from fullgraph.errors import InputError
 from fullgraph.own_code import is_own_file
 from fullgraph.reference import BEGUN, MAIN, texts_in
@@ -102,7 +101,7 @@ def _read() -> dict[str, Any]:
 def _sources_of_package() -> str:
     """A digest of this package's own sources: a version may be a checkout that changes."""
     found = sha256()
-    for path in sorted(Path(fullgraph.__file__).parent.rglob("*.py")):
+    for path in sorted(Path(__file__).parents[1].rglob("*.py")):
         found.update(path.read_bytes())
     return found.hexdigest()
 
