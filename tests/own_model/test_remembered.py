@@ -143,6 +143,10 @@ def test_failures_and_damaged_files(cache):
     for damage in (b"", b"{", b"[1]", cache.read_bytes().replace(b"true", b"null"), b"\xff"):
         cache.write_bytes(damage)
         assert checks() == 1
+    (key,) = read_document(cache, fix="")
+    for report in ("", "[]", PASSED.replace("true", "false"), PASSED.replace("1", "null"), 7):
+        write_document(cache, {key: report})
+        assert checks() == 1
     cache.unlink()
     cache.mkdir()
     assert checks() == 2  # the folder in its place stays

@@ -201,7 +201,7 @@ class ManyReaders(nn.Module):
         self.lin = gnn.HeteroDictLinear(-1, hidden, types=["author", "paper", "venue"])
         relations = [("paper", "written_by", "author"), ("paper", "cites", "paper"), ("paper", "appears", "venue")]
         self.conv = HeteroConv({name: gnn.SAGEConv((-1, -1), hidden) for name in relations})
-        self.last = HeteroConv({("paper", "cites", "paper"): gnn.SAGEConv(-1, out_channels)})
+        self.last = HeteroConv({("author", "writes", "paper"): gnn.SAGEConv((-1, -1), out_channels)})
 
     def forward(self, x_dict, edge_index_dict):
         x_dict = {kind: x.tanh() for kind, x in self.lin(x_dict).items()}

@@ -54,7 +54,7 @@ class PassedChecks:
         """The report of a check that passed, or `check()`. facts: further ones that the check depends on."""
         key = self._key(facts)
         known = _read().get(key) if key else None
-        if isinstance(known, str) and known:
+        if isinstance(known, str) and _passed(known):
             return known
         found = check()
         if key and key == self._key(facts):
@@ -68,6 +68,15 @@ class PassedChecks:
             return ""
         known = {"about": self.about, "code": code, "package": _sources_of_package(), "versions": _versions(), **facts}
         return sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()
+
+
+def _passed(report: str) -> bool:
+    """Whether a text is the report of a check that passed: [true, why all rows are computed, two counts]."""
+    try:
+        found = json.loads(report)
+    except ValueError:
+        return False
+    return isinstance(found, list) and [type(one) for one in found] == [bool, str, int, int] and found[0] is True
 
 
 def _is_known(text: str) -> bool:
