@@ -31,6 +31,8 @@ from fullgraph.words import count
 
 SCHEMA = 3  # version of config.json; schema 2 dropped input features silently, schema 1 had no schema number
 
+NAMES = ("id", "graph", "shards", "shards_checksum")  # fields that name a run and its graph
+
 
 @dataclass(frozen=True, kw_only=True)
 class Run(Value):
@@ -119,6 +121,10 @@ class Run(Value):
             found[name] = value.replace(path, files[path], 1) if path in files else value
         return found | {f"the content of {name}": checksum_of(path) for path, name in files.items()}
 
+    def decisive(self) -> dict[str, Any]:
+        """Every field but names of the run and its folders, as a JSON tree."""
+        return {name: value for name, value in tree_of(self).items() if name not in NAMES}
+
     def packed(self) -> str:
         """The serialised notebook classes that the run refers to, for its ranks."""
         return packed(tree_of(self))
@@ -145,7 +151,7 @@ def build_trainer(run: Run, part: Part, transport: Transport) -> Trainer:
     if hasattr(spec, "distributed"):  # a user's module, which reads the edges itself
         model = distributed = spec.distributed(
             model, shard, run.strategy, epochs=config.planned, seed=config.seed, check=config.check,
-            message_memory=config.message_memory,
+            message_memory=config.message_memory, about=run.decisive() | {"parts": part.manifest.tree},
         )  # fmt: skip
         own, shard = model.module, model.shard
     task = task_for(config.task, facts, cut=True).build(

@@ -80,6 +80,8 @@ def train(rank: Rank, stop: Stop, *, resume: bool) -> None:
     if resume:
         checkpoints.restore(trainer)
     trainer.phase = rank.phases.display.phase
+    if hasattr(trainer.model, "phase"):  # a user's model, which is checked in the first step
+        trainer.model.phase = trainer.phase  # type: ignore[assignment]
     with ExitStack() as stack:
         recorders = _recorders(rank) if rank.leads else []
         watchers: list[Watcher] = [stack.enter_context(closing(recorder)) for recorder in recorders]

@@ -30,8 +30,12 @@ def takes_dicts(module: nn.Module) -> bool:
 
 
 def takes_only_types(module: nn.Module) -> bool:
-    """Whether a model's forward names its features or edges as dictionaries."""
-    return any(name in ("x_dict", "edge_index_dict") for name in _arguments(module))
+    """Whether a model's forward takes its features or edges as dictionaries only, or reads them so from its data."""
+    names = ("x_dict", "edge_index_dict")
+    reads = any(_reads(module, name) for name in names) and not any(
+        _reads(module, name) for name in ("x", "edge_index")
+    )
+    return reads or any(name in names for name in _arguments(module))
 
 
 def learned_types(module: nn.Module) -> list[str]:
