@@ -1,0 +1,167 @@
+"""Tables of any size from a seed: edges between texts in many Parquet files, and how long they take to become shards.
+
+python benchmarks/tables.py write FOLDER --edges 10000000 --files 20
+python benchmarks/tables.py measure FOLDER --parts 8 [--kills 2] [--memory]     (time, peak memory; killed, resumed)
+python benchmarks/tables.py fit SECONDS.jsonl                                   (exponent, projection to 5G edges)
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import zlib
+from pathlib import Path
+
+import numpy as np
+
+BLOCK = 1 << 20
+
+
+def write(folder: Path, edges: int, nodes: int, files: int, features: int, seed: int) -> None:
+    """Write nodes with communities of about 1000: 7 of 8 edges stay inside one; degrees follow a power law."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    (folder / "edges").mkdir(parents=True)
+    (folder / "nodes").mkdir()
+    count = max(1, nodes // 1000)
+    order = np.random.default_rng((seed, 0)).permutation(nodes)  # row in the table of the node with each number
+
+    def texts(numbers: np.ndarray) -> pa.Array:
+        return pa.array(np.char.mod("user-%09d", numbers * 7919 % (10**9)), pa.string())
+
+    written = 0
+    for file in range(files):
+        rng = np.random.default_rng((seed, 1, file))
+        rows = edges * (file + 1) // files - written
+        with pq.ParquetWriter(
+            folder / "edges" / f"part-{file:05}.parquet", pa.schema([("source", pa.string()), ("target", pa.string())])
+        ) as out:
+            for low in range(0, rows, BLOCK):
+                size = min(BLOCK, rows - low)
+                source = (rng.random(size) ** 2 * nodes).astype(np.int64)
+                near = source // 1000 * 1000 + rng.integers(0, 1000, size)
+                far = (rng.random(size) ** 2 * nodes).astype(np.int64)
+                target = np.where(rng.random(size) < 0.875, np.minimum(near, nodes - 1), far)
+                out.write_table(pa.table({"source": texts(order[source]), "target": texts(order[target])}))
+        written += rows
+    made = 0
+    for file in range(4):
+        rng = np.random.default_rng((seed, 2, file))
+        rows = nodes * (file + 1) // 4 - made
+        path, writer = folder / "nodes" / f"part-{file}.parquet", None
+        for low in range(made, made + rows, BLOCK // 4):
+            ids = np.arange(low, min(low + BLOCK // 4, made + rows))
+            table = {"id": texts(ids), "label": pa.array(rng.integers(0, min(40, count + 1), len(ids)))}
+            table |= {"split": pa.array(np.array(["train", "val", "test"])[rng.integers(0, 3, len(ids))])}
+            table |= {f"x_{k}": pa.array(rng.standard_normal(len(ids), dtype=np.float32)) for k in range(features)}
+            writer = writer or pq.ParquetWriter(path, pa.table(table).schema)
+            writer.write_table(pa.table(table))
+        assert writer is not None
+        writer.close()
+        made += rows
+
+
+def measure(folder: Path, parts: int, kills: int, memory: bool, work: Path) -> None:
+    """Cut the tables through files; then again with kills; then through memory. All shards must be the same bytes."""
+    work.mkdir(parents=True, exist_ok=True)
+    told = {"edges": _rows(folder / "edges"), "bytes": _bytes(folder), "parts": parts}
+    seconds, peak = _cut(folder, work / "streamed", parts, ["--scratch", str(work)])
+    told |= {"seconds": round(seconds, 1), "peak_GiB": round(peak / 2**30, 2)}
+    expected = _contents(work / "streamed")
+    if kills:
+        shutil.rmtree(work / "streamed")
+        for kill in range(kills):
+            _cut(folder, work / "killed", parts, ["--scratch", str(work)], seconds * (kill + 1) / (kills + 2))
+        left = sorted({path.name.partition("-")[0] for path in (work / "killed.scratch").iterdir()})
+        again, _ = _cut(folder, work / "killed", parts, ["--scratch", str(work)])
+        told |= {"kills": kills, "left_by_the_last": left, "last_seconds": round(again, 1)}
+        told["same_after_kills"] = _contents(work / "killed") == expected
+        shutil.rmtree(work / "killed")
+    if memory:
+        shutil.rmtree(work / "streamed", ignore_errors=True)
+        slow, most = _cut(folder, work / "memory", parts, [])
+        told |= {"memory_seconds": round(slow, 1), "memory_peak_GiB": round(most / 2**30, 2)}
+        told["same_through_memory"] = _contents(work / "memory") == expected
+        shutil.rmtree(work / "memory")
+    shutil.rmtree(work / "streamed", ignore_errors=True)
+    print(json.dumps(told))
+    if not all(told.get(key, True) for key in ("same_after_kills", "same_through_memory")):
+        sys.exit("the shards differ")
+
+
+def _cut(folder: Path, out: Path, parts: int, more: list[str], kill_after: float = 0) -> tuple[float, int]:
+    """Return the seconds and the peak resident memory of a cut, or kill it after some seconds."""
+    command = [sys.executable, "-m", "fullgraph", "partition", str(folder), "--parts", str(parts), "--out", str(out)]
+    start = time.perf_counter()
+    process = subprocess.Popen([*command, "--partitioner", "fennel", *more], stdout=subprocess.DEVNULL)
+    if kill_after:
+        time.sleep(kill_after)
+        os.kill(process.pid, signal.SIGKILL)
+    _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    assert process.returncode == (-signal.SIGKILL if kill_after else 0), process.returncode
+    return time.perf_counter() - start, used.ru_maxrss * 1024
+
+
+def _contents(folder: Path) -> dict[str, int]:
+    return {str(path.relative_to(folder)): zlib.crc32(path.read_bytes()) for path in sorted(folder.rglob("*.*"))}
+
+
+def _bytes(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*.parquet"))
+
+
+def _rows(folder: Path) -> int:
+    import pyarrow.parquet as pq
+
+    return sum(pq.read_metadata(path).num_rows for path in folder.iterdir())
+
+
+def fit(path: Path, wanted: float) -> None:
+    """Fit  seconds = c * edges^a  by least squares of logarithms, and project it."""
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    size, taken = (np.log([row[key] for row in rows]) for key in ("edges", "seconds"))
+    exponent, constant = np.polyfit(size, taken, 1)
+    seconds = math.exp(constant + exponent * math.log(wanted))
+    print(f"seconds = {math.exp(constant):.3g} * edges^{exponent:.3f}; {wanted:.3g} edges: {seconds / 3600:.1f} h")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    making = commands.add_parser("write")
+    making.add_argument("folder", type=Path)
+    making.add_argument("--edges", type=int, default=10_000_000)
+    making.add_argument("--nodes", type=int, default=0, help="0: a tenth of the edges")
+    making.add_argument("--files", type=int, default=20)
+    making.add_argument("--features", type=int, default=16)
+    making.add_argument("--seed", type=int, default=0)
+    measuring = commands.add_parser("measure")
+    measuring.add_argument("folder", type=Path)
+    measuring.add_argument("--parts", type=int, default=8)
+    measuring.add_argument("--kills", type=int, default=0)
+    measuring.add_argument("--memory", action="store_true", help="also cut through memory, and compare")
+    measuring.add_argument("--work", type=Path, default=None, help="folder for shards and scratch")
+    fitting = commands.add_parser("fit")
+    fitting.add_argument("file", type=Path)
+    fitting.add_argument("--edges", type=float, default=5e9)
+    given = parser.parse_args()
+    if given.command == "write":
+        write(given.folder, given.edges, given.nodes or given.edges // 10, given.files, given.features, given.seed)
+    elif given.command == "measure":
+        work = given.work or given.folder.with_name(given.folder.name + "-work")
+        measure(given.folder, given.parts, given.kills, given.memory, work)
+    else:
+        fit(given.file, given.edges)
+
+
+if __name__ == "__main__":
+    main()
