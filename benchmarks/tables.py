@@ -69,46 +69,54 @@ def write(folder: Path, edges: int, nodes: int, files: int, features: int, seed:
         made += rows
 
 
+KILLS = ("run-*", "block-*", "cut-*")  # kill the command when the second step of this kind is finished
+
+
 def measure(folder: Path, parts: int, kills: int, memory: bool, work: Path) -> None:
     """Cut the tables through files; then again with kills; then through memory. All shards must be the same bytes."""
     work.mkdir(parents=True, exist_ok=True)
     told = {"edges": _rows(folder / "edges"), "bytes": _bytes(folder), "parts": parts}
-    seconds, peak = _cut(folder, work / "streamed", parts, ["--scratch", str(work)])
-    told |= {"seconds": round(seconds, 1), "peak_GiB": round(peak / 2**30, 2)}
+    told |= _cut(folder, work / "streamed", parts, ["--scratch", str(work)])
     expected = _contents(work / "streamed")
     if kills:
         shutil.rmtree(work / "streamed")
-        for kill in range(kills):
-            _cut(folder, work / "killed", parts, ["--scratch", str(work)], seconds * (kill + 1) / (kills + 2))
-        left = sorted({path.name.partition("-")[0] for path in (work / "killed.scratch").iterdir()})
-        again, _ = _cut(folder, work / "killed", parts, ["--scratch", str(work)])
-        told |= {"kills": kills, "left_by_the_last": left, "last_seconds": round(again, 1)}
-        told["same_after_kills"] = _contents(work / "killed") == expected
+        for kind in KILLS[:kills]:
+            _cut(folder, work / "killed", parts, ["--scratch", str(work)], kind)
+        told["left_by_kills"] = len(list((work / "killed.scratch").glob("*-*")))
+        again = _cut(folder, work / "killed", parts, ["--scratch", str(work)])
+        told |= {
+            "resumed_cpu_seconds": again["cpu_seconds"],
+            "same_after_kills": _contents(work / "killed") == expected,
+        }
         shutil.rmtree(work / "killed")
+    shutil.rmtree(work / "streamed", ignore_errors=True)
     if memory:
-        shutil.rmtree(work / "streamed", ignore_errors=True)
-        slow, most = _cut(folder, work / "memory", parts, [])
-        told |= {"memory_seconds": round(slow, 1), "memory_peak_GiB": round(most / 2**30, 2)}
+        told |= {f"memory_{key}": value for key, value in _cut(folder, work / "memory", parts, []).items()}
         told["same_through_memory"] = _contents(work / "memory") == expected
         shutil.rmtree(work / "memory")
-    shutil.rmtree(work / "streamed", ignore_errors=True)
     print(json.dumps(told))
     if not all(told.get(key, True) for key in ("same_after_kills", "same_through_memory")):
         sys.exit("the shards differ")
 
 
-def _cut(folder: Path, out: Path, parts: int, more: list[str], kill_after: float = 0) -> tuple[float, int]:
-    """Return the seconds and the peak resident memory of a cut, or kill it after some seconds."""
+def _cut(folder: Path, out: Path, parts: int, more: list[str], kill_at: str = "") -> dict[str, float]:
+    """Return the seconds, processor seconds and peak resident memory of a cut; or kill it on the way."""
     command = [sys.executable, "-m", "fullgraph", "partition", str(folder), "--parts", str(parts), "--out", str(out)]
     start = time.perf_counter()
     process = subprocess.Popen([*command, "--partitioner", "fennel", *more], stdout=subprocess.DEVNULL)
-    if kill_after:
-        time.sleep(kill_after)
+    steps = out.with_name(f"{out.name}.scratch")
+    while kill_at and len(list(steps.glob(kill_at))) < (1 if kill_at == KILLS[-1] else 2) and process.poll() is None:
+        time.sleep(0.01)
+    if kill_at:
         os.kill(process.pid, signal.SIGKILL)
     _, status, used = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
-    assert process.returncode == (-signal.SIGKILL if kill_after else 0), process.returncode
-    return time.perf_counter() - start, used.ru_maxrss * 1024
+    assert process.returncode == (-signal.SIGKILL if kill_at else 0), process.returncode
+    return {
+        "seconds": round(time.perf_counter() - start, 1),
+        "cpu_seconds": round(used.ru_utime + used.ru_stime, 1),
+        "peak_GiB": round(used.ru_maxrss / 2**20, 2),
+    }
 
 
 def _contents(folder: Path) -> dict[str, int]:
@@ -126,12 +134,13 @@ def _rows(folder: Path) -> int:
 
 
 def fit(path: Path, wanted: float) -> None:
-    """Fit  seconds = c * edges^a  by least squares of logarithms, and project it."""
+    """Fit  processor seconds = c * edges^a  by least squares of logarithms, and project it."""
     rows = [json.loads(line) for line in path.read_text().splitlines()]
-    size, taken = (np.log([row[key] for row in rows]) for key in ("edges", "seconds"))
+    size, taken = (np.log([row[key] for row in rows]) for key in ("edges", "cpu_seconds"))
     exponent, constant = np.polyfit(size, taken, 1)
     seconds = math.exp(constant + exponent * math.log(wanted))
-    print(f"seconds = {math.exp(constant):.3g} * edges^{exponent:.3f}; {wanted:.3g} edges: {seconds / 3600:.1f} h")
+    law = f"processor seconds = {math.exp(constant):.3g} * edges^{exponent:.3f}"
+    print(f"{law}; {wanted:.3g} edges: {seconds / 3600:.1f} h of one core")
 
 
 def main() -> None:
