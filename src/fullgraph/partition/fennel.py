@@ -166,10 +166,12 @@ def _lanes(indptr: Array, lanes: int) -> tuple[list[tuple[int, int]], list[list[
 
     Shares are equal in arcs plus rows.
     """
-    work = indptr + np.arange(len(indptr))
-    rounds = max(1 if lanes == 1 else ROUNDS, -(-int(indptr[-1]) // RUN_ARCS))
-    shares = np.linspace(0, int(work[-1]), lanes * rounds + 1).astype(np.int64)
-    ends = np.searchsorted(work, shares)
+    if lanes == 1:
+        return [(0, len(indptr) - 1)], [[run] for run in row_runs(indptr)]
+    rounds = max(ROUNDS, -(-int(indptr[-1]) // RUN_ARCS))
+    work = np.arange(len(indptr))
+    work += indptr
+    ends = np.searchsorted(work, np.linspace(0, int(work[-1]), lanes * rounds + 1).astype(np.int64))
     ends[0], ends[-1] = 0, len(indptr) - 1
     lane = list(pairwise(ends[::rounds].tolist()))
     pieces = list(pairwise(ends.tolist()))
