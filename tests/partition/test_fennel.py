@@ -177,6 +177,7 @@ def test_lanes_cut_about_as_many_edges_as_one(monkeypatch, directed):
     graph = load(f"sbm:nodes=20000,edges=100000,features=2,directed={directed}")
     one = quality(graph, Fennel().assign(graph, 4, seed=0)).edge_cut
     monkeypatch.setattr(fennel, "MANY_ARCS", graph.num_arcs - 1)
+    monkeypatch.setattr(fennel, "MANY_NODES", graph.num_nodes - 1)
     many = Fennel().assign(graph, 4, seed=0)
     assert (many.part != Fennel(lanes=1).assign(graph, 4, seed=0).part).any()
     assert quality(graph, many).edge_cut < 1.05 * one

@@ -31,7 +31,7 @@ SETTLED = 0.001  # stop when at most this share of nodes moves in a pass
 MEAN_WEIGHT = 1000  # weights are integers, so that loads are exact
 PASSES, IMBALANCE = 10, 0.03
 # Lanes depend on the graph alone, so every machine cuts it alike.
-MANY_ARCS, LANES = 1 << 24, 16
+MANY_ARCS, MANY_NODES, LANES = 1 << 24, 1 << 17, 16
 ROUNDS = 64  # minimum rounds of a pass in several lanes: a lane knows the other lanes' moves of earlier rounds
 
 
@@ -43,7 +43,7 @@ class Fennel(Balanced):
     m edges, w = a + b * degree in units of its mean (Tsourakakis et al., WSDM 2014). Nodes come in their given order,
     at most `passes` times (restreaming: Nishimura & Ugander, KDD 2013), until few of them move.
 
-    With several `lanes` (0: 16 from 17 million arcs on, else one), nodes are split into as many runs, which different
+    With several `lanes` (0: 16 from 17 million arcs and 131,000 nodes on, else one), nodes are split into as many runs, which different
     cores place at the same time, and which learn about each other's moves 64 times or more per pass. A lane fills at
     most its share of the room that is left in a part. The result depends on the lanes, but not on the number of cores.
 
@@ -119,7 +119,8 @@ class _Rows:
         self.arrays = graph.indptr, graph.indices
         self.runs = list(row_runs(graph.indptr))
         self.num_nodes = graph.num_nodes
-        lanes = min(graph.num_nodes, lanes or (LANES if graph.num_arcs > MANY_ARCS else 1))
+        large = graph.num_arcs > MANY_ARCS and graph.num_nodes > MANY_NODES
+        lanes = min(graph.num_nodes, lanes or (LANES if large else 1))
         self.lanes, self.rounds = _lanes(graph.indptr, lanes)
         bounds = np.array(graph.types.starts if by_type else (0, graph.num_nodes))
         self.kind: Array = graph.fields.nodes[NODE_TYPE] if by_type else np.empty(0, dtype=np.int16)

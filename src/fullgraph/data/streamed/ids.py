@@ -87,8 +87,9 @@ def write_ids(folder: Path, table: Columns, column: str, progress: Callable[[int
         starts = np.zeros(row + 1, np.int64)
         np.cumsum(np.concatenate(lengths), out=starts[1:])
         starts.tofile(folder / "starts.bin")
+        lengths.clear()
     high, low = (np.concatenate([pair[half] for pair in hashes]) for half in (0, 1))
-    del hashes
+    hashes.clear()
     order = np.argsort(high, kind="stable")
     high, low = high[order], low[order]
     _refuse_repeated(table, column, high, low, order)
