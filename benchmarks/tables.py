@@ -35,7 +35,7 @@ def write(folder: Path, edges: int, nodes: int, files: int, features: int, seed:
     order = np.random.default_rng((seed, 0)).permutation(nodes)  # row in the table of the node with each number
 
     def texts(numbers: np.ndarray) -> pa.Array:
-        """Return texts such as user-000123456, made from their digits: formatting them would take longer than all else."""
+        """Return texts such as user-000123456. Digits are computed, because formatting takes longer than all else."""
         letters = np.empty((len(numbers), 14), np.uint8)
         letters[:, :5] = np.frombuffer(b"user-", np.uint8)
         rest = numbers * 7919 % 10**9

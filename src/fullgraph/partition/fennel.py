@@ -43,9 +43,10 @@ class Fennel(Balanced):
     m edges, w = a + b * degree in units of its mean (Tsourakakis et al., WSDM 2014). Nodes come in their given order,
     at most `passes` times (restreaming: Nishimura & Ugander, KDD 2013), until few of them move.
 
-    With several `lanes` (0: 16 from 17 million arcs and 131,000 nodes on, else one), nodes are split into as many runs, which different
-    cores place at the same time, and which learn about each other's moves 64 times or more per pass. A lane fills at
-    most its share of the room that is left in a part. The result depends on the lanes, but not on the number of cores.
+    With several `lanes`, nodes are split into as many runs, which different cores place at the same time, and which
+    learn about each other's moves 64 times or more per pass. A lane fills at most its share of the room that is left in
+    a part. The result depends on the lanes, but not on the number of cores. 0: 16 lanes for more than 17 million arcs
+    and 131,000 nodes, else one.
 
     Before that, the same rule grows `clusters` clusters, and METIS groups them into parts, so that nodes start near
     their final place (Akhremtsev, Sanders & Schulz, arXiv:1404.4887). With clusters=0, and for graphs with fewer than
