@@ -11,11 +11,11 @@ import numpy as np
 
 from fullgraph.data import Graph, as_union, load_any
 from fullgraph.data.loaders import tables_named
-from fullgraph.data.streamed import Scratch, Streamed, scratch_folder, table_bytes
+from fullgraph.data.streamed import Scratch, Streamed, Unfinished, scratch_folder, table_bytes
 from fullgraph.data.tables import NamedTables
 from fullgraph.errors import InputError
 from fullgraph.partition import PARTITIONERS, Assignment, Fennel, Manifest, Partitioner, partition, write_parts
-from fullgraph.partition.base import needs_structure
+from fullgraph.partition.base import Balanced, needs_structure
 from fullgraph.partition.metis import BYTES_PER_ARC
 from fullgraph.report import Phases
 from fullgraph.resources import free_memory
@@ -62,41 +62,48 @@ def _is_large(tables: NamedTables) -> bool:
 def _streamed(tables: NamedTables, out: Path, folder: Path, phases: Phases) -> Iterator[Source]:
     streamed = Streamed(tables, folder)
     steps = streamed.scratch
+    useful = steps.begun  # whether a resume can use the folder, if the command ends here
     try:
-        try:
-            streamed.require_disk(out)
-            with phases("read", "reading the ids of nodes") as progress:
-                ids = streamed.ids(progress)
-            with phases("read", "reading edges") as progress:
-                columns, runs = streamed.runs(ids, progress)
-            with phases("read", "sorting edges") as progress:
-                graph = streamed.graph(ids, columns, runs, progress)
-        except InputError:  # a fault of the tables: nothing of these steps can be used again
-            steps.remove()
-            raise
-        try:
-            yield Source(graph, steps)
-        except InputError:
-            if streamed.refused:
-                steps.remove()
-            raise
-        steps.remove()
+        streamed.require_disk(out)
+        useful = False  # an error is now a fault of the tables
+        with phases("read", "reading the ids of nodes") as progress:
+            ids = streamed.ids(progress)
+        with phases("read", "reading edges") as progress:
+            columns, runs = streamed.runs(ids, progress)
+        with phases("read", "sorting edges") as progress:
+            graph = streamed.graph(ids, columns, runs, progress)
+        useful = True
+        yield Source(graph, steps)
+        useful = False
+    except Unfinished:
+        useful = True
+        raise
+    except InputError:
+        useful = useful and not streamed.refused
+        raise
+    except BaseException:
+        useful = True
+        raise
     finally:
+        if not useful:
+            steps.remove()
         steps.close()
 
 
 def fitting(partitioner: Partitioner, graph: Graph) -> tuple[Partitioner, str]:
-    """Return the partitioner, and an empty text; or Fennel, and why: the other one needs all arcs in memory."""
-    need = BYTES_PER_ARC * graph.num_arcs
-    free = free_memory()
+    """Return the partitioner, and an empty text; or Fennel, and why: the other one needs all edges in memory."""
+    need, free = BYTES_PER_ARC * graph.num_arcs, free_memory()
     if not needs_structure(partitioner) or need <= free:
         return partitioner, ""
-    name = PARTITIONERS.label(partitioner)
-    return (
-        Fennel(),
-        f"{name} needs {size(need)} of memory for {graph.num_arcs:,} edges, and {size(free)} are free; "
-        "cut with fennel, which streams, as contiguous and random do",
+    weights: dict[str, Any] = (
+        {"node_weight": partitioner.node_weight, "degree_weight": partitioner.degree_weight}
+        if isinstance(partitioner, Balanced)
+        else {}
     )
+    told = f"{PARTITIONERS.label(partitioner)} needs {size(need)} of memory for {graph.num_arcs:,} edges, and "
+    return Fennel(
+        **weights
+    ), f"{told}{size(free)} are free; cut with fennel, which streams, as contiguous and random do"
 
 
 def cut(
@@ -112,16 +119,20 @@ def cut(
 
 
 def _kept(graph: Graph, parts: int, partitioner: Partitioner, seed: int, scratch: Scratch) -> Assignment:
+    label = PARTITIONERS.label(partitioner)
+
     def write(building: Path) -> None:
         found = partition(graph, parts, partitioner, seed)
         found.part.tofile(building / "part.bin")
         if found.position is not None:
             found.position.astype(np.int64).tofile(building / "position.bin")
 
-    step = scratch.step(f"cut-{zlib.crc32(repr((parts, partitioner, seed)).encode())}", write)
+    if not type(partitioner).__module__.startswith("fullgraph."):  # a user may have changed the code
+        return partition(graph, parts, partitioner, seed)
+    step = scratch.step(f"cut-{zlib.crc32(repr((label, parts, partitioner, seed)).encode())}", write)
     position = step / "position.bin"
     return Assignment(
-        np.fromfile(step / "part.bin", np.int32), parts, PARTITIONERS.label(partitioner), seed,
+        np.fromfile(step / "part.bin", np.int32), parts, label, seed,
         np.fromfile(position, np.int64) if position.exists() else None,
     )  # fmt: skip
 

@@ -286,6 +286,20 @@ def test_the_disk_is_looked_at_first(tmp_path, monkeypatch):
     assert not (tmp_path / "found.scratch").exists()
 
 
+def test_a_full_disk_leaves_the_finished_steps(tmp_path, monkeypatch):
+    folder = write(tmp_path / "mine", *tables())
+    with monkeypatch.context() as patched:
+        patched.setattr(merge, "_write_at", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+        with pytest.raises(InputError, match=r"found.scratch: .*make room, and start the command again"):
+            shards(folder, tmp_path / "found", tmp_path)
+    with monkeypatch.context() as patched:
+        patched.setattr("shutil.disk_usage", lambda place: type("Usage", (), {"free": 0}))
+        with pytest.raises(InputError, match="0 B are free"):
+            shards(folder, tmp_path / "found", tmp_path)
+    monkeypatch.setattr(graph, "write_runs", lambda *_, **__: pytest.fail("a finished step was done again"))
+    assert shards(folder, tmp_path / "found", tmp_path) == shards(folder, tmp_path / "wanted")
+
+
 def test_equal_first_halves_of_hashes_are_not_the_same_id(tmp_path, monkeypatch):
     """The whole hash is compared; here all first halves are equal."""
     hashed = ids._hashed

@@ -9,6 +9,6 @@ graph.py     these steps, in order
 """
 
 from fullgraph.data.streamed.graph import Streamed, table_bytes
-from fullgraph.data.streamed.scratch import Scratch, scratch_folder
+from fullgraph.data.streamed.scratch import Scratch, Unfinished, scratch_folder
 
-__all__ = ["Scratch", "Streamed", "scratch_folder", "table_bytes"]
+__all__ = ["Scratch", "Streamed", "Unfinished", "scratch_folder", "table_bytes"]

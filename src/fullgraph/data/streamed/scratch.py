@@ -20,6 +20,10 @@ PLAN = "plan.json"
 _OURS = re.compile(r"plan\.json|ids|run-\d+|block-\d+|cut-\d+|arcs|\.fullgraph\.lock|\.fullgraph-[0-9a-f]{32}")
 
 
+class Unfinished(InputError):
+    """A step could not be written. The steps before it are kept."""
+
+
 def scratch_folder(out: Path, given: Path | None) -> Path:
     """Return the folder of the steps towards the shards `out`: beside them, or inside the folder that the user gave."""
     final = Path(os.path.realpath(out))
@@ -66,9 +70,19 @@ class Scratch:
         """Return the folder of a step, which `write` fills unless it was finished before."""
         path = self.folder / name
         if not path.is_dir():
-            with whole_folder(path, lambda there: "") as building:
-                write(building)
+            try:
+                with whole_folder(path, lambda there: "") as building:
+                    write(building)
+            except OSError as bad:
+                told = explain(bad) or bad.strerror or one_line(bad, 100)
+                again = "make room, and start the command again: it goes on from there"
+                raise Unfinished(f"cannot write {self.folder}: {told}; {again}") from None
         return path
+
+    @property
+    def begun(self) -> bool:
+        """Whether a step is finished."""
+        return (self.folder / "ids").is_dir()
 
     @property
     def nbytes(self) -> int:
