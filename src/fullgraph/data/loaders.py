@@ -97,12 +97,13 @@ def load_any(spec: str | Path = "demo") -> Graph | TypedGraph:
 def tables_named(text: str) -> NamedTables | None:
     """Return the two tables that a name of a graph stands for; None for other graphs, typed ones too."""
     kind, _, rest = text.partition(":")
-    if kind == "tables":
-        return named_tables(rest)
-    path = Path(text)
-    if is_own(text) or not path.is_dir() or is_typed_folder(path) or not is_table_folder(path):
-        return None
-    return tables_of_folder(path)
+    if is_own(text) or kind in FORMATS:
+        return named_tables(rest) if kind == "tables" else None
+    with foreign(text, f"correct it, or give another of {FORMS}"):
+        path = Path(text)
+        if path.is_dir() and not is_typed_folder(path) and is_table_folder(path):
+            return tables_of_folder(path)
+    return None
 
 
 def check_name(text: str) -> None:

@@ -55,10 +55,8 @@ def merged(
         ends = list(zip(runs, before[block].tolist(), before[block + 1].tolist(), strict=True))
         taken = [(run, a, b) for run, a, b in ends if b > a]
         keys = np.concatenate([np.empty(0, np.uint64), *(run.keys(a, b, low) for run, a, b in taken)])
-        values = np.empty((len(keys), 0), dtype)
-        if width:
-            values = np.concatenate([values.reshape(-1)[:0].reshape(0, width),
-                                     *(run.values(a, b, dtype, width) for run, a, b in taken)])  # fmt: skip
+        parts = [run.values(a, b, dtype, width) for run, a, b in taken] if width else []
+        values = np.concatenate([np.empty((0 if width else len(keys), width), dtype), *parts])
         keys, values = ordered(keys, values)
         _write_at(folder / "source.bin", int(first[block]) * 4, keys.astype(np.uint32))
         if width:
@@ -69,9 +67,9 @@ def merged(
     indptr = np.zeros(num_nodes + 1, np.int64)
     np.cumsum(np.concatenate(degrees), out=indptr[1:])
     indices = mapped(folder / "source.bin", np.int32)
-    values = (
-        mapped(folder / "value.bin", dtype, width) if width and len(indices) else np.empty((len(indices), width), dtype)
-    )
+    values = np.empty((len(indices), 0), dtype)
+    if width:
+        values = mapped(folder / "value.bin", dtype, width) if len(indices) else np.empty((0, width), dtype)
     return Arcs(indptr, indices, values)
 
 
