@@ -1,5 +1,6 @@
 """Partition a graph and write its shards, with a progress display. Large tables go through a folder of steps."""
 
+import os
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from fullgraph.data.tables import NamedTables
 from fullgraph.errors import InputError
 from fullgraph.partition import PARTITIONERS, Assignment, Fennel, Manifest, Partitioner, partition, write_parts
 from fullgraph.partition.base import Balanced, needs_structure
+from fullgraph.partition.manifest import check_free
 from fullgraph.partition.metis import BYTES_PER_ARC
 from fullgraph.report import Phases
 from fullgraph.resources import free_memory
@@ -60,6 +62,10 @@ def _is_large(tables: NamedTables) -> bool:
 
 
 def _streamed(tables: NamedTables, out: Path, folder: Path, phases: Phases) -> Iterator[Source]:
+    final = Path(os.path.realpath(out))
+    check_free(final)
+    if final in folder.parents:
+        raise InputError(f"--scratch is inside {out}, which will hold the shards alone: give another folder")
     streamed = Streamed(tables, folder)
     steps = streamed.scratch
     useful = steps.begun  # whether a resume can use the folder, if the command ends here

@@ -251,6 +251,16 @@ def test_other_files_in_the_scratch_folder_stay(tmp_path):
     assert (tmp_path / "found.scratch" / "thesis.txt").read_text() == "dear"
 
 
+def test_a_folder_that_cannot_hold_the_shards_is_refused_before_the_work(tmp_path):
+    folder = write(tmp_path / "mine", *tables())
+    with pytest.raises(InputError, match=r"--scratch is inside .*found, which will hold the shards alone"):
+        shards(folder, tmp_path / "found", tmp_path / "found" / "work")
+    assert not (tmp_path / "found").exists()
+    with pytest.raises(InputError, match="mine exists and holds something other than shards"):
+        shards(folder, folder, tmp_path / "work")
+    assert not (tmp_path / "work").exists()
+
+
 def test_steps_of_other_tables_are_not_used(tmp_path, monkeypatch):
     folder = write(tmp_path / "mine", *tables())
     with monkeypatch.context() as patched:

@@ -27,7 +27,7 @@ class Unfinished(InputError):
 def scratch_folder(out: Path, given: Path | None) -> Path:
     """Return the folder of the steps towards the shards `out`: beside them, or inside the folder that the user gave."""
     final = Path(os.path.realpath(out))
-    return (final.parent if given is None else given) / f"{final.name}.scratch"
+    return (final.parent if given is None else Path(os.path.realpath(given))) / f"{final.name}.scratch"
 
 
 class Scratch:
