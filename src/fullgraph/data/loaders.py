@@ -97,7 +97,7 @@ def load_any(spec: str | Path = "demo") -> Graph | TypedGraph:
 def tables_named(text: str) -> NamedTables | None:
     """Return the two tables that a name of a graph stands for; None for other graphs, typed ones too."""
     kind, _, rest = text.partition(":")
-    if is_own(text) or kind in FORMATS:
+    if text == "demo" or is_own(text) or kind in FORMATS:
         return named_tables(rest) if kind == "tables" else None
     with foreign(text, f"correct it, or give another of {FORMS}"):
         path = Path(text)
