@@ -37,7 +37,7 @@ named     : reference+ values+
 described : own_code+
 axes      : named+ described
 storage   : values+
-data      : storage+ axes+ graph_types resources proc words cached
+data      : storage+ axes+ graph_types resources proc words cached compiled
 ops       : errors proc cached compiled device
 report    : storage+ values graph_types display words device
 nn        : ops+ axes+ graph_types model_options device

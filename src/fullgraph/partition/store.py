@@ -6,7 +6,6 @@ Legend: n owned rows, F features.
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,7 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from fullgraph.data import FeatureScaler, Graph, Names, fit_features
-from fullgraph.data.arrays import Array, FeatureMatrix, at_once
+from fullgraph.data.arrays import Array, FeatureMatrix, Tally, at_once
 from fullgraph.errors import InputError
 from fullgraph.partition import npy
 from fullgraph.partition.base import Assignment
@@ -29,19 +28,6 @@ BLOCK_ROWS = 1 << 16
 BLOCK_ENTRIES = 1 << 22
 
 Files = dict[str, FileFact]
-
-
-class _Done:
-    """Counts the rows of features and the parts without features that several threads have written."""
-
-    def __init__(self, progress: Callable[[int, int], None], total: int) -> None:
-        self.progress, self.total, self.count = progress, total, 0
-        self._lock = threading.Lock()
-
-    def more(self, count: int) -> None:
-        with self._lock:
-            self.count += count
-            self.progress(self.count, self.total)
 
 
 def write_parts(
@@ -65,7 +51,7 @@ def write_parts(
         for rank in range(assignment.parts):
             (building / f"part-{rank}").mkdir()
         stream = _stream_sparse if sp.issparse(graph.x) else _stream_dense
-        done = _Done(progress, graph.num_nodes + assignment.parts)
+        done = Tally(progress, graph.num_nodes + assignment.parts)
         features_done = pool.submit(stream, building, graph, assignment, layout, scaler, done)
         for name, array in _of_all_parts(graph, assignment, scaler).items():
             files[f"{name}.npy"] = npy.save(building / f"{name}.npy", array)
@@ -204,7 +190,7 @@ def _stream_arcs(building: Path, graph: Graph, layout: Layout, rank: int, count:
 
 
 def _stream_dense(
-    building: Path, graph: Graph, assignment: Assignment, layout: Layout, scaler: FeatureScaler, done: _Done
+    building: Path, graph: Graph, assignment: Assignment, layout: Layout, scaler: FeatureScaler, done: Tally
 ) -> Files:
     width = graph.num_features
     dtype = scaler.apply(graph.x[:0]).dtype
@@ -219,7 +205,7 @@ def _stream_dense(
 
 
 def _stream_sparse(
-    building: Path, graph: Graph, assignment: Assignment, layout: Layout, scaler: FeatureScaler, done: _Done
+    building: Path, graph: Graph, assignment: Assignment, layout: Layout, scaler: FeatureScaler, done: Tally
 ) -> Files:
     files: Files = {}
     out = {}
