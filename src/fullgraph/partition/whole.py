@@ -91,7 +91,8 @@ def _placed(pieces: Sequence[Array], places: Sequence[Array]) -> Array:
 def _places(indptr: Array, part: Mapping[str, Array]) -> Array:
     """Return the position of each of a part's arcs among all arcs."""
     shift = indptr[part["ids"]] - part["indptr"][:-1]
-    return np.arange(len(part["indices"])) + np.repeat(shift, np.diff(part["indptr"]))
+    places: Array = np.arange(len(part["indices"])) + np.repeat(shift, np.diff(part["indptr"]))
+    return places
 
 
 def _sparse_rows(parts: Parts, ids: Sequence[Array], columns: int) -> Any:
