@@ -1,168 +1,24 @@
-"""A job of a real Slurm is stopped before its time limit, requeued, and ends like an uninterrupted run.
+"""Jobs of a real Slurm: stopped before their time limit and requeued, arrays, dying tasks and nodes, logs, GPUs.
 
-The controller and its nodes are processes of this machine with their own configuration, ports and folder.
+Every job runs the documented script or a documented command.
 """
 
 import os
 import random as randomness
 import shutil
 import signal
-import socket
-import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
+
 from faults.command import SMALL, Command, difference, epochs_done, small_graph, wait_for
+from faults.slurm_cluster import Cluster, cluster, lacks
 from faults.trials import Campaign
 
 SCRIPT = Path(__file__).parents[1] / "examples" / "slurm.sh"
-NULL_DEVICE = os.makedev(1, 3)
-CONFIG = """
-ClusterName={cluster}
-SlurmctldHost={machine}(127.0.0.1)
-AuthType=auth/none
-CredType=cred/none
-SlurmUser=root
-SlurmdUser=root
-SlurmctldPort={port}
-StateSaveLocation={folder}/state
-SlurmctldPidFile={folder}/controller.pid
-SlurmdSpoolDir={folder}/spool-%n
-SlurmdPidFile={folder}/node-%n.pid
-SlurmdParameters=config_overrides
-ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
-SwitchType=switch/none
-MpiDefault=none
-SelectType=select/cons_tres
-SelectTypeParameters=CR_CPU
-SchedulerParameters=batch_sched_delay=0,sched_interval=1
-FirstJobId={first_job}
-KillWait=30
-GresTypes=gpu
-"""
-NODE = "NodeName={name} NodeHostname={machine} NodeAddr=127.0.0.1 Port={port} CPUs=4 RealMemory=1000 Gres=gpu:2\n"
-PARTITION = "PartitionName=all Nodes={names} Default=YES MaxTime=INFINITE State=UP OverSubscribe=FORCE:4\n"
-
-
-def lacks() -> str:
-    """What this machine lacks to run a Slurm of its own; empty: nothing."""
-    if os.geteuid() != 0:
-        return "a Slurm of one's own needs root"
-    missing = [name for name in ("slurmctld", "slurmd", "srun", "sbatch") if not shutil.which(name)]
-    return f"needs Slurm's {', '.join(missing)} (apt-get install slurm-wlm)" if missing else ""
-
-
-def free_ports(count: int) -> list[int]:
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [int(each.getsockname()[1]) for each in sockets]
-
-
-class Cluster:
-    """A controller and nodes with 4 cores and 2 made-up GPUs each; `with Cluster(folder) as slurm: ...`."""
-
-    def __init__(self, folder: Path, nodes: tuple[str, ...] = ("n1", "n2")) -> None:
-        self.folder, self.nodes = folder, nodes
-        self._daemons: dict[str, subprocess.Popen[bytes]] = {}
-        # Nodes' names are not names of hosts here, so that a job cannot find its first node by name.
-        programs = f"{folder}/bin:{os.environ['PATH']}"
-        self.environ = {**os.environ, "SLURM_CONF": str(folder / "slurm.conf"), "PATH": programs}
-        self.environ |= {"MASTER_ADDR": "127.0.0.1", "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
-
-    def __enter__(self) -> "Cluster":
-        machine, (port, *ports) = os.uname().nodename.split(".")[0], free_ports(1 + len(self.nodes))
-        for name in ("state", "bin", "gpus"):
-            (self.folder / name).mkdir(parents=True)
-        about = {"machine": machine, "folder": self.folder, "port": port, "cluster": f"fg{os.getpid()}"}
-        text = CONFIG.format(**about, first_job=randomness.randrange(1, 20000))  # a job's number gives its port
-        text += "".join(NODE.format(name=n, machine=machine, port=p) for n, p in zip(self.nodes, ports, strict=True))
-        (self.folder / "slurm.conf").write_text(text + PARTITION.format(names=",".join(self.nodes)))
-        gpus = [(node, index) for node in self.nodes for index in range(2)]
-        for number, _ in enumerate(gpus):
-            os.mknod(self.folder / "gpus" / f"nvidia{number}", 0o20666, NULL_DEVICE)
-        lines = [f"NodeName={n} Name=gpu File={self.folder}/gpus/nvidia{i}\n" for i, (n, _) in enumerate(gpus)]
-        (self.folder / "gres.conf").write_text("".join(lines))
-        program = self.folder / "bin" / "fullgraph"
-        program.write_text(f'#!/bin/sh\nexec {sys.executable} -m fullgraph "$@"\n')
-        program.chmod(0o755)
-        try:
-            self._start("controller", "slurmctld", "-D", "-i")
-            for node in self.nodes:
-                self._start(node, "slurmd", "-D", "-N", node)
-            idle = lambda: self.run("sinfo", "-h", "-N", "-o", "%t").split() == ["idle"] * len(self.nodes)  # noqa: E731
-            wait_for(idle, "the nodes did not come up", 30)
-        except BaseException:
-            self._end()
-            raise
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._end()
-
-    def _start(self, name: str, *command: str) -> None:
-        with (self.folder / f"{name}.log").open("wb") as log:
-            self._daemons[name] = subprocess.Popen(
-                command, env=self.environ, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
-            )
-
-    def _end(self) -> None:
-        """End all jobs, then the daemons that this object started."""
-        for number in self.run("squeue", "-h", "-o", "%A").split():
-            self.run("scancel", "--signal=KILL", "--full", number)
-            self.run("scancel", number)
-        deadline = time.monotonic() + 20
-        while self.run("squeue", "-h", "-t", "R,CG,PD").split() and time.monotonic() < deadline:
-            time.sleep(0.2)
-        for daemon in reversed(self._daemons.values()):
-            daemon.terminate()
-        for daemon in self._daemons.values():
-            try:
-                daemon.wait(10)
-            except subprocess.TimeoutExpired:
-                daemon.kill()
-                daemon.wait()
-
-    def run(self, *command: object, cwd: Path | None = None) -> str:
-        """The output of one of Slurm's commands, or of a program under srun; errors come behind it."""
-        done = subprocess.run(
-            list(map(str, command)), env=self.environ, cwd=cwd, capture_output=True, text=True, timeout=120, check=False
-        )
-        return done.stdout + done.stderr
-
-    def submit(self, cwd: Path, *arguments: object) -> int:
-        """Submit a script; return the job's number."""
-        told = self.run("sbatch", "--parsable", *arguments, cwd=cwd)
-        assert told.strip().isdigit(), told
-        return int(told)
-
-    def about(self, job: object) -> dict[str, str]:
-        """The facts that the controller has of a job, by name."""
-        words = self.run("scontrol", "show", "job", job).split()
-        return dict(word.split("=", 1) for word in words if "=" in word)
-
-    def end_of(self, job: object, seconds: float) -> str:
-        """Wait until a job has ended for good; return its state."""
-        ended = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL")
-        wait_for(lambda: self.about(job).get("JobState") in ended, f"job {job} did not end", seconds)
-        return self.about(job)["JobState"]
-
-
-@contextmanager
-def cluster() -> Iterator[Cluster]:
-    """A cluster in a folder with a short path, which is removed afterwards."""
-    folder = Path(tempfile.mkdtemp(prefix="fgslurm"))
-    try:
-        with Cluster(folder) as slurm:
-            yield slurm
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 TRAIN = ["--strategy", "pipegcn", "-o", "smooth=gf", *SMALL]
@@ -181,13 +37,25 @@ class Slow:
 """
 
 
-def requeued(slurm: Cluster, scratch: Path, *, at: int = 0) -> str:
+def whole_run(scratch: Path, shared: Path, epochs: int) -> Path:
+    """The folder of the same run without Slurm; trials share it."""
+    whole = shared / f"slurm-whole-{epochs}"
+    if not (whole / "result.json").exists():
+        shutil.rmtree(whole, ignore_errors=True)
+        options = ["--parts", 4, "--out", whole, *TRAIN, "--epochs", epochs]
+        with Command("train", "g.npz", *options, cwd=scratch) as command:
+            assert command.finish(400).code == 0, command.err
+    return whole
+
+
+def requeued(slurm: Cluster, scratch: Path, *, at: int = 0, shared: Path | None = None) -> str:
     """Run the documented script; SIGTERM after epoch `at`, or at its time limit for 0; compare with a whole run."""
     small_graph(scratch)
     (scratch / "slow.py").write_text(SLOW)
     run, log = scratch / "run", scratch / "log"
-    times, seconds = (["--time=10"], 0.05) if at else (["--time=2", "--signal=TERM@30"], 0.4)
-    options = [*TRAIN, "--epochs", 60 if at else 240]
+    times, seconds = (["--time=10"], 0.05) if at else (["--time=2", "--signal=TERM@30"], 0.6)
+    epochs = 60 if at else 150
+    options = [*TRAIN, "--epochs", epochs]
     slow = ["--callback", f"slow.py:Slow,seconds={seconds}"]
     job = slurm.submit(scratch, *PLACE, *times, f"--output={log}", SCRIPT, "g.npz", "run", *options, *slow)
     state = lambda: slurm.about(job)["JobState"]  # noqa: E731
@@ -198,25 +66,120 @@ def requeued(slurm: Cluster, scratch: Path, *, at: int = 0) -> str:
     wait_for(lambda: int(slurm.about(job)["Restarts"]) > 0 or state() == "FAILED", f"not requeued: {told()}", 200)
     done = epochs_done(run)
     slurm.run("scontrol", "update", f"JobId={job}", "TimeLimit=10", "StartTime=now")
-    assert slurm.end_of(job, 200) == "COMPLETED", told()
-    assert 0 < done < options[-1], f"stopped after epoch {done}"
-    with Command("train", "g.npz", "--parts", 4, "--out", "whole", *options, cwd=scratch) as whole:
-        assert whole.finish().code == 0, whole.err
-    differs = difference(scratch / "whole", run)
+    assert slurm.end_of(job) == "COMPLETED", told()
+    assert 0 < done < epochs, f"stopped after epoch {done}"
+    differs = difference(whole_run(scratch, shared or scratch, epochs), run)
     assert not differs, f"requeued: other {differs.names}"
     return "requeued and identical"
 
 
+def array(slurm: Cluster, scratch: Path) -> str:
+    """Two jobs of an array at the same time, on one node: each has its own ranks, port and folder."""
+    small_graph(scratch)
+    each = (
+        "srun fullgraph train g.npz --epochs 3 --hidden 4 --seed $SLURM_ARRAY_TASK_ID --out seed-$SLURM_ARRAY_TASK_ID"
+    )
+    job = slurm.submit(scratch, "--array=1-2", "--ntasks=2", "--nodelist=n1", f"--wrap={each}")
+    for task in (1, 2):
+        assert slurm.end_of(f"{job}_{task}") == "COMPLETED", slurm.about(f"{job}_{task}")
+    differs = difference(scratch / "seed-1", scratch / "seed-2")
+    assert "losses" in differs.names, "two seeds, one result"
+    return "two jobs of an array"
+
+
+def dead_task(slurm: Cluster, scratch: Path) -> str:
+    """Kill a rank: the others name it, the job fails, and the same script goes on from the newest checkpoint."""
+    small_graph(scratch)
+    (scratch / "slow.py").write_text(SLOW)
+    options = [*TRAIN, "--epochs", 60, "--callback", "slow.py:Slow,seconds=0.1", "--timeout", 20]
+    submit = lambda: slurm.submit(scratch, *PLACE, f"--output={scratch}/log", SCRIPT, "g.npz", "run", *options)  # noqa: E731
+    job = submit()
+    log = lambda: (scratch / "log").read_text() if (scratch / "log").exists() else ""  # noqa: E731
+    wait_for(lambda: epochs_done(scratch / "run") >= 12, f"epoch 12: {log()}")
+    os.kill(slurm.tasks(job)[2], signal.SIGKILL)
+    assert slurm.end_of(job) == "FAILED", log()
+    assert "lost" in log(), log()
+    assert "from rank 2" in log(), log()
+    assert slurm.end_of(submit()) == "COMPLETED", log()
+    assert epochs_done(scratch / "run") == 60
+    return "a dead task was named, and the job went on"
+
+
+def dead_node(slurm: Cluster, scratch: Path) -> str:
+    """End a node: the ranks of the other name its ranks; on one node, two ranks continue the run of four."""
+    small_graph(scratch)
+    (scratch / "slow.py").write_text(SLOW)
+    options = [*SMALL, "--epochs", 40, "--dtype", "float64", "--timeout", 20]
+    slow = ["--callback", "slow.py:Slow,seconds=0.1"]
+    log = lambda: (scratch / "log").read_text() if (scratch / "log").exists() else ""  # noqa: E731
+    job = slurm.submit(
+        scratch, *PLACE, "--no-requeue", f"--output={scratch}/log", SCRIPT, "g.npz", "run", *options, *slow
+    )
+    wait_for(lambda: epochs_done(scratch / "run") >= 12, f"epoch 12: {log()}")
+    slurm.kill_node("n2", job)
+    wait_for(lambda: "lost" in log(), f"nobody noticed: {log()}", 60)
+    slurm.run("scancel", job)
+    where = ["--nodes=1", "--nodelist=n1", "--ntasks-per-node=2", "--gpus-per-task=0"]
+    again = slurm.submit(scratch, *where, f"--output={scratch}/log", SCRIPT, "g.npz", "run")
+    assert slurm.end_of(again) == "COMPLETED", log()
+    assert "2 ranks continue the run of 4" in log(), log()
+    with Command("train", "g.npz", "--parts", 4, "--out", "whole", *options, cwd=scratch) as whole:
+        assert whole.finish(400).code == 0, whole.err
+    tables = [np.load(scratch / run / "predictions" / "probabilities.npy") for run in ("run", "whole")]
+    np.testing.assert_allclose(*tables, atol=1e-9)
+    return "a dead node was named, and two ranks went on"
+
+
+SHOWN = """
+import os, types, torch
+from fullgraph import device
+from fullgraph.environ import in_job
+count = len(os.environ["CUDA_VISIBLE_DEVICES"].split(","))
+kind = torch.device("cuda")
+torch.accelerator = types.SimpleNamespace(
+    is_available=lambda: True, device_count=lambda: count, current_accelerator=lambda: kind)
+assert in_job()
+local, seen, node = (os.environ[name] for name in ("LOCAL_RANK", "CUDA_VISIBLE_DEVICES", "SLURMD_NODENAME"))
+print("device", local, device.device_of("cuda"), "of", seen, "on", node)
+"""
+
+
+def logs_and_gpus(slurm: Cluster, scratch: Path) -> str:
+    """A log for each rank; each task takes a GPU of its own, whether it sees that one alone or all of its node."""
+    (scratch / "shown.py").write_text(SHOWN)
+    own = {f"device {rank % 2} cuda:0 of {rank % 2} on n{1 + rank // 2}" for rank in range(4)}
+    for how, wanted in (("--gpus-per-task=1", own), ("--gpus-per-node=2", None)):
+        done = slurm.run(
+            "srun", "--nodes=2", "--ntasks=4", how, "--output=log-%t", sys.executable, "shown.py", cwd=scratch
+        )
+        assert "error" not in done, done
+        told = [(scratch / f"log-{rank}").read_text().strip() for rank in range(4)]
+        if wanted is None:
+            assert [text.split()[2] for text in told] == ["cuda:0", "cuda:1"] * 2, told
+        else:
+            assert set(told) == wanted, told
+    return "a log and a GPU for each rank"
+
+
+KINDS: list[Callable[[Cluster, Path], str]] = [array, dead_task, dead_node, logs_and_gpus]
+REQUEUED = 10
+
+
 def trial(number: int, shared: Path) -> str:
-    """Every fifth trial waits for the time limit."""
+    """Ten jobs are stopped, every fifth by its time limit; then one trial of each other kind."""
     scratch = Path(tempfile.mkdtemp(dir=shared))
     trouble = lacks()
     assert not trouble, trouble
     try:
         with cluster() as slurm:
-            return requeued(slurm, scratch, at=randomness.Random(number).randint(1, 40) if number % 5 else 0)
+            if number >= REQUEUED:
+                return KINDS[number % len(KINDS)](slurm, scratch)
+            at = randomness.Random(number).randint(1, 40) if number % 5 else 0
+            return requeued(slurm, scratch, at=at, shared=shared)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-CAMPAIGN = Campaign(trial, 10, "a job that Slurm stops and requeues ends like one that it never stopped", jobs=1)
+CAMPAIGN = Campaign(
+    trial, REQUEUED + len(KINDS), "a job that Slurm stops and requeues ends like one that it never stopped", jobs=1
+)
