@@ -33,7 +33,7 @@ def commands(text):
     return [re.findall(r"(--[a-z-]+)(?: ([^\s;\"]+))?", line) for line in re.findall(r"fullgraph train (.*)", text)]
 
 
-@pytest.mark.parametrize("name", ["slurm.sh", "pytorchjob.yaml", "Dockerfile", "on_ray.py"])
+@pytest.mark.parametrize("name", ["slurm.sh", "pytorchjob.yaml", "Dockerfile"])
 def test_the_options_that_an_example_gives_exist(name):
     found = commands((EXAMPLES / name).read_text())
     assert found
@@ -87,6 +87,23 @@ def test_slurms_script_is_short_and_is_a_script():
     assert os.access(script, os.X_OK)
 
 
+def test_the_page_prints_the_script_that_slurm_runs():
+    page = (ROOT / "docs" / "machines.md").read_text()
+    assert f"```\n{(EXAMPLES / 'slurm.sh').read_text()}```" in page
+    assert all(name in page for name in ("Dockerfile", "pytorchjob.yaml", "on_ray.py"))
+
+
+def test_the_options_of_torchrun_on_the_page_exist():
+    from torch.distributed.run import get_args_parser  # noqa: TID251
+
+    known_there = {option for action in get_args_parser()._actions for option in action.option_strings}
+    page = (ROOT / "docs" / "machines.md").read_text()
+    text = page[page.index("## torchrun") : page.index("## Another number")]
+    ours = {option for options in commands(text) for option, _ in options}
+    given = set(re.findall(r"(--[a-z][a-z-]+)", text)) - ours - {"--parts"}
+    assert given <= known_there
+
+
 class FakeRay(types.ModuleType):
     """Ray's calls that the example makes, on this machine alone: an actor's method runs in a thread."""
 
@@ -127,6 +144,7 @@ class FakeRay(types.ModuleType):
 
 
 @pytest.mark.cold
+@pytest.mark.timeout(300)
 def test_rays_actors_train(tmp_path, monkeypatch):
     """With a module in Ray's place; Ray itself is not installed."""
     ray = FakeRay()
