@@ -40,7 +40,6 @@ SelectTypeParameters=CR_CPU
 SchedulerParameters=batch_sched_delay=0,sched_interval=1
 FirstJobId={first_job}
 KillWait=30
-SlurmdTimeout=10
 GresTypes=gpu
 """
 NODE = "NodeName={name} NodeHostname={machine} NodeAddr=127.0.0.1 Port={port} CPUs=4 RealMemory=1000 Gres=gpu:2\n"
@@ -171,13 +170,13 @@ class Cluster:
         words = self.run("scontrol", "show", "job", job).split()
         return dict(word.split("=", 1) for word in words if "=" in word)
 
-    def end_of(self, job: object, seconds: float = 400) -> str:
-        """Wait until a job has ended for good; return its state. A job that is requeued has ended for a moment, too."""
-        ended = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL")
-        state = lambda: self.about(job).get("JobState", "")  # noqa: E731
-        over = lambda: state() in ended and (time.sleep(2.0) or state() in ended)  # noqa: E731
-        wait_for(over, f"job {job} did not end", seconds)
-        return state()
+    def wait_for_end(self, job: object, state: str, log: Path, seconds: float = 400) -> None:
+        """Wait until a job has that state. A job that is requeued has ended in another one for a moment."""
+        told = lambda: f"job {job} is {self.about(job).get('JobState')}: {log.read_text()[-3000:]}"  # noqa: E731
+        try:
+            wait_for(lambda: self.about(job).get("JobState") == state, f"it is not {state}", seconds)
+        except AssertionError as error:
+            raise AssertionError(f"{error}; {told() if log.exists() else self.about(job)}") from None
 
 
 @contextmanager

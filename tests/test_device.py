@@ -6,6 +6,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -136,6 +137,15 @@ def test_two_ranks_on_one_device_are_refused_over_nccl(monkeypatch):
         device.refuse_shared(["GPU a of h1", "GPU a of h2", "GPU a of h1", "GPU a of h1"])
     monkeypatch.setenv(device.SHARED_NCCL, "1")
     device.refuse_shared(["GPU a of h1", "GPU a of h1"])
+
+
+def test_a_device_is_known_by_its_number_or_by_its_place(monkeypatch):
+    """Two containers of one machine may have different names and the same device."""
+    about = SimpleNamespace(uuid="1-2-3")
+    monkeypatch.setattr(device, "module_of", lambda _: SimpleNamespace(get_device_properties=lambda _: about))
+    assert device.identity(torch.device("cuda", 1)) == "GPU 1-2-3"
+    del about.uuid
+    assert device.identity(torch.device("xpu", 1)) == f"xpu:1 of {os.uname().nodename}"
 
 
 JOINS = """

@@ -87,10 +87,9 @@ SHARED_NCCL = "NCCL_MULTI_RANK_GPU_ENABLE"  # of NCCL 2.30 and later: several ra
 
 
 def identity(device: "torch.device") -> str:
-    """The physical device, in words that differ between all devices of all machines."""
-    about = module_of(device).get_device_properties(device)
-    known = getattr(about, "uuid", None)
-    return f"{f'GPU {known}' if known else f'{device}'} of {os.uname().nodename}"
+    """The physical device, in words that differ between all devices of all machines; containers may share one."""
+    known = getattr(module_of(device).get_device_properties(device), "uuid", None)
+    return f"{device} of {os.uname().nodename}" if known is None else f"GPU {known}"
 
 
 def refuse_shared(devices: Sequence[str]) -> None:
