@@ -148,7 +148,7 @@ def logs_and_gpus(slurm: Cluster, scratch: Path) -> str:
     own = {f"device {rank % 2} cuda:0 of {rank % 2} on n{1 + rank // 2}" for rank in range(4)}
     for how, wanted in (("--gpus-per-task=1", own), ("--gpus-per-node=2", None)):
         done = slurm.run(
-            "srun", "--nodes=2", "--ntasks=4", how, "--output=log-%t", sys.executable, "shown.py", cwd=scratch
+            "srun", "--nodes=2", "--ntasks-per-node=2", how, "--output=log-%t", sys.executable, "shown.py", cwd=scratch
         )
         assert "error" not in done, done
         told = [(scratch / f"log-{rank}").read_text().strip() for rank in range(4)]
