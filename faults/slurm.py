@@ -62,6 +62,8 @@ def requeued(slurm: Cluster, scratch: Path, *, at: int = 0, shared: Path | None 
         wait_for(lambda: epochs_done(run) >= at, f"epoch {at}", 250)
         slurm.run("scancel", "--signal=TERM", job)  # as at the time limit: to the tasks, not to the script
     wait_for(lambda: int(slurm.about(job).get("Restarts", 0)) > 0, "it was not requeued", 250)
+    # Not while the script still ends: its exit status would end the attempt that begins now. Slurm itself waits longer.
+    wait_for(lambda: slurm.about(job).get("JobState") == "PENDING", "it does not wait", 100)
     done = epochs_done(run)
     slurm.run("scontrol", "update", f"JobId={job}", "TimeLimit=10", "StartTime=now")
     slurm.wait_for_end(job, "COMPLETED", log)
