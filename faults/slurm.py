@@ -62,10 +62,10 @@ def requeued(slurm: Cluster, scratch: Path, *, at: int = 0, shared: Path | None 
         wait_for(lambda: epochs_done(run) >= at, f"epoch {at}", 250)
         slurm.run("scancel", "--signal=TERM", job)  # as at the time limit: to the tasks, not to the script
     wait_for(lambda: int(slurm.about(job).get("Restarts", 0)) > 0, "it was not requeued", 250)
-    # Not while the script still ends: its exit status would end the attempt that begins now. Slurm itself waits longer.
+    # Slurm itself waits two minutes. Started in the second in which it ended, a job is refused: "credential revoked".
     wait_for(lambda: slurm.about(job).get("JobState") == "PENDING", "it does not wait", 100)
     done = epochs_done(run)
-    slurm.run("scontrol", "update", f"JobId={job}", "TimeLimit=10", "StartTime=now")
+    slurm.run("scontrol", "update", f"JobId={job}", "TimeLimit=10", "StartTime=now+5")
     slurm.wait_for_end(job, "COMPLETED", log)
     assert 0 < done < epochs, f"stopped after epoch {done}"
     differs = difference(whole_run(scratch, shared or scratch, epochs), run)
