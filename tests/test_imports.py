@@ -58,7 +58,8 @@ own_model : run+
 worker    : own_model+ remarks
 predicting: worker+ cutting
 preparing : worker+ cutting
-jobs      : preparing+
+recutting : preparing+
+jobs      : recutting+
 api       : jobs+ predicting
 options   : api+
 commands  : options+

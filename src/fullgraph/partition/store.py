@@ -81,6 +81,11 @@ def open_part(folder: str | Path, rank: int, *, split: int = 0, verify: bool = T
     if not 0 <= rank < manifest.parts:
         raise InputError(f"{folder} holds {manifest.parts} parts, so there is no rank {rank}: start as many ranks")
     _check_split(folder, manifest, split)
+    return assemble(read_arrays(folder, manifest, rank, verify=verify), rank, manifest, split)
+
+
+def read_arrays(folder: str | Path, manifest: Manifest, rank: int, *, verify: bool = True) -> dict[str, Array]:
+    """Memory-map all arrays of a part."""
     names = array_names(manifest.graph)
     names = (*names, "position") if _file(rank, "position") in manifest.files else names
 
@@ -91,8 +96,7 @@ def open_part(folder: str | Path, rank: int, *, split: int = 0, verify: bool = T
         npy.check(Path(folder) / file, manifest.files[file], content=verify)
         return npy.open_mapped(Path(folder) / file)
 
-    arrays = dict(zip(names, at_once(one, names), strict=True))
-    return assemble(arrays, rank, manifest, split)
+    return dict(zip(names, at_once(one, names), strict=True))
 
 
 def read_assignment(folder: str | Path) -> Assignment:
