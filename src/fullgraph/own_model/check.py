@@ -262,7 +262,7 @@ def _over_ranks(
         def over_ranks(total: Tensor) -> Tensor:
             return transport.all_reduce(Key("self-check gradients", clock.step), total).wait()
 
-        read = graph.rows.masks["train"] if trained else None
+        read = view.target.graph.rows.masks["train"] if trained else None
         ids = piece.targets(mine.ids)
         seen = _trained(on_rows.module, ids, run, over_ranks, tables, read, records=not piece.target)
         keeps = kept_rows(on_rows.module) or first_change(states[0], states[-1])
