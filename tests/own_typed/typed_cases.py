@@ -108,7 +108,7 @@ def with_ids(model, data):
 class Case:
     """A model, and how a script calls it."""
 
-    make: str
+    make: object  # the name of a function or class of typed_models.py, or another one
     call: object = by_dicts
     refused: str = ""
     draws: bool = False  # PyG draws other numbers: only ranks are compared with each other
@@ -125,7 +125,8 @@ def built(case):
     """The graph, its HeteroData, and the model in float64, with the arguments that a run passes."""
     graph = users_graph(**case.graph)
     data = users_data(graph)
-    make, by_type = getattr(typed_models, case.make), "one_width" not in case.graph
+    make = getattr(typed_models, case.make) if isinstance(case.make, str) else case.make
+    by_type = "one_width" not in case.graph
     known = {
         "metadata": data.metadata(), "out_channels": 4, "num_relations": len(graph.edges), "num_node_types": 3,
         "num_edge_types": len(graph.edges), "hidden": 8,

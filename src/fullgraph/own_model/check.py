@@ -154,8 +154,9 @@ def _of_piece(module: nn.Module, piece: Piece, tables: Mapping[str, str]) -> nn.
         Tables(module, held)
         sizes = {of.total: len(of.ids) for of in held.values()}
         for part in module.modules():
+            library = type(part).__module__.startswith(("torch.", "torch_geometric."))  # its widths may equal a count
             for name, value in list(vars(part).items()):
-                if type(value) is int and value in sizes:
+                if type(value) is int and value in sizes and (not library or name == "num_embeddings"):
                     setattr(part, name, sizes[value])
     return module
 

@@ -61,7 +61,8 @@ class Counts:
     shared: int = 0  # values received from other ranks
     reads: int = 0  # readings of neighbours' rows
     beside: frozenset[int] = frozenset()  # the newest layers, if none of them reads the output of another
-    stage: int = 0  # readings before the first of these
+    stage: int = 0  # readings before the newest layer, and before those beside it
+    others: int = 0  # readings when the newest layer began, those of layers beside it included
     before_sum: int = 0  # of these, readings before the last sum over rows
 
 
@@ -113,6 +114,7 @@ class Forward:
         self.gave_nodes: dict[int, Space | None] = {}
         # of the current layer or group: rows that peers read, and rows of parts of the graph
         self._sent: dict[tuple[int, int, int, str], Sent] = {}
+        self._read: set[tuple[int, int, int, str]] = set()  # of the rows that were sent, those that the layer has read
         self._picked: dict[tuple[int, int, int], tuple[Tensor, Tensor]] = {}
         self._kept: dict[int, Tensor] = {}  # values that a checkpointed part received
         self.keeping = self.replaying = False
@@ -212,6 +214,7 @@ class Forward:
             if is_new or beside is None or beside in counts.beside:
                 counts.stage, counts.beside = counts.reads, frozenset()
             counts.beside |= {beside} if beside is not None else frozenset()
+            counts.others, counts.reads, self._read = counts.reads, counts.stage, set()
         counts.inside += 1
 
     def plan(self, x: Tensor, shape: LayerShape) -> LayerPlan:
@@ -219,19 +222,12 @@ class Forward:
         return self.view.plan(x, self.counts.layers - 1, shape)
 
     def leave(self) -> None:
-        self.counts.inside -= 1
+        counts = self.counts
+        counts.inside -= 1
+        if not counts.inside:
+            counts.reads = max(counts.reads, counts.others)
         if not self.counts.inside and (self.counts.group is None or self.keeping or self.replaying):
             self._sent, self._picked = {}, {}
-
-    @contextmanager
-    def one_reading(self) -> Iterator[int]:
-        """Enclose a layer over edges of the graph, whose messages cross one edge however often it reads rows."""
-        counts = self.counts
-        before = counts.reads
-        stage = counts.stage if counts.beside and counts.inside == 1 else before
-        yield stage
-        if counts.reads > before:
-            counts.reads = max(before, stage + 1)
 
     def keep(self, x: Tensor, part: PygView, make: Callable[[], Tensor]) -> Tensor:
         """The rows of x that a part of the graph has; layers of a group that read the same rows share them."""
@@ -264,10 +260,13 @@ class Forward:
     def _send(self, x: Tensor, dim: int, view: PygView) -> "Sent":
         """Send the rows that peers read, unless a layer of this group has sent them."""
         key = id(x), x._version, dim, view.kind
+        if key not in self._sent:
+            self._not_in_chunk("rows of neighbours")
+        if key not in self._read or not self.counts.inside:
+            self._read.add(key)
+            self.counts.reads += 1
         if key in self._sent:
             return self._sent[key]
-        self._not_in_chunk("rows of neighbours")
-        self.counts.reads += 1
         self._check_owned(x, dim, view)
         self._guard()
         with torch._C.DisableTorchFunction():  # our own code, whose calls need no checks

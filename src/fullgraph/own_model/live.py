@@ -85,17 +85,22 @@ class LiveRows:
 def on_live_rows(forward: "Forward", layer: Callable[..., Tensor | None], args: Any, kwargs: Any) -> Tensor | None:
     """A layer on our kernels, over the rows that are read later; None if it cannot run there."""
     values = (*args, *kwargs.values())
-    view = next((view for value in values if (view := _over(forward, value)) is not None), None)
+    with torch._C.DisableTorchFunction():  # our own code
+        view = next((view for value in values if (view := _over(forward, value)) is not None), None)
     if view is None:
         return None
-    with forward.one_reading() as reading:
+    counts, reading = forward.counts, forward.counts.reads
+    with torch._C.DisableTorchFunction():
         part, given = _trimmed(forward, view, reading, values)
-        with forward.over(view if part is None else part):
-            out = layer(*given[: len(args)], **dict(zip(kwargs, given[len(args) :], strict=True)))
-        if out is None or part is None:
-            return out
-        with torch._C.DisableTorchFunction():
-            return mark(part.spread(out), view.node_rows)
+    with forward.over(view if part is None else part):
+        out = layer(*given[: len(args)], **dict(zip(kwargs, given[len(args) :], strict=True)))
+    if out is None:
+        return None
+    counts.reads = reading + 1  # its messages cross one edge, however often it reads rows
+    if part is None:
+        return out
+    with torch._C.DisableTorchFunction():
+        return mark(part.spread(out), view.node_rows)
 
 
 def _over(forward: "Forward", value: Any) -> PygView | None:
@@ -111,8 +116,7 @@ def _trimmed(
     live = None if forward.live is None else forward.live.part(reading)
     if live is not None:
         part = live.part_of(view)
-        with torch._C.DisableTorchFunction():
-            given = [part.given(value, forward.keep) for value in values]
+        given = [part.given(value, forward.keep) for value in values]
         if not any(value is NotImplemented for value in given):
             return part, given
     return None, list(values)

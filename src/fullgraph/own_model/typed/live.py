@@ -43,7 +43,7 @@ class LiveTyped(TypedView):
         assert isinstance(part, LiveRelation)
         return part
 
-    def picked(self, kind: str) -> Picked:
+    def picked_of(self, kind: str) -> Picked:
         """The rows of a type."""
         need, apart = self.need, self.full.apart
         owned = apart.rows[kind]
@@ -51,7 +51,7 @@ class LiveTyped(TypedView):
 
     def _part(self, kind: str, graph: RankGraph, nodes: int) -> "LiveType":
         return LiveType(
-            **self._of_part(kind, graph, nodes), whole=self, full=self.full.parts[kind], picked=self.picked(kind)
+            **self._of_part(kind, graph, nodes), whole=self, full=self.full.parts[kind], picked=self.picked_of(kind)
         )
 
     def _relation(self, name: Relation, edges: Space) -> "LiveRelation":

@@ -43,7 +43,8 @@ class TypedPiece(Piece):
         fields = {NODE_TYPE: kinds.numpy(), EDGE_TYPE: in_order.numpy()}
         target = view.types.metadata()[0].index(view.types.target)
         masks = {name: getattr(piece.graph, name) & (kinds == target).numpy() for name in MASKS}
-        graph = piece.graph._with(**masks, fields=check_fields(fields, piece.graph.num_nodes, piece.graph.num_arcs), types=types)
+        checked = check_fields(fields, piece.graph.num_nodes, piece.graph.num_arcs)
+        graph = piece.graph._with(**masks, fields=checked, types=types)
         return cls(**vars(piece) | {"graph": graph}, view=view, types=types)
 
     @cached_property
