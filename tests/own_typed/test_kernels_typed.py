@@ -20,7 +20,7 @@ from fullgraph.partition import Assignment
 from fullgraph.testing import run_processes, run_threads
 from tests.own_model.test_live import EXACT, WIRES, compare, near, trace
 from tests.own_typed import typed_cases as users
-from tests.own_typed.typed_models import HGT
+from tests.own_typed.typed_models import HGT, RGCN
 
 pytestmark = pytest.mark.filterwarnings("ignore:There exist node types")
 HIDDEN = 8
@@ -109,6 +109,30 @@ def test_kernels_are_pygs_layers(name, monkeypatch):
         assert users.far_apart(users.over_ranks(model, graph, ranks, attributed, check=False), want) < 1e-12
 
 
+def union(kind, **options):
+    return partial(RGCN, conv=kind, **options)
+
+
+UNION = {
+    "rgcn": union(pyg.RGCNConv),
+    "rgcn bases": union(pyg.RGCNConv, num_bases=3, root_weight=False),
+    "rgcn blocks": union(pyg.RGCNConv, num_blocks=2, bias=False),
+    "rgcn sum": union(pyg.RGCNConv, aggr="add"),
+    "fast rgcn": union(pyg.FastRGCNConv, num_bases=2),
+}
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("name", UNION)
+def test_relations_over_the_union(name, sparse, monkeypatch):
+    case = users.Case(UNION[name], users.ONE, graph={"one_width": True, "sparse": sparse})
+    graph, data, model = users.built(case)
+    want = users.in_one_process(copy.deepcopy(model), data, case.call)
+    monkeypatch.setattr(ChunkedCall, "__call__", lambda *_, **__: pytest.fail("PyG's own code ran"))
+    for ranks in (1, 3):
+        assert users.far_apart(users.over_ranks(model, graph, ranks, case.call, check=False), want) < 1e-12
+
+
 # Live rows
 
 
@@ -159,6 +183,13 @@ def gatv2(metadata, out_channels):
     return to_hetero(GATv2(out_channels), metadata, aggr="max")
 
 
+class OverUnion(RGCN):
+    """R-GCN over the nodes of all types."""
+
+    def __init__(self, in_channels, out_channels, num_relations):
+        super().__init__(in_channels, out_channels, num_relations, num_bases=2)
+
+
 def hgt(metadata, out_channels):
     return HGT(8, out_channels, metadata)
 
@@ -201,7 +232,7 @@ class InTurn(nn.Module):
 
 
 @pytest.mark.parametrize("ranks", [1, 3])
-@pytest.mark.parametrize("net", [sage, gatv2, Mixed, InTurn, hgt])
+@pytest.mark.parametrize("net", [sage, gatv2, Mixed, InTurn, hgt, OverUnion])
 def test_live_rows_give_losses_and_gradients_of_all_rows(net, ranks):
     found = compare(net, ranks, graph=few)
     assert sum(rank["rows"][-1] for rank in found) <= 3 + 3 * ranks

@@ -301,14 +301,18 @@ class Forward:
 
     def aggregate(self, x_nD: Tensor, aggregation: str, *, weighted: bool = False) -> Tensor:
         """A @ x over all in-neighbours, with our own kernel."""
+        return self.as_nodes(self.product(x_nD, aggregation, weighted=weighted))
+
+    def product(self, x_nD: Tensor, aggregation: str, *, weighted: bool = False) -> Tensor:
+        """A @ x, where A may have other rows than those of nodes."""
         view = self.view
         sent = self._send(x_nD, 0, view.sources)
         with torch._C.DisableTorchFunction():
             if x_nD is view.features:
-                return self.as_nodes(view.known_aggregate(aggregation, weighted=weighted))
+                return view.known_aggregate(aggregation, weighted=weighted)
             matrices = view.matrices(aggregation, weighted=weighted)
             inner = spmm(matrices.inner, sent.own)  # overlaps the exchange
-            return self.as_nodes(spmm(matrices.outer, sent.halo, inner))
+            return spmm(matrices.outer, sent.halo, inner)
 
     def _post(self, x_nD: Tensor, view: PygView) -> tuple[Tensor, Callable[[], Tensor]]:
         """Send the rows that peers read; return x, and a function that waits for the halo rows."""

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fullgraph.exchange import Channel, Sides
 from fullgraph.own_model.live_view import Keep, Needed, Picked
-from fullgraph.own_model.pyg_view import EXACT, kept
+from fullgraph.own_model.pyg_view import EXACT, PygView, kept
 from fullgraph.own_model.rows.spaces import Ends, Rows, Space, mark, rows_of
 from fullgraph.own_model.typed.views import RelationView, TypedView, TypeView
 from fullgraph.placement import RankGraph
@@ -27,8 +27,9 @@ class LiveTyped(TypedView):
     need: Needed  # of the rows and edges of all types
 
     @classmethod
-    def within(cls, full: TypedView, live_n: Tensor, name: str) -> "LiveTyped":
+    def within(cls, full: PygView, live_n: Tensor, name: str) -> "LiveTyped":
         """The part that computes the rows `live_n`, among them one of each type."""
+        assert isinstance(full, TypedView)
         need = Needed.of(full, live_n, name)
         view = cls(
             graph=need.graph, transport=full.transport, num_nodes=full.num_nodes, counts=full.counts, name=full.name,
@@ -37,8 +38,9 @@ class LiveTyped(TypedView):
         view._channels, view._loaded = full._channels, full._loaded  # a checkpoint holds them under their names
         return view
 
-    def part_of(self, view: RelationView) -> "LiveRelation":
+    def part_of(self, view: PygView) -> "LiveRelation":
         """The part of a relation that a layer runs over."""
+        assert isinstance(view, RelationView)
         part = self.between[view.relation]
         assert isinstance(part, LiveRelation)
         return part
@@ -108,8 +110,8 @@ class LiveRelation(RelationView):
         built = super()._matrices(arcs, aggregation, name)
         if aggregation != "gcn":
             return built
-        whole = self.full.matrices(aggregation, weighted=arcs.weight is not None)
-        return self.sources.picked.scaled_as(whole, built)  # type: ignore[attr-defined]
+        assert isinstance(self.sources, LiveType)
+        return self.sources.picked.scaled_as(self.full.matrices(aggregation, weighted=arcs.weight is not None), built)
 
     def given(self, value: Any, keep: Keep) -> Any:
         """A layer's argument for this part; NotImplemented if it is not known which of its rows to take."""

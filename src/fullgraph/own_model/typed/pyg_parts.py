@@ -169,7 +169,7 @@ def _side_by_side(relations: list[RelationView]) -> Structure:
     patterns = [relation.pattern for relation in relations]
     starts = [0, *accumulate(pattern.num_cols for pattern in patterns)]
     columns_e = torch.cat([p.indices.long() + start for p, start in zip(patterns, starts, strict=False)])
-    order_e = torch.argsort(torch.cat([pattern.rows for pattern in patterns]), stable=True)
+    order_e = torch.argsort(torch.cat([one.graph.arcs.targets() for one in relations]), stable=True)
     degree_n = torch.stack([pattern.indptr.diff() for pattern in patterns]).sum(0)
     return Structure(indptr_of(degree_n), columns_e[order_e], starts[-1])
 

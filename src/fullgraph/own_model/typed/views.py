@@ -15,6 +15,7 @@ from fullgraph.errors import InputError
 from fullgraph.exchange import Channel, Sides
 from fullgraph.graph_types import GraphTypes
 from fullgraph.nn.layer_plan import LayerPlan, LayerShape
+from fullgraph.own_model.constants import Constant
 from fullgraph.own_model.pyg_view import EXACT, PygView, kept
 from fullgraph.own_model.rows.place import refuse
 from fullgraph.own_model.rows.spaces import SAME, Ends, Rows, Sets, Space, mark
@@ -47,7 +48,7 @@ class TypedView(PygView):
         return TypeView(**self._of_part(kind, graph, nodes), whole=self)
 
     def _of_part(self, kind: str, graph: RankGraph, nodes: int) -> dict[str, Any]:
-        constants = self.once(f"constants of {kind}", dict)
+        constants: dict[str, Constant] = self.once(f"constants of {kind}", dict)
         return self._shared(kind) | {"graph": graph, "num_nodes": nodes, "constants": constants}
 
     def _shared(self, kind: str) -> dict[str, Any]:
