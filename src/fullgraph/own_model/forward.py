@@ -29,6 +29,7 @@ from fullgraph.own_model.rows.guard import Guard
 from fullgraph.own_model.rows.place import in_users_code, refuse, refused
 from fullgraph.own_model.rows.spaces import Rows, Space, mark, rows_of
 from fullgraph.own_model.rows.values import is_even
+from fullgraph.placement.holding.adjacency import Matrices
 from fullgraph.plan import Route
 from fullgraph.transport import Transport
 
@@ -301,16 +302,19 @@ class Forward:
 
     def aggregate(self, x_nD: Tensor, aggregation: str, *, weighted: bool = False) -> Tensor:
         """A @ x over all in-neighbours, with our own kernel."""
-        return self.as_nodes(self.product(x_nD, aggregation, weighted=weighted))
-
-    def product(self, x_nD: Tensor, aggregation: str, *, weighted: bool = False) -> Tensor:
-        """A @ x, where A may have other rows than those of nodes."""
         view = self.view
-        sent = self._send(x_nD, 0, view.sources)
         with torch._C.DisableTorchFunction():
-            if x_nD is view.features:
-                return view.known_aggregate(aggregation, weighted=weighted)
-            matrices = view.matrices(aggregation, weighted=weighted)
+            matrices = None if x_nD is view.features else view.matrices(aggregation, weighted=weighted)
+        if matrices is not None:
+            return self.as_nodes(self.product(x_nD, matrices))
+        self._send(x_nD, 0, view.sources)  # known, so nothing crosses
+        with torch._C.DisableTorchFunction():
+            return self.as_nodes(view.known_aggregate(aggregation, weighted=weighted))
+
+    def product(self, x_nD: Tensor, matrices: Matrices) -> Tensor:
+        """M @ x over owned and halo rows."""
+        sent = self._send(x_nD, 0, self.view.sources)
+        with torch._C.DisableTorchFunction():
             inner = spmm(matrices.inner, sent.own)  # overlaps the exchange
             return spmm(matrices.outer, sent.halo, inner)
 

@@ -18,7 +18,7 @@ from fullgraph.own_model.pyg_view import EXACT, PygView, kept
 from fullgraph.own_model.rows.spaces import Ends, Rows, mark, rows_of
 from fullgraph.placement import RankGraph
 from fullgraph.placement.halo import asked_of_owners
-from fullgraph.placement.holding.adjacency import BY_RELATION, Arcs, Matrices, build
+from fullgraph.placement.holding.adjacency import Arcs, Matrices, build
 
 Keep = Callable[[Tensor, PygView, Callable[[], Tensor]], Tensor]  # (of this tensor, for this part, made by this)
 
@@ -159,9 +159,6 @@ class LiveView(PygView):
         return Sides(grades.owned[self.picked.rows_r], grades.halo[self.picked.halo_h])
 
     def known_aggregate(self, aggregation: str, *, weighted: bool) -> Tensor:
-        if aggregation in BY_RELATION:  # its rows are not those of nodes
-            return super().known_aggregate(aggregation, weighted=weighted)
-
         def rows() -> Tensor:
             return self.picked.pick(self.whole.known_aggregate(aggregation, weighted=weighted))
 
@@ -188,9 +185,10 @@ class LiveView(PygView):
         if rows is None or rows.dim or not rows.is_single:
             is_graph = rows is not None and rows.space is whole.edges and rows.points is Ends.BOTH
             return self.marked_edge_index if is_graph else NotImplemented
-        arcs, ours = ([one.weight, one.attr, *one.fields.values()] for one in (whole.graph.arcs, self.graph.arcs))
-        known = next((mine for mine, theirs in zip(ours, arcs, strict=True) if value is theirs), None)
-        if known is not None:
+        arcs, ours = whole.graph.arcs, self.graph.arcs
+        if value is arcs.weight or value is arcs.attr:
+            known = ours.weight if value is arcs.weight else ours.attr
+            assert known is not None
             return mark(known, Rows(self.edges, 0))
         if rows.points is not None or rows.space not in (whole.nodes, whole.edges):
             return NotImplemented

@@ -18,7 +18,7 @@ from fullgraph.ops.transpose import indptr_of, transpose
 
 ARCS_AT_ONCE = 1 << 26
 ATTENDS = ("attention", "relation attention")  # aggregations that keep the pattern of arcs, and no matrix
-BY_RELATION = ("relations", "relation sums", "relation attention")
+BY_RELATION = ("relations", "relation attention")
 HaloOf = Callable[[Tensor], Tensor]  # owned values [n, k] -> their copies on halo rows [h, k]
 
 
@@ -247,15 +247,15 @@ def build(arcs: Arcs, aggregation: str, halo_of: HaloOf, dtype: torch.dtype) -> 
     """The matrix of an aggregation, normalised with global degrees (halo degrees come from their owners).
 
     gcn:  D^-1/2 (A + I) D^-1/2      mean:  D^-1 A      sum:  A      attention:  the pattern of A + I
-    relations:  D_r^-1 A_r for every relation r, as one matrix with groups of rows     relation sums:  A_r likewise
+    relations:  D_r^-1 A_r for every relation r, as one matrix with groups of rows
     relation attention:  the pattern of A, with the relation of every arc
     """
     n, h, dtype = arcs.num_owned, arcs.num_halo, fine(dtype)
     row = col = None
     if aggregation in BY_RELATION and EDGE_TYPE not in arcs.fields:
         raise InputError("models for typed graphs need a typed graph (docs/typed.md): use gcn, sage, gin or gat")
-    if aggregation in ("relations", "relation sums"):
-        return _by_relation(arcs, dtype, means=aggregation == "relations")
+    if aggregation == "relations":
+        return _by_relation(arcs, dtype)
     if aggregation in ATTENDS:
         kind_e = None
         if aggregation == "attention":
@@ -284,15 +284,15 @@ def build(arcs: Arcs, aggregation: str, halo_of: HaloOf, dtype: torch.dtype) -> 
     )
 
 
-def _by_relation(arcs: Arcs, dtype: torch.dtype, *, means: bool) -> Matrices:
-    """The mean or sum over the arcs of each relation, with a row for each target row that has arcs of the relation."""
+def _by_relation(arcs: Arcs, dtype: torch.dtype) -> Matrices:
+    """The mean over the arcs of each relation, with a row for each target row that has arcs of the relation."""
     n, kinds, targets = arcs.num_owned, arcs.fields[EDGE_TYPE].long(), arcs.targets()
     order = torch.argsort(kinds, stable=True)  # arcs of a target row stay together, columns ascending
     pairs, degrees = torch.unique_consecutive(kinds[order] * n + targets[order], return_counts=True)
     indptr = torch.nn.functional.pad(degrees.cumsum(0), (1, 0))
     stacked = Arcs(indptr, arcs.indices[order], None if arcs.weight is None else arcs.weight[order], arcs.num_halo)
     degree, is_inner = stacked.degree(dtype), stacked.indices < n
-    row = torch.where(degree != 0, 1 / degree, torch.zeros_like(degree)) if means else None
+    row = torch.where(degree != 0, 1 / degree, torch.zeros_like(degree))
     inner, outer = stacked.keep(is_inner), stacked.keep(~is_inner)
     return Matrices(
         _matrix(inner, n, row, None, dtype),
