@@ -155,7 +155,7 @@ def _attended(
         values.append(torch.einsum("mhd,hdf->mhf", v_mHD, conv.v_rel.weight[of_relation]))
     if not into:
         return 0 * query_nHD.flatten(1)
-    pattern = view.once(f"edges into {target}: {into}", lambda: _side_by_side([view.between[name] for name in into]))
+    pattern = view.once(f"edges into {target}: {into}", lambda: _joined([view.between[name] for name in into]))
     scale = 1 / math.sqrt(conv.out_channels // heads)
     return attend_pairs(pattern, query_nHD, torch.cat(keys), torch.cat(values), scale=scale).flatten(1)
 
@@ -164,7 +164,7 @@ def _heads(conv: Any, x: Tensor) -> Tensor:
     return x.reshape(len(x), conv.heads, conv.out_channels // conv.heads)
 
 
-def _side_by_side(relations: list[RelationView]) -> Structure:
+def _joined(relations: list[RelationView]) -> Structure:
     """The edges of several relations into one type; their columns one after another."""
     patterns = [relation.pattern for relation in relations]
     starts = [0, *accumulate(pattern.num_cols for pattern in patterns)]
