@@ -360,11 +360,8 @@ def test_layers_compute_only_rows_that_the_loss_reads(net, hops, monkeypatch):
     """Mixed reads neighbours six times: GATv2, TAG for its norm and two hops, by hand, GCN."""
     graph = case(1)[0]
     counted = near(graph, 5)
-    computed = []
-    spread = LiveView.spread
-    monkeypatch.setattr(
-        LiveView, "spread", lambda part, out: computed.append(part.picked.computed_t) or spread(part, out)
-    )
+    computed, spread = [], LiveView.spread
+    monkeypatch.setattr(LiveView, "spread", lambda part, out: computed.append(part.picked) or spread(part, out))
     (found,) = run_threads(1, partial(trace, graph=case, model=net, strategy=EXACT, check=True))
     wanted = [found["ids"].new_tensor(np.flatnonzero(counted[hop])) for hop in hops]
     last = computed[-len(hops) :]
