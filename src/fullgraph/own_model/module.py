@@ -319,7 +319,7 @@ class Distributed(nn.Module):
 
     def trim(self) -> None:
         """Let layers compute only live rows in training: the loss reads logits of training nodes, and nothing else."""
-        self._trims = not self.given.facts.types
+        self._trims = True
 
     def _trim(self, readings: Readings, why: str) -> None:
         self._trims, total, before = False, readings.total, readings.before_sum
