@@ -25,6 +25,7 @@ from fullgraph.proc import go_before_the_launcher, num_cores
 from fullgraph.reference import load, unpack
 from fullgraph.remarks import averaged, late_halos
 from fullgraph.report import PAGE, EpochRecord, MetricsLog, Phases, peak_memory_bytes
+from fullgraph.report.evaluation import Evaluation
 from fullgraph.report.terminal import tolerate_output, tolerated
 from fullgraph.resources import require_addresses
 from fullgraph.run import Run, build_trainer, devices_of
@@ -156,7 +157,8 @@ def _write_outcome(rank: Rank, checkpoints: Checkpoints) -> None:
     best = trainer.weights.whole(trainer.best.weights)
     if rank.leads:
         write_tensors(rank.folder / MODEL, best, {"run": rank.run.id})
-    _write_predictions(rank, Order(out=str(rank.folder / "predictions")))
+    out = _write_predictions(rank, Order(out=str(rank.folder / "predictions")))
+    _evaluate(rank, out)
     if rank.leads:
         peak_memory, peak_device, checkpoint_s = costs[:, :3].max(0).values.tolist()
         rows = dict(zip(map(str, live), costs[:, 3:].sum(0).int().tolist(), strict=True))
@@ -211,14 +213,24 @@ def predict(rank: Rank, order: Order) -> None:
     _write_predictions(rank, order)
 
 
-def _write_predictions(rank: Rank, order: Order) -> None:
+def _evaluate(rank: Rank, out: Tensor) -> None:
+    """Write evaluation.json, if the task counts what is right; a user's own task may not."""
+    count_right = getattr(rank.trainer.task, "evaluation", None)
+    found: Evaluation | None = count_right(out, rank.trainer.shard) if count_right is not None else None
+    if rank.leads and found is not None:
+        replace(found, names=rank.part.manifest.graph.class_names).write(rank.folder)
+
+
+def _write_predictions(rank: Rank, order: Order) -> Tensor:
+    """Write every node's prediction; return the model's output for this rank's rows."""
     with rank.phases.display.phase("predicting every node"):
         facts = rank.part.manifest.graph
         class_names, spec = facts.class_names, task_for(rank.run.train.task, facts, cut=True)
-        write_predictions(order, rank.trainer.model, rank.trainer.shard, rank.trainer.task, spec, class_names)
+        out = write_predictions(order, rank.trainer.model, rank.trainer.shard, rank.trainer.task, spec, class_names)
         if rank.leads:
             write_ids(order, read_names(rank.shards))
             write_labels(order, class_names)
+    return out
 
 
 def work(folder: Path, job: str, order: str, transport: Transport, stop: Stop, phases: Phases) -> None:

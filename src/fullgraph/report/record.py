@@ -42,6 +42,7 @@ class EpochRecord(Value, Mapping[str, "int | float | None"]):
     # |late - fresh| / |fresh| of halo rows; measured in some epochs
     late: Annotated[float, Range(0, 1e300)] | None = None
     other_bytes: Bytes = 0  # 0 in files of older versions, which did not count them
+    row_wait_s: Seconds | None = None  # the part of `wait_s` for halo rows; None in files of older versions
 
     def __getitem__(self, name: str) -> int | float | None:
         if name not in FIELDS:
@@ -138,9 +139,11 @@ def medians(records: list[EpochRecord]) -> dict[str, float]:
     Other bytes are a mean: they come with evaluations, and a median would miss them.
     """
     warm = records[min(5, len(records) // 10 + 1) :] or records
+    for_rows = [r.row_wait_s for r in warm if r.row_wait_s is not None]
     return {
         "epoch_s": median(r.epoch_s for r in warm),
         "wait_s": median(r.wait_s for r in warm),
+        **({"row_wait_s": median(for_rows)} if for_rows else {}),
         "bytes_per_epoch": int(median(r.bytes for r in warm)),
         "grad_bytes_per_epoch": int(median(r.grad_bytes for r in warm)),
         "other_bytes_per_epoch": round(mean(r.other_bytes for r in warm)),
