@@ -92,6 +92,8 @@ OPTIONAL = {"numba", "pymetis", "kaminpar", "mtkahypar", "typer", "click", "rich
     "torch_geometric",
     "sklearn",
     "tensorboard",
+    "wandb",
+    "mlflow",
     "psutil",
     "triton",
     "pyarrow",

@@ -26,12 +26,13 @@ from fullgraph.reference import load, unpack
 from fullgraph.remarks import averaged, late_halos
 from fullgraph.report import PAGE, EpochRecord, MetricsLog, Phases, peak_memory_bytes
 from fullgraph.report.evaluation import Evaluation
+from fullgraph.report.settings import settings_of
 from fullgraph.report.terminal import tolerate_output, tolerated
 from fullgraph.resources import require_addresses
 from fullgraph.run import Run, build_trainer, devices_of
 from fullgraph.storage import read_tensors, write_document, write_tensors
 from fullgraph.tasks import task_for
-from fullgraph.train.callbacks import Callbacks, StaleWarning, TensorBoard, fixes_for
+from fullgraph.train.callbacks import Callbacks, StaleWarning, fixes_for
 from fullgraph.train.checkpoint import Checkpoints
 from fullgraph.train.launch import EXIT_INPUT, EXIT_STOPPED
 from fullgraph.train.precision import Weights
@@ -41,9 +42,10 @@ from fullgraph.train.progress import Progress
 from fullgraph.train.rank_io import ExitReport, Stop, started
 from fullgraph.train.result import Cost, result_of, versions
 from fullgraph.train.tracing import Tracer
+from fullgraph.train.trackers import About, Tracking
 from fullgraph.train.trainer import Trainer, Watcher
 from fullgraph.transport import Key, PeerLost, SingleRank, Transport, agree, join, number, rank_table
-from fullgraph.values import read_value
+from fullgraph.values import read_value, tree_of
 from fullgraph.words import count
 
 MODEL = "model.safetensors"
@@ -82,7 +84,7 @@ def train(rank: Rank, stop: Stop, *, resume: bool) -> None:
         checkpoints.restore(trainer)
     trainer.phase = rank.phases.display.phase
     with ExitStack() as stack:
-        recorders = _recorders(rank) if rank.leads else []
+        recorders = _recorders(rank, resume=resume) if rank.leads else []
         watchers: list[Watcher] = [stack.enter_context(closing(recorder)) for recorder in recorders]
         if rank.leads:
             watchers += [partial(_note_choices, rank), *_stale_warnings(rank)]
@@ -167,10 +169,13 @@ def _write_outcome(rank: Rank, checkpoints: Checkpoints) -> None:
         write_document(rank.folder / "result.json", result)
 
 
-def _recorders(rank: Rank) -> list[MetricsLog | Progress | TensorBoard]:
+def _recorders(rank: Rank, *, resume: bool) -> list[MetricsLog | Progress | Tracking]:
     log = MetricsLog(rank.folder / "metrics.jsonl", rank.trainer.records)
     shown = Progress(rank.phases.display, rank.trainer)
-    return [log, shown, *([TensorBoard(rank.folder / "tensorboard")] if rank.run.train.tensorboard else [])]
+    names = [rank.run.train.log] if rank.run.train.log != "none" else []
+    names += ["tensorboard"] if rank.run.train.tensorboard and "tensorboard" not in names else []
+    about = About(rank.folder, rank.run.id, settings_of(tree_of(rank.run)), resume)
+    return [log, shown, *(Tracking(name, about) for name in names)]
 
 
 class Loads(Protocol):

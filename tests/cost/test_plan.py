@@ -272,7 +272,9 @@ def test_a_probe_writes_a_file_that_a_plan_reads(tmp_path):
 
 def choice(name, epoch_s, *, compute_s=1.0, wait_s=9.0, risk=EXACT):
     taken = Taken(epoch_s=epoch_s, compute_s=compute_s, wait_s=wait_s, link_s=0.0, bytes=10)
-    return Choice(name=name, strategy=STRATEGIES.make("vanilla"), risk=risk, prediction=Prediction(taken, 10))
+    return Choice(
+        name=name, strategy=STRATEGIES.make("vanilla"), risk=risk, prediction=Prediction(taken=taken, peak_bytes=10)
+    )
 
 
 def shown(*choices):

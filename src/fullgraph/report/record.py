@@ -101,20 +101,25 @@ def _line(record: EpochRecord) -> str:
     return json.dumps(sealed(kept), allow_nan=False) + "\n"
 
 
-def read_metrics(path: Path, epochs: int | None = None) -> list[EpochRecord]:
+def read_metrics(
+    path: Path, epochs: int | None = None, known: dict[str, EpochRecord] | None = None
+) -> list[EpochRecord]:
     """Read the records of a metrics.jsonl; refuse any damage.
 
     epochs: the length of a finished run; if None, the run is not finished, and a last line that a crash cut short is
     skipped.
+    known: the records of lines that were read before; new ones are added.
     """
     fix = "remove it; `fullgraph train --resume` writes it again from the checkpoint"
     lines = read_text(path, fix=fix).split("\n")
     if epochs is not None and (len(lines) != epochs + 1 or lines[-1]):
         raise Damaged(f"{path} has {len(lines) - 1} whole lines for {epochs} epochs; {fix}")
-    records = []
+    records, known = [], {} if known is None else known
     for number, line in enumerate(lines[:-1], start=1):
         here = f"{path} line {number}"
-        records.append(record_of(EpochRecord, unsealed(line, Path(here), fix), here, fix))
+        if line not in known:
+            known[line] = record_of(EpochRecord, unsealed(line, Path(here), fix), here, fix)
+        records.append(known[line])
         if records[-1].epoch != number:
             raise Damaged(f"{here} is of epoch {records[-1].epoch}, not {number}: a line is missing or doubled; {fix}")
     return records

@@ -1,15 +1,12 @@
-"""Callbacks after every epoch: a user's own, which may end the run, TensorBoard's, and one that warns of late rows.
+"""Callbacks after every epoch: a user's own, which may end the run, and one that warns of late rows.
 
 It warns the user if the loss of a run with late rows hardly falls or swings.
 """
 
 from collections.abc import Callable
-from dataclasses import asdict
-from pathlib import Path
 
 import torch
 
-from fullgraph.errors import InputError
 from fullgraph.own_code import own_code
 from fullgraph.report import EpochRecord
 from fullgraph.report.losses import trouble
@@ -47,25 +44,6 @@ class Callbacks:
     def _ask(callback: Callback, record: EpochRecord) -> bool:
         with own_code(callback, fix="a callback is called with the record of an epoch; true ends the run"):
             return bool(callback(record))
-
-
-class TensorBoard:
-    """Writes every number of an epoch's record under its name."""
-
-    def __init__(self, folder: Path) -> None:
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ImportError as error:
-            raise InputError("--tensorboard needs an extra: pip install 'fullgraph[tensorboard]'") from error
-        self._writer = SummaryWriter(str(folder))
-
-    def __call__(self, trainer: Trainer, record: EpochRecord) -> None:
-        for name, value in asdict(record).items():
-            if name != "epoch" and value is not None:
-                self._writer.add_scalar(name, value, record.epoch)
-
-    def close(self) -> None:
-        self._writer.close()
 
 
 FIRST, EVERY = 50, 25  # epochs before the first check, and between checks

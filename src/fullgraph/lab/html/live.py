@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from math import ceil
 from pathlib import Path
 from typing import ClassVar
 
@@ -15,10 +16,12 @@ from fullgraph.errors import InputError
 from fullgraph.lab.html.many import page as page_of_many
 from fullgraph.lab.html.one import page as page_of_one
 from fullgraph.lab.html.past import PastRun, read_run
+from fullgraph.report import EpochRecord
 from fullgraph.storage import in_use
 
 HOST = "127.0.0.1"
-REFRESH_S = 5  # from one load of the page to the next
+REFRESH_S = 5  # from one load of the page to the next, at least
+SHARE = 0.01  # of one core that making pages may take
 LAST_S = 3 * REFRESH_S  # after the last run ended, for a browser to load the final page
 POLL_S = 1.0
 PATIENCE_S = 5.0  # for a client that opens a connection and says nothing
@@ -30,16 +33,20 @@ class Pages:
     def __init__(self, folders: Sequence[Path]) -> None:
         self.folders = folders
         self._seen: object = None
+        self._known: dict[str, EpochRecord] = {}
+        self.refresh_s = REFRESH_S
         self._text, self._made = "", 0.0
         self.going_on = True
 
     def text(self) -> str:
         seen = [_state(folder) for folder in self.folders]
         if seen != self._seen or self._old():
-            runs = [read_run(folder) for folder in self.folders]
+            start = time.process_time()
+            runs = [read_run(folder, known=self._known) for folder in self.folders]
             self._text = page_of_one(runs[0]) if len(runs) == 1 else page_of_many(runs)
             self.going_on = any(run.going_on for run in runs)
             self._seen, self._made = seen, time.monotonic()
+            self.refresh_s = max(REFRESH_S, ceil((time.process_time() - start) / SHARE))
         return self._text
 
     def _old(self) -> bool:
@@ -76,7 +83,7 @@ class Handler(BaseHTTPRequestHandler):
         headers = {
             "Content-Type": "text/html; charset=utf-8", "Content-Length": str(len(text)), "Cache-Control": "no-store",
             "X-Content-Type-Options": "nosniff", "Cross-Origin-Resource-Policy": "same-origin",
-            **({"Refresh": str(REFRESH_S)} if self.pages.going_on else {}),
+            **({"Refresh": str(self.pages.refresh_s)} if self.pages.going_on else {}),
         }  # fmt: skip
         for name, value in headers.items():
             self.send_header(name, value)
@@ -105,7 +112,8 @@ def watch(folders: Sequence[Path], port: int = 0, told: Callable[[str], None] = 
         raise InputError(f"{_named(runs)} not training now; `fullgraph report` writes the page of runs that ended")
     os.nice(10)  # training goes first
     secret = f"/{secrets.token_urlsafe(9)}/"  # other users of this machine do not know it
-    handler = type("RunHandler", (Handler,), {"pages": Pages(folders), "place": secret})
+    pages = Pages(folders)
+    handler = type("RunHandler", (Handler,), {"pages": pages, "place": secret})
     try:
         server = Server((HOST, port), handler)
     except OSError as error:
@@ -116,7 +124,7 @@ def watch(folders: Sequence[Path], port: int = 0, told: Callable[[str], None] = 
         while not server.shown_last and (until is None or time.monotonic() < until):
             server.handle_request()
             if until is None and not any(read_going_on(folder) for folder in folders):
-                until = time.monotonic() + LAST_S
+                until = time.monotonic() + LAST_S + pages.refresh_s
     for folder in folders:
         told(f"{folder} has ended; its page: {folder / 'report.html'}")
 

@@ -66,10 +66,13 @@ class PastRun:
         return sorted(self.profile.versions.items()) if self.profile else []
 
 
-def read_run(folder: Path, records: list[EpochRecord] | None = None) -> PastRun:
+def read_run(
+    folder: Path, records: list[EpochRecord] | None = None, known: dict[str, EpochRecord] | None = None
+) -> PastRun:
     """Read the run in a folder; missing files are left out, damaged ones refused.
 
     records: its epochs, if the caller trained it and has them; else they are read, and a process may train it now.
+    known: records of lines that were read before, as in `read_metrics`.
     """
     ours = records is not None
     if not (folder / "config.json").is_file():
@@ -79,7 +82,7 @@ def read_run(folder: Path, records: list[EpochRecord] | None = None) -> PastRun:
     outcome = read_outcome(folder) if finished else None
     metrics = folder / "metrics.jsonl"
     if records is None:
-        records = read_metrics(metrics, outcome.epochs if outcome else None) if metrics.is_file() else []
+        records = read_metrics(metrics, outcome.epochs if outcome else None, known) if metrics.is_file() else []
     train = config["train"] if isinstance(config.get("train"), dict) else {}
     return PastRun(
         folder=folder,
