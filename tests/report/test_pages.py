@@ -264,6 +264,11 @@ def test_numbers_read_well():
     assert thinned([(i, i) for i in range(100)], 3) == [(0, 0), (50, 50), (99, 99)]
 
 
+def test_a_name_in_csv_is_no_formula():
+    chart = lines([Line("=HYPERLINK(1)", [(1.0, -2.0)], 0)], title="t", x="x", y="y")
+    assert chart.csv.splitlines() == ["series,x,y", "'=HYPERLINK(1),1,-2"]
+
+
 def test_a_curve_of_one_point_is_drawn():
     text = lines([Line("one", [(1.0, 0.0)], 0)], title="t", x="x", y="y", log_x=True)
     assert "nan" not in text.lower().replace("nano", "")

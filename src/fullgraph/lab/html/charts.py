@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from fullgraph.lab.html.document import COLOURS, Safe, joined, tag
+from fullgraph.lab.html.document import Safe, joined, tag
 from fullgraph.lab.html.numbers import figure, log_ticks, thinned, ticks
 
 Words = Callable[[float], str]  # formats a number
@@ -21,6 +21,7 @@ MOST_POINTS, MOST_MARKS = 240, 60
 MOST_ROWS = 1000  # of a chart's CSV
 END_LABELS = 6  # curves that are named at their right ends
 LABEL_CHARS = 18
+FORMULA = ("=", "+", "-", "@", "\t", "\r")
 DASHES = (None, "7 3", "2 3", "9 3 2 3", "4 2 1 2")  # curves differ in these too, for readers who see few colours
 
 
@@ -34,10 +35,15 @@ class Chart(Safe):
         chart = super().__new__(cls, markup)
         text = io.StringIO()
         csv.writer(text, lineterminator="\n").writerows(
-            [f"{cell:.7g}" if isinstance(cell, float) else cell for cell in row] for row in table
+            [f"{cell:.7g}" if isinstance(cell, float) else _plain(cell) for cell in row] for row in table
         )
         chart.csv = text.getvalue()
         return chart
+
+
+def _plain(cell: object) -> object:
+    """A name that a spreadsheet does not take for a formula: it may come from somebody else's run."""
+    return f"'{cell}" if isinstance(cell, str) and cell[:1] in FORMULA else cell
 
 
 class Line(NamedTuple):
@@ -145,8 +151,9 @@ def _short(name: str) -> str:
 
 
 def dots(
-    points: Sequence[tuple[str, float, float]], *, title: str, x: str, y: str, x_words: Words = figure,
-    y_words: Words = figure, log_x: bool = False, spread: Sequence[float] = (), rings: Sequence[bool] = (),
+    points: Sequence[tuple[str, float, float]], *, title: str, x: str, y: str, colours: Sequence[int],
+    x_words: Words = figure, y_words: Words = figure, log_x: bool = False, spread: Sequence[float] = (),
+    rings: Sequence[bool] = (),
 ) -> Chart:  # fmt: skip
     """Named points. spread: half of each point's interval of `y`. rings: points that stand out."""
     half = list(spread) or [0.0] * len(points)
@@ -158,7 +165,7 @@ def dots(
     up = Scale(low, high, HEIGHT - BOTTOM - 8, TOP + 8)
     parts, taken = [_axes(across, up, x, y, x_words, y_words)], list[tuple[float, float]]()
     for number, ((name, place, value), wide) in enumerate(zip(points, half, strict=True)):
-        a, b, colour = across(place), up(value), number % COLOURS
+        a, b, colour = across(place), up(value), colours[number]
         said = f"{name}: {y_words(value)}{f' +- {y_words(wide)}' if wide else ''} at {x_words(place)}"
         if wide:
             parts.append(tag("line", x1=a, x2=a, y1=up(value - wide), y2=up(value + wide), class_=f"line c{colour}"))

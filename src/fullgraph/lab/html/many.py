@@ -215,19 +215,19 @@ def _table(groups: Sequence[Group]) -> list[Safe]:
 
 def _scatter(groups: Sequence[Group], on_front: Sequence[bool]) -> list[Safe]:
     """Scores against seconds and against bytes."""
-    known = [
-        (group, group.worth, ring) for group, ring in zip(groups, on_front, strict=True) if group.worth is not None
-    ]
+    placed = enumerate(zip(groups, on_front, strict=True))
+    known = [(group, group.worth, ring, place) for place, (group, ring) in placed if group.worth is not None]
     if len(known) < 2:
         return []
-    metric, rings, figures = known[0][0].runs[0].metric, [ring for _, _, ring in known], []
+    metric, rings, figures = known[0][0].runs[0].metric, [ring for _, _, ring, _ in known], []
     about = "At the best validation score. A line is its error, a ring marks the Pareto front."
     for name, words, value in (("seconds", seconds, "seconds"), ("bytes sent", size, "bytes")):
-        points = [(group.name, float(getattr(worth, value)), abs(worth.score)) for group, worth, _ in known]
+        points = [(group.name, float(getattr(worth, value)), abs(worth.score)) for group, worth, _, _ in known]
         if not any(place for _, place, _ in points):
             continue
         chart = dots(points, title=f"Validation {metric} against {name}", x=f"{name} to the best score", y=metric,
-                     x_words=words, log_x=value == "bytes", spread=[worth.noise for _, worth, _ in known],
+                     x_words=words, log_x=value == "bytes", spread=[worth.noise for _, worth, _, _ in known],
+                     colours=[place % COLOURS for *_, place in known],
                      rings=rings)  # fmt: skip
         figures.append(figure(f"Validation {metric} against {name}", chart, about=about))
     return figures
