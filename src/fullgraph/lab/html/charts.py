@@ -20,7 +20,7 @@ LEFT, RIGHT, TOP, BOTTOM = 70.0, 14.0, 10.0, 38.0
 MOST_POINTS, MOST_MARKS = 240, 60
 MOST_ROWS = 1000  # of a chart's CSV
 END_LABELS = 6  # curves that are named at their right ends
-LABEL_CHARS = 18
+LABEL_CHARS, CHAR = 20, 6.9  # longest label, and the width of a character
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 DASHES = (None, "7 3", "2 3", "9 3 2 3", "4 2 1 2")  # curves differ in these too, for readers who see few colours
 
@@ -106,7 +106,7 @@ def lines(
     log_x = log_x and all(place > 0 for place, _ in points)
     low = 0.0 if from_zero else min(value for _, value in points)
     named = 1 < len(curves) <= END_LABELS
-    right = WIDTH - RIGHT - (6.4 * max(len(_short(line.name)) for line in curves) if named else 0.0)
+    right = WIDTH - RIGHT - (CHAR * max(len(_short(line.name)) for line in curves) if named else 0.0)
     across = Scale(min(p for p, _ in points), max(p for p, _ in points), LEFT, right, log=log_x)
     up = Scale(low, max(value for _, value in points), HEIGHT - BOTTOM, TOP + 4, log=log_y)
     parts = [_axes(across, up, x, y, x_words, y_words)]
@@ -135,15 +135,22 @@ def lines(
 
 def _end_labels(ends: Sequence[tuple[str, float, float]]) -> list[Safe]:
     """Names of curves at their right ends, moved apart where they would lie on one another."""
-    room, taken = 6.4 * LABEL_CHARS, list[tuple[float, float]]()
-    labels, lowest = [], HEIGHT - BOTTOM
-    for name, x, y in sorted(ends, key=lambda end: -end[2]):  # the lowest curve first
-        place = min(y + 4, lowest)
-        while any(abs(place - other) < 12 and abs(x - beside) < room for beside, other in taken):
-            place -= 1
-        taken.append((x, place))
+    labels, taken = [], list[tuple[float, float]]()
+    for name, x, y in sorted(ends, key=lambda end: end[2]):
+        place = _free_place(x, min(y + 4, HEIGHT - BOTTOM), taken)
         labels.append(_text(x + 6, place, _short(name), "start"))
     return labels
+
+
+def _free_place(x: float, y: float, taken: list[tuple[float, float]]) -> float:
+    """The height nearest to `y` at which a label at `x` covers no other one; it is then taken."""
+    room = CHAR * LABEL_CHARS
+    offsets = (sign * step for step in range(0, int(HEIGHT), 4) for sign in (1, -1))
+    inside = (y + offset for offset in offsets if TOP + 8 <= y + offset <= HEIGHT - BOTTOM)
+    free = (at for at in inside if not any(abs(at - other) < 12 and abs(x - beside) < room for beside, other in taken))
+    place = next(free, y)
+    taken.append((x, place))
+    return place
 
 
 def _short(name: str) -> str:
@@ -159,7 +166,7 @@ def dots(
     half = list(spread) or [0.0] * len(points)
     log_x = log_x and all(place > 0 for _, place, _ in points)
     places = [place for _, place, _ in points]
-    room = 6.4 * max(len(_short(name)) for name, _, _ in points)
+    room = 11 + CHAR * max(len(_short(name)) for name, _, _ in points)
     across = Scale(min(places), max(places), LEFT + 10, WIDTH - RIGHT - room, log=log_x)
     low, high = (f(v + s * h for (_, _, v), h in zip(points, half, strict=True)) for f, s in ((min, -1), (max, 1)))
     up = Scale(low, high, HEIGHT - BOTTOM - 8, TOP + 8)
@@ -172,11 +179,7 @@ def dots(
         parts.append(tag("circle", tag("title", said), cx=a, cy=b, r=4.5, class_=f"mark c{colour}"))
         if rings and rings[number]:
             parts.append(tag("circle", cx=a, cy=b, r=8, class_="ring"))
-        label = b + 4
-        while any(abs(label - other) < 12 and abs(a - beside) < room for beside, other in taken):
-            label += 12
-        taken.append((a, label))
-        parts.append(_text(a + 11, label, _short(name), "start"))
+        parts.append(_text(a + 11, _free_place(a, b + 4, taken), _short(name), "start"))
     table = [("name", x, y, "half interval"), *((*point, wide) for point, wide in zip(points, half, strict=True))]
     return _svg(parts, WIDTH, HEIGHT, title, table)
 

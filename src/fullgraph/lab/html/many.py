@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -134,11 +135,15 @@ def _names(runs: Sequence[PastRun], settings: Sequence[Settings]) -> list[str]:
     """The shortest names that distinguish the runs: the strategy, with ranks, with options; else the folder."""
     options = differing(settings)
     told = [", ".join(f"{short(name)}={one[name]}" for name in options[:2] if name in one) for one in settings]
+    shared = Counter(run.strategy for run in runs)
     for names in (
         [run.strategy for run in runs],
         [f"{run.strategy}, {count(run.ranks, 'rank')}" for run in runs],
         [f"{run.strategy}, {run.model}" for run in runs],
-        [f"{run.strategy}, {text}" for run, text in zip(runs, told, strict=True)],
+        [
+            f"{run.strategy}, {text}" if shared[run.strategy] > 1 else run.strategy
+            for run, text in zip(runs, told, strict=True)
+        ],
     ):
         if len(set(names)) == len(runs):
             return names
