@@ -124,7 +124,7 @@ COLUMNS = 80
 MOST_OPTIONS = 6  # of those that differ, told beside a run's folder
 NAME = 18  # largest width of a strategy's or a model's name
 WORDS = ("strategy", "graph", "model", "metric")
-LEAST_TELLING = ("in all", "best", "weights", "val", "metric", "model", "ranks")
+LEAST_TELLING = ("in all", "best", "weights", "val", "metric", "model", "ranks", "graph")
 
 
 @dataclass(frozen=True)
@@ -147,12 +147,11 @@ class Compared:
     target: float | None = None  # a validation score
     target_s: float | None = None  # seconds of training until `target` was reached; None: never
     grad_bytes_per_epoch: int = 0
-    graph: str = ""
+    graph_name: str = ""  # empty in results of older versions
 
     @classmethod
     def of(cls, folder: Path, run: Outcome, target: float | None) -> "Compared":
         known = {field.name: getattr(run, field.name) for field in fields(cls) if hasattr(run, field.name)}
-        known["graph"] = run.graph_name
         if target is None:
             return cls(run=str(folder), **known)
         records = read_metrics(folder / "metrics.jsonl", run.epochs)
@@ -192,7 +191,7 @@ def print_comparison(
     for number in range(len(rows)):
         print(" ".join(_aligned(column[number], head, column) for head, column in columns.items()).rstrip())
     if left_out:
-        print(f"left out to fit {COLUMNS} columns: {', '.join(left_out)}; --csv has all")
+        print(f"left out: {', '.join(left_out)}; --csv has all")
     options = differing([dict(one) for one in settings])[:MOST_OPTIONS]
     for number, row in enumerate(rows, start=1):
         told = ", ".join(f"{short(name)}={settings[number - 1].get(name, '')}" for name in options)
@@ -208,7 +207,7 @@ def _means(rows: Sequence[Compared], settings: Sequence[Mapping[str, str]]) -> I
         if len(group) > 1 and len(tests) == len(group):
             which = ", ".join(str(place + 1) for place in group)
             yield f"runs {which} differ in their seed only: test {Spread.of(tests)} (mean, 95 % interval)"
-    if len({row.graph for row in rows}) > 1:
+    if len({row.graph_name for row in rows}) > 1:
         yield "these runs used different graphs: compare scores only of the same graph"
 
 
@@ -217,7 +216,10 @@ Columns = dict[str, list[str]]  # cells of every run, by heading
 
 def _columns(rows: Sequence[Compared], differ: Sequence[str], target: float | None) -> Columns:
     columns: Columns = {"#": [str(number) for number in range(1, len(rows) + 1)]}
-    columns |= {name: [one_line(getattr(row, name), NAME) for row in rows] for name in ("strategy", *differ)}
+    columns |= {
+        name.removesuffix("_name"): [one_line(getattr(row, name), NAME) for row in rows]
+        for name in ("strategy", *differ)
+    }
     columns |= {"test": [score(row.test) for row in rows], "val": [score(row.val) for row in rows]}
     columns |= {"best": [str(row.best_epoch) for row in rows]}
     columns |= {"epoch": [milliseconds(row.epoch_s) for row in rows]}
@@ -253,13 +255,13 @@ def _aligned(cell: str, head: str, column: Sequence[str]) -> str:
 
 def _in_common(rows: Sequence[Compared]) -> tuple[str, list[str]]:
     """The line of values that all runs share, and the columns whose values differ."""
-    values = {name: {getattr(row, name) for row in rows} for name in ("graph", "model", "ranks", "metric")}
+    values = {name: {getattr(row, name) for row in rows} for name in ("graph_name", "model", "ranks", "metric")}
     same = [name for name, found in values.items() if len(found) == 1]
     first = rows[0]
     words = {
-        "graph": f"on {one_line(first.graph, 40)}",
+        "graph_name": f"on {one_line(first.graph_name, 40)}" if first.graph_name else "",
         "model": one_line(first.model, 60),
         "ranks": f"on {count(first.ranks, 'rank')}",
         "metric": first.metric,
     }
-    return ", ".join(words[name] for name in same), [name for name in values if name not in same]
+    return ", ".join(words[name] for name in same if words[name]), [name for name in values if name not in same]
